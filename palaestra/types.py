@@ -1,0 +1,396 @@
+"""The nouns. Frozen values; a stage takes some and returns others.
+
+Shape suffixes, here and everywhere: B rows, T tokens of a row's training view, E episodes, G group, N observations,
+V vocabulary, D hidden. Log-probabilities are in nats, lengths in tokens, times in seconds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from palaestra.runtime.context import Context
+
+value = dataclass(frozen=True, slots=True, kw_only=True)  # a noun
+stage = dataclass(frozen=True)  # a callable part of a recipe: printable, hashable, overridable by dotted path
+
+Key: TypeAlias = tuple[int | str, ...]  # a path: (run, step, task, sample, attempt, seat, n, ...)
+
+
+def seed_of(key: Key) -> int:
+    """63 bits of a path. Equal paths give equal seeds on every machine; there is no global random state."""
+    return int.from_bytes(hashlib.blake2b(repr(key).encode(), digest_size=8).digest(), "big") >> 1
+
+
+def rng_of(key: Key) -> np.random.Generator:
+    """The counter-based random stream that belongs to a path."""
+    return np.random.Generator(np.random.Philox(seed_of(key)))
+
+
+class Fault(Exception):
+    """Infrastructure failed (a dead endpoint, a full disk). Retried, then `status="error:CAUSE"`; never a zero reward."""
+
+    def __init__(self, cause: str, detail: str = ""):
+        super().__init__(f"{cause}: {detail}" if detail else cause)
+        self.cause = cause
+
+
+class UserError(Exception):
+    """Something the user can mend. One line: what, where, how. The command line prints it and exits with status 2."""
+
+
+@value
+class Message:
+    """One message of a conversation. `author` says who really wrote it; `trained` lets demonstrations be learned from."""
+
+    role: str
+    content: str
+    author: str = "environment"
+    trained: bool = False
+
+
+@value
+class Task:
+    """A problem. `prompt` is shown to the policy, `answer` and `meta` are what a verifier or world needs to check it."""
+
+    id: str
+    prompt: tuple[Message, ...] = ()
+    answer: Any = None
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    bundle: str = ""  # tasks that travel together, e.g. one pair judged in both orders
+    domain: str = ""
+
+
+@value
+class Segment:
+    """A run of tokens with one author, turn and policy version.
+
+    `trained` says that the tokens carry gradient, which is not the same as sampled. A `hidden` segment was in the context when
+    sampling and is absent from the training view (a hint, a critique). `logp` is under the distribution really sampled from, in
+    the context really seen; None = unknown. `version` None = offline data, which has no age.
+    """
+
+    ids: tuple[int, ...]
+    author: str = "environment"  # "policy" | "environment" | "teacher:X" | "demonstration" | ...
+    policy: str = ""  # the learner that owns the gradient
+    turn: int = 0
+    trained: bool = False
+    hidden: bool = False
+    logp: tuple[float, ...] | None = None
+    version: int | None = None
+    actions: tuple[int, ...] | None = None  # where an action is not a token
+    text: str = ""
+    finish: Literal["", "eos", "stop", "length"] = ""
+
+    def __post_init__(self) -> None:
+        for name in ("logp", "actions"):
+            given = getattr(self, name)
+            if given is not None and len(given) != len(self.ids):
+                raise ValueError(f"Segment.{name} has {len(given)} values for {len(self.ids)} tokens")
+
+
+@value
+class View:
+    """What training sees of a row: numpy arrays over its T visible tokens."""
+
+    ids_T: np.ndarray  # int64
+    trained_T: np.ndarray  # bool
+    logp_T: np.ndarray  # behaviour log-prob, NaN where unknown
+    turn_T: np.ndarray  # int64
+    action_T: np.ndarray  # int64: the recorded action, else the token
+
+
+@value
+class Row:
+    """An append-only run of segments: one context that was really seen, by one seat in one thread."""
+
+    segments: tuple[Segment, ...] = ()
+    seat: str = ""
+    thread: str = ""
+
+    def add(self, segment: Segment) -> Row:
+        return replace(self, segments=(*self.segments, segment))
+
+    def context(self) -> tuple[int, ...]:
+        """All token ids so far, hidden ones included: what the next token is sampled after."""
+        return tuple(i for s in self.segments for i in s.ids)
+
+    def view(self, policy: str | None = None) -> View:
+        """The training view; with `policy`, only that learner's tokens count as trained."""
+        seen = [s for s in self.segments if not s.hidden]
+        n = sum(len(s.ids) for s in seen)
+
+        def flat(get: Callable[[Segment], Sequence[Any]], dtype: type) -> np.ndarray:
+            return np.fromiter((v for s in seen for v in get(s)), dtype, n)
+
+        return View(
+            ids_T=flat(lambda s: s.ids, np.int64),
+            trained_T=flat(lambda s: [s.trained and policy in (None, s.policy)] * len(s.ids), np.bool_),
+            logp_T=flat(lambda s: [np.nan] * len(s.ids) if s.logp is None else s.logp, np.float64),
+            turn_T=flat(lambda s: [s.turn] * len(s.ids), np.int64),
+            action_T=flat(lambda s: s.ids if s.actions is None else s.actions, np.int64),
+        )
+
+    @property
+    def n_sampled(self) -> int:
+        """Tokens a policy sampled, hidden ones included."""
+        return sum(len(s.ids) for s in self.segments if s.logp is not None)
+
+
+@value
+class Event:
+    """A reward at a token: `token` indexes the row's training view, -1 = the row's last trained token."""
+
+    row: int
+    token: int
+    value: float
+    part: str = ""
+
+
+@value
+class Reward:
+    """`total` is what advantages start from; `parts` are named shares or shadows of it; `events` place reward in time."""
+
+    total: float
+    parts: Mapping[str, float] = field(default_factory=dict)
+    events: tuple[Event, ...] = ()
+
+
+@value
+class Origin:
+    """Where a forked episode comes from: the parent's index in its group and the turn it left at."""
+
+    parent: int
+    turn: int
+
+
+@value
+class Episode:
+    """One attempt at a task. `facts` hold what the world knows and the transcript does not; never shown to a policy.
+
+    status: "running" | "finished" | "truncated:WHY" | "error:CAUSE". A muted episode counts in statistics, not in the gradient.
+    """
+
+    rows: tuple[Row, ...] = ()
+    reward: Reward | None = None
+    status: str = "running"
+    muted: bool = False
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    origin: Origin | None = None
+
+    @property
+    def ok(self) -> bool:
+        """In the statistics: not an infrastructure error."""
+        return not self.status.startswith("error:")
+
+    @property
+    def total(self) -> float:
+        if self.reward is None:
+            raise ValueError(f"an episode with status {self.status!r} has not been scored")
+        return self.reward.total
+
+    @property
+    def text(self) -> str:
+        """What was sampled, all turns joined."""
+        return "".join(s.text for r in self.rows for s in r.segments if s.logp is not None)
+
+    @property
+    def n_sampled(self) -> int:
+        return sum(r.n_sampled for r in self.rows)
+
+    def oldest(self) -> int | None:
+        """The oldest policy version among its trained tokens; None = offline data only."""
+        found = [s.version for r in self.rows for s in r.segments if s.trained and s.version is not None]
+        return min(found, default=None)
+
+
+@value
+class Group:
+    """Episodes of one task that are compared with one another."""
+
+    task: Task
+    episodes: tuple[Episode, ...] = ()
+
+    @property
+    def valid(self) -> tuple[Episode, ...]:
+        return tuple(e for e in self.episodes if e.ok)
+
+
+@value
+class Example:
+    """A row with its credit: scalars or [T] arrays by name. What a replay of stale credit stores."""
+
+    row: Row
+    columns: Mapping[str, Any]
+    unit: str = ""  # rows of one unit share a micro-batch (a pair, a coupled group); "" = a unit of its own
+
+
+@value
+class Batch:
+    """Rows as tensors. The counts belong to the whole optimiser batch: a part of a batch keeps them."""
+
+    columns: Mapping[str, Tensor]  # [B, T] or [B]; always ids, trained, length, behaviour_logp
+    unit_B: Tensor
+    n_tokens: int
+    n_rows: int
+    n_units: int
+
+    def __getitem__(self, name: str) -> Tensor:
+        try:
+            return self.columns[name]
+        except KeyError:
+            raise KeyError(f"the batch has no column {name!r}; it has {', '.join(sorted(self.columns))}") from None
+
+    @property
+    def mask(self) -> Tensor:
+        """[B, T], 1.0 at trained tokens."""
+        return self.columns["trained"]
+
+    def part(self, rows: Tensor | slice) -> Batch:
+        """Some rows, cut to their longest; the denominators stay those of the whole."""
+        columns = {k: v[rows] for k, v in self.columns.items()}
+        longest = int(columns["length"].max())
+        columns = {k: v[:, :longest] if v.dim() == 2 else v for k, v in columns.items()}
+        return replace(self, columns=columns, unit_B=self.unit_B[rows])
+
+    def to(self, device: torch.device) -> Batch:
+        return replace(self, columns={k: v.to(device) for k, v in self.columns.items()}, unit_B=self.unit_B.to(device))
+
+
+# ---- worlds and players
+
+
+@value
+class Call:
+    """A tool call parsed from policy text."""
+
+    name: str
+    args: Mapping[str, Any] = field(default_factory=dict)
+
+
+@value
+class Malformed:
+    """A call that did not parse: the policy's doing, so an outcome, not a fault."""
+
+    kind: str
+    text: str = ""
+
+
+@value
+class Ask:
+    """A seat acts next. Several at once are simultaneous moves, or n solvers of one question (by `thread`)."""
+
+    seat: str
+    say: tuple[Message, ...] = ()
+    thread: str = ""
+    stop: tuple[str, ...] = ()
+    max_tokens: int | None = None
+    new_row: bool = False  # the context is replaced, not extended (a summary, a stateless turn)
+    prefix: str = ""  # forced start of the reply
+    hidden: tuple[Message, ...] = ()  # seen when sampling, absent from the training view
+
+
+@value
+class Act:
+    """What a seat did. `text` is cut after the stop string; the tokens are in the row."""
+
+    ask: Ask
+    text: str
+    call: Call | Malformed | None
+    finish: str
+    n_tokens: int
+
+
+@value
+class Frame:
+    """A world's answer: its state (a value, so a fork is free), who acts next, and what was paid to (seat, thread)."""
+
+    state: Any
+    asks: tuple[Ask, ...] = ()
+    pay: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    state_key: Any = None  # equal keys = equal situations (anchor states)
+    status: str = "finished"  # read when nobody is asked: "finished" | "truncated:WHY"
+
+
+class World(Protocol):
+    """An environment. Methods may be plain or async; the same key gives the same randomness."""
+
+    seats: tuple[str, ...]
+
+    def reset(self, task: Task, key: Key) -> Frame | Awaitable[Frame]: ...
+    def step(self, state: Any, acts: tuple[Act, ...], key: Key) -> Frame | Awaitable[Frame]: ...
+
+
+@value
+class Sampling:
+    """How tokens are drawn. Temperature 0 is greedy. The recorded log-prob is under exactly this distribution."""
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    max_tokens: int = 64
+    stop: tuple[str, ...] = ()
+
+
+@value
+class Sample:
+    """What a player produced: `cut` is where the stop string ends in `text`; the tokens always stay whole."""
+
+    ids: tuple[int, ...]
+    logp: tuple[float, ...]
+    text: str
+    cut: int
+    finish: Literal["eos", "stop", "length"]
+    version: int | None = None
+
+
+class Player(Protocol):
+    """Whoever fills a seat: an engine, an endpoint, a script, a frozen snapshot."""
+
+    name: str
+    policy: str  # the learner whose tokens these are; "" = nobody trains on them
+
+    async def act(self, row: Row, messages: tuple[Message, ...], ask: Ask, key: Key) -> Sample: ...
+
+
+# ---- the signatures of the stages (DESIGN: "Stages and the step")
+
+State: TypeAlias = dict[str, Any]  # plain data, groups and arrays: everything a checkpoint can hold
+Groups: TypeAlias = Sequence[Group]
+Signals: TypeAlias = list[list[list[dict[str, np.ndarray]]]]  # [group][episode][row]{"ref_logp": [T]}
+Need: TypeAlias = tuple[str, str]  # (model, quantity), e.g. ("ref", "logp"): measured once, before any update
+
+Draw: TypeAlias = Callable[["Context", Key, int, State], tuple[list[Task], State]]
+Collect: TypeAlias = Callable[["Context", Key, Group], Awaitable[Group]]
+Pool: TypeAlias = Callable[["Context", list[Group], State], Awaitable[tuple[list[Group] | None, list[Group], State]]]
+Credit: TypeAlias = Callable[[Groups, Signals, State], tuple[list[Example], State]]
+Observe: TypeAlias = Callable[[Groups, Mapping[str, list[Example]], State], State]
+Outputs: TypeAlias = Mapping[str, Tensor]  # what a forward pass gives: "logp" [B, T], "entropy" [B, T], "value" [B, T], ...
+Metrics: TypeAlias = dict[str, Any]
+
+
+class Objective(Protocol):
+    """A loss. `needs` names the outputs it reads; `couples` says how far rows depend on one another.
+
+    The loss and the metrics are sums over rows with the denominators of the whole batch, so that parts add up.
+    """
+
+    needs: tuple[str, ...]
+    couples: Literal["row", "unit", "batch"]
+
+    def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]: ...
+
+
+class Update(Protocol):
+    """Moves the weights of one learner: packs, splits, accumulates, steps the optimiser."""
+
+    def __call__(self, ctx: Context, name: str, learner: Any, batch: Batch, state: State) -> tuple[Metrics, State]: ...
