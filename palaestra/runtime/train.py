@@ -28,6 +28,7 @@ class Plan:
     """How a run is driven; not part of the method."""
 
     steps: int | None = None  # None = the recipe's schedule
+    tokens: int | None = None  # sampled policy tokens after which the run ends, at the end of a step
     evaluate: int = 512  # held-out tasks, before and after
     evaluate_every: int = 0  # steps; 0 = before and after only
     checkpoint_every: int = 1  # steps
@@ -50,7 +51,7 @@ async def train(recipe: Recipe, ctx: Context) -> Result:
         state["run"]["before"] = await measure(ctx, plan, log, 0)
     skipped = 0
     with stop:
-        while state["step"] < steps:
+        while state["step"] < steps and not spent(plan, state):
             begin = time.perf_counter()
             state, metrics = await step(recipe, ctx, state)
             skipped = skipped + 1 if metrics.get("skipped") else 0
@@ -61,18 +62,23 @@ async def train(recipe: Recipe, ctx: Context) -> Result:
                 log.append({"step": state["step"], **record})
             if progress:
                 progress.update(state["step"], record)
-            if plan.evaluate_every and state["step"] % plan.evaluate_every == 0 and state["step"] < steps:
+            if plan.evaluate_every and state["step"] % plan.evaluate_every == 0:
                 await measure(ctx, plan, log, state["step"])
-            if state["step"] % plan.checkpoint_every == 0 or state["step"] == steps or stop.asked:
+            over = state["step"] == steps or spent(plan, state)
+            if state["step"] % plan.checkpoint_every == 0 or over or stop.asked:
                 save_checkpoint(ctx, state)
             if skipped >= DIVERGED:
                 raise Fault("diverged", f"{skipped} updates in a row were not finite; see {ctx.out}/cases")
-            if stop.asked and state["step"] < steps:
+            if stop.asked and not over:
                 raise Stopped(f"stopped after step {state['step']} of {steps}")
     if progress:
         progress.close()
-    after = await measure(ctx, plan, log, steps)
-    return Result(metrics=summary(ctx, state, after, steps), artifacts=artifacts(ctx, steps))
+    after = await measure(ctx, plan, log, state["step"])
+    return Result(metrics=summary(ctx, state, after), artifacts=artifacts(ctx, state["step"]))
+
+
+def spent(plan: Plan, state: State) -> bool:
+    return plan.tokens is not None and state["run"].get("sampled_tokens", 0) >= plan.tokens
 
 
 def prepare(recipe: Recipe, ctx: Context) -> None:
@@ -159,20 +165,25 @@ def counters(ctx: Context, state: State, seconds: float) -> dict[str, float]:
     }
 
 
-def summary(ctx: Context, state: State, after: dict[str, Any], steps: int) -> dict[str, Any]:
+def summary(ctx: Context, state: State, after: dict[str, Any]) -> dict[str, Any]:
     run = state["run"]
     return {
         **ctx.plan.labels,
         "seed": ctx.seed,
-        "steps": steps,
+        "steps": state["step"],
         "sampled_tokens": run.get("sampled_tokens", 0),
         "seconds": round(run.get("seconds", 0.0), 3),
         "accuracy_before": run.get("before", {}),
         "accuracy_after": after,
         "phase_seconds": {k: round(v, 3) for k, v in run.get("phase_seconds", ctx.seconds).items()},
-        "peak_memory_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
+        "peak_memory_mb": peak_memory_mb(),
         "weights_sha256": weights_sha256(ctx.model(next(iter(ctx.optimisers), "policy"))),
     }
+
+
+def peak_memory_mb() -> float:
+    """The most this process has held resident."""
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)
 
 
 def artifacts(ctx: Context, steps: int) -> dict[str, str]:
