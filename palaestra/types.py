@@ -12,10 +12,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar, dataclass_transform
 
 import numpy as np
-import torch
-from torch import Tensor
 
 if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
     from palaestra.runtime.context import Context
 
 C = TypeVar("C", bound=type)
@@ -433,7 +434,7 @@ Collect: TypeAlias = Callable[["Context", Key, Group], Awaitable[Group]]
 Pool: TypeAlias = Callable[["Context", list[Group], State], Awaitable[tuple[list[Group] | None, list[Group], State]]]
 Credit: TypeAlias = Callable[[Groups, Signals, State], tuple[list[Example], State]]
 Observe: TypeAlias = Callable[[Groups, Mapping[str, list[Example]], State], State]
-Outputs: TypeAlias = Mapping[str, Tensor]  # what a forward pass gives: "logp" [B, T], "entropy" [B, T], "value" [B, T], ...
+Outputs: TypeAlias = Mapping[str, "Tensor"]  # what a forward pass gives: "logp" [B, T], "entropy" [B, T], "value" [B, T], ...
 Metrics: TypeAlias = dict[str, Any]
 
 
