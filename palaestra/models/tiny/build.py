@@ -1,0 +1,133 @@
+"""Rebuilds the tiny model from nothing: `python -m palaestra.models.tiny.build --out DIR [--seconds 2400]`.
+
+Shape suffixes: B conversations, T tokens.
+
+One optimiser step reads 96 conversations, sorted by length into three micro-batches whose gradients add up: an unbiased
+sample of the mixture with hardly any padding. The policy's tokens count 1 in the loss, all others 0.1, so that the model can
+also continue a conversation from the other side.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from palaestra.models.tiny import tokenizer as tokens
+from palaestra.models.tiny.mixture import Conversation, conversations
+from palaestra.types import seed_of
+
+CONVERSATIONS, MICRO_BATCHES, CONTEXT = 96, 3, 512
+PEAK, FLOOR, WARMUP = 3e-3, 1e-5, 100  # learning rates; warm-up in steps
+OTHERS = 0.1  # loss weight of the tokens that the policy did not write
+
+
+def config() -> LlamaConfig:
+    """1.6 M parameters; two key-value heads, because a decode step reads the cache more than the weights."""
+    return LlamaConfig(
+        vocab_size=256 + len(tokens.SPECIALS),
+        hidden_size=192,
+        intermediate_size=512,
+        num_hidden_layers=4,
+        num_attention_heads=6,
+        num_key_value_heads=2,
+        max_position_embeddings=CONTEXT,
+        tie_word_embeddings=True,
+        bos_token_id=tokens.BEGIN,
+        eos_token_id=tokens.END,
+        pad_token_id=tokens.PAD,
+    )
+
+
+def encode(conversation: Conversation) -> tuple[list[int], list[float]]:
+    """Token ids of a conversation, as the chat template writes them, and the loss weight of each."""
+    ids, weights = [tokens.BEGIN], [0.0]
+    for message in conversation:
+        body = [*message.content.encode(), tokens.END]
+        ids += [256 + tokens.SPECIALS.index(f"<|{message.role}|>"), *body]
+        weights += [OTHERS, *[1.0 if message.trained else OTHERS] * len(body)]
+    return ids[:CONTEXT], weights[:CONTEXT]
+
+
+def padded(rows: Sequence[tuple[list[int], list[float]]]) -> tuple[Tensor, Tensor]:
+    """Ids and weights, [B, T], padded at the end."""
+    longest = max(len(ids) for ids, _ in rows)
+    ids_BT = torch.tensor([ids + [tokens.PAD] * (longest - len(ids)) for ids, _ in rows])
+    weight_BT = torch.tensor([w + [0.0] * (longest - len(w)) for _, w in rows])
+    return ids_BT, weight_BT
+
+
+def micro_batches(stream: Iterator[Conversation]) -> list[tuple[Tensor, Tensor]]:
+    rows = sorted((encode(next(stream)) for _ in range(CONVERSATIONS)), key=lambda r: len(r[0]))
+    size = CONVERSATIONS // MICRO_BATCHES
+    return [padded(rows[i : i + size]) for i in range(0, CONVERSATIONS, size)]
+
+
+def rate(step: int, done: float) -> float:
+    """Learning rate: linear warm-up, then a cosine over the share of the time that is spent."""
+    return min((step + 1) / WARMUP, 1.0) * (FLOOR + (PEAK - FLOOR) * 0.5 * (1 + math.cos(math.pi * min(done, 1.0))))
+
+
+def loss_of(model: LlamaForCausalLM, ids_BT: Tensor, weight_BT: Tensor) -> Tensor:
+    """Weighted sum of the next-token losses, nats. Padding stands at the end, so causality alone hides it."""
+    logits_BTV = model(input_ids=ids_BT[:, :-1]).logits
+    nll_BT = torch.nn.functional.cross_entropy(logits_BTV.transpose(1, 2), ids_BT[:, 1:], reduction="none")
+    return (nll_BT * weight_BT[:, 1:]).sum()
+
+
+def train(out: Path, seconds: float, seed: int, log_every: int = 20) -> LlamaForCausalLM:
+    """Trains for a time; the same seed reads the same conversations, the number of steps depends on the machine."""
+    torch.manual_seed(seed_of(("tiny", "weights", seed)))
+    model, stream = LlamaForCausalLM(config()), conversations(("tiny", "data", seed))
+    matrices = [p for p in model.parameters() if p.dim() == 2]
+    vectors = [p for p in model.parameters() if p.dim() < 2]
+    groups = [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}]
+    optimiser = torch.optim.AdamW(groups, lr=PEAK, betas=(0.9, 0.98), fused=True)
+    begun, step, seen, recent = time.monotonic(), 0, 0, 0.0
+    while (spent := time.monotonic() - begun) < seconds:
+        for group in optimiser.param_groups:
+            group["lr"] = rate(step, spent / seconds)
+        batch = micro_batches(stream)
+        weight = sum(w[:, 1:].sum() for _, w in batch)
+        for ids_BT, weight_BT in batch:
+            loss = loss_of(model, ids_BT, weight_BT) / weight
+            loss.backward()
+            recent += float(loss.detach()) / log_every
+            seen += int((ids_BT != tokens.PAD).sum())
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+        optimiser.zero_grad()
+        step += 1
+        if step % log_every == 0:
+            spent = time.monotonic() - begun
+            print(f"step {step} loss {recent:.4f} tokens {seen} seconds {spent:.0f} tokens/s {seen / spent:.0f}", flush=True)
+            recent = 0.0
+    save(model, out)
+    return model
+
+
+def save(model: LlamaForCausalLM, out: Path) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    model.save_pretrained(out)
+    tokens.build().save_pretrained(out)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Rebuild the tiny model.")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--seconds", type=float, default=2400.0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=1)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    train(args.out, args.seconds, args.seed)
+
+
+if __name__ == "__main__":
+    main()

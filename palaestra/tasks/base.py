@@ -1,0 +1,76 @@
+"""What the procedural tasks share: splits, the answer line, and where a working goes wrong.
+
+An answer is a text whose last line is `= ANSWER`; the lines before it are visible steps, if any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from palaestra.types import Message, Task, UserError, rng_of, seed_of
+
+Habit: TypeAlias = Literal["guess", "work"]  # the answer at once, or visible steps first
+
+ANSWER = "= "
+TEST_SHARE = 8  # one problem in so many belongs to the test split
+REDRAWS = 1000
+
+
+def split_of(problem: str) -> str:
+    """The split a problem belongs to, by its hash: the same one whatever stage drew it."""
+    return "test" if seed_of(("split", problem)) % TEST_SHARE == 0 else "train"
+
+
+def asked(name: str, question: str, answer: Any, meta: Mapping[str, Any] | None = None) -> Task:
+    """A task of one question; `drawn` gives it its identity."""
+    return Task(id="", prompt=(Message(role="user", content=question),), answer=answer, meta=meta or {}, domain=name)
+
+
+def drawn(source: Any, split: str, index: int, draw: Callable[[np.random.Generator], Task]) -> Task:
+    """The task number `index` of a split: drawn again until its problem belongs there."""
+    if split not in ("train", "test"):
+        raise UserError(f"{source.name} has no split {split!r}; use 'train' or 'test'")
+    for attempt in range(REDRAWS):
+        task = draw(rng_of((repr(source), split, index, attempt)))
+        if split_of(task.prompt[0].content) == split:
+            return _named(task, f"{source.name}/{split}/{index}")
+    raise UserError(f"{source!r} has too few problems for a {split} split; make it harder or its numbers larger")
+
+
+def _named(task: Task, name: str) -> Task:
+    return Task(id=name, prompt=task.prompt, answer=task.answer, meta=task.meta, domain=task.domain)
+
+
+def final(text: str) -> str | None:
+    """The answer on the last line of `text`; None if the last line is no answer line."""
+    lines = text.strip().splitlines() if isinstance(text, str) else []
+    return lines[-1][len(ANSWER) :].strip() if lines and lines[-1].startswith(ANSWER) else None
+
+
+def exact(text: str, task: Task) -> float:
+    """1 if the final answer is the task's answer, letter by letter, else 0."""
+    return float(final(text) == str(task.answer))
+
+
+def written(steps: Sequence[str], answer: Any) -> str:
+    """Steps and answer as an answer text."""
+    return "\n".join([*steps, f"{ANSWER}{answer}"])
+
+
+def first_wrong(text: str, steps: Sequence[str], answer: Any) -> int | None:
+    """Which line of a working is the first wrong one, from 0; None if all are right.
+
+    The answer line may come early (a guess): then it is the next step that is judged. A working that stops before its
+    answer line is wrong at the line that is missing.
+    """
+    right = [*steps, f"{ANSWER}{answer}"]
+    for at, line in enumerate(text.strip().splitlines() if isinstance(text, str) else []):
+        expected = right[-1] if line.startswith(ANSWER) else right[at] if at < len(steps) else None
+        if line != expected:
+            return at
+        if line == right[-1]:
+            return None
+    return at + 1 if isinstance(text, str) and text.strip() else 0
