@@ -134,7 +134,9 @@ def test_the_chain_is_read_from_left_to_right() -> None:
     assert chain.first_wrong("= 5", task) == 0
 
 
-@given(n=st.lists(st.integers(0, 99), min_size=4, max_size=4), ops=st.lists(st.sampled_from("+-*"), min_size=3, max_size=3))
+@given(
+    n=st.lists(st.integers(0, 99), min_size=4, max_size=4), ops=st.lists(st.sampled_from("+-*"), min_size=3, max_size=3)
+)
 def test_expressions_have_python_precedence(n: list[int], ops: list[str]) -> None:
     a, b, c, d = n
     o, p, q = ops

@@ -44,7 +44,9 @@ def test_the_oracle_is_paid(world: Any, tasks: Any) -> None:
 
 
 @each
-@pytest.mark.parametrize("text", ["", "x", "drop", "ANSWER()", "answer(a1)", "ANSWER(a1) ANSWER(b2)", "up up", "SEARCH(a1", "²"])
+@pytest.mark.parametrize(
+    "text", ["", "x", "drop", "ANSWER()", "answer(a1)", "ANSWER(a1) ANSWER(b2)", "up up", "SEARCH(a1", "²"]
+)
 def test_nonsense_is_an_outcome(world: Any, tasks: Any, text: str) -> None:
     frame = played(world, tasks.task("train", 0), lambda _: text)
     assert frame.pay == {("policy", ""): 0.0}
@@ -96,7 +98,9 @@ def test_grid_refuses_what_is_impossible() -> None:
 def test_a_state_can_be_continued_twice() -> None:
     frame = Grid().reset(GridTasks().task("train", 2), ())
     action = Grid().oracle(frame.state)
-    assert Grid().step(frame.state, acted(frame.asks[0], action), ()) == Grid().step(frame.state, acted(frame.asks[0], action), ())
+    assert Grid().step(frame.state, acted(frame.asks[0], action), ()) == Grid().step(
+        frame.state, acted(frame.asks[0], action), ()
+    )
 
 
 def test_a_question_ends_after_one_answer_and_pays_nothing() -> None:
@@ -108,6 +112,7 @@ def test_a_question_ends_after_one_answer_and_pays_nothing() -> None:
 
 
 # ---- tic-tac-toe
+
 
 @pytest.fixture(scope="module")
 def game() -> TicTacToe:

@@ -1,6 +1,6 @@
 """Tic-tac-toe for two seats. textarena's TicTacToe-v0 is the referee (extra `games`); the board is shown in our own words.
 
-    user: you are x / o1x / 3x5 / 678        4 would be taken; 6 wins        assistant: 6
+user: you are x / o1x / 3x5 / 678        4 would be taken; 6 wins        assistant: 6
 """
 
 from __future__ import annotations

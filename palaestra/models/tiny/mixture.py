@@ -142,7 +142,7 @@ def revision(rng: Rng) -> Conversation:
     at = tasks.first_wrong(wrong, task)
     if at is not None:
         notes["critique"] = formats.critique(at)
-    kind = pick(rng, {n: 1.0 for n in notes})
+    kind = pick(rng, dict.fromkeys(notes, 1.0))
     better = tasks.demonstration(task, rng, habit(rng, {"retry": max(works, 0.5), "told": 0.7, "critique": 0.85}[kind]))
     return (*task.prompt, mistaken(wrong), notes[kind], said(better))
 
@@ -165,7 +165,7 @@ def verdict(rng: Rng) -> Conversation:
 
 def pose(rng: Rng) -> Conversation:
     """The roles exchanged: the reply is a problem."""
-    name = pick(rng, {n: 1.0 for n in ("chain", "count", *LADDER)})
+    name = pick(rng, dict.fromkeys(("chain", "count", *LADDER), 1.0))
     tasks, _ = source(name, rng, easy=True)
     return (*formats.posing(name).prompt, said(formats.question(problem(tasks, rng))))
 
@@ -194,7 +194,9 @@ def hop(rng: Rng) -> Conversation:
         path, n = task.meta["path"], len(state.found)
         if not careful and rng.random() < 0.3:
             return right.replace("(", " ").replace(")", "")
-        return right if rng.random() < patience or right.startswith("ANSWER") else f"ANSWER({path[min(n, len(path) - 1)]})"
+        return (
+            right if rng.random() < patience or right.startswith("ANSWER") else f"ANSWER({path[min(n, len(path) - 1)]})"
+        )
 
     return played(world, task, act)
 
@@ -237,7 +239,16 @@ PARTS: Mapping[Callable[[Rng], Conversation], float] = {
     grid: 0.035,
     tictactoe: 0.045,
 }
-SINGLES = {"chain": 0.23, "add": 0.1, "bool": 0.07, "sort": 0.06, "knights": 0.06, "count": 0.08, "rec": 0.05, "words": 0.04}
+SINGLES = {
+    "chain": 0.23,
+    "add": 0.1,
+    "bool": 0.07,
+    "sort": 0.06,
+    "knights": 0.06,
+    "count": 0.08,
+    "rec": 0.05,
+    "words": 0.04,
+}
 
 
 def conversations(key: Key) -> Iterator[Conversation]:

@@ -24,7 +24,9 @@ def replies(
     generator = torch.Generator().manual_seed(seed % 2**63)
     for at in range(0, len(order), CHUNK):
         chunk = order[at : at + CHUNK]
-        for i, ids in zip(chunk, decoded(model, [rows[i] for i in chunk], temperature, generator, max_new), strict=True):
+        for i, ids in zip(
+            chunk, decoded(model, [rows[i] for i in chunk], temperature, generator, max_new), strict=True
+        ):
             found[i] = bytes(b for b in ids if b < 256).decode(errors="replace")
     return found
 

@@ -108,9 +108,7 @@ def guided(model: LlamaForCausalLM, count: int, n: int) -> dict[str, Numbers]:
     }
     found = {f"chain, {k}": answering(model, v, lambda x, i: chain.check(x, tasks[i]), n) for k, v in talks.items()}
     right = [i % 2 == 0 for i in range(count)]
-    judged = [
-        formats.judging(t, g if r else b, r) for t, g, b, r in zip(tasks, worked, wrong, right, strict=True)
-    ]
+    judged = [formats.judging(t, g if r else b, r) for t, g, b, r in zip(tasks, worked, wrong, right, strict=True)]
     verdicts = answering(model, [j.prompt for j in judged], lambda x, i: chain.check(x, judged[i]), n)
     return found | {"judge of a worked chain": verdicts}
 
@@ -123,7 +121,13 @@ def moving(model: LlamaForCausalLM, count: int, n: int) -> Numbers:
 
 
 def skills(model: LlamaForCausalLM, count: int, n: int) -> dict[str, Numbers]:
-    sources = {"chain": Chain(), "chain, 8 operands": Chain(operands=(8, 8)), "count": Count(), "rec": Rec(), "words": Words()}
+    sources = {
+        "chain": Chain(),
+        "chain, 8 operands": Chain(operands=(8, 8)),
+        "count": Count(),
+        "rec": Rec(),
+        "words": Words(),
+    }
     sources |= {f"{s(d).name} d={d}": s(d) for s in (Add, Bool, Sort, Knights) for d in (1, 2, 3, 4, 6)}
     found = {name: solving(model, s, count, n) for name, s in sources.items()}
     found["hop"] = playing(model, Hop(), HopTasks(), count, n)
