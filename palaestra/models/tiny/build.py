@@ -39,6 +39,7 @@ def config() -> LlamaConfig:
         num_attention_heads=6,
         num_key_value_heads=2,
         max_position_embeddings=CONTEXT,
+        rope_parameters={"rope_type": "default", "rope_theta": 500.0},  # short contexts: learns to look back sooner
         tie_word_embeddings=True,
         bos_token_id=tokens.BEGIN,
         eos_token_id=tokens.END,
