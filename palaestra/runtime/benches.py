@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from palaestra.reward.user import UserReward
+import numpy as np
+
 from palaestra.reward.verify import Verify, check_for
 from palaestra.rollout.player import Script
 from palaestra.tasks.chain import Chain
@@ -15,12 +16,17 @@ from palaestra.tasks.ladder import Add, Bool, Sort
 from palaestra.tasks.knights import Knights
 from palaestra.tasks.mixture import parse
 from palaestra.tasks.rec import Rec
-from palaestra.types import Bench, Player
+from palaestra.types import Bench, Message, Player
 from palaestra.worlds.grid import Grid, GridTasks
 from palaestra.worlds.hop import Hop, HopTasks
 from palaestra.worlds.question import Question
-from palaestra.worlds.tictactoe import TicTacToe, TicTacToeTasks, random_move
-from palaestra.worlds.user import load_environment
+from palaestra.worlds.tictactoe import TicTacToe, TicTacToeTasks
+
+def random_move(messages: Sequence[Message], rng: np.random.Generator) -> str:
+    """A free square; the board shows their numbers."""
+    board = messages[-1].content.splitlines()[1:]
+    return str(rng.choice([c for row in board for c in row if c.isdigit()]))
+
 
 QUESTIONS: Mapping[str, Callable[[], Any]] = {
     "chain": Chain, "count": Count, "rec": Rec, "add": Add, "bool": Bool, "sort": Sort, "knights": Knights,
@@ -49,6 +55,8 @@ def max_tokens(spec: str) -> int:
 
 def from_data(data: str, test_data: str, reward: str) -> Bench:
     """The user's own problems, with their own reward or exact answers."""
+    from palaestra.reward.user import UserReward
+
     tasks = FileTasks(data, test=test_data, answers=not reward)
     judge = UserReward(reward) if reward else Verify(check_for(tasks))
     return Bench(name=data, tasks=tasks, world=Question(), reward=judge, max_tokens=256)
@@ -56,6 +64,8 @@ def from_data(data: str, test_data: str, reward: str) -> Bench:
 
 def from_env(spec: str) -> Bench:
     """The user's own world."""
+    from palaestra.worlds.user import load_environment
+
     world, tasks = load_environment(spec)
     return Bench(name=spec, tasks=tasks, world=world, max_tokens=getattr(world, "max_tokens", 64))
 

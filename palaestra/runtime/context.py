@@ -182,6 +182,14 @@ class Context:
         if self.talk:
             print(text, file=sys.stderr, flush=True)
 
+    def check_bench(self) -> None:
+        """Before the first step: gold answers must score 1. Says what is wrong, and stops where nothing could be learned."""
+        from palaestra.tasks.oracle import check_oracle
+
+        problems = check_oracle(self.bench)
+        for line in problems[:5]:
+            self.say(f"oracle check: {line}")
+
     def decode(self, ids: Sequence[int]) -> str:
         return self.engine().dialect.decode(ids)
 

@@ -38,9 +38,10 @@ async def train(recipe: Recipe, ctx: Context) -> Result:
     skipped = 0
     with stop:
         while state["step"] < steps and not spent(plan, state):
-            begin = time.perf_counter()
+            begin, sampling = time.perf_counter(), ctx.engine_seconds
             state, metrics = await step(recipe, ctx, state)
             skipped = skipped + 1 if metrics.get("skipped") else 0
+            ctx.seconds["rollout"] += ctx.engine_seconds - sampling
             clock(ctx, state, begin)
             record = metrics | counters(ctx, state, time.perf_counter() - begin)
             if log is not None:
@@ -68,13 +69,14 @@ def spent(plan: Plan, state: State) -> bool:
 
 
 def prepare(recipe: Recipe, ctx: Context) -> None:
-    """Heads and frozen references, from the models as they are before any step."""
+    """Frozen references, heads and optimisers, from the models as they are before any step."""
     for name, source in recipe.references.items():
         if name not in ctx.models:
             ctx.reference(name, source)
     for name, learner in recipe.learners.items():
         for head in learner.heads:
             ctx.model(name).add_head(head)
+        ctx.optimiser(name, learner)
 
 
 def resume(recipe: Recipe, ctx: Context) -> tuple[State, checkpoint.AppendLog | None]:
@@ -135,7 +137,6 @@ def clock(ctx: Context, state: State, begin: float) -> None:
     run = state["run"] = dict(state["run"])
     run["seconds"] = run.get("seconds", 0.0) + time.perf_counter() - begin
     run["sampled_tokens"] = run.get("sampled_tokens", 0) + sum(e.n_sampled for g in ctx.seen for e in g.episodes)
-    ctx.seconds["rollout"] = ctx.engine_seconds
     known = sum(v for k, v in ctx.seconds.items() if k != "other")
     ctx.seconds["other"] = max(0.0, run["seconds"] - known)
     run["phase_seconds"] = dict(ctx.seconds)
