@@ -4,10 +4,10 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from fake import FakeContext, episode, task
+from fake import episode, task
 from hypothesis import given
 from hypothesis import strategies as st
-from test_step_shapes import RECIPES, Cycle
+from test_step_shapes import RECIPES, Cycle, world
 
 from palaestra.curriculum.pool import Mixed
 from palaestra.step import Schedule, start, step, young
@@ -30,7 +30,7 @@ def test_young_keeps_exactly_what_may_be_trained_on(versions, oldest):
 @pytest.mark.parametrize("gate", [False, True])
 def test_no_step_trains_on_old_tokens(lag, gate):
     """Also with a gate that carries groups from step to step."""
-    ages, ctx = [], FakeContext()
+    ages, ctx = [], world()
 
     def watch(ctx, name, learner, batch, state):
         return {"skipped": 0.0}, state
