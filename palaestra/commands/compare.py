@@ -13,7 +13,7 @@ from palaestra.commands.train import read_settings
 from palaestra.ledger.statistics import mean_interval, paired
 from palaestra.runtime import setup
 from palaestra.runtime.checkpoint import write_atomic
-from palaestra.runtime.train import Plan
+from palaestra.runtime.plan import Plan
 from palaestra.types import UserError
 
 

@@ -14,7 +14,8 @@ from typing import Any
 
 from palaestra.runtime import config, setup
 from palaestra.runtime.checkpoint import write_atomic
-from palaestra.runtime.train import Plan, Stopped
+from palaestra.runtime.plan import Plan
+from palaestra.runtime.train import Stopped
 from palaestra.step import Recipe
 from palaestra.types import Result, UserError
 

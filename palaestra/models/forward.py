@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from palaestra.models.model import Model
+from palaestra.models.packed import Layout
 from palaestra.types import Batch
 
 LOGITS = 1 << 26  # logits that may exist at a time: 256 MB in float32
@@ -33,8 +34,8 @@ def forward(
         vocab_mean_logp[b, t]  mean over the vocabulary of log pi(. | ids[b, :t])
         NAME[b, t]             the head NAME on the hidden state before ids[b, t] is chosen, e.g. "value"
 
-    A batch column "temperature" [B, T] goes before the argument. Rows are right-padded, so a causal model needs no
-    mask: no token sees the padding. Raises KeyError for a need that this model does not have.
+    A batch column "temperature" [B, T] goes before the argument. Models that can run packed (see `packed`) do; for the
+    others rows are right-padded, so a causal model needs no mask: no token sees the padding. Raises KeyError for a need that this model does not have.
     """
     for need in needs:
         if need not in VOCABULARY and need not in model.heads:
@@ -54,6 +55,14 @@ def forward(
     )
     found |= {n: model.heads[n](hidden_ND) for n in needs if n in model.heads}
     return {n: v.new_zeros(ids_BT.shape).index_put((row_N, at_N + 1), v) for n, v in found.items()}
+
+
+def packed_hidden(model: Model, batch: Batch, row_N: Tensor, at_N: Tensor) -> Tensor:
+    """[N, D] hidden states at (row, at), computed without padding and with shared prompts once."""
+    layout = Layout.of(batch)
+    whole = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=row_N.device)  # a finished mask: the layout has the real ones
+    run = model.hidden(layout.ids[None], position_ids=layout.position[None], attention_mask=whole, layout=layout)
+    return run[0, layout.before[row_N, at_N + 1]]
 
 
 def _reduce(

@@ -20,6 +20,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from palaestra.models.files import explained, quiet, read_module
 from palaestra.models.heads import ScalarHead, VocabularyHead
+from palaestra.models.packed import enable
 from palaestra.models.template import end_of_turn
 
 UNBOUNDED = 1 << 30  # context of a model whose config gives none (recurrent ones)
@@ -85,6 +86,11 @@ class Model:
         return frozenset(i for i in found if i is not None)
 
     # ---- running
+
+    @cached_property
+    def packs(self) -> bool:
+        """Runs rows without padding and shared prompts once; see `packed`."""
+        return enable(self.causal)
 
     def hidden(self, ids_BT: Tensor, **options: Any) -> Tensor:
         """[B, T, D] after the last norm. Options go to the decoder: positions, mask, cache (none unless asked for)."""

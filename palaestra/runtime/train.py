@@ -6,13 +6,12 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from palaestra.models.load import load_heads, save, weights_sha256
 from palaestra.runtime import checkpoint, rollouts
 from palaestra.runtime.evaluate import greedy
+from palaestra.runtime.plan import Plan
 from palaestra.runtime.progress import Progress
 from palaestra.step import Recipe, start, step
 from palaestra.types import Fault, Result, State
@@ -23,26 +22,13 @@ if TYPE_CHECKING:
 DIVERGED = 5  # skipped updates in a row that end a run
 
 
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """How a run is driven; not part of the method."""
-
-    steps: int | None = None  # None = the recipe's schedule
-    tokens: int | None = None  # sampled policy tokens after which the run ends, at the end of a step
-    evaluate: int = 512  # held-out tasks, before and after
-    evaluate_every: int = 0  # steps; 0 = before and after only
-    checkpoint_every: int = 1  # steps
-    keep: int = 2  # checkpoints
-    labels: Mapping[str, Any] = field(default_factory=dict)  # goes to summary.json as it is
-
-
 class Stopped(Exception):
     """SIGTERM or SIGINT: the step under way was finished and saved."""
 
 
 async def train(recipe: Recipe, ctx: Context) -> Result:
     """Runs the recipe in `ctx`, from the newest whole checkpoint of its folder where there is one."""
-    plan: Plan = ctx.plan
+    plan = ctx.plan
     steps = plan.steps if plan.steps is not None else recipe.schedule.steps
     prepare(recipe, ctx)
     state, log = resume(recipe, ctx)

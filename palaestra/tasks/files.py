@@ -1,0 +1,293 @@
+"""The user's own problems, one record each.
+
+    {"prompt": "What is 2 + 3?", "answer": "5"}
+    {"messages": [{"role": "user", "content": "..."}], "answer": 5, "id": "q2", "system": "Be brief.", "domain": "sums"}
+
+`id`, `system`, `domain` and `split` are optional; every other column goes to `Task.meta`. What is held out is, in this
+order: a second file, the "test" of a saved `DatasetDict`, a `split` column, or a tenth of the different prompts.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from palaestra.tasks.names import suggestion
+from palaestra.tasks.records import Record, Records, kind, open_records
+from palaestra.types import Message, Task, UserError, seed_of, stage
+
+HELD_OUT, HELD_OUT_MOST = 0.1, 500  # share of the different prompts that is kept for tests, at least 1, at most
+COLUMNS = ("prompt", "messages", "answer", "id", "system", "domain", "split")
+ROLES = ("system", "user", "assistant")
+ALIASES = ("question", "problem", "input", "instruction", "query", "text", "solution", "target", "label", "output")
+
+
+@stage
+class FileTasks:
+    """Problems from a JSONL, JSON or Parquet file or a saved dataset. `answers=False`: records need no answer."""
+
+    path: str
+    test: str = ""
+    answers: bool = True
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", self.name or Path(self.path).stem)
+        self._loaded()
+
+    @property
+    def size(self) -> int:
+        return len(self._loaded()["train"].rows_N)
+
+    @property
+    def test_size(self) -> int:
+        return len(self._loaded()["test"].rows_N)
+
+    @property
+    def leaked(self) -> int:
+        """Held-out tasks whose prompt is a training prompt too: the user's own split can have some."""
+        parts = self._loaded()
+        return int(np.isin(parts["test"].prompt_N, parts["train"].prompt_N).sum())
+
+    def task(self, split: str, index: int) -> Task:
+        parts = self._loaded()
+        if split not in parts:
+            raise UserError(f"{self.path} has no split {split!r}; use 'train' or 'test'")
+        part = parts[split]
+        if not 0 <= index < len(part.rows_N):
+            raise IndexError(f"{self.path} has {len(part.rows_N)} {split} tasks, there is no number {index}")
+        return task_of(part.records, int(part.rows_N[index]), answers=self.answers)
+
+    def _loaded(self) -> Mapping[str, Part]:
+        return load(self.path, self.test, self.answers)
+
+
+@dataclass(frozen=True)
+class Part:
+    """The records of a split, and the hashes of their prompts."""
+
+    records: Records
+    rows_N: np.ndarray
+    prompt_N: np.ndarray
+
+
+@dataclass(frozen=True)
+class Scan:
+    """What one pass over valid records found. split_N is 1 for test, 0 for train, -1 where nothing is said."""
+
+    records: Records
+    prompt_N: np.ndarray
+    split_N: np.ndarray
+
+    @property
+    def everything(self) -> np.ndarray:
+        return np.ones(len(self.prompt_N), np.bool_)
+
+    def part(self, chosen_N: np.ndarray) -> Part:
+        return Part(self.records, np.flatnonzero(chosen_N), self.prompt_N[chosen_N])
+
+
+@lru_cache(maxsize=16)
+def load(path: str, test: str, answers: bool) -> Mapping[str, Part]:
+    """Reads and checks every record once, and decides who is held out."""
+    opened = open_records(path)
+    if test and Path(test).resolve() == Path(path).resolve():
+        raise UserError(f"{test}: the test data is the training data; name another file or give none")
+    beside = _only(test, open_records(test), "test", "train") if test else opened.get("test")
+    if beside is None and (other := sorted(set(opened) - {"", "train"})):
+        raise UserError(f"{path}: the splits are {', '.join(opened)}; name {other[0]!r} 'test', or give --test-data")
+    found = scan(_only(path, opened, "train"), answers)
+    if beside is not None:
+        return {"train": found.part(found.everything), "test": (held := scan(beside, answers)).part(held.everything)}
+    test_N = found.split_N == 1 if (found.split_N >= 0).any() else held_out(path, found.prompt_N)
+    for split, chosen_N in (("train", ~test_N), ("test", test_N)):
+        if not chosen_N.any():
+            raise UserError(f"{path}: no record has the split {split!r}; mark some, or drop the column")
+    return {"train": found.part(~test_N), "test": found.part(test_N)}
+
+
+def _only(path: str, opened: Mapping[str, Records], *names: str) -> Records:
+    for name in ("", *names):
+        if name in opened:
+            return opened[name]
+    raise UserError(f"{path}: the splits are {', '.join(opened)}; there must be a {names[0]!r}")
+
+
+def held_out(path: str, prompt_N: np.ndarray) -> np.ndarray:
+    """[N] whether a record is held out: the prompts with the smallest hashes, so equal prompts stay together."""
+    unique = np.unique(prompt_N)
+    if len(unique) < 2:
+        what = "1 record" if len(prompt_N) == 1 else f"{len(prompt_N)} records with one and the same prompt"
+        raise UserError(f"{path}: {what}, so nothing can be held out; add records, or give --test-data")
+    n = min(max(1, round(HELD_OUT * len(unique))), HELD_OUT_MOST)
+    return prompt_N <= unique[n - 1]
+
+
+def scan(records: Records, answers: bool) -> Scan:
+    """One pass: every record is checked, and what the split needs is kept (17 bytes a record)."""
+    prompts, ids, splits = array("Q"), array("Q"), array("b")
+    for prompt, identity, split in _passed(records, answers):
+        prompts.append(prompt)
+        ids.append(identity)
+        splits.append(split)
+    if not prompts:
+        raise UserError(f"{records.path}: no records; it needs one a problem")
+    _check_unique(records, np.array(ids))
+    split_N = np.array(splits)
+    _check_splits(records, split_N)
+    return Scan(records, np.array(prompts), split_N)
+
+
+def _passed(records: Records, answers: bool) -> Iterator[tuple[int, int, int]]:
+    for i, record in enumerate(records):
+        task = build(record, records.where(i), records.label(i), answers)
+        prompt = seed_of(("prompt", *(x for m in task.prompt for x in (m.role, m.content))))
+        split = record.get("split")
+        if split not in (None, "train", "test"):
+            raise UserError(f"{records.where(i)}: split is {split!r}; write 'train' or 'test'")
+        yield prompt, seed_of((task.id,)), {None: -1, "train": 0, "test": 1}[split]
+
+
+def _check_unique(records: Records, id_N: np.ndarray) -> None:
+    order = np.argsort(id_N, kind="stable")
+    same = np.flatnonzero(id_N[order][1:] == id_N[order][:-1])
+    if len(same):
+        first, second = int(order[same[0]]), int(order[same[0] + 1])
+        taken, where = records[second].get("id"), records.where(second)
+        raise UserError(f"{where}: id {taken!r} is taken by {records.where(first)}; ids must differ")
+
+
+def _check_splits(records: Records, split_N: np.ndarray) -> None:
+    if not (split_N >= 0).any():
+        return
+    if (split_N < 0).any():
+        raise UserError(
+            f"{records.where(int(np.argmin(split_N)))}: no 'split', but other records have one; give it to all or none"
+        )
+
+
+def task_of(records: Records, index: int, *, answers: bool) -> Task:
+    return build(records[index], records.where(index), records.label(index), answers)
+
+
+def build(record: Record, where: str, label: str, answers: bool) -> Task:
+    """A record as a task, or what is wrong with it."""
+    identity = record.get("id")
+    if identity is not None and (isinstance(identity, bool) or not isinstance(identity, str | int) or identity == ""):
+        raise UserError(f"{where}: id is {_shown(identity)}; write text or a whole number")
+    domain = record.get("domain")
+    if domain is not None and not isinstance(domain, str):
+        raise UserError(f"{where}: domain is {_shown(domain)}; write text")
+    return Task(
+        id=label if identity is None else str(identity),
+        prompt=(*_system(record, where), *_prompt(record, where)),
+        answer=_answer(record, where, answers),
+        meta={k: v for k, v in record.items() if k not in COLUMNS},
+        domain=domain or "",
+    )
+
+
+def _prompt(record: Record, where: str) -> tuple[Message, ...]:
+    text, messages = record.get("prompt"), record.get("messages")
+    if text is not None and messages is not None:
+        raise UserError(f"{where}: both 'prompt' and 'messages'; keep one")
+    if messages is not None:
+        return _messages(messages, where)
+    if text is None:
+        raise UserError(f"{where}: no 'prompt' (nor 'messages'){_instead(record, 'prompt')}")
+    if isinstance(text, list):
+        raise UserError(f"{where}: prompt is a list; a conversation belongs into 'messages'")
+    return (Message(role="user", content=_text(text, where, "prompt")),)
+
+
+def _messages(found: Any, where: str) -> tuple[Message, ...]:
+    if not isinstance(found, list) or not found:
+        raise UserError(f'{where}: messages is {_shown(found)}; write a list of {{"role": "user", "content": "..."}}')
+    messages = tuple(_message(m, f"messages[{i}]", where) for i, m in enumerate(found))
+    late = [i for i, m in enumerate(messages) if i and m.role == "system"]
+    if late:
+        raise UserError(f"{where}: messages[{late[0]}] is a system message; only the first may be one")
+    if messages[-1].role != "user":
+        raise UserError(f"{where}: the last message is from {messages[-1].role!r}; a prompt ends with a user message")
+    return messages
+
+
+def _message(found: Any, field: str, where: str) -> Message:
+    if not isinstance(found, dict):
+        raise UserError(f'{where}: {field} is {kind(found)}; write {{"role": "user", "content": "..."}}')
+    given = {k: v for k, v in found.items() if v is not None}
+    if extra := sorted(set(given) - {"role", "content"}):
+        raise UserError(
+            f"{where}: {field} has {extra[0]!r}; only role and content are read: tools need an environment, --env"
+        )
+    role = given.get("role")
+    if role not in ROLES:
+        tool = "; tools need an environment, --env" if role in ("tool", "function") else f"; use {', '.join(ROLES)}"
+        raise UserError(f"{where}: {field}.role is {_shown(role)}{tool}")
+    if isinstance(given.get("content"), list):
+        raise UserError(f"{where}: {field}.content is a list of parts; only text is read, join the text parts")
+    return Message(role=role, content=_text(given.get("content"), where, f"{field}.content"))
+
+
+def _system(record: Record, where: str) -> tuple[Message, ...]:
+    text, messages = record.get("system"), record.get("messages")
+    if text is None:
+        return ()
+    if (
+        isinstance(messages, list)
+        and messages
+        and isinstance(messages[0], dict)
+        and messages[0].get("role") == "system"
+    ):
+        raise UserError(f"{where}: both 'system' and a system message in 'messages'; keep one")
+    return (Message(role="system", content=_text(text, where, "system")),)
+
+
+def _answer(record: Record, where: str, needed: bool) -> Any:
+    answer = record.get("answer")
+    if not needed:
+        return answer
+    if answer is None:
+        raise UserError(
+            f"{where}: no 'answer'{_instead(record, 'answer')}; without answers give a --reward FILE.py:FUNCTION"
+        )
+    if not isinstance(answer, str | int | float | Decimal):
+        raise UserError(
+            f"{where}: answer is {kind(answer)}; write text or a number, or judge it with --reward FILE.py:FUNCTION"
+        )
+    if isinstance(answer, str) and not answer.strip():
+        raise UserError(f"{where}: the answer is empty; write it or drop the record")
+    if not isinstance(answer, str) and not math.isfinite(answer):
+        raise UserError(f"{where}: answer is {answer}, which nothing equals; write a number or drop the record")
+    return answer
+
+
+def _text(found: Any, where: str, field: str) -> str:
+    if not isinstance(found, str):
+        raise UserError(f"{where}: {field} is {kind(found)}; write text")
+    if not found.strip():
+        raise UserError(f"{where}: {field} is empty; write it or drop the record")
+    return found
+
+
+def _instead(record: Record, wanted: str) -> str:
+    """What the record has in its place."""
+    if wanted in record:
+        return ", it is null"
+    has = [str(k) for k in record]
+    near = suggestion(wanted, has)
+    rename = [k for k in has if k.lower() in ALIASES and not near]
+    hint = f"; rename {rename[0]!r} to {wanted!r}" if rename else near
+    return f"; the record has {', '.join(has[:8]) or 'no columns'}{hint}"
+
+
+def _shown(value: Any) -> str:
+    return f"{kind(value)} ({str(value)[:40]!r})" if value is not None else "null"
