@@ -159,7 +159,7 @@ class Model:
 
                 set_peft_model_state_dict(self.module, load_file(directory / "adapter" / "adapter_model.safetensors"))
                 return
-            saved = dict(read_module(directory, self.dtype, self.causal.config._attn_implementation).named_parameters())
+            saved = dict(read_module(directory, self.dtype, "eager").named_parameters())
         for name, p in self.module.named_parameters():
             p.copy_(saved[name])
 
