@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
+from palaestra.models.files import read_tokenizer
+from palaestra.models.smollm2 import folder
 from palaestra.models.template import render
 from palaestra.rollout.dialect import Chat, Tags
 from palaestra.rollout.play import play
@@ -38,7 +40,7 @@ LLAMA3 = """{{ bos_token }}{% for message in messages %}{{ '<|start_header_id|>'
 MISTRAL = """{%- set talk = messages %}{%- if messages[0]['role'] == 'system' %}
 {%- set system = messages[0]['content'] %}{%- set talk = messages[1:] %}{%- endif %}
 {{- bos_token }}{%- for message in talk %}
-{%- if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}{{- raise_exception('roles must alternate') }}{%- endif %}
+{%- if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}{{- raise_exception('must alternate') }}{%- endif %}
 {%- if message['role'] == 'user' %}
 {{- '[INST] ' + (system + '\n\n' if loop.first and system is defined else '') + message['content'] + '[/INST]' }}
 {%- elif message['role'] == 'assistant' %}{{- message['content'] + eos_token }}
@@ -112,6 +114,12 @@ def dialects(core):
     return {name: Chat.of(tokenizer_of(core, name)) for name in TEMPLATES}
 
 
+@pytest.fixture(scope="module")
+def smollm2():
+    pytest.importorskip("gguf")
+    return Chat.of(read_tokenizer(folder()))
+
+
 def ids_of(pieces):
     return tuple(i for p in pieces for i in p.ids)
 
@@ -168,10 +176,19 @@ def converse(chat, rng, words, replies):
 
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_a_thousand_conversations(dialects, name):
-    chat = dialects[name]
+    check_conversations(dialects[name], name, 200)
+
+
+@pytest.mark.slow
+def test_conversations_of_smollm2(smollm2):
+    assert smollm2.stable
+    check_conversations(smollm2, "chatml", 200)
+
+
+def check_conversations(chat, name, how_many):
     trims = "whitespace" in chat.rewrites
     special = frozenset(chat.specials.values())
-    for n in range(200):
+    for n in range(how_many):
         rng = rng_of(("law 1", name, n))
         said, row, turns, closed = converse(chat, rng, PLAIN + NASTY, [*PLAIN, "<s", " x "])
         for at, ids in turns:

@@ -28,6 +28,7 @@ KINDS = {  # what is special about their logits
     "cohere2": {"logit_scale": 0.3, "sliding_window": 4},
     "granite": {"logits_scaling": 3.0},
     "gpt2": {"n_embd": 32, "n_layer": 2, "n_head": 4},
+    "opt": {"ffn_dim": 48, "word_embed_proj_dim": 16, "dropout": 0.0},
     "mixtral": {},
 }
 
@@ -174,6 +175,7 @@ def saved(tmp_path_factory):
     at = tmp_path_factory.mktemp("model")
     model = build(dtype=torch.float32)
     torch.nn.init.ones_(model.add_head("value").out.weight)
+    forward(model, batch_of([5]), ("logp",))  # running a model changes nothing of what is saved
     save(model, at)
     return model, at
 
@@ -206,6 +208,7 @@ def test_the_digest_sees_every_bit(saved):
 def test_weights_go_back_in_place(saved):
     original, at = saved
     model = load(str(at))
+    forward(model, batch_of([5]), ("logp",))
     held = model.trainable()
     with torch.no_grad():
         for p in held:
@@ -291,23 +294,25 @@ def without(at, target, *names):
 def test_mistakes_are_named(saved, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     _, at = saved
+    bare = without(at, tmp_path / "runs" / "bare", "*.safetensors")
+    binary = without(at, tmp_path / "runs" / "binary", "*.safetensors")
+    (tmp_path / "runs" / "binary" / "pytorch_model.bin").write_bytes(b"x")
     cases = [
         (str(tmp_path / "nowhere" / "at" / "all"), "no model directory"),
+        ("tests/tinny", "no model directory"),
+        (str(tmp_path / "runs" / "binari"), r"no model directory .*did you mean 'binary'\?"),
         (without(at, tmp_path / "a", "config.json"), r"no config\.json"),
-        (str(tmp_path), r"its folders .* have one"),
-        (without(at, tmp_path / "b", "*.safetensors"), "no safetensors file: no weights"),
+        (bare, "no safetensors file: no weights"),
+        (binary, r"only pytorch_model\.bin; convert it"),
         (without(at, tmp_path / "c", "tokenizer*", "chat*"), "has no tokenizer"),
+        (str(tmp_path), r"not a saved model; .*/[ac] is one"),
         ("smolm2", r"unknown model 'smolm2'; did you mean 'smollm2'\?"),
         ("nobody/nothing", "unknown model"),
     ]
-    (tmp_path / "b" / "pytorch_model.bin").write_bytes(b"x")
-    cases[3] = (cases[3][0], r"only pytorch_model\.bin; convert it")
     for name, expected in cases:
         with pytest.raises(UserError, match=expected) as caught:
             load(name)
         assert "\n" not in str(caught.value)
-    with pytest.raises(UserError, match="did you mean 'b'"):
-        load(str(tmp_path / "bb"))
     with pytest.raises(UserError, match="unknown dtype 'fp8': use float32 or bfloat16"):
         load(str(at), dtype="fp8")
     with pytest.raises(UserError, match="no device"):
@@ -345,6 +350,14 @@ def test_missing_extras_name_the_command(saved, monkeypatch, tmp_path):
     monkeypatch.setitem(__import__("sys").modules, "peft", None)
     with pytest.raises(UserError, match=r"pip install 'palaestra\[lora\]'"):
         load(str(saved[1]), lora=LoRA())
+
+
+def test_tiny_comes_with_the_package():
+    model = load("tiny")
+    assert model.n_parameters < 5_000_000 and model.tokenizer.eos_token_id in model.eos
+    batch = batch_of([9])
+    batch["ids"].remainder_(model.vocabulary)
+    assert (forward(model, batch, ("entropy",))["entropy"] >= 0).all()
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ NO_CODE = {"trust_remote_code": False}  # said aloud: left unsaid, transformers 
 
 def read_module(where: Path | str, dtype: torch.dtype, attn_implementation: str) -> Any:
     """The causal model of a directory or hub id; every weight must come from its files."""
-    module, info = AutoModelForCausalLM.from_pretrained(
+    loaded: Any = AutoModelForCausalLM.from_pretrained(
         where,
         dtype=dtype,
         attn_implementation=attn_implementation,
@@ -27,6 +27,7 @@ def read_module(where: Path | str, dtype: torch.dtype, attn_implementation: str)
         output_loading_info=True,
         **NO_CODE,
     )
+    module, info = loaded
     if info["missing_keys"]:
         missing = sorted(info["missing_keys"])
         raise UserError(

@@ -35,7 +35,8 @@ def forward(
         NAME[b, t]             the head NAME on the hidden state before ids[b, t] is chosen, e.g. "value"
 
     A batch column "temperature" [B, T] goes before the argument. Models that can run packed (see `packed`) do; for the
-    others rows are right-padded, so a causal model needs no mask: no token sees the padding. Raises KeyError for a need that this model does not have.
+    others rows are right-padded, so a causal model needs no mask: no token sees the padding. Raises KeyError for a need
+    that this model does not have.
     """
     for need in needs:
         if need not in VOCABULARY and need not in model.heads:
@@ -43,7 +44,7 @@ def forward(
     ids_BT = batch["ids"]
     row_N, at_N = (batch.mask[:, 1:] > 0).nonzero(as_tuple=True)  # ids[:, at + 1] is predicted at `at`
     with model.recomputing():
-        hidden_ND = model.hidden(ids_BT)[row_N, at_N]
+        hidden_ND = packed_hidden(model, batch, row_N, at_N) if model.packs else model.hidden(ids_BT)[row_N, at_N]
     token_N = ids_BT[row_N, at_N + 1]
     if "temperature" in batch.columns:
         temperature_N = batch["temperature"][row_N, at_N + 1]
@@ -60,7 +61,9 @@ def forward(
 def packed_hidden(model: Model, batch: Batch, row_N: Tensor, at_N: Tensor) -> Tensor:
     """[N, D] hidden states at (row, at), computed without padding and with shared prompts once."""
     layout = Layout.of(batch)
-    whole = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=row_N.device)  # a finished mask: the layout has the real ones
+    whole = torch.ones(
+        1, 1, 1, 1, dtype=torch.bool, device=row_N.device
+    )  # a finished mask: the layout has the real ones
     run = model.hidden(layout.ids[None], position_ids=layout.position[None], attention_mask=whole, layout=layout)
     return run[0, layout.before[row_N, at_N + 1]]
 

@@ -30,15 +30,13 @@ class VocabularyHead:
     what it is given runs that code, whatever it is. Where it is a plain product, the product is taken directly.
     """
 
-    def __init__(self, causal: Any):
-        self.body = _Given(getattr(causal, causal.base_model_prefix))
+    def __init__(self, causal: Any, width: int):
+        self.body = _Given(getattr(causal, causal.base_model_prefix), causal.get_decoder())
         self.shell = copy.copy(causal)
         self.shell._modules = {k: v for k, v in causal._modules.items() if k != causal.base_model_prefix}
         self.shell.__dict__[causal.base_model_prefix] = self.body
         self.plain = causal.get_output_embeddings()
-        probe_ND = 100 * torch.eye(
-            4, causal.config.get_text_config().hidden_size, dtype=causal.dtype, device=causal.device
-        )
+        probe_ND = 100 * torch.eye(4, width, dtype=causal.dtype, device=causal.device)
         with torch.no_grad():
             self.is_plain = self.plain is not None and torch.equal(self._own(probe_ND), self.plain(probe_ND))
 
@@ -56,14 +54,16 @@ class VocabularyHead:
 class _Given:
     """Stands where the body of a model stood: says the hidden states it was given, and nothing else."""
 
-    def __init__(self, body: nn.Module):
-        self.body, self.hidden = body, None
+    def __init__(self, body: nn.Module, decoder: nn.Module):
+        self.body, self.decoder_inside = body, decoder
+        self.hidden: Tensor | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> _Outputs:
         return _Outputs(self.hidden)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["body"], name)
+        found = getattr(self.body, name)
+        return self if found is self.decoder_inside else found  # some call the decoder inside of the body
 
 
 class _Outputs:

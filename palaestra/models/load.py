@@ -60,7 +60,8 @@ def find(name: str) -> Path | str:
     if path.is_dir():
         check(path)
         return path
-    if name.startswith((".", "/", "~")) or path.is_absolute() or name.count("/") > 1 or path.exists():
+    local = name.startswith((".", "/", "~")) or name.count("/") > 1 or ("/" in name and path.parent.is_dir())
+    if local or path.exists():
         raise UserError(f"no model directory {name!r}{_close(path.name, _siblings(path))}")
     try:
         with quiet():
@@ -79,8 +80,8 @@ def find(name: str) -> Path | str:
 def check(directory: Path) -> None:
     """Says what a directory lacks to be a model."""
     if not (directory / "config.json").exists():
-        inside = sorted(p.parent.name for p in directory.glob("*/config.json"))
-        hint = f"; its folders {', '.join(inside)} have one" if inside else ""
+        inside = [p for depth in ("*", "*/*") for p in directory.glob(f"{depth}/model.safetensors")]
+        hint = f"; {max(inside, key=lambda p: p.stat().st_mtime).parent} is one" if inside else ""
         raise UserError(f"{directory} has no config.json, so it is not a saved model{hint}")
     if not list(directory.glob("*.safetensors")):
         other = [p.name for p in (*directory.glob("*.bin"), *directory.glob("*.pt*"), *directory.glob("*.gguf"))]

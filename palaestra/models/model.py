@@ -62,8 +62,9 @@ class Model:
 
     @cached_property
     def width(self) -> int:
-        """D, the size of a hidden state."""
-        return self.causal.config.get_text_config().hidden_size
+        """D, the size of the hidden states that meet the vocabulary."""
+        out = self.causal.get_output_embeddings()
+        return self.causal.config.get_text_config().hidden_size if out is None else out.weight.shape[1]
 
     @cached_property
     def vocabulary(self) -> int:
@@ -79,9 +80,9 @@ class Model:
     def eos(self) -> frozenset[int]:
         """Every token that ends a turn: the configs', the tokenizer's, the chat template's."""
         config, generation = self.causal.config.get_text_config(), self.causal.generation_config
-        found = {end_of_turn(self.tokenizer), self.tokenizer.eos_token_id}
-        for given in (config.eos_token_id, generation.eos_token_id if generation else None):
-            found |= set(given) if isinstance(given, (list, tuple)) else {given}
+        told: list[Any] = [end_of_turn(self.tokenizer), self.tokenizer.eos_token_id, config.eos_token_id]
+        told.append(generation.eos_token_id if generation else None)
+        found = {i for given in told for i in (given if isinstance(given, (list, tuple)) else (given,))}
         return frozenset(i for i in found if i is not None)
 
     # ---- running
@@ -107,7 +108,9 @@ class Model:
         every = self.module.modules() if self.recompute else ()
         layers = [m for m in every if isinstance(m, GradientCheckpointingLayer)]
         for layer in layers:
-            layer._gradient_checkpointing_func = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)
+            layer.__dict__["_gradient_checkpointing_func"] = partial(
+                checkpoint, use_reentrant=False, preserve_rng_state=False
+            )
             layer.gradient_checkpointing = layer.training = (
                 True  # of the layer alone: its dropout is a child and stays off
             )
@@ -123,7 +126,7 @@ class Model:
 
     @cached_property
     def _head(self) -> VocabularyHead:
-        return VocabularyHead(self.causal)
+        return VocabularyHead(self.causal, self.width)
 
     @contextmanager
     def _without_adapters(self) -> Generator[None]:
@@ -156,7 +159,7 @@ class Model:
 
                 set_peft_model_state_dict(self.module, load_file(directory / "adapter" / "adapter_model.safetensors"))
                 return
-            saved = dict(read_module(directory, self.dtype, self.causal.config._attn_implementation).named_parameters())
+            saved = dict(read_module(directory, self.dtype, "eager").named_parameters())
         for name, p in self.module.named_parameters():
             p.copy_(saved[name])
 
@@ -193,5 +196,5 @@ def weights_sha256(model: Model) -> str:
     digest = hashlib.sha256()
     for name, p in (model.named_trainable() or dict(model.module.named_parameters())).items():
         digest.update(f"{name} {p.dtype} {tuple(p.shape)}\n".encode())
-        digest.update(p.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
+        digest.update(p.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()

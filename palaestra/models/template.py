@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
@@ -26,7 +27,7 @@ def specials(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
     return {t.content: i for i, t in tokenizer.added_tokens_decoder.items() if t.special}
 
 
-def end_of_turn(tokenizer: PreTrainedTokenizerBase) -> int | None:
+def end_of_turn(tokenizer: Any) -> int | None:
     """The token that closes a reply: the first special after its content in the template, else the tokenizer's eos."""
     slot = "~reply~"
     try:

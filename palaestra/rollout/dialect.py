@@ -54,10 +54,10 @@ class Piece:
 
 
 class Chat:
-    """The dialect of a chat template. `end` is the token that closes a turn; `rewrites`: what changes in old replies."""
+    """The dialect of a chat template. `end` closes a turn; `rewrites` says what the template changes in old replies."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase):
-        self.tokenizer = tokenizer
+        self.tokenizer: Any = tokenizer
         self.name = tokenizer.name_or_path or "the tokenizer"
         self.specials = specials(tokenizer)
         self._special_ids = frozenset(self.specials.values())
