@@ -1,8 +1,8 @@
 """Which final answer a response gives, and whether it is the gold one.
 
-To accept what is wrong is worse than to refuse what is right: a policy finds what is accepted and learns to write it. So
-one answer counts, the last, and where several stand side by side none does. Out of reach are an answer inside a negation
-in words ("I would never say 7") and a list in sentences ("It is 6. It is 7."), of which the last counts.
+To accept what is wrong is worse than to refuse what is right: a policy finds what is accepted and learns to write it.
+So one answer counts, the last, and where several stand side by side none does. Out of reach are an answer inside a
+negation in words ("I would never say 7") and a list in sentences ("It is 6. It is 7."), of which the last counts.
 All of it takes time linear in the length of the response.
 """
 
@@ -76,8 +76,11 @@ def number(text: str) -> tuple[Fraction, bool] | None:
 
 
 def final(response: str, gold: str, prompt: str = "") -> str | None:
-    """The response's last answer: in \\boxed{}, else in <answer></answer>, else behind "answer is", "Answer:" or "####",
-    else the whole response. For a number, else the last number, unless it is one of a list, or copied from the prompt."""
+    """The response's last answer: in \\boxed{}, else <answer></answer>, else behind "answer is", "Answer:" or "####".
+
+    Without any of these it is the whole response, or where the gold is a number, the last number that is no item of a
+    list and not copied from the prompt.
+    """
     numeric = number(plain(gold)) is not None
     for marked in (boxed, tagged, announced):
         found = marked(response)

@@ -1,0 +1,108 @@
+"""Before the first step: gold answers must score 1, and empty ones less. What is wrong is said task by task."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+from palaestra.types import Act, Call, Episode, Frame, Group, Row, Segment, Task, Tasks, rng_of, seed_of
+
+TURNS = 256  # of a scripted game
+SHOWN = 60  # characters of an answer in a message
+
+
+def check_oracle(tasks: Tasks, judge: Any, n: int = 16, *, ctx: Any = None) -> list[str]:
+    """What is wrong with the first `n` training tasks under `judge`, a reward or a world; nothing = all is well."""
+    return asyncio.run(problems(tasks, judge, n, ctx=ctx))
+
+
+async def problems(tasks: Tasks, judge: Any, n: int = 16, *, ctx: Any = None) -> list[str]:
+    first = [tasks.task("train", i) for i in range(n if tasks.size is None else min(n, tasks.size))]
+    if hasattr(judge, "reset"):
+        return await _of_world(first, judge)
+    return await _of_reward(tasks, first, judge, ctx)
+
+
+async def _of_reward(source: Tasks, tasks: Sequence[Task], judge: Any, ctx: Any) -> list[str]:
+    """A gold answer is worth `judge.gold` where a judge has it, else no less than any other answer that is tried."""
+    exact, found, seen = getattr(judge, "gold", None), [], set[float]()
+    golds = {t.id: gold_text(source, t) for t in tasks if t.answer is not None}
+    for task in tasks:
+        gold_said = golds.get(task.id)
+        wrong = next((g for g in golds.values() if g != gold_said), "")
+        texts = ["", wrong, *([] if gold_said is None else [gold_said])]
+        rewards = await judge(ctx, Group(task=task, episodes=tuple(saying(t) for t in texts)))
+        scores = [r.total for r in rewards]
+        seen |= set(scores)
+        if gold_said is None:
+            continue
+        best, empty, gold = max(scores), scores[0], scores[-1]
+        start = f"task {task.id!r}: the gold answer {gold_said[:SHOWN]!r} scores {gold:g}"
+        if exact is not None and gold != exact:
+            found.append(f"{start}, not {exact:g}")
+        elif exact is None and gold < best:
+            found.append(f"{start}, less than {texts[scores.index(best)][:SHOWN]!r} with {best:g}")
+        elif empty >= gold:
+            found.append(f"{start}, an empty answer {empty:g}; it must score less")
+    if found and len(seen) == 1:
+        return [f"each gold, wrong or empty answer to {len(tasks)} tasks scores {seen.pop():g}: nothing can be learned"]
+    return found
+
+
+def gold_text(source: Any, task: Task) -> str:
+    """How the source itself writes a right answer, else the answer as text."""
+    parts = {p.name: p for p, _ in getattr(source, "parts", ())}
+    source = parts.get(task.domain, source)
+    if hasattr(source, "demonstration"):
+        return source.demonstration(task, rng_of(("oracle", task.id)), "guess")
+    return str(task.answer)
+
+
+def saying(text: str) -> Episode:
+    """A finished episode in which the policy said `text`."""
+    said = Segment(ids=(), logp=(), author="policy", policy="policy", trained=True, text=text, finish="eos")
+    return Episode(rows=(Row(segments=(said,)),), status="finished")
+
+
+async def _of_world(tasks: Sequence[Task], world: Any) -> list[str]:
+    """Plays every task as the world's oracle says, and in silence. A world without an oracle is not checked."""
+    if not getattr(world, "has_oracle", hasattr(world, "oracle")):
+        return []
+    found = []
+    for task in tasks:
+        gold, gold_end = await played(world, task, world.oracle)
+        empty, _ = await played(world, task, None)
+        if gold_end != "finished":
+            found.append(f"task {task.id!r}: the oracle's game is {gold_end}; it must come to an end")
+        elif gold != 1:
+            found.append(f"task {task.id!r}: the oracle is paid {gold:g}, not 1")
+        elif empty >= gold:
+            found.append(
+                f"task {task.id!r}: saying nothing is paid {empty:g}, the oracle {gold:g}; it must be paid less"
+            )
+    return found
+
+
+async def played(world: Any, task: Task, oracle: Any) -> tuple[float, str]:
+    """What the first seat is paid in a game that `oracle(state)` (or silence) plays for all seats, and how it ended."""
+    key = ("oracle", seed_of((task.id,)))
+    frame: Frame = await _done(world.reset(task, key))
+    paid, turn = _paid(frame, world), 0
+    while frame.asks and turn < TURNS:
+        said = await _done(oracle(frame.state)) if oracle else ""
+        text, call = ("", said) if isinstance(said, Call) else (str(said), None)
+        acts = tuple(Act(ask=a, text=text, call=call, finish="eos", n_tokens=0) for a in frame.asks)
+        turn += 1
+        frame = await _done(world.step(frame.state, acts, (*key, turn)))
+        paid += _paid(frame, world)
+    return paid, f"not over after {TURNS} turns" if frame.asks else frame.status
+
+
+def _paid(frame: Frame, world: Any) -> float:
+    return sum(float(x) for (seat, _), x in frame.pay.items() if seat == world.seats[0])
+
+
+async def _done(found: Any) -> Any:
+    return await found if inspect.isawaitable(found) else found

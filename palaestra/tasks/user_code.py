@@ -1,0 +1,86 @@
+"""Loads a user's own Python file. It runs with the user's rights, as if they had started it; it is never model text."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import sys
+import traceback
+from functools import lru_cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from palaestra.tasks.names import suggestion
+from palaestra.types import UserError
+
+
+def load(spec: str, what: str) -> Any:
+    """The object that `FILE.py:NAME` names; `what` ("function", "class") is for the messages."""
+    file, colon, name = spec.rpartition(":")
+    if not colon or not file or not name:
+        raise UserError(f"{spec!r}: name the file and the {what}, as FILE.py:NAME")
+    module = module_of(str(path_of(file)))
+    if not hasattr(module, name):
+        own = [n for n, v in vars(module).items() if callable(v) and getattr(v, "__module__", "") == module.__name__]
+        hint = suggestion(name, own) or (f"; it has {', '.join(own)}" if own else "; it defines none")
+        raise UserError(f"{file}: no {what} {name!r}{hint}")
+    return getattr(module, name)
+
+
+def path_of(file: str) -> Path:
+    path = Path(file).expanduser().resolve()
+    if path.is_file() and path.suffix == ".py":
+        return path
+    if path.is_file():
+        raise UserError(f"{file}: not a Python file; its name must end in .py")
+    near = suggestion(path.name, [p.name for p in path.parent.glob("*.py")] if path.parent.is_dir() else [])
+    raise UserError(f"{file}: no such file{near or f' (looked in {path.parent})'}")
+
+
+@lru_cache(maxsize=32)
+def module_of(path: str) -> ModuleType:
+    """The module of a file, run once. Files beside it can be imported by it."""
+    name = f"palaestra_user_{Path(path).stem}_{abs(hash(path)):x}"
+    found = importlib.util.spec_from_file_location(name, path)
+    if found is None or found.loader is None:
+        raise UserError(f"{path}: cannot be loaded as Python; check its name")
+    if (folder := str(Path(path).parent)) not in sys.path:
+        sys.path.append(folder)
+    module = importlib.util.module_from_spec(found)
+    sys.modules[name] = module
+    try:
+        found.loader.exec_module(module)
+    except SyntaxError as error:
+        del sys.modules[name]
+        raise UserError(f"{error.filename or path}:{error.lineno}: {error.msg}; mend the syntax") from None
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        raise UserError(f"{blamed(error, path)} while it was loaded") from error
+    return module
+
+
+def blamed(error: BaseException, path: str) -> str:
+    """`FILE:LINE: Kind: message`, at the last line of the user's own file that the error passed."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if Path(f.filename).resolve() == Path(path).resolve()]
+    line = f":{own[-1].lineno}" if own else ""
+    told = " ".join(str(error).split())[:300]
+    return f"{path}{line}: {type(error).__name__}{f': {told}' if told else ''}"
+
+
+def file_of(found: Any) -> str:
+    """Where a function or class was written."""
+    try:
+        return inspect.getsourcefile(inspect.unwrap(found)) or "?"
+    except TypeError:
+        return "?"
+
+
+def accepts(function: Any, *names: str) -> bool:
+    """Whether it can be called with that many positional arguments."""
+    try:
+        inspect.signature(function).bind(*names)
+    except (TypeError, ValueError):
+        return False
+    return True

@@ -1,0 +1,151 @@
+"""The user's own environment, from a file:
+
+    class Guess:
+        seats = ("policy",)
+        def task(self, split, index):             # optional: else tasks have no prompt, the key makes them differ
+            return Task(id=f"{split}/{index}", answer=index % 10)
+        def reset(self, task, key):
+            return Frame(state=task.answer, asks=(Ask(seat="policy", say=(Message(role="user", content="0 to 9?"),)),))
+        def step(self, state, acts, key):
+            return Frame(state=state, pay={("policy", ""): float(acts[0].text.strip() == str(state))})
+        def oracle(self, state):                  # optional: what to say, for the check before the first step
+            return str(state)
+
+Methods may be plain or async. An error in one stops the run and names the user's own line; a `Fault` ends the episode.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from palaestra.tasks.user_code import accepts, blamed, file_of, load
+from palaestra.types import Act, Fault, Frame, Key, Task, UserError, stage
+
+METHODS = {"reset": ("task", "key"), "step": ("state", "acts", "key"), "task": ("split", "index"), "oracle": ("state",)}
+NEEDED = ("reset", "step")
+
+
+@stage
+class UserWorld:
+    """`FILE.py:CLASS` as a world; it answers for what the class returns."""
+
+    spec: str
+
+    def __post_init__(self) -> None:
+        instance_of(self.spec)
+
+    @property
+    def seats(self) -> tuple[str, ...]:
+        return instance_of(self.spec).seats
+
+    @property
+    def max_tokens(self) -> int:
+        return getattr(instance_of(self.spec), "max_tokens", 64)
+
+    @property
+    def has_oracle(self) -> bool:
+        return hasattr(instance_of(self.spec), "oracle")
+
+    async def reset(self, task: Task, key: Key) -> Frame:
+        return self._frame(await called(self.spec, "reset", task, key), "reset")
+
+    async def step(self, state: Any, acts: tuple[Act, ...], key: Key) -> Frame:
+        return self._frame(await called(self.spec, "step", state, acts, key), "step")
+
+    async def oracle(self, state: Any) -> Any:
+        return await called(self.spec, "oracle", state)
+
+    def _frame(self, found: Any, method: str) -> Frame:
+        if not isinstance(found, Frame):
+            raise UserError(f"{self.spec}.{method} returned {type(found).__name__}; return a palaestra.types.Frame")
+        for seat in [a.seat for a in found.asks] + [seat for seat, _ in found.pay]:
+            if seat not in self.seats:
+                raise UserError(f"{self.spec}.{method} names the seat {seat!r}; the seats are {', '.join(self.seats)}")
+        return found
+
+
+@stage
+class UserTasks:
+    """The tasks of a user's environment: its own, or endless ones without a prompt."""
+
+    spec: str
+
+    @property
+    def name(self) -> str:
+        return self.spec.rpartition(":")[2].lower()
+
+    @property
+    def size(self) -> int | None:
+        return getattr(instance_of(self.spec), "size", None)
+
+    @property
+    def test_size(self) -> int | None:
+        return getattr(instance_of(self.spec), "test_size", None)
+
+    def task(self, split: str, index: int) -> Task:
+        instance = instance_of(self.spec)
+        if not hasattr(instance, "task"):
+            return Task(id=f"{self.name}/{split}/{index}", meta={"split": split, "index": index}, domain=self.name)
+        found = guarded(self.spec, instance.task, split, index)
+        if not isinstance(found, Task):
+            raise UserError(f"{self.spec}.task returned {type(found).__name__}; return a palaestra.types.Task")
+        return found
+
+
+def load_environment(spec: str) -> tuple[UserWorld, UserTasks]:
+    """The world and the tasks of `FILE.py:CLASS`. Raises UserError for what is wrong with the class."""
+    world, tasks = UserWorld(spec), UserTasks(spec)
+    tasks.task("train", 0)
+    return world, tasks
+
+
+@lru_cache(maxsize=32)
+def instance_of(spec: str) -> Any:
+    """One instance, made without arguments and checked."""
+    made = load(spec, "class")
+    if not isinstance(made, type):
+        raise UserError(f"{spec} is {type(made).__name__}, not a class; write class {spec.rpartition(':')[2]}: ...")
+    if not accepts(made):
+        raise UserError(f"{spec} must be made without arguments; give those of __init__ defaults")
+    instance = guarded(spec, made)
+    _check_seats(spec, getattr(instance, "seats", None))
+    for method, arguments in METHODS.items():
+        found = getattr(instance, method, None)
+        if found is None and method not in NEEDED:
+            continue
+        if not callable(found) or not accepts(found, *arguments):
+            has = f"has {method}{inspect.signature(found)}" if callable(found) else f"has no method {method!r}"
+            raise UserError(f"{spec} {has}; write def {method}(self, {', '.join(arguments)})")
+    return instance
+
+
+def _check_seats(spec: str, seats: Any) -> None:
+    good = isinstance(seats, tuple) and seats and all(isinstance(s, str) and s for s in seats)
+    if not good or len(set(seats)) != len(seats):
+        found = "no seats" if seats is None else f"seats = {seats!r}"
+        raise UserError(f'{spec} has {found}; write the players\' names, e.g. seats = ("policy",)')
+
+
+async def called(spec: str, method: str, *arguments: Any) -> Any:
+    found = guarded(spec, getattr(instance_of(spec), method), *arguments)
+    if not inspect.isawaitable(found):
+        return found
+    try:
+        return await found
+    except (Fault, UserError):
+        raise
+    except Exception as error:
+        raise UserError(f"{spec}.{method}: {blamed(error, file_of(load(spec, 'class')))}") from error
+
+
+def guarded(spec: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    try:
+        return function(*arguments)
+    except (Fault, UserError):
+        raise
+    except Exception as error:
+        name = "" if isinstance(function, type) else f".{function.__name__}"
+        raise UserError(f"{spec}{name}: {blamed(error, file_of(load(spec, 'class')))}") from error
