@@ -43,6 +43,7 @@ from palaestra.types import (
 from palaestra.update import pack, split
 
 PHASES = ("rollout", "reward", "forward", "backward", "optimiser", "other")
+ORACLE_TASKS = 16  # whose gold answers are checked before the first step
 MEASURE_BUDGET = 4096  # padded tokens a measuring forward pass may hold
 
 
@@ -182,12 +183,17 @@ class Context:
         if self.talk:
             print(text, file=sys.stderr, flush=True)
 
-    def check_bench(self) -> None:
-        """Before the first step: gold answers must score 1. Says what is wrong, and stops where nothing could be learned."""
-        from palaestra.tasks.oracle import check_oracle
+    async def check_bench(self) -> None:
+        """Before the first step: gold answers must score 1. Says what is wrong; stops where every answer is judged wrongly."""
+        from palaestra.tasks.oracle import problems
 
-        problems = check_oracle(self.bench)
-        for line in problems[:5]:
+        judge = self.bench.reward if self.bench.reward is not None else self.bench.world
+        if self.bench.reward is None and len(self.bench.world.seats) > 1:
+            return  # in a game no seat can be sure to win
+        found = await problems(self.bench.tasks, judge, ORACLE_TASKS, ctx=self)
+        if len(found) >= ORACLE_TASKS or any("nothing can be learned" in line for line in found):
+            raise UserError(f"the oracle check failed: {found[0]}" + (f" (and {len(found) - 1} more)" if found[1:] else ""))
+        for line in found:
             self.say(f"oracle check: {line}")
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -203,7 +209,7 @@ class Context:
         start = self.model("policy")
         dtype = str(start.dtype).removeprefix("torch.")
         policy = load(model, dtype=dtype, device=start.device) if model else copy.deepcopy(start)
-        child = replace(self, out=out, models={"policy": policy}, plan=replace(self.plan, steps=None))
+        child = replace(self, out=out, models={"policy": policy})
         if out is not None:
             out.mkdir(parents=True, exist_ok=True)
         result = await runnable.run(child)
