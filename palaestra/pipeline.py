@@ -38,7 +38,9 @@ class Pipeline:
         seen: set[str] = set()
         for name, part in self.parts.items():
             if part.model is not None and part.model.part not in seen:
-                raise UserError(f"pipeline part {name!r} starts from {part.model.part!r}, which does not come before it")
+                raise UserError(
+                    f"pipeline part {name!r} starts from {part.model.part!r}, which does not come before it"
+                )
             seen.add(name)
 
     async def run(self, ctx: Context) -> Result:

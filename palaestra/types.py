@@ -434,7 +434,9 @@ Collect: TypeAlias = Callable[["Context", Key, Group], Awaitable[Group]]
 Pool: TypeAlias = Callable[["Context", list[Group], State], Awaitable[tuple[list[Group] | None, list[Group], State]]]
 Credit: TypeAlias = Callable[[Groups, Signals, State], tuple[list[Example], State]]
 Observe: TypeAlias = Callable[[Groups, Mapping[str, list[Example]], State], State]
-Outputs: TypeAlias = Mapping[str, "Tensor"]  # what a forward pass gives: "logp" [B, T], "entropy" [B, T], "value" [B, T], ...
+Outputs: TypeAlias = Mapping[
+    str, "Tensor"
+]  # what a forward pass gives: "logp" [B, T], "entropy" [B, T], "value" [B, T], ...
 Metrics: TypeAlias = dict[str, Any]
 
 

@@ -15,7 +15,14 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     settings = read_settings(arguments)
     ctx = setup.context(settings, talk=not arguments.json)
     result = asyncio.run(evaluate(ctx, arguments.n, arguments.k, arguments.temperature))
-    result = {"task": settings.problem, "model": settings.model, "seed": settings.seed, "n": arguments.n, "k": arguments.k, **result}
+    result = {
+        "task": settings.problem,
+        "model": settings.model,
+        "seed": settings.seed,
+        "n": arguments.n,
+        "k": arguments.k,
+        **result,
+    }
     if not arguments.json:
         table(result)
     return result

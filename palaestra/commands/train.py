@@ -12,12 +12,12 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
+from palaestra.pipeline import Pipeline
 from palaestra.runtime import config, setup
 from palaestra.runtime.checkpoint import write_atomic
 from palaestra.runtime.context import Context
 from palaestra.runtime.plan import Plan
 from palaestra.runtime.train import Stopped
-from palaestra.pipeline import Pipeline
 from palaestra.types import Result, UserError
 
 SMOKE = {"schedule.prompts": 2, "collect.links.0.n": 2, "n": 2, "tasks": 4}
@@ -109,7 +109,10 @@ def prepare_folder(out: Path, settings: setup.Settings, recipe: Any) -> None:
 
 def plan(settings: setup.Settings, recipe: Any, out: Path) -> Plan:
     names = {"recipe": settings.recipe, "task": settings.problem, "model": settings.model}
-    commands = {"command": f"palaestra train @{shlex.quote(str(out / 'config.toml'))}", "resume_command": resume_command(out)}
+    commands = {
+        "command": f"palaestra train @{shlex.quote(str(out / 'config.toml'))}",
+        "resume_command": resume_command(out),
+    }
     return Plan(
         steps=settings.steps,
         evaluate=settings.evaluate,
@@ -138,7 +141,13 @@ def finish(ctx: Context, result: Result, settings: setup.Settings, quiet: bool) 
     from palaestra.runtime.report import write_report
 
     out = ctx.folder
-    summary = {**ctx.plan.labels, "seed": settings.seed, **result.metrics, "artifacts": dict(result.artifacts), "out": str(out)}
+    summary = {
+        **ctx.plan.labels,
+        "seed": settings.seed,
+        **result.metrics,
+        "artifacts": dict(result.artifacts),
+        "out": str(out),
+    }
     write_atomic(out / "summary.json", json.dumps(summary, indent=1))
     write_report(out)
     if not quiet:
@@ -154,7 +163,11 @@ def farewell(summary: dict[str, Any], settings: setup.Settings, out: Path) -> st
     model = summary["artifacts"].get("policy")
     if model:
         lines += ["", f"model    {model}", f"         transformers.AutoModelForCausalLM.from_pretrained({model!r})"]
-    flags = " ".join(f"--{n.replace('_', '-')} {shlex.quote(v)}" for n in ("task", "data", "reward", "env") if (v := getattr(settings, n)))
+    flags = " ".join(
+        f"--{n.replace('_', '-')} {shlex.quote(v)}"
+        for n in ("task", "data", "reward", "env")
+        if (v := getattr(settings, n))
+    )
     lines += [
         f"report   {out / 'report.html'}",
         f"curve    {out / 'curve.png'}",

@@ -111,7 +111,12 @@ def interquartile_mean(values_N: Sequence[float]) -> float:
 
 
 def stratified_bootstrap(
-    values_by_task: Mapping[str, Sequence[float]], statistic: Statistic, *, key: Key, n: int = 2000, level: float = LEVEL
+    values_by_task: Mapping[str, Sequence[float]],
+    statistic: Statistic,
+    *,
+    key: Key,
+    n: int = 2000,
+    level: float = LEVEL,
 ) -> Interval:
     """Percentile interval of `statistic(all values)`, runs drawn again with replacement inside each task.
 

@@ -60,5 +60,7 @@ class Recorded:
 def _field(task: Task, name: str) -> str:
     found = task.meta.get(name)
     if not isinstance(found, str) or not found:
-        raise UserError(f"task {task.id!r} has no text in the column {name!r}; preference data has prompt, chosen, rejected")
+        raise UserError(
+            f"task {task.id!r} has no text in the column {name!r}; preference data has prompt, chosen, rejected"
+        )
     return found

@@ -10,10 +10,11 @@ import numpy as np
 from palaestra.reward.verify import Verify, check_for
 from palaestra.rollout.player import Script
 from palaestra.tasks.chain import Chain
+from palaestra.tasks.constraints import Constraints
 from palaestra.tasks.count import Count
 from palaestra.tasks.files import FileTasks
-from palaestra.tasks.ladder import Add, Bool, Sort
 from palaestra.tasks.knights import Knights
+from palaestra.tasks.ladder import Add, Bool, Sort
 from palaestra.tasks.mixture import parse
 from palaestra.tasks.rec import Rec
 from palaestra.types import Bench, Message, Player
@@ -21,6 +22,7 @@ from palaestra.worlds.grid import Grid, GridTasks
 from palaestra.worlds.hop import Hop, HopTasks
 from palaestra.worlds.question import Question
 from palaestra.worlds.tictactoe import TicTacToe, TicTacToeTasks
+
 
 def random_move(messages: Sequence[Message], rng: np.random.Generator) -> str:
     """A free square; the board shows their numbers."""
@@ -30,6 +32,7 @@ def random_move(messages: Sequence[Message], rng: np.random.Generator) -> str:
 
 QUESTIONS: Mapping[str, Callable[[], Any]] = {
     "chain": Chain, "count": Count, "rec": Rec, "add": Add, "bool": Bool, "sort": Sort, "knights": Knights,
+    "constraints": Constraints,
 }  # fmt: skip
 WORLDS: Mapping[str, Callable[[], tuple[Bench, Mapping[str, Player]]]] = {
     "hop": lambda: (Bench(name="hop", tasks=HopTasks(), world=Hop()), {}),
@@ -46,7 +49,9 @@ def named(spec: str) -> tuple[Bench, Mapping[str, Player]]:
     if spec in WORLDS:
         return WORLDS[spec]()
     tasks = parse(spec, QUESTIONS, known=WORLDS)
-    return Bench(name=spec, tasks=tasks, world=Question(), reward=Verify(check_for(tasks)), max_tokens=max_tokens(spec)), {}
+    return Bench(
+        name=spec, tasks=tasks, world=Question(), reward=Verify(check_for(tasks)), max_tokens=max_tokens(spec)
+    ), {}
 
 
 def max_tokens(spec: str) -> int:
@@ -68,5 +73,3 @@ def from_env(spec: str) -> Bench:
 
     world, tasks = load_environment(spec)
     return Bench(name=spec, tasks=tasks, world=world, max_tokens=getattr(world, "max_tokens", 64))
-
-

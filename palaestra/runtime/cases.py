@@ -37,7 +37,9 @@ def replay_case(directory: Path) -> dict[str, Any]:
     except OSError as error:
         raise UserError(f"{directory}: not a dumped case ({error.strerror}); give a folder under RUN/cases/") from None
     if case["learner"] is None:
-        raise UserError(f"{directory}: the recipe is not part of palaestra; run `backward` of palaestra.update on batch.safetensors")
+        raise UserError(
+            f"{directory}: the recipe is not part of palaestra; run `backward` of palaestra.update on batch.safetensors"
+        )
     tensors = load_file(str(directory / "batch.safetensors"))
     unit_B = tensors.pop("unit_B")
     batch, learner = Batch(columns=tensors, unit_B=unit_B, **case["counts"]), decode(case["learner"], {})

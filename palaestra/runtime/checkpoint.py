@@ -1,6 +1,6 @@
 """Checkpoints that survive a kill at any moment: written aside, fsynced, renamed; verified when read.
 
-    checkpoints/step-N/   what the writers put there (models), state.json, state.safetensors, manifest.json (sizes and sha256)
+checkpoints/step-N/   what the writers put there (models), state.json, state.safetensors, manifest.json (sizes and sha256)
 """
 
 from __future__ import annotations

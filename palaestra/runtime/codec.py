@@ -12,7 +12,6 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 TAG = "~"  # key of an encoded object that JSON has no form for
@@ -55,7 +54,13 @@ def _encode(x: Any, tensors: dict[str, Tensor], at: str) -> Any:
         if a.dtype.hasobject:
             raise TypeError(f"{at}: an array of objects cannot be written down")
         data = base64.b64encode(np.ascontiguousarray(a).tobytes()).decode()
-        return {TAG: "array", "dtype": a.dtype.str, "shape": list(a.shape), "scalar": isinstance(x, np.generic), "base64": data}
+        return {
+            TAG: "array",
+            "dtype": a.dtype.str,
+            "shape": list(a.shape),
+            "scalar": isinstance(x, np.generic),
+            "base64": data,
+        }
     if is_dataclass(x) and not isinstance(x, type) and type(x).__module__.startswith("palaestra."):
         inside = {f.name: _encode(getattr(x, f.name), tensors, f"{at}.{f.name}") for f in fields(x) if f.init}
         return {TAG: "value", "class": f"{type(x).__module__}:{type(x).__qualname__}", "fields": inside}

@@ -29,7 +29,9 @@ def vary(recipe: Any, **changes: Any) -> Any:
     rest = {k: v for k, v in changes.items() if k not in LEARNER}
     if mine:
         if len(recipe.learners) != 1:
-            raise ValueError(f"the recipe has {len(recipe.learners)} learners: give learners={{...}}, not {', '.join(mine)}")
+            raise ValueError(
+                f"the recipe has {len(recipe.learners)} learners: give learners={{...}}, not {', '.join(mine)}"
+            )
         ((name, learner),) = recipe.learners.items()
         rest["learners"] = {name: replace(learner, **mine)}
     return replace(recipe, **rest)
@@ -56,7 +58,11 @@ def walk(part: Any, at: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def scalar(x: Any) -> bool:
-    return x is None or isinstance(x, bool | int | float | str) or (isinstance(x, tuple) and bool(x) and all(map(scalar, x)))
+    return (
+        x is None
+        or isinstance(x, bool | int | float | str)
+        or (isinstance(x, tuple) and bool(x) and all(map(scalar, x)))
+    )
 
 
 def flatten(recipe: Any) -> dict[str, Any]:
@@ -193,7 +199,9 @@ def parse(given: Any, annotation: Any, name: str) -> Any:
     try:
         adapter: TypeAdapter[Any] = TypeAdapter(annotation)
     except Exception:  # a protocol or a callable: nothing to write on a command line
-        raise UserError(f"{name} is a part, not a value; its own fields can be set, or write a recipe of your own") from None
+        raise UserError(
+            f"{name} is a part, not a value; its own fields can be set, or write a recipe of your own"
+        ) from None
     reason = ""
     for candidate in candidates:
         try:

@@ -125,7 +125,10 @@ class Context:
         """Each need of each row as a [T] array "model_quantity", 0 where not trained; e.g. ("ref", "logp") -> "ref_logp"."""
         signals: Signals = [[[{} for _ in e.rows] for e in g.episodes] for g in groups]
         places = [(g, e, r) for g, rows in enumerate(signals) for e, each in enumerate(rows) for r in range(len(each))]
-        examples = [Example(row=groups[g].episodes[e].rows[r], columns={"place": float(i)}) for i, (g, e, r) in enumerate(places)]
+        examples = [
+            Example(row=groups[g].episodes[e].rows[r], columns={"place": float(i)})
+            for i, (g, e, r) in enumerate(places)
+        ]
         batch = pack(examples) if needs else None
         if batch is None:
             return signals
@@ -135,7 +138,9 @@ class Context:
             for rows in split(batch, MEASURE_BUDGET, whole_units=False):
                 part = batch.part(rows)
                 out = {k: v.double().cpu().numpy() for k, v in run(part.to(device)).items()}
-                for i, (place, length) in enumerate(zip(part["place"].long().tolist(), part["length"].tolist(), strict=True)):
+                for i, (place, length) in enumerate(
+                    zip(part["place"].long().tolist(), part["length"].tolist(), strict=True)
+                ):
                     g, e, r = places[place]
                     for q in quantities:
                         signals[g][e][r][f"{model}_{q}"] = out[q][i, :length]
@@ -192,7 +197,9 @@ class Context:
             return  # in a game no seat can be sure to win
         found = await problems(self.bench.tasks, judge, ORACLE_TASKS, ctx=self)
         if len(found) >= ORACLE_TASKS or any("nothing can be learned" in line for line in found):
-            raise UserError(f"the oracle check failed: {found[0]}" + (f" (and {len(found) - 1} more)" if found[1:] else ""))
+            raise UserError(
+                f"the oracle check failed: {found[0]}" + (f" (and {len(found) - 1} more)" if found[1:] else "")
+            )
         for line in found:
             self.say(f"oracle check: {line}")
 

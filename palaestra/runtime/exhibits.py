@@ -101,7 +101,9 @@ def _rollout(at: int, found: Mapping[str, Any]) -> Rollout:
         **{name: text(name) for name in ("task_id", "prompt", "text", "status")},
         **{name: number(name) for name in ("reward", "advantage")},
         muted=bool(found.get("muted")),
-        reward_parts={str(k): float(v) for k, v in parts.items() if isinstance(v, (int, float))} if isinstance(parts, dict) else {},
+        reward_parts={str(k): float(v) for k, v in parts.items() if isinstance(v, (int, float))}
+        if isinstance(parts, dict)
+        else {},
         policy_version=version if isinstance(version, int) else None,
     )
 
@@ -109,7 +111,9 @@ def _rollout(at: int, found: Mapping[str, Any]) -> Rollout:
 def _tokens(row: Mapping[str, Any], skip: bool) -> list[Raw]:
     """The tokens of a context; with `skip`, without those before the policy's first."""
     texts = row.get("tokens") or []
-    column = lambda name: found if isinstance(found := row.get(name), list) and len(found) == len(texts) else [found] * len(texts)
+    column = lambda name: (
+        found if isinstance(found := row.get(name), list) and len(found) == len(texts) else [found] * len(texts)
+    )
     columns = zip(texts, column("author"), column("trained"), column("logp"), column("advantage"), strict=True)
     tokens = [
         Raw(

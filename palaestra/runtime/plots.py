@@ -22,7 +22,16 @@ if TYPE_CHECKING:
 
 INK, MUTED, LINE, PAPER = "#1f2430", "#6a7080", "#e3e6ea", "#fefefe"
 TRAIN, HELD_OUT = "#1f77b4", "#d5601b"
-PALETTE = ("#1f77b4", "#d5601b", "#1b9e77", "#a5559b", "#c79a12", "#58a8d8", "#7a5c3e", "#6a7080")  # after Okabe & Ito (2008)
+PALETTE = (
+    "#1f77b4",
+    "#d5601b",
+    "#1b9e77",
+    "#a5559b",
+    "#c79a12",
+    "#58a8d8",
+    "#7a5c3e",
+    "#6a7080",
+)  # after Okabe & Ito (2008)
 MARKERS = "osD^vPX*"
 DASHES = ("-", (0, (5, 1.5)), (0, (1.5, 1)))
 WIDE, NARROW = (9.0, 4.7), (4.2, 7.2)  # inches
@@ -77,7 +86,9 @@ def curve_svg(metrics: Metrics, *, evaluations: Evaluations = (), narrow: bool =
 
 def evaluations_of(records: Metrics) -> list[tuple[float, Interval]]:
     """The evaluation records of a metrics.jsonl."""
-    return [(float(r["step"]), Interval.of(r["evaluation"])) for r in records if isinstance(r.get("evaluation"), Mapping)]
+    return [
+        (float(r["step"]), Interval.of(r["evaluation"])) for r in records if isinstance(r.get("evaluation"), Mapping)
+    ]
 
 
 def _curve(metrics: Metrics, evaluations: Evaluations, title: str, size: tuple[float, float]) -> Figure:
@@ -85,7 +96,11 @@ def _curve(metrics: Metrics, evaluations: Evaluations, title: str, size: tuple[f
 
     steps, reward = series(metrics, "step", "reward")
     shared = bool(np.all(np.abs(reward) <= 1.5)) and all(abs(e.mean) <= 1.5 for _, e in evaluations)
-    third = ("entropy", "entropy, nats a token") if len(series(metrics, "step", "entropy")[1]) else ("truncated", "answers cut off")
+    third = (
+        ("entropy", "entropy, nats a token")
+        if len(series(metrics, "step", "entropy")[1])
+        else ("truncated", "answers cut off")
+    )
     small = [("length", "answer length, tokens"), third]
     figure = Figure(figsize=size)
     main, *rest = _panels(figure, 1 + len(small) + (not shared and bool(evaluations)), top=0.85 if title else 0.5)
@@ -95,7 +110,9 @@ def _curve(metrics: Metrics, evaluations: Evaluations, title: str, size: tuple[f
         _evaluations(accuracy, evaluations, above=not (len(reward) and shared and reward[0] > evaluations[0][1].mean))
         _heading(accuracy, "held-out accuracy, 95% interval", HELD_OUT, right=shared and size == WIDE)
     raised = evaluations and shared and size != WIDE
-    _heading(main, "reward of the training batch" if len(steps) else "no step has finished", TRAIN, line=int(bool(raised)))
+    _heading(
+        main, "reward of the training batch" if len(steps) else "no step has finished", TRAIN, line=int(bool(raised))
+    )
     for axes, (name, label) in zip(rest, small, strict=True):
         _rewards(axes, *series(metrics, "step", name), colour=MUTED)
         _heading(axes, label, INK)
@@ -120,7 +137,10 @@ def _panels(figure: Figure, n: int, top: float) -> list[Axes]:
         wide = 0.6 * width - left
         each = (tall - gap * (n - 2)) / (n - 1)
         x = left + wide + side + 0.5
-        boxes = [(left, bottom, wide, tall), *((x, bottom + i * (each + gap), width - x - 0.2, each) for i in reversed(range(n - 1)))]
+        boxes = [
+            (left, bottom, wide, tall),
+            *((x, bottom + i * (each + gap), width - x - 0.2, each) for i in reversed(range(n - 1))),
+        ]
     else:
         each = (tall - gap * (n - 1)) / (n + 1)
         stacked = [(left, bottom + i * (each + gap), width - left - side, each) for i in reversed(range(n - 1))]
@@ -134,8 +154,15 @@ def _panels(figure: Figure, n: int, top: float) -> list[Axes]:
 
 
 def _heading(axes: Axes, text: str, colour: str, line: int = 0, right: bool = False) -> None:
-    style = {"color": colour, "fontweight": "normal" if colour == INK else "bold", "va": "bottom", "textcoords": "offset points"}
-    axes.annotate(text, (int(right), 1), (0, 7 + 15 * line), xycoords="axes fraction", ha="right" if right else "left", **style)
+    style = {
+        "color": colour,
+        "fontweight": "normal" if colour == INK else "bold",
+        "va": "bottom",
+        "textcoords": "offset points",
+    }
+    axes.annotate(
+        text, (int(right), 1), (0, 7 + 15 * line), xycoords="axes fraction", ha="right" if right else "left", **style
+    )
 
 
 def _rewards(axes: Axes, x_N: np.ndarray, y_N: np.ndarray, colour: str = TRAIN) -> None:
@@ -158,7 +185,13 @@ def _evaluations(axes: Axes, evaluations: Evaluations, above: bool) -> None:
     (first, before), (last, after) = evaluations[0], evaluations[-1]
     axes.annotate(percent(after.mean), (last, after.mean), (9, 0), va="center", **style)
     if first < last:
-        axes.annotate(percent(before.mean), (first, before.mean), (9, 2 if above else -2), va="bottom" if above else "top", **style)
+        axes.annotate(
+            percent(before.mean),
+            (first, before.mean),
+            (9, 2 if above else -2),
+            va="bottom" if above else "top",
+            **style,
+        )
 
 
 def _unit(axes: Axes, reward_N: np.ndarray, ends: Sequence[float]) -> None:
@@ -208,7 +241,11 @@ def compare(runs: Mapping[str, Sequence[Metrics]], path: str | Path, *, title: s
 
 def _look(i: int) -> dict[str, Any]:
     """Colour, dash and marker of the recipe number i: no two are equal before the 24th."""
-    return {"color": PALETTE[i % len(PALETTE)], "marker": MARKERS[i % len(MARKERS)], "linestyle": DASHES[i // len(PALETTE) % len(DASHES)]}
+    return {
+        "color": PALETTE[i % len(PALETTE)],
+        "marker": MARKERS[i % len(MARKERS)],
+        "linestyle": DASHES[i // len(PALETTE) % len(DASHES)],
+    }
 
 
 def _band(axes: Axes, seeds: Sequence[Metrics], i: int) -> None:
@@ -221,10 +258,22 @@ def _band(axes: Axes, seeds: Sequence[Metrics], i: int) -> None:
     if len(curves) > 1:
         half_N = t_quantile(0.975, len(curves) - 1) * y_SN.std(0, ddof=1) / math.sqrt(len(curves))
         axes.fill_between(grid_N, mean_N - half_N, mean_N + half_N, color=look["color"], alpha=0.13, linewidth=0)
-    axes.plot(grid_N, mean_N, linewidth=2.2, markevery=[-1], markersize=7, markeredgecolor=PAPER, clip_on=False, zorder=4, **look)
+    axes.plot(
+        grid_N,
+        mean_N,
+        linewidth=2.2,
+        markevery=[-1],
+        markersize=7,
+        markeredgecolor=PAPER,
+        clip_on=False,
+        zorder=4,
+        **look,
+    )
     low, high = axes.get_ylim() if i else (math.inf, -math.inf)
     pad = 0.08 * (float(np.ptp(y_SN)) or 1.0)
-    axes.set_ylim(min(low, y_SN.min() - pad), max(high, y_SN.max() + pad))  # of the runs: a band of two seeds would dwarf them
+    axes.set_ylim(
+        min(low, y_SN.min() - pad), max(high, y_SN.max() + pad)
+    )  # of the runs: a band of two seeds would dwarf them
 
 
 def _end(run: Metrics, judged: bool) -> float:
@@ -239,8 +288,12 @@ def _row(axes: Axes, name: str, y: float, ends: Sequence[float], i: int) -> None
     found = mean_interval(known)
     axes.plot(known, [y - 0.16] * len(known), "o", color=look["color"], alpha=0.5, markersize=3.5, markeredgewidth=0)
     if math.isfinite(found.high):
-        axes.plot([found.low, found.high], [y, y], color=look["color"], linewidth=2, alpha=0.9, linestyle=look["linestyle"])
-    axes.plot([found.mean], [y], color=look["color"], marker=look["marker"], markersize=8, markeredgecolor=PAPER, zorder=4)
+        axes.plot(
+            [found.low, found.high], [y, y], color=look["color"], linewidth=2, alpha=0.9, linestyle=look["linestyle"]
+        )
+    axes.plot(
+        [found.mean], [y], color=look["color"], marker=look["marker"], markersize=8, markeredgecolor=PAPER, zorder=4
+    )
     style = {"textcoords": "offset points", "va": "bottom", "color": look["color"], "fontweight": "bold"}
     axes.annotate(name, (0, y), (0, 6), xycoords=("axes fraction", "data"), ha="left", **style)
     axes.annotate(percent(found.mean), (1, y), (0, 6), xycoords=("axes fraction", "data"), ha="right", **style)
@@ -249,7 +302,9 @@ def _row(axes: Axes, name: str, y: float, ends: Sequence[float], i: int) -> None
 # ---- what a method does to tokens
 
 
-def token_weights(groups: Sequence[Sequence[Mapping[str, Any]]], result: Mapping[str, Any], path: str | Path, *, title: str = "") -> None:
+def token_weights(
+    groups: Sequence[Sequence[Mapping[str, Any]]], result: Mapping[str, Any], path: str | Path, *, title: str = ""
+) -> None:
     """What multiplies the gradient of each token's log-prob: a row a trajectory, blue pushes up, orange pushes down."""
     from matplotlib.figure import Figure
     from matplotlib.patches import FancyBboxPatch
@@ -266,7 +321,9 @@ def token_weights(groups: Sequence[Sequence[Mapping[str, Any]]], result: Mapping
         for (g, i), row in zip(rows, weights, strict=True):
             y -= 1.6 if i == 0 and g else 1.0
             for t, w in enumerate(row):
-                box = FancyBboxPatch((t + 0.06, y + 0.1), 0.88, 0.8, boxstyle="round,pad=0,rounding_size=0.12", linewidth=0)
+                box = FancyBboxPatch(
+                    (t + 0.06, y + 0.1), 0.88, 0.8, boxstyle="round,pad=0,rounding_size=0.12", linewidth=0
+                )
                 box.set_facecolor(diverging(w / largest))
                 axes.add_patch(box)
             reward = groups[g][i].get("reward", groups[g][i].get("turn_rewards"))

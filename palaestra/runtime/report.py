@@ -116,7 +116,9 @@ def page(run: Run) -> dict[str, Any]:
         "finished": bool(run.summary),
         "facts": facts(run),
         "verdict": verdict(run),
-        "curves": [curve_svg(run.steps, evaluations=run.evaluations, narrow=n) for n in (False, True)] if run.steps else [],
+        "curves": [curve_svg(run.steps, evaluations=run.evaluations, narrow=n) for n in (False, True)]
+        if run.steps
+        else [],
         "pace": half_way(run),
         "changes": changes(run),
         "remarks": remarks(run),
@@ -151,7 +153,9 @@ def ends(run: Run) -> tuple[Interval | None, Interval | None]:
     found = []
     for name in ("accuracy_before", "accuracy_after"):
         given = run.summary.get(name)
-        found.append(Interval.of(given) if isinstance(given, Mapping) and _number(given.get("mean")) is not None else None)
+        found.append(
+            Interval.of(given) if isinstance(given, Mapping) and _number(given.get("mean")) is not None else None
+        )
     if found[0] is None and run.evaluations and run.evaluations[0][0] == 0:
         found[0] = run.evaluations[0][1]
     if found[1] is None and run.evaluations and run.evaluations[-1][0] > 0:
@@ -162,7 +166,7 @@ def ends(run: Run) -> tuple[Interval | None, Interval | None]:
 def verdict(run: Run) -> dict[str, Any]:
     """Before and after with a judgement in plain words."""
     before, after = ends(run)
-    share = all(0 <= e.low and e.high <= 1 for e in (before, after) if e is not None)
+    share = all(e.low >= 0 and e.high <= 1 for e in (before, after) if e is not None)
     tell = percent if share else lambda x: short(x) if math.isfinite(x) else "?"
     told = [
         {"label": label, "mean": tell(e.mean), "low": tell(e.low), "high": tell(e.high), "n": f"{e.n:,}"}
@@ -184,10 +188,16 @@ def judged(before: Interval | None, after: Interval | None, share: bool = True) 
         return "open", "The evaluations are too small for an interval, so whether the model became better is not known."
     if d.low > 0:
         size = f"by {tell(d.mean)}{unit} (95% interval {tell(d.low)} to {tell(d.high)})"
-        return "up", f"Better, beyond what chance explains: on problems that it was not trained on, the model improved {size}."
+        return (
+            "up",
+            f"Better, beyond what chance explains: on problems that it was not trained on, the model improved {size}.",
+        )
     if d.high < 0:
         size = f"by {tell(-d.mean)}{unit} (95% interval {tell(-d.high)} to {tell(-d.low)})"
-        return "down", f"Worse, beyond what chance explains: on problems that it was not trained on, the model fell {size}."
+        return (
+            "down",
+            f"Worse, beyond what chance explains: on problems that it was not trained on, the model fell {size}.",
+        )
     span = f"{tell(d.low)} to {tell(d.high)}{unit}"
     return "same", f"No change that can be told from chance: the difference lies between {span}, and zero is inside."
 
@@ -203,7 +213,9 @@ def half_way(run: Run) -> str:
         return ""
     at = int(np.argmax(course >= course[0] + rise / 2))
     seconds = _number(run.steps[at].get("seconds"))
-    return f"Half of the rise in reward was there after step {steps[at]:.0f}" + (f", {duration(seconds)} into training." if seconds else ".")
+    return f"Half of the rise in reward was there after step {steps[at]:.0f}" + (
+        f", {duration(seconds)} into training." if seconds else "."
+    )
 
 
 def changes(run: Run) -> list[dict[str, str]]:
@@ -237,7 +249,14 @@ def working(run: Run) -> list[dict[str, str]]:
     means = [s.mean for s in shares]
     if not all(math.isfinite(m) for m in means) or max(means) < 0.05 or min(means) > 0.95:
         return []
-    return [{"label": "Answers of more than one line: work shown", "start": percent(means[0]), "end": percent(means[1]), "line": ""}]
+    return [
+        {
+            "label": "Answers of more than one line: work shown",
+            "start": percent(means[0]),
+            "end": percent(means[1]),
+            "line": "",
+        }
+    ]
 
 
 def spark(values_N: np.ndarray, width: int = 96, height: int = 22) -> str:
@@ -261,7 +280,9 @@ def remarks(run: Run) -> list[str]:
             "The training reward rose and the held-out accuracy did not: the rise may come from these problems only, or from sampling less widely."
         )
     if mean("truncated") > 0.05:
-        found.append(f"At the end {percent(mean('truncated'))} of the answers were cut off at the length limit; try a larger --max-tokens.")
+        found.append(
+            f"At the end {percent(mean('truncated'))} of the answers were cut off at the length limit; try a larger --max-tokens."
+        )
     if mean("groups_mixed") < 0.15:
         found.append(
             f"At the end only {percent(mean('groups_mixed'))} of the groups held answers of differing reward. The others teach a "
@@ -269,9 +290,13 @@ def remarks(run: Run) -> list[str]:
         )
     skipped = sum(bool(r.get("skipped")) for r in run.steps)
     if skipped:
-        found.append(f"{skipped} updates were skipped because their gradient was not finite; see the cases in the run folder.")
+        found.append(
+            f"{skipped} updates were skipped because their gradient was not finite; see the cases in the run folder."
+        )
     if before and after:
-        found.append("This is one run with one seed. The intervals cover the choice of problems, not what another seed would have done.")
+        found.append(
+            "This is one run with one seed. The intervals cover the choice of problems, not what another seed would have done."
+        )
     return found
 
 
@@ -302,7 +327,9 @@ def shown(steps: Sequence[Rollouts]) -> dict[str, Any]:
     kinds = [k for k in ("best", "typical", "worst") if any(k in some for _, some, _ in picked)]
     return {
         "steps": [s.step for s in steps],
-        "rows": [{"kind": k, "cards": [card(s, some[k]) if k in some else None for s, some, _ in picked]} for k in kinds],
+        "rows": [
+            {"kind": k, "cards": [card(s, some[k]) if k in some else None for s, some, _ in picked]} for k in kinds
+        ],
         "groups": [
             {
                 "step": s.step,
@@ -333,7 +360,11 @@ def _card(r: Rollout, tokens: list[exhibits.Token]) -> dict[str, Any]:
 
 def errors(run: Run) -> dict[str, Any]:
     """Infrastructure errors: how many, at which steps, of what cause."""
-    counts = {int(r["step"]): share * (_number(r.get("episodes")) or 0) for r in run.steps if (share := _number(r.get("errors")))}
+    counts = {
+        int(r["step"]): share * (_number(r.get("episodes")) or 0)
+        for r in run.steps
+        if (share := _number(r.get("errors")))
+    }
     causes: Counter[str] = Counter()
     for step in list(counts)[:ERROR_FILES]:
         found = _rollouts([run.folder / "rollouts" / f"step-{step:06}.parquet"])
@@ -346,7 +377,11 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     for name, given in config.items():
         path = f"{prefix}{name}"
-        found += flat(given, path + ".") if isinstance(given, Mapping) else [(path.removeprefix("set."), json.dumps(given, default=str))]
+        found += (
+            flat(given, path + ".")
+            if isinstance(given, Mapping)
+            else [(path.removeprefix("set."), json.dumps(given, default=str))]
+        )
     return found
 
 
@@ -363,7 +398,10 @@ def commands(run: Run) -> list[tuple[str, str]]:
             "Train on for as many steps again" if run.summary else "Go on where it stopped",
             f"{resume} --steps {2 * steps:.0f}" if resume and steps else f"palaestra train --resume {quoted}",
         ),
-        ("Measure the trained model, with pass@k", model and f"palaestra eval --model {shlex.quote(str(model))} --task {shlex.quote(run.name('task'))} --k 8"),
+        (
+            "Measure the trained model, with pass@k",
+            model and f"palaestra eval --model {shlex.quote(str(model))} --task {shlex.quote(run.name('task'))} --k 8",
+        ),
         ("Load it", model and f"transformers.AutoModelForCausalLM.from_pretrained({str(model)!r})"),
         ("Read the rollouts", last and f"pyarrow.parquet.read_table({str(last)!r}).to_pylist()"),
     ]

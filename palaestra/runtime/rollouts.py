@@ -53,13 +53,19 @@ def path(run: Path, step: int) -> Path:
 
 
 def write(
-    file: Path, step: int, groups: Sequence[Group], advantages: Mapping[int, Any], decode: Callable[[Sequence[int]], str]
+    file: Path,
+    step: int,
+    groups: Sequence[Group],
+    advantages: Mapping[int, Any],
+    decode: Callable[[Sequence[int]], str],
 ) -> None:
     """`advantages` maps id(row) to [T] over the row's training view; hidden tokens and rows without credit have none."""
     file.parent.mkdir(parents=True, exist_ok=True)
     pieces: dict[int, str] = {}
     lines = [
-        _line(step, g, i, group, e, advantages, decode, pieces) for g, group in enumerate(groups) for i, e in enumerate(group.episodes)
+        _line(step, g, i, group, e, advantages, decode, pieces)
+        for g, group in enumerate(groups)
+        for i, e in enumerate(group.episodes)
     ]
     buffer = io.BytesIO()
     pq.write_table(pa.Table.from_pylist(lines, schema=SCHEMA), buffer, compression="zstd")
@@ -73,7 +79,14 @@ def read(run: Path, step: int | None = None) -> pa.Table:
 
 
 def _line(
-    step: int, g: int, i: int, group: Group, e: Episode, advantages: Mapping[int, Any], decode: Callable[[Sequence[int]], str], pieces: dict[int, str]
+    step: int,
+    g: int,
+    i: int,
+    group: Group,
+    e: Episode,
+    advantages: Mapping[int, Any],
+    decode: Callable[[Sequence[int]], str],
+    pieces: dict[int, str],
 ) -> dict[str, Any]:
     rows = [_row(r, advantages.get(id(r)), decode, pieces) for r in e.rows]
     credit = [a for r in rows for a, t in zip(r["advantage"], r["trained"], strict=True) if t and a is not None]
@@ -98,8 +111,12 @@ def _line(
     }
 
 
-def _row(row: Row, advantage_T: Any, decode: Callable[[Sequence[int]], str], pieces: dict[int, str]) -> dict[str, list[Any]]:
-    out: dict[str, list[Any]] = {name: [] for name in ("ids", "tokens", "trained", "logp", "advantage", "author", "turn")}
+def _row(
+    row: Row, advantage_T: Any, decode: Callable[[Sequence[int]], str], pieces: dict[int, str]
+) -> dict[str, list[Any]]:
+    out: dict[str, list[Any]] = {
+        name: [] for name in ("ids", "tokens", "trained", "logp", "advantage", "author", "turn")
+    }
     at = 0
     for s in row.segments:
         n = len(s.ids)
