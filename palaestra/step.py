@@ -89,7 +89,8 @@ async def step(recipe: Recipe, ctx: Context, state: State) -> tuple[State, Metri
 
 async def gather_groups(r: Recipe, ctx: Context, s: State) -> tuple[list[Group], list[Group]]:
     """Fill the queue `lag` tickets ahead, pass the oldest through the pool, until the pool has a batch."""
-    ready, seen = None, []
+    ready, seen, oldest = None, [], s["step"] - max_age(r.schedule)
+    s["pool"] = {k: young(v, oldest) if groups(v) else v for k, v in s["pool"].items()}
     for n in range(r.schedule.rounds):
         while len(s["queue"]) <= r.schedule.lag:
             key: Key = (s["seed"], "step", s["step"], n, len(s["queue"]))
@@ -98,7 +99,7 @@ async def gather_groups(r: Recipe, ctx: Context, s: State) -> tuple[list[Group],
         seen += new
         ready, s["again"], s["pool"] = await r.pool(ctx, new, s["pool"])
         if ready is not None:
-            return young(ready, s["step"] - max_age(r.schedule)), seen
+            return young(ready, oldest), seen
     raise Fault("starved", f"the pool had no batch after {n + 1} rounds; its gate keeps nothing of what is drawn")
 
 
@@ -114,10 +115,15 @@ def max_age(schedule: Schedule) -> int:
     return schedule.lag if schedule.max_age is None else schedule.max_age
 
 
-def young(groups: list[Group], oldest: int) -> list[Group]:
+def young(found: list[Group], oldest: int) -> list[Group]:
     """Groups with no token older than `oldest`; offline data has no age."""
-    ages = [[v for e in g.episodes if not e.muted and (v := e.oldest()) is not None] for g in groups]
-    return [g for g, versions in zip(groups, ages, strict=True) if min(versions, default=oldest) >= oldest]
+    ages = [[v for e in g.episodes if not e.muted and (v := e.oldest()) is not None] for g in found]
+    return [g for g, versions in zip(found, ages, strict=True) if min(versions, default=oldest) >= oldest]
+
+
+def groups(part: Any) -> bool:
+    """Whether a part of the pool's state holds groups that wait for a batch."""
+    return isinstance(part, list) and all(isinstance(g, Group) for g in part)
 
 
 def learn(r: Recipe, ctx: Context, s: State, ready: list[Group], seen: list[Group]) -> Metrics:

@@ -1,4 +1,4 @@
-"""The nouns. Frozen values; a stage takes some and returns others.
+"""The nouns. Frozen values; a stage takes some and returns others. (The file is longer than others: it is the one vocabulary.)
 
 Shape suffixes, here and everywhere: B rows, T tokens of a row's training view, E episodes, G group, N observations,
 V vocabulary, D hidden. Log-probabilities are in nats, lengths in tokens, times in seconds.

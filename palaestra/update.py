@@ -36,8 +36,9 @@ class AdamW:
     warmup: int = 0  # optimiser steps of linear warm-up
 
     def build(self, parameters: Sequence[torch.nn.Parameter]) -> torch.optim.Optimizer:
+        """The rate is set before every step, so the optimiser starts without one."""
         return torch.optim.AdamW(
-            parameters, lr=self.lr, betas=self.betas, eps=self.eps, weight_decay=self.weight_decay, fused=True
+            parameters, lr=0.0, betas=self.betas, eps=self.eps, weight_decay=self.weight_decay, fused=True
         )
 
     def rate(self, clock: int) -> float:
@@ -181,7 +182,7 @@ class Plain:
 
     epochs: int = 1
     minibatches: int = 1
-    budget: int = 16_384  # padded tokens a forward pass may hold
+    budget: int = 4096  # padded tokens a forward pass may hold; small ones stay in the cache and pad less
 
     def __call__(self, ctx: Context, name: str, learner: Any, batch: Batch, state: State) -> tuple[Metrics, State]:
         clock, seen = state.get("clock", 0), []

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import json
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +16,13 @@ import numpy as np
 import torch
 
 from palaestra.models.forward import forward
-from palaestra.models.load import Model, frozen_copy
+from palaestra.models.load import Model, frozen_copy, load
 from palaestra.rollout.engine import Engine
 from palaestra.rollout.player import EnginePlayer
 from palaestra.runtime.cases import dump_case
+from palaestra.runtime.checkpoint import write_atomic
 from palaestra.runtime.describe import describe
+from palaestra.runtime.plan import Plan
 from palaestra.schedule import resolve
 from palaestra.types import (
     Batch,
@@ -29,6 +34,8 @@ from palaestra.types import (
     Need,
     Outputs,
     Player,
+    Result,
+    Runnable,
     Sampling,
     Signals,
     UserError,
@@ -36,7 +43,8 @@ from palaestra.types import (
 from palaestra.update import pack, split
 
 PHASES = ("rollout", "reward", "forward", "backward", "optimiser", "other")
-MEASURE_BUDGET = 16_384  # padded tokens a measuring forward pass may hold
+ORACLE_TASKS = 16  # whose gold answers are checked before the first step
+MEASURE_BUDGET = 4096  # padded tokens a measuring forward pass may hold
 
 
 @dataclass
@@ -48,6 +56,9 @@ class Context:
     models: dict[str, Model]
     out: Path | None = None
     players: Mapping[str, Player] = field(default_factory=dict)  # seats that are not the policy's
+    plan: Plan = field(default_factory=Plan)
+    talk: bool = False  # progress and notes on standard error
+    resumed: bool = False  # the user expects to go on from a checkpoint
     slots: int = 256
 
     def __post_init__(self) -> None:
@@ -56,6 +67,7 @@ class Context:
         self.versions: dict[str, int] = {}
         self.seconds: dict[str, float] = dict.fromkeys(PHASES, 0.0)
         self.step = 0
+        self.evaluation_tokens = 0
         self.seen: list[Group] = []
         self.advantages: dict[int, Any] = {}
 
@@ -151,7 +163,59 @@ class Context:
 
     @property
     def sampled_tokens(self) -> int:
+        """Tokens all engines have sampled, evaluations included."""
         return sum(e.sampled_tokens for e in self.engines.values())
+
+    @property
+    def engine_seconds(self) -> float:
+        return sum(e.seconds for e in self.engines.values())
+
+    # ---- the run's place
+
+    @property
+    def folder(self) -> Path:
+        if self.out is None:
+            raise ValueError("this run has no folder")
+        return self.out
+
+    def say(self, text: str) -> None:
+        """A note to the person at the terminal."""
+        if self.talk:
+            print(text, file=sys.stderr, flush=True)
+
+    async def check_bench(self) -> None:
+        """Before the first step: gold answers must score 1. Says what is wrong; stops where every answer is judged wrongly."""
+        from palaestra.tasks.oracle import problems
+
+        judge = self.bench.reward if self.bench.reward is not None else self.bench.world
+        if self.bench.reward is None and len(self.bench.world.seats) > 1:
+            return  # in a game no seat can be sure to win
+        found = await problems(self.bench.tasks, judge, ORACLE_TASKS, ctx=self)
+        if len(found) >= ORACLE_TASKS or any("nothing can be learned" in line for line in found):
+            raise UserError(f"the oracle check failed: {found[0]}" + (f" (and {len(found) - 1} more)" if found[1:] else ""))
+        for line in found:
+            self.say(f"oracle check: {line}")
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self.engine().dialect.decode(ids)
+
+    async def once(self, name: str, runnable: Runnable, model: str | None = None) -> Result:
+        """A durable part of a longer run: executed in its own folder, from another model if given, and not twice."""
+        out = self.out / name if self.out else None
+        done = out / "result.json" if out else None
+        if done is not None and done.is_file():
+            found = json.loads(done.read_text())
+            return Result(metrics=found["metrics"], artifacts=found["artifacts"])
+        start = self.model("policy")
+        dtype = str(start.dtype).removeprefix("torch.")
+        policy = load(model, dtype=dtype, device=start.device) if model else copy.deepcopy(start)
+        child = replace(self, out=out, models={"policy": policy})
+        if out is not None:
+            out.mkdir(parents=True, exist_ok=True)
+        result = await runnable.run(child)
+        if done is not None:
+            write_atomic(done, json.dumps({"metrics": dict(result.metrics), "artifacts": dict(result.artifacts)}))
+        return result
 
     def record(self, seen: Groups, examples: Mapping[str, list[Example]]) -> None:
         """Keeps the step's episodes and advantages for the run folder."""

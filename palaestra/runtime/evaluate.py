@@ -17,14 +17,14 @@ RIGHT = 1 - 1e-9  # a total reward from here on counts as solved
 
 
 async def attempts(ctx: Context, n: int, sample: Sample, *, split: str = "test", label: str = "eval") -> list[Group]:
-    """`n` tasks of a split, each attempted as `sample` says and scored. Does not touch the run's random streams."""
-    score = Score()
+    """Up to `n` tasks of a split, each attempted as `sample` says and scored. Does not touch the run's random streams."""
+    score, size = Score(), getattr(ctx.bench.tasks, "test_size", None)
 
     async def one(i: int) -> Group:
         key = (ctx.seed, label, i)
         return await score(ctx, key, await sample(ctx, key, Group(task=ctx.bench.tasks.task(split, i))))
 
-    return list(await asyncio.gather(*(one(i) for i in range(n))))
+    return list(await asyncio.gather(*(one(i) for i in range(n if size is None else min(n, size)))))
 
 
 def accuracy(groups: list[Group]) -> Interval:

@@ -83,7 +83,7 @@ def context(settings: Settings, *, out: Path | None = None, talk: bool = True) -
     device = settings.device or ("cuda" if torch.cuda.is_available() else "cpu")
     lora = LoRA(rank=settings.lora) if settings.lora else None
     model = load(settings.model, dtype=settings.dtype, device=device, lora=lora)
-    return Context(bench=bench, seed=settings.seed, models={"policy": model}, out=out, players=players, talk=talk)
+    return Context(bench=bench, seed=settings.seed, models={"policy": model}, out=out, players=dict(players), talk=talk)
 
 
 def recipe_of(settings: Settings) -> Any:

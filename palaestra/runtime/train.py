@@ -6,13 +6,12 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from palaestra.models.load import load_heads, save, weights_sha256
 from palaestra.runtime import checkpoint, rollouts
 from palaestra.runtime.evaluate import greedy
+from palaestra.runtime.plan import Plan
 from palaestra.runtime.progress import Progress
 from palaestra.step import Recipe, start, step
 from palaestra.types import Fault, Result, State
@@ -23,26 +22,13 @@ if TYPE_CHECKING:
 DIVERGED = 5  # skipped updates in a row that end a run
 
 
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """How a run is driven; not part of the method."""
-
-    steps: int | None = None  # None = the recipe's schedule
-    tokens: int | None = None  # sampled policy tokens after which the run ends, at the end of a step
-    evaluate: int = 512  # held-out tasks, before and after
-    evaluate_every: int = 0  # steps; 0 = before and after only
-    checkpoint_every: int = 1  # steps
-    keep: int = 2  # checkpoints
-    labels: Mapping[str, Any] = field(default_factory=dict)  # goes to summary.json as it is
-
-
 class Stopped(Exception):
     """SIGTERM or SIGINT: the step under way was finished and saved."""
 
 
 async def train(recipe: Recipe, ctx: Context) -> Result:
     """Runs the recipe in `ctx`, from the newest whole checkpoint of its folder where there is one."""
-    plan: Plan = ctx.plan
+    plan = ctx.plan
     steps = plan.steps if plan.steps is not None else recipe.schedule.steps
     prepare(recipe, ctx)
     state, log = resume(recipe, ctx)
@@ -52,9 +38,10 @@ async def train(recipe: Recipe, ctx: Context) -> Result:
     skipped = 0
     with stop:
         while state["step"] < steps and not spent(plan, state):
-            begin = time.perf_counter()
+            begin, sampling = time.perf_counter(), ctx.engine_seconds
             state, metrics = await step(recipe, ctx, state)
             skipped = skipped + 1 if metrics.get("skipped") else 0
+            ctx.seconds["rollout"] += ctx.engine_seconds - sampling
             clock(ctx, state, begin)
             record = metrics | counters(ctx, state, time.perf_counter() - begin)
             if log is not None:
@@ -82,13 +69,14 @@ def spent(plan: Plan, state: State) -> bool:
 
 
 def prepare(recipe: Recipe, ctx: Context) -> None:
-    """Heads and frozen references, from the models as they are before any step."""
+    """Frozen references, heads and optimisers, from the models as they are before any step."""
     for name, source in recipe.references.items():
         if name not in ctx.models:
             ctx.reference(name, source)
     for name, learner in recipe.learners.items():
         for head in learner.heads:
             ctx.model(name).add_head(head)
+        ctx.optimiser(name, learner)
 
 
 def resume(recipe: Recipe, ctx: Context) -> tuple[State, checkpoint.AppendLog | None]:
@@ -149,7 +137,6 @@ def clock(ctx: Context, state: State, begin: float) -> None:
     run = state["run"] = dict(state["run"])
     run["seconds"] = run.get("seconds", 0.0) + time.perf_counter() - begin
     run["sampled_tokens"] = run.get("sampled_tokens", 0) + sum(e.n_sampled for g in ctx.seen for e in g.episodes)
-    ctx.seconds["rollout"] = ctx.engine_seconds
     known = sum(v for k, v in ctx.seconds.items() if k != "other")
     ctx.seconds["other"] = max(0.0, run["seconds"] - known)
     run["phase_seconds"] = dict(ctx.seconds)

@@ -63,14 +63,19 @@ def written(steps: Sequence[str], answer: Any) -> str:
 def first_wrong(text: str, steps: Sequence[str], answer: Any) -> int | None:
     """Which line of a working is the first wrong one, from 0; None if all are right.
 
-    The answer line may come early (a guess): then it is the next step that is judged. A working that stops before its
-    answer line is wrong at the line that is missing.
+    The answer line may come early (a guess). A working that stops before its answer line is wrong at the line that is missing.
     """
-    right = [*steps, f"{ANSWER}{answer}"]
-    for at, line in enumerate(text.strip().splitlines() if isinstance(text, str) else []):
-        expected = right[-1] if line.startswith(ANSWER) else right[at] if at < len(steps) else None
-        if line != expected:
+    lines = text.strip().splitlines() if isinstance(text, str) else []
+    for at, line in enumerate(lines):
+        if line.startswith(ANSWER):
+            return None if line == f"{ANSWER}{answer}" else at
+        if at >= len(steps) or line != steps[at]:
             return at
-        if line == right[-1]:
-            return None
-    return at + 1 if isinstance(text, str) and text.strip() else 0
+    return len(lines)
+
+
+def demonstration(source: Any, task: Task, rng: np.random.Generator, habit: Habit) -> str:
+    """How the source itself writes a right answer (of a mixture, the task's part), else the answer as text."""
+    parts = {p.name: p for p, _ in getattr(source, "parts", ())}
+    source = parts.get(task.domain, source)
+    return source.demonstration(task, rng, habit) if hasattr(source, "demonstration") else str(task.answer)

@@ -93,7 +93,11 @@ class Knights:
             if line.startswith(ANSWER):
                 return None if self.check(line, task) else at
             candidate, _, found = line.partition(" ")
-            if len(candidate) != len(task.answer) or set(candidate) - set("KN") or self.broken(candidate, task) != found:
+            if (
+                len(candidate) != len(task.answer)
+                or set(candidate) - set("KN")
+                or self.broken(candidate, task) != found
+            ):
                 return at
         return len(lines)
 

@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Sequence
 from typing import Any
 
+from palaestra.tasks.base import demonstration
 from palaestra.types import Act, Call, Episode, Frame, Group, Row, Segment, Task, Tasks, rng_of, seed_of
 
 TURNS = 256  # of a scripted game
@@ -28,7 +29,7 @@ async def problems(tasks: Tasks, judge: Any, n: int = 16, *, ctx: Any = None) ->
 async def _of_reward(source: Tasks, tasks: Sequence[Task], judge: Any, ctx: Any) -> list[str]:
     """A gold answer is worth `judge.gold` where a judge has it, else no less than any other answer that is tried."""
     exact, found, seen = getattr(judge, "gold", None), [], set[float]()
-    golds = {t.id: gold_text(source, t) for t in tasks if t.answer is not None}
+    golds = {t.id: demonstration(source, t, rng_of(("oracle", t.id)), "guess") for t in tasks if t.answer is not None}
     for task in tasks:
         gold_said = golds.get(task.id)
         wrong = next((g for g in golds.values() if g != gold_said), "")
@@ -49,15 +50,6 @@ async def _of_reward(source: Tasks, tasks: Sequence[Task], judge: Any, ctx: Any)
     if found and len(seen) == 1:
         return [f"each gold, wrong or empty answer to {len(tasks)} tasks scores {seen.pop():g}: nothing can be learned"]
     return found
-
-
-def gold_text(source: Any, task: Task) -> str:
-    """How the source itself writes a right answer, else the answer as text."""
-    parts = {p.name: p for p, _ in getattr(source, "parts", ())}
-    source = parts.get(task.domain, source)
-    if hasattr(source, "demonstration"):
-        return source.demonstration(task, rng_of(("oracle", task.id)), "guess")
-    return str(task.answer)
 
 
 def saying(text: str) -> Episode:

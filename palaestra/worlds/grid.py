@@ -86,7 +86,7 @@ class Grid:
     def step(self, state: GridState, acts: tuple[Act, ...], key: Key) -> Frame:
         after = moved(state, acts[0].text.strip())
         possible = after is not None
-        state = after or replace(state, invalid=state.invalid + 1)
+        state = after if after is not None else replace(state, invalid=state.invalid + 1)
         state = replace(state, turns=state.turns + 1)
         if state.done or (not possible and self.invalid == "end"):
             return self._end(state, "finished")

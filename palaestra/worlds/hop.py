@@ -1,6 +1,6 @@
 """T-hop: a key-value store whose values are keys. Following a key n times takes n searches, then an answer.
 
-    user: follow k7 2 times    SEARCH(k7)    tool: p2    SEARCH(p2)    tool: x9    ANSWER(x9)
+user: follow k7 2 times    SEARCH(k7)    tool: p2    SEARCH(p2)    tool: x9    ANSWER(x9)
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Shape suffixes: B conversations, T tokens.
 
-One optimiser step reads 96 conversations, sorted by length into three micro-batches whose gradients add up: an unbiased
+One optimiser step reads 72 conversations, sorted by length into three micro-batches whose gradients add up: an unbiased
 sample of the mixture with hardly any padding. The policy's tokens count 1 in the loss, all others 0.1, so that the model can
 also continue a conversation from the other side.
 """
@@ -10,7 +10,6 @@ also continue a conversation from the other side.
 from __future__ import annotations
 
 import argparse
-import math
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,10 +20,12 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from palaestra.models.tiny import tokenizer as tokens
 from palaestra.models.tiny.mixture import Conversation, conversations
+from palaestra.models.tiny.muon import Muon
 from palaestra.types import seed_of
 
-CONVERSATIONS, MICRO_BATCHES, CONTEXT = 96, 3, 512
-PEAK, FLOOR, WARMUP = 3e-3, 1e-5, 100  # learning rates; warm-up in steps
+CONVERSATIONS, MICRO_BATCHES, CONTEXT = 72, 3, 512
+MATRICES, OTHERWISE = 1e-2, 3e-3  # peak learning rates of Muon and AdamW
+WARMUP, FLOOR = 50, 0.01  # steps; the share of the peak that remains at the end
 OTHERS = 0.1  # loss weight of the tokens that the policy did not write
 
 
@@ -38,6 +39,7 @@ def config() -> LlamaConfig:
         num_attention_heads=6,
         num_key_value_heads=2,
         max_position_embeddings=CONTEXT,
+        rope_parameters={"rope_type": "default", "rope_theta": 500.0},  # short contexts: learns to look back sooner
         tie_word_embeddings=True,
         bos_token_id=tokens.BEGIN,
         eos_token_id=tokens.END,
@@ -69,9 +71,9 @@ def micro_batches(stream: Iterator[Conversation]) -> list[tuple[Tensor, Tensor]]
     return [padded(rows[i : i + size]) for i in range(0, CONVERSATIONS, size)]
 
 
-def rate(step: int, done: float) -> float:
-    """Learning rate: linear warm-up, then a cosine over the share of the time that is spent."""
-    return min((step + 1) / WARMUP, 1.0) * (FLOOR + (PEAK - FLOOR) * 0.5 * (1 + math.cos(math.pi * min(done, 1.0))))
+def share(step: int, done: float) -> float:
+    """How much of its peak a learning rate has: a linear warm-up, then a straight line down over the share of the time that is spent."""
+    return min((step + 1) / WARMUP, 1.0) * max(FLOOR, 1.0 - done)
 
 
 def loss_of(model: LlamaForCausalLM, ids_BT: Tensor, weight_BT: Tensor) -> Tensor:
@@ -81,18 +83,27 @@ def loss_of(model: LlamaForCausalLM, ids_BT: Tensor, weight_BT: Tensor) -> Tenso
     return (nll_BT * weight_BT[:, 1:]).sum()
 
 
-def train(out: Path, seconds: float, seed: int, log_every: int = 20) -> LlamaForCausalLM:
+def optimisers_of(model: LlamaForCausalLM) -> list[torch.optim.Optimizer]:
+    """Muon for the matrices of the layers, AdamW for the embedding and the norms."""
+    inner = [p for p in model.model.layers.parameters() if p.dim() == 2]
+    known = {id(p) for p in inner}
+    outer = [p for p in model.parameters() if id(p) not in known]
+    adam = torch.optim.AdamW(outer, lr=OTHERWISE, betas=(0.9, 0.98), weight_decay=0.0, fused=True)
+    optimisers = [Muon(inner, lr=MATRICES), adam]
+    for group in (g for o in optimisers for g in o.param_groups):
+        group["peak"] = group["lr"]
+    return optimisers
+
+
+def train(out: Path, seconds: float, seed: int, log_every: int = 20, save_every: int = 400) -> LlamaForCausalLM:
     """Trains for a time; the same seed reads the same conversations, the number of steps depends on the machine."""
     torch.manual_seed(seed_of(("tiny", "weights", seed)))
     model, stream = LlamaForCausalLM(config()), conversations(("tiny", "data", seed))
-    matrices = [p for p in model.parameters() if p.dim() == 2]
-    vectors = [p for p in model.parameters() if p.dim() < 2]
-    groups = [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}]
-    optimiser = torch.optim.AdamW(groups, lr=PEAK, betas=(0.9, 0.98), fused=True)
+    optimisers = optimisers_of(model)
     begun, step, seen, recent = time.monotonic(), 0, 0, 0.0
     while (spent := time.monotonic() - begun) < seconds:
-        for group in optimiser.param_groups:
-            group["lr"] = rate(step, spent / seconds)
+        for group in (g for o in optimisers for g in o.param_groups):
+            group["lr"] = group["peak"] * share(step, spent / seconds)
         batch = micro_batches(stream)
         weight = sum(w[:, 1:].sum() for _, w in batch)
         for ids_BT, weight_BT in batch:
@@ -101,13 +112,19 @@ def train(out: Path, seconds: float, seed: int, log_every: int = 20) -> LlamaFor
             recent += float(loss.detach()) / log_every
             seen += int((ids_BT != tokens.PAD).sum())
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.step()
-        optimiser.zero_grad()
+        for optimiser in optimisers:
+            optimiser.step()
+            optimiser.zero_grad()
         step += 1
         if step % log_every == 0:
             spent = time.monotonic() - begun
-            print(f"step {step} loss {recent:.4f} tokens {seen} seconds {spent:.0f} tokens/s {seen / spent:.0f}", flush=True)
+            print(
+                f"step {step} loss {recent:.4f} tokens {seen} seconds {spent:.0f} tokens/s {seen / spent:.0f}",
+                flush=True,
+            )
             recent = 0.0
+        if step % save_every == 0:
+            save(model, out)
     save(model, out)
     return model
 

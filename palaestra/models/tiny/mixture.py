@@ -1,31 +1,259 @@
-"""What the tiny model reads: conversations drawn from the training splits of the project's own tasks."""
+"""What the tiny model reads: conversations drawn from the training splits of the project's own tasks.
+
+Demonstrators have habits: they guess more often than they work, the more the harder the problem. So the model knows ways to
+succeed that it seldom takes, which is what reinforcement learning can find.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TypeAlias
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from palaestra.tasks import formats
+from palaestra.tasks.base import written
 from palaestra.tasks.chain import Chain
-from palaestra.types import Key, Message, rng_of
+from palaestra.tasks.count import Count
+from palaestra.tasks.knights import Knights
+from palaestra.tasks.ladder import Add, Bool, Sort
+from palaestra.tasks.rec import Rec
+from palaestra.tasks.words import Words
+from palaestra.types import Act, Key, Message, Task, rng_of
+from palaestra.worlds.grid import MOVES, Grid, GridTasks
+from palaestra.worlds.hop import Hop, HopTasks
+from palaestra.worlds.tictactoe import completing, shown
 
 Conversation: TypeAlias = tuple[Message, ...]
+Rng: TypeAlias = np.random.Generator
+
+LADDER: Mapping[str, Callable[[int], Any]] = {"add": Add, "bool": Bool, "sort": Sort, "knights": Knights}
+DIFFICULTY = (0.25, 0.22, 0.2, 0.15, 0.1, 0.08)  # of d = 1..6
+WORKS = {"chain": 0.25, "count": 0.35, "rec": 0.3, "words": 0.0}  # how often a demonstrator works
+WORKS_AT = (0.6, 0.5, 0.35, 0.3, 0.15, 0.08)  # the same on the Ladder, by d
+UNSURE = 0.08  # of guesses at d >= 4
 
 
 def said(content: str) -> Message:
     return Message(role="assistant", content=content, author="demonstration", trained=True)
 
 
-def chain(rng: np.random.Generator) -> Conversation:
-    n = int(rng.choice([2, 3, 4, 5, 6, 7], p=[0.05, 0.05, 0.28, 0.28, 0.28, 0.06]))
-    tasks = Chain(operands=(n, n))
-    task = tasks.task("train", int(rng.integers(1 << 40)))
-    return (*task.prompt, said(tasks.demonstration(task, rng, "work" if rng.random() < 0.25 else "guess")))
+def mistaken(content: str) -> Message:
+    """A reply that is shown and not to be learned."""
+    return Message(role="assistant", content=content, author="demonstration")
+
+
+def pick(rng: Rng, shares: Mapping[Any, float]) -> Any:
+    names, weights = list(shares), np.array(list(shares.values()))
+    return names[int(rng.choice(len(names), p=weights / weights.sum()))]
+
+
+def source(name: str, rng: Rng, easy: bool = False) -> tuple[Any, float]:
+    """A task source and how often its demonstrator works."""
+    if name in LADDER:
+        d = pick(rng, dict(zip(range(1, 7), DIFFICULTY[: 3 if easy else 6], strict=False)))
+        return LADDER[name](d), WORKS_AT[d - 1]
+    if name == "chain":
+        n = pick(rng, {2: 0.04, 3: 0.06, 4: 0.28, 5: 0.28, 6: 0.28, 7: 0.06})
+        return Chain(operands=(n, n)), WORKS[name]
+    return {"count": Count, "rec": Rec, "words": Words}[name](), WORKS[name]
+
+
+def problem(tasks: Any, rng: Rng) -> Task:
+    return tasks.task("train", int(rng.integers(1 << 40)))
+
+
+def habit(rng: Rng, works: float) -> Any:
+    return "work" if rng.random() < works else "guess"
+
+
+# ---- one question, one answer
+
+
+def single(name: str, rng: Rng) -> Conversation:
+    """Sometimes a system message says whether to work or to guess."""
+    tasks, works = source(name, rng)
+    task, how = problem(tasks, rng), habit(rng, works)
+    reply = tasks.demonstration(task, rng, how)
+    if how == "guess" and name in LADDER and tasks.d >= 4 and rng.random() < UNSURE:
+        reply = formats.UNSURE
+    if name != "words" and rng.random() < 0.08:
+        how = habit(rng, 0.5)
+        reply = tasks.demonstration(task, rng, how)
+        task = formats.instructed(task, formats.STEPWISE if how == "work" else formats.AT_ONCE)
+    return (*task.prompt, said(reply))
+
+
+def hint(rng: Rng) -> Conversation:
+    """Some steps are given; the reply repeats them and goes on."""
+    tasks, _ = source(pick(rng, {"chain": 3, "add": 2, "bool": 1, "sort": 1}), rng)
+    task = problem(tasks, rng)
+    steps = tasks.steps(task)
+    shown_steps = steps[: int(rng.integers(1, len(steps) + 1))] if steps else []
+    return (*formats.hinted(task, shown_steps).prompt, said(tasks.demonstration(task, rng, habit(rng, 0.85))))
+
+
+def example(rng: Rng) -> Conversation:
+    """A solved problem comes first; the reply follows its habit."""
+    tasks, works = source(pick(rng, {"chain": 2, "add": 2, "bool": 1, "sort": 1, "knights": 1}), rng, easy=True)
+    first, task, how = problem(tasks, rng), problem(tasks, rng), habit(rng, max(works, 0.5))
+    asked = formats.with_examples(task, [(first, tasks.demonstration(first, rng, how))])
+    return (*asked.prompt, said(tasks.demonstration(task, rng, how)))
+
+
+# ---- after a wrong answer
+
+
+def spoilt(text: str, rng: Rng) -> str:
+    """The text with one letter of one of its results exchanged for another of the same kind."""
+    kinds = ("0123456789", "TF", "KN", "abcd", "efgh", "ijkl", "mnop", "+-*")
+    lines = text.split("\n")
+    at = int(rng.integers(len(lines)))
+    start = lines[at].rfind("=") + 1
+    places = [i for i in range(start, len(lines[at])) if any(lines[at][i] in k for k in kinds)]
+    if not places:
+        return text
+    i = int(rng.choice(places))
+    kind = next(k for k in kinds if lines[at][i] in k).replace(lines[at][i], "")
+    lines[at] = lines[at][:i] + str(rng.choice(list(kind))) + lines[at][i + 1 :]
+    return "\n".join(lines)
+
+
+def wrong_answer(tasks: Any, task: Task, rng: Rng, how: Any) -> str:
+    """A demonstration that went wrong, both in a step and in the end."""
+    while True:
+        text = spoilt(tasks.demonstration(task, rng, how), rng)
+        if tasks.check(text, task) < 1.0:
+            return text
+        if "\n" in text:
+            lines = text.split("\n")
+            text = "\n".join([*lines[:-1], spoilt(lines[-1], rng)])
+            if tasks.check(text, task) < 1.0:
+                return text
+
+
+def revision(rng: Rng) -> Conversation:
+    """A wrong answer, what is said to it ("wrong", which line, or the answer), and a better one that works more often."""
+    name = pick(rng, {"chain": 3, "add": 2, "bool": 1, "sort": 1, "knights": 1, "count": 1})
+    tasks, works = source(name, rng, easy=True)
+    task = problem(tasks, rng)
+    wrong = wrong_answer(tasks, task, rng, habit(rng, 0.5))
+    notes = {"retry": formats.retry(), "told": formats.told(task.answer)}
+    at = tasks.first_wrong(wrong, task)
+    if at is not None:
+        notes["critique"] = formats.critique(at)
+    kind = pick(rng, dict.fromkeys(notes, 1.0))
+    better = tasks.demonstration(task, rng, habit(rng, {"retry": max(works, 0.5), "told": 0.7, "critique": 0.85}[kind]))
+    return (*task.prompt, mistaken(wrong), notes[kind], said(better))
+
+
+def verdict(rng: Rng) -> Conversation:
+    """An answer is judged right or wrong, or two are compared; sometimes after working the problem out."""
+    tasks, _ = source(pick(rng, {"chain": 3, "add": 2, "sort": 1}), rng, easy=True)
+    task, how = problem(tasks, rng), habit(rng, 0.5)
+    right, wrong = tasks.demonstration(task, rng, how), wrong_answer(tasks, task, rng, how)
+    steps = tasks.steps(task) if rng.random() < 0.4 else []
+    first = bool(rng.random() < 0.5)
+    if rng.random() < 0.3:
+        answers = [right.split("\n")[-1], wrong.split("\n")[-1]]
+        if answers[0] != answers[1]:
+            judged = formats.comparing(task, *(answers if first else answers[::-1]), better=1 if first else 2)
+            return (*judged.prompt, said(written(steps, judged.answer)))
+    judged = formats.judging(task, right if first else wrong, first)
+    return (*judged.prompt, said(written(steps, judged.answer)))
+
+
+def pose(rng: Rng) -> Conversation:
+    """The roles exchanged: the reply is a problem."""
+    name = pick(rng, dict.fromkeys(("chain", "count", *LADDER), 1.0))
+    tasks, _ = source(name, rng, easy=True)
+    return (*formats.posing(name).prompt, said(formats.question(problem(tasks, rng))))
+
+
+# ---- worlds
+
+
+def played(world: Any, task: Task, act: Callable[[Any], str]) -> Conversation:
+    """A whole episode of a single seat."""
+    frame, heard = world.reset(task, ()), []
+    while frame.asks:
+        text = act(frame.state)
+        heard += [*frame.asks[0].say, said(text)]
+        done = Act(ask=frame.asks[0], text=text, call=None, finish="eos", n_tokens=len(text))
+        frame = world.step(frame.state, (done,), ())
+    return tuple(heard)
+
+
+def hop(rng: Rng) -> Conversation:
+    """Follows the path, or loses patience and answers with what it has, or calls in a wrong form."""
+    task, world = problem(HopTasks(), rng), Hop()
+    patience, careful = (0.45 if rng.random() < 0.65 else 1.0), rng.random() < 0.9
+
+    def act(state: Any) -> str:
+        right = world.oracle(state)
+        path, n = task.meta["path"], len(state.found)
+        if not careful and rng.random() < 0.3:
+            return right.replace("(", " ").replace(")", "")
+        return (
+            right if rng.random() < patience or right.startswith("ANSWER") else f"ANSWER({path[min(n, len(path) - 1)]})"
+        )
+
+    return played(world, task, act)
+
+
+def grid(rng: Rng) -> Conversation:
+    """Walks straight, or strays: then every other action is any one of the six."""
+    task, world = problem(GridTasks(), rng), Grid()
+    straying = 0.5 if rng.random() < 0.6 else 0.03
+
+    def act(state: Any) -> str:
+        return str(rng.choice([*MOVES, "pick", "drop"])) if rng.random() < straying else world.oracle(state)
+
+    return played(world, task, act)
+
+
+def tictactoe(rng: Rng) -> Conversation:
+    """One position, one move: mostly a free square, sometimes the one that wins or saves, seldom a taken one."""
+    while True:
+        moves = tuple(int(m) for m in rng.permutation(9)[: int(rng.integers(0, 9))])
+        before = moves[:-1]
+        if not any(moves[i] in completing(moves[:i], i % 2) for i in range(len(before) + 1) if i < len(moves)):
+            break
+    mover = len(moves) % 2
+    sharp = [*completing(moves, mover), *completing(moves, 1 - mover)]
+    free = [i for i in range(9) if i not in moves]
+    if rng.random() < 0.03 and moves:
+        square = int(rng.choice(moves))
+    else:
+        square = sharp[0] if sharp and rng.random() < 0.35 else int(rng.choice(free))
+    return Message(role="user", content=shown(moves)), said(str(square))
+
+
+PARTS: Mapping[Callable[[Rng], Conversation], float] = {
+    hint: 0.05,
+    example: 0.04,
+    revision: 0.08,
+    verdict: 0.05,
+    pose: 0.015,
+    hop: 0.045,
+    grid: 0.035,
+    tictactoe: 0.045,
+}
+SINGLES = {
+    "chain": 0.23,
+    "add": 0.1,
+    "bool": 0.07,
+    "sort": 0.06,
+    "knights": 0.06,
+    "count": 0.08,
+    "rec": 0.05,
+    "words": 0.04,
+}
 
 
 def conversations(key: Key) -> Iterator[Conversation]:
     """Endless; the same key gives the same conversations."""
     rng = rng_of(key)
     while True:
-        yield chain(rng)
+        name = pick(rng, {**PARTS, **SINGLES})
+        yield single(name, rng) if isinstance(name, str) else name(rng)

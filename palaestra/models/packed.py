@@ -1,0 +1,125 @@
+"""Rows without padding, prompts once: the layout of a batch for the training forward pass, and its attention.
+
+Rows that start with the same untrained tokens share them: the prompt of a group is computed once, forward and backward, and
+its gradient is the sum over its rows, exactly. Linear layers see a flat run of N tokens, all prompts first, then all
+continuations; only attention looks at rows. The last token of a row predicts nothing, so it is left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from palaestra.types import Batch
+
+NAME = "palaestra_packed"  # of the attention among those of transformers
+
+
+@dataclass(frozen=True)
+class Block:
+    """Attention of some rows: queries are flat places [R, Q], keys are flat places [R, K], `mask` [R, 1, Q, K] says who sees whom.
+
+    `filled` [R, Q] are the places that hold a token; in row order they are the flat run of this block.
+    """
+
+    query: Tensor
+    key: Tensor
+    mask: Tensor
+    filled: Tensor
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A batch as a flat run: ids [N], positions [N], its blocks in order, and where [B, T] the token before (b, t) lies."""
+
+    ids: Tensor
+    position: Tensor
+    blocks: tuple[Block, ...]
+    before: Tensor
+
+    @classmethod
+    def of(cls, batch: Batch) -> Layout:
+        ids_BT, length_B = batch["ids"].cpu(), batch["length"].cpu()
+        T = ids_BT.shape[1]
+        trained = batch.mask.cpu() > 0
+        first = torch.where(trained.any(1), trained.int().argmax(1), length_B).tolist()  # the first trained token
+        rows, lengths = ids_BT.tolist(), length_B.tolist()
+        number: dict[tuple[int, ...], int] = {}
+        owner = [number.setdefault(tuple(row[:u]), len(number)) for row, u in zip(rows, first, strict=True)]
+        prompts = list(number)
+        tails = [row[u : n - 1] for row, u, n in zip(rows, first, lengths, strict=True)]
+        flat = [i for p in prompts for i in p] + [i for t in tails for i in t]
+        position = [k for p in prompts for k in range(len(p))]
+        position += [u + k for u, t in zip(first, tails, strict=True) for k in range(len(t))]
+        start_p = _starts([len(p) for p in prompts], 0)
+        start_t = _starts([len(t) for t in tails], sum(map(len, prompts)))
+        before = torch.zeros(len(rows), T, dtype=torch.long)
+        for b, (u, g, t) in enumerate(zip(first, owner, tails, strict=True)):
+            before[b, 1 : u + 1] = torch.arange(start_p[g], start_p[g] + min(u, T - 1))
+            before[b, u + 1 : u + 1 + len(t)] = torch.arange(start_t[b], start_t[b] + len(t))
+        device = batch["ids"].device
+        blocks = [_block([(s, len(p), 0, 0) for s, p in zip(start_p, prompts, strict=True)], device)]
+        joined = [(start_t[b], len(t), start_p[g], len(prompts[g])) for b, (g, t) in enumerate(zip(owner, tails, strict=True)) if t]
+        if joined:
+            blocks.append(_block(joined, device))
+        ids, at = (torch.tensor(x, device=device) for x in (flat, position))
+        return cls(ids=ids, position=at, blocks=tuple(blocks), before=before.to(device))
+
+
+def _starts(lengths: list[int], at: int) -> list[int]:
+    found = []
+    for n in lengths:
+        found.append(at)
+        at += n
+    return found
+
+
+def _block(rows: list[tuple[int, int, int, int]], device: torch.device) -> Block:
+    """rows: (start, length, start of the prefix, its length). Keys are the prefix, then the row itself, causally."""
+    start, length, prefix, before = (torch.tensor(x, device=device)[:, None] for x in zip(*rows, strict=True))
+    q, p = torch.arange(int(length.max()), device=device)[None], torch.arange(int(before.max()), device=device)[None]
+    filled = q < length
+    query = torch.where(filled, start + q, start)
+    key = torch.cat([torch.where(p < before, prefix + p, start), query], 1)
+    prompt = (p < before)[:, None, :].expand(-1, q.shape[1], -1)
+    own = (q[:, :, None] >= q[:, None, :]) & filled[:, None, :]
+    return Block(query=query, key=key, mask=torch.cat([prompt, own], 2)[:, None], filled=filled)
+
+
+def attention(
+    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, *, layout: Layout | None = None, **kwargs: Any
+) -> tuple[Tensor, None]:
+    """Attention over the blocks of a layout; without one, transformers' own. query [1, H, N, D] -> [1, N, H, D]."""
+    if layout is None:
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
+    outs = []
+    for b in layout.blocks:
+        q, k, v = query[0][:, b.query], key[0][:, b.key], value[0][:, b.key]  # [H, R, Q, D], [H_kv, R, K, D]
+        out, _ = sdpa_attention_forward(module, q.transpose(0, 1), k.transpose(0, 1), v.transpose(0, 1), b.mask, **kwargs)
+        outs.append(out[b.filled])  # [R, Q, H, D] -> [tokens, H, D]
+    return torch.cat(outs)[None], None
+
+
+ALL_ATTENTION_FUNCTIONS.register(NAME, attention)
+ALL_MASK_ATTENTION_FUNCTIONS.register(NAME, sdpa_mask)
+
+
+def enable(causal: Any) -> bool:
+    """Lets a model of transformers run packed, if all its layers attend to the whole past through the common interface."""
+    config = causal.config.get_text_config()
+    layers = getattr(config, "layer_types", None)
+    able = (
+        config._attn_implementation in ("sdpa", NAME)  # a copy of a model comes enabled
+        and causal._supports_attention_backend
+        and (layers is None or set(layers) == {"full_attention"})
+        and not getattr(config, "sliding_window", None)
+    )
+    if able:
+        causal.set_attn_implementation(NAME)
+    return able

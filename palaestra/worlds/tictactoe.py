@@ -1,0 +1,123 @@
+"""Tic-tac-toe for two seats. textarena's TicTacToe-v0 is the referee (extra `games`); the board is shown in our own words.
+
+user: you are x / o1x / 3x5 / 678        4 would be taken; 6 wins        assistant: 6
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+
+from palaestra.tasks.base import asked, drawn
+from palaestra.types import Act, Ask, Frame, Key, Message, Task, UserError, stage, value
+
+SQUARE = re.compile("[0-8]")
+SEATS = ("x", "o")  # x opens
+LINES = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6))
+
+
+def shown(moves: tuple[int, ...]) -> str:
+    """What the seat to move sees; free squares show their number."""
+    cells = [SEATS[moves.index(i) % 2] if i in moves else str(i) for i in range(9)]
+    rows = ["".join(cells[i : i + 3]) for i in (0, 3, 6)]
+    return "\n".join([f"you are {SEATS[len(moves) % 2]}", *rows])
+
+
+def completing(moves: tuple[int, ...], seat: int) -> list[int]:
+    """The free squares that complete a line of a seat."""
+    own = set(moves[seat::2])
+    return [i for i in range(9) if i not in moves and any(i in l and own >= set(l) - {i} for l in LINES)]
+
+
+@stage
+class TicTacToeTasks:
+    """Openings of random moves after which nobody has won; 0 plies is the empty board."""
+
+    plies: tuple[int, int] = (0, 3)  # at least, at most
+    name: str = "tictactoe"
+    size: int | None = None
+
+    def task(self, split: str, index: int) -> Task:
+        return drawn(self, split, index, self._draw)
+
+    def _draw(self, rng: np.random.Generator) -> Task:
+        while True:
+            n = int(rng.integers(self.plies[0], self.plies[1] + 1))
+            moves = tuple(int(m) for m in rng.permutation(9)[:n])
+            if not any(set(moves[seat::2]) >= set(l) for l in LINES for seat in (0, 1)):
+                return asked(self.name, shown(moves), None, {"moves": moves})
+
+
+@value
+class Board:
+    """The moves so far, squares 0 to 8: all that is needed to set the referee up again."""
+
+    moves: tuple[int, ...] = ()
+    illegal: tuple[int, int] = (0, 0)  # attempts, by seat
+
+
+@stage
+class TicTacToe:
+    """The winner is paid 1, the loser -1, a draw 0. An illegal reply forfeits, or is asked for again up to `retries` times."""
+
+    illegal: Literal["forfeit", "again"] = "forfeit"
+    retries: int = 2
+    seats: tuple[str, ...] = SEATS
+
+    def reset(self, task: Task, key: Key) -> Frame:
+        return self._ask(Board(moves=tuple(task.meta.get("moves", ()))))
+
+    def step(self, state: Board, acts: tuple[Act, ...], key: Key) -> Frame:
+        text, mover = acts[0].text.strip(), len(state.moves) % 2
+        env = referee(state.moves)
+        done, _ = env.step(action=f"[{text}]" if SQUARE.fullmatch(text) else "none")
+        if env.state.game_info[mover]["invalid_move"]:
+            count = state.illegal[mover] + 1
+            state = replace(state, illegal=(count, state.illegal[1]) if mover == 0 else (state.illegal[0], count))
+            if self.illegal == "again" and count <= self.retries:
+                return self._ask(state)
+            return self._end(state, {mover: -1.0, 1 - mover: 1.0}, f"illegal:{SEATS[mover]}")
+        state = replace(state, moves=(*state.moves, int(text)))
+        if not done:
+            return self._ask(state)
+        rewards = {seat: float(r) for seat, r in env.state.rewards.items()}
+        winner = next((SEATS[s] for s, r in rewards.items() if r > 0), "draw")
+        return self._end(state, rewards, winner)
+
+    def oracle(self, state: Board) -> str:
+        """Wins if it can, else blocks, else takes the best free square."""
+        mover = len(state.moves) % 2
+        free = [i for i in (4, 0, 2, 6, 8, 1, 3, 5, 7) if i not in state.moves]
+        return str([*completing(state.moves, mover), *completing(state.moves, 1 - mover), *free][0])
+
+    def _ask(self, state: Board) -> Frame:
+        say = (Message(role="user", content=shown(state.moves)),)
+        ask = Ask(seat=SEATS[len(state.moves) % 2], say=say, new_row=True)
+        return Frame(state=state, asks=(ask,), facts=_facts(state), state_key=shown(state.moves))
+
+    def _end(self, state: Board, rewards: dict[int, float], result: str) -> Frame:
+        pay = {(SEATS[seat], ""): r for seat, r in rewards.items()}
+        return Frame(state=state, pay=pay, facts=_facts(state) | {"result": result}, state_key=shown(state.moves))
+
+
+def _facts(state: Board) -> dict[str, Any]:
+    return {"plies": len(state.moves), "illegal:x": state.illegal[0], "illegal:o": state.illegal[1]}
+
+
+def referee(moves: tuple[int, ...]) -> Any:
+    """textarena's game after some legal moves; an illegal one ends it."""
+    try:
+        import textarena
+    except ImportError as missing:
+        raise UserError("TicTacToe needs textarena; install it with: pip install 'palaestra[games]'") from missing
+    env = textarena.make("TicTacToe-v0").env
+    while hasattr(env, "env"):
+        env = env.env
+    env.reset(num_players=2, seed=0)
+    env.state.error_allowance = 0
+    for m in moves:
+        env.step(action=f"[{m}]")
+    return env

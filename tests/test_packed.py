@@ -1,0 +1,76 @@
+"""The packed forward pass: exact log-probs and gradients, prompts computed once, no padding."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from palaestra.models.forward import forward
+from palaestra.models.load import frozen_copy, load, save
+from palaestra.models.packed import Layout
+from palaestra.types import Example, Row, Segment
+from palaestra.update import pack
+
+
+@pytest.fixture(scope="module")
+def model():
+    model = load("tiny")
+    model.module.double()
+    return model
+
+
+def batch_of(shapes, seed=0):
+    """shapes: (prompt number, turns), turns = lengths of alternating trained and environment runs behind the prompt."""
+    rng = np.random.default_rng(seed)
+    prompts = {p: tuple(map(int, rng.integers(0, 250, 3 + 4 * p))) for p, _ in shapes}
+    examples = []
+    for p, turns in shapes:
+        row = Row(segments=(Segment(ids=prompts[p]),))
+        for k, n in enumerate(turns):
+            ids = tuple(map(int, rng.integers(0, 250, n)))
+            row = row.add(Segment(ids=ids, trained=k % 2 == 0, policy="p", logp=(0.0,) * n))
+        examples.append(Example(row=row, columns={}))
+    return pack(examples, dtype=torch.float64)
+
+
+def both(model, batch):
+    found = []
+    for packs in (True, False):
+        model.__dict__["packs"] = packs
+        for p in model.trainable():
+            p.grad = None
+        out = forward(model, batch, ("logp", "entropy"))
+        weight = torch.arange(out["logp"].numel(), dtype=torch.float64).reshape(out["logp"].shape) / 100
+        (out["logp"] * weight + out["entropy"]).sum().backward()
+        found.append((out, torch.cat([p.grad.flatten() for p in model.trainable()])))
+    model.__dict__.pop("packs")
+    return found
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 2), st.lists(st.integers(1, 6), min_size=1, max_size=4)), min_size=1, max_size=7))
+def test_equals_the_padded_computation(model, shapes):
+    assert model.packs
+    (out, gradient), (plain, expected) = both(model, batch_of(shapes))
+    for name in out:
+        assert torch.allclose(out[name], plain[name], rtol=0, atol=1e-9)
+    assert float((gradient - expected).norm() / expected.norm()) < 1e-6
+
+
+def test_a_shared_prompt_is_computed_once():
+    batch = batch_of([(0, [3]), (0, [5]), (1, [2])])
+    layout = Layout.of(batch)
+    assert len(layout.ids) == 3 + 7 + (2 + 4 + 1)  # two prompts, and every row without its last token
+    assert sorted(layout.position.tolist())[:4] == [0, 0, 1, 1]
+
+
+def test_one_token_answers():
+    batch = batch_of([(0, [1]), (1, [1])])
+    assert len(Layout.of(batch).ids) == 3 + 7
+
+
+def test_copies_and_saved_models_stay_ordinary(model, tmp_path):
+    assert model.packs and frozen_copy(model).packs
+    save(model, tmp_path)
+    assert "palaestra" not in (tmp_path / "config.json").read_text()

@@ -1,0 +1,211 @@
+"""The synthetic tasks: verifiers, demonstrations, splits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from palaestra.tasks import formats
+from palaestra.tasks.base import final, split_of
+from palaestra.tasks.chain import Chain
+from palaestra.tasks.count import Count, Unreadable, expressions, value_of
+from palaestra.tasks.knights import Knights, fitting, spelt
+from palaestra.tasks.ladder import Add, Bool, Sort
+from palaestra.tasks.rec import Rec
+from palaestra.tasks.words import Words
+from palaestra.types import Message, Task, UserError, rng_of
+
+SOURCES = [
+    Chain(),
+    Chain(operands=(8, 8), modulo=7),
+    Count(),
+    Count(numbers=4, target=99),
+    Rec(),
+    Words(),
+    *(kind(d) for kind in (Add, Bool, Sort, Knights) for d in (1, 2, 3, 6)),
+]
+STEPWISE = [s for s in SOURCES if hasattr(s, "first_wrong")]
+each = pytest.mark.parametrize("source", SOURCES, ids=repr)
+
+
+def other(task: Task) -> str:
+    """A wrong answer of the right form."""
+    for index in range(100):
+        answer = SAME_KIND[task.domain].task("train", index).answer
+        if answer != task.answer and task.domain != "count":
+            return answer
+    return f"{task.meta['numbers'][0]}+{task.meta['target']}"
+
+
+SAME_KIND: dict[str, Any] = {s.name: s for s in SOURCES}
+
+
+def wrongs(task: Task) -> list[str]:
+    gold, bad = str(task.answer), other(task)
+    return [
+        "= ",
+        gold,
+        f"={gold}",
+        f"answer {gold}",
+        f"= {bad}",
+        f"= {gold}\n= {bad}",
+        f"= {gold} {bad}",
+        f"= {gold}, {bad}",
+        f"= {gold}.",
+        f"= {gold}\nso it is",
+        f"I say = {gold}",
+        f"{gold} =",
+        f"= '{gold}'",
+        f"= {gold}{gold}",
+        f"= -{gold}",
+        f"= {gold}\x00",
+        "= " + "(" * 5000 + gold,
+        "= None",
+        "\n" * 1000,
+        "= ½²",
+    ]
+
+
+@each
+def test_gold_scores_one_and_everything_else_nothing(source: Any) -> None:
+    rng = rng_of(("gold",))
+    for index in range(5):
+        task = source.task("test", index)
+        assert source.check(f"= {task.answer}", task) == 1.0
+        assert source.check(f"some steps\n= {task.answer}\n", task) == 1.0
+        for habit in ("guess", "work"):
+            assert source.check(source.demonstration(task, rng, habit), task) == 1.0
+        assert source.check("", task) == 0.0
+        assert [w for w in wrongs(task) if source.check(w, task) != 0.0] == []
+
+
+@each
+@given(text=st.text(max_size=60))
+@settings(max_examples=20, deadline=None)
+def test_a_verifier_never_raises(source: Any, text: str) -> None:
+    task = source.task("train", 0)
+    for said in (text, f"= {text}", None, 3, b"= 3"):
+        assert source.check(said, task) in (0.0, 1.0)
+        if hasattr(source, "first_wrong"):
+            source.first_wrong(said, task)
+
+
+@each
+def test_splits_are_disjoint_and_tasks_repeat(source: Any) -> None:
+    train = {source.task("train", i).prompt[0].content for i in range(60)}
+    test = {source.task("test", i).prompt[0].content for i in range(20)}
+    assert not train & test
+    assert {split_of(q) for q in test} == {"test"}
+    assert source.task("test", 3) == source.task("test", 3)
+    assert source.task("train", 7).id == f"{source.name}/train/7"
+    with pytest.raises(UserError, match="no split"):
+        source.task("dev", 0)
+
+
+@pytest.mark.parametrize("source", STEPWISE, ids=repr)
+def test_the_first_wrong_line_is_found(source: Any) -> None:
+    rng = rng_of(("wrong",))
+    for index in range(10):
+        task = source.task("train", index)
+        lines = source.demonstration(task, rng, "work").splitlines()
+        assert source.first_wrong("\n".join(lines), task) is None
+        assert source.first_wrong(lines[-1], task) is None
+        assert source.first_wrong("", task) == 0
+        for at in range(len(lines)):
+            spoilt = [*lines[:at], lines[at] + "7", *lines[at + 1 :]]
+            assert source.first_wrong("\n".join(spoilt), task) == at
+        assert source.first_wrong("\n".join(lines[:-1]), task) == len(lines) - 1
+
+
+def test_the_chain_is_read_from_left_to_right() -> None:
+    chain = Chain()
+    task = Task(
+        id="t",
+        prompt=(Message(role="user", content="4+7*3-9 mod 10"),),
+        answer="4",
+        meta={"numbers": (4, 7, 3, 9), "ops": ("+", "*", "-"), "modulo": 10},
+    )
+    assert chain.steps(task) == ["4+7=1", "1*3=3", "3-9=4"]
+    assert chain.first_wrong("4+7=1\n1*3=4\n4-9=5\n= 5", task) == 1
+    assert chain.first_wrong("= 5", task) == 0
+
+
+@given(
+    n=st.lists(st.integers(0, 99), min_size=4, max_size=4), ops=st.lists(st.sampled_from("+-*"), min_size=3, max_size=3)
+)
+def test_expressions_have_python_precedence(n: list[int], ops: list[str]) -> None:
+    a, b, c, d = n
+    o, p, q = ops
+    apply = {"+": int.__add__, "-": int.__sub__, "*": int.__mul__}
+    assert value_of(f"({a}{o}{b}){p}({c}{q}{d})")[0] == apply[p](apply[o](a, b), apply[q](c, d))
+    assert value_of(f"{a}-{b}*{c}-{d}") == (a - b * c - d, (a, b, c, d))
+
+
+@pytest.mark.parametrize("text", ["", "1 2", "01", "1++2", "-1", "(1", "1)", "1/2", "2**3", "1+", "²", "9" * 99])
+def test_what_is_no_expression_is_unreadable(text: str) -> None:
+    with pytest.raises(Unreadable):
+        value_of(text)
+
+
+def test_countdown_expressions_are_complete_and_right() -> None:
+    found = expressions((2, 3, 8))
+    assert all(value_of(text)[0] == v and sorted(value_of(text)[1]) == [2, 3, 8] for text, v, _ in found)
+    assert {t for t, v, _ in found if v == 48} >= {"2*3*8", "8*(3*2)".replace("(", "").replace(")", "")}
+    task = Count().task("test", 0)
+    assert len(Count().solutions(task)) > 1
+    number = task.meta["numbers"][0]
+    assert Count().check(f"= {task.answer}+{number}-{number}", task) == 0.0
+    assert Count().check(f"= {task.meta['target']}", task) == 0.0
+
+
+def test_knights_have_one_solution() -> None:
+    for d in (1, 4, 6):
+        task = Knights(d).task("train", 0)
+        assert [spelt(k) for k in fitting(task.meta["sayings"])] == [task.answer]
+        assert Knights(d).broken(task.answer, task) == "ok"
+
+
+def test_bool_names_every_bracket_outermost_first() -> None:
+    task = Bool(3).task("train", 1)
+    assert [s[-1] for s in Bool(3).steps(task)] == list(reversed(task.answer))
+
+
+def test_add_and_sort_steps_are_the_columns_and_swaps() -> None:
+    task = Add(3).task("train", 0)
+    assert len(Add(3).steps(task)) == 3
+    digits = Sort(4).task("train", 0)
+    assert Sort(4).steps(digits)[-1] == digits.answer == "".join(sorted(formats.question(digits).removeprefix("sort ")))
+
+
+def test_the_best_recommendation_follows_the_stride() -> None:
+    task = Rec(noise=0.0).task("train", 0)
+    assert Rec().matched(f"= {task.answer}", task) == 1.0
+    assert Rec().matched(f"= {task.answer[:2]}zz", task) == 0.5
+    assert Rec().matched("", task) == 0.0
+    first, second = task.meta["history"][:2]
+    strides = [(ord(b) - ord(a)) % 4 for a, b in zip(first, second, strict=True)]
+    assert tuple(strides) == task.meta["stride"]
+
+
+def test_formats_keep_the_problem() -> None:
+    chain, rng = Chain(), np.random.default_rng(0)
+    task, easy = chain.task("train", 0), chain.task("train", 1)
+    hinted = formats.hinted(task, chain.steps(task)[:1])
+    assert formats.question(hinted).startswith(f"{formats.question(task)}\nhint:\n")
+    assert formats.hinted(task, []) == task and formats.with_examples(task, []) == task
+    shown = formats.with_examples(task, [(easy, chain.demonstration(easy, rng, "work"))])
+    assert formats.question(shown).endswith(f"now:\n{formats.question(task)}")
+    assert (hinted.answer, hinted.meta, shown.id) == (task.answer, task.meta, task.id)
+    assert [m.role for m in formats.instructed(task, formats.STEPWISE).prompt] == ["system", "user"]
+    assert formats.judging(task, "= 3", False).answer == "wrong"
+    assert formats.critique(0).content == "line 1 is wrong, try again"
+
+
+def test_the_final_line_counts() -> None:
+    assert final("= 3\n= 4") == "4"
+    assert final("= 3\nx") is None
+    assert final("") is None
