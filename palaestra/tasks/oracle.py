@@ -62,19 +62,21 @@ async def _of_world(tasks: Sequence[Task], world: Any) -> list[str]:
     """Plays every task as the world's oracle says, and in silence. A world without an oracle is not checked."""
     if not getattr(world, "has_oracle", hasattr(world, "oracle")):
         return []
-    found = []
-    for task in tasks:
-        gold, gold_end = await played(world, task, world.oracle)
-        empty, _ = await played(world, task, None)
-        if gold_end != "finished":
-            found.append(f"task {task.id!r}: the oracle's game is {gold_end}; it must come to an end")
-        elif gold != 1:
-            found.append(f"task {task.id!r}: the oracle is paid {gold:g}, not 1")
-        elif empty >= gold:
-            found.append(
-                f"task {task.id!r}: saying nothing is paid {empty:g}, the oracle {gold:g}; it must be paid less"
-            )
-    return found
+    return [line for task in tasks for line in await _of_game(task, world)]
+
+
+async def _of_game(task: Task, world: Any) -> list[str]:
+    paid, end = await played(world, task, world.oracle)
+    if end != "finished":
+        return [f"task {task.id!r}: the oracle's game is {end}; it must come to an end"]
+    if len(world.seats) > 1:
+        return []  # the oracle played all sides
+    if paid < 1 - 1e-9:
+        return [f"task {task.id!r}: the oracle is paid {paid:g}; a solved task pays 1"]
+    silent, _ = await played(world, task, None)
+    if silent >= paid:
+        return [f"task {task.id!r}: saying nothing is paid {silent:g}, the oracle {paid:g}; it must be paid less"]
+    return []
 
 
 async def played(world: Any, task: Task, oracle: Any) -> tuple[float, str]:
