@@ -43,6 +43,7 @@ from palaestra.types import (
 from palaestra.update import pack, split
 
 PHASES = ("rollout", "reward", "forward", "backward", "optimiser", "other")
+CHECKED_PROMPTS = 100_000  # of the user's data, before the first step
 ORACLE_TASKS = 16  # whose gold answers are checked before the first step
 MEASURE_BUDGET = 4096  # padded tokens a measuring forward pass may hold
 
@@ -192,6 +193,7 @@ class Context:
         """Before the first step: gold answers must score 1. Says what is wrong; stops where every answer is judged wrongly."""
         from palaestra.tasks.oracle import problems
 
+        self.check_prompts()
         judge = self.bench.reward if self.bench.reward is not None else self.bench.world
         if self.bench.reward is None and len(self.bench.world.seats) > 1:
             return  # in a game no seat can be sure to win
@@ -202,6 +204,20 @@ class Context:
             )
         for line in found:
             self.say(f"oracle check: {line}")
+
+    def check_prompts(self) -> None:
+        """Prompts of the user's data must fit into the model's context."""
+        tasks, model, dialect = self.bench.tasks, self.model("policy"), self.engine().dialect
+        for i in range(min(tasks.size or 0, CHECKED_PROMPTS)):
+            task = tasks.task("train", i)
+            if sum(len(m.content.encode()) for m in task.prompt) < model.context // 2:
+                continue  # a token is at least a byte
+            n = sum(len(p.ids) for p in dialect.extend(task.prompt, first=True, closed=False))
+            if n >= model.context:
+                raise UserError(
+                    f"task {task.id!r}: its prompt has {n} tokens, and the context of {model.name} holds {model.context}; "
+                    "shorten it, or leave it out"
+                )
 
     def decode(self, ids: Sequence[int]) -> str:
         return self.engine().dialect.decode(ids)
