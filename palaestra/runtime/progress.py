@@ -1,4 +1,7 @@
-"""What a run says while it runs: a live display on a terminal, one plain line every few seconds elsewhere. Standard output stays free."""
+"""What a run says while it runs: a live display on a terminal, else a plain line every few seconds.
+
+Standard output stays free.
+"""
 
 from __future__ import annotations
 
