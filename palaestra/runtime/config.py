@@ -11,7 +11,7 @@ import json
 import tomllib
 import types
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import MISSING, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -85,6 +85,25 @@ def describe(part: Any) -> Any:
     if isinstance(part, tuple):
         return list(part) if scalar(part) else [describe(v) for v in part]
     return part if scalar(part) else getattr(part, "__qualname__", str(part))
+
+
+def brief(part: Any) -> str:
+    """One line for people: a call with the fields that are not at their defaults."""
+    if is_dataclass(part) and not isinstance(part, type):
+        given = []
+        for f in fields(part):
+            x = getattr(part, f.name)
+            default = f.default if f.default is not MISSING else f.default_factory() if f.default_factory is not MISSING else MISSING
+            if default is MISSING:
+                given.append(brief(x))
+            elif x != default:
+                given.append(f"{f.name}={brief(x)}")
+        return f"{type(part).__name__}({', '.join(given)})"
+    if isinstance(part, tuple) and not scalar(part):
+        return " -> ".join(map(brief, part))
+    if isinstance(part, Mapping):
+        return ", ".join(f"{k}: {brief(v)}" for k, v in part.items())
+    return repr(part) if scalar(part) else getattr(part, "__qualname__", str(part))
 
 
 def difference(before: Any, after: Any, at: str = "") -> list[tuple[str, Any, Any]]:
