@@ -71,6 +71,8 @@ def test_odd_runs_are_drawn(records, narrow):
 def test_rewards_on_another_scale_leave_accuracy_a_panel_of_its_own():
     one = [{"step": i, "reward": i / 9} for i in range(1, 6)]
     many = [{"step": i, "reward": 10.0 * i} for i in range(1, 6)]
+    between = [(40, proportion(3, 9)), (0, proportion(1, 9)), (20, proportion(2, 9))]
+    assert {"11%", "33%"} <= words(curve_svg(many, evaluations=between))  # in whatever order they are given
     count = [curve_svg(r, evaluations=[(0, proportion(1, 9))]).count('id="axes_') for r in (one, many)]
     assert count == [3, 4]
 

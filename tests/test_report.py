@@ -138,14 +138,14 @@ def test_files_with_other_columns_are_read_as_far_as_they_go(run):
 def test_errors_are_counted_and_no_answers(run):
     rows = answers(24, 24, 4, 8)
     for r in rows[:5]:
-        r |= {"status": "error:sandbox", "reward": None}
+        r |= {"status": "error:sandbox", "reward": None, "facts": json.dumps({"error": "sandbox: <b>no space</b>"})}
     pq.write_table(pa.Table.from_pylist(rows), run / "rollouts" / "step-000024.parquet")
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     for r in records:
         r |= {"errors": 5 / 32, "episodes": 32} if r["step"] == 24 and "reward" in r else {}
     (run / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
     text = " ".join(page(run).text.split())
-    assert "5 episodes failed" in text and "error:sandbox5" in text.replace(" ", "")
+    assert "5 episodes failed" in text and "error:sandboxsandbox: <b>no space</b>5" in text
     last = read_run(run).last
     assert len(last.all) == 32 and len(last.valid) == 27
 
@@ -163,7 +163,10 @@ def test_verdicts_in_plain_words():
 def test_a_rise_in_training_alone_is_remarked(tmp_path):
     same = proportion(123, 512).json()
     folder = run_folder(tmp_path / "run", steps=40, groups=2, accuracy_before=same, accuracy_after=same)
-    assert "held-out accuracy did not" in page(folder).text
+    text = page(folder).text
+    assert "held-out accuracy did not" in text and re.search(
+        r"Half of the rise in reward was there after step \d+, ", text
+    )
 
 
 def test_notable_rollouts_are_chosen_by_rule(run):

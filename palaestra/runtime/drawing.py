@@ -31,7 +31,7 @@ PALETTE = (
     "#7a5c3e",
     "#6a7080",
 )  # after Okabe & Ito (2008)
-MARKERS = "osD^vPX*"
+MARKERS = "osD^vPXp"
 DASHES = ("-", (0, (5, 1.5)), (0, (1.5, 1)))
 STYLE: Any = {
     "font.family": ["DejaVu Sans"],

@@ -37,6 +37,7 @@ class Rollout:
     muted: bool = False
     reward: float = math.nan
     reward_parts: Mapping[str, float]
+    error: str = ""  # what infrastructure said
     advantage: float = math.nan
     n_tokens: int = 0
 
@@ -92,13 +93,19 @@ def _rollout(at: int, found: Mapping[str, Any]) -> Rollout:
     whole = {k: v for k in ("step", "group", "sample", "n_tokens") if isinstance(v := found.get(k), int)}
     text = {k: str(found.get(k) or "") for k in ("task_id", "prompt", "text", "status")}
     number = {k: math.nan if (v := _known(found.get(k))) is None else v for k in ("reward", "advantage")}
-    try:
-        parts = json.loads(found.get("reward_parts") or "{}")
-    except (TypeError, ValueError):
-        parts = {}
-    known = {str(k): float(v) for k, v in parts.items() if _known(v) is not None} if isinstance(parts, dict) else {}
+    parts = {k: float(v) for k, v in _object(found.get("reward_parts")).items() if _known(v) is not None}
+    error = str(_object(found.get("facts")).get("error") or "")
     given: dict[str, Any] = {**whole, **text, **number}
-    return Rollout(at=at, muted=bool(found.get("muted")), reward_parts=known, **given)
+    return Rollout(at=at, muted=bool(found.get("muted")), reward_parts=parts, error=error, **given)
+
+
+def _object(text: Any) -> dict[str, Any]:
+    """A JSON object; of anything else an empty one."""
+    try:
+        found = json.loads(text or "{}")
+    except (TypeError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _tokens(row: Mapping[str, Any], skip: bool) -> list[Raw]:
@@ -178,7 +185,7 @@ def coloured(raw: Sequence[Raw], scale: float) -> list[Token]:
         if mine:
             tokens += [Token(text=t.text, look=_look(t, scale), told=_told(t)) for t in run]
         else:
-            tokens.append(Token(text="".join(t.text for t in run).strip("\n"), look="other"))
+            tokens.append(Token(text="".join(t.text for t in run).strip(), look="other"))
     if len(raw) > LONGEST:
         tokens.append(Token(text=f" … {len(raw) - LONGEST:,} more tokens", look="rest"))
     return tokens

@@ -64,6 +64,7 @@ def evaluations_of(records: Metrics) -> list[tuple[float, Interval]]:
 def _curve(metrics: Metrics, evaluations: Evaluations, title: str, size: tuple[float, float]) -> Figure:
     from matplotlib.figure import Figure
 
+    evaluations = sorted(evaluations, key=lambda e: e[0])
     steps, reward = series(metrics, "step", "reward")
     shared = bool(np.all(np.abs(reward) <= 1.5)) and all(abs(e.mean) <= 1.5 for _, e in evaluations)
     third = (
@@ -73,7 +74,9 @@ def _curve(metrics: Metrics, evaluations: Evaluations, title: str, size: tuple[f
     )
     small = [("length", "answer length, tokens"), third]
     figure = Figure(figsize=size)
-    main, *rest = _panels(figure, 1 + len(small) + (not shared and bool(evaluations)), top=0.85 if title else 0.5)
+    panels = main, *rest = _panels(
+        figure, 1 + len(small) + (not shared and bool(evaluations)), top=0.85 if title else 0.5
+    )
     _rewards(main, steps, reward)
     if evaluations:
         accuracy = main if shared else rest.pop(0)
@@ -87,10 +90,13 @@ def _curve(metrics: Metrics, evaluations: Evaluations, title: str, size: tuple[f
         _rewards(axes, *series(metrics, "step", name), colour=MUTED)
         _heading(axes, label, INK)
         if name == "truncated":
+            top = max(0.05, axes.get_ylim()[1])
+            axes.set_ylim(-0.03 * top, top)
             axes.yaxis.set_major_formatter(lambda v, _: f"{100 * v:g}%")
     last = max([*steps.tolist(), *(s for s, _ in evaluations), 1.0])
-    for axes in (main, *rest):
+    for axes in panels:
         axes.set_xlim(-0.02 * last, 1.02 * last)
+        axes.locator_params(axis="x", nbins=7 if axes is main else 5, integer=True)
     if shared:
         _unit(main, reward, [x for _, e in evaluations for x in (e.low, e.high) if math.isfinite(x)])
     if title:
@@ -144,6 +150,8 @@ def _rewards(axes: Axes, x_N: np.ndarray, y_N: np.ndarray, colour: str = TRAIN) 
 
 def _evaluations(axes: Axes, evaluations: Evaluations, above: bool) -> None:
     """Points with intervals; the first and the last tell their value, the last one outside of the panel."""
+    course = [(step, e.mean) for step, e in evaluations]
+    axes.plot(*zip(*course, strict=True), color=HELD_OUT, linewidth=1.2, alpha=0.35 if len(course) > 2 else 0, zorder=3)
     for step, e in evaluations:
         ends = np.array([[e.mean - e.low], [e.high - e.mean]])
         axes.errorbar(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from palaestra.ledger.statistics import Interval, difference, proportion
+from palaestra.ledger.statistics import Interval, difference, mean_interval, proportion
 from palaestra.runtime import exhibits
 from palaestra.runtime.drawing import percent, series, short, smoothed
 from palaestra.runtime.exhibits import Rollout, Rollouts
@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 ENDS = 5  # steps at each end that are averaged to tell what changed, at most a quarter of the run
+PACE_STEPS = 30  # steps from which on half of the rise can be dated
 SETTINGS_OPEN = 12  # settings shown before the table is folded
 ERROR_FILES = 20  # rollout files that are searched for the causes of errors
+LONGEST_ERROR = 400  # characters shown of what infrastructure said
 SHORT = 120  # tokens; shorter answers of a group stand beside one another
 PARTS = 6  # parts of the reward that are listed
 ONE_SEED = "This is one run with one seed: the intervals cover the choice of problems, not what another seed would do."
@@ -152,20 +154,23 @@ def judged(before: Interval | None, after: Interval | None, share: bool = True) 
     return f"No change that can be told from chance: the difference lies between {span}, with zero inside."
 
 
+def rose(run: Run) -> bool:
+    """The training reward of the last quarter lies above that of the first, beyond chance."""
+    reward = series(run.steps, "step", "reward")[1].tolist()
+    n = len(reward) // 4
+    return n > 1 and difference(mean_interval(reward[:n]), mean_interval(reward[-n:])).low > 0
+
+
 def half_way(run: Run) -> str:
-    """When half of the rise of the training reward was reached."""
+    """When half of the rise of the training reward was reached, of runs long enough to tell."""
     steps, reward = series(run.steps, "step", "reward")
-    if len(steps) < 8:
+    if len(steps) < PACE_STEPS or not rose(run):
         return ""
     course = smoothed(reward)
-    rise = course[-1] - course[0]
-    if rise < max(0.03, 2 * float(np.std(reward - course))):
-        return ""
-    at = int(np.argmax(course >= course[0] + rise / 2))
+    at = int(np.argmax(course >= (course[0] + course[-1]) / 2))
     seconds = number(run.steps[at].get("seconds"))
-    return f"Half of the rise in reward was there after step {steps[at]:.0f}" + (
-        f", {duration(seconds)} into training." if seconds else "."
-    )
+    when = f", {duration(seconds)} into training" if seconds else ""
+    return f"Half of the rise in reward was there after step {steps[at]:.0f}{when}."
 
 
 def averaged(run: Run) -> int:
@@ -233,7 +238,7 @@ def remarks(run: Run) -> list[str]:
         for name in ("truncated", "groups_mixed")
     )
     before, after = ends(run)
-    if before and after and half_way(run) and difference(before, after).low <= 0:
+    if before and after and rose(run) and difference(before, after).low <= 0:
         found.append(
             "The training reward rose and the held-out accuracy did not: the rise may come from these problems only, "
             "or from sampling less widely."
@@ -323,12 +328,14 @@ def errors(run: Run) -> dict[str, Any]:
     """Infrastructure errors: how many, at which steps, of what cause."""
     failed = [r for r in run.steps if number(r.get("errors"))]
     steps = [int(r["step"]) for r in failed]
-    causes: Counter[str] = Counter()
-    for step in steps[:ERROR_FILES]:
-        found = rollouts_of([run.folder / "rollouts" / f"step-{step:06}.parquet"])
-        causes.update(r.status for r in (found.all if found else []) if r.status.startswith("error"))
+    found = [rollouts_of([run.folder / "rollouts" / f"step-{step:06}.parquet"]) for step in steps[:ERROR_FILES]]
+    broken = [r for rollouts in found if rollouts for r in rollouts.all if r.status.startswith("error")]
+    first = {r.status: r.error for r in reversed(broken)}
+    causes = [
+        (status, first[status][:LONGEST_ERROR], n) for status, n in Counter(r.status for r in broken).most_common()
+    ]
     total = round(sum(r["errors"] * (number(r.get("episodes")) or 0) for r in failed))
-    return {"total": total, "steps": steps, "causes": causes.most_common()}
+    return {"total": total, "steps": steps, "causes": causes}
 
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
