@@ -135,6 +135,7 @@ def _weights(
     learner: Learner, examples: list[Any], groups: Sequence[Sequence[Trajectory]], built: list[Group]
 ) -> list[Any]:
     weights: list[list[list[float]]] = [[[0.0] * sum(lengths_of(t)) for t in group] for group in groups]
+    examples = [e for e in examples if e.row.view().trained_T.any()]
     batch = pack(examples, dtype=torch.float64)
     if batch is None:
         return weights
@@ -150,10 +151,9 @@ def _weights(
             given[need][b, : len(values)] = values
     out = {k: v.requires_grad_() for k, v in given.items()}
     loss, _ = learner.objective(out, batch)
-    (gradient,) = torch.autograd.grad(loss, [out["logp"]], allow_unused=True)
-    if gradient is not None:
-        for b, (g, i) in enumerate(rows):
-            weights[g][i] = (0.0 - gradient[b, 1 : 1 + len(weights[g][i])]).tolist()
+    gradient = torch.autograd.grad(loss, [out["logp"]], allow_unused=True, materialize_grads=True)[0]
+    for b, (g, i) in enumerate(rows):
+        weights[g][i] = (0.0 - gradient[b, 1 : 1 + len(weights[g][i])]).tolist()
     return weights
 
 

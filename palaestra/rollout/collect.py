@@ -69,6 +69,7 @@ class Sample:
 
 async def attempt(ctx: Context, cast: Mapping[str, Player], key: Key, index: int, group: Group) -> Episode:
     """One episode; a fault is tried again with a seed of its own before it becomes a status."""
+    episode = Episode(status="error:never tried")
     for retry in range(RETRIES + 1):
         episode = await play(
             ctx.bench.world, cast, group.task, (*key, index, retry), (*key, "world"), max_turns=ctx.bench.max_turns

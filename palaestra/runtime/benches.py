@@ -34,20 +34,19 @@ QUESTIONS: Mapping[str, Callable[[], Any]] = {
     "chain": Chain, "count": Count, "rec": Rec, "add": Add, "bool": Bool, "sort": Sort, "knights": Knights,
     "constraints": Constraints,
 }  # fmt: skip
-WORLDS: Mapping[str, Callable[[], tuple[Bench, Mapping[str, Player]]]] = {
-    "hop": lambda: (Bench(name="hop", tasks=HopTasks(), world=Hop()), {}),
-    "grid": lambda: (Bench(name="grid", tasks=GridTasks(), world=Grid()), {}),
-    "tictactoe": lambda: (
-        Bench(name="tictactoe", tasks=TicTacToeTasks(), world=TicTacToe()),
-        {"o": Script(fn=random_move, name="random")},
-    ),
+WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
+    "hop": (HopTasks, Hop),
+    "grid": (GridTasks, Grid),
+    "tictactoe": (TicTacToeTasks, TicTacToe),
 }
+OPPONENTS: Mapping[str, Mapping[str, Player]] = {"tictactoe": {"o": Script(fn=random_move, name="random")}}
 
 
 def named(spec: str) -> tuple[Bench, Mapping[str, Player]]:
     """A bench by name; `a*2+b` mixes question tasks, `rg:NAME` is a reasoning-gym generator."""
     if spec in WORLDS:
-        return WORLDS[spec]()
+        tasks, world = WORLDS[spec]
+        return Bench(name=spec, tasks=tasks(), world=world()), OPPONENTS.get(spec, {})
     tasks = parse(spec, QUESTIONS, known=WORLDS)
     return Bench(
         name=spec, tasks=tasks, world=Question(), reward=Verify(check_for(tasks)), max_tokens=max_tokens(spec)

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -149,7 +149,7 @@ class AppendLog:
 
 
 @contextmanager
-def disk(doing: str) -> Iterator[None]:
+def disk(doing: str) -> Generator[None]:
     """Turns what a disk refuses into one line."""
     try:
         yield

@@ -187,11 +187,11 @@ def _set(part: Any, path: list[str], given: Any, full: str) -> Any:
     name, rest = path[0], path[1:]
     before = dict(children(part))[name]
     after = _set(before, rest, given, full) if rest else parse(given, _annotation(part, name, before), full)
-    if is_dataclass(part) and not isinstance(part, type):
-        return replace(part, **{name: after})
     if isinstance(part, Mapping):
         return {**part, name: after}
-    return tuple(after if str(i) == name else v for i, v in enumerate(part))
+    if isinstance(part, tuple):
+        return tuple(after if str(i) == name else v for i, v in enumerate(part))
+    return replace(part, **{name: after})
 
 
 def _annotation(part: Any, name: str, before: Any) -> Any:

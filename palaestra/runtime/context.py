@@ -6,7 +6,7 @@ import copy
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -97,7 +97,7 @@ class Context:
 
     def cast(self, model: str, sampling: Sampling) -> dict[str, Player]:
         """Who fills the seats of the bench's world: its own players, and the model in all others."""
-        player = EnginePlayer(engine=self.engine(model), sampling=sampling, policy=model)
+        player: Player = EnginePlayer(engine=self.engine(model), sampling=sampling, policy=model)
         return {seat: self.players.get(seat, player) for seat in self.bench.world.seats}
 
     def reference(self, name: str, source: str) -> None:
@@ -157,7 +157,7 @@ class Context:
     # ---- clocks
 
     @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
+    def phase(self, name: str) -> Generator[None]:
         """Charges the time of a synchronous block to a phase, without what inner phases take."""
         begin = time.perf_counter()
         inner = sum(self.seconds.values())
