@@ -1,5 +1,5 @@
-"""One conformance row per recipe: it builds, its card is complete, two steps run, the same seed gives the same weights, its
-state survives the codec, and the smoke run takes seconds on a CPU (law 9)."""
+"""One conformance row per recipe: it builds, its card is complete, two steps run, the same seed gives the same weights,
+its state survives the codec, and the smoke run takes seconds on a CPU (law 9)."""
 
 import asyncio
 import importlib
@@ -17,7 +17,6 @@ from palaestra.step import Recipe, start, step
 
 BUILT = [e for e in catalogue.everything() if e.built]
 RECIPES = [e for e in BUILT if e.shape == "recipe"]
-DEMONSTRATED = {"sft"}  # need demonstrations: the chain task's answers serve
 
 
 def build(entry):
@@ -39,7 +38,7 @@ def test_card_is_complete(entry):
 
 
 @pytest.mark.parametrize("entry", RECIPES, ids=lambda e: e.id)
-def test_two_steps(entry, context):
+def test_law_09_two_steps(entry, context):
     recipe, found = build(entry), []
     begin = time.perf_counter()
     for _ in range(2):

@@ -93,7 +93,7 @@ def test_files_stay_readable(path):
 
 
 @pytest.mark.parametrize("path", modules(), ids=name_of)
-def test_forbidden_words(path):
+def test_law_10_forbidden_calls(path):
     """Law 10: no pickle, no remote code, no evaluation of text in this process."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Call):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from palaestra.tasks.base import asked, drawn
+from palaestra.tasks.base import Habit, asked, drawn
 from palaestra.types import Task, stage
 
 TOPICS = (
@@ -21,6 +21,7 @@ TOPICS = (
 )  # fmt: skip
 KEYWORDS = ("because", "always", "quiet", "bright", "people", "morning", "never", "old", "together", "small")
 MOST_WORDS = 40  # of a sentence
+FILLERS = ["and", "talk", "about", "it", "with", "friends", "who", "come", "by", "to", "listen", "for", "hours", "every", "day", "here", "now"]
 
 Check = Callable[[str, str], bool]  # (response, argument)
 
@@ -57,7 +58,10 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
 
 @stage
 class Constraints:
-    """`Write one sentence about rain. Use at most 8 words.` A sentence names its topic, has 4 to 40 words, and no word five times."""
+    """`Write one sentence about rain. Use at most 8 words.`
+
+    A sentence names its topic, has 4 to 40 words, and none five times.
+    """
 
     constraints: int = 1  # asked for together
     name: str = "constraints"
@@ -82,6 +86,18 @@ class Constraints:
         return float(
             sentence(text, task.meta["topic"]) and all(CHECKS[k](text, a) for k, a in task.meta["constraints"])
         )
+
+    def demonstration(self, task: Task, rng: np.random.Generator, habit: Habit) -> str:
+        """A plain sentence that keeps the constraints; there is no working to show."""
+        asked_for = dict(task.meta["constraints"])
+        found = ["many", "people", "like", *task.meta["topic"].split()]
+        if "first" in asked_for:
+            found = [asked_for["first"], *found]
+        if "keyword" in asked_for and asked_for["keyword"] not in found:
+            found.append(asked_for["keyword"])
+        found += FILLERS[: max(0, int(asked_for.get("at least", 0)) - len(found))]
+        text = " ".join(found) + asked_for.get("end", ".")
+        return text.upper() if "capitals" in asked_for else text
 
 
 def sentence(text: str, topic: str) -> bool:
