@@ -1,20 +1,30 @@
-"""Checkpoints that survive a kill at any moment: written aside, fsynced, renamed; verified when read.
+"""Files that survive a kill at any moment: checkpoints, files replaced whole, logs that only grow.
 
-checkpoints/step-N/   what the writers put there (models), state.json, state.safetensors, manifest.json (sizes and sha256)
+    checkpoints/step-N/    what the writers put there (models), state.json, state.safetensors,
+                           and manifest.json, written last: format, step, size and sha256 of every file
+    checkpoints/.writing-N/    a save under way; without its process, rubbish
+    checkpoints/.replaced-N/   the checkpoint that a second save of the same step is about to replace
+
+A checkpoint is written beside its place, fsynced and renamed, so its name exists only when it is whole. The lock on
+`checkpoints/.lock` ends with its process, however that ends: whoever gets it may remove what others left behind.
 """
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import json
+import math
 import os
+import re
 import shutil
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from safetensors.torch import load_file, save_file
 
@@ -22,163 +32,265 @@ from palaestra.runtime.codec import decode, encode
 from palaestra.types import Fault, UserError
 
 FORMAT = 1
-PREFIX = "step-"
-ASIDE = ".writing-"
+STATE = ("state.json", "state.safetensors")
+STEP, WRITING, REPLACED = "step-", ".writing-", ".replaced-"
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A whole checkpoint on disk."""
+    """A checkpoint on disk. `latest` gives only whole ones."""
 
     path: Path
     step: int
 
     def state(self) -> Any:
-        """The saved state."""
-        tensors = load_file(str(self.path / "state.safetensors"))
-        return decode(json.loads((self.path / "state.json").read_text()), tensors)
+        """The saved state. Raises UserError if another version of the package wrote what this one cannot make."""
+        plain, tensors = (self.path / name for name in STATE)
+        try:
+            return decode(json.loads(plain.read_text()), load_file(tensors))
+        except (TypeError, ValueError, KeyError) as error:
+            raise UserError(f"{self.path}: {error}; go on with the version of palaestra that wrote it") from error
+
+    def damage(self) -> str | None:
+        """What is wrong with it; None = it is whole."""
+        try:
+            manifest = json.loads((self.path / "manifest.json").read_bytes())
+            found, step, files = manifest["format"], manifest["step"], dict(manifest["files"])
+        except OSError as error:
+            return f"no manifest.json ({os.strerror(error.errno or 0).lower()})"
+        except (ValueError, TypeError, KeyError):
+            return "manifest.json cannot be read"
+        if (found, step) != (FORMAT, self.step):
+            return f"manifest.json speaks of format {found} and step {step}, not {FORMAT} and {self.step}"
+        missing = [name for name in STATE if name not in files]
+        if missing:
+            return f"manifest.json does not name {missing[0]}"
+        return next((why for name in files if (why := _damaged(self.path / name, name, files[name]))), None)
 
 
-def save(run: Path, step: int, state: Any, writers: Mapping[str, Callable[[Path], None]], keep: int = 2) -> Path:
-    """Writes `checkpoints/step-N` whole or not at all; then only the newest `keep` remain.
+def save(
+    run: Path,
+    step: int,
+    state: Any,
+    writers: Mapping[str, Callable[[Path], object]],
+    keep: int = 2,
+    pinned: Collection[int] = (),
+) -> Path:
+    """Writes `checkpoints/step-N` whole or not at all; then only the newest `keep` and the `pinned` steps remain.
 
-    `writers` map subfolders ("." = the checkpoint itself) to what writes into them. A full or read-only disk is a Fault or a
-    UserError, and leaves earlier checkpoints alone.
+    `writers` map subfolders ("." = the checkpoint itself) to what writes into them. Checkpoints of later steps go: they
+    belong to a future that was left. Raises Fault where the disk is full, UserError where it refuses, TypeError for a
+    state that `encode` does not take; earlier checkpoints are untouched by all of them.
     """
-    folder = run / "checkpoints"
-    aside, final = folder / f"{ASIDE}{step}", folder / f"{PREFIX}{step}"
+    folder = Path(run) / "checkpoints"
+    final, aside = folder / f"{STEP}{step}", folder / f"{WRITING}{step}"
     with disk(f"writing {final}"):
         folder.mkdir(parents=True, exist_ok=True)
-        clean(folder)
-        try:
-            aside.mkdir()
-            for name, write in writers.items():
-                target = aside / name
-                target.mkdir(parents=True, exist_ok=True)
-                write(target)
-            plain, tensors = encode(state)
-            (aside / "state.json").write_text(json.dumps(plain))
-            save_file(tensors, str(aside / "state.safetensors"))
-            files = {str(p.relative_to(aside)): _describe(p) for p in sorted(aside.rglob("*")) if p.is_file()}
-            (aside / "manifest.json").write_text(json.dumps({"format": FORMAT, "step": step, "files": files}, indent=1))
-            for path in [*aside.rglob("*"), aside]:
-                _sync(path)
-            if final.exists():  # written by an earlier run of the same step
-                shutil.rmtree(final)
-            aside.rename(final)
-            _sync(folder)
-        except BaseException:
-            shutil.rmtree(aside, ignore_errors=True)
-            raise
-        for old in sorted(folder.glob(f"{PREFIX}*"), key=_step)[:-keep]:
-            shutil.rmtree(old)
+        with _lock(folder, wait=True):
+            _clean(folder)
+            try:
+                _write(aside, step, state, writers)
+                if final.exists():
+                    final.rename(folder / f"{REPLACED}{step}")
+                aside.rename(final)
+                _sync(folder)
+            except BaseException:
+                with suppress(OSError):
+                    _clean(folder)
+                raise
+            known = sorted(_steps(folder))
+            keeping = {*[n for n in known if n <= step][-max(keep, 1) :], *(n for n in pinned if n <= step)}
+            for old in [n for n in known if n not in keeping]:
+                (folder / f"{STEP}{old}").rename(folder / f"{WRITING}{old}")  # no half of it may ever be seen
+            _clean(folder)
     return final
 
 
 def latest(run: Path) -> tuple[Checkpoint | None, list[tuple[Path, str]]]:
-    """The newest checkpoint that is whole, and the damaged ones that are newer, each with the reason."""
-    folder, damaged = run / "checkpoints", []
-    for path in sorted(folder.glob(f"{PREFIX}*"), key=_step, reverse=True):
-        why = damage(path)
-        if why is None:
-            return Checkpoint(path, _step(path)), damaged
-        damaged.append((path, why))
+    """The newest whole checkpoint, and the damaged ones that are newer, each with the reason."""
+    folder = Path(run) / "checkpoints"
+    with suppress(OSError), _lock(folder, wait=False):  # somebody else is saving, or we may only read
+        _clean(folder)
+    damaged: list[tuple[Path, str]] = []
+    for step in sorted(_steps(folder), reverse=True):
+        found = Checkpoint(folder / f"{STEP}{step}", step)
+        reason = found.damage()
+        if reason is None:
+            return found, damaged
+        if found.path.exists():  # else a save has just removed it, for its age
+            damaged.append((found.path, reason))
     return None, damaged
 
 
-def damage(path: Path) -> str | None:
-    """What is wrong with a checkpoint; None = it is whole."""
-    try:
-        manifest = json.loads((path / "manifest.json").read_text())
-        files = manifest["files"]
-    except OSError:
-        return "it has no manifest"
-    except (ValueError, KeyError, TypeError):
-        return "its manifest cannot be read"
-    if manifest.get("format") != FORMAT:
-        return f"it has format {manifest.get('format')}, not {FORMAT}"
-    for name, expected in files.items():
-        file = path / name
-        if not file.is_file():
-            return f"{name} is missing"
-        if file.stat().st_size != expected["size"]:
-            return f"{name} has {file.stat().st_size} bytes instead of {expected['size']}"
-        if _describe(file) != expected:
-            return f"{name} is not what was written"
-    return None
+def _write(aside: Path, step: int, state: Any, writers: Mapping[str, Callable[[Path], object]]) -> None:
+    """A whole checkpoint under another name, on the disk to its last byte."""
+    plain, tensors = encode(state)
+    aside.mkdir()
+    for name, write in writers.items():
+        (aside / name).mkdir(parents=True, exist_ok=True)
+        write(aside / name)
+    taken = [name for name in (*STATE, "manifest.json") if (aside / name).exists()]
+    if taken:
+        raise ValueError(f"a writer wrote {taken[0]}, whose name is the checkpoint's own; give it a subfolder")
+    (aside / STATE[0]).write_text(json.dumps(plain, separators=(",", ":"), allow_nan=False))
+    save_file(tensors, aside / STATE[1])
+    files = {p.relative_to(aside).as_posix(): _describe(p) for p in sorted(aside.rglob("*")) if p.is_file()}
+    (aside / "manifest.json").write_text(json.dumps({"format": FORMAT, "step": step, "files": files}, indent=1))
+    for path in [*aside.rglob("*"), aside]:
+        _sync(path)
 
 
-def clean(folder: Path) -> None:
-    """Removes what a killed save left behind."""
-    for path in folder.glob(f"{ASIDE}*"):
+def _steps(folder: Path) -> list[int]:
+    names = (re.fullmatch(rf"{STEP}(0|[1-9]\d*)", p.name) for p in folder.glob(f"{STEP}*"))
+    return [int(match[1]) for match in names if match]
+
+
+def _clean(folder: Path) -> None:
+    """Removes what a killed save left; a checkpoint that it had set aside and not yet replaced comes back."""
+    for path in folder.glob(f"{REPLACED}*"):
+        final = folder / path.name.replace(REPLACED, STEP, 1)
+        shutil.rmtree(path) if final.exists() else path.rename(final)
+    for path in folder.glob(f"{WRITING}*"):
         shutil.rmtree(path)
 
 
-def write_atomic(path: Path, content: str | bytes) -> None:
-    """Replaces a file whole."""
-    aside = path.with_name(f".{path.name}.writing")
-    with disk(f"writing {path}"):
-        aside.write_bytes(content.encode() if isinstance(content, str) else content)
-        _sync(aside)
-        aside.replace(path)
-
-
-class AppendLog:
-    """A file of JSON lines that is only appended to. A line torn by a kill is dropped at the next opening."""
-
-    def __init__(self, path: Path):
-        self.path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.exists():
-            self._keep(lambda record: True)
-
-    def append(self, record: Mapping[str, Any]) -> None:
-        with disk(f"writing {self.path}"), self.path.open("a") as f:
-            f.write(json.dumps(record) + "\n")
-
-    def truncate_after(self, step: int) -> None:
-        """Forgets records of later steps: a resumed run writes them again."""
-        if self.path.exists():
-            self._keep(lambda record: record["step"] <= step)
-
-    def _keep(self, wanted: Callable[[dict[str, Any]], bool]) -> None:
-        lines = self.path.read_text().splitlines(keepends=True)
-        kept = [x for x in lines if x.endswith("\n") and wanted(json.loads(x))]
-        if kept != lines:
-            write_atomic(self.path, "".join(kept))
-
-
 @contextmanager
-def disk(doing: str) -> Generator[None]:
-    """Turns what a disk refuses into one line."""
-    try:
+def _lock(folder: Path, *, wait: bool) -> Iterator[None]:
+    with (folder / ".lock").open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except OSError:
+            if not wait:
+                raise  # and where a file system has no locks, one run's folder has one writer anyway
         yield
+
+
+def _damaged(file: Path, name: str, expected: Any) -> str | None:
+    try:
+        found = _describe(file)
     except OSError as error:
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            raise UserError(f"{doing}: {error.strerror}; choose another folder with --out") from None
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise Fault("disk", f"{doing}: {error.strerror}; free some space and go on with --resume") from None
-        raise
-    except Exception as error:  # safetensors reports input and output errors in a class of its own
-        text = str(error)
-        if "os error 28" in text or "No space left" in text or "os error 27" in text:
-            raise Fault("disk", f"{doing}: no space left; free some and go on with --resume") from None
-        raise
-
-
-def _step(path: Path) -> int:
-    digits = path.name.removeprefix(PREFIX)
-    return int(digits) if digits.isdecimal() else -1
+        return f"{name}: {os.strerror(error.errno or 0).lower()}"
+    if not isinstance(expected, dict) or found["size"] != expected.get("size"):
+        return f"{name} has {found['size']} bytes, not what manifest.json says"
+    return None if found == expected else f"{name} has another sha256 than manifest.json says"
 
 
 def _describe(path: Path) -> dict[str, Any]:
-    with path.open("rb") as f:
-        return {"size": path.stat().st_size, "sha256": hashlib.file_digest(f, "sha256").hexdigest()}
+    with path.open("rb") as file:
+        return {"size": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 
 
 def _sync(path: Path) -> None:
+    """To the disk: the bytes of a file, the names in a folder."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+# ---- single files
+
+
+def write_atomic(path: Path, content: str | bytes) -> None:
+    """Replaces a file whole: a reader sees the old content or the new."""
+    path = Path(path)
+    aside = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
+    with disk(f"writing {path}"):
+        try:
+            with aside.open("wb") as file:
+                file.write(content.encode() if isinstance(content, str) else content)
+                file.flush()
+                os.fsync(file.fileno())
+            aside.replace(path)
+            _sync(path.parent)
+        except BaseException:
+            with suppress(OSError):
+                aside.unlink()
+            raise
+
+
+class AppendLog:
+    """A file of JSON lines that only grows. A line torn by a kill is dropped when the log is opened again."""
+
+    def __init__(self, path: Path):
+        self.path = Path(path)
+        with disk(f"writing {self.path}"):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("ab+") as file:
+                file.seek(0)
+                whole = sum(len(line) for line in file if line.endswith(b"\n"))
+                file.truncate(whole)
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        """Adds one line. A number that is not finite is written as null, which every JSON reader takes."""
+        line = (json.dumps(_finite(record), allow_nan=False) + "\n").encode()
+        with disk(f"writing {self.path}"), self.path.open("ab", buffering=0) as file:
+            before = file.tell()
+            try:
+                _write_all(file, line)
+            except OSError:
+                file.truncate(before)  # half a line would swallow the next one
+                raise
+
+    def truncate_after(self, step: int) -> None:
+        """Forgets records of later steps: a resumed run writes them again. One without a step is of the last before."""
+        kept, at = [], -math.inf
+        lines = self.path.read_bytes().splitlines(keepends=True)
+        for n, line in enumerate(lines, start=1):
+            try:
+                at = json.loads(line).get("step", at)
+            except (ValueError, AttributeError):
+                raise UserError(f"{self.path}, line {n}: not a JSON object; remove that line") from None
+            if at <= step:
+                kept.append(line)
+        if len(kept) < len(lines):
+            write_atomic(self.path, b"".join(kept))
+
+
+def _write_all(file: IO[bytes], data: bytes) -> None:
+    """An unbuffered write may take a part only."""
+    while data:
+        data = data[file.write(data) :]
+
+
+def _finite(x: Any) -> Any:
+    """Plain data for JSON: numbers of numpy and torch as Python's."""
+    if isinstance(x, Mapping):
+        return {k: _finite(v) for k, v in x.items()}
+    if isinstance(x, list | tuple):
+        return [_finite(v) for v in x]
+    if not isinstance(x, float) and hasattr(x, "item"):
+        x = x.item()
+    return None if isinstance(x, float) and not math.isfinite(x) else x
+
+
+# ---- what a disk refuses
+
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ENAMETOOLONG}
+
+
+@contextmanager
+def disk(doing: str) -> Iterator[None]:
+    """Turns what a disk refuses into one line: a Fault where it fails, a UserError where another folder would do."""
+    try:
+        yield
+    except Exception as error:
+        number = _errno(error)
+        what = f"{doing}: {os.strerror(number).lower()}" if number else ""
+        if number in FULL:
+            raise Fault("disk", f"{what}; free some space and go on with --resume") from error
+        if number == errno.EIO:
+            raise Fault("disk", f"{what}; the disk itself fails") from error
+        if number in REFUSED:
+            raise UserError(f"{what}; mend it or choose another folder with --out") from error
+        raise
+
+
+def _errno(error: Exception) -> int | None:
+    """The number of a failed system call. Libraries in Rust (safetensors, tokenizers) have it in their text only."""
+    if isinstance(error, OSError) and error.errno:
+        return error.errno
+    match = re.search(r"\(os error (\d+)\)", str(error))
+    return int(match[1]) if match else None

@@ -1,107 +1,201 @@
-"""Plain data and tensors from the state of a step, and back, bit for bit. No pickle: only what is listed here can be made.
+"""The state of a step as JSON and tensors, and back, bit for bit. No pickle: only what is listed here can be made.
 
-A tree is dictionaries, lists, tuples, sets, numbers, text, bytes, None, arrays, tensors, and frozen dataclasses of this package.
+Truth values, 64-bit integers, finite floats, text, lists and dictionaries with text keys are themselves in JSON.
+Everything else is an object with one key that says what it is:
+
+    (1, 2)            {"$tuple": [1, 2]}                     likewise $set, $frozenset
+    {0: "a"}          {"$dict": [[0, "a"]]}
+    2**64             {"$int": "0x10000000000000000"}
+    nan               {"$float": "7ff8000000000000"}         the bits: a NaN keeps its payload
+    b"ab"             {"$bytes": "YWI="}
+    np.float32(1)     {"$scalar": ["<f4", "0000803f"]}
+    an array          {"$array": ["<f4", [2, 3], "0"]}       its bytes are tensor "0"
+    a tensor          {"$tensor": "1"}
+    Origin(...)       {"$palaestra.types:Origin": [0, 2]}    the values in the order that `classes` gives
+
+Two names of one object become two objects; tensors come back on the CPU.
 """
 
 from __future__ import annotations
 
 import base64
+import dataclasses
 import importlib
+import json
 import math
-from dataclasses import fields, is_dataclass
+import re
+import struct
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from types import NoneType
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-TAG = "~"  # key of an encoded object that JSON has no form for
+COLLECTIONS: Mapping[str, Callable[[Iterable[Any]], Any]] = {"tuple": tuple, "set": set, "frozenset": frozenset}
+CLASS = re.compile(r"(palaestra(?:\.[a-z]\w*)+):([A-Za-z]\w*(?:\.[A-Za-z]\w*)*)")
+STORABLE = {  # what safetensors can hold
+    torch.bool, torch.uint8, torch.uint16, torch.uint32, torch.uint64,
+    torch.int8, torch.int16, torch.int32, torch.int64, torch.complex64,
+    torch.float8_e4m3fn, torch.float8_e5m2, torch.bfloat16, torch.float16, torch.float32, torch.float64,
+}  # fmt: skip
 
 
-def encode(tree: Any) -> tuple[Any, dict[str, Tensor]]:
-    """(JSON-able, tensors by name). Raises TypeError with the place of what cannot be written down."""
-    tensors: dict[str, Tensor] = {}
-    return _encode(tree, tensors, "state"), tensors
+def encode(tree: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """(JSON-able, tensors by name, which are copies). Raises TypeError with the place of what cannot be stored."""
+    encoder = _Encoder()
+    plain = encoder.encode(tree, "state")
+    return {"classes": encoder.classes, "tree": plain}, encoder.tensors
 
 
-def decode(plain: Any, tensors: dict[str, Tensor]) -> Any:
-    """The tree that `encode` was given."""
-    return _decode(plain, tensors)
+def decode(plain: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Any:
+    """The tree that `encode` was given. Raises TypeError if it names what this version of the package cannot make."""
+    return _Decoder(plain["classes"], tensors).decode(plain["tree"])
 
 
-def _encode(x: Any, tensors: dict[str, Tensor], at: str) -> Any:
-    if x is None or isinstance(x, bool | str) or type(x) is int:
-        return x
-    if type(x) is float:
-        return x if math.isfinite(x) else {TAG: "float", "hex": x.hex()}
-    if type(x) is list:
-        return [_encode(v, tensors, f"{at}[{i}]") for i, v in enumerate(x)]
-    if type(x) in (tuple, set, frozenset):
-        items = sorted(x, key=repr) if type(x) is not tuple else x
-        return {TAG: type(x).__name__, "items": [_encode(v, tensors, f"{at}[{i}]") for i, v in enumerate(items)]}
-    if isinstance(x, dict):
-        if all(isinstance(k, str) for k in x) and TAG not in x:
-            return {k: _encode(v, tensors, f"{at}[{k!r}]") for k, v in x.items()}
-        pairs = [[_encode(k, tensors, f"{at} key"), _encode(v, tensors, f"{at}[{k!r}]")] for k, v in x.items()]
-        return {TAG: "dict", "pairs": pairs}
-    if isinstance(x, bytes):
-        return {TAG: "bytes", "base64": base64.b64encode(x).decode()}
-    if isinstance(x, Tensor):
-        name = f"t{len(tensors)}"
-        tensors[name] = x.detach().cpu().clone().contiguous()
-        return {TAG: "tensor", "name": name}
-    if isinstance(x, np.ndarray | np.generic):
-        a = np.asarray(x)
-        if a.dtype.hasobject:
-            raise TypeError(f"{at}: an array of objects cannot be written down")
-        data = base64.b64encode(np.ascontiguousarray(a).tobytes()).decode()
-        return {
-            TAG: "array",
-            "dtype": a.dtype.str,
-            "shape": list(a.shape),
-            "scalar": isinstance(x, np.generic),
-            "base64": data,
-        }
-    if is_dataclass(x) and not isinstance(x, type) and type(x).__module__.startswith("palaestra."):
-        inside = {f.name: _encode(getattr(x, f.name), tensors, f"{at}.{f.name}") for f in fields(x) if f.init}
-        return {TAG: "value", "class": f"{type(x).__module__}:{type(x).__qualname__}", "fields": inside}
-    raise TypeError(f"{at}: a {type(x).__name__} cannot be written down")
+class _Encoder:
+    def __init__(self) -> None:
+        self.tensors: dict[str, Tensor] = {}
+        self.classes: dict[str, list[str]] = {}  # fields by class name
+
+    def encode(self, x: Any, at: str) -> Any:
+        kind = type(x)
+        if _is_json(x):
+            return x
+        if kind is list:
+            return self.items(x, at)
+        if kind is dict:
+            return self.mapping(x, at)
+        if kind is tuple:
+            return {"$tuple": self.items(x, at)}
+        if kind in (set, frozenset):  # sorted, so that equal states give equal files
+            return {f"${kind.__name__}": sorted((self.encode(v, f"{at}[{v!r}]") for v in x), key=json.dumps)}
+        if kind is int:
+            return {"$int": hex(x)}
+        if kind is float:
+            return {"$float": struct.pack(">d", x).hex()}
+        if kind is bytes:
+            return {"$bytes": base64.b64encode(x).decode()}
+        if isinstance(x, np.generic):
+            return {"$scalar": [self.dtype(x.dtype, at), np.asarray(x).tobytes().hex()]}
+        if kind is np.ndarray:
+            raw = torch.from_numpy(np.frombuffer(x.tobytes(), np.uint8).copy())
+            return {"$array": [self.dtype(x.dtype, at), list(x.shape), self.keep(raw)]}
+        if kind is Tensor:
+            return {"$tensor": self.tensor(x, at)}
+        if dataclasses.is_dataclass(kind):
+            return self.value(x, at)
+        raise TypeError(f"{at}: a {kind.__module__}.{kind.__qualname__} cannot be stored in a checkpoint")
+
+    def items(self, xs: Any, at: str) -> list[Any]:
+        kinds = set(map(type, xs))
+        whole = kinds == {int} and _is_json(min(xs)) and _is_json(max(xs))
+        if whole or (kinds == {float} and all(map(math.isfinite, xs))):
+            return list(xs)  # tokens and log-probs are most of a state
+        return [x if _is_json(x) else self.encode(x, f"{at}[{i}]") for i, x in enumerate(xs)]
+
+    def mapping(self, x: dict[Any, Any], at: str) -> Any:
+        if all(type(k) is str and not k.startswith("$") for k in x):
+            return {k: self.encode(v, f'{at}["{k}"]') for k, v in x.items()}
+        places = [f'{at}["{k}"]' if type(k) is str else f"{at}[{k!r}]" for k in x]
+        items = zip(x.items(), places, strict=True)
+        return {"$dict": [[self.encode(k, place), self.encode(v, place)] for (k, v), place in items]}
+
+    def dtype(self, dtype: np.dtype[Any], at: str) -> Any:
+        descr = None if dtype.hasobject else np.lib.format.dtype_to_descr(dtype)
+        if descr is None or np.lib.format.descr_to_dtype(descr) != dtype:
+            raise TypeError(f"{at}: numbers of dtype {dtype} cannot be stored in a checkpoint")
+        return self.encode(descr, at)
+
+    def tensor(self, x: Tensor, at: str) -> str:
+        if x.dtype not in STORABLE or x.layout is not torch.strided or x.requires_grad:
+            more = " that requires a gradient (detach it)" if x.requires_grad else f" of {x.dtype}, {x.layout}"
+            raise TypeError(f"{at}: a tensor{more} cannot be stored in a checkpoint")
+        return self.keep(
+            torch.empty(x.shape, dtype=x.dtype).copy_(x)
+        )  # safetensors wants no views and no shared memory
+
+    def keep(self, x: Tensor) -> str:
+        name = str(len(self.tensors))
+        self.tensors[name] = x
+        return name
+
+    def value(self, x: Any, at: str) -> Any:
+        cls = type(x)
+        name = f"{cls.__module__}:{cls.__qualname__}"
+        if name not in self.classes:
+            if _class(name) is not cls:
+                raise TypeError(f"{at}: {name} is not a frozen dataclass of palaestra, so no checkpoint can hold it")
+            self.classes[name] = [f.name for f in dataclasses.fields(cls) if f.init]
+        return {f"${name}": [self.encode(getattr(x, f), f"{at}.{f}") for f in self.classes[name]]}
 
 
-def _decode(x: Any, tensors: dict[str, Tensor]) -> Any:
-    if isinstance(x, list):
-        return [_decode(v, tensors) for v in x]
-    if not isinstance(x, dict):
-        return x
-    kind = x.get(TAG)
-    if kind is None:
-        return {k: _decode(v, tensors) for k, v in x.items()}
-    if kind == "float":
-        return float.fromhex(x["hex"])
-    if kind in ("tuple", "set", "frozenset"):
-        make = {"tuple": tuple, "set": set, "frozenset": frozenset}[kind]
-        return make(_decode(v, tensors) for v in x["items"])
-    if kind == "dict":
-        return {_decode(k, tensors): _decode(v, tensors) for k, v in x["pairs"]}
-    if kind == "bytes":
-        return base64.b64decode(x["base64"])
-    if kind == "tensor":
-        return tensors[x["name"]]
-    if kind == "array":
-        a = np.frombuffer(base64.b64decode(x["base64"]), np.dtype(x["dtype"])).reshape(x["shape"]).copy()
-        return a[()] if x["scalar"] else a
-    if kind == "value":
-        return _class(x["class"])(**{k: _decode(v, tensors) for k, v in x["fields"].items()})
-    raise ValueError(f"unknown kind {kind!r} in an encoded state")
+class _Decoder:
+    def __init__(self, classes: Mapping[str, list[str]], tensors: Mapping[str, Tensor]):
+        self.classes, self.tensors, self.find = classes, tensors, cache(_class)
+
+    def decode(self, x: Any) -> Any:
+        if type(x) is list:
+            return [self.decode(v) if type(v) in (list, dict) else v for v in x]
+        if type(x) is not dict:
+            return x
+        tag = next(iter(x), "")
+        if tag.startswith("$"):
+            return self.made(tag[1:], x[tag])
+        return {k: self.decode(v) for k, v in x.items()}
+
+    def made(self, kind: str, data: Any) -> Any:
+        if kind in COLLECTIONS:
+            return COLLECTIONS[kind](self.decode(data))
+        if kind in self.classes:
+            return self.value(kind, data)
+        match kind:
+            case "dict":
+                return {self.decode(k): self.decode(v) for k, v in data}
+            case "int":
+                return int(data, 16)
+            case "float":
+                return struct.unpack(">d", bytes.fromhex(data))[0]
+            case "bytes":
+                return base64.b64decode(data)
+            case "scalar":
+                return self.array(data[0], [], bytes.fromhex(data[1]))[()]
+            case "array":
+                return self.array(data[0], data[1], self.tensors[data[2]].numpy().tobytes())
+            case "tensor":
+                return self.tensors[data]
+            case _:
+                raise TypeError(f"the stored state holds a {kind!r}, which nothing here can make")
+
+    def array(self, descr: Any, shape: list[int], raw: bytes) -> np.ndarray:
+        return np.ndarray(shape, np.lib.format.descr_to_dtype(self.decode(descr)), bytearray(raw)).copy()
+
+    def value(self, name: str, data: list[Any]) -> Any:
+        cls = self.find(name)
+        if cls is None:
+            raise TypeError(f"the stored state holds a {name}, which is not a frozen dataclass of this palaestra")
+        return cls(**dict(zip(self.classes[name], map(self.decode, data), strict=True)))
 
 
-def _class(name: str) -> type:
-    """A dataclass of this package; nothing else can be constructed from a file."""
-    module, _, qualname = name.partition(":")
-    if not module.startswith("palaestra."):
-        raise ValueError(f"an encoded state names {name!r}, which is not part of palaestra")
-    found: Any = importlib.import_module(module)
-    for part in qualname.split("."):
-        found = getattr(found, part, None)
-    if not (isinstance(found, type) and is_dataclass(found)):
-        raise ValueError(f"an encoded state names {name!r}, which is no dataclass")
-    return found
+def _is_json(x: Any) -> bool:
+    """Comes back from JSON as it is, whoever reads it: other readers round integers beyond 64 bits."""
+    kind = type(x)
+    if kind is int:
+        return -(2**63) <= x < 2**63
+    return math.isfinite(x) if kind is float else kind in (str, bool, NoneType)
+
+
+def _class(name: str) -> type | None:
+    """A frozen dataclass inside this package, by module and qualified name; None for whatever else has a name."""
+    match = CLASS.fullmatch(name)
+    if match is None:
+        return None
+    try:
+        found: Any = importlib.import_module(match[1])
+        for part in match[2].split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError):
+        return None
+    own = isinstance(found, type) and dataclasses.is_dataclass(found) and found.__dataclass_params__.frozen  # pyright: ignore
+    return found if own and f"{found.__module__}:{found.__qualname__}" == name else None
