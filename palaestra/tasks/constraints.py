@@ -101,8 +101,9 @@ class Constraints:
 
 
 def sentence(text: str, topic: str) -> bool:
-    """A single line of 4 to 40 words that names its topic and does not repeat itself."""
+    """One sentence on one line, of 4 to 40 words, that names its topic and does not repeat itself."""
     found = words(text)
     noun = topic.split()[-1]
     named = any(w.rstrip("s") == noun.rstrip("s") for w in found)
-    return "\n" not in text and 4 <= len(found) <= MOST_WORDS and named and max(Counter(found).values()) < 5
+    one = "\n" not in text and not re.search(r"[.!?]\s+\S", text)
+    return one and 4 <= len(found) <= MOST_WORDS and named and max(Counter(found).values()) < 5
