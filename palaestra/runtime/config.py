@@ -168,11 +168,11 @@ def override(recipe: Any, path: str, given: Any) -> Any:
 
 
 def find(recipe: Any, path: str) -> str:
-    """The one full path that ends with `path`."""
+    """The one full path that ends with `path`, or that has its names in this order."""
     known = [p for p, _ in walk(recipe)]
     if path in known:
         return path
-    matches = [p for p in known if p.endswith(f".{path}")]
+    matches = [p for p in known if p.endswith(f".{path}")] or [p for p in known if _leads(path.split("."), p.split("."))]
     if len(matches) == 1:
         return matches[0]
     if matches:
@@ -181,6 +181,12 @@ def find(recipe: Any, path: str) -> str:
     close = difflib.get_close_matches(path, sorted(ends), n=3, cutoff=0.6)
     hint = f"did you mean {' or '.join(close)}?" if close else "`palaestra show RECIPE` prints them all"
     raise UserError(f"no field {path!r} in this recipe; {hint}")
+
+
+def _leads(names: list[str], path: list[str]) -> bool:
+    """Whether the names stand in the path in their order, the last one at its end: `objective.low` in a sum of objectives."""
+    rest = iter(path)
+    return path[-1] == names[-1] and all(name in rest for name in names)
 
 
 def _set(part: Any, path: list[str], given: Any, full: str) -> Any:
