@@ -2,7 +2,7 @@
 
 Shape suffixes: B conversations, T tokens.
 
-One optimiser step reads 72 conversations, sorted by length into three micro-batches whose gradients add up: an unbiased
+One optimiser step reads 72 conversations, sorted by length into micro-batches whose gradients add up: an unbiased
 sample of the mixture with hardly any padding. The policy's tokens count 1 in the loss, all others 0.1, so that the model can
 also continue a conversation from the other side.
 """
@@ -23,7 +23,7 @@ from palaestra.models.tiny.mixture import Conversation, conversations
 from palaestra.models.tiny.muon import Muon
 from palaestra.types import seed_of
 
-CONVERSATIONS, MICRO_BATCHES, CONTEXT = 72, 3, 512
+CONVERSATIONS, PART, CONTEXT = 72, 768, 512  # of a step, tokens of a micro-batch, tokens at most
 MATRICES, OTHERWISE = 1e-2, 3e-3  # peak learning rates of Muon and AdamW
 WARMUP, FLOOR = 50, 0.01  # steps; the share of the peak that remains at the end
 OTHERS = 0.1  # loss weight of the tokens that the policy did not write
@@ -66,9 +66,14 @@ def padded(rows: Sequence[tuple[list[int], list[float]]]) -> tuple[Tensor, Tenso
 
 
 def micro_batches(stream: Iterator[Conversation]) -> list[tuple[Tensor, Tensor]]:
-    rows = sorted((encode(next(stream)) for _ in range(CONVERSATIONS)), key=lambda r: len(r[0]))
-    size = CONVERSATIONS // MICRO_BATCHES
-    return [padded(rows[i : i + size]) for i in range(0, CONVERSATIONS, size)]
+    """The conversations of one step, sorted by length and cut so that no part holds more than `PART` padded tokens."""
+    rows = sorted((encode(next(stream)) for _ in range(CONVERSATIONS)), key=lambda r: -len(r[0]))
+    parts = [[rows[0]]]
+    for row in rows[1:]:
+        if (len(parts[-1]) + 1) * len(parts[-1][0][0]) > PART:
+            parts.append([])
+        parts[-1].append(row)
+    return [padded(part) for part in parts]
 
 
 def share(step: int, done: float) -> float:
