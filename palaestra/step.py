@@ -18,11 +18,11 @@ from palaestra.curriculum.pool import Everything
 from palaestra.types import Collect, Credit, Draw, Fault, Group, Key, Metrics, Need, Objective, Pool, State, stage
 from palaestra.types import Observe as ObserveStage
 from palaestra.types import Update as UpdateStage
-from palaestra.update import AdamW, Plain
+from palaestra.update import AdamW, Plain, pack
 
 if TYPE_CHECKING:
     from palaestra.runtime.context import Context
-    from palaestra.runtime.result import Result
+    from palaestra.types import Result
 
 
 @stage
@@ -127,9 +127,10 @@ def learn(r: Recipe, ctx: Context, s: State, ready: list[Group], seen: list[Grou
         signals = ctx.measure(ready, l.needs)
         examples[name], s["credit"][name] = l.credit(ready, signals, s["credit"].get(name, {}))
     for name, l in r.learners.items():
-        batch = ctx.pack(examples[name], name)
+        batch = pack(examples[name], name)
         if batch is not None:  # nothing to train on: the optimiser's clock stands still
             found, s["update"][name] = l.update(ctx, name, l, batch, s["update"].get(name, {}))
             metrics |= {f"{name}/{k}" if len(r.learners) > 1 else k: v for k, v in found.items()}
     s["draw"] = r.observe(seen, examples, s["draw"])
+    ctx.record(seen, examples)
     return metrics

@@ -9,17 +9,30 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar, dataclass_transform
 
 import numpy as np
-import torch
-from torch import Tensor
 
 if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
     from palaestra.runtime.context import Context
 
-value = dataclass(frozen=True, slots=True, kw_only=True)  # a noun
-stage = dataclass(frozen=True)  # a callable part of a recipe: printable, hashable, overridable by dotted path
+C = TypeVar("C", bound=type)
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
+def value(cls: C) -> C:
+    """A noun: frozen, slotted, keyword-only."""
+    return dataclass(frozen=True, slots=True, kw_only=True)(cls)
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def stage(cls: C) -> C:
+    """A callable part of a recipe: frozen, printable, hashable, overridable by dotted path."""
+    return dataclass(frozen=True)(cls)
+
 
 Key: TypeAlias = tuple[int | str, ...]  # a path: (run, step, task, sample, attempt, seat, n, ...)
 
@@ -54,6 +67,7 @@ class Message:
     content: str
     author: str = "environment"
     trained: bool = False
+    hidden: bool = False  # seen when sampling, absent from the training view
 
 
 @value
@@ -84,6 +98,7 @@ class Segment:
     trained: bool = False
     hidden: bool = False
     logp: tuple[float, ...] | None = None
+    temperature: float = 1.0  # of the sampling; the trainer's log-probs are taken at the same one
     version: int | None = None
     actions: tuple[int, ...] | None = None  # where an action is not a token
     text: str = ""
@@ -104,6 +119,7 @@ class View:
     trained_T: np.ndarray  # bool
     logp_T: np.ndarray  # behaviour log-prob, NaN where unknown
     turn_T: np.ndarray  # int64
+    temperature_T: np.ndarray
     action_T: np.ndarray  # int64: the recorded action, else the token
 
 
@@ -135,6 +151,7 @@ class Row:
             trained_T=flat(lambda s: [s.trained and policy in (None, s.policy)] * len(s.ids), np.bool_),
             logp_T=flat(lambda s: [np.nan] * len(s.ids) if s.logp is None else s.logp, np.float64),
             turn_T=flat(lambda s: [s.turn] * len(s.ids), np.int64),
+            temperature_T=flat(lambda s: [s.temperature] * len(s.ids), np.float64),
             action_T=flat(lambda s: s.ids if s.actions is None else s.actions, np.int64),
         )
 
@@ -228,7 +245,7 @@ class Example:
     """A row with its credit: scalars or [T] arrays by name. What a replay of stale credit stores."""
 
     row: Row
-    columns: Mapping[str, Any]
+    columns: Mapping[str, Any]  # a "trained" column replaces the row's own mask
     unit: str = ""  # rows of one unit share a micro-batch (a pair, a coupled group); "" = a unit of its own
 
 
@@ -236,7 +253,7 @@ class Example:
 class Batch:
     """Rows as tensors. The counts belong to the whole optimiser batch: a part of a batch keeps them."""
 
-    columns: Mapping[str, Tensor]  # [B, T] or [B]; always ids, trained, length, behaviour_logp
+    columns: Mapping[str, Tensor]  # [B, T] or [B]; always ids, trained, length, temperature, behaviour_logp
     unit_B: Tensor
     n_tokens: int
     n_rows: int
@@ -253,7 +270,7 @@ class Batch:
         """[B, T], 1.0 at trained tokens."""
         return self.columns["trained"]
 
-    def part(self, rows: Tensor | slice) -> Batch:
+    def part(self, rows: Tensor) -> Batch:
         """Some rows, cut to their longest; the denominators stay those of the whole."""
         columns = {k: v[rows] for k, v in self.columns.items()}
         longest = int(columns["length"].max())
@@ -294,7 +311,6 @@ class Ask:
     max_tokens: int | None = None
     new_row: bool = False  # the context is replaced, not extended (a summary, a stateless turn)
     prefix: str = ""  # forced start of the reply
-    hidden: tuple[Message, ...] = ()  # seen when sampling, absent from the training view
 
 
 @value
@@ -358,8 +374,52 @@ class Player(Protocol):
 
     name: str
     policy: str  # the learner whose tokens these are; "" = nobody trains on them
+    temperature: float
+
+    def hear(self, ask: Ask, *, first: bool, closed: bool, turn: int) -> tuple[Segment, ...]:
+        """What the row gains before the player speaks. `closed`: its last turn ended with its own end token."""
+        ...
 
     async def act(self, row: Row, messages: tuple[Message, ...], ask: Ask, key: Key) -> Sample: ...
+    def parse(self, text: str, finish: str) -> Call | Malformed | None: ...
+
+
+RewardFn: TypeAlias = Callable[["Context", Group], Awaitable[list[Reward]]]  # one reward per episode, in order
+
+
+class Tasks(Protocol):
+    """Where problems come from. Splits "train" and "test" are disjoint; the same index gives the same task."""
+
+    name: str
+    size: int | None  # training tasks; None = endless
+
+    def task(self, split: str, index: int) -> Task: ...
+
+
+@stage
+class Bench:
+    """What is to be learned: problems, the world they are played in, and the reward (None = the world pays)."""
+
+    name: str
+    tasks: Tasks
+    world: World
+    reward: RewardFn | None = None
+    max_tokens: int = 64  # of one turn
+    max_turns: int = 64
+
+
+@value
+class Result:
+    """What a run gives: numbers, and artifacts by name (folders of models, files)."""
+
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    artifacts: Mapping[str, str] = field(default_factory=dict)
+
+
+class Runnable(Protocol):
+    """A recipe, a pipeline, or a program: anything else that runs in a context."""
+
+    async def run(self, ctx: Context) -> Result: ...
 
 
 # ---- the signatures of the stages (DESIGN: "Stages and the step")
@@ -374,7 +434,7 @@ Collect: TypeAlias = Callable[["Context", Key, Group], Awaitable[Group]]
 Pool: TypeAlias = Callable[["Context", list[Group], State], Awaitable[tuple[list[Group] | None, list[Group], State]]]
 Credit: TypeAlias = Callable[[Groups, Signals, State], tuple[list[Example], State]]
 Observe: TypeAlias = Callable[[Groups, Mapping[str, list[Example]], State], State]
-Outputs: TypeAlias = Mapping[str, Tensor]  # what a forward pass gives: "logp" [B, T], "entropy" [B, T], "value" [B, T], ...
+Outputs: TypeAlias = Mapping[str, "Tensor"]  # what a forward pass gives: "logp" [B, T], "entropy" [B, T], "value" [B, T], ...
 Metrics: TypeAlias = dict[str, Any]
 
 

@@ -1,0 +1,38 @@
+"""`palaestra explain`: what a method does to given rewards."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from palaestra.explain import explain, read_groups
+from palaestra.runtime import config
+from palaestra.runtime.setup import build
+from palaestra.step import Recipe
+from palaestra.types import UserError
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
+    recipe = build(arguments.method, config.overrides(arguments.words))
+    if not isinstance(recipe, Recipe):
+        raise UserError(f"{arguments.method!r} is not an RL recipe: it has no advantages to explain")
+    groups = read_groups(arguments.rewards, arguments.lengths, arguments.group)
+    result = explain(recipe, groups)
+    if arguments.picture:
+        from palaestra.runtime.plots import token_weights
+
+        token_weights(groups, result, arguments.picture, title=arguments.method)
+    if not arguments.json:
+        for g, group in enumerate(groups):
+            print(f"group {g}")
+            for i, t in enumerate(group):
+                weights = result["token_weights"][g][i]
+                print(f"  {i}: reward {t.get('reward', t.get('turn_rewards'))}  advantage {_short(result['advantages'][g][i])}  weights {_short(weights)}")
+    return result
+
+
+def _short(x: Any) -> str:
+    if isinstance(x, list):
+        same = len({round(v, 9) for v in x}) == 1
+        return f"{x[0]:.6g} x {len(x)}" if x and same else "[" + ", ".join(f"{v:.6g}" for v in x) + "]"
+    return f"{x:.6g}"

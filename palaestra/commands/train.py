@@ -1,0 +1,154 @@
+"""`palaestra train`: the main job."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import shlex
+import signal
+import sys
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+from palaestra.runtime import config, setup
+from palaestra.runtime.checkpoint import write_atomic
+from palaestra.runtime.plan import Plan
+from palaestra.runtime.train import Stopped
+from palaestra.step import Recipe
+from palaestra.types import Result, UserError
+
+SMOKE = {"schedule.prompts": 2, "collect.links.0.n": 2}
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any] | None:
+    settings = read_settings(arguments)
+    out = folder(arguments, settings)
+    recipe = setup.recipe_of(settings)
+    if arguments.smoke:
+        recipe = smoke(recipe)
+        settings = settings.merged({"steps": 2, "evaluate": 4})
+    ctx = setup.context(settings, out=out, talk=True)
+    ctx.resumed = bool(arguments.resume)
+    ctx.plan = plan(settings, recipe, out)
+    prepare_folder(out, settings, recipe)
+    ctx.say(f"{settings.recipe} on {settings.problem} with {settings.model}, seed {settings.seed}; run folder {out}")
+    ctx.check_bench()
+    try:
+        result = asyncio.run(recipe.run(ctx))
+    except Stopped as stopped:
+        ctx.say(f"{stopped}; go on with: {resume_command(out)}")
+        sys.exit(128 + signal.SIGTERM)
+    return finish(out, result, settings, arguments)
+
+
+def read_settings(arguments: argparse.Namespace) -> setup.Settings:
+    """Settings from the resumed folder, files, flags and words, the later over the earlier."""
+    settings = setup.Settings()
+    if getattr(arguments, "resume", None):
+        settings = settings.merged(stored(Path(arguments.resume)))
+    for word in arguments.words:
+        if word.startswith("@"):
+            settings = settings.merged(config.from_toml(Path(word[1:])))
+    given = {f.name: v for f in fields(settings) if (v := getattr(arguments, f.name, None)) is not None}
+    words = [w for w in arguments.words if not w.startswith("@")]
+    recipes = [w for w in words if "=" not in w]
+    if len(recipes) > 1:
+        raise UserError(f"one recipe at a time, not {' and '.join(recipes)}; `palaestra compare` runs several")
+    if recipes:
+        given["recipe"] = recipes[0]
+    overrides = config.overrides([w for w in words if "=" in w])
+    return settings.merged(given | ({"set": overrides} if overrides else {}))
+
+
+def stored(folder: Path) -> dict[str, Any]:
+    if not folder.is_dir():
+        raise UserError(f"--resume {folder}: no such folder")
+    if not (folder / "config.toml").is_file():
+        raise UserError(f"--resume {folder}: not a run folder, it has no config.toml")
+    return config.from_toml(folder / "config.toml")
+
+
+def folder(arguments: argparse.Namespace, settings: setup.Settings) -> Path:
+    if arguments.resume:
+        return Path(arguments.resume)
+    if arguments.out:
+        out = Path(arguments.out)
+        if (out / "config.toml").exists():
+            raise UserError(f"--out {out} already holds a run; go on with --resume {out}, or choose another folder")
+        return out
+    name = "-".join(_word(x) for x in (settings.recipe, settings.problem, settings.model)) + f"-s{settings.seed}"
+    out, n = Path("runs") / name, 1
+    while out.exists():
+        n += 1
+        out = Path("runs") / f"{name}-{n}"
+    return out
+
+
+def _word(x: str) -> str:
+    return "".join(c if c.isalnum() else "-" for c in Path(x).stem).strip("-").lower()
+
+
+def prepare_folder(out: Path, settings: setup.Settings, recipe: Any) -> None:
+    """Creates the run folder with its complete configuration."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot create the run folder {out}: {error.strerror}; choose another with --out") from None
+    whole = {k: v for k, v in asdict(settings).items() if v not in (None, "")}
+    arguments = {k: v for k, v in settings.set.items() if k not in config.flatten(recipe)}
+    whole["set"] = {**arguments, **config.flatten(recipe)}
+    write_atomic(out / "config.toml", config.to_toml(whole))
+
+
+def plan(settings: setup.Settings, recipe: Any, out: Path) -> Plan:
+    names = {"recipe": settings.recipe, "task": settings.problem, "model": settings.model}
+    commands = {"command": f"palaestra train @{shlex.quote(str(out / 'config.toml'))}", "resume_command": resume_command(out)}
+    return Plan(
+        steps=settings.steps,
+        evaluate=settings.evaluate,
+        evaluate_every=settings.evaluate_every,
+        checkpoint_every=settings.checkpoint_every,
+        labels=names | commands,
+    )
+
+
+def resume_command(out: Path) -> str:
+    return f"palaestra train --resume {shlex.quote(str(out))}"
+
+
+def smoke(recipe: Any) -> Any:
+    """The recipe at its smallest: two prompts, two samples, two steps."""
+    if not isinstance(recipe, Recipe):
+        return recipe
+    for path, given in SMOKE.items():
+        if path in config.flatten(recipe):
+            recipe = config.override(recipe, path, given)
+    return recipe
+
+
+def finish(out: Path, result: Result, settings: setup.Settings, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Summary, curve and report; what a person reads at the end."""
+    from palaestra.runtime.report import write_report
+
+    summary = {"recipe": settings.recipe, "task": settings.problem, "model": settings.model, **result.metrics, "artifacts": dict(result.artifacts), "out": str(out)}
+    write_atomic(out / "summary.json", json.dumps(summary, indent=1))
+    write_report(out)
+    if not arguments.json:
+        print(farewell(summary, out))
+    return summary
+
+
+def farewell(summary: dict[str, Any], out: Path) -> str:
+    lines = [""]
+    for name, label in (("accuracy_before", "before"), ("accuracy_after", "after")):
+        found = summary.get(name)
+        if found:
+            lines.append(f"held-out accuracy {label:<7} {100 * found['mean']:5.1f}%  (95%: {100 * found['low']:.1f} to {100 * found['high']:.1f}, n = {found['n']})")
+    model = summary.get("artifacts", {}).get("policy")
+    if model:
+        lines += ["", f"model    {model}", f"         transformers.AutoModelForCausalLM.from_pretrained({model!r})"]
+    lines += [f"report   {out / 'report.html'}", f"curve    {out / 'curve.png'}"]
+    lines += [f"repeat   {summary.get('command', '')}", f"resume   {summary.get('resume_command', '')} --steps N", f"inspect  palaestra eval --model {model or summary['model']} --task {summary['task']}"]
+    return "\n".join(lines)

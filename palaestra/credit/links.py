@@ -1,0 +1,157 @@
+"""Advantages chain: `Chain((Center("group"), Scale("group")))` is the advantage of GRPO.
+
+A link maps (values, table) to values and may read signals or keep state in the table; the last step lifts the values to
+tokens and makes one example per row.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from palaestra.credit import advantages as pure
+from palaestra.credit.table import Level, Scope, Table, Values
+from palaestra.types import Example, Groups, Signals, State, stage
+
+
+class Link(Protocol):
+    def __call__(self, x: Values, table: Table) -> Values: ...
+
+
+@stage
+class Center:
+    """x - mean over the scope; `others=True` leaves the observation itself out (RLOO). A scope of one gives 0."""
+
+    scope: Scope = "group"
+    others: bool = False
+    level: Level | None = None  # lift first
+
+    def __call__(self, x: Values, table: Table) -> Values:
+        x = table.lift(x, self.level or x.level)
+        key_N = table.keys(self.scope, x.level)
+        centred = pure.leave_one_out(x.x_N, key_N) if self.others else x.x_N - pure.group_mean(x.x_N, key_N)
+        return Values(level=x.level, x_N=centred)
+
+
+@stage
+class Scale:
+    """x / (std over the scope + eps). Zero variance gives 0, never an explosion."""
+
+    scope: Scope = "group"
+    ddof: int = 1
+    eps: float = 1e-6
+
+    def __call__(self, x: Values, table: Table) -> Values:
+        std_N = pure.group_std(x.x_N, table.keys(self.scope, x.level), self.ddof)
+        return Values(level=x.level, x_N=np.where(std_N > 0, x.x_N / (std_N + self.eps), 0.0))
+
+
+@stage
+class Shift:
+    """x + by: a free baseline."""
+
+    by: float = 0.0
+
+    def __call__(self, x: Values, table: Table) -> Values:
+        return Values(level=x.level, x_N=x.x_N + self.by)
+
+
+@stage
+class Gae:
+    """Token advantages from a value head: rewards sit at their events' tokens, the rest of the total at the last token.
+
+    `kl` subtracts kl * (log pi_old - log pi_ref) from every token's reward (needs signals "policy_value" and, with kl,
+    "ref_logp"). The target of the value loss, advantage + value, becomes the column "return".
+    """
+
+    gamma: float = 1.0
+    lam: float = 0.95
+    kl: float = 0.0
+
+    def __call__(self, x: Values, table: Table) -> Values:
+        at, out = table.tokens, np.zeros(len(table.tokens.episode_N))
+        reward_N = token_rewards(table)
+        value_N = table_signal(table, "policy_value")
+        if self.kl:
+            logp_N = np.array([table.views[e][r].logp_T[p] for e, r, p in zip(at.episode_N, at.row_N, at.position_N, strict=True)])
+            reward_N = reward_N - self.kl * (logp_N - table_signal(table, "ref_logp"))
+        for e in range(len(table.episodes)):
+            mine = np.flatnonzero(at.episode_N == e)
+            out[mine] = pure.gae(reward_N[mine], value_N[mine], self.gamma, self.lam)
+        table.columns["return"] = Values(level="token", x_N=out + value_N)
+        return Values(level="token", x_N=out)
+
+
+def token_rewards(table: Table) -> np.ndarray:
+    """[tokens] rewards where they were earned: events at their token, what they do not explain at the last one."""
+    at, out = table.tokens, np.zeros(len(table.tokens.episode_N))
+    for e, episode in enumerate(table.episodes):
+        mine = np.flatnonzero(at.episode_N == e)
+        if not len(mine):
+            continue
+        rest = episode.total
+        for event in episode.reward.events if episode.reward else ():
+            row = mine[at.row_N[mine] == event.row]
+            if not len(row):
+                continue  # paid to a row without a trained token: part of the total
+            before = row if event.token < 0 else row[at.position_N[row] <= event.token]
+            out[before[-1] if len(before) else row[0]] += event.value
+            rest -= event.value
+        out[mine[-1]] += rest
+    return out
+
+
+def table_signal(table: Table, name: str) -> np.ndarray:
+    """[tokens] a measured signal at every trained token."""
+    at = table.tokens
+    try:
+        return np.array([table.signals[e][r][name][p] for e, r, p in zip(at.episode_N, at.row_N, at.position_N, strict=True)])
+    except KeyError:
+        model, _, quantity = name.rpartition("_")
+        raise KeyError(f"signal {name!r} was not measured; the learner needs ({model!r}, {quantity!r})") from None
+
+
+@stage
+class Chain:
+    """Credit from links: starts at each episode's total reward, ends with one example per row of every unmuted episode.
+
+    Columns: advantage [T], reward, group, episode, the row's signals, and what links left in `table.columns`.
+    `unit="group"` keeps a group's rows in one micro-batch.
+    """
+
+    links: tuple[Link, ...] = ()
+    unit: str = "row"
+
+    def __call__(self, groups: Groups, signals: Signals, state: State) -> tuple[list[Example], State]:
+        table = Table(groups, signals, state)
+        x = Values(level="episode", x_N=table.reward_E)
+        for link in self.links:
+            x = link(x, table)
+        return examples(table, x, self.unit), table.state
+
+
+def examples(table: Table, x: Values, unit: str = "row") -> list[Example]:
+    """Rows of the unmuted episodes with their credit."""
+    at = table.tokens
+    start: dict[tuple[int, int], list[int]] = {}
+    values = {name: table.lift(v, "token").x_N for name, v in {**table.columns, "advantage": x}.items()}
+    for n, (e, r) in enumerate(zip(at.episode_N.tolist(), at.row_N.tolist(), strict=True)):
+        start.setdefault((e, r), []).append(n)
+    out: list[Example] = []
+    for (e, r), mine in start.items():
+        if table.episodes[e].muted:
+            continue
+        signals, g = table.signals[e][r], int(table.group_E[e])
+        columns: dict[str, Any] = {"reward": table.reward_E[e], "group": g, "episode": e, **signals}
+        for name, x_N in values.items():
+            columns[name] = np.zeros(len(table.views[e][r].ids_T))
+            columns[name][at.position_N[mine]] = x_N[mine]
+        out.append(Example(row=table.episodes[e].rows[r], columns=columns, unit=f"group {g}" if unit == "group" else ""))
+    return out
+
+
+def chain(*links: Link) -> Chain:
+    """`chain(Center("group"), Scale("group"))`."""
+    return Chain(links)
+

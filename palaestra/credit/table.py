@@ -1,0 +1,131 @@
+"""Flat views of a batch of groups: what advantages are computed on.
+
+A `Table` lists the valid episodes (muted ones included: they count in the statistics). A `Values` holds one number per
+observation of a level: an episode, a turn of an episode, or a trained token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from functools import cached_property
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from palaestra.types import Episode, Group, Groups, Signals, State, View, value
+
+Level: TypeAlias = Literal["episode", "turn", "token"]
+Scope: TypeAlias = str | Callable[["Table", int], Hashable]  # a named scope, or a key of (table, episode)
+LEVELS: tuple[Level, ...] = ("episode", "turn", "token")
+
+
+@value
+class Values:
+    """x_N: one float per observation of `level`, in the table's order."""
+
+    level: Level
+    x_N: np.ndarray
+
+
+@value
+class Index:
+    """Where each of N observations is: episode, row within the episode, turn, position in the row's training view."""
+
+    episode_N: np.ndarray
+    row_N: np.ndarray
+    turn_N: np.ndarray
+    position_N: np.ndarray
+
+
+class Table:
+    """Valid episodes of several groups, flat. `state` is the credit's own, copied: a link may write to it."""
+
+    def __init__(self, groups: Groups, signals: Signals, state: State):
+        self.groups: Groups = groups
+        self.state: State = dict(state)
+        self.columns: dict[str, Values] = {}  # beside the advantage: what links leave for the objective
+        self.where: list[tuple[int, int]] = [(g, e) for g, group in enumerate(groups) for e, ep in enumerate(group.episodes) if ep.ok]
+        self.episodes: list[Episode] = [groups[g].episodes[e] for g, e in self.where]
+        self.signals: list[list[dict[str, np.ndarray]]] = [signals[g][e] if signals else [{} for _ in ep.rows] for (g, e), ep in zip(self.where, self.episodes, strict=True)]
+        self.group_E = np.array([g for g, _ in self.where], np.int64)
+        self.reward_E = np.array([ep.total for ep in self.episodes], np.float64)
+
+    def group(self, episode: int) -> Group:
+        return self.groups[int(self.group_E[episode])]
+
+    @cached_property
+    def views(self) -> list[list[View]]:
+        return [[row.view() for row in ep.rows] for ep in self.episodes]
+
+    @cached_property
+    def tokens(self) -> Index:
+        """Every trained token; the first token of a row has no log-prob and is never one."""
+        found = [
+            (e, r, int(view.turn_T[t]), int(t))
+            for e, rows in enumerate(self.views)
+            for r, view in enumerate(rows)
+            for t in np.flatnonzero(view.trained_T)
+            if t > 0
+        ]
+        return Index(**dict(zip(("episode_N", "row_N", "turn_N", "position_N"), np.array(found, np.int64).reshape(-1, 4).T, strict=True)))
+
+    @cached_property
+    def turns(self) -> Index:
+        """Every (episode, row, turn) with a trained token; `position` is its last one."""
+        t = self.tokens
+        last: dict[tuple[int, int, int], int] = {}
+        for e, r, u, p in zip(t.episode_N, t.row_N, t.turn_N, t.position_N, strict=True):
+            last[int(e), int(r), int(u)] = int(p)
+        rows = np.array([(*k, p) for k, p in last.items()], np.int64).reshape(-1, 4).T
+        return Index(**dict(zip(("episode_N", "row_N", "turn_N", "position_N"), rows, strict=True)))
+
+    @cached_property
+    def lengths_E(self) -> np.ndarray:
+        """Trained tokens of each episode."""
+        return np.bincount(self.tokens.episode_N, minlength=len(self.episodes))
+
+    def index(self, level: Level) -> Index:
+        if level == "token":
+            return self.tokens
+        if level == "turn":
+            return self.turns
+        e = np.arange(len(self.episodes))
+        return Index(episode_N=e, row_N=np.zeros_like(e), turn_N=np.zeros_like(e), position_N=np.zeros_like(e))
+
+    def lift(self, values: Values, level: Level) -> Values:
+        """The same numbers at a finer level; every turn or token repeats what it belongs to. Never to a coarser one."""
+        if LEVELS.index(level) < LEVELS.index(values.level):
+            raise ValueError(f"values by {values.level} cannot be lifted to a {level}")
+        if level == values.level:
+            return values
+        to = self.index(level)
+        if values.level == "episode":
+            return Values(level=level, x_N=values.x_N[to.episode_N])
+        t = self.turns
+        number = {k: i for i, k in enumerate(zip(t.episode_N, t.row_N, t.turn_N, strict=True))}
+        at = [number[k] for k in zip(to.episode_N, to.row_N, to.turn_N, strict=True)]
+        return Values(level=level, x_N=values.x_N[at])
+
+    def keys(self, scope: Scope, level: Level = "episode") -> np.ndarray:
+        """[N] integers: observations with equal numbers are compared with one another.
+
+        "group": one task's episodes; "batch": all; "episode": one episode; "position": same turn number of one task;
+        "domain": tasks of one domain. A callable maps (table, episode) to a key.
+        """
+        at = self.index(level)
+        if scope == "batch":
+            return np.zeros(len(at.episode_N), np.int64)
+        if scope == "episode":
+            return at.episode_N
+        if scope == "group":
+            return self.group_E[at.episode_N]
+        if scope == "position":
+            found: list[Any] = list(zip(self.group_E[at.episode_N].tolist(), at.turn_N.tolist(), strict=True))
+        elif scope == "domain":
+            found = [self.group(int(e)).task.domain for e in at.episode_N]
+        elif callable(scope):
+            found = [scope(self, int(e)) for e in at.episode_N]
+        else:
+            raise ValueError(f"unknown scope {scope!r}; there are group, batch, episode, position, domain")
+        number = {k: i for i, k in enumerate(dict.fromkeys(found))}
+        return np.array([number[k] for k in found], np.int64)

@@ -1,0 +1,49 @@
+"""What to keep, at batch scope: `pool(ctx, groups, state) -> ready | None, again, state`.
+
+`ready` is trained on, None asks for another round; `again` holds unfinished groups that return to `collect`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from palaestra.types import Group, State, stage
+
+if TYPE_CHECKING:
+    from palaestra.runtime.context import Context
+
+
+@stage
+class Everything:
+    """Trains on all that was collected."""
+
+    async def __call__(
+        self, ctx: Context, groups: list[Group], state: State
+    ) -> tuple[list[Group] | None, list[Group], State]:
+        return groups, [], state
+
+
+def mixed(group: Group) -> bool:
+    """Some episode did better than another: the group has something to compare."""
+    totals = [e.total for e in group.valid]
+    return len(totals) > 1 and bool(np.ptp(totals) > 1e-9)
+
+
+@stage
+class Mixed:
+    """Drops groups whose rewards are all equal and draws again until `size` are left (dynamic sampling, DAPO, arXiv:2503.14476).
+
+    Groups beyond `size` wait in the state. Methods that learn from equal rewards must not use this gate.
+    """
+
+    size: int = 16
+
+    async def __call__(
+        self, ctx: Context, groups: list[Group], state: State
+    ) -> tuple[list[Group] | None, list[Group], State]:
+        kept = [*state.get("waiting", []), *filter(mixed, groups)]
+        if len(kept) < self.size:
+            return None, [], {"waiting": kept}
+        return kept[: self.size], [], {"waiting": kept[self.size :]}

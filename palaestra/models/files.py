@@ -1,0 +1,63 @@
+"""Reading models with transformers: quietly, whole, without running any code that comes with them."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
+from transformers.utils import logging
+
+from palaestra.types import UserError
+
+NO_CODE = {"trust_remote_code": False}  # said aloud: left unsaid, transformers asks at the terminal
+
+
+def read_module(where: Path | str, dtype: torch.dtype, attn_implementation: str) -> Any:
+    """The causal model of a directory or hub id; every weight must come from its files."""
+    module, info = AutoModelForCausalLM.from_pretrained(
+        where,
+        dtype=dtype,
+        attn_implementation=attn_implementation,
+        use_safetensors=True,
+        output_loading_info=True,
+        **NO_CODE,
+    )
+    if info["missing_keys"]:
+        missing = sorted(info["missing_keys"])
+        raise UserError(
+            f"{where}: {len(missing)} weights are not in its safetensors files, e.g. {missing[0]}; save it again, whole"
+        )
+    return module.eval()
+
+
+def read_tokenizer(where: Path | str) -> PreTrainedTokenizerBase:
+    return AutoTokenizer.from_pretrained(where, **NO_CODE)
+
+
+@contextmanager
+def explained(name: str) -> Generator[None]:
+    """Failures of transformers as one line."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
+        first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise UserError(f"model {name!r} cannot be loaded: {first}") from error
+
+
+@contextmanager
+def quiet() -> Generator[None]:
+    """No progress bars or notes of transformers inside."""
+    bars, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()

@@ -1,0 +1,80 @@
+"""The training forward pass: per-token quantities of a batch. N = trained tokens of all rows.
+
+A [B, T, V] tensor never exists: only hidden states that predict a trained token meet the vocabulary, in chunks that are
+computed again in the backward pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from palaestra.models.model import Model
+from palaestra.types import Batch
+
+LOGITS = 1 << 26  # logits that may exist at a time: 256 MB in float32
+VOCABULARY = {  # quantities of the tempered distribution, from its log-probs [N, V] and the tokens [N]
+    "logp": lambda logp_NV, token_N: logp_NV.gather(1, token_N[:, None])[:, 0],
+    "entropy": lambda logp_NV, token_N: -(logp_NV.exp() * logp_NV).sum(-1),
+    "vocab_mean_logp": lambda logp_NV, token_N: logp_NV.mean(-1),
+}
+
+
+def forward(
+    model: Model, batch: Batch, needs: Sequence[str], temperature: float = 1.0, *, logits: int = LOGITS
+) -> dict[str, Tensor]:
+    """Each need as [B, T], in nats where it is a log-prob, 0 where nothing is trained.
+
+        logp[b, t]             log pi(ids[b, t] | ids[b, :t]),  pi = softmax(logits / temperature)
+        entropy[b, t]          of pi(. | ids[b, :t])
+        vocab_mean_logp[b, t]  mean over the vocabulary of log pi(. | ids[b, :t])
+        NAME[b, t]             the head NAME on the hidden state before ids[b, t] is chosen, e.g. "value"
+
+    A batch column "temperature" [B, T] goes before the argument. Rows are right-padded, so a causal model needs no
+    mask: no token sees the padding. Raises KeyError for a need that this model does not have.
+    """
+    for need in needs:
+        if need not in VOCABULARY and need not in model.heads:
+            raise KeyError(f"unknown need {need!r}; this model gives {', '.join([*VOCABULARY, *model.heads])}")
+    ids_BT = batch["ids"]
+    row_N, at_N = (batch.mask[:, 1:] > 0).nonzero(as_tuple=True)  # ids[:, at + 1] is predicted at `at`
+    with model.recomputing():
+        hidden_ND = model.hidden(ids_BT)[row_N, at_N]
+    token_N = ids_BT[row_N, at_N + 1]
+    if "temperature" in batch.columns:
+        temperature_N = batch["temperature"][row_N, at_N + 1]
+    else:
+        temperature_N = torch.full(token_N.shape, temperature, dtype=torch.float64, device=token_N.device)
+    named = tuple(n for n in needs if n in VOCABULARY)
+    found = (
+        dict(zip(named, _reduce(model, hidden_ND, token_N, temperature_N, named, logits), strict=True)) if named else {}
+    )
+    found |= {n: model.heads[n](hidden_ND) for n in needs if n in model.heads}
+    return {n: v.new_zeros(ids_BT.shape).index_put((row_N, at_N + 1), v) for n, v in found.items()}
+
+
+def _reduce(
+    model: Model, hidden_ND: Tensor, token_N: Tensor, temperature_N: Tensor, names: tuple[str, ...], logits: int
+) -> list[Tensor]:
+    """The named quantities [N]. One chunk keeps its log-probs for the backward pass, several compute them again."""
+    tempered = bool((temperature_N != 1).any())  # a division less over [N, V]
+
+    def run(hidden_ND: Tensor, token_N: Tensor, temperature_N: Tensor) -> tuple[Tensor, ...]:
+        logits_NV = model.logits(hidden_ND)
+        logits_NV = logits_NV.to(torch.promote_types(logits_NV.dtype, torch.float32))
+        if tempered:
+            logits_NV = logits_NV / temperature_N[:, None].to(logits_NV.dtype)
+        logp_NV = torch.log_softmax(logits_NV, -1)
+        return tuple(VOCABULARY[n](logp_NV, token_N) for n in names)
+
+    size = max(1, logits // model.vocabulary)
+    if len(token_N) <= size:
+        return list(run(hidden_ND, token_N, temperature_N))
+    chunks = [
+        checkpoint(run, *given, use_reentrant=False, preserve_rng_state=False)
+        for given in zip(hidden_ND.split(size), token_N.split(size), temperature_N.split(size), strict=True)
+    ]
+    return [torch.cat(each) for each in zip(*chunks, strict=True)]

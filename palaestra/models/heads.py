@@ -1,0 +1,79 @@
+"""What stands on the hidden states of a model: its vocabulary, and extra outputs (values, rewards)."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class ScalarHead(nn.Module):
+    """One number from a hidden state: w . h + b. It starts at zero, so that what is built on it starts unbiased."""
+
+    def __init__(self, width: int, dtype: torch.dtype = torch.float32):
+        super().__init__()
+        self.out = nn.Linear(width, 1, dtype=dtype)
+        nn.init.zeros_(self.out.weight)
+        nn.init.zeros_(self.out.bias)
+
+    def forward(self, hidden_ND: Tensor) -> Tensor:
+        """[N], in the head's own precision, whatever the model's is."""
+        return self.out(hidden_ND.to(self.out.weight.dtype))[..., 0]
+
+
+class VocabularyHead:
+    """Logits of given hidden states, by the module's own `forward` with its body left out.
+
+    Architectures scale, cap and bias their logits in different ways. A shallow copy of the module whose body returns
+    what it is given runs that code, whatever it is. Where it is a plain product, the product is taken directly.
+    """
+
+    def __init__(self, causal: Any):
+        self.body = _Given(getattr(causal, causal.base_model_prefix))
+        self.shell = copy.copy(causal)
+        self.shell._modules = {k: v for k, v in causal._modules.items() if k != causal.base_model_prefix}
+        self.shell.__dict__[causal.base_model_prefix] = self.body
+        self.plain = causal.get_output_embeddings()
+        probe_ND = 100 * torch.eye(
+            4, causal.config.get_text_config().hidden_size, dtype=causal.dtype, device=causal.device
+        )
+        with torch.no_grad():
+            self.is_plain = self.plain is not None and torch.equal(self._own(probe_ND), self.plain(probe_ND))
+
+    def __call__(self, hidden_ND: Tensor) -> Tensor:
+        return self.plain(hidden_ND) if self.is_plain else self._own(hidden_ND)
+
+    def _own(self, hidden_ND: Tensor) -> Tensor:
+        self.body.hidden = hidden_ND[None]
+        try:
+            return self.shell().logits[0]
+        finally:
+            self.body.hidden = None
+
+
+class _Given:
+    """Stands where the body of a model stood: says the hidden states it was given, and nothing else."""
+
+    def __init__(self, body: nn.Module):
+        self.body, self.hidden = body, None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> _Outputs:
+        return _Outputs(self.hidden)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["body"], name)
+
+
+class _Outputs:
+    """A body's outputs of which only the hidden states are there."""
+
+    def __init__(self, hidden: Tensor | None):
+        self.last_hidden_state = hidden
+
+    def __getattr__(self, name: str) -> None:
+        return None
+
+    def __getitem__(self, index: int) -> Tensor | None:
+        return self.last_hidden_state if index == 0 else None

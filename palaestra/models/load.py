@@ -1,0 +1,144 @@
+"""Models by name, from and to Hugging Face directories. Only safetensors are read; a model's own code is never run."""
+
+from __future__ import annotations
+
+import copy
+import difflib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import PreTrainedConfig
+
+from palaestra.models import smollm2
+from palaestra.models.files import explained, quiet, read_module, read_tokenizer
+from palaestra.models.lora import LoRA
+from palaestra.models.model import Model, frozen_copy, weights_sha256
+from palaestra.types import UserError
+
+__all__ = ["Model", "frozen_copy", "load", "load_heads", "save", "weights_sha256"]
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+OWN: dict[str, Callable[[], Path]] = {"tiny": lambda: Path(__file__).parent / "tiny", "smollm2": smollm2.folder}
+HEADS = "heads.safetensors"
+
+
+def load(
+    name: str,
+    *,
+    dtype: str = "float32",
+    device: str | torch.device = "cpu",
+    lora: LoRA | None = None,
+    attn_implementation: str = "sdpa",
+) -> Model:
+    """The model called `name`: "tiny" (comes with the package), "smollm2", a local directory, or an id of the hub.
+
+    `dtype` is "float32" or "bfloat16". Heads that were saved beside a model come with it. Raises `UserError`.
+    """
+    if dtype not in DTYPES:
+        raise UserError(f"unknown dtype {dtype!r}: use {' or '.join(DTYPES)}")
+    where = find(name)
+    with quiet(), explained(name):
+        tokenizer = read_tokenizer(where)
+        module = read_module(where, DTYPES[dtype], attn_implementation)
+    try:
+        module = module.to(device)
+    except (RuntimeError, AssertionError) as error:
+        raise UserError(f"no device {str(device)!r} here: {str(error).splitlines()[0]}") from None
+    model = Model(name, lora(module) if lora else module, tokenizer, str(where))
+    load_heads(model, where)
+    return model
+
+
+def find(name: str) -> Path | str:
+    """The directory or hub id behind a name, known to be readable."""
+    if name in OWN:
+        return OWN[name]()
+    path = Path(name).expanduser()
+    if path.is_dir():
+        check(path)
+        return path
+    if name.startswith((".", "/", "~")) or path.is_absolute() or name.count("/") > 1 or path.exists():
+        raise UserError(f"no model directory {name!r}{_close(path.name, _siblings(path))}")
+    try:
+        with quiet():
+            settings, _ = PreTrainedConfig.get_config_dict(name)
+    except (OSError, ValueError):
+        settings = {}
+    if not settings:
+        known = [*OWN, *(p.name for p in Path().iterdir() if (p / "config.json").exists())]
+        raise UserError(
+            f"unknown model {name!r}{_close(name, known)}; use {', '.join(OWN)}, a directory with a saved model, "
+            "or the id of a model on the Hugging Face hub (which must be reachable, or the model in its cache)"
+        )
+    return name
+
+
+def check(directory: Path) -> None:
+    """Says what a directory lacks to be a model."""
+    if not (directory / "config.json").exists():
+        inside = sorted(p.parent.name for p in directory.glob("*/config.json"))
+        hint = f"; its folders {', '.join(inside)} have one" if inside else ""
+        raise UserError(f"{directory} has no config.json, so it is not a saved model{hint}")
+    if not list(directory.glob("*.safetensors")):
+        other = [p.name for p in (*directory.glob("*.bin"), *directory.glob("*.pt*"), *directory.glob("*.gguf"))]
+        why = f"only {other[0]}; convert it with `save_pretrained`" if other else "no weights at all"
+        raise UserError(f"{directory} has no safetensors file: {why}")
+    if not any(
+        (directory / n).exists() for n in ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")
+    ):
+        raise UserError(
+            f"{directory} has no tokenizer; save it there with `tokenizer.save_pretrained({str(directory)!r})`"
+        )
+
+
+def _close(name: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _siblings(path: Path) -> list[str]:
+    return [p.name for p in path.parent.iterdir() if p.is_dir()] if path.parent.is_dir() else []
+
+
+def save(model: Model, directory: str | Path) -> None:
+    """A directory that `transformers.AutoModelForCausalLM` and `AutoTokenizer` load.
+
+    Adapters are merged into the saved weights and stand beside them in `adapter/`; heads in heads.safetensors.
+    """
+    directory = Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    with quiet():
+        whole(model).save_pretrained(directory)
+        model.tokenizer.save_pretrained(directory)
+        if model.adapted and not model.bare:
+            model.module.save_pretrained(str(directory / "adapter"), save_embedding_layers=False)  # type: ignore[operator]
+    if model.heads:
+        tensors = {f"{h}.{n}": t.contiguous() for h, head in model.heads.items() for n, t in head.state_dict().items()}
+        save_file(tensors, directory / HEADS)
+
+
+def whole(model: Model) -> Any:
+    """The model with its adapters merged into a copy: in place and back would move the weights by rounding."""
+    if not model.adapted:
+        return model.module
+    twin: Any = copy.deepcopy(model.module)
+    return twin.unload() if model.bare else twin.merge_and_unload()
+
+
+def load_heads(model: Model, directory: str | Path) -> None:
+    """The heads that were saved in a directory; none if there are none."""
+    path = Path(directory) / HEADS
+    if not path.exists():
+        return
+    tensors = load_file(path)
+    for name in sorted({key.partition(".")[0] for key in tensors}):
+        state = {key.partition(".")[2]: t for key, t in tensors.items() if key.partition(".")[0] == name}
+        try:
+            model.add_head(name).load_state_dict(state)
+        except RuntimeError:
+            raise UserError(
+                f"{path}: the head {name!r} is of another model (hidden states of this one have {model.width})"
+            ) from None

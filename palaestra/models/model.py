@@ -1,0 +1,191 @@
+"""A causal language model with its tokenizer, and what sampling and training ask of it."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+from transformers import PreTrainedTokenizerBase
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from palaestra.models.files import explained, quiet, read_module
+from palaestra.models.heads import ScalarHead, VocabularyHead
+from palaestra.models.template import end_of_turn
+
+UNBOUNDED = 1 << 30  # context of a model whose config gives none (recurrent ones)
+
+
+@dataclass(eq=False)
+class Model:
+    """`module` is a causal model of transformers, or one wrapped by peft. It stays in eval mode: no dropout, ever."""
+
+    name: str
+    module: nn.Module
+    tokenizer: PreTrainedTokenizerBase
+    source: str
+    heads: dict[str, nn.Module] = field(default_factory=dict)
+    recompute: bool = False  # layers forget their activations and compute them again in the backward pass
+    bare: bool = False  # a frozen model that shares the weights of one with adapters, and runs without these
+
+    @property
+    def adapted(self) -> bool:
+        """Trains low-rank adapters instead of all weights."""
+        return hasattr(self.module, "peft_config")
+
+    @cached_property
+    def causal(self) -> Any:
+        """The transformers model, without peft's wrapping (its layers are still the adapted ones)."""
+        return self.module.get_base_model() if self.adapted else self.module  # type: ignore[operator]
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.module.parameters()).device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.causal.dtype
+
+    @property
+    def n_parameters(self) -> int:
+        return sum(p.numel() for p in self.module.parameters())
+
+    @cached_property
+    def width(self) -> int:
+        """D, the size of a hidden state."""
+        return self.causal.config.get_text_config().hidden_size
+
+    @cached_property
+    def vocabulary(self) -> int:
+        """V, the number of logits."""
+        return self.causal.config.get_text_config().vocab_size
+
+    @cached_property
+    def context(self) -> int:
+        """The most tokens a sequence may have."""
+        return getattr(self.causal.config.get_text_config(), "max_position_embeddings", None) or UNBOUNDED
+
+    @cached_property
+    def eos(self) -> frozenset[int]:
+        """Every token that ends a turn: the configs', the tokenizer's, the chat template's."""
+        config, generation = self.causal.config.get_text_config(), self.causal.generation_config
+        found = {end_of_turn(self.tokenizer), self.tokenizer.eos_token_id}
+        for given in (config.eos_token_id, generation.eos_token_id if generation else None):
+            found |= set(given) if isinstance(given, (list, tuple)) else {given}
+        return frozenset(i for i in found if i is not None)
+
+    # ---- running
+
+    def hidden(self, ids_BT: Tensor, **options: Any) -> Tensor:
+        """[B, T, D] after the last norm. Options go to the decoder: positions, mask, cache (none unless asked for)."""
+        with self._without_adapters():
+            return self._decoder(input_ids=ids_BT, **{"use_cache": False, **options}).last_hidden_state
+
+    def logits(self, hidden_ND: Tensor) -> Tensor:
+        """[N, V] as the module itself makes them from hidden states, scaling and soft-capping included."""
+        with self._without_adapters():
+            return self._head(hidden_ND)
+
+    @contextmanager
+    def recomputing(self) -> Generator[None]:
+        """Inside, layers run under gradient checkpointing if `recompute` is set. Sampling stays outside: it caches."""
+        every = self.module.modules() if self.recompute else ()
+        layers = [m for m in every if isinstance(m, GradientCheckpointingLayer)]
+        for layer in layers:
+            layer._gradient_checkpointing_func = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)
+            layer.gradient_checkpointing = layer.training = (
+                True  # of the layer alone: its dropout is a child and stays off
+            )
+        try:
+            yield
+        finally:
+            for layer in layers:
+                layer.gradient_checkpointing = layer.training = False
+
+    @cached_property
+    def _decoder(self) -> Any:
+        return self.causal.get_decoder()
+
+    @cached_property
+    def _head(self) -> VocabularyHead:
+        return VocabularyHead(self.causal)
+
+    @contextmanager
+    def _without_adapters(self) -> Generator[None]:
+        if not self.bare:
+            yield
+            return
+        with self.module.disable_adapter():  # type: ignore[operator]
+            yield
+
+    # ---- weights
+
+    def named_trainable(self) -> dict[str, nn.Parameter]:
+        """What an optimiser moves, by name; heads as "head.NAME"."""
+        if self.bare:
+            return {}
+        named = [*self.module.named_parameters()]
+        named += [(f"head.{h}.{n}", p) for h, head in self.heads.items() for n, p in head.named_parameters()]
+        return {n: p for n, p in named if p.requires_grad}
+
+    def trainable(self) -> list[nn.Parameter]:
+        return list(self.named_trainable().values())
+
+    @torch.no_grad()
+    def load_weights(self, directory: str | Path) -> None:
+        """Sets the weights to those that `save` wrote, in place: optimisers keep hold of them. Heads stay."""
+        directory = Path(directory)
+        with quiet(), explained(str(directory)):
+            if self.adapted:
+                from peft.utils import set_peft_model_state_dict
+
+                set_peft_model_state_dict(self.module, load_file(directory / "adapter" / "adapter_model.safetensors"))
+                return
+            saved = dict(read_module(directory, self.dtype, self.causal.config._attn_implementation).named_parameters())
+        for name, p in self.module.named_parameters():
+            p.copy_(saved[name])
+
+    def add_head(self, name: str) -> nn.Module:
+        """The head of that name, made if there is none."""
+        if name not in self.heads:
+            dtype = torch.promote_types(self.dtype, torch.float32)
+            self.heads[name] = ScalarHead(self.width, dtype).to(self.device)
+        return self.heads[name]
+
+
+def frozen_copy(model: Model) -> Model:
+    """The model as it is, never to change. Untouched adapters are switched off instead of copied with their base."""
+    heads = {n: _frozen(h) for n, h in model.heads.items()}
+    if model.bare or (model.adapted and _untouched(model.module)):
+        return Model(model.name, model.module, model.tokenizer, model.source, heads, bare=True)
+    return Model(model.name, _frozen(model.module), model.tokenizer, model.source, heads)
+
+
+def _frozen(module: nn.Module) -> nn.Module:
+    twin = copy.deepcopy(module).requires_grad_(False)
+    for p in twin.parameters():
+        p.grad = None
+    return twin
+
+
+def _untouched(module: nn.Module) -> bool:
+    """Low-rank adapters start with B = 0, and then change nothing."""
+    return not any(p.any() for n, p in module.named_parameters() if "lora_B" in n)
+
+
+def weights_sha256(model: Model) -> str:
+    """Digest of names, types, shapes and bytes of what is trained; of all weights where nothing is."""
+    digest = hashlib.sha256()
+    for name, p in (model.named_trainable() or dict(model.module.named_parameters())).items():
+        digest.update(f"{name} {p.dtype} {tuple(p.shape)}\n".encode())
+        digest.update(p.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()

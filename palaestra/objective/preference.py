@@ -1,0 +1,37 @@
+"""Losses on pairs. Rows of a pair share a unit: `sign` +1 is the chosen one, -1 the rejected one."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from palaestra.objective.algebra import Algebra, Couples
+from palaestra.types import Batch, Outputs, stage
+
+
+def margins(out: Outputs, batch: Batch, model: str = "ref") -> Tensor:
+    """[units in this part] h(chosen) - h(rejected), h(y) = log pi(y) - log pi_ref(y), summed over tokens, in nats."""
+    h_B = ((out["logp"] - batch[f"{model}_logp"]) * batch.mask).sum(1)
+    _, unit_B = batch.unit_B.unique(return_inverse=True)
+    zero = h_B.new_zeros(int(unit_B.max()) + 1)
+    return zero.index_add(0, unit_B, batch["sign"] * h_B)
+
+
+@stage
+class DPO(Algebra):
+    """-log sigmoid(beta * margin), arXiv:2305.18290 eq. 7; `smoothing` mixes in the flipped label (cDPO)."""
+
+    beta: float = 0.1
+    smoothing: float = 0.0
+    couples: ClassVar[Couples] = "unit"
+
+    def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        m_U = self.beta * margins(out, batch)
+        softplus = torch.nn.functional.softplus
+        loss = (1 - self.smoothing) * softplus(-m_U) + self.smoothing * softplus(m_U)
+        return loss.sum() / batch.n_units, {
+            "margin": m_U.detach().sum() / batch.n_units,
+            "preferred": (m_U > 0).float().sum() / batch.n_units,
+        }

@@ -1,0 +1,66 @@
+"""Best of n: sample n answers, keep the one a judge likes best. No weight moves.
+
+`select`: "reward" takes the highest reward (an upper bound: pass@n where the reward is the gold verifier), "likelihood" the
+highest mean log-prob, "majority" the commonest final answer (self-consistency, arXiv:2203.11171).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from palaestra.card import Card
+from palaestra.ledger.statistics import proportion
+from palaestra.rollout.collect import Sample
+from palaestra.runtime.evaluate import RIGHT, attempts, final_answer, greedy
+from palaestra.types import Episode, Group, Result, stage
+
+if TYPE_CHECKING:
+    from palaestra.runtime.context import Context
+
+CARD = Card(
+    id="best-of-n",
+    family="base",
+    title="Best of n sampling",
+    shape="program",
+    paper="arXiv:2112.09332",
+    claim="Selecting among samples buys accuracy with inference tokens instead of training.",
+    source="textbook",
+)
+
+
+@stage
+class BestOfN:
+    """A program: evaluates greedy answers, then the selected one of `n` samples on `tasks` held-out problems."""
+
+    n: int = 8
+    select: Literal["reward", "likelihood", "majority"] = "reward"
+    temperature: float = 1.0
+    tasks: int = 256
+
+    async def run(self, ctx: Context) -> Result:
+        before, _ = await greedy(ctx, self.tasks)
+        groups = await attempts(ctx, self.tasks, Sample(n=self.n, temperature=self.temperature), label="best of n")
+        chosen = [self.choose(g) for g in groups if g.valid]
+        after = proportion(sum(e.total >= RIGHT for e in chosen), len(chosen))
+        return Result(metrics={"accuracy_before": before.json(), "accuracy_after": after.json(), "sampled_tokens": ctx.sampled_tokens})
+
+    def choose(self, group: Group) -> Episode:
+        """The first of the best."""
+        if self.select == "reward":
+            return max(group.valid, key=lambda e: e.total)
+        if self.select == "likelihood":
+            return max(group.valid, key=likelihood)
+        votes = Counter(final_answer(e.text) for e in group.valid)
+        return max(group.valid, key=lambda e: votes[final_answer(e.text)])
+
+
+def likelihood(episode: Episode) -> float:
+    """Mean log-prob of the sampled tokens, in nats."""
+    return float(np.mean([x for r in episode.rows for s in r.segments if s.logp is not None for x in s.logp]))
+
+
+def build() -> BestOfN:
+    return BestOfN()

@@ -1,0 +1,44 @@
+"""DPO: preference pairs as a classification of the policy's own log-ratios.
+
+loss = -log sigmoid(beta * [(log pi - log ref)(chosen) - (log pi - log ref)(rejected)])   (arXiv:2305.18290v3, eq. 7).
+Pairs are recorded (`pairs="data"`: columns prompt, chosen, rejected) or built from the policy's own rollouts, the best
+against the worst of a group (`pairs="rollouts"`, online DPO as in arXiv:2402.04792).
+"""
+
+from typing import Literal
+
+from palaestra.card import Card
+from palaestra.credit.rows import Prefer
+from palaestra.objective.preference import DPO
+from palaestra.recipes.base import grpo
+from palaestra.rollout.collect import Sample, Score, links
+from palaestra.rollout.recorded import Recorded
+from palaestra.runtime.config import vary
+from palaestra.step import Recipe
+
+CARD = Card(
+    id="dpo",
+    family="base",
+    title="Direct Preference Optimization",
+    paper="arXiv:2305.18290",
+    parent="grpo",
+    claim="Preferences can be optimised without a reward model and without sampling, at the quality of PPO.",
+    changes={
+        "collect": "recorded pairs, or the policy's own samples",
+        "credit": "best against worst of a group",
+        "objective": "logistic loss on the difference of log-ratios to the start policy",
+    },
+    source="paper",
+    paper_scale="Pythia 2.8B on Anthropic HH, GPT-J on TL;DR, beta 0.1, lr 1e-6, batch 64",
+)
+
+
+def build(pairs: Literal["data", "rollouts"] = "rollouts", beta: float = 0.1) -> Recipe:
+    return vary(
+        grpo.build(),
+        collect=links(Sample(n=8), Score()) if pairs == "rollouts" else links(Recorded()),
+        credit=Prefer(),
+        objective=DPO(beta=beta),
+        needs=(("ref", "logp"),),
+        references={"ref": "policy"},
+    )

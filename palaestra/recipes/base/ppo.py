@@ -1,0 +1,41 @@
+"""PPO with a value head and generalised advantage estimation.
+
+A_t from GAE (arXiv:1506.02438 eq. 16, gamma 1, lambda 0.95), whitened over the batch's tokens; clipped surrogate and clipped
+value loss (arXiv:1707.06347 eq. 7 and 9), two epochs of four minibatches. The value head reads the policy's own hidden state.
+With `kl`, -kl * (log pi_old - log pi_ref) is added to every token's reward (arXiv:2203.02155).
+"""
+
+from palaestra.card import Card
+from palaestra.credit.links import Center, Gae, Scale, chain
+from palaestra.objective.policy import Clipped, ValueLoss
+from palaestra.recipes.base import grpo
+from palaestra.runtime.config import vary
+from palaestra.step import Recipe
+from palaestra.update import Plain
+
+CARD = Card(
+    id="ppo",
+    family="base",
+    title="Proximal Policy Optimization",
+    paper="arXiv:1707.06347",
+    parent="grpo",
+    claim="Clipped ratios allow several epochs on the same samples without collapse.",
+    changes={
+        "credit": "token advantages from a learned value (GAE), whitened over the batch",
+        "objective": "token mean, plus the value loss",
+        "update": "two epochs of four minibatches",
+    },
+    source="paper",
+)
+
+
+def build(kl: float = 0.0) -> Recipe:
+    return vary(
+        grpo.build(),
+        credit=chain(Gae(gamma=1.0, lam=0.95, kl=kl), Center("batch"), Scale("batch")),
+        objective=Clipped(reduce="tokens") + 0.5 * ValueLoss(clip=0.2),
+        update=Plain(epochs=2, minibatches=4),
+        needs=(("policy", "value"), *((("ref", "logp"),) if kl else ())),
+        heads=("value",),
+        references={"ref": "policy"} if kl else {},
+    )

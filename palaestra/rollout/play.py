@@ -1,0 +1,121 @@
+"""How one episode is made: a world asks, players answer, rows grow. The same function for a question, tools, games, users."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from palaestra.types import (
+    Act,
+    Ask,
+    Episode,
+    Event,
+    Fault,
+    Frame,
+    Key,
+    Message,
+    Player,
+    Reward,
+    Row,
+    Segment,
+    Task,
+    World,
+)
+
+Who = tuple[str, str]  # (seat, thread)
+
+
+@dataclass
+class Transcript:
+    """An episode in the making. `heard` are the messages of a thread's live row, for players that read text."""
+
+    rows: list[Row] = field(default_factory=list)
+    live: dict[Who, int] = field(default_factory=dict)
+    heard: dict[Who, tuple[Message, ...]] = field(default_factory=dict)
+    paid: list[tuple[str, Event]] = field(default_factory=list)  # (seat, payment at the seat's last token)
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+async def maybe(result: Any) -> Any:
+    """A world's method may be plain or async."""
+    return await result if inspect.isawaitable(result) else result
+
+
+async def play(
+    world: World, cast: Mapping[str, Player], task: Task, key: Key, world_key: Key, *, max_turns: int = 64
+) -> Episode:
+    """Plays `task` to its end. `key` seeds the players, `world_key` the world (shared by the episodes of a group).
+
+    A `Fault` ends the episode with status "error:CAUSE" and no reward.
+    """
+    book, n = Transcript(), 0
+    try:
+        frame: Frame = await maybe(world.reset(task, world_key))
+        book.facts |= frame.facts
+        while frame.asks and n < max_turns:
+            acts = await asyncio.gather(*(turn(book, cast, a, (*key, a.seat, a.thread, n + i), n + i) for i, a in enumerate(frame.asks)))
+            n += len(acts)
+            frame = await maybe(world.step(frame.state, tuple(acts), (*world_key, n)))
+            book.facts |= frame.facts
+            book.paid += [(who[0], _payment(book, who, float(x))) for who, x in frame.pay.items()]
+    except Fault as fault:
+        return Episode(rows=tuple(book.rows), status=f"error:{fault.cause}", facts=book.facts | {"error": str(fault)})
+    status = "truncated:turns" if frame.asks else frame.status
+    if status == "finished" and any(r.segments[-1].finish == "length" for r in book.rows if r.segments):
+        status = "truncated:length"
+    return Episode(rows=tuple(book.rows), status=status, facts=book.facts, reward=earned(book, world.seats))
+
+
+async def turn(book: Transcript, cast: Mapping[str, Player], ask: Ask, key: Key, n: int) -> Act:
+    """One seat speaks: the world's messages are appended, then what the player says."""
+    who, player = (ask.seat, ask.thread), cast[ask.seat]
+    at = _row_of(book, who, ask.new_row)
+    row = book.rows[at]
+    first = not row.segments
+    closed = not first and row.segments[-1].finish == "eos"
+    for segment in player.hear(ask, first=first, closed=closed, turn=n):
+        row = row.add(segment)
+    book.heard[who] = (*book.heard.get(who, ()), *ask.say)
+    sample = await player.act(row, book.heard[who], ask, key)
+    said = Segment(
+        ids=sample.ids,
+        logp=sample.logp,
+        author=player.name,
+        policy=player.policy,
+        trained=bool(player.policy),
+        turn=n,
+        temperature=player.temperature,
+        version=sample.version,
+        text=sample.text,
+        finish=sample.finish,
+    )
+    book.rows[at] = row.add(said)
+    text = ask.prefix + sample.text[: sample.cut]
+    book.heard[who] = (*book.heard[who], Message(role="assistant", content=text, author=player.name))
+    return Act(ask=ask, text=text, call=player.parse(text, sample.finish), finish=sample.finish, n_tokens=len(sample.ids))
+
+
+def _row_of(book: Transcript, who: Who, new: bool) -> int:
+    if new or who not in book.live:
+        book.rows.append(Row(seat=who[0], thread=who[1]))
+        book.live[who] = len(book.rows) - 1
+        book.heard[who] = ()
+    return book.live[who]
+
+
+def _payment(book: Transcript, who: Who, amount: float) -> Event:
+    row = book.live.get(who, -1)  # -1: a seat that never spoke has a reward and no tokens
+    seen = sum(len(s.ids) for s in book.rows[row].segments if not s.hidden) if row >= 0 else 0
+    return Event(row=row, token=seen - 1, value=amount, part=f"seat:{who[0]}")
+
+
+def earned(book: Transcript, seats: tuple[str, ...]) -> Reward | None:
+    """What the world paid: the total is the first seat's, every seat's sum is a part, each payment an event. None = no pay."""
+    if not book.paid:
+        return None
+    parts = {f"seat:{s}": sum(e.value for seat, e in book.paid if seat == s) for s in seats}
+    events = tuple(e for _, e in book.paid)
+    return Reward(total=parts[f"seat:{seats[0]}"], parts=parts if len(seats) > 1 else {}, events=events)

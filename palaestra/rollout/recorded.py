@@ -1,0 +1,61 @@
+"""Episodes that nobody samples: demonstrations and recorded preferences. Their version is None, so they have no age."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from palaestra.types import Episode, Group, Key, Message, Reward, Row, Segment, Task, UserError, stage
+
+if TYPE_CHECKING:
+    from palaestra.runtime.context import Context
+
+
+def recorded(ctx: Context, model: str, prompt: tuple[Message, ...], reply: str, reward: float) -> Episode:
+    """A finished episode with `reply` as the trained turn, its end token included; behaviour log-probs are unknown."""
+    dialect = ctx.engine(model).dialect
+    heard = tuple(
+        Segment(ids=p.ids, author=p.author, hidden=p.hidden, text=p.text)
+        for p in dialect.extend(prompt, first=True, closed=False)
+    )
+    said = Segment(
+        ids=(*dialect.encode_text(reply), dialect.end),
+        author="demonstration",
+        policy=model,
+        trained=True,
+        text=reply,
+        finish="eos",
+    )
+    return Episode(rows=(Row(segments=(*heard, said)),), reward=Reward(total=reward), status="finished")
+
+
+@stage
+class Demonstrate:
+    """Adds the task's demonstration (`meta["demonstration"]`, else its answer as text)."""
+
+    model: str = "policy"
+
+    async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
+        reply = group.task.meta.get("demonstration", group.task.answer)
+        if not isinstance(reply, str) or not reply:
+            raise UserError(f"task {group.task.id!r} has no demonstration: give a text `answer` or a `demonstration` column")
+        return replace(group, episodes=(*group.episodes, recorded(ctx, self.model, group.task.prompt, reply, 1.0)))
+
+
+@stage
+class Recorded:
+    """Adds the task's recorded pair: `chosen` with reward 1, `rejected` with reward 0."""
+
+    model: str = "policy"
+
+    async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
+        replies = [(_field(group.task, name), reward) for name, reward in (("chosen", 1.0), ("rejected", 0.0))]
+        pair = (recorded(ctx, self.model, group.task.prompt, reply, reward) for reply, reward in replies)
+        return replace(group, episodes=(*group.episodes, *pair))
+
+
+def _field(task: Task, name: str) -> str:
+    found = task.meta.get(name)
+    if not isinstance(found, str) or not found:
+        raise UserError(f"task {task.id!r} has no text in the column {name!r}; preference data has prompt, chosen, rejected")
+    return found

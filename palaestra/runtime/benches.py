@@ -1,0 +1,62 @@
+"""Problems by name: the built-in benches, reasoning-gym, mixtures, and the user's own files and environments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from palaestra.reward.user import UserReward
+from palaestra.reward.verify import Verify, check_for
+from palaestra.rollout.player import Script
+from palaestra.tasks.chain import Chain
+from palaestra.tasks.count import Count
+from palaestra.tasks.files import FileTasks
+from palaestra.tasks.ladder import Add, Bool, Sort
+from palaestra.tasks.knights import Knights
+from palaestra.tasks.mixture import parse
+from palaestra.tasks.rec import Rec
+from palaestra.types import Bench, Player
+from palaestra.worlds.grid import Grid, GridTasks
+from palaestra.worlds.hop import Hop, HopTasks
+from palaestra.worlds.question import Question
+from palaestra.worlds.tictactoe import TicTacToe, TicTacToeTasks, random_move
+from palaestra.worlds.user import load_environment
+
+QUESTIONS: Mapping[str, Callable[[], Any]] = {
+    "chain": Chain, "count": Count, "rec": Rec, "add": Add, "bool": Bool, "sort": Sort, "knights": Knights,
+}  # fmt: skip
+WORLDS: Mapping[str, Callable[[], tuple[Bench, Mapping[str, Player]]]] = {
+    "hop": lambda: (Bench(name="hop", tasks=HopTasks(), world=Hop()), {}),
+    "grid": lambda: (Bench(name="grid", tasks=GridTasks(), world=Grid()), {}),
+    "tictactoe": lambda: (
+        Bench(name="tictactoe", tasks=TicTacToeTasks(), world=TicTacToe()),
+        {"o": Script(fn=random_move, name="random")},
+    ),
+}
+
+
+def named(spec: str) -> tuple[Bench, Mapping[str, Player]]:
+    """A bench by name; `a*2+b` mixes question tasks, `rg:NAME` is a reasoning-gym generator."""
+    if spec in WORLDS:
+        return WORLDS[spec]()
+    tasks = parse(spec, QUESTIONS, known=WORLDS)
+    return Bench(name=spec, tasks=tasks, world=Question(), reward=Verify(check_for(tasks)), max_tokens=max_tokens(spec)), {}
+
+
+def max_tokens(spec: str) -> int:
+    return 256 if "rg:" in spec else 64
+
+
+def from_data(data: str, test_data: str, reward: str) -> Bench:
+    """The user's own problems, with their own reward or exact answers."""
+    tasks = FileTasks(data, test=test_data, answers=not reward)
+    judge = UserReward(reward) if reward else Verify(check_for(tasks))
+    return Bench(name=data, tasks=tasks, world=Question(), reward=judge, max_tokens=256)
+
+
+def from_env(spec: str) -> Bench:
+    """The user's own world."""
+    world, tasks = load_environment(spec)
+    return Bench(name=spec, tasks=tasks, world=world, max_tokens=getattr(world, "max_tokens", 64))
+
+

@@ -1,0 +1,48 @@
+"""A failed update as files: what is needed to see it fail again (`palaestra doctor --case DIR`)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file, save_file
+
+from palaestra.models.forward import forward
+from palaestra.models.load import Model, load, save
+from palaestra.runtime.codec import decode, encode
+from palaestra.types import Batch, UserError
+from palaestra.update import backward
+
+
+def dump_case(directory: Path, model: Model, learner: Any, batch: Batch, metrics: Mapping[str, float]) -> None:
+    """Writes the model before the update, the batch and the learner."""
+    save(model, directory / "model")
+    columns = {k: v.contiguous().cpu() for k, v in batch.columns.items()}
+    save_file(columns | {"unit_B": batch.unit_B.cpu()}, str(directory / "batch.safetensors"))
+    plain, _ = encode(learner)
+    counts = {"n_tokens": batch.n_tokens, "n_rows": batch.n_rows, "n_units": batch.n_units}
+    case = {"learner": plain, "counts": counts, "metrics": {k: repr(v) for k, v in metrics.items()}}
+    (directory / "case.json").write_text(json.dumps(case, indent=1))
+
+
+def replay_case(directory: Path) -> dict[str, Any]:
+    """Runs the update of a dumped case again, without moving weights: the loss, and which gradients are not finite."""
+    try:
+        case = json.loads((directory / "case.json").read_text())
+    except OSError as error:
+        raise UserError(f"{directory}: not a dumped case ({error.strerror}); give a folder under RUN/cases/") from None
+    tensors = load_file(str(directory / "batch.safetensors"))
+    unit_B = tensors.pop("unit_B")
+    batch, learner = Batch(columns=tensors, unit_B=unit_B, **case["counts"]), decode(case["learner"], {})
+    model = load(str(directory / "model"))
+    found = backward(lambda part: forward(model, part, learner.objective.needs), learner.objective, batch, 1 << 30)
+    broken = [n for n, p in model.module.named_parameters() if p.grad is not None and not p.grad.isfinite().all()]
+    columns = [k for k, v in tensors.items() if v.is_floating_point() and not v.isfinite().all()]
+    return {
+        "loss": float(found["loss"]),
+        "columns_not_finite": columns,
+        "gradients_not_finite": len(broken),
+        "first_gradient_not_finite": broken[0] if broken else None,
+    }

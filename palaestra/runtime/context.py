@@ -1,0 +1,216 @@
+"""What a step reaches the outside through: models, engines, measurements, clocks. One object a run; it holds no method."""
+
+from __future__ import annotations
+
+import copy
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from palaestra.models.forward import forward
+from palaestra.models.load import Model, frozen_copy, load
+from palaestra.rollout.engine import Engine
+from palaestra.rollout.player import EnginePlayer
+from palaestra.runtime.cases import dump_case
+from palaestra.runtime.checkpoint import write_atomic
+from palaestra.runtime.describe import describe
+from palaestra.runtime.plan import Plan
+from palaestra.schedule import resolve
+from palaestra.types import (
+    Batch,
+    Bench,
+    Example,
+    Group,
+    Groups,
+    Metrics,
+    Need,
+    Outputs,
+    Player,
+    Result,
+    Runnable,
+    Sampling,
+    Signals,
+    UserError,
+)
+from palaestra.update import pack, split
+
+PHASES = ("rollout", "reward", "forward", "backward", "optimiser", "other")
+MEASURE_BUDGET = 4096  # padded tokens a measuring forward pass may hold
+
+
+@dataclass
+class Context:
+    """A run's door to effects. `models` holds the trainable ones by learner name and frozen ones by reference name."""
+
+    bench: Bench
+    seed: int
+    models: dict[str, Model]
+    out: Path | None = None
+    players: Mapping[str, Player] = field(default_factory=dict)  # seats that are not the policy's
+    plan: Plan = field(default_factory=Plan)
+    talk: bool = False  # progress and notes on standard error
+    resumed: bool = False  # the user expects to go on from a checkpoint
+    slots: int = 256
+
+    def __post_init__(self) -> None:
+        self.engines: dict[str, Engine] = {}
+        self.optimisers: dict[str, torch.optim.Optimizer] = {}
+        self.versions: dict[str, int] = {}
+        self.seconds: dict[str, float] = dict.fromkeys(PHASES, 0.0)
+        self.step = 0
+        self.evaluation_tokens = 0
+        self.seen: list[Group] = []
+        self.advantages: dict[int, Any] = {}
+
+    # ---- parts
+
+    def at(self, recipe: Any, step: int) -> Any:
+        """The recipe with its schedules as numbers. Tokens sampled from here on carry the step as their version."""
+        self.step = step
+        for model in self.models:
+            self.versions[model] = step
+        for name, engine in self.engines.items():
+            engine.version = self.versions[name]
+        return resolve(recipe, step)
+
+    def model(self, name: str) -> Model:
+        try:
+            return self.models[name]
+        except KeyError:
+            raise UserError(f"no model {name!r} in this run; there are {', '.join(self.models)}") from None
+
+    def engine(self, name: str = "policy") -> Engine:
+        if name not in self.engines:
+            self.engines[name] = Engine(self.model(name), slots=self.slots)
+            self.engines[name].version = self.versions.get(name, 0)
+        return self.engines[name]
+
+    def cast(self, model: str, sampling: Sampling) -> dict[str, Player]:
+        """Who fills the seats of the bench's world: its own players, and the model in all others."""
+        player = EnginePlayer(engine=self.engine(model), sampling=sampling, policy=model)
+        return {seat: self.players.get(seat, player) for seat in self.bench.world.seats}
+
+    def reference(self, name: str, source: str) -> None:
+        """Adds a frozen model: a copy of the trainable `source` as it is at the call."""
+        self.models[name] = frozen_copy(self.model(source))
+
+    def optimiser(self, name: str, learner: Any) -> torch.optim.Optimizer:
+        if name not in self.optimisers:
+            self.optimisers[name] = learner.optimiser.build(self.model(name).trainable())
+        return self.optimisers[name]
+
+    # ---- measuring
+
+    def forward(self, name: str, needs: Sequence[str]) -> Callable[[Batch], Outputs]:
+        """The training forward pass of a model, timed."""
+        model = self.model(name)
+
+        def run(batch: Batch) -> Outputs:
+            with self.phase("forward"):
+                return forward(model, batch, needs)
+
+        return run
+
+    @torch.no_grad()
+    def measure(self, groups: Groups, needs: Sequence[Need]) -> Signals:
+        """Each need of each row as a [T] array "model_quantity", 0 where not trained; e.g. ("ref", "logp") -> "ref_logp"."""
+        signals: Signals = [[[{} for _ in e.rows] for e in g.episodes] for g in groups]
+        places = [(g, e, r) for g, rows in enumerate(signals) for e, each in enumerate(rows) for r in range(len(each))]
+        examples = [Example(row=groups[g].episodes[e].rows[r], columns={"place": float(i)}) for i, (g, e, r) in enumerate(places)]
+        batch = pack(examples) if needs else None
+        if batch is None:
+            return signals
+        for model in dict.fromkeys(m for m, _ in needs):
+            quantities = [q for m, q in needs if m == model]
+            run, device = self.forward(model, quantities), self.model(model).device
+            for rows in split(batch, MEASURE_BUDGET, whole_units=False):
+                part = batch.part(rows)
+                out = {k: v.double().cpu().numpy() for k, v in run(part.to(device)).items()}
+                for i, (place, length) in enumerate(zip(part["place"].long().tolist(), part["length"].tolist(), strict=True)):
+                    g, e, r = places[place]
+                    for q in quantities:
+                        signals[g][e][r][f"{model}_{q}"] = out[q][i, :length]
+        for g, e, r in places:  # rows without a trained token have nothing to measure
+            row = signals[g][e][r]
+            missing = [f"{m}_{q}" for m, q in needs if f"{m}_{q}" not in row]
+            row |= {k: np.zeros(len(groups[g].episodes[e].rows[r].view().ids_T)) for k in missing}
+        return signals
+
+    def describe(self, seen: Groups, ready: Groups) -> Metrics:
+        return describe(seen, ready)
+
+    # ---- clocks
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Charges the time of a synchronous block to a phase, without what inner phases take."""
+        begin = time.perf_counter()
+        inner = sum(self.seconds.values())
+        try:
+            yield
+        finally:
+            inside = sum(self.seconds.values()) - inner
+            self.seconds[name] += time.perf_counter() - begin - inside
+
+    @property
+    def sampled_tokens(self) -> int:
+        """Tokens all engines have sampled, evaluations included."""
+        return sum(e.sampled_tokens for e in self.engines.values())
+
+    @property
+    def engine_seconds(self) -> float:
+        return sum(e.seconds for e in self.engines.values())
+
+    # ---- the run's place
+
+    @property
+    def folder(self) -> Path:
+        if self.out is None:
+            raise ValueError("this run has no folder")
+        return self.out
+
+    def say(self, text: str) -> None:
+        """A note to the person at the terminal."""
+        if self.talk:
+            print(text, file=sys.stderr, flush=True)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self.engine().dialect.decode(ids)
+
+    async def once(self, name: str, runnable: Runnable, model: str | None = None) -> Result:
+        """A durable part of a longer run: executed in its own folder, from another model if given, and not twice."""
+        out = self.out / name if self.out else None
+        done = out / "result.json" if out else None
+        if done is not None and done.is_file():
+            found = json.loads(done.read_text())
+            return Result(metrics=found["metrics"], artifacts=found["artifacts"])
+        start = self.model("policy")
+        dtype = str(start.dtype).removeprefix("torch.")
+        policy = load(model, dtype=dtype, device=start.device) if model else copy.deepcopy(start)
+        child = replace(self, out=out, models={"policy": policy}, plan=replace(self.plan, steps=None))
+        if out is not None:
+            out.mkdir(parents=True, exist_ok=True)
+        result = await runnable.run(child)
+        if done is not None:
+            write_atomic(done, json.dumps({"metrics": dict(result.metrics), "artifacts": dict(result.artifacts)}))
+        return result
+
+    def record(self, seen: Groups, examples: Mapping[str, list[Example]]) -> None:
+        """Keeps the step's episodes and advantages for the run folder."""
+        self.seen = list(seen)
+        self.advantages = {
+            id(e.row): e.columns["advantage"] for each in examples.values() for e in each if "advantage" in e.columns
+        }
+
+    def dump(self, name: str, learner: Any, batch: Batch, metrics: Mapping[str, float]) -> None:
+        """Writes what is needed to see a failed update again."""
+        if self.out is not None:
+            dump_case(self.out / "cases" / f"step-{self.step}-{name}", self.model(name), learner, batch, metrics)

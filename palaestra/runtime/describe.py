@@ -1,0 +1,33 @@
+"""What a step's episodes looked like, in numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from palaestra.types import Groups, Metrics, UserError
+
+
+def describe(seen: Groups, ready: Groups) -> Metrics:
+    """What the step's episodes looked like, errors apart."""
+    episodes = [e for g in seen for e in g.episodes]
+    valid = [e for e in episodes if e.ok]
+    if episodes and not valid:
+        why = episodes[0].facts.get("error", episodes[0].status)
+        raise UserError(f"every one of {len(episodes)} episodes failed; the first: {why}")
+    scored = [e.total for e in valid if e.reward is not None]
+    mean = float(np.mean(scored)) if scored else float("nan")
+    half = 1.96 * float(np.std(scored, ddof=1)) / len(scored) ** 0.5 if len(scored) > 1 else 0.0
+    parts = sorted({k for e in valid if e.reward for k in e.reward.parts})
+    return {
+        "reward": mean,
+        "reward_low": mean - half,
+        "reward_high": mean + half,
+        "length": float(np.mean([e.n_sampled for e in valid])) if valid else 0.0,
+        "truncated": float(np.mean([e.status.startswith("truncated") for e in valid])) if valid else 0.0,
+        "errors": 1 - len(valid) / len(episodes) if episodes else 0.0,
+        "episodes": len(episodes),
+        "groups": len(seen),
+        "groups_ready": len(ready),
+        "groups_mixed": float(np.mean([len({e.total for e in g.valid if e.reward}) > 1 for g in seen])) if seen else 0.0,
+        **{f"part/{k}": float(np.mean([e.reward.parts.get(k, 0.0) for e in valid if e.reward])) for k in parts},
+    }

@@ -1,0 +1,20 @@
+"""How a run is driven; not part of the method."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Length, evaluations and checkpoints of a run; `labels` goes to summary.json as it is."""
+
+    steps: int | None = None  # None = the recipe's schedule
+    tokens: int | None = None  # sampled policy tokens after which the run ends, at the end of a step
+    evaluate: int = 512  # held-out tasks, before and after
+    evaluate_every: int = 0  # steps; 0 = before and after only
+    checkpoint_every: int = 1  # steps
+    keep: int = 2  # checkpoints
+    labels: Mapping[str, Any] = field(default_factory=dict)

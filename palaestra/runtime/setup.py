@@ -1,0 +1,118 @@
+"""From settings to a run: recipe, bench, models, context. `config.toml` of a run folder holds the settings, complete."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from palaestra import catalogue
+from palaestra.models.load import load
+from palaestra.models.lora import LoRA
+from palaestra.runtime import config
+from palaestra.runtime.context import Context
+from palaestra.step import Recipe
+from palaestra.types import Bench, Player, UserError
+
+FULL_LR, LORA_LR = 1e-5, 1e-4  # for models that are not the embedded one, unless optimiser.lr is given
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What a run is made from. Every field is a flag of the command line and a key of config.toml."""
+
+    recipe: str = "grpo"
+    task: str = ""
+    data: str = ""
+    test_data: str = ""
+    reward: str = ""
+    env: str = ""
+    model: str = "tiny"
+    dtype: str = "float32"
+    device: str = ""
+    lora: int = 0
+    max_tokens: int = 0
+    steps: int | None = None
+    seed: int = 0
+    evaluate: int = 512
+    evaluate_every: int = 0
+    checkpoint_every: int = 1
+    set: Mapping[str, Any] = field(default_factory=dict)
+
+    def merged(self, given: Mapping[str, Any]) -> Settings:
+        """These settings with others over them; `set` is merged key by key."""
+        known = [f.name for f in fields(self)]
+        for key in given:
+            if key not in known:
+                close = difflib.get_close_matches(key, known, n=1)
+                raise UserError(f"unknown setting {key!r}" + (f"; did you mean {close[0]}?" if close else f"; there are {', '.join(known)}"))
+        merged = dict(given)
+        if "set" in merged:
+            merged["set"] = {**self.set, **merged["set"]}
+        return replace(self, **merged)
+
+    @property
+    def problem(self) -> str:
+        """One name for what is learned."""
+        return self.env or self.data or self.task or "chain"
+
+
+def build(method: str, overrides: Mapping[str, Any]) -> Any:
+    """The recipe of a method. An override that names an argument of its `build` goes there, the others into the value."""
+    module = catalogue.find(method)
+    takes = inspect.signature(module.build).parameters
+    arguments = {k: config.parse(v, takes[k].annotation, k) for k, v in overrides.items() if k in takes}
+    try:
+        recipe = module.build(**arguments)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{method}: {error}") from None
+    for path, given in overrides.items():
+        if path not in takes:
+            recipe = config.override(recipe, path, given)
+    return recipe
+
+
+def context(settings: Settings, *, out: Path | None = None, talk: bool = True) -> Context:
+    """Models and bench of a run, ready to train or evaluate."""
+    bench, players = bench_of(settings)
+    device = settings.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    lora = LoRA(rank=settings.lora) if settings.lora else None
+    model = load(settings.model, dtype=settings.dtype, device=device, lora=lora)
+    return Context(bench=bench, seed=settings.seed, models={"policy": model}, out=out, players=players, talk=talk)
+
+
+def recipe_of(settings: Settings) -> Any:
+    """The recipe with the settings' overrides; models other than the embedded one get a smaller learning rate."""
+    overrides = dict(settings.set)
+    if settings.model != "tiny" and not any(k.endswith("lr") for k in overrides):
+        recipe = build(settings.recipe, overrides)
+        rate = LORA_LR if settings.lora else FULL_LR
+        if isinstance(recipe, Recipe):
+            learners = {n: replace(l, optimiser=replace(l.optimiser, lr=rate)) for n, l in recipe.learners.items()}
+            return replace(recipe, learners=learners)
+        return recipe
+    return build(settings.recipe, overrides)
+
+
+def bench_of(settings: Settings) -> tuple[Bench, Mapping[str, Player]]:
+    """What is learned, and who plays the seats that the policy does not."""
+    from palaestra.runtime.benches import from_data, from_env, named
+
+    given = [n for n in ("task", "data", "env") if getattr(settings, n)]
+    if len(given) > 1:
+        raise UserError(f"--{given[0]} and --{given[1]} exclude each other: they are both the problem")
+    players: Mapping[str, Player] = {}
+    if settings.env:
+        bench = from_env(settings.env)
+    elif settings.data:
+        bench = from_data(settings.data, settings.test_data, settings.reward)
+    else:
+        bench, players = named(settings.task or "chain")
+    if settings.reward and not settings.data:
+        raise UserError("--reward needs --data: the built-in tasks and environments have their own rewards")
+    return (replace(bench, max_tokens=settings.max_tokens) if settings.max_tokens else bench), players

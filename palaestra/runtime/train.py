@@ -1,0 +1,206 @@
+"""The driver of a recipe: steps, evaluations, checkpoints, the run folder. Killed at any moment, it goes on where it was."""
+
+from __future__ import annotations
+
+import resource
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from palaestra.models.load import load_heads, save, weights_sha256
+from palaestra.runtime import checkpoint, rollouts
+from palaestra.runtime.evaluate import greedy
+from palaestra.runtime.plan import Plan
+from palaestra.runtime.progress import Progress
+from palaestra.step import Recipe, start, step
+from palaestra.types import Fault, Result, State
+
+if TYPE_CHECKING:
+    from palaestra.runtime.context import Context
+
+DIVERGED = 5  # skipped updates in a row that end a run
+
+
+class Stopped(Exception):
+    """SIGTERM or SIGINT: the step under way was finished and saved."""
+
+
+async def train(recipe: Recipe, ctx: Context) -> Result:
+    """Runs the recipe in `ctx`, from the newest whole checkpoint of its folder where there is one."""
+    plan = ctx.plan
+    steps = plan.steps if plan.steps is not None else recipe.schedule.steps
+    prepare(recipe, ctx)
+    state, log = resume(recipe, ctx)
+    progress, stop = Progress(steps, stream=sys.stderr) if ctx.talk else None, StopSignal()
+    if "before" not in state["run"]:
+        state["run"]["before"] = await measure(ctx, plan, log, 0)
+    skipped = 0
+    with stop:
+        while state["step"] < steps and not spent(plan, state):
+            begin = time.perf_counter()
+            state, metrics = await step(recipe, ctx, state)
+            skipped = skipped + 1 if metrics.get("skipped") else 0
+            clock(ctx, state, begin)
+            record = metrics | counters(ctx, state, time.perf_counter() - begin)
+            if log is not None:
+                rollouts.write(rollouts.path(ctx.folder, state["step"]), state["step"], ctx.seen, ctx.advantages, ctx.decode)
+                log.append({"step": state["step"], **record})
+            if progress:
+                progress.update(state["step"], record)
+            if plan.evaluate_every and state["step"] % plan.evaluate_every == 0:
+                await measure(ctx, plan, log, state["step"])
+            over = state["step"] == steps or spent(plan, state)
+            if state["step"] % plan.checkpoint_every == 0 or over or stop.asked:
+                save_checkpoint(ctx, state)
+            if skipped >= DIVERGED:
+                raise Fault("diverged", f"{skipped} updates in a row were not finite; see {ctx.out}/cases")
+            if stop.asked and not over:
+                raise Stopped(f"stopped after step {state['step']} of {steps}")
+    if progress:
+        progress.close()
+    after = await measure(ctx, plan, log, state["step"])
+    return Result(metrics=summary(ctx, state, after), artifacts=artifacts(ctx, state["step"]))
+
+
+def spent(plan: Plan, state: State) -> bool:
+    return plan.tokens is not None and state["run"].get("sampled_tokens", 0) >= plan.tokens
+
+
+def prepare(recipe: Recipe, ctx: Context) -> None:
+    """Heads and frozen references, from the models as they are before any step."""
+    for name, source in recipe.references.items():
+        if name not in ctx.models:
+            ctx.reference(name, source)
+    for name, learner in recipe.learners.items():
+        for head in learner.heads:
+            ctx.model(name).add_head(head)
+
+
+def resume(recipe: Recipe, ctx: Context) -> tuple[State, checkpoint.AppendLog | None]:
+    """The state to go on from; a folder without a whole checkpoint starts from the beginning, and says so."""
+    fresh = start(ctx.seed) | {"run": {}}
+    if ctx.out is None:
+        return fresh, None
+    log = checkpoint.AppendLog(ctx.out / "metrics.jsonl")
+    found, damaged = checkpoint.latest(ctx.out)
+    for path, why in damaged:
+        ctx.say(f"checkpoint {path} is damaged ({why}); using the one before it")
+    if found is None:
+        if ctx.resumed:
+            ctx.say(f"{ctx.out} has no whole checkpoint; starting from the beginning")
+        log.truncate_after(-1)
+        return fresh, log
+    whole = found.state()
+    for name, learner in recipe.learners.items():
+        load_heads(ctx.model(name), found.path / folder(recipe, name))
+        ctx.model(name).load_weights(found.path / folder(recipe, name))
+        ctx.optimiser(name, learner).load_state_dict(whole["optimisers"][name])
+    state: State = whole["state"]
+    log.truncate_after(state["step"])
+    ctx.seconds = dict(state["run"]["phase_seconds"])
+    ctx.say(f"resuming after step {state['step']}")
+    return state, log
+
+
+def folder(recipe_or_names: Any, name: str) -> str:
+    """Where a learner's model lies in a checkpoint: the checkpoint itself, if there is but one."""
+    names = recipe_or_names.learners if isinstance(recipe_or_names, Recipe) else recipe_or_names
+    return "." if len(names) == 1 else name
+
+
+def save_checkpoint(ctx: Context, state: State) -> None:
+    if ctx.out is None:
+        return
+    names = list(ctx.optimisers)
+    writers = {folder(names, n): (lambda directory, n=n: save(ctx.model(n), directory)) for n in names}
+    optimisers = {n: ctx.optimisers[n].state_dict() for n in names}
+    checkpoint.save(ctx.out, state["step"], {"state": state, "optimisers": optimisers}, writers, keep=ctx.plan.keep)
+
+
+async def measure(ctx: Context, plan: Plan, log: checkpoint.AppendLog | None, at: int) -> dict[str, Any]:
+    """Greedy held-out accuracy at a step, also into the log."""
+    if not plan.evaluate:
+        return {}
+    before = ctx.sampled_tokens
+    interval, _ = await greedy(ctx, plan.evaluate)
+    ctx.evaluation_tokens += ctx.sampled_tokens - before
+    if log is not None:
+        log.append({"step": at, "evaluation": interval.json()})
+    return interval.json()
+
+
+def clock(ctx: Context, state: State, begin: float) -> None:
+    """Adds the step to the run's counters, which are part of the state so that a resumed run goes on counting."""
+    run = state["run"] = dict(state["run"])
+    run["seconds"] = run.get("seconds", 0.0) + time.perf_counter() - begin
+    run["sampled_tokens"] = run.get("sampled_tokens", 0) + sum(e.n_sampled for g in ctx.seen for e in g.episodes)
+    ctx.seconds["rollout"] = ctx.engine_seconds
+    known = sum(v for k, v in ctx.seconds.items() if k != "other")
+    ctx.seconds["other"] = max(0.0, run["seconds"] - known)
+    run["phase_seconds"] = dict(ctx.seconds)
+
+
+def counters(ctx: Context, state: State, seconds: float) -> dict[str, float]:
+    sampled = sum(e.n_sampled for g in ctx.seen for e in g.episodes)
+    run = state["run"]
+    return {
+        "sampled_tokens": run["sampled_tokens"],
+        "seconds": round(run["seconds"], 3),
+        "tokens_per_second": round(sampled / max(seconds, 1e-9), 1),
+    }
+
+
+def summary(ctx: Context, state: State, after: dict[str, Any]) -> dict[str, Any]:
+    run = state["run"]
+    return {
+        **ctx.plan.labels,
+        "seed": ctx.seed,
+        "steps": state["step"],
+        "sampled_tokens": run.get("sampled_tokens", 0),
+        "seconds": round(run.get("seconds", 0.0), 3),
+        "accuracy_before": run.get("before", {}),
+        "accuracy_after": after,
+        "phase_seconds": {k: round(v, 3) for k, v in run.get("phase_seconds", ctx.seconds).items()},
+        "peak_memory_mb": peak_memory_mb(),
+        "weights_sha256": weights_sha256(ctx.model(next(iter(ctx.optimisers), "policy"))),
+    }
+
+
+def peak_memory_mb() -> float:
+    """The most this process has held resident."""
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)
+
+
+def artifacts(ctx: Context, steps: int) -> dict[str, str]:
+    """Folders of the trained models by learner name."""
+    if ctx.out is None:
+        return {}
+    names = list(ctx.optimisers)
+    at = ctx.out / "checkpoints" / f"step-{steps}"
+    return {n: str(at if folder(names, n) == "." else at / n) for n in names}
+
+
+class StopSignal:
+    """Turns SIGTERM and SIGINT into a question asked at the end of a step. A second signal ends at once."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> StopSignal:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            try:
+                self._before[number] = signal.signal(number, self._ask)
+            except ValueError:  # not the main thread: whoever owns it handles signals
+                continue
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _ask(self, number: int, frame: Any) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True

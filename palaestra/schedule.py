@@ -1,0 +1,63 @@
+"""Numbers that change with the step. They stand in a recipe where a number would; `resolve` replaces them before the step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, Protocol, runtime_checkable
+
+from palaestra.types import stage
+
+
+@runtime_checkable
+class Scheduled(Protocol):
+    """A number as a function of the step."""
+
+    def at(self, step: int) -> float: ...
+
+
+@stage
+class Linear:
+    """From `start` to `end` over `steps` steps, then constant."""
+
+    start: float
+    end: float
+    steps: int
+
+    def at(self, step: int) -> float:
+        return self.start + (self.end - self.start) * min(1.0, step / max(self.steps, 1))
+
+
+@stage
+class Cosine:
+    """Half a cosine from `start` to `end` over `steps` steps, then constant."""
+
+    start: float
+    end: float
+    steps: int
+
+    def at(self, step: int) -> float:
+        done = min(1.0, step / max(self.steps, 1))
+        return self.end + (self.start - self.end) * (1 + math.cos(math.pi * done)) / 2
+
+
+def resolve(part: Any, step: int) -> Any:
+    """The same value with every schedule in it replaced by its number; unchanged parts are shared."""
+    if isinstance(part, Scheduled):
+        return part.at(step)
+    if is_dataclass(part) and not isinstance(part, type):
+        changed = {}
+        for f in fields(part):
+            before = getattr(part, f.name)
+            after = resolve(before, step)
+            if after is not before:
+                changed[f.name] = after
+        return replace(part, **changed) if changed else part
+    if isinstance(part, tuple):
+        items = tuple(resolve(p, step) for p in part)
+        return part if all(a is b for a, b in zip(items, part, strict=True)) else items
+    if isinstance(part, Mapping):
+        entries = {k: resolve(v, step) for k, v in part.items()}
+        return part if all(entries[k] is part[k] for k in part) else entries
+    return part

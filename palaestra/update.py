@@ -1,0 +1,223 @@
+"""From credited rows to moved weights: pack, split, accumulate, step.
+
+Law 2: the gradient does not depend on how a batch is split. Denominators belong to the whole optimiser batch; a loss that
+couples rows across micro-batches pays one extra forward pass (its gradient is taken to the outputs first).
+Law 3: masked values are replaced once, in `pack`; any other NaN stops the update and leaves the weights alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from palaestra.types import Batch, Example, Metrics, Objective, Outputs, State, rng_of, stage
+
+if TYPE_CHECKING:
+    from palaestra.runtime.context import Context
+
+Forward = Callable[[Batch], Outputs]
+PER_TOKEN = ("ids", "trained", "behaviour_logp", "temperature", "turn", "action")
+
+
+@stage
+class AdamW:
+    """Decoupled weight decay (arXiv:1711.05101). `clip_norm` bounds the global gradient norm; 0 = unbounded."""
+
+    lr: float = 1e-4
+    betas: tuple[float, float] = (0.9, 0.95)
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    clip_norm: float = 1.0
+    warmup: int = 0  # optimiser steps of linear warm-up
+
+    def build(self, parameters: Sequence[torch.nn.Parameter]) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(
+            parameters, lr=self.lr, betas=self.betas, eps=self.eps, weight_decay=self.weight_decay, fused=True
+        )
+
+    def rate(self, clock: int) -> float:
+        return self.lr * min(1.0, (clock + 1) / self.warmup) if self.warmup else self.lr
+
+
+def pack(examples: Sequence[Example], policy: str | None = None, dtype: torch.dtype = torch.float32) -> Batch | None:
+    """Rows as one right-padded batch; rows without a trained token are left out. None = nothing to train on."""
+    rows, units = [], []
+    for i, e in enumerate(examples):
+        view = e.row.view(policy)
+        columns: dict[str, Any] = {
+            "ids": view.ids_T,
+            "trained": view.trained_T,
+            "behaviour_logp": view.logp_T,
+            "temperature": view.temperature_T,
+            "turn": view.turn_T,
+            "action": view.action_T,
+        }
+        columns |= e.columns
+        columns["trained"] = np.array(columns["trained"], bool)
+        columns["trained"][:1] = False  # nothing precedes the first token, so it has no log-prob
+        if columns["trained"].any():
+            rows.append(columns)
+            units.append(e.unit or f"\0{i}")
+    if not rows:
+        return None
+    return _stack(rows, units, dtype)
+
+
+def _stack(rows: list[dict[str, Any]], units: list[str], dtype: torch.dtype) -> Batch:
+    names = set(rows[0])
+    for r in rows:
+        if set(r) != names:
+            raise ValueError(f"rows of one batch have different columns: {sorted(names ^ set(r))}")
+    length_B = np.array([len(r["ids"]) for r in rows])
+    T = int(length_B.max())
+    columns: dict[str, Tensor] = {"length": torch.from_numpy(length_B)}
+    for name in sorted(names):
+        first = np.asarray(rows[0][name])
+        if first.ndim == 0:
+            columns[name] = torch.tensor([float(r[name]) for r in rows], dtype=dtype)
+            continue
+        integer = name in ("ids", "turn", "action")
+        padded = np.zeros((len(rows), T), np.int64 if integer else np.float64)
+        for i, r in enumerate(rows):
+            values = np.asarray(r[name])
+            if len(values) != length_B[i]:
+                raise ValueError(f"column {name!r} has {len(values)} values for a row of {length_B[i]} tokens")
+            padded[i, : len(values)] = values
+        columns[name] = torch.from_numpy(padded).to(torch.int64 if integer else dtype)
+    on = columns["trained"] > 0
+    for name, v in columns.items():  # NaN * 0 is NaN, so a multiplication by the mask would come too late
+        if v.dim() == 2 and v.is_floating_point() and name not in ("trained", "temperature"):
+            columns[name] = torch.where(on, v, 0.0)
+    columns["temperature"] = torch.where(on, columns["temperature"], 1.0)
+    number = {u: i for i, u in enumerate(dict.fromkeys(units))}
+    unit_B = torch.tensor([number[u] for u in units])
+    return counted(Batch(columns=columns, unit_B=unit_B, n_tokens=0, n_rows=0, n_units=0))
+
+
+def counted(batch: Batch) -> Batch:
+    """The batch as an optimiser batch of its own: its counts are its denominators."""
+    return replace(
+        batch,
+        n_tokens=int(batch.mask.sum()),
+        n_rows=len(batch.unit_B),
+        n_units=len(batch.unit_B.unique()),
+    )
+
+
+def split(batch: Batch, budget: int, whole_units: bool) -> list[Tensor]:
+    """Row indices of micro-batches of at most `budget` padded positions (one row or unit may exceed it), long rows first."""
+    atoms: dict[int, list[int]] = {}
+    for row, unit in enumerate(batch.unit_B.tolist() if whole_units else range(len(batch.unit_B))):
+        atoms.setdefault(unit, []).append(row)
+    length = batch["length"].tolist()
+    parts: list[list[int]] = [[]]
+    longest = 0
+    for atom in sorted(atoms.values(), key=lambda a: (-max(length[r] for r in a), a)):
+        longest = max(longest, *(length[r] for r in atom))
+        if parts[-1] and (len(parts[-1]) + len(atom)) * longest > budget:
+            parts.append([])
+            longest = max(length[r] for r in atom)
+        parts[-1] += atom
+    return [torch.tensor(p) for p in parts]
+
+
+def backward(forward: Forward, objective: Objective, batch: Batch, budget: int) -> dict[str, Tensor]:
+    """Accumulates d loss / d theta, the same for every split. Returns the metrics of the whole batch, the loss among them."""
+    parts = split(batch, budget, whole_units=objective.couples == "unit")
+    total: dict[str, Tensor] = {}
+    if objective.couples != "batch" or len(parts) == 1:
+        for rows in parts:
+            part = batch.part(rows)
+            loss, metrics = objective(forward(part), part)
+            loss.backward()
+            _add(total, metrics | {"loss": loss})
+        return total
+    rows = torch.cat(parts)
+    leaves = {k: v.requires_grad_() for k, v in _outputs(forward, batch, parts).items()}
+    order = torch.argsort(rows)
+    leaves_in_order = {k: v[order] for k, v in leaves.items()}
+    loss, metrics = objective(leaves_in_order, batch)
+    loss.backward()
+    _add(total, metrics | {"loss": loss})
+    start = 0
+    for p in parts:
+        out = forward(batch.part(p))
+        used = [k for k in out if leaves[k].grad is not None]
+        grads = [_cut(leaves[k].grad[start : start + len(p)], out[k]) for k in used]
+        torch.autograd.backward([out[k] for k in used], grads)
+        start += len(p)
+    return total
+
+
+@torch.no_grad()
+def _outputs(forward: Forward, batch: Batch, parts: list[Tensor]) -> dict[str, Tensor]:
+    """Outputs of all micro-batches in the order of `parts`, padded to the batch's length."""
+    T = batch["ids"].shape[1]
+    outs = [forward(batch.part(p)) for p in parts]
+    return {k: torch.cat([_pad(o[k], T) for o in outs]).detach() for k in outs[0]}
+
+
+def _pad(x: Tensor, T: int) -> Tensor:
+    return torch.nn.functional.pad(x, (0, T - x.shape[1])) if x.dim() == 2 and x.shape[1] < T else x
+
+
+def _cut(grad: Tensor, like: Tensor) -> Tensor:
+    return grad[:, : like.shape[1]] if like.dim() == 2 else grad
+
+
+def _add(total: dict[str, Tensor], more: dict[str, Tensor]) -> None:
+    for k, v in more.items():
+        total[k] = total[k] + v.detach() if k in total else v.detach()
+
+
+@stage
+class Plain:
+    """Epochs of shuffled minibatches, each one optimiser step. Rows of a unit stay together."""
+
+    epochs: int = 1
+    minibatches: int = 1
+    budget: int = 4096  # padded tokens a forward pass may hold; small ones stay in the cache and pad less
+
+    def __call__(self, ctx: Context, name: str, learner: Any, batch: Batch, state: State) -> tuple[Metrics, State]:
+        clock, seen = state.get("clock", 0), []
+        for epoch in range(self.epochs):
+            for mini in self._minibatches(ctx, name, batch, clock, epoch):
+                found = step_optimiser(ctx, name, learner, mini, clock, self.budget)
+                clock += not found["skipped"]
+                seen.append(found)
+        metrics = {k: float(np.mean([m[k] for m in seen])) for k in seen[0]}
+        return metrics | {"updates": len(seen)}, {"clock": clock}
+
+    def _minibatches(self, ctx: Context, name: str, batch: Batch, clock: int, epoch: int) -> Iterator[Batch]:
+        if self.minibatches == 1:
+            yield batch
+            return
+        units = rng_of((ctx.seed, "minibatches", name, clock, epoch)).permutation(batch.n_units)
+        for chosen in np.array_split(units, self.minibatches):
+            rows = torch.isin(batch.unit_B, torch.from_numpy(chosen)).nonzero()[:, 0]
+            if len(rows):
+                yield counted(batch.part(rows))
+
+
+def step_optimiser(ctx: Context, name: str, learner: Any, batch: Batch, clock: int, budget: int) -> dict[str, float]:
+    """One optimiser step. A loss or gradient that is not finite leaves the weights alone and dumps the case."""
+    model, optimiser = ctx.model(name), ctx.optimiser(name, learner)
+    optimiser.zero_grad(set_to_none=True)
+    with ctx.phase("backward"):
+        found = backward(ctx.forward(name, learner.objective.needs), learner.objective, batch.to(model.device), budget)
+    with ctx.phase("optimiser"):
+        norm = torch.nn.utils.clip_grad_norm_(model.trainable(), learner.optimiser.clip_norm or float("inf"))
+        metrics = {k: float(v) for k, v in found.items()} | {"grad_norm": float(norm), "skipped": 0.0}
+        if not np.isfinite([metrics["loss"], metrics["grad_norm"]]).all():
+            optimiser.zero_grad(set_to_none=True)
+            ctx.dump(name, learner, batch, metrics)
+            return metrics | {"skipped": 1.0}
+        for group in optimiser.param_groups:
+            group["lr"] = learner.optimiser.rate(clock)
+        optimiser.step()
+    return metrics

@@ -1,0 +1,50 @@
+"""Shared fixtures: the embedded model, a context over it, and small recipes."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import pytest
+
+from palaestra.models.load import load
+from palaestra.runtime.benches import named
+from palaestra.runtime.config import override
+from palaestra.runtime.context import Context
+from palaestra.runtime.plan import Plan
+
+
+@pytest.fixture
+def context(tmp_path):
+    """Makes contexts over a fresh copy of the embedded model: context(task="chain", seed=0, out=None, **plan)."""
+
+    def make(task: str = "chain", seed: int = 0, out=None, bench=None, **plan):
+        built, players = (bench, {}) if bench is not None else named(task)
+        return Context(
+            bench=built,
+            seed=seed,
+            models={"policy": load("tiny")},
+            out=out,
+            players=players,
+            plan=Plan(**{"evaluate": 0, **plan}),
+        )
+
+    return make
+
+
+@pytest.fixture
+def small():
+    """A recipe at a size for tests: 2 prompts, 4 samples, where it has such fields."""
+
+    def make(recipe, **settings):
+        for path, given in {"schedule.prompts": 2, "collect.links.0.n": 4, **settings}.items():
+            try:
+                recipe = override(recipe, path, given)
+            except Exception:
+                if path in settings:
+                    raise
+        return recipe
+
+    return make

