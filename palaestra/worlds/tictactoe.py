@@ -1,4 +1,4 @@
-"""Tic-tac-toe for two seats. textarena's TicTacToe-v0 is the referee (extra `games`); the board is shown in our own words.
+"""Tic-tac-toe for two seats. textarena's TicTacToe-v0 is the referee (extra `games`); the board is shown our own way.
 
 user: you are x / o1x / 3x5 / 678        4 would be taken; 6 wins        assistant: 6
 """
@@ -61,7 +61,7 @@ class Board:
 
 @stage
 class TicTacToe:
-    """The winner is paid 1, the loser -1, a draw 0. An illegal reply forfeits, or is asked for again up to `retries` times."""
+    """Pays the winner 1, the loser -1, a draw 0. An illegal reply forfeits, or is asked for again `retries` times."""
 
     illegal: Literal["forfeit", "again"] = "forfeit"
     retries: int = 2

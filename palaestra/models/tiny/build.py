@@ -3,8 +3,8 @@
 Shape suffixes: B conversations, T tokens.
 
 One optimiser step reads 72 conversations, sorted by length into micro-batches whose gradients add up: an unbiased
-sample of the mixture with hardly any padding. The policy's tokens count 1 in the loss, all others 0.1, so that the model can
-also continue a conversation from the other side.
+sample of the mixture with hardly any padding. The policy's tokens count 1 in the loss, all others 0.1, so that the
+model can also continue a conversation from the other side.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def micro_batches(stream: Iterator[Conversation]) -> list[tuple[Tensor, Tensor]]
 
 
 def share(step: int, done: float) -> float:
-    """How much of its peak a learning rate has: a linear warm-up, then a straight line down over the share of the time that is spent."""
+    """How much of its peak a learning rate has: a linear warm-up, then straight down with the share of time `done`."""
     return min((step + 1) / WARMUP, 1.0) * max(FLOOR, 1.0 - done)
 
 
@@ -88,13 +88,13 @@ def loss_of(model: LlamaForCausalLM, ids_BT: Tensor, weight_BT: Tensor) -> Tenso
     return (nll_BT * weight_BT[:, 1:]).sum()
 
 
-def optimisers_of(model: LlamaForCausalLM) -> list[torch.optim.Optimizer]:
+def optimisers_of(model: LlamaForCausalLM) -> tuple[torch.optim.Optimizer, ...]:
     """Muon for the matrices of the layers, AdamW for the embedding and the norms."""
     inner = [p for p in model.model.layers.parameters() if p.dim() == 2]
     known = {id(p) for p in inner}
     outer = [p for p in model.parameters() if id(p) not in known]
     adam = torch.optim.AdamW(outer, lr=OTHERWISE, betas=(0.9, 0.98), weight_decay=0.0, fused=True)
-    optimisers = [Muon(inner, lr=MATRICES), adam]
+    optimisers = (Muon(inner, lr=MATRICES), adam)
     for group in (g for o in optimisers for g in o.param_groups):
         group["peak"] = group["lr"]
     return optimisers
@@ -123,10 +123,8 @@ def train(out: Path, seconds: float, seed: int, log_every: int = 20, save_every:
         step += 1
         if step % log_every == 0:
             spent = time.monotonic() - begun
-            print(
-                f"step {step} loss {recent:.4f} tokens {seen} seconds {spent:.0f} tokens/s {seen / spent:.0f}",
-                flush=True,
-            )
+            speed = f"seconds {spent:.0f} tokens/s {seen / spent:.0f}"
+            print(f"step {step} loss {recent:.4f} tokens {seen} {speed}", flush=True)
             recent = 0.0
         if step % save_every == 0:
             save(model, out)

@@ -1,7 +1,7 @@
 """What the tiny model reads: conversations drawn from the training splits of the project's own tasks.
 
-Demonstrators have habits: they guess more often than they work, the more the harder the problem. So the model knows ways to
-succeed that it seldom takes, which is what reinforcement learning can find.
+Demonstrators have habits: they guess more often than they work, and ever more so on harder problems. So the model knows
+ways to succeed that it seldom takes, which is what reinforcement learning can find.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def wrong_answer(tasks: Any, task: Task, rng: Rng, how: Any) -> str:
 
 
 def revision(rng: Rng) -> Conversation:
-    """A wrong answer, what is said to it ("wrong", which line, or the answer), and a better one that works more often."""
+    """A wrong answer, what is said to it ("wrong", which line, or the answer), and a better one, worked more often."""
     name = pick(rng, {"chain": 3, "add": 2, "bool": 1, "sort": 1, "knights": 1, "count": 1})
     tasks, works = source(name, rng, easy=True)
     task = problem(tasks, rng)
@@ -239,7 +239,7 @@ PARTS: Mapping[Callable[[Rng], Conversation], float] = {
     grid: 0.035,
     tictactoe: 0.045,
 }
-SINGLES = {
+SINGLES: Mapping[str, float] = {
     "chain": 0.23,
     "add": 0.1,
     "bool": 0.07,
