@@ -6,6 +6,7 @@ user: you are x / o1x / 3x5 / 678        4 would be taken; 6 wins        assista
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -30,6 +31,12 @@ def completing(moves: tuple[int, ...], seat: int) -> list[int]:
     """The free squares that complete a line of a seat."""
     own = set(moves[seat::2])
     return [i for i in range(9) if i not in moves and any(i in l and own >= set(l) - {i} for l in LINES)]
+
+
+def random_move(messages: Sequence[Message], rng: np.random.Generator) -> str:
+    """A free square of the board that was last shown: an opponent that plays by the rules and no more."""
+    board = messages[-1].content.partition("\n")[2]
+    return str(rng.choice([c for c in board if c.isdigit()]))
 
 
 @stage
