@@ -15,13 +15,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from palaestra.models.tiny import tokenizer as tokens
 from palaestra.models.tiny.mixture import Conversation, conversations
 from palaestra.models.tiny.muon import Muon
-from palaestra.types import seed_of
+from palaestra.types import Message, seed_of
 
 CONVERSATIONS, PART, CONTEXT = 72, 768, 512  # of a step, tokens of a micro-batch, tokens at most
 MATRICES, OTHERWISE = 1e-2, 3e-3  # peak learning rates of Muon and AdamW
@@ -53,8 +54,13 @@ def encode(conversation: Conversation) -> tuple[list[int], list[float]]:
     for message in conversation:
         body = [*message.content.encode(), tokens.END]
         ids += [256 + tokens.SPECIALS.index(f"<|{message.role}|>"), *body]
-        weights += [OTHERS, *[1.0 if message.trained else OTHERS] * len(body)]
+        weights += [OTHERS, *[1.0] * len(body)] if message.trained else [share_of(message)] * (len(body) + 1)
     return ids[:CONTEXT], weights[:CONTEXT]
+
+
+def share_of(message: Message) -> float:
+    """Replies that are only shown are mistakes: nobody should learn to make them."""
+    return 0.0 if message.role == "assistant" else OTHERS
 
 
 def padded(rows: Sequence[tuple[list[int], list[float]]]) -> tuple[Tensor, Tensor]:
@@ -101,12 +107,12 @@ def optimisers_of(model: LlamaForCausalLM) -> tuple[torch.optim.Optimizer, ...]:
 
 
 def train(out: Path, seconds: float, seed: int, log_every: int = 20, save_every: int = 400) -> LlamaForCausalLM:
-    """Trains for a time; the same seed reads the same conversations, the number of steps depends on the machine."""
+    """Trains for a time of this thread; the same seed reads the same conversations, how many depends on the machine."""
     torch.manual_seed(seed_of(("tiny", "weights", seed)))
     model, stream = LlamaForCausalLM(config()), conversations(("tiny", "data", seed))
     optimisers = optimisers_of(model)
-    begun, step, seen, recent = time.monotonic(), 0, 0, 0.0
-    while (spent := time.monotonic() - begun) < seconds:
+    begun, step, seen, recent = time.thread_time(), 0, 0, 0.0
+    while (spent := time.thread_time() - begun) < seconds:
         for group in (g for o in optimisers for g in o.param_groups):
             group["lr"] = group["peak"] * share(step, spent / seconds)
         batch = micro_batches(stream)
@@ -122,7 +128,7 @@ def train(out: Path, seconds: float, seed: int, log_every: int = 20, save_every:
             optimiser.zero_grad()
         step += 1
         if step % log_every == 0:
-            spent = time.monotonic() - begun
+            spent = time.thread_time() - begun
             speed = f"seconds {spent:.0f} tokens/s {seen / spent:.0f}"
             print(f"step {step} loss {recent:.4f} tokens {seen} {speed}", flush=True)
             recent = 0.0
@@ -133,8 +139,11 @@ def train(out: Path, seconds: float, seed: int, log_every: int = 20, save_every:
 
 
 def save(model: LlamaForCausalLM, out: Path) -> None:
+    """Half precision on disk halves the file; the configuration says float32, so that is what a reader gets."""
     out.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(out)
+    weights = load_file(out / "model.safetensors")
+    save_file({name: w.half() for name, w in weights.items()}, out / "model.safetensors", metadata={"format": "pt"})
     tokens.build().save_pretrained(out)
 
 

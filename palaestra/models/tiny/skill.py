@@ -132,6 +132,11 @@ def skills(model: LlamaForCausalLM, count: int, n: int) -> dict[str, Numbers]:
     return found | guided(model, count, n)
 
 
+def line(name: str, numbers: Numbers) -> str:
+    """A row of the data card's table."""
+    return " | ".join([name, *(f"{numbers[k]:.2f}" for k in ("greedy", "sampled", "pass@4", "pass@8"))])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure the tiny model.")
     parser.add_argument("dir", nargs="?", type=Path, default=HERE)
@@ -142,8 +147,7 @@ def main() -> None:
     model = LlamaForCausalLM.from_pretrained(args.dir).eval()
     found = skills(model, args.tasks, args.samples)
     (args.dir / "skill.json").write_text(json.dumps(found, indent=1) + "\n")
-    for name, numbers in found.items():
-        print(f"{name:28}", *(f"{k} {v:<7}" for k, v in numbers.items()))
+    print("\n".join(f"| {line(name, numbers)} |" for name, numbers in found.items()))
 
 
 if __name__ == "__main__":
