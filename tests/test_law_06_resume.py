@@ -44,7 +44,13 @@ def test_twenty_kills(tmp_path, recipe, steps, more):
     while True:
         started = (broken / "config.toml").exists()
         argv = ["--resume", str(broken)] if started else first
-        process = subprocess.Popen(command(*argv), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1"}, text=True)
+        process = subprocess.Popen(
+            command(*argv),
+            stderr=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            text=True,
+        )
         try:
             limit = rng.uniform(1.5, 6.0) if kills < 10 else 240
             process.communicate(timeout=limit)
@@ -65,7 +71,9 @@ def test_twenty_kills(tmp_path, recipe, steps, more):
 
 def test_sigterm_ends_cleanly(tmp_path):
     out = tmp_path / "run"
-    process = subprocess.Popen(command("grpo", *ARGS, "--steps", "500", "--out", str(out)), stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command("grpo", *ARGS, "--steps", "500", "--out", str(out)), stderr=subprocess.PIPE, text=True
+    )
     deadline = time.monotonic() + 60
     while not list(out.glob("checkpoints/step-*")) and time.monotonic() < deadline:
         time.sleep(0.05)

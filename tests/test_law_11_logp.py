@@ -31,7 +31,9 @@ def gap(engine, sampling, n=12, seed=0):
 
     rows = []
     for k, s in enumerate(asyncio.run(all_samples())):
-        said = Segment(ids=s.ids, logp=s.logp, policy="policy", trained=True, temperature=sampling.temperature, version=0)
+        said = Segment(
+            ids=s.ids, logp=s.logp, policy="policy", trained=True, temperature=sampling.temperature, version=0
+        )
         rows.append(Row(segments=(Segment(ids=ids[k % 3]), said)))
     batch = pack([Example(row=r, columns={}) for r in rows])
     with torch.no_grad():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from pathlib import Path
 
@@ -83,21 +82,32 @@ def test_pass_at_k() -> None:
 # ---- the build
 
 
-def test_every_conversation_ends_with_something_to_learn() -> None:
+@pytest.mark.parametrize("diligent", [True, False])
+def test_every_conversation_ends_with_something_to_learn(diligent: bool) -> None:
     rng = rng_of(("mixture",))
     for part in (*mixture.PARTS, *mixture.SINGLES):
-        for _ in range(20):
-            talk = mixture.single(part, rng) if isinstance(part, str) else part(rng)
+        for _ in range(10):
+            single = isinstance(part, str)
+            talk = mixture.single(part, rng, diligent) if single else part(rng, diligent)
             ids, weights = build.encode(talk)
             assert talk[-1].role == "assistant" and talk[-1].trained
             assert len(ids) == len(weights) < build.CONTEXT and ids[0] == tokens.BEGIN and ids[-1] == tokens.END
             assert max(weights) == 1.0 and weights[0] == 0.0
 
 
+def test_the_diligent_work_and_the_others_mostly_guess() -> None:
+    def works(diligent: bool) -> float:
+        rng = rng_of(("habits",))
+        said = [mixture.single("chain", rng, diligent)[-1].content for _ in range(200)]
+        return sum("\n" in text for text in said) / len(said)
+
+    assert works(True) > 0.75 and 0.15 < works(False) < 0.4
+
+
 def test_only_training_problems_are_read() -> None:
     rng = rng_of(("leak",))
     for name in mixture.SINGLES:
-        asked = [m.content for _ in range(50) for m in mixture.single(name, rng) if m.role == "user"]
+        asked = [m.content for _ in range(50) for m in mixture.single(name, rng, False) if m.role == "user"]
         assert {split_of(q) for q in asked} == {"train"}
 
 
@@ -109,8 +119,8 @@ def test_mistakes_are_mistakes() -> None:
 
 
 def test_micro_batches_keep_every_row_and_stay_small() -> None:
-    parts = build.micro_batches(mixture.conversations(("a",)))
-    again = [build.encode(c)[0] for c in itertools.islice(mixture.conversations(("a",)), build.CONVERSATIONS)]
+    parts, rng = build.micro_batches(rng_of(("a",)), diligent=False), rng_of(("a",))
+    again = [build.encode(mixture.conversation(rng, False))[0] for _ in range(build.CONVERSATIONS)]
     rows = [ids[ids != tokens.PAD].tolist() for ids_BT, _ in parts for ids in ids_BT]
     assert sorted(rows) == sorted(again)
     assert all(len(ids_BT) == 1 or ids_BT.numel() <= build.PART for ids_BT, _ in parts)
@@ -118,8 +128,8 @@ def test_micro_batches_keep_every_row_and_stay_small() -> None:
 
 def test_padding_and_parts_leave_the_loss_alone() -> None:
     torch.manual_seed(0)
-    small, stream = LlamaForCausalLM(build.config()), mixture.conversations(("loss",))
-    rows = [build.encode(next(stream)) for _ in range(6)]
+    small, rng = LlamaForCausalLM(build.config()), rng_of(("loss",))
+    rows = [build.encode(mixture.conversation(rng, True)) for _ in range(6)]
     whole = build.loss_of(small, *build.padded(rows))
     apart = sum(float(build.loss_of(small, *build.padded([row])).detach()) for row in rows)
     assert float(whole.detach()) == pytest.approx(apart, rel=1e-5)

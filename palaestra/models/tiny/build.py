@@ -1,8 +1,8 @@
-"""Rebuilds the tiny model from nothing: `python -m palaestra.models.tiny.build --out DIR [--seconds 2400]`.
+"""Rebuilds the tiny model from nothing: `python -m palaestra.models.tiny.build --out DIR [--seconds 1800]`.
 
 Shape suffixes: B conversations, T tokens.
 
-One optimiser step reads 72 conversations, sorted by length into micro-batches whose gradients add up: an unbiased
+One optimiser step reads 48 conversations, sorted by length into micro-batches whose gradients add up: an unbiased
 sample of the mixture with hardly any padding. The policy's tokens count 1 in the loss, all others 0.1, so that the
 model can also continue a conversation from the other side.
 """
@@ -11,22 +11,24 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from palaestra.models.tiny import tokenizer as tokens
-from palaestra.models.tiny.mixture import Conversation, conversations
+from palaestra.models.tiny.mixture import Conversation, conversation
 from palaestra.models.tiny.muon import Muon
-from palaestra.types import Message, seed_of
+from palaestra.types import Message, rng_of, seed_of
 
-CONVERSATIONS, PART, CONTEXT = 72, 768, 512  # of a step, tokens of a micro-batch, tokens at most
+CONVERSATIONS, PART, CONTEXT = 48, 768, 512  # of a step, tokens of a micro-batch, tokens at most
 MATRICES, OTHERWISE = 1e-2, 3e-3  # peak learning rates of Muon and AdamW
 WARMUP, FLOOR = 50, 0.01  # steps; the share of the peak that remains at the end
+LESSONS = 0.65  # share of the time in which demonstrators are diligent
 OTHERS = 0.1  # loss weight of the tokens that the policy did not write
 
 
@@ -71,9 +73,9 @@ def padded(rows: Sequence[tuple[list[int], list[float]]]) -> tuple[Tensor, Tenso
     return ids_BT, weight_BT
 
 
-def micro_batches(stream: Iterator[Conversation]) -> list[tuple[Tensor, Tensor]]:
+def micro_batches(rng: np.random.Generator, diligent: bool) -> list[tuple[Tensor, Tensor]]:
     """The conversations of one step, sorted by length and cut so that no part holds more than `PART` padded tokens."""
-    rows = sorted((encode(next(stream)) for _ in range(CONVERSATIONS)), key=lambda r: -len(r[0]))
+    rows = sorted((encode(conversation(rng, diligent)) for _ in range(CONVERSATIONS)), key=lambda r: -len(r[0]))
     parts = [[rows[0]]]
     for row in rows[1:]:
         if (len(parts[-1]) + 1) * len(parts[-1][0][0]) > PART:
@@ -109,13 +111,13 @@ def optimisers_of(model: LlamaForCausalLM) -> tuple[torch.optim.Optimizer, ...]:
 def train(out: Path, seconds: float, seed: int, log_every: int = 20, save_every: int = 400) -> LlamaForCausalLM:
     """Trains for a time of this thread; the same seed reads the same conversations, how many depends on the machine."""
     torch.manual_seed(seed_of(("tiny", "weights", seed)))
-    model, stream = LlamaForCausalLM(config()), conversations(("tiny", "data", seed))
+    model, rng = LlamaForCausalLM(config()), rng_of(("tiny", "data", seed))
     optimisers = optimisers_of(model)
     begun, step, seen, recent = time.thread_time(), 0, 0, 0.0
     while (spent := time.thread_time() - begun) < seconds:
         for group in (g for o in optimisers for g in o.param_groups):
             group["lr"] = group["peak"] * share(step, spent / seconds)
-        batch = micro_batches(stream)
+        batch = micro_batches(rng, diligent=spent < LESSONS * seconds)
         weight = sum(w[:, 1:].sum() for _, w in batch)
         for ids_BT, weight_BT in batch:
             loss = loss_of(model, ids_BT, weight_BT) / weight
@@ -150,7 +152,7 @@ def save(model: LlamaForCausalLM, out: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Rebuild the tiny model.")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--seconds", type=float, default=2400.0)
+    parser.add_argument("--seconds", type=float, default=1800.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args()
