@@ -111,7 +111,8 @@ def parser_of(verb: str) -> Parser:
 
 def usage() -> str:
     lines = "\n".join(f"  {v:<9} {text}" for v, text in VERBS.items())
-    return f"usage: palaestra VERB ...\n\n{lines}\n\n`palaestra train` trains the built-in model on a built-in task; `palaestra VERB --help` says more."
+    hint = "`palaestra train` trains the built-in model on a built-in task; `palaestra VERB --help` says more."
+    return f"usage: palaestra VERB ...\n\n{lines}\n\n{hint}"
 
 
 def verb_of(argv: Sequence[str]) -> str:

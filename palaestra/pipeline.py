@@ -50,7 +50,7 @@ class Pipeline:
         for name, part in self.parts.items():
             source = results[part.model.part].artifacts[part.model.artifact] if part.model else None
             results[name] = await ctx.once(name, part.runnable, source)
-        first, last = list(results.values())[0], list(results.values())[-1]
+        first, last = next(iter(results.values())), next(reversed(results.values()))
         metrics = {**last.metrics, "accuracy_before": first.metrics.get("accuracy_before", {})}
         metrics["parts"] = {n: dict(r.metrics) for n, r in results.items()}
         metrics["sampled_tokens"] = sum(r.metrics.get("sampled_tokens", 0) for r in results.values())

@@ -106,7 +106,9 @@ async def gather_groups(r: Recipe, ctx: Context, s: State) -> tuple[list[Group],
         ready, s["again"], s["pool"] = await r.pool(ctx, new, s["pool"])
         if ready is not None:
             return young(ready, oldest), seen
-    raise Fault("starved", f"the pool had no batch after {r.schedule.rounds} rounds; its gate keeps nothing of what is drawn")
+    raise Fault(
+        "starved", f"the pool had no batch after {r.schedule.rounds} rounds; its gate keeps nothing of what is drawn"
+    )
 
 
 async def attempt(r: Recipe, ctx: Context, s: State, key: Key) -> list[Group]:

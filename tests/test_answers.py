@@ -1,7 +1,5 @@
 """Law 5: the gold answer scores 1, an empty one 0, adversarial wrong ones 0; no input hangs or raises."""
 
-# ruff: noqa: E501  one line a case
-
 import time
 from fractions import Fraction
 

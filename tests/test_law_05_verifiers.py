@@ -1,4 +1,4 @@
-"""Law 5: for every verifier gold scores 1, empty scores 0, at least ten adversarial wrong answers score 0; it never raises or hangs."""
+"""Law 5: for every verifier gold scores 1, empty 0, ten adversarial wrong answers 0; it never raises, never hangs."""
 
 import time
 

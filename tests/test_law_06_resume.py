@@ -54,7 +54,9 @@ def test_ten_kills_each(tmp_path, recipe, more):
     rng, kills = random.Random(recipe), 0
     while kills < 10:
         resumed = (broken / "config.toml").exists()
-        process = started(*(["--resume", str(broken)] if resumed else [recipe, *ARGS, *more, "--steps", steps, "--out", str(broken)]))
+        process = started(
+            *(["--resume", str(broken)] if resumed else [recipe, *ARGS, *more, "--steps", steps, "--out", str(broken)])
+        )
         goal, deadline = lines(broken) + rng.choice([0, 1, 1, 2]), time.monotonic() + 60
         while lines(broken) < goal and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.01)

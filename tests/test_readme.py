@@ -37,7 +37,7 @@ def place(tmp_path, monkeypatch):
 def small(command):
     """The command at smoke size, on the embedded model, in folders of the test."""
     argv = shlex.split(command)[1:]
-    argv = ["tiny" if a == "smollm2" or a.startswith("runs/") and "checkpoints" in a else a for a in argv]
+    argv = ["tiny" if a == "smollm2" or (a.startswith("runs/") and "checkpoints" in a) else a for a in argv]
     if argv[0] == "train":
         return [*argv, "--smoke"] if "--resume" in argv else [*argv, "--smoke", "--out", "run"]
     if argv[0] == "eval":
@@ -75,4 +75,6 @@ def test_own_environment_is_solved_by_its_oracle(place):
 
 def test_the_two_commands_come_first():
     first = BLOCKS[0][1].splitlines()
-    assert first[0].startswith("pip install . && palaestra train") and first[1].startswith("pip install '.[test]' && pytest")
+    assert first[0].startswith("pip install . && palaestra train") and first[1].startswith(
+        "pip install '.[test]' && pytest"
+    )

@@ -85,9 +85,8 @@ def draw(runs: dict[str, list[dict[str, Any]]], out: Path) -> None:
 
 
 def table(result: dict[str, Any], out: Path) -> None:
-    print(
-        f"{result['model']} on {result['task']}, {result['budget_tokens']:,} sampled tokens a run, {result['seeds']} seeds (95% intervals)"
-    )
+    budget = f"{result['budget_tokens']:,} sampled tokens a run, {result['seeds']} seeds"
+    print(f"{result['model']} on {result['task']}, {budget} (95% intervals)")
     for m, s in result["methods"].items():
         print(f"  {m:<20} {100 * s['before']['mean']:5.1f}% -> {percent(s['after'])}")
     for name, d in result["differences"].items():

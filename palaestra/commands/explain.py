@@ -26,9 +26,9 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         for g, group in enumerate(groups):
             print(f"group {g}")
             for i, t in enumerate(group):
-                weights = result["token_weights"][g][i]
+                advantage, weights = (_short(result[k][g][i]) for k in ("advantages", "token_weights"))
                 print(
-                    f"  {i}: reward {t.get('reward', t.get('turn_rewards'))}  advantage {_short(result['advantages'][g][i])}  weights {_short(weights)}"
+                    f"  {i}: reward {t.get('reward', t.get('turn_rewards'))}  advantage {advantage}  weights {weights}"
                 )
     return result
 

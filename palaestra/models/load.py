@@ -15,10 +15,10 @@ from transformers import PreTrainedConfig
 from palaestra.models import smollm2
 from palaestra.models.files import explained, quiet, read_module, read_tokenizer
 from palaestra.models.lora import LoRA
-from palaestra.models.model import Model, frozen_copy, weights_sha256
+from palaestra.models.model import Model, frozen_copy, trainable_copy, weights_sha256
 from palaestra.types import UserError
 
-__all__ = ["Model", "frozen_copy", "load", "load_heads", "save", "weights_sha256"]
+__all__ = ["Model", "frozen_copy", "load", "load_heads", "save", "trainable_copy", "weights_sha256"]
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 OWN: dict[str, Callable[[], Path]] = {"tiny": lambda: Path(__file__).parent / "tiny", "smollm2": smollm2.folder}

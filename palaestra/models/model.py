@@ -171,6 +171,12 @@ class Model:
         return self.heads[name]
 
 
+def trainable_copy(model: Model) -> Model:
+    """The model as it is, to be trained apart from the original."""
+    heads = {n: copy.deepcopy(h) for n, h in model.heads.items()}
+    return Model(model.name, copy.deepcopy(model.module), model.tokenizer, model.source, heads, model.recompute)
+
+
 def frozen_copy(model: Model) -> Model:
     """The model as it is, never to change. Untouched adapters are switched off instead of copied with their base."""
     heads = {n: _frozen(h) for n, h in model.heads.items()}

@@ -23,7 +23,7 @@ NAME = "palaestra_packed"  # of the attention among those of transformers
 
 @dataclass(frozen=True)
 class Block:
-    """Attention of some rows: queries are flat places [R, Q], keys are flat places [R, K], `mask` [R, 1, Q, K] says who sees whom.
+    """Attention of some rows: queries are flat places [R, Q], keys [R, K], `mask` [R, 1, Q, K] says who sees whom.
 
     `filled` [R, Q] are the places that hold a token; in row order they are the flat run of this block.
     """
@@ -65,7 +65,11 @@ class Layout:
             before[b, u + 1 : u + 1 + len(t)] = torch.arange(start_t[b], start_t[b] + len(t))
         device = batch["ids"].device
         blocks = [_block([(s, len(p), 0, 0) for s, p in zip(start_p, prompts, strict=True)], device)]
-        joined = [(start_t[b], len(t), start_p[g], len(prompts[g])) for b, (g, t) in enumerate(zip(owner, tails, strict=True)) if t]
+        joined = [
+            (start_t[b], len(t), start_p[g], len(prompts[g]))
+            for b, (g, t) in enumerate(zip(owner, tails, strict=True))
+            if t
+        ]
         if joined:
             blocks.append(_block(joined, device))
         ids, at = (torch.tensor(x, device=device) for x in (flat, position))
@@ -93,7 +97,14 @@ def _block(rows: list[tuple[int, int, int, int]], device: torch.device) -> Block
 
 
 def attention(
-    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, *, layout: Layout | None = None, **kwargs: Any
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    layout: Layout | None = None,
+    **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """Attention over the blocks of a layout; without one, transformers' own. query [1, H, N, D] -> [1, N, H, D]."""
     if layout is None:
@@ -101,7 +112,9 @@ def attention(
     outs = []
     for b in layout.blocks:
         q, k, v = query[0][:, b.query], key[0][:, b.key], value[0][:, b.key]  # [H, R, Q, D], [H_kv, R, K, D]
-        out, _ = sdpa_attention_forward(module, q.transpose(0, 1), k.transpose(0, 1), v.transpose(0, 1), b.mask, **kwargs)
+        out, _ = sdpa_attention_forward(
+            module, q.transpose(0, 1), k.transpose(0, 1), v.transpose(0, 1), b.mask, **kwargs
+        )
         outs.append(out[b.filled])  # [R, Q, H, D] -> [tokens, H, D]
     return torch.cat(outs)[None], None
 

@@ -93,7 +93,13 @@ def brief(part: Any) -> str:
         given = []
         for f in fields(part):
             x = getattr(part, f.name)
-            default = f.default if f.default is not MISSING else f.default_factory() if f.default_factory is not MISSING else MISSING
+            default = (
+                f.default
+                if f.default is not MISSING
+                else f.default_factory()
+                if f.default_factory is not MISSING
+                else MISSING
+            )
             if default is MISSING:
                 given.append(brief(x))
             elif x != default:
@@ -172,7 +178,9 @@ def find(recipe: Any, path: str) -> str:
     known = [p for p, _ in walk(recipe)]
     if path in known:
         return path
-    matches = [p for p in known if p.endswith(f".{path}")] or [p for p in known if _leads(path.split("."), p.split("."))]
+    matches = [p for p in known if p.endswith(f".{path}")] or [
+        p for p in known if _leads(path.split("."), p.split("."))
+    ]
     if len(matches) == 1:
         return matches[0]
     if matches:

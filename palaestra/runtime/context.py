@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import sys
 import time
@@ -16,7 +15,7 @@ import numpy as np
 import torch
 
 from palaestra.models.forward import forward
-from palaestra.models.load import Model, frozen_copy, load
+from palaestra.models.load import Model, frozen_copy, load, trainable_copy
 from palaestra.rollout.engine import Engine
 from palaestra.rollout.player import EnginePlayer
 from palaestra.runtime.cases import dump_case
@@ -231,7 +230,7 @@ class Context:
             return Result(metrics=found["metrics"], artifacts=found["artifacts"])
         start = self.model("policy")
         dtype = str(start.dtype).removeprefix("torch.")
-        policy = load(model, dtype=dtype, device=start.device) if model else copy.deepcopy(start)
+        policy = load(model, dtype=dtype, device=start.device) if model else trainable_copy(start)
         child = replace(self, out=out, models={"policy": policy})
         if out is not None:
             out.mkdir(parents=True, exist_ok=True)
