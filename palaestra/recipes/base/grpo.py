@@ -37,5 +37,5 @@ def build(kl: float = 0.0) -> Recipe:
             )
         },
         references={"ref": "policy"} if kl else {},
-        schedule=Schedule(prompts=16, steps=60),
+        schedule=Schedule(prompts=16, steps=50),
     )
