@@ -1,0 +1,172 @@
+"""`play()`: questions, tools, games, summaries; rows only grow, observations are never trained, rewards sit at their turn."""
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from palaestra.rollout.collect import MuteTruncated, Sample, Score, Until, When, links
+from palaestra.rollout.play import play
+from palaestra.rollout.player import Script
+from palaestra.types import Act, Ask, Bench, Episode, Frame, Group, Message, Reward, Sampling, Task
+from palaestra.worlds.hop import Hop, HopTasks
+from palaestra.worlds.tictactoe import TicTacToe, TicTacToeTasks
+
+
+def played(ctx, key=("k",), max_tokens=12):
+    cast = ctx.cast("policy", Sampling(max_tokens=max_tokens))
+    task = ctx.bench.tasks.task("train", 3)
+    return asyncio.run(play(ctx.bench.world, cast, task, key, ("w",)))
+
+
+@pytest.mark.parametrize("task", ["hop", "grid", "chain", "tictactoe"])
+def test_only_sampled_tokens_are_trained_and_all_of_them(context, task):
+    pytest.importorskip("textarena") if task == "tictactoe" else None
+    ctx = context(task)
+    episode = played(ctx)
+    assert episode.rows and episode.ok
+    for row in episode.rows:
+        for s in row.segments:
+            assert s.trained == (s.logp is not None) == (s.author == "policy")
+            assert s.trained == (s.version is not None)
+        view = row.view()
+        assert view.trained_T.sum() == row.n_sampled
+        assert np.isnan(view.logp_T).tolist() == (~view.trained_T).tolist()
+
+
+def test_a_row_is_the_context_that_was_seen(context):
+    """Every reply was sampled after exactly the tokens before it in its row."""
+    ctx, seen = context("hop"), []
+    engine = ctx.engine()
+    generate = engine.generate
+
+    async def watched(prompt, sampling, key):
+        sample = await generate(prompt, sampling, key)
+        seen.append((prompt, sample.ids))
+        return sample
+
+    engine.generate = watched
+    for n in range(9):  # until the policy searches before it answers
+        seen.clear()
+        (row,) = played(ctx, ("k", n)).rows
+        if len(seen) > 1:
+            break
+    before, found = (), []
+    for s in row.segments:
+        if s.logp is not None:
+            found.append((before, s.ids))
+        before += s.ids
+    assert found == seen and len(found) > 1
+
+
+def test_the_same_key_gives_the_same_episode(context):
+    ctx = context("hop")
+    assert played(ctx) == played(ctx)
+    assert played(ctx, ("a",)) != played(ctx, ("b",))
+
+
+def test_oracle_is_paid():
+    world, task = Hop(), HopTasks().task("train", 0)
+    state = {"frame": world.reset(task, ("w",))}
+
+    def answer(messages, rng):
+        reply = world.oracle(state["frame"].state)
+        ask = state["frame"].asks[0]
+        state["frame"] = world.step(
+            state["frame"].state, (Act(ask=ask, text=reply, call=None, finish="eos", n_tokens=1),), ("w",)
+        )
+        return reply
+
+    episode = asyncio.run(play(world, {"policy": Script(fn=answer)}, task, ("k",), ("w",)))
+    assert episode.total == 1.0 and episode.status == "finished"
+
+
+def test_two_seats_have_rows_and_parts_of_their_own(context):
+    pytest.importorskip("textarena")
+    ctx = context("tictactoe")
+    cast = {"x": ctx.cast("policy", Sampling(max_tokens=2))["x"], "o": Script(fn=lambda messages, rng: "8")}
+    episode = asyncio.run(play(TicTacToe(), cast, TicTacToeTasks(plies=(0, 0)).task("train", 0), ("k",), ("w",)))
+    assert {r.seat for r in episode.rows} <= {"x", "o"}
+    assert all(not any(s.trained for s in r.segments) for r in episode.rows if r.seat == "o")
+    assert set(episode.reward.parts) == {"seat:x", "seat:o"} and episode.total == episode.reward.parts["seat:x"]
+
+
+class Diary:
+    """Two notes in one row, then a fresh row that starts from the last note: pays by turn."""
+
+    seats = ("policy",)
+
+    def reset(self, task, key):
+        return self.ask(0, "write", False)
+
+    def step(self, state, acts, key):
+        pay = {("policy", ""): float(state)}
+        if state == 2:
+            return Frame(state=3, pay=pay)
+        frame = self.ask(state + 1, acts[0].text, state == 1)
+        return Frame(state=frame.state, asks=frame.asks, pay=pay)
+
+    def ask(self, state, text, new):
+        return Frame(
+            state=state,
+            asks=(Ask(seat="policy", say=(Message(role="user", content=text or "."),), new_row=new, max_tokens=3),),
+        )
+
+
+def test_new_rows_and_rewards_by_turn(context):
+    ctx = context()
+    cast = ctx.cast("policy", Sampling(max_tokens=3))
+    episode = asyncio.run(play(Diary(), cast, Task(id="t"), ("k",), ("w",)))
+    assert len(episode.rows) == 2 and episode.total == 3.0
+    first, second = episode.rows
+    assert second.segments[0].ids[0] == first.segments[0].ids[0], "a new row starts like a conversation"
+    for event in episode.reward.events:
+        view = episode.rows[event.row].view()
+        assert view.trained_T[event.token], "paid at the last token the seat said"
+    assert [e.value for e in episode.reward.events] == [0.0, 1.0, 2.0]
+    assert [e.row for e in episode.reward.events] == [0, 0, 1]
+
+
+def test_a_hidden_message_is_seen_and_not_trained_on(context):
+    class Hinted(Diary):
+        def reset(self, task, key):
+            hint = Message(role="user", content="a hint", hidden=True)
+            return Frame(
+                state=2, asks=(Ask(seat="policy", say=(Message(role="user", content="q"), hint), max_tokens=3),)
+            )
+
+    ctx = context()
+    episode = asyncio.run(play(Hinted(), ctx.cast("policy", Sampling(max_tokens=3)), Task(id="t"), ("k",), ("w",)))
+    (row,) = episode.rows
+    decode = ctx.engine().dialect.decode
+    assert "a hint" in decode(row.context())
+    assert "a hint" not in decode(row.view().ids_T.tolist())
+
+
+def test_collect_links():
+    bench = Bench(name="t", tasks=None, world=None)
+
+    class Ctx:
+        pass
+
+    ctx = Ctx()
+    ctx.bench = bench
+
+    class Add:
+        def __init__(self, rewards, status="finished"):
+            self.rewards, self.status = rewards, status
+
+        async def __call__(self, ctx, key, group):
+            new = tuple(Episode(reward=Reward(total=r), status=self.status) for r in self.rewards)
+            return Group(task=group.task, episodes=(*group.episodes, *new))
+
+    empty = Group(task=Task(id="t"))
+    run = lambda link, group=empty: asyncio.run(link(ctx, ("k",), group))
+    assert len(run(Until(lambda r: len(r) >= 6, Add([0.0, 1.0]), rounds=9)).episodes) == 6
+    assert len(run(links(Add([0.0]), When(lambda r: r.max() <= 0, Add([1.0])))).episodes) == 2
+    assert [e.muted for e in run(links(Add([1.0]), Add([0.0], "truncated:length"), MuteTruncated())).episodes] == [
+        False,
+        True,
+    ]
+    assert run(Score(), Group(task=Task(id="t"), episodes=(Episode(reward=Reward(total=1.0), status="finished"),)))
+    assert Sample(4) == Sample(n=4)
