@@ -77,7 +77,9 @@ def find(method: str) -> ModuleType:
     if entry is not None and entry.built:
         return importlib.import_module(entry.module)
     if entry is not None:
-        raise UserError(f"{method!r} ({entry.title}) is in the catalogue but not built yet; `palaestra list` shows what is")
+        raise UserError(
+            f"{method!r} ({entry.title}) is in the catalogue but not built yet; `palaestra list` shows what is"
+        )
     close = difflib.get_close_matches(method, [e.id for e in known.values() if e.built], n=3, cutoff=0.5)
     hint = f"; did you mean {' or '.join(close)}?" if close else "; `palaestra list` shows all"
     raise UserError(f"no method {method!r}{hint}")
@@ -89,7 +91,12 @@ def page() -> str:
     for family in dict.fromkeys(e.family for e in everything()):
         mine = [e for e in everything() if e.family == family]
         built = sum(e.built for e in mine)
-        lines += [f"## {family} ({built} of {len(mine)} built)", "", "| id | title | shape | status |", "| --- | --- | --- | --- |"]
+        lines += [
+            f"## {family} ({built} of {len(mine)} built)",
+            "",
+            "| id | title | shape | status |",
+            "| --- | --- | --- | --- |",
+        ]
         lines += [f"| {e.id} | {e.title} | {e.shape} | {e.status} |" for e in mine] + [""]
     return "\n".join(lines)
 

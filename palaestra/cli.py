@@ -35,14 +35,20 @@ class Parser(argparse.ArgumentParser):
             word = message.split("unrecognized arguments:")[1].split()[0]
             flags = [f for action in self._actions for f in action.option_strings]
             close = difflib.get_close_matches(word.split("=")[0], flags, n=1, cutoff=0.5)
-            message = f"unknown argument {word}" + (f"; did you mean {close[0]}?" if close else f"; see {self.prog} --help")
+            message = f"unknown argument {word}" + (
+                f"; did you mean {close[0]}?" if close else f"; see {self.prog} --help"
+            )
         raise UserError(message)
 
 
 def run_flags(parser: Parser) -> None:
     """What names a run: problem, model, place."""
     add = parser.add_argument
-    add("--task", metavar="NAME", help="chain, count, hop, grid, rec, tictactoe, rg:NAME, or a mixture a*2+b (default: chain)")
+    add(
+        "--task",
+        metavar="NAME",
+        help="chain, count, hop, grid, rec, tictactoe, rg:NAME, or a mixture a*2+b (default: chain)",
+    )
     add("--data", metavar="FILE", help="your own problems: .jsonl, .json, .parquet or a datasets folder")
     add("--test-data", metavar="FILE", help="held-out problems; else a tenth of --data")
     add("--reward", metavar="FILE.py:function", help="your own reward: score(responses, answers, **fields) -> list")
@@ -112,7 +118,9 @@ def verb_of(argv: Sequence[str]) -> str:
     if argv[0] in VERBS:
         return argv[0]
     close = difflib.get_close_matches(argv[0], VERBS, n=1)
-    raise UserError(f"no verb {argv[0]!r}" + (f"; did you mean {close[0]}?" if close else f"; there are {', '.join(VERBS)}"))
+    raise UserError(
+        f"no verb {argv[0]!r}" + (f"; did you mean {close[0]}?" if close else f"; there are {', '.join(VERBS)}")
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:

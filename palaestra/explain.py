@@ -31,7 +31,10 @@ Trajectory = Mapping[str, Any]
 def explain(recipe: Recipe, groups: Sequence[Sequence[Trajectory]]) -> dict[str, Any]:
     """{"advantages": per trajectory (a list where it differs by token), "token_weights": per token of each trajectory}."""
     name, learner = next(iter(recipe.learners.items()))
-    built = [Group(task=Task(id=str(g)), episodes=tuple(_episode(t, g, i, name) for i, t in enumerate(group))) for g, group in enumerate(groups)]
+    built = [
+        Group(task=Task(id=str(g)), episodes=tuple(_episode(t, g, i, name) for i, t in enumerate(group)))
+        for g, group in enumerate(groups)
+    ]
     signals = _signals(learner, groups)
     examples, _ = learner.credit(built, signals, {})
     weights = _weights(learner, examples, groups, built)
@@ -60,22 +63,38 @@ def lengths_of(trajectory: Trajectory) -> list[int]:
 def _episode(t: Trajectory, group: int, index: int, policy: str) -> Episode:
     unknown = set(t) - set(FIELDS)
     if unknown:
-        raise UserError(f"trajectory {index} of group {group}: unknown field {sorted(unknown)[0]!r}; there are {', '.join(FIELDS)}")
+        raise UserError(
+            f"trajectory {index} of group {group}: unknown field {sorted(unknown)[0]!r}; there are {', '.join(FIELDS)}"
+        )
     lengths = lengths_of(t)
     n = sum(lengths)
     ids = t.get("tokens") or [10 + group + 1000 * index + k for k in range(n)]
     logp = t.get("behaviour_logp", t.get("logp", [LOGP] * n))
-    for name, given in (("tokens", ids), ("logp", logp), *((f, t[f]) for f in ("ref_logp", "entropy", "value") if f in t)):
+    for name, given in (
+        ("tokens", ids),
+        ("logp", logp),
+        *((f, t[f]) for f in ("ref_logp", "entropy", "value") if f in t),
+    ):
         if len(given) != n:
             raise UserError(f"trajectory {index} of group {group}: {name} has {len(given)} values for {n} tokens")
     segments, start = [Segment(ids=(0,), turn=0)], 0
     for turn, length in enumerate(lengths):
         piece = slice(start, start + length)
-        said = Segment(ids=tuple(int(x) for x in ids[piece]), logp=tuple(map(float, logp[piece])), author="policy", policy=policy, trained=True, turn=turn, version=0)
+        said = Segment(
+            ids=tuple(int(x) for x in ids[piece]),
+            logp=tuple(map(float, logp[piece])),
+            author="policy",
+            policy=policy,
+            trained=True,
+            turn=turn,
+            version=0,
+        )
         segments.append(said)
         start += length
     facts = {k: t[k] for k in ("states", "stratum", "agent") if k in t}
-    return Episode(rows=(Row(segments=tuple(segments)),), reward=_reward(t, lengths, group, index), status="finished", facts=facts)
+    return Episode(
+        rows=(Row(segments=tuple(segments)),), reward=_reward(t, lengths, group, index), status="finished", facts=facts
+    )
 
 
 def _reward(t: Trajectory, lengths: list[int], group: int, index: int) -> Reward:
@@ -86,7 +105,9 @@ def _reward(t: Trajectory, lengths: list[int], group: int, index: int) -> Reward
         return Reward(total=float(t["reward"]))
     if len(paid) != len(lengths):
         raise UserError(f"trajectory {index} of group {group}: {len(paid)} turn_rewards for {len(lengths)} turns")
-    events = tuple(Event(row=0, token=int(end), value=float(x)) for end, x in zip(np.cumsum(lengths), paid, strict=True))
+    events = tuple(
+        Event(row=0, token=int(end), value=float(x)) for end, x in zip(np.cumsum(lengths), paid, strict=True)
+    )
     return Reward(total=float(t.get("reward", sum(paid))), events=events)
 
 
@@ -110,8 +131,11 @@ def _signals(learner: Learner, groups: Sequence[Sequence[Trajectory]]) -> Signal
     return [[[one(t)] for t in group] for group in groups]
 
 
-def _weights(learner: Learner, examples: list[Any], groups: Sequence[Sequence[Trajectory]], built: list[Group]) -> list[Any]:
+def _weights(
+    learner: Learner, examples: list[Any], groups: Sequence[Sequence[Trajectory]], built: list[Group]
+) -> list[Any]:
     weights: list[list[list[float]]] = [[[0.0] * sum(lengths_of(t)) for t in group] for group in groups]
+    examples = [e for e in examples if e.row.view().trained_T.any()]
     batch = pack(examples, dtype=torch.float64)
     if batch is None:
         return weights
@@ -127,10 +151,9 @@ def _weights(learner: Learner, examples: list[Any], groups: Sequence[Sequence[Tr
             given[need][b, : len(values)] = values
     out = {k: v.requires_grad_() for k, v in given.items()}
     loss, _ = learner.objective(out, batch)
-    (gradient,) = torch.autograd.grad(loss, [out["logp"]], allow_unused=True)
-    if gradient is not None:
-        for b, (g, i) in enumerate(rows):
-            weights[g][i] = (0.0 - gradient[b, 1 : 1 + len(weights[g][i])]).tolist()
+    gradient = torch.autograd.grad(loss, [out["logp"]], allow_unused=True, materialize_grads=True)[0]
+    for b, (g, i) in enumerate(rows):
+        weights[g][i] = (0.0 - gradient[b, 1 : 1 + len(weights[g][i])]).tolist()
     return weights
 
 
@@ -146,7 +169,8 @@ def read_groups(rewards: str | None, lengths: str | None, file: str | None) -> l
     if sizes is not None and [len(g) for g in sizes] != [len(g) for g in totals]:
         raise UserError("--lengths must have the shape of --rewards")
     return [
-        [{"reward": r} | ({"length": sizes[g][i]} if sizes else {}) for i, r in enumerate(group)] for g, group in enumerate(totals)
+        [{"reward": r} | ({"length": sizes[g][i]} if sizes else {}) for i, r in enumerate(group)]
+        for g, group in enumerate(totals)
     ]
 
 
@@ -165,7 +189,11 @@ def _checked(groups: Any) -> list[list[Trajectory]]:
         groups = groups.get("groups", groups.get("trajectories"))
     if isinstance(groups, list) and groups and isinstance(groups[0], dict):
         groups = [groups]
-    good = isinstance(groups, list) and all(isinstance(g, list) and g and all(isinstance(t, dict) for t in g) for g in groups)
+    good = isinstance(groups, list) and all(
+        isinstance(g, list) and g and all(isinstance(t, dict) for t in g) for g in groups
+    )
     if not good or not groups:
-        raise UserError("--group: expected a list of groups, each a list of trajectories such as {\"reward\": 1, \"length\": 5}")
+        raise UserError(
+            '--group: expected a list of groups, each a list of trajectories such as {"reward": 1, "length": 5}'
+        )
     return groups

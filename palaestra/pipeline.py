@@ -35,10 +35,14 @@ class Pipeline:
     parts: Mapping[str, Part]
 
     def __post_init__(self) -> None:
+        if not self.parts:
+            raise UserError("a pipeline needs at least one part")
         seen: set[str] = set()
         for name, part in self.parts.items():
             if part.model is not None and part.model.part not in seen:
-                raise UserError(f"pipeline part {name!r} starts from {part.model.part!r}, which does not come before it")
+                raise UserError(
+                    f"pipeline part {name!r} starts from {part.model.part!r}, which does not come before it"
+                )
             seen.add(name)
 
     async def run(self, ctx: Context) -> Result:
@@ -46,8 +50,7 @@ class Pipeline:
         for name, part in self.parts.items():
             source = results[part.model.part].artifacts[part.model.artifact] if part.model else None
             results[name] = await ctx.once(name, part.runnable, source)
-        last = results[name]
-        first = next(iter(results.values()))
+        first, last = list(results.values())[0], list(results.values())[-1]
         metrics = {**last.metrics, "accuracy_before": first.metrics.get("accuracy_before", {})}
         metrics["parts"] = {n: dict(r.metrics) for n, r in results.items()}
         metrics["sampled_tokens"] = sum(r.metrics.get("sampled_tokens", 0) for r in results.values())

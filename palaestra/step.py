@@ -81,10 +81,16 @@ def start(seed: int) -> State:
 
 async def step(recipe: Recipe, ctx: Context, state: State) -> tuple[State, Metrics]:
     """Gather a batch, learn from it. `state` is left as it was: a failed step changes nothing but the models."""
-    r, s = ctx.at(recipe, state["step"]), {k: v.copy() if isinstance(v, (dict, list)) else v for k, v in state.items()}
+    r, s = ctx.at(recipe, state["step"]), copied(state)
     ready, seen = await gather_groups(r, ctx, s)
     metrics = learn(r, ctx, s, ready, seen)
-    return s | {"step": s["step"] + 1}, metrics
+    s["step"] += 1
+    return s, metrics
+
+
+def copied(state: State) -> State:
+    """Its dictionaries and lists may be written to; what is inside them is only ever replaced."""
+    return {k: v.copy() if isinstance(v, dict | list) else v for k, v in state.items()}
 
 
 async def gather_groups(r: Recipe, ctx: Context, s: State) -> tuple[list[Group], list[Group]]:
@@ -100,7 +106,7 @@ async def gather_groups(r: Recipe, ctx: Context, s: State) -> tuple[list[Group],
         ready, s["again"], s["pool"] = await r.pool(ctx, new, s["pool"])
         if ready is not None:
             return young(ready, oldest), seen
-    raise Fault("starved", f"the pool had no batch after {n + 1} rounds; its gate keeps nothing of what is drawn")
+    raise Fault("starved", f"the pool had no batch after {r.schedule.rounds} rounds; its gate keeps nothing of what is drawn")
 
 
 async def attempt(r: Recipe, ctx: Context, s: State, key: Key) -> list[Group]:

@@ -339,7 +339,8 @@ class Frame:
 class World(Protocol):
     """An environment. Methods may be plain or async; the same key gives the same randomness."""
 
-    seats: tuple[str, ...]
+    @property
+    def seats(self) -> tuple[str, ...]: ...
 
     def reset(self, task: Task, key: Key) -> Frame | Awaitable[Frame]: ...
     def step(self, state: Any, acts: tuple[Act, ...], key: Key) -> Frame | Awaitable[Frame]: ...
@@ -372,9 +373,15 @@ class Sample:
 class Player(Protocol):
     """Whoever fills a seat: an engine, an endpoint, a script, a frozen snapshot."""
 
-    name: str
-    policy: str  # the learner whose tokens these are; "" = nobody trains on them
-    temperature: float
+    @property
+    def name(self) -> str: ...
+    @property
+    def policy(self) -> str:
+        """The learner whose tokens these are; "" = nobody trains on them."""
+        ...
+
+    @property
+    def temperature(self) -> float: ...
 
     def hear(self, ask: Ask, *, first: bool, closed: bool, turn: int) -> tuple[Segment, ...]:
         """What the row gains before the player speaks. `closed`: its last turn ended with its own end token."""
@@ -390,8 +397,12 @@ RewardFn: TypeAlias = Callable[["Context", Group], Awaitable[list[Reward]]]  # o
 class Tasks(Protocol):
     """Where problems come from. Splits "train" and "test" are disjoint; the same index gives the same task."""
 
-    name: str
-    size: int | None  # training tasks; None = endless
+    @property
+    def name(self) -> str: ...
+    @property
+    def size(self) -> int | None:
+        """Training tasks; None = endless."""
+        ...
 
     def task(self, split: str, index: int) -> Task: ...
 
@@ -434,7 +445,9 @@ Collect: TypeAlias = Callable[["Context", Key, Group], Awaitable[Group]]
 Pool: TypeAlias = Callable[["Context", list[Group], State], Awaitable[tuple[list[Group] | None, list[Group], State]]]
 Credit: TypeAlias = Callable[[Groups, Signals, State], tuple[list[Example], State]]
 Observe: TypeAlias = Callable[[Groups, Mapping[str, list[Example]], State], State]
-Outputs: TypeAlias = Mapping[str, "Tensor"]  # what a forward pass gives: "logp" [B, T], "entropy" [B, T], "value" [B, T], ...
+Outputs: TypeAlias = Mapping[
+    str, "Tensor"
+]  # what a forward pass gives: "logp" [B, T], "entropy" [B, T], "value" [B, T], ...
 Metrics: TypeAlias = dict[str, Any]
 
 
@@ -444,8 +457,10 @@ class Objective(Protocol):
     The loss and the metrics are sums over rows with the denominators of the whole batch, so that parts add up.
     """
 
-    needs: tuple[str, ...]
-    couples: Literal["row", "unit", "batch"]
+    @property
+    def needs(self) -> tuple[str, ...]: ...
+    @property
+    def couples(self) -> Literal["row", "unit", "batch"]: ...
 
     def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]: ...
 

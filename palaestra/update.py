@@ -149,7 +149,7 @@ def backward(forward: Forward, objective: Objective, batch: Batch, budget: int) 
     for p in parts:
         out = forward(batch.part(p))
         used = [k for k in out if leaves[k].grad is not None]
-        grads = [_cut(leaves[k].grad[start : start + len(p)], out[k]) for k in used]
+        grads = [_cut(g[start : start + len(p)], out[k]) for k in used if (g := leaves[k].grad) is not None]
         torch.autograd.backward([out[k] for k in used], grads)
         start += len(p)
     return total

@@ -33,7 +33,9 @@ class Table(torch.nn.Module):
 
     def outputs(self, batch, needs=("logp",)):
         ids, trained = batch["ids"], batch.mask.bool()
-        before = ~trained & (torch.cumsum(trained, 1) == 0) & (torch.arange(ids.shape[1])[None] < batch["length"][:, None])
+        before = (
+            ~trained & (torch.cumsum(trained, 1) == 0) & (torch.arange(ids.shape[1])[None] < batch["length"][:, None])
+        )
         context = (torch.nn.functional.one_hot(ids, V).double() * before[..., None]).sum(1)
         previous = torch.cat([ids[:, :1], ids[:, :-1]], 1)
         lp = torch.log_softmax(self.U[previous] + (context @ self.C)[:, None], -1)
@@ -97,7 +99,9 @@ class FakeContext:
                 ids.append(int(rng.choice(V, p=lp.exp().numpy())))
                 logp.append(float(lp[ids[-1]]))
         self.sampled += length
-        said = Segment(ids=tuple(ids), author="policy", policy="policy", trained=True, logp=tuple(logp), version=self.step_number)
+        said = Segment(
+            ids=tuple(ids), author="policy", policy="policy", trained=True, logp=tuple(logp), version=self.step_number
+        )
         heard = [Segment(ids=prompt)] + ([Segment(ids=hint, author="guide", hidden=True)] if hint else [])
         reward = Reward(total=float(tuple(ids) == task.answer))
         return Episode(rows=(Row(segments=(*heard, said)),), reward=reward, status="finished")
@@ -110,7 +114,9 @@ def task(name, prompt, answer, hint=()):
 def episode(prompt, ids, reward, **kw):
     """A finished episode with known behaviour log-probs (0)."""
     said = Segment(ids=tuple(ids), author="policy", policy="policy", trained=True, logp=(0.0,) * len(ids), version=0)
-    return Episode(rows=(Row(segments=(Segment(ids=tuple(prompt)), said)),), reward=Reward(total=reward), status="finished", **kw)
+    return Episode(
+        rows=(Row(segments=(Segment(ids=tuple(prompt)), said)),), reward=Reward(total=reward), status="finished", **kw
+    )
 
 
 __all__ = ["FakeContext", "Table", "V", "episode", "np", "rewards", "task"]

@@ -1,5 +1,7 @@
 """Law 5: the gold answer scores 1, an empty one 0, adversarial wrong ones 0; no input hangs or raises."""
 
+# ruff: noqa: E501  one line a case
+
 import time
 from fractions import Fraction
 
@@ -125,7 +127,14 @@ def test_right_numbers(text):
 
 @pytest.mark.parametrize("gold", ["5", "12"])
 def test_an_echo_of_the_prompt_is_no_answer(gold):
-    for echo in (PROMPT, PROMPT.lower(), PROMPT + "\n", "What is 12 mod 5", "Jan has 12 apples and gives away 5.", "So: what is 12 mod 5?"):
+    for echo in (
+        PROMPT,
+        PROMPT.lower(),
+        PROMPT + "\n",
+        "What is 12 mod 5",
+        "Jan has 12 apples and gives away 5.",
+        "So: what is 12 mod 5?",
+    ):
         assert not right(echo, gold, PROMPT), echo
     assert right("5" if gold == "5" else "12", gold, PROMPT)
 
@@ -210,14 +219,17 @@ def test_a_megabyte_takes_under_a_second(name):
         assert time.process_time() - started < 1.0
 
 
-@given(st.text(alphabet="0123456789 .,-+*/=%$()[]{}\\\n<>answerboxdfc#:or?٣", max_size=60), st.sampled_from(["7", "x", "50%", "1/2", "a b"]))
+@given(
+    st.text(alphabet="0123456789 .,-+*/=%$()[]{}\\\n<>answerboxdfc#:or?٣", max_size=60),
+    st.sampled_from(["7", "x", "50%", "1/2", "a b"]),
+)
 def test_never_raises(text, gold):
     found = final(text, gold, "what is 7 or x?")
     assert found is None or isinstance(found, str)
     assert right(text, gold) in (True, False)
 
 
-@given(st.fractions(min_value=-10**6, max_value=10**6, max_denominator=1000), st.fractions(max_denominator=1000))
+@given(st.fractions(min_value=-(10**6), max_value=10**6, max_denominator=1000), st.fractions(max_denominator=1000))
 def test_values_decide(a, b):
     assert same(str(a), str(b)) == (a == b)
     assert right(f"The answer is {a}.", str(a))

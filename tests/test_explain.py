@@ -59,7 +59,9 @@ def test_kl_term_needs_the_reference():
 
 def test_ppo_gae():
     """One trajectory, reward 1 at the end, values .5 .5: deltas 0, .5; GAE(1, .95) = .475, .5; whitened with one other."""
-    found = explain(ppo.build(), [[{"reward": 1, "value": [0.5, 0.5]}, {"reward": 0, "value": [0.5, 0.5]}]])["advantages"]
+    found = explain(ppo.build(), [[{"reward": 1, "value": [0.5, 0.5]}, {"reward": 0, "value": [0.5, 0.5]}]])[
+        "advantages"
+    ]
     raw = [0.475, 0.5, -0.475, -0.5]
     mean, std = sum(raw) / 4, (sum(x * x for x in raw) / 3) ** 0.5
     assert found[0][0] + found[0][1] == pytest.approx([(x - mean) / (std + 1e-6) for x in raw])
@@ -79,7 +81,15 @@ def test_sft_counts_tokens():
 
 
 def test_turn_rewards_reach_their_turn():
-    found = explain(ppo.build(), [[{"turn_rewards": [1, 0], "turn_lengths": [1, 1], "value": [0, 0]}, {"reward": 0, "length": 2, "value": [0, 0]}]])
+    found = explain(
+        ppo.build(),
+        [
+            [
+                {"turn_rewards": [1, 0], "turn_lengths": [1, 1], "value": [0, 0]},
+                {"reward": 0, "length": 2, "value": [0, 0]},
+            ]
+        ],
+    )
     a = found["advantages"][0][0]
     assert a[0] > a[1]
 

@@ -13,7 +13,13 @@ from palaestra.step import start, step
 from palaestra.types import Batch
 from palaestra.update import backward
 
-RECIPES = {"grpo": grpo.build(kl=0.1), "ppo": ppo.build(), "reinforce": reinforce.build(), "dpo": dpo.build(), "sft": sft.build()}
+RECIPES = {
+    "grpo": grpo.build(kl=0.1),
+    "ppo": ppo.build(),
+    "reinforce": reinforce.build(),
+    "dpo": dpo.build(),
+    "sft": sft.build(),
+}
 
 
 def caught_batch(recipe, ctx):
@@ -31,7 +37,10 @@ def caught_batch(recipe, ctx):
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_split_and_padding(name, context, small):
-    recipe, ctx = small(RECIPES[name], **({"schedule.prompts": 6} if name == "sft" else {"schedule.prompts": 4})), context()
+    recipe, ctx = (
+        small(RECIPES[name], **({"schedule.prompts": 6} if name == "sft" else {"schedule.prompts": 4})),
+        context(),
+    )
     batch = caught_batch(recipe, ctx)
     batch = replace(batch, columns={k: v.double() if v.is_floating_point() else v for k, v in batch.columns.items()})
     model, objective = ctx.model("policy"), recipe.learners["policy"].objective

@@ -65,7 +65,9 @@ def test_replay_names_what_is_not_finite(context, small, tmp_path):
     batch.columns["advantage"][0, 3] = float("nan")
     dump_case(tmp_path / "case", ctx.model("policy"), recipe.learners["policy"], batch, {"loss": float("nan")})
     found = replay_case(tmp_path / "case")
-    assert np.isnan(found["loss"]) and found["columns_not_finite"] == ["advantage"] and found["gradients_not_finite"] > 0
+    assert (
+        np.isnan(found["loss"]) and found["columns_not_finite"] == ["advantage"] and found["gradients_not_finite"] > 0
+    )
 
 
 def test_updates_that_never_are_finite_end_the_run(context, small, tmp_path):

@@ -16,7 +16,9 @@ from palaestra.types import Group, Row, Segment
 
 def aged(version):
     said = Segment(ids=(1,), policy="policy", trained=True, version=version)
-    return Group(task=task("t", (0,), (1,)), episodes=(replace(episode((0,), (1,), 1.0), rows=(Row(segments=(said,)),)),))
+    return Group(
+        task=task("t", (0,), (1,)), episodes=(replace(episode((0,), (1,), 1.0), rows=(Row(segments=(said,)),)),)
+    )
 
 
 @given(st.lists(st.none() | st.integers(0, 9), max_size=8), st.integers(0, 9))

@@ -21,6 +21,7 @@ from palaestra.step import start, step
 from palaestra.types import Example, Message, Row, Sampling, Segment
 from palaestra.update import pack
 
+
 def sampled(engine, sampling, n=12, seed=0):
     """A batch of n samples of three prompts with their recorded log-probs."""
     prompts = [("3+4*2-1 mod 10", "user"), ("hello", "user"), ("9*9 mod 10", "user")]

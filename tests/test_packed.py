@@ -49,7 +49,9 @@ def both(model, batch):
 
 
 @settings(max_examples=15, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 2), st.lists(st.integers(1, 6), min_size=1, max_size=4)), min_size=1, max_size=7))
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.lists(st.integers(1, 6), min_size=1, max_size=4)), min_size=1, max_size=7)
+)
 def test_equals_the_padded_computation(model, shapes):
     assert model.packs
     (out, gradient), (plain, expected) = both(model, batch_of(shapes))

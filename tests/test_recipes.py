@@ -1,17 +1,15 @@
-"""One conformance row per recipe: it builds, its card is complete, two steps run, the same seed gives the same weights, its
-state survives the codec, and the smoke run takes seconds on a CPU (law 9)."""
+"""One conformance row per recipe: it builds, its card is complete, two steps run, the same seed gives the same weights,
+its state survives the codec, and the smoke run takes seconds on a CPU (law 9)."""
 
 import asyncio
 import importlib
 import time
-from dataclasses import replace
 
 import pytest
 
 from palaestra import catalogue
 from palaestra.commands.train import smoke
 from palaestra.models.load import weights_sha256
-from palaestra.pipeline import Pipeline
 from palaestra.runtime.codec import decode, encode
 from palaestra.runtime.config import describe, digest
 from palaestra.runtime.train import prepare
@@ -19,7 +17,6 @@ from palaestra.step import Recipe, start, step
 
 BUILT = [e for e in catalogue.everything() if e.built]
 RECIPES = [e for e in BUILT if e.shape == "recipe"]
-DEMONSTRATED = {"sft"}  # need demonstrations: the chain task's answers serve
 
 
 def build(entry):
@@ -41,7 +38,7 @@ def test_card_is_complete(entry):
 
 
 @pytest.mark.parametrize("entry", RECIPES, ids=lambda e: e.id)
-def test_two_steps(entry, context):
+def test_law_09_two_steps(entry, context):
     recipe, found = build(entry), []
     begin = time.perf_counter()
     for _ in range(2):
@@ -62,14 +59,7 @@ def test_two_steps(entry, context):
 
 @pytest.mark.parametrize("entry", [e for e in BUILT if e.shape != "recipe"], ids=lambda e: e.id)
 def test_other_shapes_run(entry, context, tmp_path):
-    built = importlib.import_module(entry.module).build()
-    ctx = context(out=tmp_path, evaluate=4, steps=1)
-    if isinstance(built, Pipeline):
-        parts = {n: replace(p, runnable=smoke(p.runnable)) for n, p in built.parts.items()}
-        built = replace(built, parts=parts)
-        ctx.part_steps = 1
-    else:
-        built = replace(built, tasks=4, n=2)
+    built, ctx = build(entry), context(out=tmp_path, evaluate=4, steps=1)
     result = asyncio.run(built.run(ctx))
     assert 0 <= result.metrics["accuracy_after"]["mean"] <= 1
 

@@ -126,8 +126,15 @@ def balanced(r):
 
 
 def dr_grpo(**learner):
-    base = Learner(credit=chain(Center()), objective=Clipped(reduce="constant", length=4), optimiser=AdamW(lr=1.0, clip_norm=0))
-    return Recipe(draw=Cycle(), collect=links(Attempt()), learners={"policy": replace(base, **learner)}, schedule=Schedule(prompts=2))
+    base = Learner(
+        credit=chain(Center()), objective=Clipped(reduce="constant", length=4), optimiser=AdamW(lr=1.0, clip_norm=0)
+    )
+    return Recipe(
+        draw=Cycle(),
+        collect=links(Attempt()),
+        learners={"policy": replace(base, **learner)},
+        schedule=Schedule(prompts=2),
+    )
 
 
 RECIPES = {
@@ -191,7 +198,10 @@ def test_guidance_reaches_what_plain_sampling_cannot():
 
 
 def test_muted_episodes_count_in_the_baseline_and_train_nothing():
-    group = Group(task=EASY, episodes=(episode((0,), (1, 2, 3), 1.0), *(episode((0,), (1, 1, 1), 0.0, muted=i > 0) for i in range(3))))
+    group = Group(
+        task=EASY,
+        episodes=(episode((0,), (1, 2, 3), 1.0), *(episode((0,), (1, 1, 1), 0.0, muted=i > 0) for i in range(3))),
+    )
     examples, _ = RECIPES["ada"].learners["policy"].credit([group], [], {})
     assert [round(e.columns["advantage"][-1], 6) for e in examples] == [0.75, -0.25]
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from palaestra.commands.train import read_settings
+from palaestra.commands.train import percent, read_settings
 from palaestra.ledger.statistics import mean_interval, paired
 from palaestra.runtime import setup
 from palaestra.runtime.checkpoint import write_atomic
@@ -85,12 +85,11 @@ def draw(runs: dict[str, list[dict[str, Any]]], out: Path) -> None:
 
 
 def table(result: dict[str, Any], out: Path) -> None:
-    print(f"{result['model']} on {result['task']}, {result['budget_tokens']:,} sampled tokens a run, {result['seeds']} seeds (95% intervals)")
+    print(
+        f"{result['model']} on {result['task']}, {result['budget_tokens']:,} sampled tokens a run, {result['seeds']} seeds (95% intervals)"
+    )
     for m, s in result["methods"].items():
-        a = s["after"]
-        print(f"  {m:<20} {100 * s['before']['mean']:5.1f}% -> {100 * a['mean']:5.1f}%  ({100 * a['low']:.1f} to {100 * a['high']:.1f})")
+        print(f"  {m:<20} {100 * s['before']['mean']:5.1f}% -> {percent(s['after'])}")
     for name, d in result["differences"].items():
-        print(f"  {name:<20} {100 * d['mean']:+.1f} points  ({100 * d['low']:+.1f} to {100 * d['high']:+.1f}, paired by seed)")
+        print(f"  {name:<20} {percent(d)}, paired by seed")
     print(f"picture  {out / 'compare.png'}")
-
-

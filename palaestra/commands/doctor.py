@@ -58,7 +58,11 @@ def machine() -> dict[str, Any]:
 
 def extras() -> dict[str, dict[str, Any]]:
     return {
-        name: {"installed": all(importlib.util.find_spec(m) for m in modules), "for": what, "command": f"pip install 'palaestra[{name}]'"}
+        name: {
+            "installed": all(importlib.util.find_spec(m) for m in modules),
+            "for": what,
+            "command": f"pip install 'palaestra[{name}]'",
+        }
         for name, (modules, what) in EXTRAS.items()
     }
 
@@ -113,5 +117,3 @@ def show(result: dict[str, Any]) -> None:
     print("\nestimate, from two real steps")
     for name, found in result["estimate"].items():
         print(f"  {name:<18} {found}")
-
-

@@ -6,7 +6,7 @@ import argparse
 import asyncio
 from typing import Any
 
-from palaestra.commands.train import read_settings
+from palaestra.commands.train import percent, read_settings
 from palaestra.runtime import setup
 from palaestra.runtime.evaluate import evaluate
 
@@ -15,7 +15,14 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     settings = read_settings(arguments)
     ctx = setup.context(settings, talk=not arguments.json)
     result = asyncio.run(evaluate(ctx, arguments.n, arguments.k, arguments.temperature))
-    result = {"task": settings.problem, "model": settings.model, "seed": settings.seed, "n": arguments.n, "k": arguments.k, **result}
+    result = {
+        "task": settings.problem,
+        "model": settings.model,
+        "seed": settings.seed,
+        "n": arguments.n,
+        "k": arguments.k,
+        **result,
+    }
     if not arguments.json:
         table(result)
     return result
@@ -25,14 +32,10 @@ def table(result: dict[str, Any]) -> None:
     print(f"{result['model']} on {result['task']}, {result['n']} held-out problems (95% intervals)")
     for name, found in result.items():
         if isinstance(found, dict) and "mean" in found:
-            print(f"  {name:<12} {_percent(found)}")
+            print(f"  {name:<12} {percent(found)}")
     if len(result["domains"]) > 1:
         print("  greedy by domain")
         for name, found in result["domains"].items():
-            print(f"    {name:<24} {_percent(found)}  n = {found['n']}")
+            print(f"    {name:<24} {percent(found)}  n = {found['n']}")
     if result["errors"]:
         print(f"  {result['errors']} episodes ended in an error and are left out")
-
-
-def _percent(found: dict[str, Any]) -> str:
-    return f"{100 * found['mean']:5.1f}%  ({100 * found['low']:.1f} to {100 * found['high']:.1f})"

@@ -27,7 +27,9 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
             print(f"group {g}")
             for i, t in enumerate(group):
                 weights = result["token_weights"][g][i]
-                print(f"  {i}: reward {t.get('reward', t.get('turn_rewards'))}  advantage {_short(result['advantages'][g][i])}  weights {_short(weights)}")
+                print(
+                    f"  {i}: reward {t.get('reward', t.get('turn_rewards'))}  advantage {_short(result['advantages'][g][i])}  weights {_short(weights)}"
+                )
     return result
 
 

@@ -18,7 +18,10 @@ def run(arguments: argparse.Namespace) -> list[dict[str, Any]]:
         known = sorted({getattr(e, name) for e in entries})
         if wanted and wanted not in known:
             close = difflib.get_close_matches(wanted, known, n=1)
-            raise UserError(f"no method has {name} {wanted!r}; " + (f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"))
+            raise UserError(
+                f"no method has {name} {wanted!r}; "
+                + (f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}")
+            )
         entries = [e for e in entries if not wanted or getattr(e, name) == wanted]
     if not arguments.json:
         show(entries)

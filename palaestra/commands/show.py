@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from palaestra import catalogue
-from palaestra.runtime.config import describe, difference
+from palaestra.runtime.config import brief, children, describe, difference
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -19,18 +19,14 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         "card": asdict(card),
         "formula": (module.__doc__ or "").strip(),
         "recipe": describe(built),
-        "difference": [{"path": p, "parent": _text(a), "method": _text(b)} for p, a, b in changes],
+        "difference": [{"path": p, "parent": brief(a), "method": brief(b)} for p, a, b in changes],
     }
     if not arguments.json:
-        _print(card, result)
+        _print(card, built, result)
     return result
 
 
-def _text(part: Any) -> str:
-    return "-" if part is None else str(part)
-
-
-def _print(card: Any, result: dict[str, Any]) -> None:
+def _print(card: Any, built: Any, result: dict[str, Any]) -> None:
     print(f"{card.id}: {card.title}" + (f"  ({card.paper})" if card.paper else ""))
     print(f"\n{result['formula']}\n\nclaim: {card.claim}")
     for stage, change in card.changes.items():
@@ -39,15 +35,17 @@ def _print(card: Any, result: dict[str, Any]) -> None:
         print(f"\ndifference from {card.parent}:")
         for row in result["difference"]:
             print(f"  {row['path']}\n    - {row['parent']}\n    + {row['method']}")
-    else:
-        print("\nrecipe:")
-        _tree(result["recipe"], 1)
+    print("\nrecipe:")
+    for name, line in lines(built):
+        print(f"  {name:<12} {line}")
 
 
-def _tree(part: Any, depth: int) -> None:
-    for key, inner in part.items() if isinstance(part, dict) else enumerate(part):
-        if isinstance(inner, dict | list | tuple) and inner:
-            print("  " * depth + f"{key}:")
-            _tree(inner, depth + 1)
-        else:
-            print("  " * depth + f"{key}: {inner}")
+def lines(built: Any) -> list[tuple[str, str]]:
+    """The parts of a recipe, one line each; those of a single learner beside the others."""
+    found: list[tuple[str, str]] = []
+    for name, part in children(built):
+        if name == "learners" and len(part) == 1:
+            found += [(n, brief(p)) for n, p in children(next(iter(part.values()))) if p not in ((), {})]
+        elif part not in ((), {}):
+            found.append((name, brief(part)))
+    return found

@@ -8,18 +8,19 @@ import json
 import shlex
 import signal
 import sys
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
+from palaestra.pipeline import Pipeline
 from palaestra.runtime import config, setup
 from palaestra.runtime.checkpoint import write_atomic
+from palaestra.runtime.context import Context
 from palaestra.runtime.plan import Plan
 from palaestra.runtime.train import Stopped
-from palaestra.step import Recipe
 from palaestra.types import Result, UserError
 
-SMOKE = {"schedule.prompts": 2, "collect.links.0.n": 2}
+SMOKE = {"schedule.prompts": 2, "collect.links.0.n": 2, "n": 2, "tasks": 4}
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any] | None:
@@ -34,13 +35,17 @@ def run(arguments: argparse.Namespace) -> dict[str, Any] | None:
     ctx.plan = plan(settings, recipe, out)
     prepare_folder(out, settings, recipe)
     ctx.say(f"{settings.recipe} on {settings.problem} with {settings.model}, seed {settings.seed}; run folder {out}")
-    ctx.check_bench() if False else None
     try:
-        result = asyncio.run(recipe.run(ctx))
+        result = asyncio.run(checked(recipe, ctx))
     except Stopped as stopped:
         ctx.say(f"{stopped}; go on with: {resume_command(out)}")
         sys.exit(128 + signal.SIGTERM)
-    return finish(out, result, settings, arguments)
+    return finish(ctx, result, settings, arguments.json)
+
+
+async def checked(recipe: Any, ctx: Any) -> Result:
+    await ctx.check_bench()
+    return await recipe.run(ctx)
 
 
 def read_settings(arguments: argparse.Namespace) -> setup.Settings:
@@ -104,7 +109,10 @@ def prepare_folder(out: Path, settings: setup.Settings, recipe: Any) -> None:
 
 def plan(settings: setup.Settings, recipe: Any, out: Path) -> Plan:
     names = {"recipe": settings.recipe, "task": settings.problem, "model": settings.model}
-    commands = {"command": f"palaestra train @{shlex.quote(str(out / 'config.toml'))}", "resume_command": resume_command(out)}
+    commands = {
+        "command": f"palaestra train @{shlex.quote(str(out / 'config.toml'))}",
+        "resume_command": resume_command(out),
+    }
     return Plan(
         steps=settings.steps,
         evaluate=settings.evaluate,
@@ -118,37 +126,59 @@ def resume_command(out: Path) -> str:
     return f"palaestra train --resume {shlex.quote(str(out))}"
 
 
-def smoke(recipe: Any) -> Any:
-    """The recipe at its smallest: two prompts, two samples, two steps."""
-    if not isinstance(recipe, Recipe):
-        return recipe
+def smoke(runnable: Any) -> Any:
+    """A recipe at its smallest: two prompts, two samples; of a pipeline, every part."""
+    if isinstance(runnable, Pipeline):
+        return replace(runnable, parts={n: replace(p, runnable=smoke(p.runnable)) for n, p in runnable.parts.items()})
+    known = config.flatten(runnable)
     for path, given in SMOKE.items():
-        if path in config.flatten(recipe):
-            recipe = config.override(recipe, path, given)
-    return recipe
+        runnable = config.override(runnable, path, given) if path in known else runnable
+    return runnable
 
 
-def finish(out: Path, result: Result, settings: setup.Settings, arguments: argparse.Namespace) -> dict[str, Any]:
+def finish(ctx: Context, result: Result, settings: setup.Settings, quiet: bool) -> dict[str, Any]:
     """Summary, curve and report; what a person reads at the end."""
     from palaestra.runtime.report import write_report
 
-    summary = {"recipe": settings.recipe, "task": settings.problem, "model": settings.model, **result.metrics, "artifacts": dict(result.artifacts), "out": str(out)}
+    out = ctx.folder
+    summary = {
+        **ctx.plan.labels,
+        "seed": settings.seed,
+        **result.metrics,
+        "artifacts": dict(result.artifacts),
+        "out": str(out),
+    }
     write_atomic(out / "summary.json", json.dumps(summary, indent=1))
     write_report(out)
-    if not arguments.json:
-        print(farewell(summary, out))
+    if not quiet:
+        print(farewell(summary, settings, out))
     return summary
 
 
-def farewell(summary: dict[str, Any], out: Path) -> str:
+def farewell(summary: dict[str, Any], settings: setup.Settings, out: Path) -> str:
     lines = [""]
     for name, label in (("accuracy_before", "before"), ("accuracy_after", "after")):
-        found = summary.get(name)
-        if found:
-            lines.append(f"held-out accuracy {label:<7} {100 * found['mean']:5.1f}%  (95%: {100 * found['low']:.1f} to {100 * found['high']:.1f}, n = {found['n']})")
-    model = summary.get("artifacts", {}).get("policy")
+        if summary.get(name):
+            lines.append(f"held-out accuracy {label:<7} {percent(summary[name])}  n = {summary[name]['n']}")
+    model = summary["artifacts"].get("policy")
     if model:
         lines += ["", f"model    {model}", f"         transformers.AutoModelForCausalLM.from_pretrained({model!r})"]
-    lines += [f"report   {out / 'report.html'}", f"curve    {out / 'curve.png'}"]
-    lines += [f"repeat   {summary.get('command', '')}", f"resume   {summary.get('resume_command', '')} --steps N", f"inspect  palaestra eval --model {model or summary['model']} --task {summary['task']}"]
+    flags = " ".join(
+        f"--{n.replace('_', '-')} {shlex.quote(v)}"
+        for n in ("task", "data", "reward", "env")
+        if (v := getattr(settings, n))
+    )
+    lines += [
+        f"report   {out / 'report.html'}",
+        f"curve    {out / 'curve.png'}",
+        f"repeat   {summary['command']}",
+        f"resume   {summary['resume_command']} --steps N",
+        f"inspect  palaestra eval --model {shlex.quote(model or settings.model)} {flags or '--task chain'}",
+    ]
     return "\n".join(lines)
+
+
+def percent(found: dict[str, Any]) -> str:
+    """An interval for people; one value alone has no bounds."""
+    bounds = "" if found["low"] is None else f"  (95%: {100 * found['low']:.1f} to {100 * found['high']:.1f})"
+    return f"{100 * found['mean']:5.1f}%{bounds}"

@@ -74,7 +74,9 @@ class Gae:
         reward_N = token_rewards(table)
         value_N = table_signal(table, "policy_value")
         if self.kl:
-            logp_N = np.array([table.views[e][r].logp_T[p] for e, r, p in zip(at.episode_N, at.row_N, at.position_N, strict=True)])
+            logp_N = np.array(
+                [table.views[e][r].logp_T[p] for e, r, p in zip(at.episode_N, at.row_N, at.position_N, strict=True)]
+            )
             reward_N = reward_N - self.kl * (logp_N - table_signal(table, "ref_logp"))
         for e in range(len(table.episodes)):
             mine = np.flatnonzero(at.episode_N == e)
@@ -106,7 +108,9 @@ def table_signal(table: Table, name: str) -> np.ndarray:
     """[tokens] a measured signal at every trained token."""
     at = table.tokens
     try:
-        return np.array([table.signals[e][r][name][p] for e, r, p in zip(at.episode_N, at.row_N, at.position_N, strict=True)])
+        return np.array(
+            [table.signals[e][r][name][p] for e, r, p in zip(at.episode_N, at.row_N, at.position_N, strict=True)]
+        )
     except KeyError:
         model, _, quantity = name.rpartition("_")
         raise KeyError(f"signal {name!r} was not measured; the learner needs ({model!r}, {quantity!r})") from None
@@ -147,11 +151,12 @@ def examples(table: Table, x: Values, unit: str = "row") -> list[Example]:
         for name, x_N in values.items():
             columns[name] = np.zeros(len(table.views[e][r].ids_T))
             columns[name][at.position_N[mine]] = x_N[mine]
-        out.append(Example(row=table.episodes[e].rows[r], columns=columns, unit=f"group {g}" if unit == "group" else ""))
+        out.append(
+            Example(row=table.episodes[e].rows[r], columns=columns, unit=f"group {g}" if unit == "group" else "")
+        )
     return out
 
 
 def chain(*links: Link) -> Chain:
     """`chain(Center("group"), Scale("group"))`."""
     return Chain(links)
-

@@ -34,7 +34,9 @@ class Prefer:
     def __call__(self, groups: Groups, signals: Signals, state: State) -> tuple[list[Example], State]:
         found: list[Example] = []
         for g, group in enumerate(groups):
-            ranked = sorted((e for e in range(len(group.episodes)) if group.episodes[e].ok), key=lambda e: group.episodes[e].total)
+            ranked = sorted(
+                (e for e in range(len(group.episodes)) if group.episodes[e].ok), key=lambda e: group.episodes[e].total
+            )
             if len(ranked) < 2 or group.episodes[ranked[-1]].total - group.episodes[ranked[0]].total < self.gap:
                 continue
             for e, sign in ((ranked[-1], 1.0), (ranked[0], -1.0)):

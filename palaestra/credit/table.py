@@ -44,9 +44,14 @@ class Table:
         self.groups: Groups = groups
         self.state: State = dict(state)
         self.columns: dict[str, Values] = {}  # beside the advantage: what links leave for the objective
-        self.where: list[tuple[int, int]] = [(g, e) for g, group in enumerate(groups) for e, ep in enumerate(group.episodes) if ep.ok]
+        self.where: list[tuple[int, int]] = [
+            (g, e) for g, group in enumerate(groups) for e, ep in enumerate(group.episodes) if ep.ok
+        ]
         self.episodes: list[Episode] = [groups[g].episodes[e] for g, e in self.where]
-        self.signals: list[list[dict[str, np.ndarray]]] = [signals[g][e] if signals else [{} for _ in ep.rows] for (g, e), ep in zip(self.where, self.episodes, strict=True)]
+        self.signals: list[list[dict[str, np.ndarray]]] = [
+            signals[g][e] if signals else [{} for _ in ep.rows]
+            for (g, e), ep in zip(self.where, self.episodes, strict=True)
+        ]
         self.group_E = np.array([g for g, _ in self.where], np.int64)
         self.reward_E = np.array([ep.total for ep in self.episodes], np.float64)
 
@@ -67,7 +72,15 @@ class Table:
             for t in np.flatnonzero(view.trained_T)
             if t > 0
         ]
-        return Index(**dict(zip(("episode_N", "row_N", "turn_N", "position_N"), np.array(found, np.int64).reshape(-1, 4).T, strict=True)))
+        return Index(
+            **dict(
+                zip(
+                    ("episode_N", "row_N", "turn_N", "position_N"),
+                    np.array(found, np.int64).reshape(-1, 4).T,
+                    strict=True,
+                )
+            )
+        )
 
     @cached_property
     def turns(self) -> Index:

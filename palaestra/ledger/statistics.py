@@ -1,7 +1,7 @@
 """Estimates with their intervals. Pure functions of numbers; scipy is not needed.
 
-Intervals are two-sided at 95% unless a level is given. What cannot be known is infinite (the interval of one value) or NaN (the
-mean of none), never 0. Suffix N: values, runs or problems.
+Intervals are two-sided at 95% unless a level is given. What cannot be known is infinite (the interval of one value) or
+NaN (the mean of none), never 0. Suffix N: values, runs or problems.
 """
 
 from __future__ import annotations
@@ -86,14 +86,14 @@ def paired(a_N: Sequence[float], b_N: Sequence[float], level: float = LEVEL) -> 
     """Mean of b - a over pairs (the same seed, the same problem), with the t interval of the differences."""
     if len(a_N) != len(b_N):
         raise ValueError(f"{len(a_N)} values cannot be paired with {len(b_N)}")
-    return mean_interval(np.asarray(b_N, np.float64) - np.asarray(a_N, np.float64), level)
+    return mean_interval([b - a for a, b in zip(a_N, b_N, strict=True)], level)
 
 
 def difference(a: Interval, b: Interval) -> Interval:
     """b - a of two independent estimates, from nothing but their intervals; of two Wilson intervals, Newcombe's.
 
     low = d - sqrt((b - b.low)^2 + (a.high - a)^2),    high = d + sqrt((b.high - b)^2 + (a - a.low)^2)
-    Newcombe (1998), method 10; Zou & Donner (2008). On the same problems it errs to the wide side, as they are rarely at odds.
+    Newcombe (1998), method 10; Zou & Donner (2008). If both are of the same problems, it errs to the wide side.
     """
     d = b.mean - a.mean
     low, high = math.hypot(b.mean - b.low, a.high - a.mean), math.hypot(b.high - b.mean, a.mean - a.low)
@@ -111,12 +111,17 @@ def interquartile_mean(values_N: Sequence[float]) -> float:
 
 
 def stratified_bootstrap(
-    values_by_task: Mapping[str, Sequence[float]], statistic: Statistic, *, key: Key, n: int = 2000, level: float = LEVEL
+    values_by_task: Mapping[str, Sequence[float]],
+    statistic: Statistic,
+    *,
+    key: Key,
+    n: int = 2000,
+    level: float = LEVEL,
 ) -> Interval:
     """Percentile interval of `statistic(all values)`, runs drawn again with replacement inside each task.
 
-    Agarwal et al. (2021), section 4.1. Meant for many tasks with several runs each: of a single task's three runs it covers
-    far less than it says, there `mean_interval` is right.
+    Agarwal et al. (2021), section 4.1. Meant for many tasks with several runs each: of a single task's three runs it
+    covers far less than it says, there `mean_interval` is right.
     """
     strata = [np.asarray(v, np.float64) for v in values_by_task.values()]
     if not strata or any(len(x_N) == 0 for x_N in strata):
@@ -134,7 +139,7 @@ def stratified_bootstrap(
 def pass_at_k(n: int, c: int, k: int) -> float:
     """Probability that k of n samples, c of them right, hold a right one: 1 - C(n-c, k) / C(n, k).
 
-    As the product over i = n-c+1..n of (1 - k/i), which neither overflows nor cancels. Chen et al. (2021), arXiv:2107.03374, eq. 1.
+    As the product over i = n-c+1..n of (1 - k/i), which does not overflow. Chen et al. (2021), arXiv:2107.03374, eq. 1.
     """
     if not (0 <= c <= n and 1 <= k <= n):
         raise ValueError(f"pass@{k} of {n} samples with {c} right")
@@ -144,8 +149,9 @@ def pass_at_k(n: int, c: int, k: int) -> float:
 def majority_at_k(answers: Sequence[Hashable], right: Sequence[bool], k: int | None = None) -> float:
     """Probability that the most frequent answer among k of the samples is right; k None = all of them.
 
-    The exact mean over all subsets of size k; a tie is broken uniformly. None is no answer and gets no vote. Where one answer
-    was judged both right and wrong, winning with it counts its share of right ones. Wang et al. (2022), arXiv:2203.11171.
+    The exact mean over all subsets of size k; a tie is broken uniformly. None is no answer and gets no vote. Where one
+    answer was judged both right and wrong, winning with it counts the share of right ones. Voting: Wang et al. (2022),
+    arXiv:2203.11171.
     """
     n, k = len(answers), len(answers) if k is None else k
     if len(right) != n or not 1 <= k <= n:
@@ -163,7 +169,10 @@ def majority_at_k(answers: Sequence[Hashable], right: Sequence[bool], k: int | N
 
 
 def _wins(mine: int, others: Sequence[int], silent: int, k: int) -> float:
-    """Probability that an answer given `mine` times wins the vote of k: by votes for it, then ways_ts, t ties and s others drawn."""
+    """Probability that an answer given `mine` times wins the vote of k.
+
+    For each number of votes for it, ways_ts counts how s votes of the others can fall: none above it, t equal to it.
+    """
     total = 0.0
     for votes in range(1, min(mine, k) + 1):
         rest = k - votes
@@ -207,7 +216,7 @@ def t_cdf(t: float, df: float) -> float:
 def betainc(a: float, b: float, x: float) -> float:
     """The regularised incomplete beta function I_x(a, b).
 
-    x^a (1-x)^b / (a B(a, b)) times a continued fraction, by Lentz's method. Press et al., Numerical Recipes, section 6.4.
+    x^a (1-x)^b / (a B(a, b)) times a continued fraction, by Lentz's method. Press et al., Numerical Recipes, 6.4.
     """
     if not (a > 0 and b > 0 and 0 <= x <= 1):
         raise ValueError(f"I_{x}({a}, {b}) is not defined")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from torch import Tensor
 
@@ -14,16 +14,22 @@ ORDER: tuple[Couples, ...] = ("row", "unit", "batch")
 
 
 class Algebra:
-    """Adds + and * to an objective. A subclass says what it needs and what it couples."""
+    """Adds + and * to an objective. A subclass overrides what it needs and couples, if it is not log-probs row by row."""
 
-    needs: ClassVar[tuple[str, ...]] = ("logp",)
-    couples: ClassVar[Couples] = "row"
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return ("logp",)
 
-    def __add__(self, other: Objective) -> Sum:
+    @property
+    def couples(self) -> Couples:
+        return "row"
+
+    def __add__(self, other: Any) -> Sum:
         return Sum((*_parts(self), *_parts(other)))
 
     def __rmul__(self, weight: float) -> Scaled:
-        return Scaled(self, weight)  # type: ignore[arg-type]
+        whole: Any = self
+        return Scaled(whole, weight)
 
 
 def _parts(objective: Any) -> tuple[Objective, ...]:
@@ -37,12 +43,12 @@ class Sum(Algebra):
     parts: tuple[Objective, ...]
 
     @property
-    def needs(self) -> tuple[str, ...]:  # type: ignore[override]
+    def needs(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(n for p in self.parts for n in p.needs))
 
     @property
-    def couples(self) -> Couples:  # type: ignore[override]
-        return max((p.couples for p in self.parts), key=ORDER.index)
+    def couples(self) -> Couples:
+        return ORDER[max(ORDER.index(p.couples) for p in self.parts)]
 
     def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         found = [p(out, batch) for p in self.parts]
@@ -60,11 +66,11 @@ class Scaled(Algebra):
     weight: float
 
     @property
-    def needs(self) -> tuple[str, ...]:  # type: ignore[override]
+    def needs(self) -> tuple[str, ...]:
         return self.objective.needs
 
     @property
-    def couples(self) -> Couples:  # type: ignore[override]
+    def couples(self) -> Couples:
         return self.objective.couples
 
     def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:

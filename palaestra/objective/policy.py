@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -107,7 +107,10 @@ class Entropy(Algebra):
     """-H(pi): adding `0.01 * Entropy()` rewards entropy."""
 
     reduce: Reduction = "tokens"
-    needs: ClassVar[tuple[str, ...]] = ("entropy",)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return ("entropy",)
 
     def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         return reduce(-out["entropy"], batch, self.reduce), {"entropy": token_mean(out["entropy"], batch)}
@@ -119,7 +122,10 @@ class ValueLoss(Algebra):
 
     clip: float = 0.2
     reduce: Reduction = "tokens"
-    needs: ClassVar[tuple[str, ...]] = ("value",)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return ("value",)
 
     def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         v_BT, old_BT, target_BT = out["value"], batch["policy_value"], batch["return"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 
@@ -25,7 +23,10 @@ class DPO(Algebra):
 
     beta: float = 0.1
     smoothing: float = 0.0
-    couples: ClassVar[Couples] = "unit"
+
+    @property
+    def couples(self) -> Couples:
+        return "unit"
 
     def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         m_U = self.beta * margins(out, batch)

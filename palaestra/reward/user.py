@@ -86,7 +86,7 @@ class UserReward:
         except (Fault, UserError):
             raise
         except (Exception, SystemExit) as error:
-            raise UserError(f"{self.function}: {blamed(error, file_of(function))}") from error
+            raise UserError(f"{blamed(error, file_of(function))} (in {self.function.rpartition(':')[2]})") from error
 
     async def _within(self, work: Future[Any], hung: str = "; a hung thread cannot be ended, so the run is") -> Any:
         """The result, or an error that says what was not done in time."""

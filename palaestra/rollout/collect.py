@@ -69,6 +69,7 @@ class Sample:
 
 async def attempt(ctx: Context, cast: Mapping[str, Player], key: Key, index: int, group: Group) -> Episode:
     """One episode; a fault is tried again with a seed of its own before it becomes a status."""
+    episode = Episode(status="error:never tried")
     for retry in range(RETRIES + 1):
         episode = await play(
             ctx.bench.world, cast, group.task, (*key, index, retry), (*key, "world"), max_turns=ctx.bench.max_turns
@@ -97,10 +98,14 @@ class Score:
                 rewards = await ctx.bench.reward(ctx, replace(group, episodes=tuple(episodes[i] for i in todo)))
         except Fault as fault:
             for i in todo:
-                episodes[i] = replace(episodes[i], status=f"error:{fault.cause}", facts={**episodes[i].facts, "error": str(fault)})
+                episodes[i] = replace(
+                    episodes[i], status=f"error:{fault.cause}", facts={**episodes[i].facts, "error": str(fault)}
+                )
             return replace(group, episodes=tuple(episodes))
         if len(rewards) != len(todo):
-            raise ValueError(f"the reward gave {len(rewards)} values for {len(todo)} episodes of task {group.task.id!r}")
+            raise ValueError(
+                f"the reward gave {len(rewards)} values for {len(todo)} episodes of task {group.task.id!r}"
+            )
         for i, reward in zip(todo, rewards, strict=True):
             if not np.isfinite(reward.total):
                 raise Fault("reward", f"a reward of {reward.total} for task {group.task.id!r}")
@@ -113,7 +118,9 @@ class MuteTruncated:
     """Truncated episodes count in the statistics and train nothing (their answer was cut, not wrong)."""
 
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
-        return replace(group, episodes=tuple(replace(e, muted=e.muted or e.status.startswith("truncated")) for e in group.episodes))
+        return replace(
+            group, episodes=tuple(replace(e, muted=e.muted or e.status.startswith("truncated")) for e in group.episodes)
+        )
 
 
 @stage

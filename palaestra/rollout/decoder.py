@@ -25,7 +25,9 @@ class SlotCache(Cache):
         self.at_n: Tensor | None = None  # the position each running slot writes to; None while a prompt is read
         self.upto = 0
 
-    def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
         if self.at_n is None:
             self.prefilled.append((key_states, value_states))
             return key_states, value_states

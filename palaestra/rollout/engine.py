@@ -59,7 +59,9 @@ class Engine:
         """Continues `prompt`. The random stream is that of `key`; a full context ends the sample as "length"."""
         room = self.model.context - len(prompt)
         if room < 1:
-            raise Fault("context", f"a prompt of {len(prompt)} tokens leaves no room in a context of {self.model.context}")
+            raise Fault(
+                "context", f"a prompt of {len(prompt)} tokens leaves no room in a context of {self.model.context}"
+            )
         limit = min(sampling.max_tokens, room)
         request = Request(prompt, sampling, rng_of(key).random(limit), asyncio.get_running_loop().create_future())
         self._waiting.append(request)

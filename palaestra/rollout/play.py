@@ -56,7 +56,9 @@ async def play(
         frame: Frame = await maybe(world.reset(task, world_key))
         book.facts |= frame.facts
         while frame.asks and n < max_turns:
-            acts = await asyncio.gather(*(turn(book, cast, a, (*key, a.seat, a.thread, n + i), n + i) for i, a in enumerate(frame.asks)))
+            acts = await asyncio.gather(
+                *(turn(book, cast, a, (*key, a.seat, a.thread, n + i), n + i) for i, a in enumerate(frame.asks))
+            )
             n += len(acts)
             frame = await maybe(world.step(frame.state, tuple(acts), (*world_key, n)))
             book.facts |= frame.facts
@@ -95,7 +97,9 @@ async def turn(book: Transcript, cast: Mapping[str, Player], ask: Ask, key: Key,
     book.rows[at] = row.add(said)
     text = ask.prefix + sample.text[: sample.cut]
     book.heard[who] = (*book.heard[who], Message(role="assistant", content=text, author=player.name))
-    return Act(ask=ask, text=text, call=player.parse(text, sample.finish), finish=sample.finish, n_tokens=len(sample.ids))
+    return Act(
+        ask=ask, text=text, call=player.parse(text, sample.finish), finish=sample.finish, n_tokens=len(sample.ids)
+    )
 
 
 def _row_of(book: Transcript, who: Who, new: bool) -> int:

@@ -27,7 +27,15 @@ class EnginePlayer:
         dialect = self.engine.dialect
         pieces = dialect.extend(ask.say, first=first, closed=closed)
         heard = tuple(
-            Segment(ids=p.ids, author=p.author, hidden=p.hidden, trained=p.trained, policy=self.policy if p.trained else "", turn=turn, text=p.text)
+            Segment(
+                ids=p.ids,
+                author=p.author,
+                hidden=p.hidden,
+                trained=p.trained,
+                policy=self.policy if p.trained else "",
+                turn=turn,
+                text=p.text,
+            )
             for p in pieces
         )
         if ask.prefix:

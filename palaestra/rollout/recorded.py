@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from palaestra.types import Episode, Group, Key, Message, Reward, Row, Segment, Task, UserError, stage
+from palaestra.tasks.base import Habit, demonstration
+from palaestra.types import Episode, Group, Key, Message, Reward, Row, Segment, Task, UserError, rng_of, stage
 
 if TYPE_CHECKING:
     from palaestra.runtime.context import Context
@@ -31,15 +32,17 @@ def recorded(ctx: Context, model: str, prompt: tuple[Message, ...], reply: str, 
 
 @stage
 class Demonstrate:
-    """Adds the task's demonstration (`meta["demonstration"]`, else its answer as text)."""
+    """Adds a demonstration: the task's column `demonstration`, else what its source writes, else the answer as text."""
 
+    habit: Habit = "work"
     model: str = "policy"
 
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
-        reply = group.task.meta.get("demonstration", group.task.answer)
-        if not isinstance(reply, str) or not reply:
-            raise UserError(f"task {group.task.id!r} has no demonstration: give a text `answer` or a `demonstration` column")
-        return replace(group, episodes=(*group.episodes, recorded(ctx, self.model, group.task.prompt, reply, 1.0)))
+        task = group.task
+        reply = task.meta.get("demonstration") or demonstration(ctx.bench.tasks, task, rng_of(key), self.habit)
+        if task.answer is None and "demonstration" not in task.meta:
+            raise UserError(f"task {task.id!r} has nothing to imitate: give it an `answer` or a `demonstration` column")
+        return replace(group, episodes=(*group.episodes, recorded(ctx, self.model, task.prompt, reply, 1.0)))
 
 
 @stage
@@ -57,5 +60,7 @@ class Recorded:
 def _field(task: Task, name: str) -> str:
     found = task.meta.get(name)
     if not isinstance(found, str) or not found:
-        raise UserError(f"task {task.id!r} has no text in the column {name!r}; preference data has prompt, chosen, rejected")
+        raise UserError(
+            f"task {task.id!r} has no text in the column {name!r}; preference data has prompt, chosen, rejected"
+        )
     return found

@@ -10,10 +10,11 @@ import numpy as np
 from palaestra.reward.verify import Verify, check_for
 from palaestra.rollout.player import Script
 from palaestra.tasks.chain import Chain
+from palaestra.tasks.constraints import Constraints
 from palaestra.tasks.count import Count
 from palaestra.tasks.files import FileTasks
-from palaestra.tasks.ladder import Add, Bool, Sort
 from palaestra.tasks.knights import Knights
+from palaestra.tasks.ladder import Add, Bool, Sort
 from palaestra.tasks.mixture import parse
 from palaestra.tasks.rec import Rec
 from palaestra.types import Bench, Message, Player
@@ -21,6 +22,7 @@ from palaestra.worlds.grid import Grid, GridTasks
 from palaestra.worlds.hop import Hop, HopTasks
 from palaestra.worlds.question import Question
 from palaestra.worlds.tictactoe import TicTacToe, TicTacToeTasks
+
 
 def random_move(messages: Sequence[Message], rng: np.random.Generator) -> str:
     """A free square; the board shows their numbers."""
@@ -30,23 +32,25 @@ def random_move(messages: Sequence[Message], rng: np.random.Generator) -> str:
 
 QUESTIONS: Mapping[str, Callable[[], Any]] = {
     "chain": Chain, "count": Count, "rec": Rec, "add": Add, "bool": Bool, "sort": Sort, "knights": Knights,
+    "constraints": Constraints,
 }  # fmt: skip
-WORLDS: Mapping[str, Callable[[], tuple[Bench, Mapping[str, Player]]]] = {
-    "hop": lambda: (Bench(name="hop", tasks=HopTasks(), world=Hop()), {}),
-    "grid": lambda: (Bench(name="grid", tasks=GridTasks(), world=Grid()), {}),
-    "tictactoe": lambda: (
-        Bench(name="tictactoe", tasks=TicTacToeTasks(), world=TicTacToe()),
-        {"o": Script(fn=random_move, name="random")},
-    ),
+WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
+    "hop": (HopTasks, Hop),
+    "grid": (GridTasks, Grid),
+    "tictactoe": (TicTacToeTasks, TicTacToe),
 }
+OPPONENTS: Mapping[str, Mapping[str, Player]] = {"tictactoe": {"o": Script(fn=random_move, name="random")}}
 
 
 def named(spec: str) -> tuple[Bench, Mapping[str, Player]]:
     """A bench by name; `a*2+b` mixes question tasks, `rg:NAME` is a reasoning-gym generator."""
     if spec in WORLDS:
-        return WORLDS[spec]()
+        tasks, world = WORLDS[spec]
+        return Bench(name=spec, tasks=tasks(), world=world()), OPPONENTS.get(spec, {})
     tasks = parse(spec, QUESTIONS, known=WORLDS)
-    return Bench(name=spec, tasks=tasks, world=Question(), reward=Verify(check_for(tasks)), max_tokens=max_tokens(spec)), {}
+    return Bench(
+        name=spec, tasks=tasks, world=Question(), reward=Verify(check_for(tasks)), max_tokens=max_tokens(spec)
+    ), {}
 
 
 def max_tokens(spec: str) -> int:
@@ -68,5 +72,3 @@ def from_env(spec: str) -> Bench:
 
     world, tasks = load_environment(spec)
     return Bench(name=spec, tasks=tasks, world=world, max_tokens=getattr(world, "max_tokens", 64))
-
-

@@ -21,7 +21,10 @@ def dump_case(directory: Path, model: Model, learner: Any, batch: Batch, metrics
     save(model, directory / "model")
     columns = {k: v.contiguous().cpu() for k, v in batch.columns.items()}
     save_file(columns | {"unit_B": batch.unit_B.cpu()}, str(directory / "batch.safetensors"))
-    plain, _ = encode(learner)
+    try:
+        plain, _ = encode(learner)
+    except TypeError:  # a recipe of the user's own: its class cannot be made from a file
+        plain = None
     counts = {"n_tokens": batch.n_tokens, "n_rows": batch.n_rows, "n_units": batch.n_units}
     case = {"learner": plain, "counts": counts, "metrics": {k: repr(v) for k, v in metrics.items()}}
     (directory / "case.json").write_text(json.dumps(case, indent=1))
@@ -33,6 +36,10 @@ def replay_case(directory: Path) -> dict[str, Any]:
         case = json.loads((directory / "case.json").read_text())
     except OSError as error:
         raise UserError(f"{directory}: not a dumped case ({error.strerror}); give a folder under RUN/cases/") from None
+    if case["learner"] is None:
+        raise UserError(
+            f"{directory}: the recipe is not part of palaestra; run `backward` of palaestra.update on batch.safetensors"
+        )
     tensors = load_file(str(directory / "batch.safetensors"))
     unit_B = tensors.pop("unit_B")
     batch, learner = Batch(columns=tensors, unit_B=unit_B, **case["counts"]), decode(case["learner"], {})

@@ -11,7 +11,7 @@ import json
 import tomllib
 import types
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import MISSING, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -29,7 +29,9 @@ def vary(recipe: Any, **changes: Any) -> Any:
     rest = {k: v for k, v in changes.items() if k not in LEARNER}
     if mine:
         if len(recipe.learners) != 1:
-            raise ValueError(f"the recipe has {len(recipe.learners)} learners: give learners={{...}}, not {', '.join(mine)}")
+            raise ValueError(
+                f"the recipe has {len(recipe.learners)} learners: give learners={{...}}, not {', '.join(mine)}"
+            )
         ((name, learner),) = recipe.learners.items()
         rest["learners"] = {name: replace(learner, **mine)}
     return replace(recipe, **rest)
@@ -56,7 +58,11 @@ def walk(part: Any, at: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def scalar(x: Any) -> bool:
-    return x is None or isinstance(x, bool | int | float | str) or (isinstance(x, tuple) and bool(x) and all(map(scalar, x)))
+    return (
+        x is None
+        or isinstance(x, bool | int | float | str)
+        or (isinstance(x, tuple) and bool(x) and all(map(scalar, x)))
+    )
 
 
 def flatten(recipe: Any) -> dict[str, Any]:
@@ -79,6 +85,25 @@ def describe(part: Any) -> Any:
     if isinstance(part, tuple):
         return list(part) if scalar(part) else [describe(v) for v in part]
     return part if scalar(part) else getattr(part, "__qualname__", str(part))
+
+
+def brief(part: Any) -> str:
+    """One line for people: a call with the fields that are not at their defaults."""
+    if is_dataclass(part) and not isinstance(part, type):
+        given = []
+        for f in fields(part):
+            x = getattr(part, f.name)
+            default = f.default if f.default is not MISSING else f.default_factory() if f.default_factory is not MISSING else MISSING
+            if default is MISSING:
+                given.append(brief(x))
+            elif x != default:
+                given.append(f"{f.name}={brief(x)}")
+        return f"{type(part).__name__}({', '.join(given)})"
+    if isinstance(part, tuple) and not scalar(part):
+        return " -> ".join(map(brief, part))
+    if isinstance(part, Mapping):
+        return ", ".join(f"{k}: {brief(v)}" for k, v in part.items())
+    return repr(part) if scalar(part) else getattr(part, "__qualname__", str(part))
 
 
 def difference(before: Any, after: Any, at: str = "") -> list[tuple[str, Any, Any]]:
@@ -162,11 +187,11 @@ def _set(part: Any, path: list[str], given: Any, full: str) -> Any:
     name, rest = path[0], path[1:]
     before = dict(children(part))[name]
     after = _set(before, rest, given, full) if rest else parse(given, _annotation(part, name, before), full)
-    if is_dataclass(part) and not isinstance(part, type):
-        return replace(part, **{name: after})
     if isinstance(part, Mapping):
         return {**part, name: after}
-    return tuple(after if str(i) == name else v for i, v in enumerate(part))
+    if isinstance(part, tuple):
+        return tuple(after if str(i) == name else v for i, v in enumerate(part))
+    return replace(part, **{name: after})
 
 
 def _annotation(part: Any, name: str, before: Any) -> Any:
@@ -193,7 +218,9 @@ def parse(given: Any, annotation: Any, name: str) -> Any:
     try:
         adapter: TypeAdapter[Any] = TypeAdapter(annotation)
     except Exception:  # a protocol or a callable: nothing to write on a command line
-        raise UserError(f"{name} is a part, not a value; its own fields can be set, or write a recipe of your own") from None
+        raise UserError(
+            f"{name} is a part, not a value; its own fields can be set, or write a recipe of your own"
+        ) from None
     reason = ""
     for candidate in candidates:
         try:

@@ -6,7 +6,7 @@ import copy
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -43,6 +43,8 @@ from palaestra.types import (
 from palaestra.update import pack, split
 
 PHASES = ("rollout", "reward", "forward", "backward", "optimiser", "other")
+CHECKED_PROMPTS = 100_000  # of the user's data, before the first step
+ORACLE_TASKS = 16  # whose gold answers are checked before the first step
 MEASURE_BUDGET = 4096  # padded tokens a measuring forward pass may hold
 
 
@@ -95,7 +97,7 @@ class Context:
 
     def cast(self, model: str, sampling: Sampling) -> dict[str, Player]:
         """Who fills the seats of the bench's world: its own players, and the model in all others."""
-        player = EnginePlayer(engine=self.engine(model), sampling=sampling, policy=model)
+        player: Player = EnginePlayer(engine=self.engine(model), sampling=sampling, policy=model)
         return {seat: self.players.get(seat, player) for seat in self.bench.world.seats}
 
     def reference(self, name: str, source: str) -> None:
@@ -124,7 +126,10 @@ class Context:
         """Each need of each row as a [T] array "model_quantity", 0 where not trained; e.g. ("ref", "logp") -> "ref_logp"."""
         signals: Signals = [[[{} for _ in e.rows] for e in g.episodes] for g in groups]
         places = [(g, e, r) for g, rows in enumerate(signals) for e, each in enumerate(rows) for r in range(len(each))]
-        examples = [Example(row=groups[g].episodes[e].rows[r], columns={"place": float(i)}) for i, (g, e, r) in enumerate(places)]
+        examples = [
+            Example(row=groups[g].episodes[e].rows[r], columns={"place": float(i)})
+            for i, (g, e, r) in enumerate(places)
+        ]
         batch = pack(examples) if needs else None
         if batch is None:
             return signals
@@ -134,7 +139,9 @@ class Context:
             for rows in split(batch, MEASURE_BUDGET, whole_units=False):
                 part = batch.part(rows)
                 out = {k: v.double().cpu().numpy() for k, v in run(part.to(device)).items()}
-                for i, (place, length) in enumerate(zip(part["place"].long().tolist(), part["length"].tolist(), strict=True)):
+                for i, (place, length) in enumerate(
+                    zip(part["place"].long().tolist(), part["length"].tolist(), strict=True)
+                ):
                     g, e, r = places[place]
                     for q in quantities:
                         signals[g][e][r][f"{model}_{q}"] = out[q][i, :length]
@@ -150,7 +157,7 @@ class Context:
     # ---- clocks
 
     @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
+    def phase(self, name: str) -> Generator[None]:
         """Charges the time of a synchronous block to a phase, without what inner phases take."""
         begin = time.perf_counter()
         inner = sum(self.seconds.values())
@@ -182,13 +189,35 @@ class Context:
         if self.talk:
             print(text, file=sys.stderr, flush=True)
 
-    def check_bench(self) -> None:
-        """Before the first step: gold answers must score 1. Says what is wrong, and stops where nothing could be learned."""
-        from palaestra.tasks.oracle import check_oracle
+    async def check_bench(self) -> None:
+        """Before the first step: gold answers must score 1. Says what is wrong; stops where every answer is judged wrongly."""
+        from palaestra.tasks.oracle import problems
 
-        problems = check_oracle(self.bench)
-        for line in problems[:5]:
+        self.check_prompts()
+        judge = self.bench.reward if self.bench.reward is not None else self.bench.world
+        if self.bench.reward is None and len(self.bench.world.seats) > 1:
+            return  # in a game no seat can be sure to win
+        found = await problems(self.bench.tasks, judge, ORACLE_TASKS, ctx=self)
+        if len(found) >= ORACLE_TASKS or any("nothing can be learned" in line for line in found):
+            raise UserError(
+                f"the oracle check failed: {found[0]}" + (f" (and {len(found) - 1} more)" if found[1:] else "")
+            )
+        for line in found:
             self.say(f"oracle check: {line}")
+
+    def check_prompts(self) -> None:
+        """Prompts of the user's data must fit into the model's context."""
+        tasks, model, dialect = self.bench.tasks, self.model("policy"), self.engine().dialect
+        for i in range(min(tasks.size or 0, CHECKED_PROMPTS)):
+            task = tasks.task("train", i)
+            if sum(len(m.content.encode()) for m in task.prompt) < model.context // 2:
+                continue  # a token is at least a byte
+            n = sum(len(p.ids) for p in dialect.extend(task.prompt, first=True, closed=False))
+            if n >= model.context:
+                raise UserError(
+                    f"task {task.id!r}: its prompt has {n} tokens, and the context of {model.name} holds {model.context}; "
+                    "shorten it, or leave it out"
+                )
 
     def decode(self, ids: Sequence[int]) -> str:
         return self.engine().dialect.decode(ids)
@@ -203,7 +232,7 @@ class Context:
         start = self.model("policy")
         dtype = str(start.dtype).removeprefix("torch.")
         policy = load(model, dtype=dtype, device=start.device) if model else copy.deepcopy(start)
-        child = replace(self, out=out, models={"policy": policy}, plan=replace(self.plan, steps=None))
+        child = replace(self, out=out, models={"policy": policy})
         if out is not None:
             out.mkdir(parents=True, exist_ok=True)
         result = await runnable.run(child)

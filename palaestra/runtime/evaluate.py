@@ -66,7 +66,11 @@ def sampled_scores(groups: list[Group], k: int) -> dict[str, Any]:
         values = [pass_at_k(n, c, j) for n, c in solved if n >= j]
         if values:
             found[f"pass@{j}"] = mean_interval(values).json()
-    votes = [majority_at_k([final_answer(e.text) for e in g.valid], [e.total >= RIGHT for e in g.valid]) for g in groups if g.valid]
+    votes = [
+        majority_at_k([final_answer(e.text) for e in g.valid], [e.total >= RIGHT for e in g.valid])
+        for g in groups
+        if g.valid
+    ]
     return found | {f"maj@{k}": mean_interval(votes).json()}
 
 
@@ -74,5 +78,3 @@ def final_answer(text: str) -> str:
     """What is voted on: the last line that says something, without case and spaces."""
     lines = [line for line in text.splitlines() if line.strip()]
     return lines[-1].strip().casefold() if lines else ""
-
-

@@ -1,10 +1,12 @@
-"""Rollouts for the eye: which ones to show, and how much each of their tokens was surprising, encouraged or discouraged."""
+"""Rollouts for the eye: which ones to show, and which of their tokens were surprising, encouraged or discouraged."""
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -16,6 +18,7 @@ from palaestra.types import value
 LONGEST = 600  # tokens shown of one rollout
 LARGEST = 16  # samples shown of one group
 LEVELS = 4  # strengths of colour
+MARK = re.compile(r"<\|.*\|>|</?\w+>")  # special tokens, as most tokenizers write them
 RARE = (0.9, 0.5, 0.2, 0.05)  # probabilities of a token, below each of which it is one level more surprising
 
 
@@ -34,8 +37,8 @@ class Rollout:
     muted: bool = False
     reward: float = math.nan
     reward_parts: Mapping[str, float]
+    error: str = ""  # what infrastructure said
     advantage: float = math.nan
-    policy_version: int | None = None
     n_tokens: int = 0
 
     @property
@@ -68,7 +71,7 @@ class Rollouts:
     def __init__(self, path: Path):
         import pyarrow.parquet as pq
 
-        table = pq.read_table(path)
+        table = pq.ParquetFile(path).read()  # `read_table` would import pandas, where there is one
         self._rows = table.column("rows") if "rows" in table.column_names else None
         plain = table.drop_columns(["rows"]) if self._rows is not None else table
         self.all = [_rollout(at, found) for at, found in enumerate(plain.to_pylist())]
@@ -87,30 +90,33 @@ class Rollouts:
 
 def _rollout(at: int, found: Mapping[str, Any]) -> Rollout:
     """Reads what is there, whatever else is."""
-    number = lambda name: float(found[name]) if isinstance(found.get(name), (int, float)) else math.nan
-    whole = lambda name: int(found[name]) if isinstance(found.get(name), int) else 0
-    text = lambda name: str(found.get(name) or "")
+    whole = {k: v for k in ("step", "group", "sample", "n_tokens") if isinstance(v := found.get(k), int)}
+    text = {k: str(found.get(k) or "") for k in ("task_id", "prompt", "text", "status")}
+    number = {k: math.nan if (v := _known(found.get(k))) is None else v for k in ("reward", "advantage")}
+    parts = {k: float(v) for k, v in _object(found.get("reward_parts")).items() if _known(v) is not None}
+    error = str(_object(found.get("facts")).get("error") or "")
+    given: dict[str, Any] = {**whole, **text, **number}
+    return Rollout(at=at, muted=bool(found.get("muted")), reward_parts=parts, error=error, **given)
+
+
+def _object(text: Any) -> dict[str, Any]:
+    """A JSON object; of anything else an empty one."""
     try:
-        parts = json.loads(found.get("reward_parts") or "{}")
+        found = json.loads(text or "{}")
     except (TypeError, ValueError):
-        parts = {}
-    version = found.get("policy_version")
-    return Rollout(
-        at=at,
-        **{name: whole(name) for name in ("step", "group", "sample", "n_tokens")},
-        **{name: text(name) for name in ("task_id", "prompt", "text", "status")},
-        **{name: number(name) for name in ("reward", "advantage")},
-        muted=bool(found.get("muted")),
-        reward_parts={str(k): float(v) for k, v in parts.items() if isinstance(v, (int, float))} if isinstance(parts, dict) else {},
-        policy_version=version if isinstance(version, int) else None,
-    )
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _tokens(row: Mapping[str, Any], skip: bool) -> list[Raw]:
-    """The tokens of a context; with `skip`, without those before the policy's first."""
+    """The tokens of a context; with `skip`, without those before the policy's first. One author may stand for all."""
     texts = row.get("tokens") or []
-    column = lambda name: found if isinstance(found := row.get(name), list) and len(found) == len(texts) else [found] * len(texts)
-    columns = zip(texts, column("author"), column("trained"), column("logp"), column("advantage"), strict=True)
+
+    def column(name: str) -> list[Any]:
+        found = row.get(name)
+        return found if isinstance(found, list) and len(found) == len(texts) else [found] * len(texts)
+
+    columns = zip(texts, *map(column, ("author", "trained", "logp", "advantage")), strict=True)
     tokens = [
         Raw(
             text=str(text),
@@ -132,7 +138,7 @@ def _known(x: Any) -> float | None:
 
 
 def notable(rollouts: Iterable[Rollout]) -> dict[str, Rollout]:
-    """The best, a typical and the worst one. Among equal rewards the one of middling length is shown, not the luckiest."""
+    """The best, a typical and the worst one. Among equal rewards, one of another problem and of middling length."""
     left = list(rollouts)
     if not left:
         return {}
@@ -147,7 +153,7 @@ def notable(rollouts: Iterable[Rollout]) -> dict[str, Rollout]:
             break
         ties = [r for r in left if abs(r.reward - reward) == close]
         middle = median(r.n_tokens for r in ties) if name != "typical" else length
-        found[name] = min(ties, key=lambda r: abs(r.n_tokens - middle))
+        found[name] = min(ties, key=lambda r: (r.group in {f.group for f in found.values()}, abs(r.n_tokens - middle)))
         left.remove(found[name])
     return {name: found[name] for name in ("best", "typical", "worst") if name in found}
 
@@ -173,23 +179,20 @@ def largest_advantage(raws: Iterable[Sequence[Raw]]) -> float:
 
 
 def coloured(raw: Sequence[Raw], scale: float) -> list[Token]:
-    """Tokens with their classes; neighbours that are not the policy's become one piece."""
+    """Tokens with their classes; neighbours that are not the policy's become one block."""
     tokens: list[Token] = []
-    for t in raw[:LONGEST]:
-        text = visible(t.text)
-        if t.mine:
-            tokens.append(Token(text=text, look=_look(t, scale), told=_told(t)))
-        elif tokens and tokens[-1].look == "other":
-            tokens[-1] = Token(text=tokens[-1].text + text, look="other")
+    for mine, run in groupby(raw[:LONGEST], key=lambda t: t.mine):
+        if mine:
+            tokens += [Token(text=t.text, look=_look(t, scale), told=_told(t)) for t in run]
         else:
-            tokens.append(Token(text=text, look="other"))
+            tokens.append(Token(text="".join(t.text for t in run).strip(), look="other"))
     if len(raw) > LONGEST:
         tokens.append(Token(text=f" … {len(raw) - LONGEST:,} more tokens", look="rest"))
     return tokens
 
 
 def _look(t: Raw, scale: float) -> str:
-    classes = ["break"] if t.text == "\n" else []
+    classes = ["break"] if t.text == "\n" else ["mark"] if MARK.fullmatch(t.text) else []
     if t.advantage and scale:
         strength = min(LEVELS, math.ceil(LEVELS * abs(t.advantage) / scale - 1e-9))
         classes.append(f"{'up' if t.advantage > 0 else 'down'}{strength}")
@@ -204,8 +207,11 @@ def _told(t: Raw) -> str:
 
 
 def visible(text: str) -> str:
-    """Control characters as their pictures: they are no HTML, and must be seen."""
-    return "".join(chr(0x2400 + ord(c)) if ord(c) < 32 and c not in "\n\t" else "␡" if c == "\x7f" else c for c in text)
+    """Control characters as their pictures: they are no HTML, and must be seen. Halves of characters as `?`."""
+    drawn = "".join(
+        chr(0x2400 + ord(c)) if ord(c) < 32 and c not in "\n\t" else "␡" if c == "\x7f" else c for c in text
+    )
+    return drawn.encode("utf-8", "replace").decode()
 
 
 def shows_work(text: str) -> bool:

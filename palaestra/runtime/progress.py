@@ -1,4 +1,7 @@
-"""What a run says while it runs: a live display on a terminal, one plain line every few seconds elsewhere. Standard output stays free."""
+"""What a run says while it runs: a live display on a terminal, else a plain line every few seconds.
+
+Standard output stays free.
+"""
 
 from __future__ import annotations
 
@@ -95,7 +98,13 @@ class Progress:
             self.terminal = False
             return
         own = self.stream is sys.stderr  # then warnings from elsewhere appear above the display instead of inside it
-        self.live = Live(get_renderable=self._picture, console=console, refresh_per_second=2, redirect_stdout=False, redirect_stderr=own)
+        self.live = Live(
+            get_renderable=self._picture,
+            console=console,
+            refresh_per_second=2,
+            redirect_stdout=False,
+            redirect_stderr=own,
+        )
         self.live.start(refresh=True)
         console.show_cursor(True)  # a killed process could not bring it back
 
@@ -150,12 +159,18 @@ class Progress:
 
         width = self.live.console.width if self.live else 80
         step = Text.assemble(("step ", "dim"), f"{self.step}/{self.total}")
-        reward = Text.assemble(("reward ", "dim"), (self._reward(), "bold")) if self.metrics else Text("waiting for the first step", "dim")
+        reward = (
+            Text.assemble(("reward ", "dim"), (self._reward(), "bold"))
+            if self.metrics
+            else Text("waiting for the first step", "dim")
+        )
         room = width - max(len(step), len(reward)) - 2 * GAP - 1
         pace, behaviour = (fitted(pieces, room - NARROW) for pieces in (self._pace(), self._behaviour()))
         bar = max(NARROW, min(WIDE, room - max(len(pace), len(behaviour))))
         grid = Table.grid(padding=(0, GAP, 0, 0))
-        done = ProgressBar(total=max(self.total, 1), completed=self.step, width=bar, complete_style=ACCENT, finished_style=ACCENT)
+        done = ProgressBar(
+            total=max(self.total, 1), completed=self.step, width=bar, complete_style=ACCENT, finished_style=ACCENT
+        )
         grid.add_row(step, done, pace)
         reached = max(1, bar * self.step // max(self.total, 1))  # each block stands below the steps it is the mean of
         grid.add_row(reward, Text(sparkline(self.rewards, reached), ACCENT), behaviour)
@@ -192,7 +207,9 @@ def sparkline(values: Sequence[float], width: int) -> str:
     n = min(width, len(values))
     if not n:
         return ""
-    means = [sum(part) / len(part) for i in range(n) if (part := values[i * len(values) // n : (i + 1) * len(values) // n])]
+    means = [
+        sum(part) / len(part) for i in range(n) if (part := values[i * len(values) // n : (i + 1) * len(values) // n])
+    ]
     low, high = min(means), max(means)
     span = max(high - low, 1e-9)
     return "".join(BLOCKS[min(len(BLOCKS) - 1, int((m - low) / span * len(BLOCKS)))] for m in means)

@@ -1,106 +1,59 @@
-"""`report.html` of a run folder: one offline file, without scripts, that tells what the run did. Reads only what a run writes."""
+"""`report.html` of a run folder: one offline file, without scripts, that tells what the run did."""
 
 from __future__ import annotations
 
 import json
 import math
 import shlex
-import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from palaestra.ledger.statistics import Interval, difference, proportion
+from palaestra.ledger.statistics import Interval, difference, mean_interval, proportion
 from palaestra.runtime import exhibits
+from palaestra.runtime.drawing import percent, series, short, smoothed
 from palaestra.runtime.exhibits import Rollout, Rollouts
-from palaestra.runtime.plots import curve, curve_svg, evaluations_of, percent, series, short, smoothed
-from palaestra.types import UserError, value
+from palaestra.runtime.folder import Run, read_run, rollouts_of
+from palaestra.runtime.plots import curve, curve_svg
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 ENDS = 5  # steps at each end that are averaged to tell what changed, at most a quarter of the run
+PACE_STEPS = 30  # steps from which on half of the rise can be dated
 SETTINGS_OPEN = 12  # settings shown before the table is folded
 ERROR_FILES = 20  # rollout files that are searched for the causes of errors
+LONGEST_ERROR = 400  # characters shown of what infrastructure said
+SHORT = 120  # tokens; shorter answers of a group stand beside one another
 PARTS = 6  # parts of the reward that are listed
-NO_PLACE = "a run folder has config.toml, metrics.jsonl and, when it has ended, summary.json"
-
-
-@value
-class Run:
-    """A run folder as read. What is missing is empty."""
-
-    folder: Path
-    config: Mapping[str, Any]
-    summary: Mapping[str, Any]
-    steps: Sequence[Mapping[str, Any]]
-    evaluations: Sequence[tuple[float, Interval]]
-    first: Rollouts | None
-    last: Rollouts | None
-
-    def name(self, field: str) -> str:
-        return str(self.summary.get(field) or self.config.get(field) or "")
+ONE_SEED = "This is one run with one seed: the intervals cover the choice of problems, not what another seed would do."
 
 
 def write_report(run_dir: str | Path) -> Path:
     """Writes report.html and curve.png into a run folder, finished or not. Returns the report's path."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    run = read(Path(run_dir))
-    title = " · ".join(x for x in (run.name("recipe"), run.name("task"), run.name("model")) if x)
+    run = read_run(Path(run_dir))
+    title = " · ".join(x for x in map(run.label, ("recipe", "task", "model")) if x)
     curve(run.steps, run.folder / "curve.png", evaluations=run.evaluations, title=title)
-    where = Path(__file__).parent / "templates"
-    pages = Environment(
-        loader=FileSystemLoader(where), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
     path = run.folder / "report.html"
-    path.write_text(pages.get_template("report.html").render(page(run)), encoding="utf-8", errors="replace")
+    path.write_text(pages().get_template("report.html").render(page(run)), encoding="utf-8")
     return path
 
 
-# ---- reading
+def pages() -> Environment:
+    """Templates in which every text is escaped, and free of what cannot stand in a page."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-
-def read(folder: Path) -> Run:
-    """Reads a run folder; the line or file that a killed run left unfinished is passed over."""
-    if not (folder / "config.toml").is_file():
-        raise UserError(f"{folder} is not a run folder: it has no config.toml ({NO_PLACE})")
-    records = _records(folder / "metrics.jsonl")
-    files = sorted((folder / "rollouts").glob("step-*.parquet"))
-    first, last = (_rollouts(files), _rollouts(files[::-1])) if files else (None, None)
-    return Run(
-        folder=folder,
-        config=tomllib.loads((folder / "config.toml").read_text(encoding="utf-8")),
-        summary=next(iter(_records(folder / "summary.json", whole=True)), {}),
-        steps=[r for r in records if "evaluation" not in r],
-        evaluations=evaluations_of(records),
-        first=first,
-        last=last if first and last and last.step != first.step else None,
+    return Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        finalize=lambda x: exhibits.visible(x) if type(x) is str else x,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-
-
-def _records(path: Path, whole: bool = False) -> list[dict[str, Any]]:
-    """Objects of a JSONL file, or the one object of a JSON file."""
-    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-    found = []
-    for part in [text] if whole else text.splitlines():
-        try:
-            found.append(json.loads(part))
-        except ValueError:
-            continue
-    return [r for r in found if isinstance(r, dict)]
-
-
-def _rollouts(files: Sequence[Path]) -> Rollouts | None:
-    """The first file that can be read and holds something."""
-    for path in files[:3]:
-        try:
-            found = Rollouts(path)
-        except (OSError, ValueError):  # pyarrow's errors are these two
-            continue
-        if found.all:
-            return found
-    return None
 
 
 # ---- the page
@@ -109,16 +62,18 @@ def _rollouts(files: Sequence[Path]) -> Rollouts | None:
 def page(run: Run) -> dict[str, Any]:
     """Everything that the template shows, as text and numbers."""
     rollouts = [r for r in (run.first, run.last) if r is not None]
+    curves = [curve_svg(run.steps, evaluations=run.evaluations, narrow=n) for n in (False, True)] if run.steps else []
     return {
-        "recipe": run.name("recipe") or "run",
-        "task": run.name("task"),
-        "model": run.name("model"),
+        "recipe": run.label("recipe") or "run",
+        "task": run.label("task"),
+        "model": run.label("model"),
         "finished": bool(run.summary),
         "facts": facts(run),
         "verdict": verdict(run),
-        "curves": [curve_svg(run.steps, evaluations=run.evaluations, narrow=n) for n in (False, True)] if run.steps else [],
+        "curves": curves,
         "pace": half_way(run),
         "changes": changes(run),
+        "averaged": averaged(run),
         "remarks": remarks(run),
         "phases": phases(run),
         "speed": speed(run),
@@ -134,8 +89,8 @@ def page(run: Run) -> dict[str, Any]:
 def facts(run: Run) -> list[str]:
     """The run in a line: seed, steps, tokens, time."""
     last = run.steps[-1] if run.steps else {}
-    get = lambda name: _number(run.summary.get(name, last.get(name)))
-    steps, tokens, seconds = get("steps") or _number(last.get("step")), get("sampled_tokens"), get("seconds")
+    steps = number(run.summary.get("steps", last.get("step")))
+    tokens, seconds = (number(run.summary.get(name, last.get(name))) for name in ("sampled_tokens", "seconds"))
     seed = run.summary.get("seed", run.config.get("seed"))
     found = [
         f"seed {seed}" if seed is not None else "",
@@ -151,7 +106,9 @@ def ends(run: Run) -> tuple[Interval | None, Interval | None]:
     found = []
     for name in ("accuracy_before", "accuracy_after"):
         given = run.summary.get(name)
-        found.append(Interval.of(given) if isinstance(given, Mapping) and _number(given.get("mean")) is not None else None)
+        found.append(
+            Interval.of(given) if isinstance(given, Mapping) and number(given.get("mean")) is not None else None
+        )
     if found[0] is None and run.evaluations and run.evaluations[0][0] == 0:
         found[0] = run.evaluations[0][1]
     if found[1] is None and run.evaluations and run.evaluations[-1][0] > 0:
@@ -162,68 +119,84 @@ def ends(run: Run) -> tuple[Interval | None, Interval | None]:
 def verdict(run: Run) -> dict[str, Any]:
     """Before and after with a judgement in plain words."""
     before, after = ends(run)
-    share = all(0 <= e.low and e.high <= 1 for e in (before, after) if e is not None)
-    tell = percent if share else lambda x: short(x) if math.isfinite(x) else "?"
+    share = all(e.low >= 0 and e.high <= 1 for e in (before, after) if e is not None)
+    tell = percent if share else short
     told = [
         {"label": label, "mean": tell(e.mean), "low": tell(e.low), "high": tell(e.high), "n": f"{e.n:,}"}
         for label, e in (("before", before), ("after", after))
         if e is not None
     ]
-    kind, words = judged(before, after, share)
-    return {"ends": told, "kind": kind, "words": words, "what": "Held-out accuracy" if share else "Held-out reward"}
+    words = judged(before, after, share)
+    return {"ends": told, "words": words, "what": "Held-out accuracy" if share else "Held-out reward"}
 
 
-def judged(before: Interval | None, after: Interval | None, share: bool = True) -> tuple[str, str]:
-    """("up" | "down" | "same" | "open", the sentence)."""
+def judged(before: Interval | None, after: Interval | None, share: bool = True) -> str:
+    """What the difference says, in a sentence; `share`: in points of a hundred."""
     if before is None or after is None:
-        return "open", "There is no evaluation before and after, so whether the model became better is not known."
+        return "There is no evaluation before and after, so whether the model became better is not known."
     d = difference(before, after)
-    tell = (lambda x: f"{100 * x:.0f}".replace("-", "−")) if share else short
-    unit = " points" if share else ""
     if not math.isfinite(d.low + d.high):
-        return "open", "The evaluations are too small for an interval, so whether the model became better is not known."
+        return "The evaluations are too small for an interval, so whether the model became better is not known."
+
+    def tell(x: float) -> str:
+        return f"{100 * x:.0f}".replace("-", "−") if share else short(x)
+
+    unit = " points" if share else ""
     if d.low > 0:
         size = f"by {tell(d.mean)}{unit} (95% interval {tell(d.low)} to {tell(d.high)})"
-        return "up", f"Better, beyond what chance explains: on problems that it was not trained on, the model improved {size}."
+        return (
+            f"Better, beyond what chance explains: on problems that it was not trained on, the model improved {size}."
+        )
     if d.high < 0:
         size = f"by {tell(-d.mean)}{unit} (95% interval {tell(-d.high)} to {tell(-d.low)})"
-        return "down", f"Worse, beyond what chance explains: on problems that it was not trained on, the model fell {size}."
-    span = f"{tell(d.low)} to {tell(d.high)}{unit}"
-    return "same", f"No change that can be told from chance: the difference lies between {span}, and zero is inside."
+        return f"Worse, beyond what chance explains: on problems that it was not trained on, the model fell {size}."
+    span = f"{tell(d.low)} and {tell(d.high)}{unit}"
+    return f"No change that can be told from chance: the difference lies between {span}, with zero inside."
+
+
+def rose(run: Run) -> bool:
+    """The training reward of the last quarter lies above that of the first, beyond chance."""
+    reward = series(run.steps, "step", "reward")[1].tolist()
+    n = len(reward) // 4
+    return n > 1 and difference(mean_interval(reward[:n]), mean_interval(reward[-n:])).low > 0
 
 
 def half_way(run: Run) -> str:
-    """When half of the rise of the training reward was reached."""
+    """When half of the rise of the training reward was reached, of runs long enough to tell."""
     steps, reward = series(run.steps, "step", "reward")
-    if len(steps) < 8:
+    if len(steps) < PACE_STEPS or not rose(run):
         return ""
     course = smoothed(reward)
-    rise = course[-1] - course[0]
-    if rise < max(0.03, 2 * float(np.std(reward - course))):
-        return ""
-    at = int(np.argmax(course >= course[0] + rise / 2))
-    seconds = _number(run.steps[at].get("seconds"))
-    return f"Half of the rise in reward was there after step {steps[at]:.0f}" + (f", {duration(seconds)} into training." if seconds else ".")
+    at = int(np.argmax(course >= (course[0] + course[-1]) / 2))
+    seconds = number(run.steps[at].get("seconds"))
+    when = f", {duration(seconds)} into training" if seconds else ""
+    return f"Half of the rise in reward was there after step {steps[at]:.0f}{when}."
+
+
+def averaged(run: Run) -> int:
+    return max(1, min(ENDS, len(run.steps) // 4))
 
 
 def changes(run: Run) -> list[dict[str, str]]:
     """Behaviour at the start and at the end: means over the first and the last steps."""
-    n = max(1, min(ENDS, len(run.steps) // 4))
+    n = averaged(run)
+    two, rows = "{:.2f}".format, []
     told = [
-        ("length", "Answer length, tokens", lambda x: f"{x:.1f}"),
-        ("truncated", "Answers cut off at the limit", percent),
-        ("groups_mixed", "Groups with differing rewards", percent),
-        ("entropy", "Entropy, nats a token", lambda x: f"{x:.2f}"),
-        ("reward", "Reward of the training batch", lambda x: f"{x:.2f}"),
+        ("length", "Answer length, tokens", "{:.1f}".format, 1.0),
+        ("truncated", "Answers cut off at the limit", percent, 0.2),
+        ("groups_mixed", "Groups with differing rewards", percent, 0.2),
+        ("entropy", "Entropy, nats a token", two, 0.05),
+        ("reward", "Reward of the training batch", two, 0.1),
     ]
     parts = sorted({k for r in run.steps for k in r if k.startswith("part/")})
-    told += [(k, f"Part of the reward: {k[5:]}", lambda x: f"{x:.2f}") for k in parts[:PARTS] if len(parts) > 1]
-    rows = []
-    for name, label, tell in told:
+    told += [(k, f"Part of the reward: {k[5:]}", two, 0.1) for k in parts[:PARTS] if len(parts) > 1]
+    for name, label, tell, least in told:
         values = series(run.steps, "step", name)[1]
         if len(values) > 1 and n < len(values):
             start, end = float(values[:n].mean()), float(values[-n:].mean())
-            rows.append({"label": label, "start": tell(start), "end": tell(end), "line": spark(smoothed(values))})
+            rows.append(
+                {"label": label, "start": tell(start), "end": tell(end), "line": spark(smoothed(values), least)}
+            )
     return rows + working(run)
 
 
@@ -237,48 +210,59 @@ def working(run: Run) -> list[dict[str, str]]:
     means = [s.mean for s in shares]
     if not all(math.isfinite(m) for m in means) or max(means) < 0.05 or min(means) > 0.95:
         return []
-    return [{"label": "Answers of more than one line: work shown", "start": percent(means[0]), "end": percent(means[1]), "line": ""}]
+    return [
+        {
+            "label": "Answers of several lines (work shown), first and last step",
+            "start": percent(means[0]),
+            "end": percent(means[1]),
+            "line": "",
+        }
+    ]
 
 
-def spark(values_N: np.ndarray, width: int = 96, height: int = 22) -> str:
-    """The points of a polyline, at most one a pixel."""
+def spark(values_N: np.ndarray, least: float, width: int = 96, height: int = 22) -> str:
+    """The points of a polyline, at most one a pixel; a range below `least` is drawn as the little that it is."""
     at = np.linspace(0, len(values_N) - 1, min(width, len(values_N)))
     y = np.interp(at, np.arange(len(values_N)), values_N)
-    span = float(np.ptp(y)) or 1.0
-    x = np.linspace(2, width - 2, len(y))
-    return " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, 2 + (height - 4) * (y.max() - y) / span, strict=True))
+    x, span = np.linspace(2, width - 2, len(y)), max(float(np.ptp(y)), least)
+    top = height / 2 - (height - 4) * (y - (y.max() + y.min()) / 2) / span
+    return " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, top, strict=True))
 
 
 def remarks(run: Run) -> list[str]:
     """What a careful reader should know."""
-    found = []
-    tail = run.steps[-max(1, min(ENDS, len(run.steps) // 4)) :]
-    mean = lambda name: float(np.mean(v)) if len(v := series(tail, "step", name)[1]) else math.nan
+    found: list[str] = []
+    tail = run.steps[-averaged(run) :]
+    cut, mixed = (
+        float(np.mean(values)) if len(values := series(tail, "step", name)[1]) else math.nan
+        for name in ("truncated", "groups_mixed")
+    )
     before, after = ends(run)
-    rising = half_way(run) != ""
-    if before and after and rising and difference(before, after).low <= 0:
+    if before and after and rose(run) and difference(before, after).low <= 0:
         found.append(
-            "The training reward rose and the held-out accuracy did not: the rise may come from these problems only, or from sampling less widely."
+            "The training reward rose and the held-out accuracy did not: the rise may come from these problems only, "
+            "or from sampling less widely."
         )
-    if mean("truncated") > 0.05:
-        found.append(f"At the end {percent(mean('truncated'))} of the answers were cut off at the length limit; try a larger --max-tokens.")
-    if mean("groups_mixed") < 0.15:
+    if cut > 0.05:
         found.append(
-            f"At the end only {percent(mean('groups_mixed'))} of the groups held answers of differing reward. The others teach a "
+            f"At the end {percent(cut)} of the answers were cut off at the length limit; try a larger --max-tokens."
+        )
+    if mixed < 0.15:
+        found.append(
+            f"At the end only {percent(mixed)} of the groups held answers of differing reward. The others teach a "
             "group-relative method nothing: harder problems would."
         )
-    skipped = sum(bool(r.get("skipped")) for r in run.steps)
-    if skipped:
-        found.append(f"{skipped} updates were skipped because their gradient was not finite; see the cases in the run folder.")
+    if skipped := sum(bool(r.get("skipped")) for r in run.steps):
+        found.append(f"{skipped} updates were skipped because they were not finite; see the cases in the run folder.")
     if before and after:
-        found.append("This is one run with one seed. The intervals cover the choice of problems, not what another seed would have done.")
+        found.append(ONE_SEED)
     return found
 
 
 def phases(run: Run) -> list[dict[str, Any]]:
     """Where the time went; a phase under half a percent is left out."""
     given = run.summary.get("phase_seconds")
-    seconds = {str(k): x for k, v in given.items() if (x := _number(v))} if isinstance(given, Mapping) else {}
+    seconds = {str(k): x for k, v in given.items() if (x := number(v))} if isinstance(given, Mapping) else {}
     total = sum(seconds.values())
     return [
         {"name": name, "share": round(100 * s / total, 2), "told": f"{100 * s / total:.0f}%", "time": duration(s)}
@@ -288,7 +272,7 @@ def phases(run: Run) -> list[dict[str, Any]]:
 
 
 def speed(run: Run) -> list[str]:
-    rate, memory = series(run.steps, "step", "tokens_per_second")[1], _number(run.summary.get("peak_memory_mb"))
+    rate, memory = series(run.steps, "step", "tokens_per_second")[1], number(run.summary.get("peak_memory_mb"))
     found = [f"{np.median(rate):,.0f} sampled tokens a second of training (median step)"] if len(rate) else []
     return found + ([f"{memory:,.0f} MB of memory at the peak"] if memory else [])
 
@@ -298,17 +282,23 @@ def shown(steps: Sequence[Rollouts]) -> dict[str, Any]:
     picked = [(s, exhibits.notable(s.valid), exhibits.instructive_group(s.valid)) for s in steps]
     raws = {(s.step, r.at): s.raw(r) for s, some, group in picked for r in [*some.values(), *group[: exhibits.LARGEST]]}
     scale = exhibits.largest_advantage(raws.values())
-    card = lambda s, r: _card(r, exhibits.coloured(raws[s.step, r.at], scale))
+
+    def card(s: Rollouts, r: Rollout) -> dict[str, Any]:
+        return _card(r, exhibits.coloured(raws[s.step, r.at], scale))
+
     kinds = [k for k in ("best", "typical", "worst") if any(k in some for _, some, _ in picked)]
     return {
         "steps": [s.step for s in steps],
-        "rows": [{"kind": k, "cards": [card(s, some[k]) if k in some else None for s, some, _ in picked]} for k in kinds],
+        "rows": [
+            {"kind": k, "cards": [card(s, some[k]) if k in some else None for s, some, _ in picked]} for k in kinds
+        ],
         "groups": [
             {
                 "step": s.step,
-                "prompt": exhibits.visible(group[0].prompt),
+                "prompt": group[0].prompt,
                 "cards": [card(s, r) for r in group[: exhibits.LARGEST]],
                 "more": max(0, len(group) - exhibits.LARGEST),
+                "short": max(len(raws[s.step, r.at]) for r in group[: exhibits.LARGEST]) <= SHORT,
             }
             for s, _, group in picked
             if group
@@ -319,26 +309,33 @@ def shown(steps: Sequence[Rollouts]) -> dict[str, Any]:
 
 
 def _card(r: Rollout, tokens: list[exhibits.Token]) -> dict[str, Any]:
-    number = lambda x: short(round(x, 3)) if math.isfinite(x) else ""
-    signed = lambda x: f"{x:+.2f}".replace("-", "−") if math.isfinite(x) else ""
-    parts = {k: number(v) for k, v in r.reward_parts.items()}
-    trivial = len(parts) == 1 and next(iter(r.reward_parts.values())) == r.reward
+    parts = {k: short(round(v, 3)) for k, v in r.reward_parts.items()}
+    alone = list(r.reward_parts.values()) == [r.reward]
     return {
-        "task": r.task_id, "prompt": exhibits.visible(r.prompt), "tokens": tokens, "reward": number(r.reward), "good": r.reward > 0,
-        "parts": {} if trivial else parts, "advantage": signed(r.advantage), "n": r.n_tokens, "muted": r.muted,
+        "prompt": r.prompt,
+        "tokens": tokens,
+        "reward": short(round(r.reward, 3)),
+        "good": r.reward > 0,
+        "parts": {} if alone else parts,
+        "advantage": f"{r.advantage:+.2f}".replace("-", "−") if math.isfinite(r.advantage) else "",
+        "n": r.n_tokens,
+        "muted": r.muted,
         "status": "" if r.status == "finished" else r.status,
-        "version": r.policy_version,
-    }  # fmt: skip
+    }
 
 
 def errors(run: Run) -> dict[str, Any]:
     """Infrastructure errors: how many, at which steps, of what cause."""
-    counts = {int(r["step"]): share * (_number(r.get("episodes")) or 0) for r in run.steps if (share := _number(r.get("errors")))}
-    causes: Counter[str] = Counter()
-    for step in list(counts)[:ERROR_FILES]:
-        found = _rollouts([run.folder / "rollouts" / f"step-{step:06}.parquet"])
-        causes.update(r.status for r in (found.all if found else []) if r.status.startswith("error"))
-    return {"total": round(sum(counts.values())), "steps": list(counts), "causes": causes.most_common()}
+    failed = [r for r in run.steps if number(r.get("errors"))]
+    steps = [int(r["step"]) for r in failed]
+    found = [rollouts_of([run.folder / "rollouts" / f"step-{step:06}.parquet"]) for step in steps[:ERROR_FILES]]
+    broken = [r for rollouts in found if rollouts for r in rollouts.all if r.status.startswith("error")]
+    first = {r.status: r.error for r in reversed(broken)}
+    causes = [
+        (status, first[status][:LONGEST_ERROR], n) for status, n in Counter(r.status for r in broken).most_common()
+    ]
+    total = round(sum(r["errors"] * (number(r.get("episodes")) or 0) for r in failed))
+    return {"total": total, "steps": steps, "causes": causes}
 
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
@@ -346,31 +343,36 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     for name, given in config.items():
         path = f"{prefix}{name}"
-        found += flat(given, path + ".") if isinstance(given, Mapping) else [(path.removeprefix("set."), json.dumps(given, default=str))]
+        found += (
+            flat(given, path + ".")
+            if isinstance(given, Mapping)
+            else [(path.removeprefix("set."), json.dumps(given, default=str))]
+        )
     return found
 
 
 def commands(run: Run) -> list[tuple[str, str]]:
     """What to type to repeat, resume and inspect the run."""
-    again, resume = run.summary.get("command"), run.summary.get("resume_command")
-    quoted = shlex.quote(str(run.folder))
-    steps = _number(run.summary.get("steps"))
-    model = (run.summary.get("artifacts") or {}).get("policy")
-    last = run.folder / "rollouts" / f"step-{run.last.step:06}.parquet" if run.last else None
-    found = [
-        ("Repeat it from the start", again),
-        (
-            "Train on for as many steps again" if run.summary else "Go on where it stopped",
-            f"{resume} --steps {2 * steps:.0f}" if resume and steps else f"palaestra train --resume {quoted}",
-        ),
-        ("Measure the trained model, with pass@k", model and f"palaestra eval --model {shlex.quote(str(model))} --task {shlex.quote(run.name('task'))} --k 8"),
-        ("Load it", model and f"transformers.AutoModelForCausalLM.from_pretrained({str(model)!r})"),
-        ("Read the rollouts", last and f"pyarrow.parquet.read_table({str(last)!r}).to_pylist()"),
-    ]
-    return [(label, str(text)) for label, text in found if text]
+    resume = run.summary.get("resume_command") or f"palaestra train --resume {shlex.quote(str(run.folder))}"
+    steps = number(run.summary.get("steps"))
+    onward = (
+        ("Train on for as many steps again", f"{resume} --steps {2 * steps:.0f}")
+        if steps
+        else ("Go on where it stopped", resume)
+    )
+    found = [("Repeat it from the start", str(run.summary.get("command") or "")), onward]
+    if model := (run.summary.get("artifacts") or {}).get("policy"):
+        measure = f"palaestra eval --model {shlex.quote(str(model))} --task {shlex.quote(run.name('task'))} --k 8"
+        load = f"transformers.AutoModelForCausalLM.from_pretrained({str(model)!r})"
+        found += [("Measure the trained model, with pass@k", measure), ("Load it", load)]
+    if run.last:
+        path = str(run.folder / "rollouts" / f"step-{run.last.step:06}.parquet")
+        found.append(("Read the rollouts", f"pyarrow.parquet.read_table({path!r}).to_pylist()"))
+    return [(label, text) for label, text in found if text]
 
 
-def _number(x: Any) -> float | None:
+def number(x: Any) -> float | None:
+    """What is a number and finite."""
     return float(x) if isinstance(x, (int, float)) and math.isfinite(x) else None
 
 

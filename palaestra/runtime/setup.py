@@ -50,7 +50,10 @@ class Settings:
         for key in given:
             if key not in known:
                 close = difflib.get_close_matches(key, known, n=1)
-                raise UserError(f"unknown setting {key!r}" + (f"; did you mean {close[0]}?" if close else f"; there are {', '.join(known)}"))
+                raise UserError(
+                    f"unknown setting {key!r}"
+                    + (f"; did you mean {close[0]}?" if close else f"; there are {', '.join(known)}")
+                )
         merged = dict(given)
         if "set" in merged:
             merged["set"] = {**self.set, **merged["set"]}

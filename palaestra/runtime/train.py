@@ -45,7 +45,9 @@ async def train(recipe: Recipe, ctx: Context) -> Result:
             clock(ctx, state, begin)
             record = metrics | counters(ctx, state, time.perf_counter() - begin)
             if log is not None:
-                rollouts.write(rollouts.path(ctx.folder, state["step"]), state["step"], ctx.seen, ctx.advantages, ctx.decode)
+                rollouts.write(
+                    rollouts.path(ctx.folder, state["step"]), state["step"], ctx.seen, ctx.advantages, ctx.decode
+                )
                 log.append({"step": state["step"], **record})
             if progress:
                 progress.update(state["step"], record)

@@ -72,3 +72,10 @@ def first_wrong(text: str, steps: Sequence[str], answer: Any) -> int | None:
         if at >= len(steps) or line != steps[at]:
             return at
     return len(lines)
+
+
+def demonstration(source: Any, task: Task, rng: np.random.Generator, habit: Habit) -> str:
+    """How the source itself writes a right answer (of a mixture, the task's part), else the answer as text."""
+    parts = {p.name: p for p, _ in getattr(source, "parts", ())}
+    source = parts.get(task.domain, source)
+    return source.demonstration(task, rng, habit) if hasattr(source, "demonstration") else str(task.answer)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import math
+import random
 import re
 import sys
 import warnings
@@ -145,7 +146,7 @@ def item_at(gym: Gym, position: int) -> Mapping[str, Any] | None:
     chunk, at = divmod(position, CHUNK)
     made = dataset(gym, chunk)
     try:
-        with aside():
+        with aside(position):
             return made[at]
     except (ValueError, IndexError, RuntimeError):
         return None
@@ -210,12 +211,14 @@ def registry() -> Mapping[str, tuple[type, type]]:
 
 
 @contextlib.contextmanager
-def aside() -> Generator[None]:
-    """Some generators print, warn, or seed numpy's global generator; nothing of it gets out."""
-    state = np.random.get_state()
+def aside(seed: int = 0) -> Generator[None]:
+    """Some generators print, warn, draw from the global random streams or seed them; nothing of it gets in or out."""
+    states = random.getstate(), np.random.get_state()
+    random.seed(seed)
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:
-        np.random.set_state(state)
+        random.setstate(states[0])
+        np.random.set_state(states[1])

@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Sequence
 from typing import Any
 
+from palaestra.tasks.base import demonstration
 from palaestra.types import Act, Call, Episode, Frame, Group, Row, Segment, Task, Tasks, rng_of, seed_of
 
 TURNS = 256  # of a scripted game
@@ -28,7 +29,7 @@ async def problems(tasks: Tasks, judge: Any, n: int = 16, *, ctx: Any = None) ->
 async def _of_reward(source: Tasks, tasks: Sequence[Task], judge: Any, ctx: Any) -> list[str]:
     """A gold answer is worth `judge.gold` where a judge has it, else no less than any other answer that is tried."""
     exact, found, seen = getattr(judge, "gold", None), [], set[float]()
-    golds = {t.id: gold_text(source, t) for t in tasks if t.answer is not None}
+    golds = {t.id: demonstration(source, t, rng_of(("oracle", t.id)), "guess") for t in tasks if t.answer is not None}
     for task in tasks:
         gold_said = golds.get(task.id)
         wrong = next((g for g in golds.values() if g != gold_said), "")
@@ -51,15 +52,6 @@ async def _of_reward(source: Tasks, tasks: Sequence[Task], judge: Any, ctx: Any)
     return found
 
 
-def gold_text(source: Any, task: Task) -> str:
-    """How the source itself writes a right answer, else the answer as text."""
-    parts = {p.name: p for p, _ in getattr(source, "parts", ())}
-    source = parts.get(task.domain, source)
-    if hasattr(source, "demonstration"):
-        return source.demonstration(task, rng_of(("oracle", task.id)), "guess")
-    return str(task.answer)
-
-
 def saying(text: str) -> Episode:
     """A finished episode in which the policy said `text`."""
     said = Segment(ids=(), logp=(), author="policy", policy="policy", trained=True, text=text, finish="eos")
@@ -70,19 +62,21 @@ async def _of_world(tasks: Sequence[Task], world: Any) -> list[str]:
     """Plays every task as the world's oracle says, and in silence. A world without an oracle is not checked."""
     if not getattr(world, "has_oracle", hasattr(world, "oracle")):
         return []
-    found = []
-    for task in tasks:
-        gold, gold_end = await played(world, task, world.oracle)
-        empty, _ = await played(world, task, None)
-        if gold_end != "finished":
-            found.append(f"task {task.id!r}: the oracle's game is {gold_end}; it must come to an end")
-        elif gold != 1:
-            found.append(f"task {task.id!r}: the oracle is paid {gold:g}, not 1")
-        elif empty >= gold:
-            found.append(
-                f"task {task.id!r}: saying nothing is paid {empty:g}, the oracle {gold:g}; it must be paid less"
-            )
-    return found
+    return [line for task in tasks for line in await _of_game(task, world)]
+
+
+async def _of_game(task: Task, world: Any) -> list[str]:
+    paid, end = await played(world, task, world.oracle)
+    if end != "finished":
+        return [f"task {task.id!r}: the oracle's game is {end}; it must come to an end"]
+    if len(world.seats) > 1:
+        return []  # the oracle played all sides
+    if paid < 1 - 1e-9:
+        return [f"task {task.id!r}: the oracle is paid {paid:g}; a solved task pays 1"]
+    silent, _ = await played(world, task, None)
+    if silent >= paid:
+        return [f"task {task.id!r}: saying nothing is paid {silent:g}, the oracle {paid:g}; it must be paid less"]
+    return []
 
 
 async def played(world: Any, task: Task, oracle: Any) -> tuple[float, str]:

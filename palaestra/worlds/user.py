@@ -138,7 +138,7 @@ async def called(spec: str, method: str, *arguments: Any) -> Any:
     except (Fault, UserError):
         raise
     except Exception as error:
-        raise UserError(f"{spec}.{method}: {blamed(error, file_of(load(spec, 'class')))}") from error
+        raise UserError(_fault(error, spec, f".{method}")) from error
 
 
 def guarded(spec: str, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -148,4 +148,8 @@ def guarded(spec: str, function: Callable[..., Any], *arguments: Any) -> Any:
         raise
     except Exception as error:
         name = "" if isinstance(function, type) else f".{function.__name__}"
-        raise UserError(f"{spec}{name}: {blamed(error, file_of(load(spec, 'class')))}") from error
+        raise UserError(_fault(error, spec, name)) from error
+
+
+def _fault(error: Exception, spec: str, method: str) -> str:
+    return f"{blamed(error, file_of(load(spec, 'class')))} (in {spec.rpartition(':')[2]}{method})"

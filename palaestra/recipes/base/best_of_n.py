@@ -45,7 +45,13 @@ class BestOfN:
         groups = await attempts(ctx, self.tasks, Sample(n=self.n, temperature=self.temperature), label="best of n")
         chosen = [self.choose(g) for g in groups if g.valid]
         after = proportion(sum(e.total >= RIGHT for e in chosen), len(chosen))
-        return Result(metrics={"accuracy_before": before.json(), "accuracy_after": after.json(), "sampled_tokens": ctx.sampled_tokens})
+        return Result(
+            metrics={
+                "accuracy_before": before.json(),
+                "accuracy_after": after.json(),
+                "sampled_tokens": ctx.sampled_tokens,
+            }
+        )
 
     def choose(self, group: Group) -> Episode:
         """The first of the best."""

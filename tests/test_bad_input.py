@@ -1,0 +1,171 @@
+"""Thirty kinds of broken data and configuration: one clear line on standard error, exit status 2, no stack trace, nothing lost."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from palaestra import cli
+from palaestra.tasks import files
+
+GOOD = "\n".join(json.dumps({"prompt": f"{a}+{b} mod 10", "answer": str((a + b) % 10)}) for a in range(4) for b in range(5))
+SMALL = ["--smoke"]
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A folder with good and broken files; the working directory of the test."""
+    monkeypatch.chdir(tmp_path)
+    files.load.cache_clear()  # every test has a good.jsonl of its own
+    lines = GOOD.splitlines()
+    write = lambda name, text: (tmp_path / name).write_text(text)
+    write("good.jsonl", GOOD)
+    write("broken.jsonl", "\n".join([*lines[:16], '{"prompt": "1+1", "answer": ', *lines[16:]]))
+    write("no_answer.jsonl", "\n".join([*lines[:3], '{"prompt": "1+1"}', *lines[3:]]))
+    write("empty_prompt.jsonl", "\n".join([*lines[:3], '{"prompt": " ", "answer": "1"}']))
+    write("wrong_type.jsonl", "\n".join([*lines[:3], '{"prompt": 5, "answer": "1"}']))
+    write("role.jsonl", "\n".join([*lines[:3], '{"messages": [{"role": "teacher", "content": "x"}], "answer": "1"}']))
+    record = '{"id": "a", "prompt": "1+%d", "answer": "1"}'
+    write("twice.jsonl", "\n".join([*lines[:3], record % 1, record % 2]))
+    write("empty.jsonl", "")
+    write("latin.jsonl", GOOD)
+    (tmp_path / "latin.jsonl").write_bytes(GOOD.encode() + b'\n{"prompt": "\xe9", "answer": "1"}')
+    write("long.jsonl", "\n".join([*lines, json.dumps({"prompt": "x" * 600, "answer": "1"})]))
+    write("data.csv", "prompt,answer\n1,1\n")
+    write("array.json", '{"prompt": "not a list"}')
+    write("reward.py", REWARDS)
+    write("env.py", ENVIRONMENTS)
+    write("syntax.py", "def score(:\n")
+    write("bad.toml", "recipe = 'grpo'\nsteps = = 3\n")
+    write("unknown.toml", "recipee = 'grpo'\n")
+    (tmp_path / "notmodel").mkdir()
+    (tmp_path / "notok").mkdir()
+    for name in ("config.json", "model.safetensors"):
+        os.link(os.path.join(os.path.dirname(cli.__file__), "models", "tiny", name), tmp_path / "notok" / name)
+    return tmp_path
+
+
+REWARDS = """
+import time
+def raises(responses, answers, **fields):
+    return [1 / 0 for _ in responses]
+def nan(responses, answers, **fields):
+    return [float("nan")] * len(responses)
+def few(responses, answers, **fields):
+    return [1.0]
+def text(responses, answers, **fields):
+    return ["good"] * len(responses)
+def number(responses, answers, **fields):
+    return 1.0
+def same(responses, answers, **fields):
+    return [1.0] * len(responses)
+"""
+ENVIRONMENTS = """
+from palaestra.types import Ask, Frame, Message, Task
+class NoSeats:
+    def task(self, split, index): return Task(id=str(index))
+    def reset(self, task, key): return None
+    def step(self, state, acts, key): return None
+class NoStep:
+    seats = ("policy",)
+    def task(self, split, index): return Task(id=str(index))
+    def reset(self, task, key): return Frame(state=0)
+class Raises:
+    seats = ("policy",)
+    def task(self, split, index): return Task(id=str(index))
+    def reset(self, task, key): return Frame(state=0, asks=(Ask(seat="policy", say=(Message(role="user", content="x"),)),))
+    def step(self, state, acts, key): return state["x"]
+"""
+
+CASES = {
+    "bad json": (["--data", "broken.jsonl"], ["broken.jsonl", "17"]),
+    "missing answer": (["--data", "no_answer.jsonl"], ["no_answer.jsonl", "4", "answer"]),
+    "empty prompt": (["--data", "empty_prompt.jsonl"], ["empty_prompt.jsonl", "4", "prompt"]),
+    "wrong type": (["--data", "wrong_type.jsonl"], ["wrong_type.jsonl", "4", "prompt"]),
+    "unknown role": (["--data", "role.jsonl"], ["role.jsonl", "4", "teacher"]),
+    "duplicate id": (["--data", "twice.jsonl"], ["twice.jsonl", "'a'"]),
+    "empty file": (["--data", "empty.jsonl"], ["empty.jsonl"]),
+    "not utf-8": (["--data", "latin.jsonl"], ["latin.jsonl", "UTF-8"]),
+    "missing file": (["--data", "god.jsonl"], ["god.jsonl", "good.jsonl"]),
+    "unknown format": (["--data", "data.csv"], ["data.csv"]),
+    "no list": (["--data", "array.json"], ["array.json"]),
+    "prompt longer than the context": (["--data", "long.jsonl"], ["512"]),
+    "reward raises": (["--data", "good.jsonl", "--reward", "reward.py:raises"], ["reward.py:4", "ZeroDivisionError"]),
+    "reward nan": (["--data", "good.jsonl", "--reward", "reward.py:nan"], ["nan"]),
+    "reward too few": (["--data", "good.jsonl", "--reward", "reward.py:few"], ["1"]),
+    "reward text": (["--data", "good.jsonl", "--reward", "reward.py:text"], ["good"]),
+    "reward no list": (["--data", "good.jsonl", "--reward", "reward.py:number"], ["list"]),
+    "reward constant": (["--data", "good.jsonl", "--reward", "reward.py:same"], ["nothing can be learned"]),
+    "reward function unknown": (["--data", "good.jsonl", "--reward", "reward.py:rases"], ["rases", "raises"]),
+    "reward file unknown": (["--data", "good.jsonl", "--reward", "rewards.py:raises"], ["rewards.py"]),
+    "reward file broken": (["--data", "good.jsonl", "--reward", "syntax.py:score"], ["syntax.py", "1"]),
+    "reward without data": (["--task", "chain", "--reward", "reward.py:nan"], ["--reward needs --data"]),
+    "two problems": (["--task", "chain", "--data", "good.jsonl"], ["exclude"]),
+    "environment without seats": (["--env", "env.py:NoSeats"], ["seats"]),
+    "environment without step": (["--env", "env.py:NoStep"], ["step"]),
+    "environment raises": (["--env", "env.py:Raises"], ["env.py", "TypeError"]),
+    "environment unknown": (["--env", "env.py:Rises"], ["Raises"]),
+    "unknown task": (["--task", "chian"], ["chain"]),
+    "unknown generator": (["--task", "rg:chain_sm"], ["chain_sum"]),
+    "unknown model": (["--model", "tinny"], ["tiny"]),
+    "model folder without config": (["--model", "notmodel"], ["config.json"]),
+    "model folder without tokenizer": (["--model", "notok"], ["tokenizer"]),
+    "unknown recipe": (["grpp"], ["grpo"]),
+    "planned recipe": (["sap"], ["not built yet"]),
+    "two recipes": (["grpo", "rloo"], ["one recipe"]),
+    "unknown field": (["objective.hgih=0.3"], ["objective.high"]),
+    "ambiguous field": (["max_tokens=3", "links.0.scope=batch", "scope=batch"], ["ambiguous"]),
+    "wrong value": (["objective.high=much"], ["objective.high", "number"]),
+    "a part is no value": (["learners.policy.credit=center"], ["credit"]),
+    "unknown flag": (["--stepz", "3"], ["--steps"]),
+    "broken toml": (["@bad.toml"], ["bad.toml", "line 2"]),
+    "unknown setting": (["@unknown.toml"], ["recipee", "recipe"]),
+    "missing toml": (["@nowhere.toml"], ["nowhere.toml"]),
+    "resume nothing": (["--resume", "nowhere"], ["nowhere"]),
+    "resume no run": (["--resume", "notmodel"], ["config.toml"]),
+    "no such device": (["--device", "cuda:7"], ["cuda:7"]),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_mistake(name, place, capsys):
+    argv, words = CASES[name]
+    assert cli.main(["train", *argv, *SMALL, "--out", "run"]) == 2
+    out, err = capsys.readouterr()
+    last = err.strip().splitlines()[-1]
+    assert last.startswith("palaestra: ") and "Traceback" not in err
+    for word in words:
+        assert word in last, last
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_read_only_folder(place, capsys):
+    (place / "locked").mkdir(mode=0o500)
+    assert cli.main(["train", *SMALL, "--out", "locked/run"]) == 2
+    assert "locked" in capsys.readouterr().err
+
+
+def test_a_file_where_the_folder_should_be(place, capsys):
+    (place / "taken").write_text("")
+    assert cli.main(["train", *SMALL, "--out", "taken/run"]) == 2
+    assert "taken" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_full_disk_keeps_the_last_checkpoint(place):
+    """A limit on file sizes stands in for a full disk: model files no longer fit after the first run."""
+    run = [sys.executable, "-m", "palaestra.cli", "train", "--smoke", "--out", "run"]
+    assert subprocess.run(run, capture_output=True, timeout=120).returncode == 0
+    before = sorted(p.name for p in (place / "run" / "checkpoints").iterdir())
+    limited = f"ulimit -f 2000; exec {sys.executable} -m palaestra.cli train --resume run --steps 4"
+    done = subprocess.run(["bash", "-c", limited], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1 and "palaestra: disk" in done.stderr and "Traceback" not in done.stderr, done.stderr
+    assert sorted(p.name for p in (place / "run" / "checkpoints").iterdir()) == before
+
+
+def test_an_existing_run_is_not_overwritten(place, capsys):
+    assert cli.main(["train", *SMALL, "--out", "run", "--evaluate", "2"]) == 0
+    assert cli.main(["train", *SMALL, "--out", "run"]) == 2
+    assert "--resume run" in capsys.readouterr().err

@@ -1,0 +1,277 @@
+"""Problems from files: what is read, who is held out, and every kind of broken input as one line that says where."""
+
+# ruff: noqa: E501  one line a case
+
+import builtins
+import json
+import os
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palaestra.tasks.files import FileTasks, load
+from palaestra.types import UserError
+
+GOOD = [{"prompt": f"What is {i} + 1?", "answer": i + 1, "source": "made", "level": i % 3} for i in range(40)]
+HELD = (15, 18, 22, 36)  # the answers of the prompts with the smallest hashes, on every machine
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    load.cache_clear()
+
+
+def write(folder, name, content):
+    path = folder / name
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif name.endswith(".parquet"):
+        pq.write_table(pa.Table.from_pylist(content), path)
+    elif isinstance(content, str):
+        path.write_text(content)
+    elif name.endswith(".json"):
+        path.write_text(json.dumps(content))
+    else:
+        path.write_text("\n".join(map(json.dumps, content)))
+    return str(path)
+
+
+@pytest.mark.parametrize("name", ["d.jsonl", "d.ndjson", "d.json", "d.parquet"])
+def test_every_format_gives_the_same_tasks(tmp_path, name):
+    tasks = FileTasks(write(tmp_path, name, GOOD))
+    assert (tasks.size, tasks.test_size, tasks.leaked) == (36, 4, 0)
+    train = [tasks.task("train", i) for i in range(tasks.size)]
+    test = [tasks.task("test", i) for i in range(tasks.test_size)]
+    assert sorted(t.answer for t in train + test) == list(range(1, 41))
+    assert len({t.id for t in train + test}) == 40 and train[0].id.startswith(name)
+    assert all(t.prompt[0].content == GOOD[t.answer - 1]["prompt"] for t in train + test)
+    assert all(t.meta == {"source": "made", "level": GOOD[t.answer - 1]["level"]} for t in train + test)
+    assert sorted(t.answer for t in test) == sorted(HELD)
+    with pytest.raises(IndexError):
+        tasks.task("test", 4)
+    with pytest.raises(UserError, match="no split 'valid'"):
+        tasks.task("valid", 0)
+
+
+def test_a_saved_dataset(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    whole = datasets.Dataset.from_list(GOOD)
+    whole.save_to_disk(tmp_path / "one")
+    assert FileTasks(str(tmp_path / "one")).size == 36
+    datasets.DatasetDict(train=whole, test=whole.select(range(3))).save_to_disk(tmp_path / "two")
+    two = FileTasks(str(tmp_path / "two"))
+    assert (two.size, two.test_size, two.leaked) == (40, 3, 3)
+    datasets.DatasetDict(train=whole, validation=whole.select(range(3))).save_to_disk(tmp_path / "three")
+    with pytest.raises(
+        UserError, match="the splits are train, validation; name 'validation' 'test', or give --test-data"
+    ):
+        FileTasks(str(tmp_path / "three"))
+    assert FileTasks(str(tmp_path / "three"), test=str(tmp_path / "one")).test_size == 40
+
+
+def test_all_fields(tmp_path):
+    chat = [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": "ho"},
+        {"role": "user", "content": "2?"},
+    ]
+    record = {
+        "id": 7,
+        "system": "Be brief.",
+        "messages": chat,
+        "answer": "x",
+        "domain": "talk",
+        "split": "train",
+        "n": [1, 2],
+    }
+    held = {
+        "messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}],
+        "answer": 1.5,
+        "split": "test",
+    }
+    tasks = FileTasks(write(tmp_path, "d.jsonl", [record, held]))
+    task = tasks.task("train", 0)
+    assert [m.role for m in task.prompt] == ["system", "user", "assistant", "user"]
+    assert (task.id, task.answer, task.domain, task.meta) == ("7", "x", "talk", {"n": [1, 2]})
+    assert tasks.task("test", 0).id == "d.jsonl:2" and (tasks.size, tasks.test_size) == (1, 1)
+    assert hash(tasks) == hash(FileTasks(tasks.path)) and tasks.name == "d"
+
+
+def test_parquet_messages_and_missing_keys(tmp_path):
+    rows = [{"messages": [{"role": "user", "content": f"q{i}", "tool_calls": None}], "answer": "a"} for i in range(3)]
+    assert FileTasks(write(tmp_path, "d.parquet", rows)).size == 2
+
+
+def test_a_second_file_is_the_test_split(tmp_path):
+    train, test = write(tmp_path, "a.jsonl", GOOD[:30]), write(tmp_path, "b.json", GOOD[28:])
+    tasks = FileTasks(train, test=test)
+    assert (tasks.size, tasks.test_size, tasks.leaked) == (30, 12, 2)
+    assert FileTasks(write(tmp_path, "c.jsonl", GOOD[:1]), test=test).size == 1
+
+
+def test_without_answers(tmp_path):
+    path = write(
+        tmp_path, "d.jsonl", [{"prompt": "a", "answer": [1]}, {"prompt": "b"}, {"prompt": "c", "answer": None}]
+    )
+    tasks = FileTasks(path, answers=False)
+    found = [tasks.task("train", 0), tasks.task("train", 1), tasks.task("test", 0)]
+    assert {t.prompt[0].content: t.answer for t in found} == {"a": [1], "b": None, "c": None}
+
+
+def test_blank_lines_and_marks_are_no_matter(tmp_path):
+    text = "\ufeff" + "\r\n\r\n".join(map(json.dumps, GOOD[:3])) + "\r\n\n"
+    tasks = FileTasks(write(tmp_path, "d.jsonl", text.encode()))
+    assert tasks.size + tasks.test_size == 3
+    ids = {tasks.task(s, i).id for s, n in (("train", 2), ("test", 1)) for i in range(n)}
+    assert ids == {"d.jsonl:1", "d.jsonl:3", "d.jsonl:5"}
+
+
+@given(st.lists(st.integers(0, 8), min_size=2, max_size=60))
+def test_equal_prompts_stay_together(tmp_path_factory, numbers):
+    load.cache_clear()
+    path = write(tmp_path_factory.mktemp("d"), "d.jsonl", [{"prompt": str(n), "answer": n} for n in numbers])
+    if len(set(numbers)) < 2:
+        with pytest.raises(UserError, match="nothing can be held out"):
+            FileTasks(path)
+        return
+    tasks = FileTasks(path)
+    assert tasks.leaked == 0 and tasks.size > 0 and tasks.test_size > 0 and tasks.size + tasks.test_size == len(numbers)
+
+
+def test_at_most_500_are_held_out(tmp_path):
+    path = write(tmp_path, "d.jsonl", [{"prompt": f"p{i}", "answer": i} for i in range(6000)])
+    assert (FileTasks(path).size, FileTasks(path).test_size) == (5500, 500)
+
+
+def test_a_file_that_changes_is_noticed(tmp_path):
+    path = write(tmp_path, "d.jsonl", GOOD)
+    tasks = FileTasks(path)
+    write(tmp_path, "d.jsonl", GOOD[::-1])
+    os.utime(path, ns=(1, 1))
+    with pytest.raises(UserError, match="was changed while it is in use; start again"):
+        tasks.task("train", 0)
+
+
+def user(content):
+    return {"messages": [{"role": "user", "content": content}], "answer": "a"}
+
+
+def second(record):
+    """A good record, then this one: the message must name line 2."""
+    return [GOOD[0], record]
+
+
+BROKEN = {  # what is wrong: (file name, content, what the message says)
+    "bad JSON": ("d.jsonl", json.dumps(GOOD[0]) + '\n\n{"prompt": "a",}\n', r"d\.jsonl:3: not JSON \(.*column 16\); every line must be one object"),
+    "no object": ("d.jsonl", second("text"), r"d\.jsonl:2: a string, not an object; write {\"prompt\""),
+    "a number": ("d.jsonl", "5", r"d\.jsonl:1: a number, not an object"),
+    "a list in JSONL": ("d.jsonl", json.dumps(GOOD), r"d\.jsonl:1: the file is one JSON list; name it d\.json"),
+    "cut short": ("d.json", json.dumps(GOOD)[:-20], r"d\.json:1: not JSON \(.*\); mend the list there"),
+    "a list of texts": ("d.json", ["a", "b"], r"d\.json, record 1: a string, not an object"),
+    "deep nesting": ("d.jsonl", '{"prompt": ' + "[" * 100_000, r"d\.jsonl:1: not JSON"),
+    "a huge number": ("d.jsonl", '{"prompt": "a", "answer": ' + "1" * 5000 + "}", r"d\.jsonl:1: not JSON \(Exceeds"),
+    "empty file": ("d.jsonl", "", r"d\.jsonl: the file is empty; it needs one record a problem"),
+    "blank file": ("d.jsonl", "\n \n", r"d\.jsonl: no records"),
+    "empty list": ("d.json", [], r"d\.json: no records"),
+    "not UTF-8": ("d.jsonl", b'{"prompt": "caf\xe9", "answer": "1"}\n', r"d\.jsonl:1: byte 16 is not UTF-8; save the text as UTF-8"),
+    "UTF-16": ("d.json", json.dumps(GOOD).encode("utf-16"), r"d\.json:1: byte 1 is not UTF-8"),
+    "unknown suffix": ("d.csv", "a,b", r"d\.csv: cannot read \.csv; write it as \.jsonl"),
+    "no suffix": ("data", "a,b", r"data: cannot read a file without suffix"),
+    "not Parquet": ("d.parquet", b"PAR1 no", r"d\.parquet: not a Parquet file \(.*\); write it again"),
+    "Parquet without prompt": ("d.parquet", [{"question": "a", "answer": "b"}], r"d\.parquet, row 1: no 'prompt' \(nor 'messages'\); the record has question, answer; rename 'question' to 'prompt'"),
+    "no prompt": ("d.jsonl", second({"promt": "a", "answer": 1}), r"d\.jsonl:2: no 'prompt'.*has promt, answer; did you mean 'promt'"),
+    "null prompt": ("d.jsonl", second({"prompt": None, "answer": 1}), r"d\.jsonl:2: no 'prompt' \(nor 'messages'\), it is null"),
+    "empty record": ("d.jsonl", second({}), r"d\.jsonl:2: no 'prompt'.*the record has no columns"),
+    "empty prompt": ("d.jsonl", second({"prompt": " \n", "answer": 1}), r"d\.jsonl:2: prompt is empty"),
+    "prompt is a number": ("d.jsonl", second({"prompt": 5, "answer": 1}), r"d\.jsonl:2: prompt is a number; write text"),
+    "prompt is a list": ("d.jsonl", second({"prompt": [], "answer": 1}), r"d\.jsonl:2: prompt is a list; a conversation belongs into 'messages'"),
+    "prompt and messages": ("d.jsonl", second({"prompt": "a", **user("b")}), r"d\.jsonl:2: both 'prompt' and 'messages'; keep one"),
+    "messages is text": ("d.jsonl", second({"messages": "a", "answer": 1}), r"d\.jsonl:2: messages is a string \('a'\); write a list"),
+    "no messages": ("d.jsonl", second({"messages": [], "answer": 1}), r"d\.jsonl:2: messages is a list"),
+    "a message is text": ("d.jsonl", second({"messages": ["a"], "answer": 1}), r"d\.jsonl:2: messages\[0\] is a string"),
+    "unknown role": ("d.jsonl", second({"messages": [{"role": "human", "content": "a"}], "answer": 1}), r"d\.jsonl:2: messages\[0\]\.role is a string \('human'\); use system, user, assistant"),
+    "tool role": ("d.jsonl", second({"messages": [{"role": "tool", "content": "a"}], "answer": 1}), r"messages\[0\]\.role .*; tools need an environment, --env"),
+    "tool calls": ("d.jsonl", second({"messages": [{"role": "assistant", "content": "a", "tool_calls": [1]}], "answer": 1}), r"messages\[0\] has 'tool_calls'; only role and content are read"),
+    "content parts": ("d.jsonl", second(user([{"type": "text", "text": "a"}])), r"d\.jsonl:2: messages\[0\]\.content is a list of parts; only text is read"),
+    "no content": ("d.jsonl", second(user(None)), r"d\.jsonl:2: messages\[0\]\.content is null; write text"),
+    "empty content": ("d.jsonl", second(user("")), r"d\.jsonl:2: messages\[0\]\.content is empty"),
+    "assistant last": ("d.jsonl", second({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "answer": 1}), r"d\.jsonl:2: the last message is from 'assistant'; a prompt ends with a user message"),
+    "late system": ("d.jsonl", second({"messages": [{"role": "user", "content": "a"}, {"role": "system", "content": "b"}], "answer": 1}), r"d\.jsonl:2: messages\[1\] is a system message; only the first may be one"),
+    "two systems": ("d.jsonl", second({"system": "a", "messages": [{"role": "system", "content": "b"}, {"role": "user", "content": "c"}], "answer": 1}), r"d\.jsonl:2: both 'system' and a system message"),
+    "system is a number": ("d.jsonl", second({"prompt": "a", "system": 1, "answer": 1}), r"d\.jsonl:2: system is a number; write text"),
+    "no answer": ("d.jsonl", second({"prompt": "a", "solution": "1"}), r"d\.jsonl:2: no 'answer'; the record has prompt, solution; rename 'solution' to 'answer'; without answers give a --reward"),
+    "null answer": ("d.jsonl", second({"prompt": "a", "answer": None}), r"d\.jsonl:2: no 'answer', it is null"),
+    "empty answer": ("d.jsonl", second({"prompt": "a", "answer": " "}), r"d\.jsonl:2: the answer is empty"),
+    "NaN answer": ("d.jsonl", second({"prompt": "a", "answer": float("nan")}), r"d\.jsonl:2: answer is nan, which nothing equals"),
+    "infinite answer": ("d.jsonl", second({"prompt": "a", "answer": float("inf")}), r"d\.jsonl:2: answer is inf"),
+    "answer is a list": ("d.jsonl", second({"prompt": "a", "answer": ["1"]}), r"d\.jsonl:2: answer is a list; write text or a number, or judge it with --reward"),
+    "duplicate id": ("d.jsonl", [{**GOOD[0], "id": 3}, {**GOOD[1], "id": "4"}, {**GOOD[2], "id": "3"}], r"d\.jsonl:3: id '3' is taken by .*d\.jsonl:1; ids must differ"),
+    "id is a list": ("d.jsonl", second({**GOOD[1], "id": [1]}), r"d\.jsonl:2: id is a list \('\[1\]'\); write text or a whole number"),
+    "domain is a number": ("d.jsonl", second({**GOOD[1], "domain": 1}), r"d\.jsonl:2: domain is a number \('1'\); write text"),
+    "unknown split": ("d.jsonl", second({**GOOD[1], "split": "valid"}), r"d\.jsonl:2: split is 'valid'; write 'train' or 'test'"),
+    "split is a list": ("d.jsonl", second({**GOOD[1], "split": ["test"]}), r"d\.jsonl:2: split is \['test'\]; write 'train' or 'test'"),
+    "split of some": ("d.jsonl", second({**GOOD[1], "split": "test"}), r"d\.jsonl:1: no 'split', but other records have one"),
+    "no test": ("d.jsonl", [{**r, "split": "train"} for r in GOOD], r"d\.jsonl: no record has the split 'test'"),
+    "no train": ("d.jsonl", [{**r, "split": "test"} for r in GOOD], r"d\.jsonl: no record has the split 'train'"),
+    "one record": ("d.jsonl", GOOD[:1], r"d\.jsonl: 1 record, so nothing can be held out; add records, or give --test-data"),
+    "one prompt": ("d.jsonl", [GOOD[0], GOOD[0]], r"d\.jsonl: 2 records with one and the same prompt, so nothing can be held out"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_input_is_one_clear_line(tmp_path, name):
+    file, content, message = BROKEN[name]
+    with pytest.raises(UserError, match=message) as error:
+        FileTasks(write(tmp_path, file, content))
+    assert "\n" not in str(error.value) and str(error.value).startswith(str(tmp_path))
+
+
+def test_missing_files(tmp_path):
+    write(tmp_path, "train.jsonl", GOOD)
+    with pytest.raises(UserError, match=r"trian\.jsonl: no such file; did you mean 'train\.jsonl'\?"):
+        FileTasks(str(tmp_path / "trian.jsonl"))
+    with pytest.raises(UserError, match=r"x\.jsonl: no such file \(looked in .*none\)"):
+        FileTasks(str(tmp_path / "none" / "x.jsonl"))
+    with pytest.raises(UserError, match=r"a folder without a saved dataset; name one of its files: train\.jsonl"):
+        FileTasks(str(tmp_path))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(
+        UserError, match=r"a folder without a saved dataset; write one with save_to_disk, or name a file"
+    ):
+        FileTasks(str(tmp_path / "empty"))
+    with pytest.raises(UserError, match="the test data is the training data"):
+        FileTasks(str(tmp_path / "train.jsonl"), test=str(tmp_path / "train.jsonl"))
+    with pytest.raises(UserError, match=r"t\.jsonl: no such file"):
+        FileTasks(str(tmp_path / "train.jsonl"), test=str(tmp_path / "t.jsonl"))
+
+
+def test_a_dataset_folder_without_the_library(tmp_path, monkeypatch):
+    (tmp_path / "state.json").write_text("{}")
+    with monkeypatch.context() as patch:
+        imported = builtins.__import__
+
+        def without(name, *rest):
+            if name == "datasets":
+                raise ImportError(name)
+            return imported(name, *rest)
+
+        patch.setattr(builtins, "__import__", without)
+        with pytest.raises(UserError, match=r"needs: pip install 'palaestra\[datasets\]'"):
+            FileTasks(str(tmp_path))
+    pytest.importorskip("datasets")
+    with pytest.raises(UserError, match=r"cannot load this dataset \(.*\); save it again"):
+        FileTasks(str(tmp_path))
+
+
+def test_no_permission(tmp_path, monkeypatch):
+    path = write(tmp_path, "d.jsonl", GOOD)
+
+    def refuse(path):
+        raise PermissionError(path)
+
+    monkeypatch.setattr("palaestra.tasks.records._reader", refuse)
+    with pytest.raises(UserError, match=r"d\.jsonl: no permission to read this file"):
+        FileTasks(path)

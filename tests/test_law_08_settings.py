@@ -1,0 +1,50 @@
+"""Law 8: an unknown configuration key is an error with a suggestion, wherever it is given."""
+
+import pytest
+
+from palaestra.recipes.base import grpo, ppo
+from palaestra.runtime.config import digest, flatten, override, walk
+from palaestra.runtime.setup import Settings, build
+from palaestra.types import UserError
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("objective.hgih", "objective.high"),
+        ("optimizer.lr", "optimiser.lr"),
+        ("schedule.step", "schedule.steps"),
+        ("collect.links.0.tempreature", "temperature"),
+    ],
+)
+def test_unknown_field(path, says):
+    with pytest.raises(UserError, match=f"did you mean .*{says}"):
+        override(grpo.build(), path, 1)
+
+
+def test_unknown_setting():
+    with pytest.raises(UserError, match="did you mean recipe"):
+        Settings().merged({"recpie": "grpo"})
+
+
+def test_every_field_of_a_recipe_can_be_set_by_its_path_and_back():
+    recipe = ppo.build(kl=0.1)
+    for path, x in flatten(recipe).items():
+        assert digest(override(recipe, path, x)) == digest(recipe), path
+
+
+def test_short_paths_reach_the_single_learner():
+    changed = override(grpo.build(), "objective.high", "0.3")
+    assert changed.learners["policy"].objective.high == 0.3
+    assert dict(walk(changed))["learners.policy.objective.high"] == 0.3
+
+
+def test_ambiguous_paths_list_the_candidates():
+    with pytest.raises(UserError, match=r"ambiguous.*links\.0\.scope.*links\.1\.scope"):
+        override(grpo.build(), "scope", "batch")
+
+
+def test_arguments_of_build_are_settings_too():
+    assert build("grpo", {"kl": "0.2"}).references == {"ref": "policy"}
+    with pytest.raises(UserError, match="kl"):
+        build("grpo", {"kl": "much"})

@@ -1,0 +1,135 @@
+"""What a run says while it runs."""
+
+import io
+import os
+import re
+
+import pytest
+
+from palaestra.runtime.progress import BLOCKS, Progress, clock_time, sparkline
+
+STEP = {
+    "reward": 0.5, "reward_low": 0.4, "reward_high": 0.6, "length": 12.34, "truncated": 0.02, "errors": 0.0,
+    "tokens_per_second": 1234.5,
+}  # fmt: skip
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "100")
+    for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+    return Terminal()
+
+
+def bare(text):
+    """Without escape sequences."""
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
+
+
+def test_plain_lines_every_few_seconds(capsys):
+    out, clock = io.StringIO(), Clock()
+    with Progress(100, out, clock=clock, every=5) as progress:
+        for i in range(1, 31):
+            clock.now += 1
+            progress.update(i, STEP)
+    lines = out.getvalue().splitlines()
+    steps = [int(re.match(r"step (\d+)/100", line)[1]) for line in lines]
+    assert steps == [1, 6, 11, 16, 21, 26, 30]
+    assert lines[1] == "step 6/100  reward 0.50 ± 0.10  length 12.3  truncated 2%  errors 0%  1:34 left  1,234 tokens/s"
+    assert capsys.readouterr().out == ""
+
+
+def test_the_last_step_is_always_told():
+    out, clock = io.StringIO(), Clock()
+    progress = Progress(3, out, clock=clock)
+    for i in range(1, 4):
+        clock.now += 0.1
+        progress.update(i, STEP)
+    progress.close()
+    progress.close()
+    assert [line.split()[1] for line in out.getvalue().splitlines()] == ["1/3", "3/3"]
+    assert "in all" in out.getvalue()
+
+
+def test_the_pace_is_the_recent_one():
+    clock = Clock()
+    progress = Progress(100, io.StringIO(), clock=clock)
+    assert progress.left() is None
+    clock.now = 500  # loading and the first evaluation are no steps
+    for i in range(1, 51):
+        clock.now += 2
+        progress.update(i, {})
+    assert progress.left() == pytest.approx(100)
+    clock.now += 30
+    assert progress.left() == pytest.approx(70)
+
+
+def test_a_resumed_run_knows_its_pace_from_the_start():
+    progress = Progress(100, io.StringIO(), clock=Clock())
+    progress.update(50, {"seconds": 100.0})
+    assert progress.left() == pytest.approx(100)
+
+
+def test_metrics_may_be_missing_or_not_finite():
+    out = io.StringIO()
+    progress = Progress(2, out)
+    progress.update(1, {"reward": float("nan"), "length": None})
+    progress.note("held-out accuracy [bold]24%")
+    assert out.getvalue() == "step 1/2\nheld-out accuracy [bold]24%\n"
+
+
+def test_a_terminal_gets_a_live_display(terminal, capsys):
+    with Progress(40, terminal, clock=Clock()) as progress:
+        for i in range(1, 21):
+            progress.update(i, STEP | {"reward": i / 20})
+        progress.note("held-out accuracy [bold]24%")
+    shown = bare(terminal.getvalue())
+    assert (
+        "step 20/40" in shown and "reward 1.00 ± 0.10" in shown and "errors 0%" in shown and "1,234 tokens/s" in shown
+    )
+    assert "held-out accuracy [bold]24%" in shown and BLOCKS[0] in shown and BLOCKS[-1] in shown
+    assert terminal.getvalue().rindex("\x1b[?25h") > terminal.getvalue().rindex("\x1b[?25l")  # the cursor is back
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("columns", [30, 40, 60, 80, 200])
+def test_no_line_is_wider_than_the_terminal(terminal, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    with Progress(12000, terminal) as progress:
+        progress.update(11000, STEP)
+    assert max(map(len, re.split(r"[\r\n]", bare(terminal.getvalue())))) <= columns
+
+
+def test_a_dumb_terminal_gets_plain_lines(terminal, monkeypatch):
+    monkeypatch.setenv("TERM", "dumb")
+    with Progress(2, terminal) as progress:
+        progress.update(1, {"reward": 0.5})
+    assert terminal.getvalue() == "step 1/2  reward 0.50\n"
+
+
+def test_standard_output_is_never_redirected(terminal, capfd):
+    with Progress(2, terminal):
+        print("for the program that reads us")
+    assert capfd.readouterr().out == "for the program that reads us" + os.linesep
+    assert "for the program" not in terminal.getvalue()
+
+
+def test_sparklines_and_times():
+    assert sparkline([0, 1, 2, 3, 4, 5, 6, 7], 8) == BLOCKS
+    assert sparkline([0, 0, 1, 1], 2) == BLOCKS[0] + BLOCKS[-1]
+    assert sparkline([], 5) == "" and len(sparkline(list(range(1000)), 20)) == 20
+    assert [clock_time(s) for s in (0.4, 61, 3725)] == ["0:00", "1:01", "1:02:05"]

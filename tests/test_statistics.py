@@ -1,0 +1,223 @@
+"""Intervals and estimators: closed forms and tables first, then what must hold for all numbers."""
+
+import json
+import math
+from itertools import combinations
+from statistics import NormalDist
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palaestra.ledger.statistics import (
+    Interval,
+    betainc,
+    difference,
+    interquartile_mean,
+    majority_at_k,
+    mean_interval,
+    paired,
+    pass_at_k,
+    proportion,
+    stratified_bootstrap,
+    t_cdf,
+    t_quantile,
+)
+from palaestra.types import rng_of
+
+values = st.lists(st.floats(-1e3, 1e3), min_size=2, max_size=30)
+
+
+# ---- special functions
+
+
+@pytest.mark.parametrize(
+    ("df", "expected"),
+    [(2, 4.30265272991), (4, 2.77644510520), (9, 2.26215716280), (30, 2.04227245630), (1000, 1.96233908083)],
+)
+def test_t_quantiles_of_the_tables(df, expected):
+    assert t_quantile(0.975, df) == pytest.approx(expected, abs=2e-10)
+
+
+def test_t_in_closed_form():
+    """df 1 is Cauchy: tan(pi (p - 1/2)). df 2: (2p - 1) / sqrt(2 p (1 - p)). df infinity is normal."""
+    for p in (0.6, 0.9, 0.975, 0.9995):
+        assert t_quantile(p, 1) == pytest.approx(math.tan(math.pi * (p - 0.5)), rel=1e-11)
+        assert t_quantile(p, 2) == pytest.approx((2 * p - 1) / math.sqrt(2 * p * (1 - p)), rel=1e-11)
+        assert t_quantile(p, 10**7) == pytest.approx(NormalDist().inv_cdf(p), rel=1e-6)
+    assert t_quantile(0.025, 5) == -t_quantile(0.975, 5)
+    assert t_cdf(0.0, 3) == pytest.approx(0.5) and t_cdf(-2.0, 3) == pytest.approx(1 - t_cdf(2.0, 3))
+
+
+def test_the_incomplete_beta_function_in_closed_form():
+    """I_x(1, b) = 1 - (1 - x)^b,  I_x(a, 1) = x^a,  I_x(2, 2) = 3 x^2 - 2 x^3,  I_1/2(a, a) = 1/2."""
+    for x in (0.0, 0.01, 0.3, 0.77, 0.999, 1.0):
+        assert betainc(1, 3.5, x) == pytest.approx(1 - (1 - x) ** 3.5, abs=1e-14)
+        assert betainc(2.5, 1, x) == pytest.approx(x**2.5, abs=1e-14)
+        assert betainc(2, 2, x) == pytest.approx(3 * x**2 - 2 * x**3, abs=1e-14)
+    assert betainc(7.3, 7.3, 0.5) == pytest.approx(0.5)
+
+
+@given(st.floats(0.1, 200), st.floats(0.1, 200), st.floats(1e-6, 1 - 1e-6))
+def test_the_incomplete_beta_function_is_a_distribution(a, b, x):
+    assert betainc(a, b, x) + betainc(b, a, 1 - x) == pytest.approx(1, abs=1e-9)
+    assert -1e-12 <= betainc(a, b, x) <= betainc(a, b, min(1.0, x + 0.01)) + 1e-9
+
+
+# ---- intervals
+
+
+def test_wilson_by_hand():
+    """8 of 10, z = 1.96: centre (0.8 + 0.19207) / 1.38415 = 0.71674, half 0.22658."""
+    found = proportion(8, 10)
+    assert (found.mean, found.n) == (0.8, 10)
+    assert (found.low, found.high) == (pytest.approx(0.4901625), pytest.approx(0.9433178))
+    assert proportion(0, 20).high == pytest.approx(3.8414588 / 23.8414588)  # z^2 / (n + z^2)
+    assert proportion(0, 20).low == 0 and proportion(20, 20).high == 1
+
+
+def test_the_t_interval_by_hand():
+    """1, 2, 3: mean 2, s = 1, half = 4.30265 / sqrt(3)."""
+    found = mean_interval([1, 2, 3])
+    assert found.mean == 2 and found.high == pytest.approx(2 + 4.30265273 / math.sqrt(3))
+
+
+def test_little_is_known_of_little():
+    assert mean_interval([3.0]) == Interval(mean=3.0, low=-math.inf, high=math.inf, n=1)
+    assert proportion(0, 0).json() == {"mean": None, "low": 0.0, "high": 1.0, "n": 0}
+    assert json.loads(json.dumps(mean_interval([]).json())) == {"mean": None, "low": None, "high": None, "n": 0}
+    assert Interval.of(mean_interval([3.0]).json()) == mean_interval([3.0])
+
+
+def test_bad_numbers_are_refused():
+    for wrong in ([1.0, math.nan], [math.inf, 1.0], [[1.0, 2.0]]):
+        with pytest.raises(ValueError, match="finite"):
+            mean_interval(wrong)
+    with pytest.raises(ValueError, match="3 successes out of 2"):
+        proportion(3, 2)
+    with pytest.raises(ValueError, match="paired"):
+        paired([1.0], [1.0, 2.0])
+
+
+def test_pairs_take_out_what_both_share():
+    """Differences 1, 1, 1.6: mean 1.2, s = 0.34641; the spread between the pairs plays no part."""
+    found = paired([0, 10, 100], [1, 11, 101.6])
+    assert found.mean == pytest.approx(1.2)
+    assert found.high - found.low == pytest.approx(2 * 4.30265273 * 0.34641016 / math.sqrt(3))
+
+
+def test_the_difference_of_two_proportions_is_newcombes():
+    """Newcombe (1998), table II, example a: 56/70 - 48/80 = 0.2, method 10 gives 0.0524 to 0.3339."""
+    found = difference(proportion(48, 80), proportion(56, 70))
+    assert found.mean == pytest.approx(0.2)
+    assert (found.low, found.high) == (pytest.approx(0.0524, abs=5e-5), pytest.approx(0.3339, abs=5e-5))
+
+
+@given(st.integers(0, 60), st.integers(1, 60))
+def test_wilson_stays_inside_and_mirrors(c, n):
+    if c <= n:
+        a, b = proportion(c, n), proportion(n - c, n)
+        assert 0 <= a.low <= a.mean <= a.high <= 1
+        assert a.low == pytest.approx(1 - b.high) and proportion(c, n, level=0.8).low >= a.low
+
+
+@given(values, st.floats(-10, 10), st.floats(0.1, 10))
+def test_the_t_interval_moves_with_its_values(x, shift, scale):
+    a, b = mean_interval(x), mean_interval([scale * v + shift for v in x])
+    assert a.low <= a.mean <= a.high
+    for name in ("mean", "low", "high"):
+        assert getattr(b, name) == pytest.approx(scale * getattr(a, name) + shift, abs=1e-6, rel=1e-6)
+
+
+def share_covered(intervals, truth):
+    return np.mean([i.low <= truth <= i.high for i in intervals])
+
+
+def test_intervals_cover_what_they_say():
+    """2,000 simulated samples: 95% to within four standard errors of a simulation, and Wilson's known unevenness."""
+    rng = rng_of(("coverage",))
+    means = [mean_interval(rng.normal(3.0, 2.0, 5)) for _ in range(2000)]
+    assert share_covered(means, 3.0) == pytest.approx(0.95, abs=0.02)
+    for p in (0.05, 0.5, 0.9):
+        shares = [proportion(int(c), 40) for c in rng.binomial(40, p, 2000)]
+        assert share_covered(shares, p) == pytest.approx(0.95, abs=0.035)
+
+
+# ---- many tasks
+
+
+def test_the_interquartile_mean_by_hand():
+    assert interquartile_mean([0, 1, 2, 3, 4, 5, 6, 100]) == 3.5
+    assert interquartile_mean([1, 2, 6]) == 3
+    assert interquartile_mean(list(range(6))) == 2.5
+    assert math.isnan(interquartile_mean([]))
+
+
+def test_the_bootstrap_knows_its_strata():
+    """Two constant tasks: nothing varies inside a task, so the interval is a point. Pooled, it would be wide."""
+    found = stratified_bootstrap({"a": [0.0] * 5, "b": [1.0] * 5}, np.mean, key=("s",))
+    assert found == Interval(mean=0.5, low=0.5, high=0.5, n=10)
+
+
+def test_the_bootstrap_of_a_mean_is_nearly_normal():
+    x = rng_of(("bootstrap",)).normal(size=200)
+    found, half = stratified_bootstrap({"a": x}, np.mean, key=("s",)), 1.96 * x.std() / math.sqrt(200)
+    assert found.mean == pytest.approx(x.mean())
+    assert (found.high - found.low) / 2 == pytest.approx(half, rel=0.08)
+    assert stratified_bootstrap({"a": x}, np.mean, key=("s",)) == found
+    assert stratified_bootstrap({"a": x}, np.mean, key=("t",)) != found
+    with pytest.raises(ValueError, match="at least one"):
+        stratified_bootstrap({"a": []}, np.mean, key=("s",))
+
+
+# ---- several samples
+
+
+def test_pass_at_k_by_hand():
+    """5 samples, 2 right, k 2: 1 - C(3,2) / C(5,2) = 0.7."""
+    assert pass_at_k(5, 2, 2) == pytest.approx(0.7)
+    assert pass_at_k(5, 4, 2) == 1 and pass_at_k(5, 0, 5) == 0
+    assert pass_at_k(10**6, 1, 1000) == pytest.approx(1e-3)
+    with pytest.raises(ValueError, match="pass@6 of 5"):
+        pass_at_k(5, 2, 6)
+
+
+@given(st.integers(1, 80), st.data())
+def test_pass_at_k_is_one_minus_a_ratio_of_binomials(n, data):
+    c, k = data.draw(st.integers(0, n)), data.draw(st.integers(1, n))
+    assert pass_at_k(n, c, k) == pytest.approx(1 - math.comb(n - c, k) / math.comb(n, k), abs=1e-12)
+    assert pass_at_k(n, c, 1) == pytest.approx(c / n)
+    assert k == n or pass_at_k(n, c, k) <= pass_at_k(n, c, k + 1) + 1e-12
+
+
+def test_majority_by_hand():
+    right = [True, True, False]
+    assert majority_at_k("aab", right) == 1
+    assert majority_at_k("aab", right, 2) == pytest.approx(2 / 3)  # aa wins, ab and ab are ties: (1 + 1/2 + 1/2) / 3
+    assert majority_at_k("aab", right, 1) == pytest.approx(2 / 3)
+    assert majority_at_k("abcd", [True, False, False, False]) == pytest.approx(1 / 4)
+    assert majority_at_k([None, None, None, "a"], [False, False, False, True]) == 1  # no answer is no vote
+    assert majority_at_k([None, None], [False, False]) == 0
+
+
+@given(st.lists(st.sampled_from(["a", "b", "c", None]), min_size=1, max_size=8), st.data())
+def test_majority_is_the_mean_over_all_subsets(answers, data):
+    k = data.draw(st.integers(1, len(answers)))
+    right = [a == "a" for a in answers]
+
+    def vote(subset):
+        votes = [a for a in subset if a is not None]
+        most = max(map(votes.count, votes), default=0)
+        top = {a for a in votes if votes.count(a) == most}
+        return ("a" in top) / len(top) if top else 0.0
+
+    subsets = list(combinations(answers, k))
+    assert majority_at_k(answers, right, k) == pytest.approx(sum(map(vote, subsets)) / len(subsets))
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=40), st.data())
+def test_somebody_wins_every_vote(answers, data):
+    k = data.draw(st.integers(1, len(answers)))
+    wins = [majority_at_k(answers, [a == x for a in answers], k) for x in set(answers)]
+    assert sum(wins) == pytest.approx(1)
