@@ -20,7 +20,7 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -155,7 +155,7 @@ def _clean(folder: Path) -> None:
 
 
 @contextmanager
-def _lock(folder: Path, *, wait: bool) -> Iterator[None]:
+def _lock(folder: Path, *, wait: bool) -> Generator[None]:
     with (folder / ".lock").open("ab") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
@@ -271,7 +271,7 @@ REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, 
 
 
 @contextmanager
-def disk(doing: str) -> Iterator[None]:
+def disk(doing: str) -> Generator[None]:
     """Turns what a disk refuses into one line: a Fault where it fails, a UserError where another folder would do."""
     try:
         yield
