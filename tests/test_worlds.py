@@ -9,11 +9,11 @@ import pytest
 
 from palaestra.tasks.base import split_of
 from palaestra.tasks.chain import Chain
-from palaestra.types import Act, Ask, Frame, Task
+from palaestra.types import Act, Ask, Frame, Message, Task, rng_of
 from palaestra.worlds.grid import Grid, GridState, GridTasks
 from palaestra.worlds.hop import NOTHING, USAGE, Hop, HopTasks
 from palaestra.worlds.question import Question
-from palaestra.worlds.tictactoe import Board, TicTacToe, TicTacToeTasks, completing, shown
+from palaestra.worlds.tictactoe import Board, TicTacToe, TicTacToeTasks, completing, random_move, shown
 
 WORLDS = [
     (Hop(), HopTasks()),
@@ -123,6 +123,11 @@ def game() -> TicTacToe:
 def test_boards_are_shown_to_the_seat_that_moves() -> None:
     assert shown((4, 0)) == "you are x\no12\n3x5\n678"
     assert completing((0, 4, 1), 0) == [2]
+
+
+def test_a_random_move_is_a_free_square() -> None:
+    board = (Message(role="user", content=shown((4, 0, 8))),)
+    assert {random_move(board, rng_of(("move", i))) for i in range(200)} == set("123567")
 
 
 def test_lines_win(game: TicTacToe) -> None:

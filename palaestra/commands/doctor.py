@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from palaestra import __version__
 from palaestra.commands.train import read_settings
 from palaestra.runtime import setup
 from palaestra.runtime.cases import replay_case
@@ -48,7 +49,7 @@ def machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "transformers": importlib.metadata.version("transformers"),
-        "palaestra": importlib.metadata.version("palaestra"),
+        "palaestra": __version__,
         "cores": len(os.sched_getaffinity(0)),
         "memory_mb": pages // 2**20,
         "cuda": torch.cuda.get_device_name() if torch.cuda.is_available() else None,

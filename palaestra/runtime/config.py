@@ -1,7 +1,7 @@
 """Recipes are nested frozen values; this changes, prints, compares and digests them. No framework.
 
-A path names a field: `learners.policy.objective.high`, `collect.links.0.n`. Any unambiguous end of it will do:
-`objective.high`.
+A path names a field: `learners.policy.objective.high`, `collect.links.0.n`. Any unambiguous end of it will do,
+`objective.high`, or some of its names in their order, `learners.high`.
 """
 
 from __future__ import annotations
@@ -190,9 +190,10 @@ def override(recipe: Any, path: str, given: Any) -> Any:
 
 
 def find(recipe: Any, path: str) -> str:
-    """The one full path that ends with `path`."""
+    """The one full path that ends with `path`, or else has its names in this order."""
     known = [p for p, _ in walk(recipe)]
     matches = [path] if path in known else [p for p in known if p.endswith(f".{path}")]
+    matches = matches or [p for p in known if _leads(path.split("."), p.split("."))]
     if len(matches) == 1:
         return matches[0]
     if matches:
@@ -201,6 +202,12 @@ def find(recipe: Any, path: str) -> str:
     ends = {".".join(p.split(".")[-n:]): p for n in (length + 1, length) for p in known}  # a level may be forgotten
     hint = _suggest(path, ends, ends.get) or "; `palaestra show RECIPE` prints them all"
     raise UserError(f"no field {path!r} in this recipe{hint}")
+
+
+def _leads(names: list[str], path: list[str]) -> bool:
+    """Whether the names stand in the path in their order, the last one at its end: `objective.low` reaches into a sum."""
+    rest = iter(path)
+    return path[-1] == names[-1] and all(name in rest for name in names)
 
 
 def _suggest(word: str, known: Iterable[str], shown: Callable[[str], Any] = str) -> str:

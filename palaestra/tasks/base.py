@@ -44,9 +44,14 @@ def _named(task: Task, name: str) -> Task:
     return Task(id=name, prompt=task.prompt, answer=task.answer, meta=task.meta, domain=task.domain)
 
 
+def lines_of(text: object) -> list[str]:
+    """The lines of an answer; what is not text has none."""
+    return text.strip().splitlines() if isinstance(text, str) else []
+
+
 def final(text: str) -> str | None:
     """The answer on the last line of `text`; None if the last line is no answer line."""
-    lines = text.strip().splitlines() if isinstance(text, str) else []
+    lines = lines_of(text)
     return lines[-1][len(ANSWER) :].strip() if lines and lines[-1].startswith(ANSWER) else None
 
 
@@ -63,9 +68,10 @@ def written(steps: Sequence[str], answer: Any) -> str:
 def first_wrong(text: str, steps: Sequence[str], answer: Any) -> int | None:
     """Which line of a working is the first wrong one, from 0; None if all are right.
 
-    The answer line may come early (a guess). A working that stops before its answer line is wrong at the line that is missing.
+    The answer line may come early (a guess). A working that stops before its answer line is wrong where
+    that line is missing.
     """
-    lines = text.strip().splitlines() if isinstance(text, str) else []
+    lines = lines_of(text)
     for at, line in enumerate(lines):
         if line.startswith(ANSWER):
             return None if line == f"{ANSWER}{answer}" else at

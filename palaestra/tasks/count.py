@@ -8,7 +8,7 @@ from itertools import combinations
 
 import numpy as np
 
-from palaestra.tasks.base import ANSWER, Habit, asked, drawn, final, written
+from palaestra.tasks.base import ANSWER, Habit, asked, drawn, final, lines_of, written
 from palaestra.types import Task, stage
 
 TOKEN = re.compile(r"0|[1-9][0-9]*|[-+*()]", re.ASCII)
@@ -117,7 +117,7 @@ class Count:
 
     def first_wrong(self, text: str, task: Task) -> int | None:
         """Tries are `expression=value`: wrong where the value is; the answer line is wrong where it misses."""
-        lines = text.strip().splitlines() if isinstance(text, str) else []
+        lines = lines_of(text)
         for at, line in enumerate(lines):
             if line.startswith(ANSWER):
                 return None if self.check(line, task) else at

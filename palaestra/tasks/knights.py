@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from palaestra.tasks.base import ANSWER, Habit, asked, drawn, exact, written
+from palaestra.tasks.base import ANSWER, Habit, asked, drawn, exact, lines_of, written
 from palaestra.types import Task, stage, value
 
 NAMES = "ABCDEFGHIJ"
@@ -88,7 +88,7 @@ class Knights:
 
     def first_wrong(self, text: str, task: Task) -> int | None:
         """Tries are `KNK B`, where B is the first person contradicted."""
-        lines = text.strip().splitlines() if isinstance(text, str) else []
+        lines = lines_of(text)
         for at, line in enumerate(lines):
             if line.startswith(ANSWER):
                 return None if self.check(line, task) else at

@@ -1,4 +1,7 @@
-"""The Ladder: domains of graded difficulty d = 1, 2, ... with exact answers and reference steps. Knights stand in their own file."""
+"""The Ladder: domains of graded difficulty d = 1, 2, ... with exact answers and reference steps.
+
+Its fourth domain, knights and knaves, stands in `knights.py`.
+"""
 
 from __future__ import annotations
 

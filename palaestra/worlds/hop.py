@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -33,7 +34,7 @@ class HopTasks:
         numbers = rng.choice(260, max(self.entries, hops) + 1, replace=False)
         keys = [f"{chr(97 + int(n) // 10)}{int(n) % 10}" for n in numbers]
         path, rest = keys[: hops + 1], keys[hops + 1 :]
-        store = {a: b for a, b in zip(path, path[1:], strict=False)} | {k: str(rng.choice(path)) for k in rest}
+        store = dict(pairwise(path)) | {k: str(rng.choice(path)) for k in rest}
         return asked(self.name, f"follow {path[0]} {hops} times", path[-1], {"store": store, "path": tuple(path)})
 
 

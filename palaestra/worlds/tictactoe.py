@@ -1,4 +1,4 @@
-"""Tic-tac-toe for two seats. textarena's TicTacToe-v0 is the referee (extra `games`); the board is shown in our own words.
+"""Tic-tac-toe for two seats. textarena's TicTacToe-v0 is the referee (extra `games`); the board is shown our own way.
 
 user: you are x / o1x / 3x5 / 678        4 would be taken; 6 wins        assistant: 6
 """
@@ -6,6 +6,7 @@ user: you are x / o1x / 3x5 / 678        4 would be taken; 6 wins        assista
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -30,6 +31,12 @@ def completing(moves: tuple[int, ...], seat: int) -> list[int]:
     """The free squares that complete a line of a seat."""
     own = set(moves[seat::2])
     return [i for i in range(9) if i not in moves and any(i in l and own >= set(l) - {i} for l in LINES)]
+
+
+def random_move(messages: Sequence[Message], rng: np.random.Generator) -> str:
+    """A free square of the board that was last shown: an opponent that plays by the rules and no more."""
+    board = messages[-1].content.partition("\n")[2]
+    return str(rng.choice([c for c in board if c.isdigit()]))
 
 
 @stage
@@ -61,7 +68,7 @@ class Board:
 
 @stage
 class TicTacToe:
-    """The winner is paid 1, the loser -1, a draw 0. An illegal reply forfeits, or is asked for again up to `retries` times."""
+    """Pays the winner 1, the loser -1, a draw 0. An illegal reply forfeits, or is asked for again `retries` times."""
 
     illegal: Literal["forfeit", "again"] = "forfeit"
     retries: int = 2

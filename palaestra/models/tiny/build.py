@@ -1,31 +1,34 @@
-"""Rebuilds the tiny model from nothing: `python -m palaestra.models.tiny.build --out DIR [--seconds 2400]`.
+"""Rebuilds the tiny model from nothing: `python -m palaestra.models.tiny.build --out DIR [--seconds 1800]`.
 
 Shape suffixes: B conversations, T tokens.
 
-One optimiser step reads 72 conversations, sorted by length into three micro-batches whose gradients add up: an unbiased
-sample of the mixture with hardly any padding. The policy's tokens count 1 in the loss, all others 0.1, so that the model can
-also continue a conversation from the other side.
+One optimiser step reads 48 conversations, sorted by length into micro-batches whose gradients add up: an unbiased
+sample of the mixture with hardly any padding. The policy's tokens count 1 in the loss, all others 0.1, so that the
+model can also continue a conversation from the other side.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from palaestra.models.tiny import tokenizer as tokens
-from palaestra.models.tiny.mixture import Conversation, conversations
+from palaestra.models.tiny.mixture import Conversation, conversation
 from palaestra.models.tiny.muon import Muon
-from palaestra.types import seed_of
+from palaestra.types import Message, rng_of, seed_of
 
-CONVERSATIONS, MICRO_BATCHES, CONTEXT = 72, 3, 512
+CONVERSATIONS, PART, CONTEXT = 48, 768, 512  # of a step, tokens of a micro-batch, tokens at most
 MATRICES, OTHERWISE = 1e-2, 3e-3  # peak learning rates of Muon and AdamW
 WARMUP, FLOOR = 50, 0.01  # steps; the share of the peak that remains at the end
+LESSONS = 0.65  # share of the time in which demonstrators are diligent
 OTHERS = 0.1  # loss weight of the tokens that the policy did not write
 
 
@@ -53,8 +56,13 @@ def encode(conversation: Conversation) -> tuple[list[int], list[float]]:
     for message in conversation:
         body = [*message.content.encode(), tokens.END]
         ids += [256 + tokens.SPECIALS.index(f"<|{message.role}|>"), *body]
-        weights += [OTHERS, *[1.0 if message.trained else OTHERS] * len(body)]
+        weights += [OTHERS, *[1.0] * len(body)] if message.trained else [share_of(message)] * (len(body) + 1)
     return ids[:CONTEXT], weights[:CONTEXT]
+
+
+def share_of(message: Message) -> float:
+    """Replies that are only shown are mistakes: nobody should learn to make them."""
+    return 0.0 if message.role == "assistant" else OTHERS
 
 
 def padded(rows: Sequence[tuple[list[int], list[float]]]) -> tuple[Tensor, Tensor]:
@@ -65,14 +73,19 @@ def padded(rows: Sequence[tuple[list[int], list[float]]]) -> tuple[Tensor, Tenso
     return ids_BT, weight_BT
 
 
-def micro_batches(stream: Iterator[Conversation]) -> list[tuple[Tensor, Tensor]]:
-    rows = sorted((encode(next(stream)) for _ in range(CONVERSATIONS)), key=lambda r: len(r[0]))
-    size = CONVERSATIONS // MICRO_BATCHES
-    return [padded(rows[i : i + size]) for i in range(0, CONVERSATIONS, size)]
+def micro_batches(rng: np.random.Generator, diligent: bool) -> list[tuple[Tensor, Tensor]]:
+    """The conversations of one step, sorted by length and cut so that no part holds more than `PART` padded tokens."""
+    rows = sorted((encode(conversation(rng, diligent)) for _ in range(CONVERSATIONS)), key=lambda r: -len(r[0]))
+    parts = [[rows[0]]]
+    for row in rows[1:]:
+        if (len(parts[-1]) + 1) * len(parts[-1][0][0]) > PART:
+            parts.append([])
+        parts[-1].append(row)
+    return [padded(part) for part in parts]
 
 
 def share(step: int, done: float) -> float:
-    """How much of its peak a learning rate has: a linear warm-up, then a straight line down over the share of the time that is spent."""
+    """How much of its peak a learning rate has: a linear warm-up, then straight down with the share of time `done`."""
     return min((step + 1) / WARMUP, 1.0) * max(FLOOR, 1.0 - done)
 
 
@@ -83,28 +96,28 @@ def loss_of(model: LlamaForCausalLM, ids_BT: Tensor, weight_BT: Tensor) -> Tenso
     return (nll_BT * weight_BT[:, 1:]).sum()
 
 
-def optimisers_of(model: LlamaForCausalLM) -> list[torch.optim.Optimizer]:
+def optimisers_of(model: LlamaForCausalLM) -> tuple[torch.optim.Optimizer, ...]:
     """Muon for the matrices of the layers, AdamW for the embedding and the norms."""
     inner = [p for p in model.model.layers.parameters() if p.dim() == 2]
     known = {id(p) for p in inner}
     outer = [p for p in model.parameters() if id(p) not in known]
     adam = torch.optim.AdamW(outer, lr=OTHERWISE, betas=(0.9, 0.98), weight_decay=0.0, fused=True)
-    optimisers = [Muon(inner, lr=MATRICES), adam]
+    optimisers = (Muon(inner, lr=MATRICES), adam)
     for group in (g for o in optimisers for g in o.param_groups):
         group["peak"] = group["lr"]
     return optimisers
 
 
 def train(out: Path, seconds: float, seed: int, log_every: int = 20, save_every: int = 400) -> LlamaForCausalLM:
-    """Trains for a time; the same seed reads the same conversations, the number of steps depends on the machine."""
+    """Trains for a time of this thread; the same seed reads the same conversations, how many depends on the machine."""
     torch.manual_seed(seed_of(("tiny", "weights", seed)))
-    model, stream = LlamaForCausalLM(config()), conversations(("tiny", "data", seed))
+    model, rng = LlamaForCausalLM(config()), rng_of(("tiny", "data", seed))
     optimisers = optimisers_of(model)
-    begun, step, seen, recent = time.monotonic(), 0, 0, 0.0
-    while (spent := time.monotonic() - begun) < seconds:
+    begun, step, seen, recent = time.thread_time(), 0, 0, 0.0
+    while (spent := time.thread_time() - begun) < seconds:
         for group in (g for o in optimisers for g in o.param_groups):
             group["lr"] = group["peak"] * share(step, spent / seconds)
-        batch = micro_batches(stream)
+        batch = micro_batches(rng, diligent=spent < LESSONS * seconds)
         weight = sum(w[:, 1:].sum() for _, w in batch)
         for ids_BT, weight_BT in batch:
             loss = loss_of(model, ids_BT, weight_BT) / weight
@@ -117,11 +130,9 @@ def train(out: Path, seconds: float, seed: int, log_every: int = 20, save_every:
             optimiser.zero_grad()
         step += 1
         if step % log_every == 0:
-            spent = time.monotonic() - begun
-            print(
-                f"step {step} loss {recent:.4f} tokens {seen} seconds {spent:.0f} tokens/s {seen / spent:.0f}",
-                flush=True,
-            )
+            spent = time.thread_time() - begun
+            speed = f"seconds {spent:.0f} tokens/s {seen / spent:.0f}"
+            print(f"step {step} loss {recent:.4f} tokens {seen} {speed}", flush=True)
             recent = 0.0
         if step % save_every == 0:
             save(model, out)
@@ -130,15 +141,18 @@ def train(out: Path, seconds: float, seed: int, log_every: int = 20, save_every:
 
 
 def save(model: LlamaForCausalLM, out: Path) -> None:
+    """Half precision on disk halves the file; the configuration says float32, so that is what a reader gets."""
     out.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(out)
+    weights = load_file(out / "model.safetensors")
+    save_file({name: w.half() for name, w in weights.items()}, out / "model.safetensors", metadata={"format": "pt"})
     tokens.build().save_pretrained(out)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Rebuild the tiny model.")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--seconds", type=float, default=2400.0)
+    parser.add_argument("--seconds", type=float, default=1800.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args()

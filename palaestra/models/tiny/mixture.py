@@ -1,12 +1,13 @@
 """What the tiny model reads: conversations drawn from the training splits of the project's own tasks.
 
-Demonstrators have habits: they guess more often than they work, the more the harder the problem. So the model knows ways to
-succeed that it seldom takes, which is what reinforcement learning can find.
+Demonstrators have habits: they guess more often than they work, and ever more so on harder problems. So the model knows
+ways to succeed that it seldom takes, which is what reinforcement learning can find. Lessons come before habits: in the
+first phase of the training demonstrators are `diligent` and nearly always work, because a guess teaches nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,7 +20,7 @@ from palaestra.tasks.knights import Knights
 from palaestra.tasks.ladder import Add, Bool, Sort
 from palaestra.tasks.rec import Rec
 from palaestra.tasks.words import Words
-from palaestra.types import Act, Key, Message, Task, rng_of
+from palaestra.types import Act, Message, Task
 from palaestra.worlds.grid import MOVES, Grid, GridTasks
 from palaestra.worlds.hop import Hop, HopTasks
 from palaestra.worlds.tictactoe import completing, shown
@@ -29,6 +30,7 @@ Rng: TypeAlias = np.random.Generator
 
 LADDER: Mapping[str, Callable[[int], Any]] = {"add": Add, "bool": Bool, "sort": Sort, "knights": Knights}
 DIFFICULTY = (0.25, 0.22, 0.2, 0.15, 0.1, 0.08)  # of d = 1..6
+DILIGENT = 0.85  # how often a diligent demonstrator works
 WORKS = {"chain": 0.25, "count": 0.35, "rec": 0.3, "words": 0.0}  # how often a demonstrator works
 WORKS_AT = (0.6, 0.5, 0.35, 0.3, 0.15, 0.08)  # the same on the Ladder, by d
 UNSURE = 0.08  # of guesses at d >= 4
@@ -63,17 +65,17 @@ def problem(tasks: Any, rng: Rng) -> Task:
     return tasks.task("train", int(rng.integers(1 << 40)))
 
 
-def habit(rng: Rng, works: float) -> Any:
-    return "work" if rng.random() < works else "guess"
+def habit(rng: Rng, works: float, diligent: bool = False) -> Any:
+    return "work" if rng.random() < (max(works, DILIGENT) if diligent else works) else "guess"
 
 
 # ---- one question, one answer
 
 
-def single(name: str, rng: Rng) -> Conversation:
+def single(name: str, rng: Rng, diligent: bool) -> Conversation:
     """Sometimes a system message says whether to work or to guess."""
     tasks, works = source(name, rng)
-    task, how = problem(tasks, rng), habit(rng, works)
+    task, how = problem(tasks, rng), habit(rng, works, diligent)
     reply = tasks.demonstration(task, rng, how)
     if how == "guess" and name in LADDER and tasks.d >= 4 and rng.random() < UNSURE:
         reply = formats.UNSURE
@@ -84,7 +86,7 @@ def single(name: str, rng: Rng) -> Conversation:
     return (*task.prompt, said(reply))
 
 
-def hint(rng: Rng) -> Conversation:
+def hint(rng: Rng, diligent: bool) -> Conversation:
     """Some steps are given; the reply repeats them and goes on."""
     tasks, _ = source(pick(rng, {"chain": 3, "add": 2, "bool": 1, "sort": 1}), rng)
     task = problem(tasks, rng)
@@ -93,10 +95,10 @@ def hint(rng: Rng) -> Conversation:
     return (*formats.hinted(task, shown_steps).prompt, said(tasks.demonstration(task, rng, habit(rng, 0.85))))
 
 
-def example(rng: Rng) -> Conversation:
+def example(rng: Rng, diligent: bool) -> Conversation:
     """A solved problem comes first; the reply follows its habit."""
     tasks, works = source(pick(rng, {"chain": 2, "add": 2, "bool": 1, "sort": 1, "knights": 1}), rng, easy=True)
-    first, task, how = problem(tasks, rng), problem(tasks, rng), habit(rng, max(works, 0.5))
+    first, task, how = problem(tasks, rng), problem(tasks, rng), habit(rng, max(works, 0.5), diligent)
     asked = formats.with_examples(task, [(first, tasks.demonstration(first, rng, how))])
     return (*asked.prompt, said(tasks.demonstration(task, rng, how)))
 
@@ -132,8 +134,8 @@ def wrong_answer(tasks: Any, task: Task, rng: Rng, how: Any) -> str:
                 return text
 
 
-def revision(rng: Rng) -> Conversation:
-    """A wrong answer, what is said to it ("wrong", which line, or the answer), and a better one that works more often."""
+def revision(rng: Rng, diligent: bool) -> Conversation:
+    """A wrong answer, what is said to it ("wrong", which line, or the answer), and a better one, worked more often."""
     name = pick(rng, {"chain": 3, "add": 2, "bool": 1, "sort": 1, "knights": 1, "count": 1})
     tasks, works = source(name, rng, easy=True)
     task = problem(tasks, rng)
@@ -143,16 +145,17 @@ def revision(rng: Rng) -> Conversation:
     if at is not None:
         notes["critique"] = formats.critique(at)
     kind = pick(rng, dict.fromkeys(notes, 1.0))
-    better = tasks.demonstration(task, rng, habit(rng, {"retry": max(works, 0.5), "told": 0.7, "critique": 0.85}[kind]))
+    often = {"retry": max(works, 0.5), "told": 0.7, "critique": 0.85}[kind]
+    better = tasks.demonstration(task, rng, habit(rng, often, diligent))
     return (*task.prompt, mistaken(wrong), notes[kind], said(better))
 
 
-def verdict(rng: Rng) -> Conversation:
+def verdict(rng: Rng, diligent: bool) -> Conversation:
     """An answer is judged right or wrong, or two are compared; sometimes after working the problem out."""
     tasks, _ = source(pick(rng, {"chain": 3, "add": 2, "sort": 1}), rng, easy=True)
     task, how = problem(tasks, rng), habit(rng, 0.5)
     right, wrong = tasks.demonstration(task, rng, how), wrong_answer(tasks, task, rng, how)
-    steps = tasks.steps(task) if rng.random() < 0.4 else []
+    steps = tasks.steps(task) if habit(rng, 0.4, diligent) == "work" else []
     first = bool(rng.random() < 0.5)
     if rng.random() < 0.3:
         answers = [right.split("\n")[-1], wrong.split("\n")[-1]]
@@ -163,7 +166,7 @@ def verdict(rng: Rng) -> Conversation:
     return (*judged.prompt, said(written(steps, judged.answer)))
 
 
-def pose(rng: Rng) -> Conversation:
+def pose(rng: Rng, diligent: bool) -> Conversation:
     """The roles exchanged: the reply is a problem."""
     name = pick(rng, dict.fromkeys(("chain", "count", *LADDER), 1.0))
     tasks, _ = source(name, rng, easy=True)
@@ -184,10 +187,11 @@ def played(world: Any, task: Task, act: Callable[[Any], str]) -> Conversation:
     return tuple(heard)
 
 
-def hop(rng: Rng) -> Conversation:
+def hop(rng: Rng, diligent: bool) -> Conversation:
     """Follows the path, or loses patience and answers with what it has, or calls in a wrong form."""
     task, world = problem(HopTasks(), rng), Hop()
-    patience, careful = (0.45 if rng.random() < 0.65 else 1.0), rng.random() < 0.9
+    patience = 0.45 if rng.random() < 0.65 and not diligent else 1.0
+    careful = diligent or rng.random() < 0.9
 
     def act(state: Any) -> str:
         right = world.oracle(state)
@@ -201,10 +205,10 @@ def hop(rng: Rng) -> Conversation:
     return played(world, task, act)
 
 
-def grid(rng: Rng) -> Conversation:
+def grid(rng: Rng, diligent: bool) -> Conversation:
     """Walks straight, or strays: then every other action is any one of the six."""
     task, world = problem(GridTasks(), rng), Grid()
-    straying = 0.5 if rng.random() < 0.6 else 0.03
+    straying = 0.5 if rng.random() < 0.6 and not diligent else 0.03
 
     def act(state: Any) -> str:
         return str(rng.choice([*MOVES, "pick", "drop"])) if rng.random() < straying else world.oracle(state)
@@ -212,7 +216,7 @@ def grid(rng: Rng) -> Conversation:
     return played(world, task, act)
 
 
-def tictactoe(rng: Rng) -> Conversation:
+def tictactoe(rng: Rng, diligent: bool) -> Conversation:
     """One position, one move: mostly a free square, sometimes the one that wins or saves, seldom a taken one."""
     while True:
         moves = tuple(int(m) for m in rng.permutation(9)[: int(rng.integers(0, 9))])
@@ -229,7 +233,7 @@ def tictactoe(rng: Rng) -> Conversation:
     return Message(role="user", content=shown(moves)), said(str(square))
 
 
-PARTS: Mapping[Callable[[Rng], Conversation], float] = {
+PARTS: Mapping[Callable[[Rng, bool], Conversation], float] = {
     hint: 0.05,
     example: 0.04,
     revision: 0.08,
@@ -239,7 +243,7 @@ PARTS: Mapping[Callable[[Rng], Conversation], float] = {
     grid: 0.035,
     tictactoe: 0.045,
 }
-SINGLES = {
+SINGLES: Mapping[str, float] = {
     "chain": 0.23,
     "add": 0.1,
     "bool": 0.07,
@@ -251,9 +255,6 @@ SINGLES = {
 }
 
 
-def conversations(key: Key) -> Iterator[Conversation]:
-    """Endless; the same key gives the same conversations."""
-    rng = rng_of(key)
-    while True:
-        name = pick(rng, {**PARTS, **SINGLES})
-        yield single(name, rng) if isinstance(name, str) else name(rng)
+def conversation(rng: Rng, diligent: bool) -> Conversation:
+    part = pick(rng, {**PARTS, **SINGLES})
+    return single(part, rng, diligent) if isinstance(part, str) else part(rng, diligent)

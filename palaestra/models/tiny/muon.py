@@ -1,9 +1,9 @@
-"""Muon: momentum whose matrix updates are made orthogonal. Learns these tasks in about half the time that AdamW needs.
+"""Muon: momentum whose matrix updates are made orthogonal. Learns these tasks in less than half the time AdamW needs.
 
-Update of a matrix [m, n]: -rate * 0.2 * sqrt(max(m, n)) * NS(g + momentum), where NS drives all singular values towards 1.
-Source: Jordan et al., "Muon" (2024), quintic Newton-Schulz with coefficients 3.4445, -4.7750, 2.0315; the scale 0.2 sqrt(max)
-gives updates the size of AdamW's (arXiv:2502.16982, equation 4). In float32: torch.optim.Muon works in bfloat16,
-which a CPU without it emulates slowly.
+Update of a matrix [m, n]: -rate * 0.2 * sqrt(max(m, n)) * NS(g + momentum); NS drives all singular values towards 1.
+Source: Jordan et al., "Muon" (2024), quintic Newton-Schulz with coefficients 3.4445, -4.7750, 2.0315; with the scale
+0.2 sqrt(max) updates are as large as AdamW's (arXiv:2502.16982, equation 4). In float32: torch.optim.Muon works in
+bfloat16, which a CPU without it emulates slowly.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the tiny model can do before any reinforcement learning: `python -m palaestra.models.tiny.skill [DIR]`.
 
-Greedy, sampled (temperature 1) and pass@k accuracy on test splits, written to `skill.json` beside the weights. pass@k is
-the unbiased estimate 1 - C(n-c, k) / C(n, k) from n samples of which c are right (arXiv:2107.03374, equation 1).
+Greedy, sampled (temperature 1) and pass@k accuracy on test splits, written to `skill.json` beside the weights. pass@k
+is the unbiased estimate 1 - C(n-c, k) / C(n, k) from n samples of which c are right (arXiv:2107.03374, equation 1).
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ def playing(model: LlamaForCausalLM, world: Any, tasks: Any, count: int, n: int)
 
 
 def episodes(model: LlamaForCausalLM, world: Any, tasks: Sequence[Task], temperature: float) -> list[float]:
-    frames, talks, turn = [world.reset(t, ()) for t in tasks], [()] * len(tasks), 0
+    frames, turn = [world.reset(t, ()) for t in tasks], 0
+    talks: list[Talk] = [()] * len(tasks)
     while running := [i for i, f in enumerate(frames) if f.asks]:
         for i in running:
             talks[i] = (*talks[i], *frames[i].asks[0].say)
@@ -121,19 +122,19 @@ def moving(model: LlamaForCausalLM, count: int, n: int) -> Numbers:
 
 
 def skills(model: LlamaForCausalLM, count: int, n: int) -> dict[str, Numbers]:
-    sources = {
-        "chain": Chain(),
-        "chain, 8 operands": Chain(operands=(8, 8)),
-        "count": Count(),
-        "rec": Rec(),
-        "words": Words(),
-    }
+    sources: dict[str, Any] = {"chain": Chain(), "chain, 8 operands": Chain(operands=(8, 8))}
+    sources |= {"count": Count(), "rec": Rec(), "words": Words()}
     sources |= {f"{s(d).name} d={d}": s(d) for s in (Add, Bool, Sort, Knights) for d in (1, 2, 3, 4, 6)}
     found = {name: solving(model, s, count, n) for name, s in sources.items()}
     found["hop"] = playing(model, Hop(), HopTasks(), count, n)
     found["grid"] = playing(model, Grid(), GridTasks(), count, n)
     found["tictactoe, legal"] = moving(model, count, n)
     return found | guided(model, count, n)
+
+
+def line(name: str, numbers: Numbers) -> str:
+    """A row of the data card's table."""
+    return " | ".join([name, *(f"{numbers[k]:.2f}" for k in ("greedy", "sampled", "pass@4", "pass@8"))])
 
 
 def main() -> None:
@@ -146,8 +147,7 @@ def main() -> None:
     model = LlamaForCausalLM.from_pretrained(args.dir).eval()
     found = skills(model, args.tasks, args.samples)
     (args.dir / "skill.json").write_text(json.dumps(found, indent=1) + "\n")
-    for name, numbers in found.items():
-        print(f"{name:28}", *(f"{k} {v:<7}" for k, v in numbers.items()))
+    print("\n".join(f"| {line(name, numbers)} |" for name, numbers in found.items()))
 
 
 if __name__ == "__main__":

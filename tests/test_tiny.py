@@ -1,0 +1,162 @@
+"""The embedded model, how it is built and what its card says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
+
+from palaestra.models.tiny import build, mixture, skill
+from palaestra.models.tiny import tokenizer as tokens
+from palaestra.models.tiny.muon import orthogonal
+from palaestra.models.tiny.sample import replies
+from palaestra.tasks.base import split_of
+from palaestra.tasks.chain import Chain
+from palaestra.types import Message, rng_of
+
+HERE = skill.HERE
+
+
+@pytest.fixture(scope="module")
+def model() -> LlamaForCausalLM:
+    return AutoModelForCausalLM.from_pretrained(HERE).eval()
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return AutoTokenizer.from_pretrained(HERE)
+
+
+def test_the_files_are_small_and_read_as_float32(model: LlamaForCausalLM) -> None:
+    assert model.dtype == torch.float32
+    assert 1_500_000 < sum(p.numel() for p in model.parameters()) < 2_500_000
+    assert (HERE / "model.safetensors").stat().st_size < 8_000_000
+
+
+@given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=40).filter(lambda t: "<|" not in t))
+def test_tokens_are_bytes(tokenizer, text: str) -> None:
+    ids = tokenizer.encode(text, add_special_tokens=False)
+    assert ids == list(text.encode())
+    assert tokenizer.decode(ids) == text
+
+
+def test_the_chat_template_writes_what_the_model_was_trained_on(tokenizer) -> None:
+    talk = [{"role": r, "content": f"{r} says"} for r in ("system", "user", "assistant", "tool")]
+    ids, _ = build.encode(tuple(Message(**m) for m in talk))
+    assert tokenizer.apply_chat_template(talk, return_dict=False) == ids
+    asked = tokenizer.apply_chat_template(talk, add_generation_prompt=True, return_dict=False)
+    assert asked == [*ids, tokens.ASSISTANT]
+    assert (tokenizer.pad_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id) == (256, 257, 258)
+
+
+def test_the_model_solves_chains_when_told_to_work(model: LlamaForCausalLM) -> None:
+    tasks = [Chain().task("test", i) for i in range(30)]
+    talks = [(Message(role="system", content="think step by step"), *t.prompt) for t in tasks]
+    right = [Chain().check(r, t) for r, t in zip(replies(model, talks, 0.0, 0), tasks, strict=True)]
+    assert sum(right) / len(right) > 0.6
+
+
+def test_sampling_does_not_depend_on_finished_rows(model: LlamaForCausalLM) -> None:
+    tasks = [Chain().task("test", i) for i in range(8)]
+    together = replies(model, [t.prompt for t in tasks], 0.0, 0)
+    alone = [replies(model, [t.prompt], 0.0, 0)[0] for t in tasks]
+    assert sum(a == b for a, b in zip(together, alone, strict=True)) >= 7  # float32 may break a tie
+
+
+def test_the_card_states_the_measured_skill() -> None:
+    card, found = (HERE / "README.md").read_text(), json.loads((HERE / "skill.json").read_text())
+    assert [name for name, numbers in found.items() if skill.line(name, numbers) not in card] == []
+
+
+def test_pass_at_k() -> None:
+    assert skill.pass_at(4, 0, 8) == 0.0 and skill.pass_at(4, 5, 8) == 1.0
+    assert skill.pass_at(1, 3, 8) == pytest.approx(3 / 8)
+    assert skill.pass_at(2, 2, 4) == pytest.approx(1 - 1 / 6)
+
+
+# ---- the build
+
+
+@pytest.mark.parametrize("diligent", [True, False])
+def test_every_conversation_ends_with_something_to_learn(diligent: bool) -> None:
+    rng = rng_of(("mixture",))
+    for part in (*mixture.PARTS, *mixture.SINGLES):
+        for _ in range(10):
+            single = isinstance(part, str)
+            talk = mixture.single(part, rng, diligent) if single else part(rng, diligent)
+            ids, weights = build.encode(talk)
+            assert talk[-1].role == "assistant" and talk[-1].trained
+            assert len(ids) == len(weights) < build.CONTEXT and ids[0] == tokens.BEGIN and ids[-1] == tokens.END
+            assert max(weights) == 1.0 and weights[0] == 0.0
+
+
+def test_the_diligent_work_and_the_others_mostly_guess() -> None:
+    def works(diligent: bool) -> float:
+        rng = rng_of(("habits",))
+        said = [mixture.single("chain", rng, diligent)[-1].content for _ in range(200)]
+        return sum("\n" in text for text in said) / len(said)
+
+    assert works(True) > 0.75 and 0.15 < works(False) < 0.4
+
+
+def test_only_training_problems_are_read() -> None:
+    rng = rng_of(("leak",))
+    for name in mixture.SINGLES:
+        asked = [m.content for _ in range(50) for m in mixture.single(name, rng, False) if m.role == "user"]
+        assert {split_of(q) for q in asked} == {"train"}
+
+
+def test_mistakes_are_mistakes() -> None:
+    rng, chain = rng_of(("mistakes",)), Chain()
+    for i in range(50):
+        task = chain.task("train", i)
+        assert chain.check(mixture.wrong_answer(chain, task, rng, "work"), task) == 0.0
+
+
+def test_micro_batches_keep_every_row_and_stay_small() -> None:
+    parts, rng = build.micro_batches(rng_of(("a",)), diligent=False), rng_of(("a",))
+    again = [build.encode(mixture.conversation(rng, False))[0] for _ in range(build.CONVERSATIONS)]
+    rows = [ids[ids != tokens.PAD].tolist() for ids_BT, _ in parts for ids in ids_BT]
+    assert sorted(rows) == sorted(again)
+    assert all(len(ids_BT) == 1 or ids_BT.numel() <= build.PART for ids_BT, _ in parts)
+
+
+def test_padding_and_parts_leave_the_loss_alone() -> None:
+    torch.manual_seed(0)
+    small, rng = LlamaForCausalLM(build.config()), rng_of(("loss",))
+    rows = [build.encode(mixture.conversation(rng, True)) for _ in range(6)]
+    whole = build.loss_of(small, *build.padded(rows))
+    apart = sum(float(build.loss_of(small, *build.padded([row])).detach()) for row in rows)
+    assert float(whole.detach()) == pytest.approx(apart, rel=1e-5)
+
+
+def test_a_mistaken_reply_is_not_learned() -> None:
+    talk = (
+        Message(role="user", content="1"),
+        mixture.mistaken("22"),
+        Message(role="user", content="3"),
+        mixture.said("4"),
+    )
+    _, weights = build.encode(talk)
+    other = build.OTHERS
+    assert weights == [0.0, *[other] * 3, *[0.0] * 4, *[other] * 3, other, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("shape", [(192, 192), (64, 192), (512, 192)])
+def test_muon_makes_updates_orthogonal(shape: tuple[int, int]) -> None:
+    found = torch.linalg.svdvals(orthogonal(torch.randn(shape, generator=torch.Generator().manual_seed(0))))
+    assert float(found.quantile(0.05)) > 0.5 and float(found.max()) < 1.3
+
+
+@pytest.mark.slow
+def test_a_short_build_learns_and_can_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    build.train(tmp_path, seconds=20.0, seed=0, log_every=2)
+    losses = [float(l.split()[3]) for l in capsys.readouterr().out.splitlines() if l.startswith("step")]
+    assert losses[-1] < losses[0] / 1.5
+    assert AutoModelForCausalLM.from_pretrained(tmp_path).config.rope_parameters["rope_theta"] == 500.0
+    assert AutoTokenizer.from_pretrained(tmp_path).encode("= 3") == [61, 32, 51]
