@@ -55,7 +55,7 @@ def read_settings(arguments: argparse.Namespace) -> setup.Settings:
         settings = settings.merged(stored(Path(arguments.resume)))
     for word in arguments.words:
         if word.startswith("@"):
-            settings = settings.merged(config.from_toml(Path(word[1:])))
+            settings = settings.merged(setup.from_file(Path(word[1:])))
     given = {f.name: v for f in fields(settings) if (v := getattr(arguments, f.name, None)) is not None}
     words = [w for w in arguments.words if not w.startswith("@")]
     recipes = [w for w in words if "=" not in w]
@@ -72,7 +72,7 @@ def stored(folder: Path) -> dict[str, Any]:
         raise UserError(f"--resume {folder}: no such folder")
     if not (folder / "config.toml").is_file():
         raise UserError(f"--resume {folder}: not a run folder, it has no config.toml")
-    return config.from_toml(folder / "config.toml")
+    return setup.from_file(folder / "config.toml")
 
 
 def folder(arguments: argparse.Namespace, settings: setup.Settings) -> Path:
@@ -102,8 +102,10 @@ def prepare_folder(out: Path, settings: setup.Settings, recipe: Any) -> None:
     except OSError as error:
         raise UserError(f"cannot create the run folder {out}: {error.strerror}; choose another with --out") from None
     whole = {k: v for k, v in asdict(settings).items() if v not in (None, "")}
-    arguments = {k: v for k, v in settings.set.items() if k not in config.flatten(recipe)}
-    whole["set"] = {**arguments, **config.flatten(recipe)}
+    leaves, takes = config.flatten(recipe), setup.arguments(settings.recipe)
+    # a leaf stands under its full path only: what a resumed run sets by a shorter one must come after it
+    others = {k: v for k, v in settings.set.items() if k in takes or config.find(recipe, k) not in leaves}
+    whole["set"] = {**others, **leaves}
     write_atomic(out / "config.toml", config.to_toml(whole))
 
 

@@ -223,8 +223,8 @@ class AppendLog:
                 file.truncate(whole)
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Adds one line. A number that is not finite is written as null, which every JSON reader takes."""
-        line = (json.dumps(_finite(record), allow_nan=False) + "\n").encode()
+        """Adds one line of `jsonable` data."""
+        line = (json.dumps(jsonable(record), allow_nan=False) + "\n").encode()
         with disk(f"writing {self.path}"), self.path.open("ab", buffering=0) as file:
             before = file.tell()
             try:
@@ -254,14 +254,13 @@ def _write_all(file: IO[bytes], data: bytes) -> None:
         data = data[file.write(data) :]
 
 
-def _finite(x: Any) -> Any:
-    """Plain data for JSON: numbers of numpy and torch as Python's."""
+def jsonable(x: Any) -> Any:
+    """Plain data for JSON: arrays and tensors as lists, keys as text, a number that is not finite as null."""
     if isinstance(x, Mapping):
-        return {k: _finite(v) for k, v in x.items()}
+        return {str(k): jsonable(v) for k, v in x.items()}
+    x = x.tolist() if hasattr(x, "tolist") else x
     if isinstance(x, list | tuple):
-        return [_finite(v) for v in x]
-    if not isinstance(x, float) and hasattr(x, "item"):
-        x = x.item()
+        return [jsonable(v) for v in x]
     return None if isinstance(x, float) and not math.isfinite(x) else x
 
 

@@ -1,9 +1,14 @@
-"""Rollouts as Parquet: one line per trajectory, `rollouts/step-NNNNNN.parquet`."""
+"""Rollouts as Parquet: one line per trajectory, `rollouts/step-NNNNNN.parquet`.
+
+`rows` holds the contexts that were really seen, token by token: `logp` is null where unknown, `advantage` where the
+token is not in the training view or has no credit. A line's `advantage` is the mean over its trained tokens.
+"""
 
 from __future__ import annotations
 
 import io
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,14 +17,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from palaestra.runtime.checkpoint import write_atomic
-from palaestra.types import Episode, Group, Row
+from palaestra.runtime.checkpoint import disk, jsonable, write_atomic
+from palaestra.types import Episode, Group, Row, UserError
 
 ROW = pa.struct(
     {
+        "seat": pa.string(),
+        "thread": pa.string(),
         "ids": pa.list_(pa.int32()),
         "tokens": pa.list_(pa.string()),
         "trained": pa.list_(pa.bool_()),
+        "hidden": pa.list_(pa.bool_()),
         "logp": pa.list_(pa.float32()),
         "advantage": pa.list_(pa.float32()),
         "author": pa.list_(pa.dictionary(pa.int8(), pa.string())),
@@ -34,22 +42,22 @@ SCHEMA = pa.schema(
         "task_id": pa.string(),
         "domain": pa.string(),
         "prompt": pa.string(),
-        "text": pa.string(),
+        "text": pa.string(),  # what was sampled
         "status": pa.string(),
         "muted": pa.bool_(),
         "reward": pa.float64(),
-        "reward_parts": pa.string(),
+        "reward_parts": pa.string(),  # JSON
         "advantage": pa.float64(),
-        "policy_version": pa.int32(),
-        "n_tokens": pa.int32(),
-        "facts": pa.string(),
+        "policy_version": pa.int32(),  # the newest among its tokens
+        "n_tokens": pa.int32(),  # sampled
+        "facts": pa.string(),  # JSON
         "rows": pa.list_(ROW),
     }
 )
 
 
 def path(run: Path, step: int) -> Path:
-    return run / "rollouts" / f"step-{step:06d}.parquet"
+    return Path(run) / "rollouts" / f"step-{step:06d}.parquet"
 
 
 def write(
@@ -59,11 +67,23 @@ def write(
     advantages: Mapping[int, Any],
     decode: Callable[[Sequence[int]], str],
 ) -> None:
-    """`advantages` maps id(row) to [T] over the row's training view; hidden tokens and rows without credit have none."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    pieces: dict[int, str] = {}
+    """`advantages` maps id(row) to a number or an array [T] over its training view; ValueError on another T."""
+    with disk(f"writing {file}"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+    pieces: dict[int, str] = {}  # most tokens come many times
+
+    def piece(token: int) -> str:
+        if token not in pieces:
+            pieces[token] = decode((token,))
+        return pieces[token]
+
     lines = [
-        _line(step, g, i, group, e, advantages, decode, pieces)
+        {
+            "step": step,
+            "group": g,
+            "sample": i,
+            **_line(group, e, [_row(r, advantages.get(id(r)), piece) for r in e.rows]),
+        }
         for g, group in enumerate(groups)
         for i, e in enumerate(group.episodes)
     ]
@@ -73,28 +93,19 @@ def write(
 
 
 def read(run: Path, step: int | None = None) -> pa.Table:
-    """One step's lines, or all of a run's."""
-    files = [path(run, step)] if step is not None else sorted((run / "rollouts").glob("step-*.parquet"))
-    return pa.concat_tables([pq.read_table(f) for f in files]) if files else SCHEMA.empty_table()
+    """One step's lines, or all of a run's in the order of steps."""
+    files = sorted((Path(run) / "rollouts").glob("step-*.parquet"))
+    if step is not None and path(run, step) not in files:
+        there = f"there are {files[0].stem} to {files[-1].stem}" if files else "there are none at all"
+        raise UserError(f"{path(run, step)}: no rollouts of step {step}; {there}")
+    tables = [pq.read_table(f) for f in files if step is None or f == path(run, step)]
+    return pa.concat_tables(tables, promote_options="default") if tables else SCHEMA.empty_table()
 
 
-def _line(
-    step: int,
-    g: int,
-    i: int,
-    group: Group,
-    e: Episode,
-    advantages: Mapping[int, Any],
-    decode: Callable[[Sequence[int]], str],
-    pieces: dict[int, str],
-) -> dict[str, Any]:
-    rows = [_row(r, advantages.get(id(r)), decode, pieces) for r in e.rows]
+def _line(group: Group, e: Episode, rows: list[dict[str, Any]]) -> dict[str, Any]:
     credit = [a for r in rows for a, t in zip(r["advantage"], r["trained"], strict=True) if t and a is not None]
     versions = [s.version for r in e.rows for s in r.segments if s.version is not None]
     return {
-        "step": step,
-        "group": g,
-        "sample": i,
         "task_id": group.task.id,
         "domain": group.task.domain,
         "prompt": "\n".join(m.content for m in group.task.prompt),
@@ -102,34 +113,28 @@ def _line(
         "status": e.status,
         "muted": e.muted,
         "reward": e.reward.total if e.reward else None,
-        "reward_parts": json.dumps(dict(e.reward.parts)) if e.reward else None,
+        "reward_parts": json.dumps(jsonable(e.reward.parts)) if e.reward else None,
         "advantage": float(np.mean(credit)) if credit else None,
         "policy_version": max(versions, default=None),
         "n_tokens": e.n_sampled,
-        "facts": json.dumps(dict(e.facts), default=str),
+        "facts": json.dumps(jsonable(e.facts), default=str),
         "rows": rows,
     }
 
 
-def _row(
-    row: Row, advantage_T: Any, decode: Callable[[Sequence[int]], str], pieces: dict[int, str]
-) -> dict[str, list[Any]]:
-    out: dict[str, list[Any]] = {
-        name: [] for name in ("ids", "tokens", "trained", "logp", "advantage", "author", "turn")
+def _row(row: Row, advantage: Any, piece: Callable[[int], str]) -> dict[str, Any]:
+    seen = sum(len(s.ids) for s in row.segments if not s.hidden)
+    credit = iter([None] * seen if advantage is None else np.broadcast_to(advantage, seen).tolist())
+    tokens = [(s, token, at) for s in row.segments for at, token in enumerate(s.ids)]
+    return {
+        "seat": row.seat,
+        "thread": row.thread,
+        "ids": [token for _, token, _ in tokens],
+        "tokens": [piece(token) for _, token, _ in tokens],
+        "trained": [s.trained and not s.hidden for s, _, _ in tokens],
+        "hidden": [s.hidden for s, _, _ in tokens],
+        "logp": [None if s.logp is None or math.isnan(s.logp[at]) else s.logp[at] for s, _, at in tokens],
+        "advantage": [None if s.hidden else next(credit) for s, _, _ in tokens],
+        "author": [s.author for s, _, _ in tokens],
+        "turn": [s.turn for s, _, _ in tokens],
     }
-    at = 0
-    for s in row.segments:
-        n = len(s.ids)
-        for token in s.ids:
-            if token not in pieces:
-                pieces[token] = decode((token,))
-        credit = [None] * n if s.hidden or advantage_T is None else [float(a) for a in advantage_T[at : at + n]]
-        at += 0 if s.hidden else n
-        out["ids"] += s.ids
-        out["tokens"] += [pieces[t] for t in s.ids]
-        out["trained"] += [s.trained] * n
-        out["logp"] += [None] * n if s.logp is None else s.logp
-        out["advantage"] += credit
-        out["author"] += [s.author] * n
-        out["turn"] += [s.turn] * n
-    return out

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import torch
 
@@ -65,13 +65,22 @@ class Settings:
         return self.env or self.data or self.task or "chain"
 
 
+def from_file(path: Path) -> dict[str, Any]:
+    """The settings of a TOML file. Raises UserError with the line of an unknown one or a value of another type."""
+    return config.from_toml(path, get_type_hints(Settings))
+
+
+def arguments(method: str) -> Mapping[str, inspect.Parameter]:
+    """What the `build` of a method takes."""
+    return inspect.signature(catalogue.find(method).build).parameters
+
+
 def build(method: str, overrides: Mapping[str, Any]) -> Any:
     """The recipe of a method. An override that names an argument of its `build` goes there, the others into the value."""
-    module = catalogue.find(method)
-    takes = inspect.signature(module.build).parameters
-    arguments = {k: config.parse(v, takes[k].annotation, k) for k, v in overrides.items() if k in takes}
+    takes = arguments(method)
+    given = {k: config.parse(v, takes[k].annotation, k) for k, v in overrides.items() if k in takes}
     try:
-        recipe = module.build(**arguments)
+        recipe = catalogue.find(method).build(**given)
     except (TypeError, ValueError) as error:
         raise UserError(f"{method}: {error}") from None
     for path, given in overrides.items():

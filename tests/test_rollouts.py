@@ -1,0 +1,89 @@
+"""Rollouts on disk: what was sampled, token by token, with the credit that it got."""
+
+import json
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from palaestra.runtime import rollouts
+from palaestra.types import Episode, Group, Message, Reward, Row, Segment, Task, UserError
+
+PROMPT = Segment(ids=(1, 2), text="2+2=")
+HINT = Segment(ids=(3,), hidden=True, trained=True, author="teacher:x", text="(4)")
+ANSWER = Segment(
+    ids=(7, 8), author="policy", policy="policy", turn=1, trained=True, logp=(-0.5, -0.25), version=4, text="4."
+)
+DEMONSTRATED = Segment(ids=(9,), author="demonstration", trained=True)
+
+
+def decode(ids):
+    return f"<{ids[0]}>"
+
+
+def groups():
+    row, other = Row(segments=(PROMPT, HINT, ANSWER), seat="policy"), Row(segments=(PROMPT, DEMONSTRATED), thread="t")
+    reward = Reward(total=0.5, parts={"right": 1.0, "odd": float("nan")})
+    good = Episode(
+        rows=(row, other), reward=reward, status="finished", facts={"at": (1, 2), "pay": {("a", "b"): np.float32(1)}}
+    )
+    failed = Episode(rows=(Row(),), status="error:dead endpoint")
+    task = Task(id="t0", prompt=(Message(role="user", content="2+2="),), domain="sums")
+    return [Group(task=task, episodes=(good, failed)), Group(task=Task(id="t1"))]
+
+
+def test_a_trajectory_a_line(tmp_path):
+    given = groups()
+    row, other = given[0].episodes[0].rows
+    file = rollouts.path(tmp_path, 12)
+    advantages = {id(row): np.array([0.0, 0.0, 1.5, 2.5]), id(other): -1.0}
+    rollouts.write(file, 12, given, advantages, decode)
+    assert file == tmp_path / "rollouts" / "step-000012.parquet"
+    first, second = rollouts.read(tmp_path, 12).to_pylist()
+    rows = first.pop("rows")
+    assert json.loads(first.pop("facts")) == {"at": [1, 2], "pay": {"('a', 'b')": 1.0}}
+    assert json.loads(first.pop("reward_parts")) == {"right": 1.0, "odd": None}
+    assert first == {
+        "step": 12, "group": 0, "sample": 0, "task_id": "t0", "domain": "sums", "prompt": "2+2=", "text": "4.",
+        "status": "finished", "muted": False, "reward": 0.5, "advantage": 1.0, "policy_version": 4, "n_tokens": 2,
+    }  # fmt: skip
+    assert rows[0] == {
+        "seat": "policy",
+        "thread": "",
+        "ids": [1, 2, 3, 7, 8],
+        "tokens": ["<1>", "<2>", "<3>", "<7>", "<8>"],
+        "trained": [False, False, False, True, True],
+        "hidden": [False, False, True, False, False],
+        "logp": [None, None, None, -0.5, -0.25],
+        "advantage": [0.0, 0.0, None, 1.5, 2.5],
+        "author": ["environment", "environment", "teacher:x", "policy", "policy"],
+        "turn": [0, 0, 0, 1, 1],
+    }
+    assert rows[1]["advantage"] == [-1.0] * 3 and rows[1]["logp"] == [None] * 3 and rows[1]["thread"] == "t"
+    absent = ("reward", "reward_parts", "advantage", "policy_version")
+    assert [second[name] for name in absent] == [None] * 4
+    assert (second["sample"], second["status"], second["rows"][0]["ids"]) == (1, "error:dead endpoint", [])
+
+
+def test_rows_without_credit(tmp_path):
+    rollouts.write(rollouts.path(tmp_path, 1), 1, groups(), {}, decode)
+    line = rollouts.read(tmp_path).to_pylist()[0]
+    assert line["advantage"] is None and line["rows"][0]["advantage"] == [None] * 5
+
+
+def test_credit_of_another_length_is_loud(tmp_path):
+    given = groups()
+    with pytest.raises(ValueError, match="broadcast"):
+        rollouts.write(rollouts.path(tmp_path, 1), 1, given, {id(given[0].episodes[0].rows[0]): np.zeros(5)}, decode)
+    assert not list((tmp_path / "rollouts").iterdir())
+
+
+def test_steps_in_order_and_one_step(tmp_path):
+    assert rollouts.read(tmp_path).schema == rollouts.SCHEMA
+    for n in (10, 2, 1):
+        rollouts.write(rollouts.path(tmp_path, n), n, groups() if n != 2 else [], {}, decode)
+    assert rollouts.read(tmp_path).column("step").to_pylist() == [1, 1, 10, 10]
+    assert rollouts.read(tmp_path, 2).num_rows == 0
+    assert pq.read_schema(rollouts.path(tmp_path, 2)).names == rollouts.SCHEMA.names
+    with pytest.raises(UserError, match=r"no rollouts of step 3; there are step-000001 to step-000010"):
+        rollouts.read(tmp_path, 3)
