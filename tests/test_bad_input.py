@@ -119,7 +119,7 @@ CASES = {
     "two recipes": (["grpo", "rloo"], ["one recipe"]),
     "unknown field": (["objective.hgih=0.3"], ["objective.high"]),
     "ambiguous field": (["max_tokens=3", "links.0.scope=batch", "scope=batch"], ["ambiguous"]),
-    "wrong value": (["objective.high=much"], ["objective.high", "number"]),
+    "wrong value": (["objective.high=much"], ["objective.high", "float", "much"]),
     "a part is no value": (["learners.policy.credit=center"], ["credit"]),
     "unknown flag": (["--stepz", "3"], ["--steps"]),
     "broken toml": (["@bad.toml"], ["bad.toml", "line 2"]),

@@ -84,7 +84,7 @@ async def turn(book: Transcript, cast: Mapping[str, Player], ask: Ask, key: Key,
     sample = await player.act(row, book.heard[who], ask, key)
     said = Segment(
         ids=sample.ids,
-        logp=sample.logp if sample.ids else None,  # a script has no tokens
+        logp=sample.logp if sample.ids or player.policy else None,  # a script has no tokens
         author=player.name,
         policy=player.policy,
         trained=bool(player.policy),
