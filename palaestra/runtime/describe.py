@@ -17,12 +17,18 @@ def describe(seen: Groups, ready: Groups) -> Metrics:
     scored = [e.total for e in valid if e.reward is not None]
     mean = float(np.mean(scored)) if scored else float("nan")
     half = 1.96 * float(np.std(scored, ddof=1)) / len(scored) ** 0.5 if len(scored) > 1 else 0.0
+    right = [e.n_sampled for e in valid if e.reward is not None and e.total >= 1]
+    wrong = [e.n_sampled for e in valid if e.reward is not None and e.total < 1]
+    logp = [x for e in valid for r in e.rows for s in r.segments if s.trained and s.logp is not None for x in s.logp]
     parts = sorted({k for e in valid if e.reward for k in e.reward.parts})
     return {
         "reward": mean,
         "reward_low": mean - half,
         "reward_high": mean + half,
         "length": float(np.mean([e.n_sampled for e in valid])) if valid else 0.0,
+        "length_right": float(np.mean(right)) if right else float("nan"),
+        "length_wrong": float(np.mean(wrong)) if wrong else float("nan"),
+        "entropy_sampled": -float(np.mean(logp)) if logp else float("nan"),  # nats a token: estimates the entropy
         "truncated": float(np.mean([e.status.startswith("truncated") for e in valid])) if valid else 0.0,
         "errors": 1 - len(valid) / len(episodes) if episodes else 0.0,
         "episodes": len(episodes),

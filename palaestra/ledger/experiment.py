@@ -1,0 +1,138 @@
+"""A paper's claim as a small experiment that can fail: arms, what is measured, what is expected.
+
+`palaestra reproduce ID` runs the `EXPERIMENT` of a recipe module: every arm with the same seeds and the same budget of
+sampled tokens, one cell per (arm, seed). The effect is the mean over seeds of the paired difference, with its t interval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from palaestra.ledger.statistics import Interval
+from palaestra.types import Runnable, UserError, stage, value
+
+Verdict: TypeAlias = Literal["reproduced", "not-reproduced", "inconclusive"]
+
+
+@value
+class Cell:
+    """One finished run of one arm: `summary` as in summary.json (of a Program: its metrics), `steps` as in metrics.jsonl."""
+
+    summary: Mapping[str, Any]
+    steps: Sequence[Mapping[str, Any]] = ()
+    folder: Path | None = None
+
+
+Measure: TypeAlias = Callable[[Cell], float]
+
+
+@stage
+class Final:
+    """A number of the summary by its path: "accuracy_after.mean", "sampled_after.pass@16.mean"."""
+
+    path: str = "accuracy_after.mean"
+
+    def __call__(self, cell: Cell) -> float:
+        found: Any = cell.summary
+        for name in self.path.split("."):
+            if not isinstance(found, Mapping) or name not in found:
+                raise UserError(f"the summary of the run has no {self.path!r}; it has {', '.join(cell.summary)}")
+            found = found[name]
+        return float(found)
+
+
+@stage
+class Logged:
+    """Mean of a metric over the last `last` steps that have it; 0 = over all steps. NaN where no step has it."""
+
+    metric: str
+    last: int = 10
+
+    def __call__(self, cell: Cell) -> float:
+        found = [float(s[self.metric]) for s in cell.steps if s.get(self.metric) is not None]
+        found = [x for x in found if np.isfinite(x)]
+        return float(np.mean(found[-self.last :])) if found else float("nan")
+
+
+@stage
+class Greater:
+    """measure(better) > measure(than). `by` is the smallest difference that would be worth the claim.
+
+    Reproduced: the interval lies above 0. Not reproduced: it lies below `by`. Else inconclusive.
+    """
+
+    better: str
+    than: str
+    by: float = 0.02
+
+    @property
+    def arms(self) -> tuple[str, str]:
+        return self.than, self.better
+
+    def verdict(self, effect: Interval) -> Verdict:
+        if effect.low > 0:
+            return "reproduced"
+        return "not-reproduced" if effect.high < self.by else "inconclusive"
+
+    def __str__(self) -> str:
+        return f"{self.better} - {self.than} > 0; a difference below {self.by:g} would not support the claim"
+
+
+@stage
+class Same:
+    """measure(one) and measure(other) differ by less than `within`: an equivalence.
+
+    Reproduced: the interval lies inside +-within. Not reproduced: it lies outside. Else inconclusive.
+    """
+
+    one: str
+    other: str
+    within: float = 0.02
+
+    @property
+    def arms(self) -> tuple[str, str]:
+        return self.other, self.one
+
+    def verdict(self, effect: Interval) -> Verdict:
+        if -self.within < effect.low and effect.high < self.within:
+            return "reproduced"
+        return "not-reproduced" if effect.low > self.within or effect.high < -self.within else "inconclusive"
+
+    def __str__(self) -> str:
+        return f"|{self.one} - {self.other}| < {self.within:g}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """`expect` compares two arms; further arms are controls and ablations, reported beside them.
+
+    Arms share every setting that the claim is not about. `tokens` is the budget of a cell in sampled policy tokens; a cell
+    should take well under two minutes on one core, and then has at least 5 seeds.
+    """
+
+    claim: str  # as it can be tested here: one sentence with its quantity
+    arms: Mapping[str, Runnable]
+    expect: Greater | Same
+    falsified_if: str
+    measure: Measure = Final()
+    metric: str = "held-out accuracy (greedy)"  # what `measure` is, with its unit
+    task: str = "chain"
+    tokens: int = 100_000
+    evaluate: int = 256  # held-out tasks
+    samples: int = 0  # answers drawn per held-out task at the end; > 0 adds "sampled_after" to the summary
+    seeds: int = 5
+    seconds: float = 60.0  # of one cell, roughly; said before it starts
+    controls: Mapping[str, Measure] = field(default_factory=dict)  # further numbers of every cell
+    note: str = ""  # what differs from the paper's setting, and what scale would decide
+
+    def __post_init__(self) -> None:
+        for arm in self.expect.arms:
+            if arm not in self.arms:
+                raise ValueError(
+                    f"the expectation names an arm {arm!r} that does not exist; there are {list(self.arms)}"
+                )
