@@ -77,3 +77,13 @@ def test_every_recipe_file_is_in_the_catalogue():
 def test_a_recipe_is_a_value():
     a, b = (build(e) for e in (RECIPES[0], RECIPES[0]))
     assert isinstance(a, Recipe) and a == b and hash(a.collect) == hash(b.collect)
+
+
+def test_the_report_of_a_pipeline_shows_its_parts(tmp_path):
+    from palaestra.cli import main
+
+    out = tmp_path / "run"
+    assert main(["train", "sft-grpo", "--smoke", "--out", str(out), "--json"]) == 0
+    page = (out / "report.html").read_text()
+    assert 'href="sft/report.html"' in page and 'href="rl/report.html"' in page
+    assert (out / "rl" / "report.html").is_file() and (out / "sft" / "curve.png").is_file()

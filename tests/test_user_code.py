@@ -5,6 +5,7 @@
 import asyncio
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -73,19 +74,37 @@ def test_named_parts(source):
     assert dict(reward.parts) == {"x": 1.0, "y": 2.0}
 
 
-def test_plain_functions_run_one_at_a_time_and_async_ones_together(source):
+def test_one_call_judges_everything_that_waits(source):
     path = source(
-        "import time, asyncio\nrunning = most = 0\n"
-        "def score(r, a):\n    global running, most\n    running += 1; most = max(most, running); time.sleep(0.02); running -= 1\n    return [most]\n"
-        "async def together(r, a):\n    global running, most\n    running += 1; most = max(most, running); await asyncio.sleep(0.2); running -= 1\n    return [most]\n"
+        "calls = 0\ndef score(r, a, ids):\n    global calls\n    calls += 1\n    return [10 * calls + len(r)] * len(r)\n"
     )
+    reward, rounds = UserReward(f"{path}:score"), []
 
-    async def all_of(function):
-        reward = UserReward(f"{path}:{function}")
-        return await asyncio.gather(*(reward(None, Group(task=TASK, episodes=(saying("x"),))) for _ in range(5)))
+    async def waves():
+        for _ in range(2):
+            groups = [Group(task=TASK, episodes=(saying("x"),) * n) for n in (1, 2, 3)]
+            rounds.append(await asyncio.gather(*(reward(None, g) for g in groups)))
 
-    assert max(r[0].total for r in asyncio.run(all_of("score"))) == 1
-    assert max(r[0].total for r in asyncio.run(all_of("together"))) == 5
+    asyncio.run(waves())
+    assert [[[r.total for r in group] for group in wave] for wave in rounds] == [
+        [[16], [16] * 2, [16] * 3],
+        [[26], [26] * 2, [26] * 3],
+    ]
+
+
+def test_the_call_waits_until_nothing_is_sampled(source):
+    reward = UserReward(f"{source('def score(r, a): return [len(r)] * len(r)')}:score")
+    ctx = SimpleNamespace(sampling=True)
+
+    async def late():
+        first = asyncio.ensure_future(reward(ctx, Group(task=TASK, episodes=(saying("x"),))))
+        await asyncio.sleep(0.05)
+        assert not first.done()
+        second = asyncio.ensure_future(reward(ctx, Group(task=TASK, episodes=(saying("y"),))))
+        ctx.sampling = False
+        return [r[0].total for r in await asyncio.gather(first, second)]
+
+    assert asyncio.run(late()) == [2, 2]
 
 
 def test_a_fault_stays_a_fault(source):
@@ -101,7 +120,7 @@ MISTAKES = {  # (the file, what the message says)
     "exits": ("import sys\ndef score(r, a):\n    sys.exit(3)\n", r"mine\.py:3: SystemExit: 3"),
     "hangs": ("import time\ndef score(r, a):\n    time.sleep(30)\n", r"gave nothing in 0\.2 s; a hung thread cannot be ended, so the run is; bound its work"),
     "async hangs": ("import asyncio\nasync def score(r, a):\n    await asyncio.sleep(30)\n", r"gave nothing in 0\.2 s; bound its work, or raise the timeout"),
-    "NaN": ("def score(r, a): return [1, float('nan')]", r"returned nan, not a finite number, for response 1 of task 't1'; return finite numbers"),
+    "NaN": ("def score(r, a): return [1, float('nan')]", r"returned nan, not a finite number, for response 1 \(task 't1'\); return finite numbers"),
     "infinite": ("def score(r, a): return [float('-inf'), 0]", r"returned -inf, not a finite number, for response 0"),
     "NaN part": ("def score(r, a): return [0, {'x': float('nan')}]", r"returned nan in part 'x', not a finite number, for response 1"),
     "a text": ("def score(r, a): return [0, '1']", r"returned str '1', not a number, for response 1"),

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from palaestra import __version__
@@ -28,6 +29,7 @@ EXTRAS = {
     "games": (("textarena",), "the task tictactoe"),
     "math": (("math_verify",), "mathematical answers"),
 }
+MEASURED, EVALUATED = 3, 64  # steps after the first, and held-out tasks, that an estimate takes
 TOOLS = {"bwrap": "the sandbox for model-written code", "iverilog": "Verilog rewards"}
 
 
@@ -73,7 +75,7 @@ def tools() -> dict[str, dict[str, Any]]:
 
 
 def estimate(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Runs two real steps of the run in question: the second one's time, the process's memory, and both for the whole run."""
+    """Runs a few real steps and a small evaluation of the run in question, and scales them up."""
     settings = read_settings(arguments)
     recipe = setup.recipe_of(settings)
     if not isinstance(recipe, Recipe):
@@ -83,24 +85,35 @@ def estimate(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 async def _estimate(settings: setup.Settings, recipe: Recipe, ctx: Any) -> dict[str, Any]:
+    """Times are for answers as long as the model's are now; `seconds_at_most`: for answers of the longest length allowed."""
+    from palaestra.runtime.evaluate import greedy
     from palaestra.runtime.train import peak_memory_mb, prepare
 
     prepare(recipe, ctx)
-    state, seconds = start(settings.seed), []
-    for _ in range(2):
+    state, seconds, lengths = start(settings.seed), [], []
+    for _ in range(1 + MEASURED):
         begin = time.perf_counter()
-        state, _ = await step(recipe, ctx, state)
+        state, metrics = await step(recipe, ctx, state)
         seconds.append(time.perf_counter() - begin)
+        lengths.append(metrics["length"])
+    begin, tasks = time.perf_counter(), min(EVALUATED, settings.evaluate)
+    if tasks:
+        await greedy(ctx, tasks)
+    evaluation = 2 * settings.evaluate / max(tasks, 1) * (time.perf_counter() - begin)
     steps = settings.steps or recipe.schedule.steps
-    parameters = sum(p.numel() for p in ctx.model("policy").module.parameters())
+    each = float(np.median(seconds[1:]))
+    said = [s for g in ctx.seen for e in g.episodes for r in e.rows for s in r.segments if s.logp is not None]
+    turns = len(said) / max(1, sum(len(g.episodes) for g in ctx.seen))
+    growth = max(1.0, turns * ctx.bench.max_tokens / max(1.0, float(np.mean(lengths))))
     return {
         "recipe": settings.recipe,
         "task": settings.problem,
         "model": settings.model,
-        "parameters": parameters,
+        "parameters": sum(p.numel() for p in ctx.model("policy").module.parameters()),
         "steps": steps,
-        "seconds_per_step": round(seconds[1], 3),
-        "seconds": round(seconds[0] + seconds[1] * (steps - 1), 1),
+        "seconds_per_step": round(each, 3),
+        "seconds": round(seconds[0] + each * (steps - 1) + evaluation, 1),
+        "seconds_at_most": round(growth * (each * steps + evaluation), 1),
         "peak_memory_mb": peak_memory_mb(),
         "enough_memory": peak_memory_mb() < machine()["memory_mb"],
     }
@@ -115,6 +128,6 @@ def show(result: dict[str, Any]) -> None:
     print("\nsystem tools")
     for name, found in result["tools"].items():
         print(f"  {name:<14} {'installed' if found['installed'] else 'not found'}  ({found['for']})")
-    print("\nestimate, from two real steps")
+    print("\nestimate, from a few real steps")
     for name, found in result["estimate"].items():
         print(f"  {name:<18} {found}")

@@ -3,9 +3,10 @@
     def score(responses, answers, **fields):      # plain or async
         return [float(a in r) for r, a in zip(responses, answers)]
 
-One call a group. `fields` are lists as long as `responses`: prompts (the text of the last user message), messages, ids,
-domains, and every other column of the data by its name; a function without `**fields` gets those it names. It returns a
-list with a number for each response, or a dictionary of named parts, of which "total" is the reward (else their sum).
+One call a batch: it waits until no model samples any more and judges everything that waits by then. `fields` are lists
+as long as `responses`: prompts (the text of the last user message), messages, ids, domains, and every other column of the
+data by its name; a function without `**fields` gets those it names. It returns a list with a number for each response, or
+a dictionary of named parts, of which "total" is the reward (else their sum).
 A `Fault` that it raises leaves the episodes unscored; any other error stops the run.
 """
 
@@ -14,21 +15,26 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import Future
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+import numpy as np
+
 from palaestra.reward.verify import reward_of, said
 from palaestra.tasks.user_code import blamed, file_of, load
-from palaestra.types import Fault, Group, Reward, UserError, stage
+from palaestra.types import Fault, Group, Reward, Task, UserError, stage
 
 if TYPE_CHECKING:
     from palaestra.runtime.context import Context
 
 Fields = Mapping[str, list[Any]]
+Waiting = list[tuple[Group, asyncio.Future[list[Reward]]]]
 LOCKS: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
+WAITING: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Waiting]] = WeakKeyDictionary()
+QUIET = 3  # turns of the loop in which nobody asks, before a batch is taken to be complete
 
 
 @stage
@@ -47,24 +53,59 @@ class UserReward:
                 f"{self.function} takes {inspect.signature(found)}; it must take (responses, answers, **fields)"
             )
 
-    async def __call__(self, ctx: Context, group: Group) -> list[Reward]:
-        responses, n = [said(e) for e in group.episodes], len(group.episodes)
-        found = await self._call(load(self.function, "function"), responses, [group.task.answer] * n, fields_of(group))
+    async def __call__(self, ctx: Context | None, group: Group) -> list[Reward]:
+        loop = asyncio.get_running_loop()
+        waiting = WAITING.setdefault(loop, {}).setdefault(self.function, [])
+        mine: asyncio.Future[list[Reward]] = loop.create_future()
+        waiting.append((group, mine))
+        if len(waiting) == 1:  # the first to wait calls for all
+            await self._complete(ctx, waiting)
+            batch = waiting[:]
+            waiting.clear()
+            await self._judge(batch)
+        return await mine
+
+    async def _complete(self, ctx: Context | None, waiting: Waiting) -> None:
+        """Returns when nothing is sampled and nobody else comes."""
+        quiet = 0
+        while quiet < QUIET:
+            before = len(waiting)
+            await asyncio.sleep(0)
+            busy = ctx is not None and ctx.sampling
+            quiet = quiet + 1 if len(waiting) == before and not busy else 0
+
+    async def _judge(self, batch: Waiting) -> None:
+        try:
+            rewards = await self._rewards([g for g, _ in batch])
+        except BaseException as error:
+            for _, future in batch[1:]:
+                future.set_exception(error)
+            raise
+        for (group, future), start in zip(batch, np.cumsum([0, *(len(g.episodes) for g, _ in batch)]), strict=False):
+            future.set_result(rewards[start : start + len(group.episodes)])
+
+    async def _rewards(self, groups: list[Group]) -> list[Reward]:
+        """Of all episodes of the groups, in order."""
+        tasks = [(g.task, e) for g in groups for e in g.episodes]
+        responses, answers = [said(e) for _, e in tasks], [t.answer for t, _ in tasks]
+        found = await self._call(load(self.function, "function"), responses, answers, fields_of(t for t, _ in tasks))
         if hasattr(found, "tolist"):
             found = found.tolist()
         if not isinstance(found, list | tuple):
             raise UserError(
                 f"{self.function} returned {type(found).__name__}, not a list; return one number a response"
             )
-        if len(found) != n:
-            raise UserError(f"{self.function} returned {len(found)} values for {n} responses; return one for each")
-        return [self._reward(x, i, group) for i, x in enumerate(found)]
+        if len(found) != len(tasks):
+            raise UserError(
+                f"{self.function} returned {len(found)} values for {len(tasks)} responses; return one for each"
+            )
+        return [self._reward(x, i, tasks[i][0]) for i, x in enumerate(found)]
 
-    def _reward(self, found: Any, i: int, group: Group) -> Reward:
+    def _reward(self, found: Any, i: int, task: Task) -> Reward:
         try:
             return reward_of(found)
         except ValueError as error:
-            where = f"for response {i} of task {group.task.id!r}"
+            where = f"for response {i} (task {task.id!r})"
             raise UserError(f"{self.function} returned {error}, {where}; return finite numbers") from None
 
     async def _call(
@@ -99,17 +140,19 @@ class UserReward:
         return work.result()
 
 
-def fields_of(group: Group) -> Fields:
-    """What a function can ask for beside responses and answers. The data's own columns come last."""
-    task, n = group.task, len(group.episodes)
-    users = [m.content for m in task.prompt if m.role == "user"]
-    one = {
-        "prompts": users[-1] if users else "",
-        "messages": [{"role": m.role, "content": m.content} for m in task.prompt],
-        "ids": task.id,
-        "domains": task.domain,
-    }
-    return {k: [v] * n for k, v in {**task.meta, **one}.items()}
+def fields_of(tasks: Iterable[Task]) -> Fields:
+    """What a function can ask for beside responses and answers, a value for each response. The data's own columns come last."""
+    rows = []
+    for task in tasks:
+        users = [m.content for m in task.prompt if m.role == "user"]
+        own = {
+            "prompts": users[-1] if users else "",
+            "messages": [{"role": m.role, "content": m.content} for m in task.prompt],
+            "ids": task.id,
+            "domains": task.domain,
+        }
+        rows.append({**task.meta, **own})
+    return {k: [r.get(k) for r in rows] for k in dict.fromkeys(k for r in rows for k in r)}
 
 
 def positional(function: Callable[..., Any]) -> list[str]:

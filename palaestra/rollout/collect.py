@@ -94,7 +94,7 @@ class Score:
             return group
         episodes = list(group.episodes)
         try:
-            with ctx.phase("reward"):
+            with ctx.judging():
                 rewards = await ctx.bench.reward(ctx, replace(group, episodes=tuple(episodes[i] for i in todo)))
         except Fault as fault:
             for i in todo:

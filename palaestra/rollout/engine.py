@@ -69,6 +69,10 @@ class Engine:
             self._pump = asyncio.ensure_future(self._serve())
         return await request.done
 
+    @property
+    def busy(self) -> bool:
+        return bool(self._waiting or self._running)
+
     async def _serve(self) -> None:
         try:
             while self._waiting or self._running:

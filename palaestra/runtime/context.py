@@ -68,6 +68,7 @@ class Context:
         self.seconds: dict[str, float] = dict.fromkeys(PHASES, 0.0)
         self.step = 0
         self.evaluation_tokens = 0
+        self._judging, self._judged_from = 0, 0.0
         self.seen: list[Group] = []
         self.advantages: dict[int, Any] = {}
 
@@ -166,6 +167,24 @@ class Context:
             inside = sum(self.seconds.values()) - inner
             self.seconds[name] += time.perf_counter() - begin - inside
 
+    @contextmanager
+    def judging(self) -> Generator[None]:
+        """Charges to "reward" the time in which at least one reward is awaited, without what engines take meanwhile."""
+        if self._judging == 0:
+            self._judged_from = time.perf_counter() - self.engine_seconds
+        self._judging += 1
+        try:
+            yield
+        finally:
+            self._judging -= 1
+            if self._judging == 0:
+                self.seconds["reward"] += time.perf_counter() - self.engine_seconds - self._judged_from
+
+    @property
+    def sampling(self) -> bool:
+        """Whether a model is sampling, or is asked to."""
+        return any(e.busy for e in self.engines.values())
+
     @property
     def sampled_tokens(self) -> int:
         """Tokens all engines have sampled, evaluations included."""
@@ -224,10 +243,10 @@ class Context:
     async def once(self, name: str, runnable: Runnable, model: str | None = None) -> Result:
         """A durable part of a longer run: executed in its own folder, from another model if given, and not twice."""
         out = self.out / name if self.out else None
-        done = out / "result.json" if out else None
+        done = out / "summary.json" if out else None
         if done is not None and done.is_file():
             found = json.loads(done.read_text())
-            return Result(metrics=found["metrics"], artifacts=found["artifacts"])
+            return Result(metrics=found, artifacts=found["artifacts"])
         start = self.model("policy")
         dtype = str(start.dtype).removeprefix("torch.")
         policy = load(model, dtype=dtype, device=start.device) if model else trainable_copy(start)
@@ -236,7 +255,9 @@ class Context:
             out.mkdir(parents=True, exist_ok=True)
         result = await runnable.run(child)
         if done is not None:
-            write_atomic(done, json.dumps({"metrics": dict(result.metrics), "artifacts": dict(result.artifacts)}))
+            labels = {k: v for k, v in self.plan.labels.items() if not k.endswith("command")}
+            whole = {**labels, "part": name, **result.metrics, "artifacts": dict(result.artifacts)}
+            write_atomic(done, json.dumps(whole, indent=1))
         return result
 
     def record(self, seen: Groups, examples: Mapping[str, list[Example]]) -> None:

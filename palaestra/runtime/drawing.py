@@ -147,3 +147,17 @@ def inline(figure: Figure, salt: str) -> str:
     ):
         svg = svg.replace(colour, f"var(--{name})")
     return svg
+
+
+def number(x: Any) -> float | None:
+    """What is a number and finite."""
+    return float(x) if isinstance(x, (int, float)) and math.isfinite(x) else None
+
+
+def duration(seconds: float) -> str:
+    """1.2 s, 48 s, 2 min 31 s, 3 h 5 min."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes_left = divmod(minutes, 60)
+    return f"{hours} h {minutes_left} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"

@@ -28,6 +28,11 @@ class Run:
     first: Rollouts | None
     last: Rollouts | None
 
+    @property
+    def parts(self) -> Mapping[str, Mapping[str, Any]]:
+        """Metrics of a pipeline's parts by name, in order."""
+        return self.summary.get("parts") or {}
+
     def name(self, field: str) -> str:
         return str(self.summary.get(field) or self.config.get(field) or "")
 
@@ -37,15 +42,16 @@ class Run:
 
 
 def read_run(folder: Path) -> Run:
-    """Reads a run folder; the line or file that a killed run left unfinished is passed over."""
-    if not (folder / "config.toml").is_file():
+    """Reads a run folder, or that of a pipeline's part; what a killed run left unfinished is passed over."""
+    config = folder / "config.toml"
+    if not config.is_file() and not (folder / "metrics.jsonl").is_file():
         raise UserError(f"{folder} is not a run folder: it has no config.toml ({NO_PLACE})")
     records = _records(folder / "metrics.jsonl")
     files = sorted((folder / "rollouts").glob("step-*.parquet"))
     first, last = (rollouts_of(files), rollouts_of(files[::-1])) if files else (None, None)
     return Run(
         folder=folder,
-        config=tomllib.loads((folder / "config.toml").read_text(encoding="utf-8")),
+        config=tomllib.loads(config.read_text(encoding="utf-8")) if config.is_file() else {},
         summary=next(iter(_records(folder / "summary.json", whole=True)), {}),
         steps=[r for r in records if r.keys() - {"step", "evaluation"}],
         evaluations=evaluations_of(records),

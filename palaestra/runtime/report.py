@@ -14,7 +14,7 @@ import numpy as np
 
 from palaestra.ledger.statistics import Interval, difference, mean_interval, proportion
 from palaestra.runtime import exhibits
-from palaestra.runtime.drawing import percent, series, short, smoothed
+from palaestra.runtime.drawing import duration, number, percent, series, short, smoothed
 from palaestra.runtime.exhibits import Rollout, Rollouts
 from palaestra.runtime.folder import Run, read_run, rollouts_of
 from palaestra.runtime.plots import curve, curve_svg
@@ -35,6 +35,9 @@ ONE_SEED = "This is one run with one seed: the intervals cover the choice of pro
 def write_report(run_dir: str | Path) -> Path:
     """Writes report.html and curve.png into a run folder, finished or not. Returns the report's path."""
     run = read_run(Path(run_dir))
+    for part in run.parts:
+        if (run.folder / part / "metrics.jsonl").is_file():
+            write_report(run.folder / part)
     title = " · ".join(x for x in map(run.label, ("recipe", "task", "model")) if x)
     curve(run.steps, run.folder / "curve.png", evaluations=run.evaluations, title=title)
     path = run.folder / "report.html"
@@ -72,6 +75,7 @@ def page(run: Run) -> dict[str, Any]:
         "verdict": verdict(run),
         "curves": curves,
         "pace": half_way(run),
+        "parts": parts(run),
         "changes": changes(run),
         "averaged": averaged(run),
         "remarks": remarks(run),
@@ -161,6 +165,26 @@ def rose(run: Run) -> bool:
     return n > 1 and difference(mean_interval(reward[:n]), mean_interval(reward[-n:])).low > 0
 
 
+def parts(run: Run) -> list[dict[str, str]]:
+    """The parts of a pipeline in order: what each did to the accuracy, at what cost, and where its own page is."""
+    rows = []
+    for name, found in run.parts.items():
+        told = [percent(e["mean"]) if (e := found.get(k)) else "" for k in ("accuracy_before", "accuracy_after")]
+        tokens, seconds, steps = (number(found.get(k)) for k in ("sampled_tokens", "seconds", "steps"))
+        page = f"{name}/report.html"
+        rows.append(
+            {
+                "name": name,
+                "page": page if (run.folder / page).is_file() else "",
+                "steps": f"{steps:,.0f}" if steps is not None else "",
+                "tokens": f"{tokens:,.0f}" if tokens is not None else "",
+                "time": duration(seconds) if seconds is not None else "",
+                "change": " → ".join(t for t in told if t),
+            }
+        )
+    return rows
+
+
 def half_way(run: Run) -> str:
     """When half of the rise of the training reward was reached, of runs long enough to tell."""
     steps, reward = series(run.steps, "step", "reward")
@@ -188,8 +212,8 @@ def changes(run: Run) -> list[dict[str, str]]:
         ("entropy", "Entropy, nats a token", two, 0.05),
         ("reward", "Reward of the training batch", two, 0.1),
     ]
-    parts = sorted({k for r in run.steps for k in r if k.startswith("part/")})
-    told += [(k, f"Part of the reward: {k[5:]}", two, 0.1) for k in parts[:PARTS] if len(parts) > 1]
+    scored = sorted({k for r in run.steps for k in r if k.startswith("part/")})
+    told += [(k, f"Part of the reward: {k[5:]}", two, 0.1) for k in scored[:PARTS] if len(scored) > 1]
     for name, label, tell, least in told:
         values = series(run.steps, "step", name)[1]
         if len(values) > 1 and n < len(values):
@@ -369,17 +393,3 @@ def commands(run: Run) -> list[tuple[str, str]]:
         path = str(run.folder / "rollouts" / f"step-{run.last.step:06}.parquet")
         found.append(("Read the rollouts", f"pyarrow.parquet.read_table({path!r}).to_pylist()"))
     return [(label, text) for label, text in found if text]
-
-
-def number(x: Any) -> float | None:
-    """What is a number and finite."""
-    return float(x) if isinstance(x, (int, float)) and math.isfinite(x) else None
-
-
-def duration(seconds: float) -> str:
-    """1.2 s, 48 s, 2 min 31 s, 3 h 5 min."""
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes_left = divmod(minutes, 60)
-    return f"{hours} h {minutes_left} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"

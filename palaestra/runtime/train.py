@@ -6,6 +6,7 @@ import resource
 import signal
 import sys
 import time
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from palaestra.models.load import load_heads, save, weights_sha256
@@ -36,7 +37,7 @@ async def train(recipe: Recipe, ctx: Context) -> Result:
     if "before" not in state["run"]:
         state["run"]["before"] = await measure(ctx, plan, log, 0)
     skipped = 0
-    with stop:
+    with stop, progress or nullcontext():
         while state["step"] < steps and not spent(plan, state):
             begin, sampling = time.perf_counter(), ctx.engine_seconds
             state, metrics = await step(recipe, ctx, state)
@@ -60,8 +61,6 @@ async def train(recipe: Recipe, ctx: Context) -> Result:
                 raise Fault("diverged", f"{skipped} updates in a row were not finite; see {ctx.out}/cases")
             if stop.asked and not over:
                 raise Stopped(f"stopped after step {state['step']} of {steps}")
-    if progress:
-        progress.close()
     after = await measure(ctx, plan, log, state["step"])
     return Result(metrics=summary(ctx, state, after), artifacts=artifacts(ctx, state["step"]))
 

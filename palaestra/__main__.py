@@ -1,0 +1,7 @@
+"""`python -m palaestra` is the command `palaestra`."""
+
+import sys
+
+from palaestra.cli import main
+
+sys.exit(main())
