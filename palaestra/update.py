@@ -221,4 +221,5 @@ def step_optimiser(ctx: Context, name: str, learner: Any, batch: Batch, clock: i
         for group in optimiser.param_groups:
             group["lr"] = learner.optimiser.rate(clock)
         optimiser.step()
+        ctx.moved(name)
     return metrics

@@ -81,6 +81,7 @@ class Context:
             self.versions[model] = step
         for name, engine in self.engines.items():
             engine.version = self.versions[name]
+            engine.forget()  # so a run that goes on from here finds the same
         return resolve(recipe, step)
 
     def model(self, name: str) -> Model:
@@ -108,6 +109,11 @@ class Context:
         if name not in self.optimisers:
             self.optimisers[name] = learner.optimiser.build(self.model(name).trainable())
         return self.optimisers[name]
+
+    def moved(self, name: str) -> None:
+        """To be told whenever a model's weights change."""
+        if name in self.engines:
+            self.engines[name].forget()
 
     # ---- measuring
 
