@@ -127,3 +127,21 @@ def test_prefixes_are_compared_not_only_hashed():
     assert index.longest(ids)[0] is index.by_slot[8]
     index.hold(8, (1, 2))
     assert index.longest(ids) == (None, 0)
+
+
+def test_memory_bounds_the_sequences_that_run(model):
+    rng = np.random.default_rng(6)
+    prompts = prompts_of(rng, 20, 40)
+    engine = Engine(model)
+    size = engine.decoder.token_bytes * 64
+    engine.cache_mb = 0
+    assert engine._most(64) == 1
+    engine = Engine(model, cache_mb=1)
+    samples = ask(engine, prompts, max_tokens=20)
+    right(model, prompts, samples)
+    held = sum(t.numel() * t.element_size() for t in (*engine.decoder.cache.keys, *engine.decoder.cache.values))
+    assert held == engine.decoder.cache.slots * size <= 1 << 20
+    long = prompts_of(rng, 5, 300)
+    right(model, long, ask(engine, long, max_tokens=20))
+    held = sum(t.numel() * t.element_size() for t in (*engine.decoder.cache.keys, *engine.decoder.cache.values))
+    assert held <= 1 << 20

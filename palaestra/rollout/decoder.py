@@ -6,6 +6,7 @@ Running sequences always fill slots 0..n-1, so a decode step reads views, never 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -45,22 +46,27 @@ class SlotCache(Cache):
     def get_seq_length(self, layer_idx: int = 0) -> int:
         return 0
 
-    def reserve(self, slots: int, length: int) -> None:
-        """Room for `slots` sequences of `length` tokens; what is there stays."""
+    def reserve(self, slots: int, length: int, most: int) -> None:
+        """Room for `slots` sequences of `length` tokens; what is in the first `most` slots stays."""
         if slots <= self.slots and length <= self.length:
             return
         old_slots, old_length = self.slots, self.length
-        self.slots, self.length = max(slots, old_slots), max(-(-length // 64) * 64, old_length)
+        self.slots, self.length = max(slots, min(old_slots, most)), rounded(max(length, old_length))
         for rooms in (self.keys, self.values):
             for layer, old in enumerate(rooms):
                 rooms[layer] = old.new_zeros(self.slots, old.shape[1], self.length, old.shape[3])
-                rooms[layer][:old_slots, :, :old_length] = old
+                rooms[layer][:old_slots, :, :old_length] = old[: self.slots]
 
     def copy(self, target: Sequence[int], source: Sequence[int], upto: int) -> None:
         """Slots `target` become copies of the slots `source` as they are before the call, `upto` tokens long."""
         t, s = torch.tensor(target), torch.tensor(source)
         for room in (*self.keys, *self.values):
             room[t, :, :upto] = room[s, :, :upto]
+
+
+def rounded(length: int) -> int:
+    """Slots grow in blocks of 64 tokens."""
+    return -(-length // 64) * 64
 
 
 class Decoder:
@@ -70,6 +76,16 @@ class Decoder:
         self.model = model
         self.cache = SlotCache()
         self.grouped = {"grouped": True} if model.packs else {}  # attention without repeating shared heads
+
+    @cached_property
+    def token_bytes(self) -> int:
+        """What a token takes in the cache; 0 = unknown."""
+        config = self.model.causal.config.get_text_config()
+        heads = getattr(config, "num_key_value_heads", None) or getattr(config, "num_attention_heads", 0)
+        dim = getattr(config, "head_dim", None) or config.hidden_size // max(
+            1, getattr(config, "num_attention_heads", 1)
+        )
+        return 2 * getattr(config, "num_hidden_layers", 0) * heads * dim * self.model.dtype.itemsize
 
     @torch.no_grad()
     def extend(self, first: int, tails: Sequence[Sequence[int]], start: Sequence[int]) -> Tensor:

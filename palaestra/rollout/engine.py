@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from palaestra.models.load import Model
-from palaestra.rollout.decoder import Decoder
+from palaestra.rollout.decoder import Decoder, rounded
 from palaestra.rollout.dialect import Chat
 from palaestra.rollout.prefix import Prefixes
 from palaestra.rollout.sampling import draw
@@ -41,12 +41,21 @@ class Request:
     def length(self) -> int:
         return len(self.prompt) + len(self.ids)
 
+    @property
+    def longest(self) -> int:
+        """What its length can become."""
+        return len(self.prompt) + len(self.uniform_T)
+
 
 class Engine:
-    """Generates from one model. `slots` bounds the sequences that run at a time; the rest wait in order of arrival."""
+    """Generates from one model.
 
-    def __init__(self, model: Model, *, slots: int = 256):
-        self.model, self.slots = model, slots
+    At most `slots` sequences run at a time, and fewer where their keys and values would take more than `cache_mb`; the rest
+    wait in order of arrival.
+    """
+
+    def __init__(self, model: Model, *, slots: int = 256, cache_mb: int = 4096):
+        self.model, self.slots, self.cache_mb = model, slots, cache_mb
         self.dialect = Chat.of(model.tokenizer)
         self.decoder = Decoder(model)
         self.prefixes = Prefixes()
@@ -106,9 +115,9 @@ class Engine:
         self.prefixes.forget()
 
     def _admit(self) -> None:
-        if not self._waiting or len(self._running) == self.slots:
+        entering, most = self._entering()
+        if not entering:
             return
-        entering = [self._waiting.popleft() for _ in range(min(len(self._waiting), self.slots - len(self._running)))]
         number: dict[tuple[int, ...], int] = {}
         for r in entering:
             number.setdefault(r.prompt, len(number))
@@ -116,8 +125,10 @@ class Engine:
         leaders = {number[r.prompt]: r for r in reversed(entering)}
         others = [r for r in entering if leaders[number[r.prompt]] is not r]
         entering = [*(leaders[i] for i in range(len(prompts))), *others]
-        self.decoder.cache.reserve(first + len(entering), max(len(r.prompt) + len(r.uniform_T) for r in entering))
-        start = self._reuse(prompts, first, first + len(entering))
+        self.decoder.cache.reserve(first + len(entering), max(r.longest for r in entering), most)
+        for slot in [s for s in self.prefixes.by_slot if s >= self.decoder.cache.slots]:
+            self.prefixes.release(slot)
+        start = self._reuse(prompts, first, first + len(entering), most)
         logits = self.decoder.extend(first, [p[n:] for p, n in zip(prompts, start, strict=True)], start)
         self.read_tokens += sum(map(len, prompts)) - sum(start)
         if others:
@@ -131,7 +142,25 @@ class Engine:
         self._take(logits[[number[r.prompt] for r in entering]], entering)
         self._retire()
 
-    def _reuse(self, prompts: list[tuple[int, ...]], first: int, end: int) -> list[int]:
+    def _entering(self) -> tuple[list[Request], int]:
+        """Waiting requests that have room now, and how many slots there may be when they are in."""
+        entering: list[Request] = []
+        length, most = self.decoder.cache.length, self._most(self.decoder.cache.length)
+        while self._waiting:
+            longer = max(length, rounded(self._waiting[0].longest))
+            room = self._most(longer)
+            if len(self._running) + len(entering) >= room and (self._running or entering):
+                break
+            entering.append(self._waiting.popleft())
+            length, most = longer, room
+        return entering, most
+
+    def _most(self, length: int) -> int:
+        """Slots of `length` tokens that the memory allows; one is always allowed."""
+        size = self.decoder.token_bytes * length
+        return max(1, min(self.slots, (self.cache_mb << 20) // size if size else self.slots))
+
+    def _reuse(self, prompts: list[tuple[int, ...]], first: int, end: int, most: int) -> list[int]:
         """Puts what the cache holds of each prompt into slots first, ...; its length. What these held moves on if it can."""
         moves: list[tuple[int, int]] = []  # (to, from)
         found = [self.prefixes.longest(p) for p in prompts]
@@ -144,7 +173,7 @@ class Engine:
             if held and n == len(held.ids) and held.slot >= first:
                 self.prefixes.release(held.slot)  # its continuation holds it now
         displaced = [s for s in range(first, end) if s in self.prefixes.by_slot]
-        free = (s for s in range(end, self.slots) if s not in self.prefixes.by_slot) if displaced else iter(())
+        free = (s for s in range(end, most) if s not in self.prefixes.by_slot) if displaced else iter(())
         for slot in displaced:
             held = self.prefixes.by_slot[slot]
             room = next(free, None)
@@ -155,7 +184,7 @@ class Engine:
             self.prefixes.exchange(slot, room)
             longest = max(longest, len(held.ids))
         if moves:
-            self.decoder.cache.reserve(1 + max(to for to, _ in moves), 0)
+            self.decoder.cache.reserve(1 + max(to for to, _ in moves), 0, most)
             self.decoder.cache.copy([to for to, _ in moves], [source for _, source in moves], longest)
         return [n for _, n in found]
 
