@@ -7,9 +7,9 @@ section 2.2). A = `positive` for right answers and -`negative` for wrong ones; n
     PSR   build(positive=1, negative=0)       right answers only, A = +1
     W-REINFORCE  build(positive=0.1)          lambda = 0.1, section 5
 
-A side of weight 0 is left out of the batch. In logits, NSR lowers the sampled token by p (1 - p) and raises every other token
-v by p p_v: probability moves where the model's prior already is. Groups of equal rewards carry the full signal, so no gate may
-drop them; where a side is empty the update is skipped.
+A side of weight 0 is left out of the batch. In expectation NSR lowers the logit of a wrong token by p (1 - p) and raises every
+other one by p p_v: probability moves where the model's prior already is, and less so where the token is rare or certain.
+Groups of equal rewards carry the full signal, so no gate may drop them; where a side is empty the update is skipped.
 """
 
 from palaestra.card import Card
