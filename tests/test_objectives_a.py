@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from palaestra.objective.policy import KL, Clipped, Imitation, Reinforce, Target
 from palaestra.recipes.base import grpo
 from palaestra.recipes.objectives import apo, asymre, confucius3, dr_grpo, egsw, lite_ppo, nsr, rec
 from palaestra.runtime.config import vary
+from palaestra.step import gather_groups, start
 from palaestra.types import Example, Group, Row, Segment, UserError
 from palaestra.update import backward, pack
 
@@ -476,6 +478,27 @@ def test_recent_samples_are_recovered():
     ready, _, state = asyncio.run(pool(ctx, later, state))
     assert ready == [*kept[4:], *later[:2]] and state["waiting"] == later[2:]
     assert confucius3.build().schedule.max_age == 1 and confucius3.build(rsr=False).schedule.max_age == 0
+
+
+def test_recovery_lives_for_one_step():
+    """A group of the step before is trained on first; without recovery it is too old."""
+
+    def fresh(e):
+        segments = tuple(replace(s, version=1) for s in e.rows[0].segments)
+        return replace(e, rows=(replace(e.rows[0], segments=segments),))
+
+    async def collect(context, key, given):
+        return replace(given, episodes=tuple(map(fresh, played(1, 0).episodes)))
+
+    def draw(context, key, n, state):
+        return [task(str(i), (0,), ()) for i in range(n)], state
+
+    for rsr in (True, False):
+        recipe = vary(confucius3.build(rsr=rsr), draw=draw, collect=collect, pool=Mixed(4))
+        waiting = played(1, 0, 0)
+        state = start(0) | {"step": 1, "pool": {"waiting": [waiting]}}
+        ready, _ = asyncio.run(gather_groups(recipe, FakeContext(), state))
+        assert (ready[0] is waiting) == rsr and len(ready) == 4
 
 
 # ---- all

@@ -101,7 +101,9 @@ EXPERIMENT = Experiment(
     falsified_if="wrong answers are less than half a token shorter with STCR",
     measure=Logged("length_wrong"),
     metric="mean length of wrong answers, last ten steps (tokens)",
-    tokens=130_000,
+    task="sort",
+    tokens=80_000,
     controls={"accuracy": Final(), "entropy": Logged("entropy_sampled"), "KL": Logged("kl_ref")},
-    note="base 1.01 where the paper has 1.00001, for answers of 25 tokens instead of thousands; forgetting is not measured.",
+    note="On `sort` wrong answers are the longer ones, which STCR needs to act. base is 1.01, not 1.00001, for answers "
+    "of 20 tokens instead of thousands; forgetting is not measured.",
 )

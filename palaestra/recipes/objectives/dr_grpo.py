@@ -47,7 +47,9 @@ EXPERIMENT = Experiment(
     falsified_if="wrong answers under GRPO are less than one token longer than under Dr. GRPO over five seeds",
     measure=Logged("length_wrong"),
     metric="mean length of wrong answers, last ten steps (tokens)",
-    tokens=130_000,
+    task="sort",
+    tokens=80_000,
     controls={"accuracy": Final(), "length of right answers": Logged("length_right")},
-    note="AdamW hides most of the smaller gradient scale of the constant; answers have at most 64 tokens here, 3,000 there.",
+    note="On `sort` wrong answers are the longer ones, as in the paper; answers have at most 64 tokens here, 3,000 there. AdamW "
+    "hides most of the smaller gradient scale of the constant.",
 )

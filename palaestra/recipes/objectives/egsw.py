@@ -100,7 +100,7 @@ EXPERIMENT = Experiment(
     falsified_if="the reward of EGSW is less than two points above that of GRPO",
     measure=Logged("reward"),
     metric="training reward, last ten steps",
-    tokens=130_000,
+    tokens=80_000,
     controls={"entropy": Logged("entropy_sampled"), "mixed groups": Logged("groups_mixed")},
     note="alpha and P are not published and not tuned here; a gain that `advantage alone` has too is not the entropy's.",
 )

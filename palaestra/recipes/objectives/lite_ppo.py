@@ -50,7 +50,7 @@ EXPERIMENT = Experiment(
     },
     expect=Greater("lite-ppo", "grpo"),
     falsified_if="Lite PPO is less than two points better than GRPO over five seeds",
-    tokens=130_000,
+    tokens=80_000,
     controls={"entropy": Logged("entropy_sampled"), "gradient norm": Logged("grad_norm")},
     note="The embedded model knows the answer format, as an aligned model does; the paper's gain is largest on base models.",
 )

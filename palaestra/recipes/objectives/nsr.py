@@ -61,5 +61,6 @@ EXPERIMENT = Experiment(
         "pass@4": Final("sampled_after.pass@4.mean"),
         "entropy": Logged("entropy_sampled"),
     },
-    note="k ends at 16 here, at 256 in the paper; the small model is wrong much more often, so NSR sees most of the batch.",
+    note="k ends at 16 here, at 256 in the paper. The small model is right in a few of a hundred samples, so NSR "
+    "sees nearly the whole batch.",
 )

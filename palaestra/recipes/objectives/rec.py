@@ -102,7 +102,7 @@ EXPERIMENT = Experiment(
     arms={name: vary(arm, schedule=Schedule(prompts=16, lag=8, steps=50)) for name, arm in ARMS.items()},
     expect=Same("one-side", "one-side, IS", within=0.03),
     falsified_if="importance sampling changes the accuracy by more than three points",
-    tokens=160_000,
+    tokens=100_000,
     controls={"entropy": Logged("entropy_sampled"), "masked tokens": Logged("clipped"), "reward": Logged("reward")},
     note="The paper's sampler is synchronised every 20 steps; here every batch is eight steps old, for a few dozen updates.",
 )
