@@ -20,7 +20,7 @@ from palaestra.recipes.base import grpo
 from palaestra.recipes.objectives import apo, asymre, confucius3, dr_grpo, egsw, lite_ppo, nsr, rec
 from palaestra.runtime.config import vary
 from palaestra.step import gather_groups, start
-from palaestra.types import Example, Group, Row, Segment, UserError
+from palaestra.types import Example, Group, Reward, Row, Segment, UserError
 from palaestra.update import backward, pack
 
 
@@ -502,6 +502,34 @@ def test_recovery_lives_for_one_step():
 
 
 # ---- all
+
+RECIPES = {m.CARD.id: m.build() for m in (apo, asymre, confucius3, dr_grpo, egsw, lite_ppo, nsr, rec)}
+RECIPES |= {"confucius3, phase 1": confucius3.build(phase=1), "rec, ring": rec.build("ring", weighted=True)}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_law_02_gradient_of_any_split(name):
+    ctx, learner = FakeContext(), RECIPES[name].learners["policy"]
+    asked = task("t", (0,), ())
+    groups = [
+        Group(
+            task=asked,
+            episodes=tuple(
+                replace(ctx.sample(asked, ("law 2", g, n), length=1 + n), reward=Reward(total=float(n % 2)))
+                for n in range(4)
+            ),
+        )
+        for g in range(2)
+    ]
+    examples, _ = learner.credit(groups, ctx.measure(groups, learner.needs), {})
+    batch, found = pack(examples, dtype=torch.float64), []
+    for budget in (1, 12, 1000):
+        ctx.model("policy").zero_grad()
+        backward(ctx.forward("policy", learner.objective.needs), learner.objective, batch, budget)
+        found.append(torch.cat([p.grad.flatten() for p in ctx.model("policy").parameters()]))
+    assert found[0].abs().max() > 0
+    for other in found[1:]:
+        assert torch.allclose(found[0], other, rtol=1e-9, atol=1e-14)
 
 
 @pytest.mark.parametrize("module", [apo, asymre, confucius3, dr_grpo, egsw, lite_ppo, nsr, rec])

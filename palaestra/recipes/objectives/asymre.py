@@ -1,6 +1,6 @@
 """AsymRE: off-policy REINFORCE with a baseline below the behaviour's value.
 
-J(pi) = E_{y ~ mu}[(r(y) - V) log pi(y)] for data of any mu, no ratio (arXiv:2506.20520, section 3); V = mean_group(r) + shift
+J(pi) = E_{y ~ mu}[(r(y) - V) log pi(y)] for data of any mu, no ratio (arXiv:2506.20520); V = mean_group(r) + shift
 with a small negative shift, -0.1. On-policy V only changes the variance; off-policy it changes the solution. For a softmax
 table let a_y = mu(y) (r(y) - V), b = sum_y a_y = V^mu - V; the logits follow dl_y/dt = a_y - b pi(y). With V < V^mu the limit
 is pi*(y) = max(a_y - tau, 0) / b, tau such that it sums to 1, never worse than mu; with V >= V^mu the flow collapses to one

@@ -1,12 +1,12 @@
 """Confucius3-Math: targeted entropy, recovered samples, hardness weights on GRPO and DAPO.
 
 Stage 1 of the report (`build(phase=1)`) is GRPO with TER, the loss 0.001 |H - target|, H the batch's mean token entropy
-(target 0.55 nats of their model). Stages 2 and 3, the default, are DAPO with (arXiv:2506.18330, sections 6.1 to 6.3):
+(target 0.55 nats of their model). Stages 2 and 3, the default, are DAPO with (arXiv:2506.18330, section 6):
 
     RSR   groups that dynamic sampling kept beyond the batch come first in the next one and are then forgotten (algorithm 1).
           They are one step old, without correction: the ratio is against the policy before the update
     PSHW  R = +-1, mu the group's mean, A_i = (R_i - mu) D, D = -0.256 mu + 1.256: from 1 (all right) to 1.512 (all wrong).
-          No std; tokens are summed and divided by a constant (equation 3), 0 < right < G
+          No std; tokens are summed and divided by a constant, 0 < right < G
 
 The stages are lengthened from 4K to 16K tokens by hand (`max_tokens`). The reward's repetition checks are the task's business.
 A group of equal rewards never arrives; a batch of entropy `target` has no gradient from TER.
@@ -46,7 +46,7 @@ CARD = Card(
 
 @stage
 class Hardness:
-    """(R - mu) (slope * mu + level), mu the group's mean of R in [-1, 1]: equation 2, with level = 1 - slope."""
+    """(R - mu) (slope * mu + level), mu the group's mean of R in [-1, 1]; 1 where all are right, as level = 1 - slope."""
 
     slope: float = -0.256
     level: float = 1.256

@@ -1,11 +1,11 @@
 """NSR: reinforcement of negative samples alone; PSR and Weighted-REINFORCE are its siblings.
 
-With r = +1 (right) or -1 (wrong) REINFORCE splits into L_PSR = -E_right[pi(y)] and L_NSR = +E_wrong[pi(y)] (arXiv:2506.01347,
-section 2.2). A = `positive` for right answers and -`negative` for wrong ones; no baseline, no std, no KL:
+With r = +1 (right) or -1 (wrong) REINFORCE splits into L_PSR = -E_right[pi(y)] and L_NSR = +E_wrong[pi(y)] (arXiv:2506.01347).
+A = `positive` for right answers and -`negative` for wrong ones; no baseline, no std, no KL:
 
     NSR   build()                             wrong answers only, A = -1
     PSR   build(positive=1, negative=0)       right answers only, A = +1
-    W-REINFORCE  build(positive=0.1)          lambda = 0.1, section 5
+    W-REINFORCE  build(positive=0.1)          lambda = 0.1
 
 A side of weight 0 is left out of the batch. In expectation NSR lowers the logit of a wrong token by p (1 - p) and raises every
 other one by p p_v: probability moves where the model's prior already is, and less so where the token is rare or certain.

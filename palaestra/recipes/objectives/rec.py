@@ -1,7 +1,7 @@
 """REC: group-relative REINFORCE as an off-policy algorithm, and the two levers that make it robust.
 
 -(r_i - mean_group(r)) log pi is the gradient of a pairwise KL-regularised consistency loss on samples of any policy, so it
-needs no importance ratio (arXiv:2509.24203, section 2). Lever one regularises the update, lever two shapes the data; each is
+needs no importance ratio (arXiv:2509.24203). Lever one regularises the update, lever two shapes the data; each is
 an argument or a term of the objective that AsymRE uses too (`objective.policy.Reinforce`), or a link of the credit:
 
     REC-OneSide-NoIS   build()                       PPO's mask, no ratio as a weight: behaves like GRPO
@@ -11,12 +11,13 @@ an argument or a term of the objective that AsymRE uses too (`objective.policy.R
     OPMD               build(trust="all", tau=1)     loss / (1 + tau)
     Kimi's OPMD        ... objective + 2 * tau * KL("k2", model="behaviour", reduce="tokens"), tau (log rho)^2
     AsymRE             ... objective + tau * Imitation(): the baseline lowered by tau
-    RED-Drop, -Weight  credit=chain(Balance(), Center("group")), chain(Center("group"), Reweight())
+    RED-Drop, -Weight  credit=chain(Balance()), chain(Center("group"), Reweight())
 
 Every token of the batch weighs the same, no std. A group of one or of equal rewards has A = 0.
 """
 
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -54,7 +55,7 @@ class Balance:
     The surplus is dropped from the end: independent samples are exchangeable, so these are random ones. Centres on the kept.
     """
 
-    equal = False
+    equal: ClassVar[bool] = False
 
     def __call__(self, x: Values, table: Table) -> Values:
         out_N, key_N = np.zeros_like(x.x_N), table.keys("group", x.level)
