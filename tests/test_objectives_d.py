@@ -1,0 +1,345 @@
+"""Consistency losses, replay, prefix values, step pairs and critiques: the papers' numbers, then where gradients flow."""
+
+import asyncio
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from palaestra.credit.length import shortness
+from palaestra.credit.soft import soft_mean
+from palaestra.curriculum.partial import Whole
+from palaestra.curriculum.prioritised import Prioritised, Successes, weights
+from palaestra.curriculum.replay import Replay, by_prompt, prioritised, trimmed
+from palaestra.explain import explain
+from palaestra.objective.residual import Balance
+from palaestra.recipes.objectives import agro, kimi_k1_5, tba
+from palaestra.rollout.branch import Finished, Partial
+from palaestra.rollout.collect import Sample, Score, links
+from palaestra.runtime.codec import decode, encode
+from palaestra.runtime.train import prepare
+from palaestra.schedule import Jump
+from palaestra.step import Schedule, start, step
+from palaestra.types import Example, Group, Row, Segment, Task, UserError, rng_of
+from palaestra.update import pack
+from tests.fake import episode
+
+
+def pair(reference="ref_logp"):
+    """r = [1, 0], log-ratios of whole generations [.2, -.1] over two tokens each."""
+    return [
+        {"reward": 1, "logp": [-0.9, -0.9], reference: [-1.0, -1.0]},
+        {"reward": 0, "logp": [-1.0, -1.1], reference: [-1.0, -1.0]},
+    ]
+
+
+def balance(objective, ratios, advantages, units=None, lengths=None):
+    """Loss and d loss / d log pi per generation of given whole-row log-ratios, spread evenly over each row's tokens."""
+    n = lengths or [1] * len(ratios)
+    rows = [
+        Example(
+            row=Row(
+                segments=(Segment(ids=(0,)), Segment(ids=(1,) * k, logp=(0.0,) * k, trained=True, policy="policy"))
+            ),
+            columns={"advantage": np.full(k + 1, a), "episode": i, "ref_logp": np.zeros(k + 1)},
+            unit=f"group {u}",
+        )
+        for i, (a, k, u) in enumerate(zip(advantages, n, units or [0] * len(ratios), strict=True))
+    ]
+    batch = pack(rows, "policy", dtype=torch.float64)
+    logp = torch.stack([h / k * batch.mask[i] for i, (h, k) in enumerate(zip(ratios, n, strict=True))]).requires_grad_()
+    loss, metrics = objective({"logp": logp}, batch)
+    return float(loss.detach()), torch.autograd.grad(loss, logp)[0][:, 1].tolist(), metrics
+
+
+# ---- agro, tba, kimi-k1.5: one residual
+
+
+def test_agro_reference_values():
+    """d = [.9, .05], mean .475: L = .0903125, dL/dlogpi = -+.10625; on-policy adds (1/n)(d - mean)^2 / 2 = .045156."""
+    loss, slope, _ = balance(Balance(beta=0.5), [0.2, -0.1], [0.5, -0.5])
+    assert loss == pytest.approx(0.0903125)
+    assert slope == pytest.approx([-0.10625, 0.10625])
+    same, more, _ = balance(Balance(beta=0.5, on_policy=True), [0.2, -0.1], [0.5, -0.5])
+    assert same == pytest.approx(loss)
+    assert [b - a for a, b in zip(slope, more, strict=True)] == pytest.approx([0.045156, 0.045156], abs=1e-6)
+    found = explain(agro.build(beta=0.5), [pair()])
+    assert found["advantages"] == [[0.5, -0.5]]
+    assert found["token_weights"][0] == [pytest.approx([0.10625] * 2), pytest.approx([-0.10625] * 2)]
+
+
+def test_agro_vanishes_at_the_optimum():
+    """beta = .5 and r = [1, 0] need log-ratios 2 apart."""
+    loss, slope, _ = balance(Balance(beta=0.5), [1.0, -1.0], [0.5, -0.5])
+    assert loss == pytest.approx(0) and slope == pytest.approx([0, 0])
+
+
+def test_tba_is_agro_times_two_over_beta_squared():
+    """z = [1.8, .1], log Z = .95: L = .7225 = 8 * .0903125."""
+    loss, slope, _ = balance(Balance(beta=0.5, weight="balance"), [0.2, -0.1], [0.5, -0.5])
+    assert loss == pytest.approx(0.7225)
+    assert slope == pytest.approx([-0.10625 * 8, 0.10625 * 8])
+    found = explain(tba.build(beta=0.5), [pair()])["token_weights"][0]
+    assert found == [pytest.approx([0.85] * 2), pytest.approx([-0.85] * 2)]
+
+
+def test_tba_beta_falls():
+    beta = tba.build().learners["policy"].objective.beta
+    assert [beta.at(i) for i in (0, 250, 500, 900)] == pytest.approx([0.012, 0.008, 0.004, 0.004])
+
+
+def test_kimi_reference_values():
+    """tau = .5, log-ratios [.1, -.1] to the sampling policy: (r - rbar) - tau h = [.45, -.45], over k = 2."""
+    group = [{"reward": r, "logp": [-1 + h], "behaviour_logp": [-1.0]} for r, h in ((1, 0.1), (0, -0.1))]
+    found = explain(kimi_k1_5.build(tau=0.5), [group])["token_weights"][0]
+    assert found == [pytest.approx([0.225]), pytest.approx([-0.225])]
+    soft = explain(kimi_k1_5.build(tau=0.5, baseline="soft"), [group])["token_weights"][0]
+    assert [2 * w[0] for w in soft] == pytest.approx([0.233110, -0.666890], abs=1e-6)
+    assert soft_mean(np.array([1.0, 0.0]), np.array([0, 0]), 0.5)[0] == pytest.approx(0.716890, abs=1e-6)
+    assert soft_mean(np.array([1.0, 0.0]), np.array([0, 0]), 1e4)[0] == pytest.approx(0.5, abs=1e-4)
+
+
+def test_mirror_descent_is_agro_without_the_mean_of_the_ratios():
+    """Equal where the log-ratios of a group have mean 0; apart by tau * hbar / n elsewhere. AGRO's slope is beta times."""
+    for ratios in ([0.1, -0.1], [0.2, -0.1]):
+        centred = balance(Balance(beta=0.5), ratios, [0.5, -0.5])[1]
+        mirror = balance(Balance(beta=0.5, centred=False, weight="policy"), ratios, [0.5, -0.5])[1]
+        apart = [m - c / 0.5 for m, c in zip(mirror, centred, strict=True)]
+        assert apart == pytest.approx([0.5 * sum(ratios) / 2 / 2] * 2)
+
+
+def test_at_the_reference_all_three_are_one_policy_gradient():
+    """h = 0: slopes -A / n times beta, 1 and 2 / beta."""
+    A, beta = [0.75, -0.25, -0.25, -0.25], 0.3
+    for weight, factor in (("variance", beta), ("policy", 1.0), ("balance", 2 / beta)):
+        slope = balance(Balance(beta=beta, weight=weight), [0.0] * 4, A)[1]
+        assert slope == pytest.approx([-a / 4 * factor for a in A])
+
+
+def test_prompts_weigh_the_same_whatever_their_groups_size():
+    loss, slope, _ = balance(Balance(beta=0.5), [0.2, -0.1, 0.3], [0.5, -0.5, 0.0], units=[0, 0, 1])
+    assert loss == pytest.approx(0.0903125 / 2)
+    assert slope == pytest.approx([-0.10625 / 2, 0.10625 / 2, 0.0])  # a group of one has no residual
+
+
+def test_generations_are_whole_whatever_their_length():
+    _, slope, _ = balance(Balance(beta=0.5), [0.2, -0.1], [0.5, -0.5], lengths=[3, 1])
+    assert slope == pytest.approx([-0.10625, 0.10625])
+
+
+def test_equal_rewards_pull_ratios_together():
+    _, slope, _ = balance(Balance(beta=0.5), [0.2, -0.2], [0.0, 0.0])
+    assert slope[0] > 0 > slope[1]
+
+
+def test_agro_converges_off_policy_to_the_optimum():
+    """A softmax over 12 outputs, samples always from pi_ref: AGRO reaches pi* ~ pi_ref exp(r / beta)."""
+    rng, beta = np.random.default_rng(0), 0.5
+    ref = torch.log_softmax(torch.tensor(rng.normal(size=12)), 0)
+    reward = torch.tensor(rng.random(12))
+    best = torch.log_softmax(ref + reward / beta, 0)
+    logits = ref.clone().requires_grad_()
+    optimiser = torch.optim.Adam([logits], lr=0.02)
+    for _ in range(600):
+        y = torch.multinomial(ref.exp(), 64, replacement=True)
+        h = (torch.log_softmax(logits, 0) - ref)[y]
+        d = reward[y] - beta * h
+        optimiser.zero_grad()
+        (0.5 * ((d - d.mean().detach()) ** 2).mean()).backward()
+        optimiser.step()
+    logp = torch.log_softmax(logits, 0)
+    away, before = ((p.exp() * (p - best)).sum().item() for p in (logp, ref))
+    assert away < 1e-3 < 0.05 < before
+
+
+def test_a_reference_is_needed():
+    for recipe in (agro.build(), tba.build()):
+        with pytest.raises(UserError, match="ref_logp"):
+            explain(recipe, [[{"reward": 1}, {"reward": 0}]])
+
+
+# ---- kimi-k1.5: length, draws, partial rollouts, the optimiser's moments
+
+
+def test_length_reward_reference_values():
+    """lens [100, 200, 300]: lambda [.5, 0, -.5]; a wrong answer gets min(0, lambda); equal lengths nothing."""
+    lengths = np.array([100, 200, 300])
+    assert shortness(lengths, np.array([1, 1, 1], bool)) == pytest.approx([0.5, 0, -0.5])
+    assert shortness(lengths, np.array([1, 1, 0], bool)) == pytest.approx([0.5, 0, -0.5])
+    assert shortness(lengths, np.array([0, 1, 1], bool)) == pytest.approx([0, 0, -0.5])
+    assert not shortness(np.array([7, 7]), np.array([1, 0], bool)).any()
+    group = [{"reward": 1, "length": 1}, {"reward": 1, "length": 3}, {"reward": 0, "length": 2}]
+    found = explain(kimi_k1_5.build(length=0.4, length_from=0), [group])["advantages"][0]
+    assert found == pytest.approx([1.2 - 2 / 3, 0.8 - 2 / 3, -2 / 3])
+    assert explain(kimi_k1_5.build(length=0.4), [group])["advantages"][0] == pytest.approx([1 / 3, 1 / 3, -2 / 3])
+
+
+def test_length_weight_jumps():
+    assert [Jump(0.0, 0.5, 20).at(i) for i in (0, 19, 20, 99)] == [0.0, 0.0, 0.5, 0.5]
+
+
+def test_prioritised_weights():
+    assert weights(np.array([0.9, 0.5, 0.0])) == pytest.approx([0.0625, 0.3125, 0.625])
+    assert weights(np.array([1.0, 1.0])) == pytest.approx([0.5, 0.5])
+
+
+def test_prioritised_draw_leaves_solved_problems_alone(context):
+    ctx, draw = context(), Prioritised(problems=8)
+    ids = [ctx.bench.tasks.task("train", i).id for i in range(8)]
+    state = {"tried": dict.fromkeys(ids[:6], (4, 4))}
+    found, state = draw(ctx, (0, "a"), 2, state)
+    assert {t.id for t in found} == set(ids[6:])
+    found, _ = draw(ctx, (0, "b"), 5, state)  # more than are unsolved: each again
+    assert len(found) == 5 and {t.id for t in found} == set(ids[6:])
+    assert [t.id for t in draw(ctx, (0, "a"), 2, state)[0]] == [t.id for t in draw(ctx, (0, "a"), 2, state)[0]]
+
+
+def test_curriculum_opens_from_easy_to_hard(context):
+    ctx, draw = context(), Prioritised(problems=32, rise=10)
+    size = lambda tasks: max(len(t.prompt[0].content) for t in tasks)
+    everything = [ctx.bench.tasks.task("train", i) for i in range(32)]
+    first, _ = draw(ctx, (0,), 8, {})
+    assert size(first) <= sorted(len(t.prompt[0].content) for t in everything)[7]
+    assert size(draw(ctx, (0,), 32, {"draws": 10})[0]) == size(everything)
+
+
+def test_successes_are_counted_and_kept():
+    seen = [Group(task=Task(id="a"), episodes=(episode((0,), (1,), 1.0), episode((0,), (1,), 0.0)))]
+    state = Successes()(seen, {}, {"cursor": 3})
+    assert Successes()(seen, {}, state) == {"cursor": 3, "tried": {"a": (2, 4)}}
+    assert decode(*encode(state)) == state
+
+
+def test_partial_rollouts_go_on_where_they_stopped(context):
+    """Capped at 6 tokens an iteration, a group ends as answers whose first tokens are those sampled first."""
+    ctx = context()
+    collect, pool = links(Partial(n=3, cap=6), Finished(Score())), Whole()
+    group = Group(task=ctx.bench.tasks.task("train", 0))
+    begun = asyncio.run(collect(ctx, (0, "x"), group))
+    assert all(len(e.rows[0].segments[-1].ids) <= 6 for e in begun.episodes)
+    running = [i for i, e in enumerate(begun.episodes) if e.status == "running"]
+    assert running and all(begun.episodes[i].reward is None for i in running)
+    ready, again, _ = asyncio.run(pool(ctx, [begun], {}))
+    assert ready is None and again == [begun]
+    ctx.at(None, 1)
+    more = begun
+    for n in range(20):
+        more = asyncio.run(collect(ctx, (0, "y", n), more))
+        if all(e.status != "running" for e in more.episodes):
+            break
+    for i in running:
+        before, after = begun.episodes[i].rows[0].segments[-1], more.episodes[i].rows[0].segments[-1]
+        assert after.ids[:6] == before.ids and after.logp[:6] == before.logp
+        assert after.version == 0 and len(after.ids) <= ctx.bench.max_tokens  # the older version: no age is hidden
+        assert after.text == ctx.decode(after.ids[:-1] if after.finish == "eos" else after.ids)
+    assert all(e.reward is not None for e in more.episodes)
+
+
+def test_a_partial_run_has_the_right_behaviour_log_probs(context):
+    """Law 11 for rollouts that were put together from parts, weights unchanged."""
+    ctx = context()
+    collect = links(Partial(n=4, cap=5), Partial(n=4, cap=5), Partial(n=4, cap=64))
+    group = asyncio.run(collect(ctx, (0,), Group(task=ctx.bench.tasks.task("train", 1))))
+    signals = ctx.measure([group], (("policy", "logp"),))[0]
+    for e, rows in zip(group.episodes, signals, strict=True):
+        view = e.rows[0].view()
+        assert rows[0]["policy_logp"][view.trained_T] == pytest.approx(view.logp_T[view.trained_T], abs=1e-5)
+
+
+def test_kimi_trains_with_everything_on(context, small):
+    recipe = kimi_k1_5.build(length=0.5, length_from=0, sampling="curriculum", partial=12, baseline="soft")
+    recipe = small(recipe, **{"collect.links.0.n": 2})
+    ctx, state = context(), start(0)
+    prepare(recipe, ctx)
+    for _ in range(2):
+        state, metrics = asyncio.run(step(recipe, ctx, state))
+    assert np.isfinite(metrics["loss"]) and state["draw"]["tried"]
+    assert encode(decode(*encode(state)))[0] == encode(state)[0]
+
+
+def test_fresh_moments():
+    """With AdamW a first step from fresh moments has the size of the rate, whatever the gradient before."""
+    from palaestra.step import Learner
+    from palaestra.update import AdamW, Plain
+    from tests.fake import FakeContext
+
+    class Ctx(FakeContext):
+        def optimiser(self, name, learner):
+            if name not in self.optimisers:
+                self.optimisers[name] = learner.optimiser.build(self.models[name].trainable())
+            return self.optimisers[name]
+
+    steps = []
+    for fresh in (True, False):
+        ctx = Ctx()
+        learner = Learner(
+            credit=None, objective=Balance(centred=False), update=Plain(fresh=fresh), optimiser=AdamW(lr=1e-2)
+        )
+        update = learner.update
+        for A in ((99.0, -99.0), (-99.0, 99.0)):
+            rows = [
+                Example(
+                    row=episode((1, 2), ids, 1.0).rows[0],
+                    columns={"advantage": np.full(4, a), "episode": 0, "ref_logp": np.zeros(4)},
+                )
+                for ids, a in zip(((1, 2), (3, 4)), A, strict=True)
+            ]
+            before = ctx.models["policy"].U.detach().clone()
+            update(ctx, "policy", learner, pack(rows, "policy", dtype=torch.float64), {})
+        steps.append(float((ctx.models["policy"].U.detach() - before).abs().max()))
+    assert steps[0] == pytest.approx(1e-2, rel=1e-3) and steps[1] != pytest.approx(steps[0], rel=1e-3)
+
+
+# ---- replay
+
+
+def grown(n, rewards=(0.0, 1.0)):
+    return [
+        Group(task=Task(id=str(i)), episodes=tuple(episode((0,), (i, k), r) for k, r in enumerate(rewards)))
+        for i in range(n)
+    ]
+
+
+def test_replay_keeps_the_newest():
+    buffer = trimmed([*grown(3), *grown(1), *grown(1)], prompts=2, capacity=3)
+    assert [g.task.id for g in buffer] == ["2", "0", "0"]
+    assert [len(g.episodes) for g in buffer] == [2, 1, 2]  # five of "0", the oldest two gone
+    assert list(by_prompt(buffer)) == ["2", "0"]
+
+
+def test_replay_takes_recent_or_good_samples(context):
+    ctx = context()
+    newest = asyncio.run(Replay(size=2, samples=2, recent=1.0)(ctx, grown(4), {}))[0]
+    assert [g.task.id for g in newest] == ["3", "2"]
+    episodes = [episode((0,), (k,), r) for k, r in enumerate([0.0, 0.0, 1.0, 0.0])]
+    best = [prioritised(episodes, 1, 50.0, rng_of((i,)))[0].total for i in range(50)]
+    any_ = [prioritised(episodes, 1, 0.0, rng_of((i,)))[0].total for i in range(400)]
+    assert min(best) == 1.0 and np.mean(any_) == pytest.approx(0.25, abs=0.07)
+
+
+def test_replay_waits_until_it_is_filled_and_survives_a_checkpoint(context):
+    ctx, pool = context(), Replay(size=3, samples=2, fill=6, recent=0.5)
+    ready, _, state = asyncio.run(pool(ctx, grown(2), {}))
+    assert ready is None
+    again = decode(*encode(state))
+    assert again == state
+    one, two = (asyncio.run(pool(ctx, grown(4)[2:], s))[0] for s in (state, again))
+    assert one == two and len(one) == 3
+
+
+def test_law_07_replay_gives_nothing_older_than_max_age(context, small):
+    recipe = small(replace(tba.build(lag=0, recent=0.0), schedule=Schedule(prompts=2, max_age=1)))
+    ctx, state = context(), start(0)
+    prepare(recipe, ctx)
+    for n in range(4):
+        state, metrics = asyncio.run(step(recipe, ctx, state))
+        ages = [n - e.oldest() for g in state["pool"]["buffer"] for e in g.episodes]
+        assert max(ages) <= 1 and metrics["groups_ready"] == (2 if n == 0 else 4)
+
+
+def test_sampling_of_a_prefix_counts_only_what_is_sampled(context):
+    ctx = context()
+    group = asyncio.run(Sample(n=1)(ctx, (0,), Group(task=ctx.bench.tasks.task("train", 0))))
+    before = ctx.sampled_tokens
+    assert before == group.episodes[0].n_sampled
