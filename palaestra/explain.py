@@ -30,8 +30,11 @@ Trajectory = Mapping[str, Any]
 
 
 def explain(recipe: Recipe, groups: Sequence[Sequence[Trajectory]]) -> dict[str, Any]:
-    """{"advantages": per trajectory (a list where it differs by token), "token_weights": per token of each trajectory}."""
-    name, learner = next(iter(resolve(recipe.learners, 0).items()))
+    """{"advantages": per trajectory (a list where it differs by token), "token_weights": per token of each trajectory}.
+
+    What changes with the step stands where it is at the end of the recipe's schedule.
+    """
+    name, learner = next(iter(resolve(recipe.learners, recipe.schedule.steps).items()))
     built = [
         Group(task=Task(id=str(g)), episodes=tuple(_episode(t, g, i, name) for i, t in enumerate(group)))
         for g, group in enumerate(groups)

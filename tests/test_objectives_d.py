@@ -9,19 +9,23 @@ import torch
 
 from palaestra.credit.length import shortness
 from palaestra.credit.soft import soft_mean
+from palaestra.credit.steps import StepPairs, best_of, pit, progress, voted
 from palaestra.curriculum.partial import Whole
 from palaestra.curriculum.prioritised import Prioritised, Successes, weights
 from palaestra.curriculum.replay import Replay, by_prompt, prioritised, trimmed
 from palaestra.explain import explain
-from palaestra.objective.residual import Balance
-from palaestra.recipes.objectives import agro, kimi_k1_5, tba
-from palaestra.rollout.branch import Finished, Partial
-from palaestra.rollout.collect import Sample, Score, links
+from palaestra.objective.residual import Balance, PathConsistency
+from palaestra.recipes.objectives import agro, capo, kimi_k1_5, oreo, pav, tba
+from palaestra.recipes.objectives import incorrect_synthetic_data as isd
+from palaestra.reward.critic import Critique, ModelCritic, Oracle, named
+from palaestra.rollout.branch import Finished, Partial, PrefixValues, Rescue, continued, prefix
+from palaestra.rollout.collect import Score, links
+from palaestra.rollout.steps import line_ends, steps
 from palaestra.runtime.codec import decode, encode
 from palaestra.runtime.train import prepare
 from palaestra.schedule import Jump
 from palaestra.step import Schedule, start, step
-from palaestra.types import Example, Group, Row, Segment, Task, UserError, rng_of
+from palaestra.types import Example, Fault, Group, Row, Segment, Task, UserError, rng_of
 from palaestra.update import pack
 from tests.fake import episode
 
@@ -80,7 +84,7 @@ def test_tba_is_agro_times_two_over_beta_squared():
     loss, slope, _ = balance(Balance(beta=0.5, weight="balance"), [0.2, -0.1], [0.5, -0.5])
     assert loss == pytest.approx(0.7225)
     assert slope == pytest.approx([-0.10625 * 8, 0.10625 * 8])
-    found = explain(tba.build(beta=0.5), [pair()])["token_weights"][0]
+    found = explain(tba.build(beta=0.5, beta_end=0.5), [pair()])["token_weights"][0]
     assert found == [pytest.approx([0.85] * 2), pytest.approx([-0.85] * 2)]
 
 
@@ -172,7 +176,9 @@ def test_length_reward_reference_values():
     group = [{"reward": 1, "length": 1}, {"reward": 1, "length": 3}, {"reward": 0, "length": 2}]
     found = explain(kimi_k1_5.build(length=0.4, length_from=0), [group])["advantages"][0]
     assert found == pytest.approx([1.2 - 2 / 3, 0.8 - 2 / 3, -2 / 3])
-    assert explain(kimi_k1_5.build(length=0.4), [group])["advantages"][0] == pytest.approx([1 / 3, 1 / 3, -2 / 3])
+    assert explain(kimi_k1_5.build(length=0.4, length_from=60), [group])["advantages"][0] == pytest.approx(
+        [1 / 3, 1 / 3, -2 / 3]
+    )
 
 
 def test_length_weight_jumps():
@@ -338,8 +344,297 @@ def test_law_07_replay_gives_nothing_older_than_max_age(context, small):
         assert max(ages) <= 1 and metrics["groups_ready"] == (2 if n == 0 else 4)
 
 
-def test_sampling_of_a_prefix_counts_only_what_is_sampled(context):
+# ---- oreo
+
+
+def test_oreo_reference_values():
+    """beta .5, l = [.2, -.1], R = 1, V = [.6, .8]: residuals [-.35, -.25], losses .0925, dL_pi/dl = [-.175, -.125]."""
+    group = [{"reward": 1, "logp": [-0.8, -1.1], "ref_logp": [-1, -1], "value": [0.6, 0.8]}]
+    recipe = oreo.build(beta=0.5, alpha=0.0)
+    assert explain(recipe, [group])["token_weights"][0][0] == pytest.approx([0.175, 0.125])
+    out, batch = consistent([0.2, -0.1], [0.6, 0.8], reward=1.0)
+    loss, metrics = PathConsistency(beta=0.5)(out, batch)
+    assert [float(metrics[k]) for k in ("value_error", "policy_error")] == pytest.approx([0.0925, 0.0925])
+    slope = torch.autograd.grad(loss, [out["value"], out["logp"]])
+    assert slope[0][0, 1:].tolist() == pytest.approx([-0.35, -0.25])  # 2 delta / T: V alone, the policy held still
+    assert slope[1][0, 1:].tolist() == pytest.approx([-0.175, -0.125])
+
+
+def test_oreo_by_response_is_trajectory_balance_with_a_learned_baseline():
+    """One residual, V(s_0) - R + beta sum l = .6 - 1 + .05 = -.35; every token has the slope 2 beta delta."""
+    out, batch = consistent([0.2, -0.1], [0.6, 0.8], reward=1.0)
+    loss, _ = PathConsistency(beta=0.5, level="response")(out, batch)
+    assert torch.autograd.grad(loss, out["logp"])[0][0, 1:].tolist() == pytest.approx([-0.35, -0.35])
+    balanced = balance(Balance(beta=0.5, centred=False), [0.1], [1 - 0.6])[1]  # the same residual under 1/2
+    assert balanced == pytest.approx([-0.35 / 2])
+
+
+def test_oreo_vanishes_where_the_value_is_right():
+    """l = 0 everywhere: V* = R at every prefix."""
+    out, batch = consistent([0.0, 0.0, 0.0], [1.0, 1.0, 1.0], reward=1.0)
+    loss, _ = PathConsistency(beta=0.5)(out, batch)
+    assert float(loss.detach()) == 0.0
+    assert not torch.autograd.grad(loss, out["logp"])[0].any()
+
+
+def consistent(ratios, values, reward):
+    T = len(ratios)
+    row = Row(segments=(Segment(ids=(0,)), Segment(ids=(1,) * T, logp=(0.0,) * T, trained=True, policy="policy")))
+    batch = pack([Example(row=row, columns={"reward": reward, "ref_logp": np.zeros(T + 1)})], "policy", torch.float64)
+    padded = lambda x: torch.tensor([[0.0, *x]], dtype=torch.float64, requires_grad=True)
+    return {"logp": padded(ratios), "value": padded(values)}, batch
+
+
+def test_oreo_learns_from_the_start_models_answers(context, small):
+    recipe, ctx, state = small(oreo.build()), context(), start(0)
+    prepare(recipe, ctx)
+    for _ in range(2):
+        state, metrics = asyncio.run(step(recipe, ctx, state))
+    episodes = [e for g in ctx.seen for e in g.episodes]
+    assert all(e.oldest() is None for e in episodes)  # offline data have no age
+    signals = ctx.measure(ctx.seen, (("ref", "logp"),))
+    for g, group in enumerate(ctx.seen):
+        for i, e in enumerate(group.episodes):
+            view = e.rows[0].view("policy")
+            assert signals[g][i][0]["ref_logp"][view.trained_T] == pytest.approx(view.logp_T[view.trained_T], abs=1e-5)
+    assert metrics["value_error"] > 0
+
+
+# ---- steps, and going on from their ends
+
+
+def test_lines_are_steps():
+    assert line_ends(list("a\nb\n")) == [2, 4]
+    assert line_ends(list("\na\n\nb")) == [3, 5]
+    assert line_ends(["a", "\n\n", "b"]) == [2, 3]
+    assert line_ends(list("  \n")) == line_ends([]) == []
+
+
+def test_steps_of_an_answer(context):
     ctx = context()
-    group = asyncio.run(Sample(n=1)(ctx, (0,), Group(task=ctx.bench.tasks.task("train", 0))))
-    before = ctx.sampled_tokens
-    assert before == group.episodes[0].n_sampled
+    e = answer(ctx, "1+2=3\n3*4=2\n= 2")
+    found = steps(e, ctx.decode)
+    assert [s.text for s in found] == ["1+2=3", "3*4=2", "= 2"]
+    view = e.rows[0].view()
+    assert found[-1].token == len(view.ids_T) - 1  # the end token belongs to the last step
+    assert ctx.decode(view.ids_T[found[0].token + 1 : found[1].token + 1]) == "3*4=2\n"
+    assert [s.text for s in steps(e, ctx.decode, most=2)] == ["1+2=3", "3*4=2\n= 2"]
+
+
+def answer(ctx, text, index=0):
+    """A finished episode as if sampled: known log-probs, version 0."""
+    from palaestra.rollout.recorded import recorded
+
+    task = ctx.bench.tasks.task("train", index)
+    e = recorded(ctx, "policy", task.prompt, text, ctx.bench.tasks.check(text, task))
+    said = e.rows[0].segments[-1]
+    said = replace(said, logp=(-1.0,) * len(said.ids), author="policy", version=0)
+    return replace(e, rows=(replace(e.rows[0], segments=(*e.rows[0].segments[:-1], said)),))
+
+
+def test_continuations_begin_with_the_prefix(context):
+    ctx = context()
+    e = answer(ctx, "\n".join([*ctx.bench.tasks.steps(ctx.bench.tasks.task("train", 0)), "= 7"]))
+    first = steps(e, ctx.decode)[0]
+    task = ctx.bench.tasks.task("train", 0)
+    tried = asyncio.run(continued(ctx, (0,), Group(task=task), prefix(e, first.turn, first.kept), 3))
+    for t in tried:
+        assert t.text.startswith(first.text + "\n") and t.reward is not None
+        assert (
+            t.rows[0].context()[: len(e.rows[0].segments[0].ids) + first.kept] == e.rows[0].context()[: first.token + 1]
+        )
+
+
+def test_prefix_values_know_a_hopeless_prefix_from_a_sure_one(context):
+    ctx = context()
+    task = ctx.bench.tasks.task("train", 0)
+    work = ctx.bench.tasks.steps(task)
+    right, lost = answer(ctx, "\n".join([*work, f"= {task.answer}"])), answer(ctx, "\n".join([*work, "= 99"]))
+    group = asyncio.run(PrefixValues(n=4)(ctx, (0,), Group(task=task, episodes=(right, lost))))
+    a, b = (e.facts["prefix_values"] for e in group.episodes)
+    assert len(a) == len(work) + 2 == len(b) and a[0] == b[0] == 0.5
+    assert a[1:-1] == b[1:-1]  # shared prefixes are estimated once
+    assert a[-1] == 1.0 and b[-1] == 0.0
+    assert a[-2] > 0.5  # the working is done: the answer can be read off
+    only = asyncio.run(PrefixValues(n=1, wrong_only=True)(ctx, (0,), Group(task=task, episodes=(right, lost))))
+    assert ["prefix_values" in e.facts for e in only.episodes] == [False, True]
+
+
+def test_a_failing_judge_makes_an_error_not_a_value(context):
+    async def broken(ctx, group):
+        raise Fault("judge", "gone")
+
+    ctx = context()
+    e = answer(ctx, "1+2=3\n= 2")
+    ctx.bench = replace(ctx.bench, reward=broken)
+    group = asyncio.run(PrefixValues(n=2)(ctx, (0,), Group(task=ctx.bench.tasks.task("train", 0), episodes=(e,))))
+    assert group.episodes[0].status == "error:judge" and "prefix_values" not in group.episodes[0].facts
+
+
+def test_a_world_that_does_not_repeat_itself_is_refused(context):
+    from palaestra.types import Message
+
+    ctx = context()
+    e, other = answer(ctx, "1+2=3\n= 2"), ctx.bench.tasks.task("train", 0)
+    strayed = replace(other, prompt=(Message(role="user", content="2+2 mod 10"),))
+    with pytest.raises(UserError, match="does not repeat itself"):
+        asyncio.run(continued(ctx, (0,), Group(task=strayed), prefix(e, 0, 4), 1))
+
+
+# ---- pav
+
+
+def test_pav_reference_values():
+    """Q .1 -> .2: best of 4 goes .3439 -> .5904, A = .2465; at .9 -> .95 nothing is left to gain."""
+    assert best_of(np.array([0.1, 0.2, 0.9]), 4) == pytest.approx([0.3439, 0.5904, 0.9999])
+    assert progress([0.1, 0.2], k=1) == pytest.approx([0.1])
+    assert progress([0.1, 0.2], k=4) == pytest.approx([0.2465])
+    assert progress([0.9, 0.95], k=4) == pytest.approx([9.4e-5], abs=1e-6)
+    for alpha, effective in ((0.5, 0.32325), (3, 0.9395), (5, 1.4325)):
+        assert 0.2 + alpha * progress([0.1, 0.2], k=4)[0] == pytest.approx(effective)
+    assert 0.2 + 3 * progress([0.4, 0.55])[0] == pytest.approx(0.65)
+    assert progress([0.99, 0.99])[0] == 0 and progress([0.0, 0.0], k=4)[0] == 0
+
+
+def test_pav_credits_each_step_with_its_own_progress():
+    group = [
+        {"reward": 1, "turn_rewards": [0, 1], "turn_lengths": [1, 2], "prefix_values": [0.1, 0.2, 1.0]},
+        {"reward": 0, "turn_rewards": [0, 0], "turn_lengths": [1, 1], "prefix_values": [0.1, 0.1, 0.0]},
+    ]
+    found = explain(pav.build(alpha=3.0), [group])
+    last = 1 - 0.5904
+    assert found["advantages"][0][0] == pytest.approx([0.5 + 3 * 0.2465, 0.5 + 3 * last, 0.5 + 3 * last])
+    assert found["advantages"][0][1] == pytest.approx([-0.5, -0.5 - 3 * 0.3439])
+    assert found["token_weights"][0][1] == pytest.approx([-0.125, (-0.5 - 3 * 0.3439) / 4])
+    with pytest.raises(UserError, match="prefix_values"):
+        explain(pav.build(), [[{"reward": 1}]])
+    with pytest.raises(UserError, match="3 prefix_values, not 2"):
+        explain(pav.build(), [[{"turn_rewards": [0, 1], "turn_lengths": [1, 1], "prefix_values": [0.1, 0.2]}]])
+
+
+# ---- incorrect-synthetic-data
+
+
+def test_pit_reference_values():
+    """[.5, .75, .25, .25]: A = [.25, -.5, 0]; the lowest value is first reached at the second step, K or no K."""
+    rates = [0.5, 0.75, 0.25, 0.25]
+    assert progress(rates) == pytest.approx([0.25, -0.5, 0])
+    assert best_of(np.array(rates), 5) == pytest.approx([0.968750, 0.999023, 0.762695, 0.762695], abs=1e-6)
+    assert progress(rates, k=5) == pytest.approx([0.030273, -0.236328, 0], abs=1e-6)
+    assert pit(rates) == pit(best_of(np.array(rates), 5).tolist()) == 1
+
+
+def wrong_and_right(h=0.0):
+    values = [0.5, 0.75, 0.25, 0.25]
+    wrong = {"reward": 0, "turn_rewards": [0, 0, 0], "turn_lengths": [1, 1, 1], "prefix_values": values}
+    return [
+        {"reward": 1, "length": 1, "ref_logp": [-1.0], "logp": [-1 + (0.5 if h else 0)]},
+        wrong | {"ref_logp": [-1.0] * 3, "logp": [-1 - 0.15 * bool(h), -1 - 0.15 * bool(h), -1 + 7.0 * bool(h)]},
+    ]
+
+
+def test_per_step_negatives_end_at_the_pit():
+    """Log-ratios +.5 and -.3 (steps 1 and 2; the third does not count), beta .1: slope beta sigmoid(-.08)."""
+    found = explain(isd.build(), [wrong_and_right(h=1)])["token_weights"][0]
+    slope = 0.1 / (1 + np.exp(0.08))
+    assert found[0] == pytest.approx([slope]) and found[1] == pytest.approx([-slope, -slope, 0])
+    assert float(np.log1p(np.exp(-0.08))) == pytest.approx(0.653947, abs=1e-6)
+    whole = explain(isd.build(form="whole"), [wrong_and_right()])["token_weights"][0]
+    assert whole[1] == pytest.approx([-0.05] * 3)
+
+
+def test_no_pair_without_a_right_or_a_wrong_answer():
+    for only in (0, 1):
+        found = explain(isd.build(), [[wrong_and_right()[only]]])
+        assert not any(any(w) for w in found["token_weights"][0])
+    with pytest.raises(UserError, match="prefix_values"):
+        explain(isd.build(), [[{"reward": r, "ref_logp": [-1.0] * 4} for r in (1, 0)]])
+
+
+def test_branches_share_their_prefix_with_the_wrong_answer(context):
+    """The chosen row is a right continuation from before the pit; gradients of what both rows share cancel."""
+    ctx = context()
+    task = ctx.bench.tasks.task("train", 0)
+    work = ctx.bench.tasks.steps(task)
+    lost = answer(ctx, "\n".join([*work, "= 99"]))
+    collect = links(PrefixValues(n=3, wrong_only=True), Rescue(n=6))
+    group = asyncio.run(collect(ctx, (0,), Group(task=task, episodes=(lost,))))
+    assert len(group.episodes) == 2
+    branch = group.episodes[1]
+    at = branch.origin.turn
+    assert branch.muted and branch.total == 1 and branch.origin.parent == 0
+    ends = group.episodes[0].facts["step_ends"]
+    shared = ends[at - 1][1] + 1
+    assert branch.rows[0].context()[:shared] == lost.rows[0].context()[:shared]
+    pairs, _ = StepPairs("branch")([group], [[[{}], [{}]]], {})
+    assert [e.columns["sign"] for e in pairs] == [1.0, -1.0] and len({e.unit for e in pairs}) == 1
+    assert not StepPairs("root")([group], [[[{}], [{}]]], {})[0]  # a branch is no answer of its own
+
+
+# ---- capo
+
+CRITIQUES = [{1, 3}, {1, 2, 3}, {1, 3}, {2, 3}]
+
+
+def test_votes_reference_values():
+    assert voted(CRITIQUES, "union") == {1, 2, 3}
+    assert voted(CRITIQUES, "intersection") == {3}
+    assert voted(CRITIQUES, "majority") == {1, 3}
+    assert voted([], "union") == voted([], "intersection") == voted([[], []], "majority") == set()
+
+
+def test_capo_reference_values():
+    """R = [2, 2, 1, 1] and [0, -1, -1]: mean .571429, std 1.178030 over all seven tokens."""
+    one = {"reward": 1, "turn_rewards": [0, 1], "turn_lengths": [2, 2], "critiques": [[1]] * 4}
+    two = {"reward": 0, "turn_rewards": [0, 0], "turn_lengths": [1, 2], "critiques": [[1]] * 4}
+    found = explain(capo.build(), [[one, two]])["advantages"][0]
+    assert found[0] == pytest.approx([1.212678, 1.212678, 0.363803, 0.363803], abs=2e-6)
+    assert found[1] == pytest.approx([-0.485071, -1.333946, -1.333946], abs=2e-6)
+    clean = [{"reward": 0, "length": 2, "critiques": []}] * 2
+    assert explain(capo.build(), [clean])["advantages"] == [[0.0, 0.0]]
+    with pytest.raises(UserError, match="critiques"):
+        explain(capo.build(), [[{"reward": 1}]])
+
+
+def test_a_right_answer_with_a_bad_step_beats_a_clean_wrong_one():
+    """C > P; with C < P it is the other way round."""
+    group = [{"reward": 1, "length": 2, "critiques": [[0]]}, {"reward": 0, "length": 2, "critiques": [[]]}]
+    good, bad = explain(capo.build(), [group])["advantages"][0]
+    assert good > bad
+    good, bad = explain(capo.build(right=1.0, wrong=2.0), [group])["advantages"][0]
+    assert good < bad
+
+
+def test_the_oracle_finds_the_first_wrong_line(context):
+    ctx = context()
+    task = ctx.bench.tasks.task("train", 0)
+    work = ctx.bench.tasks.steps(task)
+    lines = [*work[:-1], work[-1] + "1", "= 3"]
+    judge = lambda critic, key=(0,): asyncio.run(critic(ctx, key, task, lines))
+    assert judge(Oracle()) == {len(work) - 1}
+    assert judge(Oracle(noise=1.0)) == set(range(len(lines))) - {len(work) - 1}
+    turned = [judge(Oracle(noise=0.3), (i,)) ^ {len(work) - 1} for i in range(300)]
+    assert np.mean([len(t) for t in turned]) == pytest.approx(0.3 * len(lines), rel=0.2)
+
+
+def test_what_a_model_critic_says_is_read_strictly():
+    assert named("I see.\nwrong steps: 2, 4", 4) == {1, 3}
+    assert named("Wrong step: 1.", 3) == {0}
+    assert named("wrong steps: none", 3) == named("all is well", 3) == named("", 3) == frozenset()
+    assert named("wrong steps: 0, 3, 9", 3) == {2}  # the others do not exist
+
+
+def test_a_model_critic_and_a_broken_one(context):
+    ctx = context()
+    task = ctx.bench.tasks.task("train", 0)
+    group = Group(task=task, episodes=(answer(ctx, "1+2=3\n= 2"),))
+    found = asyncio.run(Critique(ModelCritic(max_tokens=4), n=2)(ctx, (0,), group)).episodes[0]
+    assert len(found.facts["critiques"]) == 2 and len(found.facts["step_ends"]) == 2
+    assert found.rows == group.episodes[0].rows  # the critic's words are not in the context
+    broken = asyncio.run(Critique(Broken(), n=2)(ctx, (0,), group)).episodes[0]
+    assert broken.status == "error:critic" and "critiques" not in broken.facts
+
+
+class Broken:
+    async def __call__(self, ctx, key, task, lines):
+        raise Fault("critic", "no answer")
