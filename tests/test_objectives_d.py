@@ -14,12 +14,13 @@ from palaestra.curriculum.partial import Whole
 from palaestra.curriculum.prioritised import Prioritised, Successes, weights
 from palaestra.curriculum.replay import Replay, by_prompt, prioritised, trimmed
 from palaestra.explain import explain
+from palaestra.models.latent import LatentHead, straight_through
 from palaestra.objective.residual import Balance, PathConsistency
-from palaestra.recipes.objectives import agro, capo, kimi_k1_5, oreo, pav, tba
+from palaestra.recipes.objectives import agro, capo, cola, kimi_k1_5, oreo, pav, tba
 from palaestra.recipes.objectives import incorrect_synthetic_data as isd
 from palaestra.reward.critic import Critique, ModelCritic, Oracle, named
 from palaestra.rollout.branch import Finished, Partial, PrefixValues, Rescue, continued, prefix
-from palaestra.rollout.collect import Score, links
+from palaestra.rollout.collect import Sample, Score, links
 from palaestra.rollout.steps import line_ends, steps
 from palaestra.runtime.codec import decode, encode
 from palaestra.runtime.train import prepare
@@ -638,3 +639,133 @@ def test_a_model_critic_and_a_broken_one(context):
 class Broken:
     async def __call__(self, ctx, key, task, lines):
         raise Fault("critic", "no answer")
+
+
+# ---- cola
+
+
+def test_straight_through_reference_values():
+    """(.2, .5, .3): one-hot (0, 1, 0) forward, the gradient of the softmax backward."""
+    p = torch.tensor([[0.2, 0.5, 0.3]], dtype=torch.float64)
+    w = torch.tensor([[1.0, 2.0, 4.0]], dtype=torch.float64)
+    slopes = []
+    for f in (straight_through, lambda x: x.softmax(-1)):
+        logits = p.log().requires_grad_()
+        slopes.append(torch.autograd.grad((f(logits) * w).sum(), logits)[0])
+    assert straight_through(p.log()).tolist() == [pytest.approx([0, 1, 0])]
+    assert torch.allclose(*slopes) and slopes[0].abs().sum() > 0
+
+
+def test_cola_clips_the_ratio_of_codes():
+    """Policy (.7, .3) against (.5, .5): ratio 1.4, beyond 1.2 at A = 1.5; one of four right, ddof 1."""
+    old, new = [float(np.log(0.5))], [float(np.log(0.7))]
+    group = [{"reward": r, "behaviour_logp": old, "logp": new} for r in (1, 0, 0, 0)]
+    found = explain(cola.build(), [group])
+    assert found["advantages"][0] == pytest.approx([1.5, -0.5, -0.5, -0.5], abs=1e-5)
+    assert found["token_weights"][0][0] == [0.0]
+    assert found["token_weights"][0][1] == pytest.approx([-0.5 * 1.4 / 4], abs=1e-5)
+
+
+@pytest.fixture
+def latent():
+    """A head over 3 codes whose world and policy are random, and a vocabulary of 5."""
+    head = LatentHead(3, 4, 5, torch.float64)
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for p in (head.shift.weight, head.policy.weight):
+            p.copy_(torch.randn(p.shape, generator=generator, dtype=torch.float64))
+    words = torch.randn(5, 4, generator=generator, dtype=torch.float64)
+    return head, lambda h: h @ words.T, torch.randn(6, 4, generator=generator, dtype=torch.float64)
+
+
+def test_tokens_by_way_of_codes_have_the_gradient_of_the_codes(latent):
+    """sum_x p(x) = 1; grad log p(x) = sum_a p(a | x) grad log pi(a); only the policy over codes gets one."""
+    head, words, hidden = latent
+    logp = head.logits(hidden, words).double()
+    assert logp.exp().sum(-1).tolist() == pytest.approx([1.0] * 6)
+    token = torch.tensor([0, 1, 2, 3, 4, 0])
+    grads = torch.autograd.grad(logp.gather(1, token[:, None]).sum(), [*head.parameters()], allow_unused=True)
+    named = dict(zip([n for n, _ in head.named_parameters()], grads, strict=True))
+    moved = {n for n, g in named.items() if g is not None}
+    assert moved == {"think.weight", "think.bias", "policy.weight", "policy.bias"}
+    with torch.no_grad():
+        world = torch.stack([words(head.merged(hidden, c.expand(6, -1))).log_softmax(-1) for c in head.code], 1)
+        joint = head.choose(hidden) + world[torch.arange(6), :, token]
+    posterior = (joint - joint.logsumexp(-1, keepdim=True)).exp()
+    again = torch.autograd.grad((posterior * head.choose(hidden)).sum(), head.policy.weight)[0]
+    assert torch.allclose(again, named["policy.weight"], atol=1e-6)
+
+
+def test_construction_leaves_no_gradient_to_the_label(latent):
+    """The world trains the inverse model; the cloned policy does not."""
+    head, words, hidden = latent
+    hidden.requires_grad_()
+    cost = head.construct(hidden, torch.tensor([0, 1, 2, 3, 4, 0]), words)
+    grads = dict(
+        zip([n for n, _ in head.named_parameters()], torch.autograd.grad(cost.sum(), [*head.parameters()]), strict=True)
+    )
+    assert all(g.abs().sum() > 0 for g in grads.values())
+    with torch.no_grad():
+        head.shift.weight.zero_()  # a world that does not look at codes
+    cost = head.construct(hidden, torch.tensor([0, 1, 2, 3, 4, 0]), words)
+    inverse, trunk = torch.autograd.grad(cost.sum(), [head.seen, hidden], allow_unused=True)
+    assert not inverse.any() and trunk is None
+
+
+def test_a_latent_head_starts_as_the_model_and_only_it_moves(context, small, tmp_path):
+    from palaestra.models.load import load, save
+
+    ctx, state = context(), start(0)
+    recipe = small(cola.build(construct=1), **{"collect.then.links.0.n": 4, "collect.first.links.0.n": 4})
+    hidden = torch.randn(3, ctx.model("policy").width)
+    plain = ctx.model("policy").logits(hidden).log_softmax(-1)
+    trunk = [p.clone() for p in ctx.model("policy").module.parameters()]
+    prepare(recipe, ctx)
+    model = ctx.model("policy")
+    assert torch.allclose(model.logits(hidden), plain, atol=1e-5)
+    state, metrics = asyncio.run(step(recipe, ctx, state))
+    assert metrics["coded_nll"] > 0
+    before = {n: p.clone() for n, p in model.heads["latent-16"].named_parameters()}
+    assert before["shift.weight"].any()
+    state, metrics = asyncio.run(step(recipe, ctx, state))
+    changed = {n for n, p in model.heads["latent-16"].named_parameters() if not torch.equal(p, before[n])}
+    assert "coded_nll" not in metrics and changed <= {"think.weight", "think.bias", "policy.weight", "policy.bias"}
+    assert all(torch.equal(a, b) for a, b in zip(trunk, model.module.parameters(), strict=True))
+    save(model, tmp_path)
+    again = load(str(tmp_path))
+    assert torch.equal(again.logits(hidden), model.logits(hidden))
+    assert set(again.named_trainable()) == set(model.named_trainable()) == {f"head.latent-16.{n}" for n in before}
+
+
+def test_a_latent_models_samples_have_its_log_probs(context):
+    """Law 11 by way of codes."""
+    ctx = context()
+    head = ctx.model("policy").add_head("latent-8")
+    with torch.no_grad():
+        head.shift.weight.normal_(std=0.05, generator=torch.Generator().manual_seed(0))
+        head.policy.weight.normal_(std=0.5, generator=torch.Generator().manual_seed(1))
+    group = asyncio.run(links(Sample(n=4))(ctx, (0,), Group(task=ctx.bench.tasks.task("train", 0))))
+    signals = ctx.measure([group], (("policy", "logp"),))[0]
+    for e, rows in zip(group.episodes, signals, strict=True):
+        view = e.rows[0].view()
+        assert rows[0]["policy_logp"][view.trained_T] == pytest.approx(view.logp_T[view.trained_T], abs=1e-5)
+
+
+# ---- all
+
+
+ARMS = [
+    (m.CARD.id, name, arm)
+    for m in (agro, capo, cola, isd, kimi_k1_5, oreo, pav, tba)
+    for name, arm in m.EXPERIMENT.arms.items()
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arm", [pytest.param(a, id=f"{i}:{n}") for i, n, a in ARMS])
+def test_every_arm_runs(arm, context, small):
+    recipe, ctx, state = small(arm), context(), start(0)
+    prepare(recipe, ctx)
+    for _ in range(2):
+        state, metrics = asyncio.run(step(recipe, ctx, state))
+    assert metrics["episodes"] > 0 and np.isfinite(metrics.get("loss", 0.0))
