@@ -182,6 +182,17 @@ def test_length_reward_reference_values():
     )
 
 
+def test_long2short_takes_the_shortest_right_answer():
+    """Lengths 2 and 4 right, 3 and 1 wrong: 4 >= 1.5 * 2 and the longer wrong one are rejected, the shorter wrong one is not."""
+    group = [{"reward": r, "length": n, "ref_logp": [-1.0] * n} for r, n in ((1, 4), (1, 2), (0, 3), (0, 1))]
+    imitated = explain(kimi_k1_5.build(long2short="rejection"), [group])["token_weights"][0]
+    assert imitated == [[0.0] * 4, pytest.approx([0.5] * 2), [0.0] * 3, [0.0]]
+    preferred = explain(kimi_k1_5.build(long2short="dpo"), [group])["advantages"][0]
+    assert preferred == [-1.0, 1.0, -1.0, 0.0]
+    near = [{"reward": 1, "length": n, "ref_logp": [-1.0] * n} for n in (2, 2)]  # neither is longer
+    assert explain(kimi_k1_5.build(long2short="dpo"), [near])["advantages"] == [[0.0, 0.0]]
+
+
 def test_length_weight_jumps():
     assert [Jump(0.0, 0.5, 20).at(i) for i in (0, 19, 20, 99)] == [0.0, 0.0, 0.5, 0.5]
 
@@ -769,3 +780,24 @@ def test_every_arm_runs(arm, context, small):
     for _ in range(2):
         state, metrics = asyncio.run(step(recipe, ctx, state))
     assert metrics["episodes"] > 0 and np.isfinite(metrics.get("loss", 0.0))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        pytest.param(tba.build(lag=1, recent=0.5), id="tba"),
+        pytest.param(kimi_k1_5.build(sampling="curriculum", partial=10, length=0.5, length_from=1), id="kimi-k1.5"),
+        pytest.param(cola.build(construct=2), id="cola"),
+        pytest.param(oreo.build(), id="oreo"),
+    ],
+)
+def test_law_06_buffers_rates_and_heads_survive_a_stop(recipe, context, small, tmp_path):
+    """Four steps at once, or two and two more from the checkpoint of a process that is gone: the same weights."""
+    found = []
+    for stops in ([4], [2, 4]):
+        out = tmp_path / str(len(stops))
+        for last in stops:
+            out.mkdir(exist_ok=True)
+            found.append(asyncio.run(small(recipe).run(context(out=out, steps=last))).metrics["weights_sha256"])
+    assert found[0] == found[2] != found[1]

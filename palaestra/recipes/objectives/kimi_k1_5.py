@@ -11,13 +11,15 @@ centred, which is the difference to AGRO. An iteration is one batch of rollouts;
 `length` > 0: answers are rewarded for being shorter than others of their group (2.3.3), from step `length_from` on.
 `sampling`: "prioritised" draws problems with p ~ 1 - success rate, "curriculum" also opens them from easy to hard (2.3.4).
 `partial` > 0: at most so many tokens a rollout and iteration; what is unfinished goes on in the next one (2.6.2). Old parts
-stay in the loss, against the log-probs they were sampled with. Not here: long2short by averaging weights, rejection and DPO.
+stay in the loss, against the log-probs they were sampled with. `long2short` (2.4) trains instead on the shortest right answer of
+each group: "rejection" imitates it, "dpo" prefers it to longer ones; its other two ways are this recipe with `length` and a
+smaller --max-tokens, and an average of weights. A group of one is pulled towards pi_i; so are groups of equal rewards.
 """
 
 from typing import Any, Literal
 
 from palaestra.card import Card
-from palaestra.credit.length import LengthReward
+from palaestra.credit.length import LengthReward, Shortest
 from palaestra.credit.links import Center, Chain
 from palaestra.credit.soft import SoftCenter
 from palaestra.curriculum.draw import Shuffled
@@ -25,6 +27,8 @@ from palaestra.curriculum.partial import Whole
 from palaestra.curriculum.pool import Everything
 from palaestra.curriculum.prioritised import Prioritised, Successes
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
+from palaestra.objective.policy import Imitation
+from palaestra.objective.preference import DPO
 from palaestra.objective.residual import Balance
 from palaestra.recipes.base import grpo
 from palaestra.rollout.branch import Finished, Partial
@@ -61,7 +65,10 @@ def build(
     length_from: int = 20,
     sampling: Literal["uniform", "prioritised", "curriculum"] = "uniform",
     partial: int = 0,
+    long2short: Literal["", "rejection", "dpo"] = "",
 ) -> Recipe:
+    if long2short:
+        return shortened(pairs=long2short == "dpo")
     weight: Any = Jump(0.0, length, length_from)
     bonus = (LengthReward(weight),) if length else ()
     centre = Center("group") if baseline == "mean" else SoftCenter(tau)
@@ -78,6 +85,17 @@ def build(
     )
 
 
+def shortened(pairs: bool) -> Recipe:
+    """Long-to-short: the shortest right answer to imitate, or to prefer to the start policy's odds."""
+    return vary(
+        grpo.build(),
+        credit=Shortest(pairs=pairs),
+        objective=DPO() if pairs else Imitation(),
+        needs=(("ref", "logp"),) if pairs else (),
+        references={"ref": "policy"} if pairs else {},
+    )
+
+
 EXPERIMENT = Experiment(
     claim="a length reward that starts after 20 steps makes right answers shorter by more than a token, at the same accuracy",
     arms={
@@ -85,6 +103,8 @@ EXPERIMENT = Experiment(
         "length-late": build(length=0.5),
         "length-at-once": build(length=0.5, length_from=0),
         "prioritised": build(sampling="prioritised"),
+        "shortest-imitated": build(long2short="rejection"),
+        "shortest-preferred": build(long2short="dpo"),
         "grpo": grpo.build(),
     },
     expect=Greater("mirror-descent", than="length-late", by=1.0),
