@@ -11,6 +11,7 @@ from palaestra.credit.length import shortness
 from palaestra.credit.soft import soft_mean
 from palaestra.credit.steps import StepPairs, best_of, pit, progress, voted
 from palaestra.curriculum.partial import Whole
+from palaestra.curriculum.pool import Mixed
 from palaestra.curriculum.prioritised import Prioritised, Successes, weights
 from palaestra.curriculum.replay import Replay, by_prompt, prioritised, trimmed
 from palaestra.explain import explain
@@ -763,6 +764,15 @@ def test_a_latent_models_samples_have_its_log_probs(context):
 
 
 # ---- all
+
+
+@pytest.mark.parametrize(
+    "build", [capo.build, pav.build, lambda: kimi_k1_5.build(length=0.5)], ids=["capo", "pav", "kimi"]
+)
+def test_what_learns_from_equal_rewards_refuses_a_gate(build):
+    with pytest.raises(UserError, match="learns from groups whose rewards are all equal"):
+        replace(build(), pool=Mixed(size=2))
+    assert replace(kimi_k1_5.build(), pool=Mixed(size=2)).pool == Mixed(size=2)
 
 
 ARMS = [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from palaestra.credit.table import Table, Values
@@ -27,6 +29,7 @@ class LengthReward:
     """
 
     weight: float = 1.0
+    spreads: ClassVar[bool] = True
 
     def __call__(self, x: Values, table: Table) -> Values:
         x, bonus_E = table.lift(x, "episode"), np.zeros(len(table.episodes))

@@ -8,7 +8,7 @@ stands in the facts as well: `prefix_values`, H + 1 chances of success, before t
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -65,6 +65,7 @@ class Progress:
 
     alpha: float = 1.0
     k: int = 4
+    spreads: ClassVar[bool] = True
 
     def __call__(self, x: Values, table: Table) -> Values:
         out_N = table.lift(x, "token").x_N.copy()
@@ -141,6 +142,7 @@ class StepPenalty:
     right: float = 2.0
     wrong: float = 1.0
     vote: Vote = "majority"
+    spreads: ClassVar[bool] = True
 
     def __call__(self, x: Values, table: Table) -> Values:
         out_N = self.right * table.lift(x, "token").x_N
