@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerBase
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from palaestra.models.files import explained, quiet, read_module
-from palaestra.models.heads import ScalarHead, VocabularyHead
+from palaestra.models.heads import VocabularyHead, head
 from palaestra.models.packed import enable
 from palaestra.models.template import end_of_turn
 
@@ -97,6 +97,11 @@ class Model:
         with self._without_adapters():
             return self._decoder(input_ids=ids_BT, **{"use_cache": False, **options}).last_hidden_state
 
+    def attention(self, ids_BT: Tensor) -> tuple[Tensor, ...]:
+        """[B, H, T, T] of every layer, where the attention implementation gives its maps."""
+        with self._without_adapters():
+            return self._decoder(input_ids=ids_BT, use_cache=False, output_attentions=True).attentions
+
     def logits(self, hidden_ND: Tensor) -> Tensor:
         """[N, V] as the module itself makes them from hidden states, scaling and soft-capping included."""
         with self._without_adapters():
@@ -167,7 +172,7 @@ class Model:
         """The head of that name, made if there is none."""
         if name not in self.heads:
             dtype = torch.promote_types(self.dtype, torch.float32)
-            self.heads[name] = ScalarHead(self.width, dtype).to(self.device)
+            self.heads[name] = head(name, self.width, dtype).to(self.device)
         return self.heads[name]
 
 
