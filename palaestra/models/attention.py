@@ -2,7 +2,7 @@
 
 A map is A[l, h, t, s], the attention from t to s <= t. Five evenly spaced layers between L/3 and 2L/3 are read. Heads differ
 in their span, the mean over response tokens t of sum_s A[t, s] (t - s): the 30% with the shortest are the local heads, the
-30% with the longest the global ones (arXiv:2510.13554, section 2).
+30% with the longest the global ones (arXiv:2510.13554).
 """
 
 from __future__ import annotations
