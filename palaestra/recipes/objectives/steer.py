@@ -1,12 +1,13 @@
 """STEER: tokens whose update would change the entropy most are damped.
 
-To first order, raising the log-prob of a sampled token of probability x (old x_old) in a softmax with entropy H by a step lr
-changes the entropy by -lr * Omega (arXiv:2510.10150; in the form of the released code):
+For a sampled token of probability x (old x_old) in a softmax with entropy H, the entropy change that its update causes is
+estimated as -lr * Omega (arXiv:2510.10150; in the form of the released code):
 
     Omega = (A / x_old) x (1 - x) (log x + H)
 
 A > 0 on a token likelier than the average of its distribution (log x + H > 0) lowers the entropy, on a rarer one raises it;
-A < 0 reverses it. With m = |Omega| over the batch's tokens the weight of a token is
+A < 0 reverses it. (The exact change by the token's own logit alone is -x (log x + H): the same sign, another factor.) With
+m = |Omega| over the batch's tokens the weight of a token is
 
     linear  w = w_max - (m - min m) (w_max - w_min) / (max m - min m),  w in [0.8, 1.2]; all m equal: the middle
     exp     w = exp(-k m),  k = -log(w_min) / max(max m, 0.02),         w in [0.8, 1]
@@ -45,7 +46,7 @@ CARD = Card(
 
 
 def entropy_change(logp: Tensor, old_logp: Tensor, entropy: Tensor, advantage: Tensor) -> Tensor:
-    """Omega; the entropy changes by -lr * Omega. Probabilities stay within [1e-8, 1 - 1e-8]."""
+    """Omega; the entropy changes by about -lr * Omega. Probabilities stay within [1e-8, 1 - 1e-8]."""
     x, old = (v.exp().clamp(1e-8, 1 - 1e-8) for v in (logp, old_logp))
     return advantage / old * x * (1 - x) * (x.log() + entropy)
 
