@@ -13,7 +13,7 @@ from torch import Tensor
 
 from palaestra.types import Batch, value
 
-SMALL = 1 << 22  # numbers of hidden states that meet the vocabulary at a time, times V / D: 64 MB of logits or less
+LOGITS = 1 << 24  # that may exist at a time beside their gradient: 64 MB each in float32
 
 
 @value
@@ -65,7 +65,7 @@ def head_gradient(model: Any, batch: Batch, at: Places) -> Tensor:
 
     It passes through the vocabulary head alone, with its scaling and capping; the body of the model is not differentiated.
     """
-    size = max(1, SMALL // model.vocabulary)
+    size = max(1, LOGITS // model.vocabulary)
     found = []
     for hidden_ND, token_N, temperature_N in zip(
         at.hidden_ND.split(size), at.token_N.split(size), at.temperature_N.split(size), strict=True

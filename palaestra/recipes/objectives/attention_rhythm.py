@@ -140,7 +140,7 @@ EXPERIMENT = Experiment(
     expect=Greater("coupled", "random"),
     falsified_if="the accuracy with coupled credit is less than 2 points above that with random tokens",
     task="count",
-    tokens=120_000,
+    tokens=100_000,
     controls={"reward": Logged("reward"), "entropy": Logged("entropy_sampled")},
     note="a window of 2 to 10 tokens for anchors in answers of 25 tokens, where the paper has 10 to 50.",
 )

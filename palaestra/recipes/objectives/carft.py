@@ -216,7 +216,8 @@ EXPERIMENT = Experiment(
     arms={"reft": build(contrast=0.0), "carft": build(), "shuffled": build(shuffled=True)},
     expect=Greater("carft", "reft"),
     falsified_if="the accuracy of CARFT is less than 2 points above that of ReFT, or shuffled annotations do as well",
-    tokens=120_000,
+    tokens=40_000,
+    seconds=100,
     controls={"reward": Logged("reward"), "similarity": Logged("similarity")},
     note="stability over seeds is read from the spread of the arms; the policy here starts from a trained model, not from SFT.",
 )

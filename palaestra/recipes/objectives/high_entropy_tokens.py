@@ -57,7 +57,7 @@ EXPERIMENT = Experiment(
     },
     expect=Same("top 20%", "all", within=0.03),
     falsified_if="the accuracies of the top 20% and of all tokens differ by more than 3 points",
-    task="count",
+    task="chain",
     tokens=130_000,
     controls={"entropy": Logged("entropy_sampled"), "reward": Logged("reward")},
     note="the mean over selected tokens, so that all arms step alike; that gains grow with the model cannot be seen here.",

@@ -11,9 +11,10 @@ paid at every token, the loss is the token mean of (Q_theta(s_t, a_t) - y_t)^2 w
 
     y_t = rt + rho / |V| sum_v [log pi_theta(v|s_{t+1}) - log pi_old(v|s_{t+1})],   y_T = rt
 
-pi_old is the policy before the first of the step's minibatches. There Q = 0 and the gradient is -2 rho rt grad log pi: the
-baseline of REINFORCE. No clip, no KL, no reference. |V| counts every row of the vocabulary, padding included. The state after
-a turn is the start of the next turn. A lone sample or equal rewards: rt = 0, and Q is pulled back to 0.
+pi_old is the policy before the first of the step's minibatches; its log-probs are those that the sampler recorded (lag 0). There
+Q = 0 and the gradient is -2 rho rt grad log pi, REINFORCE with a baseline. No clip, no KL, no reference. |V| counts every row of
+the vocabulary, padding included. The state after a turn is the start of the next one. A lone sample or equal rewards: rt = 0,
+and Q is pulled back to 0.
 """
 
 import torch
@@ -106,7 +107,7 @@ EXPERIMENT = Experiment(
     measure=Final("sampled_after.pass@16.mean"),
     metric="held-out pass@16 (temperature 1)",
     task="count",
-    tokens=130_000,
+    tokens=100_000,
     samples=16,
     controls={"accuracy": Final(), "entropy": Logged("entropy_sampled")},
     note="with 263 words the mean over the vocabulary weighs more against the reward than with 150,000.",
