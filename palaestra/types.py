@@ -253,9 +253,7 @@ class Example:
 class Batch:
     """Rows as tensors. The counts belong to the whole optimiser batch: a part of a batch keeps them."""
 
-    columns: Mapping[
-        str, Tensor
-    ]  # [B, T], [B], features [B, 1, D]; always ids, trained, length, temperature, behaviour_logp
+    columns: Mapping[str, Tensor]  # [B, T], [B], [B, 1, D]; always ids, trained, length, temperature, behaviour_logp
     unit_B: Tensor
     n_tokens: int
     n_rows: int
