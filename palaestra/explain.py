@@ -19,9 +19,10 @@ from palaestra.types import Episode, Event, Group, Reward, Row, Segment, Signals
 from palaestra.update import pack
 
 FIELDS = (
-    "reward", "length", "tokens", "turn_rewards", "turn_lengths", "states", "stratum", "agent", "logp", "behaviour_logp",
-    "ref_logp", "entropy", "value",
+    "reward", "length", "tokens", "turn_rewards", "turn_lengths", "states", "executed", "gold_prob", "stratum", "agent",
+    "logp", "behaviour_logp", "ref_logp", "entropy", "value",
 )  # fmt: skip
+FACTS = ("states", "executed", "gold_prob", "stratum", "agent")  # known of the episode; the first three by turn
 LENGTH = 4  # tokens of a trajectory whose length is not given
 LOGP = -1.0  # nats of a token whose log-prob is not given
 
@@ -31,8 +32,9 @@ Trajectory = Mapping[str, Any]
 def explain(recipe: Recipe, groups: Sequence[Sequence[Trajectory]]) -> dict[str, Any]:
     """{"advantages": per trajectory (a list where it differs by token), "token_weights": per token of each trajectory}."""
     name, learner = next(iter(recipe.learners.items()))
+    known = (*FIELDS, *(f"{m}_{q}" for l in recipe.learners.values() for m, q in l.needs if m != "policy"))
     built = [
-        Group(task=Task(id=str(g)), episodes=tuple(_episode(t, g, i, name) for i, t in enumerate(group)))
+        Group(task=Task(id=str(g)), episodes=tuple(_episode(t, g, i, name, known) for i, t in enumerate(group)))
         for g, group in enumerate(groups)
     ]
     signals = _signals(learner, groups)
@@ -60,11 +62,11 @@ def lengths_of(trajectory: Trajectory) -> list[int]:
     return [int(trajectory.get("length", LENGTH))]
 
 
-def _episode(t: Trajectory, group: int, index: int, policy: str) -> Episode:
-    unknown = set(t) - set(FIELDS)
+def _episode(t: Trajectory, group: int, index: int, policy: str, known: Sequence[str]) -> Episode:
+    unknown = set(t) - set(known)
     if unknown:
         raise UserError(
-            f"trajectory {index} of group {group}: unknown field {sorted(unknown)[0]!r}; there are {', '.join(FIELDS)}"
+            f"trajectory {index} of group {group}: unknown field {sorted(unknown)[0]!r}; there are {', '.join(dict.fromkeys(known))}"
         )
     lengths = lengths_of(t)
     n = sum(lengths)
@@ -91,7 +93,7 @@ def _episode(t: Trajectory, group: int, index: int, policy: str) -> Episode:
         )
         segments.append(said)
         start += length
-    facts = {k: t[k] for k in ("states", "stratum", "agent") if k in t}
+    facts = {k: t[k] for k in FACTS if k in t}
     return Episode(
         rows=(Row(segments=tuple(segments)),), reward=_reward(t, lengths, group, index), status="finished", facts=facts
     )
