@@ -7,22 +7,24 @@ equal to the behaviour's (a ratio of 1).
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from palaestra.schedule import resolve
 from palaestra.step import Learner, Recipe
 from palaestra.types import Episode, Event, Group, Reward, Row, Segment, Signals, Task, UserError
 from palaestra.update import pack
 
 FIELDS = (
-    "reward", "length", "tokens", "turn_rewards", "turn_lengths", "states", "executed", "gold_prob", "stratum", "agent",
-    "logp", "behaviour_logp", "ref_logp", "entropy", "value",
+    "reward", "length", "tokens", "turn_rewards", "turn_lengths", "logp", "behaviour_logp", "ref_logp", "entropy", "value",
 )  # fmt: skip
-FACTS = ("states", "executed", "gold_prob", "stratum", "agent")  # known of the episode; the first three by turn
+FACTS = (  # known of the episode; the first three by turn
+    "states", "executed", "gold_prob", "stratum", "agent", "prefix_values", "critiques",
+)  # fmt: skip
 LENGTH = 4  # tokens of a trajectory whose length is not given
 LOGP = -1.0  # nats of a token whose log-prob is not given
 
@@ -30,9 +32,12 @@ Trajectory = Mapping[str, Any]
 
 
 def explain(recipe: Recipe, groups: Sequence[Sequence[Trajectory]]) -> dict[str, Any]:
-    """{"advantages": per trajectory (a list where it differs by token), "token_weights": per token of each trajectory}."""
-    name, learner = next(iter(recipe.learners.items()))
-    known = (*FIELDS, *(f"{m}_{q}" for l in recipe.learners.values() for m, q in l.needs if m != "policy"))
+    """{"advantages": per trajectory (a list where it differs by token), "token_weights": per token of each trajectory}.
+
+    What changes with the step stands where it is at the end of the recipe's schedule.
+    """
+    name, learner = next(iter(resolve(recipe.learners, recipe.schedule.steps).items()))
+    known = dict.fromkeys((*FIELDS, *FACTS, *(f"{m}_{q}" for m, q in learner.needs if m != "policy")))
     built = [
         Group(task=Task(id=str(g)), episodes=tuple(_episode(t, g, i, name, known) for i, t in enumerate(group)))
         for g, group in enumerate(groups)
@@ -62,11 +67,11 @@ def lengths_of(trajectory: Trajectory) -> list[int]:
     return [int(trajectory.get("length", LENGTH))]
 
 
-def _episode(t: Trajectory, group: int, index: int, policy: str, known: Sequence[str]) -> Episode:
+def _episode(t: Trajectory, group: int, index: int, policy: str, known: Iterable[str]) -> Episode:
     unknown = set(t) - set(known)
     if unknown:
         raise UserError(
-            f"trajectory {index} of group {group}: unknown field {sorted(unknown)[0]!r}; there are {', '.join(dict.fromkeys(known))}"
+            f"trajectory {index} of group {group}: unknown field {sorted(unknown)[0]!r}; there are {', '.join(known)}"
         )
     lengths = lengths_of(t)
     n = sum(lengths)

@@ -1,12 +1,15 @@
 """Advantages chain: `Chain((Center("group"), Scale("group")))` is the advantage of GRPO.
 
 A link maps (values, table) to values and may read signals or keep state in the table; the last step lifts the values to
-tokens and makes one example per row.
+tokens and makes one example per row. A link may declare `equal`: whether a group whose rewards are all equal leaves it with
+credit (True), without (False), or as it came (None or no declaration); and `spreads`, that it tells episodes or tokens of
+such a group apart, which no centring undoes.
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -26,6 +29,10 @@ class Center:
     scope: Scope = "group"
     others: bool = False
     level: Level | None = None  # lift first
+
+    @property
+    def equal(self) -> bool | None:
+        return False if self.scope == "group" else None
 
     def __call__(self, x: Values, table: Table) -> Values:
         x = table.lift(x, self.level or x.level)
@@ -53,16 +60,39 @@ class Shift:
 
     by: float = 0.0
 
+    @property
+    def equal(self) -> bool | None:
+        return True if self.by else None
+
     def __call__(self, x: Values, table: Table) -> Values:
         return Values(level=x.level, x_N=x.x_N + self.by)
+
+
+@stage
+class Outcome:
+    """`right` where the reward exceeds `above`, else `wrong`: the sign of the outcome as the advantage, without a baseline.
+
+    Episodes of a side of weight 0 are muted: they are left out of the denominators too, not only of the gradient.
+    """
+
+    right: float = 1.0
+    wrong: float = -1.0
+    above: float = 0.5
+    equal: ClassVar[bool] = True
+
+    def __call__(self, x: Values, table: Table) -> Values:
+        out_E = np.where(table.reward_E > self.above, self.right, self.wrong)
+        for e in np.flatnonzero(out_E == 0):
+            table.episodes[e] = replace(table.episodes[e], muted=True)
+        return Values(level="episode", x_N=out_E)
 
 
 @stage
 class Gae:
     """Token advantages from a value head: rewards sit at their events' tokens, the rest of the total at the last token.
 
-    Values by turn that come in are the rewards instead, each at the last token of its turn. `kl` subtracts kl * (log pi_old - log pi_ref) from every token's reward (needs signals "policy_value" and, with kl,
-    "ref_logp"). The target of the value loss, advantage + value, becomes the column "return".
+    Values by turn that come in are the rewards instead, each at the last token of its turn. `kl` subtracts
+    kl * (log pi_old - log pi_ref) from every token's reward (needs signals "policy_value" and, with kl, "ref_logp"). The target of the value loss, advantage + value, becomes the column "return".
     """
 
     gamma: float = 1.0
@@ -88,7 +118,7 @@ class Gae:
 def at_turn_ends(x: Values, table: Table) -> np.ndarray:
     """[tokens] values by turn at the last token of each turn, 0 elsewhere."""
     at, turn = table.tokens, table.turns
-    end = {k: v for k, v in zip(zip(turn.episode_N, turn.row_N, turn.position_N, strict=True), x.x_N, strict=True)}
+    end = dict(zip(zip(turn.episode_N, turn.row_N, turn.position_N, strict=True), x.x_N, strict=True))
     return np.array([end.get(k, 0.0) for k in zip(at.episode_N, at.row_N, at.position_N, strict=True)])
 
 
@@ -133,6 +163,14 @@ class Chain:
 
     links: tuple[Link, ...] = ()
     unit: str = "row"
+
+    @property
+    def keeps_equal(self) -> bool:
+        """Groups with equal rewards get credit, so no gate may drop them. The last link that declares it decides."""
+        if any(getattr(link, "spreads", False) for link in self.links):
+            return True
+        said = [equal for link in self.links if (equal := getattr(link, "equal", None)) is not None]
+        return bool(said and said[-1])
 
     def __call__(self, groups: Groups, signals: Signals, state: State) -> tuple[list[Example], State]:
         table = Table(groups, signals, state)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -53,6 +53,7 @@ class TurnReturns:
     """Reward to go: R_t = sum_{k>=t} gamma^{k-t} r_k of the turns, from their own rewards (what came in is replaced)."""
 
     gamma: float = 0.95
+    spreads: ClassVar[bool] = True  # the same outcome earlier is worth more
 
     def __call__(self, x: Values, table: Table) -> Values:
         return Values(level="turn", x_N=by_episode(table, turn_rewards(table), self.gamma))

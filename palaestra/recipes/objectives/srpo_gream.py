@@ -100,5 +100,5 @@ EXPERIMENT = Experiment(
     tokens=100_000,
     samples=4,
     controls={"hit@1 (greedy)": Final(), "groups with signal": Logged("groups_mixed", last=0)},
-    note="A synthetic catalogue with four-letter codes, answers without reasoning; constrained k-means and SFT stages are left out.",
+    note="A synthetic catalogue with four-letter codes, without reasoning; item clustering and the SFT stages are left out.",
 )
