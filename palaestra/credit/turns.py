@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from palaestra.credit.advantages import discounted_sums
-from palaestra.credit.links import Link, token_rewards
+from palaestra.credit.links import Chain, Link, token_rewards
 from palaestra.credit.table import LEVELS, Level, Scope, Table, Values, numbered
 from palaestra.types import UserError, stage
 
@@ -18,6 +18,10 @@ class Blend:
     """sum_k weight_k * chain_k(x): several credits of the same values, added at the finest level among them."""
 
     parts: tuple[tuple[float, tuple[Link, ...]], ...]
+
+    @property
+    def spreads(self) -> bool:
+        return any(Chain(links).keeps_equal for _, links in self.parts)
 
     def __call__(self, x: Values, table: Table) -> Values:
         found: list[Values] = []

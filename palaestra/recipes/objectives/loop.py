@@ -2,8 +2,8 @@
 
     A_k = R_k - mean_{i != k} R_i,     L = mean over agent tokens of min(ratio A, clip(ratio, 1 / (1 + eps), 1 + eps) A),
 
-eps = 0.1 (arXiv:2502.01600, section 4). The ratio is of a token, or the product over a turn or the whole trajectory (a bandit); the
-mean is over tokens in all three. Two epochs of minibatches on the same rollouts; with one epoch and one minibatch it is RLOO.
+eps = 0.1 (arXiv:2502.01600, section 4). The ratio is of a token, or the product over a turn or the whole trajectory (a bandit); the mean
+is over tokens in all three. Two epochs of minibatches on the same rollouts; with one epoch and one minibatch it is RLOO.
 Rollouts with |A| < 0.01 are dropped; a group of one, or of equal returns, is dropped whole. The sum is divided by the
 rollouts of the minibatch (the released code: by its nominal size). Observations are masked.
 """
