@@ -91,8 +91,9 @@ class Outcome:
 class Gae:
     """Token advantages from a value head: rewards sit at their events' tokens, the rest of the total at the last token.
 
-    Values by turn that come in are the rewards instead, each at the last token of its turn. `kl` subtracts
-    kl * (log pi_old - log pi_ref) from every token's reward (needs signals "policy_value" and, with kl, "ref_logp"). The target of the value loss, advantage + value, becomes the column "return".
+    Values by turn that come in are the rewards instead, each at the last token of its turn. `kl` subtracts kl * (log
+    pi_old - log pi_ref) from every token's reward (needs signals "policy_value" and, with kl, "ref_logp"). The target
+    of the value loss, advantage + value, becomes the column "return".
     """
 
     gamma: float = 1.0

@@ -1,4 +1,4 @@
-"""The advantage of pass@k, from one group of n samples and without drawing subsets (arXiv:2508.10751, appendix)."""
+"""The advantage of pass@k, from one group of n samples and without drawing subsets (arXiv:2508.10751)."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Blend:
             for link in links:
                 y = link(y, table)
             found.append(y)
-        level = max((y.level for y in found), key=LEVELS.index)
+        level = LEVELS[max(LEVELS.index(y.level) for y in found)]
         weighted = [w * table.lift(y, level).x_N for (w, _), y in zip(self.parts, found, strict=True)]
         return Values(level=level, x_N=np.sum(weighted, axis=0))
 

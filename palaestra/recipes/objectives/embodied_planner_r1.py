@@ -1,13 +1,14 @@
-"""Embodied Planner-R1: pure RL for agents that act and observe, from the completion of the task alone (arXiv:2506.23127).
+"""Embodied Planner-R1: pure RL for agents that act and observe, from the completion of the task alone
+(arXiv:2506.23127).
 
-Interactive policy optimisation: G replicas of one start state; R = 1 if the world paid for success at any turn and the
-transcript was not cut at its length limit, else 0 (no shaping, no format reward). A_i = (R_i - mean R) / (std R + 1e-6), ddof 1, on
-all agent tokens;
+Interactive policy optimisation: G replicas of one start state; R = 1 if the world paid for success at any turn and
+the transcript was not cut at its length limit, else 0 (no shaping, no format reward). A_i = (R_i - mean R) / (std R +
+1e-6), ddof 1, on all agent tokens;
 
     loss = - sum over agent tokens of min(ratio A, clip(ratio, 0.8, 1.2) A) / their number + 0.001 k3 - 0.001 H.
 
-Observations are masked from loss, KL and entropy. An invalid action is answered by an error text and costs a turn. All succeed,
-all fail, or a group of one: A = 0. `reduce="sequences"` is GRPO's mean by trajectory.
+Observations are masked from loss, KL and entropy. An invalid action is answered by an error text and costs a turn.
+All succeed, all fail, or a group of one: A = 0. `reduce="sequences"` is GRPO's mean by trajectory.
 """
 
 import copy

@@ -2,14 +2,14 @@
 
     A(i, t) = (R_i - mean R) / F + omega (R^s_{i,t} - mean_{S(s)} R^s) / F_S,    R^s_{i,t} = sum_{k>=t} gamma^{k-t} r_{i,k},
 
-S(s) = all turns of the group that start in state s (arXiv:2505.10978, eq. 3 to 8). F is 1, or with `std` the standard deviation
-(ddof 1) + 1e-6. Every token of a turn gets the turn's advantage. A state seen once has a step advantage of 0; a state visited
-twice by one trajectory counts twice; a group of one has A = 0.
+S(s) = all turns of the group that start in state s (arXiv:2505.10978). F is 1, or with `std` the standard deviation
+(ddof 1) + 1e-6. Every token of a turn gets the turn's advantage. A state seen once has a step advantage of 0; a state
+visited twice by one trajectory counts twice; a lone trajectory has credit only where it visits a state again.
 
-`released` (verl-agent): the episode mean and std are over turns, so that longer episodes weigh more, and an action that was not
-executed costs `invalid` of its turn's episode return too. In `paper` statistics are over trajectories, and `invalid` is taken
-from the turn's step return alone. A row is a whole trajectory here, one turn in the released code: with a token mean the
-loss is the same.
+`released` (verl-agent): the episode mean and std are over turns, so that longer episodes weigh more, and an action
+that was not executed costs `invalid` of its turn's episode return too. In `paper` statistics are over trajectories,
+and `invalid` is taken from the turn's step return alone. A row is a whole trajectory here, one turn in the released
+code: with a token mean the loss is the same.
 """
 
 from typing import Literal

@@ -1,14 +1,16 @@
-"""IGPO: every turn is paid for what it adds to the policy's own probability of the gold answer (arXiv:2510.14967, section 3).
+"""IGPO: every turn is paid for what it adds to the policy's own probability of the gold answer (arXiv:2510.14967).
 
-p_n = exp(mean_j log pi(a_j | context before turn n, answer prefix, a_<j)): the gold answer, forced, without gradient. A turn before
-the last earns g_n = p_{n+1} - p_n (turns from 0), the last one the outcome. All rewards of a group are z-scored in one pool and summed:
+p_n = exp(mean_j log pi(a_j | context before turn n, answer prefix, a_<j)): the gold answer, forced, without gradient.
+A turn before the last earns g_n = p_{n+1} - p_n (turns from 0), the last one the outcome. All rewards of a group are
+z-scored in one pool and summed:
 
     A_{i,n} = sum_{k >= n} gamma^{k-n} (r_{i,k} - mean) / std,     for every token of turn n; observations are masked.
 
-Equal outcomes still differ in their gains, so no group is dropped. One turn only: GRPO with ddof 0. An episode whose p does not match
-its turns (its context overflowed) keeps its outcome alone. The gold answer may be a list of aliases: the likeliest counts.
-`pool="separate"` z-scores gains and outcomes apart (an option of the released code); "position" takes the returns of gamma 1
-minus their mean at the same token position of the group, without std (an earlier release).
+Equal outcomes still differ in their gains, so no group is dropped. One turn only: GRPO with ddof 0. An episode whose
+p does not match its turns (its context overflowed) keeps its outcome alone. The gold answer may be a list of aliases:
+the likeliest counts. `pool="separate"` z-scores gains and outcomes apart (an option of the released code); "position"
+takes the returns of gamma 1 minus their mean at the same token position of the group, without std (an earlier
+release).
 """
 
 from dataclasses import replace
@@ -57,6 +59,10 @@ class GoldProbability:
     model: str = "policy"
 
     async def __call__(self, ctx: "Context", key: Key, group: Group) -> Group:
+        if group.task.answer is None:
+            raise UserError(
+                f"task {group.task.id!r} has no answer, and igpo pays for the probability of the gold answer"
+            )
         gold = group.task.answer if isinstance(group.task.answer, list | tuple) else (group.task.answer,)
         read = ctx.engine(self.model).dialect.encode_text
         before, answers = read(self.template.partition("{}")[0]), [read(str(a)) for a in gold]
@@ -96,7 +102,7 @@ def contexts(episode: Episode) -> list[tuple[int, ...]]:
 
 @stage
 class InformationGain:
-    """Turn rewards and gains to advantages; see the module. `shuffle` hands a group's gains to its turns at random (a placebo)."""
+    """Turn rewards and gains to advantages; see the module. `shuffle` deals a group's gains out at random (a placebo)."""
 
     pool: Literal["joint", "separate", "position"] = "joint"
     gamma: float = 1.0

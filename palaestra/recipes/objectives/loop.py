@@ -2,10 +2,10 @@
 
     A_k = R_k - mean_{i != k} R_i,     L = mean over agent tokens of min(ratio A, clip(ratio, 1 / (1 + eps), 1 + eps) A),
 
-eps = 0.1 (arXiv:2502.01600, section 4). The ratio is of a token, or the product over a turn or the whole trajectory (a bandit); the mean
-is over tokens in all three. Two epochs of minibatches on the same rollouts; with one epoch and one minibatch it is RLOO.
-Rollouts with |A| < 0.01 are dropped; a group of one, or of equal returns, is dropped whole. The sum is divided by the
-rollouts of the minibatch (the released code: by its nominal size). Observations are masked.
+eps = 0.1 (arXiv:2502.01600). The ratio is of a token, or the product over a turn or the whole trajectory (a bandit);
+the mean is over tokens in all three. Two epochs of minibatches on the same rollouts; with one epoch and one minibatch
+it is RLOO. Rollouts with |A| < 0.01 are dropped; a group of one, or of equal returns, is dropped whole. The sum is
+divided by the rollouts of the minibatch (the released code: by its nominal size). Observations are masked.
 """
 
 from dataclasses import replace
@@ -40,7 +40,7 @@ CARD = Card(
         "objective": "clipped ratio with bounds 1/(1+eps) and 1+eps, mean within each rollout",
         "update": "two epochs of minibatches of 32 rollouts",
     },
-    source="released code (apple/ml-loop), which has token and trajectory ratios; turn ratios from the paper's text",
+    source="released code (apple/ml-loop), which has token and trajectory ratios; turn ratios from notes on the paper",
     paper_scale="Qwen2.5-32B-Instruct, LoRA 16, AppWorld, K = 6, 40 tasks an iteration, lr 5e-5, 200 iterations",
 )
 

@@ -1,16 +1,17 @@
 """SPA-RL: a learned estimator says how much each turn contributed, and PPO is paid by turn (arXiv:2505.20732).
 
-Progress estimator: a copy of the start model with one linear output c_t at each agent turn, trained so that contributions add up to
-the outcome, and rewards from them:
+Progress estimator: a copy of the start model with one linear output c_t at each agent turn, trained so that
+contributions add up to the outcome, and rewards from them:
 
     min E (sum_t c_t - R)^2,        r_t = alpha c_t + beta g_t,     alpha = 1, beta = 0.5,
 
-g_t = 1 if the world executed the action (the last one always counts). r_t sits at the last token of turn t; PPO with GAE runs over the
-agent tokens of the trajectory. An episode without turns contributes nothing.
+g_t = 1 if the world executed the action (the last one always counts). r_t sits at the last token of turn t; PPO with
+GAE runs over the agent tokens of the trajectory. An episode without turns contributes nothing.
 
-The paper trains the estimator once, on explored trajectories, before RL; here it learns beside the policy from the same
-episodes, and is asked before it has learned from them. Its output is read from the last hidden state that predicts the turn's last
-token (in the code: from the vocabulary's logits at that token). Contributions that are wrong change the optimum: they are no potential.
+The paper trains the estimator once, on explored trajectories, before RL; here it learns beside the policy from the
+same episodes, and is asked before it has learned from them. Its output is read from the last hidden state that
+predicts the turn's last token (in the code: from the vocabulary's logits at that token). Contributions that are wrong
+change the optimum: they are no potential.
 """
 
 from dataclasses import replace
@@ -46,11 +47,12 @@ CARD = Card(
     source="released code (WangHanLinHenry/SPA-RL-Agent); alpha and beta as in its data builder",
     paper_scale="Llama-3.2-3B-Instruct; WebShop, ALFWorld, VirtualHome; offline trajectories, one epoch",
 )
+SIGNAL = "estimator_progress"  # the head "progress" of the learner "estimator"
 
 
 @stage
 class Contributions:
-    """r_t = alpha c_t + beta g_t by turn. c_t: the estimator's, an equal share of the outcome, or leave-one-out outcome credit."""
+    """r_t = alpha c_t + beta g_t by turn. c_t: the estimator's, an equal share of the outcome, or R - mean of the others."""
 
     alpha: float = 1.0
     beta: float = 0.5
@@ -70,9 +72,6 @@ class Contributions:
             return leave_one_out(table.reward_E, table.group_E)[turn.episode_N]
         c = dict(zip(zip(at.episode_N, at.row_N, at.position_N, strict=True), table_signal(table, SIGNAL), strict=True))
         return np.array([c[k] for k in zip(turn.episode_N, turn.row_N, turn.position_N, strict=True)])
-
-
-SIGNAL = "estimator_progress"  # the head "progress" of the learner "estimator"
 
 
 @stage

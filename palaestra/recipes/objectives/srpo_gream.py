@@ -1,10 +1,11 @@
 """GREAM's SRPO: partial credit for the codes of an item, and a group advantage with a pass@k bonus (arXiv:2510.20815).
 
-Reward (RSVR): 1 for the right item; else by the number m of codes that match before the first wrong one, coarse to fine:
-0 for m = 0, then 0.5, 0.707, 0.866, 0.95 (sqrt(m/4), capped); an answer of another length is malformed, 0.
-Advantage (BGAE): A_i = (r_i - mean r) / (std r + 1e-6) + b_i, where b_i is the analytic advantage of pass@k (k = 4) over the
-c exact hits among n = 10: near misses get the bonus of a miss. No hit, or fewer than k misses: b = 0. Groups without variance are
-drawn again; a batch is never padded with them. Loss of DAPO (token mean, clip 0.2 / 0.2), k3 KL 0.001.
+Reward (RSVR): 1 for the right item; else by the number m of codes that match before the first wrong one, coarse to
+fine: 0 for m = 0, then 0.5, 0.707, 0.866, 0.95 (sqrt(m/4), capped); an answer of another length is malformed, 0.
+Advantage (BGAE): A_i = (r_i - mean r) / (std r + 1e-6) + b_i, where b_i is the analytic advantage of pass@k (k = 4)
+over the c exact hits among n = 10: near misses get the bonus of a miss. No hit, or fewer than k misses: b = 0. Groups
+without variance are drawn again; a batch is never padded with them. Loss of DAPO (token mean, clip 0.2 / 0.2), k3 KL
+0.001.
 """
 
 from dataclasses import replace

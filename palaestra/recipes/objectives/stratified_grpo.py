@@ -1,12 +1,14 @@
 """Stratified GRPO: answers are compared with answers of the same structure.
 
-Strata B_k = episodes of one prompt with the same number of searches. Stratified advantage normalisation (arXiv:2510.06214)
+Strata B_k = episodes of one prompt with the same number of searches. Stratified advantage normalisation
+(arXiv:2510.06214)
 
     A_SAN,i = (R_i - mean_{B_k} R) / (std_{B_k} R + eps),   A = alpha A_SAN + (1 - alpha) A_GRPO,
 
-because R_i - mean R = (R_i - mean_{B_k} R) + (mean_{B_k} R - mean R), and the last term is one offset for a whole stratum.
-Within a stratum nothing is said for or against searching more: only the global term, 1 - alpha, says it. A stratum of one or of
-equal rewards has A_SAN = 0; with one stratum the method is GRPO. ddof 0 makes the unit variances of the paper exact.
+because R_i - mean R = (R_i - mean_{B_k} R) + (mean_{B_k} R - mean R), and the last term is one offset for a whole
+stratum. Within a stratum nothing is said for or against searching more: only the global term, 1 - alpha, says it. A
+stratum of one or of equal rewards has A_SAN = 0; with one stratum the method is GRPO. ddof 0 makes the unit variances
+of the paper exact.
 """
 
 from palaestra.card import Card

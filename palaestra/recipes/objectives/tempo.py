@@ -4,9 +4,9 @@ V(s) = mean reward of the answers with prefix s (prefix-to-tree). With r~ = (r -
 
     A_{i,t} = r~_i + V~(s_{t+1}) - V~(s_t)      (arXiv:2509.18314; V~ is V of the normalised rewards)
 
-No critic and no further rollouts. The TD terms of an answer sum to r~_i, and are zero where nobody parts from it. The clip is
-0.2 / 0.28, without KL. Equal rewards, or a group of one: A = 0. A truncated answer is a leaf like any other. In a
-conversation, observations are part of the prefix and carry no credit.
+No critic and no further rollouts. The TD terms of an answer sum to r~_i, and are zero where nobody parts from it. The
+clip is 0.2 / 0.28, without KL. Equal rewards, or a group of one: A = 0. A truncated answer is a leaf like any other.
+In a conversation, observations are part of the prefix and carry no credit.
 """
 
 from palaestra.card import Card
