@@ -8,7 +8,6 @@ from __future__ import annotations
 import csv
 import difflib
 import importlib
-import json
 import sys
 from dataclasses import dataclass
 from importlib import resources
@@ -16,10 +15,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from palaestra.ledger.files import Standing, read_result
 from palaestra.types import UserError
 
 PACKAGE = "palaestra.recipes"
-VERDICTS = {"reproduced", "not-reproduced", "inconclusive"}
 
 
 @dataclass(frozen=True)
@@ -44,11 +43,17 @@ class Entry:
     @property
     def status(self) -> str:
         """planned, built, or the ledger's verdict."""
+        return self.standing.status
+
+    @property
+    def standing(self) -> Standing:
         if not self.built:
-            return "planned"
-        result = Path(str(resources.files("palaestra"))) / "ledger" / "results" / f"{self.id}.json"
-        verdict = json.loads(result.read_text())["verdict"] if result.is_file() else ""
-        return verdict if verdict in VERDICTS else "built"
+            return Standing(status="planned")
+        if read_result(self.id) is None:
+            return Standing(status="built")
+        from palaestra.ledger.results import standing  # loads the recipe
+
+        return standing(self.id, self.module)
 
     @property
     def command(self) -> str:
@@ -56,7 +61,7 @@ class Entry:
 
     def json(self) -> dict[str, Any]:
         names = ("id", "family", "kind", "title", "shape", "status", "command")
-        return {n: getattr(self, n) for n in names}
+        return {n: getattr(self, n) for n in names} | ({"note": self.standing.note} if self.standing.note else {})
 
 
 def everything() -> list[Entry]:

@@ -23,6 +23,8 @@ VERBS = {
     "show": "one method: its card, and its difference from its parent",
     "explain": "advantages and token weights of a method for given rewards",
     "compare": "several methods, same budget, same seeds",
+    "reproduce": "a paper's claim as a small experiment, with its verdict",
+    "atlas": "the update directions of all methods on the same rollouts",
     "doctor": "what is installed, what will run, what it will cost",
 }
 
@@ -94,7 +96,8 @@ def parser_of(verb: str) -> Parser:
         add("--rewards", help="groups of rewards: '[[1,0,0,0]]'")
         add("--lengths", help="their lengths in tokens: '[[5,9,3,7]]'")
         add("--group", metavar="FILE.json", help="groups of trajectories with more fields")
-        add("--picture", metavar="FILE.png", help="draw the token weights")
+        add("--rollouts", metavar="DIR|FILE", help="a run folder, or one of its .parquet files: a real group")
+        add("--picture", metavar="FILE.png|.html", help="draw the token weights")
         add("--json", action="store_true")
     elif verb == "compare":
         run_flags(parser)
@@ -102,7 +105,20 @@ def parser_of(verb: str) -> Parser:
         add("--seeds", type=int, default=3)
         add("--tokens", type=int, default=200_000, help="sampled policy tokens every run may spend")
         add("--evaluate", type=int, default=512, metavar="N", help="held-out problems")
+        add("--jobs", type=int, default=0, metavar="N", help="runs at a time (default: one a core)")
         add("--out", metavar="DIR", default="runs/compare")
+    elif verb == "reproduce":
+        add("method")
+        add("--seeds", type=int, default=0, metavar="N", help="(default: the experiment's)")
+        add("--arms", default="", metavar="A,B", help="only these arms")
+        add("--tokens", type=int, default=0, metavar="N", help="another budget, for a trial")
+        add("--jobs", type=int, default=0, metavar="N", help="runs at a time (default: one a core)")
+        add("--out", metavar="DIR", default="ledger", help="for results/ID.json and finished cells (default: ledger)")
+        add("--json", action="store_true")
+    elif verb == "atlas":
+        add("--methods", default="", metavar="A,B", help="only these (default: every recipe)")
+        add("--out", metavar="DIR", default="runs/atlas", help="for atlas.md, atlas.json and pictures")
+        add("--json", action="store_true")
     elif verb == "doctor":
         add("words", nargs="*", metavar="RECIPE | stage.field=value")
         add("--case", metavar="DIR", help="run a dumped failed update again")
