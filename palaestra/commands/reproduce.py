@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -56,8 +57,14 @@ def keep(result: dict[str, Any], out: Path) -> str:
     if before is not None and (before["seeds"], before["budget_tokens"]) > (result["seeds"], result["budget_tokens"]):
         return f"{path} keeps its result of {before['seeds']} seeds; write this one elsewhere with --out DIR"
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, json.dumps(result, indent=1) + "\n")
+    write_atomic(path, text(result))
     return str(path)
+
+
+def text(result: dict[str, Any]) -> str:
+    """JSON for people too: a list of numbers stays on its line."""
+    one_line = lambda found: " ".join(found[0].split()).replace("[ ", "[").replace(" ]", "]")
+    return re.sub(r"\[\s[^][{}]*\]", one_line, json.dumps(result, indent=1)) + "\n"
 
 
 def table(result: dict[str, Any], kept: str) -> str:
