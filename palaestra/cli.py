@@ -59,6 +59,11 @@ def run_flags(parser: Parser) -> None:
     add("--dtype", choices=("float32", "bfloat16"), help="of the weights (default: float32)")
     add("--device", help="cpu or cuda (default: cuda where there is one)")
     add("--lora", type=int, metavar="RANK", help="train low-rank adapters instead of the whole model")
+    add("--slots", type=int, metavar="N", help="sequences that are sampled at a time (default: 256)")
+    add("--cache-mb", type=int, metavar="MB", help="memory for their keys and values (default: 4096)")
+    add(
+        "--recompute", action="store_const", const=True, help="less memory, a third more time: activation checkpointing"
+    )
     add("--max-tokens", type=int, metavar="N", help="of one answer (default: the task's)")
     add("--seed", type=int, metavar="S", help="(default: 0)")
     add("--json", action="store_true", help="the result as one JSON object on the last line of standard output")

@@ -39,7 +39,7 @@ from palaestra.types import (
     Signals,
     UserError,
 )
-from palaestra.update import pack, split
+from palaestra.update import Optimizer, pack, split
 
 PHASES = ("rollout", "reward", "forward", "backward", "optimiser", "other")
 CHECKED_PROMPTS = 100_000  # of the user's data, before the first step
@@ -59,11 +59,12 @@ class Context:
     plan: Plan = field(default_factory=Plan)
     talk: bool = False  # progress and notes on standard error
     resumed: bool = False  # the user expects to go on from a checkpoint
-    slots: int = 256
+    slots: int = 256  # sequences that an engine runs at a time
+    cache_mb: int = 4096  # of an engine's keys and values
 
     def __post_init__(self) -> None:
         self.engines: dict[str, Engine] = {}
-        self.optimisers: dict[str, torch.optim.Optimizer] = {}
+        self.optimisers: dict[str, Optimizer] = {}
         self.versions: dict[str, int] = {}
         self.seconds: dict[str, float] = dict.fromkeys(PHASES, 0.0)
         self.step = 0
@@ -81,6 +82,7 @@ class Context:
             self.versions[model] = step
         for name, engine in self.engines.items():
             engine.version = self.versions[name]
+            engine.forget()  # so a run that goes on from here finds the same
         return resolve(recipe, step)
 
     def model(self, name: str) -> Model:
@@ -91,7 +93,7 @@ class Context:
 
     def engine(self, name: str = "policy") -> Engine:
         if name not in self.engines:
-            self.engines[name] = Engine(self.model(name), slots=self.slots)
+            self.engines[name] = Engine(self.model(name), slots=self.slots, cache_mb=self.cache_mb)
             self.engines[name].version = self.versions.get(name, 0)
         return self.engines[name]
 
@@ -104,10 +106,15 @@ class Context:
         """Adds a frozen model: a copy of the trainable `source` as it is at the call."""
         self.models[name] = frozen_copy(self.model(source))
 
-    def optimiser(self, name: str, learner: Any) -> torch.optim.Optimizer:
+    def optimiser(self, name: str, learner: Any) -> Optimizer:
         if name not in self.optimisers:
             self.optimisers[name] = learner.optimiser.build(self.model(name).trainable())
         return self.optimisers[name]
+
+    def moved(self, name: str) -> None:
+        """To be told whenever a model's weights change."""
+        if name in self.engines:
+            self.engines[name].forget()
 
     # ---- measuring
 

@@ -36,6 +36,9 @@ class Settings:
     dtype: str = "float32"
     device: str = ""
     lora: int = 0
+    slots: int = 256
+    cache_mb: int = 4096
+    recompute: bool = False
     max_tokens: int = 0
     steps: int | None = None
     seed: int = 0
@@ -95,7 +98,17 @@ def context(settings: Settings, *, out: Path | None = None, talk: bool = True) -
     device = settings.device or ("cuda" if torch.cuda.is_available() else "cpu")
     lora = LoRA(rank=settings.lora) if settings.lora else None
     model = load(settings.model, dtype=settings.dtype, device=device, lora=lora)
-    return Context(bench=bench, seed=settings.seed, models={"policy": model}, out=out, players=dict(players), talk=talk)
+    model.recompute = settings.recompute
+    return Context(
+        bench=bench,
+        seed=settings.seed,
+        models={"policy": model},
+        out=out,
+        players=dict(players),
+        talk=talk,
+        slots=settings.slots,
+        cache_mb=settings.cache_mb,
+    )
 
 
 def recipe_of(settings: Settings) -> Any:
