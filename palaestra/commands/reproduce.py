@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
-import re
 import shlex
 import sys
 from pathlib import Path
@@ -14,6 +12,7 @@ from palaestra import catalogue
 from palaestra.ledger import results
 from palaestra.ledger.cells import cores
 from palaestra.ledger.files import read_result
+from palaestra.ledger.markdown import one_line_lists
 from palaestra.runtime.checkpoint import write_atomic
 from palaestra.runtime.drawing import duration
 
@@ -57,14 +56,8 @@ def keep(result: dict[str, Any], out: Path) -> str:
     if before is not None and (before["seeds"], before["budget_tokens"]) > (result["seeds"], result["budget_tokens"]):
         return f"{path} keeps its result of {before['seeds']} seeds; write this one elsewhere with --out DIR"
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, text(result))
+    write_atomic(path, one_line_lists(result))
     return str(path)
-
-
-def text(result: dict[str, Any]) -> str:
-    """JSON for people too: a list of numbers stays on its line."""
-    one_line = lambda found: " ".join(found[0].split()).replace("[ ", "[").replace(" ]", "]")
-    return re.sub(r"\[\s[^][{}]*\]", one_line, json.dumps(result, indent=1)) + "\n"
 
 
 def table(result: dict[str, Any], kept: str) -> str:

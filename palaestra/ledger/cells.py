@@ -33,6 +33,7 @@ from palaestra.types import Fault, Runnable, UserError, value
 
 CHECKPOINT = 20  # steps between those of a cell
 REQUEST, DONE = "request.json", "cell.json"
+ADDRESS = 20  # characters of the digest
 
 
 @value
@@ -78,7 +79,7 @@ def silent(text: str) -> None:
 
 def run_all(requests: Sequence[Request], folder: Path, jobs: int = 0, say: Say = silent) -> list[Outcome]:
     """Runs what is not there yet, `jobs` at a time (0 = one a core); the outcomes in the order of the requests."""
-    places = [folder / "cells" / r.digest()[:20] for r in requests]
+    places = [folder / "cells" / r.digest()[:ADDRESS] for r in requests]
     waiting = {p: r for p, r in zip(places, requests, strict=True) if not (p / DONE).is_file()}
     errors: dict[Path, str] = {}
     jobs = min(jobs or cores(), max(len(waiting), 1))
@@ -158,6 +159,8 @@ def main(place: Path) -> int:
     with (place / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (place / DONE).is_file():
+            if request.digest()[:ADDRESS] != place.name:
+                raise Fault("cell", "the code has changed since this cell was asked for; run it again")
             run_here(request, place)
     return 0
 

@@ -12,6 +12,7 @@ from palaestra.card import Card
 from palaestra.ledger.experiment import Experiment
 from palaestra.ledger.figure import curves_svg
 from palaestra.ledger.files import read_result
+from palaestra.ledger.markdown import code, table
 from palaestra.runtime.config import brief, children, difference
 
 METHODS = Path("docs/methods")
@@ -173,15 +174,3 @@ def interval(found: Mapping[str, Any]) -> str:
     if found["mean"] is None:
         return "not measured"
     return f"{found['mean']:.3g}" + ("" if found["low"] is None else f" [{found['low']:.3g}, {found['high']:.3g}]")
-
-
-# ---- Markdown
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    lines = [head, ["---"] * len(head), *rows]
-    return [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in lines]
-
-
-def code(text: str) -> str:
-    return f"`{text}`" if text else ""
