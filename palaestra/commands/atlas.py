@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
 from palaestra.ledger.atlas import survey
-from palaestra.ledger.atlas_page import page, picture
+from palaestra.ledger.atlas_page import SHOWN, page, picture
 from palaestra.ledger.markdown import one_line_lists
 from palaestra.runtime.checkpoint import write_atomic
 
@@ -22,7 +21,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     write_atomic(out / "atlas.json", one_line_lists(data))
     write_atomic(out / "atlas.md", page(data))
     for name, chart in data["batches"].items():
-        if len(chart["methods"]) > 1:
+        if len(chart["methods"]) >= SHOWN:
             picture(name, chart, out / f"atlas-{name}.png")
     if not arguments.json:
         print(page(data))

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Data = Mapping[str, Any]
+BOX, ASPECT = (
+    (0.4, 0.9),
+    1.45,
+)  # of the map: the part of its panel that holds points, and the panel's width by its height
+SHOWN = 3  # methods that a picture needs
 
 INTRO = """# Atlas of methods
 
@@ -37,7 +42,7 @@ def page(data: Data) -> str:
     blocks = [INTRO.format(**data, note=note), *between(data)]
     for name, c in data["batches"].items():
         blocks += [f"## {name.capitalize()}", f"{c['groups']} groups of `{c['task']}`: {c['about']}."]
-        blocks += [f"![Cosines and map of the batch {name}](atlas-{name}.png)"] if len(c["methods"]) > 1 else []
+        blocks += [f"![Cosines and map of the batch {name}](atlas-{name}.png)"] if len(c["methods"]) >= SHOWN else []
         blocks += ["\n".join(f"- {line}" for line in findings(c)), *sizes(c)]
     return "\n\n".join([*blocks, *refused(data)]) + "\n"
 
@@ -158,7 +163,7 @@ def _matrix(axes: Axes, names: Sequence[str], cosine: np.ndarray) -> None:
     axes.tick_params(length=0, labelcolor=INK)
     axes.grid(False)
     axes.spines[:].set_visible(False)
-    axes.set_title("cosine: blue the same way, orange against one another", color=MUTED)
+    axes.set_title("cosine of the directions", color=MUTED)
     if n <= 16:
         for i, j in np.ndindex(n, n):
             told = f"{cosine[i, j]:.2f}".replace("-", "−").replace("0.", ".", 1) if i != j else ""
@@ -172,9 +177,10 @@ def _map(axes: Axes, groups: Sequence[Sequence[str]], places: np.ndarray) -> Non
     axes.spines[:].set_visible(False)
     axes.set_xticks([])
     axes.set_yticks([])
-    low, high = places.min(0), places.max(0)
-    span = np.maximum(high - low, 1e-9)
-    at = (places - low) / span * (0.36, 0.9) + (0.32, 0.05)
+    middle, span = (places.max(0) + places.min(0)) / 2, np.ptp(places, axis=0)
+    wide, high = BOX  # one scale for both axes, the longer one upright
+    scale = max(span[1] / (wide * ASPECT), span[0] / high, 1e-9)
+    at = (places - middle)[:, ::-1] / scale / (ASPECT, 1) + 0.5
     axes.set_xlim(0, 1)
     axes.set_ylim(0, 1)
     order = np.argsort(at[:, 0], kind="stable")
@@ -185,7 +191,9 @@ def _map(axes: Axes, groups: Sequence[Sequence[str]], places: np.ndarray) -> Non
             x, colour = (0.74, 0.26)[1 - side], PALETTE[i % len(PALETTE)]
             axes.plot([at[i, 0], x], [at[i, 1], y], color=LINE, linewidth=1, zorder=1)
             axes.plot(*at[i], "o", color=colour, markersize=8, zorder=3)
-            label = "\n= ".join(" = ".join(groups[i][k : k + 2]) for k in range(0, len(groups[i]), 2))
+            names = list(groups[i])
+            pairs = [" = ".join(names[k : k + 2]) for k in range(0, len(names), 2)]
+            label = "\n= ".join(pairs)
             offset = 4 if side else -4
             axes.annotate(
                 label, (x, y), (offset, 0), textcoords="offset points", ha="left" if side else "right", va="center",

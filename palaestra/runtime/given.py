@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -99,9 +98,12 @@ def token_weights(found: Credited, ctx: Context) -> list[np.ndarray]:
 
 
 @torch.no_grad()
-def outputs(ctx: Context, found: Credited, batch: Batch) -> dict[str, Any]:
-    """What the model says about the whole batch."""
-    return dict(ctx.forward(found.name, found.learner.objective.needs)(batch))
+def outputs(ctx: Context, found: Credited, batch: Batch) -> dict[str, torch.Tensor]:
+    """What the model says about the whole batch, a few rows at a time."""
+    run, T = ctx.forward(found.name, found.learner.objective.needs), batch["ids"].shape[1]
+    parts = [run(batch.part(rows)) for rows in torch.arange(len(batch.unit_B)).split(max(1, BUDGET // T))]
+    pad = lambda x: torch.nn.functional.pad(x, (0, T - x.shape[1])) if x.dim() == 2 else x
+    return {k: torch.cat([pad(p[k]) for p in parts]) for k in parts[0]}
 
 
 def unscored(group: Group) -> Group:
