@@ -186,7 +186,7 @@ def _map(axes: Axes, groups: Sequence[Sequence[str]], places: np.ndarray) -> Non
     order = np.argsort(at[:, 0], kind="stable")
     for side, members in ((0, order[: len(order) // 2]), (1, order[len(order) // 2 :])):
         members = sorted(members, key=lambda i: at[i, 1])
-        for slot, i in enumerate(members):
+        for slot, i in enumerate(map(int, members)):
             y = (slot + 0.5) / len(members)
             x, colour = (0.74, 0.26)[1 - side], PALETTE[i % len(PALETTE)]
             axes.plot([at[i, 0], x], [at[i, 1], y], color=LINE, linewidth=1, zorder=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
@@ -59,13 +60,11 @@ def band(curve: Mapping[str, Sequence[float]], seeds: int) -> tuple[list[float],
 
 
 def ticks(low: float, high: float) -> list[float]:
-    """About four round numbers between two."""
-    step = (high - low) / 4
-    size = 10.0 ** len(str(int(1 / step))) if step < 1 else 1.0  # of the integers that steps are rounded in
-    unit = 10.0 ** (len(str(int(step * size))) - 1)
-    step = min((1, 2, 5, 10), key=lambda k: abs(k * unit - step * size)) * unit / size
-    first = int(low / step) - 1
-    return [round(v, 10) for k in range(first, first + 12) if low <= (v := k * step) <= high]
+    """Three to six multiples of 1, 2 or 5 times a power of ten."""
+    sizes = (float(f"{k}e{e}") for e in range(-9, 15) for k in (1, 2, 5))
+    step = next(s for s in sizes if high - low < 6 * s)
+    first = math.ceil(low / step - 1e-9)
+    return [round(k * step, 10) for k in range(first, first + 7) if k * step <= high + 1e-9 * step]
 
 
 def spread(at: Mapping[str, float]) -> dict[str, float]:
