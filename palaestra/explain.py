@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from palaestra.schedule import resolve
 from palaestra.step import Learner, Recipe
 from palaestra.types import Episode, Event, Group, Reward, Row, Segment, Signals, Task, UserError
 from palaestra.update import pack
 
 FIELDS = (
     "reward", "length", "tokens", "turn_rewards", "turn_lengths", "states", "stratum", "agent", "logp", "behaviour_logp",
-    "ref_logp", "entropy", "value",
+    "ref_logp", "entropy", "value", "prefix_values", "critiques",
 )  # fmt: skip
 LENGTH = 4  # tokens of a trajectory whose length is not given
 LOGP = -1.0  # nats of a token whose log-prob is not given
@@ -29,8 +30,11 @@ Trajectory = Mapping[str, Any]
 
 
 def explain(recipe: Recipe, groups: Sequence[Sequence[Trajectory]]) -> dict[str, Any]:
-    """{"advantages": per trajectory (a list where it differs by token), "token_weights": per token of each trajectory}."""
-    name, learner = next(iter(recipe.learners.items()))
+    """{"advantages": per trajectory (a list where it differs by token), "token_weights": per token of each trajectory}.
+
+    What changes with the step stands where it is at the end of the recipe's schedule.
+    """
+    name, learner = next(iter(resolve(recipe.learners, recipe.schedule.steps).items()))
     built = [
         Group(task=Task(id=str(g)), episodes=tuple(_episode(t, g, i, name) for i, t in enumerate(group)))
         for g, group in enumerate(groups)
@@ -91,7 +95,7 @@ def _episode(t: Trajectory, group: int, index: int, policy: str) -> Episode:
         )
         segments.append(said)
         start += length
-    facts = {k: t[k] for k in ("states", "stratum", "agent") if k in t}
+    facts = {k: t[k] for k in ("states", "stratum", "agent", "prefix_values", "critiques") if k in t}
     return Episode(
         rows=(Row(segments=tuple(segments)),), reward=_reward(t, lengths, group, index), status="finished", facts=facts
     )

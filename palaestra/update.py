@@ -185,13 +185,19 @@ def _add(total: dict[str, Tensor], more: dict[str, Tensor]) -> None:
 
 @stage
 class Plain:
-    """Epochs of shuffled minibatches, each one optimiser step. Rows of a unit stay together."""
+    """Epochs of shuffled minibatches, each one optimiser step. Rows of a unit stay together.
+
+    `fresh` forgets the optimiser's moments before the batch: every batch is a problem of its own (arXiv:2501.12599, 2.3.2).
+    """
 
     epochs: int = 1
     minibatches: int = 1
     budget: int = 4096  # padded tokens a forward pass may hold; small ones stay in the cache and pad less
+    fresh: bool = False
 
     def __call__(self, ctx: Context, name: str, learner: Any, batch: Batch, state: State) -> tuple[Metrics, State]:
+        if self.fresh:
+            ctx.optimiser(name, learner).state.clear()
         clock, seen = state.get("clock", 0), []
         for epoch in range(self.epochs):
             for mini in self._minibatches(ctx, name, batch, clock, epoch):

@@ -2,7 +2,8 @@
 
 A link maps (values, table) to values and may read signals or keep state in the table; the last step lifts the values to
 tokens and makes one example per row. A link may declare `equal`: whether a group whose rewards are all equal leaves it with
-credit (True), without (False), or as it came (None or no declaration).
+credit (True), without (False), or as it came (None or no declaration); and `spreads`, that it tells episodes or tokens of
+such a group apart, which no centring undoes.
 """
 
 from __future__ import annotations
@@ -159,6 +160,8 @@ class Chain:
     @property
     def keeps_equal(self) -> bool:
         """Groups with equal rewards get credit, so no gate may drop them. The last link that declares it decides."""
+        if any(getattr(link, "spreads", False) for link in self.links):
+            return True
         said = [equal for link in self.links if (equal := getattr(link, "equal", None)) is not None]
         return bool(said and said[-1])
 

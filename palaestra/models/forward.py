@@ -54,7 +54,7 @@ def forward(
     found = (
         dict(zip(named, _reduce(model, hidden_ND, token_N, temperature_N, named, logits), strict=True)) if named else {}
     )
-    found |= {n: model.heads[n](hidden_ND) for n in needs if n in model.heads}
+    found |= {n: model.read(n, hidden_ND, token_N) for n in needs if n in model.heads}
     return {n: v.new_zeros(ids_BT.shape).index_put((row_N, at_N + 1), v) for n, v in found.items()}
 
 
