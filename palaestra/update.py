@@ -89,6 +89,9 @@ def _stack(rows: list[dict[str, Any]], units: list[str], dtype: torch.dtype) -> 
         if first.ndim == 0:
             columns[name] = torch.tensor([float(r[name]) for r in rows], dtype=dtype)
             continue
+        if first.ndim == 2:  # [1, D], a feature of the row
+            columns[name] = torch.from_numpy(np.stack([r[name] for r in rows])).to(dtype)
+            continue
         integer = name in ("ids", "turn", "action")
         padded = np.zeros((len(rows), T), np.int64 if integer else np.float64)
         for i, r in enumerate(rows):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import TrainerCallback
 
 from palaestra.bench.turns import Memory, Turns
 from palaestra.bench.work import Work
@@ -27,12 +28,26 @@ def rewards(completions: list[Any], **columns: Any) -> list[float | None]:
 
 def run(work: Work, folder: Path, turns: Turns) -> None:
     from datasets import Dataset
-    from transformers import TrainerCallback
-    from trl import GRPOConfig, GRPOTrainer
+    from trl.trainer.grpo_trainer import GRPOTrainer
 
-    rows = work.rows(512)
-    data = Dataset.from_list([{"prompt": r["messages"]} for r in rows])
-    arguments = GRPOConfig(
+    data = Dataset.from_list([{"prompt": r["messages"]} for r in work.rows(512)])
+    trainer = GRPOTrainer(
+        model=str(find(work.model)), reward_funcs=rewards, args=arguments(work, folder), train_dataset=data
+    )
+    gate = Gate(turns)
+    trainer.add_callback(gate)
+    watched: Any = trainer
+    watched._generate = gate.timed("rollout", watched._generate)
+    watched.compute_loss = gate.timed("forward", watched.compute_loss)
+    watched.accelerator.backward = gate.timed("backward", watched.accelerator.backward)
+    turns.ready()
+    trainer.train()
+
+
+def arguments(work: Work, folder: Path) -> Any:
+    from trl.trainer.grpo_config import GRPOConfig
+
+    return GRPOConfig(
         output_dir=str(folder),
         per_device_train_batch_size=work.prompts * work.group,
         gradient_accumulation_steps=1,
@@ -57,43 +72,39 @@ def run(work: Work, folder: Path, turns: Turns) -> None:
         model_init_kwargs={"dtype": work.dtype},
         seed=0,
     )
-    spent: dict[str, float] = {}
-    tokens = {"n": 0}
 
-    class Gate(TrainerCallback):
-        def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            if not turns.wait():
-                raise SystemExit(0)
-            spent.clear()
-            tokens["n"] = 0
-            self.begin = time.perf_counter()
-            self.memory = Memory().__enter__()
 
-        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            seconds = time.perf_counter() - self.begin
-            self.memory.__exit__()
-            turns.report({"seconds": seconds, "tokens": tokens["n"], **spent, "memory": self.memory.peaks})
+class Gate(TrainerCallback):
+    """Holds every step until it is asked for, and reports it."""
 
-    def timed(name: str, inner: Callable[..., Any]) -> Callable[..., Any]:
+    def __init__(self, turns: Turns):
+        self.turns, self.spent, self.tokens = turns, dict[str, float](), 0
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if not self.turns.wait():
+            raise SystemExit(0)
+        self.spent, self.tokens = {}, 0
+        self.memory = Memory().__enter__()
+        self.begin = time.perf_counter()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        seconds = time.perf_counter() - self.begin
+        self.memory.__exit__()
+        self.turns.report({"seconds": seconds, "tokens": self.tokens, **self.spent, "memory": self.memory.peaks})
+
+    def timed(self, name: str, inner: Callable[..., Any]) -> Callable[..., Any]:
+        """`inner`, with its time and memory under `name`; what "rollout" gives is counted."""
+
         def call(*given: Any, **named: Any) -> Any:
             begin = time.perf_counter()
             with Memory.phase(name):
                 out = inner(*given, **named)
-            spent[name] = spent.get(name, 0.0) + time.perf_counter() - begin
+            self.spent[name] = self.spent.get(name, 0.0) + time.perf_counter() - begin
             if name == "rollout":
-                tokens["n"] += sum(len(c) for c in out[1])
+                self.tokens += sum(len(c) for c in out[1])
             return out
 
         return call
-
-    trainer = GRPOTrainer(model=str(find(work.model)), reward_funcs=rewards, args=arguments, train_dataset=data)
-    trainer.add_callback(Gate())
-    watched: Any = trainer
-    watched._generate = timed("rollout", watched._generate)
-    trainer.compute_loss = timed("forward", trainer.compute_loss)  # type: ignore[method-assign]
-    trainer.accelerator.backward = timed("backward", trainer.accelerator.backward)  # type: ignore[method-assign]
-    turns.ready()
-    trainer.train()
 
 
 if __name__ == "__main__":

@@ -184,10 +184,11 @@ def examples(table: Table, x: Values, unit: str = "row") -> list[Example]:
     for (e, r), mine in start.items():
         if table.episodes[e].muted:
             continue
-        signals, g = table.signals[e][r], int(table.group_E[e])
+        g, T = int(table.group_E[e]), len(table.views[e][r].ids_T)
+        signals = {k: v for k, v in table.signals[e][r].items() if v.shape == (T,)}  # features of rows stay here
         columns: dict[str, Any] = {"reward": table.reward_E[e], "group": g, "episode": e, **signals}
         for name, x_N in values.items():
-            columns[name] = np.zeros(len(table.views[e][r].ids_T))
+            columns[name] = np.zeros(T)
             columns[name][at.position_N[mine]] = x_N[mine]
         out.append(
             Example(row=table.episodes[e].rows[r], columns=columns, unit=f"group {g}" if unit == "group" else "")

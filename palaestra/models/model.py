@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerBase
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from palaestra.models.files import explained, quiet, read_module
-from palaestra.models.heads import ScalarHead, VocabularyHead
+from palaestra.models.heads import VocabularyHead, head
 from palaestra.models.latent import PREFIX, LatentHead
 from palaestra.models.packed import enable
 from palaestra.models.template import end_of_turn
@@ -98,6 +98,11 @@ class Model:
         with self._without_adapters():
             return self._decoder(input_ids=ids_BT, **{"use_cache": False, **options}).last_hidden_state
 
+    def attention(self, ids_BT: Tensor) -> tuple[Tensor, ...]:
+        """[B, H, T, T] of every layer, where the attention implementation gives its maps."""
+        with self._without_adapters():
+            return self._decoder(input_ids=ids_BT, use_cache=False, output_attentions=True).attentions
+
     def logits(self, hidden_ND: Tensor) -> Tensor:
         """[N, V] as the module itself makes them from hidden states, scaling and soft-capping included; by way of codes
         where there is a latent head."""
@@ -175,7 +180,7 @@ class Model:
         """The head of that name, made if there is none."""
         if name not in self.heads:
             dtype = torch.promote_types(self.dtype, torch.float32)
-            made: nn.Module = ScalarHead(self.width, dtype)
+            made = head(name, self.width, dtype)
             if name.startswith(PREFIX):
                 made = LatentHead(int(name.removeprefix(PREFIX)), self.width, self.vocabulary, dtype)
                 self.module.requires_grad_(False)  # what stands below a latent head is frozen
