@@ -37,7 +37,7 @@ def test_the_direction_is_that_of_the_objective(start, mixed):
     moved = given.direction(found, ctx)
     batch = given.pack(found.examples, "policy")
     objective = found.learner.objective
-    loss = lambda: float(objective(ctx.forward("policy", objective.needs)(batch), batch)[0])
+    loss = lambda: objective(ctx.forward("policy", objective.needs)(batch), batch)[0].item()
     before, step, at = loss(), 1e-5, 0
     with torch.no_grad():
         for p in ctx.model("policy").trainable():
