@@ -123,7 +123,10 @@ def measured(
     if experiment is None:
         return ["No experiment is written for this method."]
     if result is None:
-        return [f"To be tested: {experiment.claim} Expected: {experiment.expect}. Not run so far:", command]
+        return [
+            f"To be tested: {experiment.claim.rstrip('.')}. Expected: {experiment.expect}. Not run so far:",
+            command,
+        ]
     stale = (
         [f"**{entry.standing.note[:1].upper()}{entry.standing.note[1:]}.** Run it again."]
         if entry.standing.note
