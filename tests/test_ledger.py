@@ -252,14 +252,14 @@ def published(tmp_path, monkeypatch):
     """A result of the experiment of rloo, as `reproduce` writes it."""
     values = {"no baseline": [0.1, 0.2, 0.3], "rloo": [0.31, 0.4, 0.52], "batch mean": [0.3, 0.3, 0.3]}
     experiment = rloo.EXPERIMENT
-    result = results.judged(experiment, {a: {"chain": v} for a, v in values.items()})
+    result = results.judged(experiment, {a: {"count": v} for a, v in values.items()})
     for name, arm in result["arms"].items():
         curve = {"tokens": [0.0, 100.0], "reward": [0.1, 0.5], "deviation": [0.01, 0.02]}
         arm |= {"config_sha256": results.arm_sha256(experiment, name), "failed": {}, "curve": curve}
     result |= {
         "id": "rloo", "claim": experiment.claim, "metric": experiment.metric, "expected": str(experiment.expect),
         "falsified_if": experiment.falsified_if, "controls": {"entropy": {a: [0.5, None, 0.7] for a in values}},
-        "task": ["chain"], "model": "tiny", "budget_tokens": 60_000, "seeds": 3, "sampled_tokens": 540_000,
+        "task": ["count"], "model": "tiny", "budget_tokens": 60_000, "seeds": 3, "sampled_tokens": 540_000,
         "seconds": 120.0, "note": "", "commit": "abc", "machine": "m",
     }  # fmt: skip
     (tmp_path / "rloo.json").write_text(one_line_lists(result))

@@ -82,11 +82,12 @@ def batches(start: Model, groups: int = GROUPS, searched: int = SEARCHED) -> dic
         "solved": f"groups of {RIGHT} answers that are all right",
         "failed": f"groups of {SAMPLES} answers that are all wrong",
         "stale": f"the mixed groups, learned from by weights that are {DRIFT} updates (rloo, other groups) further",
-        "turns": "episodes of several turns in a grid world, as they come",
+        "turns": "episodes of several turns in a grid world, some of which succeed in every group",
     }
     made = {k: Rollouts(about=about[k], bench=chain, groups=gs[:groups]) for k, gs in of.items()}
     made["stale"] = Rollouts(about=about["stale"], bench=chain, groups=mixed, weights=drifted(start, chain, rest))
-    made["turns"] = Rollouts(about=about["turns"], bench=grid, groups=walks[:groups])
+    some = [g for g in walks if len({e.total for e in g.valid}) > 1]
+    made["turns"] = Rollouts(about=about["turns"], bench=grid, groups=some[: groups // 2])
     return {k: r for k, r in made.items() if r.groups}
 
 

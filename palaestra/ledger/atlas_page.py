@@ -88,7 +88,7 @@ def between(data: Data) -> list[str]:
             parts = alike(here, np.array(c["cosine"])[np.ix_(places, places)]) if here else []
             still = [m for m in group if m in c["still"]]
             if len(parts) > 1 or (here and still):
-                told = [" = ".join(p) for p in parts] + [f"{m} (moves nothing)" for m in still]
+                told = [" = ".join(p) for p in parts] + ([f"{joined(still)} move nothing"] if still else [])
                 apart.append(f"{name}: {' | '.join(told)}")
         if len(group) > 1:
             rest = f"They part on {'; '.join(apart)}." if apart else "No batch parts them."

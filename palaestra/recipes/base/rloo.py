@@ -36,6 +36,7 @@ EXPERIMENT = Experiment(
     },
     expect=Greater(better="rloo", than="no baseline"),
     falsified_if="The held-out accuracy of rloo is not at least 2 points higher at the end.",
+    task="count",
     tokens=60_000,
     seconds=40.0,
     note="The paper compares with PPO on preference rewards; here the reward is a verifier's 0 or 1.",
