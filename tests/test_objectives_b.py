@@ -475,7 +475,8 @@ def test_partial_credit():
 
 @pytest.mark.parametrize(
     ("recipe", "task"),
-    [(gigpo.build(std=True), "grid"), (igpo.build(), "hop"), (spa_rl.build(), "grid"), (override(planner.build(kl=0.0, observe=False), "link.n", "2"), "grid"),
+    [(gigpo.build(std=True), "grid"), (igpo.build(), "hop"), (spa_rl.build(), "grid"),
+     (override(planner.build(kl=0.0, observe=False), "link.n", "2"), "grid"),
      (stratified_grpo.build(), "hop"), (loop.build("turn"), "hop"), (tempo.build(), "hop")],
     ids=["gigpo", "igpo", "spa-rl", "planner", "stratified", "loop", "tempo"],
 )  # fmt: skip
