@@ -17,6 +17,7 @@ from palaestra.objective.policy import Clipped
 from palaestra.recipes.base import grpo, rloo
 from palaestra.recipes.objectives import embodied_planner_r1 as planner
 from palaestra.recipes.objectives import gigpo, igpo, loop, spa_rl, srpo_gream, stratified_grpo, tempo
+from palaestra.runtime.config import override, vary
 from palaestra.runtime.train import prepare
 from palaestra.step import start, step
 from palaestra.types import Episode, Event, Group, Reward, Row, Segment, Task, UserError
@@ -270,7 +271,6 @@ def ratios(level, logp, advantage, eps=0.1):
 
 def replace_credit(recipe, advantage):
     from palaestra.credit.links import Shift, chain
-    from palaestra.runtime.config import vary
 
     return vary(recipe, credit=chain(Shift(advantage - 1)))
 
@@ -475,7 +475,8 @@ def test_partial_credit():
 
 @pytest.mark.parametrize(
     ("recipe", "task"),
-    [(gigpo.build(std=True), "grid"), (igpo.build(), "hop"), (spa_rl.build(), "grid"), (planner.build(observe=False), "grid"),
+    [(gigpo.build(std=True), "grid"), (igpo.build(), "hop"), (spa_rl.build(), "grid"),
+     (override(planner.build(kl=0.0, observe=False), "link.n", "2"), "grid"),
      (stratified_grpo.build(), "hop"), (loop.build("turn"), "hop"), (tempo.build(), "hop")],
     ids=["gigpo", "igpo", "spa-rl", "planner", "stratified", "loop", "tempo"],
 )  # fmt: skip
