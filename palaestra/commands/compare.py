@@ -55,7 +55,10 @@ def cell(settings: setup.Settings, method: str, seed: int, arguments: argparse.N
     ctx = setup.context(mine, out=out, talk=False)
     ctx.plan = Plan(steps=10**9, tokens=arguments.tokens, evaluate=mine.evaluate, labels={"recipe": method})
     print(f"{method}, seed {seed} ...", file=sys.stderr, flush=True)
-    result = asyncio.run(recipe.run(ctx))
+    try:
+        result = asyncio.run(recipe.run(ctx))
+    finally:
+        ctx.close()
     found = {"identity": identity, **result.metrics, "out": str(out)}
     write_atomic(done, json.dumps(found))
     return found
