@@ -53,9 +53,8 @@ def listen(lines, scratch):
 
 def start(settings):
     from vllm import EngineArgs, LLMEngine
-    from vllm.platforms import current_platform
 
-    cpu = current_platform.is_cpu()
+    cpu = on_cpu()
     return LLMEngine.from_engine_args(
         EngineArgs(
             model=settings["model"],
@@ -134,8 +133,25 @@ def update(engine, folder):
     """The weights of a folder, in place: vLLM packs and fuses them as it did when it started."""
     begin = time.perf_counter()
     engine.collective_rpc("reload_weights", kwargs={"weights_path": folder})
+    if on_cpu():
+        engine.collective_rpc(repack_head)
     engine.reset_prefix_cache()
     return time.perf_counter() - begin
+
+
+def repack_head(worker):
+    """A tied head shares the tensor of the embedding, but on a CPU it computes with a packed copy, which a reload leaves old."""
+    from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
+
+    for module in worker.get_model().modules():
+        if isinstance(module, ParallelLMHead):
+            module.quant_method.process_weights_after_loading(module)
+
+
+def on_cpu():
+    from vllm.platforms import current_platform
+
+    return current_platform.is_cpu()
 
 
 if __name__ == "__main__":
