@@ -1,8 +1,8 @@
 """Law 11: log-probs of the engine and of the trainer agree to 1e-5 (float32, CPU), also right after an update, for plain and
 tempered sampling; truncated sampling records the truncated distribution.
 
-The mean over tokens agrees to 1e-5. Single tokens of small probability may differ by a few 1e-5: that is the error of float32
-itself against a float64 pass over the same tokens (6e-5 for the embedded model after updates, 4e-5 for SmolLM2).
+The mean over tokens agrees to 1e-5. Single tokens of small probability may differ by more: that is the error of float32 itself
+against a float64 pass over the same tokens (4e-5 for SmolLM2).
 """
 
 import asyncio
@@ -48,10 +48,10 @@ def gaps(model, batch):
 
 
 def check_agreement(model, batch):
-    """Mean gap below 1e-5, the worst token of a few hundred below 1e-4."""
+    """Mean gap below 1e-5; the worst token of a few hundred below 2e-5, and below 1e-4 for SmolLM2."""
     found = gaps(model, batch)
     assert float(found.mean()) < 1e-5
-    assert float(found.max()) < 1e-4
+    assert float(found.max()) < (1e-4 if model.name == "smollm2" else 2e-5)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])

@@ -140,22 +140,30 @@ class Context:
 
     @torch.no_grad()
     def measure(self, groups: Groups, needs: Sequence[Need]) -> Signals:
-        """Each need of each row as a [T] array "model_quantity", 0 where not trained; e.g. ("ref", "logp") -> "ref_logp"."""
+        """Each need of each row as a [T] array "model_quantity", 0 where not trained; e.g. ("ref", "logp") -> "ref_logp".
+
+        Features of whole rows are [1, D]. An episode's fact "exponent" is that of its "power_logp".
+        """
         signals: Signals = [[[{} for _ in e.rows] for e in g.episodes] for g in groups]
         places = [(g, e, r) for g, rows in enumerate(signals) for e, each in enumerate(rows) for r in range(len(each))]
         examples = [
-            Example(row=groups[g].episodes[e].rows[r], columns={"place": float(i)})
+            Example(
+                row=groups[g].episodes[e].rows[r],
+                columns={"place": float(i), "exponent": float(groups[g].episodes[e].facts.get("exponent", 1.0))},
+            )
             for i, (g, e, r) in enumerate(places)
         ]
         batch = pack(examples) if needs else None
         if batch is None:
             return signals
+        blank: dict[str, tuple[int, ...]] = {}  # shapes of features
         for model in dict.fromkeys(m for m, _ in needs):
             quantities = [q for m, q in needs if m == model]
             run, device = self.forward(model, quantities), self.model(model).device
             for rows in split(batch, MEASURE_BUDGET, whole_units=False):
                 part = batch.part(rows)
                 out = {k: v.double().cpu().numpy() for k, v in run(part.to(device)).items()}
+                blank |= {f"{model}_{k}": v.shape[1:] for k, v in out.items() if v.ndim == 3}
                 for i, (place, length) in enumerate(
                     zip(part["place"].long().tolist(), part["length"].tolist(), strict=True)
                 ):
@@ -165,7 +173,8 @@ class Context:
         for g, e, r in places:  # rows without a trained token have nothing to measure
             row = signals[g][e][r]
             missing = [f"{m}_{q}" for m, q in needs if f"{m}_{q}" not in row]
-            row |= {k: np.zeros(len(groups[g].episodes[e].rows[r].view().ids_T)) for k in missing}
+            T = len(groups[g].episodes[e].rows[r].view().ids_T)
+            row |= {k: np.zeros(blank.get(k, (T,))) for k in missing}
         return signals
 
     def describe(self, seen: Groups, ready: Groups) -> Metrics:
