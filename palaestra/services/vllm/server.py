@@ -11,6 +11,8 @@ Answers: {"id", "ids", "logp", "finish"} as each request ends, {"id", "seconds"}
 that vLLM refuses. Any other failure ends the process. It also ends when the parent does, and takes the scratch folder along.
 """
 
+# pyright: reportMissingImports=false, reportAttributeAccessIssue=false
+
 import json
 import os
 import queue
@@ -20,13 +22,14 @@ import sys
 import threading
 import time
 import traceback
+from typing import Any
 
 
-def main():
+def main() -> None:
     settings = json.loads(sys.argv[1])
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    lines = queue.SimpleQueue()
+    lines: Any = queue.SimpleQueue()
     threading.Thread(target=listen, args=(lines, settings["scratch"]), daemon=True).start()
     try:
         serve(start(settings), settings, lines, answers)
@@ -35,7 +38,7 @@ def main():
         end(1)
 
 
-def end(status):
+def end(status: int) -> None:
     """At once: threads and worker processes of vLLM keep nothing alive."""
     sys.stderr.flush()
     if os.getpgrp() == os.getpid() and status == 0:
@@ -43,7 +46,7 @@ def end(status):
     os._exit(status)
 
 
-def listen(lines, scratch):
+def listen(lines: Any, scratch: str) -> None:
     """Hands over the parent's lines. Their end is the parent's end, however it came."""
     for line in sys.stdin.buffer:
         lines.put(json.loads(line))
@@ -51,7 +54,7 @@ def listen(lines, scratch):
     end(0)
 
 
-def start(settings):
+def start(settings: Any) -> Any:
     from vllm import EngineArgs, LLMEngine
 
     cpu = on_cpu()
@@ -71,14 +74,14 @@ def start(settings):
     )
 
 
-def serve(engine, settings, lines, answers):
+def serve(engine: Any, settings: Any, lines: Any, answers: Any) -> None:
     """Decodes one token for every request between two looks at the parent's lines."""
 
-    def answer(message):
+    def answer(message: Any) -> None:
         answers.write(json.dumps(message) + "\n")
         answers.flush()
 
-    def step():
+    def step() -> None:
         for output in engine.step():
             if output.finished:
                 answer(finished(output))
@@ -98,7 +101,7 @@ def serve(engine, settings, lines, answers):
         step()
 
 
-def add(engine, request, eos):
+def add(engine: Any, request: Any, eos: Any) -> None:
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
 
@@ -122,14 +125,14 @@ def add(engine, request, eos):
     engine.add_request(str(request["id"]), {"prompt_token_ids": request["prompt"]}, params)
 
 
-def finished(output):
+def finished(output: Any) -> Any:
     done = output.outputs[0]
     ids = list(done.token_ids)
     logp = [found[token].logprob for token, found in zip(ids, done.logprobs)]  # noqa: B905 (Python 3.9 too)
     return {"id": int(output.request_id), "ids": ids, "logp": logp, "finish": done.finish_reason}
 
 
-def update(engine, folder):
+def update(engine: Any, folder: str) -> float:
     """The weights of a folder, in place: vLLM packs and fuses them as it did when it started."""
     begin = time.perf_counter()
     engine.collective_rpc("reload_weights", kwargs={"weights_path": folder})
@@ -139,7 +142,7 @@ def update(engine, folder):
     return time.perf_counter() - begin
 
 
-def repack_head(worker):
+def repack_head(worker: Any) -> None:
     """A tied head shares the tensor of the embedding, but on a CPU it computes with a packed copy, which a reload leaves old."""
     from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
 
@@ -148,7 +151,7 @@ def repack_head(worker):
             module.quant_method.process_weights_after_loading(module)
 
 
-def on_cpu():
+def on_cpu() -> bool:
     from vllm.platforms import current_platform
 
     return current_platform.is_cpu()
