@@ -40,6 +40,7 @@ def run_flags(parser: Parser) -> None:
     add("--dtype", choices=("float32", "bfloat16"), help="of the weights (default: float32)")
     add("--device", help="cpu or cuda (default: cuda where there is one)")
     add("--lora", type=int, metavar="RANK", help="train low-rank adapters instead of the whole model")
+    add("--engine", metavar="own|vllm", help="what samples (default: own, in this process); see docs/engines.md")
     add("--slots", type=int, metavar="N", help="sequences that are sampled at a time (default: 256)")
     add("--cache-mb", type=int, metavar="MB", help="memory for their keys and values (default: 4096)")
     add(
@@ -59,6 +60,7 @@ def train(parser: Parser) -> None:
     add = parser.add_argument
     add("words", nargs="*", metavar="RECIPE | @FILE.toml | stage.field=value", help="the method, files, overrides")
     add("--steps", type=int, metavar="N", help="(default: the recipe's)")
+    add("--tis", type=float, metavar="CAP", help="weight tokens by trainer/engine probability, at most CAP (e.g. 2)")
     add("--out", metavar="DIR", help="the run folder (default: runs/RECIPE-TASK-MODEL-sSEED)")
     add("--resume", metavar="DIR", help="go on with the run in this folder")
     add("--evaluate", type=int, metavar="N", help="held-out problems before and after (default: 512)")

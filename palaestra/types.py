@@ -55,6 +55,10 @@ class Fault(Exception):
         self.cause = cause
 
 
+class Fatal(Fault):
+    """What every episode needs has failed, e.g. the engine died: ends the run instead of an episode."""
+
+
 class UserError(Exception):
     """Something the user can mend. One line: what, where, how. The command line prints it and exits with status 2."""
 

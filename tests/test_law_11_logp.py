@@ -14,7 +14,7 @@ import torch
 from palaestra.models.forward import forward
 from palaestra.models.load import load
 from palaestra.recipes.base import grpo
-from palaestra.rollout.engine import Engine
+from palaestra.rollout.engine import OwnEngine
 from palaestra.rollout.sampling import draw, truncate
 from palaestra.runtime.train import prepare
 from palaestra.step import start, step
@@ -57,7 +57,7 @@ def check_agreement(model, batch):
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 @pytest.mark.parametrize("name", ["tiny", pytest.param("smollm2", marks=pytest.mark.slow)])
 def test_engine_and_trainer_agree(name, temperature):
-    engine = Engine(load(name))
+    engine = OwnEngine(load(name))
     check_agreement(engine.model, sampled(engine, Sampling(temperature=temperature, max_tokens=24)))
 
 
@@ -78,7 +78,7 @@ def test_ratio_is_one_before_the_first_update(context, small):
 
 def test_a_draw_belongs_to_its_sequence():
     """The same key gives the same tokens whatever else is in the batch."""
-    engine = Engine(load("tiny"))
+    engine = OwnEngine(load("tiny"))
     ids = tuple(engine.dialect.extend((Message(role="user", content="2+2 mod 10"),), first=True, closed=False)[0].ids)
 
     async def samples(keys):

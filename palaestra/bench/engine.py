@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from palaestra.models.load import Model, load
-from palaestra.rollout.engine import Engine
+from palaestra.rollout.engine import OwnEngine
 from palaestra.types import Sampling, rng_of
 
 PROMPT = 32  # tokens
@@ -33,7 +33,7 @@ def measure(model: str = "tiny", dtype: str = "float32", tokens: int = 64, pairs
 def by_batch(model: Model, n: int, tokens: int, pairs: int) -> dict[str, Any]:
     """`n` different prompts, `tokens` new tokens each."""
     prompts = _prompts(model, n, PROMPT)
-    own, theirs = Engine(model), []
+    own, theirs = OwnEngine(model), []
     mine: list[float] = []
     for i in range(pairs + 1):  # the first does not count
         own.forget()
@@ -57,11 +57,11 @@ def long_tail(model: Model, pairs: int, slots: int) -> dict[str, Any]:
     prompts = _prompts(model, n, PROMPT)
     found: list[float] = []
     for _ in range(pairs):
-        engine = Engine(model, slots=slots)
+        engine = OwnEngine(model, slots=slots)
         a = _sample(engine, prompts, lengths)
         b = 0.0
         for i in range(0, n, slots):
-            engine = Engine(model, slots=slots)
+            engine = OwnEngine(model, slots=slots)
             b += _sample(engine, prompts[i : i + slots], lengths[i : i + slots])
         found.append(b / a)
     return {
@@ -81,7 +81,7 @@ def turns(model: Model, pairs: int, n: int = 16, rounds: int = 6) -> dict[str, A
 
 def histories(model: Model, n: int, rounds: int) -> tuple[float, float]:
     """Seconds of `n` episodes whose turns add 8 sampled and 16 heard tokens: kept in the cache, and read again every turn."""
-    kept, again = Engine(model), Engine(model)
+    kept, again = OwnEngine(model), OwnEngine(model)
     prompts, a, b = _prompts(model, n, PROMPT), 0.0, 0.0
     for _ in range(rounds):
         again.forget()
@@ -96,7 +96,7 @@ def _prompts(model: Model, n: int, length: int) -> list[tuple[int, ...]]:
     return [tuple(int(t) for t in rng.integers(3, min(250, model.vocabulary), length)) for _ in range(n)]
 
 
-def _sample(engine: Engine, prompts: Sequence[tuple[int, ...]], lengths: Sequence[int] | np.ndarray) -> float:
+def _sample(engine: OwnEngine, prompts: Sequence[tuple[int, ...]], lengths: Sequence[int] | np.ndarray) -> float:
     async def run() -> None:
         await asyncio.gather(
             *(

@@ -175,7 +175,10 @@ def run_here(request: Request, place: Path) -> None:
         samples=request.samples,
         checkpoint_every=CHECKPOINT,
     )
-    result = asyncio.run(request.runnable().run(ctx))
+    try:
+        result = asyncio.run(request.runnable().run(ctx))
+    finally:
+        ctx.close()
     wall = round(time.perf_counter() - begin, 1)
     write_atomic(place / DONE, json.dumps({**result.metrics, "wall_seconds": wall}, indent=1))
     for folder in place.rglob("checkpoints"):

@@ -13,6 +13,7 @@ from palaestra.types import (
     Ask,
     Episode,
     Event,
+    Fatal,
     Fault,
     Frame,
     Key,
@@ -66,6 +67,8 @@ async def play(
             frame = await maybe(world.step(frame.state, tuple(acts), (*world_key, n)))
             book.facts |= frame.facts
             book.paid += [(who[0], _payment(book, who, float(x))) for who, x in frame.pay.items()]
+    except Fatal:
+        raise
     except Fault as fault:
         return Episode(rows=tuple(book.rows), status=f"error:{fault.cause}", facts=book.facts | {"error": str(fault)})
     if any(k is not None for k in book.states):

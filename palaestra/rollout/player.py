@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from palaestra.rollout.engine import Engine
+from palaestra.rollout.engines import Engine
 from palaestra.types import Ask, Call, Key, Malformed, Message, Row, Sample, Sampling, Segment, rng_of, value
 
 
 @value
 class EnginePlayer:
-    """A model behind an in-process engine. `policy` names the learner that trains on what it says; "" = none."""
+    """A model behind an engine. `policy` names the learner that trains on what it says; "" = none."""
 
     engine: Engine
     sampling: Sampling

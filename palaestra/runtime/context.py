@@ -16,11 +16,13 @@ import torch
 
 from palaestra.models.forward import forward
 from palaestra.models.load import Model, frozen_copy, load, trainable_copy
-from palaestra.rollout.engine import Engine
+from palaestra.rollout import engines
+from palaestra.rollout.engines import Engine
 from palaestra.rollout.player import EnginePlayer
 from palaestra.runtime.cases import dump_case
 from palaestra.runtime.checkpoint import write_atomic
 from palaestra.runtime.describe import describe
+from palaestra.runtime.mismatch import mismatch
 from palaestra.runtime.plan import Plan
 from palaestra.schedule import resolve
 from palaestra.types import (
@@ -59,6 +61,7 @@ class Context:
     plan: Plan = field(default_factory=Plan)
     talk: bool = False  # progress and notes on standard error
     resumed: bool = False  # the user expects to go on from a checkpoint
+    engine_name: str = "own"  # what samples; see `engines`
     slots: int = 256  # sequences that an engine runs at a time
     cache_mb: int = 4096  # of an engine's keys and values
 
@@ -93,7 +96,9 @@ class Context:
 
     def engine(self, name: str = "policy") -> Engine:
         if name not in self.engines:
-            self.engines[name] = Engine(self.model(name), slots=self.slots, cache_mb=self.cache_mb)
+            self.engines[name] = engines.build(
+                self.engine_name, self.model(name), slots=self.slots, cache_mb=self.cache_mb
+            )
             self.engines[name].version = self.versions.get(name, 0)
         return self.engines[name]
 
@@ -115,6 +120,11 @@ class Context:
         """To be told whenever a model's weights change."""
         if name in self.engines:
             self.engines[name].forget()
+
+    def close(self) -> None:
+        """Ends what engines run elsewhere."""
+        for engine in self.engines.values():
+            engine.close()
 
     # ---- measuring
 
@@ -168,7 +178,7 @@ class Context:
         return signals
 
     def describe(self, seen: Groups, ready: Groups) -> Metrics:
-        return describe(seen, ready)
+        return describe(seen, ready) | mismatch(self, ready)
 
     # ---- clocks
 
@@ -269,7 +279,10 @@ class Context:
         child = replace(self, out=out, models={"policy": policy})
         if out is not None:
             out.mkdir(parents=True, exist_ok=True)
-        result = await runnable.run(child)
+        try:
+            result = await runnable.run(child)
+        finally:
+            child.close()
         if done is not None:
             labels = {k: v for k, v in self.plan.labels.items() if not k.endswith("command")}
             whole = {**labels, "part": name, **result.metrics, "artifacts": dict(result.artifacts)}
