@@ -1,0 +1,48 @@
+"""Frames on a socket or pipe: four bytes of length, then JSON."""
+
+import json
+import os
+import struct
+
+MOST = 1 << 28  # bytes of a frame
+
+
+class Closed(Exception):
+    """The other end went away."""
+
+
+def send(fd, message):
+    send_bytes(fd, json.dumps(message).encode())
+
+
+def send_bytes(fd, data):
+    data = struct.pack("<I", len(data)) + data
+    while data:
+        try:
+            data = data[os.write(fd, data) :]
+        except (BrokenPipeError, ConnectionResetError):
+            raise Closed from None
+
+
+def receive(fd, most=MOST):
+    return json.loads(receive_bytes(fd, most))
+
+
+def receive_bytes(fd, most=MOST):
+    (n,) = struct.unpack("<I", exactly(fd, 4))
+    if n > most:
+        raise Closed
+    return exactly(fd, n)
+
+
+def exactly(fd, n):
+    data = bytearray()
+    while len(data) < n:
+        try:
+            part = os.read(fd, min(n - len(data), 1 << 16))
+        except ConnectionResetError:
+            part = b""
+        if not part:
+            raise Closed
+        data += part
+    return bytes(data)
