@@ -23,6 +23,8 @@ VERBS = {
     "show": "one method: its card, and its difference from its parent",
     "explain": "advantages and token weights of a method for given rewards",
     "compare": "several methods, same budget, same seeds",
+    "reproduce": "a paper's claim as a small experiment, with its verdict",
+    "atlas": "the update directions of all methods on the same rollouts",
     "bench": "speed and memory, measured on this machine",
     "doctor": "what is installed, what will run, what it will cost",
 }

@@ -20,8 +20,10 @@ from palaestra.types import Episode, Event, Group, Reward, Row, Segment, Signals
 from palaestra.update import pack
 
 FIELDS = (
-    "reward", "length", "tokens", "turn_rewards", "turn_lengths", "states", "stratum", "agent", "logp", "behaviour_logp",
-    "ref_logp", "entropy", "value", "prefix_values", "critiques",
+    "reward", "length", "tokens", "turn_rewards", "turn_lengths", "logp", "behaviour_logp", "ref_logp", "entropy", "value",
+)  # fmt: skip
+FACTS = (  # known of the episode; the first three by turn
+    "states", "executed", "gold_prob", "stratum", "agent", "prefix_values", "critiques",
 )  # fmt: skip
 LENGTH = 4  # tokens of a trajectory whose length is not given
 LOGP = -1.0  # nats of a token whose log-prob is not given
@@ -35,7 +37,7 @@ def explain(recipe: Recipe, groups: Sequence[Sequence[Trajectory]]) -> dict[str,
     What changes with the step stands where it is at the end of the recipe's schedule.
     """
     name, learner = next(iter(resolve(recipe.learners, recipe.schedule.steps).items()))
-    fields = tuple(dict.fromkeys((*FIELDS, *_quantities(learner))))
+    fields = tuple(dict.fromkeys((*FIELDS, *FACTS, *_quantities(learner))))
     built = [
         Group(task=Task(id=str(g)), episodes=tuple(_episode(t, g, i, name, fields) for i, t in enumerate(group)))
         for g, group in enumerate(groups)
@@ -103,7 +105,7 @@ def _episode(t: Trajectory, group: int, index: int, policy: str, fields: Sequenc
         )
         segments.append(said)
         start += length
-    facts = {k: t[k] for k in ("states", "stratum", "agent", "prefix_values", "critiques") if k in t}
+    facts = {k: t[k] for k in FACTS if k in t}
     return Episode(
         rows=(Row(segments=tuple(segments)),), reward=_reward(t, lengths, group, index), status="finished", facts=facts
     )

@@ -96,7 +96,8 @@ def explain(parser: Parser) -> None:
     add("--rewards", help="groups of rewards: '[[1,0,0,0]]'")
     add("--lengths", help="their lengths in tokens: '[[5,9,3,7]]'")
     add("--group", metavar="FILE.json", help="groups of trajectories with more fields")
-    add("--picture", metavar="FILE.png", help="draw the token weights")
+    add("--rollouts", metavar="DIR|FILE", help="a run folder, or one of its .parquet files: a real group")
+    add("--picture", metavar="FILE.png|.html", help="draw the token weights")
     json_flag(parser)
 
 
@@ -107,7 +108,30 @@ def compare(parser: Parser) -> None:
     add("--seeds", type=int, default=3)
     add("--tokens", type=int, default=200_000, help="sampled policy tokens every run may spend")
     add("--evaluate", type=int, default=512, metavar="N", help="held-out problems")
+    jobs_flag(parser)
     add("--out", metavar="DIR", default="runs/compare")
+
+
+def reproduce(parser: Parser) -> None:
+    add = parser.add_argument
+    add("method")
+    add("--seeds", type=int, default=0, metavar="N", help="(default: the experiment's)")
+    add("--arms", default="", metavar="A,B", help="only these arms")
+    add("--tokens", type=int, default=0, metavar="N", help="another budget, for a trial")
+    jobs_flag(parser)
+    add("--out", metavar="DIR", default="ledger", help="for results/ID.json and finished cells (default: ledger)")
+    json_flag(parser)
+
+
+def jobs_flag(parser: Parser) -> None:
+    parser.add_argument("--jobs", type=int, default=0, metavar="N", help="runs at a time (default: one a core)")
+
+
+def atlas(parser: Parser) -> None:
+    add = parser.add_argument
+    add("--methods", default="", metavar="A,B", help="only these (default: every recipe)")
+    add("--out", metavar="DIR", default="runs/atlas", help="for atlas.md, atlas.json and pictures")
+    json_flag(parser)
 
 
 def bench(parser: Parser) -> None:
@@ -138,6 +162,8 @@ FLAGS: dict[str, Callable[[Parser], None]] = {
     "show": show,
     "explain": explain,
     "compare": compare,
+    "reproduce": reproduce,
+    "atlas": atlas,
     "bench": bench,
     "doctor": doctor,
 }

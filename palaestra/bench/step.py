@@ -19,6 +19,7 @@ from palaestra.bench import machine
 from palaestra.bench.work import Work, prepared
 from palaestra.models import forward as forward_pass
 from palaestra.models.packed import Layout
+from palaestra.rollout.engine import OwnEngine
 from palaestra.runtime import rollouts
 from palaestra.runtime.context import PHASES, Context
 from palaestra.runtime.train import peak_memory_mb, prepare
@@ -32,6 +33,7 @@ class Counts:
         self.decoded: Counter[int] = Counter()  # batch size: decode steps
         self.positions = self.predicted = self.padded = 0
         engine = ctx.engine()
+        assert isinstance(engine, OwnEngine)
         self.engine = engine
         inner = engine.decoder.step
 

@@ -91,8 +91,9 @@ class Outcome:
 class Gae:
     """Token advantages from a value head: rewards sit at their events' tokens, the rest of the total at the last token.
 
-    `kl` subtracts kl * (log pi_old - log pi_ref) from every token's reward (needs signals "policy_value" and, with kl,
-    "ref_logp"). The target of the value loss, advantage + value, becomes the column "return".
+    Values by turn that come in are the rewards instead, each at the last token of its turn. `kl` subtracts kl * (log
+    pi_old - log pi_ref) from every token's reward (needs signals "policy_value" and, with kl, "ref_logp"). The target
+    of the value loss, advantage + value, becomes the column "return".
     """
 
     gamma: float = 1.0
@@ -101,7 +102,7 @@ class Gae:
 
     def __call__(self, x: Values, table: Table) -> Values:
         at, out = table.tokens, np.zeros(len(table.tokens.episode_N))
-        reward_N = token_rewards(table)
+        reward_N = token_rewards(table) if x.level == "episode" else at_turn_ends(x, table)
         value_N = table_signal(table, "policy_value")
         if self.kl:
             logp_N = np.array(
@@ -113,6 +114,13 @@ class Gae:
             out[mine] = pure.gae(reward_N[mine], value_N[mine], self.gamma, self.lam)
         table.columns["return"] = Values(level="token", x_N=out + value_N)
         return Values(level="token", x_N=out)
+
+
+def at_turn_ends(x: Values, table: Table) -> np.ndarray:
+    """[tokens] values by turn at the last token of each turn, 0 elsewhere."""
+    at, turn = table.tokens, table.turns
+    end = dict(zip(zip(turn.episode_N, turn.row_N, turn.position_N, strict=True), x.x_N, strict=True))
+    return np.array([end.get(k, 0.0) for k in zip(at.episode_N, at.row_N, at.position_N, strict=True)])
 
 
 def token_rewards(table: Table) -> np.ndarray:
