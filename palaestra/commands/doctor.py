@@ -81,7 +81,10 @@ def estimate(arguments: argparse.Namespace) -> dict[str, Any]:
     if not isinstance(recipe, Recipe):
         return {"recipe": settings.recipe, "note": "only RL recipes are estimated"}
     ctx = setup.context(settings, talk=False)
-    return asyncio.run(_estimate(settings, recipe, ctx))
+    try:
+        return asyncio.run(_estimate(settings, recipe, ctx))
+    finally:
+        ctx.close()
 
 
 async def _estimate(settings: setup.Settings, recipe: Recipe, ctx: Any) -> dict[str, Any]:

@@ -17,9 +17,10 @@ class TIS(Algebra):
 
     mu is the engine's distribution, pi_old the trainer's before the update (the learner must need (model, "logp")); ratios of
     the objective are then pi / pi_old, so a clip range is spent on the update and not on the mismatch. "Your efficient RL
-    framework secretly brings you off-policy RL training" (Yao et al. 2025, fengyao.notion.site/off-policy-rl), whose experiments
-    cap at 2. Losses are linear in A up to its sign, so weighting A weights them; terms without an advantage stay as they
-    are. Samples that are a few updates old are corrected by the same weight. An unknown mu weighs 1.
+    framework secretly brings you off-policy RL training" (Yao et al. 2025, fengyao.notion.site/off-policy-rl); the cap of 2 is
+    the default of ms-swift (pull request 6678). Losses are positively homogeneous in A, so weighting A weights them; terms
+    without an advantage stay as they are. Samples that are a few updates old are corrected by the same weight. An unknown mu
+    weighs 1.
     """
 
     objective: Objective
