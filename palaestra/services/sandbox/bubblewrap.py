@@ -79,7 +79,8 @@ def readable() -> list[str]:
 
 
 def interpreter(channel: int, guarded: bool, warm: bool) -> list[str]:
-    """-s -S -P -B: no site packages, no path from the working folder, no bytecode written."""
+    """-s -S -B: no site packages, no bytecode written."""
+    folder = "/sandbox" if guarded else INSIDE
     mode = ["guarded" if guarded else "open", "warm" if warm else "cold"]
     words = seccomp.program().hex() if guarded else ""
     return [

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import atexit
-import base64
-import json
+import marshal
 import os
 import socket
 import struct
@@ -13,13 +12,19 @@ import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from dataclasses import replace
+from typing import Any, get_args
 
 from palaestra.services.sandbox import bubblewrap
-from palaestra.services.sandbox.values import Files, Limits, Ran
+from palaestra.services.sandbox.values import Files, Limits, Ran, Status
 from palaestra.types import Fault, UserError
 
-GRACE = 5.0  # seconds beyond a run's own limit after which its supervisor is taken for dead
+STATUSES: tuple[Status, ...] = get_args(Status)
+HEAD = struct.Struct("<BBBdIII")  # status, alive, reusable, seconds, bytes of note, stdout, stderr
+GRACE = 10.0  # seconds beyond a run's own limit after which its supervisor is taken for dead
+
+
+RESTARTED = "sandbox: the session was restarted; earlier names are gone\n"
 
 
 class Worker:
@@ -48,11 +53,12 @@ class Worker:
         except OSError:
             raise self.dead() from None
 
-    def hear(self, seconds: float) -> dict[str, Any]:
-        """The next answer. Raises Fault where the interpreter is dead or silent."""
+    def hear(self, seconds: float) -> tuple[Ran, bool, bool]:
+        """What was run, whether it is still alive, whether this worker may be used again. Raises Fault where it is dead."""
         deadline = time.monotonic() + seconds + GRACE
-        (n,) = struct.unpack("<I", self._exactly(4, deadline))
-        return json.loads(self._exactly(n, deadline))
+        status, alive, reusable, took, *sizes = HEAD.unpack(self._exactly(HEAD.size, deadline))
+        note, out, err = (self._exactly(n, deadline).decode(errors="replace") for n in sizes)
+        return Ran(status=STATUSES[status], stdout=out, stderr=err + note, seconds=took), bool(alive), bool(reusable)
 
     def _exactly(self, n: int, deadline: float) -> bytes:
         data = bytearray()
@@ -144,66 +150,69 @@ class Local:
             self.reason = bubblewrap.missing() if self.guarded else ""
             if not self.reason:
                 try:
-                    ran = self._once("run", "print(1)", b"", {}, Limits(), fresh=False)
+                    ran = self.run("print(1)", "", {}, Limits())
                     self.reason = "" if ran.stdout == "1\n" else f"{ran.stderr.strip()}; {bubblewrap.NAMESPACES}"
                 except Fault as fault:
                     self.reason = f"{fault}; {bubblewrap.NAMESPACES}"
         return self.reason
 
     def run(self, code: str, stdin: str, files: Files, limits: Limits, fresh: bool = False) -> Ran:
-        return self._once("run", code, stdin.encode(errors="surrogateescape"), files, limits, fresh)
+        asked = {"files": raw({**files, "main.py": code}), "stdin": stdin.encode(errors="surrogateescape")}
+        return self._once("run", [asked], limits, fresh)
 
-    def check(self, code: str, test: str, limits: Limits) -> Ran:
-        return self._once("check", code, test.encode(), {}, limits, fresh=False)
+    def check(self, code: str, test: str, wanted: str, limits: Limits) -> Ran:
+        asked = {"files": raw({"main.py": code}), "stdin": b""}
+        return self._once("check", [asked, {"code": test, "wanted": wanted}], limits)
 
     def session(self, files: Files, limits: Limits) -> LocalSession:
-        return LocalSession(self.pool, request("session", files, limits), limits)
+        return LocalSession(self.pool, raw(files), limits)
 
-    def _once(self, mode: str, code: str, stdin: bytes, files: Files, limits: Limits, fresh: bool) -> Ran:
+    def _once(self, mode: str, asked: list[Any], limits: Limits, fresh: bool = False) -> Ran:
         """A run in a warm worker, or in one started for it."""
-        asked = request(mode, {**files, "main.py": code}, limits)
+        frames = [marshal.dumps(x) for x in ({"mode": mode, "limits": wire_limits(limits)}, *asked)]
         with self.pool.slots:
             worker = self.pool.start(warm=False) if fresh else self.pool.take()
-            worker.tell(asked, stdin)
-            found = worker.hear(limits.seconds)
-            if fresh:
+            worker.tell(*frames)
+            ran, _, reusable = worker.hear(limits.seconds)
+            if fresh or not reusable:
                 worker.close()
             else:
                 self.pool.give(worker)
-        return Ran(**found)
+        return ran
 
 
 class LocalSession:
     """A worker that one trajectory has to itself."""
 
-    def __init__(self, pool: Pool, opening: bytes, limits: Limits):
-        self.pool, self.opening, self.limits = pool, opening, limits
+    def __init__(self, pool: Pool, files: Mapping[str, bytes], limits: Limits):
+        self.pool, self.limits = pool, limits
+        order = {"mode": "session", "limits": wire_limits(limits)}
+        self.opening = tuple(marshal.dumps(x) for x in (order, {"files": files, "stdin": b""}))
         self.worker: Worker | None = None
-        self.alive = False
+        self.restarted = False
 
     def run(self, code: str, limits: Limits | None = None) -> Ran:
         """One cell. `limits` may be tighter than the session's; its memory and files were fixed at the start."""
         limits = limits or self.limits
-        if self.worker is None:
-            self.worker = self.pool.take()
-        cell = json.dumps({"code": code, "limits": wire_limits(limits)}).encode()
+        opening, note = ((), "") if self.worker else (self.opening, RESTARTED if self.restarted else "")
+        worker = self.worker = self.worker or self.pool.take()
+        cell = {"code": code.encode(errors="surrogatepass"), "limits": wire_limits(limits)}
         try:
-            self.worker.tell(*(() if self.alive else (self.opening,)), cell)
-            found = self.worker.hear(limits.seconds)
+            worker.tell(*opening, marshal.dumps(cell))
+            ran, alive, _ = worker.hear(limits.seconds)
         except Fault:
-            self.worker, self.alive = None, False
+            self.worker, self.restarted = None, True
             raise
-        self.alive = found.pop("alive")
-        return Ran(**found)
+        if not alive:
+            self.close()
+            self.restarted = True
+        return replace(ran, stderr=note + ran.stderr)
 
     def close(self) -> None:
-        """Ends what the session runs. A worker with a session in it is not used again."""
+        """Ends what the session runs. A worker that held a session is not used again."""
         if self.worker is not None:
-            if self.alive:
-                self.worker.close()
-            else:
-                self.pool.give(self.worker)
-            self.worker, self.alive = None, False
+            self.worker.close()
+            self.worker = None
 
     def __enter__(self) -> LocalSession:
         return self
@@ -212,20 +221,14 @@ class LocalSession:
         self.close()
 
 
-def request(mode: str, files: Files, limits: Limits) -> bytes:
-    found = {"mode": mode, "limits": wire_limits(limits), "files": encoded(files)}
-    return json.dumps(found).encode()
-
-
 def wire_limits(limits: Limits) -> dict[str, Any]:
     """The kernel counts processes per user namespace since Linux 5.14, and never those of the real root."""
     version = tuple(int("".join(c for c in x if c.isdigit()) or 0) for x in os.uname().release.split(".")[:2])
     return limits.json() | {"count_processes": os.getuid() != 0 and version >= (5, 14)}
 
 
-def encoded(files: Files) -> Mapping[str, str]:
+def raw(files: Files) -> dict[str, bytes]:
     for name in files:
         if not name or name.startswith("/") or ".." in name.split("/") or "\0" in name:
             raise UserError(f"file name {name!r}: must be relative, inside the run's folder")
-    raw = {n: c.encode(errors="surrogatepass") if isinstance(c, str) else c for n, c in files.items()}
-    return {n: base64.b64encode(c).decode() for n, c in raw.items()}
+    return {n: c.encode(errors="surrogatepass") if isinstance(c, str) else c for n, c in files.items()}

@@ -1,44 +1,40 @@
-"""The warm interpreter inside the sandbox: forks a supervisor for every request, and so never learns what one said.
+"""The interpreter inside the sandbox: supervises one run after another, each forked from here.
 
-Standard library only: this folder is all of Palaestra that the sandbox can see. The channel is the file descriptor named on
+A fork begins with a copy of this memory, so nothing of a run may stay in it: code, input and tests are read by the forks,
+and what they print is wiped here once it is sent on (see `supervise`). Standard library only, and little of it: this folder
+is all of Palaestra that the sandbox can see, and a cold start pays for each import. The channel is the file descriptor on
 the command line; when its other end closes, everything here ends.
 """
 
-import contextlib
 import gc
-import importlib
 import os
-import socket
 import sys
 
 import isolate
 import supervise
+import wire
 
-PRELOADED = (  # what model-written code imports most; loaded once, then shared by every fork
-    "ast bisect cmath collections copy dataclasses datetime decimal enum fractions functools heapq itertools json linecache "
-    "math operator random re statistics string threading time traceback types typing"
-).split()
+PRELOADED = (  # for sessions and tests, then what model-written code imports most; loaded once, shared by every fork
+    *("ast", "atexit", "linecache", "peer", "threading", "traceback", "bisect", "collections", "copy", "dataclasses"),
+    *("functools", "heapq", "itertools", "json", "math", "operator", "random", "re", "string", "typing"),
+)
 
 
-def main() -> None:
-    channel = socket.socket(fileno=int(sys.argv[1]))
-    guarded, warm = sys.argv[2] == "guarded", sys.argv[3] == "warm"
+def main():
+    channel, guarded, warm = int(sys.argv[1]), sys.argv[2] == "guarded", sys.argv[3] == "warm"
     isolate.FILTER = bytes.fromhex(sys.argv[4])
-    if warm:
-        for name in PRELOADED:
-            importlib.import_module(name)
-    sys.path[0] = "/tmp"  # what a candidate sees first, in place of this folder
+    for name in PRELOADED if warm else ():
+        __import__(name)
+    del sys.path[0]
     gc.collect()
     gc.freeze()  # forks then share these objects' pages
-    while channel.recv(1, socket.MSG_PEEK):
-        pid = os.fork()
-        if not pid:
-            supervise.serve(channel, guarded)
-            os._exit(0)
-        if os.waitpid(pid, 0)[1]:
-            break  # the supervisor failed and said so on stderr: the other end sees the channel close
+    gc.disable()
+    try:
+        while supervise.serve(channel, guarded):
+            pass
+    except wire.Closed:
+        os._exit(0)
 
 
-with contextlib.suppress(ConnectionError):
-    main()
+main()
 os._exit(0)

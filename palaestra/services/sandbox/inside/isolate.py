@@ -3,17 +3,15 @@
 The supervisor has already put that process into its own pid namespace, so ending it ends everything it ever started.
 """
 
-import base64
-import contextlib
 import ctypes
 import os
 import resource
-import tempfile
 
 FILTER = b""  # the seccomp program, given when the interpreter starts
 LIBC = ctypes.CDLL(None, use_errno=True)
 CLONE_NEWNS, CLONE_NEWPID = 0x00020000, 0x20000000
 MS_NOSUID, MS_NODEV, MNT_DETACH = 2, 4, 2
+AF_UNIX, SOCK_STREAM, SOCK_CLOEXEC = 1, 1, 0o2000000
 PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 22, 38, 47, 4
 CAPABILITY_VERSION_3 = 0x20080522
 OPEN_FILES = 128  # with the process limit this also bounds kernel memory held in pipes and sockets
@@ -30,46 +28,53 @@ def system(name, *given):
         raise OSError(code, f"{name}: {os.strerror(code)}")
 
 
+def pair():
+    """Two connected sockets (the module `socket` is slow to import)."""
+    ends = (ctypes.c_int * 2)()
+    system("socketpair", AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends)
+    return ends[0], ends[1]
+
+
 def new_pids():
-    """The next child starts a pid namespace: it is its process 1."""
+    """The next child starts a pid namespace: it is its process 1. Returns what makes children ordinary again."""
+    own = os.open("/proc/self/ns/pid", os.O_RDONLY)
     system("unshare", CLONE_NEWPID)
 
+    def restore():
+        system("setns", own, CLONE_NEWPID)
+        os.close(own)
 
-def confine(request, guarded):
-    """Own /tmp with the run's files in it, no /proc, limits, no capabilities, filtered system calls. Returns the folder."""
-    limits = request["limits"]
+    return restore
+
+
+def confine(files, limits, lasting, guarded, folder):
+    """Own /tmp with the run's files in it, no /proc, limits, no capabilities, filtered system calls."""
     if guarded:
-        folder = "/tmp"
         system("unshare", CLONE_NEWNS)
         system("umount2", b"/proc", MNT_DETACH)  # other processes' files, environment and memory are not even named
         size = f"size={limits['file_mb']}m,nr_inodes=10000,mode=700".encode()
         system("mount", b"tmpfs", b"/tmp", b"tmpfs", MS_NOSUID | MS_NODEV, size)
-    else:
-        folder = request["folder"]
-    os.chdir(folder)
-    for name, content in request["files"].items():
-        if os.path.dirname(name):
+    os.chdir("/tmp" if guarded else folder)
+    for name, content in files.items():
+        if "/" in name:
             os.makedirs(os.path.dirname(name), exist_ok=True)
         with open(name, "wb") as file:
-            file.write(base64.b64decode(content))
-    limit(limits, request["mode"] == "session")
+            file.write(content)
+    limit(limits, lasting)
     if guarded:
         disarm()
-    return folder
 
 
 def limit(limits, lasting):
     """rlimits. A session's processor time adds up over its cells, so only its cells' wall clocks bound it."""
-    memory, size = limits["memory_mb"] << 20, limits["file_mb"] << 20
     wanted = {
-        resource.RLIMIT_AS: memory,
-        resource.RLIMIT_FSIZE: size,
+        resource.RLIMIT_AS: limits["memory_mb"] << 20,
+        resource.RLIMIT_FSIZE: limits["file_mb"] << 20,
         resource.RLIMIT_NOFILE: OPEN_FILES,
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_MEMLOCK: 0,
+        resource.RLIMIT_MSGQUEUE: 0,
     }
-    if hasattr(resource, "RLIMIT_MSGQUEUE"):
-        wanted[resource.RLIMIT_MSGQUEUE] = 0
     if not lasting:
         wanted[resource.RLIMIT_CPU] = int(limits["seconds"]) + 2
     if limits["count_processes"]:
@@ -77,8 +82,7 @@ def limit(limits, lasting):
     for kind, most in wanted.items():
         hard = resource.getrlimit(kind)[1]
         most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        with contextlib.suppress(ValueError, OSError):  # a kind that this system does not limit
-            resource.setrlimit(kind, (most, most))
+        resource.setrlimit(kind, (most, most))
 
 
 def disarm():
@@ -92,4 +96,12 @@ def disarm():
 
 def scratch():
     """The folder of an unguarded run."""
+    import tempfile
+
     return tempfile.mkdtemp(prefix="palaestra-unsafe-")
+
+
+def remove(folder):
+    import shutil
+
+    shutil.rmtree(folder, ignore_errors=True)

@@ -9,6 +9,7 @@ import builtins
 import collections
 import contextlib
 import importlib
+import json
 import math
 import operator
 import sys
@@ -21,7 +22,8 @@ PLAIN = (type(None), bool, int, float, str)
 CONTAINERS = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset, "deque": collections.deque}
 UNARY = {f"__{f.__name__}__": f for f in (bool, str, repr, len, iter, next, reversed)}
 ITEMS = {f"__{n}__": getattr(operator, n) for n in ("getitem", "setitem", "delitem", "contains")}
-BINARY = {f"__{n}__": getattr(operator, n) for n in "eq ne lt le gt ge add sub mul matmul truediv floordiv mod".split()}
+OPERATORS = ("eq", "ne", "lt", "le", "gt", "ge", "add", "sub", "mul", "matmul", "truediv", "floordiv", "mod")
+BINARY = {f"__{n}__": getattr(operator, n) for n in OPERATORS}
 
 
 class Gone(BaseException):
@@ -75,9 +77,9 @@ class Peer:
         """Sends what a candidate defined, then serves until the other end closes."""
         given = {n: self.encode(v) for n, v in list(names.items()) if type(n) is str and not n.startswith("__")}
         with contextlib.suppress(wire.Closed):
-            wire.send(self.end, given)
+            self.write(given)
             while True:
-                self.serve(wire.receive(self.end))
+                self.serve(json.loads(wire.receive(self.end)))
 
     def take(self, wanted=""):
         """The candidate's names, but none of a builtin (a candidate's `all` or `abs` would decide its own test)."""
@@ -106,7 +108,7 @@ class Peer:
             reply["args"] = [self.encode(a) if mutable else s for a, s in zip(args, request["args"], strict=True)]
         except Exception as error:
             reply = {"raise": [type(error).__name__, str(error)[:10_000]]}
-        wire.send(self.end, reply)
+        self.write(reply)
 
     def do(self, target, what, args, keywords):
         if what == "call":
@@ -121,13 +123,16 @@ class Peer:
 
     def send(self, message):
         try:
-            wire.send(self.end, message)
+            self.write(message)
         except wire.Closed:
             raise Gone("the candidate ended") from None
 
+    def write(self, message):
+        wire.send(self.end, json.dumps(message).encode())
+
     def receive(self):
         try:
-            found = wire.receive(self.end, MOST)
+            found = json.loads(wire.receive(self.end, MOST))
             if type(found) is dict:
                 return found
         except (wire.Closed, ValueError, RecursionError):

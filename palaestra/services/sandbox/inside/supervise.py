@@ -1,104 +1,136 @@
-"""The supervisor of one request: starts the run in a fresh pid namespace, watches it, and reports what it did.
+"""The supervisor: starts a run in a fresh pid namespace, watches it, and reports what it did.
 
-It lives outside the run's pid namespace and is the only one that knows the channel. What the run says (exit codes, the end
-of a cell) only concerns the run itself; limits are measured here.
+It stays outside the run's pid namespace and alone holds the channel. What a run says (its exit code, the end of a cell) only
+concerns itself; limits are measured here.
 """
 
-import contextlib
+import marshal
 import os
 import select
-import shutil
-import signal
-import socket
+import struct
 import time
 
 import isolate
 import wire
 import work
 
+STATUSES = ("ok", "error", "timeout", "memory", "output", "refused")
 TICK = 0.02  # seconds between looks at memory and processes
-SAID = {work.OK: "ok", work.MEMORY: "memory"}  # of a cell that ended by itself
-NOTES = {"processes": ("error", "sandbox: too many processes\n")}
+PATIENCE = 5.0  # seconds for a run to be set up
+KILL, STOP, CONTINUE, XCPU = 9, 19, 18, 24  # signals; the module `signal` is slow to import
+READ, HANGUP = select.POLLIN, select.POLLRDHUP | select.POLLHUP
 PAGE = os.sysconf("SC_PAGE_SIZE")
+NOTES = {
+    "processes": ("error", "sandbox: too many processes\n"),
+    "setup": ("error", "sandbox: the run could not be set up\n"),
+}
+SAID = {work.OK: "ok", work.MEMORY: "memory"}  # of a cell that ended by itself
 
 
 def serve(channel, guarded):
-    """One request: a run, a check, or a session of many cells."""
-    fd = channel.fileno()
-    with contextlib.suppress(wire.Closed):
-        request = wire.receive(fd)
-        run = Run(fd, request, guarded)
+    """One request: a run, a check, or a session of many cells. False where this interpreter must not be used again."""
+    order = marshal.loads(wire.receive(channel))  # from the trusted end; marshal needs no import
+    run = Run(channel, order, guarded)
+    try:
+        if order["mode"] == "session":
+            run.cells()
+            return False
+        run.watch(order["limits"])
+        return run.ready
+    finally:
+        run.end()
+        for end in (run.out, run.err, run.control, run.gone):
+            os.close(end)
+
+
+class Output:
+    """What a run printed on one stream, in a buffer that is wiped after use."""
+
+    def __init__(self, most):
+        self.data, self.n = bytearray(most + 1), 0
+
+    def read(self, end, most):
+        """One piece of at most so many bytes. False at the end of the stream, None where nothing is there."""
         try:
-            if request["mode"] == "session":
-                run.cells()
-            else:  # the input is read only now, after the fork: what it holds is not in the run's memory
-                wire.send(fd, run.watch(request["limits"], wire.receive_bytes(fd)))
-        finally:
-            run.end()
+            got = os.readv(end, [memoryview(self.data)[self.n : self.n + most]])
+        except BlockingIOError:
+            return None
+        self.n += got
+        return got > 0
+
+    def give(self, channel, most):
+        wire.write(channel, memoryview(self.data)[: min(self.n, most)])
+        self.data[: self.n] = bytes(self.n)
 
 
 class Run:
     """A run's first process (`init`), its pipes, and all that it starts."""
 
-    def __init__(self, channel, request, guarded):
+    def __init__(self, channel, order, guarded):
         self.channel, self.guarded = channel, guarded
         self.trusted = pids() if guarded else set()
-        stdin, self.stdin = os.pipe()
+        self.folder = None if guarded else isolate.scratch()
         self.out, stdout = os.pipe()
         self.err, stderr = os.pipe()
-        self.control, inner = (s.detach() for s in socket.socketpair())
-        self.folder = None if guarded else isolate.scratch()
-        if guarded:
-            isolate.new_pids()
+        self.control, inner = isolate.pair()
+        restore = isolate.new_pids() if guarded else None
         self.init = os.fork()
         if not self.init:
-            work.enter(request | {"folder": self.folder}, guarded, (stdin, stdout, stderr, inner))
-        for end in (stdin, stdout, stderr, inner):
+            work.enter(order, guarded, self.folder, (stdout, stderr, inner, channel))
+        if guarded:
+            restore()
+        for end in (stdout, stderr, inner):
             os.close(end)
-        for end in (self.stdin, self.out, self.err):
+        for end in (self.out, self.err):
             os.set_blocking(end, False)
-        self.gone = os.pidfd_open(self.init)
-        self.code = None
+        self.gone, self.code = os.pidfd_open(self.init), None
+        self.ready = self.set_up()
+
+    def set_up(self):
+        """Waits until the run has read all of its request from the channel."""
+        poll = select.poll()
+        poll.register(self.control, READ)
+        poll.register(self.channel, HANGUP)
+        found = dict(poll.poll(PATIENCE * 1000))
+        return self.control in found and os.read(self.control, 1) == work.READY
 
     def cells(self):
-        """A session: frames of code come in, each answered by what it did; frozen in between."""
-        os.close(self.stdin)
+        """A session: code comes in, each answered by what it did; frozen in between."""
         while True:
-            cell = wire.receive(self.channel)
-            self.signal_all(signal.SIGCONT)
+            cell = marshal.loads(wire.receive(self.channel))
+            self.signal_all(CONTINUE)
             while select.select([self.control], [], [], 0)[0] and os.read(self.control, 4096):
                 pass  # what a cell before this one said out of turn
-            with contextlib.suppress(wire.Closed):
+            try:
                 wire.send(self.control, cell["code"])
-            reply = self.watch(cell["limits"], b"", cell=True)
-            if self.code is None:
-                self.signal_all(signal.SIGSTOP)
-            wire.send(self.channel, reply | {"alive": self.code is None})
+            except wire.Closed:
+                pass  # it is dead; watching it says so
+            self.watch(cell["limits"], cell=True)
             if self.code is not None:
                 return
 
-    def watch(self, limits, stdin, cell=False):
-        """Until it ends, says that a cell is done, or breaks a limit."""
+    def watch(self, limits, cell=False):
+        """Until it ends, says that a cell is done, or breaks a limit; then reports."""
         begin = now = time.monotonic()
         deadline, look = begin + limits["seconds"], begin + TICK
-        kept = {self.out: bytearray(), self.err: bytearray()}
-        ends = [self.gone, self.channel, *kept] + ([self.control] if cell else [])
-        broken, said, data = "", b"", b"" if cell else self.feed(memoryview(stdin))
+        kept = {self.out: Output(limits["output_bytes"]), self.err: Output(limits["output_bytes"])}
+        poll = select.poll()
+        for end in (self.gone, *kept, *((self.control,) if cell else ())):
+            poll.register(end, READ)
+        poll.register(self.channel, HANGUP)
+        broken, said = "" if self.ready else "setup", b""
         while not broken and not said:
-            wait = max(0.0, min(deadline, look) - now)
-            ready, writable, _ = select.select(ends, [self.stdin] if data else [], [], wait)
-            if writable:
-                data = self.feed(data)
-            for end in [e for e in kept if e in ready]:
-                if not drain(end, kept[end], room(limits, kept)):
-                    ends.remove(end)
+            found = dict(poll.poll(max(0.0, min(deadline, look) - now) * 1000))
+            for end in found.keys() & kept.keys():
+                if kept[end].read(end, room(limits, kept) + 1) is False:
+                    poll.unregister(end)
             now = time.monotonic()
-            if self.gone in ready:
+            if self.gone in found:
                 broken = "ended"
-            elif self.control in ready:
+            elif self.control in found:
                 said = os.read(self.control, 1)
                 broken = "" if said else "ended"
-            elif self.channel in ready:
+            elif self.channel in found:
                 raise wire.Closed  # nobody waits for this any more
             elif room(limits, kept) < 0:
                 broken = "output"
@@ -106,41 +138,38 @@ class Run:
                 broken = "timeout"
             elif now >= look:
                 broken, look = self.excess(limits), now + TICK
-        return self.report(broken, SAID.get(said, "error"), kept, limits) | {"seconds": round(now - begin, 6)}
+        self.report(broken, SAID.get(said, "error"), kept, limits, now - begin)
 
-    def feed(self, data):
-        """Writes what the pipe takes of standard input; closes it after the last byte. Returns what is left."""
-        try:
-            while data:
-                data = data[os.write(self.stdin, data) :]
-        except BlockingIOError:
-            return data
-        except BrokenPipeError:
-            pass
-        os.close(self.stdin)
-        return b""
-
-    def report(self, broken, status, kept, limits):
-        """Ends a run that has to end, reads what is left in the pipes, and names the outcome."""
+    def report(self, broken, status, kept, limits, seconds):
+        """Ends a run that has to end, reads what is left in the pipes, names the outcome and sends it."""
         note = ""
         if broken:
             status, note = NOTES.get(broken, (broken, ""))
             code = self.end()
             if broken == "ended":
                 status, note = outcome(code)
-        for end, data in kept.items():
-            drain(end, data, room(limits, kept), whole=True)
+        for end, output in kept.items():
+            while room(limits, kept) >= 0 and output.read(end, room(limits, kept) + 1):
+                pass
         if room(limits, kept) < 0 and status in ("ok", "error"):
             status = "output"
             self.end()
-        out = kept[self.out][: limits["output_bytes"]]
-        err = kept[self.err][: limits["output_bytes"] - len(out)]
-        return {"status": status, "stdout": out.decode(errors="replace"), "stderr": err.decode(errors="replace") + note}
+        if self.code is None:
+            self.signal_all(STOP)
+        sizes, left = [], limits["output_bytes"]
+        for output in kept.values():
+            sizes.append(min(output.n, left))
+            left -= sizes[-1]
+        reusable = self.code is None or self.ready
+        head = struct.pack("<BBBdIII", STATUSES.index(status), self.code is None, reusable, seconds, len(note), *sizes)
+        wire.write(self.channel, head + note.encode())
+        for output, n in zip(kept.values(), sizes):
+            output.give(self.channel, n)
 
     def excess(self, limits):
         """The limit that all processes of the run together break, or ""."""
         found = self.members()
-        if len(found) > limits["processes"] + 2:  # its process 1 and the candidate itself
+        if len(found) > limits["processes"] + 2:  # the candidate, and its tester
             return "processes"
         most = limits["memory_mb"] << 20
         return "memory" if sum(map(resident, found)) > most and sum(map(proportional, found)) > most else ""
@@ -153,54 +182,39 @@ class Run:
         """To every process; twice, for one that was just being forked."""
         for _ in range(2):
             for pid in self.members():
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, number)
+                quietly(os.kill, pid, number)
 
     def end(self):
         """Kills the whole run and waits until nothing of it is left. Returns the first process's wait status."""
         if self.code is None:
-            for kill in (os.kill,) if self.guarded else (os.killpg, os.kill):
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    kill(self.init, signal.SIGKILL)
+            if not self.guarded:
+                quietly(os.killpg, self.init, KILL)
+            quietly(os.kill, self.init, KILL)
             self.code = os.waitpid(self.init, 0)[1]
             if self.folder:
-                shutil.rmtree(self.folder, ignore_errors=True)
+                isolate.remove(self.folder)
         return self.code
+
+
+def room(limits, kept):
+    """Bytes of output still allowed; -1 = one too many was read."""
+    return limits["output_bytes"] - sum(o.n for o in kept.values())
 
 
 def outcome(code):
     """(status, note) of a run that ended by itself."""
     if os.WIFSIGNALED(code):
-        return "error", f"sandbox: ended by signal {os.WTERMSIG(code)}\n"
+        number = os.WTERMSIG(code)
+        return ("timeout", "") if number == XCPU else ("error", f"sandbox: ended by signal {number}\n")
     number = os.WEXITSTATUS(code)
-    if number == work.OUT_OF_MEMORY:
-        return "memory", ""
-    if number == 128 + signal.SIGXCPU:
-        return "timeout", ""
-    if number > 128:
-        return "error", f"sandbox: ended by signal {number - 128}\n"
-    return ("error", "") if number else ("ok", "")
+    return ("memory", "") if number == work.OUT_OF_MEMORY else ("error", "") if number else ("ok", "")
 
 
-def room(limits, kept):
-    """Bytes of output still allowed."""
-    return limits["output_bytes"] - sum(map(len, kept.values()))
-
-
-def drain(end, data, left, whole=False):
-    """Reads one piece (or the whole) of what a pipe holds, one byte past what is left at most. False at its end."""
-    while left >= 0:
-        try:
-            part = os.read(end, min(1 << 16, left + 1))
-        except BlockingIOError:
-            return True
-        if not part:
-            return False
-        data += part
-        left -= len(part)
-        if not whole:
-            break
-    return True
+def quietly(kill, pid, number):
+    try:
+        kill(pid, number)
+    except (ProcessLookupError, PermissionError):
+        pass  # already gone
 
 
 def pids():
@@ -209,15 +223,17 @@ def pids():
 
 def resident(pid):
     """Bytes in memory, shared pages counted in full: an upper bound that is cheap to read."""
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/statm", "rb") as file:
-        return int(file.read().split()[1]) * PAGE
-    return 0
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as file:
+            return int(file.read().split()[1]) * PAGE
+    except OSError:
+        return 0
 
 
 def proportional(pid):
     """Bytes in memory, each shared page divided among those that share it."""
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/smaps_rollup", "rb") as file:
-        for line in file:
-            if line.startswith(b"Pss:"):
-                return int(line.split()[1]) << 10
-    return 0
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+            return sum(int(line.split()[1]) << 10 for line in file if line.startswith(b"Pss:"))
+    except OSError:
+        return 0

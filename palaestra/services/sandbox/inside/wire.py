@@ -1,6 +1,5 @@
-"""Frames on a socket or pipe: four bytes of length, then JSON."""
+"""Frames on a socket or pipe: four bytes of length, then bytes."""
 
-import json
 import os
 import struct
 
@@ -11,12 +10,11 @@ class Closed(Exception):
     """The other end went away."""
 
 
-def send(fd, message):
-    send_bytes(fd, json.dumps(message).encode())
+def send(fd, data):
+    write(fd, struct.pack("<I", len(data)) + data)
 
 
-def send_bytes(fd, data):
-    data = struct.pack("<I", len(data)) + data
+def write(fd, data):
     while data:
         try:
             data = data[os.write(fd, data) :]
@@ -25,10 +23,6 @@ def send_bytes(fd, data):
 
 
 def receive(fd, most=MOST):
-    return json.loads(receive_bytes(fd, most))
-
-
-def receive_bytes(fd, most=MOST):
     (n,) = struct.unpack("<I", exactly(fd, 4))
     if n > most:
         raise Closed

@@ -1,68 +1,82 @@
 """What happens behind the walls: a program, a read-eval-print loop, or a candidate beside the code that tests it.
 
-Process 1 puts up the walls and forks the candidate. Nothing that the candidate must not know is in its memory: it is forked
-before the tests are read, and descriptors that matter are closed.
+Process 1 of the run puts up the walls. Nothing that the candidate must not know is in its memory: it is forked before the
+tests are read, and descriptors that matter are closed.
 """
 
-import ast
-import atexit
 import builtins
-import json
-import linecache
+import gc
+import marshal
 import os
-import signal
-import socket
 import sys
-import threading
 import types
 
 import isolate
-import peer
 import wire
 
-OK, ERROR, MEMORY = b"o", b"e", b"m"
+OK, ERROR, MEMORY, READY = b"o", b"e", b"m", b"r"
 OUT_OF_MEMORY = 250  # exit code of a program that ended by MemoryError
 PROGRAM = "main.py"
+CONTROL, CHANNEL = 3, 4  # descriptors in process 1
 
 
-def enter(request, guarded, ends):
+def enter(order, guarded, folder, ends):
     """The life of process 1 of a run: never returns."""
     code = 1
     try:
         if not guarded:
             os.setsid()
-        for wanted, end in enumerate(ends[:3]):
-            os.dup2(end, wanted)
-        control = os.dup2(ends[3], 3)
-        os.closerange(4, 4096)
-        isolate.confine(request, guarded)
-        fresh_streams()
-        if request["mode"] == "check":
-            code = beside(request)
+        descriptors(ends)
+        asked = marshal.loads(wire.receive(CHANNEL))
+        isolate.confine(asked["files"], order["limits"], order["mode"] == "session", guarded, folder)
+        if order["mode"] == "check":
+            code = beside()
         else:
-            candidate = os.fork()
-            if not candidate:
-                program() if request["mode"] == "run" else loop(control)
-            os.close(control)
-            code = reap(candidate)
+            os.write(CONTROL, READY)
+            os.close(CHANNEL)
+            feed(asked["stdin"])
+            begin()
+            if order["mode"] == "run":
+                os.close(CONTROL)
+                code = program()
+            else:
+                loop()
     except BaseException as error:
         os.write(2, f"sandbox: {type(error).__name__}: {error}\n".encode())
     finally:
         os._exit(code)
 
 
-def reap(candidate):
-    """Waits for the candidate, and for orphans on the way. Its exit code, 128 + N for signal N."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for end in range(3):
+def descriptors(ends):
+    """Standard output and error, control and channel at their numbers, nothing else open."""
+    for i, end in enumerate(ends):
+        os.dup2(end, 100 + i)  # out of the way of the numbers to come
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    for i in range(4):
+        os.dup2(100 + i, 1 + i)
+    os.closerange(5, 4096)
+
+
+def feed(data):
+    """Standard input: a file without a name."""
+    if data:
+        end = os.open(".stdin", os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        os.unlink(".stdin")
+        wire.write(end, data)
+        os.lseek(end, 0, os.SEEK_SET)
+        os.dup2(end, 0)
         os.close(end)
-    while True:
-        pid, status = os.wait()
-        if pid == candidate:
-            return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
 
-def fresh_streams():
+def begin():
+    """The last of ours before the candidate's: fresh streams, its folder on the path, garbage collection."""
+    streams()
+    sys.path.insert(0, os.getcwd())
+    sys.argv[:] = [PROGRAM]
+    gc.enable()
+
+
+def streams():
     for name, mode, end in (("stdin", "r", 0), ("stdout", "w", 1), ("stderr", "w", 2)):
         buffering = 1 if name == "stderr" else -1
         stream = open(end, mode, buffering, encoding="utf-8", closefd=False)  # noqa: SIM115 (it is the process's own)
@@ -84,23 +98,29 @@ def execute(code, names):
 
 
 def program():
-    """The candidate as a whole program: exits as python would."""
-    leave(attempt(lambda: execute(compile(source(PROGRAM), PROGRAM, "exec"), fresh_main(__file__=PROGRAM))))
+    """The candidate as a whole program: its exit code is python's."""
+    code = attempt(run_main, fresh_main(__file__=PROGRAM))
+    if "threading" in sys.modules:
+        attempt(sys.modules["threading"]._shutdown)
+    if "atexit" in sys.modules:
+        attempt(sys.modules["atexit"]._run_exitfuncs)
+    return flush() or code
 
 
-def source(name):
-    with open(name, encoding="utf-8") as file:
-        return file.read()
+def run_main(names):
+    with open(PROGRAM, encoding="utf-8") as file:
+        text = file.read()
+    execute(compile(text, PROGRAM, "exec"), names)
 
 
-def attempt(action):
+def attempt(action, *given):
     """Does it, showing what it raises as the interpreter would. Exit code."""
     try:
-        action()
+        action(*given)
     except SystemExit as leaving:
         if leaving.code is None or isinstance(leaving.code, int):
             return (leaving.code or 0) & 0xFF
-        print(leaving.code, file=sys.stderr)
+        os.write(2, f"{leaving.code}\n".encode(errors="replace"))
         return 1
     except MemoryError:
         os.write(2, b"MemoryError\n")
@@ -114,20 +134,12 @@ def attempt(action):
 def show(error):
     """The traceback without the frames of this folder."""
     trace = error.__traceback__
-    while trace and os.path.basename(trace.tb_frame.f_code.co_filename) == "work.py":
+    while trace and trace.tb_frame.f_code.co_filename == __file__:
         trace = trace.tb_next
     try:
         sys.excepthook(type(error), error.with_traceback(trace), trace)
     except BaseException:
         os.write(2, type(error).__name__.encode() + b"\n")
-
-
-def leave(code):
-    """What the interpreter does at its end, without taking itself apart."""
-    attempt(threading._shutdown)
-    attempt(atexit._run_exitfuncs)
-    failed = flush()
-    os._exit(code or failed)
 
 
 def flush():
@@ -141,22 +153,22 @@ def flush():
     return 0
 
 
-def loop(control):
+def loop():
     """The candidate as a session: reads a cell, runs it, says that it is done."""
     names, n = fresh_main(), 0
     while True:
-        try:
-            text = wire.receive(control)
-        except wire.Closed:
-            os._exit(0)
+        text = wire.receive(CONTROL).decode(errors="surrogatepass")
         n += 1
-        code = attempt(lambda text=text, n=n: cell(text, f"<cell {n}>", names))
+        code = attempt(cell, text, f"<cell {n}>", names)
         flush()
-        os.write(control, {0: OK, OUT_OF_MEMORY: MEMORY}.get(code, ERROR))
+        os.write(CONTROL, {0: OK, OUT_OF_MEMORY: MEMORY}.get(code, ERROR))
 
 
 def cell(text, name, names):
     """Runs a cell; the value of a last expression is shown, as in an interactive interpreter."""
+    import ast
+    import linecache
+
     linecache.cache[name] = (len(text), None, text.splitlines(True), name)
     tree = ast.parse(text, name)
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
@@ -165,31 +177,34 @@ def cell(text, name, names):
         execute(compile(ast.Interactive([last]), name, "single"), names)
 
 
-def beside(request):
-    """A candidate in a child; the tests here, read from a pipe that the child never had. The verdict is the exit code.
+def beside():
+    """A candidate in a child; the tests here, read from the channel that the child has not. The verdict is the exit code.
 
     As process 1 of its namespace the tester can't be killed or stopped from inside it, tracing is filtered, and there is no
-    /proc. What the child sends is data (see `peer`).
+    /proc. Modules come from the standard library alone: the candidate may write files. What it sends is data (see `peer`).
     """
-    mine, theirs = (s.detach() for s in socket.socketpair())
-    candidate = os.fork()
-    if not candidate:
-        null = os.open(os.devnull, os.O_RDWR)
-        for end in (0, 1):
-            os.dup2(null, end)
-        os.dup2(theirs, 3)
-        os.closerange(4, 4096)
-        fresh_streams()
+    import peer
+
+    mine, theirs = isolate.pair()
+    if not os.fork():
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        os.dup2(theirs, CONTROL)
+        os.closerange(CHANNEL, 4096)
+        begin()
         names = fresh_main(__file__=PROGRAM)
-        code = attempt(lambda: execute(compile(source(PROGRAM), PROGRAM, "exec"), names))
+        code = attempt(run_main, names)
         if code == 0:
-            peer.Peer(3).offer(names)
+            peer.Peer(CONTROL).offer(names)
         os._exit(code or 1)
     os.close(theirs)
-    test = json.load(sys.stdin)
+    test = marshal.loads(wire.receive(CHANNEL))
+    os.close(CHANNEL)
+    os.write(CONTROL, READY)
+    streams()
 
     def judge():
         names = peer.Peer(mine, trusting=False).take(test["wanted"])
-        execute(compile(test["code"], "test.py", "exec"), names | fresh_main(inf=float("inf"), nan=float("nan")))
+        names |= fresh_main(inf=float("inf"), nan=float("nan"))
+        execute(compile(test["code"], "test.py", "exec"), names)
 
     return attempt(judge)
