@@ -23,6 +23,8 @@ VERBS = {
     "show": "one method: its card, and its difference from its parent",
     "explain": "advantages and token weights of a method for given rewards",
     "compare": "several methods, same budget, same seeds",
+    "sandbox": "run a Python program in isolation",
+    "bench": "speed, measured beside a peer in the same run",
     "doctor": "what is installed, what will run, what it will cost",
 }
 
@@ -103,6 +105,19 @@ def parser_of(verb: str) -> Parser:
         add("--tokens", type=int, default=200_000, help="sampled policy tokens every run may spend")
         add("--evaluate", type=int, default=512, metavar="N", help="held-out problems")
         add("--out", metavar="DIR", default="runs/compare")
+    elif verb == "sandbox":
+        add("action", choices=("run",))
+        add("file", metavar="FILE.py", help="the program")
+        add("--stdin", metavar="FILE", help="its standard input (default: empty)")
+        add("--timeout", type=float, default=5.0, metavar="S", help="seconds of the wall clock (default: 5)")
+        add("--memory-mb", type=int, default=512, metavar="N", help="of all its processes (default: 512)")
+        add("--json", action="store_true", help="status, stdout, stderr and seconds as one JSON object")
+    elif verb == "bench":
+        add("what", choices=("sandbox",), help="what to measure")
+        add("--n", type=int, default=200, help="runs of each sort")
+        add("--orphans", type=int, default=0, metavar="N", help="also count what N runs leave behind")
+        add("--out", metavar="FILE.json", nargs="?", const="", help="write the result (default: benchmarks/WHAT.json)")
+        add("--json", action="store_true")
     elif verb == "doctor":
         add("words", nargs="*", metavar="RECIPE | stage.field=value")
         add("--case", metavar="DIR", help="run a dumped failed update again")

@@ -3,6 +3,8 @@
 The supervisor has already put that process into its own pid namespace, so ending it ends everything it ever started.
 """
 
+from __future__ import annotations
+
 import ctypes
 import os
 import resource
@@ -21,7 +23,7 @@ class Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
 
 
-def system(name, *given):
+def system(name: str, *given: object):
     """A C library call that must succeed."""
     if getattr(LIBC, name)(*given):
         code = ctypes.get_errno()
@@ -47,7 +49,7 @@ def new_pids():
     return restore
 
 
-def confine(files, limits, lasting, guarded, folder):
+def confine(files: dict[str, bytes], limits: dict, lasting: bool, guarded: bool, folder: str | None):
     """Own /tmp with the run's files in it, no /proc, limits, no capabilities, filtered system calls."""
     if guarded:
         system("unshare", CLONE_NEWNS)
@@ -65,7 +67,7 @@ def confine(files, limits, lasting, guarded, folder):
         disarm()
 
 
-def limit(limits, lasting):
+def limit(limits: dict, lasting: bool):
     """rlimits. A session's processor time adds up over its cells, so only its cells' wall clocks bound it."""
     wanted = {
         resource.RLIMIT_AS: limits["memory_mb"] << 20,
@@ -101,7 +103,7 @@ def scratch():
     return tempfile.mkdtemp(prefix="palaestra-unsafe-")
 
 
-def remove(folder):
+def remove(folder: str | None):
     import shutil
 
     shutil.rmtree(folder, ignore_errors=True)
