@@ -38,18 +38,19 @@ def pair():
 
 
 def new_pids():
-    """The next child starts a pid namespace: it is its process 1. Returns what makes children ordinary again."""
+    """The next child starts a pid namespace: it is its process 1. Returns the namespace to go back to."""
     own = os.open("/proc/self/ns/pid", os.O_RDONLY)
     system("unshare", CLONE_NEWPID)
-
-    def restore():
-        system("setns", own, CLONE_NEWPID)
-        os.close(own)
-
-    return restore
+    return own
 
 
-def confine(files: dict[str, bytes], limits: dict, lasting: bool, guarded: bool, folder: str | None):
+def old_pids(own: int):
+    """Children are ordinary again."""
+    system("setns", own, CLONE_NEWPID)
+    os.close(own)
+
+
+def confine(files: dict[str, bytes], limits: dict, lasting: bool, guarded: bool, folder: str):
     """Own /tmp with the run's files in it, no /proc, limits, no capabilities, filtered system calls."""
     if guarded:
         system("unshare", CLONE_NEWNS)
@@ -103,7 +104,7 @@ def scratch():
     return tempfile.mkdtemp(prefix="palaestra-unsafe-")
 
 
-def remove(folder: str | None):
+def remove(folder: str):
     import shutil
 
     shutil.rmtree(folder, ignore_errors=True)

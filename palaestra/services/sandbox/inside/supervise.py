@@ -71,16 +71,16 @@ class Run:
     def __init__(self, channel: int, order: dict, guarded: bool):
         self.channel, self.guarded = channel, guarded
         self.trusted = pids() if guarded else set()
-        self.folder = None if guarded else isolate.scratch()
+        self.folder = "" if guarded else isolate.scratch()
         self.out, stdout = os.pipe()
         self.err, stderr = os.pipe()
         self.control, inner = isolate.pair()
-        restore = isolate.new_pids() if guarded else None
+        own = isolate.new_pids() if guarded else -1
         self.init = os.fork()
         if not self.init:
             work.enter(order, guarded, self.folder, (stdout, stderr, inner, channel))
         if guarded:
-            restore()
+            isolate.old_pids(own)
         for end in (stdout, stderr, inner):
             os.close(end)
         for end in (self.out, self.err):
@@ -212,7 +212,7 @@ def outcome(code: int):
     return ("memory", "") if number == work.OUT_OF_MEMORY else ("error", "") if number else ("ok", "")
 
 
-def quietly(kill: Callable, pid: int, number: int):
+def quietly(kill: object, pid: int, number: int):
     try:
         kill(pid, number)
     except (ProcessLookupError, PermissionError):

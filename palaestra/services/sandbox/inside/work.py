@@ -22,7 +22,7 @@ PROGRAM = "main.py"
 CONTROL, CHANNEL = 3, 4  # descriptors in process 1
 
 
-def enter(order: dict, guarded: bool, folder: str | None, ends: tuple[int, ...]):
+def enter(order: dict, guarded: bool, folder: str, ends: tuple[int, ...]):
     """The life of process 1 of a run: never returns."""
     code = 1
     try:
@@ -115,7 +115,7 @@ def run_main(names: dict):
     execute(compile(text, PROGRAM, "exec"), names)
 
 
-def attempt(action: Callable, *given: object):
+def attempt(action: object, *given: object):
     """Does it, showing what it raises as the interpreter would. Exit code."""
     try:
         action(*given)
