@@ -34,7 +34,7 @@ def run_flags(parser: Parser) -> None:
     )
     add("--data", metavar="FILE", help="your own problems: .jsonl, .json, .parquet or a datasets folder")
     add("--test-data", metavar="FILE", help="held-out problems; else a tenth of --data")
-    add("--reward", metavar="FILE.py:function", help="your own reward: score(responses, answers, **fields) -> list")
+    add("--reward", metavar="FILE.py:function | VERIFIER", help="your own reward, or one of `palaestra score --list`")
     add("--env", metavar="FILE.py:Class", help="your own multi-turn environment")
     add("--model", metavar="NAME|DIR", help="tiny (default), smollm2, a Hugging Face folder or hub id")
     add("--dtype", choices=("float32", "bfloat16"), help="of the weights (default: float32)")
@@ -136,7 +136,7 @@ def atlas(parser: Parser) -> None:
 
 def bench(parser: Parser) -> None:
     add = parser.add_argument
-    add("what", choices=("step", "engine", "trl", "memory", "scaling"), help="what is measured")
+    add("what", choices=("step", "engine", "trl", "memory", "scaling", "sandbox"), help="what is measured")
     add("--model", default="tiny", metavar="NAME|DIR")
     add("--dtype", choices=("float32", "bfloat16"), default="float32")
     add("--prompts", type=int, default=16, metavar="N", help="a step (default: 16)")
@@ -145,7 +145,35 @@ def bench(parser: Parser) -> None:
     add("--full", action="store_true", help="no answer ends before its last token")
     add("--recompute", action="store_true", help="activation checkpointing, in TRL too")
     add("--repeats", type=int, default=5, metavar="N", help="steps or pairs that count (default: 5)")
+    add("--n", type=int, default=200, metavar="N", help="sandbox: runs of each sort (default: 200)")
+    add("--orphans", type=int, default=0, metavar="N", help="sandbox: also count what N runs leave behind")
     add("--out", metavar="DIR", help="also write the result there, as JSON")
+    json_flag(parser)
+
+
+def sandbox(parser: Parser) -> None:
+    add = parser.add_argument
+    add("action", choices=("run",))
+    add("file", metavar="FILE.py", help="the program")
+    add("--stdin", metavar="FILE", help="its standard input (default: empty)")
+    add("--timeout", type=float, default=5.0, metavar="S", help="seconds of the wall clock (default: 5)")
+    add("--memory-mb", type=int, default=512, metavar="N", help="of all its processes (default: 512)")
+    json_flag(parser)
+
+
+def score(parser: Parser) -> None:
+    add = parser.add_argument
+    add("verifier", nargs="?", metavar="VERIFIER", help="NAME, NAME(setting=value), or a weighted sum a*0.1+b")
+    add("--cases", metavar="FILE.jsonl", help='lines {"response": ..., "answer": ..., more fields}')
+    add("--list", action="store_true", help="all verifiers with their fields")
+    json_flag(parser)
+
+
+def audit(parser: Parser) -> None:
+    add = parser.add_argument
+    add("reward", metavar="FILE.py:function | VERIFIER")
+    add("--data", metavar="FILE", help="problems with their answers, as for train")
+    add("--n", type=int, default=32, help="problems to try")
     json_flag(parser)
 
 
@@ -165,5 +193,8 @@ FLAGS: dict[str, Callable[[Parser], None]] = {
     "reproduce": reproduce,
     "atlas": atlas,
     "bench": bench,
+    "score": score,
+    "audit": audit,
+    "sandbox": sandbox,
     "doctor": doctor,
 }

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from palaestra.bench import engine, machine, memory, scaling, step, trl
+from palaestra.bench import engine, machine, memory, sandbox, scaling, step, trl
 from palaestra.bench.work import Work
 from palaestra.runtime.checkpoint import write_atomic
 from palaestra.types import UserError
@@ -42,12 +42,16 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     elif what == "memory":
         found = memory.measure(work, repeats)
         text = memory.show(found)
+    elif what == "sandbox":
+        found = sandbox.measure(arguments.n, arguments.orphans)
+        text = sandbox.show(found)
     else:
         found = scaling.measure(repeats)
         text = scaling.show(found)
     result = {"bench": what, "command": shlex.join(["palaestra", *sys.argv[1:]]), "machine": before, **found}
     if arguments.out:
         name = f"{what}-{Path(work.model).name}-{work.dtype}{'-full' if work.full else ''}.json"
+        name = f"{what}.json" if what in ("sandbox", "scaling") else name
         folder = Path(arguments.out)
         folder.mkdir(parents=True, exist_ok=True)
         write_atomic(folder / name, json.dumps(result, indent=1) + "\n")

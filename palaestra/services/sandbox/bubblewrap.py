@@ -83,19 +83,7 @@ def interpreter(channel: int, guarded: bool, warm: bool) -> list[str]:
     folder = "/sandbox" if guarded else INSIDE
     mode = ["guarded" if guarded else "open", "warm" if warm else "cold"]
     words = seccomp.program().hex() if guarded else ""
-    return [
-        python(),
-        "-s",
-        "-S",
-        "-P",
-        "-B",
-        "-X",
-        "utf8",
-        "/sandbox" if guarded else str(INSIDE),
-        str(channel),
-        *mode,
-        words,
-    ]
+    return [python(), "-s", "-S", "-B", "-X", "utf8", f"{folder}/__main__.py", str(channel), *mode, words]
 
 
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": "/tmp", "TMPDIR": "/tmp", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0"}

@@ -111,8 +111,8 @@ def program(machine: str | None = None) -> bytes:
         op(RETURN, KILL),
     ]
     for numbers in NUMBERS.values():
-        if numbers[column] is not None:
-            out += [op(EQUAL, numbers[column], 0, 1), deny(errno.EPERM)]
+        if (number := numbers[column]) is not None:
+            out += [op(EQUAL, number, 0, 1), deny(errno.EPERM)]
     # the flags of clone3 are in memory, out of the filter's sight; without it the C library takes clone
     out += [op(EQUAL, CLONE3[column], 0, 1), deny(errno.ENOSYS)]
     out += [

@@ -167,6 +167,9 @@ class Local:
     def session(self, files: Files, limits: Limits) -> LocalSession:
         return LocalSession(self.pool, raw(files), limits)
 
+    def close(self) -> None:
+        self.pool.close()
+
     def _once(self, mode: str, asked: list[Any], limits: Limits, fresh: bool = False) -> Ran:
         """A run in a warm worker, or in one started for it."""
         frames = [marshal.dumps(x) for x in ({"mode": mode, "limits": wire_limits(limits)}, *asked)]

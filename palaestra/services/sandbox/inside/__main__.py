@@ -6,6 +6,8 @@ is all of Palaestra that the sandbox can see, and a cold start pays for each imp
 the command line; when its other end closes, everything here ends.
 """
 
+from __future__ import annotations
+
 import gc
 import os
 import sys
@@ -26,9 +28,8 @@ def main():
     for name in PRELOADED if warm else ():
         __import__(name)
     del sys.path[0]
-    gc.collect()
-    gc.freeze()  # forks then share these objects' pages
     gc.disable()
+    gc.freeze()  # forks then share these objects' pages
     try:
         while supervise.serve(channel, guarded):
             pass

@@ -3,6 +3,8 @@
 The supervisor has already put that process into its own pid namespace, so ending it ends everything it ever started.
 """
 
+from __future__ import annotations
+
 import ctypes
 import os
 import resource
@@ -21,7 +23,7 @@ class Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
 
 
-def system(name, *given):
+def system(name: str, *given: object):
     """A C library call that must succeed."""
     if getattr(LIBC, name)(*given):
         code = ctypes.get_errno()
@@ -36,18 +38,19 @@ def pair():
 
 
 def new_pids():
-    """The next child starts a pid namespace: it is its process 1. Returns what makes children ordinary again."""
+    """The next child starts a pid namespace: it is its process 1. Returns the namespace to go back to."""
     own = os.open("/proc/self/ns/pid", os.O_RDONLY)
     system("unshare", CLONE_NEWPID)
-
-    def restore():
-        system("setns", own, CLONE_NEWPID)
-        os.close(own)
-
-    return restore
+    return own
 
 
-def confine(files, limits, lasting, guarded, folder):
+def old_pids(own: int):
+    """Children are ordinary again."""
+    system("setns", own, CLONE_NEWPID)
+    os.close(own)
+
+
+def confine(files: dict[str, bytes], limits: dict, lasting: bool, guarded: bool, folder: str):
     """Own /tmp with the run's files in it, no /proc, limits, no capabilities, filtered system calls."""
     if guarded:
         system("unshare", CLONE_NEWNS)
@@ -65,7 +68,7 @@ def confine(files, limits, lasting, guarded, folder):
         disarm()
 
 
-def limit(limits, lasting):
+def limit(limits: dict, lasting: bool):
     """rlimits. A session's processor time adds up over its cells, so only its cells' wall clocks bound it."""
     wanted = {
         resource.RLIMIT_AS: limits["memory_mb"] << 20,
@@ -101,7 +104,7 @@ def scratch():
     return tempfile.mkdtemp(prefix="palaestra-unsafe-")
 
 
-def remove(folder):
+def remove(folder: str):
     import shutil
 
     shutil.rmtree(folder, ignore_errors=True)

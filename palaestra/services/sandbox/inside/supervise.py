@@ -4,6 +4,8 @@ It stays outside the run's pid namespace and alone holds the channel. What a run
 concerns itself; limits are measured here.
 """
 
+from __future__ import annotations
+
 import marshal
 import os
 import select
@@ -27,7 +29,7 @@ NOTES = {
 SAID = {work.OK: "ok", work.MEMORY: "memory"}  # of a cell that ended by itself
 
 
-def serve(channel, guarded):
+def serve(channel: int, guarded: bool):
     """One request: a run, a check, or a session of many cells. False where this interpreter must not be used again."""
     order = marshal.loads(wire.receive(channel))  # from the trusted end; marshal needs no import
     run = Run(channel, order, guarded)
@@ -46,10 +48,10 @@ def serve(channel, guarded):
 class Output:
     """What a run printed on one stream, in a buffer that is wiped after use."""
 
-    def __init__(self, most):
+    def __init__(self, most: int):
         self.data, self.n = bytearray(most + 1), 0
 
-    def read(self, end, most):
+    def read(self, end: int, most: int):
         """One piece of at most so many bytes. False at the end of the stream, None where nothing is there."""
         try:
             got = os.readv(end, [memoryview(self.data)[self.n : self.n + most]])
@@ -58,7 +60,7 @@ class Output:
         self.n += got
         return got > 0
 
-    def give(self, channel, most):
+    def give(self, channel: int, most: int):
         wire.write(channel, memoryview(self.data)[: min(self.n, most)])
         self.data[: self.n] = bytes(self.n)
 
@@ -66,19 +68,19 @@ class Output:
 class Run:
     """A run's first process (`init`), its pipes, and all that it starts."""
 
-    def __init__(self, channel, order, guarded):
+    def __init__(self, channel: int, order: dict, guarded: bool):
         self.channel, self.guarded = channel, guarded
         self.trusted = pids() if guarded else set()
-        self.folder = None if guarded else isolate.scratch()
+        self.folder = "" if guarded else isolate.scratch()
         self.out, stdout = os.pipe()
         self.err, stderr = os.pipe()
         self.control, inner = isolate.pair()
-        restore = isolate.new_pids() if guarded else None
+        own = isolate.new_pids() if guarded else -1
         self.init = os.fork()
         if not self.init:
             work.enter(order, guarded, self.folder, (stdout, stderr, inner, channel))
         if guarded:
-            restore()
+            isolate.old_pids(own)
         for end in (stdout, stderr, inner):
             os.close(end)
         for end in (self.out, self.err):
@@ -109,7 +111,7 @@ class Run:
             if self.code is not None:
                 return
 
-    def watch(self, limits, cell=False):
+    def watch(self, limits: dict, cell: bool = False):
         """Until it ends, says that a cell is done, or breaks a limit; then reports."""
         begin = now = time.monotonic()
         deadline, look = begin + limits["seconds"], begin + TICK
@@ -140,7 +142,7 @@ class Run:
                 broken, look = self.excess(limits), now + TICK
         self.report(broken, SAID.get(said, "error"), kept, limits, now - begin)
 
-    def report(self, broken, status, kept, limits, seconds):
+    def report(self, broken: str, status: str, kept: dict[int, Output], limits: dict, seconds: float):
         """Ends a run that has to end, reads what is left in the pipes, names the outcome and sends it."""
         note = ""
         if broken:
@@ -163,10 +165,10 @@ class Run:
         reusable = self.code is None or self.ready
         head = struct.pack("<BBBdIII", STATUSES.index(status), self.code is None, reusable, seconds, len(note), *sizes)
         wire.write(self.channel, head + note.encode())
-        for output, n in zip(kept.values(), sizes):
+        for output, n in zip(kept.values(), sizes, strict=True):
             output.give(self.channel, n)
 
-    def excess(self, limits):
+    def excess(self, limits: dict):
         """The limit that all processes of the run together break, or ""."""
         found = self.members()
         if len(found) > limits["processes"] + 2:  # the candidate, and its tester
@@ -178,7 +180,7 @@ class Run:
         """Pids of the run: whatever this sandbox holds beside its own processes."""
         return pids() - self.trusted if self.guarded else {self.init}
 
-    def signal_all(self, number):
+    def signal_all(self, number: int):
         """To every process; twice, for one that was just being forked."""
         for _ in range(2):
             for pid in self.members():
@@ -196,12 +198,12 @@ class Run:
         return self.code
 
 
-def room(limits, kept):
+def room(limits: dict, kept: dict[int, Output]):
     """Bytes of output still allowed; -1 = one too many was read."""
     return limits["output_bytes"] - sum(o.n for o in kept.values())
 
 
-def outcome(code):
+def outcome(code: int):
     """(status, note) of a run that ended by itself."""
     if os.WIFSIGNALED(code):
         number = os.WTERMSIG(code)
@@ -210,7 +212,7 @@ def outcome(code):
     return ("memory", "") if number == work.OUT_OF_MEMORY else ("error", "") if number else ("ok", "")
 
 
-def quietly(kill, pid, number):
+def quietly(kill: object, pid: int, number: int):
     try:
         kill(pid, number)
     except (ProcessLookupError, PermissionError):
@@ -221,7 +223,7 @@ def pids():
     return {int(name) for name in os.listdir("/proc") if name.isdigit()}
 
 
-def resident(pid):
+def resident(pid: int):
     """Bytes in memory, shared pages counted in full: an upper bound that is cheap to read."""
     try:
         with open(f"/proc/{pid}/statm", "rb") as file:
@@ -230,7 +232,7 @@ def resident(pid):
         return 0
 
 
-def proportional(pid):
+def proportional(pid: int):
     """Bytes in memory, each shared page divided among those that share it."""
     try:
         with open(f"/proc/{pid}/smaps_rollup", "rb") as file:

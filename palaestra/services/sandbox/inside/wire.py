@@ -1,5 +1,7 @@
 """Frames on a socket or pipe: four bytes of length, then bytes."""
 
+from __future__ import annotations
+
 import os
 import struct
 
@@ -10,11 +12,11 @@ class Closed(Exception):
     """The other end went away."""
 
 
-def send(fd, data):
+def send(fd: int, data: bytes | memoryview):
     write(fd, struct.pack("<I", len(data)) + data)
 
 
-def write(fd, data):
+def write(fd: int, data: bytes | memoryview):
     while data:
         try:
             data = data[os.write(fd, data) :]
@@ -22,14 +24,14 @@ def write(fd, data):
             raise Closed from None
 
 
-def receive(fd, most=MOST):
+def receive(fd: int, most: int = MOST):
     (n,) = struct.unpack("<I", exactly(fd, 4))
     if n > most:
         raise Closed
     return exactly(fd, n)
 
 
-def exactly(fd, n):
+def exactly(fd: int, n: int):
     data = bytearray()
     while len(data) < n:
         try:

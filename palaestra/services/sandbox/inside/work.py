@@ -4,6 +4,8 @@ Process 1 of the run puts up the walls. Nothing that the candidate must not know
 tests are read, and descriptors that matter are closed.
 """
 
+from __future__ import annotations
+
 import builtins
 import gc
 import marshal
@@ -20,7 +22,7 @@ PROGRAM = "main.py"
 CONTROL, CHANNEL = 3, 4  # descriptors in process 1
 
 
-def enter(order, guarded, folder, ends):
+def enter(order: dict, guarded: bool, folder: str, ends: tuple[int, ...]):
     """The life of process 1 of a run: never returns."""
     code = 1
     try:
@@ -47,7 +49,7 @@ def enter(order, guarded, folder, ends):
         os._exit(code)
 
 
-def descriptors(ends):
+def descriptors(ends: tuple[int, ...]):
     """Standard output and error, control and channel at their numbers, nothing else open."""
     for i, end in enumerate(ends):
         os.dup2(end, 100 + i)  # out of the way of the numbers to come
@@ -57,7 +59,7 @@ def descriptors(ends):
     os.closerange(5, 4096)
 
 
-def feed(data):
+def feed(data: bytes | memoryview):
     """Standard input: a file without a name."""
     if data:
         end = os.open(".stdin", os.O_RDWR | os.O_CREAT | os.O_EXCL)
@@ -84,7 +86,7 @@ def streams():
         setattr(sys, f"__{name}__", stream)
 
 
-def fresh_main(**names):
+def fresh_main(**names: object):
     """A `__main__` with nothing of ours in it."""
     module = types.ModuleType("__main__")
     vars(module).update(__builtins__=builtins, **names)
@@ -92,7 +94,7 @@ def fresh_main(**names):
     return vars(module)
 
 
-def execute(code, names):
+def execute(code: types.CodeType, names: dict):
     """Runs a code object with these globals."""
     return types.FunctionType(code, names)()
 
@@ -107,13 +109,13 @@ def program():
     return flush() or code
 
 
-def run_main(names):
+def run_main(names: dict):
     with open(PROGRAM, encoding="utf-8") as file:
         text = file.read()
     execute(compile(text, PROGRAM, "exec"), names)
 
 
-def attempt(action, *given):
+def attempt(action: object, *given: object):
     """Does it, showing what it raises as the interpreter would. Exit code."""
     try:
         action(*given)
@@ -131,7 +133,7 @@ def attempt(action, *given):
     return 0
 
 
-def show(error):
+def show(error: BaseException):
     """The traceback without the frames of this folder."""
     trace = error.__traceback__
     while trace and trace.tb_frame.f_code.co_filename == __file__:
@@ -164,7 +166,7 @@ def loop():
         os.write(CONTROL, {0: OK, OUT_OF_MEMORY: MEMORY}.get(code, ERROR))
 
 
-def cell(text, name, names):
+def cell(text: str, name: str, names: dict):
     """Runs a cell; the value of a last expression is shown, as in an interactive interpreter."""
     import ast
     import linecache
