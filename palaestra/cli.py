@@ -22,6 +22,8 @@ VERBS = {
     "list": "the method catalogue",
     "show": "one method: its card, and its difference from its parent",
     "explain": "advantages and token weights of a method for given rewards",
+    "score": "what a verifier makes of given responses",
+    "audit": "where a reward can be earned without solving anything",
     "compare": "several methods, same budget, same seeds",
     "doctor": "what is installed, what will run, what it will cost",
 }
@@ -51,7 +53,7 @@ def run_flags(parser: Parser) -> None:
     )
     add("--data", metavar="FILE", help="your own problems: .jsonl, .json, .parquet or a datasets folder")
     add("--test-data", metavar="FILE", help="held-out problems; else a tenth of --data")
-    add("--reward", metavar="FILE.py:function", help="your own reward: score(responses, answers, **fields) -> list")
+    add("--reward", metavar="FILE.py:function | VERIFIER", help="your own reward, or one of `palaestra score --list`")
     add("--env", metavar="FILE.py:Class", help="your own multi-turn environment")
     add("--model", metavar="NAME|DIR", help="tiny (default), smollm2, a Hugging Face folder or hub id")
     add("--dtype", choices=("float32", "bfloat16"), help="of the weights (default: float32)")
@@ -103,6 +105,16 @@ def parser_of(verb: str) -> Parser:
         add("--tokens", type=int, default=200_000, help="sampled policy tokens every run may spend")
         add("--evaluate", type=int, default=512, metavar="N", help="held-out problems")
         add("--out", metavar="DIR", default="runs/compare")
+    elif verb == "score":
+        add("verifier", nargs="?", metavar="VERIFIER", help="NAME, NAME(setting=value), or a weighted sum a*0.1+b")
+        add("--cases", metavar="FILE.jsonl", help='lines {"response": ..., "answer": ..., more fields}')
+        add("--list", action="store_true", help="all verifiers with their fields")
+        add("--json", action="store_true")
+    elif verb == "audit":
+        add("reward", metavar="FILE.py:function | VERIFIER")
+        add("--data", metavar="FILE", help="problems with their answers, as for train")
+        add("--n", type=int, default=32, help="problems to try")
+        add("--json", action="store_true")
     elif verb == "doctor":
         add("words", nargs="*", metavar="RECIPE | stage.field=value")
         add("--case", metavar="DIR", help="run a dumped failed update again")
