@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from typing import Any, NoReturn
 
-from palaestra.reward.answers import announced, boxed, final, folded, gold_of, number, plain, right, same, tagged
+from palaestra.reward.answers import announced, boxed, final, folded, gold_of, number, plain, right, tagged
 from palaestra.reward.verifiers.base import Judgement, binary, failed, fences, guarded, needed, reply
 from palaestra.types import UserError, stage
 
@@ -233,9 +233,9 @@ class Abstention:
     @guarded
     def __call__(self, response: str, answer: Any) -> Judgement:
         phrases = needed(answer, "answer", (str, list, tuple), self)
-        said = statement(response)
-        text = words((reply(response) if said is None else said).replace("’", "'"))
+        whole, said = reply(response), statement(response)
+        found = [words(t.replace("’", "'")) for t in (whole, said) if t is not None]
         golds = [words(p) for p in ([phrases] if isinstance(phrases, str) else phrases)]
         if not all(golds):
             raise UserError("Abstention: a phrase has no words; give it some")
-        return binary(text in golds, similar=float(any(same(" ".join(text), " ".join(g)) for g in golds)))
+        return binary(any(f in golds for f in found))

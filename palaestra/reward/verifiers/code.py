@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import importlib
-import inspect
 import io
 import tokenize
 from typing import Any
@@ -21,8 +20,9 @@ LANGUAGES = ("python", "py", "python3")
 class CodeTests:
     """1 if the reply's last Python block passes every one of `tests`, run in the sandbox; `partial` pays the share passed.
 
-    `tests` are programs that run after the code and fail by an exception, e.g. "assert add(1, 2) == 3". With `first`, the share
-    is of the first so many tests: Critique-Coder's released reward (10, arXiv:2509.22824), unless all pass.
+    A test is a program that fails by an exception, "assert add(1, 2) == 3"; or {"function", "args", "expected"}; or {"stdin",
+    "stdout"}. With `first`, the share is of the first so many tests: Critique-Coder's released reward (10, arXiv:2509.22824),
+    unless all pass.
     """
 
     partial: bool = False
@@ -32,7 +32,7 @@ class CodeTests:
 
     @guarded
     def __call__(self, response: str, answer: Any, *, tests: Any) -> Judgement:
-        programs = [str(t) for t in ([tests] if isinstance(tests, str) else needed(tests, "tests", (list, tuple), self))]
+        programs = [tests] if isinstance(tests, str) else list(needed(tests, "tests", (list, tuple), self))
         if not programs:
             raise UserError("CodeTests: `tests` is empty; give at least one program that fails by an exception")
         blocks = [b for b in fences(reply(response), LANGUAGES) if b.strip()]
@@ -46,22 +46,28 @@ class CodeTests:
         return Judgement(score=score, parts={**parts, "paper": share}, status=status)
 
 
-def tested(code: str, tests: list[str], *, seconds: float, memory_mb: int) -> tuple[list[bool], str]:
+def tested(code: str, tests: list[Any], *, seconds: float, memory_mb: int) -> tuple[tuple[bool, ...], str]:
     """Which tests pass, and "ok", "timeout" or "failed". A sandbox that is missing or refuses is a Fault."""
     try:
-        services = importlib.import_module("palaestra.services.sandbox")
+        sandbox = importlib.import_module("palaestra.services.sandbox")
     except ImportError:
         raise Fault("sandbox", "palaestra.services.sandbox is not there: code is not run without it") from None
-    found = services.check_python(code, tests, services.Limits(seconds=seconds, memory_mb=memory_mb))
-    if inspect.iscoroutine(found):
-        import asyncio
-
-        found = asyncio.run(found)
+    limits = sandbox.Limits(seconds=seconds, memory_mb=memory_mb)
+    found = sandbox.check_python(code, [test_of(sandbox, t) for t in tests], limits)
     if found.status == "refused":
-        raise Fault("sandbox", "refused to run code")
-    passed = [bool(p) for p in found.passed]
-    status = {"ok": "ok", "timeout": "timeout"}.get(found.status, "failed")
-    return passed + [False] * (len(tests) - len(passed)), "ok" if all(passed) and len(passed) == len(tests) else status
+        raise Fault("sandbox", "this machine cannot run code in isolation; `palaestra doctor` says what is missing")
+    return found.passed, {"ok": "ok", "timeout": "timeout"}.get(found.status, "ok" if all(found.passed) else "failed")
+
+
+def test_of(sandbox: Any, given: Any) -> Any:
+    """A test of the data as the sandbox knows it."""
+    if isinstance(given, str):
+        return sandbox.Asserts(code=given)
+    kinds = ({"stdin", "stdout"}, sandbox.Stdio), ({"function", "args", "expected"}, sandbox.Calls)
+    made = next((kind for names, kind in kinds if isinstance(given, dict) and set(given) == names), None)
+    if made is None:
+        raise UserError(f"CodeTests: test {str(given)[:60]!r} is no code, no {{function, args, expected}}, no {{stdin, stdout}}")
+    return made(**{k: tuple(v) if k == "args" else v for k, v in given.items()})
 
 
 @stage

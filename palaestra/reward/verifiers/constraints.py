@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 from xml.etree import ElementTree
@@ -152,7 +153,7 @@ class Constraints:
         if not given:
             raise UserError("Constraints: a prompt has none; give at least one, or drop it")
         text = whole(reply(response))
-        if not any(c.isalnum() for c in text) or repeated(text.split(), 3) > 0.7:
+        if not any(c.isalnum() for c in text) or stuffed(text):
             return failed("unparsable", share=0.0, paper=0.0)
         kept = [kept_by(text, c) for c in given]
         parts = {"share": sum(kept) / len(kept), "paper": float(sum(kept))}
@@ -160,6 +161,12 @@ class Constraints:
             if own := [k for k, c in zip(kept, given, strict=True) if kind_of(c)[0] == category]:
                 parts[category] = sum(own) / len(own)
         return Judgement(score=float(all(kept)) if self.every else parts["share"], parts=parts)
+
+
+def stuffed(text: str) -> bool:
+    """Whether one word, or a loop, is most of a text."""
+    found = re.findall(r"\w+", text.casefold())
+    return repeated(found, 3) > 0.7 or (len(found) > 2 and Counter(found).most_common(1)[0][1] > len(found) / 2)
 
 
 def whole(text: str) -> str:

@@ -8,7 +8,7 @@ from collections import Counter
 from fractions import Fraction
 from typing import Any
 
-from palaestra.reward.answers import LONGEST, final, folded, gold_of, number, plain, same
+from palaestra.reward.answers import LONGEST, MARKS, final, folded, gold_of, number, plain, same
 from palaestra.reward.verifiers.answers import statement
 from palaestra.reward.verifiers.base import Judgement, binary, failed, guarded, needed, reply
 from palaestra.reward.verifiers.worker import Died, Expired, ask
@@ -17,8 +17,9 @@ from palaestra.types import Fault, UserError, stage
 CHILD = "palaestra.reward.verifiers.math_worker"
 UNDONE = re.compile(r"\\(?:o?int|i+nt|sum|prod|lim|d?frac\s*\{\s*d\s*\}|partial|binom|det|gcd|bmod|pmod|mod|max|min)(?![a-zA-Z])|[!'∫∑∏]")
 SEVERAL = re.compile(r"\b(?:or|and)\b|\\(?:pm|mp|lor|vee|quad|qquad|cup|neq?|leq?|geq?|approx|sim)(?![a-zA-Z])|[;<>≠≤≥≈±&\n]|\\\\")
-UNIT = re.compile(r"\\(?:text|mathrm|operatorname|textbf)\s*\{[^{}]*\}|\^\s*\{?\s*\\circ\s*\}?|\\%|%|[°$€£]|\\[,;! ]")
+UNIT = re.compile(r"\\(?:text|mathrm|operatorname|textbf)\s*\{[^{}]*\}|\^\s*\{?\s*\\circ\s*\}?|[°$€£]|\\[,;! ]")
 SCIENTIFIC = re.compile(r"([-+]?[0-9]+(?:\.[0-9]+)?)\s*(?:\\times|\\cdot|×|\*)\s*10\s*\^\s*(?:\{\s*([-+]?[0-9]{1,3})\s*\}|([0-9]))")
+SHORT_FRACTION = re.compile(r"\\[dt]?frac\s*([0-9])\s*([0-9])")
 OPERATORS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
 
 
@@ -30,7 +31,7 @@ def stated(response: str, gold: str, prompt: str) -> str | None:
         said = final(text, gold, prompt)
     if said is None and len(text.strip()) <= max(60, 2 * len(gold)) and "\n" not in text.strip():
         said = text
-    return None if said is None or len(said) > LONGEST else plain(said.strip())
+    return None if said is None or len(said) > LONGEST else said.strip(MARKS).rstrip(".")
 
 
 @stage
@@ -46,17 +47,17 @@ class Math:
 
     @guarded
     def __call__(self, response: str, answer: Any, *, prompt: str = "") -> Judgement:
-        gold = plain(gold_of(needed(answer, "answer", (str, int, float), self)))
+        gold = gold_of(needed(answer, "answer", (str, int, float), self)).strip(MARKS)
         said = stated(response, gold, prompt)
         if not said:
             return failed("unparsable")
         if same(said, gold):
             return binary(True)
-        if number(gold) is not None:
+        if number(plain(gold)) is not None:
             return binary(same(bare(said), gold) or same(bare(said), bare(gold)))
         if "=" in said and "=" not in gold:
             said = said[said.rfind("=") + 1 :].strip()
-        rounded = number(said) is not None and "." in said and "." not in gold
+        rounded = number(plain(said)) is not None and "." in said and "." not in gold
         copied = len(said) > 2 and folded(said) in folded(prompt)
         loose = (UNDONE.search(said) and not UNDONE.search(gold)) or (SEVERAL.search(said) and not SEVERAL.search(gold))
         listed = "," in outside(said) and "," not in outside(gold)
@@ -69,6 +70,7 @@ def bare(text: str) -> str:
     """A number without its unit and the name before it; 3 \\times 10^8 as 3e8."""
     if text.count("=") == 1:
         text = text.partition("=")[2] if re.fullmatch(r"\s*\\?[A-Za-z]\w*\s*(?:\([a-z]\))?\s*", text.partition("=")[0]) else text
+    text = SHORT_FRACTION.sub(r"\\frac{\1}{\2}", text)
     text = SCIENTIFIC.sub(lambda m: f"{m[1]}e{m[2] or m[3]}", text)
     return plain(UNIT.sub("", text).strip())
 

@@ -40,7 +40,7 @@ class Patch:
         paths = sorted({*predicted, *wanted})
         shares = [likeness(predicted.get(p, ""), wanted.get(p, "")) for p in paths]
         score = sum(shares) / len(shares) if shares else 0.0
-        exact = new == oracle
+        exact = not diffs(new, oracle)
         parts = {"exact": float(exact), "files": len(set(predicted) & set(wanted)) / len(paths), "paper": score}
         return Judgement(score=1.0 if exact else min(score, 0.99), parts=parts)
 

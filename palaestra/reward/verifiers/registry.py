@@ -38,6 +38,7 @@ class Entry:
 
 ANSWER = "<answer>{}</answer>"
 PYTHON = "<think>The call changed.</think><answer>```python\n{}\n```</answer>"
+TRANSLATE = "<think>Word by word.</think><translate>{}</translate>"
 VERIFIERS: Mapping[str, Entry] = {
     "exact": Entry(make="answers:ExactAnswer"),
     "number": Entry(make="answers:NumberAnswer"),
@@ -58,6 +59,30 @@ VERIFIERS: Mapping[str, Entry] = {
     "math": Entry(make="maths:Math", put="\\boxed{{{}}}", extra="math"),
     "antiderivative": Entry(make="maths:Antiderivative", put="", extra="math"),
     "countdown": Entry(make="maths:Countdown", put=""),
+    "code": Entry(make="code:CodeTests", put="", extra="sandbox"),
+    "code-partial": Entry(make="code:CodeTests", settings={"partial": True}, put="", extra="sandbox"),
+    "api-migration": Entry(make="code:ApiMigration", put=PYTHON, copies="old"),
+    "patch": Entry(make="patches:Patch", put="", copies="prompt"),
+    "sql": Entry(make="sql:Sql"),
+    "sql-partial": Entry(make="sql:PartialSql", put="<reasoning>Read the schema.</reasoning><answer>{}</answer>"),
+    "sql-table": Entry(make="sql:TableSql", put="<think>Read the schema.</think><answer>{}</answer>"),
+    "sql-duckdb": Entry(make="sql:Sql", settings={"engine": "duckdb"}, extra="duckdb"),
+    "constraints": Entry(make="constraints:Constraints", put=""),
+    "constraints-share": Entry(make="constraints:Constraints", settings={"every": False}, put=""),
+    "translation": Entry(make="translation:Translation", put=TRANSLATE, copies="source", extra="translation"),
+    "translation-mix": Entry(
+        make="translation:Translation", settings={"metric": "mix"}, put=TRANSLATE, copies="source", extra="translation"
+    ),
+    "stl": Entry(make="temporal:Temporal"),
+    "stl-surface": Entry(make="temporal:Temporal", settings={"surface": True}),
+    "spelling": Entry(make="spelling:Spelling", copies="source"),
+    "tool-calls": Entry(make="tools:ToolCalls", put=""),
+    "tool-calls-partial": Entry(make="tools:ToolCalls", settings={"partial": True}, put=""),
+    "tool-answer": Entry(make="tools:ToolAnswer"),
+    "gym": Entry(make="gym:GymAnswer", put=ANSWER),
+    "verdict": Entry(make="judgement:Verdict", put="[[{}]]"),
+    "factuality": Entry(make="judgement:Factuality", put="<think>Hm.</think><answer>{}</answer>"),
+    "selective": Entry(make="judgement:Selective", put=ANSWER),
 }
 
 
