@@ -6,6 +6,7 @@ import ast
 import importlib
 import io
 import tokenize
+import warnings
 from typing import Any
 
 from palaestra.reward.verifiers.base import Judgement, failed, fences, guarded, needed, reply
@@ -110,7 +111,9 @@ def unglued(text: str) -> str:
 def stripped(code: str) -> str | None:
     """Code without comments and blank lines, by its tokens: what looks like a comment in a string stays. None = no Python."""
     try:
-        ast.parse(code)
+        with warnings.catch_warnings():  # Python's remarks on the style of what was written
+            warnings.simplefilter("ignore")
+            ast.parse(code)
         found = [t for t in tokenize.generate_tokens(io.StringIO(code).readline) if t.type == tokenize.COMMENT]
     except (SyntaxError, ValueError, tokenize.TokenError, MemoryError):
         return None

@@ -20,6 +20,7 @@ SEVERAL = re.compile(r"\b(?:or|and)\b|\\(?:pm|mp|lor|vee|quad|qquad|cup|neq?|leq
 UNIT = re.compile(r"\\(?:text|mathrm|operatorname|textbf)\s*\{[^{}]*\}|\^\s*\{?\s*\\circ\s*\}?|[°$€£]|\\[,;! ]")
 SCIENTIFIC = re.compile(r"([-+]?[0-9]+(?:\.[0-9]+)?)\s*(?:\\times|\\cdot|×|\*)\s*10\s*\^\s*(?:\{\s*([-+]?[0-9]{1,3})\s*\}|([0-9]))")
 SHORT_FRACTION = re.compile(r"\\[dt]?frac\s*([0-9])\s*([0-9])")
+ARITHMETIC = re.compile(r"[0-9+\-*/(). ]{1,300}")
 OPERATORS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
 
 
@@ -142,7 +143,7 @@ class Countdown:
         text = plain((reply(response).strip().rsplit("\n", 1)[-1] if text is None else text).strip())
         text = text.replace("\\times", "*").replace("\\cdot", "*").replace("×", "*").replace("÷", "/").replace("−", "-")
         before, equals, after = text.partition("=")
-        if len(text) > 300 or (equals and number(plain(after)) != target):
+        if not ARITHMETIC.fullmatch(before) or (equals and number(plain(after)) != target):
             return failed("unparsable")
         used: list[int] = []
         try:
