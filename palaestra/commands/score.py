@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +53,8 @@ def scored(spec: str, path: Path) -> list[Any]:
     return found
 
 
-def records(path: Path) -> list[tuple[int, dict[str, Any]]]:
-    """The lines of a JSONL file that hold something, with their numbers."""
+def records(path: Path, texts: Sequence[str] = ("response",)) -> list[tuple[int, dict[str, Any]]]:
+    """The lines of a JSONL file that hold something, with their numbers. Each has these columns as text."""
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
@@ -66,7 +67,9 @@ def records(path: Path) -> list[tuple[int, dict[str, Any]]]:
             record = json.loads(line)
         except ValueError as error:
             raise UserError(f"{path}:{number}: no JSON ({error}); write one object a line") from None
-        if not isinstance(record, dict) or not isinstance(record.get("response"), str):
-            raise UserError(f"{path}:{number}: no text 'response'; write {{'response': ..., 'answer': ...}}")
+        if not isinstance(record, dict):
+            raise UserError(f"{path}:{number}: no object; write {{'response': ..., 'answer': ...}}")
+        if missing := [t for t in texts if not isinstance(record.get(t), str)]:
+            raise UserError(f"{path}:{number}: no text {missing[0]!r}; write {{'response': ..., 'answer': ...}}")
         found.append((number, record))
     return found

@@ -45,6 +45,14 @@ class Verified:
         total = found.parts["paper"] if self.paper and "paper" in found.parts else found.score
         return Reward(total=total, parts=dict(found.parts))
 
+    @property
+    def forms(self) -> tuple[str, ...]:
+        """How an answer is written as a response."""
+        form = VERIFIERS[self.name].put if self.name in VERIFIERS else "{}"
+        if not form:
+            raise UserError(f"the answers that {self.name} reads are no responses; `palaestra score` judges responses of your own")
+        return (form,)
+
     def put(self, task: Task) -> str | None:
         """The task's answer as a response; None where an answer is no response."""
         form = VERIFIERS[self.name].put if self.name in VERIFIERS else ""
