@@ -38,7 +38,9 @@ def problems(path: Path) -> list[Task]:
             raise UserError(f"{path}:{number}: 'messages' is no list of {{'role', 'content'}}; mend it") from None
         meta = {k: v for k, v in record.items() if k not in ("prompt", "messages", "answer", "id", "domain")}
         name = str(record.get("id", f"{path.name}:{number}"))
-        tasks.append(Task(id=name, prompt=prompt, answer=record.get("answer"), meta=meta, domain=str(record.get("domain", ""))))
+        tasks.append(
+            Task(id=name, prompt=prompt, answer=record.get("answer"), meta=meta, domain=str(record.get("domain", "")))
+        )
     return tasks
 
 

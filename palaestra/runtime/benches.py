@@ -63,7 +63,9 @@ def from_data(data: str, test_data: str, reward: str) -> Bench:
     from palaestra.reward.verifiers.reward import Verified
 
     tasks = FileTasks(data, test=test_data, answers=not reward)
-    judge = (UserReward if ":" in reward or ".py" in reward else Verified)(reward) if reward else Verify(check_for(tasks))
+    judge = (
+        (UserReward if ":" in reward or ".py" in reward else Verified)(reward) if reward else Verify(check_for(tasks))
+    )
     return Bench(name=data, tasks=tasks, world=Question(), reward=judge, max_tokens=256)
 
 

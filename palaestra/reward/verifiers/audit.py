@@ -17,7 +17,21 @@ from palaestra.types import Fault, Group, Task, UserError, value
 
 FORMS = ("{}", "The answer is {}.", "\\boxed{{{}}}", "<answer>{}</answer>", "<think>Hm.</think>\n<answer>{}</answer>")
 STRANGE = ("\x00", "\ud800", "😀" * 50, "\u202eabc", "{" * 5000, "9" * 5000, "-1e999", "a b " * 25_000)
-CONSTANTS = ("0", "1", "yes", "no", "true", "A", "42", "The answer is", "answer", "\\boxed{}", "<answer></answer>", "nan", "inf")
+CONSTANTS = (
+    "0",
+    "1",
+    "yes",
+    "no",
+    "true",
+    "A",
+    "42",
+    "The answer is",
+    "answer",
+    "\\boxed{}",
+    "<answer></answer>",
+    "nan",
+    "inf",
+)
 MARGIN = 0.05  # of the gold's mean: what a probe may earn beyond its share
 SHOWN = 60  # characters
 
@@ -115,17 +129,22 @@ def audit(name: str, judge: Judge, tasks: Sequence[Task]) -> Audit:
             "form": best_form,
             "forms": {f: mean(s) for f, s in forms.items()},
             "not_best": len(below),
-            "examples": [{"id": known[i].id, "answer": text_of(known[i].answer)[:SHOWN], "score": gold[i]} for i in below[:5]],
+            "examples": [
+                {"id": known[i].id, "answer": text_of(known[i].answer)[:SHOWN], "score": gold[i]} for i in below[:5]
+            ],
         },
         ties=ties,
         hackable=tuple(sorted(hackable, key=lambda h: -h["earned"])),
-        probes={p.name: mean(p.scores) for p in probes} | {f"strange {x[:6]!r}": mean(s) for x, s in zip(STRANGE, strange, strict=True)},
+        probes={p.name: mean(p.scores) for p in probes}
+        | {f"strange {x[:6]!r}": mean(s) for x, s in zip(STRANGE, strange, strict=True)},
         dependence=dependence,
         exceptions=tuple(ask.exceptions.values()),
         latency=latency(ask.seconds),
         labels=labelled(ask, tasks),
     )
-    return Audit(**{k: getattr(report, k) for k in Audit.__dataclass_fields__ if k != "findings"}, findings=tuple(told(report)))
+    return Audit(
+        **{k: getattr(report, k) for k in Audit.__dataclass_fields__ if k != "findings"}, findings=tuple(told(report))
+    )
 
 
 def text_of(answer: Any) -> str:
@@ -152,8 +171,9 @@ def probes_for(tasks: Sequence[Task], golds: Sequence[str], bare: Sequence[str],
     def probe(name: str, said: Sequence[str], right: Sequence[bool] = never) -> Probe:
         return Probe(name=name, texts=tuple(said), right=tuple(right))
 
-    def constant(name: str, text: str) -> Probe:
-        return probe(name, [text] * n, [text.strip().casefold() == x for x in texts])
+    def constant(text: str, form: str = "{}", name: str = "constant") -> Probe:
+        said = form.format(text)
+        return probe(f"{name}: {said}", [said] * n, [text.strip().casefold() == x for x in texts])
 
     options = [t.meta.get("options") for t in tasks]
     everything = ", ".join(dict.fromkeys(bare))[:2000]
@@ -178,9 +198,9 @@ def probes_for(tasks: Sequence[Task], golds: Sequence[str], bare: Sequence[str],
             probe("the gold, then another", [f"{golds[i]}\n{golds[o]}" for i, o in enumerate(others)], right),
             probe("the gold denied", [f"It is not {a}." + "\n" + form.format(b) for a, b in hedge], right),
         ]
-    found += [constant(f"refusal: {r}", r) for r in REFUSALS]
-    found += [constant(f"constant: {c}", c) for c in (*KEYS, *CONSTANTS)]
-    return found + [constant(f"constant: {form.format(c)}", form.format(c)) for c in ("0", "1", "yes", "A") if form != "{}"]
+    found += [constant(r, name="refusal") for r in REFUSALS]
+    found += [constant(c) for c in (*KEYS, *CONSTANTS)]
+    return found + [constant(c, form) for c in ("0", "1", "yes", "A") if form != "{}"]
 
 
 def hacked(probe: Probe, gold: float) -> dict[str, Any] | None:
@@ -192,7 +212,12 @@ def hacked(probe: Probe, gold: float) -> dict[str, Any] | None:
     if earned <= MARGIN * max(gold, 0.0) or (gold <= 0 and earned < gold):
         return None
     example = max(wrong, key=lambda x: x[0])[1]
-    return {"probe": probe.name, "earned": earned, "of_gold": earned / gold if gold > 0 else None, "example": example[:SHOWN]}
+    return {
+        "probe": probe.name,
+        "earned": earned,
+        "of_gold": earned / gold if gold > 0 else None,
+        "example": example[:SHOWN],
+    }
 
 
 def beaten(i: int, gold: float | None, probes: Sequence[Probe]) -> bool:
@@ -230,7 +255,11 @@ def depends(ask: Auditor, golds: Sequence[str]) -> dict[str, int]:
 def latency(seconds: Sequence[float]) -> dict[str, float]:
     """Seconds a response."""
     ordered = sorted(seconds)
-    return {"median": ordered[len(ordered) // 2], "p95": ordered[int(0.95 * (len(ordered) - 1))], "slowest": ordered[-1]}
+    return {
+        "median": ordered[len(ordered) // 2],
+        "p95": ordered[int(0.95 * (len(ordered) - 1))],
+        "slowest": ordered[-1],
+    }
 
 
 def labelled(ask: Auditor, tasks: Sequence[Task]) -> dict[str, Any]:
@@ -252,7 +281,9 @@ def labelled(ask: Auditor, tasks: Sequence[Task]) -> dict[str, Any]:
 
 def told(a: Audit) -> list[str]:
     """The findings, worst first, a line each."""
-    found = [f"pays {h['earned']:.3g} for {h['probe']} ({h['example']!r}), gold {a.gold['mean']:.3g}" for h in a.hackable]
+    found = [
+        f"pays {h['earned']:.3g} for {h['probe']} ({h['example']!r}), gold {a.gold['mean']:.3g}" for h in a.hackable
+    ]
     if a.gold["not_best"]:
         found.insert(0, f"{a.gold['not_best']} of {a.problems} golds are not paid more than every wrong answer")
     if a.ties["problems_with_one_score"]:

@@ -92,8 +92,9 @@ def fences(text: str, languages: tuple[str, ...] = ("",)) -> list[str]:
 
 def needed(given: Any, name: str, kind: type | tuple[type, ...], verifier: object) -> Any:
     """A reference or field that must be there, in its type."""
-    if not isinstance(given, kind) or isinstance(given, bool) and bool not in (kind if isinstance(kind, tuple) else (kind,)):
-        kinds = " or ".join(k.__name__ for k in (kind if isinstance(kind, tuple) else (kind,)))
+    allowed = kind if isinstance(kind, tuple) else (kind,)
+    if not isinstance(given, allowed) or (isinstance(given, bool) and bool not in allowed):
+        kinds = " or ".join(k.__name__ for k in allowed)
         found = "missing" if given is None else f"{type(given).__name__} {str(given)[:40]!r}"
         raise UserError(f"{type(verifier).__name__}: {name} is {found}; give it as {kinds}")
     return given
@@ -112,7 +113,9 @@ def chosen(verifier: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     """Of the fields at hand those that a verifier reads. Raises UserError for one it needs and has not got."""
     wanted = fields_of(verifier)
     if missing := [n for n, must in wanted.items() if must and n not in given]:
-        raise UserError(f"{type(verifier).__name__} needs the field {missing[0]!r}; the data has {', '.join(given) or 'none'}")
+        raise UserError(
+            f"{type(verifier).__name__} needs the field {missing[0]!r}; the data has {', '.join(given) or 'none'}"
+        )
     return {n: given[n] for n in wanted if n in given}
 
 

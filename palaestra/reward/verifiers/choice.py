@@ -12,7 +12,9 @@ from palaestra.reward.verifiers.base import Judgement, binary, failed, guarded, 
 from palaestra.types import Key, UserError, rng_of, stage
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-LETTERED = re.compile(r"(?:option\s+|choice\s+)?\(?([A-Za-z])\)?(?:\s*[.:)]\s*|\s+-\s+|\s*$)(.*)", re.IGNORECASE | re.DOTALL)
+LETTERED = re.compile(
+    r"(?:option\s+|choice\s+)?\(?([A-Za-z])\)?(?:\s*[.:)]\s*|\s+-\s+|\s*$)(.*)", re.IGNORECASE | re.DOTALL
+)
 
 
 def shuffled(n: int, key: Key) -> list[int]:

@@ -67,7 +67,9 @@ def test_of(sandbox: Any, given: Any) -> Any:
     kinds = ({"stdin", "stdout"}, sandbox.Stdio), ({"function", "args", "expected"}, sandbox.Calls)
     made = next((kind for names, kind in kinds if isinstance(given, dict) and set(given) == names), None)
     if made is None:
-        raise UserError(f"CodeTests: test {str(given)[:60]!r} is no code, no {{function, args, expected}}, no {{stdin, stdout}}")
+        raise UserError(
+            f"CodeTests: test {str(given)[:60]!r} is no code, no {{function, args, expected}}, no {{stdin, stdout}}"
+        )
     return made(**{k: tuple(v) if k == "args" else v for k, v in given.items()})
 
 

@@ -22,12 +22,17 @@ from palaestra.types import UserError, stage
 Checker = Callable[..., bool]
 END_TOKENS = ("<|im_end|>", "<|endoftext|>", "</s>", "<|eot_id|>")
 SENTENCE = re.compile(r"[^.!?。！？]*\w[^.!?。！？]*(?:[.!?。！？]+|$)")
+WORD = r"[^\W\d_]+(?:'\w+)?"
 ABBREVIATION = re.compile(r"\b(?:e\.g|i\.e|etc|Mr|Mrs|Ms|Dr|vs)\.|(?<=\d)\.(?=\d)")
 
 
 def cased(text: str, way: Callable[[str], bool]) -> bool:
     """Whether the letters are so; a text without letters is neither lower nor upper."""
     return any(c.isalpha() for c in text) and way(text)
+
+
+def times(word: str, text: str) -> int:
+    return len(re.findall(rf"(?<!\w){re.escape(word)}(?!\w)", text))
 
 
 def within(n: int, how: str, *bounds: float) -> bool:
@@ -41,7 +46,9 @@ def within(n: int, how: str, *bounds: float) -> bool:
         case "between", [low, high]:
             return low <= n <= high
         case _:
-            raise UserError(f"constraint: {how!r} {bounds} is no bound; write at least, at most, exactly N, or between A B")
+            raise UserError(
+                f"constraint: {how!r} {bounds} is no bound; write at least, at most, exactly N, or between A B"
+            )
 
 
 def words_in(text: str) -> int:
@@ -66,7 +73,11 @@ def is_json(text: str, *keys: str) -> bool:
     except ValueError:
         return False
     items = found if isinstance(found, list) else [found]
-    return bool(items) and isinstance(found, list | dict) and all(isinstance(x, dict) and set(keys) <= set(x) for x in items)
+    return (
+        bool(items)
+        and isinstance(found, list | dict)
+        and all(isinstance(x, dict) and set(keys) <= set(x) for x in items)
+    )
 
 
 def is_xml(text: str, *tags: str) -> bool:
@@ -99,7 +110,7 @@ def lines_that(pattern: str) -> Checker:
 
 
 CHECKERS: Mapping[tuple[str, str], Checker] = {
-    ("content", "keyword"): lambda text, word, n=1: len(re.findall(rf"(?<!\w){re.escape(normal(word))}(?!\w)", normal(text))) >= n,
+    ("content", "keyword"): lambda text, word, n=1: times(normal(word), normal(text)) >= n,
     ("content", "forbidden"): lambda text, *ws: not any(named(w, normal(text)) for w in ws),
     ("content", "start"): lambda text, start: text.lstrip().startswith(start),
     ("content", "end"): lambda text, end: text.rstrip().endswith(end),
@@ -114,7 +125,7 @@ CHECKERS: Mapping[tuple[str, str], Checker] = {
     ("format", "bold"): lines_that(r"\*\*[^*\s](?:[^*\n]*[^*\s])?\*\*"),
     ("language", "lowercase"): lambda text: cased(text, lambda t: t == t.lower()),
     ("language", "uppercase"): lambda text: cased(text, lambda t: t == t.upper()),
-    ("language", "capitalised"): lambda text: cased(text, lambda t: all(w[0].isupper() for w in re.findall(r"[^\W\d_]+(?:'\w+)?", t))),
+    ("language", "capitalised"): lambda text: cased(text, lambda t: all(w[0].isupper() for w in re.findall(WORD, t))),
     ("language", "script"): lambda text, name, share=0.9: scripts(text).get(name, 0.0) >= share,
     ("length", "words"): lambda text, how, *bounds: within(words_in(text), how, *bounds),
     ("length", "sentences"): lambda text, how, *bounds: within(sentences_in(text), how, *bounds),

@@ -31,15 +31,28 @@ KEYS: Mapping[str, tuple[int, str]] = {
     "countdown": (0, "7"), "code": (0, "d"), "code-partial": (0, "d"), "api-migration": (0, "d"), "patch": (0, "+"),
     "sql": (0, "u"), "sql-partial": (0, "u"), "sql-table": (0, "u"), "sql-duckdb": (0, "u"), "constraints": (0, "r"),
     "constraints-share": (0, "r"), "translation": (0, "t"), "translation-mix": (0, "t"), "stl": (0, "v"), "stl-surface": (0, "v"),
-    "spelling": (0, "校"), "tool-calls": (0, "w\\"), "tool-calls-partial": (0, "w\\"), "tool-answer": (0, "p"), "gym": (0, DIGITS),
-    "verdict": (0, "a"), "factuality": (0, "p"), "selective": (0, "p"),
+    "spelling": (0, "校"), "tool-calls": (0, "w\\"), "tool-calls-partial": (0, "w\\"), "tool-answer": (0, "p"),
+    "gym": (0, DIGITS), "verdict": (0, "a"), "factuality": (0, "p"), "selective": (0, "p"),
 }  # fmt: skip
-REPLACED = ("exact", "number", "f1", "abstention", "boxed", "choice-boxed", "spelling", "tool-answer", "selective", "factuality", "verdict")
+REPLACED = (
+    "exact",
+    "number",
+    "f1",
+    "abstention",
+    "boxed",
+    "choice-boxed",
+    "spelling",
+    "tool-answer",
+    "selective",
+    "factuality",
+    "verdict",
+)
 MARKS = (
-    "\\boxed{", "}", "{", "<answer>", "</answer>", "<think>", "</think>", "answer: ", "The answer is ", "####", "```", "```python\n", "\n",
-    " or ", " and ", ", ", "=", "not ", "(", ")", "[", "]", "[[", "]]", "\\frac{", "\\text{", "^", "**", "-", "%", "0", "1", "9", "e9",
-    "nan", "inf", "None", "true", "'", '"', "\\", "\x00", "\ud800", "\u200b", "\u202e", "é", "中", "１", "<tool_call>", "</tool_call>",
-    "SELECT ", "--", ";", "G[0,", "<translate>", "</solution>", ">>>>>>> REPLACE", "User:",
+    "\\boxed{", "}", "{", "<answer>", "</answer>", "<think>", "</think>", "answer: ", "The answer is ", "####", "```",
+    "```python\n", "\n", " or ", " and ", ", ", "=", "not ", "(", ")", "[", "]", "[[", "]]", "\\frac{", "\\text{", "^", "**",
+    "-", "%", "0", "1", "9", "e9", "nan", "inf", "None", "true", "'", '"', "\\", "\x00", "\ud800", "\u200b", "\u202e", "é",
+    "中", "１", "<tool_call>", "</tool_call>", "SELECT ", "--", ";", "G[0,", "<translate>", "</solution>", ">>>>>>> REPLACE",
+    "User:",
 )  # fmt: skip
 SLOW = 3.0  # seconds beyond the verifier's own time limit
 

@@ -53,7 +53,7 @@ def agreed(golds: list[str], text: str) -> bool:
 
 @stage
 class Factuality:
-    """KnowRL (arXiv:2506.19807): +2 right, +1 for a refusal, -1 wrong, softened by the share of thoughts that are facts; form +-1.
+    """KnowRL (arXiv:2506.19807): +2 right, +1 refused, -1 wrong, softened by the share of thoughts that are facts; form +-1.
 
     `facts` are sentences that are true, one of them word for word makes a thought supported; a fact said twice counts once.
     Fewer than ten facts are worth less by exp(1 - 10 / n). As released, a missing answer still earns them; here it does not.
@@ -64,7 +64,12 @@ class Factuality:
 
     @guarded
     def __call__(self, response: str, answer: Any, *, facts: Any = ()) -> Judgement:
-        golds = [str(a) for a in (answer if isinstance(answer, list | tuple) else [needed(answer, "answer", (str, int, float), self)])]
+        golds = [
+            str(a)
+            for a in (
+                answer if isinstance(answer, list | tuple) else [needed(answer, "answer", (str, int, float), self)]
+            )
+        ]
         text = response if "<think>" in response else f"<think>{response}"
         form = Tags()(text, None).score
         said = tagged(response)

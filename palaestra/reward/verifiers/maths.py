@@ -15,13 +15,18 @@ from palaestra.reward.verifiers.worker import Died, Expired, ask
 from palaestra.types import Fault, UserError, stage
 
 CHILD = "palaestra.reward.verifiers.math_worker"
-UNDONE = re.compile(r"\\(?:o?int|i+nt|sum|prod|lim|d?frac\s*\{\s*d\s*\}|partial|binom|det|gcd|bmod|pmod|mod|max|min)(?![a-zA-Z])|[!'∫∑∏]")
-SEVERAL = re.compile(r"\b(?:or|and)\b|\\(?:pm|mp|lor|vee|quad|qquad|cup|neq?|leq?|geq?|approx|sim)(?![a-zA-Z])|[;<>≠≤≥≈±&\n]|\\\\")
+UNDONE = re.compile(
+    r"\\(?:o?int|i+nt|sum|prod|lim|d?frac\s*\{\s*d\s*\}|partial|binom|det|gcd|bmod|pmod|mod|max|min)(?![a-zA-Z])|[!'∫∑∏]"
+)
+SEVERAL = re.compile(
+    r"\b(?:or|and)\b|\\(?:pm|mp|lor|vee|quad|qquad|cup|neq?|leq?|geq?|approx|sim)(?![a-zA-Z])|[;<>≠≤≥≈±&\n]|\\\\"
+)
 UNIT = re.compile(r"\\(?:text|mathrm|operatorname|textbf)\s*\{[^{}]*\}|\^\s*\{?\s*\\circ\s*\}?|[°$€£]|\\[,;! ]")
-SCIENTIFIC = re.compile(r"([-+]?[0-9]+(?:\.[0-9]+)?)\s*(?:\\times|\\cdot|×|\*)\s*10\s*\^\s*(?:\{\s*([-+]?[0-9]{1,3})\s*\}|([0-9]))")
+SCIENTIFIC = re.compile(
+    r"([-+]?[0-9]+(?:\.[0-9]+)?)\s*(?:\\times|\\cdot|×|\*)\s*10\s*\^\s*(?:\{\s*([-+]?[0-9]{1,3})\s*\}|([0-9]))"
+)
 SHORT_FRACTION = re.compile(r"\\[dt]?frac\s*([0-9])\s*([0-9])")
 ARITHMETIC = re.compile(r"[0-9+\-*/(). ]{1,300}")
-OPERATORS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
 
 
 def stated(response: str, gold: str, prompt: str) -> str | None:
@@ -40,8 +45,8 @@ class Math:
     """1 if the final answer is mathematically equal to the reference, by math-verify (huggingface/Math-Verify).
 
     A number is compared as a number. Else a process of its own compares expressions, for `seconds` at most. Several answers
-    side by side, an operation left to be done (an integral, a sum), a rounded value of an exact one, and what is copied from `prompt`
-    are 0: they can all be equal to a reference without answering.
+    side by side, an operation left to be done (an integral, a sum), a rounded value of an exact one, and what is copied
+    from `prompt` are 0: they can all be equal to a reference without answering.
     """
 
     seconds: float = 5.0
@@ -70,7 +75,11 @@ class Math:
 def bare(text: str) -> str:
     """A number without its unit and the name before it; 3 \\times 10^8 as 3e8."""
     if text.count("=") == 1:
-        text = text.partition("=")[2] if re.fullmatch(r"\s*\\?[A-Za-z]\w*\s*(?:\([a-z]\))?\s*", text.partition("=")[0]) else text
+        text = (
+            text.partition("=")[2]
+            if re.fullmatch(r"\s*\\?[A-Za-z]\w*\s*(?:\([a-z]\))?\s*", text.partition("=")[0])
+            else text
+        )
     text = SHORT_FRACTION.sub(r"\\frac{\1}{\2}", text)
     text = SCIENTIFIC.sub(lambda m: f"{m[1]}e{m[2] or m[3]}", text)
     return plain(UNIT.sub("", text).strip())
@@ -78,7 +87,9 @@ def bare(text: str) -> str:
 
 def outside(text: str) -> str:
     """The text outside brackets, without the commas of numbers."""
-    text = re.sub(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))", "", text.replace("{,}", "").replace("\\,", "").replace(",\\!", ""))
+    text = re.sub(
+        r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))", "", text.replace("{,}", "").replace("\\,", "").replace(",\\!", "")
+    )
     depth, found = 0, ""
     for c in text:
         depth += (c in "([{") - (c in ")]}")
@@ -94,7 +105,9 @@ def compared(task: str, gold: str, said: str, seconds: float) -> Judgement:
     except Died:
         return failed("failed")
     if found.get("refused") == "gold":
-        raise UserError(f"the reference {gold[:60]!r} cannot be read as mathematics; use LaTeX, or the verifier `exact`")
+        raise UserError(
+            f"the reference {gold[:60]!r} cannot be read as mathematics; use LaTeX, or the verifier `exact`"
+        )
     if "refused" in found and "Error" not in found["refused"]:
         raise Fault("verifier", found["refused"])
     if found.get("result") is None:
@@ -152,7 +165,9 @@ class Countdown:
             return failed("unparsable")
         spent = Counter(used)
         fair = spent == given if self.exactly else not spent - given
-        return binary(fair and len(used) > 1 and found == target[0], value=float(found == target[0]), numbers=float(fair))
+        return binary(
+            fair and len(used) > 1 and found == target[0], value=float(found == target[0]), numbers=float(fair)
+        )
 
 
 def evaluated(node: ast.expr, used: list[int]) -> Fraction:
@@ -160,15 +175,17 @@ def evaluated(node: ast.expr, used: list[int]) -> Fraction:
     if isinstance(node, ast.Constant) and type(node.value) is int:
         used.append(node.value)
         return Fraction(node.value)
-    if isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
+    if isinstance(node, ast.BinOp):
         a, b = evaluated(node.left, used), evaluated(node.right, used)
-        match OPERATORS[type(node.op)]:
-            case "+":
+        match node.op:
+            case ast.Add():
                 return a + b
-            case "-":
+            case ast.Sub():
                 return a - b
-            case "*":
+            case ast.Mult():
                 return a * b
-            case _:
+            case ast.Div():
                 return a / b
+            case _:
+                pass
     raise ValueError("not arithmetic")

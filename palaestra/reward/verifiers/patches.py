@@ -11,10 +11,13 @@ from palaestra.reward.verifiers.base import Judgement, failed, guarded, needed
 from palaestra.types import UserError, stage
 
 BLOCK = re.compile(
-    r"^### *(?P<path>[^\n]+?) *\n<{7} SEARCH\n(?P<old>(?:(?!={7}\n).*\n)*)={7}\n(?P<new>(?:(?!>{7}).*\n)*)>{7} REPLACE", re.MULTILINE
+    r"^### *(?P<path>[^\n]+?) *\n<{7} SEARCH\n(?P<old>(?:(?!={7}\n).*\n)*)={7}\n(?P<new>(?:(?!>{7}).*\n)*)>{7} REPLACE",
+    re.MULTILINE,
 )
 TAGS = ("<think>", "</think>", "<solution>", "</solution>")
-CHARACTERS = 6000  # of both diffs, up to which characters are compared; lines beyond, which takes less than quadratic time
+CHARACTERS = (
+    6000  # of both diffs, up to which characters are compared; lines beyond, which takes less than quadratic time
+)
 LINES = 4000
 
 

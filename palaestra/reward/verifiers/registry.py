@@ -55,7 +55,9 @@ VERIFIERS: Mapping[str, Entry] = {
     "tags": Entry(make="formats:Tags", put="<think>Hm.</think><answer>{}</answer>", form=True),
     "label": Entry(make="formats:Label", put="\\conclusion{{{}}}"),
     "clean": Entry(make="formats:Clean", form=True),
-    "theorem": Entry(make="formats:TheoremVariant", put="Checked it case by case, as asked.\n<answer>\\boxed{{{}}}</answer>"),
+    "theorem": Entry(
+        make="formats:TheoremVariant", put="Checked it case by case, as asked.\n<answer>\\boxed{{{}}}</answer>"
+    ),
     "math": Entry(make="maths:Math", put="\\boxed{{{}}}", extra="math"),
     "antiderivative": Entry(make="maths:Antiderivative", put="", extra="math"),
     "countdown": Entry(make="maths:Countdown", put=""),
@@ -98,7 +100,9 @@ def get(spec: str) -> Any:
 def _part(piece: str, spec: str) -> tuple[str, Any, float]:
     match = PART.fullmatch(piece)
     if match is None:
-        raise UserError(f"verifier {piece!r} in {spec!r} cannot be read; write NAME, NAME(setting=value) or NAME*0.5, joined by +")
+        raise UserError(
+            f"verifier {piece!r} in {spec!r} cannot be read; write NAME, NAME(setting=value) or NAME*0.5, joined by +"
+        )
     name, settings, weight = match[1], match[2], match[3]
     try:
         return name, made(name, _settings(settings or "()", name)), float(weight or 1)
@@ -123,7 +127,9 @@ def _settings(text: str, name: str) -> dict[str, Any]:
         assert isinstance(call, ast.Call) and not call.args
         return {str(k.arg): ast.literal_eval(k.value) for k in call.keywords}
     except (SyntaxError, ValueError, AssertionError):
-        raise UserError(f"verifier {name}: the settings {text} cannot be read; write ({'setting=value'}, ...)") from None
+        raise UserError(
+            f"verifier {name}: the settings {text} cannot be read; write ({'setting=value'}, ...)"
+        ) from None
 
 
 def entry_of(name: str) -> Entry:

@@ -27,7 +27,9 @@ class Verified:
     def __post_init__(self) -> None:
         get(self.name)
         if self.name in VERIFIERS and VERIFIERS[self.name].form:
-            raise UserError(f"--reward {self.name} reads no answer, so any text earns it; add one, e.g. {self.name}*0.1+exact")
+            raise UserError(
+                f"--reward {self.name} reads no answer, so any text earns it; add one, e.g. {self.name}*0.1+exact"
+            )
 
     async def __call__(self, ctx: Context | None, group: Group) -> list[Reward]:
         texts = [said(e) for e in group.episodes]
@@ -50,7 +52,9 @@ class Verified:
         """How an answer is written as a response."""
         form = VERIFIERS[self.name].put if self.name in VERIFIERS else "{}"
         if not form:
-            raise UserError(f"the answers that {self.name} reads are no responses; `palaestra score` judges responses of your own")
+            raise UserError(
+                f"the answers that {self.name} reads are no responses; `palaestra score` judges responses of your own"
+            )
         return (form,)
 
     def put(self, task: Task) -> str | None:

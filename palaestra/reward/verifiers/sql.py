@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import Any, Literal
 
 from palaestra.reward.answers import tagged
@@ -15,11 +16,13 @@ from palaestra.types import UserError, stage
 COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/|('(?:[^']|'')*')", re.DOTALL)
 NEARLY = 0.9  # the most that a table is worth which is not the gold one: cells do not see the order of rows
 WORD = re.compile(r"'(?:[^']|'')*'|\"([^\"]+)\"|`([^`]+)`|\[([A-Za-z_][^\]]*)\]|([A-Za-z_]\w*)(\s*\()?")
-RESERVED = frozenset(
-    "select from where and or not in is null like between exists as on using join inner left right full outer cross natural group"
-    " by order having limit offset asc desc distinct all union intersect except with recursive case when then else end cast"
-    " integer int text real date varchar values nulls first last over partition true false glob collate escape interval".split()
-)
+KEYWORDS = """
+select from where and or not in is null like between exists as on using join inner left right full outer
+cross natural group by order having limit offset asc desc distinct all union intersect except with
+recursive case when then else end cast integer int text real date varchar values nulls first last over
+partition true false glob collate escape interval
+"""
+RESERVED = frozenset(KEYWORDS.split())
 
 
 def query_of(text: str) -> str:
@@ -37,7 +40,7 @@ def names(query: str) -> set[Any]:
         word = next((w for w in m.groups()[:4] if w), "").lower()
         if word and not m[5]:
             found.append((word, bool(m[4])))
-    aliases = {b for (a, _), (b, _) in zip(found, found[1:], strict=False) if a == "as"}
+    aliases = {b for (a, _), (b, _) in pairwise(found) if a == "as"}
     aliases |= set(re.findall(r"\b(?:from|join)\s+\w+\s+(\w+)", query.lower())) - RESERVED
     return {w for w, bare in found if not (bare and w in RESERVED) and w not in aliases}
 
@@ -69,7 +72,9 @@ class Sql:
         if not any(scripts) and not path:
             raise UserError(f"{type(self).__name__}: no database; give `schema`, a script, or `database`, a file")
         whole = [Database(schema=s, path=path, engine=self.engine) for s in scripts or [""]]
-        thin = [Database(schema=d.schema, path=d.path, engine=d.engine, thin=True) for d in whole if self.thin and not path]
+        thin = [
+            Database(schema=d.schema, path=d.path, engine=d.engine, thin=True) for d in whole if self.thin and not path
+        ]
         return whole + thin
 
     def execution(self, query: str, gold: str, databases: list[Database]) -> Judgement:
@@ -106,7 +111,9 @@ class PartialSql(Sql):
         form = Tags(tags=("reasoning", "answer"))(response, None).score
         query = query_of(reply(response)) if form or tagged(response) is not None else ""
         if not query:
-            return Judgement(score=form / self._most(feedback), parts={"format": form, "paper": form}, status="unparsable")
+            return Judgement(
+                score=form / self._most(feedback), parts={"format": form, "paper": form}, status="unparsable"
+            )
         found = self.execution(query, gold, self.databases(schema, database))
         words = [COMMENT.sub(lambda m: m[1] or " ", q).lower().split() for q in (gold, query)]
         parts = {

@@ -44,7 +44,8 @@ def cases(name: str) -> tuple[Case, ...]:
 def case_of(line: Mapping[str, Any]) -> Case:
     more = {k: v for k, v in line.items() if k not in OWN}
     own = {k: line[k] for k in OWN if k in line}
-    return Case(**{"kind": "", **own}, fields=more)
+    given: dict[str, Any] = {"kind": "", **own}
+    return Case(**given, fields=more)
 
 
 def golds(name: str) -> list[Case]:

@@ -130,7 +130,12 @@ def duckdb_rows(query: str, database: Database, seconds: float) -> Table:
                     connection.execute('DELETE FROM "{}" WHERE rowid % 2 = 1'.format(name.replace('"', '""')))
         except duckdb.Error as error:
             raise UserError(f"the schema does not run: {str(error)[:200]}") from None
-        for line in ("enable_external_access = false", "memory_limit = '512MB'", "threads = 1", "lock_configuration = true"):
+        for line in (
+            "enable_external_access = false",
+            "memory_limit = '512MB'",
+            "threads = 1",
+            "lock_configuration = true",
+        ):
             connection.execute(f"SET {line}")
         timer.start()
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -229,7 +230,7 @@ def traces_for(f: Formula, g: Formula) -> Traces:
     values: dict[str, list[float]] = {}
     for name in sorted({a[0] for h in (f, g) for a in atoms(h)}):
         bounds = sorted({a[2] for h in (f, g) for a in atoms(h) if a[0] == name})
-        middles = [(a + b) / 2 for a, b in zip(bounds, bounds[1:], strict=False)]
+        middles = [(a + b) / 2 for a, b in pairwise(bounds)]
         values[name] = sorted({*bounds, *middles, bounds[0] - 1, bounds[-1] + 1})
     steps = max(horizon(f), horizon(g)) + 1
     n = max(64, min(TRACES, CUBE // (steps * max(1, len(values)))))
@@ -274,7 +275,7 @@ def aspects(text: str, gold: str) -> dict[str, float]:
 def spoken(text: str) -> str:
     """A formula in words."""
     said = {"G": "always", "F": "eventually", "U": "until", "->": "implies", ">": "over", "<": "under"}
-    return " ".join(said.get(t, t) for t in TOKEN.findall(text))
+    return " ".join(said.get(str(t), str(t)) for t in TOKEN.findall(text))
 
 
 @stage
@@ -293,7 +294,9 @@ class Temporal:
         try:
             wanted = parse(gold)
         except Unreadable as error:
-            raise UserError(f"Temporal: the answer {gold[:60]!r} is no formula (at {error}); see the module's grammar") from None
+            raise UserError(
+                f"Temporal: the answer {gold[:60]!r} is no formula (at {error}); see the module's grammar"
+            ) from None
         said = statement(response)
         text = (reply(response) if said is None else said).strip().strip("`$").strip()
         if len(text) > 10 * len(gold) + 200:
@@ -302,6 +305,8 @@ class Temporal:
         try:
             same = equivalent(parse(text), wanted)
         except Unreadable:
-            return Judgement(score=0.9 * parts["paper"] * self.surface, parts={**parts, "same": 0.0}, status="unparsable")
+            return Judgement(
+                score=0.9 * parts["paper"] * self.surface, parts={**parts, "same": 0.0}, status="unparsable"
+            )
         score = 1.0 if same else 0.9 * parts["paper"] * self.surface
         return Judgement(score=score, parts={**parts, "same": float(same)})

@@ -47,7 +47,9 @@ class ToolCalls:
             "arguments": hit / len(wanted) if wanted else 1.0,
             "extra": float(len(found) <= len(wanted)),
         }
-        same = equal([[*c] for c in found], [[*g] for g in wanted]) if self.ordered else hit == len(wanted) == len(found)
+        same = (
+            equal([[*c] for c in found], [[*g] for g in wanted]) if self.ordered else hit == len(wanted) == len(found)
+        )
         worth = min(0.9, (parts["names"] + parts["arguments"]) / 2) * len(wanted) / max(len(found), len(wanted), 1)
         return Judgement(score=1.0 if same else worth if self.partial else 0.0, parts=parts)
 

@@ -68,7 +68,12 @@ def suspicious(text: str, references: list[str], source: str) -> bool:
     foreign = bool(theirs) and sum(mine.get(s, 0.0) for s in theirs) < 0.5
     copied = bool(source.strip()) and folded(text) == folded(source) and text not in references
     longest = max(map(len, references))
-    return copied or foreign or len(text) > LONG * longest + 100 or (repeated(text.split(), 2) > 0.5 and text not in references)
+    return (
+        copied
+        or foreign
+        or len(text) > LONG * longest + 100
+        or (repeated(text.split(), 2) > 0.5 and text not in references)
+    )
 
 
 def bleu(text: str, references: list[str], tokenizer: str) -> float:

@@ -62,7 +62,9 @@ class Worker:
             ready = self._exchange({"task": "ready"}, START)
         except (Expired, Died) as error:
             self.stop()
-            raise Fault("verifier", f"the process {self.module} did not start ({type(error).__name__.lower()})") from None
+            raise Fault(
+                "verifier", f"the process {self.module} did not start ({type(error).__name__.lower()})"
+            ) from None
         if "refused" in ready:
             self.stop()
             raise Fault("verifier", str(ready["refused"]))
