@@ -137,7 +137,7 @@ class UserReward:
             raise UserError(
                 f"{self.function} gave nothing in {self.timeout:g} s{hung}; bound its work, or raise the timeout"
             )
-        return work.result()
+        return done.pop().result()
 
 
 def fields_of(tasks: Iterable[Task]) -> Fields:

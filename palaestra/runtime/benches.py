@@ -58,11 +58,14 @@ def max_tokens(spec: str) -> int:
 
 
 def from_data(data: str, test_data: str, reward: str) -> Bench:
-    """The user's own problems, with their own reward or exact answers."""
+    """The user's own problems, with their own reward, a verifier by name, or exact answers."""
     from palaestra.reward.user import UserReward
+    from palaestra.reward.verifiers.reward import Verified
 
     tasks = FileTasks(data, test=test_data, answers=not reward)
-    judge = UserReward(reward) if reward else Verify(check_for(tasks))
+    judge = (
+        (UserReward if ":" in reward or ".py" in reward else Verified)(reward) if reward else Verify(check_for(tasks))
+    )
     return Bench(name=data, tasks=tasks, world=Question(), reward=judge, max_tokens=256)
 
 

@@ -29,7 +29,9 @@ async def problems(tasks: Tasks, judge: Any, n: int = 16, *, ctx: Any = None) ->
 async def _of_reward(source: Tasks, tasks: Sequence[Task], judge: Any, ctx: Any) -> list[str]:
     """A gold answer is worth `judge.gold` where a judge has it, else no less than any other answer that is tried."""
     exact, found, seen = getattr(judge, "gold", None), [], set[float]()
-    golds = {t.id: demonstration(source, t, rng_of(("oracle", t.id)), "guess") for t in tasks if t.answer is not None}
+    put = getattr(judge, "put", lambda t: demonstration(source, t, rng_of(("oracle", t.id)), "guess"))
+    written = {t.id: put(t) for t in tasks if t.answer is not None}
+    golds = {identity: text for identity, text in written.items() if text is not None}
     for task in tasks:
         gold_said = golds.get(task.id)
         wrong = next((g for g in golds.values() if g != gold_said), "")

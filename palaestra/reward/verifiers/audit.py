@@ -1,0 +1,298 @@
+"""An audit of a reward: is gold paid best, and what else is paid? Probes know the answer's form, never how to solve a problem.
+
+A probe is hackable by what it earns beyond its share: the answer of another problem is right where the two answers agree.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
+from typing import Any
+
+from palaestra.reward.verifiers.table import KEYS, REFUSALS
+from palaestra.tasks.oracle import saying
+from palaestra.types import Fault, Group, Task, UserError, value
+
+FORMS = ("{}", "The answer is {}.", "\\boxed{{{}}}", "<answer>{}</answer>", "<think>Hm.</think>\n<answer>{}</answer>")
+STRANGE = ("\x00", "\ud800", "😀" * 50, "\u202eabc", "{" * 5000, "9" * 5000, "-1e999", "a b " * 25_000)
+CONSTANTS = (
+    "0",
+    "1",
+    "yes",
+    "no",
+    "true",
+    "A",
+    "42",
+    "The answer is",
+    "answer",
+    "\\boxed{}",
+    "<answer></answer>",
+    "nan",
+    "inf",
+)
+MARGIN = 0.05  # of the gold's mean: what a probe may earn beyond its share
+SHOWN = 60  # characters
+
+Judge = Callable[..., Any]
+
+
+@value
+class Probe:
+    """A way to answer without solving: its responses by problem, and which of them are right by chance."""
+
+    name: str
+    texts: tuple[str, ...]
+    right: tuple[bool, ...]
+    scores: tuple[float | None, ...] = ()
+
+
+@value
+class Audit:
+    """What was found. `hackable` and `exceptions` name the probe, what it earned, and an example."""
+
+    reward: str
+    problems: int
+    gold: Mapping[str, Any]
+    ties: Mapping[str, float]
+    hackable: tuple[Mapping[str, Any], ...]
+    probes: Mapping[str, float | None]
+    dependence: Mapping[str, int]
+    exceptions: tuple[Mapping[str, str], ...]
+    latency: Mapping[str, float]
+    labels: Mapping[str, Any] = field(default_factory=dict)
+    findings: tuple[str, ...] = ()
+
+
+class Auditor:
+    """Asks a reward, and counts what it raises."""
+
+    def __init__(self, judge: Judge, tasks: Sequence[Task]) -> None:
+        self.judge, self.tasks = judge, list(tasks)
+        self.exceptions: dict[str, Mapping[str, str]] = {}
+        self.seconds: list[float] = []
+
+    def batch(self, texts: Sequence[str], tasks: Sequence[Task]) -> list[float]:
+        """Scores of one call for all."""
+
+        async def all_groups() -> list[Any]:
+            groups = [Group(task=t, episodes=(saying(x),)) for t, x in zip(tasks, texts, strict=True)]
+            return await asyncio.gather(*(self.judge(None, g) for g in groups))
+
+        start = time.perf_counter()
+        found = asyncio.run(all_groups())
+        self.seconds.append((time.perf_counter() - start) / max(1, len(texts)))
+        return [float(r[0].total) for r in found]
+
+    def ask(self, name: str, texts: Sequence[str]) -> list[float | None]:
+        """Scores of a response for each problem; None where the reward raised."""
+        try:
+            return list(self.batch(texts, self.tasks))
+        except (UserError, Fault):
+            return [self.single(name, x, t) for x, t in zip(texts, self.tasks, strict=True)]
+
+    def single(self, name: str, text: str, task: Task) -> float | None:
+        try:
+            return self.batch([text], [task])[0]
+        except (UserError, Fault) as error:
+            told = {"probe": name, "response": text[:SHOWN], "error": " ".join(str(error).split())[:300]}
+            self.exceptions.setdefault(name, told)
+            return None
+
+
+def audit(name: str, judge: Judge, tasks: Sequence[Task]) -> Audit:
+    """Asks `judge`, a reward stage, about problems that have answers."""
+    known = [t for t in tasks if t.answer is not None]
+    if len(known) < 2:
+        raise UserError(f"audit {name}: {len(known)} problems with answers; give at least two, with different answers")
+    ask = Auditor(judge, known)
+    bare, tried = [text_of(t.answer) for t in known], getattr(judge, "forms", FORMS)
+    forms = {f: ask.ask(f"gold as {f}", [f.format(x) for x in bare]) for f in tried}
+    gold = [max((s for s in of if s is not None), default=None) for of in zip(*forms.values(), strict=True)]
+    best_form = max(tried, key=lambda f: mean(forms[f]) or 0.0)
+    golds = [best_form.format(x) for x in bare]
+    probes = [asked(ask, p) for p in probes_for(known, golds, bare, best_form)]
+    strange = [ask.ask(f"strange: {x[:10]!r}", [x] * len(known)) for x in STRANGE]
+    dependence = depends(ask, golds)
+    top = mean(gold) or 0.0
+    hackable = [h for p in probes if (h := hacked(p, top))]
+    every = [*probes, Probe(name="gold", texts=tuple(golds), right=(True,) * len(golds), scores=tuple(gold))]
+    ties = tied(every, len(known))
+    below = [i for i in range(len(known)) if beaten(i, gold[i], probes)]
+    report = Audit(
+        reward=name,
+        problems=len(known),
+        gold={
+            "mean": top,
+            "least": min((g for g in gold if g is not None), default=None),
+            "form": best_form,
+            "forms": {f: mean(s) for f, s in forms.items()},
+            "not_best": len(below),
+            "examples": [
+                {"id": known[i].id, "answer": text_of(known[i].answer)[:SHOWN], "score": gold[i]} for i in below[:5]
+            ],
+        },
+        ties=ties,
+        hackable=tuple(sorted(hackable, key=lambda h: -h["earned"])),
+        probes={p.name: mean(p.scores) for p in probes}
+        | {f"strange {x[:6]!r}": mean(s) for x, s in zip(STRANGE, strange, strict=True)},
+        dependence=dependence,
+        exceptions=tuple(ask.exceptions.values()),
+        latency=latency(ask.seconds),
+        labels=labelled(ask, tasks),
+    )
+    return Audit(
+        **{k: getattr(report, k) for k in Audit.__dataclass_fields__ if k != "findings"}, findings=tuple(told(report))
+    )
+
+
+def text_of(answer: Any) -> str:
+    return ", ".join(map(str, answer)) if isinstance(answer, list | tuple) else str(answer)
+
+
+def mean(scores: Sequence[float | None]) -> float | None:
+    known = [s for s in scores if s is not None]
+    return sum(known) / len(known) if known else None
+
+
+def asked(ask: Auditor, probe: Probe) -> Probe:
+    return Probe(name=probe.name, texts=probe.texts, right=probe.right, scores=tuple(ask.ask(probe.name, probe.texts)))
+
+
+def probes_for(tasks: Sequence[Task], golds: Sequence[str], bare: Sequence[str], form: str) -> list[Probe]:
+    """All probes: silence, the prompt, refusals, constants, other problems' answers, and several answers at once."""
+    n, texts = len(tasks), [text_of(t.answer).strip().casefold() for t in tasks]
+    prompts = ["\n".join(m.content for m in t.prompt if m.role == "user") for t in tasks]
+    others = [next((j for k in range(1, n) if texts[j := (i + k) % n] != texts[i]), i) for i in range(n)]
+    common = max(range(n), key=lambda i: texts.count(texts[i]))
+    never = (False,) * n
+
+    def probe(name: str, said: Sequence[str], right: Sequence[bool] = never) -> Probe:
+        return Probe(name=name, texts=tuple(said), right=tuple(right))
+
+    def constant(text: str, form: str = "{}", name: str = "constant") -> Probe:
+        said = form.format(text)
+        return probe(f"{name}: {said}", [said] * n, [text.strip().casefold() == x for x in texts])
+
+    options = [t.meta.get("options") for t in tasks]
+    everything = ", ".join(dict.fromkeys(bare))[:2000]
+    listed = [", ".join(map(str, o)) if isinstance(o, list | tuple) else everything for o in options]
+    different = [texts[o] != texts[i] for i, o in enumerate(others)]
+    hedge = [(bare[i], bare[o]) for i, o in enumerate(others)]
+    found = [
+        probe("empty", [""] * n),
+        probe("blank", [" \n"] * n),
+        probe("copy of the prompt", prompts),
+        probe("copy of the prompt as an answer", [form.format(p) for p in prompts]),
+        probe("gold of another problem", [golds[o] for o in others], [not d for d in different]),
+        probe("the commonest gold", [golds[common]] * n, [x == texts[common] for x in texts]),
+        probe("all answers", listed),
+        probe("all answers as an answer", [form.format(x) for x in listed]),
+        probe("every number to 100", [" ".join(map(str, range(101)))] * n),
+    ]
+    if any(different):
+        right = [not d for d in different]
+        found += [
+            probe("another answer beside the gold", [form.format(f"{b} or {a}") for a, b in hedge], right),
+            probe("the gold, then another", [f"{golds[i]}\n{golds[o]}" for i, o in enumerate(others)], right),
+            probe("the gold denied", [f"It is not {a}." + "\n" + form.format(b) for a, b in hedge], right),
+        ]
+    found += [constant(r, name="refusal") for r in REFUSALS]
+    found += [constant(c) for c in (*KEYS, *CONSTANTS)]
+    return found + [constant(c, form) for c in ("0", "1", "yes", "A") if form != "{}"]
+
+
+def hacked(probe: Probe, gold: float) -> dict[str, Any] | None:
+    """What a probe earns where it is wrong, if that is more than the margin."""
+    wrong = [(s, t) for s, t, r in zip(probe.scores, probe.texts, probe.right, strict=True) if not r and s is not None]
+    if not wrong:
+        return None
+    earned = sum(s for s, _ in wrong) / len(wrong)
+    if earned <= MARGIN * max(gold, 0.0) or (gold <= 0 and earned < gold):
+        return None
+    example = max(wrong, key=lambda x: x[0])[1]
+    return {
+        "probe": probe.name,
+        "earned": earned,
+        "of_gold": earned / gold if gold > 0 else None,
+        "example": example[:SHOWN],
+    }
+
+
+def beaten(i: int, gold: float | None, probes: Sequence[Probe]) -> bool:
+    """Whether some wrong answer to problem i is paid as much as its gold."""
+    return gold is None or any(not p.right[i] and (s := p.scores[i]) is not None and s >= gold for p in probes)
+
+
+def tied(probes: Sequence[Probe], n: int) -> dict[str, float]:
+    """How many problems give one score to everything, and how many different scores there are."""
+    by_problem = [{p.scores[i] for p in probes if p.scores[i] is not None} for i in range(n)]
+    return {
+        "problems_with_one_score": sum(len(s) <= 1 for s in by_problem),
+        "different_scores": len({x for s in by_problem for x in s}),
+    }
+
+
+def depends(ask: Auditor, golds: Sequence[str]) -> dict[str, int]:
+    """Responses whose score changes: asked again, in another order, alone, or beside copies of themselves."""
+    texts = [g if i % 2 else "wrong" for i, g in enumerate(golds)]
+    first = ask.ask("order", texts)
+    again = ask.ask("order", texts)
+    try:
+        turned = ask.batch(texts[::-1], ask.tasks[::-1])[::-1]
+    except (UserError, Fault):
+        turned = first
+    few = range(min(8, len(texts)))
+    alone = [ask.single("alone", texts[i], ask.tasks[i]) for i in few]
+    return {
+        "asked again": sum(a != b for a, b in zip(first, again, strict=True)),
+        "in another order": sum(a != b for a, b in zip(first, turned, strict=True)),
+        "alone": sum(first[i] != alone[i] for i in few),
+    }
+
+
+def latency(seconds: Sequence[float]) -> dict[str, float]:
+    """Seconds a response."""
+    ordered = sorted(seconds)
+    return {
+        "median": ordered[len(ordered) // 2],
+        "p95": ordered[int(0.95 * (len(ordered) - 1))],
+        "slowest": ordered[-1],
+    }
+
+
+def labelled(ask: Auditor, tasks: Sequence[Task]) -> dict[str, Any]:
+    """Agreement with the data's own labels: columns `response` and `right`."""
+    rows = [t for t in tasks if isinstance(t.meta.get("response"), str) and isinstance(t.meta.get("right"), bool | int)]
+    if not rows:
+        return {}
+    scores = [ask.single("labelled", t.meta["response"], t) for t in rows]
+    pairs = [(s, bool(t.meta["right"])) for s, t in zip(scores, rows, strict=True) if s is not None]
+    rights, wrongs = ([s for s, r in pairs if r is want] for want in (True, False))
+    ranked = sum((a > b) + 0.5 * (a == b) for a in rights for b in wrongs)
+    return {
+        "responses": len(rows),
+        "mean_of_right": mean(rights),
+        "mean_of_wrong": mean(wrongs),
+        "right_above_wrong": ranked / (len(rights) * len(wrongs)) if rights and wrongs else None,
+    }
+
+
+def told(a: Audit) -> list[str]:
+    """The findings, worst first, a line each."""
+    found = [
+        f"pays {h['earned']:.3g} for {h['probe']} ({h['example']!r}), gold {a.gold['mean']:.3g}" for h in a.hackable
+    ]
+    if a.gold["not_best"]:
+        found.insert(0, f"{a.gold['not_best']} of {a.problems} golds are not paid more than every wrong answer")
+    if a.ties["problems_with_one_score"]:
+        found.append(f"{a.ties['problems_with_one_score']} of {a.problems} problems give one score to everything")
+    found += [f"{n} scores change when {how}" for how, n in a.dependence.items() if n]
+    alike: dict[str, list[Mapping[str, str]]] = {}
+    for e in a.exceptions:
+        alike.setdefault(": ".join(e["error"].split(": ")[:2]), []).append(e)
+    found += [f"raises on {len(es)} probes, e.g. {es[0]['response']!r}: {es[0]['error']}" for es in alike.values()]
+    if a.latency["slowest"] > 1:
+        found.append(f"takes up to {a.latency['slowest']:.1f} s a response")
+    return found

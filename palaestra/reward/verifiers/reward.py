@@ -1,0 +1,67 @@
+"""A verifier as the reward of a run: `--reward math`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from palaestra.reward.verifiers.base import Judgement, judged
+from palaestra.reward.verifiers.registry import VERIFIERS, get
+from palaestra.reward.verify import said
+from palaestra.types import Group, Reward, Task, UserError, stage
+
+if TYPE_CHECKING:
+    from palaestra.runtime.context import Context
+
+
+@stage
+class Verified:
+    """The verifier that `name` names, for every episode. Fields are the task's columns and `prompt`, its last user message.
+
+    With `paper`, the total is the part of that name: the reward on its paper's own scale.
+    """
+
+    name: str
+    paper: bool = False
+
+    def __post_init__(self) -> None:
+        get(self.name)
+        if self.name in VERIFIERS and VERIFIERS[self.name].form:
+            raise UserError(
+                f"--reward {self.name} reads no answer, so any text earns it; add one, e.g. {self.name}*0.1+exact"
+            )
+
+    async def __call__(self, ctx: Context | None, group: Group) -> list[Reward]:
+        texts = [said(e) for e in group.episodes]
+        return list(await asyncio.gather(*(asyncio.to_thread(self.judge, t, group.task) for t in texts)))
+
+    def judge(self, text: str, task: Task) -> Reward:
+        users = [m.content for m in task.prompt if m.role == "user"]
+        given = {"prompt": users[-1] if users else "", **task.meta}
+        try:
+            return self.reward(judged(get(self.name), text, task.answer, given))
+        except UserError as error:
+            raise UserError(f"task {task.id!r}: {error}") from None
+
+    def reward(self, found: Judgement) -> Reward:
+        total = found.parts["paper"] if self.paper and "paper" in found.parts else found.score
+        return Reward(total=total, parts=dict(found.parts))
+
+    @property
+    def forms(self) -> tuple[str, ...]:
+        """How an answer is written as a response."""
+        form = VERIFIERS[self.name].put if self.name in VERIFIERS else "{}"
+        if not form:
+            raise UserError(
+                f"the answers that {self.name} reads are no responses; `palaestra score` judges responses of your own"
+            )
+        return (form,)
+
+    def put(self, task: Task) -> str | None:
+        """The task's answer as a response; None where an answer is no response."""
+        form = VERIFIERS[self.name].put if self.name in VERIFIERS else ""
+        return None if task.answer is None or not form else form.format(answer_text(task.answer))
+
+
+def answer_text(answer: Any) -> str:
+    return ", ".join(map(str, answer)) if isinstance(answer, list | tuple) else str(answer)

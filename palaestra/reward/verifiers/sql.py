@@ -1,0 +1,167 @@
+"""SQL by execution, and with the partial rewards of Reasoning-SQL and Think2SQL."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from typing import Any, Literal
+
+from palaestra.reward.answers import tagged
+from palaestra.reward.verifiers.base import Judgement, failed, fences, guarded, needed, reply
+from palaestra.reward.verifiers.formats import Tags
+from palaestra.reward.verifiers.similarity import jaccard, ngrams
+from palaestra.reward.verifiers.tables import Database, Engine, gold_rows, is_ordered, qatch, run, same_rows
+from palaestra.types import UserError, stage
+
+COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/|('(?:[^']|'')*')", re.DOTALL)
+NEARLY = 0.9  # the most that a table is worth which is not the gold one: cells do not see the order of rows
+WORD = re.compile(r"'(?:[^']|'')*'|\"([^\"]+)\"|`([^`]+)`|\[([A-Za-z_][^\]]*)\]|([A-Za-z_]\w*)(\s*\()?")
+KEYWORDS = """
+select from where and or not in is null like between exists as on using join inner left right full outer
+cross natural group by order having limit offset asc desc distinct all union intersect except with
+recursive case when then else end cast integer int text real date varchar values nulls first last over
+partition true false glob collate escape interval
+"""
+RESERVED = frozenset(KEYWORDS.split())
+
+
+def query_of(text: str) -> str:
+    """The query of a reply: the last <answer>, the last fence in it; without comments."""
+    inside = tagged(text)
+    inside = text if inside is None else inside
+    blocks = fences(inside, ("sql", "sqlite", "duckdb", ""))
+    return COMMENT.sub(lambda m: m[1] or " ", blocks[-1] if blocks else inside).strip().rstrip(";").strip()
+
+
+def names(query: str) -> set[Any]:
+    """The tables and columns that a query names: its identifiers without keywords, functions and its own aliases."""
+    found: list[tuple[str, bool]] = []
+    for m in WORD.finditer(COMMENT.sub(lambda m: m[1] or " ", query)):
+        word = next((w for w in m.groups()[:4] if w), "").lower()
+        if word and not m[5]:
+            found.append((word, bool(m[4])))
+    aliases = {b for (a, _), (b, _) in pairwise(found) if a == "as"}
+    aliases |= set(re.findall(r"\b(?:from|join)\s+\w+\s+(\w+)", query.lower())) - RESERVED
+    return {w for w, bare in found if not (bare and w in RESERVED) and w not in aliases}
+
+
+@stage
+class Sql:
+    """1 if the query gives the rows of the reference query, in its order where that has ORDER BY.
+
+    `schema` is a script that makes the database, or a list of scripts that make several; `database` a file. Every database is
+    also tried with half its rows (`thin`), so that the rows written out as constants do not pass. A reference without rows in
+    any database proves little: status "weak".
+    """
+
+    engine: Engine = "sqlite"
+    seconds: float = 5.0
+    thin: bool = True
+    columns_ordered: bool = True
+
+    @guarded
+    def __call__(self, response: str, answer: Any, *, schema: Any = "", database: str = "") -> Judgement:
+        query = query_of(reply(response))
+        if not query:
+            return failed("unparsable")
+        gold = str(needed(answer, "answer", str, self)).strip().rstrip(";")
+        return self.execution(query, gold, self.databases(schema, database))
+
+    def databases(self, schema: Any, path: str) -> list[Database]:
+        scripts = [schema] if isinstance(schema, str) else list(schema)
+        if not any(scripts) and not path:
+            raise UserError(f"{type(self).__name__}: no database; give `schema`, a script, or `database`, a file")
+        whole = [Database(schema=s, path=path, engine=self.engine) for s in scripts or [""]]
+        thin = [
+            Database(schema=d.schema, path=d.path, engine=d.engine, thin=True) for d in whole if self.thin and not path
+        ]
+        return whole + thin
+
+    def execution(self, query: str, gold: str, databases: list[Database]) -> Judgement:
+        """1 if all databases agree; parts: `runs`, and `rows`, the share of databases that agree."""
+        ordered, agree, any_rows = is_ordered(gold), 0, False
+        for d in databases:
+            wanted = gold_rows(gold, d, 10 * self.seconds)
+            found = run(query, d, self.seconds)
+            if found.error:
+                return failed("timeout" if found.error == "timeout" else "failed", runs=0.0, rows=0.0)
+            any_rows |= bool(wanted.rows)
+            agree += same_rows(wanted.rows, found.rows, ordered=ordered, columns_ordered=self.columns_ordered)
+        right = agree == len(databases)
+        parts = {"runs": 1.0, "rows": agree / len(databases)}
+        return Judgement(score=float(right), parts=parts, status="ok" if any_rows or not right else "weak")
+
+
+@stage
+class PartialSql(Sql):
+    """Reasoning-SQL (arXiv:2503.23157): 3 execution + 2 judge + syntax + schema + n-grams + format, over its maximum.
+
+    `feedback` is a judge's verdict in [0, 1]; without it the maximum is 7. A query with other rows is worth less than
+    (3 + syntax + format) of it, so no wrong one beats a right one.
+    """
+
+    n: int = 2  # words of an n-gram
+    margin: float = 0.01
+
+    @guarded
+    def __call__(
+        self, response: str, answer: Any, *, schema: Any = "", database: str = "", feedback: float | None = None
+    ) -> Judgement:
+        gold = str(needed(answer, "answer", str, self)).strip().rstrip(";")
+        form = Tags(tags=("reasoning", "answer"))(response, None).score
+        query = query_of(reply(response)) if form or tagged(response) is not None else ""
+        if not query:
+            return Judgement(
+                score=form / self._most(feedback), parts={"format": form, "paper": form}, status="unparsable"
+            )
+        found = self.execution(query, gold, self.databases(schema, database))
+        words = [COMMENT.sub(lambda m: m[1] or " ", q).lower().split() for q in (gold, query)]
+        parts = {
+            "execution": found.score,
+            "syntax": found.parts["runs"],
+            "schema": jaccard(names(gold), names(query)),
+            "ngrams": jaccard(ngrams(words[0], self.n), ngrams(words[1], self.n)),
+            "format": form,
+            "feedback": min(1.0, max(0.0, feedback or 0.0)),
+        }
+        paper = 2 * found.score + 2 * parts["feedback"] + sum(v for k, v in parts.items() if k != "feedback")
+        if not found.score:
+            paper = min(paper, 3 + parts["syntax"] + form - self.margin)
+        return Judgement(score=paper / self._most(feedback), parts={**parts, "paper": paper}, status=found.status)
+
+    def _most(self, feedback: float | None) -> float:
+        return 7.0 if feedback is None else 9.0
+
+
+@stage
+class TableSql(Sql):
+    """Think2SQL (arXiv:2504.15077): 0.85 R_sql + 0.10 R_format + 0.05 R_tags, on <think></think><answer>SQL</answer>.
+
+    R_sql is 1 for equal tables (`mode` "ex"), or their likeness ("qatch"; `bag` counts repeated cells, which as released are
+    free). Values within a row have no order. Where the paper looks for forbidden words in the text, here the database
+    forbids all that is no reading, so that a column `updated_at` can be asked for. `newlines`: tags on lines of their own.
+    """
+
+    columns_ordered: bool = False
+    mode: Literal["ex", "qatch"] = "qatch"
+    bag: bool = True
+    newlines: bool = False
+    weights: tuple[float, float, float] = (0.85, 0.10, 0.05)
+
+    @guarded
+    def __call__(self, response: str, answer: Any, *, schema: Any = "", database: str = "") -> Judgement:
+        gold = str(needed(answer, "answer", str, self)).strip().rstrip(";")
+        form = Tags(newlines=self.newlines)(response, None)
+        query = query_of(response) if tagged(response) is not None or form.score else query_of(reply(response))
+        if not query:
+            return failed("unparsable", format=form.score, tags=form.parts["tags"])
+        databases = self.databases(schema, database)
+        found = self.execution(query, gold, databases)
+        likeness = found.score
+        if found.status in ("ok", "weak") and self.mode == "qatch" and not found.score:
+            tables = [(gold_rows(gold, d, 10 * self.seconds), run(query, d, self.seconds)) for d in databases]
+            likeness = min(NEARLY, sum(qatch(g.rows, s.rows, bag=self.bag) for g, s in tables) / len(tables))
+        parts = {"table": likeness, "execution": found.score, "format": form.score, "tags": form.parts["tags"]}
+        a, b, c = self.weights
+        score = min(1.0, a * likeness + b * form.score + c * form.parts["tags"])
+        return Judgement(score=score, parts={**parts, "paper": score}, status=found.status)

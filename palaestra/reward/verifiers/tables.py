@@ -1,0 +1,195 @@
+"""Result tables of queries, safely: read-only, one statement, within a time and a row limit. sqlite, or duckdb by its extra.
+
+A database is a script (`schema`: tables and rows) or a file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+import sqlite3
+import threading
+import time
+from collections import Counter
+from collections.abc import Generator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from palaestra.types import Fault, UserError, value
+
+Engine: TypeAlias = Literal["sqlite", "duckdb"]
+Rows: TypeAlias = tuple[tuple[Any, ...], ...]
+ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
+MOST_ROWS = 10_000
+LONGEST_VALUE = 10_000_000  # bytes
+COPIED = 50_000_000  # bytes of a database file that is thinned at most
+
+
+@value
+class Database:
+    """Where queries run. `thin` = with only every second row of each table: another instance of the same schema."""
+
+    schema: str = ""
+    path: str = ""
+    engine: Engine = "sqlite"
+    thin: bool = False
+
+
+@value
+class Table:
+    """What a query gave. error: "" | "timeout" | why it did not run."""
+
+    rows: Rows = ()
+    error: str = ""
+
+
+def run(query: str, database: Database, seconds: float) -> Table:
+    """The result of a model's query. It can only read."""
+    return (duckdb_rows if database.engine == "duckdb" else sqlite_rows)(query, database, seconds)
+
+
+@lru_cache(maxsize=4096)
+def gold_rows(query: str, database: Database, seconds: float) -> Table:
+    """The result of the reference query, which must run."""
+    found = run(query, database, seconds)
+    if found.error:
+        raise UserError(f"the reference query {query[:80]!r} fails: {found.error}; mend it, or its database")
+    return found
+
+
+def sqlite_rows(query: str, database: Database, seconds: float) -> Table:
+    end = time.monotonic() + seconds
+    with opened(database) as connection:
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_VALUE)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_EXPR_DEPTH, 200)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 200)
+        connection.set_authorizer(permitted)
+        connection.set_progress_handler(lambda: time.monotonic() > end, 1000)
+        try:
+            rows = connection.execute(query).fetchmany(MOST_ROWS + 1)
+        except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError, MemoryError, UnicodeError) as error:
+            return Table(error="timeout" if "interrupted" in str(error) else str(error) or "no statement")
+    return table(rows)
+
+
+def permitted(action: int, first: Any, second: Any, *_: Any) -> int:
+    denied = action not in ALLOWED or (action == sqlite3.SQLITE_FUNCTION and second == "load_extension")
+    return sqlite3.SQLITE_DENY if denied else sqlite3.SQLITE_OK
+
+
+@contextlib.contextmanager
+def opened(database: Database) -> Generator[sqlite3.Connection]:
+    """A connection to the file, read-only, or to a fresh copy of the script's database."""
+    try:
+        connection = _connected(database)
+    except sqlite3.Error as error:
+        raise UserError(f"the database {database.path or 'of the schema'} cannot be opened: {error}") from None
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def _connected(database: Database) -> sqlite3.Connection:
+    if not database.path:
+        connection = sqlite3.connect(":memory:")
+        connection.executescript(database.schema)
+    else:
+        path = Path(database.path).resolve()
+        if not path.is_file():
+            raise UserError(f"the database {database.path} does not exist; give the path of a file")
+        connection = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)
+        if database.thin:
+            file, connection = connection, sqlite3.connect(":memory:")
+            file.backup(connection)
+            file.close()
+    connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
+    if database.thin:
+        names = [r[0] for r in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        for name in names:
+            with contextlib.suppress(sqlite3.Error):  # a table without row numbers stays whole
+                connection.execute('DELETE FROM "{}" WHERE rowid % 2 = 0'.format(name.replace('"', '""')))
+        connection.commit()
+    return connection
+
+
+def duckdb_rows(query: str, database: Database, seconds: float) -> Table:
+    try:
+        import duckdb  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        raise Fault("verifier", "duckdb is not installed; pip install 'palaestra[duckdb]'") from None
+    connection = duckdb.connect(database.path or ":memory:", read_only=bool(database.path))
+    timer = threading.Timer(seconds, connection.interrupt)
+    try:
+        try:
+            connection.execute(database.schema or "SELECT 1")
+            if database.thin:
+                for (name,) in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall():
+                    connection.execute('DELETE FROM "{}" WHERE rowid % 2 = 1'.format(name.replace('"', '""')))
+        except duckdb.Error as error:
+            raise UserError(f"the schema does not run: {str(error)[:200]}") from None
+        for line in (
+            "enable_external_access = false",
+            "memory_limit = '512MB'",
+            "threads = 1",
+            "lock_configuration = true",
+        ):
+            connection.execute(f"SET {line}")
+        timer.start()
+        try:
+            statements = connection.extract_statements(query)
+            if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+                return Table(error="not one SELECT statement")
+            rows = connection.execute(statements[0]).fetchmany(MOST_ROWS + 1)
+        except (duckdb.Error, RuntimeError, ValueError) as error:
+            return Table(error="timeout" if "nterrupt" in str(error) else str(error)[:200] or "no statement")
+        return table(rows)
+    finally:
+        timer.cancel()
+        connection.close()
+
+
+def table(rows: list[tuple[Any, ...]]) -> Table:
+    if len(rows) > MOST_ROWS:
+        return Table(error=f"more than {MOST_ROWS} rows")
+    return Table(rows=tuple(tuple(map(cell, row)) for row in rows))
+
+
+def cell(x: Any) -> Any:
+    """A value as it is compared: 1 = 1.0, rounding errors do not count, text is not a number."""
+    if isinstance(x, float):
+        return round(x, 6) if math.isfinite(x) else repr(x)
+    return x if isinstance(x, int | str | bytes | None.__class__) else str(x)
+
+
+def same_rows(a: Rows, b: Rows, *, ordered: bool = False, columns_ordered: bool = True) -> bool:
+    """Equality as multisets of rows, or as lists; without the order of columns, each row's values are sorted."""
+    if not columns_ordered:
+        a, b = (tuple(tuple(sorted(r, key=lambda v: (str(type(v)), str(v)))) for r in rows) for rows in (a, b))
+    return a == b if ordered else Counter(a) == Counter(b)
+
+
+def qatch(gold: Rows, said: Rows, *, bag: bool) -> float:
+    """Mean of cell precision, cell recall and the ratio of row counts, each to three decimals (QATCH).
+
+    Cells are compared as sets, as released (duplicates are free), or as bags.
+    """
+    if not gold or not said:
+        return float(not gold and not said)
+    cells = [Counter(c for row in rows for c in row) for rows in (gold, said)]
+    if not bag:
+        cells = [Counter(set(c)) for c in cells]
+    shared, n_gold, n_said = (c.total() for c in (cells[0] & cells[1], *cells))
+    ratio = min(len(gold), len(said)) / max(len(gold), len(said))
+    return sum(round(x, 3) for x in (shared / n_said if n_said else 0.0, shared / n_gold if n_gold else 0.0, ratio)) / 3
+
+
+def is_ordered(query: str) -> bool:
+    """Whether a query's own rows are ordered: ORDER BY outside brackets."""
+    text, depth = "", 0
+    for c in re.sub(r"'(?:[^']|'')*'", "''", query):
+        depth += (c == "(") - (c == ")")
+        text += c if depth == 0 else " "
+    return bool(re.search(r"\border\s+by\b", text, re.IGNORECASE))
