@@ -28,7 +28,7 @@ def rewards(completions: list[Any], **columns: Any) -> list[float | None]:
 
 def run(work: Work, folder: Path, turns: Turns) -> None:
     from datasets import Dataset
-    from trl.trainer.grpo_trainer import GRPOTrainer
+    from trl.trainer.grpo_trainer import GRPOTrainer  # type: ignore[import-not-found]  # an extra
 
     data = Dataset.from_list([{"prompt": r["messages"]} for r in work.rows(512)])
     trainer = GRPOTrainer(
@@ -45,7 +45,7 @@ def run(work: Work, folder: Path, turns: Turns) -> None:
 
 
 def arguments(work: Work, folder: Path) -> Any:
-    from trl.trainer.grpo_config import GRPOConfig
+    from trl.trainer.grpo_config import GRPOConfig  # type: ignore[import-not-found]  # an extra
 
     return GRPOConfig(
         output_dir=str(folder),
