@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from fake import episode
 
 from palaestra.credit.length import shortness
 from palaestra.credit.soft import soft_mean
@@ -29,7 +30,6 @@ from palaestra.schedule import Jump
 from palaestra.step import Schedule, start, step
 from palaestra.types import Example, Fault, Group, Row, Segment, Task, UserError, rng_of
 from palaestra.update import pack
-from tests.fake import episode
 
 
 def pair(reference="ref_logp"):
