@@ -167,7 +167,7 @@ import os, shutil, signal, sys, time
 from pathlib import Path
 from palaestra.runtime import checkpoint
 from palaestra.types import rng_of
-from test_checkpoint import hidden, latest, model, save, state, steps, whole
+from tests.test_checkpoint import hidden, latest, model, save, state, steps, whole
 
 run, step = Path(sys.argv[1]), 1
 save(run, 1, state(1), model(1))
@@ -316,7 +316,7 @@ from pathlib import Path
 import torch
 from palaestra.runtime.checkpoint import AppendLog, save, write_atomic
 from palaestra.types import Fault
-from test_checkpoint import hidden, model, state, whole
+from tests.test_checkpoint import hidden, model, state, whole
 
 run = Path(sys.argv[1])
 save(run, 1, state(1), model(1))

@@ -281,7 +281,7 @@ def test_fresh_moments():
     """With AdamW a first step from fresh moments has the size of the rate, whatever the gradient before."""
     from palaestra.step import Learner
     from palaestra.update import AdamW, Plain
-    from tests.fake import FakeContext
+    from fake import FakeContext
 
     class Ctx(FakeContext):
         def optimiser(self, name, learner):
