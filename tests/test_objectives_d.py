@@ -279,9 +279,10 @@ def test_kimi_trains_with_everything_on(context, small):
 
 def test_fresh_moments():
     """With AdamW a first step from fresh moments has the size of the rate, whatever the gradient before."""
+    from fake import FakeContext
+
     from palaestra.step import Learner
     from palaestra.update import AdamW, Plain
-    from fake import FakeContext
 
     class Ctx(FakeContext):
         def optimiser(self, name, learner):
