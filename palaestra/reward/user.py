@@ -137,7 +137,8 @@ class UserReward:
             raise UserError(
                 f"{self.function} gave nothing in {self.timeout:g} s{hung}; bound its work, or raise the timeout"
             )
-        return done.pop().result()
+        done.pop().exception()  # its copy of a TimeoutError has no traceback
+        return work.result()
 
 
 def fields_of(tasks: Iterable[Task]) -> Fields:
