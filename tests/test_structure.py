@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).parent.parent / "palaestra"
 LAYERS = {  # a module may import its own layer and lower ones
     0: ("types", "card"),
-    1: ("schedule", "models", "tasks", "worlds"),
+    1: ("schedule", "models", "services", "tasks", "worlds"),
     2: ("curriculum", "rollout", "reward", "credit", "objective", "update", "ledger.statistics", "ledger.experiment"),
     3: ("step", "pipeline"),
     4: ("runtime", "explain"),

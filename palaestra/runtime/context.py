@@ -23,6 +23,7 @@ from palaestra.runtime.checkpoint import write_atomic
 from palaestra.runtime.describe import describe
 from palaestra.runtime.plan import Plan
 from palaestra.schedule import resolve
+from palaestra.services.chat.base import Client, Source
 from palaestra.types import (
     Batch,
     Bench,
@@ -65,6 +66,7 @@ class Context:
     def __post_init__(self) -> None:
         self.engines: dict[str, Engine] = {}
         self.optimisers: dict[str, Optimizer] = {}
+        self.clients: dict[Source, Client] = {}
         self.versions: dict[str, int] = {}
         self.seconds: dict[str, float] = dict.fromkeys(PHASES, 0.0)
         self.step = 0
@@ -101,6 +103,12 @@ class Context:
         """Who fills the seats of the bench's world: its own players, and the model in all others."""
         player: Player = EnginePlayer(engine=self.engine(model), sampling=sampling, policy=model)
         return {seat: self.players.get(seat, player) for seat in self.bench.world.seats}
+
+    def client(self, source: Source) -> Client:
+        """The run's one client of a source: its budget, its cache and its counts are the run's."""
+        if source not in self.clients:
+            self.clients[source] = source.open(self)
+        return self.clients[source]
 
     def reference(self, name: str, source: str) -> None:
         """Adds a frozen model: a copy of the trainable `source` as it is at the call."""
@@ -159,7 +167,8 @@ class Context:
         return signals
 
     def describe(self, seen: Groups, ready: Groups) -> Metrics:
-        return describe(seen, ready)
+        chats = {f"chat/{c.name}/{k}": v for c in self.clients.values() for k, v in c.meter.numbers().items()}
+        return describe(seen, ready) | chats
 
     # ---- clocks
 
