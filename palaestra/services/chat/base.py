@@ -93,3 +93,8 @@ def question(text: str, system: str = "") -> tuple[Message, ...]:
     """The messages of one question."""
     first = (Message(role="system", content=system),) if system else ()
     return (*first, Message(role="user", content=text))
+
+
+def client_of(ctx: Context | None, source: Source) -> Client:
+    """The run's client of a source; outside of a run one of its own."""
+    return source.open() if ctx is None else ctx.client(source)
