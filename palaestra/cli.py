@@ -57,6 +57,11 @@ def run_flags(parser: Parser) -> None:
     add("--dtype", choices=("float32", "bfloat16"), help="of the weights (default: float32)")
     add("--device", help="cpu or cuda (default: cuda where there is one)")
     add("--lora", type=int, metavar="RANK", help="train low-rank adapters instead of the whole model")
+    add(
+        "--engine",
+        metavar="own|openai:URL",
+        help="what samples (default: own, in this process); an endpoint for eval only",
+    )
     add("--slots", type=int, metavar="N", help="sequences that are sampled at a time (default: 256)")
     add("--cache-mb", type=int, metavar="MB", help="memory for their keys and values (default: 4096)")
     add(
@@ -86,6 +91,9 @@ def parser_of(verb: str) -> Parser:
         add("--n", type=int, default=512, help="held-out problems")
         add("--k", type=int, default=8, help="samples a problem, for pass@k and maj@k; 1 = greedy only")
         add("--temperature", type=float, default=1.0)
+        add(
+            "--key-env", metavar="NAME", default="", help="environment variable with the API key of --engine openai:URL"
+        )
     elif verb == "list":
         add("--family", help="only this family; base = the methods that the others vary")
         add("--status", help="only this status")

@@ -36,6 +36,7 @@ class Settings:
     dtype: str = "float32"
     device: str = ""
     lora: int = 0
+    engine: str = "own"
     slots: int = 256
     cache_mb: int = 4096
     recompute: bool = False
@@ -94,6 +95,8 @@ def build(method: str, overrides: Mapping[str, Any]) -> Any:
 
 def context(settings: Settings, *, out: Path | None = None, talk: bool = True) -> Context:
     """Models and bench of a run, ready to train or evaluate."""
+    if settings.engine != "own":
+        raise UserError(f"unknown engine {settings.engine!r}: use own; openai:URL can be evaluated, not trained")
     bench, players = bench_of(settings)
     device = settings.device or ("cuda" if torch.cuda.is_available() else "cpu")
     lora = LoRA(rank=settings.lora) if settings.lora else None

@@ -23,6 +23,7 @@ class Request:
 
     messages: tuple[Message, ...]
     temperature: float = 0.0
+    top_p: float = 1.0
     max_tokens: int = 512
     stop: tuple[str, ...] = ()
     seed: int = 0
@@ -32,7 +33,7 @@ class Request:
     def digest(self, *who: str) -> str:
         """sha256 of the request as it is put to `who`."""
         talk = [(m.role, m.content) for m in self.messages]
-        rest = (self.temperature, self.max_tokens, self.stop, self.seed, self.schema, self.choices)
+        rest = (self.temperature, self.top_p, self.max_tokens, self.stop, self.seed, self.schema, self.choices)
         return hashlib.sha256(json.dumps([who, talk, rest], sort_keys=True).encode()).hexdigest()
 
 

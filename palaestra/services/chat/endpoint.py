@@ -32,7 +32,13 @@ if TYPE_CHECKING:
     from palaestra.runtime.context import Context
 
 AGAIN = (408, 409, 425, 429)  # and every 5xx
-EXTRAS = ("response_format", "logprobs", "top_logprobs", "seed")  # what some servers refuse with 400, 422 or 501
+EXTRAS = (
+    "top_p",
+    "response_format",
+    "logprobs",
+    "top_logprobs",
+    "seed",
+)  # what some servers refuse with 400, 422 or 501
 TOP = 20  # log-probabilities asked for: the most that the protocol gives
 SHOWN = 200  # characters of an endpoint's own words in a message
 
@@ -198,6 +204,7 @@ def body_of(request: Request, model: str, plain: bool) -> dict[str, Any]:
         "model": model,
         "messages": [{"role": m.role, "content": m.content} for m in request.messages],
         "temperature": request.temperature,
+        "top_p": request.top_p,
         "max_tokens": request.max_tokens,
         "seed": request.seed % (1 << 31),
     }

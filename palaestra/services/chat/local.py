@@ -46,7 +46,9 @@ class LocalClient:
             )
         if request.choices:
             return Reply(text="", prompt_tokens=len(prompt), choices=self._choices(prompt, request.choices))
-        sampling = Sampling(temperature=request.temperature, max_tokens=request.max_tokens, stop=request.stop)
+        sampling = Sampling(
+            temperature=request.temperature, top_p=request.top_p, max_tokens=request.max_tokens, stop=request.stop
+        )
         sample = await engine.generate(prompt, sampling, ("chat", request.digest(self.name)))
         finish = "length" if sample.finish == "length" else "stop"
         text = sample.text[: sample.cut]
