@@ -3,7 +3,6 @@
 import asyncio
 import json
 
-import pytest
 from chat_server import serving, sometimes
 
 from palaestra.cli import main
@@ -119,9 +118,3 @@ def test_a_wrong_address_is_the_users_error(capsys):
     assert "no address" in capsys.readouterr().err
     assert main(["train", "--engine", "openai:http://127.0.0.1:9/v1", "--steps", "1"]) == 2
     assert "not trained" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_a_real_server(tmp_path):
-    """llama.cpp's own server, where it is installed with the model of the extra smollm2."""
-    pytest.importorskip("llama_cpp.server.app")

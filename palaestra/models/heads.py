@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from palaestra.types import rng_of
+
 
 class ScalarHead(nn.Module):
     """One number from a hidden state: w . h + b. It starts at zero, so that what is built on it starts unbiased."""
@@ -21,6 +23,28 @@ class ScalarHead(nn.Module):
     def forward(self, hidden_ND: Tensor) -> Tensor:
         """[N], in the head's own precision, whatever the model's is."""
         return self.out(hidden_ND.to(self.out.weight.dtype))[..., 0]
+
+
+class PriorHead(ScalarHead):
+    """A scalar head on top of a fixed random function of its own: heads agree where data is, and differ where none was.
+
+    f(h) = w . h + b + p . h with p drawn from the head's name (randomised priors, arXiv:1806.03335 eq. 3).
+    """
+
+    prior: Tensor
+
+    def __init__(self, name: str, width: int, dtype: torch.dtype = torch.float32):
+        super().__init__(width, dtype)
+        drawn = rng_of(("prior", name, width)).standard_normal(width) / width**0.5
+        self.register_buffer("prior", torch.tensor(drawn, dtype=dtype))
+
+    def forward(self, hidden_ND: Tensor) -> Tensor:
+        return super().forward(hidden_ND) + hidden_ND.to(self.prior.dtype) @ self.prior
+
+
+def head(name: str, width: int, dtype: torch.dtype) -> nn.Module:
+    """An untrained head of that name; "prior..." has a random prior."""
+    return PriorHead(name, width, dtype) if name.startswith("prior") else ScalarHead(width, dtype)
 
 
 class VocabularyHead:

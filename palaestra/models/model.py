@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerBase
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from palaestra.models.files import explained, quiet, read_module
-from palaestra.models.heads import ScalarHead, VocabularyHead
+from palaestra.models.heads import VocabularyHead, head
 from palaestra.models.packed import enable
 from palaestra.models.template import end_of_turn
 
@@ -167,7 +167,7 @@ class Model:
         """The head of that name, made if there is none."""
         if name not in self.heads:
             dtype = torch.promote_types(self.dtype, torch.float32)
-            self.heads[name] = ScalarHead(self.width, dtype).to(self.device)
+            self.heads[name] = head(name, self.width, dtype).to(self.device)
         return self.heads[name]
 
 

@@ -256,8 +256,13 @@ class Context:
     def decode(self, ids: Sequence[int]) -> str:
         return self.engine().dialect.decode(ids)
 
-    async def once(self, name: str, runnable: Runnable, model: str | None = None) -> Result:
-        """A durable part of a longer run: executed in its own folder, from another model if given, and not twice."""
+    async def once(
+        self, name: str, runnable: Runnable, model: str | None = None, models: Mapping[str, str] | None = None
+    ) -> Result:
+        """A durable part of a longer run: executed in its own folder, from another model if given, and not twice.
+
+        `models` are paths of frozen models that the part finds by name.
+        """
         out = self.out / name if self.out else None
         done = out / "summary.json" if out else None
         if done is not None and done.is_file():
@@ -266,7 +271,8 @@ class Context:
         start = self.model("policy")
         dtype = str(start.dtype).removeprefix("torch.")
         policy = load(model, dtype=dtype, device=start.device) if model else trainable_copy(start)
-        child = replace(self, out=out, models={"policy": policy})
+        frozen = {n: frozen_copy(load(p, dtype=dtype, device=start.device)) for n, p in (models or {}).items()}
+        child = replace(self, out=out, models={"policy": policy, **frozen})
         if out is not None:
             out.mkdir(parents=True, exist_ok=True)
         result = await runnable.run(child)

@@ -9,7 +9,7 @@ import time
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-from palaestra.models.load import load_heads, save, weights_sha256
+from palaestra.models.load import load_heads, save, trainable_copy, weights_sha256
 from palaestra.runtime import checkpoint, rollouts
 from palaestra.runtime.evaluate import greedy
 from palaestra.runtime.plan import Plan
@@ -70,11 +70,16 @@ def spent(plan: Plan, state: State) -> bool:
 
 
 def prepare(recipe: Recipe, ctx: Context) -> None:
-    """Frozen references, heads and optimisers, from the models as they are before any step."""
+    """Frozen references, learners' models, heads and optimisers, from the models as they are before any step.
+
+    A learner that has no model starts as a copy of the policy.
+    """
     for name, source in recipe.references.items():
         if name not in ctx.models:
             ctx.reference(name, source)
     for name, learner in recipe.learners.items():
+        if name not in ctx.models:
+            ctx.models[name] = trainable_copy(ctx.model("policy"))
         for head in learner.heads:
             ctx.model(name).add_head(head)
         ctx.optimiser(name, learner)
