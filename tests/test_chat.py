@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
 from palaestra.services.chat.base import Request, question
-from palaestra.services.chat.endpoint import Endpoint, of_choices, retry_after
+from palaestra.services.chat.endpoint import EXTRAS, Endpoint, of_choices, refused_extras, retry_after
 from palaestra.services.chat.scripted import Scripted
 from palaestra.services.chat.structured import ask, fitting
 from palaestra.types import Fault, UserError
@@ -210,6 +210,12 @@ def test_an_endpoint_without_extras_is_asked_without():
         found = asyncio.run(ask(client, Request(messages=question("rate")), Verdict))
         asyncio.run(ask(client, Request(messages=question("rate 2")), Verdict))
     assert found.score == 3 and len(server.seen) == 3  # refused once, then known
+
+
+def test_only_the_field_that_is_named_is_left_out():
+    assert refused_extras(500, b"loc: body, response_format") == {"response_format"}
+    assert refused_extras(400, b"bad request") == set(EXTRAS) and refused_extras(500, b"oops") == set()
+    assert refused_extras(200, b"seed") == set()
 
 
 def test_log_probabilities_of_choices():

@@ -38,7 +38,7 @@ EXTRAS = (
     "logprobs",
     "top_logprobs",
     "seed",
-)  # what some servers refuse with 400, 422 or 501
+)  # what not every server takes
 TOP = 20  # log-probabilities asked for: the most that the protocol gives
 SHOWN = 200  # characters of an endpoint's own words in a message
 
@@ -75,7 +75,7 @@ class EndpointClient:
         self.settings, self.cache, self.meter = settings, cache, Meter()
         self.wire = Wire(f"{settings.url.rstrip('/')}/chat/completions", settings.timeout)
         self.name = settings.model
-        self.plain = False  # the endpoint refuses EXTRAS
+        self.refused = frozenset[str]()  # EXTRAS that the endpoint does not take
         self.failed = 0  # attempts in a row
         self.not_before = 0.0  # of the monotonic clock: when the endpoint lets itself be asked again
         self._doors: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
@@ -123,12 +123,13 @@ class EndpointClient:
 
     async def _once(self, request: Request) -> Reply:
         """One attempt; the endpoint is asked a second time, without extras, if it refuses them."""
-        status, headers, body = await self._sent(request, self.plain)
-        if status in (400, 422, 501) and not self.plain:
-            without = await self._sent(request, True)
-            if without[0] == 200:
-                self.plain = True
-                status, headers, body = without
+        without = self.refused
+        status, headers, body = await self._sent(request, without)
+        if more := refused_extras(status, body) - without:
+            again = await self._sent(request, without | more)
+            if again[0] == 200:
+                self.refused |= more
+                status, headers, body = again
         said = self._clean(body.decode("utf-8", "replace")[:SHOWN])
         if status in AGAIN or status >= 500:
             wait = retry_after(headers.get("retry-after", ""))
@@ -144,7 +145,7 @@ class EndpointClient:
         self.meter.spend(reply, self.settings.prices)
         return reply
 
-    async def _sent(self, request: Request, plain: bool) -> tuple[int, Mapping[str, str], bytes]:
+    async def _sent(self, request: Request, without: frozenset[str]) -> tuple[int, Mapping[str, str], bytes]:
         key = self._key()
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         async with self._door():
@@ -152,7 +153,7 @@ class EndpointClient:
                 await asyncio.sleep(wait)
             self._spend()
             try:
-                return await self.wire.post(body_of(request, self.settings.model, plain), headers)
+                return await self.wire.post(body_of(request, self.settings.model, without), headers)
             except Fault as fault:
                 raise Again(fault.cause, self._clean(str(fault))) from None
 
@@ -198,8 +199,8 @@ class Again(Exception):
         self.cause, self.wait = cause, wait
 
 
-def body_of(request: Request, model: str, plain: bool) -> dict[str, Any]:
-    """The JSON of a request; `plain` leaves out what not every server knows."""
+def body_of(request: Request, model: str, without: frozenset[str] = frozenset()) -> dict[str, Any]:
+    """The JSON of a request."""
     body: dict[str, Any] = {
         "model": model,
         "messages": [{"role": m.role, "content": m.content} for m in request.messages],
@@ -215,7 +216,7 @@ def body_of(request: Request, model: str, plain: bool) -> dict[str, Any]:
         body["response_format"] = {"type": "json_schema", "json_schema": named}
     if request.choices:
         body |= {"logprobs": True, "top_logprobs": TOP}
-    return {k: v for k, v in body.items() if not (plain and k in EXTRAS)}
+    return {k: v for k, v in body.items() if k not in without}
 
 
 def read_reply(body: bytes, choices: tuple[str, ...]) -> Reply:
@@ -255,6 +256,16 @@ def of_choices(top: Mapping[str, float], choices: tuple[str, ...]) -> dict[str, 
         same = [p for t, p in top.items() if t.strip(" ▁Ġ\n").casefold() == word.casefold()]
         found[word] = math.log(sum(map(math.exp, same))) if same else min(top.values())
     return found
+
+
+def refused_extras(status: int, body: bytes) -> frozenset[str]:
+    """Which fields an error is about: those it names; a refusal that names none is about all.
+
+    Some servers report a field that they do not know as their own error (llama-cpp-python: 500).
+    """
+    refusal = status in (400, 422, 501)
+    named = frozenset(n for n in EXTRAS if n.encode() in body) if refusal or status >= 500 else frozenset[str]()
+    return named or (frozenset(EXTRAS) if refusal else named)
 
 
 def retry_after(text: str) -> float:
