@@ -26,7 +26,7 @@ FAULTS = ("timeout", "429", "500", "garbage", "wrong", "half", "cut")
 class Server:
     """Answers `answer(body)`: a text, or a whole completion. `faulty` names a fault for a call, "" = none."""
 
-    def __init__(self, answer, faulty=lambda n, body: "", retry_after="0", stall=0.4):
+    def __init__(self, answer, faulty=lambda n, body: "", retry_after="0", stall=1.0):
         self.answer, self.faulty, self.retry_after, self.stall = answer, faulty, retry_after, stall
         self.seen, self.headers, self.lock, self.open, self.most = [], [], threading.Lock(), 0, 0
 

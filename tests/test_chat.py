@@ -29,7 +29,7 @@ def echo(body):
 
 
 def quick(url, **settings):
-    return Endpoint(url=url, **{"backoff": 0.01, "timeout": 0.2, "cache": "", **settings})
+    return Endpoint(url=url, **{"backoff": 0.01, "timeout": 5.0, "cache": "", **settings})
 
 
 def ask_all(client, n, **request):
@@ -53,7 +53,7 @@ def test_one_question():
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_that_passes_is_not_seen(fault):
     with serving(echo, faulty=lambda n, body: fault if n == 0 else "") as (server, url):
-        client = quick(url).open()
+        client = quick(url, timeout=0.7).open()
         (reply,) = ask_all(client, 1)
     assert reply.text == "q0" and len(server.seen) == 2
     assert client.meter.retries == 1 and not client.meter.faults
@@ -68,7 +68,7 @@ CAUSES = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_that_stays_has_a_name(fault):
     with serving(echo, faulty=lambda n, body: fault) as (server, url):
-        client = quick(url, retries=1).open()
+        client = quick(url, retries=1, timeout=0.7).open()
         (reply,) = ask_all(client, 1)
     assert isinstance(reply, Fault) and reply.cause == CAUSES[fault]
     assert len(server.seen) == 2 and client.meter.faults == {CAUSES[fault]: 1}
@@ -81,7 +81,7 @@ def test_nobody_listens():
 
 def test_a_third_of_all_calls_fail_and_every_question_is_answered():
     with serving(echo, faulty=sometimes(0.3)) as (_, url):
-        client = quick(url, retries=8).open()
+        client = quick(url, retries=8, timeout=0.7).open()
         replies = ask_all(client, 60)
     assert [r.text for r in replies] == [f"q{i}" for i in range(60)]
     assert client.meter.retries > 5 and client.meter.calls == 60 + client.meter.retries
@@ -209,12 +209,25 @@ def test_an_endpoint_without_extras_is_asked_without():
         client = quick(url).open()
         found = asyncio.run(ask(client, Request(messages=question("rate")), Verdict))
         asyncio.run(ask(client, Request(messages=question("rate 2")), Verdict))
-    assert found.score == 3 and len(server.seen) == 3  # refused once, then known
+    assert found.score == 3 and len(server.seen) == 4  # refused in both forms, then known
+
+
+def test_the_older_form_of_a_schema():
+    def older(n, body):
+        return "400" if body.get("response_format", {}).get("type") == "json_schema" else ""
+
+    with serving(lambda body: '{"score": 3}', faulty=older) as (server, url):
+        asyncio.run(ask(quick(url).open(), Request(messages=question("rate")), Verdict))
+    assert server.seen[1]["response_format"]["schema"]["required"] == ["score"]
 
 
 def test_only_the_field_that_is_named_is_left_out():
-    assert refused_extras(500, b"loc: body, response_format") == {"response_format"}
-    assert refused_extras(400, b"bad request") == set(EXTRAS) and refused_extras(500, b"oops") == set()
+    form = b"loc: body, response_format"
+    assert refused_extras(500, form) == {"json_schema"}
+    assert refused_extras(500, form, frozenset({"json_schema"})) == {"response_format"}
+    assert (
+        refused_extras(400, b"no", frozenset({"json_schema"})) == set(EXTRAS) and refused_extras(500, b"oops") == set()
+    )
     assert refused_extras(200, b"seed") == set()
 
 

@@ -61,7 +61,7 @@ def test_training_against_an_endpoint(context, small):
     """The user's words are in the rows of the policy as environment text; only the policy's own are trained."""
     with serving(lambda body: "hello", faulty=sometimes(0.3)) as (server, url):
         user = EndpointPlayer(
-            client=Endpoint(url=url, timeout=0.3, retries=6, backoff=0.01, cache="").open(), name="user"
+            client=Endpoint(url=url, timeout=0.7, retries=6, backoff=0.01, cache="").open(), name="user"
         )
         ctx = context(bench=Bench(name="talk", tasks=Chain(), world=Talk(), max_tokens=4))
         ctx.players = {"user": user}

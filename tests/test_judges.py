@@ -299,7 +299,7 @@ def test_a_third_of_the_calls_fail_and_the_counts_are_right(context, small):
         return "[[7]]"
 
     with serving(rates, faulty=sometimes(0.3)) as (server, url):
-        client = Endpoint(url=url, timeout=0.3, retries=1, backoff=0.01, cache="")
+        client = Endpoint(url=url, timeout=0.7, retries=1, backoff=0.01, cache="")
         ctx = context()
         metrics = steps(ctx, judging(small, Judge(client=client), **{"schedule.prompts": 4}), n=2)
     episodes = [e for g in ctx.seen for e in g.episodes]

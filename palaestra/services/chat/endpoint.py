@@ -122,14 +122,14 @@ class EndpointClient:
             await asyncio.sleep(wait)
 
     async def _once(self, request: Request) -> Reply:
-        """One attempt; the endpoint is asked a second time, without extras, if it refuses them."""
+        """One attempt; the endpoint is asked again without the extras that it refuses."""
         without = self.refused
         status, headers, body = await self._sent(request, without)
-        if more := refused_extras(status, body) - without:
-            again = await self._sent(request, without | more)
-            if again[0] == 200:
-                self.refused |= more
-                status, headers, body = again
+        while more := refused_extras(status, body, without) - without:
+            without |= more
+            status, headers, body = await self._sent(request, without)
+        if status == 200:
+            self.refused = without
         said = self._clean(body.decode("utf-8", "replace")[:SHOWN])
         if status in AGAIN or status >= 500:
             wait = retry_after(headers.get("retry-after", ""))
@@ -213,7 +213,10 @@ def body_of(request: Request, model: str, without: frozenset[str] = frozenset())
         body["stop"] = list(request.stop)
     if request.schema is not None:
         named = {"name": "reply", "schema": request.schema, "strict": True}
-        body["response_format"] = {"type": "json_schema", "json_schema": named}
+        form = {"type": "json_schema", "json_schema": named}
+        body["response_format"] = (
+            {"type": "json_object", "schema": request.schema} if "json_schema" in without else form
+        )
     if request.choices:
         body |= {"logprobs": True, "top_logprobs": TOP}
     return {k: v for k, v in body.items() if k not in without}
@@ -258,14 +261,18 @@ def of_choices(top: Mapping[str, float], choices: tuple[str, ...]) -> dict[str, 
     return found
 
 
-def refused_extras(status: int, body: bytes) -> frozenset[str]:
+def refused_extras(status: int, body: bytes, without: frozenset[str] = frozenset()) -> frozenset[str]:
     """Which fields an error is about: those it names; a refusal that names none is about all.
 
-    Some servers report a field that they do not know as their own error (llama-cpp-python: 500).
+    Some servers report a field that they do not know as their own error (llama-cpp-python: 500). A schema has two forms,
+    "json_schema" and the older "json_object"; the second is tried before there is none.
     """
     refusal = status in (400, 422, 501)
     named = frozenset(n for n in EXTRAS if n.encode() in body) if refusal or status >= 500 else frozenset[str]()
-    return named or (frozenset(EXTRAS) if refusal else named)
+    found = named or (frozenset(EXTRAS) if refusal else named)
+    if "response_format" in found and "json_schema" not in without:
+        return found - {"response_format"} | {"json_schema"}
+    return found
 
 
 def retry_after(text: str) -> float:
