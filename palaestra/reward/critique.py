@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from palaestra.credit.seats import untrained
 from palaestra.reward.learned import Learned
 from palaestra.types import Episode, Fault, Group, Key, Message, Reward, Row, Sampling, Segment, Task, stage
 
@@ -27,11 +28,6 @@ def asked(ctx: Context, model: str, row: Row, ask: str) -> Row:
     for p in pieces:
         row = row.add(Segment(ids=p.ids, author=p.author, text=p.text))
     return row
-
-
-def untrained(row: Row) -> Row:
-    """What was said before is context for a critic."""
-    return replace(row, segments=tuple(replace(s, trained=False) for s in row.segments))
 
 
 @stage

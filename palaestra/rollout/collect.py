@@ -42,7 +42,8 @@ def links(*parts: Collect) -> Links:
 class Sample:
     """Plays `n` more episodes of the group's task. All share the world's seed; each has its own sampling seed.
 
-    Seats that `cast` does not name are played by the policy. max_tokens 0 = what the bench allows for a turn.
+    Every seat without a player of its own is `model`'s, but for those that `seats` gives to another model, e.g.
+    (("verifier", "verifier"),). max_tokens 0 = what the bench allows for a turn.
     """
 
     n: int = 8
@@ -52,6 +53,7 @@ class Sample:
     min_p: float = 0.0
     max_tokens: int = 0
     model: str = "policy"
+    seats: tuple[tuple[str, str], ...] = ()
 
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         sampling = Sampling(
@@ -61,7 +63,8 @@ class Sample:
             min_p=self.min_p,
             max_tokens=self.max_tokens or ctx.bench.max_tokens,
         )
-        cast = ctx.cast(self.model, sampling)
+        cast = dict(ctx.cast(self.model, sampling))
+        cast |= {seat: ctx.cast(model, sampling)[seat] for seat, model in self.seats}
         first = len(group.episodes)
         played = await asyncio.gather(*(attempt(ctx, cast, key, first + i, group) for i in range(self.n)))
         return replace(group, episodes=(*group.episodes, *played))
