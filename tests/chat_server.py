@@ -95,11 +95,11 @@ def serving(answer, **options):
         thread.join()
 
 
-def sometimes(share, faults=FAULTS, seed=0):
-    """A fault for a share of the calls, drawn by the number of the call."""
+def sometimes(share, faults=FAULTS, seed=0, by_question=False):
+    """A fault for a share of the calls, drawn by the number of the call; or for a share of the questions, every time."""
 
     def faulty(n, body):
-        rng = rng_of((seed, "fault", n))
+        rng = rng_of((seed, "fault", str(body["messages"]) if by_question else n))
         return str(rng.choice(faults)) if rng.random() < share else ""
 
     return faulty

@@ -200,6 +200,17 @@ def test_a_liking_for_the_first_place_pays_nobody():
     assert all(r.parts["wins/first"] == 1 and r.parts["wins/flips"] == 1 for r in found)
 
 
+def test_probabilities_flip_only_where_the_winner_does():
+    def odds_of(request):
+        a = shown(request, "a").startswith("good")
+        return Reply(text="", choices={"A": math.log(0.9 if a else 0.4), "B": math.log(0.1 if a else 0.6)})
+
+    report = asyncio.run(
+        places(Pairwise(client=Scripted(odds_of), read=Odds(yes="A", no="B")), [(TASK, "good", "bad")])
+    )
+    assert (report.flips, report.first, report.consistent) == (0, 0.5, 1)
+
+
 def test_against_the_reference_answer():
     found = judged(Pairwise(client=Scripted(longer), against="reference"), "44", "", "4")
     assert [r.total for r in found] == [1, 0, 0.5]
@@ -298,7 +309,7 @@ def test_a_third_of_the_calls_fail_and_the_counts_are_right(context, small):
     def rates(body):
         return "[[7]]"
 
-    with serving(rates, faulty=sometimes(0.3)) as (server, url):
+    with serving(rates, faulty=sometimes(0.3, by_question=True)) as (server, url):
         client = Endpoint(url=url, timeout=0.7, retries=1, backoff=0.01, cache="")
         ctx = context()
         metrics = steps(ctx, judging(small, Judge(client=client), **{"schedule.prompts": 4}), n=2)

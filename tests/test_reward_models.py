@@ -8,20 +8,28 @@ import pytest
 import torch
 
 from palaestra.credit.preferences import Compare, Rate, marked, weight
+from palaestra.credit.rows import Imitate
 from palaestra.models.load import load, save
 from palaestra.models.score import heads
+from palaestra.objective.policy import Imitation
 from palaestra.objective.reward_model import BradleyTerry, CritiqueNLL, Gaussian, Regression
 from palaestra.pipeline import Output, Part, Pipeline
 from palaestra.recipes.base import grpo
 from palaestra.reward.critique import Critiqued, CritiqueThenScore
+from palaestra.reward.judges.pointwise import Judge
+from palaestra.reward.judges.reading import Odds
+from palaestra.reward.judges.train import Verdicts
 from palaestra.reward.learned import Below, Ensemble, Learned, Robust, lowest, robust
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.rollout.recorded import recorded
-from palaestra.runtime.config import vary
+from palaestra.runtime.config import override, vary
 from palaestra.runtime.train import prepare
+from palaestra.services.chat.local import Local
 from palaestra.step import Learner, Recipe, Schedule, start, step
-from palaestra.types import Episode, Fault, Group, Message, Reward, Row, Segment, Task, UserError, stage
+from palaestra.tasks.chain import Chain
+from palaestra.types import Bench, Episode, Fault, Group, Message, Reward, Row, Segment, Task, UserError, stage
 from palaestra.update import AdamW, backward, pack
+from palaestra.worlds.question import Question
 
 HEADS = ("prior0", "prior1", "prior2")
 
@@ -262,18 +270,47 @@ def test_a_pipeline_says_which_model_is_not_there(tmp_path, context):
 
 @pytest.mark.slow
 def test_a_reward_model_tells_right_from_wrong(context):
-    """200 steps on pairs of the chain task: held-out pairs are ranked better than by chance."""
-    ctx, recipe = context(), reward_model(steps=200, draw=grpo.build().draw)
+    """Pairs of chains of two operands: held-out pairs are ranked better than by chance."""
+    easy = Bench(name="chain", tasks=Chain(operands=(2, 2)), world=Question(), max_tokens=8)
+    ctx, recipe = context(bench=easy), reward_model(steps=150, draw=grpo.build().draw)
+    recipe = override(override(recipe, "schedule.prompts", 16), "learners.reward.optimiser.lr", 1e-3)
     prepare(recipe, ctx)
     state = start(0)
-    for _ in range(200):
+    for _ in range(150):
         state, _ = asyncio.run(step(recipe, ctx, state))
     ranked = []
-    for i in range(64):
-        pair = asyncio.run(RightAndWrong()(ctx, (), Group(task=ctx.bench.tasks.task("test", i))))
+    for i in range(200):
+        pair = asyncio.run(RightAndWrong()(ctx, (), Group(task=easy.tasks.task("test", i))))
         right, wrong = asyncio.run(Learned()(ctx, pair))
         ranked.append(right.total > wrong.total)
     assert np.mean(ranked) > 0.6
+
+
+def test_a_judge_of_ones_own(context):
+    """Principle entailment: verdicts are imitated, and the judge asks with the prompt that it was trained on."""
+    judge = Judge(client=Local("reward"), template="{response}|{principle}", read=Odds(form="log-odds"))
+    with_principle = lambda ctx, n: [
+        replace(t, meta={**t.meta, "principle": "is it right?"}) for t in Same()(ctx, (), n, {})[0]
+    ]
+
+    @stage
+    class Principled:
+        def __call__(self, ctx, key, n, state):
+            return with_principle(ctx, n), state
+
+    verdicts = Verdicts(judge, lambda task, e: "Yes" if e.total else "No")
+    recipe = reward_model(Imitation(), Imitate(), (), 16, links(RightAndWrong(), verdicts), Principled())
+    ctx = context()
+    prepare(recipe, ctx)
+    state, nll = start(0), []
+    for _ in range(16):
+        state, metrics = asyncio.run(step(recipe, ctx, state))
+        nll.append(metrics["nll"])
+    assert nll[-1] < 0.5 * nll[0]
+    task = with_principle(ctx, 1)[0]
+    pair = asyncio.run(RightAndWrong()(ctx, (), Group(task=task)))
+    rewards = asyncio.run(judge(ctx, pair))
+    assert all(isinstance(r, Reward) and abs(r.total) < 10 for r in rewards)
 
 
 def test_critique_then_score(context):

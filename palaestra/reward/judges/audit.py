@@ -98,12 +98,12 @@ async def places(
     came = [c for c in all_of if isinstance(c, Comparison)]
     read = [c for c in came if c.score is not None]
     right = [
-        [float(c.of(0) > 0.5) for c in found if isinstance(c, Comparison) and c.score is not None] for found in asked
+        [float(c.win(0) == 1) for c in found if isinstance(c, Comparison) and c.score is not None] for found in asked
     ]
     nan = float("nan")
     return Places(
         n=len(tasks),
-        first=float(np.mean([c.of(c.first) for c in read])) if read else nan,
+        first=float(np.mean([c.win(c.first) for c in read])) if read else nan,
         flips=_mean([flips([c for c in found if isinstance(c, Comparison)]) for found in asked]),
         unparsed=1 - len(read) / len(came) if came else nan,
         faults=len(all_of) - len(came),

@@ -42,6 +42,10 @@ class Comparison:
         assert self.score is not None
         return self.score if i == self.first else 1 - self.score
 
+    def win(self, i: int) -> float:
+        """1 for a win, 0 for a defeat, 0.5 for a tie."""
+        return (np.sign(round(self.of(i) - 0.5, 9)) + 1) / 2
+
 
 @stage
 class Pairwise:
@@ -105,7 +109,7 @@ class Pairwise:
         score = float(np.mean([c.of(i) for c in read]))
         parts = {
             self.name: score,
-            f"{self.name}/first": float(np.mean([c.of(c.first) for c in read])),
+            f"{self.name}/first": float(np.mean([c.win(c.first) for c in read])),
             f"{self.name}/flips": flips(read),
             f"{self.name}/unparsed": 1 - len(read) / len(mine),
         }
@@ -120,10 +124,10 @@ def schedule(n: int, opponents: int = 0) -> list[tuple[int, int]]:
 
 
 def flips(found: Sequence[Comparison]) -> float:
-    """Of the pairs that were read in both orders, the share whose two verdicts differ; 0 where there are none."""
-    by_order = {(c.first, c.second): c.score for c in found if c.score is not None}
-    both = [(s, by_order[j, i]) for (i, j), s in by_order.items() if i < j and (j, i) in by_order]
-    return float(np.mean([a != 1 - b for a, b in both])) if both else 0.0
+    """Of the pairs that were read in both orders, the share whose winner differs; 0 where there are none."""
+    by_order = {(c.first, c.second): c for c in found if c.score is not None}
+    both = [(c, by_order[j, i]) for (i, j), c in by_order.items() if i < j and (j, i) in by_order]
+    return float(np.mean([a.win(a.first) != b.win(a.first) for a, b in both])) if both else 0.0
 
 
 def _tossed(task: Task, i: int, j: int) -> tuple[int, int]:
