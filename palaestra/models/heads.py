@@ -28,7 +28,7 @@ class ScalarHead(nn.Module):
 class PriorHead(ScalarHead):
     """A scalar head on top of a fixed random function of its own: heads agree where data is, and differ where none was.
 
-    f(h) = w . h + b + p . h with p drawn from the head's name (randomised priors, arXiv:1806.03335 eq. 3).
+    f(h) = w . h + b + p . h with p drawn from the head's name (randomised priors, arXiv:1806.03335).
     """
 
     prior: Tensor

@@ -1,7 +1,7 @@
 """Critique, then score: a reward model that first writes what it thinks of a response, and reads its score off that.
 
 Trained on written critiques (`Critiqued`, CritiqueNLL() + BradleyTerry()), asked with its own (`CritiqueThenScore`), as in
-MM-RLHF (arXiv:2502.10391, section 4).
+MM-RLHF (arXiv:2502.10391).
 """
 
 from __future__ import annotations

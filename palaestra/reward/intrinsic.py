@@ -56,7 +56,7 @@ def answer_score(logp_n: np.ndarray, how: Reducer = "mean") -> float:
 
 
 def debiased(with_reasoning: float, without: float) -> float:
-    """max(0, r - r_base), within [0, 1] (arXiv:2506.18254, eq. 3)."""
+    """max(0, r - r_base), within [0, 1] (RLPR, arXiv:2506.18254)."""
     return min(1.0, max(0.0, with_reasoning - without))
 
 

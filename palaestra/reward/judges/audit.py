@@ -18,7 +18,7 @@ from palaestra.types import Group, Reward, RewardFn, Task, value
 if TYPE_CHECKING:
     from palaestra.runtime.context import Context
 
-MASTER_KEYS = (  # openers without an answer that generative verifiers take for right (arXiv:2507.08794, table 1)
+MASTER_KEYS = (  # openers without an answer that generative verifiers take for right (arXiv:2507.08794)
     " ", ".", ",", ":", "Thought process:", "Let's solve this problem step by step.", "Solution", "解", "かいせつ", "Respuesta",
 )  # fmt: skip
 TALK = (  # what tries to talk a judge into a verdict

@@ -114,7 +114,7 @@ class Odds:
 
     "probability": p(yes) / (p(yes) + p(no)); "log-odds": log p(yes) - log p(no), within `bound` (RLBFF, arXiv:2509.21319);
     "sampled": one word is drawn, and paid with the judge's own p of what it means: p(yes), else 1 - p(no), the raw form of
-    arXiv:2503.23829 eq. 3, in which probability that leaks to other words is paid too.
+    arXiv:2503.23829, in which probability that leaks to other words is paid too.
     """
 
     yes: str = "Yes"

@@ -1,6 +1,6 @@
 """Training a judge of one's own: the prompts it will be asked with, and the verdicts it should give.
 
-A generative verifier (arXiv:2503.23829, section 3.3) or a principle-entailment model (RLBFF, arXiv:2509.21319) is then
+A generative verifier (arXiv:2503.23829) or a principle-entailment model (RLBFF, arXiv:2509.21319) is then
 
     judge = Judge(client=Local("reward"), template=ENTAIL, read=Odds(form="log-odds"))
     Recipe(collect=links(..., Verdicts(judge, verdict)), learners={"reward": Learner(Imitate(), Imitation())}, ...)
