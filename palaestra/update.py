@@ -89,6 +89,9 @@ def _stack(rows: list[dict[str, Any]], units: list[str], dtype: torch.dtype) -> 
         if first.ndim == 0:
             columns[name] = torch.tensor([float(r[name]) for r in rows], dtype=dtype)
             continue
+        if first.ndim == 2:  # [1, D], a feature of the row
+            columns[name] = torch.from_numpy(np.stack([r[name] for r in rows])).to(dtype)
+            continue
         integer = name in ("ids", "turn", "action")
         padded = np.zeros((len(rows), T), np.int64 if integer else np.float64)
         for i, r in enumerate(rows):
@@ -185,13 +188,19 @@ def _add(total: dict[str, Tensor], more: dict[str, Tensor]) -> None:
 
 @stage
 class Plain:
-    """Epochs of shuffled minibatches, each one optimiser step. Rows of a unit stay together."""
+    """Epochs of shuffled minibatches, each one optimiser step. Rows of a unit stay together.
+
+    `fresh` forgets the optimiser's moments before the batch: every batch is a problem of its own (arXiv:2501.12599, 2.3.2).
+    """
 
     epochs: int = 1
     minibatches: int = 1
     budget: int = 4096  # padded tokens a forward pass may hold; small ones stay in the cache and pad less
+    fresh: bool = False
 
     def __call__(self, ctx: Context, name: str, learner: Any, batch: Batch, state: State) -> tuple[Metrics, State]:
+        if self.fresh:
+            ctx.optimiser(name, learner).state.clear()
         clock, seen = state.get("clock", 0), []
         for epoch in range(self.epochs):
             for mini in self._minibatches(ctx, name, batch, clock, epoch):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from palaestra.models.load import load
-from palaestra.rollout.engine import Engine
+from palaestra.rollout.engine import OwnEngine
 from palaestra.rollout.prefix import BLOCK, Prefixes
 from palaestra.types import Sampling
 
@@ -46,16 +46,16 @@ def test_samples_are_those_of_a_plain_loop(model, slots):
     rng = np.random.default_rng(0)
     prompts = [p[: 5 + 3 * (i % 7)] for i, p in enumerate(prompts_of(rng, 12, 40))]
     prompts += prompts[:4]
-    engine = Engine(model, slots=slots)
+    engine = OwnEngine(model, slots=slots)
     samples = ask(engine, prompts)
     right(model, prompts, samples)
-    assert [s.ids for s in samples] == [s.ids for s in ask(Engine(model, slots=64), prompts)]
+    assert [s.ids for s in samples] == [s.ids for s in ask(OwnEngine(model, slots=64), prompts)]
 
 
 def test_next_turns_go_on_from_what_is_held(model):
     """Nothing of the history is read again but the last token, in any number of turns."""
     rng = np.random.default_rng(1)
-    engine = Engine(model)
+    engine = OwnEngine(model)
     prompts = prompts_of(rng, 6, 30)
     for _ in range(4):
         before = engine.read_tokens
@@ -68,7 +68,7 @@ def test_next_turns_go_on_from_what_is_held(model):
 
 def test_returning_one_by_one_loses_nothing(model):
     rng = np.random.default_rng(2)
-    engine = Engine(model, slots=16)
+    engine = OwnEngine(model, slots=16)
     prompts = prompts_of(rng, 6, 30)
     samples = ask(engine, prompts)
     prompts = [(*p, *s.ids, 7) for p, s in zip(prompts, samples, strict=True)]
@@ -81,7 +81,7 @@ def test_returning_one_by_one_loses_nothing(model):
 def test_forks_share_their_prefix(model):
     """Branches of one sequence, at several tokens, together and with fresh prompts between them."""
     rng = np.random.default_rng(3)
-    engine = Engine(model)
+    engine = OwnEngine(model)
     (root,) = prompts_of(rng, 1, 40)
     ask(engine, [root])
     before = engine.read_tokens
@@ -94,7 +94,7 @@ def test_forks_share_their_prefix(model):
 
 def test_a_full_cache_forgets_what_it_must(model):
     rng = np.random.default_rng(4)
-    engine = Engine(model, slots=4)
+    engine = OwnEngine(model, slots=4)
     prompts = prompts_of(rng, 9, 25)
     for _ in range(3):
         samples = ask(engine, prompts, max_tokens=20)
@@ -106,7 +106,7 @@ def test_a_full_cache_forgets_what_it_must(model):
 def test_moved_weights_make_the_cache_worthless():
     model = load("tiny")
     rng = np.random.default_rng(5)
-    engine = Engine(model)
+    engine = OwnEngine(model)
     prompts = prompts_of(rng, 4, 30)
     ask(engine, prompts)
     with torch.no_grad():
@@ -132,11 +132,11 @@ def test_prefixes_are_compared_not_only_hashed():
 def test_memory_bounds_the_sequences_that_run(model):
     rng = np.random.default_rng(6)
     prompts = prompts_of(rng, 20, 40)
-    engine = Engine(model)
+    engine = OwnEngine(model)
     size = engine.decoder.token_bytes * 64
     engine.cache_mb = 0
     assert engine._most(64) == 1
-    engine = Engine(model, cache_mb=1)
+    engine = OwnEngine(model, cache_mb=1)
     samples = ask(engine, prompts, max_tokens=20)
     right(model, prompts, samples)
     held = sum(t.numel() * t.element_size() for t in (*engine.decoder.cache.keys, *engine.decoder.cache.values))

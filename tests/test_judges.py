@@ -300,8 +300,9 @@ def test_the_policy_judges_itself_offline(context, small):
 
 def test_a_local_judge_writes_its_verdict_and_says_the_same_again(context):
     ctx = context()
-    judge = Judge(client=Local(), template="{question}{response}", read=Text(lambda t: float(len(t))), max_tokens=8)
+    judge = Judge(client=Local(), template="{question}", read=Text(lambda t: float(len(t))), unparsed=-1.0)
     first = judged(judge, "= 3", "= 4", ctx=ctx)
+    assert first[0].total > 0
     assert [r.total for r in first] == [r.total for r in judged(judge, "= 3", "= 4", ctx=context())]
 
 

@@ -40,6 +40,8 @@ def run(arguments: argparse.Namespace) -> dict[str, Any] | None:
     except Stopped as stopped:
         ctx.say(f"{stopped}; go on with: {resume_command(out)}")
         sys.exit(128 + signal.SIGTERM)
+    finally:
+        ctx.close()
     return finish(ctx, result, settings, arguments.json)
 
 

@@ -42,8 +42,25 @@ class PriorHead(ScalarHead):
         return super().forward(hidden_ND) + hidden_ND.to(self.prior.dtype) @ self.prior
 
 
+class ProjectionHead(nn.Module):
+    """A hidden state in few dimensions, without bias. Its random start is a path's, the same on every machine."""
+
+    def __init__(self, width: int, size: int = 64, dtype: torch.dtype = torch.float32):
+        super().__init__()
+        self.out = nn.Linear(width, size, bias=False, dtype=dtype)
+        start = rng_of(("head", "projection", width, size)).standard_normal((size, width)) / width**0.5
+        with torch.no_grad():
+            self.out.weight.copy_(torch.from_numpy(start))
+
+    def forward(self, hidden_ND: Tensor) -> Tensor:
+        """[N, size], in the head's own precision."""
+        return self.out(hidden_ND.to(self.out.weight.dtype))
+
+
 def head(name: str, width: int, dtype: torch.dtype) -> nn.Module:
-    """An untrained head of that name; "prior..." has a random prior."""
+    """An untrained head; "projection" gives vectors, every other name a number, "prior..." on a random prior."""
+    if name == "projection":
+        return ProjectionHead(width, dtype=dtype)
     return PriorHead(name, width, dtype) if name.startswith("prior") else ScalarHead(width, dtype)
 
 

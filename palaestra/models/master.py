@@ -29,6 +29,10 @@ class MasterWeights:
     def param_groups(self) -> list[dict[str, Any]]:
         return self.inner.param_groups
 
+    @property
+    def state(self) -> dict[Any, Any]:
+        return self.inner.state
+
     def zero_grad(self, set_to_none: bool = True) -> None:
         self.inner.zero_grad(set_to_none=set_to_none)
 

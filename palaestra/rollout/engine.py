@@ -47,12 +47,14 @@ class Request:
         return len(self.prompt) + len(self.uniform_T)
 
 
-class Engine:
+class OwnEngine:
     """Generates from one model.
 
     At most `slots` sequences run at a time, and fewer where their keys and values would take more than `cache_mb`; the rest
     wait in order of arrival.
     """
+
+    exact = True
 
     def __init__(self, model: Model, *, slots: int = 256, cache_mb: int = 4096):
         self.model, self.slots, self.cache_mb = model, slots, cache_mb
@@ -113,6 +115,11 @@ class Engine:
     def forget(self) -> None:
         """The weights have moved, so keys and values of the old ones are worth nothing."""
         self.prefixes.forget()
+
+    def close(self) -> None:
+        """Frees the keys and values."""
+        self.forget()
+        self.decoder = Decoder(self.model)
 
     def _admit(self) -> None:
         entering, most = self._entering()

@@ -39,11 +39,10 @@ class LocalClient:
         engine = self.ctx.engine(self.name)
         pieces = engine.dialect.extend(request.messages, first=True, closed=False)
         prompt = tuple(i for p in pieces for i in p.ids)
-        if len(prompt) >= engine.model.context:
+        room = self.ctx.model(self.name).context
+        if len(prompt) >= room:
             self.meter.failed("chat-refused")
-            raise Fault(
-                "chat-refused", f"{len(prompt)} tokens do not fit into the {engine.model.context} of {self.name}"
-            )
+            raise Fault("chat-refused", f"{len(prompt)} tokens do not fit into the {room} of {self.name}")
         if request.choices:
             return Reply(text="", prompt_tokens=len(prompt), choices=self._choices(prompt, request.choices))
         sampling = Sampling(
