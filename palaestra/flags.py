@@ -76,6 +76,7 @@ def evaluate(parser: Parser) -> None:
     add("--n", type=int, default=512, help="held-out problems")
     add("--k", type=int, default=8, help="samples a problem, for pass@k and maj@k; 1 = greedy only")
     add("--temperature", type=float, default=1.0)
+    add("--key-env", metavar="NAME", default="", help="with --engine openai:URL: the variable that holds its API key")
 
 
 def listing(parser: Parser) -> None:

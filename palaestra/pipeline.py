@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from palaestra.types import Result, Runnable, UserError, value
@@ -22,10 +22,15 @@ class Output:
 
 @dataclass(frozen=True)
 class Part:
-    """A runnable and the model its policy starts from; None = the run's own."""
+    """A runnable and the model its policy starts from; None = the run's own. `models` are frozen ones that it finds by name."""
 
     runnable: Runnable
     model: Output | None = None
+    models: Mapping[str, Output] = field(default_factory=dict)
+
+    @property
+    def sources(self) -> tuple[Output, ...]:
+        return (*(() if self.model is None else (self.model,)), *self.models.values())
 
 
 @value
@@ -39,19 +44,29 @@ class Pipeline:
             raise UserError("a pipeline needs at least one part")
         seen: set[str] = set()
         for name, part in self.parts.items():
-            if part.model is not None and part.model.part not in seen:
-                raise UserError(
-                    f"pipeline part {name!r} starts from {part.model.part!r}, which does not come before it"
-                )
+            for source in part.sources:
+                if source.part not in seen:
+                    raise UserError(
+                        f"pipeline part {name!r} starts from {source.part!r}, which does not come before it"
+                    )
             seen.add(name)
 
     async def run(self, ctx: Context) -> Result:
         results: dict[str, Result] = {}
         for name, part in self.parts.items():
-            source = results[part.model.part].artifacts[part.model.artifact] if part.model else None
-            results[name] = await ctx.once(name, part.runnable, source)
+            start = _path(results, part.model) if part.model else None
+            models = {n: _path(results, source) for n, source in part.models.items()}
+            results[name] = await ctx.once(name, part.runnable, start, models)
         first, last = next(iter(results.values())), next(reversed(results.values()))
         metrics = {**last.metrics, "accuracy_before": first.metrics.get("accuracy_before", {})}
         metrics["parts"] = {n: dict(r.metrics) for n, r in results.items()}
         metrics["sampled_tokens"] = sum(r.metrics.get("sampled_tokens", 0) for r in results.values())
         return Result(metrics=metrics, artifacts=last.artifacts)
+
+
+def _path(results: Mapping[str, Result], source: Output) -> str:
+    found = results[source.part].artifacts
+    if source.artifact not in found:
+        has = ", ".join(found) or "none; a run without a folder keeps no models"
+        raise UserError(f"pipeline part {source.part!r} has no model {source.artifact!r}; there are {has}")
+    return found[source.artifact]

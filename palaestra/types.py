@@ -395,7 +395,9 @@ class Player(Protocol):
     def parse(self, text: str, finish: str) -> Call | Malformed | None: ...
 
 
-RewardFn: TypeAlias = Callable[["Context", Group], Awaitable[list[Reward]]]  # one reward per episode, in order
+RewardFn: TypeAlias = Callable[
+    ["Context", Group], Awaitable[Sequence[Reward | Fault]]
+]  # one per episode, in order; a fault leaves the episode unscored
 
 
 class Tasks(Protocol):

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from palaestra.models.master import MasterWeights
-from palaestra.types import Batch, Example, Metrics, Objective, Outputs, State, rng_of, stage
+from palaestra.types import Batch, Example, Metrics, Objective, Outputs, State, Update, rng_of, stage
 
 if TYPE_CHECKING:
     from palaestra.runtime.context import Context
@@ -240,3 +240,15 @@ def step_optimiser(ctx: Context, name: str, learner: Any, batch: Batch, clock: i
         optimiser.step()
         ctx.moved(name)
     return metrics
+
+
+@stage
+class Cycle:
+    """`update` in some steps of every `period`, for learners that take turns; in the others nothing moves."""
+
+    update: Update
+    period: int = 4
+    on: tuple[int, ...] = (0, 1, 2)
+
+    def __call__(self, ctx: Context, name: str, learner: Any, batch: Batch, state: State) -> tuple[Metrics, State]:
+        return self.update(ctx, name, learner, batch, state) if ctx.step % self.period in self.on else ({}, state)

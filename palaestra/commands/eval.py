@@ -7,13 +7,13 @@ import asyncio
 from typing import Any
 
 from palaestra.commands.train import percent, read_settings
-from palaestra.runtime import setup
 from palaestra.runtime.evaluate import evaluate
+from palaestra.runtime.served import context
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     settings = read_settings(arguments)
-    ctx = setup.context(settings, talk=not arguments.json)
+    ctx = context(settings, arguments.key_env, talk=not arguments.json)
     try:
         result = asyncio.run(evaluate(ctx, arguments.n, arguments.k, arguments.temperature))
     finally:
@@ -25,6 +25,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         "n": arguments.n,
         "k": arguments.k,
         **result,
+        **{f"chat/{k}": v for c in ctx.clients.values() for k, v in c.meter.numbers().items()},
     }
     if not arguments.json:
         table(result)

@@ -25,6 +25,23 @@ class ScalarHead(nn.Module):
         return self.out(hidden_ND.to(self.out.weight.dtype))[..., 0]
 
 
+class PriorHead(ScalarHead):
+    """A scalar head on top of a fixed random function of its own: heads agree where data is, and differ where none was.
+
+    f(h) = w . h + b + p . h with p drawn from the head's name (randomised priors, arXiv:1806.03335).
+    """
+
+    prior: Tensor
+
+    def __init__(self, name: str, width: int, dtype: torch.dtype = torch.float32):
+        super().__init__(width, dtype)
+        drawn = rng_of(("prior", name, width)).standard_normal(width) / width**0.5
+        self.register_buffer("prior", torch.tensor(drawn, dtype=dtype))
+
+    def forward(self, hidden_ND: Tensor) -> Tensor:
+        return super().forward(hidden_ND) + hidden_ND.to(self.prior.dtype) @ self.prior
+
+
 class ProjectionHead(nn.Module):
     """A hidden state in few dimensions, without bias. Its random start is a path's, the same on every machine."""
 
@@ -41,8 +58,10 @@ class ProjectionHead(nn.Module):
 
 
 def head(name: str, width: int, dtype: torch.dtype) -> nn.Module:
-    """An untrained head; "projection" gives vectors, every other name a number."""
-    return ProjectionHead(width, dtype=dtype) if name == "projection" else ScalarHead(width, dtype)
+    """An untrained head; "projection" gives vectors, every other name a number, "prior..." on a random prior."""
+    if name == "projection":
+        return ProjectionHead(width, dtype=dtype)
+    return PriorHead(name, width, dtype) if name.startswith("prior") else ScalarHead(width, dtype)
 
 
 class VocabularyHead:

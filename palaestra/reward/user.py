@@ -21,8 +21,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-import numpy as np
-
+from palaestra.reward.together import together
 from palaestra.reward.verify import reward_of, said
 from palaestra.tasks.user_code import blamed, file_of, load
 from palaestra.types import Fault, Group, Reward, Task, UserError, stage
@@ -31,10 +30,7 @@ if TYPE_CHECKING:
     from palaestra.runtime.context import Context
 
 Fields = Mapping[str, list[Any]]
-Waiting = list[tuple[Group, asyncio.Future[list[Reward]]]]
 LOCKS: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
-WAITING: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Waiting]] = WeakKeyDictionary()
-QUIET = 3  # turns of the loop in which nobody asks, before a batch is taken to be complete
 
 
 @stage
@@ -54,35 +50,7 @@ class UserReward:
             )
 
     async def __call__(self, ctx: Context | None, group: Group) -> list[Reward]:
-        loop = asyncio.get_running_loop()
-        waiting = WAITING.setdefault(loop, {}).setdefault(self.function, [])
-        mine: asyncio.Future[list[Reward]] = loop.create_future()
-        waiting.append((group, mine))
-        if len(waiting) == 1:  # the first to wait calls for all
-            await self._complete(ctx, waiting)
-            batch = waiting[:]
-            waiting.clear()
-            await self._judge(batch)
-        return await mine
-
-    async def _complete(self, ctx: Context | None, waiting: Waiting) -> None:
-        """Returns when nothing is sampled and nobody else comes."""
-        quiet = 0
-        while quiet < QUIET:
-            before = len(waiting)
-            await asyncio.sleep(0)
-            busy = ctx is not None and ctx.sampling
-            quiet = quiet + 1 if len(waiting) == before and not busy else 0
-
-    async def _judge(self, batch: Waiting) -> None:
-        try:
-            rewards = await self._rewards([g for g, _ in batch])
-        except BaseException as error:
-            for _, future in batch[1:]:
-                future.set_exception(error)
-            raise
-        for (group, future), start in zip(batch, np.cumsum([0, *(len(g.episodes) for g, _ in batch)]), strict=False):
-            future.set_result(rewards[start : start + len(group.episodes)])
+        return await together(ctx, self.function, group, self._rewards)
 
     async def _rewards(self, groups: list[Group]) -> list[Reward]:
         """Of all episodes of the groups, in order."""

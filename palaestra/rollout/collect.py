@@ -6,14 +6,14 @@ Links chain: `Links((Sample(8), Score()))`. A link returns a new group; what it 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from palaestra.rollout.play import play
-from palaestra.types import Collect, Episode, Fault, Group, Key, Player, Sampling, stage
+from palaestra.types import Collect, Episode, Fault, Group, Key, Player, Reward, RewardFn, Sampling, stage
 
 if TYPE_CHECKING:
     from palaestra.runtime.context import Context
@@ -42,7 +42,8 @@ def links(*parts: Collect) -> Links:
 class Sample:
     """Plays `n` more episodes of the group's task. All share the world's seed; each has its own sampling seed.
 
-    Seats that `cast` does not name are played by the policy. max_tokens 0 = what the bench allows for a turn.
+    Every seat without a player of its own is `model`'s, but for those that `seats` gives to another model, e.g.
+    (("verifier", "verifier"),). max_tokens 0 = what the bench allows for a turn.
     """
 
     n: int = 8
@@ -52,6 +53,7 @@ class Sample:
     min_p: float = 0.0
     max_tokens: int = 0
     model: str = "policy"
+    seats: tuple[tuple[str, str], ...] = ()
 
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         sampling = Sampling(
@@ -61,7 +63,8 @@ class Sample:
             min_p=self.min_p,
             max_tokens=self.max_tokens or ctx.bench.max_tokens,
         )
-        cast = ctx.cast(self.model, sampling)
+        cast = dict(ctx.cast(self.model, sampling))
+        cast |= {seat: ctx.cast(model, sampling)[seat] for seat, model in self.seats}
         first = len(group.episodes)
         played = await asyncio.gather(*(attempt(ctx, cast, key, first + i, group) for i in range(self.n)))
         return replace(group, episodes=(*group.episodes, *played))
@@ -81,36 +84,63 @@ async def attempt(ctx: Context, cast: Mapping[str, Player], key: Key, index: int
 
 @stage
 class Score:
-    """Gives every unscored episode its reward: the bench's reward, or what the world paid. A fault is a status, never a 0."""
+    """Gives every unscored episode its reward: `reward`, else the bench's, else what the world paid. A fault is a status, never
+    a 0.
+
+    With `shadow` the bench is asked as well: what it pays becomes the part "gold", which trains nothing.
+    """
+
+    reward: RewardFn | None = None
+    shadow: bool = False
 
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
-        if ctx.bench.reward is None:
+        judge = self.reward or ctx.bench.reward
+        if judge is None:
             unpaid = [e.status for e in group.episodes if e.ok and e.reward is None]
             if unpaid:
                 raise Fault("reward", f"the world {ctx.bench.name!r} paid nothing to {len(unpaid)} episodes")
             return group
         todo = [i for i, e in enumerate(group.episodes) if e.ok and e.reward is None]
-        if not todo:
-            return group
         episodes = list(group.episodes)
-        try:
-            with ctx.judging():
-                rewards = await ctx.bench.reward(ctx, replace(group, episodes=tuple(episodes[i] for i in todo)))
-        except Fault as fault:
-            for i in todo:
-                episodes[i] = replace(
-                    episodes[i], status=f"error:{fault.cause}", facts={**episodes[i].facts, "error": str(fault)}
-                )
+        waiting = replace(group, episodes=tuple(episodes[i] for i in todo))
+        for i, found in zip(todo, await judged(ctx, judge, waiting), strict=True):
+            episodes[i] = rewarded(episodes[i], found)
+        if not (self.shadow and self.reward and ctx.bench.reward):
             return replace(group, episodes=tuple(episodes))
-        if len(rewards) != len(todo):
-            raise ValueError(
-                f"the reward gave {len(rewards)} values for {len(todo)} episodes of task {group.task.id!r}"
-            )
-        for i, reward in zip(todo, rewards, strict=True):
-            if not np.isfinite(reward.total):
-                raise Fault("reward", f"a reward of {reward.total} for task {group.task.id!r}")
-            episodes[i] = replace(episodes[i], reward=reward)
+        for i, gold in zip(todo, await judged(ctx, ctx.bench.reward, waiting), strict=True):
+            own = episodes[i].reward
+            if own is None or isinstance(gold, Fault):
+                episodes[i] = rewarded(episodes[i], gold) if own else episodes[i]
+            else:
+                episodes[i] = replace(episodes[i], reward=replace(own, parts={**own.parts, "gold": gold.total}))
         return replace(group, episodes=tuple(episodes))
+
+
+async def judged(ctx: Context, judge: RewardFn, group: Group) -> Sequence[Reward | Fault]:
+    """A reward or a fault for each episode. A fault of the whole judge is one of every episode."""
+    if not group.episodes:
+        return []
+    try:
+        with ctx.judging():
+            found = await judge(ctx, group)
+    except Fault as fault:
+        return [fault] * len(group.episodes)
+    if len(found) != len(group.episodes):
+        raise ValueError(
+            f"the reward gave {len(found)} values for {len(group.episodes)} episodes of task {group.task.id!r}"
+        )
+    for each in found:
+        if isinstance(each, Reward) and not np.isfinite(each.total):
+            raise Fault("reward", f"a reward of {each.total} for task {group.task.id!r}")
+    return found
+
+
+def rewarded(episode: Episode, found: Reward | Fault) -> Episode:
+    """The episode with its reward; with a fault an error without one."""
+    if isinstance(found, Reward):
+        return replace(episode, reward=found)
+    facts = {**episode.facts, "error": str(found)}
+    return replace(episode, status=f"error:{found.cause}", reward=None, facts=facts)
 
 
 @stage

@@ -25,6 +25,7 @@ from palaestra.runtime.describe import describe
 from palaestra.runtime.mismatch import mismatch
 from palaestra.runtime.plan import Plan
 from palaestra.schedule import resolve
+from palaestra.services.chat.base import Client, Source
 from palaestra.types import (
     Batch,
     Bench,
@@ -68,6 +69,7 @@ class Context:
     def __post_init__(self) -> None:
         self.engines: dict[str, Engine] = {}
         self.optimisers: dict[str, Optimizer] = {}
+        self.clients: dict[Source, Client] = {}
         self.versions: dict[str, int] = {}
         self.seconds: dict[str, float] = dict.fromkeys(PHASES, 0.0)
         self.step = 0
@@ -106,6 +108,12 @@ class Context:
         """Who fills the seats of the bench's world: its own players, and the model in all others."""
         player: Player = EnginePlayer(engine=self.engine(model), sampling=sampling, policy=model)
         return {seat: self.players.get(seat, player) for seat in self.bench.world.seats}
+
+    def client(self, source: Source) -> Client:
+        """The run's one client of a source: its budget, its cache and its counts are the run's."""
+        if source not in self.clients:
+            self.clients[source] = source.open(self)
+        return self.clients[source]
 
     def reference(self, name: str, source: str) -> None:
         """Adds a frozen model: a copy of the trainable `source` as it is at the call."""
@@ -178,7 +186,8 @@ class Context:
         return signals
 
     def describe(self, seen: Groups, ready: Groups) -> Metrics:
-        return describe(seen, ready) | mismatch(self, ready)
+        chats = {f"chat/{c.name}/{k}": v for c in self.clients.values() for k, v in c.meter.numbers().items()}
+        return describe(seen, ready) | mismatch(self, ready) | chats
 
     # ---- clocks
 
@@ -266,8 +275,13 @@ class Context:
     def decode(self, ids: Sequence[int]) -> str:
         return self.engine().dialect.decode(ids)
 
-    async def once(self, name: str, runnable: Runnable, model: str | None = None) -> Result:
-        """A durable part of a longer run: executed in its own folder, from another model if given, and not twice."""
+    async def once(
+        self, name: str, runnable: Runnable, model: str | None = None, models: Mapping[str, str] | None = None
+    ) -> Result:
+        """A durable part of a longer run: executed in its own folder, from another model if given, and not twice.
+
+        `models` are paths of frozen models that the part finds by name.
+        """
         out = self.out / name if self.out else None
         done = out / "summary.json" if out else None
         if done is not None and done.is_file():
@@ -276,7 +290,8 @@ class Context:
         start = self.model("policy")
         dtype = str(start.dtype).removeprefix("torch.")
         policy = load(model, dtype=dtype, device=start.device) if model else trainable_copy(start)
-        child = replace(self, out=out, models={"policy": policy})
+        frozen = {n: frozen_copy(load(p, dtype=dtype, device=start.device)) for n, p in (models or {}).items()}
+        child = replace(self, out=out, models={"policy": policy, **frozen})
         if out is not None:
             out.mkdir(parents=True, exist_ok=True)
         try:

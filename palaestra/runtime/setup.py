@@ -102,6 +102,8 @@ def build(method: str, overrides: Mapping[str, Any], tis: float = 0.0) -> Any:
 
 def context(settings: Settings, *, out: Path | None = None, talk: bool = True) -> Context:
     """Models and bench of a run, ready to train or evaluate."""
+    if settings.engine.startswith("openai:"):
+        raise UserError(f"--engine {settings.engine}: what is behind an endpoint can be evaluated, not trained")
     bench, players = bench_of(settings)
     device = settings.device or ("cuda" if torch.cuda.is_available() else "cpu")
     lora = LoRA(rank=settings.lora) if settings.lora else None

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from palaestra.tasks.base import demonstration
-from palaestra.types import Act, Call, Episode, Frame, Group, Row, Segment, Task, Tasks, rng_of, seed_of
+from palaestra.types import Act, Call, Episode, Fault, Frame, Group, Row, Segment, Task, Tasks, rng_of, seed_of
 
 TURNS = 256  # of a scripted game
 SHOWN = 60  # characters of an answer in a message
@@ -37,6 +37,8 @@ async def _of_reward(source: Tasks, tasks: Sequence[Task], judge: Any, ctx: Any)
         wrong = next((g for g in golds.values() if g != gold_said), "")
         texts = ["", wrong, *([] if gold_said is None else [gold_said])]
         rewards = await judge(ctx, Group(task=task, episodes=tuple(saying(t) for t in texts)))
+        for failed in (r for r in rewards if isinstance(r, Fault)):
+            raise failed
         scores = [r.total for r in rewards]
         seen |= set(scores)
         if gold_said is None:

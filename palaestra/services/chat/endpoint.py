@@ -1,0 +1,287 @@
+"""A client of any OpenAI-compatible endpoint: `POST URL/chat/completions`.
+
+    Endpoint(url="http://localhost:8000/v1", model="judge", key_env="JUDGE_KEY").open(ctx)
+
+Timeouts, broken connections, half answers, garbage, 408, 425, 429 and 5xx are tried again with a doubling wait; a
+`Retry-After` is obeyed, by all requests of the client. What fails to the end is a Fault with its cause: "chat-timeout",
+"chat-connection", "chat-broken", "chat-garbage", "chat-429", "chat-500", ..., "chat-refused", "chat-budget".
+After `patience` failed attempts in a row nothing is tried again until the endpoint answers: a dead one is told soon.
+The API key is read from the environment variable `key_env` at each call; it is in no setting, log, cache or message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from palaestra.services.chat.base import Meter, Reply, Request
+from palaestra.services.chat.cache import Cache
+from palaestra.services.chat.wire import Wire
+from palaestra.types import Fault, UserError, rng_of, stage
+
+if TYPE_CHECKING:
+    from palaestra.runtime.context import Context
+
+AGAIN = (408, 409, 425, 429)  # and every 5xx
+EXTRAS = (
+    "top_p",
+    "response_format",
+    "logprobs",
+    "top_logprobs",
+    "seed",
+)  # what not every server takes
+TOP = 20  # log-probabilities asked for: the most that the protocol gives
+SHOWN = 200  # characters of an endpoint's own words in a message
+
+
+@stage
+class Endpoint:
+    """Where, who, and how patiently. Budgets are of one process; 0 = unbounded, and checked before a call: those under way
+    may exceed them."""
+
+    url: str  # up to /v1
+    model: str = "default"
+    key_env: str = ""  # names the environment variable with the API key; "" = none is sent
+    timeout: float = 60.0  # seconds of one attempt
+    retries: int = 4
+    backoff: float = 0.5  # seconds before the first retry
+    longest_wait: float = 60.0  # seconds before any retry; an endpoint that asks for more has failed
+    concurrency: int = 8
+    max_calls: int = 0
+    patience: int = 32  # failed attempts in a row, of all requests, after which none is tried again
+    max_tokens: int = 0
+    max_cost: float = 0.0  # in the unit of `prices`
+    prices: tuple[float, float] = (0.0, 0.0)  # of a million tokens: of prompts, of replies
+    cache: str = "run"  # "run" = in the run folder, "" = none, else a folder
+
+    def open(self, ctx: Context | None = None) -> EndpointClient:
+        within = ctx.out / "chat" if ctx is not None and ctx.out is not None else None
+        return EndpointClient(self, Cache(within if self.cache == "run" else Path(self.cache) if self.cache else None))
+
+
+class EndpointClient:
+    """Calls of one run. Equal requests that are under way at a time share one call."""
+
+    def __init__(self, settings: Endpoint, cache: Cache):
+        self.settings, self.cache, self.meter = settings, cache, Meter()
+        self.wire = Wire(f"{settings.url.rstrip('/')}/chat/completions", settings.timeout)
+        self.name = settings.model
+        self.refused = frozenset[str]()  # EXTRAS that the endpoint does not take
+        self.failed = 0  # attempts in a row
+        self.not_before = 0.0  # of the monotonic clock: when the endpoint lets itself be asked again
+        self._doors: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+        self._under_way: dict[str, asyncio.Future[Reply]] = {}
+
+    async def chat(self, request: Request) -> Reply:
+        digest = request.digest(self.settings.url, self.settings.model)
+        found = self.cache.get(digest)
+        if found is not None:
+            self.meter.cached += 1
+            return found
+        under_way = self._under_way.get(digest)
+        if under_way is None or under_way.done() or under_way.get_loop() is not asyncio.get_running_loop():
+            under_way = self._under_way[digest] = asyncio.ensure_future(self._fetch(request, digest))
+        return await asyncio.shield(under_way)
+
+    async def _fetch(self, request: Request, digest: str) -> Reply:
+        try:
+            reply = await self._tried(request, digest)
+        except Fault as fault:
+            self.meter.failed(fault.cause)
+            raise
+        finally:
+            self._under_way.pop(digest, None)
+        self.cache.put(digest, reply)
+        return reply
+
+    async def _tried(self, request: Request, digest: str) -> Reply:
+        attempt = 0
+        while True:
+            try:
+                reply = await self._once(request)
+                self.failed = 0
+                return reply
+            except Again as again:
+                self.failed += 1
+                wait = self.settings.backoff * 2**attempt * (0.5 + rng_of((digest, attempt)).random())
+                wait = max(min(wait, self.settings.longest_wait), again.wait)
+                last = attempt == self.settings.retries or self.failed >= self.settings.patience
+                if last or wait > self.settings.longest_wait:
+                    raise Fault(again.cause, f"{self.settings.url} after {attempt + 1} attempts: {again}") from None
+            attempt += 1
+            self.meter.retries += 1
+            await asyncio.sleep(wait)
+
+    async def _once(self, request: Request) -> Reply:
+        """One attempt; the endpoint is asked again without the extras that it refuses."""
+        without = self.refused
+        status, headers, body = await self._sent(request, without)
+        while more := refused_extras(status, body, without) - without:
+            without |= more
+            status, headers, body = await self._sent(request, without)
+        if status == 200:
+            self.refused = without
+        said = self._clean(body.decode("utf-8", "replace")[:SHOWN])
+        if status in AGAIN or status >= 500:
+            wait = retry_after(headers.get("retry-after", ""))
+            self.not_before = max(self.not_before, time.monotonic() + min(wait, self.settings.longest_wait))
+            raise Again(f"chat-{status}", said, wait)
+        if status in (401, 403, 404):
+            raise UserError(
+                f"{self.settings.url} answers {status} to the model {self.settings.model!r}: {self._hint(status)}"
+            )
+        if status != 200:
+            raise Fault("chat-refused", f"{self.settings.url} answers {status}: {said}")
+        reply = read_reply(body, request.choices)
+        self.meter.spend(reply, self.settings.prices)
+        return reply
+
+    async def _sent(self, request: Request, without: frozenset[str]) -> tuple[int, Mapping[str, str], bytes]:
+        key = self._key()
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        async with self._door():
+            while (wait := self.not_before - time.monotonic()) > 0:
+                await asyncio.sleep(wait)
+            self._spend()
+            try:
+                return await self.wire.post(body_of(request, self.settings.model, without), headers)
+            except Fault as fault:
+                raise Again(fault.cause, self._clean(str(fault))) from None
+
+    def _spend(self) -> None:
+        """Counts a call, if the budget has one left."""
+        for spent, most, what in (
+            (self.meter.calls, self.settings.max_calls, "calls"),
+            (self.meter.tokens, self.settings.max_tokens, "tokens"),
+            (round(self.meter.cost, 6), self.settings.max_cost, "of its cost"),
+        ):
+            if most and spent >= most:
+                raise Fault("chat-budget", f"{spent:g} of {most:g} {what} are spent at {self.settings.url}")
+        self.meter.calls += 1
+
+    def _door(self) -> asyncio.Semaphore:
+        return self._doors.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(self.settings.concurrency))
+
+    def _key(self) -> str:
+        name = self.settings.key_env
+        if name and not os.environ.get(name):
+            raise UserError(
+                f"the environment variable {name} is not set; it must hold the API key of {self.settings.url}"
+            )
+        return os.environ[name] if name else ""
+
+    def _clean(self, text: str) -> str:
+        """An endpoint may repeat the key that it refuses."""
+        key = self._key()
+        return text.replace(key, "***") if key else text
+
+    def _hint(self, status: int) -> str:
+        if status == 404:
+            return "no such model or path; the URL ends with /v1, the model is one that GET /v1/models lists"
+        name = self.settings.key_env
+        return f"it does not take the key in {name}" if name else "it wants a key; name its variable in key_env"
+
+
+class Again(Exception):
+    """A failure that may pass. `wait` is what the endpoint asks for, in seconds."""
+
+    def __init__(self, cause: str, detail: str, wait: float = 0.0):
+        super().__init__(detail)
+        self.cause, self.wait = cause, wait
+
+
+def body_of(request: Request, model: str, without: frozenset[str] = frozenset()) -> dict[str, Any]:
+    """The JSON of a request."""
+    body: dict[str, Any] = {
+        "model": model,
+        "messages": [{"role": m.role, "content": m.content} for m in request.messages],
+        "temperature": request.temperature,
+        "top_p": request.top_p,
+        "max_tokens": request.max_tokens,
+        "seed": request.seed % (1 << 31),
+    }
+    if request.stop:
+        body["stop"] = list(request.stop)
+    if request.schema is not None:
+        named = {"name": "reply", "schema": request.schema, "strict": True}
+        form = {"type": "json_schema", "json_schema": named}
+        body["response_format"] = (
+            {"type": "json_object", "schema": request.schema} if "json_schema" in without else form
+        )
+    if request.choices:
+        body |= {"logprobs": True, "top_logprobs": TOP}
+    return {k: v for k, v in body.items() if k not in without}
+
+
+def read_reply(body: bytes, choices: tuple[str, ...]) -> Reply:
+    """A chat completion. Raises Again where it is none."""
+    try:
+        found = json.loads(body)
+        choice = found["choices"][0]
+        text, usage = choice["message"]["content"] or "", found.get("usage") or {}
+        if not isinstance(text, str):
+            raise TypeError("the content is no text")
+        reply = Reply(
+            text=text,
+            finish=str(choice.get("finish_reason") or "stop"),
+            prompt_tokens=int(usage.get("prompt_tokens") or 0),
+            reply_tokens=int(usage.get("completion_tokens") or len(text.split())),
+        )
+        top = first_top(choice.get("logprobs")) if choices else {}
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
+        raise Again("chat-garbage", f"no chat completion: {type(error).__name__} {str(error)[:SHOWN]}") from None
+    return replace(reply, choices=of_choices(top, choices)) if top else reply
+
+
+def first_top(logprobs: Any) -> dict[str, float]:
+    """Log-probabilities of the likeliest first tokens, in either shape of the protocol (chat, or the older completions)."""
+    if not logprobs:
+        return {}
+    if logprobs.get("content"):
+        return {t["token"]: float(t["logprob"]) for t in logprobs["content"][0]["top_logprobs"]}
+    return {k: float(v) for k, v in (logprobs.get("top_logprobs") or [{}])[0].items()}
+
+
+def of_choices(top: Mapping[str, float], choices: tuple[str, ...]) -> dict[str, float]:
+    """log sum p over the spellings of each word (case, a space before it). One that is not listed gets the least listed
+    log-probability, which bounds its own from above."""
+    found: dict[str, float] = {}
+    for word in choices:
+        same = [p for t, p in top.items() if t.strip(" ▁Ġ\n").casefold() == word.casefold()]
+        found[word] = math.log(sum(map(math.exp, same))) if same else min(top.values())
+    return found
+
+
+def refused_extras(status: int, body: bytes, without: frozenset[str] = frozenset()) -> frozenset[str]:
+    """Which fields an error is about: those it names; a refusal that names none is about all.
+
+    Some servers report a field that they do not know as their own error (llama-cpp-python: 500). A schema has two forms,
+    "json_schema" and the older "json_object"; the second is tried before there is none.
+    """
+    refusal = status in (400, 422, 501)
+    named = frozenset(n for n in EXTRAS if n.encode() in body) if refusal or status >= 500 else frozenset[str]()
+    found = named or (frozenset(EXTRAS) if refusal else named)
+    if "response_format" in found and "json_schema" not in without:
+        return found - {"response_format"} | {"json_schema"}
+    return found
+
+
+def retry_after(text: str) -> float:
+    """Seconds that a `Retry-After` header asks for: a number or a date; 0 where it says nothing."""
+    try:
+        return max(0.0, float(text))
+    except ValueError:
+        pass
+    try:
+        return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
+    except (TypeError, ValueError):
+        return 0.0
