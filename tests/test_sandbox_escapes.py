@@ -3,6 +3,8 @@
 An attempt prints ESCAPED where it got through. `host` is what it aims at: a file, a variable, sockets of this process.
 """
 
+# ruff: noqa: E501 (programs in one line)
+
 from __future__ import annotations
 
 import os
