@@ -243,14 +243,15 @@ def test_the_sandbox_ends_with_the_program_that_started_it():
 
 
 @runs
-def test_a_dead_worker_is_a_fault_and_the_next_run_has_a_new_one():
+def test_a_worker_that_died_is_replaced_and_a_second_death_is_a_fault(monkeypatch):
     own = Local()
     own.run("1", "", {}, Limits())
     own.pool.idle[0].process.kill()
-    with pytest.raises(Fault):
-        own.run("1", "", {}, Limits())
     assert own.run("print(1)", "", {}, Limits()).stdout == "1\n"
     own.close()
+    monkeypatch.setattr(bubblewrap, "find", lambda: "/bin/false")
+    with pytest.raises(Fault, match="ended with status 1"):
+        own.run("1", "", {}, Limits())
 
 
 def test_limits_and_names_are_checked():

@@ -50,6 +50,8 @@ class Worker:
         try:
             self.channel.settimeout(GRACE)
             self.channel.sendall(data)
+        except TimeoutError:
+            raise self.dead("did not take its request in time") from None
         except OSError:
             raise self.dead() from None
 
@@ -66,6 +68,8 @@ class Worker:
             try:
                 self.channel.settimeout(max(0.01, deadline - time.monotonic()))
                 part = self.channel.recv(n - len(data))
+            except TimeoutError:
+                raise self.dead("did not answer in time") from None
             except OSError:
                 part = b""
             if not part:
@@ -73,10 +77,10 @@ class Worker:
             data += part
         return bytes(data)
 
-    def dead(self) -> Fault:
+    def dead(self, why: str = "") -> Fault:
         """Ends it, and says what it said last."""
-        said = self.close(kill=True)
-        return Fault("sandbox", said.strip().rpartition("\n")[2] or f"ended with status {self.process.returncode}")
+        said = self.close(kill=True).strip().rpartition("\n")[2]
+        return Fault("sandbox", why or said or f"ended with status {self.process.returncode}")
 
     def close(self, kill: bool = False) -> str:
         """Closing the channel ends the interpreter and with it the sandbox. Returns what it wrote on standard error."""
@@ -174,13 +178,18 @@ class Local:
         """A run in a warm worker, or in one started for it."""
         frames = [marshal.dumps(x) for x in ({"mode": mode, "limits": wire_limits(limits)}, *asked)]
         with self.pool.slots:
-            worker = self.pool.start(warm=False) if fresh else self.pool.take()
-            worker.tell(*frames)
-            ran, _, reusable = worker.hear(limits.seconds)
-            if fresh or not reusable:
-                worker.close()
-            else:
-                self.pool.give(worker)
+            try:
+                return self._in(self.pool.start(warm=False) if fresh else self.pool.take(), frames, limits, fresh)
+            except Fault:  # the worker may have died while it was idle: a new one decides
+                return self._in(self.pool.start(warm=not fresh), frames, limits, fresh)
+
+    def _in(self, worker: Worker, frames: list[bytes], limits: Limits, fresh: bool) -> Ran:
+        worker.tell(*frames)
+        ran, _, reusable = worker.hear(limits.seconds)
+        if fresh or not reusable:
+            worker.close()
+        else:
+            self.pool.give(worker)
         return ran
 
 
