@@ -2,11 +2,13 @@
 
 The command gives the interpreter an empty network, an empty environment, an unprivileged user, and of the file system only
 what Python needs, read-only. Each run then gets its own pid and mount namespaces from `inside`, which needs CAP_SYS_ADMIN in
-the sandbox's own user namespace; the run itself has no capability.
+the sandbox's own user namespace; the run itself has no capability. The kernel does not limit the number of root's processes,
+so where root starts the sandbox, runs belong to a user of their own (`RUNNER`).
 """
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import shutil
@@ -19,7 +21,7 @@ from palaestra.services.sandbox import seccomp
 
 INSIDE = Path(__file__).parent / "inside"
 UNSAFE = "PALAESTRA_UNSAFE_SANDBOX"
-NOBODY = "65534"
+NOBODY, RUNNER = 65534, 1000  # the sandbox's users: its own processes', and a run's where root starts it
 DEVICES = ("null", "zero", "full", "random", "urandom")
 LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache")
 MEND = (
@@ -89,11 +91,16 @@ def interpreter(channel: int, guarded: bool, warm: bool) -> list[str]:
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": "/tmp", "TMPDIR": "/tmp", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0"}
 
 
-def command(channel: int, warm: bool) -> list[str]:
-    """The whole bubblewrap command line."""
-    out = [find() or "bwrap", "--unshare-all", "--unshare-user", "--uid", NOBODY, "--gid", NOBODY]
+def command(channel: int, warm: bool, users: tuple[int, int] | None = None) -> list[str]:
+    """The whole bubblewrap command line. `users` are the descriptors over which `map_users` gives it its users."""
+    out = [find() or "bwrap", "--unshare-all", "--unshare-user", "--uid", str(NOBODY), "--gid", str(NOBODY)]
     out += ["--hostname", "sandbox", "--die-with-parent", "--new-session", "--clearenv"]
     out += ["--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN", "--cap-add", "CAP_SYS_PTRACE"]
+    if users:
+        out += ["--info-fd", str(users[0]), "--userns-block-fd", str(users[1])]
+        out += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--cap-add", "CAP_KILL"]
+        for folder in sorted({str(p) for path in [*readable(), "/sandbox"] for p in Path(path).parents} - {"/"}):
+            out += ["--perms", "0755", "--dir", folder]  # else they are bubblewrap's own
     for name, given in ENVIRONMENT.items():
         out += ["--setenv", name, given]
     out += ["--dir", "/tmp", "--dir", "/dev", "--symlink", "/tmp", "/dev/shm", "--proc", "/proc"]
@@ -106,3 +113,16 @@ def command(channel: int, warm: bool) -> list[str]:
             out += ["--ro-bind-try", path, path]
     out += ["--ro-bind", str(INSIDE), "/sandbox"]
     return [*out, "--remount-ro", "/", "--chdir", "/tmp", "--", *interpreter(channel, True, warm)]
+
+
+def map_users(info: int, go: int) -> None:
+    """As root: waits for the sandbox's first process on `info`, maps its own user to root and a run's to nobody, says go."""
+    said = b""
+    while b"}" not in said:
+        part = os.read(info, 4096)
+        if not part:
+            return  # it has died; its channel says so
+        said += part
+    for kind in ("uid", "gid"):
+        Path(f"/proc/{json.loads(said)['child-pid']}/{kind}_map").write_text(f"{NOBODY} 0 1\n{RUNNER} {NOBODY} 1\n")
+    os.write(go, b"\n")

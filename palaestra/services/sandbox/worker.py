@@ -33,16 +33,12 @@ class Worker:
     def __init__(self, guarded: bool, warm: bool):
         self.channel, inner = socket.socketpair()
         inner.set_inheritable(True)
-        argv = (bubblewrap.command if guarded else open_command)(inner.fileno(), warm)
-        self.process = subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            pass_fds=(inner.fileno(),),
-            env=bubblewrap.ENVIRONMENT,
-            start_new_session=True,
-        )
+        if not guarded:
+            self.process = started(bubblewrap.interpreter(inner.fileno(), False, warm), inner.fileno())
+        elif os.geteuid():
+            self.process = started(bubblewrap.command(inner.fileno(), warm), inner.fileno())
+        else:
+            self.process = as_root(inner.fileno(), warm)
         inner.close()
 
     def tell(self, *messages: bytes) -> None:
@@ -50,6 +46,8 @@ class Worker:
         try:
             self.channel.settimeout(GRACE)
             self.channel.sendall(data)
+        except TimeoutError:
+            raise self.dead("did not take its request in time") from None
         except OSError:
             raise self.dead() from None
 
@@ -66,6 +64,8 @@ class Worker:
             try:
                 self.channel.settimeout(max(0.01, deadline - time.monotonic()))
                 part = self.channel.recv(n - len(data))
+            except TimeoutError:
+                raise self.dead("did not answer in time") from None
             except OSError:
                 part = b""
             if not part:
@@ -73,10 +73,10 @@ class Worker:
             data += part
         return bytes(data)
 
-    def dead(self) -> Fault:
+    def dead(self, why: str = "") -> Fault:
         """Ends it, and says what it said last."""
-        said = self.close(kill=True)
-        return Fault("sandbox", said.strip().rpartition("\n")[2] or f"ended with status {self.process.returncode}")
+        said = self.close(kill=True).strip().rpartition("\n")[2]
+        return Fault("sandbox", why or said or f"ended with status {self.process.returncode}")
 
     def close(self, kill: bool = False) -> str:
         """Closing the channel ends the interpreter and with it the sandbox. Returns what it wrote on standard error."""
@@ -96,8 +96,31 @@ class Worker:
         return (said or b"").decode(errors="replace")
 
 
-def open_command(channel: int, warm: bool) -> list[str]:
-    return bubblewrap.interpreter(channel, False, warm)
+def started(argv: list[str], *descriptors: int) -> subprocess.Popen[bytes]:
+    """With standard error in a pipe and these descriptors open."""
+    return subprocess.Popen(
+        argv,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        pass_fds=descriptors,
+        env=bubblewrap.ENVIRONMENT,
+        start_new_session=True,
+    )
+
+
+def as_root(channel: int, warm: bool) -> subprocess.Popen[bytes]:
+    """A guarded interpreter whose runs belong to another user than its supervisor."""
+    info, tell = os.pipe()
+    ready, go = os.pipe()
+    try:
+        process = started(bubblewrap.command(channel, warm, users=(tell, ready)), channel, tell, ready)
+        os.close(tell)
+        bubblewrap.map_users(info, go)
+    finally:
+        for end in (info, ready, go):
+            os.close(end)
+    return process
 
 
 class Pool:
@@ -174,13 +197,18 @@ class Local:
         """A run in a warm worker, or in one started for it."""
         frames = [marshal.dumps(x) for x in ({"mode": mode, "limits": wire_limits(limits)}, *asked)]
         with self.pool.slots:
-            worker = self.pool.start(warm=False) if fresh else self.pool.take()
-            worker.tell(*frames)
-            ran, _, reusable = worker.hear(limits.seconds)
-            if fresh or not reusable:
-                worker.close()
-            else:
-                self.pool.give(worker)
+            try:
+                return self._in(self.pool.start(warm=False) if fresh else self.pool.take(), frames, limits, fresh)
+            except Fault:  # the worker may have died while it was idle: a new one decides
+                return self._in(self.pool.start(warm=not fresh), frames, limits, fresh)
+
+    def _in(self, worker: Worker, frames: list[bytes], limits: Limits, fresh: bool) -> Ran:
+        worker.tell(*frames)
+        ran, _, reusable = worker.hear(limits.seconds)
+        if fresh or not reusable:
+            worker.close()
+        else:
+            self.pool.give(worker)
         return ran
 
 
@@ -225,9 +253,9 @@ class LocalSession:
 
 
 def wire_limits(limits: Limits) -> dict[str, Any]:
-    """The kernel counts processes per user namespace since Linux 5.14, and never those of the real root."""
+    """The kernel counts processes per user namespace since Linux 5.14."""
     version = tuple(int("".join(c for c in x if c.isdigit()) or 0) for x in os.uname().release.split(".")[:2])
-    return limits.json() | {"count_processes": os.getuid() != 0 and version >= (5, 14)}
+    return limits.json() | {"count_processes": version >= (5, 14), "user": None if os.geteuid() else bubblewrap.RUNNER}
 
 
 def raw(files: Files) -> dict[str, bytes]:

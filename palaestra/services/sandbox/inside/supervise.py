@@ -16,6 +16,10 @@ import isolate
 import wire
 import work
 
+TYPE_CHECKING = False  # the modules of types are slow to import
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 STATUSES = ("ok", "error", "timeout", "memory", "output", "refused")
 TICK = 0.02  # seconds between looks at memory and processes
 PATIENCE = 5.0  # seconds for a run to be set up
@@ -212,7 +216,7 @@ def outcome(code: int):
     return ("memory", "") if number == work.OUT_OF_MEMORY else ("error", "") if number else ("ok", "")
 
 
-def quietly(kill: object, pid: int, number: int):
+def quietly(kill: Callable, pid: int, number: int):
     try:
         kill(pid, number)
     except (ProcessLookupError, PermissionError):

@@ -16,6 +16,10 @@ import types
 import isolate
 import wire
 
+TYPE_CHECKING = False  # the modules of types are slow to import
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 OK, ERROR, MEMORY, READY = b"o", b"e", b"m", b"r"
 OUT_OF_MEMORY = 250  # exit code of a program that ended by MemoryError
 PROGRAM = "main.py"
@@ -115,7 +119,7 @@ def run_main(names: dict):
     execute(compile(text, PROGRAM, "exec"), names)
 
 
-def attempt(action: object, *given: object):
+def attempt(action: Callable, *given: object):
     """Does it, showing what it raises as the interpreter would. Exit code."""
     try:
         action(*given)
