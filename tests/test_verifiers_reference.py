@@ -297,8 +297,13 @@ def test_robustness_by_hand():
 def test_neighbouring_bounds_are_told_apart(a, n, c):
     f = parse(f"G[{a},{a + n}](x > {c} -> F[0,{n}](y < {c}))")
     assert equivalent(f, parse(f"not F[{a},{a + n}](x > {c} and not F[0,{n}](y < {c}))"))
-    for other in (f"G[{a},{a + n + 1}](x > {c} -> F[0,{n}](y < {c}))", f"G[{a},{a + n}](x >= {c} -> F[0,{n}](y < {c}))",
-                  f"G[{a},{a + n}](x > {c} -> F[0,{n + 1}](y < {c}))", f"G[{a},{a + n}](x > {c} -> F[0,{n}](y <= {c}))"):  # fmt: skip
+    others = (
+        f"G[{a},{a + n + 1}](x > {c} -> F[0,{n}](y < {c}))",
+        f"G[{a},{a + n}](x >= {c} -> F[0,{n}](y < {c}))",
+        f"G[{a},{a + n}](x > {c} -> F[0,{n + 1}](y < {c}))",
+        f"G[{a},{a + n}](x > {c} -> F[0,{n}](y <= {c}))",
+    )
+    for other in others:
         assert not equivalent(f, parse(other)), other
 
 

@@ -137,7 +137,8 @@ class UserReward:
             raise UserError(
                 f"{self.function} gave nothing in {self.timeout:g} s{hung}; bound its work, or raise the timeout"
             )
-        return done.pop().result()
+        done.pop().exception()  # taken note of: else the loop reports it as never retrieved
+        return work.result()
 
 
 def fields_of(tasks: Iterable[Task]) -> Fields:
