@@ -5,15 +5,15 @@ Exit status: 0 the job did what it says, 1 infrastructure failed, 2 the user can
 
 from __future__ import annotations
 
-import argparse
 import difflib
 import importlib
 import json
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
+from palaestra.flags import FLAGS, Parser
 from palaestra.types import Fault, UserError
 
 VERBS = {
@@ -22,102 +22,20 @@ VERBS = {
     "list": "the method catalogue",
     "show": "one method: its card, and its difference from its parent",
     "explain": "advantages and token weights of a method for given rewards",
+    "compare": "several methods, same budget, same seeds",
+    "reproduce": "a paper's claim as a small experiment, with its verdict",
+    "atlas": "the update directions of all methods on the same rollouts",
+    "bench": "speed and memory, measured on this machine",
     "score": "what a verifier makes of given responses",
     "audit": "where a reward can be earned without solving anything",
-    "compare": "several methods, same budget, same seeds",
+    "sandbox": "run a Python program in isolation",
     "doctor": "what is installed, what will run, what it will cost",
 }
 
 
-class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, with the closest flag."""
-
-    def error(self, message: str) -> NoReturn:
-        if "unrecognized arguments:" in message:
-            word = message.split("unrecognized arguments:")[1].split()[0]
-            flags = [f for action in self._actions for f in action.option_strings]
-            close = difflib.get_close_matches(word.split("=")[0], flags, n=1, cutoff=0.5)
-            message = f"unknown argument {word}" + (
-                f"; did you mean {close[0]}?" if close else f"; see {self.prog} --help"
-            )
-        raise UserError(message)
-
-
-def run_flags(parser: Parser) -> None:
-    """What names a run: problem, model, place."""
-    add = parser.add_argument
-    add(
-        "--task",
-        metavar="NAME",
-        help="chain, count, hop, grid, rec, tictactoe, rg:NAME, or a mixture a*2+b (default: chain)",
-    )
-    add("--data", metavar="FILE", help="your own problems: .jsonl, .json, .parquet or a datasets folder")
-    add("--test-data", metavar="FILE", help="held-out problems; else a tenth of --data")
-    add("--reward", metavar="FILE.py:function | VERIFIER", help="your own reward, or one of `palaestra score --list`")
-    add("--env", metavar="FILE.py:Class", help="your own multi-turn environment")
-    add("--model", metavar="NAME|DIR", help="tiny (default), smollm2, a Hugging Face folder or hub id")
-    add("--dtype", choices=("float32", "bfloat16"), help="of the weights (default: float32)")
-    add("--device", help="cpu or cuda (default: cuda where there is one)")
-    add("--lora", type=int, metavar="RANK", help="train low-rank adapters instead of the whole model")
-    add("--max-tokens", type=int, metavar="N", help="of one answer (default: the task's)")
-    add("--seed", type=int, metavar="S", help="(default: 0)")
-    add("--json", action="store_true", help="the result as one JSON object on the last line of standard output")
-
-
 def parser_of(verb: str) -> Parser:
     parser = Parser(prog=f"palaestra {verb}", description=VERBS[verb] + ".", allow_abbrev=False)
-    add = parser.add_argument
-    if verb in ("train", "eval", "doctor"):
-        run_flags(parser)
-    if verb == "train":
-        add("words", nargs="*", metavar="RECIPE | @FILE.toml | stage.field=value", help="the method, files, overrides")
-        add("--steps", type=int, metavar="N", help="(default: the recipe's)")
-        add("--out", metavar="DIR", help="the run folder (default: runs/RECIPE-TASK-MODEL-sSEED)")
-        add("--resume", metavar="DIR", help="go on with the run in this folder")
-        add("--evaluate", type=int, metavar="N", help="held-out problems before and after (default: 512)")
-        add("--evaluate-every", type=int, metavar="STEPS", help="also in between (default: 0 = no)")
-        add("--checkpoint-every", type=int, metavar="STEPS", help="(default: 1)")
-        add("--smoke", action="store_true", help="two tiny steps, to see that it runs")
-    elif verb == "eval":
-        add("words", nargs="*", metavar="@FILE.toml", help="settings of a run")
-        add("--n", type=int, default=512, help="held-out problems")
-        add("--k", type=int, default=8, help="samples a problem, for pass@k and maj@k; 1 = greedy only")
-        add("--temperature", type=float, default=1.0)
-    elif verb == "list":
-        add("--family", help="only this family; base = the methods that the others vary")
-        add("--status", help="only this status")
-        add("--json", action="store_true")
-    elif verb == "show":
-        add("method")
-        add("--json", action="store_true")
-    elif verb == "explain":
-        add("method")
-        add("words", nargs="*", metavar="stage.field=value")
-        add("--rewards", help="groups of rewards: '[[1,0,0,0]]'")
-        add("--lengths", help="their lengths in tokens: '[[5,9,3,7]]'")
-        add("--group", metavar="FILE.json", help="groups of trajectories with more fields")
-        add("--picture", metavar="FILE.png", help="draw the token weights")
-        add("--json", action="store_true")
-    elif verb == "compare":
-        run_flags(parser)
-        add("words", nargs="+", metavar="RECIPE | stage.field=value")
-        add("--seeds", type=int, default=3)
-        add("--tokens", type=int, default=200_000, help="sampled policy tokens every run may spend")
-        add("--evaluate", type=int, default=512, metavar="N", help="held-out problems")
-        add("--out", metavar="DIR", default="runs/compare")
-    elif verb == "score":
-        add("verifier", nargs="?", metavar="VERIFIER", help="NAME, NAME(setting=value), or a weighted sum a*0.1+b")
-        add("--cases", metavar="FILE.jsonl", help='lines {"response": ..., "answer": ..., more fields}')
-        add("--list", action="store_true", help="all verifiers with their fields")
-        add("--json", action="store_true")
-    elif verb == "audit":
-        add("reward", metavar="FILE.py:function | VERIFIER")
-        add("--data", metavar="FILE", help="problems with their answers, as for train")
-        add("--n", type=int, default=32, help="problems to try")
-        add("--json", action="store_true")
-    elif verb == "doctor":
-        add("words", nargs="*", metavar="RECIPE | stage.field=value")
-        add("--case", metavar="DIR", help="run a dumped failed update again")
+    FLAGS[verb](parser)
     return parser
 
 

@@ -14,13 +14,16 @@ from typing import Any
 import numpy as np
 import torch
 
+from palaestra.schedule import resolve
 from palaestra.step import Learner, Recipe
 from palaestra.types import Episode, Event, Group, Reward, Row, Segment, Signals, Task, UserError
 from palaestra.update import pack
 
 FIELDS = (
-    "reward", "length", "tokens", "turn_rewards", "turn_lengths", "states", "stratum", "agent", "logp", "behaviour_logp",
-    "ref_logp", "entropy", "value",
+    "reward", "length", "tokens", "turn_rewards", "turn_lengths", "logp", "behaviour_logp", "ref_logp", "entropy", "value",
+)  # fmt: skip
+FACTS = (  # known of the episode; the first three by turn
+    "states", "executed", "gold_prob", "stratum", "agent", "prefix_values", "critiques",
 )  # fmt: skip
 LENGTH = 4  # tokens of a trajectory whose length is not given
 LOGP = -1.0  # nats of a token whose log-prob is not given
@@ -29,10 +32,14 @@ Trajectory = Mapping[str, Any]
 
 
 def explain(recipe: Recipe, groups: Sequence[Sequence[Trajectory]]) -> dict[str, Any]:
-    """{"advantages": per trajectory (a list where it differs by token), "token_weights": per token of each trajectory}."""
-    name, learner = next(iter(recipe.learners.items()))
+    """{"advantages": per trajectory (a list where it differs by token), "token_weights": per token of each trajectory}.
+
+    What changes with the step stands where it is at the end of the recipe's schedule.
+    """
+    name, learner = next(iter(resolve(recipe.learners, recipe.schedule.steps).items()))
+    fields = tuple(dict.fromkeys((*FIELDS, *FACTS, *_quantities(learner))))
     built = [
-        Group(task=Task(id=str(g)), episodes=tuple(_episode(t, g, i, name) for i, t in enumerate(group)))
+        Group(task=Task(id=str(g)), episodes=tuple(_episode(t, g, i, name, fields) for i, t in enumerate(group)))
         for g, group in enumerate(groups)
     ]
     signals = _signals(learner, groups)
@@ -60,11 +67,18 @@ def lengths_of(trajectory: Trajectory) -> list[int]:
     return [int(trajectory.get("length", LENGTH))]
 
 
-def _episode(t: Trajectory, group: int, index: int, policy: str) -> Episode:
-    unknown = set(t) - set(FIELDS)
+def _quantities(learner: Learner) -> list[str]:
+    """Fields that this learner reads: "ref_logp" of a frozen model; of the policy "entropy", or apart from what the
+    objective sees "policy_entropy"."""
+    measured = [n for m, q in learner.needs for n in ([f"{m}_{q}"] if m != "policy" else [q, f"policy_{q}"])]
+    return [*measured, *learner.objective.needs]
+
+
+def _episode(t: Trajectory, group: int, index: int, policy: str, fields: Sequence[str]) -> Episode:
+    unknown = set(t) - set(fields)
     if unknown:
         raise UserError(
-            f"trajectory {index} of group {group}: unknown field {sorted(unknown)[0]!r}; there are {', '.join(FIELDS)}"
+            f"trajectory {index} of group {group}: unknown field {sorted(unknown)[0]!r}; there are {', '.join(fields)}"
         )
     lengths = lengths_of(t)
     n = sum(lengths)
@@ -91,7 +105,7 @@ def _episode(t: Trajectory, group: int, index: int, policy: str) -> Episode:
         )
         segments.append(said)
         start += length
-    facts = {k: t[k] for k in ("states", "stratum", "agent") if k in t}
+    facts = {k: t[k] for k in FACTS if k in t}
     return Episode(
         rows=(Row(segments=tuple(segments)),), reward=_reward(t, lengths, group, index), status="finished", facts=facts
     )
@@ -122,7 +136,8 @@ def _signals(learner: Learner, groups: Sequence[Sequence[Trajectory]]) -> Signal
     def one(t: Trajectory) -> dict[str, np.ndarray]:
         found = {}
         for model, quantity in learner.needs:
-            field = f"{model}_{quantity}" if model != "policy" else quantity
+            field = f"{model}_{quantity}"
+            field = quantity if model == "policy" and field not in t else field
             if field == "logp":
                 t = {"logp": t.get("behaviour_logp", [LOGP] * sum(lengths_of(t))), **t}
             found[f"{model}_{quantity}"] = _field(t, field, f"the {quantity} of {model}")

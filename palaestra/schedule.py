@@ -42,6 +42,18 @@ class Cosine:
         return self.end + (self.start - self.end) * (1 + math.cos(math.pi * done)) / 2
 
 
+@stage
+class Jump:
+    """`start` before `step`, `end` from then on."""
+
+    start: float
+    end: float
+    step: int
+
+    def at(self, step: int) -> float:
+        return self.end if step >= self.step else self.start
+
+
 def resolve(part: Any, step: int) -> Any:
     """The same value with every schedule in it replaced by its number; unchanged parts are shared."""
     if isinstance(part, Scheduled):

@@ -15,7 +15,21 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from palaestra.curriculum.pool import Everything
-from palaestra.types import Collect, Credit, Draw, Fault, Group, Key, Metrics, Need, Objective, Pool, State, stage
+from palaestra.types import (
+    Collect,
+    Credit,
+    Draw,
+    Fault,
+    Group,
+    Key,
+    Metrics,
+    Need,
+    Objective,
+    Pool,
+    State,
+    UserError,
+    stage,
+)
 from palaestra.types import Observe as ObserveStage
 from palaestra.types import Update as UpdateStage
 from palaestra.update import AdamW, Plain, pack
@@ -67,6 +81,14 @@ class Recipe:
     observe: ObserveStage = Unchanged()
     references: Mapping[str, str] = field(default_factory=dict)
     schedule: Schedule = Schedule()
+
+    def __post_init__(self) -> None:
+        keeps = [name for name, l in self.learners.items() if getattr(l.credit, "keeps_equal", False)]
+        if keeps and getattr(self.pool, "drops_equal", False):
+            raise UserError(
+                f"learner {keeps[0]!r} learns from groups whose rewards are all equal, which the pool "
+                f"{type(self.pool).__name__} drops; use pool=Everything()"
+            )
 
     async def run(self, ctx: Context) -> Result:
         from palaestra.runtime.train import train

@@ -55,6 +55,10 @@ class Fault(Exception):
         self.cause = cause
 
 
+class Fatal(Fault):
+    """What every episode needs has failed, e.g. the engine died: ends the run instead of an episode."""
+
+
 class UserError(Exception):
     """Something the user can mend. One line: what, where, how. The command line prints it and exits with status 2."""
 
@@ -245,7 +249,7 @@ class Example:
     """A row with its credit: scalars or [T] arrays by name. What a replay of stale credit stores."""
 
     row: Row
-    columns: Mapping[str, Any]  # a "trained" column replaces the row's own mask
+    columns: Mapping[str, Any]  # scalars, [T] arrays, features [1, D]; a "trained" column replaces the row's own mask
     unit: str = ""  # rows of one unit share a micro-batch (a pair, a coupled group); "" = a unit of its own
 
 
@@ -253,7 +257,7 @@ class Example:
 class Batch:
     """Rows as tensors. The counts belong to the whole optimiser batch: a part of a batch keeps them."""
 
-    columns: Mapping[str, Tensor]  # [B, T] or [B]; always ids, trained, length, temperature, behaviour_logp
+    columns: Mapping[str, Tensor]  # [B, T], [B], [B, 1, D]; always ids, trained, length, temperature, behaviour_logp
     unit_B: Tensor
     n_tokens: int
     n_rows: int
@@ -437,7 +441,7 @@ class Runnable(Protocol):
 
 State: TypeAlias = dict[str, Any]  # plain data, groups and arrays: everything a checkpoint can hold
 Groups: TypeAlias = Sequence[Group]
-Signals: TypeAlias = list[list[list[dict[str, np.ndarray]]]]  # [group][episode][row]{"ref_logp": [T]}
+Signals: TypeAlias = list[list[list[dict[str, np.ndarray]]]]  # [group][episode][row]{"ref_logp": [T]}; features [1, D]
 Need: TypeAlias = tuple[str, str]  # (model, quantity), e.g. ("ref", "logp"): measured once, before any update
 
 Draw: TypeAlias = Callable[["Context", Key, int, State], tuple[list[Task], State]]

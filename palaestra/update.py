@@ -9,18 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from palaestra.models.master import MasterWeights
 from palaestra.types import Batch, Example, Metrics, Objective, Outputs, State, rng_of, stage
 
 if TYPE_CHECKING:
     from palaestra.runtime.context import Context
 
 Forward = Callable[[Batch], Outputs]
+Optimizer: TypeAlias = torch.optim.Optimizer | MasterWeights
 PER_TOKEN = ("ids", "trained", "behaviour_logp", "temperature", "turn", "action")
 
 
@@ -35,11 +37,16 @@ class AdamW:
     clip_norm: float = 1.0
     warmup: int = 0  # optimiser steps of linear warm-up
 
-    def build(self, parameters: Sequence[torch.nn.Parameter]) -> torch.optim.Optimizer:
-        """The rate is set before every step, so the optimiser starts without one."""
-        return torch.optim.AdamW(
-            parameters, lr=0.0, betas=self.betas, eps=self.eps, weight_decay=self.weight_decay, fused=True
-        )
+    def build(self, parameters: Sequence[torch.nn.Parameter]) -> Optimizer:
+        """The rate is set before every step, so the optimiser starts without one. Below float32 there are master weights."""
+
+        def adamw(parameters: Sequence[torch.nn.Parameter]) -> torch.optim.Optimizer:
+            return torch.optim.AdamW(
+                parameters, lr=0.0, betas=self.betas, eps=self.eps, weight_decay=self.weight_decay, fused=True
+            )
+
+        low = any(p.dtype.itemsize < torch.float32.itemsize for p in parameters)
+        return MasterWeights(parameters, adamw) if low else adamw(parameters)
 
     def rate(self, clock: int) -> float:
         return self.lr * min(1.0, (clock + 1) / self.warmup) if self.warmup else self.lr
@@ -81,6 +88,9 @@ def _stack(rows: list[dict[str, Any]], units: list[str], dtype: torch.dtype) -> 
         first = np.asarray(rows[0][name])
         if first.ndim == 0:
             columns[name] = torch.tensor([float(r[name]) for r in rows], dtype=dtype)
+            continue
+        if first.ndim == 2:  # [1, D], a feature of the row
+            columns[name] = torch.from_numpy(np.stack([r[name] for r in rows])).to(dtype)
             continue
         integer = name in ("ids", "turn", "action")
         padded = np.zeros((len(rows), T), np.int64 if integer else np.float64)
@@ -178,13 +188,19 @@ def _add(total: dict[str, Tensor], more: dict[str, Tensor]) -> None:
 
 @stage
 class Plain:
-    """Epochs of shuffled minibatches, each one optimiser step. Rows of a unit stay together."""
+    """Epochs of shuffled minibatches, each one optimiser step. Rows of a unit stay together.
+
+    `fresh` forgets the optimiser's moments before the batch: every batch is a problem of its own (arXiv:2501.12599, 2.3.2).
+    """
 
     epochs: int = 1
     minibatches: int = 1
     budget: int = 4096  # padded tokens a forward pass may hold; small ones stay in the cache and pad less
+    fresh: bool = False
 
     def __call__(self, ctx: Context, name: str, learner: Any, batch: Batch, state: State) -> tuple[Metrics, State]:
+        if self.fresh:
+            ctx.optimiser(name, learner).state.clear()
         clock, seen = state.get("clock", 0), []
         for epoch in range(self.epochs):
             for mini in self._minibatches(ctx, name, batch, clock, epoch):
@@ -212,7 +228,8 @@ def step_optimiser(ctx: Context, name: str, learner: Any, batch: Batch, clock: i
     with ctx.phase("backward"):
         found = backward(ctx.forward(name, learner.objective.needs), learner.objective, batch.to(model.device), budget)
     with ctx.phase("optimiser"):
-        norm = torch.nn.utils.clip_grad_norm_(model.trainable(), learner.optimiser.clip_norm or float("inf"))
+        moved = [p for group in optimiser.param_groups for p in group["params"]]
+        norm = torch.nn.utils.clip_grad_norm_(moved, learner.optimiser.clip_norm or float("inf"))
         metrics = {k: float(v) for k, v in found.items()} | {"grad_norm": float(norm), "skipped": 0.0}
         if not np.isfinite([metrics["loss"], metrics["grad_norm"]]).all():
             optimiser.zero_grad(set_to_none=True)
@@ -221,4 +238,5 @@ def step_optimiser(ctx: Context, name: str, learner: Any, batch: Batch, clock: i
         for group in optimiser.param_groups:
             group["lr"] = learner.optimiser.rate(clock)
         optimiser.step()
+        ctx.moved(name)
     return metrics

@@ -73,6 +73,9 @@ class FakeContext:
             self.optimisers[name] = torch.optim.SGD(self.models[name].parameters(), lr=learner.optimiser.lr)
         return self.optimisers[name]
 
+    def moved(self, name):
+        """Nothing is cached here."""
+
     def forward(self, name, needs):
         return lambda batch: self.models[name].outputs(batch, needs)
 

@@ -1,8 +1,8 @@
 """Law 11: log-probs of the engine and of the trainer agree to 1e-5 (float32, CPU), also right after an update, for plain and
 tempered sampling; truncated sampling records the truncated distribution.
 
-The mean over tokens agrees to 1e-5. Single tokens of small probability may differ by a few 1e-5: that is the error of float32
-itself against a float64 pass over the same tokens (6e-5 for the embedded model after updates, 4e-5 for SmolLM2).
+The mean over tokens agrees to 1e-5. Single tokens of small probability may differ by more: that is the error of float32 itself
+against a float64 pass over the same tokens (4e-5 for SmolLM2).
 """
 
 import asyncio
@@ -14,7 +14,7 @@ import torch
 from palaestra.models.forward import forward
 from palaestra.models.load import load
 from palaestra.recipes.base import grpo
-from palaestra.rollout.engine import Engine
+from palaestra.rollout.engine import OwnEngine
 from palaestra.rollout.sampling import draw, truncate
 from palaestra.runtime.train import prepare
 from palaestra.step import start, step
@@ -48,16 +48,16 @@ def gaps(model, batch):
 
 
 def check_agreement(model, batch):
-    """Mean gap below 1e-5, the worst token of a few hundred below 1e-4."""
+    """Mean gap below 1e-5; the worst token of a few hundred below 2e-5, and below 1e-4 for SmolLM2."""
     found = gaps(model, batch)
     assert float(found.mean()) < 1e-5
-    assert float(found.max()) < 1e-4
+    assert float(found.max()) < (1e-4 if model.name == "smollm2" else 2e-5)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 @pytest.mark.parametrize("name", ["tiny", pytest.param("smollm2", marks=pytest.mark.slow)])
 def test_engine_and_trainer_agree(name, temperature):
-    engine = Engine(load(name))
+    engine = OwnEngine(load(name))
     check_agreement(engine.model, sampled(engine, Sampling(temperature=temperature, max_tokens=24)))
 
 
@@ -78,7 +78,7 @@ def test_ratio_is_one_before_the_first_update(context, small):
 
 def test_a_draw_belongs_to_its_sequence():
     """The same key gives the same tokens whatever else is in the batch."""
-    engine = Engine(load("tiny"))
+    engine = OwnEngine(load("tiny"))
     ids = tuple(engine.dialect.extend((Message(role="user", content="2+2 mod 10"),), first=True, closed=False)[0].ids)
 
     async def samples(keys):

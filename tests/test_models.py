@@ -64,6 +64,7 @@ def batch_of(lengths, T=None, seed=0, temperature=None):
         columns["ids"][b, :n] = ids[b, :n]
         columns["trained"][b, 1:n] = on[b, 1:n].float()
     columns["length"] = torch.tensor(lengths)
+    columns["exponent"] = torch.linspace(0, 1, len(lengths), dtype=torch.float64)
     if temperature is not None:
         columns["temperature"] = torch.full((len(lengths), T), temperature, dtype=torch.float64)
     return Batch(columns=columns, unit_B=torch.arange(len(lengths)), n_tokens=1, n_rows=1, n_units=1)
@@ -81,6 +82,8 @@ def naive(model, batch, temperature):
                 out["logp"][b, t] = logp[t - 1, ids[0, t]]
                 out["entropy"][b, t] = -(logp[t - 1].exp() * logp[t - 1]).sum()
                 out["vocab_mean_logp"][b, t] = logp[t - 1].mean()
+                power = logp[t - 1].exp() ** batch["exponent"][b]
+                out["power_logp"][b, t] = (power[ids[0, t]] / power.sum()).log()
                 out["value"][b, t] = model.heads["value"](got.hidden_states[-1][0, t - 1 : t])[0]
     return out
 

@@ -61,7 +61,9 @@ def test_a_row_is_the_context_that_was_seen(context):
 
 def test_the_same_key_gives_the_same_episode(context):
     ctx = context("hop")
-    assert played(ctx) == played(ctx)
+    first = played(ctx)
+    ctx.engine().forget()  # a reused prefix may differ from a computed one by float32's last bits
+    assert played(ctx) == first
     assert played(ctx, ("a",)) != played(ctx, ("b",))
 
 

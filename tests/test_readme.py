@@ -46,6 +46,10 @@ def small(command):
         seeds, tokens = argv.index("--seeds") + 1, argv.index("--tokens") + 1
         argv[seeds], argv[tokens] = "2", "500"
         return [*argv, "--evaluate", "4", "--out", "compare", "schedule.prompts=2", "collect.links.0.n=2"]
+    if argv[0] == "reproduce":
+        return [*argv, "--seeds", "2", "--tokens", "200"]
+    if argv[0] == "bench":
+        return [*argv, "--repeats", "1", "--prompts", "2", "--group", "2", "--max-tokens", "8"]
     return [*argv, "schedule.prompts=2", "collect.links.0.n=2"] if argv[0] == "doctor" else argv
 
 
@@ -59,7 +63,7 @@ def test_command(command, place, capsys):
 
 def test_readme_shows_each_verb():
     verbs = {c.split()[1] for c in COMMANDS}
-    assert verbs >= {"train", "eval", "compare", "list", "show", "explain", "doctor"}
+    assert verbs >= {"train", "eval", "compare", "list", "show", "explain", "reproduce", "bench", "doctor"}
 
 
 def test_own_files_take_at_most_thirty_lines(place):

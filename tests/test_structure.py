@@ -7,13 +7,13 @@ import pytest
 
 ROOT = Path(__file__).parent.parent / "palaestra"
 LAYERS = {  # a module may import its own layer and lower ones
-    0: ("types", "card"),
-    1: ("schedule", "models", "tasks", "worlds"),
+    0: ("types", "card", "flags"),
+    1: ("schedule", "models", "tasks", "worlds", "services"),
     2: ("curriculum", "rollout", "reward", "credit", "objective", "update", "ledger.statistics", "ledger.experiment"),
     3: ("step", "pipeline"),
     4: ("runtime", "explain"),
     5: ("recipes",),
-    6: ("catalogue", "ledger"),
+    6: ("catalogue", "ledger", "bench"),
     7: ("commands",),
     8: ("cli",),
 }

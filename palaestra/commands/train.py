@@ -20,7 +20,7 @@ from palaestra.runtime.plan import Plan
 from palaestra.runtime.train import Stopped
 from palaestra.types import Result, UserError
 
-SMOKE = {"schedule.prompts": 2, "collect.links.0.n": 2, "n": 2, "tasks": 4}
+SMOKE = {"schedule.prompts": 2, "collect.links.0.n": 2, "pool.size": 2, "n": 2, "tasks": 4}
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any] | None:
@@ -40,6 +40,8 @@ def run(arguments: argparse.Namespace) -> dict[str, Any] | None:
     except Stopped as stopped:
         ctx.say(f"{stopped}; go on with: {resume_command(out)}")
         sys.exit(128 + signal.SIGTERM)
+    finally:
+        ctx.close()
     return finish(ctx, result, settings, arguments.json)
 
 

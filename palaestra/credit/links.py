@@ -1,12 +1,15 @@
 """Advantages chain: `Chain((Center("group"), Scale("group")))` is the advantage of GRPO.
 
 A link maps (values, table) to values and may read signals or keep state in the table; the last step lifts the values to
-tokens and makes one example per row.
+tokens and makes one example per row. A link may declare `equal`: whether a group whose rewards are all equal leaves it with
+credit (True), without (False), or as it came (None or no declaration); and `spreads`, that it tells episodes or tokens of
+such a group apart, which no centring undoes.
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -26,6 +29,10 @@ class Center:
     scope: Scope = "group"
     others: bool = False
     level: Level | None = None  # lift first
+
+    @property
+    def equal(self) -> bool | None:
+        return False if self.scope == "group" else None
 
     def __call__(self, x: Values, table: Table) -> Values:
         x = table.lift(x, self.level or x.level)
@@ -53,16 +60,40 @@ class Shift:
 
     by: float = 0.0
 
+    @property
+    def equal(self) -> bool | None:
+        return True if self.by else None
+
     def __call__(self, x: Values, table: Table) -> Values:
         return Values(level=x.level, x_N=x.x_N + self.by)
+
+
+@stage
+class Outcome:
+    """`right` where the reward exceeds `above`, else `wrong`: the sign of the outcome as the advantage, without a baseline.
+
+    Episodes of a side of weight 0 are muted: they are left out of the denominators too, not only of the gradient.
+    """
+
+    right: float = 1.0
+    wrong: float = -1.0
+    above: float = 0.5
+    equal: ClassVar[bool] = True
+
+    def __call__(self, x: Values, table: Table) -> Values:
+        out_E = np.where(table.reward_E > self.above, self.right, self.wrong)
+        for e in np.flatnonzero(out_E == 0):
+            table.episodes[e] = replace(table.episodes[e], muted=True)
+        return Values(level="episode", x_N=out_E)
 
 
 @stage
 class Gae:
     """Token advantages from a value head: rewards sit at their events' tokens, the rest of the total at the last token.
 
-    `kl` subtracts kl * (log pi_old - log pi_ref) from every token's reward (needs signals "policy_value" and, with kl,
-    "ref_logp"). The target of the value loss, advantage + value, becomes the column "return".
+    Values by turn that come in are the rewards instead, each at the last token of its turn. `kl` subtracts kl * (log
+    pi_old - log pi_ref) from every token's reward (needs signals "policy_value" and, with kl, "ref_logp"). The target
+    of the value loss, advantage + value, becomes the column "return".
     """
 
     gamma: float = 1.0
@@ -71,7 +102,7 @@ class Gae:
 
     def __call__(self, x: Values, table: Table) -> Values:
         at, out = table.tokens, np.zeros(len(table.tokens.episode_N))
-        reward_N = token_rewards(table)
+        reward_N = token_rewards(table) if x.level == "episode" else at_turn_ends(x, table)
         value_N = table_signal(table, "policy_value")
         if self.kl:
             logp_N = np.array(
@@ -83,6 +114,13 @@ class Gae:
             out[mine] = pure.gae(reward_N[mine], value_N[mine], self.gamma, self.lam)
         table.columns["return"] = Values(level="token", x_N=out + value_N)
         return Values(level="token", x_N=out)
+
+
+def at_turn_ends(x: Values, table: Table) -> np.ndarray:
+    """[tokens] values by turn at the last token of each turn, 0 elsewhere."""
+    at, turn = table.tokens, table.turns
+    end = dict(zip(zip(turn.episode_N, turn.row_N, turn.position_N, strict=True), x.x_N, strict=True))
+    return np.array([end.get(k, 0.0) for k in zip(at.episode_N, at.row_N, at.position_N, strict=True)])
 
 
 def token_rewards(table: Table) -> np.ndarray:
@@ -127,6 +165,14 @@ class Chain:
     links: tuple[Link, ...] = ()
     unit: str = "row"
 
+    @property
+    def keeps_equal(self) -> bool:
+        """Groups with equal rewards get credit, so no gate may drop them. The last link that declares it decides."""
+        if any(getattr(link, "spreads", False) for link in self.links):
+            return True
+        said = [equal for link in self.links if (equal := getattr(link, "equal", None)) is not None]
+        return bool(said and said[-1])
+
     def __call__(self, groups: Groups, signals: Signals, state: State) -> tuple[list[Example], State]:
         table = Table(groups, signals, state)
         x = Values(level="episode", x_N=table.reward_E)
@@ -146,10 +192,11 @@ def examples(table: Table, x: Values, unit: str = "row") -> list[Example]:
     for (e, r), mine in start.items():
         if table.episodes[e].muted:
             continue
-        signals, g = table.signals[e][r], int(table.group_E[e])
+        g, T = int(table.group_E[e]), len(table.views[e][r].ids_T)
+        signals = {k: v for k, v in table.signals[e][r].items() if v.shape == (T,)}  # features of rows stay here
         columns: dict[str, Any] = {"reward": table.reward_E[e], "group": g, "episode": e, **signals}
         for name, x_N in values.items():
-            columns[name] = np.zeros(len(table.views[e][r].ids_T))
+            columns[name] = np.zeros(T)
             columns[name][at.position_N[mine]] = x_N[mine]
         out.append(
             Example(row=table.episodes[e].rows[r], columns=columns, unit=f"group {g}" if unit == "group" else "")

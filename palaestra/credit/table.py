@@ -6,17 +6,32 @@ observation of a level: an episode, a turn of an episode, or a trained token.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
 from palaestra.types import Episode, Group, Groups, Signals, State, View, value
 
 Level: TypeAlias = Literal["episode", "turn", "token"]
-Scope: TypeAlias = str | Callable[["Table", int], Hashable]  # a named scope, or a key of (table, episode)
 LEVELS: tuple[Level, ...] = ("episode", "turn", "token")
+
+
+@runtime_checkable
+class Grouping(Protocol):
+    """A scope with a rule of its own, e.g. turns that start in the same state: integers as those of `Table.keys`."""
+
+    def keys(self, table: Table, level: Level) -> np.ndarray: ...
+
+
+Scope: TypeAlias = str | Callable[["Table", int], Hashable] | Grouping  # by name, a key of (table, episode), or a rule
+
+
+def numbered(found: Sequence[Hashable]) -> np.ndarray:
+    """[N] integers: equal keys have equal numbers."""
+    number = {k: i for i, k in enumerate(dict.fromkeys(found))}
+    return np.array([number[k] for k in found], np.int64)
 
 
 @value
@@ -123,8 +138,10 @@ class Table:
         """[N] integers: observations with equal numbers are compared with one another.
 
         "group": one task's episodes; "batch": all; "episode": one episode; "position": same turn number of one task;
-        "domain": tasks of one domain. A callable maps (table, episode) to a key.
+        "domain": tasks of one domain. A callable maps (table, episode) to a key, a `Grouping` numbers them itself.
         """
+        if isinstance(scope, Grouping):
+            return scope.keys(self, level)
         at = self.index(level)
         if scope == "batch":
             return np.zeros(len(at.episode_N), np.int64)
@@ -140,5 +157,4 @@ class Table:
             found = [scope(self, int(e)) for e in at.episode_N]
         else:
             raise ValueError(f"unknown scope {scope!r}; there are group, batch, episode, position, domain")
-        number = {k: i for i, k in enumerate(dict.fromkeys(found))}
-        return np.array([number[k] for k in found], np.int64)
+        return numbered(found)

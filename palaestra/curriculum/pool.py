@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -35,8 +35,12 @@ def mixed(group: Group) -> bool:
 class Mixed:
     """Drops groups whose rewards are all equal and draws again until `size` are left (dynamic sampling, DAPO, arXiv:2503.14476).
 
-    Groups beyond `size` wait in the state. Methods that learn from equal rewards must not use this gate.
+    Groups beyond `size` wait in the state and come first in the next batch, as far as the schedule's `max_age` allows: with
+    0 they are thrown away, with 1 they live for one step (recent sample recovery, arXiv:2506.18330, algorithm 1). A recipe
+    whose credit learns from equal rewards refuses this gate.
     """
+
+    drops_equal: ClassVar[bool] = True
 
     size: int = 16
 

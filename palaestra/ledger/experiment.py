@@ -121,7 +121,8 @@ class Experiment:
     falsified_if: str
     measure: Measure = Final()
     metric: str = "held-out accuracy (greedy)"  # what `measure` is, with its unit
-    task: str = "chain"
+    task: str | tuple[str, ...] = "chain"  # of several: a cell for each, and interquartile means over all
+    model: str = "tiny"
     tokens: int = 100_000
     evaluate: int = 256  # held-out tasks
     samples: int = 0  # answers drawn per held-out task at the end; > 0 adds "sampled_after" to the summary
@@ -129,6 +130,10 @@ class Experiment:
     seconds: float = 60.0  # of one cell, roughly; said before it starts
     controls: Mapping[str, Measure] = field(default_factory=dict)  # further numbers of every cell
     note: str = ""  # what differs from the paper's setting, and what scale would decide
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        return (self.task,) if isinstance(self.task, str) else self.task
 
     def __post_init__(self) -> None:
         for arm in self.expect.arms:

@@ -12,35 +12,60 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from palaestra.models.attention import SCORES, attention_scores
+from palaestra.models.features import FEATURES, Places
 from palaestra.models.model import Model
 from palaestra.models.packed import Layout
 from palaestra.types import Batch
 
 LOGITS = 1 << 26  # logits that may exist at a time: 256 MB in float32
-VOCABULARY = {  # quantities of the tempered distribution, from its log-probs [N, V] and the tokens [N]
-    "logp": lambda logp_NV, token_N: logp_NV.gather(1, token_N[:, None])[:, 0],
-    "entropy": lambda logp_NV, token_N: -(logp_NV.exp() * logp_NV).sum(-1),
-    "vocab_mean_logp": lambda logp_NV, token_N: logp_NV.mean(-1),
+
+
+def logp(logp_NV: Tensor, token_N: Tensor, exponent_N: Tensor) -> Tensor:
+    return logp_NV.gather(1, token_N[:, None])[:, 0]
+
+
+def entropy(logp_NV: Tensor, token_N: Tensor, exponent_N: Tensor) -> Tensor:
+    return -(logp_NV.exp() * logp_NV).sum(-1)
+
+
+def vocab_mean_logp(logp_NV: Tensor, token_N: Tensor, exponent_N: Tensor) -> Tensor:
+    return logp_NV.mean(-1)
+
+
+def power_logp(logp_NV: Tensor, token_N: Tensor, exponent_N: Tensor) -> Tensor:
+    """log of p(token)^exponent / sum_v p(v)^exponent: exponent 1 is p itself, 0 is uniform."""
+    return logp(torch.log_softmax(exponent_N[:, None] * logp_NV, -1), token_N, exponent_N)
+
+
+VOCABULARY = {  # quantities of the tempered distribution, from its log-probs [N, V], the tokens and exponents [N]
+    f.__name__: f for f in (logp, entropy, vocab_mean_logp, power_logp)
 }
 
 
 def forward(
     model: Model, batch: Batch, needs: Sequence[str], temperature: float = 1.0, *, logits: int = LOGITS
 ) -> dict[str, Tensor]:
-    """Each need as [B, T], in nats where it is a log-prob, 0 where nothing is trained.
+    """Each need as [B, T], in nats where it is a log-prob, 0 where nothing is trained; features of rows as [B, 1, D].
 
         logp[b, t]             log pi(ids[b, t] | ids[b, :t]),  pi = softmax(logits / temperature)
         entropy[b, t]          of pi(. | ids[b, :t])
         vocab_mean_logp[b, t]  mean over the vocabulary of log pi(. | ids[b, :t])
+        power_logp[b, t]       log-prob under pi^exponent, renormalised; the batch column "exponent" [B] gives it
         NAME[b, t]             the head NAME on the hidden state before ids[b, t] is chosen, e.g. "value"
+        NAME:X:Y               a reduction of hidden states (`features`) or attention (`attention`), with its parameters
 
     A batch column "temperature" [B, T] goes before the argument. Models that can run packed (see `packed`) do; for the
     others rows are right-padded, so a causal model needs no mask: no token sees the padding. Raises KeyError for a need
     that this model does not have.
     """
+    known = (*VOCABULARY, *FEATURES, *SCORES, *model.heads)
     for need in needs:
-        if need not in VOCABULARY and need not in model.heads:
-            raise KeyError(f"unknown need {need!r}; this model gives {', '.join([*VOCABULARY, *model.heads])}")
+        if need.split(":")[0] not in known:
+            raise KeyError(f"unknown need {need!r}; this model gives {', '.join(known)}")
+    maps = [n for n in needs if n.split(":")[0] in SCORES]
+    if len(maps) == len(needs):
+        return attention_scores(model, batch, maps)
     ids_BT = batch["ids"]
     row_N, at_N = (batch.mask[:, 1:] > 0).nonzero(as_tuple=True)  # ids[:, at + 1] is predicted at `at`
     with model.recomputing():
@@ -50,12 +75,20 @@ def forward(
         temperature_N = batch["temperature"][row_N, at_N + 1]
     else:
         temperature_N = torch.full(token_N.shape, temperature, dtype=torch.float64, device=token_N.device)
+    exponent_N = batch["exponent"][row_N] if "exponent" in batch.columns else torch.ones_like(temperature_N)
     named = tuple(n for n in needs if n in VOCABULARY)
-    found = (
-        dict(zip(named, _reduce(model, hidden_ND, token_N, temperature_N, named, logits), strict=True)) if named else {}
-    )
-    found |= {n: model.heads[n](hidden_ND) for n in needs if n in model.heads}
-    return {n: v.new_zeros(ids_BT.shape).index_put((row_N, at_N + 1), v) for n, v in found.items()}
+    given = (hidden_ND, token_N, temperature_N, exponent_N)
+    found = dict(zip(named, _reduce(model, given, named, logits), strict=True)) if named else {}
+    found |= {n: model.read(n, hidden_ND, token_N) for n in needs if n in model.heads}
+    places = Places(row_N=row_N, at_N=at_N, token_N=token_N, temperature_N=temperature_N, hidden_ND=hidden_ND)
+    wide: dict[str, Tensor] = {}
+    for need in needs:
+        name, *parameters = need.split(":")
+        if name in FEATURES:
+            made = FEATURES[name](model, batch, places, *map(int, parameters))
+            (wide if made.dim() == 3 else found)[need] = made
+    tokens = {n: v.new_zeros(ids_BT.shape).index_put((row_N, at_N + 1), v) for n, v in found.items()}
+    return {**tokens, **wide, **attention_scores(model, batch, maps)}
 
 
 def packed_hidden(model: Model, batch: Batch, row_N: Tensor, at_N: Tensor) -> Tensor:
@@ -69,24 +102,24 @@ def packed_hidden(model: Model, batch: Batch, row_N: Tensor, at_N: Tensor) -> Te
 
 
 def _reduce(
-    model: Model, hidden_ND: Tensor, token_N: Tensor, temperature_N: Tensor, names: tuple[str, ...], logits: int
+    model: Model, given: tuple[Tensor, Tensor, Tensor, Tensor], names: tuple[str, ...], logits: int
 ) -> list[Tensor]:
     """The named quantities [N]. One chunk keeps its log-probs for the backward pass, several compute them again."""
-    tempered = bool((temperature_N != 1).any())  # a division less over [N, V]
+    tempered = bool((given[2] != 1).any())  # a division less over [N, V]
 
-    def run(hidden_ND: Tensor, token_N: Tensor, temperature_N: Tensor) -> tuple[Tensor, ...]:
+    def run(hidden_ND: Tensor, token_N: Tensor, temperature_N: Tensor, exponent_N: Tensor) -> tuple[Tensor, ...]:
         logits_NV = model.logits(hidden_ND)
         logits_NV = logits_NV.to(torch.promote_types(logits_NV.dtype, torch.float32))
         if tempered:
             logits_NV = logits_NV / temperature_N[:, None].to(logits_NV.dtype)
         logp_NV = torch.log_softmax(logits_NV, -1)
-        return tuple(VOCABULARY[n](logp_NV, token_N) for n in names)
+        return tuple(VOCABULARY[n](logp_NV, token_N, exponent_N.to(logp_NV.dtype)) for n in names)
 
     size = max(1, logits // model.vocabulary)
-    if len(token_N) <= size:
-        return list(run(hidden_ND, token_N, temperature_N))
+    if len(given[1]) <= size:
+        return list(run(*given))
     chunks = [
-        checkpoint(run, *given, use_reentrant=False, preserve_rng_state=False)
-        for given in zip(hidden_ND.split(size), token_N.split(size), temperature_N.split(size), strict=True)
+        checkpoint(run, *some, use_reentrant=False, preserve_rng_state=False)
+        for some in zip(*(x.split(size) for x in given), strict=True)
     ]
     return [torch.cat(each) for each in zip(*chunks, strict=True)]

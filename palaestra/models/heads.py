@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from palaestra.types import rng_of
+
 
 class ScalarHead(nn.Module):
     """One number from a hidden state: w . h + b. It starts at zero, so that what is built on it starts unbiased."""
@@ -21,6 +23,26 @@ class ScalarHead(nn.Module):
     def forward(self, hidden_ND: Tensor) -> Tensor:
         """[N], in the head's own precision, whatever the model's is."""
         return self.out(hidden_ND.to(self.out.weight.dtype))[..., 0]
+
+
+class ProjectionHead(nn.Module):
+    """A hidden state in few dimensions, without bias. Its random start is a path's, the same on every machine."""
+
+    def __init__(self, width: int, size: int = 64, dtype: torch.dtype = torch.float32):
+        super().__init__()
+        self.out = nn.Linear(width, size, bias=False, dtype=dtype)
+        start = rng_of(("head", "projection", width, size)).standard_normal((size, width)) / width**0.5
+        with torch.no_grad():
+            self.out.weight.copy_(torch.from_numpy(start))
+
+    def forward(self, hidden_ND: Tensor) -> Tensor:
+        """[N, size], in the head's own precision."""
+        return self.out(hidden_ND.to(self.out.weight.dtype))
+
+
+def head(name: str, width: int, dtype: torch.dtype) -> nn.Module:
+    """An untrained head; "projection" gives vectors, every other name a number."""
+    return ProjectionHead(width, dtype=dtype) if name == "projection" else ScalarHead(width, dtype)
 
 
 class VocabularyHead:

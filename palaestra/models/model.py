@@ -19,7 +19,8 @@ from transformers import PreTrainedTokenizerBase
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from palaestra.models.files import explained, quiet, read_module
-from palaestra.models.heads import ScalarHead, VocabularyHead
+from palaestra.models.heads import VocabularyHead, head
+from palaestra.models.latent import PREFIX, LatentHead
 from palaestra.models.packed import enable
 from palaestra.models.template import end_of_turn
 
@@ -97,10 +98,22 @@ class Model:
         with self._without_adapters():
             return self._decoder(input_ids=ids_BT, **{"use_cache": False, **options}).last_hidden_state
 
-    def logits(self, hidden_ND: Tensor) -> Tensor:
-        """[N, V] as the module itself makes them from hidden states, scaling and soft-capping included."""
+    def attention(self, ids_BT: Tensor) -> tuple[Tensor, ...]:
+        """[B, H, T, T] of every layer, where the attention implementation gives its maps."""
         with self._without_adapters():
-            return self._head(hidden_ND)
+            return self._decoder(input_ids=ids_BT, use_cache=False, output_attentions=True).attentions
+
+    def logits(self, hidden_ND: Tensor) -> Tensor:
+        """[N, V] as the module itself makes them from hidden states, scaling and soft-capping included; by way of codes
+        where there is a latent head."""
+        with self._without_adapters():
+            latent = next((h for h in self.heads.values() if isinstance(h, LatentHead)), None)
+            return latent.logits(hidden_ND, self._head) if latent else self._head(hidden_ND)
+
+    def read(self, head: str, hidden_ND: Tensor, token_N: Tensor) -> Tensor:
+        """[N] what a head says of hidden states; of a latent head the cost of the tokens that followed."""
+        found = self.heads[head]
+        return found.construct(hidden_ND, token_N, self._head) if isinstance(found, LatentHead) else found(hidden_ND)
 
     @contextmanager
     def recomputing(self) -> Generator[None]:
@@ -167,7 +180,11 @@ class Model:
         """The head of that name, made if there is none."""
         if name not in self.heads:
             dtype = torch.promote_types(self.dtype, torch.float32)
-            self.heads[name] = ScalarHead(self.width, dtype).to(self.device)
+            made = head(name, self.width, dtype)
+            if name.startswith(PREFIX):
+                made = LatentHead(int(name.removeprefix(PREFIX)), self.width, self.vocabulary, dtype)
+                self.module.requires_grad_(False)  # what stands below a latent head is frozen
+            self.heads[name] = made.to(self.device)
         return self.heads[name]
 
 

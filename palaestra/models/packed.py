@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
@@ -104,19 +105,31 @@ def attention(
     attention_mask: Tensor | None,
     *,
     layout: Layout | None = None,
+    grouped: bool = False,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Attention over the blocks of a layout; without one, transformers' own. query [1, H, N, D] -> [1, N, H, D]."""
-    if layout is None:
+    """Attention over the blocks of a layout. query [1, H, N, D] -> [1, N, H, D]; without a layout as in transformers.
+
+    `grouped`: the mask is final, and heads that share keys do so without a copy of these (transformers repeats them).
+    """
+    if layout is None and not grouped:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
+    scale = kwargs.get("scaling")
+    if layout is None:
+        return _attend(query, key, value, attention_mask, scale), None
     outs = []
     for b in layout.blocks:
         q, k, v = query[0][:, b.query], key[0][:, b.key], value[0][:, b.key]  # [H, R, Q, D], [H_kv, R, K, D]
-        out, _ = sdpa_attention_forward(
-            module, q.transpose(0, 1), k.transpose(0, 1), v.transpose(0, 1), b.mask, **kwargs
-        )
+        out = _attend(q.transpose(0, 1), k.transpose(0, 1), v.transpose(0, 1), b.mask, scale)
         outs.append(out[b.filled])  # [R, Q, H, D] -> [tokens, H, D]
     return torch.cat(outs)[None], None
+
+
+def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float | None) -> Tensor:
+    """query [R, H, Q, D], key and value [R, H_kv, K, D] -> [R, Q, H, D]"""
+    shared = query.shape[1] != key.shape[1]
+    out = scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale, enable_gqa=shared)
+    return out.transpose(1, 2)
 
 
 ALL_ATTENTION_FUNCTIONS.register(NAME, attention)

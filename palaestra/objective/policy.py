@@ -7,15 +7,18 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from palaestra.objective.algebra import Algebra, Reduction, reduce, token_mean
+from palaestra.objective.algebra import Algebra, Couples, Reduction, reduce, token_mean
 from palaestra.types import Batch, Outputs, stage
 
 KLKind = Literal["k1", "k2", "k3"]
+Trust = Literal["all", "one-side", "two-side", "ring"]
 
 
-def log_ratio(out: Outputs, batch: Batch, level: Literal["token", "turn", "sequence"] = "token") -> Tensor:
-    """log pi - log pi_behaviour [B, T] at trained tokens, summed over the turn or the row where asked."""
-    x_BT = (out["logp"] - batch["behaviour_logp"]) * batch.mask
+def log_ratio(
+    out: Outputs, batch: Batch, level: Literal["token", "turn", "sequence"] = "token", old: str = "behaviour"
+) -> Tensor:
+    """log pi - log pi_old [B, T] at trained tokens, summed over the turn or the row where asked."""
+    x_BT = (out["logp"] - batch[f"{old}_logp"]) * batch.mask
     if level == "token":
         return x_BT
     if level == "sequence":
@@ -29,7 +32,9 @@ def log_ratio(out: Outputs, batch: Batch, level: Literal["token", "turn", "seque
 class Clipped(Algebra):
     """-min(rho A, clip(rho, 1 - low, 1 + high) A), PPO, arXiv:1707.06347 eq. 7.
 
-    `high` > `low` is clip-higher (DAPO, arXiv:2503.14476 eq. 10). `ratio="sequence"` is a bandit over whole rows.
+    `high` > `low` is clip-higher (DAPO, arXiv:2503.14476 eq. 10). `ratio="sequence"` is a bandit over whole rows. rho is
+    against the behaviour; `old="policy"` takes it against the policy before the update, which leaves the age of a sample
+    uncorrected (the learner must need ("policy", "logp")).
     """
 
     low: float = 0.2
@@ -37,9 +42,10 @@ class Clipped(Algebra):
     ratio: Literal["token", "turn", "sequence"] = "token"
     reduce: Reduction = "sequences"
     length: float | None = None
+    old: str = "behaviour"
 
     def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        rho_BT = log_ratio(out, batch, self.ratio).exp()
+        rho_BT = log_ratio(out, batch, self.ratio, self.old).exp()
         A_BT = batch["advantage"]
         clipped_BT = rho_BT.clamp(1 - self.low, 1 + self.high)
         loss_BT = -torch.minimum(rho_BT * A_BT, clipped_BT * A_BT)
@@ -53,13 +59,54 @@ class Clipped(Algebra):
 
 @stage
 class Reinforce(Algebra):
-    """-A log pi: the score-function estimator, without any ratio (Williams 1992)."""
+    """-A M w log pi: the score-function estimator (Williams 1992), with what makes it robust on data of another policy.
+
+    The mask M trusts a token by its detached ratio rho = pi / pi_behaviour (REC, arXiv:2509.24203):
+
+        all        M = 1
+        one-side   rho <= 1 + high where A >= 0, rho >= 1 - low where A <= 0: exactly what PPO's clip leaves a gradient
+        two-side   1 - low <= rho <= 1 + high
+        ring       two-side, or far away but moving back: rho <= 1 - far_low where A >= 0, rho >= 1 + far_high where A <= 0
+
+    w = rho with `weighted` (importance sampling), else 1. Regularisers add: `+ tau * Imitation()` lowers the baseline by tau
+    (AsymRE), `+ 2 * tau * KL("k2", model="behaviour")` is tau (log rho)^2 (Kimi's OPMD). The group's mean as the baseline
+    makes -A log pi the gradient of a KL-regularised consistency loss on samples of any policy, so no ratio is needed.
+    """
 
     reduce: Reduction = "sequences"
     length: float | None = None
+    trust: Trust = "all"
+    weighted: bool = False
+    low: float = 0.2
+    high: float = 0.2
+    far_low: float = 0.6
+    far_high: float = 2.0
 
     def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        return reduce(-batch["advantage"] * out["logp"], batch, self.reduce, self.length), {}
+        A_BT = batch["advantage"]
+        if self.trust == "all" and not self.weighted:  # reads no behaviour log-prob, which may be unknown
+            return reduce(-A_BT * out["logp"], batch, self.reduce, self.length), {}
+        rho_BT = log_ratio(out, batch).detach().exp()  # a weight of the sample, not a function to differentiate
+        trusted_BT = self.trusted(rho_BT, A_BT)
+        weight_BT = rho_BT * trusted_BT if self.weighted else trusted_BT
+        return reduce(-A_BT * weight_BT * out["logp"], batch, self.reduce, self.length), {
+            "ratio": token_mean(rho_BT, batch),
+            "clipped": token_mean(1 - trusted_BT, batch),
+        }
+
+    def trusted(self, rho_BT: Tensor, A_BT: Tensor) -> Tensor:
+        """The mask M, 1.0 or 0.0."""
+        below_BT, above_BT = rho_BT <= 1 + self.high, rho_BT >= 1 - self.low
+        if self.trust == "all":
+            return torch.ones_like(rho_BT)
+        if self.trust == "one-side":
+            return ((below_BT | (A_BT < 0)) & (above_BT | (A_BT > 0))).to(rho_BT)
+        if self.trust == "two-side":
+            return (below_BT & above_BT).to(rho_BT)
+        if self.trust == "ring":
+            back_BT = ((A_BT >= 0) & (rho_BT <= 1 - self.far_low)) | ((A_BT <= 0) & (rho_BT >= 1 + self.far_high))
+            return ((below_BT & above_BT) | back_BT).to(rho_BT)
+        raise ValueError(f"unknown trust {self.trust!r}; there are all, one-side, two-side, ring")
 
 
 @stage
@@ -91,15 +138,20 @@ def kl_terms(logp_BT: Tensor, other_BT: Tensor, kind: KLKind) -> Tensor:
 
 @stage
 class KL(Algebra):
-    """A KL estimator to a frozen model as a loss term. The learner must need (model, "logp")."""
+    """A KL estimator to a frozen model as a loss term. The learner must need (model, "logp"), unless it is "behaviour".
+
+    `weight` names a column of the credit that multiplies it token by token; the metric is the unweighted mean.
+    """
 
     kind: KLKind = "k3"
     model: str = "ref"
     reduce: Reduction = "sequences"
+    weight: str = ""
 
     def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         kl_BT = kl_terms(out["logp"], batch[f"{self.model}_logp"], self.kind)
-        return reduce(kl_BT, batch, self.reduce), {f"kl_{self.model}": token_mean(kl_BT, batch)}
+        loss_BT = kl_BT * batch[self.weight] if self.weight else kl_BT
+        return reduce(loss_BT, batch, self.reduce), {f"kl_{self.model}": token_mean(kl_BT, batch)}
 
 
 @stage
@@ -114,6 +166,28 @@ class Entropy(Algebra):
 
     def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         return reduce(-out["entropy"], batch, self.reduce), {"entropy": token_mean(out["entropy"], batch)}
+
+
+@stage
+class TargetEntropy(Algebra):
+    """|H - target|, H the mean entropy of the batch's tokens in nats: bounds it from both sides (arXiv:2506.18330, TER).
+
+    The gradient of H changes its sign at the target, so H hovers around it.
+    """
+
+    target: float = 0.55  # of a 14B model; for another, the entropy at the start of RL
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return ("entropy",)
+
+    @property
+    def couples(self) -> Couples:
+        return "batch"
+
+    def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        loss = (reduce(out["entropy"], batch, "tokens") - self.target).abs()
+        return loss, {"entropy": token_mean(out["entropy"], batch)}
 
 
 @stage

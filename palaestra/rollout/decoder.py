@@ -1,10 +1,12 @@
-"""The forward half of the engine: prompts and next tokens in, logits out, over a static key-value cache of slots.
+"""The forward half of the engine: tokens in, logits out, over a static key-value cache of slots.
 
 Running sequences always fill slots 0..n-1, so a decode step reads views, never gathers: when one ends, the last takes its slot.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -13,52 +15,58 @@ from transformers.cache_utils import Cache
 
 from palaestra.models.load import Model
 
+PREFILL = 8192  # padded tokens of prompts that one forward pass may hold
+
 
 class SlotCache(Cache):
-    """Keys and values [slots, heads, length, dim] per layer, written in place. Grows by doubling, up to its users' need."""
+    """Keys and values [slots, heads, length, dim] per layer, written in place."""
 
     def __init__(self) -> None:
         super().__init__(layers=[])
         self.keys: list[Tensor] = []
         self.values: list[Tensor] = []
-        self.prefilled: list[tuple[Tensor, Tensor]] = []
-        self.at_n: Tensor | None = None  # the position each running slot writes to; None while a prompt is read
-        self.upto = 0
+        self.slots, self.length = 0, 0
+        self.first, self.upto = 0, 0
+        self.at_nq = torch.zeros(0, 0, dtype=torch.long)  # the positions that slots first, first + 1, ... write to
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        if self.at_n is None:
-            self.prefilled.append((key_states, value_states))
-            return key_states, value_states
-        n, slot_n = len(self.at_n), torch.arange(len(self.at_n), device=self.at_n.device)
-        self.keys[layer_idx][slot_n, :, self.at_n] = key_states[:, :, 0]
-        self.values[layer_idx][slot_n, :, self.at_n] = value_states[:, :, 0]
-        return self.keys[layer_idx][:n, :, : self.upto], self.values[layer_idx][:n, :, : self.upto]
+        """Writes [n, heads, q, dim] and returns all that these slots hold, `upto` long."""
+        n = len(self.at_nq)
+        slot_n1 = torch.arange(self.first, self.first + n, device=self.at_nq.device)[:, None]
+        seen: list[Tensor] = []
+        for rooms, new in ((self.keys, key_states), (self.values, value_states)):
+            if len(rooms) == layer_idx:
+                rooms.append(new.new_zeros(self.slots, new.shape[1], self.length, new.shape[3]))
+            rooms[layer_idx][slot_n1, :, self.at_nq] = new.transpose(1, 2)
+            seen.append(rooms[layer_idx][self.first : self.first + n, :, : self.upto])
+        return seen[0], seen[1]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         return 0
 
-    def reserve(self, slots: int, length: int) -> None:
-        """Room for `slots` sequences of `length` tokens; called with a prompt's keys at hand, which give the shapes."""
-        have = (0, 0) if not self.keys else (self.keys[0].shape[0], self.keys[0].shape[2])
-        if slots <= have[0] and length <= have[1]:
+    def reserve(self, slots: int, length: int, most: int) -> None:
+        """Room for `slots` sequences of `length` tokens; what is in the first `most` slots stays."""
+        if slots <= self.slots and length <= self.length:
             return
-        slots, length = max(slots, have[0]), max(-(-length // 64) * 64, have[1])
-        for kind, which in ((self.keys, 0), (self.values, 1)):
-            for layer, prefilled in enumerate(self.prefilled):
-                like = prefilled[which]
-                room = like.new_zeros(slots, like.shape[1], length, like.shape[3])
-                if layer < len(kind):
-                    old = kind[layer]
-                    room[: old.shape[0], :, : old.shape[2]] = old
-                    kind[layer] = room
-                else:
-                    kind.append(room)
+        old_slots, old_length = self.slots, self.length
+        self.slots, self.length = max(slots, min(old_slots, most)), rounded(max(length, old_length))
+        for rooms in (self.keys, self.values):
+            for layer, old in enumerate(rooms):
+                rooms[layer] = old.new_zeros(self.slots, old.shape[1], self.length, old.shape[3])
+                rooms[layer][:old_slots, :, :old_length] = old[: self.slots]
 
-    def move(self, source: int, target: int, length: int) -> None:
-        for t in (*self.keys, *self.values):
-            t[target, :, :length] = t[source, :, :length]
+    def copy(self, target: Sequence[int], source: Sequence[int], upto: int) -> None:
+        """Slots `target` become copies of the slots `source` as they are before the call, `upto` tokens long."""
+        t, s = torch.tensor(target), torch.tensor(source)
+        for room in (*self.keys, *self.values):
+            room[t, :, :upto] = room[s, :, :upto]
+
+
+def rounded(length: int) -> int:
+    """Slots grow in blocks of 64 tokens."""
+    return -(-length // 64) * 64
 
 
 class Decoder:
@@ -67,40 +75,54 @@ class Decoder:
     def __init__(self, model: Model):
         self.model = model
         self.cache = SlotCache()
+        self.grouped = {"grouped": True} if model.packs else {}  # attention without repeating shared heads
 
-    def _logits(self, hidden_ND: Tensor) -> Tensor:
-        return self.model.logits(hidden_ND).float()
+    @cached_property
+    def token_bytes(self) -> int:
+        """What a token takes in the cache; 0 = unknown."""
+        config = self.model.causal.config.get_text_config()
+        heads = getattr(config, "num_key_value_heads", None) or getattr(config, "num_attention_heads", 0)
+        dim = getattr(config, "head_dim", None) or config.hidden_size // max(
+            1, getattr(config, "num_attention_heads", 1)
+        )
+        return 2 * getattr(config, "num_hidden_layers", 0) * heads * dim * self.model.dtype.itemsize
 
     @torch.no_grad()
-    def prefill(self, prompts: list[tuple[int, ...]]) -> Tensor:
-        """[n, V] logits after each prompt; their keys and values wait for `place`."""
-        device = self.model.device
-        length_n = torch.tensor([len(p) for p in prompts], device=device)
-        ids = torch.zeros(len(prompts), int(length_n.max()), dtype=torch.long)
-        for i, p in enumerate(prompts):
-            ids[i, : len(p)] = torch.tensor(p)
-        self.cache.at_n, self.cache.prefilled = None, []
-        position = torch.arange(ids.shape[1], device=device)[None]
-        hidden = self.model.hidden(ids.to(device), position_ids=position, past_key_values=self.cache, use_cache=True)
-        return self._logits(hidden[torch.arange(len(prompts), device=device), length_n - 1])
+    def extend(self, first: int, tails: Sequence[Sequence[int]], start: Sequence[int]) -> Tensor:
+        """[n, V] logits after tails[i], whose tokens take positions start[i], ... of slot first + i."""
+        found, i = [], 0
+        while i < len(tails):
+            j, longest = i, 0
+            while j < len(tails) and (j == i or max(longest, len(tails[j])) * (j - i + 1) <= PREFILL):
+                longest = max(longest, len(tails[j]))
+                j += 1
+            found.append(self._extend(first + i, tails[i:j], start[i:j]))
+            i = j
+        return torch.cat(found)
 
-    def place(self, prompt: int, length: int, slot: int) -> None:
-        """Copies a prefilled prompt of `length` tokens into a slot."""
-        for layer, (k, v) in enumerate(self.cache.prefilled):
-            self.cache.keys[layer][slot, :, :length] = k[prompt, :, :length]
-            self.cache.values[layer][slot, :, :length] = v[prompt, :, :length]
+    def _extend(self, first: int, tails: Sequence[Sequence[int]], start: Sequence[int]) -> Tensor:
+        device = self.model.device
+        q = max(map(len, tails))
+        ids_nq = torch.tensor([[*t, *[0] * (q - len(t))] for t in tails], device=device)
+        at_nq = torch.tensor(start, device=device)[:, None] + torch.arange(q, device=device)
+        last_n = torch.tensor([len(t) - 1 for t in tails], device=device)
+        upto = max(s + len(t) for s, t in zip(start, tails, strict=True))
+        return self._run(first, ids_nq, at_nq.clamp(max=self.cache.length - 1), upto, last_n)
 
     @torch.no_grad()
     def step(self, token_n: Tensor, at_n: Tensor) -> Tensor:
         """[n, V] logits after token_n, which takes position at_n of slots 0..n-1."""
-        upto = int(at_n.max()) + 1
-        self.cache.at_n, self.cache.upto = at_n, upto
-        mask = torch.arange(upto, device=at_n.device)[None] <= at_n[:, None]
+        return self._run(0, token_n[:, None], at_n[:, None], int(at_n.max()) + 1, torch.zeros_like(at_n))
+
+    def _run(self, first: int, ids_nq: Tensor, at_nq: Tensor, upto: int, last_n: Tensor) -> Tensor:
+        self.cache.first, self.cache.at_nq, self.cache.upto = first, at_nq, upto
+        seen = torch.arange(upto, device=at_nq.device) <= at_nq[:, :, None]
         hidden = self.model.hidden(
-            token_n[:, None],
-            attention_mask=mask[:, None, None],
-            position_ids=at_n[:, None],
+            ids_nq,
+            attention_mask=seen[:, None],
+            position_ids=at_nq,
             past_key_values=self.cache,
             use_cache=True,
+            **self.grouped,
         )
-        return self._logits(hidden[:, 0])
+        return self.model.logits(hidden[torch.arange(len(last_n), device=last_n.device), last_n]).float()

@@ -1,8 +1,9 @@
 """The in-process engine: samples from the policy's own weights, so there is nothing to synchronise.
 
-Requests arrive as coroutines; one pump serves them all. Each round it admits waiting requests (a prompt that several share is
-read once), decodes one token for every running sequence, and lets finished ones return at once: continuous batching in a
-single thread. Which requests share a forward depends on the order of requests alone, so a run batches the same way each time.
+Requests arrive as coroutines; one pump serves them all. Each round it admits waiting requests (what a prompt shares with
+another, or with a sequence that some slot still holds, is not read again), decodes one token for every running sequence, and
+lets finished ones return at once: continuous batching in a single thread. Which requests share a forward depends on the order
+of requests alone, so a run batches the same way each time.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ import torch
 from torch import Tensor
 
 from palaestra.models.load import Model
-from palaestra.rollout.decoder import Decoder
+from palaestra.rollout.decoder import Decoder, rounded
 from palaestra.rollout.dialect import Chat
+from palaestra.rollout.prefix import Prefixes
 from palaestra.rollout.sampling import draw
 from palaestra.types import Fault, Key, Sample, Sampling, rng_of
 
@@ -39,17 +41,31 @@ class Request:
     def length(self) -> int:
         return len(self.prompt) + len(self.ids)
 
+    @property
+    def longest(self) -> int:
+        """What its length can become."""
+        return len(self.prompt) + len(self.uniform_T)
 
-class Engine:
-    """Generates from one model. `slots` bounds the sequences that run at a time; the rest wait in order of arrival."""
 
-    def __init__(self, model: Model, *, slots: int = 256):
-        self.model, self.slots = model, slots
+class OwnEngine:
+    """Generates from one model.
+
+    At most `slots` sequences run at a time, and fewer where their keys and values would take more than `cache_mb`; the rest
+    wait in order of arrival.
+    """
+
+    exact = True
+
+    def __init__(self, model: Model, *, slots: int = 256, cache_mb: int = 4096):
+        self.model, self.slots, self.cache_mb = model, slots, cache_mb
         self.dialect = Chat.of(model.tokenizer)
         self.decoder = Decoder(model)
+        self.prefixes = Prefixes()
         self.version = 0
         self.seconds = 0.0  # spent in this engine
         self.sampled_tokens = 0
+        self.read_tokens = 0  # of prompts, computed
+        self.reused_tokens = 0  # of prompts, found in the cache
         self._waiting: deque[Request] = deque()
         self._running: list[Request] = []
         self._settings: Tensor | None = None  # [5, n] of the running requests, rebuilt when their set changes
@@ -96,21 +112,88 @@ class Engine:
             await asyncio.sleep(0)
             quiet = quiet + 1 if len(self._waiting) == before else 0
 
+    def forget(self) -> None:
+        """The weights have moved, so keys and values of the old ones are worth nothing."""
+        self.prefixes.forget()
+
+    def close(self) -> None:
+        """Frees the keys and values."""
+        self.forget()
+        self.decoder = Decoder(self.model)
+
     def _admit(self) -> None:
-        if not self._waiting or len(self._running) == self.slots:
+        entering, most = self._entering()
+        if not entering:
             return
-        entering = [self._waiting.popleft() for _ in range(min(len(self._waiting), self.slots - len(self._running)))]
-        prompts = list(dict.fromkeys(r.prompt for r in entering))
-        logits = self.decoder.prefill(prompts)
-        first = len(self._running)
-        self.decoder.cache.reserve(first + len(entering), max(len(r.prompt) + len(r.uniform_T) for r in entering))
-        number = {p: i for i, p in enumerate(prompts)}
+        number: dict[tuple[int, ...], int] = {}
+        for r in entering:
+            number.setdefault(r.prompt, len(number))
+        prompts, first = list(number), len(self._running)
+        leaders = {number[r.prompt]: r for r in reversed(entering)}
+        others = [r for r in entering if leaders[number[r.prompt]] is not r]
+        entering = [*(leaders[i] for i in range(len(prompts))), *others]
+        self.decoder.cache.reserve(first + len(entering), max(r.longest for r in entering), most)
+        for slot in [s for s in self.prefixes.by_slot if s >= self.decoder.cache.slots]:
+            self.prefixes.release(slot)
+        start = self._reuse(prompts, first, first + len(entering), most)
+        logits = self.decoder.extend(first, [p[n:] for p, n in zip(prompts, start, strict=True)], start)
+        self.read_tokens += sum(map(len, prompts)) - sum(start)
+        if others:
+            slots = range(first + len(prompts), first + len(entering))
+            source = [first + number[r.prompt] for r in others]
+            self.decoder.cache.copy(slots, source, max(len(r.prompt) for r in others))
         for slot, r in enumerate(entering, start=first):
-            self.decoder.place(number[r.prompt], len(r.prompt), slot)
+            self.prefixes.hold(slot, r.prompt)
         self._running += entering
         self._settings = None
         self._take(logits[[number[r.prompt] for r in entering]], entering)
         self._retire()
+
+    def _entering(self) -> tuple[list[Request], int]:
+        """Waiting requests that have room now, and how many slots there may be when they are in."""
+        entering: list[Request] = []
+        length, most = self.decoder.cache.length, self._most(self.decoder.cache.length)
+        while self._waiting:
+            longer = max(length, rounded(self._waiting[0].longest))
+            room = self._most(longer)
+            if len(self._running) + len(entering) >= room and (self._running or entering):
+                break
+            entering.append(self._waiting.popleft())
+            length, most = longer, room
+        return entering, most
+
+    def _most(self, length: int) -> int:
+        """Slots of `length` tokens that the memory allows; one is always allowed."""
+        size = self.decoder.token_bytes * length
+        return max(1, min(self.slots, (self.cache_mb << 20) // size if size else self.slots))
+
+    def _reuse(self, prompts: list[tuple[int, ...]], first: int, end: int, most: int) -> list[int]:
+        """Puts what the cache holds of each prompt into slots first, ...; its length. What these held moves on if it can."""
+        moves: list[tuple[int, int]] = []  # (to, from)
+        found = [self.prefixes.longest(p) for p in prompts]
+        for slot, (held, n) in enumerate(found, start=first):
+            if held and held.slot != slot:
+                moves.append((slot, held.slot))
+            self.reused_tokens += n
+        longest = max(n for _, n in found)
+        for held, n in found:
+            if held and n == len(held.ids) and held.slot >= first:
+                self.prefixes.release(held.slot)  # its continuation holds it now
+        displaced = [s for s in range(first, end) if s in self.prefixes.by_slot]
+        free = (s for s in range(end, most) if s not in self.prefixes.by_slot) if displaced else iter(())
+        for slot in displaced:
+            held = self.prefixes.by_slot[slot]
+            room = next(free, None)
+            if room is None:
+                self.prefixes.release(slot)
+                continue
+            moves.append((room, slot))
+            self.prefixes.exchange(slot, room)
+            longest = max(longest, len(held.ids))
+        if moves:
+            self.decoder.cache.reserve(1 + max(to for to, _ in moves), 0, most)
+            self.decoder.cache.copy([to for to, _ in moves], [source for _, source in moves], longest)
+        return [n for _, n in found]
 
     def _decode(self) -> None:
         if not self._running:
@@ -139,22 +222,27 @@ class Engine:
             r.logp.append(lp)
 
     def _retire(self) -> None:
-        """Answers finished requests; the last running sequence moves into each freed slot."""
-        slot = 0
-        while slot < len(self._running):
-            request = self._running[slot]
-            sample = self._finished(request)
-            if sample is None:
-                slot += 1
-                continue
-            last = len(self._running) - 1
-            if slot < last:
-                self.decoder.cache.move(last, slot, self._running[last].length)
-            self._running[slot] = self._running[last]
-            self._running.pop()
-            self._settings = None
-            if not request.done.done():
-                request.done.set_result(sample)
+        """Answers finished requests. Sequences that run on close the ranks; the finished stay in the slots behind them."""
+        samples = [self._finished(r) for r in self._running]
+        running = [r for r, s in zip(self._running, samples, strict=True) if s is None]
+        if len(running) == len(samples):
+            return
+        gaps = [i for i, s in enumerate(samples[: len(running)]) if s is not None]
+        behind = [i for i, s in enumerate(samples) if s is None and i >= len(running)]
+        order = list(range(len(samples)))
+        for gap, i in zip(gaps, behind, strict=True):
+            order[gap], order[i] = i, gap
+            self.prefixes.exchange(gap, i)
+        if gaps:
+            upto = max(self._running[i].length for i in (*gaps, *behind))
+            self.decoder.cache.copy([*gaps, *behind], [*behind, *gaps], upto)
+        requests, samples = [self._running[i] for i in order], [samples[i] for i in order]
+        self._running, self._settings = requests[: len(running)], None
+        for slot in range(len(running), len(samples)):
+            r, sample = requests[slot], samples[slot]
+            self.prefixes.hold(slot, (*r.prompt, *r.ids[:-1]))
+            if sample is not None and not r.done.done():
+                r.done.set_result(sample)
 
     def _finished(self, r: Request) -> Sample | None:
         finish: Literal["eos", "stop", "length"] | None = None

@@ -13,6 +13,7 @@ from palaestra.types import (
     Ask,
     Episode,
     Event,
+    Fatal,
     Fault,
     Frame,
     Key,
@@ -37,6 +38,7 @@ class Transcript:
     heard: dict[Who, tuple[Message, ...]] = field(default_factory=dict)
     paid: list[tuple[str, Event]] = field(default_factory=list)  # (seat, payment at the seat's last token)
     facts: dict[str, Any] = field(default_factory=dict)
+    states: list[str | None] = field(default_factory=list)  # before each turn: the world's state key, as text
 
 
 async def maybe(result: Any) -> Any:
@@ -49,13 +51,15 @@ async def play(
 ) -> Episode:
     """Plays `task` to its end. `key` seeds the players, `world_key` the world (shared by the episodes of a group).
 
-    A `Fault` ends the episode with status "error:CAUSE" and no reward.
+    A `Fault` ends the episode with status "error:CAUSE" and no reward. The fact "states" holds the world's state key before
+    every turn, by turn number, where the world gives keys.
     """
     book, n = Transcript(), 0
     try:
         frame: Frame = await maybe(world.reset(task, world_key))
         book.facts |= frame.facts
         while frame.asks and n < max_turns:
+            book.states += [_spelt(frame.state_key)] * len(frame.asks)
             acts = await asyncio.gather(
                 *(turn(book, cast, a, (*key, a.seat, a.thread, n + i), n + i) for i, a in enumerate(frame.asks))
             )
@@ -63,8 +67,12 @@ async def play(
             frame = await maybe(world.step(frame.state, tuple(acts), (*world_key, n)))
             book.facts |= frame.facts
             book.paid += [(who[0], _payment(book, who, float(x))) for who, x in frame.pay.items()]
+    except Fatal:
+        raise
     except Fault as fault:
         return Episode(rows=tuple(book.rows), status=f"error:{fault.cause}", facts=book.facts | {"error": str(fault)})
+    if any(k is not None for k in book.states):
+        book.facts["states"] = tuple(book.states)
     status = "truncated:turns" if frame.asks else frame.status
     if status == "finished" and any(r.segments[-1].finish == "length" for r in book.rows if r.segments):
         status = "truncated:length"
@@ -100,6 +108,11 @@ async def turn(book: Transcript, cast: Mapping[str, Player], ask: Ask, key: Key,
     return Act(
         ask=ask, text=text, call=player.parse(text, sample.finish), finish=sample.finish, n_tokens=len(sample.ids)
     )
+
+
+def _spelt(state_key: Any) -> str | None:
+    """Text, so that whatever a world takes as a key can be compared and saved."""
+    return state_key if state_key is None or isinstance(state_key, str) else repr(state_key)
 
 
 def _row_of(book: Transcript, who: Who, new: bool) -> int:

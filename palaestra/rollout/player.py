@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from palaestra.rollout.engine import Engine
+from palaestra.rollout.engines import Engine
 from palaestra.types import Ask, Call, Key, Malformed, Message, Row, Sample, Sampling, Segment, rng_of, value
 
 
 @value
 class EnginePlayer:
-    """A model behind an in-process engine. `policy` names the learner that trains on what it says; "" = none."""
+    """A model behind an engine. `policy` names the learner that trains on what it says; "" = none."""
 
     engine: Engine
     sampling: Sampling
@@ -50,6 +50,68 @@ class EnginePlayer:
 
     def parse(self, text: str, finish: str) -> Call | Malformed | None:
         return self.engine.dialect.parse(text, finish)
+
+
+@value
+class Continued:
+    """Says again what was `said`, token by token, and goes on as `player` where that breaks off: a branch of an episode.
+
+    A whole segment (it has a `finish`) is repeated as it is, an open one is continued in its turn, later turns are the
+    player's own. Repeated tokens keep their log-probs; a turn of two versions has the older one, so that no age is hidden.
+    """
+
+    player: EnginePlayer
+    said: tuple[Segment, ...]
+    limit: int = (
+        0  # tokens of a continued turn, repeated ones included; 0 = what the player would sample from the start
+    )
+
+    @property
+    def name(self) -> str:
+        return self.player.name
+
+    @property
+    def policy(self) -> str:
+        return self.player.policy
+
+    @property
+    def temperature(self) -> float:
+        return self.player.temperature
+
+    def hear(self, ask: Ask, *, first: bool, closed: bool, turn: int) -> tuple[Segment, ...]:
+        return self.player.hear(ask, first=first, closed=closed, turn=turn)
+
+    async def act(self, row: Row, messages: tuple[Message, ...], ask: Ask, key: Key) -> Sample:
+        before = next((s for s in self.said if s.turn == key[-1]), None)  # a turn's key ends with its number
+        if before is None:
+            return await self.player.act(row, messages, ask, key)
+        logp, stop = before.logp or (), ask.stop or self.player.sampling.stop
+        if before.finish:
+            cut = _cut(before.text, stop) if before.finish == "stop" else len(before.text)
+            return Sample(
+                ids=before.ids, logp=logp, text=before.text, cut=cut, finish=before.finish, version=before.version
+            )
+        limit = (self.limit or ask.max_tokens or self.player.sampling.max_tokens) - len(before.ids)
+        sampling = replace(self.player.sampling, max_tokens=max(limit, 1), stop=stop)
+        more = await self.player.engine.generate((*row.context(), *before.ids), sampling, key)
+        ids = (*before.ids, *more.ids)
+        text = self.player.engine.dialect.decode(ids[:-1] if more.finish == "eos" else ids)
+        return Sample(
+            ids=ids,
+            logp=(*logp, *more.logp),
+            text=text,
+            cut=_cut(text, stop) if more.finish == "stop" else len(text),
+            finish=more.finish,
+            version=min((v for v in (before.version, more.version) if v is not None), default=None),
+        )
+
+    def parse(self, text: str, finish: str) -> Call | Malformed | None:
+        return self.player.parse(text, finish)
+
+
+def _cut(text: str, stop: tuple[str, ...]) -> int:
+    """Where the first stop string ends."""
+    return min((text.find(s) + len(s) for s in stop if s in text), default=len(text))
 
 
 @value

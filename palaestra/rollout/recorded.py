@@ -57,6 +57,26 @@ class Recorded:
         return replace(group, episodes=(*group.episodes, *pair))
 
 
+@stage
+class Offline:
+    """What a model sampled becomes recorded data that another learns from: its tokens are `policy`'s to train on, without age.
+
+    Behaviour log-probs stay, for they are those of the model that sampled.
+    """
+
+    policy: str = "policy"
+
+    async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
+        return replace(group, episodes=tuple(self._recorded(e) for e in group.episodes))
+
+    def _recorded(self, episode: Episode) -> Episode:
+        def each(s: Segment) -> Segment:
+            return replace(s, policy=self.policy, version=None) if s.trained else s
+
+        rows = tuple(replace(r, segments=tuple(map(each, r.segments))) for r in episode.rows)
+        return replace(episode, rows=rows)
+
+
 def _field(task: Task, name: str) -> str:
     found = task.meta.get(name)
     if not isinstance(found, str) or not found:

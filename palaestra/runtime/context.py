@@ -16,11 +16,13 @@ import torch
 
 from palaestra.models.forward import forward
 from palaestra.models.load import Model, frozen_copy, load, trainable_copy
-from palaestra.rollout.engine import Engine
+from palaestra.rollout import engines
+from palaestra.rollout.engines import Engine
 from palaestra.rollout.player import EnginePlayer
 from palaestra.runtime.cases import dump_case
 from palaestra.runtime.checkpoint import write_atomic
 from palaestra.runtime.describe import describe
+from palaestra.runtime.mismatch import mismatch
 from palaestra.runtime.plan import Plan
 from palaestra.schedule import resolve
 from palaestra.types import (
@@ -39,7 +41,7 @@ from palaestra.types import (
     Signals,
     UserError,
 )
-from palaestra.update import pack, split
+from palaestra.update import Optimizer, pack, split
 
 PHASES = ("rollout", "reward", "forward", "backward", "optimiser", "other")
 CHECKED_PROMPTS = 100_000  # of the user's data, before the first step
@@ -59,11 +61,13 @@ class Context:
     plan: Plan = field(default_factory=Plan)
     talk: bool = False  # progress and notes on standard error
     resumed: bool = False  # the user expects to go on from a checkpoint
-    slots: int = 256
+    engine_name: str = "own"  # what samples; see `engines`
+    slots: int = 256  # sequences that an engine runs at a time
+    cache_mb: int = 4096  # of an engine's keys and values
 
     def __post_init__(self) -> None:
         self.engines: dict[str, Engine] = {}
-        self.optimisers: dict[str, torch.optim.Optimizer] = {}
+        self.optimisers: dict[str, Optimizer] = {}
         self.versions: dict[str, int] = {}
         self.seconds: dict[str, float] = dict.fromkeys(PHASES, 0.0)
         self.step = 0
@@ -81,6 +85,7 @@ class Context:
             self.versions[model] = step
         for name, engine in self.engines.items():
             engine.version = self.versions[name]
+            engine.forget()  # so a run that goes on from here finds the same
         return resolve(recipe, step)
 
     def model(self, name: str) -> Model:
@@ -91,7 +96,9 @@ class Context:
 
     def engine(self, name: str = "policy") -> Engine:
         if name not in self.engines:
-            self.engines[name] = Engine(self.model(name), slots=self.slots)
+            self.engines[name] = engines.build(
+                self.engine_name, self.model(name), slots=self.slots, cache_mb=self.cache_mb
+            )
             self.engines[name].version = self.versions.get(name, 0)
         return self.engines[name]
 
@@ -104,10 +111,20 @@ class Context:
         """Adds a frozen model: a copy of the trainable `source` as it is at the call."""
         self.models[name] = frozen_copy(self.model(source))
 
-    def optimiser(self, name: str, learner: Any) -> torch.optim.Optimizer:
+    def optimiser(self, name: str, learner: Any) -> Optimizer:
         if name not in self.optimisers:
             self.optimisers[name] = learner.optimiser.build(self.model(name).trainable())
         return self.optimisers[name]
+
+    def moved(self, name: str) -> None:
+        """To be told whenever a model's weights change."""
+        if name in self.engines:
+            self.engines[name].forget()
+
+    def close(self) -> None:
+        """Ends what engines run elsewhere."""
+        for engine in self.engines.values():
+            engine.close()
 
     # ---- measuring
 
@@ -123,22 +140,30 @@ class Context:
 
     @torch.no_grad()
     def measure(self, groups: Groups, needs: Sequence[Need]) -> Signals:
-        """Each need of each row as a [T] array "model_quantity", 0 where not trained; e.g. ("ref", "logp") -> "ref_logp"."""
+        """Each need of each row as a [T] array "model_quantity", 0 where not trained; e.g. ("ref", "logp") -> "ref_logp".
+
+        Features of whole rows are [1, D]. An episode's fact "exponent" is that of its "power_logp".
+        """
         signals: Signals = [[[{} for _ in e.rows] for e in g.episodes] for g in groups]
         places = [(g, e, r) for g, rows in enumerate(signals) for e, each in enumerate(rows) for r in range(len(each))]
         examples = [
-            Example(row=groups[g].episodes[e].rows[r], columns={"place": float(i)})
+            Example(
+                row=groups[g].episodes[e].rows[r],
+                columns={"place": float(i), "exponent": float(groups[g].episodes[e].facts.get("exponent", 1.0))},
+            )
             for i, (g, e, r) in enumerate(places)
         ]
         batch = pack(examples) if needs else None
         if batch is None:
             return signals
+        blank: dict[str, tuple[int, ...]] = {}  # shapes of features
         for model in dict.fromkeys(m for m, _ in needs):
             quantities = [q for m, q in needs if m == model]
             run, device = self.forward(model, quantities), self.model(model).device
             for rows in split(batch, MEASURE_BUDGET, whole_units=False):
                 part = batch.part(rows)
                 out = {k: v.double().cpu().numpy() for k, v in run(part.to(device)).items()}
+                blank |= {f"{model}_{k}": v.shape[1:] for k, v in out.items() if v.ndim == 3}
                 for i, (place, length) in enumerate(
                     zip(part["place"].long().tolist(), part["length"].tolist(), strict=True)
                 ):
@@ -148,11 +173,12 @@ class Context:
         for g, e, r in places:  # rows without a trained token have nothing to measure
             row = signals[g][e][r]
             missing = [f"{m}_{q}" for m, q in needs if f"{m}_{q}" not in row]
-            row |= {k: np.zeros(len(groups[g].episodes[e].rows[r].view().ids_T)) for k in missing}
+            T = len(groups[g].episodes[e].rows[r].view().ids_T)
+            row |= {k: np.zeros(blank.get(k, (T,))) for k in missing}
         return signals
 
     def describe(self, seen: Groups, ready: Groups) -> Metrics:
-        return describe(seen, ready)
+        return describe(seen, ready) | mismatch(self, ready)
 
     # ---- clocks
 
@@ -253,7 +279,10 @@ class Context:
         child = replace(self, out=out, models={"policy": policy})
         if out is not None:
             out.mkdir(parents=True, exist_ok=True)
-        result = await runnable.run(child)
+        try:
+            result = await runnable.run(child)
+        finally:
+            child.close()
         if done is not None:
             labels = {k: v for k, v in self.plan.labels.items() if not k.endswith("command")}
             whole = {**labels, "part": name, **result.metrics, "artifacts": dict(result.artifacts)}

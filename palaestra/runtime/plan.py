@@ -12,8 +12,9 @@ class Plan:
     """Length, evaluations and checkpoints of a run; `labels` goes to summary.json as it is."""
 
     steps: int | None = None  # None = the recipe's schedule
-    tokens: int | None = None  # sampled policy tokens after which the run ends, at the end of a step
+    tokens: int | None = None  # ends at the first step that has sampled as many policy tokens, not with the schedule
     evaluate: int = 512  # held-out tasks, before and after
+    samples: int = 0  # answers drawn for each held-out task at the end, for pass@k and maj@k
     evaluate_every: int = 0  # steps; 0 = before and after only
     checkpoint_every: int = 1  # steps
     keep: int = 2  # checkpoints

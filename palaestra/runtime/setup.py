@@ -14,6 +14,8 @@ import torch
 from palaestra import catalogue
 from palaestra.models.load import load
 from palaestra.models.lora import LoRA
+from palaestra.objective.mismatch import TIS
+from palaestra.pipeline import Pipeline
 from palaestra.runtime import config
 from palaestra.runtime.context import Context
 from palaestra.step import Recipe
@@ -36,6 +38,11 @@ class Settings:
     dtype: str = "float32"
     device: str = ""
     lora: int = 0
+    engine: str = "own"
+    tis: float = 0.0
+    slots: int = 256
+    cache_mb: int = 4096
+    recompute: bool = False
     max_tokens: int = 0
     steps: int | None = None
     seed: int = 0
@@ -75,14 +82,18 @@ def arguments(method: str) -> Mapping[str, inspect.Parameter]:
     return inspect.signature(catalogue.find(method).build).parameters
 
 
-def build(method: str, overrides: Mapping[str, Any]) -> Any:
-    """The recipe of a method. An override that names an argument of its `build` goes there, the others into the value."""
+def build(method: str, overrides: Mapping[str, Any], tis: float = 0.0) -> Any:
+    """The recipe of a method. An override that names an argument of its `build` goes there, the others into the value.
+
+    `tis` > 0 corrects for the engine's mismatch: truncated importance sampling with that cap.
+    """
     takes = arguments(method)
     given = {k: config.parse(v, takes[k].annotation, k) for k, v in overrides.items() if k in takes}
     try:
         recipe = catalogue.find(method).build(**given)
     except (TypeError, ValueError) as error:
         raise UserError(f"{method}: {error}") from None
+    recipe = corrected(recipe, tis) if tis else recipe
     for path, given in overrides.items():
         if path not in takes:
             recipe = config.override(recipe, path, given)
@@ -95,20 +106,49 @@ def context(settings: Settings, *, out: Path | None = None, talk: bool = True) -
     device = settings.device or ("cuda" if torch.cuda.is_available() else "cpu")
     lora = LoRA(rank=settings.lora) if settings.lora else None
     model = load(settings.model, dtype=settings.dtype, device=device, lora=lora)
-    return Context(bench=bench, seed=settings.seed, models={"policy": model}, out=out, players=dict(players), talk=talk)
+    model.recompute = settings.recompute
+    return Context(
+        bench=bench,
+        seed=settings.seed,
+        models={"policy": model},
+        out=out,
+        players=dict(players),
+        talk=talk,
+        engine_name=settings.engine,
+        slots=settings.slots,
+        cache_mb=settings.cache_mb,
+    )
 
 
 def recipe_of(settings: Settings) -> Any:
     """The recipe with the settings' overrides; models other than the embedded one get a smaller learning rate."""
     overrides = dict(settings.set)
     if settings.model != "tiny" and not any(k.endswith("lr") for k in overrides):
-        recipe = build(settings.recipe, overrides)
+        recipe = build(settings.recipe, overrides, settings.tis)
         rate = LORA_LR if settings.lora else FULL_LR
         if isinstance(recipe, Recipe):
             learners = {n: replace(l, optimiser=replace(l.optimiser, lr=rate)) for n, l in recipe.learners.items()}
             return replace(recipe, learners=learners)
         return recipe
-    return build(settings.recipe, overrides)
+    return build(settings.recipe, overrides, settings.tis)
+
+
+def corrected(runnable: Any, cap: float) -> Any:
+    """A recipe whose learners weight by pi / mu, at most `cap`; of a pipeline, every part."""
+    if isinstance(runnable, Pipeline):
+        parts = {n: replace(p, runnable=corrected(p.runnable, cap)) for n, p in runnable.parts.items()}
+        return replace(runnable, parts=parts)
+    if not isinstance(runnable, Recipe):
+        raise UserError("--tis corrects the objectives of a recipe; this method is a program of its own")
+    learners = {
+        name: replace(
+            l,
+            objective=TIS(objective=l.objective, model=name, cap=cap),
+            needs=tuple(dict.fromkeys((*l.needs, (name, "logp")))),
+        )
+        for name, l in runnable.learners.items()
+    }
+    return replace(runnable, learners=learners)
 
 
 def bench_of(settings: Settings) -> tuple[Bench, Mapping[str, Player]]:

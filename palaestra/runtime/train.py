@@ -9,9 +9,10 @@ import time
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-from palaestra.models.load import load_heads, save, weights_sha256
+from palaestra.models.load import load_heads, save, trainable_copy, weights_sha256
+from palaestra.rollout.collect import Sample
 from palaestra.runtime import checkpoint, rollouts
-from palaestra.runtime.evaluate import greedy
+from palaestra.runtime.evaluate import attempts, greedy, sampled_scores
 from palaestra.runtime.plan import Plan
 from palaestra.runtime.progress import Progress
 from palaestra.step import Recipe, start, step
@@ -30,7 +31,7 @@ class Stopped(Exception):
 async def train(recipe: Recipe, ctx: Context) -> Result:
     """Runs the recipe in `ctx`, from the newest whole checkpoint of its folder where there is one."""
     plan = ctx.plan
-    steps = plan.steps if plan.steps is not None else recipe.schedule.steps
+    steps = length(recipe, plan)
     prepare(recipe, ctx)
     state, log = resume(recipe, ctx)
     progress, stop = Progress(steps, stream=sys.stderr) if ctx.talk else None, StopSignal()
@@ -38,7 +39,7 @@ async def train(recipe: Recipe, ctx: Context) -> Result:
         state["run"]["before"] = await measure(ctx, plan, log, 0)
     skipped = 0
     with stop, progress or nullcontext():
-        while state["step"] < steps and not spent(plan, state):
+        while state["step"] < steps and not spent(recipe, plan, state):
             begin, sampling = time.perf_counter(), ctx.engine_seconds
             state, metrics = await step(recipe, ctx, state)
             skipped = skipped + 1 if metrics.get("skipped") else 0
@@ -54,7 +55,7 @@ async def train(recipe: Recipe, ctx: Context) -> Result:
                 progress.update(state["step"], record)
             if plan.evaluate_every and state["step"] % plan.evaluate_every == 0:
                 await measure(ctx, plan, log, state["step"])
-            over = state["step"] == steps or spent(plan, state)
+            over = state["step"] == steps or spent(recipe, plan, state)
             if state["step"] % plan.checkpoint_every == 0 or over or stop.asked:
                 save_checkpoint(ctx, state)
             if skipped >= DIVERGED:
@@ -62,19 +63,36 @@ async def train(recipe: Recipe, ctx: Context) -> Result:
             if stop.asked and not over:
                 raise Stopped(f"stopped after step {state['step']} of {steps}")
     after = await measure(ctx, plan, log, state["step"])
-    return Result(metrics=summary(ctx, state, after), artifacts=artifacts(ctx, state["step"]))
+    metrics = summary(ctx, state, after) | await sampled_after(ctx, plan)
+    return Result(metrics=metrics, artifacts=artifacts(ctx, state["step"]))
 
 
-def spent(plan: Plan, state: State) -> bool:
-    return plan.tokens is not None and state["run"].get("sampled_tokens", 0) >= plan.tokens
+def length(recipe: Recipe, plan: Plan) -> int:
+    """Steps of the run; a budget of tokens stands for the recipe's own length."""
+    if plan.steps is not None:
+        return plan.steps
+    return recipe.schedule.steps if plan.tokens is None else sys.maxsize
+
+
+def spent(recipe: Recipe, plan: Plan, state: State) -> bool:
+    """Whether the budget of tokens is used up; a recipe that samples nothing ends with its schedule."""
+    if plan.tokens is None:
+        return False
+    sampled = state["run"].get("sampled_tokens", 0)
+    return sampled >= plan.tokens or (sampled == 0 and state["step"] >= recipe.schedule.steps)
 
 
 def prepare(recipe: Recipe, ctx: Context) -> None:
-    """Frozen references, heads and optimisers, from the models as they are before any step."""
+    """Frozen references, learners' models, heads and optimisers, from the models as they are before any step.
+
+    A learner that has no model starts as a copy of the policy.
+    """
     for name, source in recipe.references.items():
         if name not in ctx.models:
             ctx.reference(name, source)
     for name, learner in recipe.learners.items():
+        if name not in ctx.models:
+            ctx.models[name] = trainable_copy(ctx.model("policy"))
         for head in learner.heads:
             ctx.model(name).add_head(head)
         ctx.optimiser(name, learner)
@@ -131,6 +149,14 @@ async def measure(ctx: Context, plan: Plan, log: checkpoint.AppendLog | None, at
     if log is not None:
         log.append({"step": at, "evaluation": interval.json()})
     return interval.json()
+
+
+async def sampled_after(ctx: Context, plan: Plan) -> dict[str, Any]:
+    """pass@k for powers of two and maj@k of the trained policy on the held-out tasks."""
+    if not (plan.samples and plan.evaluate):
+        return {}
+    groups = await attempts(ctx, plan.evaluate, Sample(n=plan.samples), label="eval samples")
+    return {"sampled_after": sampled_scores(groups, plan.samples)}
 
 
 def clock(ctx: Context, state: State, begin: float) -> None:

@@ -8,7 +8,7 @@ Columns are letters from the left, rows are numbers from the top.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -27,8 +27,11 @@ class GridState:
     goal: Cell
     holding: bool = False
     done: bool = False
-    turns: int = 0
-    invalid: int = 0
+    executed: tuple[bool, ...] = ()  # whether each action was possible
+
+    @property
+    def turns(self) -> int:
+        return len(self.executed)
 
     @property
     def distance(self) -> int:
@@ -86,8 +89,7 @@ class Grid:
     def step(self, state: GridState, acts: tuple[Act, ...], key: Key) -> Frame:
         after = moved(state, acts[0].text.strip())
         possible = after is not None
-        state = after if after is not None else replace(state, invalid=state.invalid + 1)
-        state = replace(state, turns=state.turns + 1)
+        state = replace(state if after is None else after, executed=(*state.executed, possible))
         if state.done or (not possible and self.invalid == "end"):
             return self._end(state, "finished")
         if state.turns >= self.turns:
@@ -122,5 +124,11 @@ def moved(state: GridState, action: str) -> GridState | None:
     return None
 
 
-def _facts(state: GridState) -> dict[str, int | bool]:
-    return {"turns": state.turns, "invalid": state.invalid, "distance": state.distance, "correct": state.done}
+def _facts(state: GridState) -> dict[str, Any]:
+    return {
+        "turns": state.turns,
+        "invalid": state.executed.count(False),
+        "executed": state.executed,
+        "distance": state.distance,
+        "correct": state.done,
+    }

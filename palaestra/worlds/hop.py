@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -42,8 +42,12 @@ class HopTasks:
 class HopState:
     task: Task
     found: tuple[str, ...] = ()  # keys searched, in order
-    turns: int = 0
     malformed: int = 0
+    executed: tuple[bool, ...] = ()  # whether each action did something: an answer, or a search that found its key
+
+    @property
+    def turns(self) -> int:
+        return len(self.executed)
 
 
 @stage
@@ -59,7 +63,8 @@ class Hop:
 
     def step(self, state: HopState, acts: tuple[Act, ...], key: Key) -> Frame:
         action = ACTION.fullmatch(acts[0].text.strip())
-        state = replace(state, turns=state.turns + 1, malformed=state.malformed + (action is None))
+        done = action is not None and (action[1] == "ANSWER" or action[2] in state.task.meta["store"])
+        state = replace(state, executed=(*state.executed, done), malformed=state.malformed + (action is None))
         if action is None:
             return self._tool(state, USAGE) if self.malformed == "again" else self._end(state, 0.0, "finished")
         verb, name = action.groups()
@@ -87,8 +92,13 @@ class Hop:
         return Frame(state=state, pay={("policy", ""): pay}, facts=facts, state_key=_key(state), status=status)
 
 
-def _facts(state: HopState) -> dict[str, int]:
-    return {"turns": state.turns, "searches": len(state.found), "malformed": state.malformed}
+def _facts(state: HopState) -> dict[str, Any]:
+    return {
+        "turns": state.turns,
+        "searches": len(state.found),
+        "malformed": state.malformed,
+        "executed": state.executed,
+    }
 
 
 def _key(state: HopState) -> tuple[str, ...]:

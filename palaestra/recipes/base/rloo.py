@@ -5,6 +5,7 @@ A_i = r_i - mean_{j != i} r_j = G/(G-1) (r_i - mean r)   (arXiv:2402.14740v2, eq
 
 from palaestra.card import Card
 from palaestra.credit.links import Center, chain
+from palaestra.ledger.experiment import Experiment, Greater
 from palaestra.recipes.base import reinforce
 from palaestra.runtime.config import vary
 from palaestra.step import Recipe
@@ -24,3 +25,19 @@ CARD = Card(
 
 def build() -> Recipe:
     return vary(reinforce.build(), credit=chain(Center("group", others=True)))
+
+
+EXPERIMENT = Experiment(
+    claim="At equal sampled tokens, REINFORCE learns more with a leave-one-out baseline per prompt than without a baseline.",
+    arms={
+        "no baseline": vary(reinforce.build(), credit=chain()),
+        "rloo": build(),
+        "batch mean": reinforce.build(),
+    },
+    expect=Greater(better="rloo", than="no baseline"),
+    falsified_if="The held-out accuracy of rloo is not at least 2 points higher at the end.",
+    task="count",
+    tokens=60_000,
+    seconds=40.0,
+    note="The paper compares with PPO on preference rewards; here the reward is a verifier's 0 or 1.",
+)

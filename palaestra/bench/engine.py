@@ -1,0 +1,152 @@
+"""`palaestra bench engine`: sampling alone. Tokens a second by batch size, beside transformers' generate; and what continuous
+batching gains when lengths have a long tail."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from palaestra.models.load import Model, load
+from palaestra.rollout.engine import OwnEngine
+from palaestra.types import Sampling, rng_of
+
+PROMPT = 32  # tokens
+
+
+def measure(model: str = "tiny", dtype: str = "float32", tokens: int = 64, pairs: int = 5) -> dict[str, Any]:
+    """Medians over interleaved repetitions."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    policy = load(model, dtype=dtype, device=device)
+    policy.eos = frozenset()  # lengths are given here, not sampled
+    return {
+        "batches": [by_batch(policy, n, tokens, pairs) for n in (1, 8, 32, 64)],
+        "long_tail": [long_tail(policy, pairs, slots) for slots in (16, 32)],
+        "turns": turns(policy, pairs),
+    }
+
+
+def by_batch(model: Model, n: int, tokens: int, pairs: int) -> dict[str, Any]:
+    """`n` different prompts, `tokens` new tokens each."""
+    prompts = _prompts(model, n, PROMPT)
+    own, theirs = OwnEngine(model), []
+    mine: list[float] = []
+    for i in range(pairs + 1):  # the first does not count
+        own.forget()
+        a, b = _sample(own, prompts, [tokens] * n), _generate(model, prompts, tokens)
+        if i:
+            mine.append(a)
+            theirs.append(b)
+    rates = n * tokens / np.array([mine, theirs])
+    return {
+        "batch": n,
+        "own": float(np.median(rates[0])),
+        "transformers": float(np.median(rates[1])),
+        "ratio": _spread(np.array(theirs) / np.array(mine)),
+    }
+
+
+def long_tail(model: Model, pairs: int, slots: int) -> dict[str, Any]:
+    """Log-normal lengths, the longest about ten times the median: one queue against waves that wait for their longest."""
+    n, median = 8 * slots, 24
+    lengths = np.exp(rng_of(("long tail",)).normal(np.log(median), 0.9, n)).round().astype(int).clip(1, 10 * median)
+    prompts = _prompts(model, n, PROMPT)
+    found: list[float] = []
+    for _ in range(pairs):
+        engine = OwnEngine(model, slots=slots)
+        a = _sample(engine, prompts, lengths)
+        b = 0.0
+        for i in range(0, n, slots):
+            engine = OwnEngine(model, slots=slots)
+            b += _sample(engine, prompts[i : i + slots], lengths[i : i + slots])
+        found.append(b / a)
+    return {
+        "slots": slots,
+        "sequences": n,
+        "median_length": float(np.median(lengths)),
+        "longest": int(lengths.max()),
+        "waves_over_continuous": _spread(np.array(found)),
+    }
+
+
+def turns(model: Model, pairs: int, n: int = 16, rounds: int = 6) -> dict[str, Any]:
+    """Histories kept in the cache against histories read again."""
+    found = np.array([histories(model, n, rounds) for _ in range(pairs)])
+    return {"episodes": n, "turns": rounds, "again_over_kept": _spread(found[:, 1] / found[:, 0])}
+
+
+def histories(model: Model, n: int, rounds: int) -> tuple[float, float]:
+    """Seconds of `n` episodes whose turns add 8 sampled and 16 heard tokens: kept in the cache, and read again every turn."""
+    kept, again = OwnEngine(model), OwnEngine(model)
+    prompts, a, b = _prompts(model, n, PROMPT), 0.0, 0.0
+    for _ in range(rounds):
+        again.forget()
+        b += _sample(again, prompts, [8] * n)
+        a += _sample(kept, prompts, [8] * n)
+        prompts = [(*p, *range(5, 21)) for p in prompts]
+    return a, b
+
+
+def _prompts(model: Model, n: int, length: int) -> list[tuple[int, ...]]:
+    rng = rng_of(("prompts", n, length))
+    return [tuple(int(t) for t in rng.integers(3, min(250, model.vocabulary), length)) for _ in range(n)]
+
+
+def _sample(engine: OwnEngine, prompts: Sequence[tuple[int, ...]], lengths: Sequence[int] | np.ndarray) -> float:
+    async def run() -> None:
+        await asyncio.gather(
+            *(
+                engine.generate(p, Sampling(max_tokens=int(n)), ("bench", i))
+                for i, (p, n) in enumerate(zip(prompts, lengths, strict=True))
+            )
+        )
+
+    begin = time.perf_counter()
+    asyncio.run(run())
+    return time.perf_counter() - begin
+
+
+@torch.no_grad()
+def _generate(model: Model, prompts: Sequence[tuple[int, ...]], tokens: int) -> float:
+    ids = torch.tensor(prompts, device=model.device)
+    begin = time.perf_counter()
+    model.causal.generate(
+        ids,
+        attention_mask=torch.ones_like(ids),
+        do_sample=True,
+        top_k=0,
+        max_new_tokens=tokens,
+        min_new_tokens=tokens,
+        pad_token_id=0,
+    )
+    return time.perf_counter() - begin
+
+
+def _spread(ratios: np.ndarray) -> dict[str, float]:
+    return {"median": float(np.median(ratios)), "low": float(ratios.min()), "high": float(ratios.max())}
+
+
+def show(found: dict[str, Any]) -> str:
+    lines = ["tokens/s by sequences at a time"]
+    for b in found["batches"]:
+        r = b["ratio"]
+        lines.append(
+            f"  {b['batch']:>4}  own {b['own']:>7.0f}   transformers {b['transformers']:>7.0f}   "
+            f"{r['median']:.2f}x ({r['low']:.2f} to {r['high']:.2f})"
+        )
+    for b in found["long_tail"]:
+        r = b["waves_over_continuous"]
+        lines.append(
+            f"long tail, {b['sequences']} answers in {b['slots']} slots (median {b['median_length']:.0f}, longest "
+            f"{b['longest']}): continuous batching {r['median']:.2f}x over waves ({r['low']:.2f} to {r['high']:.2f})"
+        )
+    r = found["turns"]["again_over_kept"]
+    lines.append(
+        f"{found['turns']['turns']} turns: kept histories {r['median']:.2f}x over reading them again "
+        f"({r['low']:.2f} to {r['high']:.2f})"
+    )
+    return "\n".join(lines)

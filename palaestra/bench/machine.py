@@ -1,0 +1,109 @@
+"""What the machine can do: its matrix rate, its memory bandwidth, and the time a model's own linear layers need."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from palaestra import __version__
+from palaestra.models.load import Model
+
+
+def described() -> dict[str, Any]:
+    """Processor, versions, threads and load: what a measured time belongs to."""
+    cuda = torch.cuda.is_available()
+    return {
+        "processor": torch.cuda.get_device_name() if cuda else processor(),
+        "cores": len(os.sched_getaffinity(0)),
+        "threads": torch.get_num_threads(),
+        "load": [round(x, 2) for x in os.getloadavg()],
+        "bfloat16": cuda or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "transformers": importlib.metadata.version("transformers"),
+        "palaestra": __version__,
+    }
+
+
+def processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((x.partition(":")[2].strip() for x in lines if x.startswith("model name")), platform.processor())
+
+
+def seconds(run: Callable[[], object], *, budget: float = 0.5, least: int = 5) -> float:
+    """Median time of a call. The first, which warms caches, does not count."""
+    run()
+    _wait()
+    found: list[float] = []
+    while len(found) < least or sum(found) < budget:
+        begin = time.perf_counter()
+        run()
+        _wait()
+        found.append(time.perf_counter() - begin)
+    return float(np.median(found))
+
+
+def _wait() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def gemm(dtype: torch.dtype, device: torch.device, n: int = 2048) -> float:
+    """FLOP/s of an n^3 matrix product."""
+    a, b = (torch.randn(n, n, device=device).to(dtype) for _ in range(2))
+    return 2 * n**3 / seconds(lambda: a @ b)
+
+
+def bandwidth(device: torch.device, mb: int = 256) -> float:
+    """Bytes a second that a copy reads and writes."""
+    a = torch.zeros(mb << 18, device=device)
+    b = torch.empty_like(a)
+    return 2 * a.nbytes / seconds(lambda: b.copy_(a))
+
+
+class Linears:
+    """All linear layers of a model, the vocabulary's among them: what no implementation can leave out."""
+
+    def __init__(self, model: Model):
+        self.model = model
+        head = model.causal.get_output_embeddings()
+        self.body = [m for m in model.module.modules() if isinstance(m, nn.Linear) and m is not head]
+        self.head = [head] if head is not None else []
+        self._known: dict[tuple[bool, int], float] = {}
+
+    @property
+    def flops(self) -> int:
+        """Of one token's forward pass."""
+        return sum(2 * m.weight.numel() for m in (*self.body, *self.head))
+
+    @torch.no_grad()
+    def time(self, n: int, head: bool) -> float:
+        """Seconds for `n` tokens through the body, or through the vocabulary's layer, by the measured weights."""
+        if n == 0:
+            return 0.0
+        size = min(1 << (n - 1).bit_length(), 2048)
+        if (head, size) not in self._known:
+            layers = self.head if head else self.body
+            given = [torch.randn(size, m.in_features).to(m.weight) for m in layers]
+            self._known[head, size] = seconds(lambda: [m(x) for m, x in zip(layers, given, strict=True)], budget=0.3)
+        return self._known[head, size] * n / size
+
+    def decoding(self, n: int) -> float:
+        """Seconds of one decode step of `n` sequences: small products run slower than large ones."""
+        return self.time(n, head=False) + self.time(n, head=True)
+
+    def training(self, tokens: int, predicted: int) -> float:
+        """Seconds of forward and backward (twice the forward) of `tokens` distinct positions, of which some are predicted."""
+        return 3 * (self.time(tokens, head=False) + self.time(predicted, head=True))

@@ -1,0 +1,46 @@
+"""`palaestra bench memory`: peaks of sampling and of the update, each setting in a process of its own.
+
+Sampling must stay within its budget when the group grows; the update within its micro-batches.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from palaestra.bench.turns import Worker
+from palaestra.bench.work import Work
+
+GROUPS = (8, 16, 32, 64)
+
+
+def measure(work: Work, steps: int = 2) -> dict[str, Any]:
+    """Resident MB: "base" before the first step, peaks of "rollout" and "update" over all steps."""
+    grown = [replace(work, group=g) for g in GROUPS]
+    bounded = [replace(w, cache_mb=64) for w in grown]
+    saving = [replace(work, recompute=True), replace(work, budget=1024), replace(work, budget=1024, recompute=True)]
+    return {"settings": [asdict(w) | {"memory_mb": peaks(w, steps)} for w in (*grown, *bounded, *saving)]}
+
+
+def peaks(work: Work, steps: int) -> dict[str, float]:
+    with tempfile.TemporaryDirectory() as folder:
+        worker = Worker("palaestra.bench.own", work.json(), Path(folder))
+        try:
+            found = [worker.go()["memory"] for _ in range(steps)]
+        finally:
+            worker.close()
+    most = {p: max(f.get(p, 0.0) for f in found) for p in ("rollout", "update")}
+    return {"base": found[0]["base"], **most}
+
+
+def show(found: dict[str, Any]) -> str:
+    lines = [f"{'group':>6}{'cache MB':>10}{'budget':>8}{'recompute':>11}{'base':>8}{'rollout':>9}{'update':>8}   MB"]
+    for s in found["settings"]:
+        m = s["memory_mb"]
+        lines.append(
+            f"{s['group']:>6}{s['cache_mb']:>10}{s['budget']:>8}{'yes' if s['recompute'] else 'no':>11}"
+            f"{m['base']:>8.0f}{m['rollout']:>9.0f}{m['update']:>8.0f}"
+        )
+    return "\n".join(lines)

@@ -1,0 +1,57 @@
+"""The work of `palaestra bench trl` in Palaestra, one step at a word: `python -m palaestra.bench.own WORK FOLDER`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+from palaestra.bench.turns import Memory, Turns
+from palaestra.bench.work import Work, prepared
+from palaestra.runtime import rollouts
+from palaestra.runtime.train import prepare
+from palaestra.step import start, step
+
+
+async def run(work: Work, folder: Path, turns: Turns) -> None:
+    recipe, ctx = prepared(work, folder)
+    prepare(recipe, ctx)
+    ctx.phase = watched(ctx.phase)  # type: ignore[method-assign]
+    state, n = start(0), 0
+    turns.ready()
+    while turns.wait():
+        n += 1
+        before, sampling, tokens = dict(ctx.seconds), ctx.engine_seconds, ctx.sampled_tokens
+        with Memory() as memory:
+            begin = time.perf_counter()
+            state, _ = await step(recipe, ctx, state)
+            rollouts.write(rollouts.path(folder, n), n, ctx.seen, ctx.advantages, ctx.decode)
+            seconds = time.perf_counter() - begin
+        spent = {p: ctx.seconds[p] - before[p] for p in ("reward", "forward", "backward", "optimiser")}
+        turns.report(
+            {
+                "seconds": seconds,
+                "tokens": ctx.sampled_tokens - tokens,
+                "rollout": ctx.engine_seconds - sampling,
+                **spent,
+                "memory": memory.peaks,
+            }
+        )
+
+
+def watched(phase: Callable[[str], AbstractContextManager[None]]) -> Callable[[str], AbstractContextManager[None]]:
+    """The clock of a phase, with its memory."""
+
+    @contextmanager
+    def both(name: str) -> Generator[None]:
+        with Memory.phase(name), phase(name):
+            yield
+
+    return both
+
+
+if __name__ == "__main__":
+    asyncio.run(run(Work.read(sys.argv[1]), Path(sys.argv[2]), Turns()))

@@ -1,0 +1,111 @@
+"""The work of `palaestra bench trl` in TRL's GRPOTrainer, one step at a word: `python -m palaestra.bench.peer WORK FOLDER`.
+
+Same prompts, group, lengths, temperature, optimiser, precision, no KL term, no gradient checkpointing unless asked: what a
+user of TRL would run who had read its documentation.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import TrainerCallback
+
+from palaestra.bench.turns import Memory, Turns
+from palaestra.bench.work import Work
+from palaestra.models.load import find
+
+
+def rewards(completions: list[Any], **columns: Any) -> list[float | None]:
+    """The reward of `work.REWARD`."""
+    said = [c if isinstance(c, str) else c[0]["content"] for c in completions]
+    return [float(sum(map(ord, s)) % 2) for s in said]
+
+
+def run(work: Work, folder: Path, turns: Turns) -> None:
+    from datasets import Dataset
+    from trl.trainer.grpo_trainer import GRPOTrainer
+
+    data = Dataset.from_list([{"prompt": r["messages"]} for r in work.rows(512)])
+    trainer = GRPOTrainer(
+        model=str(find(work.model)), reward_funcs=rewards, args=arguments(work, folder), train_dataset=data
+    )
+    gate = Gate(turns)
+    trainer.add_callback(gate)
+    watched: Any = trainer
+    watched._generate = gate.timed("rollout", watched._generate)
+    watched.compute_loss = gate.timed("forward", watched.compute_loss)
+    watched.accelerator.backward = gate.timed("backward", watched.accelerator.backward)
+    turns.ready()
+    trainer.train()
+
+
+def arguments(work: Work, folder: Path) -> Any:
+    from trl.trainer.grpo_config import GRPOConfig
+
+    return GRPOConfig(
+        output_dir=str(folder),
+        per_device_train_batch_size=work.prompts * work.group,
+        gradient_accumulation_steps=1,
+        num_generations=work.group,
+        max_completion_length=work.max_tokens,
+        temperature=1.0,
+        top_p=1.0,
+        top_k=0,
+        beta=0.0,
+        learning_rate=1e-5,
+        adam_beta2=0.95,
+        max_grad_norm=1.0,
+        bf16=False,
+        gradient_checkpointing=work.recompute,
+        generation_kwargs={"min_new_tokens": work.max_tokens} if work.full else None,
+        max_steps=10**6,
+        logging_steps=10**6,
+        save_strategy="no",
+        report_to=[],
+        disable_tqdm=True,
+        use_cpu=not torch.cuda.is_available(),
+        model_init_kwargs={"dtype": work.dtype},
+        seed=0,
+    )
+
+
+class Gate(TrainerCallback):
+    """Holds every step until it is asked for, and reports it."""
+
+    def __init__(self, turns: Turns):
+        self.turns, self.spent, self.tokens = turns, dict[str, float](), 0
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if not self.turns.wait():
+            raise SystemExit(0)
+        self.spent, self.tokens = {}, 0
+        self.memory = Memory().__enter__()
+        self.begin = time.perf_counter()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        seconds = time.perf_counter() - self.begin
+        self.memory.__exit__()
+        self.turns.report({"seconds": seconds, "tokens": self.tokens, **self.spent, "memory": self.memory.peaks})
+
+    def timed(self, name: str, inner: Callable[..., Any]) -> Callable[..., Any]:
+        """`inner`, with its time and memory under `name`; what "rollout" gives is counted."""
+
+        def call(*given: Any, **named: Any) -> Any:
+            begin = time.perf_counter()
+            with Memory.phase(name):
+                out = inner(*given, **named)
+            self.spent[name] = self.spent.get(name, 0.0) + time.perf_counter() - begin
+            if name == "rollout":
+                self.tokens += sum(len(c) for c in out[1])
+            return out
+
+        return call
+
+
+if __name__ == "__main__":
+    run(Work.read(sys.argv[1]), Path(sys.argv[2]), Turns())

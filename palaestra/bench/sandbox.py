@@ -1,0 +1,124 @@
+"""`palaestra bench sandbox`: its rates beside a bare subprocess, and what many runs leave behind.
+
+The sorts take turns in short rounds, so that another load on the machine slows all of them alike. A ratio is the median over
+rounds; the quartiles say how much it moves.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from palaestra.services import sandbox
+from palaestra.types import UserError
+
+PROGRAM = "print(sum(range(10)))\n"
+ROUNDS = 10
+BUSY = 1.0  # seconds that a busy loop may run
+
+
+def measure(n: int, orphaned: int) -> dict[str, Any]:
+    """Runs a second of `n` runs of each sort, and what `orphaned` runs leave behind."""
+    refusal = sandbox.kind().refusal()
+    if refusal:
+        raise UserError(refusal)
+    before = everyone()
+    threads = len(os.sched_getaffinity(0))
+    found = {"kind": sandbox.kind().name, "threads": threads, **rates(n, threads), **busy()}
+    if orphaned:
+        found |= orphans(orphaned, threads, before)
+    return found
+
+
+def show(found: dict[str, Any]) -> str:
+    lines = []
+    for name, rate in found["per_second"].items():
+        ratio, (low, high) = found["ratio_to_bare"].get(name, 1.0), found["ratio_quartiles"].get(name, (1.0, 1.0))
+        lines.append(
+            f"{name:<6}{rate:>8.1f} runs/s   {ratio:.2f} of a bare subprocess (quartiles {low:.2f} to {high:.2f})"
+        )
+    busy = found["busy_loop"]
+    lines.append(f"a busy loop with {busy['limit']:g} s ends as {busy['status']} after {busy['seconds']:.2f} s")
+    if "orphans" in found:
+        lines.append(f"{found['orphans']['runs']} runs leave {found['orphans']['left']} processes")
+    return "\n".join(lines)
+
+
+def rates(n: int, threads: int) -> dict[str, Any]:
+    """Runs a second of each sort, and its ratio to the bare subprocess."""
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(threads) as pool:
+        file = Path(folder) / "program.py"
+        file.write_text(PROGRAM)
+        sorts: dict[str, Callable[[int], Any]] = {
+            "bare": lambda _: subprocess.run([sys.executable, str(file)], capture_output=True, check=True),
+            "cold": lambda _: proper(sandbox.run(PROGRAM, fresh=True)),
+            "warm": lambda _: proper(sandbox.run(PROGRAM)),
+        }
+        list(pool.map(sorts["warm"], range(2 * threads)))  # starts the workers
+        a_round = max(1, n // ROUNDS)
+        seconds: dict[str, list[float]] = {name: [] for name in sorts}
+        for _ in range(ROUNDS):
+            for name, do in sorts.items():
+                seconds[name].append(timed(pool, do, a_round))
+    rate = {name: a_round / np.array(s) for name, s in seconds.items()}
+    quartiles = {name: np.percentile(rate[name] / rate["bare"], (25, 50, 75)).round(2) for name in ("cold", "warm")}
+    return {
+        "runs": a_round * ROUNDS,
+        "per_second": {name: round(float(np.median(r)), 1) for name, r in rate.items()},
+        "ratio_to_bare": {name: float(q[1]) for name, q in quartiles.items()},
+        "ratio_quartiles": {name: [float(q[0]), float(q[2])] for name, q in quartiles.items()},
+    }
+
+
+def timed(pool: ThreadPoolExecutor, do: Callable[[int], Any], n: int) -> float:
+    begin = time.perf_counter()
+    list(pool.map(do, range(n)))
+    return time.perf_counter() - begin
+
+
+def proper(ran: sandbox.Ran) -> None:
+    if ran.stdout != "45\n":
+        raise RuntimeError(f"a run of the bench went wrong: {ran}")
+
+
+def busy() -> dict[str, Any]:
+    """How long a busy loop outlives its limit."""
+    begin = time.perf_counter()
+    ran = sandbox.run("while True: pass", limits=sandbox.Limits(seconds=BUSY))
+    return {"busy_loop": {"limit": BUSY, "status": ran.status, "seconds": round(time.perf_counter() - begin, 3)}}
+
+
+def orphans(n: int, threads: int, before: set[int]) -> dict[str, Any]:
+    """Runs that leave daemons behind, in every second one; then counts processes beyond the idle workers'."""
+    leave = "import os\nif os.fork() == 0:\n    os.setsid()\n    os.fork()\n    while True: pass\nprint(45)"
+    begin = time.perf_counter()
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(lambda i: proper(sandbox.run(leave if i % 2 else "print(45)")), range(n)))
+    seconds = time.perf_counter() - begin
+    sandbox.kind().close()
+    time.sleep(0.5)
+    left = {p for p in everyone() - before if descends(p, os.getpid())}
+    return {"orphans": {"runs": n, "seconds": round(seconds, 1), "left": len(left)}}
+
+
+def everyone() -> set[int]:
+    return {int(x) for x in os.listdir("/proc") if x.isdigit()}
+
+
+def descends(pid: int, from_: int) -> bool:
+    """Whether a process comes from this one, or was left to the reaper by one that ran the sandbox's interpreter."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes()
+        parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return False
+    return b"/sandbox/__main__.py" in words or parent == from_

@@ -1,0 +1,99 @@
+"""`palaestra bench scaling`: how the cost of a step grows, as fitted exponents: seconds ~ x^a."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from palaestra.bench.engine import histories
+from palaestra.bench.step import timed
+from palaestra.bench.work import Work, prepared
+from palaestra.models.load import load
+
+BASE = Work(prompts=4, group=16, max_tokens=64, full=True)
+
+
+def measure(repeats: int = 3) -> dict[str, Any]:
+    """One series for each quantity: its values, seconds (medians), sampled tokens, exponents."""
+    found = {
+        "sampled tokens": series([replace(BASE, prompts=p) for p in (1, 4, 16, 64)], "tokens", repeats),
+        "group size": series([replace(BASE, group=g) for g in (4, 8, 16, 32, 64)], "group", repeats),
+        "answer length": series([replace(BASE, max_tokens=n) for n in (16, 32, 64, 128, 256)], "max_tokens", repeats),
+        "prompt length": series([replace(BASE, prompt_tokens=n) for n in (16, 64, 128, 256)], "prompt_tokens", repeats),
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        works = [replace(BASE, model=sized(Path(folder), width)) for width in (64, 128, 256, 512)]
+        found["model size"] = series(works, "parameters", repeats)
+    return found | {"turns": turns(repeats)}
+
+
+def series(works: Sequence[Work], name: str, repeats: int) -> dict[str, Any]:
+    points = [point(w, name, repeats) for w in works]
+    x, seconds = (np.array([p[k] for p in points]) for k in ("x", "seconds"))
+    return {"points": points, "exponent": exponent(x, seconds), "exponent_of_last_half": exponent(x[-2:], seconds[-2:])}
+
+
+def point(work: Work, name: str, repeats: int) -> dict[str, float]:
+    with tempfile.TemporaryDirectory() as folder:
+        recipe, ctx = prepared(work, Path(folder))
+        steps = asyncio.run(timed(recipe, ctx, repeats))
+    tokens = float(np.median([s["tokens"] for s in steps]))
+    given = {"tokens": tokens, "parameters": float(ctx.model("policy").n_parameters)}
+    x = given[name] if name in given else float(getattr(work, name))
+    return {"x": x, "seconds": float(np.median([s["seconds"] for s in steps])), "tokens": tokens}
+
+
+def exponent(x: np.ndarray, seconds: np.ndarray) -> float:
+    return float(np.polyfit(np.log(x), np.log(seconds), 1)[0])
+
+
+def sized(folder: Path, width: int) -> str:
+    """A model of random weights with the embedded model's tokenizer; `width` from 64 to 512 is 0.3 to 17 M parameters."""
+    tiny = load("tiny")
+    config = LlamaConfig(
+        vocab_size=tiny.vocabulary,
+        hidden_size=width,
+        intermediate_size=3 * width,
+        num_hidden_layers=4,
+        num_attention_heads=width // 32,
+        num_key_value_heads=max(1, width // 64),
+        max_position_embeddings=512,
+        tie_word_embeddings=True,
+    )
+    where = folder / f"width-{width}"
+    LlamaForCausalLM(config).save_pretrained(where)
+    tiny.tokenizer.save_pretrained(where)
+    return str(where)
+
+
+def turns(repeats: int) -> dict[str, Any]:
+    """Sampling of episodes by their number of turns: with kept histories linear but for attention, else quadratic."""
+    model = load("tiny")
+    model.eos = frozenset()
+    rounds = (2, 4, 8, 16)
+    found = {n: np.median([histories(model, 16, n) for _ in range(repeats)], 0) for n in rounds}
+    x = np.array(rounds, float)
+    kept, again = (np.array([found[n][i] for n in rounds]) for i in (0, 1))
+    return {
+        "points": [
+            {"x": n, "seconds": float(k), "seconds_again": float(a)}
+            for n, k, a in zip(rounds, kept, again, strict=True)
+        ],
+        "exponent": exponent(x, kept),
+        "exponent_again": exponent(x, again),
+    }
+
+
+def show(found: dict[str, Any]) -> str:
+    lines = []
+    for name, s in found.items():
+        values = "  ".join(f"{p['x']:g}: {p['seconds']:.2f} s" for p in s["points"])
+        lines.append(f"{name:<15} exponent {s['exponent']:.2f}   {values}")
+    return "\n".join(lines)

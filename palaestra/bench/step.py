@@ -1,0 +1,154 @@
+"""`palaestra bench step`: where the time of a training step goes, and how far it is from the machine's limit.
+
+The limit is the time that the model's linear layers alone need, at the rate these very layers reach: every decode step at its
+own batch size, and three times the forward pass of the distinct positions that are trained.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from palaestra.bench import machine
+from palaestra.bench.work import Work, prepared
+from palaestra.models import forward as forward_pass
+from palaestra.models.packed import Layout
+from palaestra.rollout.engine import OwnEngine
+from palaestra.runtime import rollouts
+from palaestra.runtime.context import PHASES, Context
+from palaestra.runtime.train import peak_memory_mb, prepare
+from palaestra.step import Recipe, start, step
+
+
+class Counts:
+    """How many tokens went through the model and in which company, counted at the engine and the training forward pass."""
+
+    def __init__(self, ctx: Context):
+        self.decoded: Counter[int] = Counter()  # batch size: decode steps
+        self.positions = self.predicted = self.padded = 0
+        engine = ctx.engine()
+        assert isinstance(engine, OwnEngine)
+        self.engine = engine
+        inner = engine.decoder.step
+
+        def counted(token_n: Any, at_n: Any) -> Any:
+            self.decoded[len(at_n)] += 1
+            return inner(token_n, at_n)
+
+        engine.decoder.step = counted  # type: ignore[method-assign]
+        layout = Layout.of
+
+        def seen(batch: Any) -> Layout:
+            found = layout(batch)
+            self.positions += len(found.ids)
+            self.predicted += int(batch.mask[:, 1:].sum())
+            self.padded += batch["ids"].numel()
+            return found
+
+        forward_pass.Layout.of = seen  # type: ignore[method-assign]
+        self.restore = lambda: setattr(forward_pass.Layout, "of", layout)
+
+    def clear(self) -> None:
+        self.decoded.clear()
+        self.positions = self.predicted = self.padded = 0
+        self.engine.read_tokens = self.engine.sampled_tokens = 0
+
+
+async def timed(recipe: Recipe, ctx: Context, steps: int) -> list[dict[str, Any]]:
+    """Phases and counts of each step after a first one, which does not count."""
+    prepare(recipe, ctx)
+    state, found, counts = start(0), [], Counts(ctx)
+    try:
+        for n in range(steps + 1):
+            counts.clear()
+            before, sampling, begin = dict(ctx.seconds), ctx.engine_seconds, time.perf_counter()
+            state, _ = await step(recipe, ctx, state)
+            rollouts.write(rollouts.path(ctx.folder, n), n, ctx.seen, ctx.advantages, ctx.decode)
+            whole = time.perf_counter() - begin
+            phases = {p: ctx.seconds[p] - before[p] for p in PHASES if p != "other"}
+            phases["rollout"] = ctx.engine_seconds - sampling
+            phases["other"] = whole - sum(phases.values())
+            if n:
+                found.append(
+                    {
+                        "seconds": whole,
+                        "phases": phases,
+                        "tokens": counts.engine.sampled_tokens,
+                        "read": counts.engine.read_tokens,
+                        "decoded": dict(counts.decoded),
+                        "positions": counts.positions,
+                        "predicted": counts.predicted,
+                        "padded": counts.padded,
+                    }
+                )
+    finally:
+        counts.restore()
+    return found
+
+
+def measure(work: Work, steps: int = 5) -> dict[str, Any]:
+    """The whole report. Times in seconds; shares of the step."""
+    with tempfile.TemporaryDirectory() as folder:
+        recipe, ctx = prepared(work, Path(folder))
+        found = asyncio.run(timed(recipe, ctx, steps))
+    linears = machine.Linears(ctx.model("policy"))
+    device, dtype = ctx.model("policy").device, ctx.model("policy").dtype
+    limits = [
+        {
+            "rollout": sum(k * linears.decoding(n) for n, k in f["decoded"].items())
+            + linears.time(f["read"], head=False),
+            "update": linears.training(f["positions"], f["predicted"]),
+        }
+        for f in found
+    ]
+    limit = {k: float(np.median([x[k] for x in limits])) for k in ("rollout", "update")}
+    whole = float(np.median([f["seconds"] for f in found]))
+    phases = {p: float(np.median([f["phases"][p] for f in found])) for p in PHASES}
+    tokens = float(np.median([f["tokens"] for f in found]))
+    flops = linears.flops * float(np.median([f["read"] + f["tokens"] + 3 * f["positions"] for f in found]))
+    rate = machine.gemm(dtype, device)
+    update = phases["forward"] + phases["backward"] + phases["optimiser"]
+    return {
+        "seconds": whole,
+        "each": [round(f["seconds"], 4) for f in found],
+        "phases": phases,
+        "between": (phases["reward"] + phases["other"]) / whole,
+        "tokens": tokens,
+        "tokens_per_second": tokens / whole,
+        "decode_tokens_per_second": tokens / phases["rollout"],
+        "positions": {
+            "computed": float(np.median([f["positions"] for f in found])),
+            "padded": float(np.median([f["padded"] for f in found])),
+        },
+        "limit": limit | {"step": sum(limit.values())},
+        "over_limit": {
+            "rollout": phases["rollout"] / limit["rollout"],
+            "update": update / limit["update"],
+            "step": whole / sum(limit.values()),
+        },
+        "flop_utilisation": flops / whole / rate,
+        "machine_limits": {"gemm_flops": rate, "copy_bytes": machine.bandwidth(device)},
+        "peak_memory_mb": peak_memory_mb(),
+    }
+
+
+def show(found: dict[str, Any]) -> str:
+    """The report as lines to read."""
+    p, o = found["phases"], found["over_limit"]
+    lines = [f"{'step':<12}{found['seconds']:>9.3f} s   {found['tokens_per_second']:.0f} sampled tokens/s"]
+    lines += [f"  {name:<10}{p[name]:>9.3f} s   {p[name] / found['seconds']:>6.1%}" for name in PHASES]
+    lines.append(f"between the phases {found['between']:.1%} of a step")
+    lines.append(
+        f"over the linear layers' own time: rollout {o['rollout']:.2f}x, update {o['update']:.2f}x, step {o['step']:.2f}x"
+    )
+    gemm, copy = found["machine_limits"]["gemm_flops"] / 1e9, found["machine_limits"]["copy_bytes"] / 1e9
+    lines.append(
+        f"machine: {gemm:.0f} GFLOP/s, copies {copy:.0f} GB/s; {found['flop_utilisation']:.0%} of the FLOP rate used"
+    )
+    return "\n".join(lines)

@@ -1,0 +1,85 @@
+"""The work that is timed: prompts, group, lengths, model, precision. The reward costs nothing and needs no answers."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from palaestra.models.load import load
+from palaestra.runtime import setup
+from palaestra.runtime.benches import from_data, named
+from palaestra.runtime.context import Context
+from palaestra.step import Recipe
+
+REWARD = """def score(responses, answers, **fields):
+    return [float(sum(map(ord, r)) % 2) for r in responses]
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """One GRPO step: `prompts` x `group` answers of at most `max_tokens`. `full`: no answer may end before its last token."""
+
+    model: str = "tiny"
+    dtype: str = "float32"
+    prompts: int = 16
+    group: int = 8
+    max_tokens: int = 64
+    full: bool = False
+    recompute: bool = False
+    prompt_tokens: int = 0  # prompts are lengthened to about this many characters; 0 = as they are
+    cache_mb: int = 4096
+    budget: int = 4096  # padded tokens of a training forward pass
+
+    def json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def read(cls, text: str) -> Work:
+        return cls(**json.loads(text))
+
+    @property
+    def task(self) -> str:
+        return "chain" if self.model == "tiny" else "constraints"
+
+    def rows(self, n: int) -> list[dict[str, Any]]:
+        """`n` prompts as chat messages, the same in every process."""
+        bench, _ = named(self.task)
+        tasks = [bench.tasks.task("train", i) for i in range(n)]
+        rows: list[dict[str, Any]] = [
+            {"messages": [{"role": m.role, "content": m.content} for m in t.prompt], "answer": "0"} for t in tasks
+        ]
+        for row in rows:
+            last = row["messages"][-1]
+            last["content"] = last["content"].ljust(self.prompt_tokens, "7")
+        return rows
+
+
+def prepared(work: Work, folder: Path, n: int = 2048) -> tuple[Recipe, Context]:
+    """GRPO on the work, its files written into `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "prompts.jsonl").write_text("".join(json.dumps(r) + "\n" for r in work.rows(n)))
+    (folder / "reward.py").write_text(REWARD)
+    bench = from_data(str(folder / "prompts.jsonl"), "", f"{folder / 'reward.py'}:score")
+    settings = setup.Settings(
+        model=work.model,
+        dtype=work.dtype,
+        set={
+            "schedule.prompts": work.prompts,
+            "collect.links.0.n": work.group,
+            "collect.links.0.max_tokens": work.max_tokens,
+            "update.budget": work.budget,
+        },
+    )
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model = load(work.model, dtype=work.dtype, device=device)
+    model.recompute = work.recompute
+    if work.full:
+        model.eos = frozenset()
+    recipe = setup.recipe_of(settings)
+    assert isinstance(recipe, Recipe)
+    return recipe, Context(bench=bench, seed=0, models={"policy": model}, out=folder, cache_mb=work.cache_mb)

@@ -1,0 +1,29 @@
+"""`palaestra atlas`: the update directions of all methods on the same rollouts, compared."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from palaestra.ledger.atlas import survey
+from palaestra.ledger.atlas_page import SHOWN, page, picture
+from palaestra.ledger.markdown import one_line_lists
+from palaestra.runtime.checkpoint import write_atomic
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
+    out = Path(arguments.out)
+    methods = [m for m in arguments.methods.split(",") if m]
+    data = survey(methods, lambda text: print(text, file=sys.stderr, flush=True))
+    out.mkdir(parents=True, exist_ok=True)
+    write_atomic(out / "atlas.json", one_line_lists(data))
+    write_atomic(out / "atlas.md", page(data))
+    for name, chart in data["batches"].items():
+        if len(chart["methods"]) >= SHOWN:
+            picture(name, chart, out / f"atlas-{name}.png")
+    if not arguments.json:
+        print(page(data))
+        print(f"written to {out}/atlas.md, {out}/atlas.json and pictures beside them")
+    return data

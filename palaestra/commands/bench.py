@@ -1,0 +1,60 @@
+"""`palaestra bench`: speed and memory on this machine, as JSON with the machine, the versions and the command."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+from palaestra.bench import engine, machine, memory, sandbox, scaling, step, trl
+from palaestra.bench.work import Work
+from palaestra.runtime.checkpoint import write_atomic
+from palaestra.types import UserError
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
+    what, repeats = arguments.what, arguments.repeats
+    work = Work(
+        model=arguments.model,
+        dtype=arguments.dtype,
+        prompts=arguments.prompts,
+        group=arguments.group,
+        max_tokens=arguments.max_tokens,
+        full=arguments.full,
+        recompute=arguments.recompute,
+    )
+    if what == "trl" and importlib.util.find_spec("trl") is None:
+        raise UserError("TRL is not installed; `pip install 'palaestra[bench]'`")
+    before = machine.described()
+    if what == "step":
+        found = step.measure(work, repeats)
+        text = step.show(found)
+    elif what == "engine":
+        found = engine.measure(work.model, work.dtype, work.max_tokens, repeats)
+        text = engine.show(found)
+    elif what == "trl":
+        found = trl.measure(work, repeats)
+        text = trl.show(found)
+    elif what == "memory":
+        found = memory.measure(work, repeats)
+        text = memory.show(found)
+    elif what == "sandbox":
+        found = sandbox.measure(arguments.n, arguments.orphans)
+        text = sandbox.show(found)
+    else:
+        found = scaling.measure(repeats)
+        text = scaling.show(found)
+    result = {"bench": what, "command": shlex.join(["palaestra", *sys.argv[1:]]), "machine": before, **found}
+    if arguments.out:
+        name = f"{what}-{Path(work.model).name}-{work.dtype}{'-full' if work.full else ''}.json"
+        name = f"{what}.json" if what in ("sandbox", "scaling") else name
+        folder = Path(arguments.out)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomic(folder / name, json.dumps(result, indent=1) + "\n")
+    if not arguments.json:
+        print(text)
+    return result

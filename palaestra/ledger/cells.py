@@ -1,0 +1,208 @@
+"""Runs of experiments and comparisons: each in a process of its own, under an address made of all it depends on.
+
+A cell is (recipe, problem, model, budget of sampled tokens, evaluation, seed). Its folder is named by its digest, so arms
+that experiments have in common are run once, and what was finished before a kill is not run again. `python -m
+palaestra.ledger.cells FOLDER` runs the one cell whose request lies there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import importlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from palaestra.ledger.digests import code_sha256, configuration, sha256
+from palaestra.ledger.experiment import Cell
+from palaestra.runtime import setup
+from palaestra.runtime.checkpoint import write_atomic
+from palaestra.runtime.plan import Plan
+from palaestra.types import Fault, Runnable, UserError, value
+
+CHECKPOINT = 20  # steps between those of a cell
+REQUEST, DONE = "request.json", "cell.json"
+ADDRESS = 20  # characters of the digest
+
+
+@value
+class Request:
+    """A cell that is wanted. `arm` is "module:name" of an experiment's arm; "" = the recipe of the settings."""
+
+    label: str  # for people: "grpo, seed 0"
+    settings: setup.Settings
+    tokens: int
+    samples: int = 0
+    arm: str = ""
+
+    def runnable(self) -> Runnable:
+        if not self.arm:
+            return setup.recipe_of(self.settings)
+        module, _, name = self.arm.partition(":")
+        return importlib.import_module(module).EXPERIMENT.arms[name]
+
+    def configuration(self) -> dict[str, Any]:
+        return configuration(self.runnable(), self.settings, self.tokens, self.samples)
+
+    def digest(self) -> str:
+        """The cell's address."""
+        return sha256([self.configuration(), self.settings.seed, code_sha256(self.runnable(), self.settings)])
+
+
+@value
+class Outcome:
+    """What became of a request: a finished cell, or why there is none."""
+
+    request: Request
+    folder: Path
+    cell: Cell | None = None
+    error: str = ""
+
+
+Say = Callable[[str], None]
+
+
+def silent(text: str) -> None:
+    """Says nothing."""
+
+
+def run_all(requests: Sequence[Request], folder: Path, jobs: int = 0, say: Say = silent) -> list[Outcome]:
+    """Runs what is not there yet, `jobs` at a time (0 = one a core); the outcomes in the order of the requests."""
+    places = [folder / "cells" / r.digest()[:ADDRESS] for r in requests]
+    waiting = {p: r for p, r in zip(places, requests, strict=True) if not (p / DONE).is_file()}
+    errors: dict[Path, str] = {}
+    jobs = min(jobs or cores(), max(len(waiting), 1))
+    if waiting:
+        say(f"{len(waiting)} cells to run, {jobs} at a time; {len(set(places)) - len(waiting)} are there already")
+    with _children() as start, ThreadPoolExecutor(jobs) as pool:
+        begin = time.perf_counter()
+        running = {pool.submit(_run, p, r, start): p for p, r in waiting.items()}
+        try:
+            for n, future in enumerate(as_completed(running), 1):
+                place, (seconds, error) = running[future], future.result()
+                errors |= {place: error} if error else {}
+                left = (time.perf_counter() - begin) / n * (len(waiting) - n)
+                say(f"[{n}/{len(waiting)}] {waiting[place].label}: {error or f'{seconds:.0f} s'}; {left:.0f} s left")
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return [
+        Outcome(request=r, folder=p, cell=None if p in errors else read_cell(p), error=errors.get(p, ""))
+        for p, r in zip(places, requests, strict=True)
+    ]
+
+
+def cores() -> int:
+    """Those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+Start = Callable[[Path, Any], "subprocess.Popen[bytes]"]
+
+
+@contextlib.contextmanager
+def _children() -> Generator[Start]:
+    """Starts cells; those that still run when the block is left, also by SIGTERM, are asked to stop."""
+    started: list[subprocess.Popen[bytes]] = []
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+
+    def start(place: Path, log: Any) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", __name__, str(place)]
+        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
+        started.append(child)
+        return child
+
+    def stop(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(ValueError):  # not the main thread: whoever owns it handles signals
+            stack.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, stop))
+        try:
+            yield start
+        except BaseException:
+            for child in started:
+                child.terminate()
+            raise
+
+
+def _run(place: Path, request: Request, start: Start) -> tuple[float, str]:
+    """Runs a cell in its own process: seconds, and why it failed."""
+    place.mkdir(parents=True, exist_ok=True)
+    write_atomic(place / REQUEST, json.dumps(asdict(request), indent=1))
+    begin = time.perf_counter()
+    with (place / "log.txt").open("wb") as log:
+        status = start(place, log).wait()
+    lines = (place / "log.txt").read_text(errors="replace").strip().splitlines()
+    error = "" if status == 0 else f"failed: {lines[-1] if lines else f'exit status {status}'} (see {place}/log.txt)"
+    return time.perf_counter() - begin, error
+
+
+# ---- one cell, in its own process
+
+
+def main(place: Path) -> int:
+    """Runs the cell in `place`, unless another process has done so in the meantime."""
+    asked = json.loads((place / REQUEST).read_text())
+    request = Request(**asked | {"settings": setup.Settings(**asked["settings"])})
+    with (place / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (place / DONE).is_file():
+            if request.digest()[:ADDRESS] != place.name:
+                raise Fault("cell", "the code has changed since this cell was asked for; run it again")
+            run_here(request, place)
+    return 0
+
+
+def run_here(request: Request, place: Path) -> None:
+    """Runs a cell in this process and writes its numbers. Its checkpoints are only kept while it is unfinished."""
+    begin = time.perf_counter()
+    ctx = setup.context(request.settings, out=place, talk=False)
+    ctx.plan = Plan(
+        tokens=request.tokens,
+        evaluate=request.settings.evaluate,
+        samples=request.samples,
+        checkpoint_every=CHECKPOINT,
+    )
+    try:
+        result = asyncio.run(request.runnable().run(ctx))
+    finally:
+        ctx.close()
+    wall = round(time.perf_counter() - begin, 1)
+    write_atomic(place / DONE, json.dumps({**result.metrics, "wall_seconds": wall}, indent=1))
+    for folder in place.rglob("checkpoints"):
+        shutil.rmtree(folder)
+
+
+def read_cell(place: Path) -> Cell:
+    """A finished cell. The steps of a pipeline are those of its parts, one after the other."""
+    summary = json.loads((place / DONE).read_text())
+    steps: list[dict[str, Any]] = []
+    for folder in [place / p for p in summary.get("parts", {})] or [place]:
+        file, before = folder / "metrics.jsonl", steps[-1].get("sampled_tokens", 0) if steps else 0
+        lines = file.read_text().splitlines() if file.is_file() else []
+        found = [r for r in map(json.loads, lines) if "evaluation" not in r]
+        steps += [r | {"sampled_tokens": before + r.get("sampled_tokens", 0)} for r in found]
+    return Cell(summary=summary, steps=steps, folder=place)
+
+
+if __name__ == "__main__":
+    import torch
+
+    torch.set_num_threads(1)
+    try:
+        sys.exit(main(Path(sys.argv[1])))
+    except (UserError, Fault) as error:
+        print(error, file=sys.stderr)
+        sys.exit(1)

@@ -1,0 +1,160 @@
+"""What a cell's numbers depend on, as digests: its configuration, its seed, and the code that runs it.
+
+The configuration is what a result is said to be a result of. The code is part of a cell's address only: a repaired stage
+runs its cells again, and a rewritten one does not make every published result stale.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+
+import palaestra
+from palaestra.models.load import find
+from palaestra.runtime import config
+from palaestra.runtime.setup import Settings, bench_of
+from palaestra.types import UserError
+
+PACKAGE = Path(palaestra.__file__).parent
+ALWAYS = ("step", "update", "rollout.engine", "rollout.player", "models.forward", "runtime.evaluate")
+APART = ("runtime", "ledger", "recipes", "catalogue", "card", "explain")  # what they import does not reach a weight
+
+
+def sha256(part: Any) -> str:
+    """Of plain data."""
+    return hashlib.sha256(json.dumps(part, sort_keys=True).encode()).hexdigest()
+
+
+# ---- configuration
+
+
+def configuration(runnable: Any, settings: Settings, tokens: int, samples: int) -> dict[str, Any]:
+    """Everything but the seed that was decided before the run, as plain data."""
+    config.digest(runnable)  # raises TypeError for what has no name to be found by
+    files = {n: _file(given) for n in ("data", "test_data", "reward", "env") if (given := getattr(settings, n))}
+    return {
+        "recipe": canonical(runnable),
+        "task": settings.problem if not files else "",
+        **files,
+        "model": model_sha256(settings.model),
+        "dtype": settings.dtype,
+        "lora": settings.lora,
+        "max_tokens": settings.max_tokens,
+        "tokens": tokens,
+        "evaluate": settings.evaluate,
+        "samples": samples,
+    }
+
+
+def canonical(x: Any) -> Any:
+    """A value as plain data. A field at a default that means "off" is left out: a new option is no other configuration."""
+    if is_dataclass(x) and not isinstance(x, type):
+        return [_name(type(x)), {f.name: canonical(getattr(x, f.name)) for f in fields(x) if f.init and not _off(f, x)}]
+    if isinstance(x, Mapping):
+        return {str(k): canonical(v) for k, v in x.items()}
+    if isinstance(x, tuple | list):
+        return [canonical(v) for v in x]
+    if isinstance(x, float):
+        return int(x) if x.is_integer() else repr(x)
+    return x if x is None or isinstance(x, bool | int | str) else _name(x)
+
+
+def _off(f: Field[Any], part: Any) -> bool:
+    """At its default, which is nothing, or a stage without settings."""
+    found = getattr(part, f.name)
+    default = f.default_factory() if f.default_factory is not MISSING else f.default
+    return found == default and (not found or canonical(found) == [_name(type(found)), {}])
+
+
+def _name(x: Any) -> str:
+    return f"{x.__module__}:{x.__qualname__}"
+
+
+def _file(given: str) -> str:
+    """The content of the file that a flag names, and the part of it."""
+    name, _, part = given.partition(":") if given.endswith(".py") or ".py:" in given else (given, "", "")
+    path = Path(name)
+    inside = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+    try:
+        return sha256([part, *(hashlib.sha256(p.read_bytes()).hexdigest() for p in inside)])
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from None
+
+
+@lru_cache(maxsize=16)
+def model_sha256(name: str) -> str:
+    """Of weights, settings and tokenizer of a folder; of a model of the hub its id."""
+    where = find(name)
+    if isinstance(where, str):
+        return name
+    files = sorted(p for p in where.iterdir() if p.suffix in (".safetensors", ".json", ".jinja"))
+    return sha256([[p.name, hashlib.sha256(p.read_bytes()).hexdigest()] for p in files if p.name != "skill.json"])
+
+
+# ---- code
+
+
+def code_sha256(runnable: Any, settings: Settings) -> str:
+    """Of the modules that the recipe's and the problem's parts are written in and what these import, without comments."""
+    bench, players = bench_of(settings)
+    parts = (runnable, bench.tasks, bench.world, bench.reward, *players.values())
+    own = {_module(x) for p in parts for x in (p, *(v for _, v in config.walk(p)))}
+    found = {m.removeprefix("palaestra.") for m in own if m.startswith("palaestra.")}
+    return sha256([[m, _source(m)] for m in sorted(_reached(found | set(ALWAYS)))])
+
+
+def _module(x: Any) -> str:
+    return str(getattr(x if callable(x) and hasattr(x, "__qualname__") else type(x), "__module__", ""))
+
+
+def _reached(modules: set[str]) -> set[str]:
+    found: set[str] = set()
+    left = list(modules)
+    while left:
+        module = left.pop()
+        if module not in found:
+            found.add(module)
+            left += [m for m in _imports(module) if m.split(".")[0] not in APART]
+    return found
+
+
+def _path(module: str) -> Path | None:
+    path = PACKAGE.joinpath(*module.split(".")).with_suffix(".py")
+    return path if path.is_file() else None
+
+
+@cache
+def _tree(module: str) -> ast.Module:
+    path = _path(module)
+    return ast.parse(path.read_text(encoding="utf-8")) if path else ast.Module(body=[], type_ignores=[])
+
+
+@cache
+def _imports(module: str) -> tuple[str, ...]:
+    """Modules of the package that a module imports."""
+    named: Iterator[tuple[str, str]] = (
+        (node.module.removeprefix("palaestra").lstrip("."), alias.name)
+        for node in ast.walk(_tree(module))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("palaestra") and node.module
+        for alias in node.names
+    )
+    candidates = {m for base, name in named for m in (base, f"{base}.{name}".lstrip("."))}
+    return tuple(sorted(m for m in candidates if m and _path(m)))
+
+
+@cache
+def _source(module: str) -> str:
+    """Digest of a module's syntax; comments, layout and docstrings are no code."""
+    tree = _tree(module)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0] if node.body else None
+            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+                node.body = node.body[1:]
+    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()

@@ -1,0 +1,37 @@
+"""Where published results lie: `ledger/results/<id>.json` at the root of a checkout, inside the package where it is installed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import palaestra
+from palaestra.types import UserError, value
+
+PACKAGE = Path(palaestra.__file__).parent
+
+
+@value
+class Standing:
+    """Where a method stands: planned, built or a verdict, and what there is to say about it."""
+
+    status: str
+    note: str = ""
+
+
+def folder() -> Path:
+    """Where the published results lie."""
+    checkout = PACKAGE.parent / "ledger" / "results"
+    return checkout if checkout.is_dir() else PACKAGE / "ledger" / "results"
+
+
+def read_result(method: str, where: Path | None = None) -> dict[str, Any] | None:
+    """A published result; None where there is none."""
+    path = (where or folder()) / f"{method}.json"
+    if not path.is_file():
+        return None
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"{path} is not JSON ({error}); write it anew with `palaestra reproduce {method}`") from None

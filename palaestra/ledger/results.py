@@ -1,0 +1,247 @@
+"""Results of experiments: from finished cells to a verdict, and whether a published one still holds."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import os
+import platform
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from palaestra.ledger.cells import Outcome, Request, run_all, silent
+from palaestra.ledger.digests import configuration, sha256
+from palaestra.ledger.experiment import Experiment, Measure
+from palaestra.ledger.files import PACKAGE, Standing, read_result
+from palaestra.ledger.statistics import Interval, interquartile_mean, mean_interval, paired, stratified_bootstrap
+from palaestra.runtime.drawing import series, smoothed
+from palaestra.runtime.setup import Settings
+from palaestra.types import UserError
+
+ENOUGH = 3  # seeds, below which an interval says nothing about a claim
+POINTS = 24  # of a learning curve
+
+Values = Mapping[str, Sequence[float | None]]  # by task, one per seed; None = failed or not measured
+
+
+# ---- running
+
+
+def requests(experiment: Experiment, module: str, arms: Sequence[str], seeds: int, tokens: int) -> list[Request]:
+    """Every cell of an experiment; all arms of a seed before the next seed."""
+    return [
+        Request(
+            label=f"{arm}, seed {seed}" + (f", {task}" if len(experiment.tasks) > 1 else ""),
+            settings=settings(experiment, task, seed),
+            tokens=tokens,
+            samples=experiment.samples,
+            arm=f"{module}:{arm}",
+        )
+        for seed in range(seeds)
+        for task in experiment.tasks
+        for arm in arms
+    ]
+
+
+def settings(experiment: Experiment, task: str, seed: int = 0) -> Settings:
+    return Settings(recipe="", task=task, model=experiment.model, seed=seed, evaluate=experiment.evaluate, device="cpu")
+
+
+def reproduce(
+    method: str,
+    module: str,
+    *,
+    out: Path,
+    seeds: int = 0,
+    arms: Sequence[str] = (),
+    tokens: int = 0,
+    jobs: int = 0,
+    say: Callable[[str], None] = silent,
+) -> dict[str, Any]:
+    """Runs the experiment of a recipe module, or some of its arms; what 0 and () leave open the experiment says."""
+    experiment = experiment_of(method, module)
+    arms, seeds, tokens = arms or list(experiment.arms), seeds or experiment.seeds, tokens or experiment.tokens
+    unknown = [a for a in arms if a not in experiment.arms]
+    if unknown:
+        raise UserError(f"{method} has no arm {unknown[0]!r}; its experiment has {', '.join(experiment.arms)}")
+    outcomes = run_all(requests(experiment, module, arms, seeds, tokens), out, jobs, say)
+    by_arm = {a: [o for o in outcomes if o.request.arm == f"{module}:{a}"] for a in arms}
+    result = judged(experiment, {a: by_task(experiment.measure, found) for a, found in by_arm.items()})
+    for arm, found in by_arm.items():
+        part = result["arms"][arm]
+        part["config_sha256"] = arm_sha256(experiment, arm, tokens)
+        part["sampled_tokens"] = [o.cell.summary.get("sampled_tokens", 0) if o.cell else None for o in found]
+        part["failed"] = {o.request.label: o.error for o in found if o.error}
+        part["curve"] = curve([o.cell.steps for o in found if o.cell])
+    wall = [o.cell.summary["wall_seconds"] for o in outcomes if o.cell]
+    named = {
+        name: {a: list(means(by_task(m, found))) for a, found in by_arm.items()}
+        for name, m in experiment.controls.items()
+    }
+    return {
+        "id": method,
+        "claim": experiment.claim,
+        "metric": experiment.metric,
+        "expected": str(experiment.expect),
+        "falsified_if": experiment.falsified_if,
+        **result,
+        "controls": named,
+        "task": list(experiment.tasks),
+        "model": experiment.model,
+        "budget_tokens": tokens,
+        "seeds": seeds,
+        "sampled_tokens": sum(t or 0 for a in arms for t in result["arms"][a]["sampled_tokens"]),
+        "seconds": round(sum(wall), 1),
+        "note": experiment.note,
+        "commit": commit(),
+        "machine": machine(),
+    }
+
+
+def experiment_of(method: str, module: str) -> Experiment:
+    found = getattr(importlib.import_module(module), "EXPERIMENT", None)
+    if not isinstance(found, Experiment):
+        raise UserError(f"{method} has no experiment: its module {module} defines no EXPERIMENT")
+    return found
+
+
+def by_task(measure: Measure, outcomes: Sequence[Outcome]) -> dict[str, list[float | None]]:
+    """What was measured, by task, one per seed; None where a cell failed or has no such number."""
+    found: dict[str, list[float | None]] = {}
+    for o in outcomes:
+        x = measure(o.cell) if o.cell else math.nan
+        found.setdefault(o.request.settings.problem, []).append(float(x) if math.isfinite(x) else None)
+    return found
+
+
+def means(values: Values) -> list[float | None]:
+    """One per seed: the mean over tasks."""
+    return [
+        None if None in row else float(np.mean([x for x in row if x is not None]))
+        for row in zip(*values.values(), strict=True)
+    ]
+
+
+# ---- judging
+
+
+def judged(experiment: Experiment, arms: Mapping[str, Values]) -> dict[str, Any]:
+    """Arms, effect, interval and verdict from what was measured."""
+    found: dict[str, Any] = {}
+    for name, values in arms.items():
+        per_seed = means(values)
+        known = [x for x in per_seed if x is not None]
+        found[name] = {"values": per_seed, "interval": mean_interval(known).json()}
+        if len(values) > 1:
+            found[name]["by_task"] = {t: list(v) for t, v in values.items()}
+    first, second = experiment.expect.arms
+    verdict, why, effect = "inconclusive", "", None
+    if first not in arms or second not in arms:
+        why = f"needs the arms {first} and {second}"
+    elif any(None in row for a in (first, second) for row in arms[a].values()):
+        why = "not every seed of both arms has finished"
+    else:
+        effect = effect_of(arms[first], arms[second])
+        n = len(found[first]["values"])
+        if n < ENOUGH:
+            why = f"{n} seeds are too few"
+        else:
+            verdict = experiment.expect.verdict(effect)
+            why = "the interval does not decide" if verdict == "inconclusive" else ""
+    ends = effect.json() if effect else {"mean": None, "low": None, "high": None}
+    return {
+        "arms": found,
+        "effect": ends["mean"],
+        "ci95": [ends["low"], ends["high"]],
+        "verdict": verdict,
+        "reason": why,
+    }
+
+
+def effect_of(first: Values, second: Values) -> Interval:
+    """second - first, paired by seed: the mean with its t interval, or over several tasks the interquartile mean.
+
+    The latter with a stratified bootstrap, which draws seeds anew inside each task.
+    """
+    pairs = {t: (_whole(first[t]), _whole(second[t])) for t in first}
+    if len(pairs) == 1:
+        return paired(*next(iter(pairs.values())))
+    differences = {t: [b - a for a, b in zip(*both, strict=True)] for t, both in pairs.items()}
+    return stratified_bootstrap(differences, lambda x_N: interquartile_mean(x_N.tolist()), key=("ledger", *differences))
+
+
+def _whole(values_N: Sequence[float | None]) -> list[float]:
+    return [x for x in values_N if x is not None]
+
+
+def curve(runs: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, list[float]]:
+    """Training reward over sampled tokens: the mean over seeds at a few places that all of them reached."""
+    courses = [(x, smoothed(y)) for x, y in (series(run, "sampled_tokens", "reward") for run in runs) if len(x)]
+    if not courses:
+        return {}
+    grid_N = np.linspace(max(x[0] for x, _ in courses), min(x[-1] for x, _ in courses), POINTS)
+    reward_SN = np.stack([np.interp(grid_N, x, y) for x, y in courses])
+    found = {"tokens": np.round(grid_N), "reward": reward_SN.mean(0).round(4)}
+    if len(courses) > 1:
+        found |= {"deviation": reward_SN.std(0, ddof=1).round(4)}
+    return {k: v.tolist() for k, v in found.items()}
+
+
+def arm_sha256(experiment: Experiment, arm: str, tokens: int = 0) -> str:
+    """The configuration of an arm on all its tasks, whatever the seeds."""
+    given = [
+        configuration(experiment.arms[arm], settings(experiment, t), tokens or experiment.tokens, experiment.samples)
+        for t in experiment.tasks
+    ]
+    return sha256(given)
+
+
+def commit() -> str:
+    """Of the checkout that the package lies in, "+" where it was changed since; "" outside of one."""
+    ask = ["git", "-C", str(PACKAGE), "describe", "--always", "--abbrev=12", "--dirty=+", "--exclude=*"]
+    try:
+        return subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+def machine() -> str:
+    import torch
+
+    cores = f"{os.cpu_count()} cores"
+    return f"{platform.machine()}, {cores}, Python {platform.python_version()}, torch {torch.__version__}"
+
+
+# ---- holding
+
+
+@cache
+def standing(method: str, module: str) -> Standing:
+    """The verdict of a method's published result, unless the experiment has changed since."""
+    result = read_result(method)
+    if result is None:
+        return Standing(status="built")
+    why = stale(result, module)
+    return Standing(status="built", note=f"stale result: {why}") if why else Standing(status=result["verdict"])
+
+
+def stale(result: Mapping[str, Any], module: str) -> str:
+    """Why a result is no result of the present experiment; "" if it is."""
+    try:
+        experiment = experiment_of(result["id"], module)
+    except UserError:
+        return "the method has no experiment any more"
+    if result["expected"] != str(experiment.expect):
+        return f"it was expected that {result['expected']}"
+    changed = [
+        arm
+        for arm, found in result["arms"].items()
+        if arm not in experiment.arms or found["config_sha256"] != arm_sha256(experiment, arm)
+    ]
+    missing = [a for a in experiment.expect.arms if a not in result["arms"]]
+    return f"the configuration of {' and '.join(changed + missing)} has changed" if changed + missing else ""

@@ -1,0 +1,130 @@
+"""Losses on consistency: squares of what an optimal policy makes zero. Sampling may be off-policy: no ratio appears.
+
+The problem max E[R] - beta KL(pi || pi_ref) has one optimum pi*, and for every prefix s_t of every generation
+
+    V*(s_t) - R + beta * sum_{i >= t} log pi*(a_i | s_i) / pi_ref(a_i | s_i) = 0        (R paid at the end, gamma = 1)
+
+Seen from the prompt alone (t = 0) it says that R - beta log pi*/pi_ref is the same number for all generations: AGRO squares
+its distance to the group's mean, trajectory balance does so up to a factor, and mirror descent replaces the mean by that of
+the rewards. Seen from every prefix, with a learned V, it is path consistency (OREO).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from palaestra.objective.algebra import Algebra, Couples, Reduction, reduce
+from palaestra.types import Batch, Outputs, stage
+
+
+def residual(value_N: Tensor, return_N: Tensor, log_ratio_N: Tensor, beta: float) -> Tensor:
+    """V - R + beta log(pi / pi_ref): 0 where pi is the optimum and V its value."""
+    return value_N - return_N + beta * log_ratio_N
+
+
+def reverse_sums(x_BT: Tensor) -> Tensor:
+    """sum_{i >= t} x_i along the row."""
+    return x_BT.flip(1).cumsum(1).flip(1)
+
+
+def by_generation(x_B: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    """Sums over the rows of each generation [N], and the unit [N] (a group) that each belongs to."""
+    unit_B = batch.unit_B.unique(return_inverse=True)[1]
+    pairs_B2 = torch.stack([unit_B, batch["episode"].long()], 1)
+    generations, row_B = pairs_B2.unique(dim=0, return_inverse=True)
+    return x_B.new_zeros(len(generations)).index_add(0, row_B, x_B), generations[:, 0]
+
+
+def unit_mean(x_N: Tensor, unit_N: Tensor) -> Tensor:
+    """Mean over each unit, at every one of its members."""
+    n_N = torch.bincount(unit_N)[unit_N]
+    return (x_N.new_zeros(int(unit_N.max()) + 1).index_add(0, unit_N, x_N)[unit_N]) / n_N
+
+
+@stage
+class Balance(Algebra):
+    """weight * mean over prompts of the mean over generations of delta_i^2, on whole generations:
+
+        delta_i = beta (h_i - hbar) - A_i,   h_i = log pi(y_i) / pi_ref(y_i),   A_i = r_i - baseline (the column "advantage")
+
+    With A_i = r_i - rbar, -delta_i = d_i - dbar for d_i = r_i - beta h_i. Rows of a group share a unit (`Chain(unit="group")`).
+    `centred=False` leaves hbar out. `weight` sets the scale of -d loss / d log pi(y_i), n generations a prompt:
+
+        "variance"  1/2         -beta delta_i / n     AGRO, arXiv:2503.19612
+        "policy"    1/(2 beta)  -delta_i / n          mirror descent, arXiv:2501.12599; a policy gradient with A_i at h = 0
+        "balance"   1/beta^2    -2 delta_i / (beta n) trajectory balance, VarGrad form, arXiv:2503.18929
+
+    hbar carries no gradient; with all of a group in one unit it would get none, since the delta_i sum to 0.
+    `on_policy` adds the derivative through the sampling distribution, E[delta^2 / 2 * grad log pi] * (2 weight).
+    """
+
+    beta: float = 0.1
+    model: str = "ref"
+    centred: bool = True
+    weight: Literal["variance", "policy", "balance"] = "variance"
+    on_policy: bool = False
+
+    @property
+    def couples(self) -> Couples:
+        return "unit"
+
+    def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        h_B = ((out["logp"] - batch[f"{self.model}_logp"]) * batch.mask).sum(1)
+        h_N, unit_N = by_generation(h_B, batch)
+        rows_N, _ = by_generation(torch.ones_like(h_B), batch)
+        A_N = by_generation((batch["advantage"] * batch.mask).sum(1) / batch.mask.sum(1), batch)[0] / rows_N
+        mean_N = unit_mean(h_N.detach(), unit_N)  # a baseline: V is estimated, not fitted
+        value_N = -self.beta * mean_N if self.centred else torch.zeros_like(h_N)
+        delta_N = residual(value_N, A_N, h_N, self.beta)
+        scale = {"variance": 0.5, "policy": 0.5 / self.beta, "balance": 1 / self.beta**2}[self.weight]
+        terms_N = delta_N**2
+        if self.on_policy:
+            terms_N = terms_N + delta_N.detach() ** 2 * (h_N - h_N.detach())  # value 0: only its gradient counts
+        share_N = 1 / (torch.bincount(unit_N)[unit_N] * batch.n_units)
+        return scale * (share_N * terms_N).sum(), {
+            "residual": (share_N * delta_N.detach().abs()).sum(),
+            f"log_ratio_{self.model}": (share_N * h_N.detach()).sum(),
+        }
+
+
+@stage
+class PathConsistency(Algebra):
+    """OREO's two losses (arXiv:2412.16145) on the residual of every prefix,
+
+        delta_t = V(s_t) - R + beta sum_{i >= t} l_i,   l_i = log pi(a_i) - log pi_ref(a_i)
+
+    value:  mean_t delta_t^2 with the policy held still;  policy: mean_t delta_t^2 with V and the later l_i held still, so
+    -d loss / d log pi(a_t) = -2 beta delta_t / T. `level="response"` sends the policy's gradient through the sum from t = 0
+    alone: trajectory balance with a learned baseline. R is the column "reward".
+    """
+
+    beta: float = 0.03
+    model: str = "ref"
+    level: Literal["token", "response"] = "token"
+    reduce: Reduction = "tokens"
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return ("logp", "value")
+
+    def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        l_BT = (out["logp"] - batch[f"{self.model}_logp"]) * batch.mask
+        later_BT = reverse_sums(l_BT.detach())  # the policy part of the value's target
+        reward_BT = batch["reward"][:, None].expand_as(l_BT)
+        value_BT = residual(out["value"], reward_BT, later_BT, self.beta) ** 2
+        if self.level == "token":
+            own_BT = later_BT - l_BT.detach() + l_BT  # only the action's own log-prob moves
+            policy_BT = residual(out["value"].detach(), reward_BT, own_BT, self.beta) ** 2
+            policy = reduce(policy_BT, batch, self.reduce)
+        else:
+            policy = self._whole(l_BT, out["value"].detach(), batch)
+        value = reduce(value_BT, batch, self.reduce)
+        return value + policy, {"value_error": value.detach(), "policy_error": policy.detach()}
+
+    def _whole(self, l_BT: Tensor, value_BT: Tensor, batch: Batch) -> Tensor:
+        first_B = batch.mask.argmax(1, keepdim=True)
+        start_B = value_BT.gather(1, first_B)[:, 0]
+        return (residual(start_B, batch["reward"], l_BT.sum(1), self.beta) ** 2).sum() / batch.n_rows

@@ -1,0 +1,121 @@
+"""Token weights: which tokens of a policy-gradient loss count, and how much. A weight scales the advantage, so it acts after
+clipping and leaves the trust region alone. It is always detached: no gradient flows through the choice of tokens.
+
+Ranks and extremes are those of the whole optimiser batch, so these weights couple its rows: a batch that is split for memory
+gives the same gradient (the released codes of the papers rank within a micro-batch, whose size then changes the method).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from palaestra.objective.algebra import ORDER, Algebra, Couples, Reduction, reduce, token_mean
+from palaestra.objective.policy import log_ratio
+from palaestra.types import Batch, Objective, Outputs, rng_of, stage
+
+
+class TokenWeight(Protocol):
+    """[B, T] weights of trained tokens from detached outputs, and metrics."""
+
+    @property
+    def needs(self) -> tuple[str, ...]: ...
+    @property
+    def couples(self) -> Couples: ...
+
+    def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]: ...
+
+
+@stage
+class Weighted(Algebra):
+    """An objective on advantages, with the advantage of every token multiplied by its weight."""
+
+    objective: Objective
+    weight: TokenWeight
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*self.objective.needs, *self.weight.needs)))
+
+    @property
+    def couples(self) -> Couples:
+        return ORDER[max(ORDER.index(p.couples) for p in (self.objective, self.weight))]
+
+    def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        w_BT, found = self.weight({k: v.detach() for k, v in out.items()}, batch)  # a choice, not a path
+        weighted = replace(batch, columns={**batch.columns, "advantage": w_BT * batch["advantage"]})
+        loss, metrics = self.objective(out, weighted)
+        return loss, metrics | found
+
+
+@stage
+class TopTokens:
+    """1 for the ceil(share * N) of the batch's N tokens that rank highest, else 0; ties are cut in the order of the batch.
+
+    `by`: "entropy" of the policy as it is, "low-entropy" for the complement, "random" for a control that depends on the row's
+    tokens alone. `over`: what a token mean is over, "all" tokens or the "selected" ones (then weights are N / k).
+    """
+
+    share: float = 0.2
+    by: Literal["entropy", "low-entropy", "random"] = "entropy"
+    over: Literal["all", "selected"] = "all"
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return () if self.by == "random" else ("entropy",)
+
+    @property
+    def couples(self) -> Couples:
+        return "batch"
+
+    def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        score_BT = random_scores(batch) if self.by == "random" else out["entropy"]
+        chosen_BT = top(score_BT if self.by != "low-entropy" else -score_BT, batch.mask > 0, self.share)
+        found = {"tokens_selected": token_mean(chosen_BT, batch)}
+        if "entropy" in out:
+            found["entropy"] = token_mean(out["entropy"], batch)
+        scale = batch.n_tokens / max(float(chosen_BT.sum()), 1.0) if self.over == "selected" else 1.0
+        return scale * chosen_BT, found
+
+
+def top(score_BT: Tensor, on_BT: Tensor, share: float) -> Tensor:
+    """[B, T] 1.0 at the ceil(share * N) highest of the N scores where `on`."""
+    score_N = score_BT[on_BT]
+    k = min(len(score_N), math.ceil(share * len(score_N) - 1e-9))  # 0.2 * 5 is 1, also in floating point
+    chosen_N = torch.zeros_like(score_N)
+    chosen_N[torch.sort(score_N, descending=True, stable=True).indices[:k]] = 1.0
+    return torch.zeros_like(score_BT).masked_scatter(on_BT, chosen_N)
+
+
+def random_scores(batch: Batch) -> Tensor:
+    """[B, T] uniform numbers that belong to each row's tokens, however the batch is split."""
+    out_BT = torch.zeros_like(batch.mask)
+    for b, (ids, n) in enumerate(zip(batch["ids"].tolist(), batch["length"].tolist(), strict=True)):
+        out_BT[b, :n] = torch.from_numpy(rng_of(("random tokens", *ids[:n])).random(n)).to(out_BT)
+    return out_BT
+
+
+@stage
+class DualClipped(Algebra):
+    """-max(min(rho A, clip(rho, 1 - low, 1 + high) A), c A) where A < 0, PPO's clip where A >= 0 (dual clip, arXiv:1912.09729).
+
+    The bound c on the ratio of a negative advantage keeps one token from carrying the batch. log rho stays within +-20.
+    """
+
+    low: float = 0.2
+    high: float = 0.28
+    c: float = 10.0
+    reduce: Reduction = "tokens"
+
+    def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        rho_BT, A_BT = log_ratio(out, batch).clamp(-20, 20).exp(), batch["advantage"]
+        gain_BT = torch.minimum(rho_BT * A_BT, rho_BT.clamp(1 - self.low, 1 + self.high) * A_BT)
+        gain_BT = torch.where(A_BT < 0, torch.maximum(gain_BT, self.c * A_BT), gain_BT)
+        return reduce(-gain_BT, batch, self.reduce), {
+            "ratio": token_mean(rho_BT, batch),
+            "clipped": token_mean((gain_BT != rho_BT * A_BT).float(), batch),
+        }

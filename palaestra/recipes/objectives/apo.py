@@ -1,0 +1,109 @@
+"""APO: asymmetric treatment of positive and negative samples (View-R1).
+
+GRPO with a k3 loss (A with ddof 1, eps 1e-9; beta 1e-3), and with c_i = 1 for a right answer (reward of at least 1; a format
+bonus does not count), d = 1 - mean_group(c) the difficulty of the prompt:
+
+    DADS  positives (A_i > 0): the KL loss of the sample is multiplied by f(d) = 1 - exp(-e (1 - d)), f(0) = f(1) = 1. Easy
+          positives keep most of it, hard ones are released
+    STCR  negatives (c_i = 0) longer than the mean length Lbar of the group's right answers: A_i is multiplied by
+          s_i = 2 - base^-(L_i - Lbar), so 1 <= s_i < 2. A long wrong answer is pushed down harder
+
+(arXiv:2506.21655; formulas and order from the released code, where DADS tests the sign of A and STCR c.) STCR acts after the
+normalisation and leaves the group's mean alone. No right answer: s = 1. Equal rewards: A = 0, and the full KL acts. `base` is
+1.00001 for thousands of tokens; for answers below 100 tokens that is invisible, 1.01 is not.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from palaestra.card import Card
+from palaestra.credit.advantages import group_mean
+from palaestra.credit.links import Center, Chain, Scale
+from palaestra.credit.table import Table, Values
+from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
+from palaestra.objective.policy import KL, Clipped
+from palaestra.recipes.base import grpo
+from palaestra.runtime.config import vary
+from palaestra.step import Recipe
+from palaestra.types import stage
+
+CARD = Card(
+    id="apo",
+    family="objectives",
+    title="Asymmetric Policy Optimization (View-R1): DADS + STCR",
+    paper="arXiv:2506.21655",
+    parent="grpo",
+    claim="A KL loss released on hard positives and extra weight on long negatives curb overthinking without an entropy drop.",
+    changes={
+        "credit": "long wrong answers get a larger negative advantage (STCR)",
+        "objective": "a KL loss that is weaker for right answers to hard prompts (DADS)",
+    },
+    source="released code (Indolent-Kawhi/View-R1) and abstract",
+    paper_scale="Qwen2.5-VL-3B, 128 prompts x 8, 4,096 tokens, lr 1e-6, beta 1e-3, at most 20,000 samples, 2 episodes",
+)
+
+
+def right(table: Table) -> np.ndarray:
+    """[E] c_i: 1.0 for a right answer."""
+    return (table.reward_E >= 1).astype(float)
+
+
+def kl_share(difficulty_N: np.ndarray) -> np.ndarray:
+    """f(d) = 1 - exp(-e (1 - d)), and 1 at d = 0 and d = 1."""
+    f_N = 1 - np.exp(-np.e * (1 - difficulty_N))
+    return np.where((difficulty_N <= 0) | (difficulty_N >= 1), 1.0, f_N)
+
+
+@stage
+class Dads:
+    """Leaves the column "kl_weight": f(difficulty) for positive advantages, else 1."""
+
+    def __call__(self, x: Values, table: Table) -> Values:
+        difficulty_E = 1 - group_mean(right(table), table.group_E)
+        table.columns["kl_weight"] = replace(x, x_N=np.where(x.x_N > 0, kl_share(difficulty_E), 1.0))
+        return x
+
+
+@stage
+class Stcr:
+    """Wrong answers longer than the group's right ones: A (2 - base^-(L - Lbar))."""
+
+    base: float = 1.00001
+
+    def __call__(self, x: Values, table: Table) -> Values:
+        c_E, key_E = right(table), table.group_E
+        share_E = group_mean(c_E, key_E)
+        mean_E = group_mean(c_E * table.lengths_E, key_E) / np.where(share_E > 0, share_E, 1)
+        excess_E = np.where((c_E == 0) & (share_E > 0), np.maximum(table.lengths_E - mean_E, 0), 0)
+        return replace(x, x_N=x.x_N * (2 - self.base**-excess_E))
+
+
+def build(kl: float = 1e-3, dads: bool = True, stcr: bool = True, base: float = 1.00001) -> Recipe:
+    shaping = ((Dads(),) if dads else ()) + ((Stcr(base),) if stcr else ())
+    return vary(
+        grpo.build(kl),
+        credit=Chain((Center("group"), Scale("group", ddof=1, eps=1e-9), *shaping)),
+        objective=Clipped() + kl * KL("k3", weight="kl_weight" if dads else ""),
+    )
+
+
+EXPERIMENT = Experiment(
+    claim="STCR makes wrong answers shorter than GRPO with the same KL loss does.",
+    arms={
+        "grpo, no KL": grpo.build(),
+        "grpo": grpo.build(kl=1e-3),
+        "dads": build(stcr=False),
+        "stcr": build(dads=False, base=1.01),
+        "apo": build(base=1.01),
+    },
+    expect=Greater("grpo", "stcr", by=0.5),
+    falsified_if="wrong answers are less than half a token shorter with STCR",
+    measure=Logged("length_wrong"),
+    metric="mean length of wrong answers, last ten steps (tokens)",
+    task="sort",
+    tokens=80_000,
+    controls={"accuracy": Final(), "entropy": Logged("entropy_sampled"), "KL": Logged("kl_ref")},
+    note="On `sort` wrong answers are the longer ones, which STCR needs to act. base is 1.01, not 1.00001, for answers "
+    "of 20 tokens instead of thousands; forgetting is not measured.",
+)

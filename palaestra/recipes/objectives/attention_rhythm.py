@@ -1,0 +1,146 @@
+"""Attention rhythm: more credit for the tokens where the model plans ahead, and for those it later looks back to.
+
+From the attention maps of middle layers (see `models.attention`), with t a response token:
+
+    WAAD_t   mean backward distance of the local heads, capped at 10; Delta_t = |WAAD_t - WAAD_{t+1}|, high where a chunk begins
+    FAI_s    mean attention that the global heads pay to s from response tokens t with near <= t - s <= far: anchors
+
+The advantage becomes gamma_t A_t where A_t >= 0; others keep theirs (arXiv:2510.13554). T_glob: the top 40% by FAI.
+
+    local    gamma = 1.5 on the top 40% by Delta
+    global   gamma = 1.5 on T_glob
+    coupled  an anchor t in T_glob is dominated (t in D) if WAAD_t <= tau_w and some Delta_u >= tau_D with t - k <= u < t;
+             the largest such u introduced it. gamma = 1 + .5 [t in T_glob - D] + (1 - alpha) .5 [t in D] + alpha .5 [introduces]
+
+tau_w and tau_D are not given: the answer's median of WAAD, and the least Delta of its top 40%. k = 3, alpha = 0.5. Shares are
+of each row's tokens, and a score of 0 never counts: answers shorter than `near` keep gamma = 1. Signals are measured before
+the update and carry no gradient. near and far are 10 and 50 in the paper, whose answers have hundreds of tokens.
+"""
+
+import math
+from typing import Literal
+
+import numpy as np
+
+from palaestra.card import Card
+from palaestra.credit.links import Center, Scale, chain, table_signal
+from palaestra.credit.table import Table, Values
+from palaestra.ledger.experiment import Experiment, Greater, Logged
+from palaestra.recipes.base import grpo
+from palaestra.runtime.config import vary
+from palaestra.step import Recipe
+from palaestra.types import rng_of, stage
+
+Mode = Literal["local", "global", "coupled", "entropy", "random", "bottom"]
+CARD = Card(
+    id="attention-rhythm",
+    family="objectives",
+    title="Attention illuminates reasoning: preplan-and-anchor credit assignment",
+    paper="arXiv:2510.13554",
+    parent="grpo",
+    claim="Amplifying the credit of planning and anchor tokens, found in attention maps, beats uniform credit.",
+    changes={"credit": "positive advantages are multiplied by 1.5 at tokens that attention marks"},
+    source="paper; thresholds of the coupled form are a choice",
+    paper_scale="Qwen3-4B/8B base, countdown, CrossThink-QA, mathematics, batch 512, 16 updates a batch, lr 1e-6, 600 steps",
+)
+
+
+def top(score_N: np.ndarray, share: float) -> np.ndarray:
+    """[N] bool: the ceil(share * N) highest scores, as far as they are above 0; ties in order."""
+    k = math.ceil(share * len(score_N) - 1e-9)
+    chosen_N = np.zeros(len(score_N), bool)
+    chosen_N[np.argsort(-score_N, kind="stable")[:k]] = True
+    return chosen_N & (score_N > 0)
+
+
+def changes(waad_N: np.ndarray) -> np.ndarray:
+    """[N] Delta; 0 at the last token."""
+    return np.abs(np.diff(waad_N, append=waad_N[-1:]))
+
+
+def coupled(waad_N: np.ndarray, anchor_N: np.ndarray, share: float, alpha: float, k: int) -> np.ndarray:
+    """[N] what gamma - 1 is in units of the amplification."""
+    delta_N = changes(waad_N)
+    begins_N = top(delta_N, share)
+    tau_w, tau_D = np.median(waad_N), delta_N[begins_N].min(initial=np.inf)
+    dominated_N, intro_N = np.zeros(len(waad_N), bool), np.zeros(len(waad_N), bool)
+    for t in np.flatnonzero(anchor_N):
+        back = delta_N[max(t - k, 0) : t]
+        if waad_N[t] <= tau_w and back.max(initial=-np.inf) >= tau_D:
+            dominated_N[t] = True
+            intro_N[max(t - k, 0) + int(back.argmax())] = True
+    return (anchor_N & ~dominated_N) + (1 - alpha) * dominated_N + alpha * intro_N
+
+
+@stage
+class Rhythm:
+    """gamma_t A_t for A_t >= 0. Controls: the top by "entropy", a "random" share, and the "bottom" by FAI."""
+
+    mode: Mode = "coupled"
+    window: int = 10
+    near: int = 2
+    far: int = 10
+    amplify: float = 1.5
+    share: float = 0.4
+    alpha: float = 0.5
+    lookback: int = 3
+
+    def __call__(self, x: Values, table: Table) -> Values:
+        x, at = table.lift(x, "token"), table.tokens
+        needed = {n: table_signal(table, f"policy_{n}") for n in signals(self)}
+        extra_N = np.zeros(len(x.x_N))
+        rows = np.unique(np.stack([at.episode_N, at.row_N], 1), axis=0).tolist()
+        for e, r in rows:
+            mine = np.flatnonzero((at.episode_N == e) & (at.row_N == r))
+            ids = table.views[e][r].ids_T.tolist()
+            extra_N[mine] = self._marks({n: v[mine] for n, v in needed.items()}, len(mine), ids)
+        gamma_N = 1 + (self.amplify - 1) * extra_N
+        return Values(level="token", x_N=np.where(x.x_N >= 0, gamma_N, 1.0) * x.x_N)
+
+    def _marks(self, given: dict[str, np.ndarray], n: int, ids: list[int]) -> np.ndarray:
+        if self.mode == "random":
+            return top(rng_of(("random tokens", *ids)).random(n), self.share)
+        if self.mode == "entropy":
+            return top(given["entropy"], self.share)
+        waad_N, fai_N = (given.get(k, np.zeros(n)) for k in (f"waad:{self.window}", f"fai:{self.near}:{self.far}"))
+        if self.mode == "local":
+            return top(changes(waad_N), self.share)
+        if self.mode == "bottom":
+            return top(fai_N.max() - fai_N, self.share)
+        anchor_N = top(fai_N, self.share)
+        return anchor_N if self.mode == "global" else coupled(waad_N, anchor_N, self.share, self.alpha, self.lookback)
+
+
+def signals(rhythm: Rhythm) -> tuple[str, ...]:
+    """The quantities that a mode reads."""
+    waad, fai = f"waad:{rhythm.window}", f"fai:{rhythm.near}:{rhythm.far}"
+    table: dict[Mode, tuple[str, ...]] = {
+        "local": (waad,), "global": (fai,), "bottom": (fai,), "coupled": (waad, fai), "entropy": ("entropy",), "random": (),
+    }  # fmt: skip
+    return table[rhythm.mode]
+
+
+def build(mode: Mode = "coupled", near: int = 2, far: int = 10) -> Recipe:
+    rhythm = Rhythm(mode, near=near, far=far)
+    needs = tuple(("policy", n) for n in signals(rhythm))
+    return vary(grpo.build(), credit=chain(Center("group"), Scale("group"), rhythm), needs=needs)
+
+
+EXPERIMENT = Experiment(
+    claim="Coupled credit reaches a higher held-out accuracy than the same amplification of random tokens.",
+    arms={
+        "grpo": grpo.build(),
+        "random": build("random"),
+        "entropy": build("entropy"),
+        "local": build("local"),
+        "global": build("global"),
+        "coupled": build("coupled"),
+        "bottom": build("bottom"),
+    },
+    expect=Greater("coupled", "random"),
+    falsified_if="the accuracy with coupled credit is less than 2 points above that with random tokens",
+    task="count",
+    tokens=100_000,
+    controls={"reward": Logged("reward"), "entropy": Logged("entropy_sampled")},
+    note="a window of 2 to 10 tokens for anchors in answers of 25 tokens, where the paper has 10 to 50.",
+)

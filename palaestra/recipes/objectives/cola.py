@@ -1,0 +1,115 @@
+"""CoLA, control by latent actions: reinforcement learning of a policy over K codes instead of V tokens.
+
+On the hidden states of the frozen model stand an inverse dynamics model (which code, seen the next token; straight-through
+one-hot), a language world model p(x | h, code) and a policy pi(code | h) (arXiv:2503.21383; LAMDA-RL/CoLA):
+
+    first `construct` steps   -log p(x | h, a) - log pi(a | h),  a = argmax of the inverse model: world and cloned policy
+    then                      GRPO on the policy over codes alone; trunk, world and inverse model stand still
+
+Groups' advantages have ddof 1 and a ratio clipped at 1 +- 0.2. Deviations: a token is credited with all codes it may have come
+from, by their posterior, where the release records the one that was drawn (the same gradient in the mean, with less
+noise; the ratio is the posterior's mean of the codes' ratios); constructing and cloning go on at once, on samples of
+the start model instead of 1.1T tokens of text; no extra regulariser, KL on codes, sampling temperature of 2 or tree search.
+Equal rewards and groups of one give 0 in the second phase and teach in the first.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from palaestra.card import Card
+from palaestra.ledger.experiment import Experiment, Final, Greater
+from palaestra.objective.algebra import Algebra, Couples, reduce
+from palaestra.objective.policy import Clipped
+from palaestra.recipes.base import grpo
+from palaestra.rollout.collect import Sample, Score, links
+from palaestra.rollout.recorded import Offline
+from palaestra.runtime.config import vary
+from palaestra.schedule import Jump
+from palaestra.step import Recipe
+from palaestra.types import Batch, Outputs, stage
+
+CARD = Card(
+    id="cola",
+    family="objectives",
+    title="CoLA: latent actions for LLM control",
+    paper="arXiv:2503.21383",
+    parent="grpo",
+    claim="Acting in a small space of latent codes explores more diverse answers and reaches a higher accuracy than tokens do.",
+    changes={
+        "collect": "first texts of the start model, then answers by way of codes",
+        "objective": "first the cost of codes (world, inverse model, cloned policy), then GRPO on the policy over codes",
+        "heads": "a latent head; the model below it is frozen",
+    },
+    source="released code and README; stages partly from general knowledge",
+    paper_scale="Llama-3.1 8B with 1B of world and inverse model and 2B of policy, 64 codes, 1.1T tokens; G = 4, lr 5e-7",
+)
+
+
+@stage
+class Coded(Algebra):
+    """What it costs to tell the tokens by way of codes, per token, in nats: the head's own output."""
+
+    head: str
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return (self.head,)
+
+    def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        loss = reduce(out[self.head], batch, "tokens")
+        return loss, {"coded_nll": loss.detach()}
+
+
+@stage
+class Phases:
+    """A stage that is `first` until `acting` is 1, then `then`. As an objective it moves nothing of the other phase."""
+
+    first: Any
+    then: Any
+    acting: float
+
+    @property
+    def current(self) -> Any:
+        return self.then if self.acting >= 1 else self.first
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return self.current.needs
+
+    @property
+    def couples(self) -> Couples:
+        return self.current.couples
+
+    def __call__(self, *given: Any) -> Any:
+        return self.current(*given)
+
+
+def build(codes: int = 16, construct: int = 15) -> Recipe:
+    head = f"latent-{codes}"
+    acting: Any = Jump(0.0, 1.0, construct)
+    text = links(Sample(n=8, model="ref"), Score(), Offline())
+    return vary(
+        grpo.build(),
+        collect=Phases(text, links(Sample(n=8), Score()), acting),
+        objective=Phases(Coded(head), Clipped(reduce="sequences"), acting),
+        heads=(head,),
+        references={"ref": "policy"},
+    )
+
+
+EXPERIMENT = Experiment(
+    claim="CoLA's answers cover more problems than those of GRPO on tokens: a higher pass@8 at equal sampled tokens",
+    arms={"grpo": grpo.build(), "cola": build(), "cola-64": build(codes=64), "codes-only": build(construct=10_000)},
+    expect=Greater("cola", than="grpo"),
+    falsified_if="codes cover no more problems than tokens",
+    measure=Final("sampled_after.pass@8.mean"),
+    metric="held-out pass@8",
+    controls={"accuracy": Final()},
+    samples=8,
+    tokens=120_000,
+    note="codes-only never acts: what building codes does by itself. The codes are built from 2,000 answers; pass@8 stands for "
+    "the diversity that the paper measures by embeddings.",
+)

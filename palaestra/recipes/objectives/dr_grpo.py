@@ -1,0 +1,55 @@
+"""Dr. GRPO: GRPO without its two biases.
+
+A_i = r_i - mean(r), and the clipped surrogate summed over tokens and divided by the constant length * B
+(arXiv:2503.20783, section 3.2). GRPO's 1 / |o_i| makes a long wrong answer cheap per token, its 1 / std weighs
+very easy and very hard prompts up; neither is left. A_i is (G - 1) / G of RLOO's, so the gradient is unbiased up to a factor.
+A group of one or of equal rewards has A = 0 with no epsilon; a truncated answer is simply wrong. `length` is the longest
+answer allowed, in tokens: the bench's, 64 for the built-in ones; another value only rescales the loss.
+"""
+
+from palaestra.card import Card
+from palaestra.credit.links import Center, chain
+from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
+from palaestra.objective.policy import Clipped
+from palaestra.recipes.base import grpo
+from palaestra.runtime.config import vary
+from palaestra.step import Recipe
+
+CARD = Card(
+    id="dr-grpo",
+    family="objectives",
+    title="Dr. GRPO (understanding R1-Zero-like training)",
+    paper="arXiv:2503.20783",
+    parent="grpo",
+    claim="Without the length and difficulty biases of GRPO wrong answers stop growing, at equal accuracy.",
+    changes={
+        "credit": "no division by the group's standard deviation",
+        "objective": "tokens are summed and divided by a constant, not by the length of their answer",
+    },
+    source="paper and released code (sail-sg/understand-r1-zero)",
+    paper_scale="Qwen2.5-Math-7B, 8k MATH level 3 to 5 questions, 128 prompts x 8, 3,000 tokens, lr 1e-6, clip 0.2, no KL",
+)
+
+
+def build(length: float = 64) -> Recipe:
+    return vary(grpo.build(), credit=chain(Center("group")), objective=Clipped(reduce="constant", length=length))
+
+
+EXPERIMENT = Experiment(
+    claim="At the end of training wrong answers are longer under GRPO than under Dr. GRPO.",
+    arms={
+        "grpo": grpo.build(),
+        "no std": vary(grpo.build(), credit=chain(Center("group"))),
+        "constant length": vary(grpo.build(), objective=Clipped(reduce="constant", length=64)),
+        "dr-grpo": build(),
+    },
+    expect=Greater("grpo", "dr-grpo", by=1.0),
+    falsified_if="wrong answers under GRPO are less than one token longer than under Dr. GRPO over five seeds",
+    measure=Logged("length_wrong"),
+    metric="mean length of wrong answers, last ten steps (tokens)",
+    task="sort",
+    tokens=80_000,
+    controls={"accuracy": Final(), "length of right answers": Logged("length_right")},
+    note="On `sort` wrong answers are the longer ones, as in the paper; answers have at most 64 tokens here, 3,000 there. AdamW "
+    "hides most of the smaller gradient scale of the constant.",
+)

@@ -1,0 +1,105 @@
+"""Embodied Planner-R1: pure RL for agents that act and observe, from the completion of the task alone
+(arXiv:2506.23127).
+
+Interactive policy optimisation: G replicas of one start state; R = 1 if the world paid for success at any turn and
+the transcript was not cut at its length limit, else 0 (no shaping, no format reward). A_i = (R_i - mean R) / (std R +
+1e-6), ddof 1, on all agent tokens;
+
+    loss = - sum over agent tokens of min(ratio A, clip(ratio, 0.8, 1.2) A) / their number + 0.001 k3 - 0.001 H.
+
+Observations are masked from loss, KL and entropy. An invalid action is answered by an error text and costs a turn.
+All succeed, all fail, or a group of one: A = 0. `reduce="sequences"` is GRPO's mean by trajectory.
+"""
+
+import copy
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from palaestra.card import Card
+from palaestra.ledger.experiment import Experiment, Greater, Logged
+from palaestra.objective.algebra import Reduction
+from palaestra.objective.policy import KL, Clipped, Entropy
+from palaestra.recipes.base import grpo
+from palaestra.rollout.collect import Sample, Score, links
+from palaestra.runtime.config import vary
+from palaestra.step import Recipe
+from palaestra.types import Collect, Group, Key, Reward, stage
+from palaestra.worlds.blind import Blind
+
+if TYPE_CHECKING:
+    from palaestra.runtime.context import Context
+
+CARD = Card(
+    id="embodied-planner-r1",
+    family="objectives",
+    title="Embodied Planner-R1 (Interactive Policy Optimization, group rollout, completion reward)",
+    paper="arXiv:2506.23127",
+    parent="grpo",
+    claim="Group rollouts in the world with a reward for completion alone teach planning, without demonstrations or shaping.",
+    changes={
+        "collect": "reward 1 for completion at any turn, else 0; a cut transcript is a failure",
+        "objective": "token mean, k3 KL 0.001 and an entropy bonus of 0.001",
+    },
+    source="released code (OpenMOSS/Embodied-Planner-R1)",
+    paper_scale="Qwen2.5-7B-Instruct, ALFWorld and ScienceWorld, G = 5, 128 or 64 tasks, 30 turns, lr 1e-6, 15 epochs",
+)
+
+
+@stage
+class Completion:
+    """1 if any payment was positive and the transcript is whole, else 0. What the world paid becomes the part "paid"."""
+
+    async def __call__(self, ctx: "Context", key: Key, group: Group) -> Group:
+        return replace(
+            group,
+            episodes=tuple(
+                replace(e, reward=completion(e.reward, e.status)) if e.ok and e.reward else e for e in group.episodes
+            ),
+        )
+
+
+def completion(reward: Reward, status: str) -> Reward:
+    """Success is sticky: a payment counts whatever came after it."""
+    paid = [e.value for e in reward.events] or [reward.total]
+    done = any(x > 0 for x in paid) and status != "truncated:length"
+    return Reward(total=float(done), parts={"paid": reward.total})
+
+
+@stage
+class Unobserved:
+    """Runs `link` in the bench's world with all observations after the first hidden: an open-loop planner."""
+
+    link: Collect
+
+    async def __call__(self, ctx: "Context", key: Key, group: Group) -> Group:
+        blind = copy.copy(ctx)  # the same engines and models
+        blind.bench = replace(ctx.bench, world=Blind(ctx.bench.world))
+        return await self.link(blind, key, group)
+
+
+def build(kl: float = 0.001, entropy: float = 0.001, reduce: Reduction = "tokens", observe: bool = True) -> Recipe:
+    """Without `observe` the agent is not shown what its actions do."""
+    loss = Clipped(reduce=reduce)
+    loss = loss + kl * KL("k3", reduce=reduce) if kl else loss
+    sample = Sample(n=8)
+    return vary(
+        grpo.build(),
+        collect=links(sample if observe else Unobserved(sample), Score(), Completion()),
+        objective=loss + entropy * Entropy(reduce=reduce) if entropy else loss,
+        needs=(("ref", "logp"),) if kl else (),
+        references={"ref": "policy"} if kl else {},
+    )
+
+
+EXPERIMENT = Experiment(
+    claim="On T-grid, training with observations ends with a higher success while training than the same open-loop.",
+    arms={"open-loop": build(observe=False), "interactive": build(), "without-kl": build(kl=0.0)},
+    expect=Greater("interactive", "open-loop"),
+    falsified_if="an agent that never sees what its actions did succeeds as often",
+    measure=Logged("reward"),
+    metric="success of sampled episodes, mean of the last ten steps",
+    task="grid",
+    tokens=100_000,
+    controls={"tokens an episode": Logged("length"), "truncated": Logged("truncated")},
+    note="One grid and one task type: the paper's unseen layouts, reasoning before actions and cold start are left out.",
+)

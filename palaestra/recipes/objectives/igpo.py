@@ -1,0 +1,185 @@
+"""IGPO: every turn is paid for what it adds to the policy's own probability of the gold answer (arXiv:2510.14967).
+
+p_n = exp(mean_j log pi(a_j | context before turn n, answer prefix, a_<j)): the gold answer, forced, without gradient.
+A turn before the last earns g_n = p_{n+1} - p_n (turns from 0), the last one the outcome. All rewards of a group are
+z-scored in one pool and summed:
+
+    A_{i,n} = sum_{k >= n} gamma^{k-n} (r_{i,k} - mean) / std,     for every token of turn n; observations are masked.
+
+Equal outcomes still differ in their gains, so no group is dropped. One turn only: GRPO with ddof 0. An episode whose
+p does not match its turns (its context overflowed) keeps its outcome alone. The gold answer may be a list of aliases:
+the likeliest counts. `pool="separate"` z-scores gains and outcomes apart (an option of the released code); "position"
+takes the returns of gamma 1 minus their mean at the same token position of the group, without std (an earlier
+release).
+"""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import numpy as np
+
+from palaestra.card import Card
+from palaestra.credit.advantages import group_mean, group_std
+from palaestra.credit.links import chain
+from palaestra.credit.table import Table, Values, numbered
+from palaestra.credit.turns import by_episode, turn_rewards
+from palaestra.ledger.experiment import Experiment, Greater, Logged
+from palaestra.objective.policy import Clipped
+from palaestra.objective.track import Track
+from palaestra.recipes.base import grpo
+from palaestra.rollout.collect import Sample, Score, links
+from palaestra.runtime.config import vary
+from palaestra.step import Recipe
+from palaestra.types import Episode, Group, Key, Row, Segment, UserError, rng_of, stage
+
+if TYPE_CHECKING:
+    from palaestra.runtime.context import Context
+
+CARD = Card(
+    id="igpo",
+    family="objectives",
+    title="Information Gain-based Policy Optimization",
+    paper="arXiv:2510.14967",
+    parent="grpo",
+    claim="Paying turns for the rise in the policy's own probability of the gold answer beats rewards for the outcome alone.",
+    changes={
+        "collect": "scores the gold answer before every turn of an episode with several turns",
+        "credit": "gains of turns and outcomes z-scored in one pool, summed from each turn on",
+    },
+    source="released code (GuoqingWang1/IGPO, core_algos.py: joint and separate normalisation) and summaries of the paper",
+    paper_scale="search agents, 32 prompts x 16, at most 10 turns, lr 1e-6, KL 0.001",
+)
+
+
+@stage
+class GoldProbability:
+    """Leaves the fact "gold_prob": the probability of the gold answer before each turn, per token (geometric mean)."""
+
+    template: str = "ANSWER({})"
+    model: str = "policy"
+
+    async def __call__(self, ctx: "Context", key: Key, group: Group) -> Group:
+        if group.task.answer is None:
+            raise UserError(
+                f"task {group.task.id!r} has no answer, and igpo pays for the probability of the gold answer"
+            )
+        gold = group.task.answer if isinstance(group.task.answer, list | tuple) else (group.task.answer,)
+        read = ctx.engine(self.model).dialect.encode_text
+        before, answers = read(self.template.partition("{}")[0]), [read(str(a)) for a in gold]
+        asked = {i: [c + before for c in contexts(e)] for i, e in enumerate(group.episodes) if e.ok}
+        asked = {i: found for i, found in asked.items() if len(found) > 1}
+        rows = {
+            (c, a): Row(segments=(Segment(ids=c), Segment(ids=a, trained=True)))
+            for f in asked.values()
+            for c in f
+            for a in answers
+        }
+        room = ctx.model(self.model).context
+        rows = {k: row for k, row in rows.items() if len(row.context()) <= room and k[1]}
+        forced = Group(task=group.task, episodes=(Episode(rows=tuple(rows.values())),))
+        logps = ctx.measure([forced], ((self.model, "logp"),))[0][0]
+        p: dict[tuple[int, ...], float] = {}
+        for (context, answer), found in zip(rows, logps, strict=True):
+            mean = float(np.mean(found[f"{self.model}_logp"][-len(answer) :]))
+            p[context] = max(p.get(context, 0.0), float(np.exp(mean)))
+        facts = {i: tuple(p[c] for c in found if c in p) for i, found in asked.items()}
+        episodes = (
+            replace(e, facts={**e.facts, "gold_prob": facts[i]}) if i in facts else e
+            for i, e in enumerate(group.episodes)
+        )
+        return replace(group, episodes=tuple(episodes))
+
+
+def contexts(episode: Episode) -> list[tuple[int, ...]]:
+    """What was seen before each turn of the policy."""
+    return [
+        tuple(i for s in row.segments[:at] for i in s.ids)
+        for row in episode.rows
+        for at, said in enumerate(row.segments)
+        if said.trained
+    ]
+
+
+@stage
+class InformationGain:
+    """Turn rewards and gains to advantages; see the module. `shuffle` deals a group's gains out at random (a placebo)."""
+
+    pool: Literal["joint", "separate", "position"] = "joint"
+    gamma: float = 1.0
+    shuffle: bool = False
+    spreads: ClassVar[bool] = True
+
+    def __call__(self, x: Values, table: Table) -> Values:
+        group_N = table.group_E[table.turns.episode_N]
+        last_N, paid_N, gain_N = gains(table)
+        if self.shuffle:
+            for g in np.unique(group_N):
+                at = np.flatnonzero((group_N == g) & paid_N & ~last_N)
+                gain_N[at] = gain_N[rng_of(("shuffled gains", table.groups[int(g)].task.id)).permutation(at)]
+        table.columns["gain"] = Values(level="turn", x_N=gain_N)
+        reward_N = turn_rewards(table) + gain_N
+        if self.pool == "position":
+            return centred_by_position(Values(level="turn", x_N=by_episode(table, reward_N, 1.0)), table)
+        apart_N = last_N if self.pool == "separate" else np.zeros_like(last_N)
+        key_N = numbered(list(zip(group_N.tolist(), apart_N.tolist(), paid_N.tolist(), strict=True)))
+        std_N = group_std(reward_N, key_N)
+        z_N = np.where(paid_N & (std_N > 0), (reward_N - group_mean(reward_N, key_N)) / (std_N + 1e-6), 0.0)
+        return Values(level="turn", x_N=by_episode(table, z_N, self.gamma))
+
+
+def gains(table: Table) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """By turn: whether it is its episode's last, whether it has a reward (a gain or the outcome), and its gain."""
+    n = len(table.turns.episode_N)
+    last_N, paid_N, gain_N = np.zeros(n, bool), np.zeros(n, bool), np.zeros(n)
+    for e, episode in enumerate(table.episodes):
+        mine = np.flatnonzero(table.turns.episode_N == e)
+        p = episode.facts.get("gold_prob")
+        if len(mine) > 1 and p is None:
+            g, i = table.where[e]
+            raise UserError(
+                f"trajectory {i} of group {g} has {len(mine)} turns and no 'gold_prob': give the probability of the gold "
+                "answer before each turn"
+            )
+        if len(mine):
+            last_N[mine[-1]] = paid_N[mine[-1]] = True
+        if p is not None and len(p) == len(mine):
+            paid_N[mine], gain_N[mine[:-1]] = True, np.diff(p)
+    return last_N, paid_N, gain_N
+
+
+def centred_by_position(x: Values, table: Table) -> Values:
+    """x of a token minus the mean over the group's tokens that stand as far behind the start of their row's answer."""
+    at = table.tokens
+    row_N = numbered(list(zip(at.episode_N.tolist(), at.row_N.tolist(), strict=True)))
+    start = np.full(row_N.max(initial=-1) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(start, row_N, at.position_N)
+    place = zip(table.group_E[at.episode_N].tolist(), (at.position_N - start[row_N]).tolist(), strict=True)
+    x_N = table.lift(x, "token").x_N
+    return Values(level="token", x_N=x_N - group_mean(x_N, numbered(list(place))))
+
+
+def build(
+    pool: Literal["joint", "separate", "position"] = "joint",
+    gamma: float = 1.0,
+    template: str = "ANSWER({})",
+    shuffle: bool = False,
+) -> Recipe:
+    """`template` is how an answer is written in this world."""
+    return vary(
+        grpo.build(),
+        collect=links(Sample(n=8), Score(), GoldProbability(template)),
+        credit=chain(InformationGain(pool, gamma, shuffle)),
+        objective=Clipped(reduce="sequences") + Track(("gain",)),
+    )
+
+
+EXPERIMENT = Experiment(
+    claim="On T-hop, IGPO ends with a higher held-out accuracy than GRPO with the outcome alone at equal sampled tokens.",
+    arms={"grpo": grpo.build(), "igpo": build(), "shuffled": build(shuffle=True)},
+    expect=Greater("igpo", "grpo"),
+    falsified_if="gains add nothing to the outcome, or shuffled gains do as well",
+    task="hop",
+    tokens=100_000,
+    controls={"gain a token": Logged("gain", last=0), "tokens an episode": Logged("length")},
+    note="The outcome is an exact match, 0 or 1; the paper's is token F1, and malformed answers cost 2 in its code.",
+)

@@ -1,0 +1,116 @@
+"""Kimi k1.5: online policy mirror descent with a length reward, prioritised sampling and partial rollouts.
+
+Every iteration freezes pi_i and solves max E[r] - tau KL(pi || pi_i). Its optimum satisfies r - tau log Z = tau log(pi*/pi_i),
+whose squared residual on k samples of pi_i, over 2 tau, is the loss (arXiv:2501.12599, 2.3.2):
+
+    -dL/d log pi(y_j) = (1/k) [(r_j - rbar) - tau log pi(y_j)/pi_i(y_j)]          log-probs of whole generations
+
+`baseline="soft"` takes tau log mean exp(r/tau) for tau log Z instead of rbar, its limit for large tau. The log-ratio is not
+centred, which is the difference to AGRO. An iteration is one batch of rollouts; the optimiser forgets its moments at its start.
+
+`length` > 0: answers are rewarded for being shorter than others of their group (2.3.3), from step `length_from` on.
+`sampling`: "prioritised" draws problems with p ~ 1 - success rate, "curriculum" also opens them from easy to hard (2.3.4).
+`partial` > 0: at most so many tokens a rollout and iteration; what is unfinished goes on in the next one (2.6.2). Old parts
+stay in the loss, against the log-probs they were sampled with. `long2short` (2.4) trains instead on the shortest right answer of
+each group: "rejection" imitates it, "dpo" prefers it to longer ones; its other two ways are this recipe with `length` and a
+smaller --max-tokens, and an average of weights. A group of one is pulled towards pi_i; so are groups of equal rewards.
+"""
+
+from typing import Any, Literal
+
+from palaestra.card import Card
+from palaestra.credit.length import LengthReward, Shortest
+from palaestra.credit.links import Center, Chain
+from palaestra.credit.soft import SoftCenter
+from palaestra.curriculum.draw import Shuffled
+from palaestra.curriculum.partial import Whole
+from palaestra.curriculum.pool import Everything
+from palaestra.curriculum.prioritised import Prioritised, Successes
+from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
+from palaestra.objective.policy import Imitation
+from palaestra.objective.preference import DPO
+from palaestra.objective.residual import Balance
+from palaestra.recipes.base import grpo
+from palaestra.rollout.branch import Finished, Partial
+from palaestra.rollout.collect import Sample, Score, links
+from palaestra.runtime.config import vary
+from palaestra.schedule import Jump
+from palaestra.step import Recipe, Schedule, Unchanged
+from palaestra.update import Plain
+
+CARD = Card(
+    id="kimi-k1.5",
+    family="objectives",
+    title="Kimi k1.5 (mirror-descent policy objective, length reward, curriculum and prioritised sampling, partial rollouts, "
+    "long2short)",
+    paper="arXiv:2501.12599",
+    parent="grpo",
+    claim="Mirror descent on whole answers, with a length reward, gives accurate, brief reasoning without a critic.",
+    changes={
+        "draw": "unsolved problems more often, easy ones first (options)",
+        "collect": "rollouts that span iterations (option)",
+        "credit": "rewards less their mean, plus a reward for brevity (option)",
+        "objective": "squared residual of the regularised optimum around the iteration's start",
+        "update": "several minibatches an iteration, the optimiser's moments forgotten before",
+    },
+    source="technical report; tau, k and the length weight are not given there",
+    paper_scale="Kimi k1.5, multimodal, up to 128k tokens of context",
+)
+
+
+def build(
+    tau: float = 0.1,
+    baseline: Literal["mean", "soft"] = "mean",
+    length: float = 0.0,
+    length_from: int = 20,
+    sampling: Literal["uniform", "prioritised", "curriculum"] = "uniform",
+    partial: int = 0,
+    long2short: Literal["", "rejection", "dpo"] = "",
+) -> Recipe:
+    if long2short:
+        return shortened(pairs=long2short == "dpo")
+    weight: Any = Jump(0.0, length, length_from)
+    bonus = (LengthReward(weight),) if length else ()
+    centre = Center("group") if baseline == "mean" else SoftCenter(tau)
+    return vary(
+        grpo.build(),
+        draw=Shuffled() if sampling == "uniform" else Prioritised(rise=50 if sampling == "curriculum" else 0),
+        observe=Unchanged() if sampling == "uniform" else Successes(),
+        collect=links(Partial(n=8, cap=partial), Finished(Score())) if partial else links(Sample(n=8), Score()),
+        pool=Whole() if partial else Everything(),
+        credit=Chain((*bonus, centre), unit="group"),
+        objective=Balance(beta=tau, model="behaviour", centred=False, weight="policy"),
+        update=Plain(minibatches=4, fresh=True),
+        schedule=Schedule(prompts=16, steps=50, max_age=8 if partial else None),
+    )
+
+
+def shortened(pairs: bool) -> Recipe:
+    """Long-to-short: the shortest right answer to imitate, or to prefer to the start policy's odds."""
+    return vary(
+        grpo.build(),
+        credit=Shortest(pairs=pairs),
+        objective=DPO() if pairs else Imitation(),
+        needs=(("ref", "logp"),) if pairs else (),
+        references={"ref": "policy"} if pairs else {},
+    )
+
+
+EXPERIMENT = Experiment(
+    claim="a length reward that starts after 20 steps makes right answers shorter by more than a token, at the same accuracy",
+    arms={
+        "mirror-descent": build(),
+        "length-late": build(length=0.5),
+        "length-at-once": build(length=0.5, length_from=0),
+        "prioritised": build(sampling="prioritised"),
+        "shortest-imitated": build(long2short="rejection"),
+        "shortest-preferred": build(long2short="dpo"),
+        "grpo": grpo.build(),
+    },
+    expect=Greater("mirror-descent", than="length-late", by=1.0),
+    falsified_if="right answers are no shorter than without the length reward",
+    measure=Logged("length_right"),
+    metric="tokens of a right answer, last 10 steps",
+    controls={"accuracy": Final()},
+    tokens=120_000,
+)

@@ -1,0 +1,72 @@
+"""OREO, offline reasoning optimisation: a policy and a value of prefixes from recorded answers, by path consistency.
+
+The optimum of max E[R] - beta KL(pi || pi_ref) makes V(s_t) - R + beta sum_{i>=t} log pi(a_i)/pi_ref(a_i) zero at every prefix.
+Both parts minimise its square: V with the policy held still, the policy with V and later log-ratios held still
+(arXiv:2412.16145; constants of jwhj/OREO, examples/scripts/train_oreo.sh). alpha * KL(pi || pi_ref) keeps it near; the
+release computes it from full distributions, here it is the k2 estimate on the data's tokens. The critic is a head on the
+policy's hidden states instead of a network of its own. No pairs are needed: lone and equally rewarded answers count.
+
+Offline, `frozen=True`: every answer is sampled by the start model, whatever the policy has become, so the data are those of a
+fixed policy and no age limit holds. `frozen=False` is the paper's multi-iteration form taken to its limit, step by step.
+`level="response"` is the variant with one residual an answer. Value-guided search at test time is not part of training.
+"""
+
+from typing import Literal
+
+from palaestra.card import Card
+from palaestra.credit.links import Center, Chain
+from palaestra.ledger.experiment import Experiment, Greater
+from palaestra.objective.policy import KL
+from palaestra.objective.residual import PathConsistency
+from palaestra.recipes.base import dpo
+from palaestra.rollout.collect import Sample, Score, links
+from palaestra.rollout.recorded import Offline
+from palaestra.runtime.config import vary
+from palaestra.step import Recipe
+
+CARD = Card(
+    id="oreo",
+    family="objectives",
+    title="OREO: offline RL for multi-step reasoning (soft Bellman)",
+    paper="arXiv:2412.16145",
+    parent="dpo",
+    claim="From the same offline answers, a soft Bellman loss with a learned value teaches more than preference pairs.",
+    changes={
+        "collect": "answers of the start policy, as recorded data",
+        "credit": "the reward of every answer, no pairs",
+        "objective": "squared path consistency of policy and value, and a KL to the start policy",
+    },
+    source="released code by the catalogue's account; the KL term is approximated",
+    paper_scale="Qwen2.5-Math 1.5B, DeepSeekMath 7B, MiniCPM 2B; beta .03, alpha .01, lr 5e-6, batch 128, one epoch",
+)
+
+
+def offline(recipe: Recipe) -> Recipe:
+    """The same method on answers of the start model."""
+    return vary(recipe, collect=links(Sample(n=8, model="ref"), Score(), Offline()), references={"ref": "policy"})
+
+
+def build(
+    beta: float = 0.03, alpha: float = 0.01, level: Literal["token", "response"] = "token", frozen: bool = True
+) -> Recipe:
+    recipe = vary(
+        dpo.build(),
+        credit=Chain((Center("group"),)),
+        objective=PathConsistency(beta=beta, level=level) + alpha * KL("k2", reduce="tokens"),
+        heads=("value",),
+    )
+    return offline(recipe) if frozen else recipe
+
+
+EXPERIMENT = Experiment(
+    claim="on answers of the start policy alone, OREO ends with a higher held-out accuracy than DPO on pairs of them",
+    arms={
+        "dpo": offline(dpo.build()),
+        "oreo": build(),
+        "oreo-response": build(level="response"),
+        "oreo-on-policy": build(frozen=False),
+    },
+    expect=Greater("oreo", than="dpo"),
+    falsified_if="pairs teach as much as path consistency does from the same data",
+    tokens=120_000,
+)

@@ -1,0 +1,114 @@
+"""ROVER: the Q-function of the uniform policy is enough.
+
+In a tree with deterministic transitions and a reward at the leaves, Q of the policy that chooses uniformly is positive exactly
+where a right leaf can be reached, so acting greedily on it is optimal and sampling from its softmax is diverse
+(arXiv:2509.24981). Its backup has no max, only a mean:
+
+    Q(s, a) = r(s, a) + 1/|V| sum_{a'} Q(s', a')
+
+With no head for Q: Q_theta(s, a) = rho (log pi_theta(a|s) - log pi_old(a|s)). For the centred reward rt = r - mean_group(r),
+paid at every token, the loss is the token mean of (Q_theta(s_t, a_t) - y_t)^2 with the target, through which no gradient flows,
+
+    y_t = rt + rho / |V| sum_v [log pi_theta(v|s_{t+1}) - log pi_old(v|s_{t+1})],   y_T = rt
+
+pi_old is the policy before the first of the step's minibatches; its log-probs are those that the sampler recorded (lag 0). There
+Q = 0 and the gradient is -2 rho rt grad log pi, REINFORCE with a baseline. No clip, no KL, no reference. |V| counts every row of
+the vocabulary, padding included. The state after a turn is the start of the next one. A lone sample or equal rewards: rt = 0,
+and Q is pulled back to 0.
+"""
+
+import torch
+from torch import Tensor
+
+from palaestra.card import Card
+from palaestra.credit.links import Center, Scale, chain
+from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
+from palaestra.objective.algebra import Algebra, reduce, token_mean
+from palaestra.objective.policy import Clipped, Entropy
+from palaestra.recipes.base import grpo
+from palaestra.runtime.config import vary
+from palaestra.step import Recipe
+from palaestra.types import Batch, Outputs, stage
+from palaestra.update import Plain
+
+CARD = Card(
+    id="rover",
+    family="objectives",
+    title="Random Policy Valuation (ROVER)",
+    paper="arXiv:2509.24981",
+    parent="grpo",
+    claim="Evaluating the uniform policy suffices: accuracy rises while the answers stay diverse.",
+    changes={
+        "credit": "centred rewards, not scaled",
+        "objective": "squared Bellman error of the uniform policy, with Q as a log-ratio",
+        "update": "four minibatches",
+    },
+    source="released code (tinnerhrhe/ROVER) and abstract",
+    paper_scale="Qwen3-8B/4B base on DeepScaleR, n = 8, temperature 0.6; Qwen2.5-3B on countdown, 128 prompts x 5, lr 1e-6",
+)
+
+
+def successors(x_BT: Tensor, mask_BT: Tensor) -> Tensor:
+    """[B, T] x at the row's next trained token, 0 behind the last one."""
+    T = x_BT.shape[1]
+    at_BT = torch.where(mask_BT > 0, torch.arange(T, device=x_BT.device), T)
+    first_BT = at_BT.flip(1).cummin(1).values.flip(1)  # the first trained position from t on
+    ends = x_BT.new_zeros(len(x_BT), 1)
+    next_BT = torch.cat([first_BT[:, 1:], torch.full_like(first_BT[:, :1], T)], 1)
+    return torch.cat([x_BT, ends], 1).gather(1, next_BT)
+
+
+@stage
+class UniformBellman(Algebra):
+    """The squared error above; the column "advantage" is the reward. Needs the signal ("policy", "vocab_mean_logp").
+
+    `bootstrap=False` leaves the successor's value out.
+    """
+
+    rho: float = 1.0
+    bootstrap: bool = True
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return ("logp", "vocab_mean_logp")
+
+    def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        q_BT = self.rho * (out["logp"] - batch["behaviour_logp"]) * batch.mask
+        mean_BT = self.rho * (out["vocab_mean_logp"] - batch["policy_vocab_mean_logp"]) * batch.mask
+        next_BT = successors(mean_BT, batch.mask).detach()  # a target is not moved towards its estimate
+        y_BT = batch["advantage"] + (next_BT if self.bootstrap else 0.0)
+        return reduce((q_BT - y_BT) ** 2, batch, "tokens"), {
+            "q": token_mean(q_BT, batch),
+            "q_next": token_mean(next_BT, batch),
+        }
+
+
+def build(rho: float = 1.0, bootstrap: bool = True, scale: bool = False) -> Recipe:
+    return vary(
+        grpo.build(),
+        credit=chain(Center("group"), *((Scale("group"),) if scale else ())),
+        objective=UniformBellman(rho, bootstrap),
+        update=Plain(minibatches=4),
+        needs=(("policy", "vocab_mean_logp"),),
+    )
+
+
+FOUR = Plain(minibatches=4)
+EXPERIMENT = Experiment(
+    claim="ROVER solves more held-out problems within 16 samples than GRPO after the same number of sampled tokens.",
+    arms={
+        "grpo": vary(grpo.build(), update=FOUR),
+        "entropy bonus": vary(grpo.build(), objective=Clipped() + 0.01 * Entropy(), update=FOUR),
+        "rover": build(),
+        "no bootstrap": build(bootstrap=False),
+    },
+    expect=Greater("rover", "grpo"),
+    falsified_if="pass@16 of ROVER is less than 2 points above that of GRPO",
+    measure=Final("sampled_after.pass@16.mean"),
+    metric="held-out pass@16 (temperature 1)",
+    task="count",
+    tokens=100_000,
+    samples=16,
+    controls={"accuracy": Final(), "entropy": Logged("entropy_sampled")},
+    note="with 263 words the mean over the vocabulary weighs more against the reward than with 150,000.",
+)

@@ -1,0 +1,110 @@
+"""STEER: tokens whose update would change the entropy most are damped.
+
+For a sampled token of probability x (old x_old) in a softmax with entropy H, the entropy change that its update causes is
+estimated as -lr * Omega (arXiv:2510.10150; in the form of the released code):
+
+    Omega = (A / x_old) x (1 - x) (log x + H)
+
+A > 0 on a token likelier than the average of its distribution (log x + H > 0) lowers the entropy, on a rarer one raises it;
+A < 0 reverses it. (The exact change by the token's own logit alone is -x (log x + H): the same sign, another factor.) With
+m = |Omega| over the batch's tokens the weight of a token is
+
+    linear  w = w_max - (m - min m) (w_max - w_min) / (max m - min m),  w in [0.8, 1.2]; all m equal: the middle
+    exp     w = exp(-k m),  k = -log(w_min) / max(max m, 0.02),         w in [0.8, 1]
+
+and multiplies PPO's loss with clip-higher and a dual clip of 10. Omega is detached; a value that is not finite counts as 0.
+A lone sample or equal rewards have A = 0, so Omega = 0 and w cancels.
+"""
+
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from palaestra.card import Card
+from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
+from palaestra.objective.algebra import Couples, token_mean
+from palaestra.objective.policy import Clipped, Entropy
+from palaestra.objective.tokens import DualClipped, Weighted
+from palaestra.recipes.base import grpo
+from palaestra.runtime.config import vary
+from palaestra.step import Recipe
+from palaestra.types import Batch, Outputs, stage
+
+CARD = Card(
+    id="steer",
+    family="objectives",
+    title="Rethinking entropy interventions: STEER token reweighting",
+    paper="arXiv:2510.10150",
+    parent="grpo",
+    claim="Weights from a token's estimated entropy change keep the entropy from collapsing at no cost in accuracy.",
+    changes={"objective": "token mean, clip-higher, dual clip; advantages weighted by the estimated entropy change"},
+    source="released code (zz-haooo/STEER) and abstract",
+    paper_scale="Qwen2.5-Math-7B, DAPO-Math-17k, 512 prompts x 8, minibatches of 32, 3,072 tokens, lr 1e-6",
+)
+
+
+def entropy_change(logp: Tensor, old_logp: Tensor, entropy: Tensor, advantage: Tensor) -> Tensor:
+    """Omega; the entropy changes by about -lr * Omega. Probabilities stay within [1e-8, 1 - 1e-8]."""
+    x, old = (v.exp().clamp(1e-8, 1 - 1e-8) for v in (logp, old_logp))
+    return advantage / old * x * (1 - x) * (x.log() + entropy)
+
+
+@stage
+class EntropyChange:
+    """Weights from |Omega|: `lowest` at its largest value in the batch; linear up to `highest`, or exponential up to 1."""
+
+    mapping: Literal["linear", "exp"] = "linear"
+    lowest: float = 0.8
+    highest: float = 1.2
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return ("logp", "entropy")
+
+    @property
+    def couples(self) -> Couples:
+        return "batch"
+
+    def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        omega_BT = entropy_change(out["logp"], batch["behaviour_logp"], out["entropy"], batch["advantage"])
+        on_BT = batch.mask > 0
+        m_BT = omega_BT.abs().nan_to_num(0.0, 0.0, 0.0)
+        m_N = m_BT[on_BT]
+        low, high = (m_N.min(), m_N.max()) if len(m_N) else (m_BT.new_zeros(()), m_BT.new_zeros(()))
+        if self.mapping == "exp":
+            w_BT = torch.exp(np.log(self.lowest) * m_BT / high.clamp(min=0.02)).clamp(self.lowest, 1.0)
+        elif high > low:
+            w_BT = self.highest - (m_BT - low) * (self.highest - self.lowest) / (high - low)
+        else:
+            w_BT = torch.full_like(m_BT, (self.lowest + self.highest) / 2)
+        return w_BT * on_BT, {
+            "entropy": token_mean(out["entropy"], batch),
+            "omega": token_mean(omega_BT, batch),
+            "weight": token_mean(w_BT, batch),
+        }
+
+
+def build(mapping: Literal["linear", "exp"] = "linear") -> Recipe:
+    return vary(grpo.build(), objective=Weighted(DualClipped(low=0.2, high=0.28, c=10.0), EntropyChange(mapping)))
+
+
+EXPERIMENT = Experiment(
+    claim="After the same number of sampled tokens STEER has the higher entropy, compared with GRPO with clip-higher.",
+    arms={
+        "grpo": grpo.build(),
+        "clip-higher": vary(grpo.build(), objective=DualClipped()),
+        "entropy bonus": vary(grpo.build(), objective=Clipped(reduce="tokens") + 0.01 * Entropy()),
+        "linear": build("linear"),
+        "exp": build("exp"),
+    },
+    expect=Greater("linear", "clip-higher", by=0.02),
+    falsified_if="the entropy at the end is less than 0.02 nats higher with STEER",
+    measure=Logged("entropy_sampled"),
+    metric="entropy of the sampled tokens, last ten steps (nats)",
+    task="chain",
+    tokens=130_000,
+    samples=16,
+    controls={"accuracy": Final(), "pass@16": Final("sampled_after.pass@16.mean")},
+)

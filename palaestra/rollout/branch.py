@@ -1,0 +1,207 @@
+"""Going on from a prefix of an episode: rollouts that span steps, Monte-Carlo values of prefixes, second attempts.
+
+A prefix is what the policy has said, as whole segments and one that breaks off. The world is played again from its start
+with the same words, so any world will do whose answers depend on them alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from palaestra.credit.steps import pit
+from palaestra.rollout.collect import Score, attempt
+from palaestra.rollout.play import play
+from palaestra.rollout.player import Continued, EnginePlayer
+from palaestra.rollout.steps import Step, steps
+from palaestra.types import Collect, Episode, Group, Key, Origin, Sampling, Segment, Task, UserError, stage, value
+
+if TYPE_CHECKING:
+    from palaestra.runtime.context import Context
+
+
+@value
+class Prefix:
+    """What was said so far, the last segment open, and the token ids of its row up to there."""
+
+    said: tuple[Segment, ...]
+    context: tuple[int, ...]
+
+
+def prefix(episode: Episode, turn: int, kept: int) -> Prefix:
+    """What was said before `turn`, and the first `kept` tokens of that turn."""
+    said, context = list[Segment](), tuple[int, ...]()
+    for row in episode.rows:
+        seen: tuple[int, ...] = ()
+        for s in row.segments:
+            if s.logp is None or s.turn > turn:
+                seen += s.ids
+                continue
+            last = s.turn == turn
+            part = replace(s, ids=s.ids[:kept], logp=s.logp[:kept], text="", finish="") if last else s
+            said, seen = [*said, part], seen + part.ids
+            if last:
+                context = seen
+                break
+    return Prefix(said=tuple(said), context=context)
+
+
+async def continuation(
+    ctx: Context, key: Key, task: Task, start: Prefix, sampling: Sampling, model: str = "policy", limit: int = 0
+) -> Episode:
+    """An episode of `task` that begins with `start` and is sampled from there. Raises UserError if the world strays."""
+    cast = {
+        seat: Continued(player=p, said=start.said, limit=limit)
+        if isinstance(p, EnginePlayer) and p.policy == model
+        else p
+        for seat, p in ctx.cast(model, sampling).items()
+    }
+    episode = await play(ctx.bench.world, cast, task, key, (*key[:-1], "world"), max_turns=ctx.bench.max_turns)
+    if episode.ok and not any(r.context()[: len(start.context)] == start.context for r in episode.rows):
+        raise UserError(
+            f"the world of {ctx.bench.name!r} does not repeat itself, so no prefix of an episode can be continued"
+        )
+    return episode
+
+
+@stage
+class Partial:
+    """Plays episodes at most `cap` tokens further: up to `n` of them, begun ones first gone on with (arXiv:2501.12599, 2.6.2).
+
+    One that was cut short of what the bench allows for a turn has the status "running" and no reward.
+    """
+
+    n: int = 8
+    cap: int = 32
+    temperature: float = 1.0
+    model: str = "policy"
+
+    async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
+        whole = ctx.bench.max_tokens
+        sampling = Sampling(temperature=self.temperature, max_tokens=min(self.cap, whole))
+        cast = ctx.cast(self.model, sampling)
+
+        async def one(i: int) -> Episode:
+            if i >= len(group.episodes):
+                return _unfinished(await attempt(ctx, cast, key, i, group), whole)
+            before = group.episodes[i]
+            if before.status != "running":
+                return before
+            last = before.rows[-1].segments[-1]
+            begun = prefix(before, last.turn, len(last.ids))
+            limit = min(len(last.ids) + self.cap, whole)
+            return _unfinished(
+                await continuation(ctx, (*key, i), group.task, begun, sampling, self.model, limit), whole
+            )
+
+        played = await asyncio.gather(*(one(i) for i in range(max(self.n, len(group.episodes)))))
+        return replace(group, episodes=tuple(played))
+
+
+def _unfinished(e: Episode, whole: int) -> Episode:
+    """Still running if its last turn was cut before it had `whole` tokens."""
+    last = e.rows[-1].segments[-1] if e.rows else None
+    cut = last is not None and last.finish == "length" and len(last.ids) < whole
+    return replace(e, status="running") if e.ok and cut else e
+
+
+@stage
+class Finished:
+    """Runs `link` on the episodes that have ended; those still running wait."""
+
+    link: Collect
+
+    async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
+        at = [i for i, e in enumerate(group.episodes) if e.status != "running"]
+        done = await self.link(ctx, key, replace(group, episodes=tuple(group.episodes[i] for i in at)))
+        judged = dict(zip(at, done.episodes, strict=True))
+        return replace(group, episodes=tuple(judged.get(i, e) for i, e in enumerate(group.episodes)))
+
+
+@stage
+class PrefixValues:
+    """The chance of success from every step's end, by `n` continuations of `model` (Math-Shepherd, arXiv:2312.08935).
+
+    Leaves in each scored episode's facts `prefix_values` = (V(s_0), ..., V(s_H)) and `step_ends` = ((row, token), ...) of its H
+    steps, lines of what the policy said. V(s_0) is the mean reward of the group, V(s_H) the episode's own reward: it is known.
+    Prefixes that several episodes share are estimated once. `wrong_only` leaves right answers without values.
+    """
+
+    n: int = 4
+    most: int = 16  # steps an episode; the last holds the rest
+    temperature: float = 1.0
+    wrong_only: bool = False
+    model: str = "policy"
+
+    async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
+        chosen = [i for i, e in enumerate(group.episodes) if e.ok and not (self.wrong_only and e.total > 0)]
+        cuts = {i: steps(group.episodes[i], ctx.decode, self.most) for i in chosen}
+        wanted = {
+            p.context: p
+            for i, found in cuts.items()
+            for s in found[:-1]
+            for p in [prefix(group.episodes[i], s.turn, s.kept)]
+        }
+        values = await asyncio.gather(*(self._value(ctx, (*key, n), group, p) for n, p in enumerate(wanted.values())))
+        known = dict(zip(wanted, values, strict=True))
+        start = float(np.mean([e.total for e in group.valid])) if group.valid else 0.0
+        episodes = list(group.episodes)
+        for i, found in cuts.items():
+            episodes[i] = _valued(episodes[i], found, start, known)
+        return replace(group, episodes=tuple(episodes))
+
+    async def _value(self, ctx: Context, key: Key, group: Group, start: Prefix) -> float | str:
+        """The mean reward; where all continuations failed, the status of one of them."""
+        tried = await continued(ctx, key, group, start, self.n, self.temperature, self.model)
+        totals = [e.total for e in tried if e.ok]
+        return float(np.mean(totals)) if totals else tried[0].status
+
+
+async def continued(
+    ctx: Context, key: Key, group: Group, start: Prefix, n: int, temperature: float = 1.0, model: str = "policy"
+) -> Sequence[Episode]:
+    """`n` scored continuations of a prefix."""
+    sampling = Sampling(temperature=temperature, max_tokens=ctx.bench.max_tokens)
+    tried = await asyncio.gather(*(continuation(ctx, (*key, i), group.task, start, sampling, model) for i in range(n)))
+    return (await Score()(ctx, key, Group(task=group.task, episodes=tuple(tried)))).episodes
+
+
+def _valued(e: Episode, found: Sequence[Step], start: float, known: dict[tuple[int, ...], float | str]) -> Episode:
+    inner = [known[prefix(e, s.turn, s.kept).context] for s in found[:-1]]
+    broken = [v for v in inner if isinstance(v, str)]
+    if broken:  # an infrastructure error is a status, never a value
+        return replace(e, status=broken[0])
+    values = (start, *inner, e.total)
+    ends = tuple((s.row, s.token) for s in found)
+    return replace(e, facts={**e.facts, "prefix_values": values, "step_ends": ends})
+
+
+@stage
+class Rescue:
+    """Tries again, up to `n` times, from before the first worst step of every wrong episode (`credit.steps.pit`).
+
+    Right continuations join the group as muted episodes whose `origin` names their parent and the step they left at.
+    """
+
+    n: int = 4
+    model: str = "policy"
+
+    async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
+        found = await asyncio.gather(
+            *(self._of(ctx, (*key, i), group, i) for i, e in enumerate(group.episodes) if "prefix_values" in e.facts)
+        )
+        return replace(group, episodes=(*group.episodes, *(e for each in found for e in each)))
+
+    async def _of(self, ctx: Context, key: Key, group: Group, parent: int) -> list[Episode]:
+        e = group.episodes[parent]
+        at = pit(e.facts["prefix_values"])
+        if e.total > 0 or at == 0:
+            return []
+        step = steps(e, ctx.decode, len(e.facts["step_ends"]))[at - 1]
+        tried = await continued(ctx, key, group, prefix(e, step.turn, step.kept), self.n, model=self.model)
+        right = [t for t in tried if t.ok and t.total > e.total]
+        return [replace(t, muted=True, origin=Origin(parent=parent, turn=at)) for t in right[:1]]

@@ -1,0 +1,56 @@
+"""Steps of an answer: lines of what the policy said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from palaestra.types import Episode, value
+
+Decode = Callable[[Sequence[int]], str]
+
+
+@value
+class Step:
+    """Where a step ends: `kept` tokens into a turn, at `token` of the row's training view."""
+
+    row: int
+    turn: int
+    kept: int
+    token: int
+    text: str
+
+
+def steps(episode: Episode, decode: Decode, most: int = 1 << 30) -> list[Step]:
+    """Every non-empty line, its line break included; the end token belongs to the last. Beyond `most` the last holds the rest."""
+    found: list[Step] = []
+    for r, row in enumerate(episode.rows):
+        at = 0  # tokens of the view before the segment
+        for s in row.segments:
+            if s.logp is not None and s.trained:
+                ids = s.ids[:-1] if s.finish == "eos" else s.ids
+                ends = line_ends([decode((i,)) for i in ids])
+                ends = [*ends[:-1], len(s.ids)] if ends else []
+                starts = [0, *ends]
+                found += [
+                    Step(row=r, turn=s.turn, kept=b, token=at + b - 1, text=decode(ids[a:b]).strip())
+                    for a, b in zip(starts, ends, strict=False)
+                ]
+            at += 0 if s.hidden else len(s.ids)
+    if len(found) > most:
+        rest = "\n".join(s.text for s in found[most - 1 :])
+        last = found[-1]
+        found = [*found[: most - 1], Step(row=last.row, turn=last.turn, kept=last.kept, token=last.token, text=rest)]
+    return found
+
+
+def line_ends(pieces: Sequence[str]) -> list[int]:
+    """Token counts at which lines end; a line of spaces belongs to the one after it, a last one to the one before."""
+    ends, line = list[int](), ""
+    for n, piece in enumerate(pieces, start=1):
+        line += piece
+        if "\n" in piece and line.strip():
+            ends.append(n)
+            line = ""
+    if line.strip():
+        return [*ends, len(pieces)]
+    return [*ends[:-1], len(pieces)] if ends else []

@@ -1,0 +1,1 @@
+"""What effects go through: the sandbox for model-written code."""

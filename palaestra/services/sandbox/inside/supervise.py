@@ -1,0 +1,241 @@
+"""The supervisor: starts a run in a fresh pid namespace, watches it, and reports what it did.
+
+It stays outside the run's pid namespace and alone holds the channel. What a run says (its exit code, the end of a cell) only
+concerns itself; limits are measured here.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import select
+import struct
+import time
+
+import isolate
+import wire
+import work
+
+STATUSES = ("ok", "error", "timeout", "memory", "output", "refused")
+TICK = 0.02  # seconds between looks at memory and processes
+PATIENCE = 5.0  # seconds for a run to be set up
+KILL, STOP, CONTINUE, XCPU = 9, 19, 18, 24  # signals; the module `signal` is slow to import
+READ, HANGUP = select.POLLIN, select.POLLRDHUP | select.POLLHUP
+PAGE = os.sysconf("SC_PAGE_SIZE")
+NOTES = {
+    "processes": ("error", "sandbox: too many processes\n"),
+    "setup": ("error", "sandbox: the run could not be set up\n"),
+}
+SAID = {work.OK: "ok", work.MEMORY: "memory"}  # of a cell that ended by itself
+
+
+def serve(channel: int, guarded: bool):
+    """One request: a run, a check, or a session of many cells. False where this interpreter must not be used again."""
+    order = marshal.loads(wire.receive(channel))  # from the trusted end; marshal needs no import
+    run = Run(channel, order, guarded)
+    try:
+        if order["mode"] == "session":
+            run.cells()
+            return False
+        run.watch(order["limits"])
+        return run.ready
+    finally:
+        run.end()
+        for end in (run.out, run.err, run.control, run.gone):
+            os.close(end)
+
+
+class Output:
+    """What a run printed on one stream, in a buffer that is wiped after use."""
+
+    def __init__(self, most: int):
+        self.data, self.n = bytearray(most + 1), 0
+
+    def read(self, end: int, most: int):
+        """One piece of at most so many bytes. False at the end of the stream, None where nothing is there."""
+        try:
+            got = os.readv(end, [memoryview(self.data)[self.n : self.n + most]])
+        except BlockingIOError:
+            return None
+        self.n += got
+        return got > 0
+
+    def give(self, channel: int, most: int):
+        wire.write(channel, memoryview(self.data)[: min(self.n, most)])
+        self.data[: self.n] = bytes(self.n)
+
+
+class Run:
+    """A run's first process (`init`), its pipes, and all that it starts."""
+
+    def __init__(self, channel: int, order: dict, guarded: bool):
+        self.channel, self.guarded = channel, guarded
+        self.trusted = pids() if guarded else set()
+        self.folder = "" if guarded else isolate.scratch()
+        self.out, stdout = os.pipe()
+        self.err, stderr = os.pipe()
+        self.control, inner = isolate.pair()
+        own = isolate.new_pids() if guarded else -1
+        self.init = os.fork()
+        if not self.init:
+            work.enter(order, guarded, self.folder, (stdout, stderr, inner, channel))
+        if guarded:
+            isolate.old_pids(own)
+        for end in (stdout, stderr, inner):
+            os.close(end)
+        for end in (self.out, self.err):
+            os.set_blocking(end, False)
+        self.gone, self.code = os.pidfd_open(self.init), None
+        self.ready = self.set_up()
+
+    def set_up(self):
+        """Waits until the run has read all of its request from the channel."""
+        poll = select.poll()
+        poll.register(self.control, READ)
+        poll.register(self.channel, HANGUP)
+        found = dict(poll.poll(PATIENCE * 1000))
+        return self.control in found and os.read(self.control, 1) == work.READY
+
+    def cells(self):
+        """A session: code comes in, each answered by what it did; frozen in between."""
+        while True:
+            cell = marshal.loads(wire.receive(self.channel))
+            self.signal_all(CONTINUE)
+            while select.select([self.control], [], [], 0)[0] and os.read(self.control, 4096):
+                pass  # what a cell before this one said out of turn
+            try:
+                wire.send(self.control, cell["code"])
+            except wire.Closed:
+                pass  # it is dead; watching it says so
+            self.watch(cell["limits"], cell=True)
+            if self.code is not None:
+                return
+
+    def watch(self, limits: dict, cell: bool = False):
+        """Until it ends, says that a cell is done, or breaks a limit; then reports."""
+        begin = now = time.monotonic()
+        deadline, look = begin + limits["seconds"], begin + TICK
+        kept = {self.out: Output(limits["output_bytes"]), self.err: Output(limits["output_bytes"])}
+        poll = select.poll()
+        for end in (self.gone, *kept, *((self.control,) if cell else ())):
+            poll.register(end, READ)
+        poll.register(self.channel, HANGUP)
+        broken, said = "" if self.ready else "setup", b""
+        while not broken and not said:
+            found = dict(poll.poll(max(0.0, min(deadline, look) - now) * 1000))
+            for end in found.keys() & kept.keys():
+                if kept[end].read(end, room(limits, kept) + 1) is False:
+                    poll.unregister(end)
+            now = time.monotonic()
+            if self.gone in found:
+                broken = "ended"
+            elif self.control in found:
+                said = os.read(self.control, 1)
+                broken = "" if said else "ended"
+            elif self.channel in found:
+                raise wire.Closed  # nobody waits for this any more
+            elif room(limits, kept) < 0:
+                broken = "output"
+            elif now >= deadline:
+                broken = "timeout"
+            elif now >= look:
+                broken, look = self.excess(limits), now + TICK
+        self.report(broken, SAID.get(said, "error"), kept, limits, now - begin)
+
+    def report(self, broken: str, status: str, kept: dict[int, Output], limits: dict, seconds: float):
+        """Ends a run that has to end, reads what is left in the pipes, names the outcome and sends it."""
+        note = ""
+        if broken:
+            status, note = NOTES.get(broken, (broken, ""))
+            code = self.end()
+            if broken == "ended":
+                status, note = outcome(code)
+        for end, output in kept.items():
+            while room(limits, kept) >= 0 and output.read(end, room(limits, kept) + 1):
+                pass
+        if room(limits, kept) < 0 and status in ("ok", "error"):
+            status = "output"
+            self.end()
+        if self.code is None:
+            self.signal_all(STOP)
+        sizes, left = [], limits["output_bytes"]
+        for output in kept.values():
+            sizes.append(min(output.n, left))
+            left -= sizes[-1]
+        reusable = self.code is None or self.ready
+        head = struct.pack("<BBBdIII", STATUSES.index(status), self.code is None, reusable, seconds, len(note), *sizes)
+        wire.write(self.channel, head + note.encode())
+        for output, n in zip(kept.values(), sizes, strict=True):
+            output.give(self.channel, n)
+
+    def excess(self, limits: dict):
+        """The limit that all processes of the run together break, or ""."""
+        found = self.members()
+        if len(found) > limits["processes"] + 2:  # the candidate, and its tester
+            return "processes"
+        most = limits["memory_mb"] << 20
+        return "memory" if sum(map(resident, found)) > most and sum(map(proportional, found)) > most else ""
+
+    def members(self):
+        """Pids of the run: whatever this sandbox holds beside its own processes."""
+        return pids() - self.trusted if self.guarded else {self.init}
+
+    def signal_all(self, number: int):
+        """To every process; twice, for one that was just being forked."""
+        for _ in range(2):
+            for pid in self.members():
+                quietly(os.kill, pid, number)
+
+    def end(self):
+        """Kills the whole run and waits until nothing of it is left. Returns the first process's wait status."""
+        if self.code is None:
+            if not self.guarded:
+                quietly(os.killpg, self.init, KILL)
+            quietly(os.kill, self.init, KILL)
+            self.code = os.waitpid(self.init, 0)[1]
+            if self.folder:
+                isolate.remove(self.folder)
+        return self.code
+
+
+def room(limits: dict, kept: dict[int, Output]):
+    """Bytes of output still allowed; -1 = one too many was read."""
+    return limits["output_bytes"] - sum(o.n for o in kept.values())
+
+
+def outcome(code: int):
+    """(status, note) of a run that ended by itself."""
+    if os.WIFSIGNALED(code):
+        number = os.WTERMSIG(code)
+        return ("timeout", "") if number == XCPU else ("error", f"sandbox: ended by signal {number}\n")
+    number = os.WEXITSTATUS(code)
+    return ("memory", "") if number == work.OUT_OF_MEMORY else ("error", "") if number else ("ok", "")
+
+
+def quietly(kill: object, pid: int, number: int):
+    try:
+        kill(pid, number)
+    except (ProcessLookupError, PermissionError):
+        pass  # already gone
+
+
+def pids():
+    return {int(name) for name in os.listdir("/proc") if name.isdigit()}
+
+
+def resident(pid: int):
+    """Bytes in memory, shared pages counted in full: an upper bound that is cheap to read."""
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as file:
+            return int(file.read().split()[1]) * PAGE
+    except OSError:
+        return 0
+
+
+def proportional(pid: int):
+    """Bytes in memory, each shared page divided among those that share it."""
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+            return sum(int(line.split()[1]) << 10 for line in file if line.startswith(b"Pss:"))
+    except OSError:
+        return 0

@@ -1,0 +1,212 @@
+"""What happens behind the walls: a program, a read-eval-print loop, or a candidate beside the code that tests it.
+
+Process 1 of the run puts up the walls. Nothing that the candidate must not know is in its memory: it is forked before the
+tests are read, and descriptors that matter are closed.
+"""
+
+from __future__ import annotations
+
+import builtins
+import gc
+import marshal
+import os
+import sys
+import types
+
+import isolate
+import wire
+
+OK, ERROR, MEMORY, READY = b"o", b"e", b"m", b"r"
+OUT_OF_MEMORY = 250  # exit code of a program that ended by MemoryError
+PROGRAM = "main.py"
+CONTROL, CHANNEL = 3, 4  # descriptors in process 1
+
+
+def enter(order: dict, guarded: bool, folder: str, ends: tuple[int, ...]):
+    """The life of process 1 of a run: never returns."""
+    code = 1
+    try:
+        if not guarded:
+            os.setsid()
+        descriptors(ends)
+        asked = marshal.loads(wire.receive(CHANNEL))
+        isolate.confine(asked["files"], order["limits"], order["mode"] == "session", guarded, folder)
+        if order["mode"] == "check":
+            code = beside()
+        else:
+            os.write(CONTROL, READY)
+            os.close(CHANNEL)
+            feed(asked["stdin"])
+            begin()
+            if order["mode"] == "run":
+                os.close(CONTROL)
+                code = program()
+            else:
+                loop()
+    except BaseException as error:
+        os.write(2, f"sandbox: {type(error).__name__}: {error}\n".encode())
+    finally:
+        os._exit(code)
+
+
+def descriptors(ends: tuple[int, ...]):
+    """Standard output and error, control and channel at their numbers, nothing else open."""
+    for i, end in enumerate(ends):
+        os.dup2(end, 100 + i)  # out of the way of the numbers to come
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    for i in range(4):
+        os.dup2(100 + i, 1 + i)
+    os.closerange(5, 4096)
+
+
+def feed(data: bytes | memoryview):
+    """Standard input: a file without a name."""
+    if data:
+        end = os.open(".stdin", os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        os.unlink(".stdin")
+        wire.write(end, data)
+        os.lseek(end, 0, os.SEEK_SET)
+        os.dup2(end, 0)
+        os.close(end)
+
+
+def begin():
+    """The last of ours before the candidate's: fresh streams, its folder on the path, garbage collection."""
+    streams()
+    sys.path.insert(0, os.getcwd())
+    sys.argv[:] = [PROGRAM]
+    gc.enable()
+
+
+def streams():
+    for name, mode, end in (("stdin", "r", 0), ("stdout", "w", 1), ("stderr", "w", 2)):
+        buffering = 1 if name == "stderr" else -1
+        stream = open(end, mode, buffering, encoding="utf-8", closefd=False)  # noqa: SIM115 (it is the process's own)
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+
+
+def fresh_main(**names: object):
+    """A `__main__` with nothing of ours in it."""
+    module = types.ModuleType("__main__")
+    vars(module).update(__builtins__=builtins, **names)
+    sys.modules["__main__"] = module
+    return vars(module)
+
+
+def execute(code: types.CodeType, names: dict):
+    """Runs a code object with these globals."""
+    return types.FunctionType(code, names)()
+
+
+def program():
+    """The candidate as a whole program: its exit code is python's."""
+    code = attempt(run_main, fresh_main(__file__=PROGRAM))
+    if "threading" in sys.modules:
+        attempt(sys.modules["threading"]._shutdown)
+    if "atexit" in sys.modules:
+        attempt(sys.modules["atexit"]._run_exitfuncs)
+    return flush() or code
+
+
+def run_main(names: dict):
+    with open(PROGRAM, encoding="utf-8") as file:
+        text = file.read()
+    execute(compile(text, PROGRAM, "exec"), names)
+
+
+def attempt(action: object, *given: object):
+    """Does it, showing what it raises as the interpreter would. Exit code."""
+    try:
+        action(*given)
+    except SystemExit as leaving:
+        if leaving.code is None or isinstance(leaving.code, int):
+            return (leaving.code or 0) & 0xFF
+        os.write(2, f"{leaving.code}\n".encode(errors="replace"))
+        return 1
+    except MemoryError:
+        os.write(2, b"MemoryError\n")
+        return OUT_OF_MEMORY
+    except BaseException as error:
+        show(error)
+        return 1
+    return 0
+
+
+def show(error: BaseException):
+    """The traceback without the frames of this folder."""
+    trace = error.__traceback__
+    while trace and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
+    try:
+        sys.excepthook(type(error), error.with_traceback(trace), trace)
+    except BaseException:
+        os.write(2, type(error).__name__.encode() + b"\n")
+
+
+def flush():
+    """1 where something printed could not be written."""
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BaseException as error:
+        os.write(2, f"{type(error).__name__}: {error}\n".encode())
+        return 1
+    return 0
+
+
+def loop():
+    """The candidate as a session: reads a cell, runs it, says that it is done."""
+    names, n = fresh_main(), 0
+    while True:
+        text = wire.receive(CONTROL).decode(errors="surrogatepass")
+        n += 1
+        code = attempt(cell, text, f"<cell {n}>", names)
+        flush()
+        os.write(CONTROL, {0: OK, OUT_OF_MEMORY: MEMORY}.get(code, ERROR))
+
+
+def cell(text: str, name: str, names: dict):
+    """Runs a cell; the value of a last expression is shown, as in an interactive interpreter."""
+    import ast
+    import linecache
+
+    linecache.cache[name] = (len(text), None, text.splitlines(True), name)
+    tree = ast.parse(text, name)
+    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    execute(compile(tree, name, "exec"), names)
+    if last:
+        execute(compile(ast.Interactive([last]), name, "single"), names)
+
+
+def beside():
+    """A candidate in a child; the tests here, read from the channel that the child has not. The verdict is the exit code.
+
+    As process 1 of its namespace the tester can't be killed or stopped from inside it, tracing is filtered, and there is no
+    /proc. Modules come from the standard library alone: the candidate may write files. What it sends is data (see `peer`).
+    """
+    import peer
+
+    mine, theirs = isolate.pair()
+    if not os.fork():
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        os.dup2(theirs, CONTROL)
+        os.closerange(CHANNEL, 4096)
+        begin()
+        names = fresh_main(__file__=PROGRAM)
+        code = attempt(run_main, names)
+        if code == 0:
+            peer.Peer(CONTROL).offer(names)
+        os._exit(code or 1)
+    os.close(theirs)
+    test = marshal.loads(wire.receive(CHANNEL))
+    os.close(CHANNEL)
+    os.write(CONTROL, READY)
+    streams()
+
+    def judge():
+        names = peer.Peer(mine, trusting=False).take(test["wanted"])
+        names |= fresh_main(inf=float("inf"), nan=float("nan"))
+        execute(compile(test["code"], "test.py", "exec"), names)
+
+    return attempt(judge)

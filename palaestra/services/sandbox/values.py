@@ -1,0 +1,105 @@
+"""The nouns of the sandbox, and the interface that every kind of it has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, Literal, Protocol, TypeAlias
+
+from palaestra.types import UserError, value
+
+Status: TypeAlias = Literal["ok", "error", "timeout", "memory", "output", "refused"]
+Files: TypeAlias = Mapping[str, "str | bytes"]
+
+
+@value
+class Limits:
+    """What a run may use. Memory is that of all its processes together, each of which may also address no more."""
+
+    seconds: float = 5.0  # of the wall clock, per run, cell or test
+    memory_mb: int = 512
+    output_bytes: int = 1_000_000  # standard output and error together
+    file_mb: int = 64  # of the whole private /tmp
+    processes: int = 32
+
+    def __post_init__(self) -> None:
+        for name, least in (("seconds", 0.0), ("memory_mb", 63), ("output_bytes", 0), ("file_mb", 0), ("processes", 0)):
+            given = getattr(self, name)
+            if not least < given < float("inf"):
+                raise UserError(f"Limits.{name} is {given}; it must be a number over {least:g}")
+
+    def json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@value
+class Ran:
+    """What a run did. `refused`: nothing was run, and stderr says why and how to mend it."""
+
+    status: Status
+    stdout: str = ""
+    stderr: str = ""
+    seconds: float = 0.0
+
+
+@value
+class Tested:
+    """Which tests a candidate passed; `status` is that of the first test that did not end by itself, else of the worst."""
+
+    passed: tuple[bool, ...]
+    status: Status
+
+
+@value
+class Stdio:
+    """A test by input and output: the candidate is a program. Lines are compared without trailing blanks."""
+
+    stdin: str
+    stdout: str
+
+
+@value
+class Calls:
+    """A test by a call: the candidate defines `function`. Arguments and result are data (numbers, text, containers).
+
+    Lists and tuples compare equal, as in JSON; floats to a relative 1e-9.
+    """
+
+    function: str
+    args: tuple[Any, ...] = ()
+    expected: Any = None
+
+
+@value
+class Asserts:
+    """A test by code, e.g. `assert add(1, 2) == 3`: passes if it runs to its end. It sees what the candidate defined."""
+
+    code: str
+
+
+Test: TypeAlias = Stdio | Calls | Asserts
+
+
+class Session(Protocol):
+    """A read-eval-print loop: names live from cell to cell. A cell that breaks a limit ends them; the next starts empty."""
+
+    def run(self, code: str, limits: Limits | None = None) -> Ran: ...
+    def close(self) -> None: ...
+
+
+class Kind(Protocol):
+    """A way to run code in isolation. Wasm or a remote service has the same methods."""
+
+    @property
+    def name(self) -> str: ...
+
+    def refusal(self) -> str:
+        """Why it can't run here and how to mend it; "" = it can."""
+        ...
+
+    def run(self, code: str, stdin: str, files: Files, limits: Limits, fresh: bool = False) -> Ran: ...
+    def check(self, code: str, test: str, wanted: str, limits: Limits) -> Ran: ...
+    def session(self, files: Files, limits: Limits) -> Session: ...
+    def close(self) -> None:
+        """Ends idle workers."""
+        ...

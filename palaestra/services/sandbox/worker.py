@@ -1,0 +1,237 @@
+"""Workers: sandboxes with a warm interpreter in them, kept in a pool; and the kind of sandbox that runs on them."""
+
+from __future__ import annotations
+
+import atexit
+import marshal
+import os
+import socket
+import struct
+import subprocess
+import threading
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any, get_args
+
+from palaestra.services.sandbox import bubblewrap
+from palaestra.services.sandbox.values import Files, Limits, Ran, Status
+from palaestra.types import Fault, UserError
+
+STATUSES: tuple[Status, ...] = get_args(Status)
+HEAD = struct.Struct("<BBBdIII")  # status, alive, reusable, seconds, bytes of note, stdout, stderr
+GRACE = 10.0  # seconds beyond a run's own limit after which its supervisor is taken for dead
+
+
+RESTARTED = "sandbox: the session was restarted; earlier names are gone\n"
+
+
+class Worker:
+    """One sandbox with an interpreter in it, and the socket to that interpreter."""
+
+    def __init__(self, guarded: bool, warm: bool):
+        self.channel, inner = socket.socketpair()
+        inner.set_inheritable(True)
+        argv = (bubblewrap.command if guarded else open_command)(inner.fileno(), warm)
+        self.process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            pass_fds=(inner.fileno(),),
+            env=bubblewrap.ENVIRONMENT,
+            start_new_session=True,
+        )
+        inner.close()
+
+    def tell(self, *messages: bytes) -> None:
+        data = b"".join(struct.pack("<I", len(m)) + m for m in messages)
+        try:
+            self.channel.settimeout(GRACE)
+            self.channel.sendall(data)
+        except OSError:
+            raise self.dead() from None
+
+    def hear(self, seconds: float) -> tuple[Ran, bool, bool]:
+        """What was run, whether it is still alive, whether this worker may be used again. Raises Fault where it is dead."""
+        deadline = time.monotonic() + seconds + GRACE
+        status, alive, reusable, took, *sizes = HEAD.unpack(self._exactly(HEAD.size, deadline))
+        note, out, err = (self._exactly(n, deadline).decode(errors="replace") for n in sizes)
+        return Ran(status=STATUSES[status], stdout=out, stderr=err + note, seconds=took), bool(alive), bool(reusable)
+
+    def _exactly(self, n: int, deadline: float) -> bytes:
+        data = bytearray()
+        while len(data) < n:
+            try:
+                self.channel.settimeout(max(0.01, deadline - time.monotonic()))
+                part = self.channel.recv(n - len(data))
+            except OSError:
+                part = b""
+            if not part:
+                raise self.dead()
+            data += part
+        return bytes(data)
+
+    def dead(self) -> Fault:
+        """Ends it, and says what it said last."""
+        said = self.close(kill=True)
+        return Fault("sandbox", said.strip().rpartition("\n")[2] or f"ended with status {self.process.returncode}")
+
+    def close(self, kill: bool = False) -> str:
+        """Closing the channel ends the interpreter and with it the sandbox. Returns what it wrote on standard error."""
+        self.channel.close()
+        if kill and self.process.poll() is None:
+            try:
+                self.process.wait(0.2)  # lets it finish saying why
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+        try:
+            said = self.process.communicate(timeout=GRACE)[1]
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            said = self.process.communicate()[1]
+        except ValueError:  # closed twice
+            said = b""
+        return (said or b"").decode(errors="replace")
+
+
+def open_command(channel: int, warm: bool) -> list[str]:
+    return bubblewrap.interpreter(channel, False, warm)
+
+
+class Pool:
+    """Idle workers. They are started from one lasting thread: bubblewrap dies with the thread that started it."""
+
+    def __init__(self, guarded: bool):
+        self.guarded = guarded
+        self.reset()
+        os.register_at_fork(after_in_child=self.reset)  # a forked child shares no worker with its parent
+        atexit.register(self.close)
+
+    def reset(self) -> None:
+        self.idle: list[Worker] = []
+        self.starter = ThreadPoolExecutor(1, thread_name_prefix="sandbox")
+        self.slots = threading.BoundedSemaphore(max(2, len(os.sched_getaffinity(0))))
+
+    def start(self, warm: bool = True) -> Worker:
+        try:
+            return self.starter.submit(Worker, self.guarded, warm).result()
+        except OSError as error:
+            raise Fault("sandbox", f"{error.strerror}: {error.filename}") from None
+
+    def take(self) -> Worker:
+        try:
+            return self.idle.pop()
+        except IndexError:
+            return self.start()
+
+    def give(self, worker: Worker) -> None:
+        if len(self.idle) < (os.cpu_count() or 2):
+            self.idle.append(worker)
+        else:
+            worker.close()
+
+    def close(self) -> None:
+        while self.idle:
+            self.idle.pop().close()
+
+
+class Local:
+    """Code on this machine, in bubblewrap (`guarded`) or in a plain subprocess (only when asked for)."""
+
+    def __init__(self, guarded: bool = True):
+        self.name = "bubblewrap" if guarded else "unsafe"
+        self.guarded, self.pool, self.reason = guarded, Pool(guarded), None
+
+    def refusal(self) -> str:
+        """Why it can't run here and how to mend it; found by running something."""
+        if self.reason is None:
+            self.reason = bubblewrap.missing() if self.guarded else ""
+            if not self.reason:
+                try:
+                    ran = self.run("print(1)", "", {}, Limits())
+                    self.reason = "" if ran.stdout == "1\n" else f"{ran.stderr.strip()}; {bubblewrap.NAMESPACES}"
+                except Fault as fault:
+                    self.reason = f"{fault}; {bubblewrap.NAMESPACES}"
+        return self.reason
+
+    def run(self, code: str, stdin: str, files: Files, limits: Limits, fresh: bool = False) -> Ran:
+        asked = {"files": raw({**files, "main.py": code}), "stdin": stdin.encode(errors="surrogateescape")}
+        return self._once("run", [asked], limits, fresh)
+
+    def check(self, code: str, test: str, wanted: str, limits: Limits) -> Ran:
+        asked = {"files": raw({"main.py": code}), "stdin": b""}
+        return self._once("check", [asked, {"code": test, "wanted": wanted}], limits)
+
+    def session(self, files: Files, limits: Limits) -> LocalSession:
+        return LocalSession(self.pool, raw(files), limits)
+
+    def close(self) -> None:
+        self.pool.close()
+
+    def _once(self, mode: str, asked: list[Any], limits: Limits, fresh: bool = False) -> Ran:
+        """A run in a warm worker, or in one started for it."""
+        frames = [marshal.dumps(x) for x in ({"mode": mode, "limits": wire_limits(limits)}, *asked)]
+        with self.pool.slots:
+            worker = self.pool.start(warm=False) if fresh else self.pool.take()
+            worker.tell(*frames)
+            ran, _, reusable = worker.hear(limits.seconds)
+            if fresh or not reusable:
+                worker.close()
+            else:
+                self.pool.give(worker)
+        return ran
+
+
+class LocalSession:
+    """A worker that one trajectory has to itself."""
+
+    def __init__(self, pool: Pool, files: Mapping[str, bytes], limits: Limits):
+        self.pool, self.limits = pool, limits
+        order = {"mode": "session", "limits": wire_limits(limits)}
+        self.opening = tuple(marshal.dumps(x) for x in (order, {"files": files, "stdin": b""}))
+        self.worker: Worker | None = None
+        self.restarted = False
+
+    def run(self, code: str, limits: Limits | None = None) -> Ran:
+        """One cell. `limits` may be tighter than the session's; its memory and files were fixed at the start."""
+        limits = limits or self.limits
+        opening, note = ((), "") if self.worker else (self.opening, RESTARTED if self.restarted else "")
+        worker = self.worker = self.worker or self.pool.take()
+        cell = {"code": code.encode(errors="surrogatepass"), "limits": wire_limits(limits)}
+        try:
+            worker.tell(*opening, marshal.dumps(cell))
+            ran, alive, _ = worker.hear(limits.seconds)
+        except Fault:
+            self.worker, self.restarted = None, True
+            raise
+        if not alive:
+            self.close()
+            self.restarted = True
+        return replace(ran, stderr=note + ran.stderr)
+
+    def close(self) -> None:
+        """Ends what the session runs. A worker that held a session is not used again."""
+        if self.worker is not None:
+            self.worker.close()
+            self.worker = None
+
+    def __enter__(self) -> LocalSession:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def wire_limits(limits: Limits) -> dict[str, Any]:
+    """The kernel counts processes per user namespace since Linux 5.14, and never those of the real root."""
+    version = tuple(int("".join(c for c in x if c.isdigit()) or 0) for x in os.uname().release.split(".")[:2])
+    return limits.json() | {"count_processes": os.getuid() != 0 and version >= (5, 14)}
+
+
+def raw(files: Files) -> dict[str, bytes]:
+    for name in files:
+        if not name or name.startswith("/") or ".." in name.split("/") or "\0" in name:
+            raise UserError(f"file name {name!r}: must be relative, inside the run's folder")
+    return {n: c.encode(errors="surrogatepass") if isinstance(c, str) else c for n, c in files.items()}

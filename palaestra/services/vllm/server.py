@@ -1,0 +1,161 @@
+"""Samples with vLLM for a parent process: JSON lines in, JSON lines out.
+
+Runs in an environment of its own (vLLM pins its torch and transformers), so it imports the standard library and vLLM alone.
+Its one argument holds the settings as JSON; standard output carries answers only, and all that libraries print goes to
+standard error. Lines of the parent, handled in their order:
+
+    {"generate": [{"id", "prompt", "temperature", "top_k", "top_p", "min_p", "max_tokens", "stop", "seed"}, ...]}
+    {"update": FOLDER, "id"}        weights in place, once what is running has finished
+
+Answers: {"id", "ids", "logp", "finish"} as each request ends, {"id", "seconds"} to an update, {"id", "error"} to a request
+that vLLM refuses. Any other failure ends the process. It also ends when the parent does, and takes the scratch folder along.
+"""
+
+# pyright: reportMissingImports=false, reportAttributeAccessIssue=false
+
+import json
+import os
+import queue
+import shutil
+import signal
+import sys
+import threading
+import time
+import traceback
+from typing import Any
+
+
+def main() -> None:
+    settings = json.loads(sys.argv[1])
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    lines: Any = queue.SimpleQueue()
+    threading.Thread(target=listen, args=(lines, settings["scratch"]), daemon=True).start()
+    try:
+        serve(start(settings), settings, lines, answers)
+    except BaseException:
+        traceback.print_exc()
+        end(1)
+
+
+def end(status: int) -> None:
+    """At once: threads and worker processes of vLLM keep nothing alive."""
+    sys.stderr.flush()
+    if os.getpgrp() == os.getpid() and status == 0:
+        os.killpg(0, signal.SIGKILL)
+    os._exit(status)
+
+
+def listen(lines: Any, scratch: str) -> None:
+    """Hands over the parent's lines. Their end is the parent's end, however it came."""
+    for line in sys.stdin.buffer:
+        lines.put(json.loads(line))
+    shutil.rmtree(scratch, ignore_errors=True)
+    end(0)
+
+
+def start(settings: Any) -> Any:
+    from vllm import EngineArgs, LLMEngine
+
+    cpu = on_cpu()
+    return LLMEngine.from_engine_args(
+        EngineArgs(
+            model=settings["model"],
+            dtype=settings["dtype"],
+            max_num_seqs=settings["slots"],
+            kv_cache_memory_bytes=settings["cache_mb"] << 20,
+            max_model_len=-1,  # the model's, or less where the cache holds less
+            enforce_eager=cpu,  # compiling costs more there than it brings
+            enable_chunked_prefill=False if cpu else None,  # 0.32 cannot rewind the generator of a seeded request there
+            enable_prefix_caching=True,  # a group shares its prompt
+            logprobs_mode="processed_logprobs",  # of the tempered and truncated distribution that is drawn from
+            disable_log_stats=True,
+        )
+    )
+
+
+def serve(engine: Any, settings: Any, lines: Any, answers: Any) -> None:
+    """Decodes one token for every request between two looks at the parent's lines."""
+
+    def answer(message: Any) -> None:
+        answers.write(json.dumps(message) + "\n")
+        answers.flush()
+
+    def step() -> None:
+        for output in engine.step():
+            if output.finished:
+                answer(finished(output))
+
+    while True:
+        while not engine.has_unfinished_requests() or not lines.empty():
+            message = lines.get()
+            if "update" in message:
+                while engine.has_unfinished_requests():
+                    step()
+                answer({"id": message["id"], "seconds": update(engine, message["update"])})
+            for request in message.get("generate", ()):
+                try:
+                    add(engine, request, settings["eos"])
+                except ValueError as error:
+                    answer({"id": request["id"], "error": str(error)})
+        step()
+
+
+def add(engine: Any, request: Any, eos: Any) -> None:
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind
+
+    room = engine.model_config.max_model_len - len(request["prompt"])
+    if room < 1:
+        raise ValueError(f"a prompt of {len(request['prompt'])} tokens leaves no room; the cache is too small for it")
+    params = SamplingParams(
+        temperature=request["temperature"],
+        top_k=request["top_k"],
+        top_p=request["top_p"],
+        min_p=request["min_p"],
+        max_tokens=min(request["max_tokens"], room),
+        seed=request["seed"],
+        stop=request["stop"],
+        stop_token_ids=eos,
+        skip_special_tokens=False,
+        include_stop_str_in_output=True,
+        logprobs=0,  # of the chosen token alone
+        output_kind=RequestOutputKind.FINAL_ONLY,
+    )
+    engine.add_request(str(request["id"]), {"prompt_token_ids": request["prompt"]}, params)
+
+
+def finished(output: Any) -> Any:
+    done = output.outputs[0]
+    ids = list(done.token_ids)
+    logp = [found[token].logprob for token, found in zip(ids, done.logprobs)]  # noqa: B905 (Python 3.9 too)
+    return {"id": int(output.request_id), "ids": ids, "logp": logp, "finish": done.finish_reason}
+
+
+def update(engine: Any, folder: str) -> float:
+    """The weights of a folder, in place: vLLM packs and fuses them as it did when it started."""
+    begin = time.perf_counter()
+    engine.collective_rpc("reload_weights", kwargs={"weights_path": folder})
+    if on_cpu():
+        engine.collective_rpc(repack_head)
+    engine.reset_prefix_cache()
+    return time.perf_counter() - begin
+
+
+def repack_head(worker: Any) -> None:
+    """A tied head shares the tensor of the embedding, but on a CPU it computes with a packed copy, which a reload leaves old."""
+    from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
+
+    for module in worker.get_model().modules():
+        if isinstance(module, ParallelLMHead):
+            module.quant_method.process_weights_after_loading(module)
+
+
+def on_cpu() -> bool:
+    from vllm.platforms import current_platform
+
+    return current_platform.is_cpu()
+
+
+if __name__ == "__main__":
+    main()

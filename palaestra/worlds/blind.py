@@ -1,0 +1,33 @@
+"""A world whose answers are not shown: what an open-loop planner lives in."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import replace
+from typing import Any
+
+from palaestra.types import Act, Frame, Key, Message, Task, World, stage
+
+
+@stage
+class Blind:
+    """The same world, but all messages after the first frame say the same. Actions, pay and states stay what they are."""
+
+    world: World
+    says: str = "ok"
+
+    @property
+    def seats(self) -> tuple[str, ...]:
+        return self.world.seats
+
+    async def reset(self, task: Task, key: Key) -> Frame:
+        found: Any = self.world.reset(task, key)
+        return await found if inspect.isawaitable(found) else found
+
+    async def step(self, state: Any, acts: tuple[Act, ...], key: Key) -> Frame:
+        found: Any = self.world.step(state, acts, key)
+        frame: Frame = await found if inspect.isawaitable(found) else found
+        return replace(frame, asks=tuple(replace(a, say=tuple(map(self._hidden, a.say))) for a in frame.asks))
+
+    def _hidden(self, message: Message) -> Message:
+        return replace(message, content=self.says)

@@ -1,0 +1,94 @@
+"""Runs the vLLM server over a stand-in for vLLM: deterministic, standard library only, with a log of what it was asked.
+
+A request's tokens are those of its seed, after one that repeats the prompt's last; token i is the character i.
+FAKE_VLLM_LOG: a file for one JSON line an event. FAKE_VLLM_DIES_AFTER: finished requests after which it breaks down.
+"""
+
+import hashlib
+import json
+import math
+import os
+import random
+import runpy
+import sys
+import types
+from pathlib import Path
+
+LETTERS = list(range(97, 123))
+CONTEXT = 400  # less than the model's, as a small cache would have it
+DIES_AFTER = int(os.environ.get("FAKE_VLLM_DIES_AFTER", "1000000"))
+
+
+def log(**event):
+    if "FAKE_VLLM_LOG" in os.environ:
+        with open(os.environ["FAKE_VLLM_LOG"], "a") as file:
+            file.write(json.dumps(event) + "\n")
+
+
+class Settings(types.SimpleNamespace):
+    pass
+
+
+class Engine:
+    model_config = types.SimpleNamespace(max_model_len=CONTEXT)
+
+    def __init__(self, settings):
+        self.running, self.done = {}, 0
+        log(start=sorted(vars(settings)), pid=os.getpid(), weights=digest(settings.model))
+        print("a library talks on standard output")
+
+    @classmethod
+    def from_engine_args(cls, settings):
+        return cls(settings)
+
+    def has_unfinished_requests(self):
+        return bool(self.running)
+
+    def add_request(self, name, prompt, params):
+        rng = random.Random(params.seed)
+        self.running[name] = (params, rng, [prompt["prompt_token_ids"][-1]])
+        log(request=name, running=len(self.running), temperature=params.temperature, max_tokens=params.max_tokens)
+
+    def step(self):
+        """The youngest request first, so that answers come in another order than questions."""
+        return [self.token(name) for name in reversed(list(self.running))]
+
+    def token(self, name):
+        params, rng, ids = self.running[name]
+        ids.append(params.stop_token_ids[0] if rng.random() < 0.1 else rng.choice(LETTERS))
+        finish = None
+        if ids[-1] in params.stop_token_ids or any(s in "".join(map(chr, ids)) for s in params.stop):
+            finish = "stop"
+        elif len(ids) >= params.max_tokens:
+            finish, ids[params.max_tokens :] = "length", []
+        if finish:
+            del self.running[name]
+            self.done += 1
+            if self.done > DIES_AFTER:
+                raise RuntimeError("out of memory, says the fake")
+        logprobs = [{i: types.SimpleNamespace(logprob=-math.log(len(LETTERS)))} for i in ids]
+        output = types.SimpleNamespace(token_ids=ids, logprobs=logprobs, finish_reason=finish)
+        return types.SimpleNamespace(request_id=name, finished=bool(finish), outputs=[output])
+
+    def collective_rpc(self, method, kwargs):
+        log(rpc=method, weights=digest(kwargs["weights_path"]), running=len(self.running))
+
+    def reset_prefix_cache(self):
+        log(reset=True)
+
+
+def digest(folder):
+    return hashlib.sha256((Path(folder) / "model.safetensors").read_bytes()).hexdigest()
+
+
+def module(name, **members):
+    sys.modules[name] = types.ModuleType(name)
+    vars(sys.modules[name]).update(members)
+
+
+if __name__ == "__main__":
+    module("vllm", EngineArgs=Settings, LLMEngine=Engine, SamplingParams=Settings)
+    module("vllm.sampling_params", RequestOutputKind=Settings(FINAL_ONLY="final"))
+    module("vllm.platforms", current_platform=Settings(is_cpu=lambda: False))
+    server = Path(__file__).parents[1] / "palaestra" / "services" / "vllm" / "server.py"
+    runpy.run_path(str(server), run_name="__main__")

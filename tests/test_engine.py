@@ -1,0 +1,147 @@
+"""The engine gives what a plain loop gives, whatever it reuses, however it batches."""
+
+import asyncio
+
+import numpy as np
+import pytest
+import torch
+
+from palaestra.models.load import load
+from palaestra.rollout.engine import OwnEngine
+from palaestra.rollout.prefix import BLOCK, Prefixes
+from palaestra.types import Sampling
+
+
+@pytest.fixture(scope="module")
+def model():
+    return load("tiny")
+
+
+def ask(engine, prompts, max_tokens=12, temperature=1.0, **more):
+    async def run():
+        sampling = Sampling(max_tokens=max_tokens, temperature=temperature, **more)
+        return await asyncio.gather(*(engine.generate(p, sampling, ("draw", i)) for i, p in enumerate(prompts)))
+
+    return asyncio.run(run())
+
+
+@torch.no_grad()
+def plain(model, prompt, ids):
+    """Log-probs of a continuation, one forward pass without any cache."""
+    logits = model.logits(model.hidden(torch.tensor([[*prompt, *ids]]))[0]).log_softmax(-1)
+    return logits[len(prompt) - 1 : -1].gather(1, torch.tensor(ids)[:, None])[:, 0]
+
+
+def prompts_of(rng, n, length):
+    return [tuple(int(t) for t in rng.integers(1, 200, length)) for _ in range(n)]
+
+
+def right(model, prompts, samples):
+    for p, s in zip(prompts, samples, strict=True):
+        np.testing.assert_allclose(s.logp, plain(model, p, s.ids), atol=1e-4)
+
+
+@pytest.mark.parametrize("slots", [1, 3, 64])
+def test_samples_are_those_of_a_plain_loop(model, slots):
+    rng = np.random.default_rng(0)
+    prompts = [p[: 5 + 3 * (i % 7)] for i, p in enumerate(prompts_of(rng, 12, 40))]
+    prompts += prompts[:4]
+    engine = OwnEngine(model, slots=slots)
+    samples = ask(engine, prompts)
+    right(model, prompts, samples)
+    assert [s.ids for s in samples] == [s.ids for s in ask(OwnEngine(model, slots=64), prompts)]
+
+
+def test_next_turns_go_on_from_what_is_held(model):
+    """Nothing of the history is read again but the last token, in any number of turns."""
+    rng = np.random.default_rng(1)
+    engine = OwnEngine(model)
+    prompts = prompts_of(rng, 6, 30)
+    for _ in range(4):
+        before = engine.read_tokens
+        samples = ask(engine, prompts)
+        right(model, prompts, samples)
+        heard = prompts_of(rng, 6, 5)
+        prompts = [(*p, *s.ids, *h) for p, s, h in zip(prompts, samples, heard, strict=True)]
+    assert engine.read_tokens - before == 6 * (5 + 1)
+
+
+def test_returning_one_by_one_loses_nothing(model):
+    rng = np.random.default_rng(2)
+    engine = OwnEngine(model, slots=16)
+    prompts = prompts_of(rng, 6, 30)
+    samples = ask(engine, prompts)
+    prompts = [(*p, *s.ids, 7) for p, s in zip(prompts, samples, strict=True)]
+    before = engine.read_tokens
+    for p in reversed(prompts):
+        right(model, [p], ask(engine, [p]))
+    assert engine.read_tokens - before == 6 * 2
+
+
+def test_forks_share_their_prefix(model):
+    """Branches of one sequence, at several tokens, together and with fresh prompts between them."""
+    rng = np.random.default_rng(3)
+    engine = OwnEngine(model)
+    (root,) = prompts_of(rng, 1, 40)
+    ask(engine, [root])
+    before = engine.read_tokens
+    forks = [(*root[:n], *p) for n, p in zip((20, 33, 39, 40, 25), prompts_of(rng, 5, 4), strict=True)]
+    fresh = prompts_of(rng, 3, 10)
+    mixed = [forks[0], fresh[0], forks[1], forks[2], fresh[1], forks[3], forks[4], fresh[2]]
+    right(model, mixed, ask(engine, mixed))
+    assert engine.read_tokens - before == 5 * 4 + 3 * 10
+
+
+def test_a_full_cache_forgets_what_it_must(model):
+    rng = np.random.default_rng(4)
+    engine = OwnEngine(model, slots=4)
+    prompts = prompts_of(rng, 9, 25)
+    for _ in range(3):
+        samples = ask(engine, prompts, max_tokens=20)
+        right(model, prompts, samples)
+        prompts = [(*p, *s.ids, 5) for p, s in zip(prompts, samples, strict=True)]
+    assert engine.decoder.cache.slots <= 4
+
+
+def test_moved_weights_make_the_cache_worthless():
+    model = load("tiny")
+    rng = np.random.default_rng(5)
+    engine = OwnEngine(model)
+    prompts = prompts_of(rng, 4, 30)
+    ask(engine, prompts)
+    with torch.no_grad():
+        for p in model.module.parameters():
+            p.mul_(1.05)
+    engine.forget()
+    right(model, prompts, ask(engine, prompts))
+
+
+def test_prefixes_are_compared_not_only_hashed():
+    index = Prefixes()
+    ids = tuple(range(50))
+    index.hold(3, ids)
+    assert index.longest(ids) == (index.by_slot[3], 49)  # one is left to compute
+    assert index.longest((*ids[:20], 99, 98)) == (index.by_slot[3], 20)
+    assert index.longest((*ids[: BLOCK - 1], 99)) == (None, 0)
+    index.exchange(3, 8)
+    assert index.longest(ids)[0] is index.by_slot[8]
+    index.hold(8, (1, 2))
+    assert index.longest(ids) == (None, 0)
+
+
+def test_memory_bounds_the_sequences_that_run(model):
+    rng = np.random.default_rng(6)
+    prompts = prompts_of(rng, 20, 40)
+    engine = OwnEngine(model)
+    size = engine.decoder.token_bytes * 64
+    engine.cache_mb = 0
+    assert engine._most(64) == 1
+    engine = OwnEngine(model, cache_mb=1)
+    samples = ask(engine, prompts, max_tokens=20)
+    right(model, prompts, samples)
+    held = sum(t.numel() * t.element_size() for t in (*engine.decoder.cache.keys, *engine.decoder.cache.values))
+    assert held == engine.decoder.cache.slots * size <= 1 << 20
+    long = prompts_of(rng, 5, 300)
+    right(model, long, ask(engine, long, max_tokens=20))
+    held = sum(t.numel() * t.element_size() for t in (*engine.decoder.cache.keys, *engine.decoder.cache.values))
+    assert held <= 1 << 20

@@ -1,0 +1,380 @@
+"""The ledger: what a cell is addressed by, how a verdict is reached, which results still hold, what the pages say."""
+
+import asyncio
+import json
+import textwrap
+from dataclasses import asdict, make_dataclass, replace
+from itertools import pairwise
+
+import pytest
+
+from palaestra import catalogue, cli
+from palaestra.ledger import cells, digests, files, pages, results
+from palaestra.ledger.cells import Outcome, Request, run_all
+from palaestra.ledger.experiment import Cell, Experiment, Final, Greater, Same
+from palaestra.ledger.figure import curves_svg, spread, ticks
+from palaestra.ledger.markdown import one_line_lists, table
+from palaestra.recipes.base import grpo, rloo, sft
+from palaestra.runtime.config import override
+from palaestra.runtime.setup import Settings
+from palaestra.types import UserError
+
+MODULE = "palaestra.recipes.base.rloo"
+TWO = Experiment(
+    claim="b beats a.",
+    arms={"a": grpo.build(), "b": rloo.build()},
+    expect=Greater("b", "a"),
+    falsified_if="it does not",
+)
+
+
+def request(recipe="rloo", **settings):
+    return Request(label="x", settings=Settings(recipe=recipe, **settings), tokens=100)
+
+
+# ---- addresses
+
+
+def test_an_address_holds_all_that_numbers_depend_on():
+    base = request()
+    others = [
+        request(seed=1),
+        request(recipe="grpo"),
+        request(task="sort"),
+        request(evaluate=8),
+        request(set={"optimiser.lr": 1e-5}),
+        replace(base, tokens=200),
+        replace(base, samples=4),
+    ]
+    assert base.digest() == request().digest()
+    assert len({base.digest(), *(o.digest() for o in others)}) == 1 + len(others)
+
+
+def test_the_configuration_has_no_seed_and_the_address_no_label():
+    assert request(seed=1).configuration() == request().configuration()
+    assert replace(request(), label="y").digest() == request().digest()
+
+
+def test_an_arm_is_the_same_cell_as_the_recipe_it_is():
+    arm = replace(request(recipe=""), arm=f"{MODULE}:rloo")
+    assert arm.digest() == request().digest()
+
+
+def test_an_option_that_is_off_is_no_other_configuration():
+    plain = make_dataclass("Stage", [("a", float, 0.5)], frozen=True)
+    more = make_dataclass("Stage", [("a", float, 0.5), ("extra", float, 0.0), ("kind", tuple, ())], frozen=True)
+    plain.__module__ = more.__module__ = "somewhere"
+    assert digests.canonical(plain()) == digests.canonical(more())
+    assert digests.canonical(more(extra=0.1)) != digests.canonical(more())
+    assert digests.canonical(plain(a=0.0)) != digests.canonical(plain())
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A package of two modules, the first importing the second."""
+    for cache in (digests._tree, digests._imports, digests._source):
+        cache.cache_clear()
+    monkeypatch.setattr(digests, "PACKAGE", tmp_path)
+    (tmp_path / "a.py").write_text("from palaestra.b import f\n")
+    (tmp_path / "b.py").write_text('def f(x):\n    """Text."""\n    return x + 1  # why\n')
+    yield tmp_path
+    for cache in (digests._tree, digests._imports, digests._source):
+        cache.cache_clear()
+
+
+def test_code_is_what_is_imported_without_comments(package):
+    assert digests._reached({"a"}) == {"a", "b"}
+    before = digests._source("b")
+    for text, same in (("def f(x):\n  return x + 1", True), ("def f(x):\n    return x + 2", False)):
+        (package / "b.py").write_text(text)
+        digests._tree.cache_clear()
+        digests._source.cache_clear()
+        assert (digests._source("b") == before) == same
+
+
+def test_the_users_files_are_read(tmp_path):
+    data = tmp_path / "p.jsonl"
+    found = []
+    for answer in "12":
+        data.write_text(json.dumps({"prompt": "1", "answer": answer}) + "\n")
+        found.append(request(data=str(data)).configuration())
+    assert found[0] != found[1]
+
+
+# ---- running
+
+
+def test_a_budget_ends_with_the_first_step_that_reaches_it(context, small):
+    ctx = context(tokens=60, evaluate=4, samples=2)
+    found = asyncio.run(small(rloo.build()).run(ctx)).metrics
+    assert found["sampled_tokens"] >= 60 and found["steps"] < rloo.build().schedule.steps
+    assert set(found["sampled_after"]) == {"pass@1", "pass@2", "maj@2"}
+    assert found["sampled_after"]["pass@1"]["n"] == 4
+
+
+def test_what_samples_nothing_ends_with_its_schedule(context, small):
+    recipe = override(small(sft.build()), "schedule.steps", 2)
+    found = asyncio.run(recipe.run(context(tokens=10))).metrics
+    assert (found["steps"], found["sampled_tokens"]) == (2, 0)
+
+
+SMALL = """
+    from dataclasses import replace
+    from palaestra.ledger.experiment import Experiment, Greater
+    from palaestra.recipes.base import reinforce, rloo
+    from palaestra.runtime.config import override
+    from palaestra.types import Fault
+
+    def small(recipe):
+        return override(override(recipe, "schedule.prompts", 2), "collect.links.0.n", 2)
+
+    class Broken:
+        pass
+
+    async def broken(ctx, key, group):
+        raise Fault("endpoint", "nobody answers")
+
+    EXPERIMENT = Experiment(
+        claim="c", arms={"a": small(reinforce.build()), "b": small(rloo.build()),
+        "broken": replace(small(rloo.build()), collect=broken)},
+        expect=Greater("b", "a"), falsified_if="f", tokens=20, evaluate=2, seeds=1,
+    )
+"""
+
+
+@pytest.mark.slow
+def test_cells_run_fail_and_resume(tmp_path, monkeypatch):
+    (tmp_path / "small_experiment.py").write_text(textwrap.dedent(SMALL))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{files.PACKAGE.parent}")
+    said = []
+    found = results.reproduce("x", "small_experiment", out=tmp_path, say=said.append)
+    assert found["verdict"] == "inconclusive" and found["reason"] == "1 seeds are too few"
+    assert found["arms"]["broken"]["values"] == [None]
+    assert "nobody answers" in found["arms"]["broken"]["failed"]["broken, seed 0"]
+    assert found["arms"]["a"]["sampled_tokens"][0] >= 20 and found["arms"]["b"]["curve"]["tokens"]
+    assert len(list((tmp_path / "cells").iterdir())) == 3
+    assert not list((tmp_path / "cells").rglob("checkpoints"))
+    said.clear()
+    again = results.reproduce("x", "small_experiment", out=tmp_path, arms=("a", "b"), say=said.append)
+    assert said == [] and again["arms"]["a"]["values"] == found["arms"]["a"]["values"]
+
+
+def test_a_cell_refuses_other_code_than_it_was_asked_for(tmp_path):
+    place = tmp_path / "00000000000000000000"
+    place.mkdir()
+    (place / cells.REQUEST).write_text(json.dumps(asdict(request())))
+    with pytest.raises(Exception, match="the code has changed"):
+        cells.main(place)
+
+
+def test_nothing_runs_that_is_there(tmp_path):
+    asked = request()
+    place = tmp_path / "cells" / asked.digest()[: cells.ADDRESS]
+    place.mkdir(parents=True)
+    (place / cells.DONE).write_text('{"accuracy_after": {"mean": 0.5}}')
+    (outcome,) = run_all([asked], tmp_path)
+    assert Final()(outcome.cell) == 0.5 and not outcome.error
+
+
+def test_steps_of_a_pipeline_follow_one_another(tmp_path):
+    (tmp_path / cells.DONE).write_text('{"parts": {"one": {}, "two": {}}}')
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        lines = [{"step": 0, "evaluation": {}}, {"step": 1, "sampled_tokens": 10}, {"step": 2, "sampled_tokens": 20}]
+        (tmp_path / name / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    assert [s["sampled_tokens"] for s in cells.read_cell(tmp_path).steps] == [10, 20, 30, 40]
+
+
+# ---- judging
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "verdict"),
+    [
+        ([0.1, 0.2, 0.3], [0.31, 0.4, 0.52], "reproduced"),
+        ([0.3, 0.4, 0.5], [0.1, 0.2, 0.3], "not-reproduced"),
+        ([0.1, 0.2, 0.3], [0.5, 0.1, 0.3], "inconclusive"),
+        ([0.1, 0.2], [0.6, 0.7], "inconclusive"),
+        ([0.1, 0.2, 0.3], [0.4, None, 0.6], "inconclusive"),
+    ],
+)
+def test_verdict(a, b, verdict):
+    found = results.judged(TWO, {"a": {"chain": a}, "b": {"chain": b}})
+    assert found["verdict"] == verdict
+    assert bool(found["reason"]) == (verdict == "inconclusive")
+    assert (found["effect"] is None) == (None in b)
+
+
+def test_an_arm_that_was_not_run_leaves_the_claim_open():
+    found = results.judged(TWO, {"a": {"chain": [0.1, 0.2, 0.3]}})
+    assert (found["verdict"], found["effect"]) == ("inconclusive", None)
+
+
+def test_equivalence():
+    same = replace(TWO, expect=Same("b", "a", within=0.1))
+    values = [0.5, 0.51, 0.49, 0.5]
+    assert results.judged(same, {"a": {"t": values}, "b": {"t": values[::-1]}})["verdict"] == "reproduced"
+    assert (
+        results.judged(same, {"a": {"t": values}, "b": {"t": [1 + x for x in values]}})["verdict"] == "not-reproduced"
+    )
+
+
+def test_several_tasks_give_the_interquartile_mean():
+    """Differences .1 .1 .1 | .2 .2 .2 | .9: sorted quarters cut one off each end of eight."""
+    a = {t: [0.0] * 4 for t in ("one", "two")}
+    b = {"one": [0.1, 0.1, 0.1, 0.1], "two": [0.3, 0.3, 0.3, 0.9]}
+    found = results.judged(replace(TWO, task=("one", "two")), {"a": a, "b": b})
+    assert found["effect"] == pytest.approx((0.1 * 2 + 0.3 * 2) / 4)
+    assert found["arms"]["b"]["values"] == pytest.approx([0.2, 0.2, 0.2, 0.5])
+    assert found["arms"]["b"]["by_task"] == b and found["verdict"] == "reproduced"
+
+
+def test_what_was_not_measured_is_none():
+    cell = lambda x: Cell(summary={"accuracy_after": {"mean": x}})
+    outcome = lambda c: Outcome(request=request(task="sort"), folder=None, cell=c)
+    found = results.by_task(Final(), [outcome(cell(0.5)), outcome(None), outcome(cell(float("nan")))])
+    assert found == {"sort": [0.5, None, None]}
+
+
+def test_a_curve_ends_where_the_shortest_run_does():
+    runs = [[{"sampled_tokens": 10 * i, "reward": i / n} for i in range(1, n)] for n in (5, 9)]
+    found = results.curve(runs)
+    assert found["tokens"][0] == 10 and found["tokens"][-1] == 40 and len(found["deviation"]) == results.POINTS
+    assert results.curve([[{"step": 1}]]) == {}
+
+
+# ---- published results
+
+
+@pytest.fixture
+def published(tmp_path, monkeypatch):
+    """A result of the experiment of rloo, as `reproduce` writes it."""
+    values = {"no baseline": [0.1, 0.2, 0.3], "rloo": [0.31, 0.4, 0.52], "batch mean": [0.3, 0.3, 0.3]}
+    experiment = rloo.EXPERIMENT
+    result = results.judged(experiment, {a: {"count": v} for a, v in values.items()})
+    for name, arm in result["arms"].items():
+        curve = {"tokens": [0.0, 100.0], "reward": [0.1, 0.5], "deviation": [0.01, 0.02]}
+        arm |= {"config_sha256": results.arm_sha256(experiment, name), "failed": {}, "curve": curve}
+    result |= {
+        "id": "rloo", "claim": experiment.claim, "metric": experiment.metric, "expected": str(experiment.expect),
+        "falsified_if": experiment.falsified_if, "controls": {"entropy": {a: [0.5, None, 0.7] for a in values}},
+        "task": ["count"], "model": "tiny", "budget_tokens": 60_000, "seeds": 3, "sampled_tokens": 540_000,
+        "seconds": 120.0, "note": "", "commit": "abc", "machine": "m",
+    }  # fmt: skip
+    (tmp_path / "rloo.json").write_text(one_line_lists(result))
+    monkeypatch.setattr(files, "folder", lambda: tmp_path)
+    results.standing.cache_clear()
+    yield tmp_path / "rloo.json"
+    results.standing.cache_clear()
+
+
+def entry(name="rloo"):
+    return next(e for e in catalogue.everything() if e.id == name)
+
+
+def test_a_result_is_the_status(published, capsys):
+    assert entry().status == "reproduced" and entry("grpo").status == "built"
+    assert entry("agro").standing.status in ("planned", "built")
+    assert cli.main(["list", "--family", "base", "--status", "reproduced", "--json"]) == 0
+    assert [e["id"] for e in json.loads(capsys.readouterr().out)] == ["rloo"]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda r: r["arms"]["rloo"].update(config_sha256="0"), "the configuration of rloo has changed"),
+        (lambda r: r.update(expected="something else"), "something else"),
+        (lambda r: r["arms"].pop("no baseline"), "no baseline"),
+    ],
+)
+def test_a_stale_result_is_no_verdict(published, change, says):
+    result = json.loads(published.read_text())
+    change(result)
+    published.write_text(json.dumps(result))
+    assert entry().status == "built" and says in entry().json()["note"]
+    assert "stale" in pages.status(entry())
+
+
+def test_a_damaged_result_says_so(published):
+    published.write_text("{")
+    with pytest.raises(UserError, match="not JSON"):
+        entry().json()
+
+
+def test_a_page_shows_the_result(published):
+    made = pages.files()
+    page = made[pages.METHODS / "rloo.md"]
+    for part in (
+        "**Reproduced.**",
+        "| rloo | 0.41 [",
+        "rloo.svg",
+        "palaestra reproduce rloo",
+        "Difference from [reinforce]",
+        "0.6",
+    ):
+        assert part in page, part
+    assert made[pages.METHODS / "rloo.svg"].startswith("<svg")
+    assert "No experiment" in made[pages.METHODS / "sft.md"] or "To be tested" in made[pages.METHODS / "sft.md"]
+
+
+def test_check_finds_stale_pages(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["catalogue"])
+    assert catalogue.main() == 0
+    monkeypatch.setattr("sys.argv", ["catalogue", "--check"])
+    assert catalogue.main() == 0
+    (tmp_path / pages.METHODS / "gone.md").write_text("")
+    (tmp_path / "CATALOGUE.md").write_text("")
+    assert catalogue.main() == 1
+    assert "gone.md" in (said := capsys.readouterr().err) and "CATALOGUE.md" in said
+
+
+def test_a_smaller_run_does_not_replace_a_larger_result(published, tmp_path):
+    from palaestra.commands.reproduce import keep
+
+    result = json.loads(published.read_text())
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "rloo.json").write_text(json.dumps(result))
+    assert "keeps" in keep(result | {"seeds": 2}, tmp_path)
+    assert keep(result | {"seeds": 4}, tmp_path).endswith("rloo.json")
+    assert json.loads((tmp_path / "results" / "rloo.json").read_text())["seeds"] == 4
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["reproduce", "sft"], "no experiment"),
+        (["reproduce", "rloo", "--arms", "rlo"], "no arm 'rlo'"),
+        (["reproduce", "rlo"], "did you mean rloo"),
+    ],
+)
+def test_mistakes(argv, says, capsys):
+    assert cli.main(argv) == 2
+    assert says in capsys.readouterr().err
+
+
+# ---- text and pictures
+
+
+def test_ticks_are_round():
+    assert ticks(0.18, 0.93) == [0.2, 0.4, 0.6, 0.8]
+    assert ticks(0, 60_000) == [0, 20_000, 40_000, 60_000]
+    assert ticks(-0.01, 0.02) == [-0.01, 0, 0.01, 0.02]
+
+
+def test_labels_do_not_cover_one_another():
+    heights = sorted(spread({"a": 10.0, "b": 12.0, "c": 11.0}).values())
+    assert all(b - a >= 14 for a, b in pairwise(heights))
+
+
+def test_a_picture_is_the_same_bytes():
+    arm = {"curve": {"tokens": [0, 10], "reward": [0.1, 0.2]}, "values": [0.1]}
+    assert curves_svg({"<a>": arm}) == curves_svg({"<a>": arm}) and "&lt;a&gt;" in curves_svg({"<a>": arm})
+    assert curves_svg({"a": {"curve": {}, "values": []}}) == ""
+
+
+def test_text_for_people():
+    assert table(("a",), [("x|y",)]) == ["| a |", "| --- |", "| x\\|y |"]
+    data = {"x": [1, 2.5, None], "y": [[1, 2], [3, 4]], "z": []}
+    assert json.loads(one_line_lists(data)) == data and '"x": [1, 2.5, null]' in one_line_lists(data)
