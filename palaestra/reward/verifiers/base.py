@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
@@ -19,7 +18,6 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 from palaestra.types import Fault, UserError, value
 
 LONGEST = 200_000  # characters of a response that is read at all
-FENCE = re.compile(r"^[ \t]*```([^\n`]*)\n(.*?)^[ \t]*```[ \t]*$", re.MULTILINE | re.DOTALL)
 
 
 @value
@@ -86,8 +84,20 @@ def reply(response: str) -> str:
 
 
 def fences(text: str, languages: tuple[str, ...] = ("",)) -> list[str]:
-    """The contents of the fenced blocks in one of these languages, in order."""
-    return [m[2] for m in FENCE.finditer(text) if m[1].strip().lower() in languages]
+    """The contents of the closed fenced blocks in one of these languages, in order."""
+    found: list[str] = []
+    language, block = None, list[str]()
+    for line in text.split("\n"):
+        bare = line.strip()
+        if language is None:
+            if bare.startswith("```") and "`" not in bare[3:]:
+                language, block = bare[3:].strip().lower(), []
+        elif bare == "```":
+            found += ["".join(f"{x}\n" for x in block)] if language in languages else []
+            language = None
+        else:
+            block.append(line)
+    return found
 
 
 def needed(given: Any, name: str, kind: type | tuple[type, ...], verifier: object) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib
 import io
 import tokenize
 import warnings
@@ -48,11 +47,9 @@ class CodeTests:
 
 
 def tested(code: str, tests: list[Any], *, seconds: float, memory_mb: int) -> tuple[tuple[bool, ...], str]:
-    """Which tests pass, and "ok", "timeout" or "failed". A sandbox that is missing or refuses is a Fault."""
-    try:
-        sandbox = importlib.import_module("palaestra.services.sandbox")
-    except ImportError:
-        raise Fault("sandbox", "palaestra.services.sandbox is not there: code is not run without it") from None
+    """Which tests pass, and "ok", "timeout" or "failed". A sandbox that refuses is a Fault."""
+    from palaestra.services import sandbox
+
     limits = sandbox.Limits(seconds=seconds, memory_mb=memory_mb)
     found = sandbox.check_python(code, [test_of(sandbox, t) for t in tests], limits)
     if found.status == "refused":

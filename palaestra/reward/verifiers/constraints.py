@@ -21,7 +21,7 @@ from palaestra.types import UserError, stage
 
 Checker = Callable[..., bool]
 END_TOKENS = ("<|im_end|>", "<|endoftext|>", "</s>", "<|eot_id|>")
-SENTENCE = re.compile(r"[^.!?。！？]*\w[^.!?。！？]*(?:[.!?。！？]+|$)")
+ENDS = re.compile(r"[.!?。！？]+")
 WORD = r"[^\W\d_]+(?:'\w+)?"
 ABBREVIATION = re.compile(r"\b(?:e\.g|i\.e|etc|Mr|Mrs|Ms|Dr|vs)\.|(?<=\d)\.(?=\d)")
 
@@ -58,7 +58,7 @@ def words_in(text: str) -> int:
 
 
 def sentences_in(text: str) -> int:
-    return len(SENTENCE.findall(ABBREVIATION.sub("_", text)))
+    return len([s for s in ENDS.split(ABBREVIATION.sub("_", text)) if re.search(r"\w", s)])
 
 
 def paragraphs_in(text: str) -> int:

@@ -54,14 +54,15 @@ def antiderivative(request: dict[str, Any]) -> dict[str, Any]:
     if sides[1] is None or not {str(s) for s in sides[1].free_symbols} <= {"x", "c", "C", "k", "K"}:
         return {"result": None}
     sides = [side.subs({s: sympy.Symbol(str(s)) for s in side.free_symbols}) for side in sides]  # without assumptions
-    slope, compared = sympy.diff(sides[1], x), 0
+    slope, known, compared = sympy.diff(sides[1], x), 0, 0
     for point in POINTS:
         a, b = (complex(side.subs(x, point).evalf()) for side in (sides[0], slope))
-        if abs(a) < 1e12 and abs(b) < 1e12:  # False for NaN
+        known += abs(a) < 1e12  # False for NaN
+        if abs(a) < 1e12 and abs(b) < 1e12:
             compared += 1
             if abs(a - b) > TOLERANCE * max(abs(a), 1e-6):
                 return {"result": False}
-    return {"result": compared >= NEEDED} if compared else {"refused": "gold"}
+    return {"result": compared >= NEEDED} if known >= NEEDED else {"refused": "gold"}
 
 
 def expression(text: str, sympy: Any) -> Any:

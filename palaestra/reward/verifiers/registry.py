@@ -93,6 +93,8 @@ def get(spec: str) -> Any:
     """The verifier that a string names. Raises UserError."""
     parts = [_part(piece.strip(), spec) for piece in split_outside(spec, "+")]
     if len(parts) == 1:
+        if "*" in spec.rpartition(")")[2]:
+            raise UserError(f"verifier {spec!r}: a weight needs other parts beside it; write {parts[0][0]!r}")
         return parts[0][1]
     return Sum(tuple(parts))
 

@@ -41,7 +41,7 @@ def names(query: str) -> set[Any]:
         if word and not m[5]:
             found.append((word, bool(m[4])))
     aliases = {b for (a, _), (b, _) in pairwise(found) if a == "as"}
-    aliases |= set(re.findall(r"\b(?:from|join)\s+\w+\s+(\w+)", query.lower())) - RESERVED
+    aliases |= set(re.findall(r"\b(?:from|join)\s+[\w\"`]+\s+(\w+)", query.lower())) - RESERVED
     return {w for w, bare in found if not (bare and w in RESERVED) and w not in aliases}
 
 

@@ -1,0 +1,258 @@
+"""Every verifier against its own table, its baselines, a fuzzer, and the command line that shows it."""
+
+import json
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from palaestra import cli
+from palaestra.reward.verifiers.base import fields_of
+from palaestra.reward.verifiers.docs import exploit_table, verifier_row
+from palaestra.reward.verifiers.fuzz import KEYS as WITHOUT
+from palaestra.reward.verifiers.fuzz import fuzz, swapped, without
+from palaestra.reward.verifiers.registry import VERIFIERS, class_of, described, get
+from palaestra.reward.verifiers.reward import Verified
+from palaestra.reward.verifiers.table import (
+    KEYS,
+    NOTHING,
+    REFUSALS,
+    Case,
+    baselines,
+    best,
+    case_of,
+    golds,
+    judge,
+    wrongs,
+)
+from palaestra.services.sandbox import kind
+from palaestra.types import Fault, Group, Message, Task, UserError
+
+ROOT = Path(__file__).parent.parent
+CHILDREN = ("math", "antiderivative", "sql", "code", "code-partial", "gym", "sql-duckdb")
+REFUSAL = kind().refusal()
+
+
+def named(names=VERIFIERS, slow=CHILDREN):
+    skipped = pytest.mark.skipif(bool(REFUSAL), reason=REFUSAL)
+    marks = lambda n: [pytest.mark.slow] * (n in slow) + [skipped] * (VERIFIERS[n].extra == "sandbox")
+    return [pytest.param(n, marks=marks(n)) for n in names]
+
+
+@pytest.mark.parametrize("name", named())
+def test_table(name):
+    """Gold 1, silence 0, adversarial wrongs no more than the table says and never 1."""
+    assert len(golds(name)) >= 2 and len({(c.response, str(c.answer)) for c in wrongs(name)}) >= 10
+    for case in golds(name):
+        assert judge(name, case).score == 1.0, case.response
+        for nothing in NOTHING:
+            assert judge(name, case, nothing).score == 0.0
+    for case in wrongs(name):
+        found = judge(name, case)
+        assert found.score <= case.most < 1.0, (case.response, case.why, found)
+        assert case.why
+
+
+@pytest.mark.parametrize("name", named([n for n in VERIFIERS if not VERIFIERS[n].form]))
+def test_answers_that_know_nothing(name):
+    """Master keys earn less than half, and no baseline comes near the gold's 1 (the abstainers' own phrase aside)."""
+    case = golds(name)[0]
+    most = 0.65 if name == "constraints-share" else 0.5
+    assert best(name, case, KEYS) <= most
+    found = baselines(name)
+    assert found["copy"] < 0.7 and found["constant"] < 0.6
+    assert found["refuse"] < (0.85 if name in ("abstention", "factuality", "selective") else 0.5)
+
+
+@pytest.mark.parametrize(
+    "name", named([n for n in VERIFIERS if not n.startswith("code")], slow=("math", "antiderivative", "sql"))
+)
+def test_fuzz(name):
+    result = fuzz(name, 15 if VERIFIERS[name].extra or name in ("gym", "stl", "stl-surface") else 300, seed=1)
+    assert not result.found, result.found[:3]
+    assert result.certain > 0 or name not in WITHOUT
+
+
+LONG = ("a", "-", "<answer>x</answer>", "```python\\n", "{", "9,", "<tool_call>", "\\\\boxed{")
+
+
+@pytest.mark.parametrize("name", named([n for n in VERIFIERS if not n.startswith("code")], slow=()))
+def test_long_responses_take_linear_time(name):
+    """Near the longest that is read; a limit against hanging, not a measurement."""
+    case = golds(name)[0]
+    judge(name, case)
+    for unit in LONG:
+        start = time.perf_counter()
+        judge(name, case, unit * (199_000 // len(unit)))
+        assert time.perf_counter() - start < 5, unit
+
+
+def test_the_fuzzer_can_fail(monkeypatch):
+    """A verifier that pays everything is found out by both kinds of certain wrongs."""
+    from palaestra.reward.verifiers import fuzz as module
+    from palaestra.reward.verifiers.base import Judgement
+
+    monkeypatch.setattr(module, "judge", lambda name, case: Judgement(score=1.0))
+    assert {f.rule for f in fuzz("exact", 50).found} == {"wrong answer scored 1"}
+    monkeypatch.setattr(module, "judge", lambda name, case: 1 / 0)
+    assert len(fuzz("exact", 5).found) == 5
+    assert without("4２\u0662x", "0123456789") == "x" and without("Ｂb\\c", "b\\") == "c"
+    case = Case(kind="gold", response="It is 42.", answer="42")
+    assert re.fullmatch(
+        r"It is \d+\.", swapped(case, __import__("numpy").random.default_rng(0))
+    ) and "42." not in swapped(case, __import__("numpy").random.default_rng(0))
+
+
+def test_a_mistake_of_the_verifier_is_a_fault():
+    from palaestra.reward.verifiers.base import Judgement, guarded
+
+    class Odd:
+        def __init__(self, found):
+            self.found = found
+
+        @guarded
+        def __call__(self, response, answer):
+            return self.found()
+
+    def recursion():
+        raise RecursionError
+
+    for found in (
+        lambda: 1 / 0,
+        lambda: Judgement(score=1.5),
+        lambda: Judgement(score=float("nan")),
+        lambda: Judgement(score=-0.1),
+    ):
+        with pytest.raises(Fault, match="verifier: Odd"):
+            Odd(found)("x", None)
+    assert Odd(recursion)("x", None).status == "unparsable"
+    assert Odd(lambda: 1 / 0)("  ", None).status == "unparsable"
+
+
+def test_what_the_user_got_wrong_is_said():
+    for name, answer, fields, message in [
+        ("math", None, {}, "Math: answer is missing"),
+        ("math", "\\frac{", {}, "cannot be read as mathematics"),
+        ("number", "many", {}, "is no number"),
+        ("choice", "Z", {"options": ["a", "b"]}, "none of the 2 options"),
+        ("choice", "A", {}, "needs the field 'options'"),
+        ("sql", "SELECT 1", {}, "no database"),
+        ("sql", "SELECT x FROM y", {"schema": "CREATE TABLE t(a)"}, "the reference query .* fails"),
+        ("stl", "G[", {}, "is no formula"),
+        ("constraints", None, {"constraints": [["length", "wrods", "at most", 3]]}, "is unknown"),
+        ("constraints", None, {"constraints": [["length", "words", "at least"]]}, "is no bound"),
+        ("patch", {"a": "x"}, {"files": {"a": "x"}}, "changes no file"),
+        ("api-migration", "(", {}, "is no Python"),
+    ]:
+        with pytest.raises(UserError, match=message):
+            judge(name, Case(kind="", response="\\boxed{x} <answer>SELECT 1</answer>", answer=answer, fields=fields))
+
+
+def test_names():
+    assert type(get("number(relative=0.5)")).__name__ == "NumberAnswer" and get("number(relative=0.5)").relative == 0.5
+    mixed = get("tags*0.1+exact")
+    assert fields_of(mixed) == {"prompt": False}
+    found = mixed("<think>x</think><answer>8</answer>", "7")
+    assert found.score == pytest.approx(0.1 / 1.1) and found.parts["tags"] == 1.0 and found.parts["exact"] == 0.0
+    for wrong, message in [
+        ("maths", "did you mean 'math'"),
+        ("number(rel=1)", "no setting 'rel'"),
+        ("a b", "cannot be read"),
+        ("exact+exact", "stands twice"),
+        ("number(relative=__import__('os'))", "cannot be read"),
+        ("exact*0", "a weight needs"),
+    ]:
+        with pytest.raises(UserError, match=message):
+            get(wrong)
+    for name in VERIFIERS:
+        d = described(name)
+        assert d["summary"] and d["fields"][:2] == ["response", "answer"] and class_of(name).__doc__
+
+
+def test_as_a_reward():
+    import asyncio
+
+    from palaestra.tasks.oracle import saying
+
+    task = Task(id="q", prompt=(Message(role="user", content="6*7?"),), answer="42")
+    group = Group(task=task, episodes=tuple(map(saying, ("\\boxed{42}", "41", "6*7"))))
+    assert [r.total for r in asyncio.run(Verified("math")(None, group))] == [1.0, 0.0, 0.0]
+    with pytest.raises(UserError, match="any text earns it"):
+        Verified("tags")
+    with pytest.raises(UserError, match="task 'q': MultipleChoice needs the field 'options'"):
+        asyncio.run(Verified("choice")(None, group))
+    paper = Task(id="p", answer="np.sum(a)")
+    text = "<think>x</think><answer>\n```python\nnp.sum(x)\n```\n</answer>"
+    (found,) = asyncio.run(Verified("api-migration", paper=True)(None, Group(task=paper, episodes=(saying(text),))))
+    assert found.total == pytest.approx(2.611111, abs=1e-6)
+
+
+def run(capsys, *argv):
+    status = cli.main(list(argv))
+    out = capsys.readouterr()
+    return status, out.out, out.err
+
+
+def test_score_command(tmp_path, capsys):
+    file = tmp_path / "c.jsonl"
+    lines = [
+        {"response": "\\boxed{42}", "answer": "42"},
+        {"response": "41", "answer": 42},
+        {"response": "", "answer": "42", "prompt": "?"},
+    ]
+    file.write_text("\n".join(map(json.dumps, lines)) + "\n\n")
+    status, out, _ = run(capsys, "score", "exact", "--cases", str(file), "--json")
+    assert status == 0
+    assert json.loads(out) == [
+        {"score": 1.0, "parts": {}, "status": "ok"},
+        {"score": 0.0, "parts": {}, "status": "ok"},
+        {"score": 0.0, "parts": {}, "status": "unparsable"},
+    ]
+    status, out, _ = run(capsys, "score", "--list", "--json")
+    assert status == 0 and {d["name"] for d in json.loads(out)} == set(VERIFIERS)
+    file.write_text(json.dumps({"response": "x"}))
+    status, _, err = run(capsys, "score", "exact", "--cases", str(file), "--json")
+    assert status == 2 and f"{file}:1: ExactAnswer: answer is missing" in err
+    file.write_text("{")
+    assert run(capsys, "score", "exact", "--cases", str(file))[0] == 2
+    assert run(capsys, "score", "exact", "--cases", str(tmp_path / "no"))[0] == 2
+    assert run(capsys, "score")[0] == 2
+
+
+def test_a_verifier_that_cannot_work_is_an_error_not_a_zero(tmp_path, capsys, monkeypatch):
+    from palaestra.reward.verifiers import code
+
+    def gone(*_, **__):
+        raise Fault("sandbox", "gone")
+
+    monkeypatch.setattr(code, "tested", gone)
+    file = tmp_path / "c.jsonl"
+    file.write_text(json.dumps({"response": "```python\nx = 1\n```", "answer": None, "tests": ["assert x"]}))
+    status, out, _ = run(capsys, "score", "code", "--cases", str(file), "--json")
+    assert status == 0 and json.loads(out) == [{"score": None, "parts": {}, "status": "error:sandbox: gone"}]
+
+
+def test_the_page_shows_what_is_measured():
+    page = (ROOT / "docs" / "rewards.md").read_text()
+    assert exploit_table() in page
+    for name in VERIFIERS:
+        row = next(line for line in page.splitlines() if line.startswith(f"| `{name}` | "))
+        if name not in CHILDREN:
+            assert verifier_row(name) == row
+        else:
+            assert f"| {len(golds(name))} | {len(wrongs(name))} |" in row
+
+
+def test_the_fuzzer_is_a_command():
+    command = [sys.executable, "-m", "palaestra.reward.verifiers.fuzz", "exact", "label", "--n", "50"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0 and "50 responses" in done.stdout and " 0 faults" in done.stdout
+
+
+def test_lines_of_a_table_are_lines_of_the_command():
+    case = case_of({"kind": "gold", "response": "a", "answer": "b", "options": [1], "why": "w", "most": 0.5})
+    assert case.fields == {"options": [1]} and case.most == 0.5
+    assert REFUSALS
