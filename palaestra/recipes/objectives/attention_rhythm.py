@@ -25,7 +25,7 @@ import numpy as np
 from palaestra.card import Card
 from palaestra.credit.links import Center, Scale, chain, table_signal
 from palaestra.credit.table import Table, Values
-from palaestra.ledger.experiment import Experiment, Greater, Logged
+from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.recipes.base import grpo
 from palaestra.runtime.config import vary
 from palaestra.step import Recipe
@@ -127,7 +127,7 @@ def build(mode: Mode = "coupled", near: int = 2, far: int = 10) -> Recipe:
 
 
 EXPERIMENT = Experiment(
-    claim="Coupled credit reaches a higher held-out accuracy than the same amplification of random tokens.",
+    claim="Coupled credit earns more reward over the run than the same amplification of random tokens.",
     arms={
         "grpo": grpo.build(),
         "random": build("random"),
@@ -138,9 +138,11 @@ EXPERIMENT = Experiment(
         "bottom": build("bottom"),
     },
     expect=Greater("coupled", "random"),
-    falsified_if="the accuracy with coupled credit is less than 2 points above that with random tokens",
-    task="count",
-    tokens=100_000,
-    controls={"reward": Logged("reward"), "entropy": Logged("entropy_sampled")},
+    measure=Logged("reward", last=0),
+    metric="mean training reward over the whole run",
+    falsified_if="the reward with coupled credit is less than 2 points above that with random tokens",
+    task="add",
+    tokens=40_000,
+    controls={"final accuracy": Final(), "entropy": Logged("entropy_sampled")},
     note="a window of 2 to 10 tokens for anchors in answers of 25 tokens, where the paper has 10 to 50.",
 )

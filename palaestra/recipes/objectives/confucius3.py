@@ -85,7 +85,7 @@ EXPERIMENT = Experiment(
     expect=Greater("+both", "dapo"),
     falsified_if="the two together are less than two points better than DAPO's sampling alone",
     task="bool",
-    tokens=90_000,
+    tokens=40_000,
     controls={
         "updates' groups": Logged("groups_ready"),
         "groups drawn": Logged("groups"),

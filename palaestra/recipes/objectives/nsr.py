@@ -54,7 +54,8 @@ EXPERIMENT = Experiment(
     measure=Final("sampled_after.pass@16.mean"),
     metric="held-out pass@16 (temperature 1)",
     task="count",
-    tokens=100_000,
+    tokens=60_000,
+    evaluate=128,
     samples=16,
     controls={
         "pass@1": Final("sampled_after.pass@1.mean"),

@@ -68,5 +68,6 @@ EXPERIMENT = Experiment(
     },
     expect=Greater("oreo", than="dpo"),
     falsified_if="pairs teach as much as path consistency does from the same data",
-    tokens=120_000,
+    task="add",
+    tokens=60_000,
 )

@@ -15,7 +15,7 @@ The continuations count as sampled tokens.
 from palaestra.card import Card
 from palaestra.credit.links import Center, chain
 from palaestra.credit.steps import Progress
-from palaestra.ledger.experiment import Experiment, Greater
+from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.objective.policy import KL, Reinforce
 from palaestra.recipes.base import grpo
 from palaestra.rollout.branch import PrefixValues
@@ -50,7 +50,7 @@ def build(alpha: float = 3.0, k: int = 4, n: int = 4, kl: float = 0.0) -> Recipe
 
 
 EXPERIMENT = Experiment(
-    claim="at equal sampled tokens, continuations included, progress under the best of 4 beats outcomes alone",
+    claim="at equal sampled tokens, continuations included, progress under the best of 4 earns more than outcomes alone",
     arms={
         "outcome": vary(build(), collect=links(Sample(n=8), Score()), credit=chain(Center("group"))),
         "pav": build(),
@@ -58,7 +58,10 @@ EXPERIMENT = Experiment(
         "prover-too-strong": build(k=64),
     },
     expect=Greater("pav", than="outcome"),
+    measure=Logged("reward", last=0),
+    metric="mean training reward over the whole run",
     falsified_if="the tokens that continuations cost teach more when spent on answers",
-    tokens=160_000,
+    controls={"final accuracy": Final()},
+    tokens=60_000,
     note="The paper counts samples of the policy, not the tokens that labelled its verifier.",
 )

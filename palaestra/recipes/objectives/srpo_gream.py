@@ -98,7 +98,7 @@ EXPERIMENT = Experiment(
     measure=Final("sampled_after.pass@4.mean"),
     metric="held-out pass@4",
     task="rec",
-    tokens=100_000,
+    tokens=60_000,
     samples=4,
     controls={"hit@1 (greedy)": Final(), "groups with signal": Logged("groups_mixed", last=0)},
     note="A synthetic catalogue with four-letter codes, without reasoning; item clustering and the SFT stages are left out.",

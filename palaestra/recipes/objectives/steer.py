@@ -103,8 +103,9 @@ EXPERIMENT = Experiment(
     falsified_if="the entropy at the end is less than 0.02 nats higher with STEER",
     measure=Logged("entropy_sampled"),
     metric="entropy of the sampled tokens, last ten steps (nats)",
-    task="chain",
-    tokens=130_000,
-    samples=16,
-    controls={"accuracy": Final(), "pass@16": Final("sampled_after.pass@16.mean")},
+    task="add",
+    tokens=60_000,
+    evaluate=128,
+    samples=8,
+    controls={"accuracy": Final(), "pass@8": Final("sampled_after.pass@8.mean")},
 )
