@@ -13,7 +13,7 @@ from palaestra.ledger import cells, digests, files, pages, results
 from palaestra.ledger.cells import Outcome, Request, run_all
 from palaestra.ledger.experiment import Cell, Experiment, Final, Greater, Same
 from palaestra.ledger.figure import curves_svg, spread, ticks
-from palaestra.ledger.markdown import one_line_lists, table
+from palaestra.markdown import one_line_lists, table
 from palaestra.recipes.base import grpo, rloo, sft
 from palaestra.runtime.config import override
 from palaestra.runtime.setup import Settings

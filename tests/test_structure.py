@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent / "palaestra"
 LAYERS = {  # a module may import its own layer and lower ones
-    0: ("types", "card", "flags"),
+    0: ("types", "card", "flags", "markdown"),
     1: ("schedule", "models", "tasks", "worlds", "services"),
     2: ("curriculum", "rollout", "reward", "credit", "objective", "update", "ledger.statistics", "ledger.experiment"),
     3: ("step", "pipeline"),

@@ -9,7 +9,7 @@ from typing import Any
 
 from palaestra.ledger.atlas import survey
 from palaestra.ledger.atlas_page import SHOWN, page, picture
-from palaestra.ledger.markdown import one_line_lists
+from palaestra.markdown import one_line_lists
 from palaestra.runtime.checkpoint import write_atomic
 
 

@@ -12,7 +12,7 @@ from palaestra import catalogue
 from palaestra.ledger import results
 from palaestra.ledger.cells import cores
 from palaestra.ledger.files import read_result
-from palaestra.ledger.markdown import one_line_lists
+from palaestra.markdown import one_line_lists
 from palaestra.runtime.checkpoint import write_atomic
 from palaestra.runtime.drawing import duration
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from palaestra.ledger.atlas import NEAR, SAME, alike
-from palaestra.ledger.markdown import table
+from palaestra.markdown import table
 from palaestra.runtime.drawing import INK, LINE, MUTED, PALETTE, save, styled
 from palaestra.runtime.plots import diverging
 

@@ -12,7 +12,7 @@ from palaestra.card import Card
 from palaestra.ledger.experiment import Experiment
 from palaestra.ledger.figure import curves_svg
 from palaestra.ledger.files import read_result
-from palaestra.ledger.markdown import code, table
+from palaestra.markdown import code, table
 from palaestra.runtime.config import brief, children, difference
 
 METHODS = Path("docs/methods")

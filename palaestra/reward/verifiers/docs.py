@@ -5,14 +5,12 @@ A column: `golds` and `wrongs` of the table, `worst` the most that a wrong one i
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 
+from palaestra.markdown import filled
 from palaestra.reward.verifiers.registry import VERIFIERS, described
 from palaestra.reward.verifiers.table import baselines, golds, judge, wrongs
-
-MARK = "<!-- {name}: made by `python -m palaestra.reward.verifiers.docs docs/rewards.md` -->"
 
 
 def verifier_row(name: str) -> str:
@@ -35,15 +33,6 @@ def exploit_table() -> str:
         tried = {c.why + (f" {c.most:.2f}" if c.most else ""): None for c in wrongs(name)}
         lines.append(f"| `{name}` | {'; '.join(t.replace('|', '/') for t in tried)} |")
     return "\n".join(lines)
-
-
-def filled(text: str, tables: dict[str, str]) -> str:
-    """The text with these tables between their marks."""
-    for name, table in tables.items():
-        start, end = MARK.format(name=name), f"<!-- end of {name} -->"
-        pattern = re.escape(start) + ".*?" + re.escape(end)
-        text = re.sub(pattern, lambda _, s=start, t=table, e=end: f"{s}\n\n{t}\n\n{e}", text, flags=re.DOTALL)
-    return text
 
 
 if __name__ == "__main__":

@@ -1,0 +1,201 @@
+"""The tables of docs/speed.md and its picture, from benchmarks/*.json: python -m palaestra.bench.page benchmarks docs"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from palaestra.bench.trl import PHASES
+from palaestra.markdown import code, filled, table
+from palaestra.runtime.drawing import INK, LINE, MUTED, PALETTE, PAPER
+
+Found = dict[str, Any]
+NAMES = {"seconds": "whole step", "rollout": "rollout", "forward": "forward", "backward": "backward"}
+WIDTH, LEFT, RIGHT, ROW, TOP = 720, 250, 60, 22, 34
+FONT = "font-family='DejaVu Sans, Verdana, sans-serif' font-size='12'"
+
+
+def read(folder: Path) -> dict[str, list[Found]]:
+    """Results by their kind: "trl", "step", ..."""
+    found: dict[str, list[Found]] = {}
+    for file in sorted(folder.glob("*.json")):
+        result = json.loads(file.read_text())
+        if "bench" in result:
+            found.setdefault(result["bench"], []).append(result)
+    return found
+
+
+def option(result: Found, name: str, default: str) -> str:
+    """The value of a flag in the command that made a result."""
+    words = result["command"].split()
+    return words[words.index(name) + 1] if name in words else default
+
+
+def setting(result: Found) -> str:
+    """What was measured: "smollm2, float32, 8 x 8, full lengths"."""
+    parts = [option(result, "--model", "tiny"), option(result, "--dtype", "float32")]
+    parts.append(f"{option(result, '--prompts', '16')} x {option(result, '--group', '8')}")
+    parts.append(f"{option(result, '--max-tokens', '64')} tokens" + (" each" if "--full" in result["command"] else ""))
+    return ", ".join(parts)
+
+
+def spread(found: Found, digits: int = 2) -> str:
+    return f"{found['median']:.{digits}f} ({found['low']:.{digits}f} to {found['high']:.{digits}f})"
+
+
+def trl_table(results: Sequence[Found]) -> str:
+    head = ["work", *(NAMES[p] for p in reversed(PHASES)), "by token", "peak of the update, MB", "pairs"]
+    rows: list[list[str]] = []
+    for r in results:
+        memory = r["memory_mb"]
+        peaks = f"{memory['palaestra']['update']:.0f} against {memory['trl']['update']:.0f}"
+        pairs = len(r["ratios"]["seconds"]["each"])
+        ratios = [spread(r["ratios"][p]) for p in reversed(PHASES)]
+        rows.append([setting(r), *ratios, spread(r["ratio_per_token"]), peaks, str(pairs)])
+    return "\n".join(table(head, rows))
+
+
+def step_table(results: Sequence[Found]) -> str:
+    head = ["work", "s a step", "tokens/s", "rollout", "forward", "backward", "optimiser", "between"]
+    head += ["over the limit: rollout", "update", "step"]
+    rows: list[list[str]] = []
+    for r in results:
+        shares = [f"{r['phases'][p] / r['seconds']:.0%}" for p in ("rollout", "forward", "backward", "optimiser")]
+        limits = [f"{r['over_limit'][p]:.2f}" for p in ("rollout", "update", "step")]
+        rows.append(
+            [
+                setting(r),
+                f"{r['seconds']:.2f}",
+                f"{r['tokens_per_second']:.0f}",
+                *shares,
+                f"{r['between']:.1%}",
+                *limits,
+            ]
+        )
+    return "\n".join(table(head, rows))
+
+
+def engine_table(results: Sequence[Found]) -> str:
+    head = ["model", "at a time", "tokens/s", "transformers", "ratio"]
+    rows = [
+        [
+            option(r, "--model", "tiny"),
+            str(b["batch"]),
+            f"{b['own']:.0f}",
+            f"{b['transformers']:.0f}",
+            spread(b["ratio"]),
+        ]
+        for r in results
+        for b in r["batches"]
+    ]
+    lines = [*table(head, rows), ""]
+    for r in results:
+        model = option(r, "--model", "tiny")
+        for b in r["long_tail"]:
+            lines.append(
+                f"- {model}: {b['sequences']} answers with a long tail (median {b['median_length']:.0f} tokens, longest "
+                f"{b['longest']}) in {b['slots']} slots: continuous batching is {spread(b['waves_over_continuous'])} "
+                "times as fast as waves that wait for their longest."
+            )
+        t = r["turns"]
+        lines.append(
+            f"- {model}: episodes of {t['turns']} turns: histories kept in the cache are "
+            f"{spread(t['again_over_kept'])} times as fast as histories read again."
+        )
+    return "\n".join(lines)
+
+
+def memory_table(results: Sequence[Found]) -> str:
+    head = ["model", "group", "cache budget, MB", "tokens a pass", "recompute", "before", "rollout", "update"]
+    rows = [
+        [s["model"], str(s["group"]), str(s["cache_mb"]), str(s["budget"]), "yes" if s["recompute"] else "no"]
+        + [f"{s['memory_mb'][k]:.0f}" for k in ("base", "rollout", "update")]
+        for r in results
+        for s in r["settings"]
+    ]
+    return "\n".join(table(head, rows))
+
+
+def scaling_table(results: Sequence[Found]) -> str:
+    head = ["seconds of a step against", "exponent", "measured at"]
+    rows: list[list[str]] = []
+    for name, s in ((n, s) for r in results for n, s in r.items() if isinstance(s, dict) and "exponent" in s):
+        points = ", ".join(f"{p['x']:g}: {p['seconds']:.2f} s" for p in s["points"])
+        rows.append([name, f"{s['exponent']:.2f}", points])
+        if "exponent_again" in s:
+            again = ", ".join(f"{p['x']:g}: {p['seconds_again']:.2f} s" for p in s["points"])
+            rows.append([f"{name}, histories read again", f"{s['exponent_again']:.2f}", again])
+    return "\n".join(table(head, rows))
+
+
+def sandbox_table(results: Sequence[Found]) -> str:
+    head = ["runs", "a second", "ratio to a bare subprocess"]
+    rows = [
+        [name, f"{rate:.0f}", f"{r['ratio_to_bare'].get(name, 1.0):.2f}"]
+        for r in results
+        for name, rate in r["per_second"].items()
+    ]
+    return "\n".join(table(head, rows))
+
+
+def provenance(results: Sequence[Found]) -> str:
+    """The commands, and what they ran on."""
+    rows: list[list[str]] = []
+    for r in results:
+        m = r["machine"]
+        versions = ", ".join(f"{k} {m[k]}" for k in ("torch", "transformers", "python") if k in m)
+        load = f"{m['load'][0]:.1f}"
+        rows.append([code(r["command"]), f"{m['processor']}, {m['cores']} cores", versions, load])
+    return "\n".join(table(["command", "machine", "versions", "load before"], rows))
+
+
+def ratios_svg(results: Sequence[Found]) -> str:
+    """Ratios TRL / Palaestra of the whole step and its phases: the median as a bar, lowest to highest pair as a line."""
+    bars = [(setting(r), p, r["ratios"][p]) for r in results for p in reversed(PHASES)]
+    most = max([2.0, *(b["high"] for _, _, b in bars)])
+    x = lambda v: LEFT + (WIDTH - LEFT - RIGHT) * v / most
+    height = TOP + ROW * (len(bars) + len(results)) + 16
+    parts = [
+        f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {WIDTH} {height}' width='{WIDTH}' height='{height}' {FONT}>",
+        f"<rect width='{WIDTH}' height='{height}' fill='{PAPER}'/>",
+        f"<text x='{LEFT}' y='18' fill='{INK}'>seconds of TRL for one second of Palaestra</text>",
+    ]
+    y = float(TOP)
+    for name, phase, ratio in bars:
+        if phase == "seconds":
+            parts.append(f"<text x='10' y='{y + 15:.0f}' fill='{INK}' font-weight='bold'>{name}</text>")
+            y += ROW
+        colour = PALETTE[0] if phase == "seconds" else PALETTE[1]
+        middle = y + ROW / 2
+        parts += [
+            f"<text x='{LEFT - 8}' y='{middle + 4:.0f}' fill='{MUTED}' text-anchor='end'>{NAMES[phase]}</text>",
+            f"<rect x='{LEFT}' y='{y + 4:.0f}' width='{x(ratio['median']) - LEFT:.1f}' height='{ROW - 8}' fill='{colour}'/>",
+            f"<path d='M{x(ratio['low']):.1f} {middle:.0f}H{x(ratio['high']):.1f}' stroke='{INK}' stroke-width='1.5'/>",
+            f"<text x='{x(ratio['high']) + 6:.1f}' y='{middle + 4:.0f}' fill='{INK}'>{ratio['median']:.1f}</text>",
+        ]
+        y += ROW
+    parts.append(f"<path d='M{x(1):.1f} {TOP}V{y:.0f}' stroke='{LINE}' stroke-dasharray='3 3'/>")
+    return "\n".join([*parts, "</svg>\n"])
+
+
+TABLES = {
+    "trl": trl_table, "step": step_table, "engine": engine_table, "memory": memory_table, "scaling": scaling_table,
+    "sandbox": sandbox_table,
+}  # fmt: skip
+
+
+def main(benchmarks: Path, docs: Path) -> None:
+    found = read(benchmarks)
+    made = {name: build(found[name]) if name in found else "Not measured." for name, build in TABLES.items()}
+    made["provenance"] = provenance([r for results in found.values() for r in results])
+    page = docs / "speed.md"
+    page.write_text(filled(page.read_text(), made))
+    if "trl" in found:
+        (docs / "speed.svg").write_text(ratios_svg(found["trl"]))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

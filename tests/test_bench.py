@@ -1,0 +1,53 @@
+"""The page of measured speed shows the numbers of the results, and says what was not measured."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from palaestra.bench.page import main, option, setting
+from palaestra.markdown import filled
+
+MACHINE = {"processor": "P", "cores": 2, "torch": "2.13.0", "load": [0.1, 0, 0]}
+RATIO = {"median": 2.5, "low": 2.25, "high": 3.0, "each": [2.25, 2.5, 3.0]}
+TRL = {
+    "bench": "trl",
+    "command": "palaestra bench trl --model smollm2 --prompts 4 --full",
+    "machine": MACHINE,
+    "ratios": dict.fromkeys(("rollout", "forward", "backward", "seconds"), RATIO),
+    "ratio_per_token": RATIO,
+    "memory_mb": {"palaestra": {"update": 700.4}, "trl": {"update": 1500.0}},
+}
+SCALING = {
+    "bench": "scaling",
+    "command": "palaestra bench scaling",
+    "machine": MACHINE,
+    "turns": {"points": [{"x": 2, "seconds": 1.0, "seconds_again": 4.0}], "exponent": 1.02, "exponent_again": 1.9},
+}
+
+
+def test_a_page_shows_what_was_measured(tmp_path):
+    (tmp_path / "speed.md").write_text((Path(__file__).parent.parent / "docs/speed.md").read_text())
+    for result in (TRL, SCALING):
+        (tmp_path / f"{result['bench']}.json").write_text(json.dumps(result))
+    main(tmp_path, tmp_path)
+    page = (tmp_path / "speed.md").read_text()
+    row = "| smollm2, float32, 4 x 8, 64 tokens each | 2.50 (2.25 to 3.00) |"
+    assert row in page and "| 700 against 1500 | 3 |" in page
+    assert "| turns, histories read again | 1.90 | 2: 4.00 s |" in page
+    assert page.count("Not measured.") == 4  # step, engine, memory, sandbox
+    assert "`palaestra bench scaling` | P, 2 cores | torch 2.13.0 | 0.1 |" in page
+    drawn = (tmp_path / "speed.svg").read_text()
+    assert drawn.count("<rect") == 1 + 4 and "whole step" in drawn
+    main(tmp_path, tmp_path)
+    assert (tmp_path / "speed.md").read_text() == page  # made again it is the same
+
+
+def test_what_was_measured_is_read_from_the_command():
+    assert setting({"command": "palaestra bench step"}) == "tiny, float32, 16 x 8, 64 tokens"
+    assert option(TRL, "--model", "tiny") == "smollm2"
+
+
+def test_a_page_without_marks_is_not_filled():
+    with pytest.raises(ValueError, match="no marks for 'trl'"):
+        filled("text", {"trl": "x"})
