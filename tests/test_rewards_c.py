@@ -1,0 +1,226 @@
+"""Rewards, part C: the papers' own numbers, the exploits of released rewards, and the edges."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palaestra.recipes.rewards import clip_delta, recode, swe_rl
+from palaestra.reward.verifiers.patches import likeness
+from palaestra.reward.verify import Exact, Verify
+from palaestra.reward.where import Where
+from palaestra.types import Bench, Episode, Fault, Group, Message, Reward, Row, Segment, Task, UserError
+
+# ---- helpers
+
+
+def spoken(text, total=None, policy="policy", **reward):
+    """A finished episode of one prompt token and `text` byte by byte, its end token last."""
+    ids = (*text.encode(), 256)
+    said = Segment(
+        ids=ids,
+        logp=(-1.0,) * len(ids),
+        author="policy",
+        policy=policy,
+        trained=True,
+        version=0,
+        text=text,
+        finish="eos",
+    )
+    row = Row(segments=(Segment(ids=(0,)), said), seat=policy)
+    return Episode(rows=(row,), status="finished", reward=None if total is None else Reward(total=total, **reward))
+
+
+def decode(ids):
+    return bytes(i for i in ids if i < 256).decode()
+
+
+def asked(question="1+2 mod 10", answer="3", **meta):
+    return Task(id="t", prompt=(Message(role="user", content=question),), answer=answer, meta=meta, domain="chain")
+
+
+def exact_reward():
+    return Verify(Exact())
+
+
+def door(reward=None, **more):
+    """As much of a context as a reward touches."""
+    from contextlib import nullcontext
+
+    bench = Bench(name="b", tasks=None, world=None, reward=reward)
+    return SimpleNamespace(bench=bench, decode=decode, judging=nullcontext, sampling=False, seed=0, step=0, **more)
+
+
+def judged(reward, task, *texts, ctx=None):
+    group = Group(task=task, episodes=tuple(spoken(t) for t in texts))
+    return list(asyncio.run(reward(ctx or door(), group)))
+
+
+def totals(reward, task, *texts, ctx=None):
+    return [r if isinstance(r, Fault) else r.total for r in judged(reward, task, *texts, ctx=ctx)]
+
+
+# ---- clip-delta
+
+Q = [0.9, 0.4, 0.95, 0.8]
+
+
+def test_clip_delta_reference_values():
+    assert clip_delta.shaped(Q, "plain", 0.7) == Q
+    assert clip_delta.shaped(Q, "clip", 0.7) == pytest.approx([0, -0.3, 0, 0])
+    assert clip_delta.shaped(Q, "delta", 0.7) == pytest.approx([0.5, -0.55, 0.95, 0])
+    assert clip_delta.shaped(Q, "clip-delta", 0.7) == pytest.approx([0.3, -0.3, 0, 0])
+    assert clip_delta.shaped([0.9, 0.4], "clip", 0.7, keep_last=False) == pytest.approx([0, 0])
+
+
+@pytest.mark.parametrize("k", [4, 40])
+def test_clip_delta_repetition_pays_only_when_plain(k):
+    paid = {shape: sum(clip_delta.shaped([0.9] * k, shape, 0.7)) for shape in ("plain", "clip", "delta", "clip-delta")}
+    assert paid == pytest.approx({"plain": 0.9 * k, "clip": 0, "delta": 0.9, "clip-delta": 0})
+
+
+@given(st.lists(st.floats(0, 1), min_size=2, max_size=12))
+def test_clip_delta_returns_are_bounded(q):
+    delta, both = (clip_delta.shaped(q, s, 0.7) for s in ("delta", "clip-delta"))
+    for k in range(len(q) - 1):
+        assert sum(delta[k:]) == pytest.approx(q[k])
+    assert all(sum(both[k:]) <= 1e-12 for k in range(len(q)))
+    assert delta[-1] == both[-1] == 0
+
+
+@pytest.mark.parametrize("shape", ["plain", "clip", "delta", "clip-delta"])
+def test_clip_delta_of_nothing_and_of_one_step(shape):
+    assert clip_delta.shaped([], shape, 0.7) == []
+    assert clip_delta.shaped([0.4], shape, 0.7) == pytest.approx(
+        {"plain": [0.4], "clip": [-0.3], "delta": [0], "clip-delta": [0]}[shape]
+    )
+
+
+def test_clip_delta_pays_at_the_last_token_of_each_step():
+    task = asked("1+2+4 mod 10", "7", modulo=10)
+    text = "1+2=3\n3+4=8\nok\n= 7"
+    link = clip_delta.StepRewards("plain", alpha=0.5, eta=0.7)
+    group = Group(task=task, episodes=(spoken(text, 1.0), spoken("", 0.0), Episode(status="error:x")))
+    full, empty, broken = asyncio.run(link(door(), (), group)).episodes
+    assert [e.value for e in full.reward.events] == pytest.approx([0.5, 0.0, 0.5, 0.35])
+    assert [e.token for e in full.reward.events] == [6, 12, 15, 19]  # one prompt token, line breaks included, the end
+    assert full.total == pytest.approx(2.35) and full.reward.parts["right"] == 1.0
+    assert empty.total == 0 and empty.reward.events == () and broken.reward is None
+
+
+def test_clip_delta_reward_sits_where_gae_reads_it():
+    from palaestra.credit.links import token_rewards
+    from palaestra.credit.table import Table
+
+    link = clip_delta.StepRewards("clip", alpha=1.0, eta=0.7)
+    group = asyncio.run(link(door(), (), Group(task=asked(modulo=10), episodes=(spoken("1+2=4\n= 3", 1.0),))))
+    found = token_rewards(Table([group], [], {}))
+    assert found[5] == pytest.approx(-0.7) and found[-1] == pytest.approx(1.0) and found.sum() == pytest.approx(0.3)
+
+
+def test_clip_delta_true_lines():
+    prm, task = clip_delta.TrueLines(), asked(modulo=10)
+    lines = ["7*8=6", "7*8=56", "ok", "word", "= 3", "9" * 50 + "+1=1", "3-5=8"]
+    assert prm(task, lines) == [1, 0, 1, 0, None, 0, 1]
+    assert prm(asked(), ["9+8+1=18", "7*8=56"]) == [1, 1]
+
+
+# ---- swe-rl
+
+OLD = "def add(a, b):\n    return a + b"
+WRITTEN = "<think>The types.</think><solution>\n{}\n</solution>"
+
+
+def edit(path, old, new):
+    return f"### {path}\n<<<<<<< SEARCH\n{old}\n=======\n{new}\n>>>>>>> REPLACE"
+
+
+def patched(files, oracle, *edits):
+    recipe = swe_rl.build()
+    reward = recipe.collect.links[1].reward
+    return totals(reward, asked("issue", oracle, files=files), WRITTEN.format("\n".join(edits)))[0]
+
+
+def test_swe_rl_reference_values():
+    oracle = {"add.py": OLD.replace("def add(a, b):", "def add(a: int, b: int) -> int:")}
+    predicted = edit("add.py", "def add(a, b):", "def add(a: int, b: int):")
+    assert patched({"add.py": OLD}, oracle, predicted) == pytest.approx(0.955414, abs=1e-6)
+    assert likeness("abcd", "bcde") == 0.75
+    assert patched({"add.py": OLD}, oracle, edit("add.py", "def sub(a, b):", "x")) == -1
+    files = {"a.py": "x = 1\n", "b.py": "y = 1\n"}
+    both = {"a.py": "x = 2\n", "b.py": "y = 2\n"}
+    right_and_extra = (edit("b.py", "y = 1", "y = 2"), "### c.py\n<<<<<<< SEARCH\n=======\nz = 1\n>>>>>>> REPLACE")
+    assert patched(files, both, *right_and_extra) == pytest.approx(1 / 3)
+    assert patched(files, {"a.py": "x = 2\n"}, edit("b.py", "y = 1", "y = 2")) == 0
+
+
+def test_swe_rl_pays_context_of_an_edit_beside_the_place():
+    """The floor: a harmless edit near the right line is alike, which the exact part shows."""
+    body = "\n".join(f"x{i} = {i}" for i in range(8))
+    found = patched({"a.py": body}, {"a.py": body.replace("x3 = 3", "x3 = 30")}, edit("a.py", "x4 = 4", "x4 = 40"))
+    assert 0.5 < found < 1
+
+
+def test_swe_rl_without_files_reads_the_whole_reply():
+    from palaestra.tasks.chain import Chain
+
+    task = Chain().task("train", 0)
+    ctx = door(exact_reward())
+    ctx.bench = Bench(name="chain", tasks=Chain(), world=None, reward=exact_reward())
+    worked = "\n".join([*Chain().steps(task), f"= {task.answer}"])
+    recipe, soft = swe_rl.build(), swe_rl.build(malformed=0.0)
+    found = totals(recipe.collect.links[1].reward, task, worked, "= x", "", "no answer", ctx=ctx)
+    assert found[0] == 1 and 0 < found[1] < 1 and found[2:] == [-1, -1]
+    assert totals(soft.collect.links[1].reward, task, "no answer", ctx=ctx) == [0]
+
+
+# ---- recode
+
+NEW = "<think>Hm.</think><answer>```python\n{}\n```</answer>"
+
+
+def migrated(target, *texts, **settings):
+    return totals(recode.build(**settings).collect.links[1].reward, asked("notes", target, old="x"), *texts)
+
+
+def test_recode_reference_values():
+    glued = "np.sum(x)\n```"
+    assert migrated("np.sum(a)", NEW.format("np.sum(x)")) == pytest.approx([2.611111], abs=1e-6)
+    assert migrated("np.sum(a)", NEW.format("np.sum(a)")) == pytest.approx([3])
+    assert migrated("np.sum(a)", f"```python\n{glued}") == pytest.approx([0.611111], abs=1e-6)
+    assert migrated("np.sum(a)", NEW.format("np.sum(")) == [-1]
+    assert migrated("np.sum(a)", "I do not know") == [-3]
+    assert migrated("pd.concat([df, row])", NEW.format("df.append(row)")) == pytest.approx([0.55])
+    assert migrated("np.sum(a)", NEW.format("np.sum(x)"), NEW.format("np.sum(a)"), exact=True) == [-0.5, 3]
+
+
+def test_recode_survives_what_breaks_the_released_reward():
+    code = "x = 1  # don't\ny = 'a'\nz = 'b'"
+    assert migrated("x = 1\ny = 'a'\nz = 'b'", NEW.format(code)) == pytest.approx([3])
+    assert migrated("# nothing", NEW.format("# nothing at all")) == pytest.approx([3])
+    assert migrated("f(a)", NEW.format("f(a)\n" * 50)) == pytest.approx([1 - 1.5])
+
+
+def test_recode_reads_an_answer_line_as_code():
+    rate, task = recode.Migrated(), asked("aeim beim", "ceim")
+    assert rate("+1 +0\n= ceim", task)["total"] == pytest.approx(3)
+    assert rate("= ceim", task)["total"] == pytest.approx(1)  # no thinking before it
+    assert rate("+1 +0\n= deim", task)["total"] == pytest.approx(1 + 3.5 * 0.75 - 1.5)
+    assert rate("", task)["total"] == rate("ceim", task)["total"] == -3
+    assert recode.Migrated(exact=True)("+1\n= deim", task)["total"] == -0.5
+    assert recode.Migrated(gate=False)("ceim", task)["total"] == -2.5
+
+
+def test_where_needs_some_reward():
+    with pytest.raises(UserError, match="no column 'files'"):
+        totals(Where("files", exact_reward()), asked(), "= 3")
+
+
+def test_where_gives_a_fault_of_its_reward_to_each_episode():
+    async def dead(ctx, group):
+        raise Fault("chat-500", "down")
+
+    found = judged(Where("files", dead), asked(files={}), "a", "b")
+    assert [f.cause for f in found] == ["chat-500"] * 2
