@@ -1,16 +1,23 @@
 """Rewards, part C: the papers' own numbers, the exploits of released rewards, and the edges."""
 
 import asyncio
+import itertools
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaestra.recipes.rewards import clip_delta, recode, swe_rl
+from palaestra.credit.links import Center, Scale, chain
+from palaestra.explain import explain
+from palaestra.recipes.rewards import alphamed, clip_delta, deeptheorem, recode, swe_rl
+from palaestra.reward.verifiers.formats import all_variants
 from palaestra.reward.verifiers.patches import likeness
 from palaestra.reward.verify import Exact, Verify
 from palaestra.reward.where import Where
+from palaestra.runtime.config import vary
+from palaestra.tasks.verdicts import Options, Variants
 from palaestra.types import Bench, Episode, Fault, Group, Message, Reward, Row, Segment, Task, UserError
 
 # ---- helpers
@@ -224,3 +231,130 @@ def test_where_gives_a_fault_of_its_reward_to_each_episode():
 
     found = judged(Where("files", dead), asked(files={}), "a", "b")
     assert [f.cause for f in found] == ["chat-500"] * 2
+
+
+# ---- deeptheorem
+
+
+def proof(label, text="Checked case by case, as was asked for.", tag="answer"):
+    return f"{text}\n<{tag}>\\boxed{{{label}}}</{tag}>"
+
+
+def theorem(*texts, answer="proved"):
+    task = asked("Every even number above 2 is the sum of two primes.", answer, theorem="t1")
+    return totals(deeptheorem.build().collect.links[1].reward, task, *texts)
+
+
+def test_deeptheorem_reference_values():
+    assert theorem(proof("\\text{Proved}")) == [1] and theorem(proof("\\text{Proved}"), answer="disproved") == [0]
+    assert theorem(proof("proved", tag="reply"), "", "a" * 400, "proved") == [0, 0, 0, 0]
+    twenty = ("abcdefghijklmnopqrs " * 305)[: 6100 - 40]
+    assert theorem(proof("proved", twenty + "a b c")) == [1]  # the tags bring more characters
+    from palaestra.reward.verifiers.formats import Clean
+
+    assert Clean()("abcdefghijklmnopqrs " * 305, None).parts["varied"] == 0  # 6,100 of 20: 305 > 300
+    assert theorem(proof("disproved") + proof("proved"), proof("proved") + proof("disproved")) == [1, 0]
+    assert theorem("The reasoning process is <answer>\\boxed{proved}</answer>", "User: x\n" + proof("proved")) == [0, 0]
+
+
+def test_deeptheorem_counts_a_theorem_only_with_all_its_variants():
+    assert all_variants({"a": [1, 1, 0], "b": [1, 1, 1], "c": []}) == {"a": 0, "b": 1, "c": 0}
+    guesses = [all_variants({"t": list(v)})["t"] for v in itertools.product([0.0, 1.0], repeat=3)]
+    assert sum(guesses) / len(guesses) == 0.125
+
+
+def test_deeptheorem_proofs_pay_nothing():
+    task = Variants().task("train", 0)
+    link, steps = deeptheorem.Labelled(), Variants().steps(task)
+    found = [
+        link.judge(t, task) for t in ("\n".join([*steps, "= right"]), "= right", f"{steps[0]}\nx\n= right", "= wrong")
+    ]
+    assert [r.total for r in found] == [1, 1, 1, 0]
+    assert [r.parts["process"] for r in found] == [1, 0, 1 / len(steps), 0]
+    assert link.judge("= right" + " " * 5000 + "\n= right", task).total == 0  # 5,000 characters of few kinds
+
+
+def test_variants_contradict_one_another():
+    source = Variants(variants=3)
+    for i in range(30):
+        tasks = [source.task("train", 3 * i + k) for k in range(3)]
+        assert [t.answer for t in tasks] == ["right", "wrong", "wrong"]
+        assert len({t.meta["theorem"] for t in tasks}) == 1 and len({t.prompt for t in tasks}) == 3
+        for t in tasks:
+            assert source.check("\n".join([*source.steps(t), f"= {t.answer}"]), t) == 1
+            assert source.check("", t) == source.check("= right\n= wrong\n", replace(t, answer="right")) == 0
+
+
+def test_deeptheorem_draws_only_originals():
+    ctx = SimpleNamespace(bench=Bench(name="variants", tasks=Variants(), world=None))
+    draw = deeptheorem.build(only=("right",)).draw
+    first, state = draw(ctx, (), 4, {})
+    again, _ = draw(ctx, (), 4, state)
+    assert {t.answer for t in [*first, *again]} == {"right"} and len({t.id for t in [*first, *again]}) == 8
+    with pytest.raises(UserError, match="too few tasks"):
+        deeptheorem.OfAnswer(("maybe",))(ctx, (), 1, {})
+
+
+# ---- alphamed
+
+CASE = asked("Fever and rash?", 1, options=("flu", "aspirin", "measles", "none of the above"))
+
+
+def test_alphamed_reference_values():
+    reward = alphamed.build().collect.links[1].reward
+    texts = [
+        "\\boxed{B}",
+        "\\boxed{B. aspirin}",
+        "\\boxed{A or B}",
+        "The answer is B",
+        "\\boxed{A} ... \\boxed{B}",
+        "",
+        "\\boxed{E}",
+    ]
+    assert totals(reward, CASE, *texts) == [1, 1, 0, 0, 1, 0, 0]
+    group = [[{"reward": float(i < 2)} for i in range(8)]]
+    found = explain(vary(alphamed.build(), credit=chain(Center("group"), Scale("group", ddof=0))), group)
+    assert found["advantages"][0] == pytest.approx([1.732051] * 2 + [-0.577350] * 6, abs=1e-5)
+
+
+@given(st.integers(0, 1000))
+def test_alphamed_the_order_of_options_changes_no_reward(seed):
+    reward = alphamed.build().collect.links[1].reward
+    task = alphamed.shown(CASE, ("k", seed))
+    place = task.meta["order"].index(1)
+    assert f"{'ABCD'[place]}. aspirin" in task.prompt[-1].content
+    found = totals(reward, task, *(f"\\boxed{{{x}}}" for x in "ABCD"))
+    assert found == [float(i == place) for i in range(4)]
+    assert sorted(task.meta["order"]) == [0, 1, 2, 3]
+
+
+def test_alphamed_draws_the_wanted_levels_in_fresh_orders():
+    ctx = SimpleNamespace(bench=Bench(name="options", tasks=Options(), world=None), seed=0)
+    tasks, state = alphamed.build((1, 4)).draw(ctx, ("a",), 12, {})
+    assert {t.meta["level"] for t in tasks} == {1, 4} and len(tasks) == 12 and state["cursor"] >= 12
+    with pytest.raises(UserError, match="too few tasks"):
+        alphamed.build((9,)).draw(ctx, ("a",), 1, {})
+    orders = {tuple(alphamed.shown(CASE, ("epoch", i)).meta["order"]) for i in range(40)}
+    assert len(orders) > 10 and alphamed.shown(asked(), ()) == asked()
+    ctx.bench = Bench(name="c", tasks=Variants(), world=None)
+    with pytest.raises(UserError, match="no column 'level'"):
+        alphamed.build((1,)).draw(ctx, ("a",), 1, {})
+
+
+def test_alphamed_difficulty_counts_errors(context):
+    ctx = context(task="options")
+    found = asyncio.run(alphamed.difficulty(ctx, 3, n=5))
+    assert len(found) == 3 and all(0 <= level <= 5 for level in found.values())
+
+
+def test_options_have_one_right_answer_at_any_place():
+    source = Options(n=4, d=(1, 2))
+    places = set()
+    for i in range(60):
+        task = source.task("train", i)
+        shown = task.meta["shown"]
+        assert len(set(shown)) == 4 and len({len(s) for s in shown}) == 1
+        assert shown[int(task.answer) - 1] == task.meta["steps"][-1]
+        assert source.check(f"= {task.answer}", task) == 1 and source.check("= 1\n= 2", replace(task, answer="1")) == 0
+        places.add(task.answer)
+    assert places == set("1234")

@@ -70,13 +70,13 @@ def build(malformed: float = -1.0) -> Recipe:
 
 
 EXPERIMENT = Experiment(
-    claim="On additions of four digits, likeness to the worked solution gives a higher share of right answers over the run "
-    "than a reward for right answers.",
+    claim="On additions of six digits, where few samples are right, held-out accuracy is higher with likeness to the worked "
+    "solution than with a reward for right answers.",
     arms={"exact": grpo.build(), "likeness": build(), "likeness, no penalty": build(malformed=0.0)},
     expect=Greater("likeness", "exact"),
     falsified_if="rewarding likeness teaches no faster than rewarding right answers",
-    task="add(d=4)",
-    tokens=60_000,
+    task="add(d=6)",
+    tokens=40_000,
     seconds=40.0,
     controls={"replies of a wrong form": Logged("part/malformed", last=0), "length": Logged("length")},
     note="A worked sum stands for a patch and an answer line for the form: no model here writes edits of code.",
