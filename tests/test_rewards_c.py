@@ -5,21 +5,27 @@ import itertools
 from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from palaestra.credit.links import Center, Scale, chain
+from palaestra.credit.table import Table, Values
 from palaestra.explain import explain
-from palaestra.recipes.rewards import alphamed, clip_delta, critique_coder, deeptheorem, recode, swe_rl
+from palaestra.recipes.base import grpo
+from palaestra.recipes.rewards import alphamed, clip_delta, critique_coder, deeptheorem, recode, rl_tango, swe_rl
 from palaestra.reward.verifiers.formats import all_variants
 from palaestra.reward.verifiers.patches import likeness
 from palaestra.reward.verify import Exact, Verify
 from palaestra.reward.where import Where
-from palaestra.runtime.config import vary
+from palaestra.runtime.config import override, vary
 from palaestra.runtime.train import prepare
 from palaestra.schedule import resolve
-from palaestra.tasks.verdicts import Options, Variants
+from palaestra.step import Schedule, start, step
+from palaestra.tasks.ladder import Add
+from palaestra.tasks.mixture import Mixture
+from palaestra.tasks.verdicts import Variants
 from palaestra.types import Bench, Episode, Fault, Group, Message, Reward, Row, Segment, Task, UserError
 
 # ---- helpers
@@ -331,11 +337,13 @@ def test_alphamed_the_order_of_options_changes_no_reward(seed):
 
 
 def test_alphamed_draws_the_wanted_levels_in_fresh_orders():
-    ctx = SimpleNamespace(bench=Bench(name="options", tasks=Options(), world=None), seed=0)
-    tasks, state = alphamed.build((1, 4)).draw(ctx, ("a",), 12, {})
-    assert {t.meta["level"] for t in tasks} == {1, 4} and len(tasks) == 12 and state["cursor"] >= 12
+    ctx = SimpleNamespace(
+        bench=Bench(name="b", tasks=Mixture(tuple((Add(d, f"a{d}"), 1) for d in (1, 2, 4))), world=None), seed=0
+    )
+    tasks, state = alphamed.build((1, 4), "d").draw(ctx, ("a",), 12, {})
+    assert {t.meta["d"] for t in tasks} == {1, 4} and len(tasks) == 12 and state["cursor"] >= 12
     with pytest.raises(UserError, match="too few tasks"):
-        alphamed.build((9,)).draw(ctx, ("a",), 1, {})
+        alphamed.build((9,), "d").draw(ctx, ("a",), 1, {})
     orders = {tuple(alphamed.shown(CASE, ("epoch", i)).meta["order"]) for i in range(40)}
     assert len(orders) > 10 and alphamed.shown(asked(), ()) == asked()
     ctx.bench = Bench(name="c", tasks=Variants(), world=None)
@@ -344,22 +352,9 @@ def test_alphamed_draws_the_wanted_levels_in_fresh_orders():
 
 
 def test_alphamed_difficulty_counts_errors(context):
-    ctx = context(task="options")
+    ctx = context(task="bool")
     found = asyncio.run(alphamed.difficulty(ctx, 3, n=5))
     assert len(found) == 3 and all(0 <= level <= 5 for level in found.values())
-
-
-def test_options_have_one_right_answer_at_any_place():
-    source = Options(n=4, d=(1, 2))
-    places = set()
-    for i in range(60):
-        task = source.task("train", i)
-        shown = task.meta["shown"]
-        assert len(set(shown)) == 4 and len({len(s) for s in shown}) == 1
-        assert shown[int(task.answer) - 1] == task.meta["steps"][-1]
-        assert source.check(f"= {task.answer}", task) == 1 and source.check("= 1\n= 2", replace(task, answer="1")) == 0
-        places.add(task.answer)
-    assert places == set("1234")
 
 
 # ---- critique-coder
@@ -454,3 +449,115 @@ def test_critique_coder_an_error_is_no_zero():
 
     found = totals(Where("tests", dead), asked(tests=[]), "a")
     assert isinstance(found[0], Fault)
+
+
+# ---- rl-tango
+
+
+def trajectory(reward, *verdicts):
+    """Steps of two tokens, each paid v / K at its end."""
+    k = len(verdicts)
+    return {"reward": reward, "turn_rewards": [v / k for v in verdicts], "turn_lengths": [2] * k}
+
+
+def mixed(share, *trajectories, apart=True):
+    recipe = vary(grpo.build(), credit=chain(rl_tango.Mixture(share, apart)))
+    return explain(recipe, [list(trajectories)])["advantages"][0]
+
+
+def test_rl_tango_reference_values():
+    a, b = trajectory(1, 1, 1), trajectory(0, 1, -1)
+    assert mixed(1.0, a, b)[0] == pytest.approx([1.154701] * 2 + [0.577350] * 2, abs=1e-6)
+    assert mixed(1.0, a, b)[1] == pytest.approx([-1.154701] * 2 + [-1.732051] * 2, abs=1e-6)
+    assert mixed(0.1, a, b)[0][0] == pytest.approx(1.015470, abs=1e-6)
+    assert mixed(0.1, a, b)[1][0] == pytest.approx(-1.015470, abs=1e-6)
+    verdict = rl_tango.Reworked().read("a\nb\n= wrong", ["a", "b", "c"])
+    assert verdict.steps == (1, 1, -1) and verdict.final is False
+
+
+def test_rl_tango_merged_and_edges():
+    a, b = trajectory(1, 1, 1), trajectory(0, 1, -1)
+    assert mixed(0.5, a, b, apart=False) == pytest.approx([1, -1])
+    assert mixed(0.5, {"reward": 1}, {"reward": 0}) == pytest.approx([0.5, -0.5])  # nobody judged
+    assert mixed(0.5, trajectory(1, 1)) == [0]
+    assert mixed(0.5, trajectory(1, 1, 1), trajectory(1, 1, 1)) == [0, 0]
+    equal = mixed(0.5, trajectory(1, 1, 1), trajectory(1, 1, -1))  # equal outcomes, different verdicts
+    assert equal[0][0] > 0 > equal[1][0]
+    recipe = rl_tango.build()
+    assert explain(recipe, [[{"reward": 1}, {"reward": 0}]])["advantages"][0] == pytest.approx([0.9, -0.9], abs=0.1)
+    shares = [resolve(recipe, s).learners["policy"].credit.links[0].share for s in (0, 100, 200, 300)]
+    assert shares == pytest.approx([0.1, 0.01, 0.001, 0.001])
+
+
+def weights_of(*right, state=None):
+    episodes = tuple(replace(spoken("x", 0.0), facts={"right": r}) for r in right)
+    table = Table([Group(task=asked(), episodes=episodes)], [], state or {})
+    found = rl_tango.ClassWeight()(Values(level="episode", x_N=np.ones(len(right))), table)
+    return found.x_N, table.state
+
+
+def test_rl_tango_class_weights():
+    found, state = weights_of(*[True] * 4, *[False] * 16)
+    assert found.tolist() == [0.5] * 4 + [0.25] * 16
+    smoothed, after = weights_of(True, *[False] * 4, state=state)
+    assert smoothed[0] == pytest.approx(0.9 * 0.5 + 0.1) and after["class_weight"]["wrong"] == pytest.approx(0.275)
+    alone, kept = weights_of(False, state=state)
+    assert kept["class_weight"]["right"] == 0.5 and len(alone) == 1
+
+
+@pytest.mark.parametrize(
+    "reply, right, pay",
+    [
+        ("1+2=3\n3 3\n= right", True, 1.8),
+        ("1+2=3\n3 3\n= wrong", True, 0.8),
+        ("= right", True, 1.0),
+        ("1+2=3\n= wrong", False, 1.4),
+        ("no verdict", False, 0.0),
+        ("", True, 0.0),
+    ],
+)
+def test_rl_tango_pays_the_verifier_for_verdict_and_form(reply, right, pay):
+    solution, heard = spoken("1+2=3\n= 3", float(right)), spoken(reply, policy="verifier").rows
+    found = rl_tango.Verify().paid(replace(solution, rows=(*solution.rows, *heard)), reply, door())
+    assert found.reward.parts["seat:verifier"] == pytest.approx(pay) and found.total == right
+    assert [e.token for e in found.reward.events] == [6, 10] and all(
+        abs(e.value) in (0, 0.5) for e in found.reward.events
+    )
+
+
+def test_rl_tango_stated_verdicts():
+    read = rl_tango.Stated().read
+    whole = read("step 1: 1+2 is 3, right\nstep 2: it is not 4, wrong\nfinal: wrong", ["a", "b"])
+    assert whole == rl_tango.Verdict(steps=(1, -1), final=False, form=1)
+    short = read("step 1: right\nfinal: right.", ["a", "b"])
+    assert short.steps == (1, 0) and short.final is True and short.form == 0
+    assert read("", ["a"]) == rl_tango.Verdict(steps=(0,), final=None, form=0.5)
+
+
+def test_rl_tango_trains_each_on_its_own_tokens_in_turn(context):
+    recipe = override(rl_tango.build(warmup=1), "collect.links.0.n", 2)
+    recipe = vary(recipe, schedule=Schedule(prompts=1, steps=5))
+    ctx = context(task="add(d=3)")
+    prepare(recipe, ctx)
+    state, seen = start(0), []
+    for _ in range(5):
+        state, metrics = asyncio.run(step(recipe, ctx, state))
+        seen.append(("policy/updates" in metrics, "verifier/updates" in metrics))
+    assert seen == [(False, True), (True, False), (True, False), (True, False), (False, True)]
+    rows = [r for g in ctx.seen for e in g.episodes for r in e.rows]
+    assert {(r.seat, s.policy) for r in rows for s in r.segments if s.trained} == {("policy",) * 2, ("verifier",) * 2}
+
+
+def test_rl_tango_a_dead_verifier_is_an_error(context):
+    class Dead:
+        dialect = None
+
+        async def generate(self, *a):
+            raise Fault("engine", "gone")
+
+    ctx = context()
+    Dead.dialect = ctx.engine().dialect
+    ctx.engines["verifier"] = Dead()
+    group = Group(task=asked(), episodes=(spoken("= 3", 1.0), Episode(status="error:x")))
+    found = asyncio.run(rl_tango.Verify()(ctx, (), group)).episodes
+    assert [e.status for e in found] == ["error:engine", "error:x"] and found[0].reward is None

@@ -73,19 +73,22 @@ def shown(task: Task, key: Key) -> Task:
 
 @stage
 class OfLevel:
-    """Only tasks whose column `level` is among `levels`, as many draws as it takes."""
+    """Only tasks whose column `field` is among `levels`, as many draws as it takes."""
 
     levels: tuple[int, ...]
+    field: str = "level"
     draw: Draw = Shown()
 
     def __call__(self, ctx: "Context", key: Key, n: int, state: State) -> tuple[list[Task], State]:
         found: list[Task] = []
         for i in range(ROUNDS):
             tasks, state = self.draw(ctx, (*key, i), n - len(found), state)
-            missing = [t.id for t in tasks if "level" not in t.meta]
+            missing = [t.id for t in tasks if self.field not in t.meta]
             if missing:
-                raise UserError(f"task {missing[0]!r} has no column 'level'; `difficulty` of this method measures it")
-            found += [t for t in tasks if t.meta["level"] in self.levels]
+                raise UserError(
+                    f"task {missing[0]!r} has no column {self.field!r}; `difficulty` of this method measures it"
+                )
+            found += [t for t in tasks if t.meta[self.field] in self.levels]
             if len(found) == n:
                 return found, state
         raise UserError(f"{ctx.bench.name!r} has too few tasks of the levels {', '.join(map(str, self.levels))}")
@@ -97,22 +100,23 @@ async def difficulty(ctx: "Context", tasks: int, n: int = 5) -> dict[str, int]:
     return {g.task.id: sum(e.total < RIGHT for e in g.valid) for g in groups}
 
 
-def build(levels: tuple[int, ...] = ()) -> Recipe:
-    """`levels` trains on these only, by the column `level`."""
+def build(levels: tuple[int, ...] = (), field: str = "level") -> Recipe:
+    """`levels` trains on these only, by the column `field`."""
     reward = Where("options", Verified("choice-boxed"))
-    draw = OfLevel(levels) if levels else Shown()
+    draw = OfLevel(levels, field) if levels else Shown()
     return vary(grpo.build(), draw=draw, collect=links(Sample(n=8), Score(reward=reward)))
 
 
 EXPERIMENT = Experiment(
     claim="At equal sampled tokens, questions of mixed difficulty give a higher held-out accuracy than hard ones alone.",
-    arms={"easy": build((1,)), "mixed": build(), "hard": build((4,))},
+    arms={"easy": build((2,), "d"), "mixed": build(), "hard": build((6,), "d")},
     expect=Greater("mixed", "hard"),
     falsified_if="hard questions alone teach as much as the mixture",
-    metric="held-out accuracy on all levels (greedy; chance is 1/2)",
-    task="options",
+    metric="held-out accuracy on all levels (greedy)",
+    task="bool(d=2)+bool(d=4)+bool(d=6)",
     tokens=60_000,
     seconds=40.0,
     controls={"length": Logged("length"), "groups with both outcomes": Logged("groups_mixed")},
-    note="The level is the number of digits of a sum; the paper's is the start model's errors. Two options here, not four.",
+    note="Nested brackets stand for clinical cases, their number for the level; the paper's level is the start model's errors. "
+    "Answers are strings of truth values instead of letters: the small model does not learn multiple choice in a cell.",
 )
