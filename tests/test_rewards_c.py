@@ -14,7 +14,16 @@ from palaestra.credit.links import Center, Scale, chain
 from palaestra.credit.table import Table, Values
 from palaestra.explain import explain
 from palaestra.recipes.base import grpo
-from palaestra.recipes.rewards import alphamed, clip_delta, critique_coder, deeptheorem, recode, rl_tango, swe_rl
+from palaestra.recipes.rewards import (
+    alphamed,
+    clip_delta,
+    critique_coder,
+    deeptheorem,
+    raiden_r1,
+    recode,
+    rl_tango,
+    swe_rl,
+)
 from palaestra.reward.verifiers.formats import all_variants
 from palaestra.reward.verifiers.patches import likeness
 from palaestra.reward.verify import Exact, Verify
@@ -535,7 +544,9 @@ def test_rl_tango_stated_verdicts():
 
 
 def test_rl_tango_trains_each_on_its_own_tokens_in_turn(context):
-    recipe = override(rl_tango.build(warmup=1), "collect.links.0.n", 2)
+    recipe = rl_tango.build(warmup=1)
+    for path, given in {"0.n": 2, "0.max_tokens": 12, "2.max_tokens": 12}.items():
+        recipe = override(recipe, f"collect.links.{path}", given)
     recipe = vary(recipe, schedule=Schedule(prompts=1, steps=5))
     ctx = context(task="add(d=3)")
     prepare(recipe, ctx)
@@ -561,3 +572,63 @@ def test_rl_tango_a_dead_verifier_is_an_error(context):
     group = Group(task=asked(), episodes=(spoken("= 3", 1.0), Episode(status="error:x")))
     found = asyncio.run(rl_tango.Verify()(ctx, (), group)).episodes
     assert [e.status for e in found] == ["error:engine", "error:x"] and found[0].reward is None
+
+
+# ---- raiden-r1
+
+KEYS = [["london"], ["doctor", "physician"]]
+THOUGHT = "<think>In character.</think>"
+
+
+def roles(*texts, **settings):
+    reward = raiden_r1.build(**settings).collect.links[1].reward
+    return totals(reward, asked("Who are you, and where?", KEYS, keys=True), *texts)
+
+
+def test_raiden_reference_values():
+    assert roles("I am a physician in London", "I am a doctor", "<think>London, doctor</think>I will not say") == [
+        1,
+        0,
+        0.5,
+    ]
+    assert roles(f"{THOUGHT}I am a physician in London.") == [1.5]
+    broken = f"{THOUGHT}{THOUGHT}A doctor, of London"
+    assert roles(broken) == [1] and roles(broken, gated=True) == [0] and roles(broken, weight=0.2) == [1]
+    assert raiden_r1.kept([True] * 15 + [False] * 5, [True] * 20)
+    assert not raiden_r1.kept([True] * 14 + [False] * 6, [True] * 20) and not raiden_r1.kept([], [])
+
+
+def test_raiden_matches_words_of_the_reply_only():
+    assert roles("", THOUGHT, "Londoners, doctoral", "<think>London doctor") == [0, 0, 0, 0]
+    assert roles("ＬＯＮＤＯＮ, Doctor") == [1]
+    stuffed = asked("q", KEYS, keys=True, others=["Oslo"], forbidden=["not a doctor"])
+    reward = raiden_r1.build().collect.links[1].reward
+    assert totals(reward, stuffed, "London, Oslo: doctor", "I am not a doctor in London", "doctor, London") == [0, 0, 1]
+    assert totals(reward, asked("q", [["北京"]], keys=True), "我住在北京市") == [1]
+
+
+def test_raiden_single_terms_need_agreement():
+    assert raiden_r1.single_term(["London", "london ", "LONDON"]) == "london"
+    assert raiden_r1.single_term(["London", "Oslo"]) is None and raiden_r1.single_term([""]) is None
+
+
+@pytest.mark.parametrize("kind", ["single-term", "multi-term", "no guard", "graded"])
+def test_raiden_rewards_of_stand_ins(kind):
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        task = raiden_r1.persona(rng)
+        worth = {
+            k: raiden_r1.paid(kind, raiden_r1.response(k, task, rng), task) for k in raiden_r1.RIGHT + raiden_r1.WRONG
+        }
+        assert worth["plain"] >= 0.7 and worth["unthought"] == worth["silence"] == 0
+        if kind == "multi-term":
+            assert [worth[k] for k in raiden_r1.RIGHT] == [1, 1, 1] and sum(worth[k] for k in raiden_r1.WRONG) == 0
+        else:
+            assert worth["stuffed"] >= 0.7  # the exploit: naming every key there is
+
+
+def test_raiden_separation_is_a_program(context):
+    run = lambda kind, seed: asyncio.run(raiden_r1.Separation(kind, 40).run(context(seed=seed))).metrics
+    assert run("multi-term", 0)["separation"] == 1 and run("multi-term", 0)["stuffed"] == 0
+    assert run("single-term", 0) == run("single-term", 0) != run("single-term", 1)
+    assert run("single-term", 0)["separation"] < 1
