@@ -545,8 +545,8 @@ def test_rl_tango_stated_verdicts():
 
 def test_rl_tango_trains_each_on_its_own_tokens_in_turn(context):
     recipe = rl_tango.build(warmup=1)
-    for path, given in {"0.n": 2, "0.max_tokens": 12, "2.max_tokens": 12}.items():
-        recipe = override(recipe, f"collect.links.{path}", given)
+    for path, small in {"0.n": 2, "0.max_tokens": 12, "2.max_tokens": 12}.items():
+        recipe = override(recipe, f"collect.links.{path}", small)
     recipe = vary(recipe, schedule=Schedule(prompts=1, steps=5))
     ctx = context(task="add(d=3)")
     prepare(recipe, ctx)
