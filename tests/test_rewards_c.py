@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import math
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.credit.table import Table, Values
 from palaestra.explain import explain
+from palaestra.ledger.experiment import Cell
 from palaestra.recipes.base import grpo
 from palaestra.recipes.rewards import (
     alphamed,
@@ -531,6 +533,16 @@ def test_rl_tango_pays_the_verifier_for_verdict_and_form(reply, right, pay):
     assert found.reward.parts["seat:verifier"] == pytest.approx(pay) and found.total == right
     assert [e.token for e in found.reward.events] == [6, 10] and all(
         abs(e.value) in (0, 0.5) for e in found.reward.events
+    )
+
+
+def test_rl_tango_measures_balanced_accuracy_and_early_outcomes():
+    steps = [{"reward": 0.2, "part/right and said so": 0.0, "part/wrong and said so": 0.8, "policy/updates": 1}] * 3
+    warm = [{"reward": 0.9, "part/right and said so": 0.0, "part/wrong and said so": 0.0, "verifier/updates": 1}]
+    assert rl_tango.Balanced()(Cell(summary={}, steps=steps)) == pytest.approx(0.5)  # "wrong" to everything
+    assert rl_tango.Early(2)(Cell(summary={}, steps=warm + steps)) == pytest.approx(0.2)
+    assert math.isnan(rl_tango.Early()(Cell(summary={}))) and math.isnan(
+        rl_tango.Balanced()(Cell(summary={}, steps=[{"reward": 0.2}]))
     )
 
 

@@ -175,10 +175,9 @@ class Verify:
             Event(row=s.row, token=s.token, value=v / len(found), part="verdict")
             for s, v in zip(found, verdict.steps, strict=True)
         )
-        named = {
-            f"{name} solutions judged rightly": float(verdict.final == right) for name in [("wrong", "right")[right]]
-        }
-        parts = {**e.reward.parts, f"seat:{self.model}": pay, "judged": float(verdict.final == right), **named}
+        agrees = verdict.final == right
+        found_out = {"right and said so": float(right and agrees), "wrong and said so": float(agrees and not right)}
+        parts = {**e.reward.parts, f"seat:{self.model}": pay, **found_out}
         return replace(e, reward=replace(e.reward, parts=parts, events=events), facts={**e.facts, "right": right})
 
 
