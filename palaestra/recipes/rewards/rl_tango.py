@@ -313,8 +313,7 @@ EXPERIMENT = Experiment(
     seconds=40.0,
     controls={
         "accuracy at the end": Final(),
-        "verdicts that are right": Logged("part/judged"),
-        "outcome": Logged("reward"),
+        "balanced accuracy of the verifier": Balanced(),
     },
     note="The verifier is a copy of the generator; a step is judged by whether the verifier's own working has it. The paper "
     "compares 200 steps, with a mixing share that falls over them.",
