@@ -43,6 +43,18 @@ class Cosine:
 
 
 @stage
+class Exponential:
+    """start * (end / start)^(step / steps) over `steps` steps, then `end`; both positive."""
+
+    start: float
+    end: float
+    steps: int
+
+    def at(self, step: int) -> float:
+        return self.start * (self.end / self.start) ** min(1.0, step / max(self.steps, 1))
+
+
+@stage
 class Jump:
     """`start` before `step`, `end` from then on."""
 

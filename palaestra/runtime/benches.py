@@ -17,6 +17,7 @@ from palaestra.tasks.knights import Knights
 from palaestra.tasks.ladder import Add, Bool, Sort
 from palaestra.tasks.mixture import parse
 from palaestra.tasks.rec import Rec
+from palaestra.tasks.verdicts import Variants
 from palaestra.types import Bench, Message, Player
 from palaestra.worlds.grid import Grid, GridTasks
 from palaestra.worlds.hop import Hop, HopTasks
@@ -34,6 +35,7 @@ QUESTIONS: Mapping[str, Callable[[], Any]] = {
     "chain": Chain, "count": Count, "rec": Rec, "add": Add, "bool": Bool, "sort": Sort, "knights": Knights,
     "constraints": Constraints,
 }  # fmt: skip
+GUESSABLE: Mapping[str, Callable[[], Any]] = {"variants": Variants}  # few answers: chance is well above 0
 WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "hop": (HopTasks, Hop),
     "grid": (GridTasks, Grid),
@@ -47,7 +49,7 @@ def named(spec: str) -> tuple[Bench, Mapping[str, Player]]:
     if spec in WORLDS:
         tasks, world = WORLDS[spec]
         return Bench(name=spec, tasks=tasks(), world=world()), OPPONENTS.get(spec, {})
-    tasks = parse(spec, QUESTIONS, known=WORLDS)
+    tasks = parse(spec, {**QUESTIONS, **GUESSABLE}, known=WORLDS)
     return Bench(
         name=spec, tasks=tasks, world=Question(), reward=Verify(check_for(tasks)), max_tokens=max_tokens(spec)
     ), {}

@@ -1,0 +1,122 @@
+"""AlphaMed: GRPO on multiple choice with one rule, the right letter in a box, and the choice of questions that makes it work.
+
+    r = 1 if the last \\boxed{} names the gold option, else 0        no reward for form, length or process
+
+from an instruction-tuned model, without supervised reasoning (arXiv:2505.17952). Several letters, a letter that is no option,
+or a letter without a box are 0; chance is 1 / options, so options come in an order of their own every time they are shown.
+The paper's study is of the data: informative against short questions at equal size, and difficulty,
+
+    level = wrong answers of the start model among n = 5 samples        0 easy .. 5 hard
+
+with all levels mixed better than easy or hard questions alone. `difficulty` measures it; data may hold it as a column `level`.
+
+Questions with the column `options` are written out by `Shown` and judged by the verifier `choice-boxed`; other tasks keep their
+own check.
+"""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from palaestra.card import Card
+from palaestra.curriculum.draw import Shuffled
+from palaestra.ledger.experiment import Experiment, Greater, Logged
+from palaestra.recipes.base import grpo
+from palaestra.reward.verifiers.choice import LETTERS, shuffled
+from palaestra.reward.verifiers.reward import Verified
+from palaestra.reward.where import Where
+from palaestra.rollout.collect import Sample, Score, links
+from palaestra.runtime.config import vary
+from palaestra.runtime.evaluate import RIGHT, attempts
+from palaestra.step import Recipe
+from palaestra.types import Draw, Key, State, Task, UserError, stage
+
+if TYPE_CHECKING:
+    from palaestra.runtime.context import Context
+
+CARD = Card(
+    id="alphamed",
+    family="rewards",
+    title="AlphaMed: minimalist rule-based RL on medical multiple choice",
+    paper="arXiv:2505.17952",
+    parent="grpo",
+    claim="The right letter as the only reward elicits reasoning, and questions of mixed difficulty do it best.",
+    changes={"draw": "options in a fresh order; questions of chosen levels", "reward": "the boxed letter, 0 or 1"},
+    source="abstract and public summaries; the reading of answers and the hyper-parameters are choices",
+    paper_scale="7B and 8B instruction-tuned models, 19,178 medical questions; 1,200 a subset in the study of the data",
+)
+ASK = "Reason first, then give the letter of one option in \\boxed{}."
+ROUNDS = 1000  # draws that may pass before a batch of the wanted levels is full
+
+
+@stage
+class Shown:
+    """Writes the options of a task under its question, in a fresh order at every draw; other tasks stay as they are."""
+
+    draw: Draw = Shuffled()
+
+    def __call__(self, ctx: "Context", key: Key, n: int, state: State) -> tuple[list[Task], State]:
+        tasks, state = self.draw(ctx, key, n, state)
+        return [shown(t, (*key, t.id)) for t in tasks], state
+
+
+def shown(task: Task, key: Key) -> Task:
+    """The task with lettered options in the order that `key` gives; `order` goes to the verifier."""
+    if "options" not in task.meta:
+        return task
+    options = list(task.meta["options"])
+    order = shuffled(len(options), key)
+    lines = [f"{letter}. {options[i]}" for letter, i in zip(LETTERS, order, strict=False)]
+    *before, question = task.prompt
+    asked = replace(question, content="\n".join([question.content, *lines, ASK]))
+    return replace(task, prompt=(*before, asked), meta={**task.meta, "order": order})
+
+
+@stage
+class OfLevel:
+    """Only tasks whose column `field` is among `levels`, as many draws as it takes."""
+
+    levels: tuple[int, ...]
+    field: str = "level"
+    draw: Draw = Shown()
+
+    def __call__(self, ctx: "Context", key: Key, n: int, state: State) -> tuple[list[Task], State]:
+        found: list[Task] = []
+        for i in range(ROUNDS):
+            tasks, state = self.draw(ctx, (*key, i), n - len(found), state)
+            missing = [t.id for t in tasks if self.field not in t.meta]
+            if missing:
+                raise UserError(
+                    f"task {missing[0]!r} has no column {self.field!r}; `difficulty` of this method measures it"
+                )
+            found += [t for t in tasks if t.meta[self.field] in self.levels]
+            if len(found) == n:
+                return found, state
+        raise UserError(f"{ctx.bench.name!r} has too few tasks of the levels {', '.join(map(str, self.levels))}")
+
+
+async def difficulty(ctx: "Context", tasks: int, n: int = 5) -> dict[str, int]:
+    """Errors of the run's model among `n` answers to each of the first training tasks, by task."""
+    groups = await attempts(ctx, tasks, Sample(n=n), split="train", label="levels")
+    return {g.task.id: sum(e.total < RIGHT for e in g.valid) for g in groups}
+
+
+def build(levels: tuple[int, ...] = (), field: str = "level") -> Recipe:
+    """`levels` trains on these only, by the column `field`."""
+    reward = Where("options", Verified("choice-boxed"))
+    draw = OfLevel(levels, field) if levels else Shown()
+    return vary(grpo.build(), draw=draw, collect=links(Sample(n=8), Score(reward=reward)))
+
+
+EXPERIMENT = Experiment(
+    claim="At equal sampled tokens, questions of mixed difficulty give a higher held-out accuracy than hard ones alone.",
+    arms={"easy": build((2,), "d"), "mixed": build(), "hard": build((6,), "d")},
+    expect=Greater("mixed", "hard"),
+    falsified_if="hard questions alone teach as much as the mixture",
+    metric="held-out accuracy on all levels (greedy)",
+    task="bool(d=2)+bool(d=4)+bool(d=6)",
+    tokens=60_000,
+    seconds=40.0,
+    controls={"length": Logged("length"), "groups with both outcomes": Logged("groups_mixed")},
+    note="Nested brackets stand for clinical cases, their number for the level; the paper's level is the start model's errors. "
+    "Answers are strings of truth values instead of letters: the small model does not learn multiple choice in a cell.",
+)

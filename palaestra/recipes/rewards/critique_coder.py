@@ -1,0 +1,155 @@
+"""Critique-Coder: one policy solves and criticises, both in every batch of GRPO.
+
+A share of the prompts, 20%, chosen once per problem, becomes a question about a candidate solution by another model:
+
+    solve      r = share of the unit tests that pass
+    critique   r = weight * [label = c*],   c* = T if the candidate passes more than 80% of the tests, else F
+
+The critique ends with \\conclusion{T} or \\conclusion{F}; its text is not scored (arXiv:2509.22824; TIGER-AI-Lab/Critique-Coder,
+reward_manager/crl.py). Candidates are drawn so that c* is balanced. `weight` is 0.8 in a first stage of shorter answers
+(paper; the released code has no such factor): after division by the group's standard deviation it changes nothing.
+
+`variant="released"`: the share of the first 10 tests unless all pass, and a label that reads any capital T as true, then any
+capital F as false, anywhere in the reply: "NOT SURE" is true. The paper's arm takes exactly T or F behind the thinking, and
+several different labels are none. Of code the last Python block is run, where the released reward joins all of them.
+
+Tasks with the column `tests` are code. Any other task keeps its own check, and its candidates are judged `= right` or `= wrong`.
+"""
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from palaestra.card import Card
+from palaestra.credit.links import Center, Scale, chain
+from palaestra.ledger.experiment import Experiment, Greater, Logged
+from palaestra.objective.policy import Clipped
+from palaestra.recipes.base import grpo
+from palaestra.reward.verifiers.base import fences
+from palaestra.reward.verifiers.code import LANGUAGES
+from palaestra.reward.verifiers.reward import Verified
+from palaestra.reward.verify import said
+from palaestra.reward.where import Where
+from palaestra.rollout.collect import MuteTruncated, Sample, Score, links
+from palaestra.runtime.config import vary
+from palaestra.schedule import Jump
+from palaestra.step import Recipe
+from palaestra.tasks.base import exact
+from palaestra.tasks.formats import judging
+from palaestra.types import Group, Key, Message, Reward, RewardFn, Task, rng_of, stage
+
+if TYPE_CHECKING:
+    from palaestra.runtime.context import Context
+
+CARD = Card(
+    id="critique-coder",
+    family="rewards",
+    title="Critique-Coder: critique RL",
+    paper="arXiv:2509.22824",
+    parent="grpo",
+    claim="Replacing a fifth of the coding problems by critiques of solutions makes a better coder than solving alone.",
+    changes={
+        "collect": "a share of the prompts asks whether a candidate is right; truncated answers are muted",
+        "reward": "share of tests, or the right label",
+        "objective": "clip 0.2/0.3, every token of the batch weighs the same",
+    },
+    source="released code (TIGER-AI-Lab/Critique-Coder); the mix, the 80% and the 0.8 from two public summaries",
+    paper_scale="Qwen3-4B and 8B, 128 prompts x 8, lr 1e-6, temperature 0.6, 16k then 32k tokens, no KL",
+)
+Variant = Literal["paper", "released"]
+CONCLUSION = re.compile(r"\\conclusion\{([^{}]{0,100})\}")
+ASK = "Is this solution right? Write a critique and end it with \\conclusion{T} if it is, \\conclusion{F} if not."
+LEAST = 0.8  # share of tests above which a candidate counts as right
+
+
+@stage
+class Criticise:
+    """Of a share of the tasks makes questions about a candidate of `model`, judged by `reward`; the answer is c*.
+
+    Of `candidates` the first that has the label which a fair coin asks for, else the first.
+    """
+
+    share: float = 0.2
+    candidates: int = 2
+    model: str = "start"
+    reward: RewardFn | None = None
+
+    async def __call__(self, ctx: "Context", key: Key, group: Group) -> Group:
+        rng = rng_of(("critique", ctx.seed, group.task.id))
+        if rng.random() >= self.share:
+            return group
+        sampled = await Sample(n=self.candidates, model=self.model)(ctx, (*key, "candidates"), group)
+        scored = (await Score(reward=self.reward)(ctx, key, sampled)).valid
+        found = [(said(e), e.total > LEAST) for e in scored if usable(said(e), group.task)]
+        wanted = bool(rng.random() < 0.5)
+        text, right = next((f for f in found if f[1] == wanted), found[0]) if found else ("", False)
+        return replace(group, task=critique(group.task, text, right)) if found else group
+
+
+def usable(text: str, task: Task) -> bool:
+    """A candidate with something in it: a block of code where the task wants one."""
+    blocks = fences(text, LANGUAGES) if "tests" in task.meta else [text]
+    return any(b.strip() for b in blocks)
+
+
+def critique(task: Task, text: str, right: bool) -> Task:
+    """The question about a candidate. Its text is untrusted, but only what the policy says is read for a label."""
+    if "tests" not in task.meta:
+        made = judging(task, text, right)
+        return replace(made, id=f"{task.id}/critique", meta={"label": right})
+    question = "\n\n".join([task.prompt[-1].content, f"Solution:\n{text}", ASK])
+    prompt = (*task.prompt[:-1], Message(role="user", content=question))
+    return replace(task, id=f"{task.id}/critique", prompt=prompt, answer="FT"[right], meta={"label": right})
+
+
+@stage
+class Label:
+    """`weight` for the right label of a critique, else 0."""
+
+    weight: Any = 1.0
+    variant: Variant = "paper"
+
+    async def __call__(self, ctx: "Context", group: Group) -> list[Reward]:
+        return [self.judge(said(e), group.task) for e in group.episodes]
+
+    def judge(self, text: str, task: Task) -> Reward:
+        if task.answer not in ("T", "F"):
+            right = exact(text, task)
+        elif self.variant == "paper":
+            right = Verified("label").judge(text, task).total
+        else:
+            right = float(released(text) == task.meta["label"])
+        return Reward(total=self.weight * right, parts={"critique": right})
+
+
+def released(text: str) -> bool | None:
+    """The released parser: the last label anywhere, true for any capital T in it, else false for any capital F."""
+    found = CONCLUSION.findall(text)
+    return None if not found else True if "T" in found[-1] else False if "F" in found[-1] else None
+
+
+def build(share: float = 0.2, variant: Variant = "paper", stage_one: int = 0) -> Recipe:
+    """`share` of critiques; until the step `stage_one` they are worth 0.8."""
+    solve = Where("tests", Verified("code-partial" if variant == "paper" else "code-partial(first=10)"))
+    weight = Jump(0.8, 1.0, stage_one) if variant == "paper" and stage_one else 1.0
+    reward = Where("label", Label(weight, variant), solve)
+    return vary(
+        grpo.build(),
+        collect=links(Criticise(share, reward=solve), Sample(n=8), Score(reward=reward), MuteTruncated()),
+        credit=chain(Center("group"), Scale("group")),
+        objective=Clipped(high=0.3, reduce="tokens"),
+        references={"start": "policy"},
+    )
+
+
+EXPERIMENT = Experiment(
+    claim="At equal sampled tokens, candidates included, held-out solving is better with 20% critiques than with none.",
+    arms={"0%": build(0.0), "20%": build(), "50%": build(0.5), "100%": build(1.0)},
+    expect=Greater("20%", "0%"),
+    falsified_if="solving alone teaches solving at least as well",
+    task="add(d=4)",
+    tokens=30_000,
+    seconds=40.0,
+    controls={"right critiques, of all answers": Logged("part/critique"), "length": Logged("length")},
+    note="The candidates come from the start model and count as sampled; the paper's come from a stronger one, once.",
+)

@@ -1,0 +1,109 @@
+"""DeepTheorem: informal theorem proving as a verifiable task, by variants of each theorem that hold or contradict it.
+
+Every variant is a prompt; the reply reasons and ends with <answer>\\boxed{proved}</answer> or disproved. The reward is 1 for
+the right label behind guards against degenerate text, else 0, and GRPO starts from a base model (arXiv:2505.23754;
+Jiahao004/DeepTheorem, scripts/reward_func_proof). The proof is not checked: a coin flip earns 1/2. So
+
+    outcome = product over a theorem's variants of its rewards        (`all_variants`; guessing n variants: 2^-n)
+    process = validity of the steps                                    (the paper: a rubric model)
+
+and the gap between the two is the measure of hacking. Trained on true statements alone a policy says "proved" to everything.
+The last box counts where there are several; no box is no label (released: equal to a missing reference).
+
+Tasks with the column `theorem` and an answer "proved" or "disproved" are judged by the verifier `theorem`. On the built-in task
+`variants` the label is `= right` or `= wrong`, and the proof's lines can be checked: the part "process" is the share of
+them before the first wrong one, which pays nothing.
+"""
+
+from typing import TYPE_CHECKING
+
+from palaestra.card import Card
+from palaestra.ledger.experiment import Experiment, Greater, Logged
+from palaestra.recipes.base import grpo
+from palaestra.reward.verifiers.formats import Clean
+from palaestra.reward.verifiers.reward import Verified
+from palaestra.reward.verify import said
+from palaestra.reward.where import Where
+from palaestra.rollout.collect import Sample, Score, links
+from palaestra.runtime.config import vary
+from palaestra.step import Recipe
+from palaestra.tasks.base import exact, lines_of
+from palaestra.types import Fault, Group, Key, Reward, State, Task, UserError, stage
+
+if TYPE_CHECKING:
+    from palaestra.runtime.context import Context
+
+CARD = Card(
+    id="deeptheorem",
+    family="rewards",
+    title="DeepTheorem: RL on verified theorem variants",
+    paper="arXiv:2505.23754",
+    parent="grpo",
+    claim="RL on theorems and their contradicting variants teaches informal proving from verdicts alone.",
+    changes={
+        "draw": "true and contradictory variants of every theorem",
+        "reward": "the label behind guards against degenerate text",
+    },
+    source="released code (Jiahao004/DeepTheorem); names of the rubric from memory",
+    paper_scale="Qwen2.5 1.5B to 7B bases, 121k theorems, 128 prompts x 64, 8,192 tokens, lr 1e-6, no KL, 1,000 steps",
+)
+ROUNDS = 1000  # batches looked through for tasks of the wanted answers
+
+
+@stage
+class OfAnswer:
+    """Training tasks whose answer is one of `answers`, in the order of the source; the cursor is the state."""
+
+    answers: tuple[str, ...]
+
+    def __call__(self, ctx: "Context", key: Key, n: int, state: State) -> tuple[list[Task], State]:
+        at, found = state.get("cursor", 0), list[Task]()
+        end = at + ROUNDS * max(n, 1)
+        while len(found) < n and at < end:
+            task = ctx.bench.tasks.task("train", at % (ctx.bench.tasks.size or end))
+            found += [task] if str(task.answer) in self.answers else []
+            at += 1
+        if len(found) < n:
+            raise UserError(f"{ctx.bench.name!r} has too few tasks with an answer among {', '.join(self.answers)}")
+        return found, {**state, "cursor": at}
+
+
+@stage
+class Labelled:
+    """1 if the answer line has the right label and the text no degenerate form; the part "process" judges the proof."""
+
+    async def __call__(self, ctx: "Context", group: Group) -> list[Reward | Fault]:
+        return [self.judge(said(e), group.task) for e in group.episodes]
+
+    def judge(self, text: str, task: Task) -> Reward:
+        right = exact(text, task) * Clean(most_repeats=1.0, least_space=0.0)(text, None).score
+        parts = {"process": valid(lines_of(text)[:-1], task.meta["steps"])} if "steps" in task.meta else {}
+        return Reward(total=right, parts=parts)
+
+
+def valid(lines: list[str], steps: tuple[str, ...]) -> float:
+    """The share of a proof that stands before its first wrong line; an omitted proof is worth 0."""
+    first = next((i for i, (a, b) in enumerate(zip(lines, steps, strict=False)) if a != b), min(len(lines), len(steps)))
+    return first / max(len(lines), len(steps), 1)
+
+
+def build(only: tuple[str, ...] = ()) -> Recipe:
+    """`only` trains on variants with these answers, e.g. ("right",): the original theorems."""
+    reward = Where("theorem", Where("steps", Labelled(), Verified("theorem")))
+    recipe = vary(grpo.build(), collect=links(Sample(n=8), Score(reward=reward)))
+    return vary(recipe, draw=OfAnswer(only)) if only else recipe
+
+
+EXPERIMENT = Experiment(
+    claim="Trained on both variants of a theorem a policy tells true from false ones better than trained on the true ones.",
+    arms={"originals": build(("right",)), "variants": build()},
+    expect=Greater("variants", "originals", by=0.05),
+    falsified_if="training on variants stays at the half that a constant label earns",
+    metric="held-out accuracy over true and contradictory variants (greedy)",
+    task="variants",
+    tokens=60_000,
+    seconds=40.0,
+    controls={"outcome in training": Logged("reward"), "process in training": Logged("part/process")},
+    note="Theorems are values of chains, proofs their steps. The control `process` is checked line by line, the paper's by a "
+    "rubric model.",
+)

@@ -1,0 +1,77 @@
+"""ReCode: GRPO on the form of a reply and on how much its code looks like the migrated code.
+
+Release notes of a library and old code are given, the migrated code is wanted in <think>..</think><answer>```python..```.
+
+    r = form + code,    form = +1 if the reply is one think block and one answer block, else -1
+    code = -2                         no Python block, or one that does not parse
+           3.5 sim - 1.5              ES*: sim = 1 - Levenshtein / longer length, without comments and blank lines
+           2 if equal, else -1.5      EM*, the ablation
+
+(arXiv:2506.20495; zjunlp/ReCode, src/GRPO/reward.py). Two empty programs have sim 1, where the released formula divides by
+zero; comments are found by Python's tokenizer, where the released pattern takes an apostrophe in a comment for a string and
+deletes the code behind it. A small change makes a copy of the old code worth nearly all: compare with the copy (`Delta`).
+
+Migrations have the columns `old` and `answer`: the verifier `api-migration`. For any other task with a text as its answer the
+answer line is the code, and working before it is the thinking.
+"""
+
+from palaestra.card import Card
+from palaestra.ledger.experiment import Experiment, Greater, Logged
+from palaestra.recipes.base import grpo
+from palaestra.reward.verifiers.reward import Verified
+from palaestra.reward.verifiers.similarity import edit_similarity
+from palaestra.reward.verify import Verify
+from palaestra.reward.where import Where
+from palaestra.rollout.collect import Sample, Score, links
+from palaestra.runtime.config import vary
+from palaestra.step import Recipe
+from palaestra.tasks.base import final, lines_of
+from palaestra.types import Task, stage
+
+CARD = Card(
+    id="recode",
+    family="rewards",
+    title="ReCode: rule-based RL for code API updates",
+    paper="arXiv:2506.20495",
+    parent="grpo",
+    claim="Edit similarity to the migrated code teaches API changes where exact match is too sparse.",
+    changes={"reward": "form of the reply, and edit similarity of its code behind a check that it parses"},
+    source="released code (zjunlp/ReCode), its two failures mended",
+    paper_scale="Qwen2.5-Coder-7B, 2,000 migrations, 8 samples, KL .001, LoRA 64, lr 5e-5, 5,000 steps; DAPO as well",
+)
+
+
+@stage
+class Migrated:
+    """The reward for a task whose answer is a text: the answer line is the code, lines before it are the thinking."""
+
+    exact: bool = False
+    gate: bool = True  # without it a missing answer line is merely unlike
+
+    def __call__(self, text: str, task: Task) -> dict[str, float]:
+        said, lines = final(text), lines_of(text)
+        form = said is not None and len(lines) > 1 and sum(line.startswith("= ") for line in lines) == 1
+        alike = 0.0 if said is None else edit_similarity(said, str(task.answer))
+        code = 3.5 * (float(alike == 1) if self.exact else alike) - 1.5
+        code = -2.0 if said is None and self.gate else code
+        return {"total": (1.0 if form else -1.0) + code, "format": float(form), "similarity": alike}
+
+
+def build(exact: bool = False, gate: bool = True) -> Recipe:
+    """`exact` is EM*; without `gate` what cannot be read costs no more than what is unlike (not for code)."""
+    code = Verified(f"api-migration(exact={exact})", paper=True)
+    reward = Where("old", code, Verify(Migrated(exact, gate)))
+    return vary(grpo.build(), collect=links(Sample(n=8), Score(reward=reward, shadow=True)))
+
+
+EXPERIMENT = Experiment(
+    claim="On T-rec, held-out accuracy after equal sampled tokens is higher with edit similarity than with exact match.",
+    arms={"exact": build(exact=True), "similarity": build(), "no gate": build(gate=False), "grpo": grpo.build()},
+    expect=Greater("similarity", "exact"),
+    falsified_if="partial credit for near misses does not speed learning up",
+    task="rec",
+    tokens=60_000,
+    seconds=40.0,
+    controls={"similarity": Logged("part/similarity"), "form": Logged("part/format"), "length": Logged("length")},
+    note="Four-letter codes stand for calls; the paper's exact match is rarer at the start. Both arms are paid for their form.",
+)

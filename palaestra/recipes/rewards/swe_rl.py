@@ -1,0 +1,83 @@
+"""SWE-RL: GRPO on how much a patch looks like the one that was merged.
+
+The reply is <think>..</think><solution>..</solution> with SEARCH/REPLACE blocks. All edits are applied; for every path in the
+union of both patches the two unified diffs against the old file are compared,
+
+    r = -1                                               for any mistake of form
+    r = mean over paths of 2 M / (|predicted| + |oracle|)    else, 0 for a path that only one of them touches
+
+with M the matching characters (difflib's ratio without its shortcut, arXiv:2502.18449, section 2; facebookresearch/swe-rl,
+core/reward.py). Likeness is no proof: an edit beside the right place is paid for its context lines. An extra file that is
+touched counts as a 0 in the mean.
+
+Tasks of repositories have the columns `files` (old contents by path) and `answer` (new ones): the verifier `patch`. Any
+other task is one file, empty before, that its worked solution fills: the reply is the file, and a reply without an answer
+line the mistake of form.
+"""
+
+from typing import TYPE_CHECKING
+
+from palaestra.card import Card
+from palaestra.ledger.experiment import Experiment, Greater, Logged
+from palaestra.recipes.base import grpo
+from palaestra.reward.verifiers.patches import diffs, likeness
+from palaestra.reward.verifiers.reward import Verified
+from palaestra.reward.verify import said
+from palaestra.reward.where import Where
+from palaestra.rollout.collect import Sample, Score, links
+from palaestra.runtime.config import vary
+from palaestra.step import Recipe
+from palaestra.tasks.base import demonstration, final
+from palaestra.types import Group, Reward, rng_of, stage
+
+if TYPE_CHECKING:
+    from palaestra.runtime.context import Context
+
+CARD = Card(
+    id="swe-rl",
+    family="rewards",
+    title="SWE-RL: similarity reward on software evolution",
+    paper="arXiv:2502.18449",
+    parent="grpo",
+    claim="Likeness to the merged patch, with -1 for a wrong form, is a cheap reward that teaches to solve real issues.",
+    changes={"reward": "likeness of the predicted to the merged diff, -1 for a mistake of form"},
+    source="released code (facebookresearch/swe-rl) for the reward; sizes of the run from memory",
+    paper_scale="Llama-3.3-70B-Instruct, mined pull requests, 32 prompts x 16, 16k tokens, 1,600 steps",
+)
+
+
+@stage
+class Likeness:
+    """The reward for a task that is one file, empty before; `malformed` for a reply without an answer line."""
+
+    malformed: float = -1.0
+
+    async def __call__(self, ctx: "Context", group: Group) -> list[Reward]:
+        oracle = demonstration(ctx.bench.tasks, group.task, rng_of((group.task.id, "oracle")), "work")
+        return [self.judge(said(e), oracle) for e in group.episodes]
+
+    def judge(self, text: str, oracle: str) -> Reward:
+        formed = final(text) is not None
+        old, new, wanted = {"answer": ""}, {"answer": text}, {"answer": oracle}
+        alike = likeness(diffs(old, new).get("answer", ""), diffs(old, wanted).get("answer", ""))
+        return Reward(total=alike if formed else self.malformed, parts={"malformed": float(not formed)})
+
+
+def build(malformed: float = -1.0) -> Recipe:
+    """With `malformed` 0 a mistake of form is worth as much as a patch that has nothing right."""
+    reward = Where("files", Verified("patch", paper=malformed < 0), Likeness(malformed))
+    return vary(grpo.build(), collect=links(Sample(n=8), Score(reward=reward, shadow=True)))
+
+
+EXPERIMENT = Experiment(
+    claim="On additions of six digits, where few samples are right, held-out accuracy is higher with likeness to the worked "
+    "solution than with a reward for right answers.",
+    arms={"exact": grpo.build(), "likeness": build(), "likeness, no penalty": build(malformed=0.0)},
+    expect=Greater("likeness", "exact"),
+    falsified_if="rewarding likeness teaches no faster than rewarding right answers",
+    task="add(d=6)",
+    tokens=40_000,
+    seconds=40.0,
+    controls={"replies of a wrong form": Logged("part/malformed", last=0), "length": Logged("length")},
+    note="A worked sum stands for a patch and an answer line for the form: no model here writes edits of code.",
+)
