@@ -4,8 +4,11 @@ import asyncio
 
 import pytest
 
-from palaestra.recipes.rewards import reasoning_sql, think2sql
+from palaestra.credit.links import Center, chain
+from palaestra.explain import explain
+from palaestra.recipes.rewards import mt_r1_zero, muldimif, reasoning_sql, think2sql
 from palaestra.reward.verifiers.reward import Verified
+from palaestra.runtime.config import vary
 from palaestra.services.chat.scripted import Scripted
 from palaestra.types import Episode, Fault, Group, Message, Row, Segment, Task
 
@@ -111,3 +114,90 @@ def test_think2sql_by_hand():
     assert qatch(extra) == pytest.approx(0.85 * both + 0.15)
     assert qatch(extra, weights=(0.95, 0.05, 0.0)) == pytest.approx(0.95 * both + 0.05)
     assert qatch(twice) < qatch(twice, variant="released"), "as released, repeated cells are free"
+
+
+# ---- mt-r1-zero
+
+
+def translated(text):
+    return f"<think>x</think><translate>{text}</translate>"
+
+
+CAT = task("the cat sat on the mat", source="le chat")
+
+
+def test_translation_rewards_of_the_catalogue():
+    said = (
+        translated("the cat is on the mat"),
+        translated(CAT.answer),
+        translated("the " * 6),
+        "no tags",
+        translated(" "),
+        "",
+    )
+    lex = totals(reward_of(mt_r1_zero.build("lex")), CAT, *said)
+    assert lex[:2] == [pytest.approx(1.3799, abs=1e-4), 2.0]
+    assert lex[2] == 1.0, "0.0965 of BLEU for one word six times is a loop: the guard leaves the form"
+    assert lex[3:] == [-3.0, -1.0, -3.0]
+    sem, mix = (totals(reward_of(mt_r1_zero.build(m)), CAT, *said) for m in ("sem", "mix"))
+    assert mix[0] == pytest.approx(lex[0] + sem[0] - 1) and mix[1] == 3.0 and mix[3:] == lex[3:]
+
+
+def test_translation_by_ones_own_metric(tmp_path):
+    (tmp_path / "metric.py").write_text("def kiwi(source, hypothesis, reference):\n    return 0.8\n")
+    reward = reward_of(mt_r1_zero.build(semantic=f"{tmp_path}/metric.py:kiwi"))
+    assert totals(reward, CAT, translated("the cat is on the mat")) == [pytest.approx(2.1799, abs=1e-4)]
+
+
+def test_translation_variants():
+    near, right = translated("the cat is on the mat"), translated(CAT.answer)
+    discrete = reward_of(mt_r1_zero.build("lex", threshold=0.5))
+    assert totals(discrete, CAT, near, right, "no tags", "") == [-0.5, 3.0, -3.0, -3.0]
+    free = reward_of(mt_r1_zero.build("lex", gate=False))
+    assert totals(free, CAT, near, "no tags", "") == [pytest.approx(0.3799, abs=1e-4), 0.0, 0.0]
+    assert totals(discrete, CAT, translated("le chat")) == [-0.5], "a copy of the source has no content"
+    lined = totals(reward_of(mt_r1_zero.build("lex")), task("6614"), "= 6614", "= 6615", "6614", "")
+    assert lined[0] == 2.0 and 1.0 < lined[1] < 2.0 and lined[2:] == [-3.0, -3.0]
+
+
+# ---- muldimif
+
+
+KEPT = [["content", "keyword", "rain"], ["content", "end", "."], ["language", "lowercase"], ["length", "words", "at most", 5],
+        ["length", "sentences", "exactly", 1]]  # fmt: skip
+
+
+def test_the_reward_is_the_number_of_constraints_kept():
+    count, every = (reward_of(muldimif.build(every=e)) for e in (False, True))
+    wet = task(None, constraints=KEPT)
+    said = (
+        "the rain falls.",
+        "The rain falls on and on",
+        "<think>the rain.",
+        "",
+        "<think>Hm.</think>the rain falls.<|im_end|>",
+    )
+    assert totals(count, wet, *said) == [5.0, 2.0, 0.0, 0.0, 5.0]
+    assert totals(every, wet, *said) == [1.0, 0.0, 0.0, 0.0, 1.0]
+
+
+def test_end_tokens_are_cut_as_a_whole():
+    """As released, a strip of their characters makes "please s" of "please send", which no constraint here takes for it."""
+    asked = task(None, constraints=[["content", "end", "please send"]])
+    assert totals(reward_of(muldimif.build()), asked, "you may please send<|im_end|>", "please s") == [1.0, 0.0]
+    assert "please send<|im_end|>".rstrip("<|im_end>") == "please s"
+
+
+def test_counts_and_shares_have_the_same_advantages_in_a_group():
+    found = [explain(muldimif.build(kl=0.0), [[{"reward": r} for r in g]])["advantages"][0] for g in
+             ([3, 5, 1, 3], [0.6, 1.0, 0.2, 0.6])]  # fmt: skip
+    assert found[0] == pytest.approx([0, 1.224745, -1.224745, 0], abs=1e-5)
+    assert found[1] == pytest.approx(found[0], abs=1e-4)
+    over_the_batch = vary(muldimif.build(kl=0.0), credit=chain(Center("batch")))
+    many, few = explain(over_the_batch, [[{"reward": 3}, {"reward": 5}], [{"reward": 0}, {"reward": 1}]])["advantages"]
+    assert many[1] - many[0] > few[1] - few[0]
+
+
+def test_an_answer_line_as_constraints():
+    reward = reward_of(muldimif.build())
+    assert totals(reward, task("TFTT"), "= TFTT", "= TFFT", "= T", "TFTT", "= TFTTTTTTTT") == [4.0, 3.0, 1.0, 0.0, 4.0]
