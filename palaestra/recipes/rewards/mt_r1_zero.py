@@ -3,8 +3,9 @@
     r = +1 + content    if <think></think><translate></translate> stand there once and in order, else -1 - 2   (arXiv:2504.10160)
 
 content = BLEU / 100 ("lex", one line, sacrebleu), a learned quality metric in [0, 1] ("sem", COMETKiwi there), or their sum
-("mix"); -2 for an empty translation. So r is in [1, 2], or [1, 3] mixed; -3 for bad form; -1 for good form and nothing in it.
-With `threshold` the content is +2 above it and -1.5 below (the paper's discrete ablation). GRPO from a base model: 8 samples, no KL.
+("mix"); -2 for an empty translation. So r is in [1, 2], or [1, 3] mixed; -3 for bad form; -1 for good form and nothing in
+it. With `threshold` the content is +2 above it, -1.5 below (the paper's discrete ablation). GRPO from a base model: 8
+samples, no KL.
 
 `semantic` names a metric of your own, FILE.py:function(source, hypothesis, reference); chrF stands in for it. A copy of the
 source, another script than the reference's, loops and text four times too long have content 0, a guard of ours against what
@@ -107,7 +108,7 @@ EXPERIMENT = Experiment(
     falsified_if="the semantic metric alone ends as high in the mean of both",
     measure=Both(),
     metric="mean of BLEU / 100 and chrF / 100 of the answers, last ten steps",
-    task="add(d=4)",
+    task="add(d=6)",
     tokens=30_000,
     seconds=40.0,
     controls={"lexical": Logged("part/lex"), "semantic": Logged("part/sem"), "length": Logged("length")},

@@ -3,12 +3,13 @@
     r = sum_j c_j(y)                 c_j in {0, 1}, checked by programs; evaluation is 1 only if all are kept (arXiv:2505.07591)
 
 in four categories (content, format, language, length) and four levels, by the number of different kinds of constraints. The
-sum is a count and no share: under a group's own scale both are the same, over a batch prompts with more constraints weigh more.
-GRPO: 32 samples, temperature 0.7, KL 0.001 (k3) as a loss. `every=True` is the reward of the evaluation.
+sum is a count and no share: under a group's own scale both are the same, over a batch prompts with more constraints weigh
+more. GRPO: 32 samples, temperature 0.7, KL 0.001 (k3) as a loss. `every=True` is the reward of the evaluation.
 
-A reply is what follows the thinking. An empty or degenerate one keeps nothing (ours: it would keep each "at most"). End tokens
-are cut off as whole suffixes: the released code strips a set of characters, which eats letters of the text. Constraints are
-read from the column `constraints`; `palaestra.reward.verifiers.constraints` makes prompts of them, with levels and conflicts.
+A reply is what follows the thinking. An empty or degenerate one keeps nothing (ours: it would keep each "at most"). End
+tokens are cut off as whole suffixes: the released code strips a set of characters, which eats letters of the text.
+Constraints are read from the column `constraints`; `palaestra.reward.verifiers.constraints` makes prompts of them, with
+levels and conflicts.
 """
 
 from palaestra.card import Card
@@ -65,7 +66,7 @@ EXPERIMENT = Experiment(
     falsified_if="all-or-nothing keeps all constraints as often",
     measure=Final(),
     metric="held-out answers that keep all constraints (greedy)",
-    task="bool(d=4)",
+    task="bool(d=6)",
     tokens=30_000,
     seconds=40.0,
     controls={
@@ -73,6 +74,6 @@ EXPERIMENT = Experiment(
         "mixed": Logged("groups_mixed"),
         "before": Final("accuracy_before.mean"),
     },
-    note="The small model writes no sentences: the values of four nested brackets are four constraints on one line. Groups of 8 "
+    note="The small model writes no sentences: the values of six nested brackets are six constraints on one line. Groups of 8 "
     "at temperature 1 instead of 32 at 0.7.",
 )

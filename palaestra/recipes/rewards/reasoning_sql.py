@@ -2,13 +2,14 @@
 
     r = 3 [rows equal] + 2 J + [runs] + Jaccard(names) + Jaccard(word bigrams) + [format]            (arXiv:2503.23157)
 
-on `<reasoning></reasoning><answer>SQL</answer>`; J in [0, 1] is a judge's rating of the query against the reference, names are
-the tables and columns that both use. The weights are to put every right query above every wrong one. They do not: a wrong one can
-have nearly 6, a right one with J = 0 and no likeness has 5. So a query with other rows is held below 3 + runs + format, a
-guard of ours. GRPO on groups of six. Without a judge the terms but J remain, 7 at most.
+on `<reasoning></reasoning><answer>SQL</answer>`; J in [0, 1] is a judge's rating of the query against the reference, names
+are the tables and columns that both use. The weights are to put every right query above every wrong one. They do not: a
+wrong one can have nearly 6, a right one with J = 0 and no likeness has 5. So a query with other rows is held below 3 + runs
++ format, a guard of ours. GRPO on groups of six. Without a judge the terms but J remain, 7 at most.
 
 The verifier `sql-partial` has the rules: read-only, 5 s, multisets of rows unless the reference has ORDER BY, empty reply
-only format. A judge sees no comments (they can talk to it); its failure leaves the episode unscored. Equal rewards: advantage 0.
+only format. A judge sees no comments (they can talk to it); its failure leaves the episode unscored. Equal rewards:
+advantage 0.
 """
 
 from __future__ import annotations
@@ -87,8 +88,8 @@ EXPERIMENT = Experiment(
     },
     expect=Greater("partial", "execution"),
     falsified_if="execution alone is as accurate, or more",
-    task="rec",
-    tokens=40_000,
+    task="add(d=6)",
+    tokens=30_000,
     seconds=40.0,
     controls={
         "likeness": Logged("part/ngrams"),

@@ -2,13 +2,14 @@
 
     r = 0.85 R_sql + 0.10 R_format + 0.05 R_tags        on <think></think><answer>SQL</answer>      (arXiv:2504.15077)
 
-R_sql is 1 for equal tables ("ex"), or QATCH ("qatch"): the mean of cell precision, cell recall and the ratio of row counts, each
-to three decimals; a query that fails is 0, two empty tables are 1, one empty table is 0. R_tags is a quarter for each marker that
-stands there exactly once. Later scripts have `weights=(0.95, 0.05, 0)`. GRPO on groups of 16.
+R_sql is 1 for equal tables ("ex"), or QATCH ("qatch"): the mean of cell precision, cell recall and the ratio of row counts,
+each to three decimals; a query that fails is 0, two empty tables are 1, one empty table is 0. R_tags is a quarter for each
+marker that stands there exactly once. Later scripts have `weights=(0.95, 0.05, 0)`. GRPO on groups of 16.
 
 As released (`variant="released"`) cells are sets, so that repeating a cell or a row is free, and tags stand on lines of
-their own; the default counts cells and is lenient about lines. Neither is blind to text behind the answer, as the first release
-was, nor takes a column `updated_at` for an UPDATE. Cells have no order: a table that is not the reference's has at most 0.9.
+their own; the default counts cells and is lenient about lines. Neither is blind to text behind the answer, as the first
+release was, nor takes a column `updated_at` for an UPDATE. Cells have no order: a table that is not the reference's has at
+most 0.9.
 """
 
 from typing import Literal
@@ -58,8 +59,8 @@ EXPERIMENT = Experiment(
     },
     expect=Greater("qatch", "ex"),
     falsified_if="execution alone is as accurate, or more",
-    task="rec",
-    tokens=40_000,
+    task="add(d=6)",
+    tokens=30_000,
     seconds=40.0,
     controls={"table": Logged("part/table"), "execution": Logged("part/execution"), "mixed": Logged("groups_mixed")},
     measure=Final(),
