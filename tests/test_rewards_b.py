@@ -1,6 +1,7 @@
 """Rewards, part B: what each recipe's reward pays, with the papers' own numbers, exploits and edges."""
 
 import asyncio
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,14 +9,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaestra.commands.train import smoke
-from palaestra.credit.links import Center, chain
+from palaestra.credit.links import Center, Scale, chain
 from palaestra.explain import explain
-from palaestra.recipes.rewards import cec_zero, mt_r1_zero, muldimif, reasoning_sql, restl, think2sql
+from palaestra.recipes.rewards import (
+    cec_zero,
+    knowrl_factuality,
+    knowrl_self_knowledge,
+    mt_r1_zero,
+    muldimif,
+    reasoning_sql,
+    restl,
+    think2sql,
+)
 from palaestra.reward.verifiers.reward import Verified
 from palaestra.reward.verifiers.similarity import edit_distance
 from palaestra.runtime.config import vary
 from palaestra.services.chat.scripted import Scripted
-from palaestra.types import Episode, Fault, Group, Message, Reward, Row, Segment, Task, UserError, rng_of
+from palaestra.types import Bench, Episode, Fault, Group, Message, Reward, Row, Segment, Task, UserError, rng_of
+from palaestra.worlds.question import Question
 
 USERS = "CREATE TABLE users(name, age); INSERT INTO users VALUES ('a', 20), ('b', 30), ('c', 40), ('d', 50);"
 PAIRS = "CREATE TABLE t(a, b); INSERT INTO t VALUES (1, 'a'), (2, 'b');"
@@ -320,3 +331,153 @@ def test_four_reward_models_then_ppo(context, tmp_path):
     result = asyncio.run(small.run(ctx))
     assert set(result.metrics["parts"]) == {"atoms", "template", "length", "tokens", "rl"}
     assert '"part/learned/atoms"' in (tmp_path / "rl" / "metrics.jsonl").read_text()
+
+
+# ---- knowrl-factuality
+
+
+TOWN = task("Paris", facts=["a", "b", "c"])
+SIX = "<think>a. b. c. d. e. f.</think>"
+
+
+def test_facts_soften_errors_alone():
+    reward = reward_of(knowrl_factuality.build())
+    wrong, right, refusal, missing, blank, silent = paid(
+        reward, TOWN, SIX + "<answer>Lyon</answer>", SIX + "<answer>Paris</answer>", SIX + "<answer>I don't know.</answer>",
+        SIX, SIX + "<answer> </answer>", "",
+    )  # fmt: skip
+    assert wrong.parts["facts"] == pytest.approx(0.256709, abs=1e-6)
+    assert [r.total for r in (wrong, right, refusal)] == pytest.approx([0.256709, 3, 2], abs=1e-6)
+    assert [missing.total, blank.total, silent.total] == [-2.0, -2.0, -2.0]
+    assert wrong.parts["hallucinated"] == 1 and refusal.parts["refused"] == 1
+    assert knowrl_factuality.combined(-1.0, 0.9) == pytest.approx(-0.1), "-1.1 with bad form"
+
+
+def test_fact_scores():
+    score = knowrl_factuality.fact_score
+    assert score(3, 6) == pytest.approx(0.256709, abs=1e-6) and score(0, 0) == 0.0
+    assert score(10, 11) == pytest.approx(10 / 11) and score(10, 10) == 1.0
+    assert score(6, 6, "count15") == 0.4 and score(40, 40, "count15") == 1.0
+
+
+def test_where_answering_pays():
+    for s, p in ((0.0, 2 / 3), (1.0, 0.5)):
+        answers = lambda q, s=s: q * 3 + (1 - q) * (1 + knowrl_factuality.combined(-1.0, s))
+        assert answers(p) == pytest.approx(2.0) and answers(p + 0.01) > 2.0 > answers(p - 0.01)
+
+
+def test_what_the_released_code_pays():
+    paper, released = (reward_of(knowrl_factuality.build(variant=v)) for v in ("paper", "released"))
+    assert totals(paper, TOWN, SIX) == [-2.0] and totals(released, TOWN, SIX) == [
+        pytest.approx(-2 + 0.256709, abs=1e-6)
+    ]
+    same = "<think>" + "a. " * 11 + "</think><answer>Lyon</answer>"
+    assert totals(released, TOWN, same) == [1.0] and totals(paper, TOWN, same)[0] < 0.001
+    for text, strict, loose in (
+        ("A", 2, 2),
+        ("B", -1, -1),
+        ("B because A is another town", 0, 2),
+        ("Hm", 0, 0),
+        ("C.", 1, 1),
+    ):
+        assert (knowrl_factuality.grade(text), knowrl_factuality.grade(text, "released")) == (strict, loose)
+
+
+def letter(request):
+    shown = request.messages[-1].content.partition("<response>")[2]
+    if "down" in shown:
+        raise Fault("endpoint", "down")
+    return "A" if "Paris" in shown else "B because A is another town"
+
+
+def test_a_judges_fault_is_no_zero():
+    said = [f"<think>x</think><answer>{a}</answer>" for a in ("Paris, of course", "Lyon", "down")]
+    right, prose, dead = paid(reward_of(knowrl_factuality.build(judge=Scripted(letter))), TOWN, *said, ctx=Clients())
+    assert (right.total, prose.total) == (3.0, 1.0) and isinstance(dead, Fault)
+
+
+def test_refusals_of_the_small_model():
+    summed = task("661", steps=("4+7+0=11", "8+7+1=16"))
+    for refusal in (1.0, -1.0):
+        reward = reward_of(knowrl_factuality.build(refusal=refusal, facts=0.0))
+        assert totals(reward, summed, "= 661", "= ?", "= 660", "661") == [3.0, 1 + refusal, 0.0, -2.0]
+    worked = paid(reward_of(knowrl_factuality.build()), summed, "4+7+0=11\n8+7+1=16\n= 660")[0]
+    assert worked.parts["facts"] == pytest.approx(np.exp(-4)) and worked.total == pytest.approx(np.exp(-4))
+
+
+# ---- knowrl-self-knowledge
+
+
+def verdicts(yes, no, unread=0, labels=("right", "wrong")):
+    return [f"= {labels[0]}"] * yes + [f"= {labels[1]}"] * no + ["hm"] * unread
+
+
+def test_consensus_of_the_catalogue():
+    of = task("4", truth=False, asked=True)
+    found = paid(knowrl_self_knowledge.Consensus(), of, *verdicts(6, 2))
+    assert [r.total for r in found] == [1.0] * 6 + [0.0] * 2 and found[0].parts["consensus"] == 0.75
+    assert found[0].parts["asked"] == 1.0 and found[0].parts["truthful"] == 0.0 and found[7].parts["truthful"] == 1.0
+    assert totals(knowrl_self_knowledge.Consensus(), of, *verdicts(4, 4)) == [0.0] * 8
+    some = paid(knowrl_self_knowledge.Consensus(), of, *verdicts(5, 1, 2))
+    assert some[0].parts["consensus"] == 5 / 8 and [r.total for r in some] == [1.0] * 5 + [0.0] * 3
+    assert totals(knowrl_self_knowledge.Consensus(oracle=True), of, *verdicts(6, 2)) == [0.0] * 6 + [1.0] * 2
+    in_group = vary(knowrl_self_knowledge.build(), credit=chain(Center("group"), Scale("group", ddof=0)))
+    found = explain(in_group, [[{"reward": r} for r in [1] * 6 + [0] * 2]])["advantages"][0]
+    assert found == pytest.approx([0.577350] * 6 + [-1.732051] * 2, abs=1e-4)
+
+
+def test_a_constant_verdict_earns_everything_and_has_no_gradient():
+    groups = [[{"reward": 1.0} for _ in range(8)] for _ in range(4)]
+    found = explain(knowrl_self_knowledge.build(), groups)
+    assert not np.any(found["advantages"]) and not np.any(found["token_weights"])
+    asked = task("4", asked=False)
+    always = paid(knowrl_self_knowledge.Consensus(), asked, *verdicts(8, 0))
+    assert {r.total for r in always} == {1.0} and always[0].parts["asked"] == 0.0
+
+
+def test_the_pool_keeps_what_is_agreed_on():
+    remember, seen = knowrl_self_knowledge.Remember(most=2), []
+    for n, (yes, no) in enumerate(((6, 2), (4, 4), (0, 8), (5, 3), (8, 0))):
+        texts = verdicts(yes, no, labels=("[[can]]", "[[cannot]]"))
+        said = tuple(spoken(t.removeprefix("= ")) for t in texts)
+        seen.append(Group(task=task(None, can=True, wrote=f"task {n}"), episodes=said))
+    assert remember(seen[:1], {}, {}) == {"pool": [("task 0", True)]}
+    assert remember(seen, {}, {"cursor": 3}) == {"cursor": 3, "pool": [("task 2", False), ("task 4", True)]}
+
+
+def test_tasks_that_people_verified_start_the_pool(context):
+    """With a column `can` the model writes tasks like those of the pool, and the group is about the verdicts."""
+
+    class Data:
+        name, size = "data", 4
+
+        def task(self, split, index):
+            return replace(task(None, question=f"task {index}", can=index % 2 == 0), id=f"d/{index}")
+
+    ctx = context(bench=Bench(name="data", tasks=Data(), world=Question(), max_tokens=4))
+    tasks, state = knowrl_self_knowledge.Shown()(ctx, ("k",), 4, {"pool": [("old", True)]})
+    assert ("old", True) in tasks[0].meta["shots"] and len(tasks[0].meta["shots"]) == 5 and state["cursor"] == 4
+    form = knowrl_self_knowledge.form_of(tasks[0])
+    asked = form.ask(tasks[0], False).prompt[0].content
+    assert "cannot do" in asked and "- task 1" in asked and "task 0" not in asked
+    group = asyncio.run(knowrl_self_knowledge.Introspect()(ctx, ("k", 1), Group(task=tasks[0])))
+    assert (
+        not group.episodes
+        and group.task.meta["wrote"] in group.task.prompt[0].content
+        and "truth" not in group.task.meta
+    )
+    assert [form.read(t) for t in ("[[can]]", "so [[cannot]]", "can", "[[can]] [[cannot]]")] == [
+        "can",
+        "cannot",
+        None,
+        None,
+    ]
+
+
+def test_verdicts_on_own_answers_know_the_truth(context):
+    ctx = context(task="add(d=1)")
+    of = ctx.bench.tasks.task("train", 0)
+    group = asyncio.run(knowrl_self_knowledge.Introspect()(ctx, ("k", 1), Group(task=of)))
+    wrote = group.task.meta["wrote"]
+    assert group.task.prompt[-1].content == f"judge:\n{of.prompt[0].content}\n{wrote}"
+    assert group.task.meta["truth"] == (wrote.splitlines()[-1] == f"= {of.answer}")
