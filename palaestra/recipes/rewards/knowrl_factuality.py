@@ -1,0 +1,200 @@
+"""KnowRL (factuality): a refusal is worth more than an error, and facts in the thoughts soften one.
+
+    r = format + combined,    format = +1 | -1,    combined = -1 + s if wrong, else c                (arXiv:2506.19807)
+
+on `<think></think><answer></answer>`; c = 2 right, 1 refused, -1 wrong. s is the share of the thoughts' statements that the
+knowledge supports, times exp(1 - 10 / N) for N <= 10 of them; or min(supported / 15, 1) (`score="count15"`, in comments of
+the code). Facts add nothing to a right answer or a refusal. Answering pays, in good form, from p > (2 - s) / (3 - s) on: 2/3
+without facts, 1/2 with all. GRPO, ten samples, KL 0.001.
+
+As released (`variant="released"`) an answer that is missing still earns s, a fact counts as often as it is said, and a
+judge's prose is searched for a letter A that stands alone, so that "B because A ..." is right. By default none of these is
+paid. A judge that fails leaves the episode unscored; a verdict that is none of A, B, C is worth 0. Facts are sentences,
+supported word for word, where the paper asks an entailment model about retrieved text. Cold-start fine-tuning comes before,
+as a recipe of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+from typing import TYPE_CHECKING, Literal
+
+from palaestra.card import Card
+from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
+from palaestra.recipes.base import grpo
+from palaestra.reward.answers import tagged
+from palaestra.reward.judges.prompt import defused
+from palaestra.reward.rewritten import blocks
+from palaestra.reward.verifiers.answers import normal
+from palaestra.reward.verifiers.formats import Tags
+from palaestra.reward.verifiers.judgement import REFUSALS, agreed
+from palaestra.reward.verify import said
+from palaestra.rollout.collect import Sample, Score, links
+from palaestra.runtime.config import vary
+from palaestra.services.chat.base import Request, Source
+from palaestra.step import Recipe
+from palaestra.tasks.formats import UNSURE, question
+from palaestra.types import Fault, Group, Message, Reward, Task, stage
+
+if TYPE_CHECKING:
+    from palaestra.runtime.context import Context
+
+CARD = Card(
+    id="knowrl-factuality",
+    family="rewards",
+    title="KnowRL: knowledge-verified factuality reward",
+    paper="arXiv:2506.19807",
+    parent="grpo",
+    claim="Paying refusals above errors, and facts in the reasoning, lowers hallucination and keeps the reasoning.",
+    changes={
+        "collect": "ten samples; form, a three-way grade, and the share of the thoughts that the knowledge supports",
+        "objective": "KL 0.001 to the start policy",
+    },
+    source="released code (zjunlp/KnowRL: train/reward_function, FActScore/factscorer.py, grpo.yaml); exact match for entailment",
+    paper_scale="DeepSeek-R1-Distill-Qwen-7B, Skywork-OR1-7B; LoRA r 128, 10 samples, KL 0.001, lr 1e-5, 150 steps, 1,024 tokens",
+)
+Variant = Literal["paper", "released"]
+GRADES = {"A": 2.0, "B": -1.0, "C": 1.0}
+GRADING = """Grade the answer to the question against the reference: A if it is right, B if it is wrong, C if it does not answer.
+<question>{question}</question>
+<reference>{reference}</reference>
+<response>{response}</response>
+Say only the letter."""
+
+
+def grade(text: str, variant: Variant = "paper") -> float:
+    """What a judge's verdict is worth; 0 for one that is none."""
+    found = (
+        re.search(r"\b(A|B|C)\b", text)
+        if variant == "paper"
+        else re.search(r"\bA\b", text) or re.search(r"\b(B|C)\b", text)
+    )
+    if variant == "paper" and (found is None or text.strip().rstrip(".") != found[0]):
+        return 0.0
+    return GRADES[found[0]] if found else 0.0
+
+
+def combined(worth: float, facts: float) -> float:
+    """-1 + facts for what is wrong; a right answer and a refusal have their own worth."""
+    return worth + facts if worth == -1 else worth
+
+
+def statements(thoughts: str, repeated: bool = False) -> list[str]:
+    """The sentences of a text, each once unless `repeated`."""
+    found = [s for x in re.split(r"[.!?\n]+", thoughts) if (s := normal(x))]
+    return found if repeated else list(dict.fromkeys(found))
+
+
+def fact_score(supported: int, n: int, score: Literal["ratio", "count15"] = "ratio", gamma: float = 10.0) -> float:
+    """s of the module's docstring; 0 where nothing is stated."""
+    if not n:
+        return 0.0
+    if score == "count15":
+        return min(supported / 15, 1.0)
+    return supported / n * (1.0 if n > gamma else math.exp(1 - gamma / n))
+
+
+@stage
+class Knowledge:
+    """The reward; `facts` = 0 leaves them out, `refusal` is what saying "I don't know" is worth.
+
+    Knowledge is the column `facts` of a task, else the steps of its working. Without `judge`, words are compared.
+    """
+
+    facts: float = 1.0
+    refusal: float = 1.0
+    score: Literal["ratio", "count15"] = "ratio"
+    variant: Variant = "paper"
+    judge: Source | None = None
+
+    async def __call__(self, ctx: Context, group: Group) -> list[Reward | Fault]:
+        return list(await asyncio.gather(*(self._judged(ctx, group.task, said(e)) for e in group.episodes)))
+
+    async def _judged(self, ctx: Context, task: Task, text: str) -> Reward | Fault:
+        text = asked_for(text)
+        answer = (tagged(text) or "").strip()
+        try:
+            worth = await self._worth(ctx, task, answer)
+        except Fault as fault:
+            return fault
+        return self.reward(text, worth, answer, task)
+
+    async def _worth(self, ctx: Context, task: Task, answer: str) -> float:
+        """c: 2, 1 (`refusal`) or -1; -1 for no answer."""
+        if not answer:
+            return -1.0
+        if self.judge is None:
+            return 2.0 if right(answer, task) else self.refusal if refused(answer) else -1.0
+        shown = GRADING.format(question=question(task), reference=task.answer, response=defused(answer))
+        told = await ctx.client(self.judge).chat(Request(messages=(Message(role="user", content=shown),)))
+        found = grade(told.text, self.variant)
+        return self.refusal if found == 1.0 else found
+
+    def reward(self, text: str, worth: float, answer: str, task: Task) -> Reward:
+        known = {normal(str(f)).rstrip(".!? ") for f in task.meta.get("facts", task.meta.get("steps", ()))}
+        thoughts = text.partition("</think>")[0].removeprefix("<think>") if "</think>" in text else text
+        stated = statements(thoughts, repeated=self.variant == "released")
+        s = fact_score(sum(x in known for x in stated), len(stated), self.score)
+        earns = self.facts * s if answer or self.variant == "released" else 0.0
+        form = Tags()(text, None).score * 2 - 1
+        shut = refused(answer)
+        parts = {
+            "format": form,
+            "facts": s,
+            "refused": float(shut),
+            "hallucinated": float(not shut and not right(answer, task)),
+        }
+        # a refusal that is worth -1 is no error that facts could soften
+        return Reward(total=form + (worth if shut else combined(worth, earns)), parts=parts)
+
+
+def asked_for(text: str) -> str:
+    """A reply with the blocks it should have: the prompt's `<think>`, or those of an answer line."""
+    answer = lambda said: "unknown" if said == UNSURE.removeprefix("= ") else said
+    text = blocks(text, ("think", "answer"), answer) if "<answer>" not in text else text
+    return text if "<think>" in text else f"<think>{text}"
+
+
+def right(answer: str, task: Task) -> bool:
+    golds = task.answer if isinstance(task.answer, list | tuple) else [task.answer]
+    return agreed([str(g) for g in golds], answer)
+
+
+def refused(answer: str) -> bool:
+    return any(agreed([r], answer) for r in REFUSALS)
+
+
+def build(
+    facts: float = 1.0,
+    refusal: float = 1.0,
+    score: Literal["ratio", "count15"] = "ratio",
+    variant: Variant = "paper",
+    judge: Source | None = None,
+    n: int = 10,
+    kl: float = 0.001,
+) -> Recipe:
+    reward = Knowledge(facts, refusal, score, variant, judge)
+    return vary(grpo.build(kl=kl), collect=links(Sample(n=n), Score(reward=reward)))
+
+
+EXPERIMENT = Experiment(
+    claim="With the full reward fewer samples are wrong answers than with correctness alone (+2, -1, a refusal -1).",
+    arms={
+        "correctness": build(facts=0.0, refusal=-1.0),
+        "knowrl": build(),
+        "no facts": build(facts=0.0),
+        "refusal -1": build(refusal=-1.0),
+    },
+    expect=Greater("correctness", "knowrl", by=0.05),
+    falsified_if="the full reward leaves as many wrong answers",
+    measure=Logged("part/hallucinated"),
+    metric="share of samples that are wrong answers and no refusals, last ten steps",
+    task="add(d=6)",
+    tokens=40_000,
+    seconds=40.0,
+    controls={"refused": Logged("part/refused"), "facts": Logged("part/facts"), "accuracy": Final()},
+    note="A sum that the small model seldom gets right stands for a question about an unseen entity, `= ?` for a refusal, the "
+    "lines of the right working for the knowledge. Seen and unseen entities are not told apart.",
+)

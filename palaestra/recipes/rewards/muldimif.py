@@ -1,0 +1,79 @@
+"""MulDimIF: instructions with several constraints, and the number that is kept as the reward.
+
+    r = sum_j c_j(y)                 c_j in {0, 1}, checked by programs; evaluation is 1 only if all are kept (arXiv:2505.07591)
+
+in four categories (content, format, language, length) and four levels, by the number of different kinds of constraints. The
+sum is a count and no share: under a group's own scale both are the same, over a batch prompts with more constraints weigh
+more. GRPO: 32 samples, temperature 0.7, KL 0.001 (k3) as a loss. `every=True` is the reward of the evaluation.
+
+A reply is what follows the thinking. An empty or degenerate one keeps nothing (ours: it would keep each "at most"). End
+tokens are cut off as whole suffixes: the released code strips a set of characters, which eats letters of the text.
+Constraints are read from the column `constraints`; `palaestra.reward.verifiers.constraints` makes prompts of them, with
+levels and conflicts.
+"""
+
+from palaestra.card import Card
+from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
+from palaestra.recipes.base import grpo
+from palaestra.reward.rewritten import Rewritten, Written
+from palaestra.reward.verifiers.reward import Verified
+from palaestra.rollout.collect import Sample, Score, links
+from palaestra.runtime.config import vary
+from palaestra.step import Recipe
+from palaestra.tasks.base import final
+from palaestra.types import Task, stage
+
+CARD = Card(
+    id="muldimif",
+    family="rewards",
+    title="Multi-dimensional constraint framework for instruction following",
+    paper="arXiv:2505.07591",
+    parent="grpo",
+    claim="RL on the number of constraints that are kept makes models follow instructions with several constraints.",
+    changes={
+        "collect": "32 samples at temperature 0.7; the reward is the number of constraints kept",
+        "objective": "KL 0.001 to the start policy",
+    },
+    source="released code (Junjie-Ye/MulDimIF: reward_manager/muldimif.py, evaluation.py, run_grpo.sh); levels second-hand",
+    paper_scale="six LLMs up to 14B, 7,906 prompts, 32 samples, batch 32, lr 1e-6, KL 0.001, 8,192 tokens, one epoch",
+)
+
+
+@stage
+class AsConstraints:
+    """Each character of the reference is a constraint: the answer must have it in that place."""
+
+    def __call__(self, text: str, task: Task) -> Written:
+        wanted = [["content", "keyword", word] for word in placed(str(task.answer))]
+        answer = final(text)
+        return "" if answer is None else " ".join(placed(answer)), None, {"constraints": wanted}
+
+
+def placed(answer: str) -> list[str]:
+    """`TF` as p0xT, p1xF."""
+    return [f"p{i}x{c if c.isalnum() else ord(c)}" for i, c in enumerate("".join(answer.split()))]
+
+
+def build(every: bool = False, n: int = 32, kl: float = 0.001, temperature: float = 0.7) -> Recipe:
+    reward = Rewritten(Verified("constraints", paper=not every), unless="constraints", write=AsConstraints())
+    return vary(grpo.build(kl=kl), collect=links(Sample(n=n, temperature=temperature), Score(reward=reward)))
+
+
+EXPERIMENT = Experiment(
+    claim="With the number of constraints kept as the reward, all are kept more often than with all-or-nothing.",
+    arms={"all or nothing": build(every=True, n=8, temperature=1.0), "count": build(n=8, temperature=1.0)},
+    expect=Greater("count", "all or nothing"),
+    falsified_if="all-or-nothing keeps all constraints as often",
+    measure=Final(),
+    metric="held-out answers that keep all constraints (greedy)",
+    task="bool(d=6)",
+    tokens=30_000,
+    seconds=40.0,
+    controls={
+        "share kept": Logged("part/share"),
+        "mixed": Logged("groups_mixed"),
+        "before": Final("accuracy_before.mean"),
+    },
+    note="The small model writes no sentences: the values of six nested brackets are six constraints on one line. Groups of 8 "
+    "at temperature 1 instead of 32 at 0.7.",
+)
