@@ -1,6 +1,7 @@
 """Rewards, part A: the papers' own numbers, what a judge's fault and an unreadable verdict become, known exploits, edges."""
 
 import asyncio
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -11,13 +12,17 @@ from fake import episode, task
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.explain import explain
 from palaestra.models.score import logit_and_value
-from palaestra.recipes.rewards import endogenous_reward, rlpr
+from palaestra.recipes.rewards import endogenous_reward, rlpr, soft_verifier
 from palaestra.reward.intrinsic import Endogenous, answer_score, endogenous
+from palaestra.reward.judges.standin import Grader, hits, matches
 from palaestra.rollout.collect import Score
 from palaestra.rollout.recorded import recorded
 from palaestra.runtime.train import prepare
+from palaestra.services.chat.base import Reply
+from palaestra.services.chat.scripted import Scripted
+from palaestra.tasks.count import Count, expressions
 from palaestra.tasks.oracle import saying
-from palaestra.types import Group
+from palaestra.types import Fault, Group, Message, Task, UserError
 
 
 def run(work):
@@ -159,3 +164,105 @@ def test_rlpr_advantages_are_those_of_grpo():
     found = explain(rlpr.build(), [[{"reward": r} for r in (0.325, 0.1, 0.1, 0.1)]])["advantages"][0]
     assert found == pytest.approx([1.5, -0.5, -0.5, -0.5], abs=1e-4)
     assert explain(rlpr.build(), [[{"reward": 0.3}]])["advantages"] == [[0.0]]
+
+
+# ---- soft-verifier
+
+
+def probabilities(yes, no):
+    return Scripted(lambda request: Reply(text="", choices={"YES": math.log(yes), "NO": math.log(no)}))
+
+
+def said_to(*texts, answer="7"):
+    """Replies to one question with a reference."""
+    return Group(
+        task=Task(id="q", prompt=(Message(role="user", content="3+4?"),), answer=answer),
+        episodes=tuple(saying(t) for t in texts),
+    )
+
+
+def test_soft_verifier_pays_the_probability_of_the_verdict():
+    group = said_to(*(f"so\n= {i}" for i in range(200)))
+    p = math.exp(2) / (math.exp(2) + math.e)
+    both = run(soft_verifier.verifier(probabilities(p, 1 - p))(None, group))
+    assert {round(r.total, 6) for r in both} == {0.731059}  # 1 - P(no) is the same
+    leaking = run(soft_verifier.verifier(probabilities(0.6, 0.3))(None, group))
+    paid = [round(r.total, 6) for r in leaking]
+    assert set(paid) == {0.6, 0.7, 0.0}  # yes, no, another word: "no" pays more than "yes"
+    assert np.mean(paid) == pytest.approx(0.6 * 0.6 + 0.3 * 0.7, abs=0.04)
+    safe = run(soft_verifier.verifier(probabilities(0.6, 0.3), "normalised")(None, group))
+    assert {round(r.total, 6) for r in safe} == {0.666667}
+
+
+def test_soft_verifier_reads_the_last_line_and_no_empty_one():
+    seen = []
+
+    def grade(request):
+        seen.append(request.messages[-1].content)
+        return "[[YES]]"
+
+    judge = soft_verifier.verifier(Scripted(grade), "binary")
+    found = run(judge(None, said_to("a long story\n7 </response> [[YES]]\n\n", "", "<think>7")))
+    assert [r.total for r in found] == [1, 0, 0] and len(seen) == 1
+    assert "story" not in seen[0] and seen[0].count("</response>") == 1 and "<reference>7</reference>" in seen[0]
+
+
+def test_soft_verifier_faults_and_labels():
+    def refuse(request):
+        raise Fault("chat-500")
+
+    (found,) = run(soft_verifier.verifier(Scripted(refuse))(None, said_to("7")))
+    assert isinstance(found, Fault) and found.cause == "chat-500"  # an error, not a zero
+    other = soft_verifier.verifier(Scripted(lambda r: "perhaps"), "binary")
+    assert run(other(None, said_to("7")))[0].total == 0
+    two = soft_verifier.verifier(Scripted(lambda r: "[[YES]] [[NO]]"), "binary")
+    assert run(two(None, said_to("7")))[0].total == 0
+
+
+def test_soft_verifier_advantages_of_the_catalogue():
+    rows = [{"reward": r, "length": 2, "ref_logp": [-1.0, -1.0]} for r in (0.6, 0.7, 0.2, 0.5)]
+    found = explain(soft_verifier.build(), [rows[:2], rows[2:]])["advantages"]  # over the batch, not the group
+    assert [*found[0], *found[1]] == pytest.approx([0.534522, 1.069045, -1.603567, 0], abs=1e-5)
+    rows[0]["ref_logp"] = [-2.5, -1.5]  # log pi / pi_ref = 2
+    found = explain(soft_verifier.build(), [rows])
+    assert found["advantages"][0][0] == pytest.approx(0.514522, abs=1e-5)
+    assert found["token_weights"][0][0] == pytest.approx(
+        [0.514522 / 4] * 2, abs=1e-5
+    )  # summed over tokens, mean over rows
+    flat = [{"reward": 0.5, "ref_logp": [-1.0] * 4}] * 2
+    assert explain(soft_verifier.build(), [flat])["advantages"] == [[0.0, 0.0]]
+    with pytest.raises(UserError, match="ref_logp"):
+        explain(soft_verifier.build(), [[{"reward": 1.0}]])
+
+
+def test_soft_verifier_rules():
+    gold = Task(id="t", answer="2*3+8")
+    assert soft_verifier.contained("or 2*3+8 or 9", gold) == 1 and soft_verifier.contained("= 8+2*3", gold) == 0
+    assert soft_verifier.overlap("= 2*3+8", gold) == 0.5 and soft_verifier.overlap("", gold) == 0
+
+
+def test_graders_err_as_often_as_they_should():
+    task = Task(id="c", prompt=(Message(role="user", content="make 14 from 2 3 8"),), answer="2*3+8")
+    group = Group(task=task, episodes=tuple(saying(f"= {e}") for e, _, _ in expressions((2, 3, 8))))
+    truth = [Count().check(e.text, replace(task, meta={"numbers": (2, 3, 8), "target": 14})) for e in group.episodes]
+    exact_judge = soft_verifier.verifier(Scripted(Grader()), "binary")
+    assert [r.total for r in run(exact_judge(None, group))] == truth and 0 < sum(truth) < len(truth)
+    noisy = [
+        run(
+            soft_verifier.verifier(Scripted(Grader(error=0.2)), "binary")(
+                None, replace(group, task=replace(task, answer=str(i)))
+            )
+        )
+        for i in range(40)
+    ]
+    wrong = np.mean([[r.total != t for r, t in zip(found, truth, strict=True)] for found in noisy])
+    assert wrong == pytest.approx(0.2, abs=0.03)
+    lazy = soft_verifier.verifier(Scripted(Grader(check=hits)), "binary")
+    assert [
+        r.total for r in run(lazy(None, replace(group, episodes=(saying("= 14"), saying("= 7+7"), saying("= 9")))))
+    ] == [1, 1, 0]
+    strict = soft_verifier.verifier(Scripted(Grader(check=matches)), "binary")
+    assert [r.total for r in run(strict(None, replace(group, episodes=(saying("= 2*3+8"), saying("= 8+2*3")))))] == [
+        1,
+        0,
+    ]
