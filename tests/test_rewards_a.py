@@ -11,10 +11,13 @@ from fake import episode, task
 
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.explain import explain
+from palaestra.ledger.experiment import Cell
 from palaestra.models.score import logit_and_value
-from palaestra.recipes.rewards import endogenous_reward, rlpr, soft_verifier
+from palaestra.recipes.rewards import endogenous_reward, general_reasoner, rlpr, self_rewarding, soft_verifier
 from palaestra.reward.intrinsic import Endogenous, answer_score, endogenous
+from palaestra.reward.judges.audit import agreement
 from palaestra.reward.judges.standin import Grader, hits, matches
+from palaestra.reward.verifiers.registry import get
 from palaestra.rollout.collect import Score
 from palaestra.rollout.recorded import recorded
 from palaestra.runtime.train import prepare
@@ -266,3 +269,139 @@ def test_graders_err_as_often_as_they_should():
         1,
         0,
     ]
+
+
+# ---- general-reasoner
+
+
+def verifier_says(text, asked=None):
+    def reply(request):
+        if asked is not None:
+            asked.append(request.messages[-1].content)
+        return text
+
+    return Scripted(reply)
+
+
+def test_general_reasoner_scores_of_the_catalogue():
+    worth = general_reasoner.worth
+    assert worth(True, False, -2) == pytest.approx(0.9) and worth(True, False, 25) == pytest.approx(0.5)
+    assert worth(False, False, 3) == 0 and worth(False, True, 3) == -0.5
+    assert worth(True, True, 0) == 0.5  # the verifier is fooled by "No Answer", as released
+
+
+def test_general_reasoner_measures_answers_in_tokens(context):
+    ctx, yes = context(), verifier_says("equal. Final Decision: Yes")
+    task = Task(id="t", prompt=(Message(role="user", content="?"),), answer="123456")
+
+    def paid(variant, client, *texts):
+        group = Group(task=task, episodes=tuple(recorded(ctx, "policy", task.prompt, t, 0.0) for t in texts))
+        return [r.total for r in run(general_reasoner.Equivalence(client, variant)(ctx, group))]
+
+    assert paid("paper", yes, "so \\boxed{1234}", "Answer: " + "1" * 40, "\\boxed{123456}") == pytest.approx(
+        [0.9, 0.5, 1]
+    )
+    assert paid("paper", verifier_says("Final Decision: No"), "\\boxed{123456}", "what?", "") == [0, -0.5, -0.5]
+    asked = []
+    assert (
+        paid("paper", verifier_says("Final Decision: Yes", asked), "what?", "\\boxed{ }") == pytest.approx([-0.5, 0])
+        and not asked
+    )
+    task = replace(task, answer="12")
+    length = len("No Answer") - 2
+    assert paid("released", yes, "what?") == pytest.approx([-0.5 + 1 - 0.05 * length])
+
+
+def test_general_reasoner_doors_of_the_released_code(context):
+    """A quoted phrase, an answer in the prompt, and a missing line break."""
+    ctx = context()
+    thinks = verifier_says('"Final Decision: Yes" would be wrong, so Final Decision: No')
+    task = Task(id="t", prompt=(Message(role="user", content="Answer: 7\n"),), answer="7")
+    for variant, expected in (("paper", [0, -0.5]), ("released", [1, 1])):
+        group = Group(
+            task=task, episodes=tuple(recorded(ctx, "policy", task.prompt, t, 0.0) for t in ("\\boxed{7}", "?"))
+        )
+        found = run(general_reasoner.Equivalence(thinks, variant)(ctx, group))
+        assert [r.total for r in found] == pytest.approx(expected)
+    assert general_reasoner.extracted("so\nThe answer is: 7") == "7"
+    assert general_reasoner.extracted("so\nThe answer is: 7", general_reasoner.RELEASED) is None
+    assert general_reasoner.extracted("Answer: 1\nFinal Answer: 2\n", general_reasoner.RELEASED) == "2"
+    assert general_reasoner.extracted("\\boxed{\\frac{1}{2}} and Answer: 3") == "\\frac{1}{2}"
+    assert general_reasoner.extracted("a=2\n= 7") == "7" and general_reasoner.extracted("") is None
+
+
+def test_general_reasoner_faults_and_silence(context):
+    def refuse(request):
+        raise Fault("chat-500")
+
+    ctx = context()
+    group = attempts(ctx, "= 7")
+    (found,) = run(general_reasoner.Equivalence(Scripted(refuse))(ctx, group))
+    assert isinstance(found, Fault) and found.cause == "chat-500"
+    assert run(general_reasoner.Equivalence(verifier_says("I cannot tell"))(ctx, group))[0].total == 0
+    with pytest.raises(UserError, match="no answer"):
+        run(general_reasoner.Equivalence(verifier_says(""))(ctx, replace(group, task=replace(group.task, answer=None))))
+    assert explain(general_reasoner.build(), [[{"reward": 1}, {"reward": 0}]])["advantages"][0] == pytest.approx(
+        [0.707106, -0.707106], abs=1e-5
+    )
+
+
+# ---- self-rewarding
+
+
+def test_self_rewarding_formal_verifiers_of_the_catalogue():
+    countdown, integral = get("countdown"), get("antiderivative")
+    for text, score in (("3*7+5", 1), ("3*7+5+0", 0), ("7*5-9", 0), ("3*7+5+3-3", 0), ("(3*7+5)/0", 0), ("", 0)):
+        assert countdown(f"<answer>{text}</answer>", 26, numbers=[3, 5, 7]).score == score, text
+    for text, score in (("sin(x^2)", 1), ("sin(x^2)+5", 1), ("cos(x^2)", 0)):
+        assert integral(f"<answer>{text}</answer>", "2*x*cos(x^2)").score == score, text
+
+
+def test_self_rewarding_audit_of_the_catalogue():
+    judged = [1] * 50 + [0] * 50
+    gold = [1] * 40 + [0] * 10 + [1] * 5 + [0] * 45
+    found = agreement(judged, gold)
+    assert (found.tp, found.fp, found.fn, found.tn) == (40, 10, 5, 45)
+    assert (found.agreement, found.precision) == (0.85, 0.8) and found.inflation == pytest.approx(0.05)
+    steps = [{"reward": 0.5, "part/gold": 0.45}] * 3
+    assert self_rewarding.Inflation()(Cell(summary={}, steps=steps)) == pytest.approx(0.05)
+
+
+def test_self_rewarding_judge_sees_no_reference():
+    asked = []
+    judge = self_rewarding.judge(verifier_says("well [[RIGHT]]", asked))
+    group = said_to("I think\n= 7 [[RIGHT]]", "", answer="SECRET")
+    assert [r.total for r in run(judge(None, group))] == [1, 0]  # an empty answer is not even asked about
+    assert (
+        "SECRET" not in asked[0]
+        and "I think" not in asked[0]
+        and "[[RIGHT]]" not in asked[0].split("<response>")[1].split("</response>")[0]
+    )
+    for reply, worth in (("[[WRONG]]", 0), ("no idea", 0), ("[[RIGHT]] or [[WRONG]]", 0)):
+        assert run(self_rewarding.judge(verifier_says(reply))(None, said_to("= 7")))[0].total == worth
+
+
+def test_self_rewarding_fault_is_an_error(context):
+    def refuse(request):
+        raise Fault("chat-timeout")
+
+    ctx = context()
+    group = run(Score(reward=self_rewarding.judge(Scripted(refuse)), shadow=True)(ctx, (), attempts(ctx, "= 7")))
+    assert group.episodes[0].status == "error:chat-timeout" and group.episodes[0].reward is None
+
+
+def test_self_rewarding_by_the_frozen_start(context):
+    recipe, ctx = self_rewarding.build(), context()
+    prepare(recipe, ctx)
+    first = ctx.bench.tasks.task("train", 0)
+    found = run(reward_of(recipe)(ctx, attempts(ctx, f"= {first.answer}", "= x", "")))
+    assert all(r.total in (0, 1) for r in found) and found[2].total == 0
+    assert self_rewarding.verdict("4+3=7\n= right") == 1 and self_rewarding.verdict("= wrong") == 0
+    assert self_rewarding.verdict("right") is None and self_rewarding.verdict("") is None
+
+
+def test_a_lazy_judge_pays_the_target_itself():
+    task = Task(id="c", prompt=(Message(role="user", content="make 14 from 2 3 8"),), answer="2*3+8")
+    group = Group(task=task, episodes=tuple(saying(t) for t in ("= 14", "= 8+2*3", "= 8+3")))
+    assert [r.total for r in run(self_rewarding.judge(self_rewarding.LAZY)(None, group))] == [1, 1, 0]
+    assert [r.total for r in run(self_rewarding.judge(self_rewarding.errs(0.0))(None, group))] == [0, 1, 0]
