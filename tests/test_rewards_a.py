@@ -10,10 +10,12 @@ import torch
 from fake import episode, task
 
 from palaestra.credit.links import Center, Scale, chain
+from palaestra.credit.table import Table, Values
 from palaestra.explain import explain
 from palaestra.ledger.experiment import Cell
 from palaestra.models.score import logit_and_value
-from palaestra.recipes.rewards import endogenous_reward, general_reasoner, rlpr, self_rewarding, soft_verifier
+from palaestra.recipes.base import grpo
+from palaestra.recipes.rewards import endogenous_reward, general_reasoner, j1_judge, rlpr, self_rewarding, soft_verifier
 from palaestra.reward.intrinsic import Endogenous, answer_score, endogenous
 from palaestra.reward.judges.audit import agreement
 from palaestra.reward.judges.standin import Grader, hits, matches
@@ -23,9 +25,12 @@ from palaestra.rollout.recorded import recorded
 from palaestra.runtime.train import prepare
 from palaestra.services.chat.base import Reply
 from palaestra.services.chat.scripted import Scripted
+from palaestra.step import start, step
 from palaestra.tasks.count import Count, expressions
+from palaestra.tasks.judging import Compare, Grade, Pairs
 from palaestra.tasks.oracle import saying
-from palaestra.types import Fault, Group, Message, Task, UserError
+from palaestra.types import Episode, Event, Fault, Group, Message, Reward, Row, Segment, Task, UserError
+from palaestra.worlds.pair import higher, rating
 
 
 def run(work):
@@ -150,10 +155,10 @@ def test_rlpr_threshold_of_the_catalogue():
 def test_rlpr_collects_from_step_six_and_filters_from_eleven():
     pool, state = rlpr.Spread(0.5, size=2), {}
     wide, flat = scored(0, 1), scored(1, 1)
-    for step in range(1, 11):
+    for now in range(1, 11):
         ready, again, state = run(pool(None, [wide, flat], state))
-        assert ready == [wide, flat] and not again, step
-        assert bool(state["means"]) == (6 <= step < 10)
+        assert ready == [wide, flat] and not again, now
+        assert bool(state["means"]) == (6 <= now < 10)
     m = rlpr.spread(wide) / 2
     assert state["mean"] == pytest.approx(m)
     ready, _, state = run(pool(None, [wide, flat], state))
@@ -405,3 +410,101 @@ def test_a_lazy_judge_pays_the_target_itself():
     group = Group(task=task, episodes=tuple(saying(t) for t in ("= 14", "= 8+2*3", "= 8+3")))
     assert [r.total for r in run(self_rewarding.judge(self_rewarding.LAZY)(None, group))] == [1, 1, 0]
     assert [r.total for r in run(self_rewarding.judge(self_rewarding.errs(0.0))(None, group))] == [0, 1, 0]
+
+
+# ---- j1-judge
+
+
+def pair(first, second):
+    """A rollout of both orders, paid 0.5 for each that is right."""
+    return {"turn_lengths": [2, 3], "turn_rewards": [0.5 * first, 0.5 * second]}
+
+
+def credited(mode, *rollouts):
+    """What each judgement is worth before its order's mean is taken off: [rollout][order]."""
+    link, found = j1_judge.BothOrders(mode), []
+    groups = [Group(task=task("p", (0,), ()), episodes=tuple(two_rows(*r) for r in rollouts))]
+    table = Table(groups, [], {})
+    found = link(Values(level="episode", x_N=table.reward_E), table).x_N
+    return found.reshape(len(rollouts), 2).tolist(), {k: v.x_N.tolist() for k, v in table.columns.items()}
+
+
+def two_rows(first, second):
+    def row(turn):
+        said = Segment(
+            ids=(1, 2), author="policy", policy="policy", trained=True, logp=(0.0, 0.0), turn=turn, version=0
+        )
+        return Row(segments=(Segment(ids=(0,), turn=turn), said), thread=str(turn))
+
+    events = tuple(Event(row=r, token=2, value=0.5 * x) for r, x in enumerate((first, second)))
+    paid = Reward(total=0.5 * (first + second), events=events)
+    return Episode(rows=(row(0), row(1)), reward=paid, status="finished")
+
+
+def test_j1_rewards_of_the_catalogue():
+    """Orders (right, wrong) and (right, right)."""
+    assert credited("correctness", (1, 0), (1, 1))[0] == [[1, 0], [1, 1]]
+    assert credited("consistency", (1, 0), (1, 1))[0] == [[0, 0], [1, 1]]
+    assert credited("sum", (1, 0), (1, 1))[0] == [[1, 0], [2, 2]]
+    _, columns = credited("sum", (1, 1), (1, 0), (0, 1), (0, 0))  # RR, RW, WR, WW
+    assert np.mean(columns["consistent"]) == 1 / 4 and np.mean(columns["correct"]) == 0.5
+    assert columns["flips"] == [0, 0, 1, 1, 1, 1, 0, 0]
+
+
+def test_j1_compares_within_an_order():
+    rollouts = [pair(1, 0), pair(1, 1)]
+    found = explain(j1_judge.build(), [rollouts])["advantages"][0]
+    z = 1 / math.sqrt(2)
+    assert found[0] == pytest.approx([-z] * 2 + [-z] * 3, abs=1e-5) and found[1] == pytest.approx([z] * 5, abs=1e-5)
+    found = explain(j1_judge.build("correctness"), [rollouts])["advantages"][0]
+    assert found[0] == pytest.approx([0] * 2 + [-z] * 3, abs=1e-5)  # both are right in the first order
+    assert explain(j1_judge.build(), [[pair(1, 1)]])["advantages"] == [[0.0]]
+    single = [[{"reward": r} for r in (1, 0, 0, 0)]]  # on single questions it is grpo
+    assert explain(j1_judge.build(), single)["advantages"][0] == pytest.approx(
+        explain(grpo.build(), single)["advantages"][0]
+    )
+
+
+def test_j1_pointwise_scores():
+    assert higher("= 6.5", "= 6.0") == 1 and higher("= 6.0", "= 6.0") == 0 == higher("= 6", "= 6.5")
+    assert higher("= right", "3+4=7\n= wrong") == 1 and higher("= right", "= right") == 0 == higher("= right", "what")
+    assert rating("= 7 of 10") is None and rating("") is None and rating("= inf") is None
+
+
+def test_j1_pairwise_scores():
+    a, b = Task(id="a", answer="A"), Task(id="b", answer="2")
+    said = "<think>8?</think><score_A>{}</score_A><score_B>{}</score_B>".format
+    assert j1_judge.by_scores(said(7, 6), a) == 1 == j1_judge.by_scores(said(6, 6.5), b)
+    assert j1_judge.by_scores(said(7, 7), a) == 0 == j1_judge.by_scores(said(7, 7), b)
+    assert j1_judge.by_scores(said(7, 8), a) == 0 == j1_judge.by_scores("A is better", a) == j1_judge.by_scores("", b)
+
+
+def test_a_pair_is_two_rows_paid_apart(context, small):
+    for bench in ("compare-pairs", "judge-pairs"):
+        recipe, ctx = small(j1_judge.build()), context(bench)
+        prepare(recipe, ctx)
+        _, metrics = run(step(recipe, ctx, start(0)))
+        assert metrics["errors"] == 0 and {"correct", "consistent", "flips"} <= set(metrics)
+        for e in (e for g in ctx.seen for e in g.episodes):
+            first, second = (ev.value for ev in e.reward.events)
+            assert len(e.rows) == 2 and e.total == first + second and {first, second} <= {0, 0.5}
+            verdicts, halves = e.facts["verdicts"], ctx.seen[0].task.meta["halves"]
+            assert (
+                bench == "judge-pairs"
+                or e not in ctx.seen[0].episodes
+                or first == 0.5 * (verdicts[0] == halves[0].answer)
+            )
+            assert bench == "compare-pairs" or first == second == 0.5 * (verdicts == ("right", "wrong"))
+
+
+def test_pairs_to_judge_are_both_orders_of_one_problem():
+    for source in (Compare(), Grade()):
+        a, b, c = (source.task("train", i) for i in range(3))
+        assert a.bundle == b.bundle != c.bundle and a.answer != b.answer and len({a.id, b.id, c.id}) == 3
+        assert a.meta["judged"] == b.meta["judged"] and Pairs(source).task("train", 0).meta["halves"] == (a, b)
+        for half, other in ((a, b), (b, a)):
+            for habit in ("work", "guess"):
+                assert source.check(source.demonstration(half, None, habit), half) == 1
+            assert source.check("", half) == 0 == source.check(f"= {other.answer}", half)
+        assert source.task("test", 0).meta["judged"].id.startswith("chain/test")
+    assert Compare().task("train", 0).meta["texts"] == Compare().task("train", 1).meta["texts"][::-1]

@@ -13,6 +13,7 @@ from palaestra.tasks.chain import Chain
 from palaestra.tasks.constraints import Constraints
 from palaestra.tasks.count import Count
 from palaestra.tasks.files import FileTasks
+from palaestra.tasks.judging import Compare, Grade, Pairs
 from palaestra.tasks.knights import Knights
 from palaestra.tasks.ladder import Add, Bool, Sort
 from palaestra.tasks.mixture import parse
@@ -20,6 +21,7 @@ from palaestra.tasks.rec import Rec
 from palaestra.types import Bench, Message, Player
 from palaestra.worlds.grid import Grid, GridTasks
 from palaestra.worlds.hop import Hop, HopTasks
+from palaestra.worlds.pair import Pair
 from palaestra.worlds.question import Question
 from palaestra.worlds.tictactoe import TicTacToe, TicTacToeTasks
 
@@ -32,12 +34,14 @@ def random_move(messages: Sequence[Message], rng: np.random.Generator) -> str:
 
 QUESTIONS: Mapping[str, Callable[[], Any]] = {
     "chain": Chain, "count": Count, "rec": Rec, "add": Add, "bool": Bool, "sort": Sort, "knights": Knights,
-    "constraints": Constraints,
+    "constraints": Constraints, "compare": Compare,
 }  # fmt: skip
 WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "hop": (HopTasks, Hop),
     "grid": (GridTasks, Grid),
     "tictactoe": (TicTacToeTasks, TicTacToe),
+    "compare-pairs": (Pairs, Pair),
+    "judge-pairs": (lambda: Pairs(Grade()), lambda: Pair(apart=True)),
 }
 OPPONENTS: Mapping[str, Mapping[str, Player]] = {"tictactoe": {"o": Script(fn=random_move, name="random")}}
 
