@@ -13,14 +13,23 @@ from palaestra.credit.links import Center, Scale, chain
 from palaestra.credit.table import Table, Values
 from palaestra.explain import explain
 from palaestra.ledger.experiment import Cell
-from palaestra.models.score import logit_and_value
+from palaestra.models.score import logit_and_value, output_gradients
 from palaestra.recipes.base import grpo
-from palaestra.recipes.rewards import endogenous_reward, general_reasoner, j1_judge, rlpr, self_rewarding, soft_verifier
+from palaestra.recipes.rewards import (
+    endogenous_reward,
+    general_reasoner,
+    j1_judge,
+    j1_stts,
+    l2t,
+    rlpr,
+    self_rewarding,
+    soft_verifier,
+)
 from palaestra.reward.intrinsic import Endogenous, answer_score, endogenous
 from palaestra.reward.judges.audit import agreement
 from palaestra.reward.judges.standin import Grader, hits, matches
 from palaestra.reward.verifiers.registry import get
-from palaestra.rollout.collect import Score
+from palaestra.rollout.collect import Sample, Score
 from palaestra.rollout.recorded import recorded
 from palaestra.runtime.train import prepare
 from palaestra.services.chat.base import Reply
@@ -29,7 +38,22 @@ from palaestra.step import start, step
 from palaestra.tasks.count import Count, expressions
 from palaestra.tasks.judging import Compare, Grade, Pairs
 from palaestra.tasks.oracle import saying
-from palaestra.types import Episode, Event, Fault, Group, Message, Reward, Row, Segment, Task, UserError
+from palaestra.types import (
+    Act,
+    Ask,
+    Bench,
+    Episode,
+    Event,
+    Fault,
+    Group,
+    Message,
+    Reward,
+    Row,
+    Segment,
+    Task,
+    UserError,
+)
+from palaestra.worlds.forced import Forced
 from palaestra.worlds.pair import higher, rating
 
 
@@ -508,3 +532,136 @@ def test_pairs_to_judge_are_both_orders_of_one_problem():
             assert source.check("", half) == 0 == source.check(f"= {other.answer}", half)
         assert source.task("test", 0).meta["judged"].id.startswith("chain/test")
     assert Compare().task("train", 0).meta["texts"] == Compare().task("train", 1).meta["texts"][::-1]
+
+
+# ---- j1-stts
+
+
+def test_j1_stts_slope_of_the_catalogue():
+    assert j1_stts.slope([70, 72, 73], [0, 1, 2]) == pytest.approx(1.5)
+    assert np.polyfit([0, 1, 2], [70, 72, 73], 1)[1] == pytest.approx(70.1667, abs=1e-4)
+    assert j1_stts.slope([70], [0]) == 0
+
+
+def test_j1_stts_pays_verdicts_of_the_catalogue():
+    gold = Task(id="t", answer="1")
+    texts = ("work\n= 1", "= 1", "= 2", "<think>= 1</think>", "", "= ")
+    assert [j1_stts.verdict(t, gold) for t in texts] == [1, 1, 0, -1, -1, -1]
+    assert np.mean([j1_stts.verdict(t, gold) for t in texts[:4]]) == 0.25
+    rows = [{"reward": r, "ref_logp": [-1.0] * 4} for r in (1, 1, 0, -1)]
+    found = explain(j1_stts.build(), [rows])["advantages"][0]
+    assert found == pytest.approx([0.783349, 0.783349, -0.261116, -1.305582], abs=1e-5)  # (r - 0.25) / 0.957427
+
+
+def act(text, finish="stop"):
+    return (Act(ask=Ask(seat="policy"), text=text, call=None, finish=finish, n_tokens=len(text)),)
+
+
+def test_forced_thinking_goes_on_and_then_ends():
+    world, gold = Forced(rounds=2), Task(id="t", prompt=(Message(role="user", content="?"),), answer="1")
+    frame = world.reset(gold, ())
+    for _ in range(2):
+        frame = world.step(frame.state, act("thoughts\n= "), ())
+        assert frame.asks[0].prefix == "?\n" and frame.asks[0].stop == ("= ",)
+    frame = world.step(frame.state, act("thoughts\n= "), ())
+    assert frame.asks[0].prefix == "" and frame.asks[0].max_tokens == 8  # the mark is there: the answer is due
+    end = world.step(frame.state, act("1", "eos"), ())
+    assert not end.asks and end.pay == {("policy", ""): 1.0} and end.facts["answer"] == "1"
+    frame = world.step(world.reset(gold, ()).state, act("endless", "length"), ())
+    assert frame.asks[0].prefix == "\n= "  # out of budget: the mark is put in
+    assert world.step(frame.state, act("\n= 2", "eos"), ()).pay == {("policy", ""): 0.0}
+    silent = world.step(world.reset(gold, ()).state, act("no verdict", "eos"), ())
+    assert not silent.asks and silent.pay == {("policy", ""): 0.0} and silent.facts["answer"] is None
+
+
+def test_cues_of_forced_thinking_carry_no_gradient(context):
+    ctx = context(bench=Bench(name="forced", tasks=Compare(), world=Forced(rounds=2), max_tokens=24))
+    group = run(Sample(n=2)(ctx, (0,), Group(task=ctx.bench.tasks.task("train", 0))))
+    assert all(e.ok and len(e.rows) == 1 and e.reward is not None for e in group.episodes)
+    forced = [s for e in group.episodes for s in e.rows[0].segments if s.author == "forced"]
+    assert forced and not any(s.trained for s in forced) and all(s.logp is None for s in forced)
+    spoken = [s for e in group.episodes for s in e.rows[0].segments if s.trained]
+    assert all(s.logp is not None and len(s.logp) == len(s.ids) for s in spoken)
+
+
+def test_reflections_end_rightly(context):
+    ctx = context("compare")
+    first = ctx.bench.tasks.task("train", 0)
+    texts = [
+        run(j1_stts.Reflect()(ctx, (i,), Group(task=first))).episodes[0].rows[0].segments[-1].text for i in range(12)
+    ]
+    assert all(Compare().check(t, first) == 1 and t.count("= ?") == 1 for t in texts)
+    assert len({t.split("= ?")[0] for t in texts}) > 1 and len({t.split("= ?")[1] for t in texts}) == 1
+
+
+# ---- l2t
+
+
+def test_l2t_rewards_of_the_catalogue():
+    g = np.array([1.0, 2.0])
+    assert l2t.penalty(np.array([0.1, -0.2]), g) == pytest.approx(0.09)
+    events = [0.8 * (gain - 0.6 * c) for gain, c in ((0.3, 0.05), (0.1, 0.2))]
+    assert [x / 0.8 for x in events] == pytest.approx([0.27, -0.02])
+    r = l2t.token_shares(np.array([-1.0, -3.0, -1.0]), [1, 2], events, 1.0)
+    assert r == pytest.approx([0.179, 0.537, 0.484])  # R = 0.716 and 0.484
+    assert l2t.token_shares(np.zeros(2), [1], [0.2], 0.0) == pytest.approx([0.1, 0.1])  # no surprise: equal weights
+    assert l2t.token_shares(np.array([-1.0, -3.0]), [], [], 1.0) == pytest.approx([0.25, 0.75])  # no step: K = 1
+    assert l2t.truncated_mean(np.array([1.0] * 38 + [100.0, -50.0])) == 1 and l2t.truncated_mean(np.zeros(0)) == 0
+
+
+def test_l2t_shares_the_advantage_out_by_token():
+    steps = {
+        "turn_lengths": [2, 1],
+        "turn_rewards": [0.216, -0.016],
+        "reward": 1.2,
+        "behaviour_logp": [-1.0, -3.0, -1.0],
+    }
+    other = {"reward": 0.0, "length": 3}
+    found = explain(l2t.build(), [[steps, other]])["advantages"][0]
+    share = np.array([0.179, 0.537, 0.484]) / 0.4  # r_i = 1.2 / 3
+    assert found[0] == pytest.approx(share / math.sqrt(2), abs=1e-5)  # two rollouts: A = +-1 / sqrt(2)
+    assert found[1] == pytest.approx(-1 / math.sqrt(2), abs=1e-5)  # r_i = 0: the same for every token
+    assert np.mean(share) == pytest.approx(1)
+    short = [{"reward": 1.0, "length": 2}, {"reward": 1.0, "length": 4}]
+    assert explain(l2t.build(), [short])["advantages"][0] == pytest.approx([0.707107, -0.707107], abs=1e-5)
+    assert explain(l2t.build(), [[{"reward": 1.0}]])["advantages"] == [[0.0]]
+
+
+def test_l2t_clamps_what_explodes():
+    near = {"turn_lengths": [1, 1], "turn_rewards": [1.0, -0.999], "reward": 0.001}
+    found = explain(l2t.build(), [[near, {"reward": 1.0, "length": 2}]])["advantages"][0][0]
+    assert np.abs(found).max() == pytest.approx(10 * 0.707107, abs=1e-4) and np.sign(found[0]) == -np.sign(found[1])
+
+
+def test_l2t_steps_cost_their_virtual_update(context):
+    """C = eta^2 |g|^4 against the gradient of the model's own output layer, and the step's place and sum."""
+    ctx = context()
+    first = ctx.bench.tasks.task("train", 0)
+    steps = ctx.bench.tasks.steps(first)
+    group = attempts(ctx, "\n".join([*steps, f"= {first.answer}"]), "= 9")
+    with_cost = run(l2t.StepRewards(rank=16)(ctx, group))
+    free = run(l2t.StepRewards(beta=0.0)(ctx, group))
+    for paid, gain in zip(with_cost, free, strict=True):
+        assert paid.total == pytest.approx(gain.total - paid.parts["compression"])
+        assert paid.total == pytest.approx(paid.parts["outcome"] + sum(e.value for e in paid.events))
+        assert [e.token for e in paid.events] == [e.token for e in gain.events]
+        assert all(p.value <= g.value for p, g in zip(paid.events, gain.events, strict=True))
+    assert len(free[0].events) == len(steps) + 1
+
+
+def test_output_gradients_sketch_the_true_ones(context):
+    """Norms of sketches are those of d log p / d (output layer) / sqrt(D), within what a projection of this rank loses."""
+    model = context().model("policy")
+    pairs = [((256, 60, 61), (62, 63, 64)), ((256, 70), (71, 72, 73, 74))]
+    rank, found = 128, []
+    for (c, t), x in zip(pairs, output_gradients(model, pairs, rank), strict=True):
+        assert x.shape == (len(t), 2 * rank)
+        hidden = model.hidden(torch.tensor([[*c, *t]]))[0, len(c) - 1 : len(c) + len(t) - 1].detach()
+        error = (
+            torch.nn.functional.one_hot(torch.tensor(t), model.vocabulary) - model.logits(hidden).softmax(-1).detach()
+        )
+        true = float((error.T @ hidden).norm() ** 2 / model.width)
+        sketch = float(np.sum((x[:, :rank].T @ x[:, rank:]) ** 2))
+        found.append(sketch / true)
+        assert l2t.compression(x, 0.25) == pytest.approx(0.25**2 * sketch**2)
+    assert found == pytest.approx([1, 1], abs=0.35)
