@@ -11,6 +11,8 @@ from fake import episode, task
 
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.credit.table import Table, Values
+from palaestra.curriculum.draw import Shuffled
+from palaestra.curriculum.respelled import Respelled
 from palaestra.explain import explain
 from palaestra.ledger.experiment import Cell
 from palaestra.models.score import logit_and_value, output_gradients
@@ -27,8 +29,9 @@ from palaestra.recipes.rewards import (
 )
 from palaestra.reward.intrinsic import Endogenous, answer_score, endogenous
 from palaestra.reward.judges.audit import agreement
-from palaestra.reward.judges.standin import Grader, hits, matches
+from palaestra.reward.judges.standin import Grader
 from palaestra.reward.verifiers.registry import get
+from palaestra.reward.verify import Exact
 from palaestra.rollout.collect import Sample, Score
 from palaestra.rollout.recorded import recorded
 from palaestra.runtime.train import prepare
@@ -289,15 +292,18 @@ def test_graders_err_as_often_as_they_should():
     ]
     wrong = np.mean([[r.total != t for r, t in zip(found, truth, strict=True)] for found in noisy])
     assert wrong == pytest.approx(0.2, abs=0.03)
-    lazy = soft_verifier.verifier(Scripted(Grader(check=hits)), "binary")
-    assert [
-        r.total for r in run(lazy(None, replace(group, episodes=(saying("= 14"), saying("= 7+7"), saying("= 9")))))
-    ] == [1, 1, 0]
-    strict = soft_verifier.verifier(Scripted(Grader(check=matches)), "binary")
-    assert [r.total for r in run(strict(None, replace(group, episodes=(saying("= 2*3+8"), saying("= 8+2*3")))))] == [
-        1,
-        0,
-    ]
+
+
+def test_respelled_references_keep_their_value(context):
+    ctx = context("add")
+    tasks, _ = Respelled()(ctx, (), 200, {})
+    plain, _ = Shuffled()(ctx, (), 200, {})
+    changed = [t.answer != p.answer for t, p in zip(tasks, plain, strict=True)]
+    assert np.mean(changed) == pytest.approx(0.8, abs=0.1) and tasks == Respelled()(ctx, (), 200, {})[0]
+    for t, p in zip(tasks, plain, strict=True):
+        assert Exact()(f"= {p.answer}", t) == 1 and t.answer in (p.answer, f"{p.answer}.0")
+    (found,) = run(soft_verifier.verifier(Scripted(Grader()), "binary")(None, said_to("= 7", answer="7.0")))
+    assert found.total == 1
 
 
 # ---- general-reasoner
@@ -429,11 +435,11 @@ def test_self_rewarding_by_the_frozen_start(context):
     assert self_rewarding.verdict("right") is None and self_rewarding.verdict("") is None
 
 
-def test_a_lazy_judge_pays_the_target_itself():
-    task = Task(id="c", prompt=(Message(role="user", content="make 14 from 2 3 8"),), answer="2*3+8")
-    group = Group(task=task, episodes=tuple(saying(t) for t in ("= 14", "= 8+2*3", "= 8+3")))
-    assert [r.total for r in run(self_rewarding.judge(self_rewarding.LAZY)(None, group))] == [1, 1, 0]
-    assert [r.total for r in run(self_rewarding.judge(self_rewarding.errs(0.0))(None, group))] == [0, 1, 0]
+def test_a_lazy_judge_pays_one_digit():
+    task = Task(id="a", prompt=(Message(role="user", content="384+277"),), answer="661")
+    group = Group(task=task, episodes=tuple(saying(t) for t in ("= 1", "= 661", "= 660", "= 661.0", "x1")))
+    assert [r.total for r in run(self_rewarding.judge(self_rewarding.LAZY)(None, group))] == [1, 1, 0, 0, 0]
+    assert [r.total for r in run(self_rewarding.judge(self_rewarding.errs(0.0))(None, group))] == [0, 1, 0, 1, 0]
 
 
 # ---- j1-judge

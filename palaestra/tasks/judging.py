@@ -29,7 +29,7 @@ def placed(judged: Task, name: str, split: str, index: int) -> Task:
 class Compare:
     """`compare:` a chain and two final answers; the verdict is `= 1` or `= 2`. The better one stands first in even tasks."""
 
-    source: Chain = Chain(operands=(3, 5))
+    source: Chain = Chain(operands=(2, 3))
     name: str = "compare"
     size: int | None = None
 
@@ -51,7 +51,7 @@ class Compare:
 class Grade:
     """`judge:` a chain and one final answer; the verdict is `= right` or `= wrong`. Even tasks show the right answer."""
 
-    source: Chain = Chain(operands=(3, 5))
+    source: Chain = Chain(operands=(2, 3))
     name: str = "judge"
     size: int | None = None
 

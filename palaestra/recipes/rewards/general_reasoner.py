@@ -19,6 +19,7 @@ import re
 from typing import TYPE_CHECKING, Literal
 
 from palaestra.card import Card
+from palaestra.curriculum.respelled import Respelled
 from palaestra.ledger.experiment import Experiment, Greater, Logged
 from palaestra.objective.policy import Clipped
 from palaestra.recipes.base import grpo
@@ -140,34 +141,31 @@ def build(client: Source = STANDIN, variant: Variant = "paper", penalty: float =
     reward = Equivalence(client, variant, penalty)
     return vary(
         grpo.build(),
-        collect=links(Sample(n=8), Score(reward=reward, shadow=True)),
+        collect=links(Sample(n=8), Score(reward=reward)),
         objective=Clipped(low=0.3, high=0.3),
     )
 
 
 FOOLED = Scripted(
-    Grader(error=0.05, long_error=0.1, yes="Final Decision: Yes", no="Final Decision: No"), name="fooled verifier"
+    Grader(error=0.05, long_error=0.1, long=4, yes="Final Decision: Yes", no="Final Decision: No"),
+    name="fooled verifier",
 )
 
 EXPERIMENT = Experiment(
-    claim="On `count`, where the reference is one of many right answers, a verifier that errs in 5% (10% of long answers) "
+    claim="On `add` with references that nobody spells like that, a verifier that errs in 5% of its decisions (10% for long answers) "
     "teaches more than an exact match.",
     arms={
-        "exact match": vary(
-            grpo.build(),
-            collect=links(Sample(n=8), Score(reward=Verify(exact), shadow=True)),
-            objective=Clipped(low=0.3, high=0.3),
-        ),
-        "general-reasoner": build(FOOLED),
-        "no length term": build(FOOLED, penalty=0.0),
-        "true verifier": build(),
+        "exact match": vary(build(), draw=Respelled(), collect=links(Sample(n=8), Score(reward=Verify(exact)))),
+        "general-reasoner": vary(build(FOOLED), draw=Respelled()),
+        "no length term": vary(build(FOOLED, penalty=0.0), draw=Respelled()),
+        "true verifier": vary(build(), draw=Respelled()),
     },
     expect=Greater("general-reasoner", "exact match"),
     falsified_if="an exact match with the reference is as good or better",
-    task="count",
-    tokens=60_000,
-    seconds=40.0,
-    controls={"true reward": Logged("part/gold"), "passed": Logged("part/pass"), "length": Logged("length")},
-    note="A stand-in plays the verifier of 1.5B, and expressions that reach the target another way the free-form answers. The "
-    "length term charges right answers too: a bracket more than the reference costs 0.1.",
+    task="add",
+    tokens=24_000,
+    seconds=25.0,
+    controls={"passed": Logged("part/pass"), "missing": Logged("part/missing"), "length": Logged("length")},
+    note="A stand-in plays the verifier of 1.5B, and references with decimals that no answer has (42.0, four of five) the free "
+    "form. The length term charges the two characters' difference to every right answer alike.",
 )

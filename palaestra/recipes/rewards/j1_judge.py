@@ -35,6 +35,7 @@ from palaestra.runtime.config import vary
 from palaestra.step import Recipe, Schedule
 from palaestra.tasks.base import written
 from palaestra.types import Group, Key, Task, rng_of, stage
+from palaestra.update import AdamW
 
 if TYPE_CHECKING:
     from palaestra.runtime.context import Context
@@ -118,7 +119,9 @@ class Biased:
 
 
 def after_bias(recipe: Recipe) -> Pipeline:
-    biased = vary(sft.build(), collect=links(Biased()), schedule=Schedule(prompts=32, steps=30))
+    biased = vary(
+        sft.build(), collect=links(Biased()), optimiser=AdamW(lr=1e-3), schedule=Schedule(prompts=32, steps=30)
+    )
     return Pipeline(parts={"biased": Part(biased), "rl": Part(recipe, model=Output("biased"))})
 
 

@@ -31,6 +31,7 @@ from palaestra.runtime.evaluate import attempts
 from palaestra.step import Recipe, Schedule
 from palaestra.tasks.base import exact, final
 from palaestra.types import Group, Key, Result, Runnable, Task, rng_of, stage
+from palaestra.update import AdamW
 from palaestra.worlds.forced import Forced
 
 if TYPE_CHECKING:
@@ -81,7 +82,9 @@ class Reflect:
 
 def reflected() -> Recipe:
     """Step 1."""
-    return vary(sft.build(), collect=links(Reflect()), schedule=Schedule(prompts=32, steps=30))
+    return vary(
+        sft.build(), collect=links(Reflect()), optimiser=AdamW(lr=1e-3), schedule=Schedule(prompts=32, steps=30)
+    )
 
 
 def slope(accuracy: Sequence[float], rounds: Sequence[int]) -> float:

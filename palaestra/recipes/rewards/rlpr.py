@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 
 from palaestra.card import Card
+from palaestra.curriculum.respelled import Respelled
 from palaestra.ledger.experiment import Experiment, Greater, Logged
 from palaestra.objective.policy import Clipped
 from palaestra.recipes.base import grpo
 from palaestra.reward.intrinsic import AnswerProbability, Reducer, opened
 from palaestra.reward.verifiers.formats import Tags
-from palaestra.reward.verify import Verify
+from palaestra.reward.verify import Exact, Verify
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.runtime.config import vary
 from palaestra.step import Recipe
@@ -128,21 +129,22 @@ def build(
 
 
 EXPERIMENT = Experiment(
-    claim="On `count`, where the reference is one of many right answers, RLPR ends with a higher true accuracy than matching it.",
+    claim="On `add` with references that nobody spells like that, RLPR ends with a higher accuracy than matching the text.",
     arms={
-        "exact match": vary(grpo.build(), collect=links(Sample(n=8), Score(reward=Verify(exact), shadow=True))),
-        "rlpr": build(),
-        "product": build(how="product"),
-        "no baseline": build(baseline=""),
-        "no filter": build(coefficient=0.0),
-        "verifier": grpo.build(),
+        "exact match": vary(grpo.build(), draw=Respelled(), collect=links(Sample(n=8), Score(reward=Verify(exact)))),
+        "rlpr": vary(build(), draw=Respelled()),
+        "product": vary(build(how="product"), draw=Respelled()),
+        "no baseline": vary(build(baseline=""), draw=Respelled()),
+        "no filter": vary(build(coefficient=0.0), draw=Respelled()),
+        "verifier": vary(grpo.build(), draw=Respelled(), collect=links(Sample(n=8), Score(reward=Verify(Exact())))),
     },
     expect=Greater("rlpr", "exact match"),
-    falsified_if="matching the one reference expression is as good or better",
-    task="count",
-    tokens=60_000,
-    seconds=40.0,
-    controls={"reward": Logged("reward"), "true reward": Logged("part/gold"), "length": Logged("length")},
-    note="The paper compares with VeriFree and with a verifier model on Qwen, Llama and Gemma; here a right expression that is "
-    "not the reference plays the free-form answer. The verifier arm knows the truth: it is the ceiling.",
+    falsified_if="matching the text of the reference is as good or better",
+    task="add",
+    tokens=24_000,
+    seconds=25.0,
+    controls={"reward": Logged("reward"), "length": Logged("length"), "groups kept": Logged("groups_ready")},
+    note="The paper compares with VeriFree and with a verifier model on Qwen, Llama and Gemma. Here four of five references have "
+    "decimals that no answer has (42.0), as free-form answers differ from theirs. The verifier arm compares values: the ceiling. "
+    "The filter starts at step 11 and hardly acts in so short a run.",
 )

@@ -18,7 +18,7 @@ from palaestra.recipes.base import grpo
 from palaestra.reward.judges.pointwise import Judge
 from palaestra.reward.judges.prompt import CARE, last_line
 from palaestra.reward.judges.reading import Label, Text
-from palaestra.reward.judges.standin import Grader, hits
+from palaestra.reward.judges.standin import Grader, last_digit
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.runtime.config import vary
 from palaestra.services.chat.base import Source
@@ -87,10 +87,10 @@ def errs(error: float) -> Scripted:
     return Scripted(Grader(error=error, yes="[[RIGHT]]", no="[[WRONG]]"), name=f"errs {error:g}")
 
 
-LAZY = Scripted(Grader(check=hits, yes="[[RIGHT]]", no="[[WRONG]]"), name="lazy")
+LAZY = Scripted(Grader(check=last_digit, yes="[[RIGHT]]", no="[[WRONG]]"), name="lazy")
 
 EXPERIMENT = Experiment(
-    claim="On `count`, held-out accuracy rises by training on a judge that errs in one of ten verdicts and sees no reference.",
+    claim="On `add`, held-out accuracy rises by training on a judge that errs in one of ten verdicts and sees no reference.",
     arms={
         "start": vary(grpo.build(), optimiser=AdamW(lr=0.0)),
         "errs 1%": build(errs(0.01)),
@@ -102,11 +102,11 @@ EXPERIMENT = Experiment(
     },
     expect=Greater("errs 10%", "start", by=0.05),
     falsified_if="accuracy is less than five points above the start",
-    task="count",
-    tokens=50_000,
-    seconds=40.0,
+    task="add",
+    tokens=24_000,
+    seconds=25.0,
     controls={"inflation": Inflation(), "self-reward": Logged("reward"), "true reward": Logged("part/gold")},
-    note="The paper's judge is a 7B model; here a stand-in that checks the arithmetic and errs. The lazy judge does not look at "
-    "which numbers were used, so the target itself is an answer: the exploit is there to be found, and its inflation shows it. "
-    "The built-in model judges no better than a coin.",
+    note="The paper's judge is a 7B model; here a stand-in that checks the sum and errs. The lazy judge looks at the last digit "
+    "alone, so one column is enough for it: the exploit is there to be found, and its inflation shows it. The built-in model "
+    "judges no better than a coin.",
 )

@@ -20,12 +20,13 @@ from typing import Literal
 from palaestra.card import Card
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.credit.penalty import LessKL
+from palaestra.curriculum.respelled import Respelled
 from palaestra.ledger.experiment import Experiment, Greater, Logged
 from palaestra.recipes.base import reinforce
 from palaestra.reward.judges.pointwise import Judge
 from palaestra.reward.judges.prompt import GRADE, last_line
 from palaestra.reward.judges.reading import Label, Odds
-from palaestra.reward.judges.standin import Grader, matches
+from palaestra.reward.judges.standin import Grader
 from palaestra.reward.verifiers.similarity import jaccard
 from palaestra.reward.verify import Verify
 from palaestra.rollout.collect import Sample, Score, links
@@ -81,7 +82,7 @@ def paid(reward: RewardFn, beta: float = 0.01) -> Recipe:
     """The method's learner under any reward."""
     return vary(
         reinforce.build(),
-        collect=links(Sample(n=4), Score(reward=reward, shadow=True)),
+        collect=links(Sample(n=4), Score(reward=reward)),
         credit=chain(Center("batch"), Scale("batch", ddof=0, eps=1e-9), LessKL(beta)),
         needs=(("ref", "logp"),),
         references={"ref": "policy"},
@@ -91,23 +92,22 @@ def paid(reward: RewardFn, beta: float = 0.01) -> Recipe:
 NOISY, TOO_SURE = Scripted(Grader(error=0.2), name="noisy"), Scripted(Grader(error=0.2, sure=50.0), name="too sure")
 
 EXPERIMENT = Experiment(
-    claim="On `count`, where the reference is one of many right answers, a verifier that errs in one of five verdicts teaches "
-    "more than finding the reference in the answer.",
+    claim="On `add` with references that nobody spells like that, a verifier that errs in one of five verdicts teaches more than "
+    "finding the reference in the answer.",
     arms={
-        "string match": paid(Verify(contained)),
-        "binary": build(NOISY, "binary"),
-        "soft": build(NOISY),
-        "normalised": build(NOISY, "normalised"),
-        "too sure": build(TOO_SURE),
-        "matching verifier": build(Scripted(Grader(check=matches), name="matching")),
+        "string match": vary(paid(Verify(contained)), draw=Respelled()),
+        "binary": vary(build(NOISY, "binary"), draw=Respelled()),
+        "soft": vary(build(NOISY), draw=Respelled()),
+        "normalised": vary(build(NOISY, "normalised"), draw=Respelled()),
+        "too sure": vary(build(TOO_SURE), draw=Respelled()),
     },
     expect=Greater("soft", "string match"),
     falsified_if="the string match is as good or better",
-    task="count",
-    tokens=50_000,
-    seconds=40.0,
-    controls={"true reward": Logged("part/gold"), "reward": Logged("reward"), "length": Logged("length")},
-    note="A stand-in with calibrated noise plays the verifier: the paper distils a 7B model. Soft against binary, and a verifier "
-    "that is too sure of itself (there soft is binary), are arms beside the claim: the paper finds soft better with REINFORCE "
-    "and not with REINFORCE++.",
+    task="add",
+    tokens=30_000,
+    seconds=25.0,
+    controls={"reward": Logged("reward"), "length": Logged("length"), "entropy": Logged("entropy_sampled")},
+    note="A stand-in with calibrated noise plays the verifier: the paper distils a 7B model. Four of five references have decimals "
+    "that no answer has (42.0). Soft against binary, and a verifier that is too sure of itself (there soft is binary), are arms "
+    "beside the claim: the paper finds soft better with REINFORCE and not with REINFORCE++.",
 )

@@ -12,10 +12,11 @@ from statistics import NormalDist
 
 from palaestra.reward.answers import same
 from palaestra.services.chat.base import Reply, Request
-from palaestra.tasks.base import ANSWER, exact
-from palaestra.tasks.count import Count, Unreadable, value_of
+from palaestra.tasks.base import ANSWER
+from palaestra.tasks.count import Count
 from palaestra.types import Task, rng_of, stage
 
+SUM = re.compile(r"(\d+)\+(\d+)")
 COUNT = re.compile(r"make (\d+) from ([\d ]+)")
 CERTAIN = 20.0  # log-odds of a judge that never errs
 
@@ -32,8 +33,10 @@ def asked(request: Request) -> tuple[str, str]:
 
 
 def right(request: Request) -> bool:
-    """For `count` by arithmetic, so any right expression; else equality with the reference."""
+    """Of sums by adding, of `count` any right expression; else equality with the reference, numbers by value."""
     question, response = asked(request)
+    if found := SUM.fullmatch(question.strip()):
+        return same(response, str(int(found[1]) + int(found[2])))
     found = COUNT.fullmatch(question.strip())
     if not found:
         return same(response, shown(request, "reference"))
@@ -42,19 +45,11 @@ def right(request: Request) -> bool:
     return Count().check(f"{ANSWER}{response}", task) == 1
 
 
-def hits(request: Request) -> bool:
-    """A lazy judge of `count`: the value is looked at, and not which numbers were used. The target itself passes."""
+def last_digit(request: Request) -> bool:
+    """A lazy judge of sums: a whole number whose last digit is right."""
     question, response = asked(request)
-    found = COUNT.fullmatch(question.strip())
-    try:
-        return found is not None and value_of(response)[0] == int(found[1])
-    except Unreadable:
-        return False
-
-
-def matches(request: Request) -> bool:
-    """The reference, letter by letter."""
-    return exact(f"{ANSWER}{asked(request)[1]}", Task(id="", answer=shown(request, "reference"))) == 1
+    found = SUM.fullmatch(question.strip())
+    return bool(found and response.isdigit() and int(response) % 10 == (int(found[1]) + int(found[2])) % 10)
 
 
 @stage
