@@ -288,10 +288,10 @@ def test_graders_err_as_often_as_they_should():
                 None, replace(group, task=replace(task, answer=str(i)))
             )
         )
-        for i in range(40)
+        for i in range(10)
     ]
     wrong = np.mean([[r.total != t for r, t in zip(found, truth, strict=True)] for found in noisy])
-    assert wrong == pytest.approx(0.2, abs=0.03)
+    assert wrong == pytest.approx(0.2, abs=0.06)
 
 
 def test_respelled_references_keep_their_value(context):
@@ -299,7 +299,7 @@ def test_respelled_references_keep_their_value(context):
     tasks, _ = Respelled()(ctx, (), 200, {})
     plain, _ = Shuffled()(ctx, (), 200, {})
     changed = [t.answer != p.answer for t, p in zip(tasks, plain, strict=True)]
-    assert np.mean(changed) == pytest.approx(0.8, abs=0.1) and tasks == Respelled()(ctx, (), 200, {})[0]
+    assert np.mean(changed) == pytest.approx(0.9, abs=0.08) and tasks == Respelled()(ctx, (), 200, {})[0]
     for t, p in zip(tasks, plain, strict=True):
         assert Exact()(f"= {p.answer}", t) == 1 and t.answer in (p.answer, f"{p.answer}.0")
     (found,) = run(soft_verifier.verifier(Scripted(Grader()), "binary")(None, said_to("= 7", answer="7.0")))
@@ -385,7 +385,7 @@ def test_general_reasoner_faults_and_silence(context):
 
 
 def test_self_rewarding_formal_verifiers_of_the_catalogue():
-    countdown, integral = get("countdown"), get("antiderivative")
+    countdown, integral = get("countdown"), replace(get("antiderivative"), seconds=60.0)
     for text, score in (("3*7+5", 1), ("3*7+5+0", 0), ("7*5-9", 0), ("3*7+5+3-3", 0), ("(3*7+5)/0", 0), ("", 0)):
         assert countdown(f"<answer>{text}</answer>", 26, numbers=[3, 5, 7]).score == score, text
     for text, score in (("sin(x^2)", 1), ("sin(x^2)+5", 1), ("cos(x^2)", 0)):

@@ -19,7 +19,7 @@ class Respelled:
     The value is the same, the text is not: what a rule that compares texts calls wrong. Which tasks is fixed by their ids.
     """
 
-    share: float = 0.8
+    share: float = 0.9
 
     def __call__(self, ctx: Context, key: Key, n: int, state: State) -> tuple[list[Task], State]:
         tasks, state = Shuffled()(ctx, key, n, state)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Literal
 
 from palaestra.card import Card
 from palaestra.curriculum.respelled import Respelled
-from palaestra.ledger.experiment import Experiment, Greater, Logged
+from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.objective.policy import Clipped
 from palaestra.recipes.base import grpo
 from palaestra.reward.answers import boxed
@@ -152,8 +152,8 @@ FOOLED = Scripted(
 )
 
 EXPERIMENT = Experiment(
-    claim="On `add` with references that nobody spells like that, a verifier that errs in 5% of its decisions (10% for long answers) "
-    "teaches more than an exact match.",
+    claim="On `add` with references that nobody spells like that, a verifier that errs in 5% of its decisions (10% for long "
+    "answers) teaches more than an exact match.",
     arms={
         "exact match": vary(build(), draw=Respelled(), collect=links(Sample(n=8), Score(reward=Verify(exact)))),
         "general-reasoner": vary(build(FOOLED), draw=Respelled()),
@@ -162,10 +162,14 @@ EXPERIMENT = Experiment(
     },
     expect=Greater("general-reasoner", "exact match"),
     falsified_if="an exact match with the reference is as good or better",
+    measure=Final("sampled_after.pass@1.mean"),
+    metric="held-out accuracy (temperature 1)",
     task="add",
-    tokens=24_000,
+    tokens=16_000,
+    evaluate=128,
+    samples=4,
     seconds=25.0,
     controls={"passed": Logged("part/pass"), "missing": Logged("part/missing"), "length": Logged("length")},
-    note="A stand-in plays the verifier of 1.5B, and references with decimals that no answer has (42.0, four of five) the free "
+    note="A stand-in plays the verifier of 1.5B, and references with decimals that no answer has (42.0, nine of ten) the free "
     "form. The length term charges the two characters' difference to every right answer alike.",
 )

@@ -186,7 +186,7 @@ EXPERIMENT = Experiment(
     measure=TokensPerRight(),
     metric="sampled tokens a right answer, last ten steps",
     task="add",
-    tokens=40_000,
+    tokens=30_000,
     seconds=40.0,
     controls={
         "accuracy": Final(),

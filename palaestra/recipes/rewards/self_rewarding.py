@@ -13,7 +13,7 @@ built-in model is asked with a prompt in words.
 """
 
 from palaestra.card import Card
-from palaestra.ledger.experiment import Cell, Experiment, Greater, Logged
+from palaestra.ledger.experiment import Cell, Experiment, Final, Greater, Logged
 from palaestra.recipes.base import grpo
 from palaestra.reward.judges.pointwise import Judge
 from palaestra.reward.judges.prompt import CARE, last_line
@@ -102,8 +102,12 @@ EXPERIMENT = Experiment(
     },
     expect=Greater("errs 10%", "start", by=0.05),
     falsified_if="accuracy is less than five points above the start",
+    measure=Final("sampled_after.pass@1.mean"),
+    metric="held-out accuracy (temperature 1)",
     task="add",
-    tokens=24_000,
+    tokens=16_000,
+    evaluate=128,
+    samples=4,
     seconds=25.0,
     controls={"inflation": Inflation(), "self-reward": Logged("reward"), "true reward": Logged("part/gold")},
     note="The paper's judge is a 7B model; here a stand-in that checks the sum and errs. The lazy judge looks at the last digit "

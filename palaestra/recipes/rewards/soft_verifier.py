@@ -21,7 +21,7 @@ from palaestra.card import Card
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.credit.penalty import LessKL
 from palaestra.curriculum.respelled import Respelled
-from palaestra.ledger.experiment import Experiment, Greater, Logged
+from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.recipes.base import reinforce
 from palaestra.reward.judges.pointwise import Judge
 from palaestra.reward.judges.prompt import GRADE, last_line
@@ -103,11 +103,15 @@ EXPERIMENT = Experiment(
     },
     expect=Greater("soft", "string match"),
     falsified_if="the string match is as good or better",
+    measure=Final("sampled_after.pass@1.mean"),
+    metric="held-out accuracy (temperature 1)",
     task="add",
-    tokens=30_000,
+    tokens=16_000,
+    evaluate=128,
+    samples=4,
     seconds=25.0,
     controls={"reward": Logged("reward"), "length": Logged("length"), "entropy": Logged("entropy_sampled")},
-    note="A stand-in with calibrated noise plays the verifier: the paper distils a 7B model. Four of five references have decimals "
-    "that no answer has (42.0). Soft against binary, and a verifier that is too sure of itself (there soft is binary), are arms "
-    "beside the claim: the paper finds soft better with REINFORCE and not with REINFORCE++.",
+    note="A stand-in with calibrated noise plays the verifier: the paper distils a 7B model. Nine of ten references have "
+    "decimals that no answer has (42.0). Soft against binary, and a verifier that is too sure of itself (there soft is binary), "
+    "are arms beside the claim: the paper finds soft better with REINFORCE and not with REINFORCE++.",
 )
