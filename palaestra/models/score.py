@@ -55,6 +55,24 @@ def heads(model: Model, texts: Sequence[Sequence[int]], names: Sequence[str]) ->
     return np.array(found).reshape(len(texts), len(names))
 
 
+@torch.no_grad()
+def output_gradients(model: Model, pairs: Sequence[Pair], rank: int = 16) -> list[np.ndarray]:
+    """[n, 2 rank] of each target's tokens: the error e_y - p and the hidden state h / sqrt(D), in `rank` random directions each.
+
+    The gradient of log p(y) to the output layer is the outer product of the two; the projections, the same in every call, keep
+    its inner products on average (Johnson and Lindenstrauss), so a sum over tokens is a sketch of the gradient of a text.
+    """
+    draw = torch.Generator().manual_seed(rank)
+    V_R = torch.randn(model.vocabulary, rank, generator=draw).to(model.device) / rank**0.5
+    D_R = torch.randn(model.width, rank, generator=draw).to(model.device) / (rank * model.width) ** 0.5
+
+    def read(hidden_ND: Tensor, token_N: Tensor) -> Tensor:
+        p_NV = torch.softmax(model.logits(hidden_ND).float(), -1)
+        return torch.cat([V_R[token_N] - p_NV @ V_R, hidden_ND.float() @ D_R], 1)
+
+    return _read(model, pairs, read)
+
+
 def _read(model: Model, pairs: Sequence[Pair], read: Read) -> list[np.ndarray]:
     if any(len(c) == 0 for c, _ in pairs):
         raise ValueError("a context to score after has no token")

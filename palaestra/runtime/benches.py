@@ -13,6 +13,7 @@ from palaestra.tasks.chain import Chain
 from palaestra.tasks.constraints import Constraints
 from palaestra.tasks.count import Count
 from palaestra.tasks.files import FileTasks
+from palaestra.tasks.judging import Compare, Grade, Pairs
 from palaestra.tasks.knights import Knights
 from palaestra.tasks.ladder import Add, Bool, Sort
 from palaestra.tasks.mixture import parse
@@ -21,6 +22,7 @@ from palaestra.tasks.verdicts import Variants
 from palaestra.types import Bench, Message, Player
 from palaestra.worlds.grid import Grid, GridTasks
 from palaestra.worlds.hop import Hop, HopTasks
+from palaestra.worlds.pair import Pair
 from palaestra.worlds.question import Question
 from palaestra.worlds.tictactoe import TicTacToe, TicTacToeTasks
 
@@ -33,13 +35,15 @@ def random_move(messages: Sequence[Message], rng: np.random.Generator) -> str:
 
 QUESTIONS: Mapping[str, Callable[[], Any]] = {
     "chain": Chain, "count": Count, "rec": Rec, "add": Add, "bool": Bool, "sort": Sort, "knights": Knights,
-    "constraints": Constraints,
+    "constraints": Constraints, "compare": Compare,
 }  # fmt: skip
 GUESSABLE: Mapping[str, Callable[[], Any]] = {"variants": Variants}  # few answers: chance is well above 0
 WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "hop": (HopTasks, Hop),
     "grid": (GridTasks, Grid),
     "tictactoe": (TicTacToeTasks, TicTacToe),
+    "compare-pairs": (Pairs, Pair),
+    "judge-pairs": (lambda: Pairs(Grade()), lambda: Pair(apart=True)),
 }
 OPPONENTS: Mapping[str, Mapping[str, Player]] = {"tictactoe": {"o": Script(fn=random_move, name="random")}}
 

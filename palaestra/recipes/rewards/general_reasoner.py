@@ -1,0 +1,175 @@
+"""General-Reasoner: a small generative verifier compares answers, and long answers are worth less.
+
+The answer s is the last \\boxed{...} of the response, else what stands behind the last "Final Answer:", "The answer is:",
+"Answer:", "Solution:" (or the mark `= ` of the built-in tasks). A verifier that does not solve the question thinks, and says
+whether s is equivalent to the reference g:
+
+    score = -0.5 [s is missing] + [pass] (1 - 0.05 min(| tokens(s) - tokens(g) |, 10))
+
+(arXiv:2505.14652, as released): a pass is worth 0.5 to 1, a fail 0, no answer -0.5. The length term makes it dear to dump text
+into the box that talks to the verifier. Here the verifier's last decision counts, only the response is searched, and a missing
+answer never passes. `variant="released"` keeps three doors open: the phrase "Final Decision: Yes" anywhere in the verifier's
+thoughts passes; the last 1,024 tokens of prompt and response are searched, so an "Answer:" in the prompt can be the answer;
+and a verifier that passes "No Answer" pays +0.5. Phrases need a line break behind the answer there. The released KL (1e-4) and
+entropy (1e-3) terms are left out: they move nothing at this scale. `client` is the verifier; the default is a stand-in.
+"""
+
+import asyncio
+import re
+from typing import TYPE_CHECKING, Literal
+
+from palaestra.card import Card
+from palaestra.curriculum.respelled import Respelled
+from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
+from palaestra.objective.policy import Clipped
+from palaestra.recipes.base import grpo
+from palaestra.reward.answers import boxed
+from palaestra.reward.judges.pointwise import Judge
+from palaestra.reward.judges.prompt import GRADE, reference_of
+from palaestra.reward.judges.reading import Text
+from palaestra.reward.judges.standin import Grader
+from palaestra.reward.verify import Verify, said
+from palaestra.rollout.collect import Sample, Score, links
+from palaestra.runtime.config import vary
+from palaestra.services.chat.base import Source
+from palaestra.services.chat.scripted import Scripted
+from palaestra.step import Recipe
+from palaestra.tasks.base import exact
+from palaestra.types import Episode, Fault, Group, Reward, Task, UserError, stage
+
+if TYPE_CHECKING:
+    from palaestra.runtime.context import Context
+
+CARD = Card(
+    id="general-reasoner",
+    family="rewards",
+    title="General-Reasoner: generative answer verifier",
+    paper="arXiv:2505.14652",
+    parent="grpo",
+    claim="A generative verifier of short answers extends verifiable rewards to domains whose answers no rule can compare.",
+    changes={
+        "collect": "a generative verifier's decision, less 0.05 a token that the answer is longer or shorter than the reference",
+        "objective": "clip 0.3",
+    },
+    source="released code (TIGER-AI-Lab/General-Reasoner) by way of the catalogue; three mended doors are this project's",
+    paper_scale="Qwen2.5 and Qwen3 4B to 14B bases, 1,024 x 8, minibatch 256, lr 5e-7, KL 1e-4, entropy 1e-3, 8,192 tokens",
+)
+
+Variant = Literal["paper", "released"]
+PHRASE = r"(?:final answer|the answer is|answer|solution)\s*:"
+MENDED = re.compile(rf"(?:{PHRASE}|^= )[ \t]*([^\n]*)", re.IGNORECASE | re.MULTILINE)
+RELEASED = re.compile(rf"(?:{PHRASE}|^= )[ \t]*([^\n]*)\n", re.IGNORECASE | re.MULTILINE)
+DECISION = re.compile(r"Final Decision:\s*(Yes|No)")
+INSTRUCTION = (
+    'Think first. End with "Final Decision: Yes" if the response is equivalent to the reference, '
+    'else with "Final Decision: No".'
+)
+WINDOW = 1024  # tokens at the end of prompt and response that the released code searches
+MISSING = "No Answer"
+
+
+def extracted(text: str, phrase: re.Pattern[str] = MENDED) -> str | None:
+    """The last box, else the last phrase's answer; None where there is neither."""
+    found = boxed(text)
+    if found is None:
+        found = next((m[1] for m in reversed(list(phrase.finditer(text)))), None)
+    return None if found is None else found.strip()
+
+
+def decided(text: str) -> float | None:
+    """The last decision; None without one."""
+    found = DECISION.findall(text)
+    return float(found[-1] == "Yes") if found else None
+
+
+def quoted(text: str) -> float:
+    """The phrase anywhere, as released."""
+    return float("Final Decision: Yes" in text)
+
+
+def worth(passed: bool, missing: bool, difference: int, penalty: float = 0.05, longest: int = 10) -> float:
+    """-0.5 for a missing answer, and for a pass 1 less what the length costs."""
+    return -0.5 * missing + passed * (1 - penalty * min(abs(difference), longest))
+
+
+@stage
+class Equivalence:
+    """`worth` of the verifier's decision; lengths in tokens of `model`."""
+
+    client: Source
+    variant: Variant = "paper"
+    penalty: float = 0.05
+    model: str = "policy"
+
+    async def __call__(self, ctx: "Context", group: Group) -> list[Reward | Fault]:
+        return list(await asyncio.gather(*(self._reward(ctx, group.task, e) for e in group.episodes)))
+
+    async def _reward(self, ctx: "Context", task: Task, episode: Episode) -> Reward | Fault:
+        if task.answer is None:
+            raise UserError(f"task {task.id!r} has no answer for the verifier to compare with; give it one")
+        released = self.variant == "released"
+        found = self.answer(ctx, episode)
+        passed = False
+        if found is not None or released:
+            try:
+                judge = Judge(
+                    self.client,
+                    GRADE,
+                    Text(quoted if released else decided, INSTRUCTION),
+                    max_tokens=2048,
+                    unparsed=0.0,
+                )
+                passed = (await judge.judged(ctx, task, MISSING if found is None else found)).score == 1
+            except Fault as fault:
+                return fault
+        spell = ctx.engine(self.model).dialect.encode_text
+        difference = len(spell(found or MISSING)) - len(spell(reference_of(task)))
+        total = worth(passed, found is None, difference, self.penalty)
+        parts = {"pass": float(passed), "missing": float(found is None), "difference": float(difference)}
+        return Reward(total=total, parts=parts)
+
+    def answer(self, ctx: "Context", episode: Episode) -> str | None:
+        if self.variant == "paper":
+            return extracted(said(episode))
+        return extracted(ctx.decode(episode.rows[-1].context()[-WINDOW:]), RELEASED)
+
+
+STANDIN = Scripted(Grader(yes="Final Decision: Yes", no="Final Decision: No"), name="verifier")
+
+
+def build(client: Source = STANDIN, variant: Variant = "paper", penalty: float = 0.05) -> Recipe:
+    reward = Equivalence(client, variant, penalty)
+    return vary(
+        grpo.build(),
+        collect=links(Sample(n=8), Score(reward=reward)),
+        objective=Clipped(low=0.3, high=0.3),
+    )
+
+
+FOOLED = Scripted(
+    Grader(error=0.05, long_error=0.1, long=4, yes="Final Decision: Yes", no="Final Decision: No"),
+    name="fooled verifier",
+)
+
+EXPERIMENT = Experiment(
+    claim="On `add` with references that nobody spells like that, a verifier that errs in 5% of its decisions (10% for long "
+    "answers) teaches more than an exact match.",
+    arms={
+        "exact match": vary(build(), draw=Respelled(), collect=links(Sample(n=8), Score(reward=Verify(exact)))),
+        "general-reasoner": vary(build(FOOLED), draw=Respelled()),
+        "no length term": vary(build(FOOLED, penalty=0.0), draw=Respelled()),
+        "true verifier": vary(build(), draw=Respelled()),
+    },
+    expect=Greater("general-reasoner", "exact match"),
+    falsified_if="an exact match with the reference is as good or better",
+    measure=Final("sampled_after.pass@1.mean"),
+    metric="held-out accuracy (temperature 1)",
+    task="add",
+    tokens=16_000,
+    evaluate=128,
+    samples=4,
+    seconds=25.0,
+    controls={"passed": Logged("part/pass"), "missing": Logged("part/missing"), "length": Logged("length")},
+    note="A stand-in plays the verifier of 1.5B, and references with decimals that no answer has (42.0, nine of ten) the free "
+    "form. The length term charges the two characters' difference to every right answer alike.",
+)

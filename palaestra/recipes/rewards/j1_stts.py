@@ -1,0 +1,143 @@
+"""J1-7B: a judge that is trained by reinforcement gains from being made to think longer.
+
+1. Supervised fine-tuning on judgements that reflect: think, doubt, think again, and end with the right verdict, whether the first
+   thought was right or not (traces whose last verdict is wrong are rejected).
+2. Reinforcement learning on verdicts: 1 right, 0 wrong, -1 unreadable; GRPO with 0.001 of the KL to the start.
+3. Simple test-time scaling: a judge that wants to end its thinking is told to go on, n = 0, 1, 2, ... times (`Forced`), then to
+   give its verdict. The slope of accuracy over n, by least squares, is what is compared.
+
+arXiv:2505.11875 (abstract; rewards and rounds are inferred). The recipe is step 2; `reflected` and `Scaling` are the others.
+Only a verdict on the last line counts, behind any thinking. Longer thinking may merely flip verdicts: `stts.corrected` and
+`stts.spoilt` are the shares that change from wrong to right and back between the fewest and the most rounds, `stts.kept` that
+of verdicts that stay the same. The cue is text of the environment, so it carries no gradient.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from palaestra.card import Card
+from palaestra.ledger.experiment import Experiment, Final, Greater
+from palaestra.pipeline import Output, Part, Pipeline
+from palaestra.recipes.base import grpo, sft
+from palaestra.reward.judges.prompt import spoken
+from palaestra.reward.verify import Verify
+from palaestra.rollout.collect import Sample, Score, links
+from palaestra.rollout.recorded import recorded
+from palaestra.runtime.config import vary
+from palaestra.runtime.evaluate import attempts
+from palaestra.step import Recipe, Schedule
+from palaestra.tasks.base import exact, final
+from palaestra.types import Group, Key, Result, Runnable, Task, rng_of, stage
+from palaestra.update import AdamW
+from palaestra.worlds.forced import Forced
+
+if TYPE_CHECKING:
+    from palaestra.runtime.context import Context
+
+CARD = Card(
+    id="j1-stts",
+    family="rewards",
+    title="J1-7B: simple test-time scaling for judges",
+    paper="arXiv:2505.11875",
+    parent="grpo",
+    claim="Judges scale with forced thinking at test time after reinforcement learning, and hardly after fine-tuning alone.",
+    changes={
+        "collect": "verdicts are paid 1, 0 and, where they cannot be read, -1",
+        "objective": "0.001 of the KL to the start",
+    },
+    source="abstract; reward values, cue and rounds are inferred",
+    paper_scale="a 7B judge: reflection-enhanced fine-tuning, then RL; 4.8% over the best open judge, 5.1% steeper scaling",
+)
+
+
+def verdict(text: str, task: Task) -> float:
+    """1 for the right verdict, 0 for another one, -1 for none on the last line behind the thinking."""
+    said = spoken(text)
+    return exact(said, task) if final(said) else -1.0
+
+
+def build(kl: float = 0.001) -> Recipe:
+    reward = Verify(verdict)
+    return vary(grpo.build(kl=kl), collect=links(Sample(n=8), Score(reward=reward, shadow=True)))
+
+
+@stage
+class Reflect:
+    """A demonstration that works, doubts (`= ?`) and works again; half of them go wrong at first and are corrected."""
+
+    spoilt: float = 0.5
+
+    async def __call__(self, ctx: "Context", key: Key, group: Group) -> Group:
+        source: Any = ctx.bench.tasks
+        rng, task = rng_of(key), group.task
+        *steps, own, answer = source.demonstration(task, rng, "work").split("\n")
+        wrong = str((int(own) + int(rng.integers(1, 10))) % 10)
+        first = wrong if rng.random() < self.spoilt else own
+        reply = "\n".join([*steps, first, "= ?", *steps, own, answer])
+        return replace(group, episodes=(recorded(ctx, "policy", task.prompt, reply, 1.0),))
+
+
+def reflected() -> Recipe:
+    """Step 1."""
+    return vary(
+        sft.build(), collect=links(Reflect()), optimiser=AdamW(lr=1e-3), schedule=Schedule(prompts=32, steps=30)
+    )
+
+
+def slope(accuracy: Sequence[float], rounds: Sequence[int]) -> float:
+    """Least squares of accuracy over rounds."""
+    return float(np.polyfit(rounds, accuracy, 1)[0]) if len(rounds) > 1 else 0.0
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Runs `recipe`, then judges held-out tasks greedily with each number of forced rounds; the metrics gain "stts"."""
+
+    recipe: Runnable
+    rounds: tuple[int, ...] = (0, 1, 2, 3)
+    tasks: int = 128
+
+    async def run(self, ctx: "Context") -> Result:
+        result, right, said = await self.recipe.run(ctx), [], []
+        for n in self.rounds:
+            forced = replace(ctx, bench=replace(ctx.bench, world=Forced(n), reward=None), out=None)
+            groups = await attempts(forced, self.tasks, Sample(n=1, temperature=0.0))
+            right.append([float(np.mean([e.total for e in g.valid])) for g in groups])
+            said.append([e.facts.get("answer") for g in groups for e in g.episodes])
+        accuracy = [float(np.mean(x)) for x in right]
+        first, last = np.array(right[0]), np.array(right[-1])
+        found = {f"accuracy@{n}": x for n, x in zip(self.rounds, accuracy, strict=True)}
+        found |= {"slope": slope(accuracy, self.rounds), "gain": accuracy[-1] - accuracy[0]}
+        found |= {"corrected": float(np.mean(last > first)), "spoilt": float(np.mean(last < first))}
+        found["kept"] = float(np.mean([a == b for a, b in zip(said[0], said[-1], strict=True)]))
+        return Result(metrics={**result.metrics, "stts": found}, artifacts=result.artifacts)
+
+
+EXPERIMENT = Experiment(
+    claim="On `compare`, held-out accuracy rises more with every forced round of thinking after RL than after fine-tuning alone.",
+    arms={
+        "start": Scaling(vary(reflected(), schedule=Schedule(prompts=1, steps=0))),
+        "sft": Pipeline(parts={"sft": Part(Scaling(reflected()))}),
+        "sft and rl": Pipeline(parts={"sft": Part(reflected()), "rl": Part(Scaling(build()), model=Output("sft"))}),
+    },
+    expect=Greater("sft and rl", "sft", by=0.005),
+    falsified_if="the slope after fine-tuning alone is as large",
+    measure=Final("stts.slope"),
+    metric="rise of held-out accuracy a forced round (0 to 3 rounds, greedy)",
+    task="compare",
+    tokens=30_000,
+    evaluate=128,
+    seconds=40.0,
+    controls={
+        "accuracy without forcing": Final("stts.accuracy@0"),
+        "accuracy, three rounds": Final("stts.accuracy@3"),
+        "corrected": Final("stts.corrected"),
+        "spoilt": Final("stts.spoilt"),
+        "verdict kept": Final("stts.kept"),
+    },
+    note="Two final answers of a chain are judged by working the chain. The sampled mark stays in the row, so the cue follows it "
+    "(`= ?`), as in the demonstrations of step 1.",
+)

@@ -1,0 +1,154 @@
+"""RLPR: the probability of the reference answer behind the policy's own reasoning is the reward. No verifier.
+
+The reference y* stands in the place of the sampled answer, and one forward pass of the current policy gives
+
+    r = mean_j p(y*_j | x, z, y*_<j),   reward = 0.9 max(0, r - r_base) + 0.1 format, less 1 where the reply repeats itself
+
+(arXiv:2506.18254, with constants as released in OpenBMB/RLPR). The mean of probabilities bears a synonym that a product or a
+geometric mean would punish. r_base is the same without reasoning, of the start model. A reply without an answer scores 0
+before its format; so does a task whose reference is empty. Groups whose rewards spread less than b_t are dropped and others
+drawn:
+
+    b_t = c m_t,  m_t = 0.99 m_{t-1} + 0.01 (mean spread of the last step),  m first the mean of steps 6 to 10, used from 11
+
+`form="tags"` reads <think>...</think><answer>...</answer> as in the paper, "line" the answer line `= ` of the built-in tasks.
+A text that names every candidate before it answers raises r for any reference: watch `length`.
+"""
+
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import numpy as np
+
+from palaestra.card import Card
+from palaestra.curriculum.respelled import Respelled
+from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
+from palaestra.objective.policy import Clipped
+from palaestra.recipes.base import grpo
+from palaestra.reward.intrinsic import AnswerProbability, Reducer, opened
+from palaestra.reward.verifiers.formats import Tags
+from palaestra.reward.verify import Exact, Verify
+from palaestra.rollout.collect import Sample, Score, links
+from palaestra.runtime.config import vary
+from palaestra.step import Recipe
+from palaestra.tasks.base import ANSWER, exact, final, lines_of
+from palaestra.types import Group, State, stage
+
+if TYPE_CHECKING:
+    from palaestra.runtime.context import Context
+
+CARD = Card(
+    id="rlpr",
+    family="rewards",
+    title="RLPR: probability reward without verifiers",
+    paper="arXiv:2506.18254",
+    parent="grpo",
+    claim="The policy's own probability of the reference answer teaches reasoning where no rule can verify an answer.",
+    changes={
+        "collect": "the reward is the mean probability of the reference's tokens, less that without reasoning",
+        "pool": "groups whose rewards hardly differ are dropped, by a running threshold",
+        "objective": "clip 0.2 below, 0.27 above",
+    },
+    source="released code (OpenBMB/RLPR: reward_manager/prob.py, ray_trainer.py, repetition.py)",
+    paper_scale="Qwen2.5-7B, Llama3.1-8B, Gemma2-2B; 77k prompts, 768 x 8, minibatch 192, lr 1e-6, 3,072 tokens, no KL",
+)
+
+
+@stage
+class Spread:
+    """Keeps groups whose rewards have a standard deviation (ddof 1) of at least c m; draws until there are `size`.
+
+    m moves with the mean over all groups of each step. Before step `start` everything is kept. A group of one spreads 0.
+    """
+
+    coefficient: float = 0.5
+    size: int = 16
+    momentum: float = 0.99
+    collect_from: int = 6  # steps, counted from 1
+    start: int = 11
+    drops_equal: ClassVar[bool] = True
+
+    async def __call__(
+        self, ctx: "Context | None", groups: list[Group], state: State
+    ) -> tuple[list[Group] | None, list[Group], State]:
+        now, m = state.get("step", 1), state.get("mean")
+        least = self.coefficient * m if m is not None and now >= self.start else 0.0
+        spreads = [spread(g) for g in groups]
+        seen = [*state.get("seen", []), *spreads]
+        kept = [*state.get("kept", []), *(g for g, s in zip(groups, spreads, strict=True) if s >= least)]
+        if len(kept) < self.size and now >= self.start:
+            return None, [], {**state, "kept": kept, "seen": seen}
+        means = [*state.get("means", []), float(np.mean(seen))] if now >= self.collect_from else []
+        if m is not None:
+            m = moved(m, means[-1], self.momentum)
+        elif now + 1 >= self.start:
+            m = float(np.mean(means))
+        found = {"step": now + 1, "means": [] if m is not None else means, "mean": m, "kept": [], "seen": []}
+        return kept[: self.size] if now >= self.start else kept, [], found
+
+
+def spread(group: Group) -> float:
+    totals = [e.total for e in group.valid]
+    return float(np.std(totals, ddof=1)) if len(totals) > 1 else 0.0
+
+
+def moved(mean: float, value: float, momentum: float) -> float:
+    """The exponential average after one more value."""
+    return momentum * mean + (1 - momentum) * value
+
+
+def one_line(text: str) -> float:
+    """1 if the reply has one answer line, its last."""
+    return float(final(text) is not None and sum(line.startswith(ANSWER) for line in lines_of(text)) == 1)
+
+
+def before_tag(text: str) -> str | None:
+    """Up to the content of the last <answer>; None where there is none."""
+    start, opened_, _ = text.rpartition("<answer>")
+    return start + opened_ if opened_ else None
+
+
+def tags(text: str) -> float:
+    """1 if each of the four tags occurs once, in order."""
+    return Tags()(text, None).score
+
+
+def build(
+    coefficient: float = 0.5, how: Reducer = "mean", baseline: str = "ref", form: Literal["line", "tags"] = "line"
+) -> Recipe:
+    """`coefficient` c: 0.5 for Qwen, 0.9 for Llama, 1.0 for Gemma; 0 = no filter. `baseline` "" = none is taken off."""
+    read = {"line": (opened, ANSWER, one_line), "tags": (before_tag, "<answer>", tags)}
+    before, opening, well_formed = read[form]
+    reward = AnswerProbability(baseline=baseline, how=how, before=before, opening=opening, format=well_formed)
+    recipe = vary(
+        grpo.build(),
+        collect=links(Sample(n=8), Score(reward=reward, shadow=True)),
+        objective=Clipped(low=0.2, high=0.27),
+        references={"ref": "policy"},
+    )
+    return vary(recipe, pool=Spread(coefficient)) if coefficient else recipe
+
+
+EXPERIMENT = Experiment(
+    claim="On `add` with references that nobody spells like that, RLPR ends with a higher accuracy than matching the text.",
+    arms={
+        "exact match": vary(grpo.build(), draw=Respelled(), collect=links(Sample(n=8), Score(reward=Verify(exact)))),
+        "rlpr": vary(build(), draw=Respelled()),
+        "product": vary(build(how="product"), draw=Respelled()),
+        "no baseline": vary(build(baseline=""), draw=Respelled()),
+        "no filter": vary(build(coefficient=0.0), draw=Respelled()),
+        "verifier": vary(grpo.build(), draw=Respelled(), collect=links(Sample(n=8), Score(reward=Verify(Exact())))),
+    },
+    expect=Greater("rlpr", "exact match"),
+    falsified_if="matching the text of the reference is as good or better",
+    measure=Final("sampled_after.pass@1.mean"),
+    metric="held-out accuracy (temperature 1)",
+    task="add",
+    tokens=16_000,
+    evaluate=128,
+    samples=4,
+    seconds=25.0,
+    controls={"reward": Logged("reward"), "length": Logged("length"), "groups kept": Logged("groups_ready")},
+    note="The paper compares with VeriFree and with a verifier model on Qwen, Llama and Gemma. Here nine of ten references have "
+    "decimals that no answer has (42.0), as free-form answers differ from theirs. The verifier arm compares values: the ceiling. "
+    "The filter starts at step 11 and hardly acts in so short a run.",
+)
