@@ -1,0 +1,249 @@
+"""Rewards, part D: reward models of several heads, labels and principles; composed, bridged and scaled rewards."""
+
+import asyncio
+import math
+
+import numpy as np
+import pytest
+
+from palaestra.commands.train import smoke
+from palaestra.credit.labelled import Labelled
+from palaestra.credit.preferences import Compare
+from palaestra.recipes.rewards import reward_robust, rlbff
+from palaestra.reward.judges.prompt import defused
+from palaestra.reward.judges.reading import Odds
+from palaestra.reward.labels import LABELS, Also, Beside, Labels, Noisy, properties
+from palaestra.reward.learned import robust
+from palaestra.reward.principles import (
+    QUESTIONS,
+    Entailed,
+    Principled,
+    agreed,
+    consensus,
+    partial_ratio,
+    quoted,
+    yes_or_no,
+)
+from palaestra.reward.probe import accuracy
+from palaestra.rollout.collect import links
+from palaestra.runtime.config import override
+from palaestra.runtime.train import prepare
+from palaestra.step import start, step
+from palaestra.types import Episode, Fault, Group, Message, Reward, Row, Segment, Task, UserError, stage
+
+
+def said(text, reward=None, **parts):
+    """A finished episode with one sampled turn."""
+    ids = tuple(text.encode()) or (256,)
+    mine = Segment(
+        ids=ids, author="policy", policy="policy", trained=True, logp=(-1.0,) * len(ids), text=text, version=0
+    )
+    total = None if reward is None else Reward(total=reward, parts=parts)
+    return Episode(rows=(Row(segments=(Segment(ids=(1, 2)), mine)),), reward=total, status="finished")
+
+
+def group(*episodes, answer="4", meta=None, name="t/0"):
+    task = Task(id=name, prompt=(Message(role="user", content="2+2 mod 10"),), answer=answer, meta=meta or {})
+    return Group(task=task, episodes=episodes)
+
+
+def reward_of(function, ctx, *texts, **fields):
+    return asyncio.run(function(ctx, group(*(said(t) for t in texts), **fields)))
+
+
+@stage
+class Broken:
+    """A judge that fails for one text."""
+
+    async def __call__(self, ctx, group):
+        return [Fault("down") if "x" in e.text else Reward(total=1.0, parts={"a": 0.25}) for e in group.episodes]
+
+
+# ---- labels and what stands beside the reward
+
+
+def test_properties_of_an_answer():
+    assert properties("2+2=4\n= 4") == {"worked": pytest.approx(1 / 3), "brief": 1 - 9 / 40, "tidy": 1.0}
+    assert properties("= 4\n= 4")["tidy"] == 0 and properties("1=1\n1=1\n= 4")["tidy"] == 0
+    assert properties("") == {"worked": 0.0, "brief": 1.0, "tidy": 0.0} and properties("9" * 99)["brief"] == 0
+
+
+def test_labels_know_the_bench(context):
+    right, wrong = reward_of(Labels(), context(), "= 4", "= 5")
+    assert tuple(right.parts) == LABELS and right.parts["right"] == 1 and wrong.parts["right"] == 0
+    assert right.total == pytest.approx((1 + 0 + 0.925 + 1) / 4)
+    with pytest.raises(UserError, match="pays by itself"):
+        reward_of(Labels(), context("grid"), "= 4")
+
+
+def test_noise_is_the_same_for_the_same_seed(context):
+    texts = ["= 4"] * 400
+    flipped = [r.total for r in reward_of(Noisy(share=0.25), context(), *texts)]
+    assert flipped == [r.total for r in reward_of(Noisy(share=0.25), context(), *texts)]
+    assert np.mean(flipped) == pytest.approx(0.75, abs=0.07) and set(flipped) == {0.0, 1.0}
+    assert {r.total for r in reward_of(Noisy(share=0.0), context(), *texts)} == {1.0}
+
+
+def test_beside_and_also_leave_the_reward_alone(context):
+    before = group(said("= 4", 0.5, own=0.5), said("x", 0.7), said("= 5"), Episode(status="error:dead"))
+    after = asyncio.run(Beside(Broken(), "b")(context(), (), before))
+    assert (
+        dict(after.episodes[0].reward.parts) == {"own": 0.5, "b": 1.0, "b/a": 0.25} and after.episodes[0].total == 0.5
+    )
+    assert not after.episodes[1].reward.parts and after.episodes[1].ok  # a fault costs the part, not the episode
+    assert after.episodes[2:] == before.episodes[2:]
+    more = asyncio.run(Also(links())(context(), (), before))
+    assert [len(e.rows) for e in more.episodes] == [2, 2, 1, 0]
+
+
+def test_labelled_credit_reads_the_part():
+    g = group(said("a", 1.0, gold=0.0), said("b", 0.0, gold=1.0), said("c", 5.0))
+    better, worse = Labelled("gold", Compare())([g], [], {})[0]
+    assert (better.row.segments[1].text, worse.row.segments[1].text) == ("b", "a")
+    with pytest.raises(UserError, match="no reward has the part 'silver'"):
+        Labelled("silver", Compare())([g], [], {})
+
+
+def steps(recipe, ctx, n):
+    """Metrics of n steps at the size of a smoke run."""
+    prepare(recipe, ctx)
+    state, found = start(0), []
+    for _ in range(n):
+        state, metrics = asyncio.run(step(recipe, ctx, state))
+        found.append(metrics)
+    return found
+
+
+def smoke_arms(module, context, tmp_path):
+    """Every arm of an experiment runs, and its measure finds its number."""
+    from palaestra.ledger.cells import read_cell
+    from palaestra.ledger.experiment import Cell
+
+    found = {}
+    for i, (name, arm) in enumerate(module.EXPERIMENT.arms.items()):
+        out = tmp_path / str(i)
+        ctx = context(module.EXPERIMENT.tasks[0], out=out, evaluate=4, steps=1, tokens=100)
+        result = asyncio.run(smoke(arm).run(ctx))
+        (out / "cell.json").write_text(__import__("json").dumps(dict(result.metrics)))
+        cell = read_cell(out)
+        assert isinstance(cell, Cell)
+        found[name] = module.EXPERIMENT.measure(cell)
+        for control in module.EXPERIMENT.controls.values():
+            control(cell)
+    return found
+
+
+# ---- reward-robust
+
+
+def test_reward_robust_between_nominal_and_worst():
+    mean, sd = np.array([[1.0, 0.8, 1.4, 0.2, 0.9]]), np.array([[0.5, 0.1, 0.9, 0.3, 0.2]])
+    assert [robust(mean, sd, w)[0] for w in (0.4, 1.0, 0.0)] == pytest.approx([0.44, 0.8, 0.2])
+    assert robust(mean[:, :1], sd[:, :1], 0.4)[0] == 1.0  # one head: plain RLHF
+    two = np.array([[1.0, 0.0], [0.0, 1.0]])
+    assert robust(two, np.ones((2, 2)), 0.0).tolist() == [0, 0]
+    assert robust(two, np.ones((2, 2)), 0.0, "batch").mean() == 0.5
+
+
+def test_reward_robust_trains_both_stages_beside_the_policy(context):
+    ctx, recipe = context(), override(smoke(reward_robust.build()), "collect.links.0.n", 8)
+    found = steps(recipe, ctx, 2)
+    assert {"part/nominal", "part/gold", "part/reward/prior4_sd"} <= set(found[-1])
+    assert {"nominal/ranked", "reward/squared_error", "policy/loss"} <= set(found[-1])
+    assert ctx.model("nominal").heads["score"].out.weight.abs().sum() > 0
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")
+def test_reward_robust_score_that_is_not_finite_is_an_error(context):
+    ctx = context()
+    prepare(reward_robust.build(heads=1), ctx)
+    ctx.model("reward").heads["prior0_sd"].out.bias.data.fill_(float("nan"))
+    found = asyncio.run(reward_robust.build(heads=1).collect.links[1].reward(ctx, group(said("= 4"))))
+    assert isinstance(found[0], Fault)
+
+
+# ---- rlbff
+
+
+def test_rlbff_log_odds():
+    value = Odds(form="log-odds").value
+    assert value(math.log(0.8), math.log(0.15)) == pytest.approx(1.673976, abs=1e-6)
+    assert value(math.log(0.15), math.log(0.8)) == pytest.approx(-1.673976, abs=1e-6)
+    assert value(math.log(0.3), math.log(0.3)) == 0
+    assert value(0.0, -99.0) == 10 and value(-99.0, 0.0) == -10  # heavy tails are cut
+
+
+def test_rlbff_keeps_what_is_quoted_and_shared():
+    assert not quoted(60) and quoted(61)
+    assert not agreed((0.85, 0.79)) and agreed((0.85, 0.81)) and not agreed(())
+    assert (
+        partial_ratio("short", "it is short.") == 100 and partial_ratio("", "x") == 0 and partial_ratio("", "") == 100
+    )
+    assert partial_ratio("abcd", "abxd") == pytest.approx(75.0)
+    assert partial_ratio("zz", "abc") == 0 < partial_ratio("az", "zbc")
+    near, far = np.array([1.0, 0.1]), np.array([0.1, 1.0])
+    three = [[(near, True), (far, True)], [(near, True)], [(near, True), (far, False)]]
+    assert consensus(three) == [[True, False], [True], [True, False]]
+    assert consensus([[(near, True)], [(near, False)]]) == [[False], [False]]  # the same words, another verdict
+    assert consensus([[(near, True)]]) == [[False]]
+
+
+def test_rlbff_policy_does_not_see_the_principle(context):
+    ctx = context()
+    recipe = override(smoke(rlbff.build()), "collect.links.0.n", 4)
+    found = steps(recipe, ctx, 2)
+    for g in ctx.seen:
+        name, words = g.task.meta["asked"], g.task.meta["principle"]
+        assert (name, words) in QUESTIONS and not any(words in m.content for m in g.task.prompt)
+        for e in g.episodes:
+            policy, verdict = e.rows
+            heard = "".join(s.text for s in verdict.segments)
+            assert words in heard and words not in "".join(s.text for s in policy.segments)
+            assert verdict.segments[-1].text == yes_or_no(g.task, e)
+            assert verdict.segments[-1].policy == "reward" and defused(e.text) in heard
+            assert abs(e.total) <= 10 and e.total == e.reward.parts["entailment"]
+    assert found[-1]["reward/nll"] < found[0]["reward/nll"]
+
+
+def test_rlbff_rows_of_the_verdict_are_not_the_policys():
+    row = rlbff.build().collect.links[4]
+    assert isinstance(row, Also)
+    spoken = Segment(ids=(5,), author="demonstration", policy="reward", trained=True)
+    assert not Row(segments=(spoken,)).view("policy").trained_T.any()
+
+
+@stage
+class Yes:
+    """Says a number for each principle; fails for one."""
+
+    async def __call__(self, ctx, group):
+        words = group.task.meta["principle"]
+        return [
+            Fault("chat-500") if words == "in form?" and "x" in e.text else Reward(total=len(words))
+            for e in group.episodes
+        ]
+
+
+def test_rlbff_several_principles_are_averaged(context):
+    good, bad = reward_of(Entailed(Yes()), None, "= 4", "x")
+    assert good.total == pytest.approx(np.mean([len(w) for _, w in QUESTIONS])) and good.parts["right"] == 6
+    assert isinstance(bad, Fault)
+    asked = [asyncio.run(Principled()(None, (0, i), group(name=f"t/{i}"))).task.meta["asked"] for i in range(200)]
+    assert min(asked.count(n) for n, _ in QUESTIONS) > 30
+    with pytest.raises(Fault, match="no label 'right'"):
+        yes_or_no(Task(id="a", meta={"asked": "right"}), said("= 4", 1.0))
+
+
+def test_accuracy_of_ranking():
+    score, label = np.array([3.0, 1.0, 2.0]), np.array([1.0, 0.0, 0.0])
+    assert accuracy([(score, label)]) == 1 and accuracy([(-score, label)]) == 0
+    assert accuracy([(np.zeros(3), label)]) == 0.5 and math.isnan(accuracy([(score, np.ones(3))]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["reward_robust", "rlbff"])
+def test_every_arm_runs(name, context, tmp_path):
+    import importlib
+
+    found = smoke_arms(importlib.import_module(f"palaestra.recipes.rewards.{name}"), context, tmp_path)
+    assert found
