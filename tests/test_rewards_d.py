@@ -1,15 +1,19 @@
 """Rewards, part D: reward models of several heads, labels and principles; composed, bridged and scaled rewards."""
 
 import asyncio
+import json
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from palaestra.commands.train import smoke
 from palaestra.credit.labelled import Labelled
+from palaestra.credit.links import Chain
 from palaestra.credit.preferences import Compare
-from palaestra.recipes.rewards import reward_robust, rlbff
+from palaestra.explain import explain
+from palaestra.recipes.rewards import encore, multilabel_grpo, reward_robust, rlbff
 from palaestra.reward.judges.prompt import defused
 from palaestra.reward.judges.reading import Odds
 from palaestra.reward.labels import LABELS, Also, Beside, Labels, Noisy, properties
@@ -124,7 +128,8 @@ def smoke_arms(module, context, tmp_path):
         out = tmp_path / str(i)
         ctx = context(module.EXPERIMENT.tasks[0], out=out, evaluate=4, steps=1, tokens=100)
         result = asyncio.run(smoke(arm).run(ctx))
-        (out / "cell.json").write_text(__import__("json").dumps(dict(result.metrics)))
+        out.mkdir(exist_ok=True)
+        (out / "cell.json").write_text(json.dumps(dict(result.metrics)))
         cell = read_cell(out)
         assert isinstance(cell, Cell)
         found[name] = module.EXPERIMENT.measure(cell)
@@ -240,8 +245,120 @@ def test_accuracy_of_ranking():
     assert accuracy([(np.zeros(3), label)]) == 0.5 and math.isnan(accuracy([(score, np.ones(3))]))
 
 
+# ---- multilabel-grpo
+
+
+def scored_by(ctx, reward, text, s):
+    """What MultiLabel makes of the sigmoids `s`, through the heads of a model whose biases say just that."""
+    ctx.models["reward"] = ctx.model("policy")
+    for name, x in zip(LABELS, s, strict=True):
+        ctx.model("reward").add_head(name)
+        ctx.model("reward").heads[name].out.bias.data.fill_(math.log(x / (1 - x)) if x < 1 else 40.0)
+    return reward_of(reward, ctx, text)[0]
+
+
+def test_multilabel_aggregates_and_gates(context):
+    ctx, s = context(), [0.9, 0.6, 0.3, 1.0]
+    assert scored_by(ctx, multilabel_grpo.MultiLabel(), "= 4", s).total == pytest.approx(0.7, abs=1e-6)
+    gated = multilabel_grpo.MultiLabel(gate="tidy", floor=0.5)
+    assert scored_by(ctx, gated, "= 4", s).total == pytest.approx(0.7, abs=1e-6)
+    assert scored_by(ctx, gated, "= 4", [0.9, 0.6, 0.3, 0.4]).total == 0
+    weighed = multilabel_grpo.MultiLabel(weights=(1.0, 0.0, 0.0, 0.0))
+    assert scored_by(ctx, weighed, "= 4", s).total == pytest.approx(0.9, abs=1e-6)
+    empty = scored_by(ctx, multilabel_grpo.MultiLabel(), " ", s)
+    assert empty.total == pytest.approx(1.3 / 4, abs=1e-6) and empty.parts["reward/right"] == 0
+    ctx.model("reward").heads["brief"].out.bias.data.fill_(float("nan"))
+    assert isinstance(reward_of(multilabel_grpo.MultiLabel(), ctx, "= 4")[0], Fault)
+
+
+def test_multilabel_normalises_the_sum():
+    rows = [{"reward": r} for r in (0.7, 0.5, 0.9, 0.5)]
+    found = explain(multilabel_grpo.build(), [rows])["advantages"][0]
+    assert found == pytest.approx([0.301511, -0.904534, 1.507557, -0.904534], abs=1e-4)
+    assert explain(multilabel_grpo.build(), [rows[:1]])["advantages"][0] == [0.0]
+    with pytest.raises(UserError, match="reward/right, which after_norm"):
+        explain(multilabel_grpo.build(aggregate="after_norm"), [rows])
+
+
+def test_multilabel_after_norm_is_not_ruled_by_the_widest_label():
+    """Label a spreads ten times as far as b: the sum follows a, the normalised labels weigh the same and cancel."""
+    made = [said(t, a + b, **{"reward/a": a, "reward/b": b}) for t, a, b in (("x", 1.0, 0.0), ("y", 0.0, 0.1))]
+    signals = [[[{}], [{}]]]
+    before, _ = multilabel_grpo.credit("before_norm")([group(*made)], signals, {})
+    after, _ = Chain((multilabel_grpo.EachLabel(("a", "b")),))([group(*made)], signals, {})
+    assert [e.columns["advantage"][-1] for e in before] == pytest.approx([1, -1], abs=1e-4)
+    assert [e.columns["advantage"][-1] for e in after] == pytest.approx([0, 0], abs=1e-4)
+    same = [said(t, 0.5, **{"reward/a": 0.5, "reward/b": 0.0}) for t in "xy"]
+    flat, _ = Chain((multilabel_grpo.EachLabel(("a", "b")),))([group(*same)], signals, {})
+    assert [e.columns["advantage"][-1] for e in flat] == [0, 0]
+
+
+def test_multilabel_trains_on_every_label(context):
+    ctx = context()
+    found = steps(smoke(multilabel_grpo.build()), ctx, 2)
+    assert {f"part/label/{k}" for k in LABELS} | {f"part/reward/{k}" for k in LABELS} <= set(found[-1])
+    assert all(ctx.model("reward").heads[k].out.bias.abs() > 0 for k in LABELS)
+
+
+# ---- encore
+
+TWO = ((50, 50), (90, 10))
+
+
+def test_encore_weights_of_the_catalogue():
+    assert encore.entropies(TWO) == pytest.approx([0.693147, 0.325083], abs=1e-6)
+    w = encore.entropy_weights(TWO)
+    assert w == pytest.approx([0.454121, 0.545879], abs=1e-6) and w @ [0.2, 0.8] == pytest.approx(0.527527, abs=1e-6)
+    assert encore.entropy_weights(TWO, tau=1e9) @ [0.2, 0.8] == pytest.approx(0.5, abs=1e-9)
+    assert encore.entropy_weights(TWO, tau=0.01) @ [0.2, 0.8] == pytest.approx(0.8, abs=1e-9)
+    assert encore.entropies(TWO, 2) == pytest.approx([1, 0.468996], abs=1e-6)
+    two = encore.entropy_weights(TWO, base=2)
+    assert two == pytest.approx([0.434012, 0.565988], abs=1e-6) and two @ [0.2, 0.8] == pytest.approx(
+        0.539593, abs=1e-6
+    )
+    assert two == pytest.approx(encore.entropy_weights(TWO, tau=2 * math.log(2)))
+
+
+def test_encore_guards():
+    constant = (*TWO, (0, 100))
+    assert encore.entropy_weights(constant) == pytest.approx([*encore.entropy_weights(TWO), 0])
+    bare = encore.entropy_weights(constant, guard=False)
+    assert bare.argmax() == 2 and bare.sum() == pytest.approx(1)
+    with pytest.raises(UserError, match="every rule got the same rating"):
+        encore.entropy_weights(((7, 0), (0, 3)))
+    with pytest.raises(UserError, match="counted as"):
+        encore.entropy_weights(((0, 0), (1, 1)))
+    uneven = ((1, 1), (1, 1, 1, 1))  # both as even as can be
+    assert encore.entropy_weights(uneven, normalise=True) == pytest.approx([0.5, 0.5])
+    assert encore.entropy_weights(uneven)[0] > 0.5
+
+
+def test_encore_recipe_weighs_the_heads():
+    reward = encore.build(tau=1.0).collect.links[1].reward
+    assert reward.weights == pytest.approx(encore.entropy_weights(encore.COUNTS, 1.0)) and sum(
+        reward.weights
+    ) == pytest.approx(1)
+
+
+def test_encore_accuracy_by_hand():
+    pairs = np.array([[[4, 0], [0, 4]], [[4, 4], [4, 4]]])
+    assert (
+        encore.agreement(pairs, np.array([1.0, 0.0])) == 0.75 and encore.agreement(pairs, np.array([0.0, 1.0])) == 0.25
+    )
+    assert (encore.fitted(pairs) * [1, -1] > 0).all()
+
+
+def test_encore_constants_cancel_in_a_comparison():
+    """Whatever weight a constant rule gets, the order of two responses stays; a guard matters for the scale only."""
+    found = {}
+    for guard in (True, False):
+        program = encore.Rules("encore", pairs=300, constant=True, guard=guard)
+        found[guard] = asyncio.run(program.run(SimpleNamespace(seed=0))).metrics
+    assert found[True] == found[False] and found[True]["correlation"] < -0.7
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["reward_robust", "rlbff"])
+@pytest.mark.parametrize("name", ["reward_robust", "rlbff", "multilabel_grpo", "encore"])
 def test_every_arm_runs(name, context, tmp_path):
     import importlib
 
