@@ -4,9 +4,9 @@
 
 p_kb is the share of rule k's ratings at level b over the training set, tau = 2, and phi_k in [0, 1] the head of rule k in one
 reward model, trained by squared error on the ratings. Nothing is trained to find the weights. tau -> infinity is the mean,
-tau -> 0 the rule of least entropy; logarithms to the base b are those of base e at tau * ln b. A constant rule has H = 0 and would
-weigh most: the guard (not in the paper) leaves it out. In a comparison of two responses it cancels anyway, and only shrinks the
-scale of r. `normalise` compares rules of different numbers of levels, by H / ln(levels). Why it should work: a rule rated like a
+tau -> 0 the rule of least entropy; logarithms to the base b are those of base e at tau * ln b. A constant rule has H = 0 and
+would weigh most: the guard (not in the paper) leaves it out. In a comparison of two responses it cancels anyway, and only
+shrinks the scale of r. `normalise` compares rules of different numbers of levels, by H / ln(levels). Why it should work: a rule rated like a
 coin is no evidence for a preference. Why it may not: ratings that are half 0 and half 1 may be informative. The weights are
 constants of the data set: `counts` are how often each rule got each level.
 """
@@ -91,8 +91,9 @@ INFORMATIVE, RANDOM, LEVELS = 4, 6, 5
 class Rules:
     """A program: how often a composition of rules prefers the response that most of four informative rules prefer.
 
-    A response is good by an informative rule with probability `good`, and then gets the top level, else one of the two lowest.
-    Six further rules rate at random, from peaked to as evenly as `spread` says. `constant` adds a rule that always gives the top level.
+    A response is good by an informative rule with probability `good`, and then gets the top level, else one of the two
+    lowest. Six further rules rate at random, from peaked to as evenly as `spread` says. `constant` adds a rule that always
+    gives the top level.
     """
 
     scheme: Scheme

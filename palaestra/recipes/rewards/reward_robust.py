@@ -106,7 +106,7 @@ EXPERIMENT = Experiment(
     measure=Logged("part/gold"),
     metric="true reward of samples, last ten steps of PPO",
     task="add",
-    tokens=12_000,
+    tokens=10_000,
     evaluate=32,
     note="A quarter of the labels is wrong. The heads share a trunk, as in the paper, so their doubts are understated. "
     "800 steps in the paper, about twenty here, in which a reward model may not yet be over-optimised.",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from palaestra.services.chat.base import Meter, Reply, Request
@@ -28,11 +27,7 @@ class Scripted:
 
 class ScriptedClient:
     def __init__(self, script: Scripted):
-        self.script, self.name = script, script.name
-
-    @cached_property
-    def meter(self) -> Meter:
-        return Meter()
+        self.script, self.name, self.meter = script, script.name, Meter()
 
     async def chat(self, request: Request) -> Reply:
         self.meter.calls += 1
