@@ -2,11 +2,11 @@
 
 signal="judge": a detector with at most ten rules says Good (1) or Bad (0). The rules are revised before training by an
 adversarial loop (`Refine`): a writer plants flaws, a detector that is fooled learns the flaw, a writer that is caught learns a
-harder one, and errors on replies that people labelled are reflected on (arXiv:2508.21476). During training the list is frozen. A verdict that
-cannot be read and an empty reply are worth 0, a judge that fails leaves the reply unscored.
-signal="reward model": -log sigmoid(s_chosen - s_rejected) on pairs that a panel of agents has made and checked; here pairs by the
-bench's verdict. A binary verdict on four samples is often the same for all: such a group teaches nothing.
-The default judge is a stand-in that needs no model: it reads the rules it knows from its prompt and applies them.
+harder one, and errors on replies that people labelled are reflected on (arXiv:2508.21476). During training the list is frozen.
+A verdict that cannot be read and an empty reply are worth 0, a judge that fails leaves the reply unscored. signal="reward
+model": -log sigmoid(s_chosen - s_rejected) on pairs that a panel of agents has made and checked; here pairs by the bench's
+verdict. A binary verdict on four samples is often the same for all: such a group teaches nothing. The default judge is a
+stand-in that needs no model: it reads the rules it knows from its prompt and applies them.
 """
 
 from __future__ import annotations

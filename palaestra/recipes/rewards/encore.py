@@ -3,12 +3,12 @@
     H_k = -sum_b p_kb ln p_kb,   w_k = exp(-H_k / tau) / sum_j exp(-H_j / tau),   r = sum_k w_k phi_k        (arXiv:2503.20995)
 
 p_kb is the share of rule k's ratings at level b over the training set, tau = 2, and phi_k in [0, 1] the head of rule k in one
-reward model, trained by squared error on the ratings. Nothing is trained to find the weights. tau -> infinity is the mean,
-tau -> 0 the rule of least entropy; logarithms to the base b are those of base e at tau * ln b. A constant rule has H = 0 and
-would weigh most: the guard (not in the paper) leaves it out. In a comparison of two responses it cancels anyway, and only
-shrinks the scale of r. `normalise` compares rules of different numbers of levels, by H / ln(levels). Why it should work: a rule rated like a
-coin is no evidence for a preference. Why it may not: ratings that are half 0 and half 1 may be informative. The weights are
-constants of the data set: `counts` are how often each rule got each level.
+reward model, trained by squared error on the ratings. Nothing is trained to find the weights. tau -> infinity is the mean, tau
+-> 0 the rule of least entropy; logarithms to the base b are those of base e at tau * ln b. A constant rule has H = 0 and would
+weigh most: the guard (not in the paper) leaves it out. In a comparison of two responses it cancels anyway, and only shrinks
+the scale of r. `normalise` compares rules of different numbers of levels, by H / ln(levels). Why it should work: a rule rated
+like a coin is no evidence for a preference. Why it may not: ratings that are half 0 and half 1 may be informative. The weights
+are constants of the data set: `counts` are how often each rule got each level.
 """
 
 from __future__ import annotations

@@ -5,11 +5,11 @@ Five heads on one trunk say a mean mu_h and a standard deviation sd_h each (a Ba
     r = w * mu_{h*} + (1 - w) * min_h mu_h,   h* = argmin_h sd_h        (arXiv:2409.15360, eq. 4 and 7)
 
 with PPO and a KL penalty. w = 1 is plain RLHF on the most certain head, w = 0 the worst case; one head is plain RLHF at any w.
-The minimum is taken sample by sample, or (`over="batch"`) by the head whose mean over the step's samples is least.
-Trained in two stages: a reward model with one head by Bradley-Terry, then the heads on its scores, each on a resample of its own
-(the likelihood instead of the paper's squared error of a sample, whose minimum is sd = 0). All heads have the same target, so
-none wins the minimum by its offset. `build` runs both stages beside the policy, on labels of the bench; `staged` one after
-the other, frozen, as in the paper. A score that is not finite is an error of its episode.
+The minimum is taken sample by sample, or (`over="batch"`) by the head whose mean over the step's samples is least. Trained in
+two stages: a reward model with one head by Bradley-Terry, then the heads on its scores, each on a resample of its own (the
+likelihood instead of the paper's squared error of a sample, whose minimum is sd = 0). All heads have the same target, so none
+wins the minimum by its offset. `build` runs both stages beside the policy, on labels of the bench; `staged` one after the
+other, frozen, as in the paper. A score that is not finite is an error of its episode.
 """
 
 from typing import Literal
