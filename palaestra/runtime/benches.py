@@ -17,6 +17,7 @@ from palaestra.tasks.knights import Knights
 from palaestra.tasks.ladder import Add, Bool, Sort
 from palaestra.tasks.mixture import parse
 from palaestra.tasks.rec import Rec
+from palaestra.tasks.unanswerable import Unanswerable
 from palaestra.types import Bench, Message, Player
 from palaestra.worlds.grid import Grid, GridTasks
 from palaestra.worlds.hop import Hop, HopTasks
@@ -32,7 +33,7 @@ def random_move(messages: Sequence[Message], rng: np.random.Generator) -> str:
 
 QUESTIONS: Mapping[str, Callable[[], Any]] = {
     "chain": Chain, "count": Count, "rec": Rec, "add": Add, "bool": Bool, "sort": Sort, "knights": Knights,
-    "constraints": Constraints,
+    "constraints": Constraints, "unanswerable": Unanswerable,
 }  # fmt: skip
 WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "hop": (HopTasks, Hop),

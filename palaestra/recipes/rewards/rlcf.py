@@ -12,7 +12,8 @@ false claim that both camps like, and colluding raters. `build` trains the predi
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import product
+from math import factorial, prod
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -83,69 +84,51 @@ def build(new: float = 0.1, sizes: tuple[int, int] = (10, 10)) -> Recipe:
 
 KINDS = ("fact", "plus slogan", "minus slogan", "filler", "false claim")
 TASTE = np.array([[0.3, 1.5, -1.5, 0.0, 0.25], [0.3, -1.5, 1.5, 0.0, 0.25]])  # of a camp for each kind of word
-LENGTH, RATERS, NOTES, LR = 6, 60, 32, 0.3
+LENGTH, RATERS, BETA = 6, 60, 0.02
+NOTES = np.array(
+    [c for c in product(range(LENGTH + 1), repeat=len(KINDS)) if sum(c) == LENGTH]
+)  # all, as counts of kinds
 
 
 @stage
 class Writers:
-    """A program: a writer of independent words learns by REINFORCE, normalised in each batch, from the ratings of 60 people.
+    """A program: the best writer under a KL penalty, pi ~ pi_0 exp(r / beta), for a reward of the ratings of 60 people.
 
-    70% of the raters are of one camp. The raters' factors come from a fit of their ratings of 200 random notes.
+    pi_0 draws six words evenly. A share `plus` of the raters is of one camp. Their factors come from a fit of their ratings of
+    200 notes of pi_0.
     """
 
     reward: Literal["mean rating", "bridging", "lowest camp"]
-    new: float = 0.0
     plus: float = 0.7
-    steps: int = 150
 
     async def run(self, ctx: Context) -> Result:
         rng = rng_of(("rlcf", ctx.seed))
         camp_U = (np.arange(RATERS) >= round(self.plus * RATERS)).astype(int)
         lenient_U = 0.3 * rng.standard_normal(RATERS)
-        rated = rate(rng.integers(0, len(KINDS), (200, LENGTH)), camp_U, lenient_U, rng)
-        known, logits = twice(rated, rng), np.zeros((LENGTH, len(KINDS)))
-        for _ in range(self.steps):
-            p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
-            notes = written(p, NOTES, rng)
-            r_N = self._rewards(notes, rate(notes, camp_U, lenient_U, rng), camp_U, known)
-            a_N = (r_N - r_N.mean()) / (r_N.std() + 1e-6)
-            logits += LR * (a_N[:, None, None] * (np.eye(len(KINDS))[notes] - p)).mean(0)
-        notes = written(np.exp(logits) / np.exp(logits).sum(1, keepdims=True), 400, rng)
-        liked = rate(notes, camp_U, lenient_U, rng)
-        camps = [float(liked[camp_U == c].mean()) for c in (0, 1)]
-        pairs = {(a, b) for n in notes.tolist() for a, b in pairwise(n)}
-        return Result(
-            metrics={
-                "approval": dict(zip(("majority", "minority"), camps, strict=True)) | {"least": min(camps)},
-                "words": {k: float((notes == i).mean()) for i, k in enumerate(KINDS)},
-                "distinct": len(pairs) / len(KINDS) ** 2,
-                "sampled_tokens": 0,
-            }
-        )
+        start_N = np.array([factorial(LENGTH) / prod(map(factorial, n)) for n in NOTES.tolist()])
+        start_N /= start_N.sum()
+        known = twice(rate(NOTES[rng.choice(len(NOTES), 200, p=start_N)], camp_U, lenient_U, rng), rng)
+        r_N = self._rewards(rate(NOTES, camp_U, lenient_U, rng), camp_U, known)
+        pi_N = start_N * np.exp((r_N - r_N.max()) / BETA)
+        pi_N /= pi_N.sum()
+        liked_UN = rate(NOTES, camp_U, lenient_U, rng)
+        camps = [float(liked_UN[camp_U == c].mean(0) @ pi_N) for c in (0, 1)]
+        words = dict(zip(KINDS, (pi_N @ NOTES / LENGTH).tolist(), strict=True))
+        approval = {"majority": camps[0], "minority": camps[1], "least": min(camps)}
+        return Result(metrics={"approval": approval, "words": words, "sampled_tokens": 0})
 
-    def _rewards(self, notes: np.ndarray, y_UN: np.ndarray, camp_U: np.ndarray, known: Fit) -> np.ndarray:
+    def _rewards(self, y_UN: np.ndarray, camp_U: np.ndarray, known: Fit) -> np.ndarray:
         if self.reward == "mean rating":
-            r_N = y_UN.mean(0)
-        elif self.reward == "lowest camp":
-            r_N = np.minimum(*(y_UN[camp_U == c].mean(0) for c in (0, 1)))
-        else:
-            kept = ~np.isnan(known.f_U)
-            r_N = np.array([note(y[kept], known.i_U[kept], known.f_U[kept], known.mu)[0] for y in y_UN.T])
-        counts = np.eye(len(KINDS))[notes].sum(1)
-        alike = np.minimum(counts[:, None], counts[None]).sum(2) / LENGTH
-        np.fill_diagonal(alike, 0.0)
-        return r_N + self.new * (1 - alike.max(1))
-
-
-def written(p: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
-    """[n, LENGTH] kinds of words, one distribution a place."""
-    return np.stack([rng.choice(len(KINDS), n, p=row) for row in p], 1)
+            return y_UN.mean(0)
+        if self.reward == "lowest camp":
+            return np.minimum(*(y_UN[camp_U == c].mean(0) for c in (0, 1)))
+        kept = ~np.isnan(known.f_U)
+        return np.array([note(y[kept], known.i_U[kept], known.f_U[kept], known.mu)[0] for y in y_UN.T])
 
 
 def rate(notes: np.ndarray, camp_U: np.ndarray, lenient_U: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """[U, N] ratings in {0, 1/2, 1}: the taste of the camp for the words, the rater's leniency, and noise."""
-    u_CN = TASTE @ np.eye(len(KINDS))[notes].sum(1).T
-    u_UN = u_CN[camp_U] + lenient_U[:, None] + 0.5 * rng.standard_normal((len(camp_U), len(notes)))
+    u_UN = (TASTE @ notes.T)[camp_U] + lenient_U[:, None] + 0.5 * rng.standard_normal((len(camp_U), len(notes)))
     return np.where(u_UN > 2, 1.0, np.where(u_UN > 0.5, 0.5, 0.0))
 
 
@@ -154,7 +137,6 @@ EXPERIMENT = Experiment(
     arms={
         "mean rating": Writers("mean rating"),
         "bridging": Writers("bridging"),
-        "bridging and novelty": Writers("bridging", new=0.1),
         "lowest camp": Writers("lowest camp"),
         "even camps, mean rating": Writers("mean rating", plus=0.5),
     },
@@ -169,8 +151,7 @@ EXPERIMENT = Experiment(
         "facts": Final("words.fact"),
         "false claims": Final("words.false claim"),
         "majority slogans": Final("words.plus slogan"),
-        "distinct pairs of words": Final("distinct"),
     },
-    note="Notes of six words, made-up raters, 70% of them of one camp; ratings are read, not predicted. A false claim pleases "
-    "both camps nearly as much as a fact: bridging cannot tell them apart.",
+    note="Notes of six words, made-up raters, 70% of one camp. Ratings are read, not predicted, and the best writer is computed. A "
+    "false claim pleases both camps nearly as much as a fact: bridging cannot tell them apart.",
 )
