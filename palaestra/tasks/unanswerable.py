@@ -11,11 +11,12 @@ from palaestra.tasks.ladder import Add
 from palaestra.types import Message, Task, stage
 
 UNKNOWN = "?"
+SPLITS = ("train", "test")  # of the sums; `drawn` sorts them by what is asked in the end
 
 
 @stage
 class Unanswerable:
-    """`38+2?` asks for `= ?`, `38+27` for `= 65`. A share of the problems has one digit replaced; meta `answerable` says which."""
+    """`38+2?` asks for `= ?`, `38+27` for `= 65`. A share of the problems lacks a digit; meta `answerable` says which."""
 
     d: int = 2
     share: float = 0.4
@@ -26,7 +27,7 @@ class Unanswerable:
         return drawn(self, split, index, self._draw)
 
     def _draw(self, rng: np.random.Generator) -> Task:
-        task = Add(self.d)._draw(rng)
+        task = Add(self.d).task(str(rng.choice(SPLITS)), int(rng.integers(2**31)))
         question = task.prompt[0].content
         if rng.random() >= self.share:
             return replace(task, domain=self.name, meta={**task.meta, "answerable": True})

@@ -152,6 +152,6 @@ EXPERIMENT = Experiment(
         "false claims": Final("words.false claim"),
         "majority slogans": Final("words.plus slogan"),
     },
-    note="Notes of six words, made-up raters, 70% of one camp. Ratings are read, not predicted, and the best writer is computed. A "
-    "false claim pleases both camps nearly as much as a fact: bridging cannot tell them apart.",
+    note="Notes of six words, made-up raters, 70% of one camp. Ratings are read, not predicted; the best writer is computed. "
+    "A false claim pleases both camps nearly as much as a fact: bridging cannot tell them apart.",
 )

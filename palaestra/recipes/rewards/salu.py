@@ -41,7 +41,7 @@ CARD = Card(
     title="SALU: unanswerability recognition with RLHF",
     paper="arXiv:2507.16951",
     parent="grpo",
-    claim="Punishing false answers by their confidence cuts hallucination on unanswerable questions and keeps answers to the others.",
+    claim="Punishing false answers by their confidence cuts hallucination on what cannot be answered and keeps the other answers.",
     changes={
         "collect": "a table of rewards for answers and abstentions, scaled by the start policy's confidence",
         "objective": "plus a KL to the supervised start",
@@ -159,6 +159,6 @@ EXPERIMENT = Experiment(
         "abstained needlessly": Logged("part/needlessly"),
         "confidence": Logged("part/confidence"),
     },
-    note="Sums of two digits, in 40% of which a digit is missing; the missing digit is plain to see, unlike in retrieved text. Twelve "
+    note="Sums of two digits, in 40% of which a digit is missing; which is plain to see, unlike in retrieved text. Twelve "
     "steps of imitation come first in every arm.",
 )
