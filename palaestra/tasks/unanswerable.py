@@ -6,12 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from palaestra.tasks.base import Habit, drawn, exact, written
+from palaestra.tasks.base import TEST_SHARE, Habit, drawn, exact, written
 from palaestra.tasks.ladder import Add
 from palaestra.types import Message, Task, stage
 
 UNKNOWN = "?"
-SPLITS = ("train", "test")  # of the sums; `drawn` sorts them by what is asked in the end
 
 
 @stage
@@ -27,7 +26,10 @@ class Unanswerable:
         return drawn(self, split, index, self._draw)
 
     def _draw(self, rng: np.random.Generator) -> Task:
-        task = Add(self.d).task(str(rng.choice(SPLITS)), int(rng.integers(2**31)))
+        split = (
+            "test" if rng.random() < 1 / TEST_SHARE else "train"
+        )  # of the sum; `drawn` sorts by what is asked in the end
+        task = Add(self.d).task(split, int(rng.integers(2**31)))
         question = task.prompt[0].content
         if rng.random() >= self.share:
             return replace(task, domain=self.name, meta={**task.meta, "answerable": True})

@@ -41,7 +41,7 @@ CARD = Card(
     title="SALU: unanswerability recognition with RLHF",
     paper="arXiv:2507.16951",
     parent="grpo",
-    claim="Punishing false answers by their confidence cuts hallucination on what cannot be answered and keeps the other answers.",
+    claim="Punishing false answers by their confidence cuts hallucination on what has no answer and keeps the other answers.",
     changes={
         "collect": "a table of rewards for answers and abstentions, scaled by the start policy's confidence",
         "objective": "plus a KL to the supervised start",
