@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 from palaestra.commands.train import smoke
 from palaestra.credit.labelled import Labelled
@@ -14,8 +15,18 @@ from palaestra.credit.links import Chain
 from palaestra.credit.preferences import Compare
 from palaestra.explain import explain
 from palaestra.recipes.base import grpo
-from palaestra.recipes.rewards import creative_writing, encore, multilabel_grpo, reward_robust, rlbff, rlcf
+from palaestra.recipes.rewards import (
+    creative_writing,
+    encore,
+    mm_rlhf,
+    multilabel_grpo,
+    reward_robust,
+    rlbff,
+    rlcf,
+    salu,
+)
 from palaestra.reward import bridging
+from palaestra.reward.intrinsic import confidence
 from palaestra.reward.judges.prompt import defused
 from palaestra.reward.judges.reading import Odds
 from palaestra.reward.labels import LABELS, Also, Beside, Labels, Noisy, properties
@@ -37,7 +48,9 @@ from palaestra.runtime.config import override
 from palaestra.runtime.train import prepare
 from palaestra.services.chat.scripted import Scripted
 from palaestra.step import start, step
-from palaestra.types import Episode, Fault, Group, Message, Reward, Row, Segment, Task, UserError, stage
+from palaestra.tasks.unanswerable import Unanswerable
+from palaestra.types import Episode, Example, Fault, Group, Message, Reward, Row, Segment, Task, UserError, stage
+from palaestra.update import pack
 
 
 def said(text, reward=None, **parts):
@@ -515,8 +528,152 @@ def test_rlcf_ratings_train_the_predictor_only(context):
     )
 
 
+# ---- salu
+
+
+def test_salu_table():
+    conf = math.sqrt(0.9 * 0.8)
+    assert confidence(np.log([0.9, 0.8])) == pytest.approx(0.848528, abs=1e-6)
+    assert salu.table(False, False, False, -1 - conf) == pytest.approx(-1.848528, abs=1e-6)
+    assert salu.table(False, True, False, -1 - conf) == pytest.approx(-1.848528, abs=1e-6)  # right by luck is no answer
+    assert salu.table(True, False, False, -1 - conf) == pytest.approx(-1.848528, abs=1e-6)
+    assert (
+        salu.table(True, True, False, -9),
+        salu.table(True, False, True, -9),
+        salu.table(False, False, True, -9),
+    ) == (1, -0.5, 1)
+    p, c = 0.473684, 0.85
+    answer = p * salu.table(True, True, False, -1 - c) + (1 - p) * salu.table(True, False, False, -1 - c)
+    assert answer == pytest.approx(salu.table(True, False, True, -1 - c), abs=1e-5)  # break-even
+    assert 0.4 * salu.table(False, False, True, -9) + 0.6 * salu.table(True, False, True, -9) == pytest.approx(0.1)
+
+
+def test_salu_abstentions():
+    for text in ("I don't know.", " i DON\u2019T  know", '"I don\'t know!"', "= ?"):
+        assert salu.abstained(text)
+    for text in ("", "I don't know. = 4", "= 4", "= 4?", "I know", "2+2=4\n= ?"):
+        assert not salu.abstained(text)
+
+
+def test_salu_rewards_use_the_frozen_confidence(context):
+    ctx = context("unanswerable")
+    ctx.reference("ref", "policy")
+    known, unknown = {"answerable": True}, {"answerable": False}
+    right, wrong, empty, declined = reward_of(salu.Honest(), ctx, "= 4", "= 5", " ", "= ?", meta=known)
+    assert right.total == 1 and declined.total == -0.5 and declined.parts["needlessly"] == 1
+    assert wrong.total == pytest.approx(-1 - wrong.parts["confidence"]) and 0 < wrong.parts["confidence"] <= 1
+    assert empty.total < -1 and empty.parts["abstained"] == 0
+    made_up, declined = reward_of(salu.Honest(), ctx, "= 5", "= ?", meta=unknown, answer="?")
+    assert declined.total == 1 and made_up.total == pytest.approx(wrong.total) and made_up.parts["hallucinated"] == 1
+    with torch.no_grad():
+        for p in ctx.model("policy").module.parameters():
+            p.mul_(0.5)  # a policy that talks its confidence down pays the same
+    assert reward_of(salu.Honest(), ctx, "= 5", meta=known)[0].total == pytest.approx(wrong.total, abs=1e-9)
+    assert reward_of(salu.Honest(0.0, -2.0), ctx, "= 5", meta=known)[0].total == -2
+    mute = Episode(rows=(Row(segments=(Segment(ids=(1,)),)),), status="finished")
+    assert isinstance(asyncio.run(salu.Honest()(ctx, group(mute)))[0], Fault)
+
+
+def test_sums_that_cannot_be_done():
+    tasks = [Unanswerable().task("train", i) for i in range(200)]
+    assert 0.3 < np.mean([not t.meta["answerable"] for t in tasks]) < 0.5
+    for t in tasks:
+        question = t.prompt[0].content
+        assert ("?" in question) == (not t.meta["answerable"]) == (t.answer == "?")
+        shown = Unanswerable().demonstration(t, None, "work")
+        assert Unanswerable().check(shown, t) == 1 and salu.abstained(shown) == (not t.meta["answerable"])
+    test = {Unanswerable().task("test", i).prompt[0].content for i in range(200)}
+    assert not test & {t.prompt[0].content for t in tasks}
+
+
+# ---- mm-rlhf
+
+
+def test_mm_rlhf_beta_of_the_margin():
+    found = mm_rlhf.beta(torch.tensor([2.0, 0.0, 1e9, -1.0]))
+    assert found.tolist() == pytest.approx([0.131606, 0.1, 0.15, 0.1], abs=1e-6)
+    assert mm_rlhf.beta(torch.tensor([5.0]), base=1e-9).tolist() == pytest.approx([1e-3])
+
+
+def pair_batch(margin, logp=(-1.0, -1.0)):
+    rows = []
+    for sign, ids in ((1.0, (0, 1)), (-1.0, (0, 2))):
+        row = Row(segments=(Segment(ids=ids[:1]), Segment(ids=ids[1:], trained=True)))
+        rows.append(
+            Example(row=row, columns={"sign": sign, "margin": margin, "ref_logp": np.array([0.0, -1.0])}, unit="a")
+        )
+    batch = pack(rows, dtype=torch.float64)
+    out = torch.tensor([[0.0, x] for x in logp], dtype=torch.float64).requires_grad_()
+    return batch, {"logp": out}
+
+
+def test_mm_rlhf_loss():
+    batch, out = pair_batch(2.0, (-0.5, -1.5))  # a log-ratio difference of 1
+    plain = lambda **k: float(mm_rlhf.DynamicDPO(sft=0.0, **k)(out, batch)[0].detach())
+    assert plain() == pytest.approx(0.629508, abs=1e-6) and plain(w=0.0) == pytest.approx(0.644397, abs=1e-6)
+    loss, metrics = mm_rlhf.DynamicDPO()(out, batch)
+    assert float(loss.detach()) == pytest.approx(0.629508 + 0.25 * 0.5, abs=1e-6) and float(
+        metrics["beta"]
+    ) == pytest.approx(0.131606, abs=1e-6)
+    negative, given = pair_batch(-1.0)
+    assert float(mm_rlhf.DynamicDPO()(given, negative)[1]["d_negative"]) == 1
+    s_w, s_l = 1.2, -0.4
+    assert math.log1p(math.exp(s_l - s_w)) == pytest.approx(0.183901, abs=1e-6) and 0.01 * (
+        s_w + s_l
+    ) ** 2 == pytest.approx(0.0064)
+
+
+@pytest.mark.parametrize("source", ["reward_model", "implicit"])
+def test_mm_rlhf_gradient_is_that_of_a_constant_beta(source):
+    batch, out = pair_batch(2.0, (-0.5, -1.5))
+    loss, metrics = mm_rlhf.DynamicDPO(sft=0.0, source=source)(out, batch)
+    (grad,) = torch.autograd.grad(loss, [out["logp"]])
+    b = float(metrics["beta"])
+    assert grad[:, 1].tolist() == pytest.approx([-b / (1 + math.exp(b)), b / (1 + math.exp(b))])
+    assert grad[:, 0].tolist() == [0, 0]
+
+
+def test_mm_rlhf_released_beta():
+    m = torch.tensor([0.0, 0.1, -0.1, 0.05, 30.0], dtype=torch.float64)
+    one = mm_rlhf.batch_beta(m)
+    assert one == mm_rlhf.batch_beta(m) and float(one) == pytest.approx(
+        0.1 * (1 + 0.1 * float(0.0125 - m.mean())), abs=1e-6
+    )
+    assert float(mm_rlhf.batch_beta(m * 1e3)) == 1e-3  # the floor
+    assert float(mm_rlhf.batch_beta(torch.tensor([0.7]))) == pytest.approx(0.1)  # a batch of one
+
+
+def test_mm_rlhf_pairs():
+    made = [said(t, r, gold=y) for t, r, y in (("a", 3.0, 1.0), ("b", 1.0, 0.0), ("c", 2.0, 0.0), ("d", 9.0, 1.0))]
+    signals = [[[{}]] * 5]
+    raw, _ = mm_rlhf.RankedPairs(standardise=False)([group(*made, Episode(status="error:x"))], signals, {})
+    pairs = {
+        (a.row.segments[1].text, b.row.segments[1].text): a.columns["margin"]
+        for a, b in zip(raw[::2], raw[1::2], strict=True)
+    }
+    assert pairs == {("a", "b"): 2.0, ("a", "c"): 1.0, ("d", "b"): 8.0, ("d", "c"): 7.0}
+    even, _ = mm_rlhf.RankedPairs()([group(*made)], signals, {})
+    assert np.std([e.columns["margin"] for e in even[::2]]) == pytest.approx(1)
+    assert mm_rlhf.RankedPairs()([group(*made[:1]), group(*made[1:3])], signals * 2, {})[0] == []
+
+
+def test_mm_rlhf_reward_model_reads_its_own_critique(context):
+    ctx = context()
+    recipe = override(smoke(mm_rlhf.build()), "collect.links.0.n", 4)
+    found = steps(recipe, ctx, 2)
+    e = ctx.seen[0].episodes[0]
+    assert [s.author for s in e.rows[1].segments][-1] == "critique" and e.rows[1].segments[-1].text in (
+        "right, worked", "right, guessed", "wrong, worked", "wrong, guessed",
+    )  # fmt: skip
+    assert not e.rows[1].view("policy").trained_T.any() and "reward/critique_nll" in found[-1] | found[0]
+    assert ctx.engine("reward").sampled_tokens > 0 and e.reward.parts.keys() >= {"reward/score", "gold"}
+
+
+NAMES = ["reward_robust", "rlbff", "multilabel_grpo", "encore", "creative_writing", "rlcf", "salu", "mm_rlhf"]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["reward_robust", "rlbff", "multilabel_grpo", "encore", "creative_writing", "rlcf"])
+@pytest.mark.parametrize("name", NAMES)
 def test_every_arm_runs(name, context, tmp_path):
     import importlib
 
