@@ -135,7 +135,8 @@ class Robust:
             raw = scores(ctx, self.model, names, [e for g in groups for e in g.episodes])
             mean_NH, sd_NH = raw[:, : len(self.heads)], np.logaddexp(0, raw[:, len(self.heads) :]) + LEAST_SD
             shown = np.column_stack([mean_NH, sd_NH])
-            return made(self.model, names, shown, robust(mean_NH, sd_NH, self.nominal_weight, self.over))
+            total_N = robust(mean_NH, sd_NH, self.nominal_weight, self.over)
+            return made(self.model, names, shown, np.where(np.isfinite(shown).all(1), total_N, np.nan))
 
         return await together(ctx, self, group, rewards)
 

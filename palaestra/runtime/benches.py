@@ -18,6 +18,7 @@ from palaestra.tasks.knights import Knights
 from palaestra.tasks.ladder import Add, Bool, Sort
 from palaestra.tasks.mixture import parse
 from palaestra.tasks.rec import Rec
+from palaestra.tasks.unanswerable import Unanswerable
 from palaestra.tasks.verdicts import Variants
 from palaestra.types import Bench, Message, Player
 from palaestra.worlds.grid import Grid, GridTasks
@@ -35,7 +36,7 @@ def random_move(messages: Sequence[Message], rng: np.random.Generator) -> str:
 
 QUESTIONS: Mapping[str, Callable[[], Any]] = {
     "chain": Chain, "count": Count, "rec": Rec, "add": Add, "bool": Bool, "sort": Sort, "knights": Knights,
-    "constraints": Constraints, "compare": Compare,
+    "constraints": Constraints, "compare": Compare, "unanswerable": Unanswerable,
 }  # fmt: skip
 GUESSABLE: Mapping[str, Callable[[], Any]] = {"variants": Variants}  # few answers: chance is well above 0
 WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {

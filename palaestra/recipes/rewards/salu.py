@@ -1,0 +1,164 @@
+"""SALU: say what you know, say so when you do not, and pay for a false answer the more the surer you were.
+
+    answerable question:      right +1, abstention -0.5, wrong -1 - conf
+    unanswerable question:    abstention +1, any other answer -1 - conf        conf = exp(mean log p of the response's tokens)
+
+(arXiv:2507.16951, whose abstract has the idea; the table and conf are inferred.) Stage 1 imitates answers and abstentions with
+equal weight per token, stage 2 is RL with a KL to its result. conf is that of the frozen start policy: a policy could talk its
+own down. With conf c, answering pays if the chance p of being right exceeds (0.5 + c) / (2 + c). Abstaining always earns 0.1
+where 60% can be answered. An abstention is a response that is one of the phrases and nothing more; with an answer beside it,
+it is wrong, and so is an empty response.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING
+
+from palaestra.card import Card
+from palaestra.credit.rows import Imitate
+from palaestra.ledger.experiment import Experiment, Greater, Logged
+from palaestra.models.score import score
+from palaestra.objective.policy import Imitation
+from palaestra.pipeline import Output, Part, Pipeline
+from palaestra.recipes.base import grpo
+from palaestra.reward.intrinsic import confidence, prompt_of
+from palaestra.reward.together import together
+from palaestra.reward.verify import said
+from palaestra.rollout.collect import Sample, Score, judged, links
+from palaestra.rollout.recorded import Demonstrate
+from palaestra.runtime.config import vary
+from palaestra.step import Recipe, Schedule
+from palaestra.types import Episode, Fault, Group, Reward, UserError, stage
+
+if TYPE_CHECKING:
+    from palaestra.runtime.context import Context
+
+CARD = Card(
+    id="salu",
+    family="rewards",
+    title="SALU: unanswerability recognition with RLHF",
+    paper="arXiv:2507.16951",
+    parent="grpo",
+    claim="Punishing false answers by their confidence cuts hallucination on what has no answer and keeps the other answers.",
+    changes={
+        "collect": "a table of rewards for answers and abstentions, scaled by the start policy's confidence",
+        "objective": "plus a KL to the supervised start",
+    },
+    source="abstract and third-party numbers; the table of rewards, lambda and the confidence are inferred",
+    paper_scale="a Chinese set of retrieval questions; overall accuracy .908, 1.3% hallucination on unanswerable ones",
+)
+PHRASES = ("I don't know.", "= ?")
+
+
+def abstained(text: str, phrases: tuple[str, ...] = PHRASES) -> bool:
+    """Whether a response is one of the phrases, whatever its case, spaces, quotes and final marks."""
+    return plain(text) in {plain(p) for p in phrases}
+
+
+def plain(text: str) -> str:
+    return re.sub(r"\s+", " ", text.replace("\u2019", "'")).strip(" \"'.!").lower()
+
+
+def table(answerable: bool, right: bool, abstains: bool, punishment: float, abstention: float = -0.5) -> float:
+    """The reward of a response; `punishment` is that of a false answer."""
+    if abstains:
+        return abstention if answerable else 1.0
+    return 1.0 if answerable and right else punishment
+
+
+@stage
+class Honest:
+    """The table of the module's docstring, with wrong - scale * conf for false answers; conf under `model`.
+
+    The task's meta `answerable` says which half of the table holds; a task without it is answerable.
+    """
+
+    scale: float = 1.0
+    wrong: float = -1.0
+    abstention: float = -0.5
+    phrases: tuple[str, ...] = PHRASES
+    model: str = "ref"
+
+    async def __call__(self, ctx: Context, group: Group) -> list[Reward | Fault]:
+        if ctx.bench.reward is None:
+            raise UserError(f"Honest needs a bench that checks answers; the world {ctx.bench.name!r} pays by itself")
+        sure = await together(ctx, self, group, lambda groups: confidences(ctx, self.model, groups))
+        gold = await judged(ctx, ctx.bench.reward, group)
+        known = bool(group.task.meta.get("answerable", True))
+        return [
+            g if isinstance(g, Fault) else self._reward(said(e), known, g.total >= 1, c)
+            for e, g, c in zip(group.episodes, gold, sure, strict=True)
+        ]
+
+    def _reward(self, text: str, known: bool, right: bool, conf: float) -> Reward | Fault:
+        if math.isnan(conf):
+            return Fault("confidence", "an episode without a sampled token has no confidence")
+        abstains = abstained(text, self.phrases)
+        total = table(known, right, abstains, self.wrong - self.scale * conf, self.abstention)
+        parts = {
+            "confidence": conf,
+            "abstained": float(abstains),
+            "needlessly": float(abstains and known),
+            "hallucinated": float(not abstains and not known),
+        }
+        return Reward(total=total, parts=parts)
+
+
+async def confidences(ctx: Context, model: str, groups: list[Group]) -> list[float]:
+    """exp(mean log p) of every response under `model`; NaN for one without a token."""
+    episodes = [e for g in groups for e in g.episodes]
+    there = [i for i, e in enumerate(episodes) if spoken(e)]
+    with ctx.phase("forward"):
+        found = score(ctx.model(model), [(prompt_of(episodes[i]), spoken(episodes[i])) for i in there])
+    sure = dict(zip(there, map(confidence, found), strict=True))
+    return [sure.get(i, math.nan) for i in range(len(episodes))]
+
+
+def spoken(episode: Episode) -> tuple[int, ...]:
+    """The ids of the policy's last turn."""
+    own = [s for r in episode.rows for s in r.segments if s.trained or s.logp is not None]
+    return own[-1].ids if own else ()
+
+
+def build(scale: float = 1.0, wrong: float = -1.0, kl: float = 0.02) -> Recipe:
+    collect = links(Sample(n=8), Score(reward=Honest(scale, wrong), shadow=True))
+    return vary(grpo.build(kl=kl), collect=collect, references={"ref": "policy"})
+
+
+def staged(scale: float, wrong: float) -> Pipeline:
+    """Both stages; the first one is short, so that it abstains unreliably."""
+    imitation = vary(
+        grpo.build(),
+        collect=links(Demonstrate()),
+        credit=Imitate(),
+        objective=Imitation(),
+        schedule=Schedule(prompts=16, steps=12),
+    )
+    rl = vary(build(scale, wrong), schedule=Schedule(prompts=8, steps=30))
+    return Pipeline(parts={"sft": Part(imitation), "rl": Part(rl, model=Output("sft"))})
+
+
+EXPERIMENT = Experiment(
+    claim="At the end more questions are answered or declined rightly with confidence-scaled punishment than with a fixed -2.",
+    arms={
+        "fixed -1": staged(0.0, -1.0),
+        "fixed -2": staged(0.0, -2.0),
+        "scaled by confidence": staged(1.0, -1.0),
+    },
+    expect=Greater("scaled by confidence", "fixed -2"),
+    falsified_if="the fixed punishment is as good or better in overall accuracy",
+    metric="held-out overall accuracy: right answers and right abstentions (greedy)",
+    task="unanswerable",
+    tokens=20_000,
+    evaluate=128,
+    seconds=40,
+    controls={
+        "hallucinated": Logged("part/hallucinated"),
+        "abstained needlessly": Logged("part/needlessly"),
+        "confidence": Logged("part/confidence"),
+    },
+    note="Sums of two digits, in 40% of which a digit is missing; which is plain to see, unlike in retrieved text. Twelve "
+    "steps of imitation come first in every arm.",
+)
