@@ -374,7 +374,7 @@ FENCED = "```python\n{}\n```"
 
 
 def of_tests(code, *tests, variant="paper"):
-    reward = critique_coder.build(variant=variant).collect.links[2].reward
+    reward = critique_coder.build(variant=variant).collect.links[1].reward
     return totals(reward, asked("write f", tests=list(tests)), FENCED.format(code), "no code")
 
 
@@ -421,7 +421,7 @@ def test_critique_coder_labels_that_differ_are_none():
 
 def test_critique_coder_weight_leaves_advantages_alone():
     recipe = critique_coder.build(stage_one=10)
-    early, late = (resolve(recipe, s).collect.links[2].reward.reward.weight for s in (9, 10))
+    early, late = (resolve(recipe, s).collect.links[1].reward.reward.weight for s in (9, 10))
     assert (early, late) == (0.8, 1.0)
     assert critique_coder.Label(0.8).judge("\\conclusion{T}", asked("q", "T", label=True)).total == 0.8
     found = [explain(recipe, [[{"reward": r * w} for r in (1, 0, 0, 1)]])["advantages"][0] for w in (0.8, 1.0)]
@@ -442,11 +442,11 @@ def test_critique_coder_candidates_become_questions():
 def test_critique_coder_mixes_balanced_critiques(context, share):
     ctx = context(task="add(d=2)")
     prepare(critique_coder.build(), ctx)
-    link = critique_coder.Criticise(share, candidates=4)
+    link = critique_coder.Criticise(share=share, candidates=4)
     tasks = [ctx.bench.tasks.task("train", i) for i in range(40)]
 
     async def all_of():
-        return await asyncio.gather(*(link(ctx, ("k", i), Group(task=t)) for i, t in enumerate(tasks)))
+        return await asyncio.gather(*(link.asked(ctx, ("k", i), Group(task=t)) for i, t in enumerate(tasks)))
 
     found = [g.task for g in asyncio.run(all_of()) if "label" in g.task.meta]
     assert share * 40 - 10 <= len(found) <= share * 40 + 10

@@ -64,17 +64,22 @@ LEAST = 0.8  # share of tests above which a candidate counts as right
 
 @stage
 class Criticise:
-    """Of a share of the tasks makes questions about a candidate of `model`, judged by `reward`; the answer is c*.
+    """Plays `n` episodes of each task; a share of the tasks becomes questions about a candidate, judged by `reward`, before.
 
-    Of `candidates` the first that has the label which a fair coin asks for, else the first.
+    The candidate is, of `candidates` by `model`, the first that has the label which a fair coin asks for, else the first.
     """
 
+    n: int = 8
     share: float = 0.2
     candidates: int = 2
     model: str = "start"
     reward: RewardFn | None = None
 
     async def __call__(self, ctx: "Context", key: Key, group: Group) -> Group:
+        return await Sample(n=self.n)(ctx, key, await self.asked(ctx, key, group))
+
+    async def asked(self, ctx: "Context", key: Key, group: Group) -> Group:
+        """The group, or the question about a candidate in its place."""
         rng = rng_of(("critique", ctx.seed, group.task.id))
         if rng.random() >= self.share:
             return group
@@ -135,7 +140,7 @@ def build(share: float = 0.2, variant: Variant = "paper", stage_one: int = 0) ->
     reward = Where("label", Label(weight, variant), solve)
     return vary(
         grpo.build(),
-        collect=links(Criticise(share, reward=solve), Sample(n=8), Score(reward=reward), MuteTruncated()),
+        collect=links(Criticise(share=share, reward=solve), Score(reward=reward), MuteTruncated()),
         credit=chain(Center("group"), Scale("group")),
         objective=Clipped(high=0.3, reduce="tokens"),
         references={"start": "policy"},
