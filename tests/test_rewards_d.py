@@ -669,6 +669,19 @@ def test_mm_rlhf_reward_model_reads_its_own_critique(context):
     assert ctx.engine("reward").sampled_tokens > 0 and e.reward.parts.keys() >= {"reward/score", "gold"}
 
 
+def test_explain_says_what_it_misses():
+    rows = [[{"reward": 1.0, "ref_logp": [-1.0] * 4}, {"reward": 0.0, "ref_logp": [-1.0] * 4}]]
+    for module in (rlbff, multilabel_grpo, encore, creative_writing, rlcf, salu):
+        first, second = explain(module.build(), rows)["advantages"][0]
+        assert first > 0 > second
+    with pytest.raises(UserError, match="no reward has the part 'gold'"):
+        explain(mm_rlhf.build(), rows)
+    with pytest.raises(UserError, match="ref_logp"):
+        explain(salu.build(), [[{"reward": 1.0}, {"reward": 0.0}]])
+    with pytest.raises(UserError, match="value"):
+        explain(reward_robust.build(), rows)
+
+
 NAMES = ["reward_robust", "rlbff", "multilabel_grpo", "encore", "creative_writing", "rlcf", "salu", "mm_rlhf"]
 
 

@@ -48,6 +48,7 @@ from palaestra.types import (
     Signals,
     State,
     Task,
+    UserError,
     rng_of,
     stage,
 )
@@ -144,7 +145,10 @@ class RankedPairs:
         return found, state
 
     def _ranked(self, episodes: tuple[Episode, ...]) -> list[tuple[int, int]]:
-        labels = {i: e.reward.parts[self.label] for i, e in enumerate(episodes) if e.ok and e.reward and e.rows}
+        scored = {i: e.reward.parts for i, e in enumerate(episodes) if e.ok and e.reward and e.rows}
+        labels = {i: parts[self.label] for i, parts in scored.items() if self.label in parts}
+        if scored and not labels:
+            raise UserError(f"no reward has the part {self.label!r}, the label that ranks the pairs")
         return [
             (a, b) if labels[a] > labels[b] else (b, a)
             for a, b in combinations(labels, 2)
