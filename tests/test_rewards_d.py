@@ -136,15 +136,15 @@ def steps(recipe, ctx, n):
 
 
 def smoke_arms(module, context, tmp_path):
-    """Every arm of an experiment runs, and its measure finds its number."""
+    """The arms that an experiment compares run, and its measure finds their numbers."""
     from palaestra.ledger.cells import read_cell
     from palaestra.ledger.experiment import Cell
 
     found = {}
-    for i, (name, arm) in enumerate(module.EXPERIMENT.arms.items()):
+    for i, name in enumerate(module.EXPERIMENT.expect.arms):
         out = tmp_path / str(i)
         ctx = context(module.EXPERIMENT.tasks[0], out=out, evaluate=4, steps=1, tokens=100)
-        result = asyncio.run(smoke(arm).run(ctx))
+        result = asyncio.run(smoke(module.EXPERIMENT.arms[name]).run(ctx))
         out.mkdir(exist_ok=True)
         (out / "cell.json").write_text(json.dumps(dict(result.metrics)))
         cell = read_cell(out)
@@ -687,7 +687,7 @@ NAMES = ["reward_robust", "rlbff", "multilabel_grpo", "encore", "creative_writin
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_every_arm_runs(name, context, tmp_path):
+def test_the_arms_run(name, context, tmp_path):
     import importlib
 
     found = smoke_arms(importlib.import_module(f"palaestra.recipes.rewards.{name}"), context, tmp_path)

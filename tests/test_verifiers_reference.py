@@ -27,12 +27,13 @@ from palaestra.reward.verifiers.formats import TheoremVariant, all_variants
 from palaestra.reward.verifiers.judgement import Factuality, Selective, consistent
 from palaestra.reward.verifiers.patches import Patch, likeness
 from palaestra.reward.verifiers.registry import VERIFIERS, get
+from palaestra.reward.verifiers.reward import Verified
 from palaestra.reward.verifiers.similarity import common_length, edit_distance, edit_similarity
 from palaestra.reward.verifiers.spelling import consensus, rescaled
 from palaestra.reward.verifiers.sql import PartialSql, Sql, TableSql, names
 from palaestra.reward.verifiers.temporal import Temporal, equivalent, horizon, parse, robustness
 from palaestra.reward.verifiers.translation import Translation
-from palaestra.types import UserError
+from palaestra.types import Task, UserError
 
 QS = st.lists(st.floats(0, 1), min_size=1, max_size=12)
 
@@ -363,3 +364,20 @@ def test_mathematics_is_killed_in_time():
     found = math_judge("\\boxed{9^{9^{9^{9^9}}}}", "\\sqrt{2}")
     assert found.status == "timeout" and found.score == 0.0 and time.perf_counter() - start < 3
     assert math_judge("\\boxed{x+1}", "1+x").score == 1.0  # a fresh child
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "fields"),
+    [
+        ("translation", "the cat", {"source": "le chat"}),
+        ("factuality", "Paris", {}),
+        ("selective", "4", {}),
+        ("api-migration", "x = 1", {}),
+        ("patch", {"a.py": "x = 2\n"}, {"files": {"a.py": "x = 1\n"}}),
+    ],
+)
+def test_silence_is_not_paid_on_a_scale_on_which_bad_form_costs(name, answer, fields):
+    task = Task(id="t", prompt=(), answer=answer, meta=fields)
+    reward = Verified(name, paper=True)
+    blank, endless, wrong = (reward.judge(text, task).total for text in (" \n", "x" * 300_000, "nonsense"))
+    assert blank == endless <= wrong <= 0

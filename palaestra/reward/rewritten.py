@@ -27,16 +27,11 @@ Write: TypeAlias = Callable[[str, Task], Written]
 
 @stage
 class Rewritten:
-    """The reward of what `write` makes of a reply, for tasks without the column `unless`; else of the reply itself.
-
-    `silent` is the total of what a verifier does not read at all (blank or endless text): on the scale of a paper on which bad
-    form costs, its 0 would pay silence.
-    """
+    """The reward of what `write` makes of a reply, for tasks without the column `unless`; else of the reply itself."""
 
     reward: Verified
     unless: str
     write: Write
-    silent: float = 0.0
 
     async def __call__(self, ctx: Context | None, group: Group) -> list[Reward]:
         texts = [said(e) for e in group.episodes]
@@ -46,8 +41,7 @@ class Rewritten:
         if self.unless not in task.meta:
             text, answer, fields = self.write(text, task)
             task = replace(task, answer=answer, meta={**task.meta, **fields})
-        found = self.reward.judge(text, task)
-        return found if found.parts else replace(found, total=self.silent)
+        return self.reward.judge(text, task)
 
 
 @stage

@@ -83,7 +83,7 @@ def build(
     gate: bool = True,
 ) -> Recipe:
     name = f"translation-mix(language={language!r}, semantic={semantic!r})"
-    reward = Rewritten(Verified(name, paper=True), unless="source", write=AsTranslation(), silent=-3.0)
+    reward = Rewritten(Verified(name, paper=True), unless="source", write=AsTranslation())
     return vary(grpo.build(), collect=links(Sample(n=8), Score(Metrics(reward, *METRICS[metric], threshold, gate))))
 
 

@@ -47,17 +47,21 @@ Judge = Callable[Concatenate[V, str, Any, P], Judgement]
 def guarded(judge: Judge[V, P]) -> Judge[V, P]:
     """Of every verifier: blank and endless responses score 0, lone surrogates are replaced, deep nesting is unparsable.
 
+    Where bad form costs something on the paper's scale, the verifier's `least` is what such a response gets there.
+
     An exception or a score outside [0, 1] is the verifier's own mistake: a Fault, not a zero.
     """
 
     @functools.wraps(judge)
     def call(self: V, response: str, answer: Any, *args: P.args, **kwargs: P.kwargs) -> Judgement:
+        least = getattr(self, "least", None)
+        unread = failed("unparsable") if least is None else failed("unparsable", paper=least)
         if not isinstance(response, str) or not response.strip() or len(response) > LONGEST:
-            return failed("unparsable")
+            return unread
         try:
             found = judge(self, response.encode("utf-8", "replace").decode(), answer, *args, **kwargs)
         except RecursionError:
-            return failed("unparsable")
+            return unread
         except (UserError, Fault):
             raise
         except Exception as error:

@@ -6,7 +6,7 @@ import ast
 import io
 import tokenize
 import warnings
-from typing import Any
+from typing import Any, ClassVar
 
 from palaestra.reward.verifiers.base import Judgement, failed, fences, guarded, needed, reply
 from palaestra.reward.verifiers.formats import Tags
@@ -80,6 +80,7 @@ class ApiMigration:
 
     exact: bool = False
     most_times: int = 4  # a prediction this many times as long as the target is not alike
+    least: ClassVar[float] = -3.0
 
     @guarded
     def __call__(self, response: str, answer: Any) -> Judgement:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any
+from typing import Any, ClassVar
 
 from palaestra.reward.answers import tagged
 from palaestra.reward.verifiers.answers import normal, words
@@ -61,6 +61,7 @@ class Factuality:
     """
 
     gamma: float = 10.0
+    least: ClassVar[float] = -2.0
 
     @guarded
     def __call__(self, response: str, answer: Any, *, facts: Any = ()) -> Judgement:
@@ -103,6 +104,7 @@ class Selective:
     """
 
     phrase: str = "I don't know."
+    least: ClassVar[float] = -2.0
 
     @guarded
     def __call__(self, response: str, answer: Any, *, confidence: float = 0.0) -> Judgement:

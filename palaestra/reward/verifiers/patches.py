@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from palaestra.reward.verifiers.base import Judgement, failed, guarded, needed
 from palaestra.types import UserError, stage
@@ -29,6 +29,8 @@ class Patch:
     contents by path, the answer the new ones (those that change). Any mistake of form is -1 in the part "paper" and 0 here.
     Only a prediction whose files equal the oracle's scores 1. Context lines count, so an edit beside the right place is paid.
     """
+
+    least: ClassVar[float] = -1.0
 
     @guarded
     def __call__(self, response: str, answer: Any, *, files: Any) -> Judgement:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from palaestra.reward.answers import folded
 from palaestra.reward.verifiers.base import Judgement, failed, guarded, needed
@@ -29,6 +29,7 @@ class Translation:
     language: str = "en"
     semantic: str = ""
     tagged: bool = True
+    least: ClassVar[float] = -3.0
 
     @guarded
     def __call__(self, response: str, answer: Any, *, source: str = "") -> Judgement:
