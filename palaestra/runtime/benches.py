@@ -36,9 +36,11 @@ def random_move(messages: Sequence[Message], rng: np.random.Generator) -> str:
 
 QUESTIONS: Mapping[str, Callable[[], Any]] = {
     "chain": Chain, "count": Count, "rec": Rec, "add": Add, "bool": Bool, "sort": Sort, "knights": Knights,
-    "constraints": Constraints, "compare": Compare, "unanswerable": Unanswerable,
+    "constraints": Constraints, "unanswerable": Unanswerable,
 }  # fmt: skip
-GUESSABLE: Mapping[str, Callable[[], Any]] = {"variants": Variants}  # few answers: chance is well above 0
+GUESSABLE: Mapping[str, Callable[[], Any]] = {  # few answers: chance is well above 0
+    "variants": Variants, "compare": Compare,
+}  # fmt: skip
 WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "hop": (HopTasks, Hop),
     "grid": (GridTasks, Grid),

@@ -10,6 +10,7 @@ order: a second file, the "test" of a saved `DatasetDict`, a `split` column, or 
 from __future__ import annotations
 
 import math
+import os
 from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -67,7 +68,7 @@ class FileTasks:
         return task_of(part.records, int(part.rows_N[index]), answers=self.answers)
 
     def _loaded(self) -> Mapping[str, Part]:
-        return load(self.path, self.test, self.answers)
+        return load(self.path, self.test, self.answers, os.getcwd())
 
 
 @dataclass(frozen=True)
@@ -96,8 +97,8 @@ class Scan:
 
 
 @lru_cache(maxsize=16)
-def load(path: str, test: str, answers: bool) -> Mapping[str, Part]:
-    """Reads and checks every record once, and decides who is held out."""
+def load(path: str, test: str, answers: bool, folder: str) -> Mapping[str, Part]:
+    """Reads and checks every record once, and decides who is held out. `folder` is where relative paths start."""
     opened = open_records(path)
     if test and Path(test).resolve() == Path(path).resolve():
         raise UserError(f"{test}: the test data is the training data; name another file or give none")
