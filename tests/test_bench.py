@@ -1,11 +1,13 @@
 """The page of measured speed shows the numbers of the results, and says what was not measured."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
-from palaestra.bench.page import main, option, setting
+from palaestra.bench.page import main, setting
+from palaestra.bench.work import Work
 from palaestra.markdown import filled
 
 MACHINE = {"processor": "P", "cores": 2, "torch": "2.13.0", "load": [0.1, 0, 0]}
@@ -13,6 +15,7 @@ RATIO = {"median": 2.5, "low": 2.25, "high": 3.0, "each": [2.25, 2.5, 3.0]}
 TRL = {
     "bench": "trl",
     "command": "palaestra bench trl --model smollm2 --prompts 4 --full",
+    "work": asdict(Work(model="smollm2", prompts=4, full=True)),
     "machine": MACHINE,
     "ratios": dict.fromkeys(("rollout", "forward", "backward", "seconds"), RATIO),
     "ratio_per_token": RATIO,
@@ -43,9 +46,9 @@ def test_a_page_shows_what_was_measured(tmp_path):
     assert (tmp_path / "speed.md").read_text() == page  # made again it is the same
 
 
-def test_what_was_measured_is_read_from_the_command():
-    assert setting({"command": "palaestra bench step"}) == "tiny, float32, 16 x 8, 64 tokens"
-    assert option(TRL, "--model", "tiny") == "smollm2"
+def test_what_was_measured_is_named():
+    assert setting({"work": asdict(Work())}) == "tiny, float32, 16 x 8, 64 tokens"
+    assert setting(TRL) == "smollm2, float32, 4 x 8, 64 tokens each"
 
 
 def test_a_page_without_marks_is_not_filled():

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from palaestra.bench.machine import spread
 from palaestra.models.load import Model, load
 from palaestra.rollout.engine import OwnEngine
 from palaestra.types import Sampling, rng_of
@@ -46,7 +47,7 @@ def by_batch(model: Model, n: int, tokens: int, pairs: int) -> dict[str, Any]:
         "batch": n,
         "own": float(np.median(rates[0])),
         "transformers": float(np.median(rates[1])),
-        "ratio": _spread(np.array(theirs) / np.array(mine)),
+        "ratio": spread(np.array(theirs) / np.array(mine)),
     }
 
 
@@ -69,14 +70,14 @@ def long_tail(model: Model, pairs: int, slots: int) -> dict[str, Any]:
         "sequences": n,
         "median_length": float(np.median(lengths)),
         "longest": int(lengths.max()),
-        "waves_over_continuous": _spread(np.array(found)),
+        "waves_over_continuous": spread(np.array(found)),
     }
 
 
 def turns(model: Model, pairs: int, n: int = 16, rounds: int = 6) -> dict[str, Any]:
     """Histories kept in the cache against histories read again."""
     found = np.array([histories(model, n, rounds) for _ in range(pairs)])
-    return {"episodes": n, "turns": rounds, "again_over_kept": _spread(found[:, 1] / found[:, 0])}
+    return {"episodes": n, "turns": rounds, "again_over_kept": spread(found[:, 1] / found[:, 0])}
 
 
 def histories(model: Model, n: int, rounds: int) -> tuple[float, float]:
@@ -124,10 +125,6 @@ def _generate(model: Model, prompts: Sequence[tuple[int, ...]], tokens: int) -> 
         pad_token_id=0,
     )
     return time.perf_counter() - begin
-
-
-def _spread(ratios: np.ndarray) -> dict[str, float]:
-    return {"median": float(np.median(ratios)), "low": float(ratios.min()), "high": float(ratios.max())}
 
 
 def show(found: dict[str, Any]) -> str:

@@ -60,6 +60,16 @@ def _wait() -> None:
         torch.cuda.synchronize()
 
 
+def spread(ratios: np.ndarray) -> dict[str, Any]:
+    """Ratios of pairs: their median, the lowest, the highest, and each."""
+    return {
+        "median": float(np.median(ratios)),
+        "low": float(ratios.min()),
+        "high": float(ratios.max()),
+        "each": [round(float(r), 3) for r in ratios],
+    }
+
+
 def gemm(dtype: torch.dtype, device: torch.device, n: int = 2048) -> float:
     """FLOP/s of an n^3 matrix product."""
     a, b = (torch.randn(n, n, device=device).to(dtype) for _ in range(2))

@@ -10,7 +10,7 @@ from typing import Any
 
 from palaestra.bench.trl import PHASES
 from palaestra.markdown import code, filled, table
-from palaestra.runtime.drawing import INK, LINE, MUTED, PALETTE, PAPER
+from palaestra.runtime.drawing import INK, LINE, MUTED, PALETTE, PAPER, svg_text
 
 Found = dict[str, Any]
 NAMES = {"seconds": "whole step", "rollout": "rollout", "forward": "forward", "backward": "backward"}
@@ -28,21 +28,14 @@ def read(folder: Path) -> dict[str, list[Found]]:
     return found
 
 
-def option(result: Found, name: str, default: str) -> str:
-    """The value of a flag in the command that made a result."""
-    words = result["command"].split()
-    return words[words.index(name) + 1] if name in words else default
-
-
 def setting(result: Found) -> str:
-    """What was measured: "smollm2, float32, 8 x 8, full lengths"."""
-    parts = [option(result, "--model", "tiny"), option(result, "--dtype", "float32")]
-    parts.append(f"{option(result, '--prompts', '16')} x {option(result, '--group', '8')}")
-    parts.append(f"{option(result, '--max-tokens', '64')} tokens" + (" each" if "--full" in result["command"] else ""))
-    return ", ".join(parts)
+    """What was measured: "smollm2, float32, 8 x 8, 64 tokens each"."""
+    w = result["work"]
+    tokens = f"{w['max_tokens']} tokens" + (" each" if w["full"] else "")
+    return f"{w['model']}, {w['dtype']}, {w['prompts']} x {w['group']}, {tokens}"
 
 
-def spread(found: Found, digits: int = 2) -> str:
+def shown(found: Found, digits: int = 2) -> str:
     return f"{found['median']:.{digits}f} ({found['low']:.{digits}f} to {found['high']:.{digits}f})"
 
 
@@ -53,8 +46,8 @@ def trl_table(results: Sequence[Found]) -> str:
         memory = r["memory_mb"]
         peaks = f"{memory['palaestra']['update']:.0f} against {memory['trl']['update']:.0f}"
         pairs = len(r["ratios"]["seconds"]["each"])
-        ratios = [spread(r["ratios"][p]) for p in reversed(PHASES)]
-        rows.append([setting(r), *ratios, spread(r["ratio_per_token"]), peaks, str(pairs)])
+        ratios = [shown(r["ratios"][p]) for p in reversed(PHASES)]
+        rows.append([setting(r), *ratios, shown(r["ratio_per_token"]), peaks, str(pairs)])
     return "\n".join(table(head, rows))
 
 
@@ -82,28 +75,28 @@ def engine_table(results: Sequence[Found]) -> str:
     head = ["model", "at a time", "tokens/s", "transformers", "ratio"]
     rows = [
         [
-            option(r, "--model", "tiny"),
+            r["work"]["model"],
             str(b["batch"]),
             f"{b['own']:.0f}",
             f"{b['transformers']:.0f}",
-            spread(b["ratio"]),
+            shown(b["ratio"]),
         ]
         for r in results
         for b in r["batches"]
     ]
     lines = [*table(head, rows), ""]
     for r in results:
-        model = option(r, "--model", "tiny")
+        model = r["work"]["model"]
         for b in r["long_tail"]:
             lines.append(
                 f"- {model}: {b['sequences']} answers with a long tail (median {b['median_length']:.0f} tokens, longest "
-                f"{b['longest']}) in {b['slots']} slots: continuous batching is {spread(b['waves_over_continuous'])} "
+                f"{b['longest']}) in {b['slots']} slots: continuous batching is {shown(b['waves_over_continuous'])} "
                 "times as fast as waves that wait for their longest."
             )
         t = r["turns"]
         lines.append(
             f"- {model}: episodes of {t['turns']} turns: histories kept in the cache are "
-            f"{spread(t['again_over_kept'])} times as fast as histories read again."
+            f"{shown(t['again_over_kept'])} times as fast as histories read again."
         )
     return "\n".join(lines)
 
@@ -161,20 +154,20 @@ def ratios_svg(results: Sequence[Found]) -> str:
     parts = [
         f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {WIDTH} {height}' width='{WIDTH}' height='{height}' {FONT}>",
         f"<rect width='{WIDTH}' height='{height}' fill='{PAPER}'/>",
-        f"<text x='{LEFT}' y='18' fill='{INK}'>seconds of TRL for one second of Palaestra</text>",
+        svg_text(LEFT, 18, "seconds of TRL for one second of Palaestra", INK),
     ]
     y = float(TOP)
     for name, phase, ratio in bars:
         if phase == "seconds":
-            parts.append(f"<text x='10' y='{y + 15:.0f}' fill='{INK}' font-weight='bold'>{name}</text>")
+            parts.append(svg_text(10, y + 15, name, INK, weight="bold"))
             y += ROW
         colour = PALETTE[0] if phase == "seconds" else PALETTE[1]
         middle = y + ROW / 2
         parts += [
-            f"<text x='{LEFT - 8}' y='{middle + 4:.0f}' fill='{MUTED}' text-anchor='end'>{NAMES[phase]}</text>",
+            svg_text(LEFT - 8, middle + 4, NAMES[phase], MUTED, "end"),
             f"<rect x='{LEFT}' y='{y + 4:.0f}' width='{x(ratio['median']) - LEFT:.1f}' height='{ROW - 8}' fill='{colour}'/>",
             f"<path d='M{x(ratio['low']):.1f} {middle:.0f}H{x(ratio['high']):.1f}' stroke='{INK}' stroke-width='1.5'/>",
-            f"<text x='{x(ratio['high']) + 6:.1f}' y='{middle + 4:.0f}' fill='{INK}'>{ratio['median']:.1f}</text>",
+            svg_text(x(ratio["high"]) + 6, middle + 4, f"{ratio['median']:.1f}", INK),
         ]
         y += ROW
     parts.append(f"<path d='M{x(1):.1f} {TOP}V{y:.0f}' stroke='{LINE}' stroke-dasharray='3 3'/>")

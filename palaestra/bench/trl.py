@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from palaestra.bench.machine import spread
 from palaestra.bench.turns import Worker
 from palaestra.bench.work import Work
 
@@ -41,7 +42,7 @@ def measure(work: Work, pairs: int = 5) -> dict[str, Any]:
     return {
         "steps": found,
         "ratios": ratios,
-        "ratio_per_token": _spread(per_token),
+        "ratio_per_token": spread(per_token),
         "memory_mb": peaks,
         "update_memory_ratio": peaks["palaestra"]["update"] / peaks["trl"]["update"],
         "update_memory_ratio_above_weights": peaks["palaestra"]["update_above_base"]
@@ -50,16 +51,7 @@ def measure(work: Work, pairs: int = 5) -> dict[str, Any]:
 
 
 def _ratios(found: dict[str, list[dict[str, Any]]], phase: str) -> dict[str, Any]:
-    return _spread(np.array([t[phase] / p[phase] for t, p in zip(found["trl"], found["palaestra"], strict=True)]))
-
-
-def _spread(x: np.ndarray) -> dict[str, Any]:
-    return {
-        "median": float(np.median(x)),
-        "low": float(x.min()),
-        "high": float(x.max()),
-        "each": [round(float(v), 3) for v in x],
-    }
+    return spread(np.array([t[phase] / p[phase] for t, p in zip(found["trl"], found["palaestra"], strict=True)]))
 
 
 def _peaks(steps: list[dict[str, Any]]) -> dict[str, float]:

@@ -7,6 +7,7 @@ import importlib.util
 import json
 import shlex
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,13 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     else:
         found = scaling.measure(repeats)
         text = scaling.show(found)
-    result = {"bench": what, "command": shlex.join(["palaestra", *sys.argv[1:]]), "machine": before, **found}
+    result = {
+        "bench": what,
+        "command": shlex.join(["palaestra", *sys.argv[1:]]),
+        "machine": before,
+        "work": asdict(work),
+        **found,
+    }
     if arguments.out:
         name = f"{what}-{Path(work.model).name}-{work.dtype}{'-full' if work.full else ''}.json"
         name = f"{what}.json" if what in ("sandbox", "scaling") else name

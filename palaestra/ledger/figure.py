@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from html import escape
 from typing import Any
 
 from palaestra.ledger.statistics import t_quantile
-from palaestra.runtime.drawing import INK, LINE, MUTED, PALETTE, PAPER, thousands
+from palaestra.runtime.drawing import INK, LINE, MUTED, PALETTE, PAPER, svg_text, thousands
 
 WIDTH, HEIGHT = 640, 300
 LEFT, RIGHT, TOP, BOTTOM = 46, 170, 30, 36
@@ -32,13 +31,13 @@ def curves_svg(arms: Mapping[str, Mapping[str, Any]]) -> str:
     parts = [
         f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {WIDTH} {HEIGHT}' width='{WIDTH}' height='{HEIGHT}' {FONT}>",
         f"<rect width='{WIDTH}' height='{HEIGHT}' fill='{PAPER}'/>",
-        _text(LEFT, 16, "reward of the training batch", INK),
-        _text(x(last), HEIGHT - 8, "sampled tokens", MUTED, "end"),
+        svg_text(LEFT, 16, "reward of the training batch", INK),
+        svg_text(x(last), HEIGHT - 8, "sampled tokens", MUTED, "end"),
     ]
     for v in ticks(low, high):
         parts.append(f"<path d='M{LEFT} {y(v):.1f}H{x(last):.1f}' stroke='{LINE}'/>")
-        parts.append(_text(LEFT - 6, y(v) + 4, f"{v:g}", MUTED, "end"))
-    parts += [_text(x(v), HEIGHT - 22, thousands(v), MUTED, "middle") for v in ticks(0, last) if v]
+        parts.append(svg_text(LEFT - 6, y(v) + 4, f"{v:g}", MUTED, "end"))
+    parts += [svg_text(x(v), HEIGHT - 22, thousands(v), MUTED, "middle") for v in ticks(0, last) if v]
     ends = spread({name: y(c["reward"][-1]) for name, c in drawn.items()})
     for i, (name, c) in enumerate(drawn.items()):
         colour, (under, over) = PALETTE[i % len(PALETTE)], bands[name]
@@ -47,7 +46,7 @@ def curves_svg(arms: Mapping[str, Mapping[str, Any]]) -> str:
         parts.append(f"<polygon points='{' '.join(there + back)}' fill='{colour}' fill-opacity='0.13'/>")
         line = " ".join(f"{x(t):.1f},{y(v):.1f}" for t, v in zip(c["tokens"], c["reward"], strict=True))
         parts.append(f"<polyline points='{line}' fill='none' stroke='{colour}' stroke-width='2.2'/>")
-        parts.append(_text(x(c["tokens"][-1]) + 8, ends[name] + 4, name, colour, weight="bold"))
+        parts.append(svg_text(x(c["tokens"][-1]) + 8, ends[name] + 4, name, colour, weight="bold"))
     return "\n".join([*parts, "</svg>\n"])
 
 
@@ -73,8 +72,3 @@ def spread(at: Mapping[str, float]) -> dict[str, float]:
     for name in sorted(at, key=lambda n: at[n]):
         found[name] = max([at[name], *(h + GAP for h in found.values())])
     return found
-
-
-def _text(x: float, y: float, text: str, colour: str, anchor: str = "start", weight: str = "normal") -> str:
-    style = f"fill='{colour}' text-anchor='{anchor}' font-weight='{weight}'"
-    return f"<text x='{x:.1f}' y='{y:.1f}' {style}>{escape(text)}</text>"

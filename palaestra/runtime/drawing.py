@@ -11,6 +11,7 @@ import math
 import warnings
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -147,6 +148,12 @@ def inline(figure: Figure, salt: str) -> str:
     ):
         svg = svg.replace(colour, f"var(--{name})")
     return svg
+
+
+def svg_text(x: float, y: float, text: str, colour: str, anchor: str = "start", weight: str = "normal") -> str:
+    """A piece of text of a hand-written SVG, at its baseline."""
+    style = f"fill='{colour}' text-anchor='{anchor}' font-weight='{weight}'"
+    return f"<text x='{x:.1f}' y='{y:.1f}' {style}>{escape(text)}</text>"
 
 
 def number(x: Any) -> float | None:
