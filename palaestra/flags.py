@@ -145,6 +145,7 @@ def bench(parser: Parser) -> None:
     add("--max-tokens", type=int, default=64, metavar="N", help="of an answer (default: 64)")
     add("--full", action="store_true", help="no answer ends before its last token")
     add("--recompute", action="store_true", help="activation checkpointing, in TRL too")
+    add("--peer-batch", type=int, default=0, help="answers in one forward pass of TRL, the rest accumulated; 0: all")
     add("--repeats", type=int, default=5, metavar="N", help="steps or pairs that count (default: 5)")
     add("--n", type=int, default=200, metavar="N", help="sandbox: runs of each sort (default: 200)")
     add("--orphans", type=int, default=0, metavar="N", help="sandbox: also count what N runs leave behind")

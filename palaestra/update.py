@@ -16,9 +16,11 @@ import torch
 from torch import Tensor
 
 from palaestra.models.master import MasterWeights
+from palaestra.models.packed import prompts_and_tails
 from palaestra.types import Batch, Example, Metrics, Objective, Outputs, State, Update, rng_of, stage
 
 if TYPE_CHECKING:
+    from palaestra.models.model import Model
     from palaestra.runtime.context import Context
 
 Forward = Callable[[Batch], Outputs]
@@ -120,26 +122,39 @@ def counted(batch: Batch) -> Batch:
     )
 
 
-def split(batch: Batch, budget: int, whole_units: bool) -> list[Tensor]:
-    """Row indices of micro-batches of at most `budget` padded positions (one row or unit may exceed it), long rows first."""
+def split(batch: Batch, budget: int, whole_units: bool, packed: bool = False) -> list[Tensor]:
+    """Row indices of micro-batches of at most `budget` positions (one row or unit may exceed it).
+
+    Positions are padded ones, and long rows come first. `packed`: without padding, prompts once, in the order of the rows,
+    so that those of a group stay together.
+    """
+    units = batch.unit_B.tolist() if whole_units else range(len(batch.unit_B))
     atoms: dict[int, list[int]] = {}
-    for row, unit in enumerate(batch.unit_B.tolist() if whole_units else range(len(batch.unit_B))):
+    for row, unit in enumerate(units):
         atoms.setdefault(unit, []).append(row)
-    length = batch["length"].tolist()
+    order, length = list(atoms.values()), batch["length"].tolist()
+    prompts, owner, tails = prompts_and_tails(batch) if packed else ([], [], [])
+    if not packed:
+        order.sort(key=lambda atom: (-max(length[r] for r in atom), atom))
+
+    def positions(rows: list[int]) -> int:
+        if packed:
+            return sum(len(tails[r]) for r in rows) + sum(len(prompts[p]) for p in {owner[r] for r in rows})
+        return len(rows) * max(length[r] for r in rows)
+
     parts: list[list[int]] = [[]]
-    longest = 0
-    for atom in sorted(atoms.values(), key=lambda a: (-max(length[r] for r in a), a)):
-        longest = max(longest, *(length[r] for r in atom))
-        if parts[-1] and (len(parts[-1]) + len(atom)) * longest > budget:
+    for atom in order:
+        if parts[-1] and positions(parts[-1] + atom) > budget:
             parts.append([])
-            longest = max(length[r] for r in atom)
         parts[-1] += atom
     return [torch.tensor(p) for p in parts]
 
 
-def backward(forward: Forward, objective: Objective, batch: Batch, budget: int) -> dict[str, Tensor]:
+def backward(
+    forward: Forward, objective: Objective, batch: Batch, budget: int, packed: bool = False
+) -> dict[str, Tensor]:
     """Accumulates d loss / d theta, the same for every split. Returns the metrics of the whole batch, the loss among them."""
-    parts = split(batch, budget, whole_units=objective.couples == "unit")
+    parts = split(batch, budget, objective.couples == "unit", packed)
     total: dict[str, Tensor] = {}
     if objective.couples != "batch" or len(parts) == 1:
         for rows in parts:
@@ -195,7 +210,8 @@ class Plain:
 
     epochs: int = 1
     minibatches: int = 1
-    budget: int = 4096  # padded tokens a forward pass may hold; small ones stay in the cache and pad less
+    budget: int = 4096  # tokens a forward pass may hold; small ones stay in the cache and pad less
+    memory_mb: int = 1024  # what a forward pass may take, about: fewer tokens of a larger model
     fresh: bool = False
 
     def __call__(self, ctx: Context, name: str, learner: Any, batch: Batch, state: State) -> tuple[Metrics, State]:
@@ -204,11 +220,14 @@ class Plain:
         clock, seen = state.get("clock", 0), []
         for epoch in range(self.epochs):
             for mini in self._minibatches(ctx, name, batch, clock, epoch):
-                found = step_optimiser(ctx, name, learner, mini, clock, self.budget)
+                found = step_optimiser(ctx, name, learner, mini, clock, self._budget(ctx.model(name)))
                 clock += not found["skipped"]
                 seen.append(found)
         metrics = {k: float(np.mean([m[k] for m in seen])) for k in seen[0]}
         return metrics | {"updates": len(seen)}, {"clock": clock}
+
+    def _budget(self, model: Model) -> int:
+        return max(1, min(self.budget, (self.memory_mb << 20) // max(1, model.position_bytes)))
 
     def _minibatches(self, ctx: Context, name: str, batch: Batch, clock: int, epoch: int) -> Iterator[Batch]:
         if self.minibatches == 1:
@@ -226,7 +245,8 @@ def step_optimiser(ctx: Context, name: str, learner: Any, batch: Batch, clock: i
     model, optimiser = ctx.model(name), ctx.optimiser(name, learner)
     optimiser.zero_grad(set_to_none=True)
     with ctx.phase("backward"):
-        found = backward(ctx.forward(name, learner.objective.needs), learner.objective, batch.to(model.device), budget)
+        forward = ctx.forward(name, learner.objective.needs)
+        found = backward(forward, learner.objective, batch.to(model.device), budget, model.packs)
     with ctx.phase("optimiser"):
         moved = [p for group in optimiser.param_groups for p in group["params"]]
         norm = torch.nn.utils.clip_grad_norm_(moved, learner.optimiser.clip_norm or float("inf"))

@@ -1,6 +1,7 @@
 """Law 6: killed at any point, a run resumes and ends bit-identical to one that was not."""
 
 import json
+import multiprocessing
 import os
 import random
 import shutil
@@ -10,17 +11,37 @@ import sys
 import time
 
 import pytest
+import torch
+
+from palaestra import cli
 
 ARGS = ["schedule.prompts=2", "collect.links.0.n=4", "--evaluate", "4", "--max-tokens", "24"]
 
 
-def command(*more):
-    return [sys.executable, "-m", "palaestra.cli", "train", *more]
+FORK = multiprocessing.get_context("forkserver")  # whose server has imported what takes seconds
+FORK.set_forkserver_preload(["palaestra.commands.train", "transformers.models.llama.modeling_llama"])
 
 
-def run(*more, **kw):
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(command(*more), capture_output=True, text=True, env=env, timeout=240, **kw)
+def child(argv, said):
+    """`palaestra train` in a process of its own, what it says in the file `said`."""
+    torch.set_num_threads(1)
+    with said.open("w") as file:
+        os.dup2(file.fileno(), sys.stderr.fileno())
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(cli.main(["train", *argv]))
+
+
+def started(*argv, said):
+    process = FORK.Process(target=child, args=(argv, said))
+    process.start()
+    return process
+
+
+def run(*argv, said):
+    """Its exit status, and what it said."""
+    process = started(*argv, said=said)
+    process.join(240)
+    return process.exitcode, said.read_text()
 
 
 def summary(folder):
@@ -33,11 +54,6 @@ def records(folder):
     return [{k: v for k, v in r.items() if k not in {"seconds", "tokens_per_second"}} for r in lines]
 
 
-def started(*more):
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(command(*more), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, env=env, text=True)
-
-
 def lines(folder):
     log = folder / "metrics.jsonl"
     return log.read_text().count("\n") if log.exists() else 0
@@ -48,25 +64,36 @@ def lines(folder):
 def test_ten_kills_each(tmp_path, recipe, more):
     """SIGKILL at ten random moments of each run: at start-up, and 0 to 0.3 s after 1 or 2 further lines of its log, which
     is somewhere in a rollout, an update or a checkpoint."""
-    whole, broken, steps = tmp_path / "whole", tmp_path / "broken", "24"
-    done = run(recipe, *ARGS, *more, "--steps", steps, "--out", str(whole))
-    assert done.returncode == 0, done.stderr
+    whole, broken, said, steps = tmp_path / "whole", tmp_path / "broken", tmp_path / "said", "24"
+    apart = [
+        sys.executable,
+        "-m",
+        "palaestra.cli",
+        "train",
+        recipe,
+        *ARGS,
+        *more,
+        "--steps",
+        steps,
+        "--out",
+        str(whole),
+    ]
+    subprocess.run(apart, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})  # hashes strings with another seed
     rng, kills = random.Random(recipe), 0
     while kills < 10:
         resumed = (broken / "config.toml").exists()
-        process = started(
-            *(["--resume", str(broken)] if resumed else [recipe, *ARGS, *more, "--steps", steps, "--out", str(broken)])
-        )
+        fresh = [recipe, *ARGS, *more, "--steps", steps, "--out", str(broken)]
+        process = started(*(["--resume", str(broken)] if resumed else fresh), said=said)
         goal, deadline = lines(broken) + rng.choice([0, 1, 1, 2]), time.monotonic() + 60
-        while lines(broken) < goal and process.poll() is None and time.monotonic() < deadline:
+        while lines(broken) < goal and process.is_alive() and time.monotonic() < deadline:
             time.sleep(0.01)
         time.sleep(rng.uniform(0, 0.3))
-        assert process.poll() is None, f"the run ended after {kills} kills: {process.stderr.read()}"
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
+        assert process.is_alive(), f"the run ended after {kills} kills: {said.read_text()}"
+        process.kill()
+        process.join()
         kills += 1
-    done = run("--resume", str(broken))
-    assert done.returncode == 0, done.stderr
+    status, words = run("--resume", str(broken), said=said)
+    assert status == 0, words
     a, b = summary(whole), summary(broken)
     assert a["weights_sha256"] == b["weights_sha256"]
     assert a["accuracy_after"] == b["accuracy_after"] and a["sampled_tokens"] == b["sampled_tokens"]
@@ -76,39 +103,38 @@ def test_ten_kills_each(tmp_path, recipe, more):
 @pytest.mark.slow
 def test_sigterm_ends_cleanly(tmp_path):
     out = tmp_path / "run"
-    process = subprocess.Popen(
-        command("grpo", *ARGS, "--steps", "500", "--out", str(out)), stderr=subprocess.PIPE, text=True
-    )
+    process = started("grpo", *ARGS, "--steps", "500", "--out", str(out), said=tmp_path / "said")
     deadline = time.monotonic() + 60
     while not list(out.glob("checkpoints/step-*")) and time.monotonic() < deadline:
         time.sleep(0.05)
-    process.send_signal(signal.SIGTERM)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 128 + signal.SIGTERM
-    assert f"palaestra train --resume {out}" in err and "Traceback" not in err
+    process.terminate()
+    process.join(60)
+    words = (tmp_path / "said").read_text()
+    assert process.exitcode == 128 + signal.SIGTERM
+    assert f"palaestra train --resume {out}" in words and "Traceback" not in words
     last = json.loads((out / "metrics.jsonl").read_text().splitlines()[-1])["step"]
     assert (out / "checkpoints" / f"step-{last}").is_dir()
 
 
 @pytest.mark.slow
 def test_a_folder_without_a_checkpoint_starts_from_the_beginning_and_says_so(tmp_path):
-    out = tmp_path / "run"
-    assert run("grpo", *ARGS, "--steps", "1", "--out", str(out)).returncode == 0
+    out, said = tmp_path / "run", tmp_path / "said"
+    assert run("grpo", *ARGS, "--steps", "1", "--out", str(out), said=said)[0] == 0
     shutil.rmtree(out / "checkpoints")
-    again = run("--resume", str(out))
-    assert again.returncode == 0 and "no whole checkpoint; starting from the beginning" in again.stderr
+    status, words = run("--resume", str(out), said=said)
+    assert status == 0 and "no whole checkpoint; starting from the beginning" in words
 
 
 @pytest.mark.slow
 def test_a_damaged_checkpoint_is_passed_over(tmp_path):
-    out = tmp_path / "run"
-    assert run("grpo", *ARGS, "--steps", "3", "--out", str(out)).returncode == 0
+    out, said = tmp_path / "run", tmp_path / "said"
+    assert run("grpo", *ARGS, "--steps", "3", "--out", str(out), said=said)[0] == 0
     before = summary(out)
     weights = out / "checkpoints" / "step-3" / "model.safetensors"
     data = bytearray(weights.read_bytes())
     data[len(data) // 2] ^= 1
     weights.write_bytes(bytes(data))
-    again = run("--resume", str(out))
-    assert again.returncode == 0, again.stderr
-    assert "damaged" in again.stderr and "resuming after step 2" in again.stderr
+    status, words = run("--resume", str(out), said=said)
+    assert status == 0, words
+    assert "damaged" in words and "resuming after step 2" in words
     assert summary(out)["weights_sha256"] == before["weights_sha256"]

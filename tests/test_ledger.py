@@ -165,7 +165,7 @@ def test_a_cell_refuses_other_code_than_it_was_asked_for(tmp_path):
     place.mkdir()
     (place / cells.REQUEST).write_text(json.dumps(asdict(request())))
     with pytest.raises(Exception, match="the code has changed"):
-        cells.main(place)
+        cells.run_asked(place)
 
 
 def test_nothing_runs_that_is_there(tmp_path):

@@ -47,10 +47,12 @@ def run(work: Work, folder: Path, turns: Turns) -> None:
 def arguments(work: Work, folder: Path) -> Any:
     from trl.trainer.grpo_config import GRPOConfig  # type: ignore[import-not-found]  # an extra
 
+    answers = work.prompts * work.group
+    batch = work.peer_batch or answers
     return GRPOConfig(
         output_dir=str(folder),
-        per_device_train_batch_size=work.prompts * work.group,
-        gradient_accumulation_steps=1,
+        per_device_train_batch_size=batch,
+        gradient_accumulation_steps=answers // batch,
         num_generations=work.group,
         max_completion_length=work.max_tokens,
         temperature=1.0,

@@ -34,6 +34,7 @@ class Work:
     prompt_tokens: int = 0  # prompts are lengthened to about this many characters; 0 = as they are
     cache_mb: int = 4096
     budget: int = 4096  # padded tokens of a training forward pass
+    peer_batch: int = 0  # answers in a training forward pass of TRL, the rest accumulated; 0 = all at once
 
     def json(self) -> str:
         return json.dumps(asdict(self))

@@ -27,9 +27,12 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         max_tokens=arguments.max_tokens,
         full=arguments.full,
         recompute=arguments.recompute,
+        peer_batch=arguments.peer_batch,
     )
     if what == "trl" and importlib.util.find_spec("trl") is None:
         raise UserError("TRL is not installed; `pip install 'palaestra[bench]'`")
+    if work.peer_batch and work.prompts * work.group % work.peer_batch:
+        raise UserError(f"--peer-batch {work.peer_batch} must divide prompts x group = {work.prompts * work.group}")
     before = machine.described()
     if what == "step":
         found = step.measure(work, repeats)

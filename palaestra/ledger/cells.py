@@ -1,8 +1,7 @@
 """Runs of experiments and comparisons: each in a process of its own, under an address made of all it depends on.
 
 A cell is (recipe, problem, model, budget of sampled tokens, evaluation, seed). Its folder is named by its digest, so arms
-that experiments have in common are run once, and what was finished before a kill is not run again. `python -m
-palaestra.ledger.cells FOLDER` runs the one cell whose request lies there.
+that experiments have in common are run once, and what was finished before a kill is not run again.
 """
 
 from __future__ import annotations
@@ -12,17 +11,20 @@ import contextlib
 import fcntl
 import importlib
 import json
+import multiprocessing
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from palaestra.ledger.digests import code_sha256, configuration, sha256
 from palaestra.ledger.experiment import Cell
@@ -32,7 +34,7 @@ from palaestra.runtime.plan import Plan
 from palaestra.types import Fault, Runnable, UserError, value
 
 CHECKPOINT = 20  # steps between those of a cell
-REQUEST, DONE = "request.json", "cell.json"
+REQUEST, DONE, LOG = "request.json", "cell.json", "log.txt"
 ADDRESS = 20  # characters of the digest
 
 
@@ -108,19 +110,21 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-Start = Callable[[Path, Any], "subprocess.Popen[bytes]"]
+Start = Callable[[Path], BaseProcess]
 
 
 @contextlib.contextmanager
 def _children() -> Generator[Start]:
-    """Starts cells; those that still run when the block is left, also by SIGTERM, are asked to stop."""
-    started: list[subprocess.Popen[bytes]] = []
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    """Starts cells, forked from a server that has imported everything; those that still run when the block is left, also
+    by SIGTERM, are asked to stop."""
+    started: list[BaseProcess] = []
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__, "transformers.models.llama.modeling_llama"])
 
-    def start(place: Path, log: Any) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", __name__, str(place)]
-        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
+    def start(place: Path) -> BaseProcess:
+        child = context.Process(target=_in_child, args=(place.absolute(), Path.cwd()))
         started.append(child)
+        child.start()
         return child
 
     def stop(number: int, frame: Any) -> None:
@@ -141,19 +145,36 @@ def _run(place: Path, request: Request, start: Start) -> tuple[float, str]:
     """Runs a cell in its own process: seconds, and why it failed."""
     place.mkdir(parents=True, exist_ok=True)
     write_atomic(place / REQUEST, json.dumps(asdict(request), indent=1))
+    (place / LOG).write_bytes(b"")
     begin = time.perf_counter()
-    with (place / "log.txt").open("wb") as log:
-        status = start(place, log).wait()
-    lines = (place / "log.txt").read_text(errors="replace").strip().splitlines()
-    error = "" if status == 0 else f"failed: {lines[-1] if lines else f'exit status {status}'} (see {place}/log.txt)"
+    child = start(place)
+    child.join()
+    status = child.exitcode
+    lines = (place / LOG).read_text(errors="replace").strip().splitlines()
+    error = "" if status == 0 else f"failed: {lines[-1] if lines else f'exit status {status}'} (see {place / LOG})"
     return time.perf_counter() - begin, error
 
 
 # ---- one cell, in its own process
 
 
-def main(place: Path) -> int:
-    """Runs the cell in `place`, unless another process has done so in the meantime."""
+def _in_child(place: Path, cwd: Path) -> None:
+    """A cell's process: one thread, everything it says in its log, the exit status of a program."""
+    os.environ |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    os.chdir(cwd)
+    log = os.open(place / LOG, os.O_WRONLY | os.O_APPEND)
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(log, stream.fileno())
+    torch.set_num_threads(1)
+    try:
+        run_asked(place)
+    except (UserError, Fault) as error:
+        print(error, file=sys.stderr)
+        sys.exit(1)
+
+
+def run_asked(place: Path) -> None:
+    """Runs the cell whose request lies in `place`, unless another process has done so in the meantime."""
     asked = json.loads((place / REQUEST).read_text())
     request = Request(**asked | {"settings": setup.Settings(**asked["settings"])})
     with (place / "lock").open("w") as lock:
@@ -162,7 +183,6 @@ def main(place: Path) -> int:
             if request.digest()[:ADDRESS] != place.name:
                 raise Fault("cell", "the code has changed since this cell was asked for; run it again")
             run_here(request, place)
-    return 0
 
 
 def run_here(request: Request, place: Path) -> None:
@@ -195,14 +215,3 @@ def read_cell(place: Path) -> Cell:
         found = [r for r in map(json.loads, lines) if "evaluation" not in r]
         steps += [r | {"sampled_tokens": before + r.get("sampled_tokens", 0)} for r in found]
     return Cell(summary=summary, steps=steps, folder=place)
-
-
-if __name__ == "__main__":
-    import torch
-
-    torch.set_num_threads(1)
-    try:
-        sys.exit(main(Path(sys.argv[1])))
-    except (UserError, Fault) as error:
-        print(error, file=sys.stderr)
-        sys.exit(1)

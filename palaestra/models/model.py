@@ -73,6 +73,16 @@ class Model:
         return self.causal.config.get_text_config().vocab_size
 
     @cached_property
+    def position_bytes(self) -> int:
+        """What a token of a training forward pass keeps for the backward pass, about: some twelve vectors of the width and
+        four of the middle layer in every layer (recomputed: one, and one layer's), three of the vocabulary."""
+        config = self.causal.config.get_text_config()
+        layers, middle = getattr(config, "num_hidden_layers", 1), getattr(config, "intermediate_size", None)
+        layer = 12 * self.width + 4 * (middle if isinstance(middle, int) else 4 * self.width)
+        kept = layers * self.width + layer if self.recompute else layers * layer
+        return kept * self.dtype.itemsize + 3 * self.vocabulary * torch.float32.itemsize
+
+    @cached_property
     def context(self) -> int:
         """The most tokens a sequence may have."""
         return getattr(self.causal.config.get_text_config(), "max_position_embeddings", None) or UNBOUNDED

@@ -46,21 +46,15 @@ class Layout:
 
     @classmethod
     def of(cls, batch: Batch) -> Layout:
-        ids_BT, length_B = batch["ids"].cpu(), batch["length"].cpu()
-        T = ids_BT.shape[1]
-        trained = batch.mask.cpu() > 0
-        first = torch.where(trained.any(1), trained.int().argmax(1), length_B).tolist()  # the first trained token
-        rows, lengths = ids_BT.tolist(), length_B.tolist()
-        number: dict[tuple[int, ...], int] = {}
-        owner = [number.setdefault(tuple(row[:u]), len(number)) for row, u in zip(rows, first, strict=True)]
-        prompts = list(number)
-        tails = [row[u : n - 1] for row, u, n in zip(rows, first, lengths, strict=True)]
+        T = batch["ids"].shape[1]
+        prompts, owner, tails = prompts_and_tails(batch)
+        first = [len(prompts[g]) for g in owner]
         flat = [i for p in prompts for i in p] + [i for t in tails for i in t]
         position = [k for p in prompts for k in range(len(p))]
         position += [u + k for u, t in zip(first, tails, strict=True) for k in range(len(t))]
         start_p = _starts([len(p) for p in prompts], 0)
         start_t = _starts([len(t) for t in tails], sum(map(len, prompts)))
-        before = torch.zeros(len(rows), T, dtype=torch.long)
+        before = torch.zeros(len(owner), T, dtype=torch.long)
         for b, (u, g, t) in enumerate(zip(first, owner, tails, strict=True)):
             before[b, 1 : u + 1] = torch.arange(start_p[g], start_p[g] + min(u, T - 1))
             before[b, u + 1 : u + 1 + len(t)] = torch.arange(start_t[b], start_t[b] + len(t))
@@ -75,6 +69,16 @@ class Layout:
             blocks.append(_block(joined, device))
         ids, at = (torch.tensor(x, device=device) for x in (flat, position))
         return cls(ids=ids, position=at, blocks=tuple(blocks), before=before.to(device))
+
+
+def prompts_and_tails(batch: Batch) -> tuple[list[tuple[int, ...]], list[int], list[list[int]]]:
+    """The different prompts, which of them each row has, and what each row adds to it: all that has to be computed."""
+    trained, length_B = batch.mask.cpu() > 0, batch["length"].cpu()
+    first = torch.where(trained.any(1), trained.int().argmax(1), length_B).tolist()  # the first trained token
+    rows = batch["ids"].tolist()
+    number: dict[tuple[int, ...], int] = {}
+    owner = [number.setdefault(tuple(row[:u]), len(number)) for row, u in zip(rows, first, strict=True)]
+    return list(number), owner, [row[u : n - 1] for row, u, n in zip(rows, first, length_B.tolist(), strict=True)]
 
 
 def _starts(lengths: list[int], at: int) -> list[int]:

@@ -14,6 +14,7 @@ from torch import Tensor
 from transformers.cache_utils import Cache
 
 from palaestra.models.load import Model
+from palaestra.rollout.linears import Reordered
 
 PREFILL = 8192  # padded tokens of prompts that one forward pass may hold
 
@@ -75,6 +76,7 @@ class Decoder:
     def __init__(self, model: Model):
         self.model = model
         self.cache = SlotCache()
+        self.linears = Reordered(model)
         self.grouped = {"grouped": True} if model.packs else {}  # attention without repeating shared heads
 
     @cached_property
@@ -117,12 +119,13 @@ class Decoder:
     def _run(self, first: int, ids_nq: Tensor, at_nq: Tensor, upto: int, last_n: Tensor) -> Tensor:
         self.cache.first, self.cache.at_nq, self.cache.upto = first, at_nq, upto
         seen = torch.arange(upto, device=at_nq.device) <= at_nq[:, :, None]
-        hidden = self.model.hidden(
-            ids_nq,
-            attention_mask=seen[:, None],
-            position_ids=at_nq,
-            past_key_values=self.cache,
-            use_cache=True,
-            **self.grouped,
-        )
-        return self.model.logits(hidden[torch.arange(len(last_n), device=last_n.device), last_n]).float()
+        with self.linears:
+            hidden = self.model.hidden(
+                ids_nq,
+                attention_mask=seen[:, None],
+                position_ids=at_nq,
+                past_key_values=self.cache,
+                use_cache=True,
+                **self.grouped,
+            )
+            return self.model.logits(hidden[torch.arange(len(last_n), device=last_n.device), last_n]).float()

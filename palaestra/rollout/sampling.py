@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
+
+
+BLOCK = 256  # tokens whose probabilities are summed before one of them is looked for
 
 
 def draw(
@@ -14,16 +18,33 @@ def draw(
     Temperature 0 is greedy; its log-prob is 0, for the distribution it is drawn from has one token.
     """
     greedy_N = temperature_N == 0
-    logp_NV = torch.log_softmax(logits_NV / torch.where(greedy_N, 1.0, temperature_N)[:, None], -1)
-    cut_N = (top_k_N > 0) | (top_p_N < 1) | (min_p_N > 0)
-    if bool(cut_N.any()):
+    x_NV = logits_NV
+    if bool(((temperature_N != 1) & ~greedy_N).any()):
+        x_NV = logits_NV / torch.where(greedy_N, 1.0, temperature_N)[:, None]
+    logp_NV = torch.log_softmax(x_NV, -1)
+    if bool(((top_k_N > 0) | (top_p_N < 1) | (min_p_N > 0)).any()):
         logp_NV = truncate(logp_NV, top_k_N, top_p_N, min_p_N)
-    cumulative_NV = logp_NV.exp().cumsum(-1)
-    point_N = uniform_N.to(cumulative_NV) * cumulative_NV[:, -1]
-    token_N = torch.searchsorted(cumulative_NV, point_N[:, None], right=True)[:, 0].clamp(max=logits_NV.shape[1] - 1)
-    token_N = torch.where(greedy_N, logits_NV.argmax(-1), token_N)
+    token_N = _inverse(logp_NV.exp(), uniform_N)
     chosen_N = logp_NV.gather(1, token_N[:, None])[:, 0]
-    return token_N, torch.where(greedy_N, 0.0, chosen_N)
+    if bool(greedy_N.any()):
+        token_N = torch.where(greedy_N, logits_NV.argmax(-1), token_N)
+        chosen_N = torch.where(greedy_N, 0.0, chosen_N)
+    return token_N, chosen_N
+
+
+def _inverse(p_NV: Tensor, uniform_N: Tensor) -> Tensor:
+    """Tokens [N] where the running sum of probabilities passes `uniform_N` of their total: first the block, then in it."""
+    N, V = p_NV.shape
+    blocks_NKB = pad(p_NV, (0, -V % BLOCK)).view(N, -1, BLOCK)
+    upto_NK = blocks_NKB.sum(-1).double().cumsum(-1)
+    point_N1 = uniform_N.to(upto_NK)[:, None] * upto_NK[:, -1:]
+    block_N1 = torch.searchsorted(upto_NK, point_N1, right=True).clamp(max=upto_NK.shape[1] - 1)
+    before_N1 = torch.where(block_N1 > 0, upto_NK.gather(1, (block_N1 - 1).clamp(min=0)), 0.0)
+    inside_NB = blocks_NKB[torch.arange(N, device=p_NV.device), block_N1[:, 0]].double().cumsum(-1)
+    within_N1 = torch.searchsorted(inside_NB, point_N1 - before_N1, right=True).clamp(max=BLOCK - 1)
+    token_N = (block_N1 * BLOCK + within_N1)[:, 0].clamp(max=V - 1)
+    lost_N = p_NV.gather(1, token_N[:, None])[:, 0] == 0  # rounding went past the last token of the block
+    return torch.where(lost_N, p_NV.argmax(-1), token_N) if bool(lost_N.any()) else token_N
 
 
 def truncate(logp_NV: Tensor, top_k_N: Tensor, top_p_N: Tensor, min_p_N: Tensor) -> Tensor:

@@ -1,0 +1,49 @@
+"""Linear layers while sampling: their weights in the order in which oneDNN reads them.
+
+A decode step multiplies few rows with large weights. Most of what a general product then spends on float32 CPUs goes into
+rearranging the weights, each time anew; here that is done once after every change of the weights.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from palaestra.models.load import Model
+
+LARGE = 100_000  # weights of a layer; below, choosing the copy takes longer than it saves
+
+
+class Reordered:
+    """A context in which a model's linear layers use reordered copies of their weights; no gradient passes through these.
+
+    Copies are made anew whenever a weight was written to. Without oneDNN, on a GPU or in another precision nothing changes.
+    """
+
+    def __init__(self, model: Model):
+        able = torch.backends.mkldnn.is_available() and model.device.type == "cpu" and model.dtype == torch.float32
+        linears = (m for m in model.module.modules() if type(m) is nn.Linear)
+        self.linears = [m for m in linears if m.weight.numel() >= LARGE] if able else []
+        self._made: dict[nn.Linear, tuple[tuple[int, int], Tensor]] = {}
+
+    def __enter__(self) -> None:
+        for m in self.linears:
+            state = (m.weight.data_ptr(), m.weight._version)
+            if m not in self._made or self._made[m][0] != state:
+                self._made[m] = state, torch.ops.mkldnn._reorder_linear_weight(m.weight.detach())
+            m.__dict__["forward"] = partial(_linear, self._made[m][1], m.bias)
+
+    def __exit__(self, *_: Any) -> None:
+        for m in self.linears:
+            del m.__dict__["forward"]
+
+    def forget(self) -> None:
+        """Frees the copies."""
+        self._made.clear()
+
+
+def _linear(weight: Tensor, bias: Tensor | None, x: Tensor) -> Tensor:
+    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
