@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-
 BLOCK = 256  # tokens whose probabilities are summed before one of them is looked for
 
 

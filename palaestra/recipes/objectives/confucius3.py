@@ -84,13 +84,14 @@ EXPERIMENT = Experiment(
     },
     expect=Greater("+both", "dapo"),
     falsified_if="the two together are less than two points better than DAPO's sampling alone",
-    task="bool",
-    tokens=40_000,
+    task="add",
+    tokens=30_000,
     controls={
         "updates' groups": Logged("groups_ready"),
         "groups drawn": Logged("groups"),
         "entropy": Logged("entropy_sampled"),
     },
-    note="On `bool` about a third of the groups have equal rewards at the start, so sampling overshoots. `dapo` has the constant "
-    "reduction of the others; TER's target of 0.55 nats is that of a 14B model and is not retuned.",
+    note="Groups of equal rewards are common on `add`, first as failures, later as successes, so sampling overshoots. A first run "
+    "on `bool` with 40,000 tokens ended at 99% in both arms and decided nothing. `dapo` has the constant reduction of the others; "
+    "TER's target of 0.55 nats is that of a 14B model and is not retuned.",
 )
