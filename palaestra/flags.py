@@ -137,7 +137,7 @@ def atlas(parser: Parser) -> None:
 
 def bench(parser: Parser) -> None:
     add = parser.add_argument
-    add("what", choices=("step", "engine", "trl", "memory", "scaling", "sandbox"), help="what is measured")
+    add("what", choices=("step", "engine", "trl", "ablation", "memory", "scaling", "sandbox"), help="what is measured")
     add("--model", default="tiny", metavar="NAME|DIR")
     add("--dtype", choices=("float32", "bfloat16"), default="float32")
     add("--prompts", type=int, default=16, metavar="N", help="a step (default: 16)")

@@ -102,6 +102,19 @@ def test_inverse_transform_draws_the_distribution():
     assert torch.allclose(logp.exp(), logits[0].exp()[token], atol=1e-6)
 
 
+@pytest.mark.parametrize("V", [3, 256, 257, 5000])
+def test_a_draw_is_where_the_running_sum_passes_the_number(V):
+    logits = 3 * torch.randn(1, V, generator=torch.Generator().manual_seed(V), dtype=torch.float64)
+    logits[0, V // 2 :] = float("-inf")  # as after truncation: the last blocks hold nothing
+    n = 4000
+    uniform = torch.cat([(torch.arange(n) + 0.5) / n, torch.tensor([0.0, 1 - 1e-16, 1.0])]).double()
+    ones = torch.ones(len(uniform))
+    token, _ = draw(logits.expand(len(uniform), V), uniform, ones, 0 * ones, ones, 0 * ones)
+    expected = torch.searchsorted(torch.softmax(logits[0], -1).cumsum(-1), uniform[:n], right=True)
+    assert float((token[:n] == expected).double().mean()) > 0.999  # but for ends of blocks, where the sums are rounded
+    assert int(token.max()) < V // 2
+
+
 def test_greedy_has_log_prob_zero():
     logits = torch.tensor([[1.0, 3.0, 2.0]])
     zero, one = torch.zeros(1), torch.ones(1)

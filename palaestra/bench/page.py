@@ -101,6 +101,12 @@ def engine_table(results: Sequence[Found]) -> str:
     return "\n".join(lines)
 
 
+def ablation_table(results: Sequence[Found]) -> str:
+    head = ["model, work", "without", "seconds a token, over those with"]
+    rows = [[setting(r), name, shown(ratio)] for r in results for name, ratio in r["without"].items()]
+    return "\n".join(table(head, rows))
+
+
 def memory_table(results: Sequence[Found]) -> str:
     head = ["model", "group", "cache budget, MB", "tokens a pass", "recompute", "before", "rollout", "update"]
     rows = [
@@ -175,8 +181,8 @@ def ratios_svg(results: Sequence[Found]) -> str:
 
 
 TABLES = {
-    "trl": trl_table, "step": step_table, "engine": engine_table, "memory": memory_table, "scaling": scaling_table,
-    "sandbox": sandbox_table,
+    "trl": trl_table, "step": step_table, "ablation": ablation_table, "engine": engine_table, "memory": memory_table,
+    "scaling": scaling_table, "sandbox": sandbox_table,
 }  # fmt: skip
 
 

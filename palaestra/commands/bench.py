@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from palaestra.bench import engine, machine, memory, sandbox, scaling, step, trl
+from palaestra.bench import ablation, engine, machine, memory, sandbox, scaling, step, trl
 from palaestra.bench.work import Work
 from palaestra.runtime.checkpoint import write_atomic
 from palaestra.types import UserError
@@ -46,6 +46,9 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     elif what == "memory":
         found = memory.measure(work, repeats)
         text = memory.show(found)
+    elif what == "ablation":
+        found = ablation.measure(work, repeats)
+        text = ablation.show(found)
     elif what == "sandbox":
         found = sandbox.measure(arguments.n, arguments.orphans)
         text = sandbox.show(found)

@@ -91,7 +91,7 @@ EXPERIMENT = Experiment(
         "groups drawn": Logged("groups"),
         "entropy": Logged("entropy_sampled"),
     },
-    note="Groups of equal rewards are common on `add`, first as failures, later as successes, so sampling overshoots. A first run "
-    "on `bool` with 40,000 tokens ended at 99% in both arms and decided nothing. `dapo` has the constant reduction of the others; "
+    note="Groups of equal rewards are common on `add`, first as failures, later as successes, so sampling overshoots. A first "
+    "run on `bool` with 40,000 tokens ended at 99% in both arms and decided nothing. `dapo` has the others' constant reduction; "
     "TER's target of 0.55 nats is that of a 14B model and is not retuned.",
 )

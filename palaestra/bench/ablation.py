@@ -1,0 +1,110 @@
+"""`palaestra bench ablation`: what each technique contributes. Steps with it switched off, between steps with all of them on."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Callable, Generator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from palaestra import update
+from palaestra.bench.machine import spread
+from palaestra.bench.work import Work, prepared
+from palaestra.rollout.engine import OwnEngine
+from palaestra.runtime.context import Context
+from palaestra.runtime.train import prepare
+from palaestra.step import Recipe, start, step
+from palaestra.types import Batch, Objective
+
+Off = Callable[[Context], AbstractContextManager[None]]
+
+
+@contextmanager
+def padded_rows(ctx: Context) -> Generator[None]:
+    """Every row of the update with its own prompt, padded to the longest."""
+    model = ctx.model("policy")
+    model.packs, kept = False, model.packs
+    try:
+        yield
+    finally:
+        model.packs = kept
+
+
+@contextmanager
+def general_products(ctx: Context) -> Generator[None]:
+    """Sampling multiplies with the weights as they lie."""
+    engine = ctx.engine()
+    assert isinstance(engine, OwnEngine)
+    linears = engine.decoder.linears
+    linears.linears, kept = [], linears.linears
+    try:
+        yield
+    finally:
+        linears.linears = kept
+
+
+@contextmanager
+def second_forward(ctx: Context) -> Generator[None]:
+    """The log-probs of sampling are computed once more before the update, as where the sampler gives none."""
+    inner = update.backward
+
+    def both(
+        forward: update.Forward, objective: Objective, batch: Batch, budget: int, packed: bool = False
+    ) -> dict[str, torch.Tensor]:
+        with torch.no_grad():
+            for rows in update.split(batch, budget, False, packed):
+                forward(batch.part(rows))
+        return inner(forward, objective, batch, budget, packed)
+
+    update.backward = both
+    try:
+        yield
+    finally:
+        update.backward = inner
+
+
+TECHNIQUES: Mapping[str, Off] = {
+    "no padding in the update, a group's prompt once": padded_rows,
+    "reordered weights while sampling": general_products,
+    "log-probs recorded while sampling": second_forward,
+}
+
+
+def measure(work: Work, repeats: int = 5) -> dict[str, Any]:
+    """Seconds a sampled token without each technique, over those of the step with all of them in the same round."""
+    with tempfile.TemporaryDirectory() as folder:
+        found = asyncio.run(rounds(*prepared(work, Path(folder)), repeats))
+    whole = np.array(found[""])
+    return {
+        "seconds_per_token": float(np.median(whole)),
+        "without": {name: spread(np.array(found[name]) / whole) for name in TECHNIQUES},
+    }
+
+
+async def rounds(recipe: Recipe, ctx: Context, repeats: int) -> dict[str, list[float]]:
+    """Seconds a sampled token of every step, by what was off; "" = nothing. The first round does not count."""
+    prepare(recipe, ctx)
+    found: dict[str, list[float]] = {name: [] for name in ("", *TECHNIQUES)}
+    state = start(0)
+    for n in range(repeats + 1):
+        for name, each in found.items():
+            with TECHNIQUES[name](ctx) if name else nullcontext():
+                tokens, begin = ctx.sampled_tokens, time.perf_counter()
+                state, _ = await step(recipe, ctx, state)
+                seconds = time.perf_counter() - begin
+            if n:
+                each.append(seconds / (ctx.sampled_tokens - tokens))
+    return found
+
+
+def show(found: dict[str, Any]) -> str:
+    lines = [f"{1000 * found['seconds_per_token']:.2f} ms a sampled token; without"]
+    for name, r in found["without"].items():
+        lines.append(f"  {name:<50} {r['median']:.2f}x ({r['low']:.2f} to {r['high']:.2f})")
+    return "\n".join(lines)
