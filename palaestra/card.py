@@ -10,6 +10,21 @@ from palaestra.types import value
 
 
 @value
+class Size:
+    """The size of a paper's runs, for a dry run without weights; 0 = not said there, the recipe's own then.
+
+    `model` is a name of `bench.paper.SHAPES`; where a paper trains several, one of them, and where it only
+    says how large, a common one of that size.
+    """
+
+    model: str
+    prompts: int = 0  # a step
+    samples: int = 0  # a prompt
+    tokens: int = 1024  # of an answer at most
+    lr: float = 0.0
+
+
+@value
 class Card:
     """`changes` says per stage what the method does differently from its parent; `source` how sure the formulas are."""
 
@@ -23,3 +38,4 @@ class Card:
     changes: Mapping[str, str] = field(default_factory=dict)
     source: str = ""
     paper_scale: str = ""  # model, data and settings of the paper
+    size: Size | None = None  # None: the paper trains no language model, or does not say which

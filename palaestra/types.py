@@ -34,6 +34,9 @@ def stage(cls: C) -> C:
     return dataclass(frozen=True)(cls)
 
 
+EXACT = {"exact": True}  # metadata of a stage's field that changes how a number is computed, but not which
+
+
 Key: TypeAlias = tuple[int | str, ...]  # a path: (run, step, task, sample, attempt, seat, n, ...)
 
 

@@ -8,7 +8,7 @@ Law 3: masked values are replaced once, in `pack`; any other NaN stops the updat
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from palaestra.models.master import MasterWeights
 from palaestra.models.packed import prompts_and_tails
-from palaestra.types import Batch, Example, Metrics, Objective, Outputs, State, Update, rng_of, stage
+from palaestra.types import EXACT, Batch, Example, Metrics, Objective, Outputs, State, Update, rng_of, stage
 
 if TYPE_CHECKING:
     from palaestra.models.model import Model
@@ -210,8 +210,12 @@ class Plain:
 
     epochs: int = 1
     minibatches: int = 1
-    budget: int = 4096  # tokens a forward pass may hold; small ones stay in the cache and pad less
-    memory_mb: int = 1024  # what a forward pass may take, about: fewer tokens of a larger model
+    budget: int = field(
+        default=4096, metadata=EXACT
+    )  # tokens a forward pass may hold; small ones stay in the cache and pad less
+    memory_mb: int = field(
+        default=1024, metadata=EXACT
+    )  # what a forward pass may take, about: fewer tokens of a larger model
     fresh: bool = False
 
     def __call__(self, ctx: Context, name: str, learner: Any, batch: Batch, state: State) -> tuple[Metrics, State]:

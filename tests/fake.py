@@ -24,6 +24,7 @@ class Table(torch.nn.Module):
         self.C = torch.nn.Parameter(0.5 * torch.randn(V, V, generator=g, dtype=torch.float64))
 
     device = torch.device("cpu")
+    packs, position_bytes = False, 1
 
     def trainable(self):
         return list(self.parameters())

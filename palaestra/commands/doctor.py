@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from palaestra import __version__
+from palaestra.bench import paper
 from palaestra.commands.train import read_settings
 from palaestra.runtime import setup
 from palaestra.runtime.cases import replay_case
@@ -40,6 +41,12 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         result = {"case": arguments.case, **replay_case(Path(arguments.case))}
         if not arguments.json:
             print("\n".join(f"{k:<28} {v}" for k, v in result.items()))
+        return result
+    if arguments.paper:
+        settings = read_settings(arguments)
+        result = paper.dry_run(settings.recipe, settings.set)
+        if not arguments.json:
+            print(paper.show(result))
         return result
     result = {
         "machine": machine(),

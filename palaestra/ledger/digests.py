@@ -53,9 +53,13 @@ def configuration(runnable: Any, settings: Settings, tokens: int, samples: int) 
 
 
 def canonical(x: Any) -> Any:
-    """A value as plain data. A field at a default that means "off" is left out: a new option is no other configuration."""
+    """A value as plain data. A field at a default that means "off" is left out: a new option is no other configuration.
+
+    So are fields marked `EXACT`: sizes of micro-batches are no part of what is computed (law 2).
+    """
     if is_dataclass(x) and not isinstance(x, type):
-        return [_name(type(x)), {f.name: canonical(getattr(x, f.name)) for f in fields(x) if f.init and not _off(f, x)}]
+        told = [f for f in fields(x) if f.init and not _off(f, x) and "exact" not in f.metadata]
+        return [_name(type(x)), {f.name: canonical(getattr(x, f.name)) for f in told}]
     if isinstance(x, Mapping):
         return {str(k): canonical(v) for k, v in x.items()}
     if isinstance(x, tuple | list):

@@ -47,7 +47,7 @@ from palaestra.update import Optimizer, pack, split
 PHASES = ("rollout", "reward", "forward", "backward", "optimiser", "other")
 CHECKED_PROMPTS = 100_000  # of the user's data, before the first step
 ORACLE_TASKS = 16  # whose gold answers are checked before the first step
-MEASURE_BUDGET = 4096  # padded tokens a measuring forward pass may hold
+MEASURE_BUDGET = 4096  # tokens a measuring forward pass may hold
 
 
 @dataclass
@@ -168,7 +168,7 @@ class Context:
         for model in dict.fromkeys(m for m, _ in needs):
             quantities = [q for m, q in needs if m == model]
             run, device = self.forward(model, quantities), self.model(model).device
-            for rows in split(batch, MEASURE_BUDGET, whole_units=False):
+            for rows in split(batch, MEASURE_BUDGET, whole_units=False, packed=self.model(model).packs):
                 part = batch.part(rows)
                 out = {k: v.double().cpu().numpy() for k, v in run(part.to(device)).items()}
                 blank |= {f"{model}_{k}": v.shape[1:] for k, v in out.items() if v.ndim == 3}

@@ -87,6 +87,13 @@ def prepare(recipe: Recipe, ctx: Context) -> None:
 
     A learner that has no model starts as a copy of the policy.
     """
+    prepare_models(recipe, ctx)
+    for name, learner in recipe.learners.items():
+        ctx.optimiser(name, learner)
+
+
+def prepare_models(recipe: Recipe, ctx: Context) -> None:
+    """`prepare` without the optimisers."""
     for name, source in recipe.references.items():
         if name not in ctx.models:
             ctx.reference(name, source)
@@ -95,7 +102,6 @@ def prepare(recipe: Recipe, ctx: Context) -> None:
             ctx.models[name] = trainable_copy(ctx.model("policy"))
         for head in learner.heads:
             ctx.model(name).add_head(head)
-        ctx.optimiser(name, learner)
 
 
 def resume(recipe: Recipe, ctx: Context) -> tuple[State, checkpoint.AppendLog | None]:

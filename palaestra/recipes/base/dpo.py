@@ -7,7 +7,7 @@ against the worst of a group (`pairs="rollouts"`, online DPO as in arXiv:2402.04
 
 from typing import Literal
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.credit.rows import Prefer
 from palaestra.objective.preference import DPO
 from palaestra.recipes.base import grpo
@@ -30,6 +30,7 @@ CARD = Card(
     },
     source="paper",
     paper_scale="Pythia 2.8B on Anthropic HH, GPT-J on TL;DR, beta 0.1, lr 1e-6, batch 64",
+    size=Size(model="pythia-2.8b", prompts=64, lr=1e-6),
 )
 
 

@@ -6,7 +6,7 @@ beta = 0.04 times the k3 estimate of KL(pi || ref) as a loss; most later work tr
 Zero-variance groups get advantage 0.
 """
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.curriculum.draw import Shuffled
 from palaestra.objective.policy import KL, Clipped
@@ -21,6 +21,7 @@ CARD = Card(
     claim="A group's mean reward replaces the critic: PPO without a value model, at equal or better accuracy.",
     source="paper",
     paper_scale="DeepSeekMath-Instruct 7B, 144k GSM8K and MATH questions, G = 64, 1,024 tokens, lr 1e-6, beta 0.04",
+    size=Size(model="deepseekmath-7b", prompts=16, samples=64, lr=1e-6),
 )
 
 

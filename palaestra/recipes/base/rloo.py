@@ -3,7 +3,7 @@
 A_i = r_i - mean_{j != i} r_j = G/(G-1) (r_i - mean r)   (arXiv:2402.14740v2, eq. 7); a group of one gets advantage 0.
 """
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.credit.links import Center, chain
 from palaestra.ledger.experiment import Experiment, Greater
 from palaestra.recipes.base import reinforce
@@ -20,6 +20,7 @@ CARD = Card(
     changes={"credit": "the baseline is the mean reward of the other samples of the same prompt"},
     source="paper",
     paper_scale="Pythia 6.9B and Llama 7B, TL;DR and HH preference data, G = 2 and 4, KL in the reward 0.03 to 0.10",
+    size=Size(model="pythia-6.9b", samples=4),
 )
 
 

@@ -11,7 +11,7 @@ A group of one has no residual; equal rewards still pull the log-ratios of a gro
 generations, so gradients are clipped. Against trajectory balance: L_TB = (2 / beta^2) L.
 """
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.credit.links import Center, Chain
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.objective.residual import Balance
@@ -32,6 +32,7 @@ CARD = Card(
     },
     source="theorem from summaries of the paper, estimator derived",
     paper_scale="Llama 3 8B on MATH",
+    size=Size(model="llama-3.1-8b"),
 )
 
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.credit.advantages import group_mean
 from palaestra.credit.links import Center, Chain, Scale
 from palaestra.credit.table import Table, Values
@@ -41,6 +41,7 @@ CARD = Card(
     },
     source="released code (Indolent-Kawhi/View-R1) and abstract",
     paper_scale="Qwen2.5-VL-3B, 128 prompts x 8, 4,096 tokens, lr 1e-6, beta 1e-3, at most 20,000 samples, 2 episodes",
+    size=Size(model="qwen2.5-3b", prompts=128, samples=8, tokens=4096, lr=1e-6),
 )
 
 

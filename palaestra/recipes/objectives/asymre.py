@@ -11,7 +11,7 @@ A group of equal rewards, and a group of one, has A = -shift for every sample: i
 over an answer changes the scale only.
 """
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.credit.links import Center, Shift, chain
 from palaestra.ledger.experiment import Experiment, Greater, Logged
 from palaestra.objective.policy import Reinforce
@@ -32,6 +32,7 @@ CARD = Card(
     },
     source="paper; settings from modelscope/Trinity-RFT",
     paper_scale="Llama 3.1 8B and Qwen2.5 3B on mathematics; Trinity: GSM8K, 96 prompts x 8, synchronised every 20 steps",
+    size=Size(model="llama-3.1-8b", prompts=96, samples=8),
 )
 
 

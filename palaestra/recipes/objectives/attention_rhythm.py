@@ -22,7 +22,7 @@ from typing import Literal
 
 import numpy as np
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.credit.links import Center, Scale, chain, table_signal
 from palaestra.credit.table import Table, Values
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
@@ -42,6 +42,7 @@ CARD = Card(
     changes={"credit": "positive advantages are multiplied by 1.5 at tokens that attention marks"},
     source="paper; thresholds of the coupled form are a choice",
     paper_scale="Qwen3-4B/8B base, countdown, CrossThink-QA, mathematics, batch 512, 16 updates a batch, lr 1e-6, 600 steps",
+    size=Size(model="qwen3-8b", lr=1e-6),
 )
 
 

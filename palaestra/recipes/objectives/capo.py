@@ -13,7 +13,7 @@ A group whose tokens all earn the same gets 0; a group of one is normalised over
 
 from typing import Literal
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.credit.steps import StepPenalty, Vote
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
@@ -36,6 +36,7 @@ CARD = Card(
     },
     source="figure and review of the paper, a re-implementation's constants; no official code",
     paper_scale="Llama-3 and Qwen2.5, 1B to 7B, with a judge of about 70B",
+    size=Size(model="qwen2.5-7b"),
 )
 
 

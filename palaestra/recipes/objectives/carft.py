@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.objective.algebra import Algebra, Couples
 from palaestra.objective.policy import Clipped, ValueLoss
@@ -67,6 +67,7 @@ CARD = Card(
     },
     source="released code (WNQzhu/CARFT, trainer v4) and abstract",
     paper_scale="CodeLlama-7B and Qwen2.5 on GSM8K and SVAMP, batch 32, lr 3e-7, up to 100 epochs",
+    size=Size(model="llama-2-7b", prompts=32, lr=3e-7),
 )
 ANNOTATION = "annotation"
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from torch import Tensor
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.ledger.experiment import Experiment, Final, Greater
 from palaestra.objective.algebra import Algebra, Couples, reduce
 from palaestra.objective.policy import Clipped
@@ -45,6 +45,7 @@ CARD = Card(
     },
     source="released code and README; stages partly from general knowledge",
     paper_scale="Llama-3.1 8B with 1B of world and inverse model and 2B of policy, 64 codes, 1.1T tokens; G = 4, lr 5e-7",
+    size=Size(model="llama-3.1-8b", samples=4, lr=5e-7),
 )
 
 

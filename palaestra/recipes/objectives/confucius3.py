@@ -15,7 +15,7 @@ A group of equal rewards never arrives; a batch of entropy `target` has no gradi
 from dataclasses import replace
 from typing import ClassVar, Literal
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.credit.advantages import group_mean
 from palaestra.credit.links import Center, Outcome, chain
 from palaestra.credit.table import Table, Values
@@ -41,6 +41,7 @@ CARD = Card(
     },
     source="technical report",
     paper_scale="DeepSeek-R1-Distill-Qwen-14B, 256 samples a batch, 4K, 8K, 16K tokens; sampling 3 to 9 times the batch",
+    size=Size(model="qwen2.5-14b", tokens=16384),
 )
 
 

@@ -7,7 +7,7 @@ A group of one or of equal rewards has A = 0 with no epsilon; a truncated answer
 answer allowed, in tokens: the bench's, 64 for the built-in ones; another value only rescales the loss.
 """
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.credit.links import Center, chain
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.objective.policy import Clipped
@@ -28,6 +28,7 @@ CARD = Card(
     },
     source="paper and released code (sail-sg/understand-r1-zero)",
     paper_scale="Qwen2.5-Math-7B, 8k MATH level 3 to 5 questions, 128 prompts x 8, 3,000 tokens, lr 1e-6, clip 0.2, no KL",
+    size=Size(model="qwen2.5-7b", prompts=128, samples=8, tokens=3000, lr=1e-6),
 )
 
 

@@ -21,7 +21,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.credit.table import Table, Values
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
@@ -41,6 +41,7 @@ CARD = Card(
     changes={"credit": "a bonus on the advantage from the effective rank of the answer's hidden states"},
     source="released code (hf618/VERL) and abstract",
     paper_scale="several models, e.g. Mathstral-7B, 48 prompts x 4, stride 40, 1,536 tokens, 161 steps",
+    size=Size(model="mistral-7b", prompts=48, samples=4, tokens=1536),
 )
 
 

@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.credit.advantages import group_mean
 from palaestra.credit.links import Center, Scale, chain, table_signal
 from palaestra.credit.table import Table, Values
@@ -35,6 +35,7 @@ CARD = Card(
     changes={"credit": "each sample's advantage is multiplied by G softmax((A + alpha H) / P) over its group"},
     source="abstract and a summary of the paper; alpha and P are not published",
     paper_scale="Qwen2.5-Math-7B models; MATH-500, AIME, GPQA Diamond",
+    size=Size(model="qwen2.5-7b"),
 )
 
 

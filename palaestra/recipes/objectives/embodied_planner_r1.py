@@ -15,7 +15,7 @@ import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.objective.algebra import Reduction
 from palaestra.objective.policy import KL, Clipped, Entropy
@@ -42,6 +42,7 @@ CARD = Card(
     },
     source="released code (OpenMOSS/Embodied-Planner-R1)",
     paper_scale="Qwen2.5-7B-Instruct, ALFWorld and ScienceWorld, G = 5, 128 or 64 tasks, 30 turns, lr 1e-6, 15 epochs",
+    size=Size(model="qwen2.5-7b", prompts=128, samples=5, lr=1e-6),
 )
 
 

@@ -20,7 +20,7 @@ from typing import Literal
 
 import numpy as np
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.credit.table import Table, Values
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
@@ -41,6 +41,7 @@ CARD = Card(
     changes={"credit": "rewards shaped by how little high-reward peers explain an answer's gradient direction"},
     source="paper, sections 2.1 to 2.6; lambda is a choice",
     paper_scale="Qwen3-1.7B/4B base, MATH (7.5k), groups of 8",
+    size=Size(model="qwen3-4b", samples=8),
 )
 
 

@@ -14,7 +14,7 @@ code: with a token mean the loss is the same.
 
 from typing import Literal
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.credit.links import Center, Link, Scale, chain
 from palaestra.credit.turns import Blend, Executed, Peers, SameState, TurnReturns
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
@@ -37,6 +37,7 @@ CARD = Card(
     },
     source="a fork of the official code (core_gigpo.py) and the abstract",
     paper_scale="Qwen2.5-1.5B and 7B-Instruct, ALFWorld and WebShop, G = 8, 16 groups, gamma 0.95, omega 1, lr 1e-6",
+    size=Size(model="qwen2.5-7b", prompts=16, samples=8, lr=1e-6),
 )
 
 

@@ -13,7 +13,7 @@ Masked tokens carry no gradient. A lone sample or equal rewards have A = 0.
 
 from typing import Literal
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.curriculum.pool import Mixed
 from palaestra.ledger.experiment import Experiment, Final, Logged, Same
 from palaestra.objective.tokens import DualClipped, TopTokens, Weighted
@@ -34,6 +34,7 @@ CARD = Card(
     },
     source="released code (Shenzhi-Wang/Beyond-the-80-20-Rule-RLVR), TRL, abstract",
     paper_scale="Qwen3-8B/14B/32B base, 512 prompts x 16, minibatches of 32 prompts, 20,480 tokens, lr 1e-6",
+    size=Size(model="qwen3-32b", prompts=512, samples=16, tokens=20480, lr=1e-6),
 )
 
 

@@ -15,7 +15,7 @@ come from accounts of the paper, as does beta. Answers come from the policy as i
 
 from typing import Literal
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.credit.steps import StepPairs
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.recipes.base import dpo
@@ -37,6 +37,7 @@ CARD = Card(
     },
     source="accounts of the paper; beta and the branch form inferred",
     paper_scale="DeepSeekMath 7B and Llama-2 7B on GSM8K and MATH, 8 samples a question, K = 5",
+    size=Size(model="deepseekmath-7b", samples=8),
 )
 
 

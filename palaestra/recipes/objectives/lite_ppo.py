@@ -7,7 +7,7 @@ nearly equal one is not blown up; a batch of equal rewards has A = 0. `ddof=0` a
 minus their group's mean) are what other implementations take.
 """
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.objective.policy import Clipped
@@ -28,6 +28,7 @@ CARD = Card(
     },
     source="released code (alibaba/ROLL, huggingface/trl) and abstract",
     paper_scale="Qwen3-4B and 8B, 128 prompts x 8, 8 optimiser steps a batch, temperature 0.99, top-p 0.99, top-k 100, no KL",
+    size=Size(model="qwen3-8b", prompts=128, samples=8),
 )
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.credit.advantages import leave_one_out
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
@@ -42,6 +42,7 @@ CARD = Card(
     },
     source="released code (apple/ml-loop), which has token and trajectory ratios; turn ratios from notes on the paper",
     paper_scale="Qwen2.5-32B-Instruct, LoRA 16, AppWorld, K = 6, 40 tasks an iteration, lr 5e-5, 200 iterations",
+    size=Size(model="qwen2.5-32b", prompts=40, samples=6, lr=5e-5),
 )
 
 

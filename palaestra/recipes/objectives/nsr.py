@@ -12,7 +12,7 @@ other one by p p_v: probability moves where the model's prior already is, and le
 Groups of equal rewards carry the full signal, so no gate may drop them; where a side is empty the update is skipped.
 """
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.credit.links import Outcome, chain
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.objective.policy import Clipped
@@ -33,6 +33,7 @@ CARD = Card(
     },
     source="paper and released code (TianHongZXY/RLVR-Decomposed)",
     paper_scale="Qwen2.5-Math-7B and Qwen3-4B on MATH, 1,024 prompts x 8, minibatch 256, lr 1e-6, pass@k for k up to 256",
+    size=Size(model="qwen2.5-7b", prompts=1024, samples=8, lr=1e-6),
 )
 
 

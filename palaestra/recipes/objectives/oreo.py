@@ -13,7 +13,7 @@ fixed policy and no age limit holds. `frozen=False` is the paper's multi-iterati
 
 from typing import Literal
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.credit.links import Center, Chain
 from palaestra.ledger.experiment import Experiment, Greater
 from palaestra.objective.policy import KL
@@ -38,6 +38,7 @@ CARD = Card(
     },
     source="released code by the catalogue's account; the KL term is approximated",
     paper_scale="Qwen2.5-Math 1.5B, DeepSeekMath 7B, MiniCPM 2B; beta .03, alpha .01, lr 5e-6, batch 128, one epoch",
+    size=Size(model="deepseekmath-7b", prompts=128, lr=5e-6),
 )
 
 

@@ -12,7 +12,7 @@ most 1. Equal rewards still carry progress; a group of one has an outcome advant
 The continuations count as sampled tokens.
 """
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.credit.links import Center, chain
 from palaestra.credit.steps import Progress
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
@@ -37,6 +37,7 @@ CARD = Card(
     },
     source="equation from a public study of the paper; k, steps as lines and Monte-Carlo values are choices",
     paper_scale="Gemma 2B and 9B on MATH, alpha 5 and 3, KL .001, lr 1e-7, batch 32",
+    size=Size(model="gemma-2-9b", prompts=32, lr=1e-7),
 )
 
 

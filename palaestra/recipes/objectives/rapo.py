@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 from torch import Tensor
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.objective.algebra import Algebra, Reduction, reduce, token_mean
 from palaestra.objective.policy import Clipped, Entropy
@@ -41,6 +41,7 @@ CARD = Card(
     },
     source="secondary source for the equations; phi, alpha, beta and the token level are inferred",
     paper_scale="Qwen2.5-3B/7B base, 8k SimpleRL-Zero questions, AIME 2024 and 2025",
+    size=Size(model="qwen2.5-7b"),
 )
 
 

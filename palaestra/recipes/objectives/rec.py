@@ -21,7 +21,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.credit.advantages import group_mean
 from palaestra.credit.links import Center, chain
 from palaestra.credit.table import Table, Values
@@ -45,6 +45,7 @@ CARD = Card(
     },
     source="paper and released code (modelscope/Trinity-RFT, examples/rec_gsm8k)",
     paper_scale="Qwen2.5-3B-Instruct on GSM8K, 96 prompts x 8, 1,024 tokens, lr 1e-6, synchronised every 20 steps",
+    size=Size(model="qwen2.5-3b", prompts=96, samples=8, tokens=1024, lr=1e-6),
 )
 
 

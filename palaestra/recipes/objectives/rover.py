@@ -20,7 +20,7 @@ and Q is pulled back to 0.
 import torch
 from torch import Tensor
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.objective.algebra import Algebra, reduce, token_mean
@@ -45,6 +45,7 @@ CARD = Card(
     },
     source="released code (tinnerhrhe/ROVER) and abstract",
     paper_scale="Qwen3-8B/4B base on DeepScaleR, n = 8, temperature 0.6; Qwen2.5-3B on countdown, 128 prompts x 5, lr 1e-6",
+    size=Size(model="qwen3-8b", samples=8),
 )
 
 

@@ -20,7 +20,7 @@ from typing import Literal
 import numpy as np
 from torch import Tensor
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.credit.advantages import leave_one_out
 from palaestra.credit.links import Center, Gae, Scale, chain, table_signal
 from palaestra.credit.table import Table, Values
@@ -46,6 +46,7 @@ CARD = Card(
     },
     source="released code (WangHanLinHenry/SPA-RL-Agent); alpha and beta as in its data builder",
     paper_scale="Llama-3.2-3B-Instruct; WebShop, ALFWorld, VirtualHome; offline trajectories, one epoch",
+    size=Size(model="llama-3.2-3b"),
 )
 SIGNAL = "estimator_progress"  # the head "progress" of the learner "estimator"
 

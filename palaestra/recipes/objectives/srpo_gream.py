@@ -11,7 +11,7 @@ without variance are drawn again; a batch is never padded with them. Loss of DAP
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.credit.pass_at_k import PassAtK
 from palaestra.credit.turns import Blend
@@ -44,6 +44,7 @@ CARD = Card(
     },
     source="released code (Indolent-Kawhi/GRRM: reward_answer.py, core_algos.py, dapo_ray_trainer.py)",
     paper_scale="Qwen3-4B-Instruct, three Amazon data sets, 256 prompts x 10, 150 steps, lr 2e-6",
+    size=Size(model="qwen3-4b", prompts=256, samples=10, lr=2e-6),
 )
 WORTH = (0.5, 0.707, 0.866, 0.95)  # of 1, 2, 3, 4 matching codes
 

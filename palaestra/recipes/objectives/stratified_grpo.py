@@ -11,7 +11,7 @@ stratum of one or of equal rewards has A_SAN = 0; with one stratum the method is
 of the paper exact.
 """
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.credit.turns import Blend, Stratum
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
@@ -29,6 +29,7 @@ CARD = Card(
     changes={"credit": "blend of advantages normalised within strata of equal search count and within the group"},
     source="secondary summaries of the paper and an independent implementation; alpha and strata of one are not known",
     paper_scale="search agents on seven single- and multi-hop QA sets, up to 11.3 points over GRPO (abstract, v1)",
+    size=Size(model="qwen2.5-3b"),
 )
 
 

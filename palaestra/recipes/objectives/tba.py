@@ -13,7 +13,7 @@ The loss is as steep as 2 / beta, so the gradient's norm is nearly always clippe
 
 from typing import Any
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.credit.links import Center, Chain
 from palaestra.curriculum.replay import Replay
 from palaestra.ledger.experiment import Experiment, Same
@@ -38,6 +38,7 @@ CARD = Card(
     },
     source="released code and abstract; details of the buffer partly from configuration names",
     paper_scale="RhoMath-1B on GSM8K, K = 20, 500 steps, beta .012 to .004, lr 1e-5",
+    size=Size(model="tinyllama-1.1b", samples=20, lr=1e-5),
 )
 
 

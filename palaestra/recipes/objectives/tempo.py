@@ -9,7 +9,7 @@ clip is 0.2 / 0.28, without KL. Equal rewards, or a group of one: A = 0. A trunc
 In a conversation, observations are part of the prefix and carry no credit.
 """
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.credit.trie import PrefixTree
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
@@ -32,6 +32,7 @@ CARD = Card(
     },
     source="released code (fatebreaker/tempo, compute_tempo_outcome_advantage)",
     paper_scale="Qwen3-1.7B and 4B, MATH and MedQA, G = 7, 512 prompts, lr 1e-6, no KL",
+    size=Size(model="qwen3-4b", prompts=512, samples=7, lr=1e-6),
 )
 
 

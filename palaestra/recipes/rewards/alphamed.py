@@ -17,7 +17,7 @@ own check.
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.curriculum.draw import Shuffled
 from palaestra.ledger.experiment import Experiment, Greater, Logged
 from palaestra.recipes.base import grpo
@@ -43,6 +43,7 @@ CARD = Card(
     changes={"draw": "options in a fresh order; questions of chosen levels", "reward": "the boxed letter, 0 or 1"},
     source="abstract and public summaries; the reading of answers and the hyper-parameters are choices",
     paper_scale="7B and 8B instruction-tuned models, 19,178 medical questions; 1,200 a subset in the study of the data",
+    size=Size(model="llama-3.1-8b"),
 )
 ASK = "Reason first, then give the letter of one option in \\boxed{}."
 ROUNDS = 1000  # draws that may pass before a batch of the wanted levels is full

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.recipes.base import ppo
 from palaestra.reward.verifiers.compose import clip_delta_steps, clip_steps, delta_steps
@@ -44,6 +44,7 @@ CARD = Card(
     changes={"reward": "scores of steps, clipped at a threshold and differenced, beside the outcome"},
     source="public notes and reviews of the paper that agree; alpha and eta are choices",
     paper_scale="Qwen2 and Qwen2.5-Math, 1.5B and 7B, PPO, batch 1,024 x 8 and 4,096 x 8, MATH",
+    size=Size(model="qwen2.5-7b", prompts=1024, samples=8),
 )
 Shape = Literal["plain", "clip", "delta", "clip-delta"]
 LINE = re.compile(r"(\d+)([-+*])(\d+)(?:\+(\d+))?=(\d+)")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.credit.labelled import Labelled
 from palaestra.credit.preferences import Compare
 from palaestra.ledger.experiment import Experiment, Final, Greater
@@ -52,6 +52,7 @@ CARD = Card(
     },
     source="released code for the loop and the settings, summary for the numbers; Good = 1 and Bad = 0 inferred",
     paper_scale="Qwen2.5-7B-Instruct on Chinese greetings, 4,000 queries, 4 samples, batch 32, lr 3e-7, 7,896 preference pairs",
+    size=Size(model="qwen2.5-7b", prompts=32, samples=4, lr=3e-7),
 )
 RULES: Rules = ("Ends with its answer.", "Shows a step.", "Says no line twice.")
 WEIGHTS = (0.30, 0.30, 0.15, 0.15, 0.10)  # language, creativity, resonance, cultural fit, richness; each 1 to 3

@@ -20,7 +20,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.ledger.experiment import Experiment, Greater, Logged
 from palaestra.objective.policy import Clipped
@@ -55,6 +55,7 @@ CARD = Card(
     },
     source="released code (TIGER-AI-Lab/Critique-Coder); the mix, the 80% and the 0.8 from two public summaries",
     paper_scale="Qwen3-4B and 8B, 128 prompts x 8, lr 1e-6, temperature 0.6, 16k then 32k tokens, no KL",
+    size=Size(model="qwen3-8b", prompts=128, samples=8, tokens=32768, lr=1e-6),
 )
 Variant = Literal["paper", "released"]
 CONCLUSION = re.compile(r"\\conclusion\{([^{}]{0,100})\}")

@@ -17,7 +17,7 @@ them before the first wrong one, which pays nothing.
 
 from typing import TYPE_CHECKING
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.ledger.experiment import Experiment, Greater, Logged
 from palaestra.recipes.base import grpo
 from palaestra.reward.verifiers.formats import Clean
@@ -46,6 +46,7 @@ CARD = Card(
     },
     source="released code (Jiahao004/DeepTheorem); names of the rubric from memory",
     paper_scale="Qwen2.5 1.5B to 7B bases, 121k theorems, 128 prompts x 64, 8,192 tokens, lr 1e-6, no KL, 1,000 steps",
+    size=Size(model="qwen2.5-7b", prompts=128, samples=64, tokens=8192, lr=1e-6),
 )
 ROUNDS = 1000  # batches looked through for tasks of the wanted answers
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.ledger.experiment import Experiment, Final, Greater
 from palaestra.recipes.rewards import multilabel_grpo
 from palaestra.step import Recipe
@@ -38,6 +38,7 @@ CARD = Card(
     changes={"collect": "labels are weighed by the entropy of their ratings"},
     source="three consistent second-hand accounts; base of the logarithm and guards inferred",
     paper_scale="Llama3.1-8B, 10 rules, about 70k pairs of HH-RLHF and PKU-SafeRLHF, one epoch, lr 2e-5",
+    size=Size(model="llama-3.1-8b", lr=2e-5),
 )
 Counts = tuple[tuple[int, ...], ...]  # by rule, by level
 COUNTS: Counts = (  # of right, worked, brief, tidy at 0, .25, .5, .75, 1, of 512 answers of the tiny model to `chain`

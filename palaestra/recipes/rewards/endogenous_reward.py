@@ -13,7 +13,7 @@ number of tokens. It sharpens what the model believes: where its likeliest answe
 decoding of the start before calling it learning, and watch `length` and the part "tokens".
 """
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.recipes.base import ppo
 from palaestra.reward.intrinsic import Endogenous
@@ -35,6 +35,7 @@ CARD = Card(
     },
     source="two consistent restatements of the paper; dividing by the length is an addition",
     paper_scale="Qwen2.5-Math-7B on MATH-lighteval, PPO, KL 0.01, responses up to 1,024 tokens",
+    size=Size(model="qwen2.5-7b", tokens=1024),
 )
 
 

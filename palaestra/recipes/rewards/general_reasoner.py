@@ -18,7 +18,7 @@ import asyncio
 import re
 from typing import TYPE_CHECKING, Literal
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.curriculum.respelled import Respelled
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.objective.policy import Clipped
@@ -53,6 +53,7 @@ CARD = Card(
     },
     source="released code (TIGER-AI-Lab/General-Reasoner) by way of the catalogue; three mended doors are this project's",
     paper_scale="Qwen2.5 and Qwen3 4B to 14B bases, 1,024 x 8, minibatch 256, lr 5e-7, KL 1e-4, entropy 1e-3, 8,192 tokens",
+    size=Size(model="qwen2.5-14b", prompts=1024, samples=8, tokens=8192, lr=5e-7),
 )
 
 Variant = Literal["paper", "released"]

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.credit.table import Table, Values
 from palaestra.credit.turns import turn_rewards
@@ -53,6 +53,7 @@ CARD = Card(
     },
     source="two consistent restatements of the paper and a quotation of its table 8; the pairing by number is inferred",
     paper_scale="Llama 3.1 8B and 3.3 70B, Qwen3 32B; 22k synthetic pairs (17k WildChat, 5k MATH), GRPO",
+    size=Size(model="llama-3.1-8b"),
 )
 
 Mode = Literal["sum", "correctness", "consistency"]

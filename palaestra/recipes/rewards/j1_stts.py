@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.ledger.experiment import Experiment, Final, Greater
 from palaestra.pipeline import Output, Part, Pipeline
 from palaestra.recipes.base import grpo, sft
@@ -50,6 +50,7 @@ CARD = Card(
     },
     source="abstract; reward values, cue and rounds are inferred",
     paper_scale="a 7B judge: reflection-enhanced fine-tuning, then RL; 4.8% over the best open judge, 5.1% steeper scaling",
+    size=Size(model="qwen2.5-7b"),
 )
 
 

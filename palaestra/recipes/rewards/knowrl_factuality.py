@@ -21,7 +21,7 @@ import math
 import re
 from typing import TYPE_CHECKING, Literal
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.recipes.base import grpo
 from palaestra.reward.answers import tagged
@@ -54,6 +54,7 @@ CARD = Card(
     },
     source="released code (zjunlp/KnowRL: train/reward_function, FActScore/factscorer.py, grpo.yaml); exact match for entailment",
     paper_scale="DeepSeek-R1-Distill-Qwen-7B, Skywork-OR1-7B; LoRA r 128, 10 samples, KL 0.001, lr 1e-5, 150 steps, 1,024 tokens",
+    size=Size(model="qwen2.5-7b", samples=10, tokens=1024, lr=1e-5),
 )
 Variant = Literal["paper", "released"]
 GRADES = {"A": 2.0, "B": -1.0, "C": 1.0}

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.curriculum.draw import Shuffled
 from palaestra.ledger.experiment import Experiment, Greater, Logged
@@ -54,6 +54,7 @@ CARD = Card(
     },
     source="second-hand review and README for loop, k, seeds, REINFORCE++; reward per verdict, ties, threshold inferred",
     paper_scale="LLaMA-3.1-8B, Qwen-2.5-7B; k = 8; 50 + 50 seed tasks; 10 to 15 prompts give 50 to 60 tasks an iteration",
+    size=Size(model="llama-3.1-8b", samples=8),
 )
 Shots: TypeAlias = list[tuple[str, bool]]  # a task in words, and whether it can be done
 

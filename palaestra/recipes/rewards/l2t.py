@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.credit.table import Table, Values
 from palaestra.ledger.experiment import Cell, Experiment, Final, Greater, Logged
@@ -54,6 +54,7 @@ CARD = Card(
     },
     source="full text (sections 4.1 to 4.3); the virtual step, its size and its block are inferred",
     paper_scale="DeepScaleR-1.5B and R1-Distill-Qwen-1.5B, 16,384 tokens, lr 1e-6, weight decay 0.01, alpha 0.8, beta 0.6",
+    size=Size(model="qwen2.5-1.5b", tokens=16384, lr=1e-6),
 )
 
 

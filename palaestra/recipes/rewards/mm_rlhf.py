@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.credit.labelled import Labelled
 from palaestra.credit.preferences import Compare
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
@@ -72,6 +72,7 @@ CARD = Card(
     },
     source="released code for the reward model and the released variant; beta(d) from three second-hand accounts",
     paper_scale="LLaVA-OV-7B, 120k ranked pairs of 30k queries, lr 1e-6, SFT weight 0.25, 32 H800",
+    size=Size(model="qwen2.5-7b", lr=1e-6),
 )
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.ledger.experiment import Cell, Experiment, Greater, Logged
 from palaestra.recipes.base import grpo
 from palaestra.reward.rewritten import Rewritten, Written, blocks
@@ -40,6 +40,7 @@ CARD = Card(
     changes={"collect": "a gate of form, then BLEU, a learned metric, or their sum"},
     source="released code (fzp0424/MT-R1-Zero: verl/utils/reward_score/mt_score.py, main_grpo.sh)",
     paper_scale="Qwen2.5 3B and 7B base, 13,130 sentence pairs en-zh, 8 samples, batch 8, lr 5e-7, no KL, 1,024 tokens",
+    size=Size(model="qwen2.5-7b", prompts=8, samples=8, tokens=1024, lr=5e-7),
 )
 METRICS = {"lex": (1.0, 0.0), "sem": (0.0, 1.0), "mix": (1.0, 1.0)}
 

@@ -12,7 +12,7 @@ Constraints are read from the column `constraints`; `palaestra.reward.verifiers.
 levels and conflicts.
 """
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.recipes.base import grpo
 from palaestra.reward.rewritten import Rewritten, Written
@@ -36,6 +36,7 @@ CARD = Card(
     },
     source="released code (Junjie-Ye/MulDimIF: reward_manager/muldimif.py, evaluation.py, run_grpo.sh); levels second-hand",
     paper_scale="six LLMs up to 14B, 7,906 prompts, 32 samples, batch 32, lr 1e-6, KL 0.001, 8,192 tokens, one epoch",
+    size=Size(model="qwen2.5-14b", prompts=32, samples=32, tokens=8192, lr=1e-6),
 )
 
 

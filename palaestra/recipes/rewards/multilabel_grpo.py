@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.credit import advantages as pure
 from palaestra.credit.links import Center, Chain, Scale, chain
 from palaestra.credit.preferences import Rate
@@ -49,6 +49,7 @@ CARD = Card(
     },
     source="abstract and two summaries; loss, weights, gate and the order after_norm inferred",
     paper_scale="policies of 0.5B, 7B and 14B with LoRA; politeness, meaningfulness, actionability, safety",
+    size=Size(model="qwen2.5-14b"),
 )
 
 

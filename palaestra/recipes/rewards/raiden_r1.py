@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.ledger.experiment import Experiment, Final, Greater
 from palaestra.recipes.base import grpo
 from palaestra.reward.verifiers.answers import named, normal
@@ -50,6 +50,7 @@ CARD = Card(
     changes={"reward": "the reply names a variant of every key, plus its form"},
     source="a review and a survey made from the paper, which agree; the weight of the form and the matching are choices",
     paper_scale="14B model, RAIDEN: 88.0% script knowledge, 88.7% conversation memory",
+    size=Size(model="qwen2.5-14b"),
 )
 
 

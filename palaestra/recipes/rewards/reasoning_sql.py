@@ -18,7 +18,7 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.recipes.base import grpo
 from palaestra.reward.judges.pointwise import Judge
@@ -46,6 +46,7 @@ CARD = Card(
     },
     source="weights from two second-hand accounts that agree; n = 2, tag names and the guard are ours",
     paper_scale="Qwen2.5-Coder 3B, 7B and 14B, 8,026 BIRD questions, 6 samples, batch 32, lr 1e-6, 3 epochs",
+    size=Size(model="qwen2.5-14b", prompts=32, samples=6, lr=1e-6),
 )
 
 RUBRIC = "A good query asks for what the question asks for, with the tables, conditions and columns of the reference."

@@ -15,7 +15,7 @@ Migrations have the columns `old` and `answer`: the verifier `api-migration`. Fo
 answer line is the code, and working before it is the thinking.
 """
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.ledger.experiment import Experiment, Greater, Logged
 from palaestra.recipes.base import grpo
 from palaestra.reward.verifiers.reward import Verified
@@ -38,6 +38,7 @@ CARD = Card(
     changes={"reward": "form of the reply, and edit similarity of its code behind a check that it parses"},
     source="released code (zjunlp/ReCode), its two failures mended",
     paper_scale="Qwen2.5-Coder-7B, 2,000 migrations, 8 samples, KL .001, LoRA 64, lr 5e-5, 5,000 steps; DAPO as well",
+    size=Size(model="qwen2.5-7b", samples=8, lr=5e-5),
 )
 
 

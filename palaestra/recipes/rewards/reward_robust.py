@@ -14,7 +14,7 @@ other, frozen, as in the paper. A score that is not finite is an error of its ep
 
 from typing import Literal
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.credit.labelled import Labelled
 from palaestra.credit.preferences import Compare, Rate
 from palaestra.ledger.experiment import Experiment, Greater, Logged
@@ -42,6 +42,7 @@ CARD = Card(
     },
     source="second-hand for eq. 4, 7 and the choice of the head; the second stage's loss and the kind of minimum inferred",
     paper_scale="LLaMA3-8B-Instruct, five heads, HH-RLHF and UltraFeedback, 800 PPO steps of 128",
+    size=Size(model="llama-3.1-8b", prompts=128),
 )
 
 

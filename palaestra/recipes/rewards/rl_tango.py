@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.credit.advantages import group_mean, group_std
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.credit.seats import Seat
@@ -79,6 +79,7 @@ CARD = Card(
     },
     source="text of the paper without its display equations; the sum of the verifier's reward and ddof are inferred",
     paper_scale="Qwen2.5-Math-7B after SFT, verifier Qwen2.5-7B, 455k prompts, batch 256 x 5, lr 1e-6, 200 steps, warm-up 40",
+    size=Size(model="qwen2.5-7b", prompts=256, samples=5, lr=1e-6),
 )
 STEP = re.compile(r"^\s*step\s+(\d{1,3})\s*:\s*(.*?)\s*(right|wrong)\s*\.?\s*$", re.IGNORECASE | re.MULTILINE)
 FINAL = re.compile(r"^\s*final\s*:\s*(right|wrong)\s*\.?\s*$", re.IGNORECASE | re.MULTILINE)

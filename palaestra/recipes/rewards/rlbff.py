@@ -11,7 +11,7 @@ so among responses to one prompt and principle. There is one response in a quest
 the episode unscored; an empty response is asked about like any other.
 """
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.credit.preferences import Compare
 from palaestra.credit.rows import Imitate
 from palaestra.ledger.experiment import Experiment, Final, Greater
@@ -45,6 +45,7 @@ CARD = Card(
     },
     source="second-hand for formula, thresholds and tables, released model card; same verdict of neighbours and mean inferred",
     paper_scale="Llama-3.3-70B and Qwen3-32B reward models, about 100k principles of HelpSteer3; policy Qwen3-32B",
+    size=Size(model="qwen3-32b"),
 )
 
 

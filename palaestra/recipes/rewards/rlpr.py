@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.curriculum.respelled import Respelled
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.objective.policy import Clipped
@@ -50,6 +50,7 @@ CARD = Card(
     },
     source="released code (OpenBMB/RLPR: reward_manager/prob.py, ray_trainer.py, repetition.py)",
     paper_scale="Qwen2.5-7B, Llama3.1-8B, Gemma2-2B; 77k prompts, 768 x 8, minibatch 192, lr 1e-6, 3,072 tokens, no KL",
+    size=Size(model="qwen2.5-7b", prompts=768, samples=8, tokens=3072, lr=1e-6),
 )
 
 

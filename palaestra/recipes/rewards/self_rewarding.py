@@ -12,7 +12,7 @@ stop. The judge sees the last line alone (`last_line`), defused, for text that a
 built-in model is asked with a prompt in words.
 """
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.ledger.experiment import Cell, Experiment, Final, Greater, Logged
 from palaestra.recipes.base import grpo
 from palaestra.reward.judges.pointwise import Judge
@@ -41,6 +41,7 @@ CARD = Card(
     },
     source="abstracts of v1 and v2; prompts, the frozen judge and the audit are inferred",
     paper_scale="Qwen2.5-7B on Countdown and integration with synthetic questions; DeepSeek-R1-Distill-Qwen-7B in v2",
+    size=Size(model="qwen2.5-7b"),
 )
 
 ALONE = f"""Is the response to the question right? Check the response step by step; there is no reference answer. {CARE}

@@ -17,7 +17,7 @@ line the mistake of form.
 
 from typing import TYPE_CHECKING
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.ledger.experiment import Experiment, Greater, Logged
 from palaestra.recipes.base import grpo
 from palaestra.reward.verifiers.patches import diffs, likeness
@@ -43,6 +43,7 @@ CARD = Card(
     changes={"reward": "likeness of the predicted to the merged diff, -1 for a mistake of form"},
     source="released code (facebookresearch/swe-rl) for the reward; sizes of the run from memory",
     paper_scale="Llama-3.3-70B-Instruct, mined pull requests, 32 prompts x 16, 16k tokens, 1,600 steps",
+    size=Size(model="llama-3.3-70b", prompts=32, samples=16, tokens=16384),
 )
 
 

@@ -14,7 +14,7 @@ most 0.9.
 
 from typing import Literal
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.recipes.base import grpo
 from palaestra.reward.rewritten import AsQuery, Rewritten
@@ -33,6 +33,7 @@ CARD = Card(
     changes={"collect": "groups of 16; execution or QATCH likeness of result tables, with format and tag counts"},
     source="released code (spapicchio/Think2SQL at 740a74f and later, NL2SQLEvaluator, QATCH); counted cells are ours",
     paper_scale="Qwen2.5-Coder 0.5B to 14B, 9,007 BIRD questions, 16 samples, one epoch, lr 1e-6, no KL, temperature 0.7",
+    size=Size(model="qwen2.5-14b", samples=16, lr=1e-6),
 )
 
 
