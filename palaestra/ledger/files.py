@@ -7,17 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import palaestra
-from palaestra.types import UserError, value
+from palaestra.types import UserError
 
 PACKAGE = Path(palaestra.__file__).parent
-
-
-@value
-class Standing:
-    """Where a method stands: planned, built or a verdict, and what there is to say about it."""
-
-    status: str
-    note: str = ""
 
 
 def folder() -> Path:

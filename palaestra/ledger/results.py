@@ -14,14 +14,15 @@ from typing import Any
 
 import numpy as np
 
+from palaestra.catalogue import Entry
 from palaestra.ledger.cells import Outcome, Request, run_all, silent
 from palaestra.ledger.digests import configuration, sha256
 from palaestra.ledger.experiment import Experiment, Measure
-from palaestra.ledger.files import PACKAGE, Standing, read_result
+from palaestra.ledger.files import PACKAGE, read_result
 from palaestra.ledger.statistics import Interval, interquartile_mean, mean_interval, paired, stratified_bootstrap
 from palaestra.runtime.drawing import series, smoothed
 from palaestra.runtime.setup import Settings
-from palaestra.types import UserError
+from palaestra.types import UserError, value
 
 ENOUGH = 3  # seeds, below which an interval says nothing about a claim
 POINTS = 24  # of a learning curve
@@ -220,13 +221,21 @@ def machine() -> str:
 # ---- holding
 
 
+@value
+class Standing:
+    """Where a method stands: planned, built or a verdict, and what there is to say about it."""
+
+    status: str
+    note: str = ""
+
+
 @cache
-def standing(method: str, module: str) -> Standing:
+def standing(entry: Entry) -> Standing:
     """The verdict of a method's published result, unless the experiment has changed since."""
-    result = read_result(method)
-    if result is None:
-        return Standing(status="built")
-    why = stale(result, module)
+    result = read_result(entry.id)
+    if result is None or not entry.built:
+        return Standing(status="built" if entry.built else "planned")
+    why = stale(result, entry.module)
     return Standing(status="built", note=f"stale result: {why}") if why else Standing(status=result["verdict"])
 
 
