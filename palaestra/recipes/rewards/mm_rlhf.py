@@ -207,7 +207,8 @@ def scaled(objective: DynamicDPO) -> Recipe:
 
 
 EXPERIMENT = Experiment(
-    claim="With labels that err on close pairs, DPO whose beta grows with the margin is more accurate than DPO with one beta.",
+    claim="With labels that err on close pairs, DPO whose beta grows with the margin samples more right answers over the run "
+    "than DPO with one beta.",
     arms={
         "beta 0.1": scaled(DynamicDPO(w=0.0)),
         "beta 0.15": scaled(DynamicDPO(beta=0.15, w=0.0)),
@@ -220,8 +221,11 @@ EXPERIMENT = Experiment(
     task="add",
     tokens=20_000,
     evaluate=128,
+    measure=Logged("part/gold", last=0),
+    metric="share of right samples over the whole run",
     seconds=40,
-    controls={"true reward": Logged("part/gold"), "accuracy before": Final("accuracy_before.mean")},
+    controls={"accuracy": Final(), "accuracy before": Final("accuracy_before.mean")},
     note="The margin is that of the true quality, the best case of a reward model; pairs of equal quality are ranked by noise. "
-    "The critique-based reward model is not part of this comparison.",
+    "The critique-based reward model is not part of this comparison. A first measure, held-out accuracy at the end, was 100% "
+    "in every run of both arms and was given up for it.",
 )
