@@ -195,6 +195,8 @@ def test_steps_of_a_pipeline_follow_one_another(tmp_path):
         ([0.1, 0.2, 0.3], [0.31, 0.4, 0.52], "reproduced"),
         ([0.3, 0.4, 0.5], [0.1, 0.2, 0.3], "not-reproduced"),
         ([0.1, 0.2, 0.3], [0.5, 0.1, 0.3], "inconclusive"),
+        ([0.1, 0.2, 0.3], [0.11, 0.211, 0.312], "not-reproduced"),  # above 0, but surely below 0.02
+        ([0.1, 0.2, 0.3], [0.115, 0.22, 0.318], "inconclusive"),  # above 0, and below 0.02 in the mean
         ([0.1, 0.2], [0.6, 0.7], "inconclusive"),
         ([0.1, 0.2, 0.3], [0.4, None, 0.6], "inconclusive"),
     ],

@@ -63,7 +63,8 @@ class Logged:
 class Greater:
     """measure(better) > measure(than). `by` is the smallest difference that would be worth the claim.
 
-    Reproduced: the interval lies above 0. Not reproduced: it lies below `by`. Else inconclusive.
+    Reproduced: the interval lies above 0, and the mean is `by` or more. Not reproduced: the interval lies below `by`. Else
+    inconclusive.
     """
 
     better: str
@@ -75,7 +76,7 @@ class Greater:
         return self.than, self.better
 
     def verdict(self, effect: Interval) -> Verdict:
-        if effect.low > 0:
+        if effect.low > 0 and effect.mean >= self.by:
             return "reproduced"
         return "not-reproduced" if effect.high < self.by else "inconclusive"
 
