@@ -112,6 +112,7 @@ def test_local_heads_are_those_with_the_shortest_span():
 
 def test_maps_do_not_see_the_padding_and_leave_the_model_as_it_was(model):
     needs, batch = ("waad:10", "fai:1:4"), batch_of([7, 4, 2])
+    assert model.packs  # whose first look sets the attention that stays
     before = model.causal.config._attn_implementation
     found = forward(model, batch, (*needs, "logp"))
     assert model.causal.config._attn_implementation == before
