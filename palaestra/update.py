@@ -132,21 +132,35 @@ def split(batch: Batch, budget: int, whole_units: bool, packed: bool = False) ->
     atoms: dict[int, list[int]] = {}
     for row, unit in enumerate(units):
         atoms.setdefault(unit, []).append(row)
-    order, length = list(atoms.values()), batch["length"].tolist()
-    prompts, owner, tails = prompts_and_tails(batch) if packed else ([], [], [])
-    if not packed:
-        order.sort(key=lambda atom: (-max(length[r] for r in atom), atom))
-
-    def positions(rows: list[int]) -> int:
-        if packed:
-            return sum(len(tails[r]) for r in rows) + sum(len(prompts[p]) for p in {owner[r] for r in rows})
-        return len(rows) * max(length[r] for r in rows)
-
+    if packed:
+        return _split_packed(batch, list(atoms.values()), budget)
+    length = batch["length"].tolist()
     parts: list[list[int]] = [[]]
-    for atom in order:
-        if parts[-1] and positions(parts[-1] + atom) > budget:
+    longest = 0
+    for atom in sorted(atoms.values(), key=lambda a: (-max(length[r] for r in a), a)):
+        longest = max(longest, *(length[r] for r in atom))
+        if parts[-1] and (len(parts[-1]) + len(atom)) * longest > budget:
             parts.append([])
+            longest = max(length[r] for r in atom)
         parts[-1] += atom
+    return [torch.tensor(p) for p in parts]
+
+
+def _split_packed(batch: Batch, atoms: list[list[int]], budget: int) -> list[Tensor]:
+    prompts, owner, tails = prompts_and_tails(batch)
+    parts: list[list[int]] = [[]]
+    held: set[int] = set()  # prompts of the last part
+    positions = 0
+    for atom in atoms:
+        tail, own = sum(len(tails[r]) for r in atom), {owner[r] for r in atom}
+        more = tail + sum(len(prompts[p]) for p in own - held)
+        if parts[-1] and positions + more > budget:
+            parts.append([])
+            held, positions = set(), 0
+            more = tail + sum(len(prompts[p]) for p in own)
+        parts[-1] += atom
+        held |= own
+        positions += more
     return [torch.tensor(p) for p in parts]
 
 
@@ -210,12 +224,10 @@ class Plain:
 
     epochs: int = 1
     minibatches: int = 1
-    budget: int = field(
-        default=4096, metadata=EXACT
-    )  # tokens a forward pass may hold; small ones stay in the cache and pad less
-    memory_mb: int = field(
-        default=1024, metadata=EXACT
-    )  # what a forward pass may take, about: fewer tokens of a larger model
+    # tokens a forward pass may hold; small ones stay in the cache and pad less
+    budget: int = field(default=4096, metadata=EXACT)
+    # what a forward pass may take, about: fewer tokens of a larger model
+    memory_mb: int = field(default=1024, metadata=EXACT)
     fresh: bool = False
 
     def __call__(self, ctx: Context, name: str, learner: Any, batch: Batch, state: State) -> tuple[Metrics, State]:

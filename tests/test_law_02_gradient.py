@@ -52,16 +52,17 @@ def test_split_and_padding(name, context, small):
         for p in model.trainable():
             p += 0.02 * torch.randn(p.shape, generator=generator, dtype=p.dtype)
 
-    def gradient(batch: Batch, budget: int) -> torch.Tensor:
+    def gradient(batch: Batch, budget: int, packed: bool = False) -> torch.Tensor:
         for p in model.trainable():
             p.grad = None
-        backward(lambda b: forward(model, b, objective.needs), objective, batch, budget)
+        backward(lambda b: forward(model, b, objective.needs), objective, batch, budget, packed)
         return torch.cat([p.grad.flatten() for p in model.trainable() if p.grad is not None])
 
     whole = gradient(batch, 10**9)
     assert whole.norm() > 0
     for budget in (1, 150, 400):
         assert float((gradient(batch, budget) - whole).norm() / whole.norm()) < 1e-6
+        assert float((gradient(batch, budget, packed=True) - whole).norm() / whole.norm()) < 1e-6
     padded = {k: torch.nn.functional.pad(v, (0, 17)) if v.dim() == 2 else v for k, v in batch.columns.items()}
     padded["temperature"] = torch.where(padded["temperature"] == 0, 1.0, padded["temperature"])
     wide = replace(batch, columns=padded)

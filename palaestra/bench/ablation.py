@@ -26,31 +26,29 @@ Off = Callable[[Context], AbstractContextManager[None]]
 
 
 @contextmanager
-def padded_rows(ctx: Context) -> Generator[None]:
-    """Every row of the update with its own prompt, padded to the longest."""
-    model = ctx.model("policy")
-    model.packs, kept = False, model.packs
+def swapped(owner: object, name: str, other: object) -> Generator[None]:
+    """Inside, an attribute is another."""
+    kept = getattr(owner, name)
+    setattr(owner, name, other)
     try:
         yield
     finally:
-        model.packs = kept
+        setattr(owner, name, kept)
 
 
-@contextmanager
-def general_products(ctx: Context) -> Generator[None]:
+def padded_rows(ctx: Context) -> AbstractContextManager[None]:
+    """Every row of the update with its own prompt, padded to the longest."""
+    return swapped(ctx.model("policy"), "packs", False)
+
+
+def general_products(ctx: Context) -> AbstractContextManager[None]:
     """Sampling multiplies with the weights as they lie."""
     engine = ctx.engine()
     assert isinstance(engine, OwnEngine)
-    linears = engine.decoder.linears
-    linears.linears, kept = [], linears.linears
-    try:
-        yield
-    finally:
-        linears.linears = kept
+    return swapped(engine.decoder.linears, "linears", [])
 
 
-@contextmanager
-def second_forward(ctx: Context) -> Generator[None]:
+def second_forward(ctx: Context) -> AbstractContextManager[None]:
     """The log-probs of sampling are computed once more before the update, as where the sampler gives none."""
     inner = update.backward
 
@@ -62,11 +60,7 @@ def second_forward(ctx: Context) -> Generator[None]:
                 forward(batch.part(rows))
         return inner(forward, objective, batch, budget, packed)
 
-    update.backward = both
-    try:
-        yield
-    finally:
-        update.backward = inner
+    return swapped(update, "backward", both)
 
 
 TECHNIQUES: Mapping[str, Off] = {

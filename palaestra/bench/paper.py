@@ -19,6 +19,7 @@ from palaestra.card import Size
 from palaestra.models.load import Model, load
 from palaestra.pipeline import Pipeline
 from palaestra.rollout.collect import Sample
+from palaestra.rollout.decoder import Decoder
 from palaestra.runtime import config, setup
 from palaestra.runtime.context import Context
 from palaestra.runtime.train import prepare_models
@@ -129,8 +130,6 @@ def dry_run(method: str, overrides: Mapping[str, Any] | None = None) -> dict[str
     answers = prompts * samples
     moved, still = (sum(v for n, v in sizes.items() if (n in trained) == which) for which in (True, False))
     flops = answers * size.tokens * ((2 + 6) * sizes["policy"] + 2 * still)
-    _, _, layers, heads, of_keys, _, head, _ = SHAPES[size.model]
-    keys = 4 * layers * of_keys * (head or SHAPES[size.model][0] // heads)
     return {
         "recipe": method,
         "paper": card.paper_scale,
@@ -142,7 +141,7 @@ def dry_run(method: str, overrides: Mapping[str, Any] | None = None) -> dict[str
         "tokens_per_step": answers * size.tokens,
         "training_state_gb": round(STATE * moved / 1e9, 1),
         "frozen_gb": round(FROZEN * still / 1e9, 1),
-        "keys_and_values_gb": round(keys * answers * size.tokens / 1e9, 1),
+        "keys_and_values_gb": round(Decoder(ctx.model("policy")).token_bytes * answers * size.tokens / 1e9, 1),
         "pflop_per_step": round(flops / 1e15, 1),
         "gpu_minutes_per_step": round(flops / FLOPS / 60, 2),
     }

@@ -40,10 +40,6 @@ class Reordered:
         for m in self.linears:
             del m.__dict__["forward"]
 
-    def forget(self) -> None:
-        """Frees the copies."""
-        self._made.clear()
-
 
 def _linear(weight: Tensor, bias: Tensor | None, x: Tensor) -> Tensor:
     return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
