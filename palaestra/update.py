@@ -258,24 +258,25 @@ class Plain:
 
 def step_optimiser(ctx: Context, name: str, learner: Any, batch: Batch, clock: int, budget: int) -> dict[str, float]:
     """One optimiser step. A loss or gradient that is not finite leaves the weights alone and dumps the case."""
+    ctx.moving(name)
     model, optimiser = ctx.model(name), ctx.optimiser(name, learner)
-    optimiser.zero_grad(set_to_none=True)
-    with ctx.phase("backward"):
-        forward = ctx.forward(name, learner.objective.needs)
-        found = backward(forward, learner.objective, batch.to(model.device), budget, model.packs)
-    with ctx.phase("optimiser"):
-        moved = [p for group in optimiser.param_groups for p in group["params"]]
-        norm = torch.nn.utils.clip_grad_norm_(moved, learner.optimiser.clip_norm or float("inf"))
-        metrics = {k: float(v) for k, v in found.items()} | {"grad_norm": float(norm), "skipped": 0.0}
-        if not np.isfinite([metrics["loss"], metrics["grad_norm"]]).all():
-            optimiser.zero_grad(set_to_none=True)
-            ctx.dump(name, learner, batch, metrics)
-            return metrics | {"skipped": 1.0}
-        for group in optimiser.param_groups:
-            group["lr"] = learner.optimiser.rate(clock)
-        optimiser.step()
-        ctx.moved(name)
-    return metrics
+    try:
+        with ctx.phase("backward"):
+            forward = ctx.forward(name, learner.objective.needs)
+            found = backward(forward, learner.objective, batch.to(model.device), budget, model.packs)
+        with ctx.phase("optimiser"):
+            moved = [p for group in optimiser.param_groups for p in group["params"]]
+            norm = torch.nn.utils.clip_grad_norm_(moved, learner.optimiser.clip_norm or float("inf"))
+            metrics = {k: float(v) for k, v in found.items()} | {"grad_norm": float(norm), "skipped": 0.0}
+            if not np.isfinite([metrics["loss"], metrics["grad_norm"]]).all():
+                ctx.dump(name, learner, batch, metrics)
+                return metrics | {"skipped": 1.0}
+            for group in optimiser.param_groups:
+                group["lr"] = learner.optimiser.rate(clock)
+            optimiser.step()
+        return metrics
+    finally:
+        optimiser.zero_grad(set_to_none=True)  # gradients take as much memory as weights, and sampling needs none
 
 
 @stage

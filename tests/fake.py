@@ -74,7 +74,7 @@ class FakeContext:
             self.optimisers[name] = torch.optim.SGD(self.models[name].parameters(), lr=learner.optimiser.lr)
         return self.optimisers[name]
 
-    def moved(self, name):
+    def moving(self, name):
         """Nothing is cached here."""
 
     def forward(self, name, needs):

@@ -55,6 +55,7 @@ def test_a_nan_loss_spares_the_weights_and_leaves_a_case(context, small, tmp_pat
     poisoned = replace(recipe, learners={"policy": replace(recipe.learners["policy"], objective=Poison())})
     result = asyncio.run(train(poisoned, ctx))
     assert result.metrics["weights_sha256"] == before
+    assert all(p.grad is None for p in ctx.model("policy").module.parameters())
     assert [p.name for p in (tmp_path / "cases").iterdir()] == ["step-0-policy"]
 
 

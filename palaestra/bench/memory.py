@@ -17,7 +17,10 @@ GROUPS = (8, 16, 32, 64)
 
 
 def measure(work: Work, steps: int = 2) -> dict[str, Any]:
-    """Resident MB: "base" before the first step, peaks of "rollout" and "update" over all steps."""
+    """Resident MB: "base" before the first step, the peak of "rollout" in it, that of "update" over all steps.
+
+    A process keeps what an update took and gave back, so later steps would show the update's peak while sampling.
+    """
     grown = [replace(work, group=g) for g in GROUPS]
     bounded = [replace(w, cache_mb=64) for w in grown]
     saving = [replace(work, recompute=True), replace(work, budget=1024), replace(work, budget=1024, recompute=True)]
@@ -31,8 +34,11 @@ def peaks(work: Work, steps: int) -> dict[str, float]:
             found = [worker.go()["memory"] for _ in range(steps)]
         finally:
             worker.close()
-    most = {p: max(f.get(p, 0.0) for f in found) for p in ("rollout", "update")}
-    return {"base": found[0]["base"], **most}
+    return {
+        "base": found[0]["base"],
+        "rollout": found[0]["rollout"],
+        "update": max(f["update"] for f in found),
+    }
 
 
 def show(found: dict[str, Any]) -> str:

@@ -89,6 +89,11 @@ class Decoder:
         )
         return 2 * getattr(config, "num_hidden_layers", 0) * heads * dim * self.model.dtype.itemsize
 
+    def forget(self) -> None:
+        """Gives back the memory of keys, values and copied weights."""
+        self.cache = SlotCache()
+        self.linears.forget()
+
     @torch.no_grad()
     def extend(self, first: int, tails: Sequence[Sequence[int]], start: Sequence[int]) -> Tensor:
         """[n, V] logits after tails[i], whose tokens take positions start[i], ... of slot first + i."""

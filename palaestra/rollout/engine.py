@@ -113,13 +113,13 @@ class OwnEngine:
             quiet = quiet + 1 if len(self._waiting) == before else 0
 
     def forget(self) -> None:
-        """The weights have moved, so keys and values of the old ones are worth nothing."""
+        """Keys and values of weights that move are worth nothing; nor are copies of these. Sequences under way keep theirs."""
         self.prefixes.forget()
+        if not self.busy:
+            self.decoder.forget()
 
     def close(self) -> None:
-        """Frees the keys and values."""
         self.forget()
-        self.decoder = Decoder(self.model)
 
     def _admit(self) -> None:
         entering, most = self._entering()

@@ -29,6 +29,9 @@ class Reordered:
         self.linears = [m for m in linears if m.weight.numel() >= LARGE] if able else []
         self._made: dict[nn.Linear, tuple[tuple[int, int], Tensor]] = {}
 
+    def forget(self) -> None:
+        self._made.clear()
+
     def __enter__(self) -> None:
         for m in self.linears:
             state = (m.weight.data_ptr(), m.weight._version)

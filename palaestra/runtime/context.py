@@ -124,8 +124,8 @@ class Context:
             self.optimisers[name] = learner.optimiser.build(self.model(name).trainable())
         return self.optimisers[name]
 
-    def moved(self, name: str) -> None:
-        """To be told whenever a model's weights change."""
+    def moving(self, name: str) -> None:
+        """To be told before a model's weights change: its engine forgets what it knows of the old ones."""
         if name in self.engines:
             self.engines[name].forget()
 
