@@ -203,6 +203,8 @@ def test_rlbff_keeps_what_is_quoted_and_shared():
     )
     assert partial_ratio("abcd", "abxd") == pytest.approx(75.0)
     assert partial_ratio("zz", "abc") == 0 < partial_ratio("az", "zbc")
+    for quote, text in (("ebb", "ded"), ("ded", "ebb")):  # of equal length: either is the window, as in rapidfuzz 3
+        assert partial_ratio(quote, text) == pytest.approx(50.0)
     near, far = np.array([1.0, 0.1]), np.array([0.1, 1.0])
     three = [[(near, True), (far, True)], [(near, True)], [(near, True), (far, False)]]
     assert consensus(three) == [[True, False], [True], [True, False]]

@@ -82,13 +82,17 @@ class Entailed:
 
 
 def partial_ratio(quote: str, text: str) -> float:
-    """100 * the best 2 * LCS / (n + m) of the quote (n characters) and a window of the text (m <= n), as rapidfuzz has it."""
+    """100 * the best 2 * LCS / (n + m) of the shorter (n characters) and a window of the longer (m <= n), as rapidfuzz has it.
+
+    Of two that are equally long either may have the window.
+    """
     short, long = sorted((quote, text), key=len)
     n = len(short)
     if not n:
         return 100.0 * (not long)
-    windows = (long[max(0, at) : at + n] for at in range(1 - n, len(long)))
-    return max(200.0 * common_length(short, w) / (n + len(w)) for w in windows)
+    pairs = [(short, long), (long, short)] if len(long) == n else [(short, long)]
+    windows = ((whole, other[max(0, at) : at + n]) for whole, other in pairs for at in range(1 - n, len(other)))
+    return max(200.0 * common_length(whole, w) / (n + len(w)) for whole, w in windows)
 
 
 def quoted(score: float, least: float = QUOTE) -> bool:
