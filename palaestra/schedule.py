@@ -66,6 +66,18 @@ class Jump:
         return self.end if step >= self.step else self.start
 
 
+NAMED: Mapping[str, type[Any]] = {"linear": Linear, "cosine": Cosine, "exponential": Exponential, "jump": Jump}
+
+
+def read(text: str) -> Scheduled | None:
+    """The schedule that text names with its three numbers, "cosine(1e-4, 0, 100)"; None = it names none. Raises `ValueError`."""
+    name, opened, rest = text.strip().partition("(")
+    if name not in NAMED or not opened or not rest.endswith(")"):
+        return None
+    start, end, steps = (float(x) for x in rest[:-1].split(","))
+    return NAMED[name](start, end, int(steps))
+
+
 def resolve(part: Any, step: int) -> Any:
     """The same value with every schedule in it replaced by its number; unchanged parts are shared."""
     if isinstance(part, Scheduled):

@@ -281,11 +281,18 @@ def step_optimiser(ctx: Context, name: str, learner: Any, batch: Batch, clock: i
 
 @stage
 class Cycle:
-    """`update` in some steps of every `period`, for learners that take turns; in the others nothing moves."""
+    """`update` in the steps `on` of every `period`, for learners that take turns; in the others nothing moves.
+
+    Periods are counted from the end of a warm-up, which moves the learners that have `warms`.
+    """
 
     update: Update
     period: int = 4
     on: tuple[int, ...] = (0, 1, 2)
+    warmup: int = 0
+    warms: bool = False
 
     def __call__(self, ctx: Context, name: str, learner: Any, batch: Batch, state: State) -> tuple[Metrics, State]:
-        return self.update(ctx, name, learner, batch, state) if ctx.step % self.period in self.on else ({}, state)
+        step = ctx.step - self.warmup
+        mine = self.warms if step < 0 else step % self.period in self.on
+        return self.update(ctx, name, learner, batch, state) if mine else ({}, state)

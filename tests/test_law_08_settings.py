@@ -5,6 +5,7 @@ import pytest
 from palaestra.recipes.base import grpo, ppo
 from palaestra.runtime.config import digest, flatten, override, walk
 from palaestra.runtime.setup import Settings, build
+from palaestra.schedule import read, resolve
 from palaestra.types import UserError
 
 
@@ -37,6 +38,20 @@ def test_short_paths_reach_the_single_learner():
     changed = override(grpo.build(), "objective.high", "0.3")
     assert changed.learners["policy"].objective.high == 0.3
     assert dict(walk(changed))["learners.policy.objective.high"] == 0.3
+
+
+def test_a_schedule_stands_for_a_number():
+    changed = override(grpo.build(), "optimiser.lr", "cosine(3e-4, 0, 50)")
+    rates = [resolve(changed, step).learners["policy"].optimiser.lr for step in (0, 25, 50, 99)]
+    assert rates == pytest.approx([3e-4, 1.5e-4, 0.0, 0.0])
+    ends = {"linear(1, 3, 10)": (1.0, 2.0, 3.0), "exponential(1, 4, 10)": (1.0, 2.0, 4.0), "jump(1, 3, 5)": (1, 3, 3)}
+    for text, values in ends.items():
+        assert [read(text).at(step) for step in (0, 5, 10)] == pytest.approx(values), text
+    for text in ("cosine(3e-4)", "cosine(3e-4, 0, many)", "cosin(1, 0, 5)"):
+        with pytest.raises(UserError, match=r"optimiser\.lr takes float"):
+            override(grpo.build(), "optimiser.lr", text)
+    with pytest.raises(UserError):
+        override(grpo.build(), "optimiser.betas", "cosine(1, 0, 5)")
 
 
 def test_ambiguous_paths_list_the_candidates():

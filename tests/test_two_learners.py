@@ -96,6 +96,12 @@ def test_learners_take_turns(context):
     assert verifier[0] == verifier[1] and verifier[2] == verifier[3] == verifier[4]
 
 
+def test_a_warm_up_comes_before_the_turns(context):
+    found = run(context(bench=bench()), recipe(update=Cycle(Plain(), period=3, on=(1,), warmup=2, warms=True)), 4)
+    verifier = [v for _, _, v in found]
+    assert len(set(verifier)) == 3 and verifier[1] == verifier[2] != verifier[3]
+
+
 def test_a_run_of_two_learners_keeps_both(context, tmp_path):
     ctx = context(bench=bench(), out=tmp_path, steps=2)
     result = asyncio.run(train(recipe(), ctx))

@@ -26,6 +26,7 @@ import tomli_w
 from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 
 from palaestra.schedule import Scheduled
+from palaestra.schedule import read as read_schedule
 from palaestra.types import UserError
 
 
@@ -263,10 +264,13 @@ def _element(hint: Any, i: int) -> Any:
 def parse(given: Any, annotation: Any, name: str, before: Any = MISSING) -> Any:
     """A value of the annotated type from plain data, or from text: a TOML literal, `none`, or the text itself.
 
-    What stands there `before` always fits, and a schedule stands for any number. Text makes no parts.
+    What stands there `before` always fits, and a schedule, "linear(1, 0, 100)", stands for any number. Text makes no other parts.
     """
-    if isinstance(given, Scheduled) and isinstance(before, int | float | Scheduled):
-        return given
+    if isinstance(before, float | Scheduled) or type(before) is int:
+        with suppress(ValueError):
+            schedule = read_schedule(given) if isinstance(given, str) else given
+            if isinstance(schedule, Scheduled):
+                return schedule
     undeclared = annotation in (Any, inspect.Parameter.empty) or isinstance(annotation, str)
     adapter = _adapter(Any if undeclared else annotation)
     if _is_part(given) and (adapter is None or undeclared):

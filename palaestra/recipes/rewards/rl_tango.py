@@ -43,23 +43,20 @@ from palaestra.tasks.base import final, lines_of
 from palaestra.tasks.formats import judging
 from palaestra.types import (
     Ask,
-    Batch,
     Episode,
     Event,
     Fault,
     Group,
     Key,
     Message,
-    Metrics,
     Row,
     Sampling,
     Segment,
-    State,
     Task,
     stage,
     value,
 )
-from palaestra.update import Plain
+from palaestra.update import Cycle, Plain
 
 if TYPE_CHECKING:
     from palaestra.runtime.context import Context
@@ -229,22 +226,6 @@ class ClassWeight:
         return Values(level=x.level, x_N=x.x_N * table.lift(Values(level="episode", x_N=weight_E), x.level).x_N)
 
 
-@stage
-class Turns:
-    """An update in the steps `on` of every `period`, counted from the end of the warm-up; in that, only if `warms`."""
-
-    on: tuple[int, ...]
-    warms: bool = False
-    warmup: int = 40
-    period: int = 4
-    update: Plain = Plain()
-
-    def __call__(self, ctx: "Context", name: str, learner: Any, batch: Batch, state: State) -> tuple[Metrics, State]:
-        step = ctx.step - self.warmup
-        mine = self.warms if step < 0 else step % self.period in self.on
-        return self.update(ctx, name, learner, batch, state) if mine else ({}, state)
-
-
 def build(
     share: float = 0.1,
     warmup: int = 40,
@@ -258,13 +239,13 @@ def build(
     generator = replace(
         recipe.learners["policy"],
         credit=chain(Mixture(Exponential(share, 1e-3, 200) if share > 1e-3 else share, apart)),
-        update=Turns(on=(0, 1, 2), warmup=warmup),
+        update=Cycle(Plain(), on=(0, 1, 2), warmup=warmup),
     )
     z = (Center("group"), Scale("group", ddof=0))
     verifier = Learner(
         credit=Seat("verifier", chain(*z, ClassWeight()) if balanced else chain(*z)),
         objective=generator.objective,
-        update=Turns(on=(3,) if learns else (), warms=learns, warmup=warmup),
+        update=Cycle(Plain(), on=(3,) if learns else (), warms=learns, warmup=warmup),
     )
     collect = links(Sample(n=8), Score(), Verify(form))
     return vary(recipe, collect=collect, learners={"policy": generator, "verifier": verifier})
