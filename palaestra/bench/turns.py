@@ -75,9 +75,9 @@ class Worker:
 
 
 class Memory:
-    """Peaks of the resident memory by phase in MB, and its size at the entry ("base"), looked at every few milliseconds.
+    """Peaks of a step's resident memory by phase in MB, and its size at the entry ("base"), looked at every few milliseconds.
 
-    On a CUDA device: what the allocator holds.
+    "rollout" is what precedes the "update", "rest" what follows it. On a CUDA device: what the allocator holds.
     """
 
     now: ClassVar[str] = "rollout"
@@ -89,13 +89,15 @@ class Memory:
     @classmethod
     @contextmanager
     def phase(cls, name: str) -> Generator[None]:
-        before, cls.now = cls.now, "update" if name in ("forward", "backward", "optimiser") else name
+        before, updates = cls.now, name in ("forward", "backward", "optimiser")
+        cls.now = "update" if updates else name
         try:
             yield
         finally:
-            cls.now = before
+            cls.now = "rest" if updates and before == "rollout" else before
 
     def __enter__(self) -> Memory:
+        Memory.now = "rollout"
         self.peaks["base"] = resident_mb()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
