@@ -29,9 +29,9 @@ def read(folder: Path) -> dict[str, list[Found]]:
 
 
 def setting(result: Found) -> str:
-    """What was measured: "smollm2, float32, 8 x 8, 64 tokens each"."""
+    """What was measured: "smollm2, float32, 8 x 8, up to 64 tokens"."""
     w = result["work"]
-    tokens = f"{w['max_tokens']} tokens" + (" each" if w["full"] else "")
+    tokens = f"{'all' if w['full'] else 'up to'} {w['max_tokens']} tokens"
     return f"{w['model']}, {w['dtype']}, {w['prompts']} x {w['group']}, {tokens}"
 
 
@@ -119,14 +119,15 @@ def memory_table(results: Sequence[Found]) -> str:
 
 
 def scaling_table(results: Sequence[Found]) -> str:
-    head = ["seconds of a step against", "exponent", "measured at"]
+    head = ["seconds of a step against", "exponent", "of the last two points", "measured at"]
     rows: list[list[str]] = []
     for name, s in ((n, s) for r in results for n, s in r.items() if isinstance(s, dict) and "exponent" in s):
         points = ", ".join(f"{p['x']:g}: {p['seconds']:.2f} s" for p in s["points"])
-        rows.append([name, f"{s['exponent']:.2f}", points])
+        last = f"{s['exponent_of_last_two']:.2f}" if "exponent_of_last_two" in s else ""
+        rows.append([name, f"{s['exponent']:.2f}", last, points])
         if "exponent_again" in s:
             again = ", ".join(f"{p['x']:g}: {p['seconds_again']:.2f} s" for p in s["points"])
-            rows.append([f"{name}, histories read again", f"{s['exponent_again']:.2f}", again])
+            rows.append([f"{name}, histories read again", f"{s['exponent_again']:.2f}", "", again])
     return "\n".join(table(head, rows))
 
 

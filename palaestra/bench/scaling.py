@@ -37,7 +37,7 @@ def measure(repeats: int = 3) -> dict[str, Any]:
 def series(works: Sequence[Work], name: str, repeats: int) -> dict[str, Any]:
     points = [point(w, name, repeats) for w in works]
     x, seconds = (np.array([p[k] for p in points]) for k in ("x", "seconds"))
-    return {"points": points, "exponent": exponent(x, seconds), "exponent_of_last_half": exponent(x[-2:], seconds[-2:])}
+    return {"points": points, "exponent": exponent(x, seconds), "exponent_of_last_two": exponent(x[-2:], seconds[-2:])}
 
 
 def point(work: Work, name: str, repeats: int) -> dict[str, float]:
