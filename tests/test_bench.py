@@ -35,7 +35,7 @@ def test_a_page_shows_what_was_measured(tmp_path):
         (tmp_path / f"{result['bench']}.json").write_text(json.dumps(result))
     main(tmp_path, tmp_path)
     page = (tmp_path / "speed.md").read_text()
-    row = "| smollm2, float32, 4 x 8, 64 tokens each | 2.50 (2.25 to 3.00) |"
+    row = "| smollm2, float32, 4 x 8, all 64 tokens | 2.50 (2.25 to 3.00) |"
     assert row in page and "| 700 against 1500 | 3 |" in page
     assert "| turns, histories read again | 1.90 | 2: 4.00 s |" in page
     assert page.count("Not measured.") == 5  # step, ablation, engine, memory, sandbox
@@ -47,8 +47,8 @@ def test_a_page_shows_what_was_measured(tmp_path):
 
 
 def test_what_was_measured_is_named():
-    assert setting({"work": asdict(Work())}) == "tiny, float32, 16 x 8, 64 tokens"
-    assert setting(TRL) == "smollm2, float32, 4 x 8, 64 tokens each"
+    assert setting({"work": asdict(Work())}) == "tiny, float32, 16 x 8, up to 64 tokens"
+    assert setting(TRL) == "smollm2, float32, 4 x 8, all 64 tokens"
 
 
 def test_a_page_without_marks_is_not_filled():
