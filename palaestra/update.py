@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from palaestra.models.layout import prompts_and_tails
 from palaestra.models.master import MasterWeights
-from palaestra.models.packed import prompts_and_tails
 from palaestra.types import EXACT, Batch, Example, Metrics, Objective, Outputs, State, Update, rng_of, stage
 
 if TYPE_CHECKING:

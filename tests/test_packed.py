@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palaestra.models.forward import forward
+from palaestra.models.layout import Layout
 from palaestra.models.load import frozen_copy, load, save
-from palaestra.models.packed import Layout
 from palaestra.types import Example, Row, Segment
 from palaestra.update import pack
 

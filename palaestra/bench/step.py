@@ -18,7 +18,7 @@ import numpy as np
 from palaestra.bench import machine
 from palaestra.bench.work import Work, prepared
 from palaestra.models import forward as forward_pass
-from palaestra.models.packed import Layout
+from palaestra.models.layout import Layout
 from palaestra.rollout.engine import OwnEngine
 from palaestra.runtime import rollouts
 from palaestra.runtime.context import PHASES, Context

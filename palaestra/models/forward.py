@@ -14,8 +14,8 @@ from torch.utils.checkpoint import checkpoint
 
 from palaestra.models.attention import SCORES, attention_scores
 from palaestra.models.features import FEATURES, Places
+from palaestra.models.layout import Layout
 from palaestra.models.model import Model
-from palaestra.models.packed import Layout
 from palaestra.types import Batch
 
 LOGITS = 1 << 26  # logits that may exist at a time: 256 MB in float32

@@ -1,0 +1,95 @@
+"""Rows without padding, prompts once: the layout of a batch for the training forward pass.
+
+Rows that start with the same untrained tokens share them: the prompt of a group is computed once, forward and backward, and
+its gradient is the sum over its rows, exactly. Linear layers see a flat run of N tokens, all prompts first, then all
+continuations; only attention (`palaestra.models.packed`) looks at rows. The last token of a row predicts nothing, so it is left
+out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from palaestra.types import Batch
+
+
+@dataclass(frozen=True)
+class Block:
+    """Attention of some rows: queries are flat places [R, Q], keys [R, K], `mask` [R, 1, Q, K] says who sees whom.
+
+    `filled` [R, Q] are the places that hold a token; in row order they are the flat run of this block.
+    """
+
+    query: Tensor
+    key: Tensor
+    mask: Tensor
+    filled: Tensor
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A batch as a flat run: ids [N], positions [N], its blocks in order, and where [B, T] the token before (b, t) lies."""
+
+    ids: Tensor
+    position: Tensor
+    blocks: tuple[Block, ...]
+    before: Tensor
+
+    @classmethod
+    def of(cls, batch: Batch) -> Layout:
+        T = batch["ids"].shape[1]
+        prompts, owner, tails = prompts_and_tails(batch)
+        first = [len(prompts[g]) for g in owner]
+        flat = [i for p in prompts for i in p] + [i for t in tails for i in t]
+        position = [k for p in prompts for k in range(len(p))]
+        position += [u + k for u, t in zip(first, tails, strict=True) for k in range(len(t))]
+        start_p = _starts([len(p) for p in prompts], 0)
+        start_t = _starts([len(t) for t in tails], sum(map(len, prompts)))
+        before = torch.zeros(len(owner), T, dtype=torch.long)
+        for b, (u, g, t) in enumerate(zip(first, owner, tails, strict=True)):
+            before[b, 1 : u + 1] = torch.arange(start_p[g], start_p[g] + min(u, T - 1))
+            before[b, u + 1 : u + 1 + len(t)] = torch.arange(start_t[b], start_t[b] + len(t))
+        device = batch["ids"].device
+        blocks = [_block([(s, len(p), 0, 0) for s, p in zip(start_p, prompts, strict=True)], device)]
+        joined = [
+            (start_t[b], len(t), start_p[g], len(prompts[g]))
+            for b, (g, t) in enumerate(zip(owner, tails, strict=True))
+            if t
+        ]
+        if joined:
+            blocks.append(_block(joined, device))
+        ids, at = (torch.tensor(x, device=device) for x in (flat, position))
+        return cls(ids=ids, position=at, blocks=tuple(blocks), before=before.to(device))
+
+
+def prompts_and_tails(batch: Batch) -> tuple[list[tuple[int, ...]], list[int], list[list[int]]]:
+    """The different prompts, which of them each row has, and what each row adds to it: all that has to be computed."""
+    trained, length_B = batch.mask.cpu() > 0, batch["length"].cpu()
+    first = torch.where(trained.any(1), trained.int().argmax(1), length_B).tolist()  # the first trained token
+    rows = batch["ids"].tolist()
+    number: dict[tuple[int, ...], int] = {}
+    owner = [number.setdefault(tuple(row[:u]), len(number)) for row, u in zip(rows, first, strict=True)]
+    return list(number), owner, [row[u : n - 1] for row, u, n in zip(rows, first, length_B.tolist(), strict=True)]
+
+
+def _starts(lengths: list[int], at: int) -> list[int]:
+    found = []
+    for n in lengths:
+        found.append(at)
+        at += n
+    return found
+
+
+def _block(rows: list[tuple[int, int, int, int]], device: torch.device) -> Block:
+    """rows: (start, length, start of the prefix, its length). Keys are the prefix, then the row itself, causally."""
+    start, length, prefix, before = (torch.tensor(x, device=device)[:, None] for x in zip(*rows, strict=True))
+    q, p = torch.arange(int(length.max()), device=device)[None], torch.arange(int(before.max()), device=device)[None]
+    filled = q < length
+    query = torch.where(filled, start + q, start)
+    key = torch.cat([torch.where(p < before, prefix + p, start), query], 1)
+    prompt = (p < before)[:, None, :].expand(-1, q.shape[1], -1)
+    own = (q[:, :, None] >= q[:, None, :]) & filled[:, None, :]
+    return Block(query=query, key=key, mask=torch.cat([prompt, own], 2)[:, None], filled=filled)
