@@ -68,7 +68,7 @@ EXPERIMENT = Experiment(
     },
     expect=Same("tba-old", "tba-fresh", within=0.03),
     falsified_if="old rollouts cost or gain more than three points",
-    task="add",
+    task="add(d=4)",
     tokens=80_000,
     note="The paper's claim is wall-clock time: four times faster. One process cannot show it, only that age does no harm.",
 )
