@@ -112,5 +112,8 @@ EXPERIMENT = Experiment(
     measure=Logged("length_right"),
     metric="tokens of a right answer, last 10 steps",
     controls={"accuracy": Final()},
-    tokens=120_000,
+    task="sort",
+    tokens=80_000,
+    note="On `sort` an answer that is right may be short, guessed at once, or long, worked out. A first run on `chain`, where all "
+    "right answers have one length, decided nothing (27.7 against 27.8 tokens).",
 )
