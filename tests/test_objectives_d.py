@@ -17,7 +17,8 @@ from palaestra.curriculum.prioritised import Prioritised, Successes, weights
 from palaestra.curriculum.replay import Replay, by_prompt, prioritised, trimmed
 from palaestra.explain import explain
 from palaestra.models.latent import LatentHead, straight_through
-from palaestra.objective.residual import Balance, PathConsistency
+from palaestra.models.load import weights_sha256
+from palaestra.objective.residual import Balance, PathConsistency, ValueConsistency
 from palaestra.recipes.objectives import agro, capo, cola, kimi_k1_5, oreo, pav, tba
 from palaestra.recipes.objectives import incorrect_synthetic_data as isd
 from palaestra.reward.critic import Critique, ModelCritic, Oracle, named
@@ -363,40 +364,48 @@ def test_law_07_replay_gives_nothing_older_than_max_age(context, small):
 
 def test_oreo_reference_values():
     """beta .5, l = [.2, -.1], R = 1, V = [.6, .8]: residuals [-.35, -.25], losses .0925, dL_pi/dl = [-.175, -.125]."""
-    group = [{"reward": 1, "logp": [-0.8, -1.1], "ref_logp": [-1, -1], "value": [0.6, 0.8]}]
+    group = [{"reward": 1, "logp": [-0.8, -1.1], "ref_logp": [-1, -1], "critic_value": [0.6, 0.8]}]
     recipe = oreo.build(beta=0.5, alpha=0.0)
     assert explain(recipe, [group])["token_weights"][0][0] == pytest.approx([0.175, 0.125])
-    out, batch = consistent([0.2, -0.1], [0.6, 0.8], reward=1.0)
-    loss, metrics = PathConsistency(beta=0.5)(out, batch)
-    assert [float(metrics[k]) for k in ("value_error", "policy_error")] == pytest.approx([0.0925, 0.0925])
-    slope = torch.autograd.grad(loss, [out["value"], out["logp"]])
-    assert slope[0][0, 1:].tolist() == pytest.approx([-0.35, -0.25])  # 2 delta / T: V alone, the policy held still
-    assert slope[1][0, 1:].tolist() == pytest.approx([-0.175, -0.125])
+    (policy, logp), (value, values) = consistent([0.2, -0.1], [0.6, 0.8], reward=1.0)
+    assert [float(policy.detach()), float(value.detach())] == pytest.approx([0.0925, 0.0925])
+    assert torch.autograd.grad(value, values)[0][0, 1:].tolist() == pytest.approx([-0.35, -0.25])  # 2 delta / T
+    assert torch.autograd.grad(policy, logp)[0][0, 1:].tolist() == pytest.approx([-0.175, -0.125])
 
 
 def test_oreo_by_response_is_trajectory_balance_with_a_learned_baseline():
     """One residual, V(s_0) - R + beta sum l = .6 - 1 + .05 = -.35; every token has the slope 2 beta delta."""
-    out, batch = consistent([0.2, -0.1], [0.6, 0.8], reward=1.0)
-    loss, _ = PathConsistency(beta=0.5, level="response")(out, batch)
-    assert torch.autograd.grad(loss, out["logp"])[0][0, 1:].tolist() == pytest.approx([-0.35, -0.35])
+    loss, logp = consistent([0.2, -0.1], [0.6, 0.8], reward=1.0, level="response")[0]
+    assert torch.autograd.grad(loss, logp)[0][0, 1:].tolist() == pytest.approx([-0.35, -0.35])
     balanced = balance(Balance(beta=0.5, centred=False), [0.1], [1 - 0.6])[1]  # the same residual under 1/2
     assert balanced == pytest.approx([-0.35 / 2])
 
 
 def test_oreo_vanishes_where_the_value_is_right():
     """l = 0 everywhere: V* = R at every prefix."""
-    out, batch = consistent([0.0, 0.0, 0.0], [1.0, 1.0, 1.0], reward=1.0)
-    loss, _ = PathConsistency(beta=0.5)(out, batch)
-    assert float(loss.detach()) == 0.0
-    assert not torch.autograd.grad(loss, out["logp"])[0].any()
+    (policy, logp), (value, _) = consistent([0.0, 0.0, 0.0], [1.0, 1.0, 1.0], reward=1.0)
+    assert float(policy.detach()) == float(value.detach()) == 0.0
+    assert not torch.autograd.grad(policy, logp)[0].any()
 
 
-def consistent(ratios, values, reward):
+def consistent(ratios, values, reward, level="token"):
+    """The losses of the policy and of the value, each with what it moves, for beta = 1/2."""
     T = len(ratios)
+    padded = lambda x: np.array([0.0, *x])
     row = Row(segments=(Segment(ids=(0,)), Segment(ids=(1,) * T, logp=(0.0,) * T, trained=True, policy="policy")))
-    batch = pack([Example(row=row, columns={"reward": reward, "ref_logp": np.zeros(T + 1)})], "policy", torch.float64)
-    padded = lambda x: torch.tensor([[0.0, *x]], dtype=torch.float64, requires_grad=True)
-    return {"logp": padded(ratios), "value": padded(values)}, batch
+    columns = {
+        "reward": reward,
+        "ref_logp": np.zeros(T + 1),
+        "policy_logp": padded(ratios),
+        "critic_value": padded(values),
+    }
+    batch = pack([Example(row=row, columns=columns)], "policy", torch.float64)
+    logp, value = (torch.tensor(padded(x)[None], requires_grad=True) for x in (ratios, values))
+    losses = (
+        PathConsistency(beta=0.5, level=level)({"logp": logp}, batch)[0],
+        ValueConsistency(beta=0.5)({"value": value}, batch)[0],
+    )
+    return (losses[0], logp), (losses[1], value)
 
 
 def test_oreo_learns_from_the_start_models_answers(context, small):
@@ -411,7 +420,10 @@ def test_oreo_learns_from_the_start_models_answers(context, small):
         for i, e in enumerate(group.episodes):
             view = e.rows[0].view("policy")
             assert signals[g][i][0]["ref_logp"][view.trained_T] == pytest.approx(view.logp_T[view.trained_T], abs=1e-5)
-    assert metrics["value_error"] > 0
+    assert metrics["critic/value_error"] > 0 and metrics["policy/policy_error"] > 0
+    assert (
+        weights_sha256(ctx.model("policy")) != weights_sha256(ctx.model("ref")) != weights_sha256(ctx.model("critic"))
+    )
 
 
 # ---- steps, and going on from their ends

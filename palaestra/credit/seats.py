@@ -1,4 +1,4 @@
-"""Credit in a run of several learners: what a seat was paid belongs to the one who sat there."""
+"""Credit in a run of several learners: what a seat was paid belongs to the one who sat there, and a critic reads others."""
 
 from __future__ import annotations
 
@@ -40,6 +40,20 @@ class Seat:
             has = ", ".join(k.removeprefix("seat:") for k in reward.parts if k.startswith("seat:")) or "one seat only"
             raise UserError(f"nothing is paid to the seat {self.seat!r}; the world pays {has}")
         return Reward(total=reward.parts[part], events=tuple(e for e in reward.events if e.part == part))
+
+
+@stage
+class Reader:
+    """`credit` for a model that reads what `policy` sampled, such as a critic: it is trained on that one's tokens."""
+
+    credit: Credit
+    policy: str = "policy"
+
+    def __call__(self, groups: Groups, signals: Signals, state: State) -> tuple[list[Example], State]:
+        examples, state = self.credit(groups, signals, state)
+        return [
+            replace(e, columns={**e.columns, "trained": e.row.view(self.policy).trained_T}) for e in examples
+        ], state
 
 
 def untrained(row: Row) -> Row:

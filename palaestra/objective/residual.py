@@ -92,39 +92,49 @@ class Balance(Algebra):
 
 @stage
 class PathConsistency(Algebra):
-    """OREO's two losses (arXiv:2412.16145) on the residual of every prefix,
+    """OREO's loss of the policy (arXiv:2412.16145), the square of the residual of every prefix,
 
         delta_t = V(s_t) - R + beta sum_{i >= t} l_i,   l_i = log pi(a_i) - log pi_ref(a_i)
 
-    value:  mean_t delta_t^2 with the policy held still;  policy: mean_t delta_t^2 with V and the later l_i held still, so
-    -d loss / d log pi(a_t) = -2 beta delta_t / T. `level="response"` sends the policy's gradient through the sum from t = 0
-    alone: trajectory balance with a learned baseline. R is the column "reward".
+    with V and the later l_i held still, so -d loss / d log pi(a_t) = -2 beta delta_t / T. `level="response"` sends the gradient
+    through the sum from t = 0 alone: trajectory balance with a learned baseline. R is the column "reward", V that of `critic`.
     """
 
     beta: float = 0.03
     model: str = "ref"
+    critic: str = "critic"
     level: Literal["token", "response"] = "token"
+    reduce: Reduction = "tokens"
+
+    def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        l_BT = (out["logp"] - batch[f"{self.model}_logp"]) * batch.mask
+        value_BT = batch[f"{self.critic}_value"]
+        if self.level == "response":
+            first_B = batch.mask.argmax(1, keepdim=True)
+            start_B = value_BT.gather(1, first_B)[:, 0]
+            loss = (residual(start_B, batch["reward"], l_BT.sum(1), self.beta) ** 2).sum() / batch.n_rows
+        else:
+            later_BT = reverse_sums(l_BT.detach()) - l_BT.detach()
+            delta_BT = residual(value_BT, batch["reward"][:, None], l_BT + later_BT, self.beta)
+            loss = reduce(delta_BT**2, batch, self.reduce)
+        return loss, {"policy_error": loss.detach()}
+
+
+@stage
+class ValueConsistency(Algebra):
+    """OREO's loss of the value: mean_t delta_t^2 of `PathConsistency`, the log-probs of the policy being columns."""
+
+    beta: float = 0.03
+    model: str = "ref"
+    policy: str = "policy"
     reduce: Reduction = "tokens"
 
     @property
     def needs(self) -> tuple[str, ...]:
-        return ("logp", "value")
+        return ("value",)
 
     def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        l_BT = (out["logp"] - batch[f"{self.model}_logp"]) * batch.mask
-        later_BT = reverse_sums(l_BT.detach())  # the policy part of the value's target
-        reward_BT = batch["reward"][:, None].expand_as(l_BT)
-        value_BT = residual(out["value"], reward_BT, later_BT, self.beta) ** 2
-        if self.level == "token":
-            own_BT = later_BT - l_BT.detach() + l_BT  # only the action's own log-prob moves
-            policy_BT = residual(out["value"].detach(), reward_BT, own_BT, self.beta) ** 2
-            policy = reduce(policy_BT, batch, self.reduce)
-        else:
-            policy = self._whole(l_BT, out["value"].detach(), batch)
-        value = reduce(value_BT, batch, self.reduce)
-        return value + policy, {"value_error": value.detach(), "policy_error": policy.detach()}
-
-    def _whole(self, l_BT: Tensor, value_BT: Tensor, batch: Batch) -> Tensor:
-        first_B = batch.mask.argmax(1, keepdim=True)
-        start_B = value_BT.gather(1, first_B)[:, 0]
-        return (residual(start_B, batch["reward"], l_BT.sum(1), self.beta) ** 2).sum() / batch.n_rows
+        l_BT = (batch[f"{self.policy}_logp"] - batch[f"{self.model}_logp"]) * batch.mask
+        delta_BT = residual(out["value"], batch["reward"][:, None], reverse_sums(l_BT), self.beta)
+        loss = reduce(delta_BT**2, batch, self.reduce)
+        return loss, {"value_error": loss.detach()}

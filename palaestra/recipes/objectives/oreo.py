@@ -3,26 +3,29 @@
 The optimum of max E[R] - beta KL(pi || pi_ref) makes V(s_t) - R + beta sum_{i>=t} log pi(a_i)/pi_ref(a_i) zero at every prefix.
 Both parts minimise its square: V with the policy held still, the policy with V and later log-ratios held still
 (arXiv:2412.16145; constants of jwhj/OREO, examples/scripts/train_oreo.sh). alpha * KL(pi || pi_ref) keeps it near; the
-release computes it from full distributions, here it is the k2 estimate on the data's tokens. The critic is a head on the
-policy's hidden states instead of a network of its own. No pairs are needed: lone and equally rewarded answers count.
+release computes it from full distributions, here it is the k2 estimate on the data's tokens. The critic is a learner of its
+own, with the policy's start; the release moves it first in a minibatch, here both see the other as it was before the step.
+No pairs are needed: lone and equally rewarded answers count.
 
 Offline, `frozen=True`: every answer is sampled by the start model, whatever the policy has become, so the data are those of a
 fixed policy and no age limit holds. `frozen=False` is the paper's multi-iteration form taken to its limit, step by step.
 `level="response"` is the variant with one residual an answer. Value-guided search at test time is not part of training.
 """
 
+from dataclasses import replace
 from typing import Literal
 
 from palaestra.card import Card, Size
 from palaestra.credit.links import Center, Chain
+from palaestra.credit.seats import Reader
 from palaestra.ledger.experiment import Experiment, Greater
 from palaestra.objective.policy import KL
-from palaestra.objective.residual import PathConsistency
+from palaestra.objective.residual import PathConsistency, ValueConsistency
 from palaestra.recipes.base import dpo
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.rollout.recorded import Offline
 from palaestra.runtime.config import vary
-from palaestra.step import Recipe
+from palaestra.step import Learner, Recipe
 
 CARD = Card(
     id="oreo",
@@ -34,7 +37,8 @@ CARD = Card(
     changes={
         "collect": "answers of the start policy, as recorded data",
         "credit": "the reward of every answer, no pairs",
-        "objective": "squared path consistency of policy and value, and a KL to the start policy",
+        "objective": "squared path consistency, and a KL to the start policy",
+        "learners": "a critic, trained on the same squares",
     },
     source="released code by the catalogue's account; the KL term is approximated",
     paper_scale="Qwen2.5-Math 1.5B, DeepSeekMath 7B, MiniCPM 2B; beta .03, alpha .01, lr 5e-6, batch 128, one epoch",
@@ -50,12 +54,20 @@ def offline(recipe: Recipe) -> Recipe:
 def build(
     beta: float = 0.03, alpha: float = 0.01, level: Literal["token", "response"] = "token", frozen: bool = True
 ) -> Recipe:
-    recipe = vary(
-        dpo.build(),
-        credit=Chain((Center("group"),)),
+    recipe, credit, reference = dpo.build(), Chain((Center("group"),)), ("ref", "logp")
+    policy = replace(
+        recipe.learners["policy"],
+        credit=credit,
         objective=PathConsistency(beta=beta, level=level) + alpha * KL("k2", reduce="tokens"),
+        needs=(reference, ("critic", "value")),
+    )
+    critic = Learner(
+        credit=Reader(credit),
+        objective=ValueConsistency(beta=beta),
+        needs=(reference, ("policy", "logp")),
         heads=("value",),
     )
+    recipe = vary(recipe, learners={"policy": policy, "critic": critic})
     return offline(recipe) if frozen else recipe
 
 
