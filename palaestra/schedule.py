@@ -74,8 +74,8 @@ def read(text: str) -> Scheduled | None:
     name, opened, rest = text.strip().partition("(")
     if name not in NAMED or not opened or not rest.endswith(")"):
         return None
-    start, end, steps = (float(x) for x in rest[:-1].split(","))
-    return NAMED[name](start, end, int(steps))
+    start, end, steps = rest[:-1].split(",")
+    return NAMED[name](float(start), float(end), int(steps))
 
 
 def resolve(part: Any, step: int) -> Any:

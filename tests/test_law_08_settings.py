@@ -47,7 +47,7 @@ def test_a_schedule_stands_for_a_number():
     ends = {"linear(1, 3, 10)": (1.0, 2.0, 3.0), "exponential(1, 4, 10)": (1.0, 2.0, 4.0), "jump(1, 3, 5)": (1, 3, 3)}
     for text, values in ends.items():
         assert [read(text).at(step) for step in (0, 5, 10)] == pytest.approx(values), text
-    for text in ("cosine(3e-4)", "cosine(3e-4, 0, many)", "cosin(1, 0, 5)"):
+    for text in ("cosine(3e-4)", "cosine(3e-4, 0, many)", "cosine(1, 0, inf)", "cosin(1, 0, 5)"):
         with pytest.raises(UserError, match=r"optimiser\.lr takes float"):
             override(grpo.build(), "optimiser.lr", text)
     with pytest.raises(UserError):

@@ -49,6 +49,10 @@ class Reader:
     credit: Credit
     policy: str = "policy"
 
+    @property
+    def keeps_equal(self) -> bool:
+        return bool(getattr(self.credit, "keeps_equal", False))
+
     def __call__(self, groups: Groups, signals: Signals, state: State) -> tuple[list[Example], State]:
         examples, state = self.credit(groups, signals, state)
         return [

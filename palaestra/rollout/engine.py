@@ -119,7 +119,9 @@ class OwnEngine:
             self.decoder.forget()
 
     def close(self) -> None:
-        self.forget()
+        """Frees the memory, whatever is under way."""
+        self.prefixes.forget()
+        self.decoder.forget()
 
     def _admit(self) -> None:
         entering, most = self._entering()
