@@ -83,6 +83,17 @@ def test_errors_are_in_no_statistic(rewards):
         assert describe([Group(task=Task(id="t"), episodes=clean)], [])["errors"] == 0
 
 
+def test_the_interval_of_the_reward_is_that_of_independent_groups():
+    """Eight answers to a prompt that all agree are one observation."""
+    groups = [Group(task=Task(id=str(i)), episodes=(scored(float(i)),) * 8) for i in range(2)]
+    found = describe(groups, groups)
+    assert found["reward_high"] - found["reward"] == pytest.approx(1.96 * 0.5**0.5 / 2**0.5)
+
+
+def scored(total):
+    return Episode(reward=Reward(total=total), status="finished")
+
+
 def link_values(link, episodes):
     table = Table([Group(task=Task(id="t"), episodes=episodes)], [], {})
     return Scale()(link(Values(level="episode", x_N=table.reward_E), table), table).x_N.tolist()

@@ -15,6 +15,7 @@ from palaestra.ledger.experiment import Cell, Experiment, Final, Greater, Same
 from palaestra.ledger.figure import curves_svg, spread, ticks
 from palaestra.markdown import one_line_lists, table
 from palaestra.recipes.base import grpo, rloo, sft
+from palaestra.recipes.objectives import pav
 from palaestra.runtime.config import override
 from palaestra.runtime.setup import Settings
 from palaestra.types import UserError
@@ -110,6 +111,13 @@ def test_a_budget_ends_with_the_first_step_that_reaches_it(context, small):
     assert found["sampled_tokens"] >= 60 and found["steps"] < rloo.build().schedule.steps
     assert set(found["sampled_after"]) == {"pass@1", "pass@2", "maj@2"}
     assert found["sampled_after"]["pass@1"]["n"] == 4
+
+
+def test_continuations_count_as_sampled(context, small):
+    ctx = context(steps=1)
+    found = asyncio.run(small(pav.build()).run(ctx)).metrics
+    answers = sum(e.n_sampled for g in ctx.seen for e in g.episodes)
+    assert found["sampled_tokens"] == ctx.sampled_tokens > answers > 0
 
 
 def test_what_samples_nothing_ends_with_its_schedule(context, small):
@@ -258,6 +266,7 @@ def published(tmp_path, monkeypatch):
     for name, arm in result["arms"].items():
         curve = {"tokens": [0.0, 100.0], "reward": [0.1, 0.5], "deviation": [0.01, 0.02]}
         arm |= {"config_sha256": results.arm_sha256(experiment, name), "failed": {}, "curve": curve}
+        arm |= {"sampled_tokens": [60_000] * 3}
     result |= {
         "id": "rloo", "claim": experiment.claim, "metric": experiment.metric, "expected": str(experiment.expect),
         "falsified_if": experiment.falsified_if, "controls": {"entropy": {a: [0.5, None, 0.7] for a in values}},
@@ -340,6 +349,8 @@ def test_a_smaller_run_does_not_replace_a_larger_result(published, tmp_path):
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "rloo.json").write_text(json.dumps(result))
     assert "keeps" in keep(result | {"seeds": 2}, tmp_path)
+    assert "keeps" in keep(result | {"seeds": 9, "budget_tokens": result["budget_tokens"] - 1}, tmp_path)
+    assert "keeps" in keep(result | {"arms": dict(list(result["arms"].items())[1:])}, tmp_path)
     assert keep(result | {"seeds": 4}, tmp_path).endswith("rloo.json")
     assert json.loads((tmp_path / "results" / "rloo.json").read_text())["seeds"] == 4
 

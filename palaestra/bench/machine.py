@@ -93,10 +93,10 @@ class Linears:
         self.head = [head] if head is not None else []
         self._known: dict[tuple[bool, int], float] = {}
 
-    @property
-    def flops(self) -> int:
-        """Of one token's forward pass."""
-        return sum(2 * m.weight.numel() for m in (*self.body, *self.head))
+    def flops(self, tokens: float, predicted: float) -> float:
+        """Of the forward pass of `tokens`, for some of which the next one is predicted."""
+        body, head = (sum(2 * m.weight.numel() for m in layers) for layers in (self.body, self.head))
+        return body * tokens + head * predicted
 
     @torch.no_grad()
     def time(self, n: int, head: bool) -> float:

@@ -40,14 +40,17 @@ def shown(found: Found, digits: int = 2) -> str:
 
 
 def trl_table(results: Sequence[Found]) -> str:
-    head = ["work", *(NAMES[p] for p in reversed(PHASES)), "by token", "peak of the update, MB", "pairs"]
+    head = ["work", *(NAMES[p] for p in reversed(PHASES)), "by token", "peak of the update, MB"]
+    head += ["above the start of a step, MB", "pairs"]
     rows: list[list[str]] = []
     for r in results:
         memory = r["memory_mb"]
-        peaks = f"{memory['palaestra']['update']:.0f} against {memory['trl']['update']:.0f}"
+        peaks = [
+            f"{memory['palaestra'][k]:.0f} against {memory['trl'][k]:.0f}" for k in ("update", "update_above_base")
+        ]
         pairs = len(r["ratios"]["seconds"]["each"])
         ratios = [shown(r["ratios"][p]) for p in reversed(PHASES)]
-        rows.append([setting(r), *ratios, shown(r["ratio_per_token"]), peaks, str(pairs)])
+        rows.append([setting(r), *ratios, shown(r["ratio_per_token"]), *peaks, str(pairs)])
     return "\n".join(table(head, rows))
 
 

@@ -111,7 +111,8 @@ def measure(work: Work, steps: int = 5) -> dict[str, Any]:
     whole = float(np.median([f["seconds"] for f in found]))
     phases = {p: float(np.median([f["phases"][p] for f in found])) for p in PHASES}
     tokens = float(np.median([f["tokens"] for f in found]))
-    flops = linears.flops * float(np.median([f["read"] + f["tokens"] + 3 * f["positions"] for f in found]))
+    passed = [(f["read"] + f["tokens"] + 3 * f["positions"], f["tokens"] + 3 * f["predicted"]) for f in found]
+    flops = float(np.median([linears.flops(*n) for n in passed]))
     rate = machine.gemm(dtype, device)
     update = phases["forward"] + phases["backward"] + phases["optimiser"]
     return {

@@ -63,11 +63,12 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         **found,
     }
     if arguments.out:
-        name = f"{what}-{Path(work.model).name}-{work.dtype}{'-full' if work.full else ''}.json"
-        name = f"{what}.json" if what in ("sandbox", "scaling") else name
+        name = what if what in ("sandbox", "scaling") else f"{what}-{Path(work.model).name}-{work.dtype}"
+        if what in ("step", "trl", "ablation"):
+            name += f"-{work.prompts}x{work.group}x{work.max_tokens}{'-full' if work.full else ''}"
         folder = Path(arguments.out)
         folder.mkdir(parents=True, exist_ok=True)
-        write_atomic(folder / name, json.dumps(result, indent=1) + "\n")
+        write_atomic(folder / f"{name}.json", json.dumps(result, indent=1) + "\n")
     if not arguments.json:
         print(text)
     return result

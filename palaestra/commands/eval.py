@@ -22,7 +22,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         "task": settings.problem,
         "model": settings.model,
         "seed": settings.seed,
-        "n": arguments.n,
+        "n": result["greedy"]["n"],
         "k": arguments.k,
         **result,
         **{f"chat/{k}": v for c in ctx.clients.values() for k, v in c.meter.numbers().items()},

@@ -48,16 +48,23 @@ def command(arguments: argparse.Namespace) -> str:
 
 
 def keep(result: dict[str, Any], out: Path) -> str:
-    """Writes the result, unless it has no effect or a larger one lies there; says what it did."""
+    """Writes the result, unless it has no effect or one lies there that it does not cover; says what it did."""
     path = out / "results" / f"{result['id']}.json"
     before = read_result(result["id"], path.parent)
     if result["effect"] is None:
         return f"not written to {path}: {result['reason']}"
-    if before is not None and (before["seeds"], before["budget_tokens"]) > (result["seeds"], result["budget_tokens"]):
-        return f"{path} keeps its result of {before['seeds']} seeds; write this one elsewhere with --out DIR"
+    if before is not None and not covers(result, before):
+        more = f"{before['seeds']} seeds, {before['budget_tokens']:,} tokens, arms {', '.join(before['arms'])}"
+        return f"{path} keeps its result of {more}; write this one elsewhere with --out DIR"
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, one_line_lists(result))
     return str(path)
+
+
+def covers(result: dict[str, Any], before: dict[str, Any]) -> bool:
+    """Whether a result has at least the seeds, the budget and the arms of an earlier one."""
+    sizes = all(result[k] >= before[k] for k in ("seeds", "budget_tokens"))
+    return sizes and set(before["arms"]) <= set(result["arms"])
 
 
 def table(result: dict[str, Any], kept: str) -> str:

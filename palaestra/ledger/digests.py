@@ -49,6 +49,7 @@ def configuration(runnable: Any, settings: Settings, tokens: int, samples: int) 
         "tokens": tokens,
         "evaluate": settings.evaluate,
         "samples": samples,
+        **{n: given for n in ("engine", "device") if (given := getattr(settings, n)) != getattr(Settings, n)},
     }
 
 

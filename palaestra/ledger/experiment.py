@@ -112,8 +112,9 @@ class Same:
 class Experiment:
     """`expect` compares two arms; further arms are controls and ablations, reported beside them.
 
-    Arms share every setting that the claim is not about. `tokens` is the budget of a cell in sampled policy tokens; a cell
-    should take well under two minutes on one core, and then has at least 5 seeds.
+    Arms share every setting that the claim is not about. `tokens` is the budget of a cell, of a pipeline that of each part:
+    all tokens that its steps sample count, by whatever model. A cell should take well under two minutes on one core, and then
+    has at least 5 seeds.
     """
 
     claim: str  # as it can be tested here: one sentence with its quantity

@@ -20,7 +20,7 @@ def curves_svg(arms: Mapping[str, Mapping[str, Any]]) -> str:
     drawn = {name: arm["curve"] for name, arm in arms.items() if arm.get("curve")}
     if not drawn:
         return ""
-    bands = {name: band(c, len(arms[name]["values"])) for name, c in drawn.items()}
+    bands = {name: band(c, sum(t is not None for t in arms[name]["sampled_tokens"])) for name, c in drawn.items()}
     last = max(c["tokens"][-1] for c in drawn.values())
     lowest = min(min(low) for low, _ in bands.values())
     highest = max(max(high) for _, high in bands.values())
@@ -50,10 +50,10 @@ def curves_svg(arms: Mapping[str, Mapping[str, Any]]) -> str:
     return "\n".join([*parts, "</svg>\n"])
 
 
-def band(curve: Mapping[str, Sequence[float]], seeds: int) -> tuple[list[float], list[float]]:
-    """Ends of the 95% t interval along a curve; the curve itself where there is one seed."""
+def band(curve: Mapping[str, Sequence[float]], runs: int) -> tuple[list[float], list[float]]:
+    """Ends of the 95% t interval along a curve; the curve itself where there is one run."""
     spread_N = curve.get("deviation", [0.0] * len(curve["reward"]))
-    factor = t_quantile(0.975, seeds - 1) / seeds**0.5 if seeds > 1 else 0.0
+    factor = t_quantile(0.975, runs - 1) / runs**0.5 if runs > 1 else 0.0
     pairs = list(zip(curve["reward"], spread_N, strict=True))
     return [m - factor * s for m, s in pairs], [m + factor * s for m, s in pairs]
 

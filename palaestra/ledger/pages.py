@@ -144,8 +144,8 @@ def measured(
     reason = f": {result['reason']}" if result["reason"] else ""
     said = SAID[result["verdict"]] + (f"{reason}." if result["verdict"] == "inconclusive" else "")
     setting = (
-        f"{', '.join(result['task'])} with the model `{result['model']}`, {result['budget_tokens']:,} sampled tokens a run, "
-        f"{result['seeds']} paired seeds"
+        f"{', '.join(result['task'])} with the model `{result['model']}`, a budget of {result['budget_tokens']:,} sampled "
+        f"tokens, {result['seeds']} paired seeds"
     )
     effect = {"mean": result["effect"], "low": result["ci95"][0], "high": result["ci95"][1]}
     return [
@@ -177,9 +177,9 @@ def mean(values: Sequence[float | None]) -> str:
 
 
 def sum_of(result: Mapping[str, Any]) -> str:
-    return (
-        f"{result['sampled_tokens']:,} sampled tokens, {result['seconds'] / 60:.0f} core minutes ({result['machine']}),"
-    )
+    runs = sum(t is not None for arm in result["arms"].values() for t in arm["sampled_tokens"])
+    sampled = f"{result['sampled_tokens']:,} sampled tokens in {runs} runs"
+    return f"{sampled}, {result['seconds'] / 60:.0f} core minutes ({result['machine']}),"
 
 
 def interval(found: Mapping[str, Any]) -> str:

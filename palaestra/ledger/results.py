@@ -247,6 +247,8 @@ def stale(result: Mapping[str, Any], module: str) -> str:
         return "the method has no experiment any more"
     if result["expected"] != str(experiment.expect):
         return f"it was expected that {result['expected']}"
+    if result["metric"] != experiment.metric:
+        return f"it measured {result['metric']}"
     changed = [
         arm
         for arm, found in result["arms"].items()

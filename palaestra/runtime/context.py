@@ -73,7 +73,6 @@ class Context:
         self.versions: dict[str, int] = {}
         self.seconds: dict[str, float] = dict.fromkeys(PHASES, 0.0)
         self.step = 0
-        self.evaluation_tokens = 0
         self._judging, self._judged_from = 0, 0.0
         self.seen: list[Group] = []
         self.advantages: dict[int, Any] = {}

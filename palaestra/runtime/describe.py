@@ -16,7 +16,10 @@ def describe(seen: Groups, ready: Groups) -> Metrics:
         raise UserError(f"every one of {len(episodes)} episodes failed; the first: {why}")
     scored = [e.total for e in valid if e.reward is not None]
     mean = float(np.mean(scored)) if scored else float("nan")
-    half = 1.96 * float(np.std(scored, ddof=1)) / len(scored) ** 0.5 if len(scored) > 1 else 0.0
+    by_group = [[e.total for e in g.valid if e.reward is not None] for g in seen]
+    means = [float(np.mean(x)) for x in by_group if x]
+    units = means if len(means) > 1 else scored  # answers to one prompt are alike
+    half = 1.96 * float(np.std(units, ddof=1)) / len(units) ** 0.5 if len(units) > 1 else 0.0
     right = [e.n_sampled for e in valid if e.reward is not None and e.total >= 1]
     wrong = [e.n_sampled for e in valid if e.reward is not None and e.total < 1]
     logp = [x for e in valid for r in e.rows for s in r.segments if s.trained and s.logp is not None for x in s.logp]

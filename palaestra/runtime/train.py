@@ -40,12 +40,13 @@ async def train(recipe: Recipe, ctx: Context) -> Result:
     skipped = 0
     with stop, progress or nullcontext():
         while state["step"] < steps and not spent(recipe, plan, state):
-            begin, sampling = time.perf_counter(), ctx.engine_seconds
+            begin, sampling, before = time.perf_counter(), ctx.engine_seconds, ctx.sampled_tokens
             state, metrics = await step(recipe, ctx, state)
             skipped = skipped + 1 if metrics.get("skipped") else 0
             ctx.seconds["rollout"] += ctx.engine_seconds - sampling
-            clock(ctx, state, begin)
-            record = metrics | counters(ctx, state, time.perf_counter() - begin)
+            sampled = ctx.sampled_tokens - before
+            clock(ctx, state, begin, sampled)
+            record = metrics | counters(state, sampled, time.perf_counter() - begin)
             if log is not None:
                 rollouts.write(
                     rollouts.path(ctx.folder, state["step"]), state["step"], ctx.seen, ctx.advantages, ctx.decode
@@ -149,9 +150,7 @@ async def measure(ctx: Context, plan: Plan, log: checkpoint.AppendLog | None, at
     """Greedy held-out accuracy at a step, also into the log."""
     if not plan.evaluate:
         return {}
-    before = ctx.sampled_tokens
     interval, _ = await greedy(ctx, plan.evaluate)
-    ctx.evaluation_tokens += ctx.sampled_tokens - before
     if log is not None:
         log.append({"step": at, "evaluation": interval.json()})
     return interval.json()
@@ -165,18 +164,20 @@ async def sampled_after(ctx: Context, plan: Plan) -> dict[str, Any]:
     return {"sampled_after": sampled_scores(groups, plan.samples)}
 
 
-def clock(ctx: Context, state: State, begin: float) -> None:
-    """Adds the step to the run's counters, which are part of the state so that a resumed run goes on counting."""
+def clock(ctx: Context, state: State, begin: float, sampled: int) -> None:
+    """Adds the step to the run's counters, which are part of the state so that a resumed run goes on counting.
+
+    `sampled` is what the run's engines sampled in it: continuations, critiques and judges' verdicts count as answers do.
+    """
     run = state["run"] = dict(state["run"])
     run["seconds"] = run.get("seconds", 0.0) + time.perf_counter() - begin
-    run["sampled_tokens"] = run.get("sampled_tokens", 0) + sum(e.n_sampled for g in ctx.seen for e in g.episodes)
+    run["sampled_tokens"] = run.get("sampled_tokens", 0) + sampled
     known = sum(v for k, v in ctx.seconds.items() if k != "other")
     ctx.seconds["other"] = max(0.0, run["seconds"] - known)
     run["phase_seconds"] = dict(ctx.seconds)
 
 
-def counters(ctx: Context, state: State, seconds: float) -> dict[str, float]:
-    sampled = sum(e.n_sampled for g in ctx.seen for e in g.episodes)
+def counters(state: State, sampled: int, seconds: float) -> dict[str, float]:
     run = state["run"]
     return {
         "sampled_tokens": run["sampled_tokens"],

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from palaestra.card import Card, Size
 from palaestra.credit.links import Center, Scale, chain
-from palaestra.ledger.experiment import Experiment, Greater, Logged
+from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.objective.policy import Clipped
 from palaestra.recipes.base import grpo
 from palaestra.reward.verifiers.base import fences
@@ -153,9 +153,13 @@ EXPERIMENT = Experiment(
     arms={"0%": build(0.0), "20%": build(), "50%": build(0.5), "100%": build(1.0)},
     expect=Greater("20%", "0%"),
     falsified_if="solving alone teaches solving at least as well",
+    measure=Final("sampled_after.pass@1.mean"),
+    metric="held-out accuracy (temperature 1)",
     task="add(d=4)",
+    samples=8,
     tokens=30_000,
     seconds=40.0,
     controls={"right critiques, of all answers": Logged("part/critique"), "length": Logged("length")},
-    note="The candidates come from the start model and count as sampled; the paper's come from a stronger one, once.",
+    note="The candidates come from the start model and count as sampled; the paper's come from a stronger one, once. Sampled "
+    "answers are measured, for the greedy ones end at 99.8% in both arms (a first run of five seeds, not published).",
 )

@@ -226,6 +226,9 @@ class ClassWeight:
         return Values(level=x.level, x_N=x.x_N * table.lift(Values(level="episode", x_N=weight_E), x.level).x_N)
 
 
+Z = (Center("group"), Scale("group", ddof=0))
+
+
 def build(
     share: float = 0.1,
     warmup: int = 40,
@@ -241,9 +244,8 @@ def build(
         credit=chain(Mixture(Exponential(share, 1e-3, 200) if share > 1e-3 else share, apart)),
         update=Cycle(Plain(), on=(0, 1, 2), warmup=warmup),
     )
-    z = (Center("group"), Scale("group", ddof=0))
     verifier = Learner(
-        credit=Seat("verifier", chain(*z, ClassWeight()) if balanced else chain(*z)),
+        credit=Seat("verifier", chain(*Z, ClassWeight()) if balanced else chain(*Z)),
         objective=generator.objective,
         update=Cycle(Plain(), on=(3,) if learns else (), warms=learns, warmup=warmup),
     )
@@ -280,7 +282,7 @@ def small(recipe: Recipe) -> Recipe:
 EXPERIMENT = Experiment(
     claim="Over the first 20 generator steps, outcomes are better with a verifier that learns than with GRPO.",
     arms={
-        "grpo": small(grpo.build()),
+        "grpo": small(vary(grpo.build(), credit=chain(*Z))),
         "tango": small(build(warmup=4)),
         "fixed": small(build(warmup=4, learns=False)),
         "unbalanced": small(build(warmup=4, balanced=False)),
