@@ -19,7 +19,10 @@ TRL = {
     "machine": MACHINE,
     "ratios": dict.fromkeys(("rollout", "forward", "backward", "seconds"), RATIO),
     "ratio_per_token": RATIO,
-    "memory_mb": {"palaestra": {"update": 700.4}, "trl": {"update": 1500.0}},
+    "memory_mb": {
+        "palaestra": {"update": 700.4, "update_above_base": 90.0},
+        "trl": {"update": 1500.0, "update_above_base": 200.0},
+    },
 }
 SCALING = {
     "bench": "scaling",
@@ -36,7 +39,7 @@ def test_a_page_shows_what_was_measured(tmp_path):
     main(tmp_path, tmp_path)
     page = (tmp_path / "speed.md").read_text()
     row = "| smollm2, float32, 4 x 8, all 64 tokens | 2.50 (2.25 to 3.00) |"
-    assert row in page and "| 700 against 1500 | 3 |" in page
+    assert row in page and "| 700 against 1500 | 90 against 200 | 3 |" in page
     assert "| turns, histories read again | 1.90 |  | 2: 4.00 s |" in page
     assert page.count("Not measured.") == 5  # step, ablation, engine, memory, sandbox
     assert "`palaestra bench scaling` | P, 2 cores | torch 2.13.0 | 0.1 |" in page

@@ -383,9 +383,9 @@ def test_labels_do_not_cover_one_another():
 
 
 def test_a_picture_is_the_same_bytes():
-    arm = {"curve": {"tokens": [0, 10], "reward": [0.1, 0.2]}, "values": [0.1]}
+    arm = {"curve": {"tokens": [0, 10], "reward": [0.1, 0.2]}, "sampled_tokens": [10]}
     assert curves_svg({"<a>": arm}) == curves_svg({"<a>": arm}) and "&lt;a&gt;" in curves_svg({"<a>": arm})
-    assert curves_svg({"a": {"curve": {}, "values": []}}) == ""
+    assert curves_svg({"a": {"curve": {}, "sampled_tokens": []}}) == ""
 
 
 def test_text_for_people():
