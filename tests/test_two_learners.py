@@ -1,12 +1,15 @@
-"""A policy and a verifier that learn in one run, each from what its own seat is paid."""
+"""Several seats in one run, played by one learner or by two: each is trained on what its own seat is paid."""
 
 import asyncio
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from palaestra.credit.links import Center, Scale, chain
-from palaestra.credit.seats import Seat
+from palaestra.credit.links import Center, Gae, Scale, chain
+from palaestra.credit.rows import Prefer
+from palaestra.credit.seats import Seat, untrained
+from palaestra.credit.turns import TurnReturns
 from palaestra.models.load import weights_sha256
 from palaestra.objective.policy import Clipped
 from palaestra.recipes.base import grpo
@@ -15,7 +18,21 @@ from palaestra.runtime.train import prepare, train
 from palaestra.step import Learner, Recipe, Schedule, start, step
 from palaestra.tasks.base import final
 from palaestra.tasks.chain import Chain
-from palaestra.types import Ask, Bench, Frame, Message, UserError, stage
+from palaestra.types import (
+    Ask,
+    Bench,
+    Episode,
+    Event,
+    Frame,
+    Group,
+    Message,
+    Reward,
+    Row,
+    Segment,
+    Task,
+    UserError,
+    stage,
+)
 from palaestra.update import AdamW, Cycle, Plain
 
 
@@ -120,3 +137,97 @@ def test_a_seat_that_is_not_paid_is_named(context):
     learners = {**wrong.learners, "verifier": replace(wrong.learners["verifier"], credit=Seat("critic", GRPO))}
     with pytest.raises(UserError, match="'critic'; the world pays policy, verifier"):
         run(context(bench=bench()), replace(wrong, learners=learners), 1)
+
+
+# ---- one learner in several seats
+
+
+def of_seat(seat, turns):
+    said = [
+        Segment(ids=(1, 2), logp=(-1.0, -1.0), author="policy", policy="policy", trained=True, turn=t) for t in turns
+    ]
+    return Row(seat=seat, segments=(Segment(ids=(0,)), *said))
+
+
+def duel(x, o):
+    """x moves in turns 0 and 2, o in turn 1; both are paid at their last token."""
+    events = (Event(row=0, token=4, value=x, part="seat:x"), Event(row=1, token=2, value=o, part="seat:o"))
+    reward = Reward(total=x, parts={"seat:x": x, "seat:o": o}, events=events)
+    return Episode(rows=(of_seat("x", (0, 2)), of_seat("o", (1,))), reward=reward, status="finished")
+
+
+def credited(credit, *episodes):
+    """(seat, column) of every row in a group of these episodes."""
+    group = Group(task=Task(id="t"), episodes=episodes)
+    blank = [[[{"policy_value": np.zeros(len(r.view().ids_T))} for r in e.rows] for e in episodes]]
+    return [(e.row.seat, e.columns) for e in credit([group], blank, {})[0]]
+
+
+def test_in_self_play_each_seat_learns_from_its_own_pay():
+    """Pays of x are 1 and 0, of o -1 and 3: x is centred at .5, o at 1."""
+    found = credited(chain(Center("group")), duel(1.0, -1.0), duel(0.0, 3.0))
+    assert [(seat, c["reward"], c["advantage"][-1]) for seat, c in found] == [
+        ("x", 1.0, 0.5),
+        ("x", 0.0, -0.5),
+        ("o", -1.0, -2.0),
+        ("o", 3.0, 2.0),
+    ]
+
+
+@pytest.mark.parametrize("credit", [chain(TurnReturns(gamma=1.0)), chain(Gae(gamma=1.0, lam=1.0))])
+def test_returns_of_a_seat_hold_no_pay_of_another(credit):
+    found = dict(credited(credit, duel(1.0, -1.0)))
+    assert found["x"]["advantage"].tolist() == [0.0, 1.0, 1.0, 1.0, 1.0]
+    assert found["o"]["advantage"].tolist() == [0.0, -1.0, -1.0]
+
+
+def test_in_self_play_each_seat_prefers_its_own_pay():
+    group = Group(task=Task(id="t"), episodes=(duel(1.0, -1.0), duel(-1.0, 1.0)))
+    pairs = [e for e in Prefer()([group], [[[{}, {}]] * 2], {})[0] if e.row.view().trained_T.any()]
+    assert [(e.row.seat, e.columns["sign"]) for e in pairs] == [("x", 1.0), ("x", -1.0), ("o", 1.0), ("o", -1.0)]
+    assert len({e.unit for e in pairs}) == 2
+
+
+def test_a_policy_in_the_second_seat_is_paid_for_that():
+    lone = lambda x, o: replace(duel(x, o), rows=(untrained(of_seat("x", (0, 2))), of_seat("o", (1,))))
+    found = credited(chain(Center("group")), lone(1.0, -1.0), lone(-1.0, 1.0))
+    assert [(seat, c["advantage"][-1]) for seat, c in found] == [("o", -1.0), ("o", 1.0)]
+
+
+def test_a_seat_without_pay_keeps_the_total():
+    critic = replace(duel(1.0, -1.0), rows=(*duel(1.0, -1.0).rows, of_seat("critic", (3,))))
+    assert [(seat, c["reward"]) for seat, c in credited(chain(), critic)] == [("x", 1.0), ("o", -1.0), ("critic", 1.0)]
+
+
+def test_the_first_seat_alone_keeps_its_total():
+    shaped = duel(1.0, -1.0)
+    shaped = replace(shaped, rows=shaped.rows[:1], reward=replace(shaped.reward, total=1.5))
+    assert [c["reward"] for _, c in credited(chain(), shaped)] == [1.5]
+
+
+@stage
+class Duel:
+    """Both speak at once; what comes later in the alphabet wins."""
+
+    seats: tuple[str, ...] = ("x", "o")
+
+    def reset(self, task, key):
+        return Frame(state=None, asks=tuple(Ask(seat=s, say=task.prompt) for s in self.seats))
+
+    def step(self, state, acts, key):
+        won = float(acts[0].text > acts[1].text)
+        return Frame(state=None, pay={("x", ""): won, ("o", ""): -won})
+
+
+def test_a_run_of_self_play(context, small):
+    ctx = context(bench=Bench(name="duel", tasks=Chain(operands=(2, 2)), world=Duel(), max_tokens=4))
+    recipe = small(grpo.build(), **{"schedule.prompts": 4, "collect.links.0.temperature": 1.5})
+    prepare(recipe, ctx)
+    asyncio.run(step(recipe, ctx, start(0)))
+    signs = [
+        {r.seat: np.sign(ctx.advantages[id(r)][-1]) for r in e.rows}
+        for g in ctx.seen
+        for e in g.episodes
+        if all(id(r) in ctx.advantages for r in e.rows)
+    ]
+    assert any(s["x"] for s in signs) and all(s["x"] == -s["o"] for s in signs)

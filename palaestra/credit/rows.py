@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from palaestra.types import Example, Groups, Signals, State, stage
+from palaestra.credit.seats import by_seat
+from palaestra.types import Episode, Example, Groups, Signals, State, stage
 
 
 @stage
@@ -26,17 +27,17 @@ class Imitate:
 class Prefer:
     """One pair a group: its best against its worst episode, ties and lone episodes left out. Column `sign` is +1 or -1.
 
-    Rows of a pair are one unit. `gap` is the least difference in reward that makes a pair.
+    Rows of a pair are one unit; every seat of self-play has its own pairs. `gap` is the least difference that makes a pair.
     """
 
     gap: float = 1e-9
 
     def __call__(self, groups: Groups, signals: Signals, state: State) -> tuple[list[Example], State]:
+        groups, signals = by_seat(groups, signals)
         found: list[Example] = []
         for g, group in enumerate(groups):
-            ranked = sorted(
-                (e for e in range(len(group.episodes)) if group.episodes[e].ok), key=lambda e: group.episodes[e].total
-            )
+            able = [e for e, episode in enumerate(group.episodes) if episode.ok and _spoke(episode)]
+            ranked = sorted(able, key=lambda e: group.episodes[e].total)
             if len(ranked) < 2 or group.episodes[ranked[-1]].total - group.episodes[ranked[0]].total < self.gap:
                 continue
             for e, sign in ((ranked[-1], 1.0), (ranked[0], -1.0)):
@@ -44,3 +45,8 @@ class Prefer:
                     columns: dict[str, Any] = {"sign": sign, **signals[g][e][r]}
                     found.append(Example(row=row, columns=columns, unit=f"pair {g}"))
         return found, state
+
+
+def _spoke(episode: Episode) -> bool:
+    """Whether it has something to train: a seat may be paid without having had its turn."""
+    return any(s.trained for r in episode.rows for s in r.segments)

@@ -1,10 +1,55 @@
-"""Credit in a run of several learners: what a seat was paid belongs to the one who sat there, and a critic reads others."""
+"""Credit where several seats act: what a seat was paid belongs to the one who sat there, and a critic reads others."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from palaestra.types import Credit, Episode, Example, Group, Groups, Reward, Row, Signals, State, UserError, stage
+
+PAID = "seat:"  # the part of a reward that a seat was paid
+
+
+def by_seat(groups: Groups, signals: Signals) -> tuple[Groups, Signals]:
+    """A group for each trained seat that was paid, in which nobody else is trained and its pay is the reward; signals to match.
+
+    So in self-play an observation is (episode, seat), compared with what the same seat was paid in other episodes. Trained rows
+    of seats without pay share one more group, with the total. Where only the first seat is trained nothing changes: the
+    total is its own.
+    """
+    split = [(part, g) for g, group in enumerate(groups) for part in _split(group)]
+    return [part for part, _ in split], [signals[g] for _, g in split] if signals else signals
+
+
+def _split(group: Group) -> list[Group]:
+    trained = dict.fromkeys(r.seat for e in group.valid for r in e.rows if any(s.trained for s in r.segments))
+    parts = dict.fromkeys(k for e in group.valid if e.reward for k in e.reward.parts if k.startswith(PAID))
+    paid = [k.removeprefix(PAID) for k in parts]
+    if not paid or set(trained) <= {paid[0]}:
+        return [group]
+    unpaid = [s for s in trained if s not in paid]
+    return [
+        *(_of(group, {s}, s) for s in trained if s in paid),
+        *([_of(group, unpaid)] if unpaid else []),
+    ]
+
+
+def _of(group: Group, seats: Collection[str], payee: str | None = None) -> Group:
+    """Rows of others stay where they are, untrained: events and signals count rows by number."""
+
+    def each(e: Episode) -> Episode:
+        rows = tuple(r if r.seat in seats else untrained(r) for r in e.rows)
+        return replace(e, rows=rows, reward=e.reward if payee is None else pay(e.reward, payee))
+
+    return replace(group, episodes=tuple(map(each, group.episodes)))
+
+
+def pay(reward: Reward | None, seat: str) -> Reward | None:
+    """What the world paid to a seat; a reward that knows nothing of the seat as it is."""
+    part = PAID + seat
+    if reward is None or part not in reward.parts:
+        return reward
+    return Reward(total=reward.parts[part], events=tuple(e for e in reward.events if e.part == part))
 
 
 @stage
@@ -22,24 +67,12 @@ class Seat:
         return bool(getattr(self.credit, "keeps_equal", False))
 
     def __call__(self, groups: Groups, signals: Signals, state: State) -> tuple[list[Example], State]:
-        return self.credit([self._group(g) for g in groups], signals, state)
-
-    def _group(self, group: Group) -> Group:
-        return replace(group, episodes=tuple(self._episode(e) for e in group.episodes))
-
-    def _episode(self, episode: Episode) -> Episode:
-        """Rows of others stay where they are, untrained: events and signals count rows by number."""
-        rows = tuple(r if r.seat == self.seat else untrained(r) for r in episode.rows)
-        return replace(episode, rows=rows, reward=self._reward(episode.reward))
-
-    def _reward(self, reward: Reward | None) -> Reward | None:
-        part = f"seat:{self.seat}"
-        if reward is None:
-            return None
-        if part not in reward.parts:
-            has = ", ".join(k.removeprefix("seat:") for k in reward.parts if k.startswith("seat:")) or "one seat only"
-            raise UserError(f"nothing is paid to the seat {self.seat!r}; the world pays {has}")
-        return Reward(total=reward.parts[part], events=tuple(e for e in reward.events if e.part == part))
+        for reward in (e.reward for g in groups for e in g.episodes):
+            if reward is not None and PAID + self.seat not in reward.parts:
+                paid = [k.removeprefix(PAID) for k in reward.parts if k.startswith(PAID)]
+                has = ", ".join(paid) or "one seat only"
+                raise UserError(f"nothing is paid to the seat {self.seat!r}; the world pays {has}")
+        return self.credit([_of(g, {self.seat}, self.seat) for g in groups], signals, state)
 
 
 @stage

@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
+from palaestra.credit.seats import by_seat
 from palaestra.types import Episode, Group, Groups, Signals, State, View, value
 
 Level: TypeAlias = Literal["episode", "turn", "token"]
@@ -53,9 +54,13 @@ class Index:
 
 
 class Table:
-    """Valid episodes of several groups, flat. `state` is the credit's own, copied: a link may write to it."""
+    """Valid episodes of several groups, flat. `state` is the credit's own, copied: a link may write to it.
+
+    An episode of several seats that are paid and trained is here once for each of them (`seats.by_seat`).
+    """
 
     def __init__(self, groups: Groups, signals: Signals, state: State):
+        groups, signals = by_seat(groups, signals)
         self.groups: Groups = groups
         self.state: State = dict(state)
         self.columns: dict[str, Values] = {}  # beside the advantage: what links leave for the objective
