@@ -1,6 +1,7 @@
 """`play()`: questions, tools, games, summaries; rows only grow, observations are never trained, rewards sit at their turn."""
 
 import asyncio
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from palaestra.rollout.collect import MuteTruncated, Sample, Score, Until, When, links
 from palaestra.rollout.play import play
 from palaestra.rollout.player import Script
-from palaestra.types import Act, Ask, Bench, Episode, Frame, Group, Message, Reward, Sampling, Task
+from palaestra.types import Act, Ask, Bench, Episode, Fault, Frame, Group, Message, Reward, Sampling, Task
 from palaestra.worlds.hop import Hop, HopTasks
 from palaestra.worlds.tictactoe import TicTacToe, TicTacToeTasks
 
@@ -172,3 +173,40 @@ def test_collect_links():
     ]
     assert run(Score(), Group(task=Task(id="t"), episodes=(Episode(reward=Reward(total=1.0), status="finished"),)))
     assert Sample(4) == Sample(n=4)
+
+
+class Chatter:
+    """Talks as long as it is let, and pays every turn."""
+
+    seats = ("policy",)
+    pays: bool = True
+    says = "go on"
+
+    def reset(self, task, key):
+        return Frame(state=0, asks=(Ask(seat="policy", say=(Message(role="user", content=self.says),)),))
+
+    def step(self, state, acts, key):
+        return replace(self.reset(None, key), pay={("policy", ""): 1.0} if self.pays else {})
+
+
+def test_a_context_that_the_policy_filled_is_an_outcome(context):
+    """An episode is cut there and keeps its pay; a resampling of it would select short episodes."""
+    bench = Bench(name="chatter", tasks=None, world=Chatter(), max_tokens=4)
+    ctx = context(bench=bench)
+    vars(ctx.model("policy"))["context"] = 40
+    collect, empty = links(Sample(2, max_tokens=4), Score()), Group(task=Task(id="t"))
+    for e in asyncio.run(collect(ctx, ("k",), empty)).episodes:
+        turns = sum(s.trained for s in e.rows[0].segments)
+        assert e.status == "truncated:context" and e.total == turns > 1
+    bench.world.pays = False
+    assert [e.total for e in asyncio.run(collect(ctx, ("k",), empty)).episodes] == [0.0, 0.0]
+    bench.world.says = "go on " * 40
+    first = asyncio.run(play(bench.world, ctx.cast("policy", Sampling()), empty.task, ("k",), ("w",)))
+    assert first.status == "error:context" and first.reward is None, "the prompt alone does not fit: nobody's doing"
+
+
+def test_a_world_that_ends_without_pay_is_a_fault(context):
+    ctx = context(bench=Bench(name="mute", tasks=None, world=None))
+    group = Group(task=Task(id="t"), episodes=(Episode(status="finished"),))
+    with pytest.raises(Fault, match="'mute' paid nothing"):
+        asyncio.run(Score()(ctx, ("k",), group))

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from palaestra.runtime.context import Context
 
 RETRIES = 1  # of an episode that an infrastructure fault ended
+CUT = ("truncated:turns", "truncated:context")  # before the world came to its end
 
 
 @stage
@@ -84,8 +85,8 @@ async def attempt(ctx: Context, cast: Mapping[str, Player], key: Key, index: int
 
 @stage
 class Score:
-    """Gives every unscored episode its reward: `reward`, else the bench's, else what the world paid. A fault is a status, never
-    a 0.
+    """Gives every unscored episode its reward: `reward`, else the bench's, else what the world paid, which is 0 where
+    an episode was cut before any pay. A fault is a status, never a 0.
 
     With `shadow` the bench is asked as well: what it pays becomes the part "gold", which trains nothing.
     """
@@ -96,10 +97,7 @@ class Score:
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         judge = self.reward or ctx.bench.reward
         if judge is None:
-            unpaid = [e.status for e in group.episodes if e.ok and e.reward is None]
-            if unpaid:
-                raise Fault("reward", f"the world {ctx.bench.name!r} paid nothing to {len(unpaid)} episodes")
-            return group
+            return replace(group, episodes=tuple(_paid(ctx, e) for e in group.episodes))
         todo = [i for i, e in enumerate(group.episodes) if e.ok and e.reward is None]
         episodes = list(group.episodes)
         waiting = replace(group, episodes=tuple(episodes[i] for i in todo))
@@ -114,6 +112,15 @@ class Score:
             else:
                 episodes[i] = replace(episodes[i], reward=replace(own, parts={**own.parts, "gold": gold.total}))
         return replace(group, episodes=tuple(episodes))
+
+
+def _paid(ctx: Context, e: Episode) -> Episode:
+    """What the world paid. Raises Fault where it came to its end and paid nothing."""
+    if e.reward is not None or not e.ok:
+        return e
+    if e.status not in CUT:
+        raise Fault("reward", f"the world {ctx.bench.name!r} paid nothing to an episode that is {e.status}")
+    return replace(e, reward=Reward(total=0.0))
 
 
 async def judged(ctx: Context, judge: RewardFn, group: Group) -> Sequence[Reward | Fault]:

@@ -51,7 +51,8 @@ async def play(
 ) -> Episode:
     """Plays `task` to its end. `key` seeds the players, `world_key` the world (shared by the episodes of a group).
 
-    A `Fault` ends the episode with status "error:CAUSE" and no reward. The fact "states" holds the world's state key before
+    A `Fault` ends the episode with status "error:CAUSE" and no reward; but where the policy has filled a context with what it
+    said itself, the episode is cut there and keeps what it was paid. The fact "states" holds the world's state key before
     every turn, by turn number, where the world gives keys.
     """
     book, n = Transcript(), 0
@@ -67,15 +68,17 @@ async def play(
             frame = await maybe(world.step(frame.state, tuple(acts), (*world_key, n)))
             book.facts |= frame.facts
             book.paid += [(who[0], _payment(book, who, float(x))) for who, x in frame.pay.items()]
+        status = _ending(book, frame)
     except Fatal:
         raise
     except Fault as fault:
-        return Episode(rows=tuple(book.rows), status=f"error:{fault.cause}", facts=book.facts | {"error": str(fault)})
+        if fault.cause != "context" or not _has_sampled(book):
+            return Episode(
+                rows=tuple(book.rows), status=f"error:{fault.cause}", facts=book.facts | {"error": str(fault)}
+            )
+        status = "truncated:context"
     if any(k is not None for k in book.states):
         book.facts["states"] = tuple(book.states)
-    status = "truncated:turns" if frame.asks else frame.status
-    if status == "finished" and any(r.segments[-1].finish == "length" for r in book.rows if r.segments):
-        status = "truncated:length"
     return Episode(rows=tuple(book.rows), status=status, facts=book.facts, reward=earned(book, world.seats))
 
 
@@ -108,6 +111,18 @@ async def turn(book: Transcript, cast: Mapping[str, Player], ask: Ask, key: Key,
     return Act(
         ask=ask, text=text, call=player.parse(text, sample.finish), finish=sample.finish, n_tokens=len(sample.ids)
     )
+
+
+def _ending(book: Transcript, frame: Frame) -> str:
+    """The status of an episode that came to its last frame."""
+    status = "truncated:turns" if frame.asks else frame.status
+    if status == "finished" and any(r.segments[-1].finish == "length" for r in book.rows if r.segments):
+        status = "truncated:length"
+    return status
+
+
+def _has_sampled(book: Transcript) -> bool:
+    return any(s.policy and s.logp for r in book.rows for s in r.segments)
 
 
 def _spelt(state_key: Any) -> str | None:
