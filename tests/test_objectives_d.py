@@ -8,7 +8,9 @@ import pytest
 import torch
 from fake import episode
 
-from palaestra.credit.length import shortness
+from palaestra.credit.length import Shortest, shortness
+from palaestra.credit.preferences import Compare, Rate
+from palaestra.credit.rows import Prefer
 from palaestra.credit.soft import soft_mean
 from palaestra.credit.steps import StepPairs, best_of, pit, progress, voted
 from palaestra.curriculum.partial import Whole
@@ -575,6 +577,17 @@ def test_no_pair_without_a_right_or_a_wrong_answer():
         assert not any(any(w) for w in found["token_weights"][0])
     with pytest.raises(UserError, match="prefix_values"):
         explain(isd.build(), [[{"reward": r, "ref_logp": [-1.0] * 4} for r in (1, 0)]])
+
+
+@pytest.mark.parametrize("credit", [Prefer(), Compare(), Rate(), StepPairs(), Shortest(pairs=True)])
+def test_a_muted_episode_is_not_preferred_to_or_against(credit):
+    """Of a right and a wrong answer either is muted: no pair has it, and it is not rated."""
+    for muted in (0, 1):
+        values = {"prefix_values": (0.5, 0.25)}
+        both = tuple(episode((0,), (1, 2)[: 2 - r], float(r), muted=r == muted, facts=values) for r in (0, 1))
+        found, _ = credit([Group(task=Task(id="t"), episodes=both)], [[[{}], [{}]]], {})
+        rated = [float(1 - muted)] if isinstance(credit, Rate) else []
+        assert [e.columns.get("target_total") for e in found] == rated
 
 
 def test_branches_share_their_prefix_with_the_wrong_answer(context):

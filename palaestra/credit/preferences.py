@@ -30,8 +30,10 @@ def columns_of(row: Row, keep: tuple[str, ...] = ()) -> dict[str, Any]:
 
 
 def judged(episodes: tuple[Episode, ...]) -> list[Episode]:
-    """Those whose last row can be scored."""
-    return [e for e in episodes if e.ok and e.reward is not None and e.rows and len(e.rows[-1].view().ids_T)]
+    """Those that train, and whose last row can be scored."""
+    return [
+        e for e in episodes if e.ok and not e.muted and e.reward is not None and e.rows and len(e.rows[-1].view().ids_T)
+    ]
 
 
 @stage

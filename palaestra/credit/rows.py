@@ -36,7 +36,7 @@ class Prefer:
         groups, signals = by_seat(groups, signals)
         found: list[Example] = []
         for g, group in enumerate(groups):
-            able = [e for e, episode in enumerate(group.episodes) if episode.ok and _spoke(episode)]
+            able = [e for e, episode in enumerate(group.episodes) if episode.ok and _trains(episode)]
             ranked = sorted(able, key=lambda e: group.episodes[e].total)
             if len(ranked) < 2 or group.episodes[ranked[-1]].total - group.episodes[ranked[0]].total < self.gap:
                 continue
@@ -47,6 +47,6 @@ class Prefer:
         return found, state
 
 
-def _spoke(episode: Episode) -> bool:
-    """Whether it has something to train: a seat may be paid without having had its turn."""
-    return any(s.trained for r in episode.rows for s in r.segments)
+def _trains(episode: Episode) -> bool:
+    """Whether it may be learned from, and has something to: a seat may be paid without having had its turn."""
+    return not episode.muted and any(s.trained for r in episode.rows for s in r.segments)

@@ -85,8 +85,9 @@ class StepPairs:
     """A pair for every wrong episode with `prefix_values`: a right answer against the wrong one up to its pit.
 
     `form="root"`: any right episode of the group, taken in turn; "branch": a right continuation from before the pit (an
-    episode whose `origin` is the wrong one). Both rows begin alike then, and what they share cancels in the margin. "whole":
-    as root, but all of the wrong answer is rejected, which is the control. Column `sign`; rows of a pair are a unit.
+    episode whose `origin` is the wrong one, though it be muted). Both rows begin alike then, and what they share cancels in
+    the margin. "whole": as root, but all of the wrong answer is rejected, which is the control. Column `sign`; rows of a pair
+    are a unit.
     """
 
     form: Literal["root", "branch", "whole"] = "root"
@@ -95,12 +96,13 @@ class StepPairs:
         table = Table(groups, signals, state)
         found: list[Example] = []
         for e, episode in enumerate(table.episodes):
-            if episode.total > 0 or episode.origin is not None:
+            if episode.total > 0 or episode.muted or episode.origin is not None:
                 continue
             values = fact(episode.facts, "prefix_values", "the choice of its worst step")
             others = [o for o in np.flatnonzero(table.group_E == table.group_E[e]) if table.episodes[o].total > 0]
             own = [o for o in others if (origin := table.episodes[o].origin) and origin.parent == table.where[e][1]]
-            right = own if self.form == "branch" else [o for o in others if table.episodes[o].origin is None]
+            whole = [o for o in others if table.episodes[o].origin is None and not table.episodes[o].muted]
+            right = own if self.form == "branch" else whole
             if not right:
                 continue
             keep = pit(values) if self.form != "whole" else 1 << 30
