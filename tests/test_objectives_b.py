@@ -13,14 +13,14 @@ from palaestra.credit.pass_at_k import pass_at_k_advantages
 from palaestra.credit.trie import branch_terms, node_means, prefix_nodes, td_terms
 from palaestra.credit.turns import anchor
 from palaestra.explain import explain
-from palaestra.objective.policy import Clipped
+from palaestra.objective.policy import Clipped, log_ratio
 from palaestra.recipes.base import grpo, rloo
 from palaestra.recipes.objectives import embodied_planner_r1 as planner
 from palaestra.recipes.objectives import gigpo, igpo, loop, spa_rl, srpo_gream, stratified_grpo, tempo
 from palaestra.runtime.config import override, vary
 from palaestra.runtime.train import prepare
 from palaestra.step import start, step
-from palaestra.types import Episode, Event, Group, Reward, Row, Segment, Task, UserError
+from palaestra.types import Episode, Event, Example, Group, Reward, Row, Segment, Task, UserError
 from palaestra.update import pack
 from palaestra.worlds.blind import Blind
 from palaestra.worlds.hop import Hop, HopTasks
@@ -298,6 +298,15 @@ def test_loop_clips_the_product_before_the_token(ratio, advantage):
 def test_loop_turn_ratios_stop_at_the_turn():
     t = {"reward": 1, "turn_lengths": [1, 1], "logp": [float(np.log(1.06))] * 2, "behaviour_logp": [0.0, 0.0]}
     assert explain(replace_credit(loop.build("turn"), 1.0), [[t]])["token_weights"][0][0] == near([0.53, 0.53])
+
+
+def test_turn_ratios_of_a_short_row_late_in_an_episode():
+    """The sixth turn of an episode in a row of three tokens: its number is beyond the row."""
+    said = Segment(ids=(1, 2), logp=(0.0, 0.0), policy="policy", trained=True, turn=5)
+    row = Row(segments=(Segment(ids=(0,), turn=5), said))
+    batch = pack([Example(row=row, columns={})], dtype=torch.float64)
+    found = log_ratio({"logp": torch.tensor([[0.0, 0.25, 0.5]])}, batch, "turn")
+    assert found.tolist() == [[0.0, 0.75, 0.75]]
 
 
 def test_loop_drops_what_has_no_advantage():

@@ -17,15 +17,18 @@ Trust = Literal["all", "one-side", "two-side", "ring"]
 def log_ratio(
     out: Outputs, batch: Batch, level: Literal["token", "turn", "sequence"] = "token", old: str = "behaviour"
 ) -> Tensor:
-    """log pi - log pi_old [B, T] at trained tokens, summed over the turn or the row where asked."""
+    """log pi - log pi_old [B, T] at trained tokens, summed over the turn or the row where asked.
+
+    Turns count over an episode of several rows, so a number may exceed its row's length.
+    """
     x_BT = (out["logp"] - batch[f"{old}_logp"]) * batch.mask
     if level == "token":
         return x_BT
     if level == "sequence":
         return x_BT.sum(1, keepdim=True).expand_as(x_BT) * batch.mask
     turn_BT = batch["turn"]
-    total = torch.zeros_like(x_BT).scatter_add(1, turn_BT, x_BT)  # turn numbers are below the row's length
-    return total.gather(1, turn_BT) * batch.mask
+    total_BN = x_BT.new_zeros(len(x_BT), int(turn_BT.max()) + 1).scatter_add(1, turn_BT, x_BT)
+    return total_BN.gather(1, turn_BT) * batch.mask
 
 
 @stage
