@@ -373,7 +373,7 @@ class Sample:
     logp: tuple[float, ...]
     text: str
     cut: int
-    finish: Literal["eos", "stop", "length"]
+    finish: Literal["", "eos", "stop", "length"]  # "" = left open, to be gone on with
     version: int | None = None
 
 

@@ -31,7 +31,7 @@ from palaestra.runtime.codec import decode, encode
 from palaestra.runtime.train import prepare
 from palaestra.schedule import Jump
 from palaestra.step import Schedule, start, step
-from palaestra.types import Example, Fault, Group, Row, Segment, Task, UserError, rng_of
+from palaestra.types import Ask, Bench, Example, Fault, Frame, Group, Message, Row, Segment, Task, UserError, rng_of
 from palaestra.update import pack
 
 
@@ -256,6 +256,61 @@ def test_partial_rollouts_go_on_where_they_stopped(context):
         assert after.version == 0 and len(after.ids) <= ctx.bench.max_tokens  # the older version: no age is hidden
         assert after.text == ctx.decode(after.ids[:-1] if after.finish == "eos" else after.ids)
     assert all(e.reward is not None for e in more.episodes)
+
+
+class Short:
+    """Two turns of at most `most` tokens, paid by their tokens."""
+
+    seats = ("policy",)
+    most = 4
+
+    def reset(self, task, key):
+        return Frame(state=(), asks=(Ask(seat="policy", say=task.prompt, max_tokens=self.most),))
+
+    def step(self, state, acts, key):
+        state = (*state, acts[0].n_tokens)
+        asks = self.reset(Task(id="t"), key).asks if len(state) < 2 else ()
+        return Frame(state=state, asks=asks, pay={} if asks else {("policy", ""): float(sum(state))})
+
+
+def turns_of(e):
+    return [s for s in e.rows[0].segments if s.trained]
+
+
+@pytest.mark.parametrize("cap", [2, 4, 8])
+def test_a_turn_is_whole_where_the_world_ends_it(cap, context):
+    """The world allows four tokens of the bench's 64: a rollout waits for the cap alone, and no turn outgrows the world."""
+    ctx = context(bench=Bench(name="short", tasks=None, world=Short(), max_tokens=64))
+    group = Group(task=Task(id="t", prompt=(Message(role="user", content="1+2+3+4+5"),)))
+    played = []
+    for n in range(6):
+        group = asyncio.run(Partial(n=2, cap=cap)(ctx, (n,), group))
+        played.append(group.episodes)
+        assert all((e.reward is None) == (e.status == "running") for e in group.episodes)
+    for e in group.episodes:
+        assert e.status != "running" and len(turns_of(e)) == 2 and max(len(s.ids) for s in turns_of(e)) <= 4
+        assert e.total == sum(len(s.ids) for s in turns_of(e))
+    assert any(e.status == "running" for e in played[0]) == (cap < 4)
+    assert max(len(s.ids) for e in group.episodes for s in turns_of(e)) == 4
+
+
+def test_the_bench_bounds_what_a_world_asks_for(context):
+    world = Short()
+    world.most = 12
+    ctx = context(bench=Bench(name="short", tasks=None, world=world, max_tokens=6))
+    task = Task(id="t", prompt=(Message(role="user", content="1+2+3+4+5"),))
+    (e,) = asyncio.run(Sample(n=1)(ctx, (0,), Group(task=task))).episodes
+    assert max(len(s.ids) for s in turns_of(e)) == 6
+
+
+def test_a_begun_answer_that_fills_the_context_ends(context):
+    ctx = context()
+    collect, group = Partial(n=2, cap=3), Group(task=ctx.bench.tasks.task("train", 0))
+    begun = asyncio.run(collect(ctx, (0,), group))
+    vars(ctx.model("policy"))["context"] = len(begun.episodes[0].rows[0].context())
+    ended = asyncio.run(collect(ctx, (1,), begun)).episodes[0]
+    assert ended.status == "truncated:length"
+    assert turns_of(ended)[0].ids == turns_of(begun.episodes[0])[0].ids
 
 
 def test_a_partial_run_has_the_right_behaviour_log_probs(context):

@@ -18,7 +18,20 @@ from palaestra.rollout.collect import Score, attempt
 from palaestra.rollout.play import play
 from palaestra.rollout.player import Continued, EnginePlayer
 from palaestra.rollout.steps import Step, steps
-from palaestra.types import Collect, Episode, Group, Key, Origin, Sampling, Segment, Task, UserError, stage, value
+from palaestra.types import (
+    Collect,
+    Episode,
+    Group,
+    Key,
+    Origin,
+    Player,
+    Sampling,
+    Segment,
+    Task,
+    UserError,
+    stage,
+    value,
+)
 
 if TYPE_CHECKING:
     from palaestra.runtime.context import Context
@@ -51,15 +64,10 @@ def prefix(episode: Episode, turn: int, kept: int) -> Prefix:
 
 
 async def continuation(
-    ctx: Context, key: Key, task: Task, start: Prefix, sampling: Sampling, model: str = "policy", limit: int = 0
+    ctx: Context, key: Key, task: Task, start: Prefix, sampling: Sampling, model: str = "policy", cap: int = 0
 ) -> Episode:
     """An episode of `task` that begins with `start` and is sampled from there. Raises UserError if the world strays."""
-    cast = {
-        seat: Continued(player=p, said=start.said, limit=limit)
-        if isinstance(p, EnginePlayer) and p.policy == model
-        else p
-        for seat, p in ctx.cast(model, sampling).items()
-    }
+    cast = _cast(ctx, model, sampling, start.said, cap)
     episode = await play(ctx.bench.world, cast, task, key, (*key[:-1], "world"), max_turns=ctx.bench.max_turns)
     if episode.ok and not any(r.context()[: len(start.context)] == start.context for r in episode.rows):
         raise UserError(
@@ -68,11 +76,20 @@ async def continuation(
     return episode
 
 
+def _cast(
+    ctx: Context, model: str, sampling: Sampling, said: tuple[Segment, ...] = (), cap: int = 0
+) -> dict[str, Player]:
+    return {
+        seat: Continued(player=p, said=said, cap=cap) if isinstance(p, EnginePlayer) and p.policy == model else p
+        for seat, p in ctx.cast(model, sampling).items()
+    }
+
+
 @stage
 class Partial:
     """Plays episodes at most `cap` tokens further: up to `n` of them, begun ones first gone on with (arXiv:2501.12599, 2.6.2).
 
-    One that was cut short of what the bench allows for a turn has the status "running" and no reward.
+    One with a turn that only `cap` ended has the status "running" and no reward, and goes on from that turn.
     """
 
     n: int = 8
@@ -81,32 +98,32 @@ class Partial:
     model: str = "policy"
 
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
-        whole = ctx.bench.max_tokens
-        sampling = Sampling(temperature=self.temperature, max_tokens=min(self.cap, whole))
-        cast = ctx.cast(self.model, sampling)
+        sampling = Sampling(temperature=self.temperature, max_tokens=ctx.bench.max_tokens)
+        cast = _cast(ctx, self.model, sampling, cap=self.cap)
 
         async def one(i: int) -> Episode:
             if i >= len(group.episodes):
-                return _unfinished(await attempt(ctx, cast, key, i, group), whole)
+                return _waiting(await attempt(ctx, cast, key, i, group))
             before = group.episodes[i]
-            if before.status != "running":
+            left = _open(before)
+            if before.status != "running" or left is None:
                 return before
-            last = before.rows[-1].segments[-1]
-            begun = prefix(before, last.turn, len(last.ids))
-            limit = min(len(last.ids) + self.cap, whole)
-            return _unfinished(
-                await continuation(ctx, (*key, i), group.task, begun, sampling, self.model, limit), whole
-            )
+            begun = prefix(before, left.turn, len(left.ids))
+            played = await continuation(ctx, (*key, i), group.task, begun, sampling, self.model, self.cap)
+            return _waiting(played)
 
         played = await asyncio.gather(*(one(i) for i in range(max(self.n, len(group.episodes)))))
         return replace(group, episodes=tuple(played))
 
 
-def _unfinished(e: Episode, whole: int) -> Episode:
-    """Still running if its last turn was cut before it had `whole` tokens."""
-    last = e.rows[-1].segments[-1] if e.rows else None
-    cut = last is not None and last.finish == "length" and len(last.ids) < whole
-    return replace(e, status="running") if e.ok and cut else e
+def _open(e: Episode) -> Segment | None:
+    """The first turn that was left open."""
+    left = (s for r in e.rows for s in r.segments if s.logp is not None and not s.finish)
+    return min(left, key=lambda s: s.turn, default=None)
+
+
+def _waiting(e: Episode) -> Episode:
+    return replace(e, status="running", reward=None) if e.ok and _open(e) else e
 
 
 @stage

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from palaestra.rollout.engines import Engine
-from palaestra.types import Ask, Call, Key, Malformed, Message, Row, Sample, Sampling, Segment, rng_of, value
+from palaestra.types import Ask, Call, Fault, Key, Malformed, Message, Row, Sample, Sampling, Segment, rng_of, value
 
 
 @value
@@ -43,9 +43,12 @@ class EnginePlayer:
             heard = (*heard, forced)
         return heard
 
+    def limit(self, ask: Ask) -> int:
+        """Tokens of a turn: what the sampling allows, and the world where it allows less."""
+        return min(ask.max_tokens or self.sampling.max_tokens, self.sampling.max_tokens)
+
     async def act(self, row: Row, messages: tuple[Message, ...], ask: Ask, key: Key) -> Sample:
-        limit = ask.max_tokens or self.sampling.max_tokens
-        sampling = replace(self.sampling, max_tokens=limit, stop=ask.stop or self.sampling.stop)
+        sampling = replace(self.sampling, max_tokens=self.limit(ask), stop=ask.stop or self.sampling.stop)
         return await self.engine.generate(row.context(), sampling, key)
 
     def parse(self, text: str, finish: str) -> Call | Malformed | None:
@@ -58,13 +61,12 @@ class Continued:
 
     A whole segment (it has a `finish`) is repeated as it is, an open one is continued in its turn, later turns are the
     player's own. Repeated tokens keep their log-probs; a turn of two versions has the older one, so that no age is hidden.
+    A turn that only `cap` ends, before it was as long as player and world allow, is left open.
     """
 
     player: EnginePlayer
-    said: tuple[Segment, ...]
-    limit: int = (
-        0  # tokens of a continued turn, repeated ones included; 0 = what the player would sample from the start
-    )
+    said: tuple[Segment, ...] = ()
+    cap: int = 0  # tokens that a turn may gain; 0 = all it may have
 
     @property
     def name(self) -> str:
@@ -82,18 +84,22 @@ class Continued:
         return self.player.hear(ask, first=first, closed=closed, turn=turn)
 
     async def act(self, row: Row, messages: tuple[Message, ...], ask: Ask, key: Key) -> Sample:
-        before = next((s for s in self.said if s.turn == key[-1]), None)  # a turn's key ends with its number
-        if before is None:
-            return await self.player.act(row, messages, ask, key)
+        begun = (s for s in self.said if s.turn == key[-1])  # a turn's key ends with its number
+        before = next(begun, Segment(ids=()))
         logp, stop = before.logp or (), ask.stop or self.player.sampling.stop
         if before.finish:
             cut = _cut(before.text, stop) if before.finish == "stop" else len(before.text)
             return Sample(
                 ids=before.ids, logp=logp, text=before.text, cut=cut, finish=before.finish, version=before.version
             )
-        limit = (self.limit or ask.max_tokens or self.player.sampling.max_tokens) - len(before.ids)
-        sampling = replace(self.player.sampling, max_tokens=max(limit, 1), stop=stop)
-        more = await self.player.engine.generate((*row.context(), *before.ids), sampling, key)
+        room = max(self.player.limit(ask) - len(before.ids), 1)
+        sampling = replace(self.player.sampling, max_tokens=min(self.cap or room, room), stop=stop)
+        try:
+            more = await self.player.engine.generate((*row.context(), *before.ids), sampling, key)
+        except Fault as fault:
+            if fault.cause != "context" or not before.ids:
+                raise
+            more = Sample(ids=(), logp=(), text="", cut=0, finish="length")  # what was said fills the context
         ids = (*before.ids, *more.ids)
         text = self.player.engine.dialect.decode(ids[:-1] if more.finish == "eos" else ids)
         return Sample(
@@ -101,7 +107,7 @@ class Continued:
             logp=(*logp, *more.logp),
             text=text,
             cut=_cut(text, stop) if more.finish == "stop" else len(text),
-            finish=more.finish,
+            finish="" if more.finish == "length" and len(more.ids) == self.cap < room else more.finish,
             version=min((v for v in (before.version, more.version) if v is not None), default=None),
         )
 
