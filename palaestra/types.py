@@ -315,7 +315,7 @@ class Ask:
     say: tuple[Message, ...] = ()
     thread: str = ""
     stop: tuple[str, ...] = ()
-    max_tokens: int | None = None
+    max_tokens: int | None = None  # of this turn; None = what the bench allows
     new_row: bool = False  # the context is replaced, not extended (a summary, a stateless turn)
     prefix: str = ""  # forced start of the reply
 

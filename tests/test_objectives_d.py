@@ -294,15 +294,6 @@ def test_a_turn_is_whole_where_the_world_ends_it(cap, context):
     assert max(len(s.ids) for e in group.episodes for s in turns_of(e)) == 4
 
 
-def test_the_bench_bounds_what_a_world_asks_for(context):
-    world = Short()
-    world.most = 12
-    ctx = context(bench=Bench(name="short", tasks=None, world=world, max_tokens=6))
-    task = Task(id="t", prompt=(Message(role="user", content="1+2+3+4+5"),))
-    (e,) = asyncio.run(Sample(n=1)(ctx, (0,), Group(task=task))).episodes
-    assert max(len(s.ids) for s in turns_of(e)) == 6
-
-
 def test_a_begun_answer_that_fills_the_context_ends(context):
     ctx = context()
     collect, group = Partial(n=2, cap=3), Group(task=ctx.bench.tasks.task("train", 0))

@@ -44,8 +44,8 @@ class EnginePlayer:
         return heard
 
     def limit(self, ask: Ask) -> int:
-        """Tokens of a turn: what the sampling allows, and the world where it allows less."""
-        return min(ask.max_tokens or self.sampling.max_tokens, self.sampling.max_tokens)
+        """Tokens of a turn: what the world asks for, else what the sampling allows."""
+        return ask.max_tokens or self.sampling.max_tokens
 
     async def act(self, row: Row, messages: tuple[Message, ...], ask: Ask, key: Key) -> Sample:
         sampling = replace(self.sampling, max_tokens=self.limit(ask), stop=ask.stop or self.sampling.stop)
