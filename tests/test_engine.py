@@ -146,3 +146,60 @@ def test_memory_bounds_the_sequences_that_run(model):
     right(model, long, ask(engine, long, max_tokens=20))
     held = sum(t.numel() * t.element_size() for t in (*engine.decoder.cache.keys, *engine.decoder.cache.values))
     assert held <= 1 << 20
+
+
+async def under_way(engine, prompt, key=("long",)):
+    """A request that has sampled some tokens and has many to go."""
+    asked = asyncio.create_task(engine.generate(prompt, Sampling(max_tokens=200), key))
+    while not engine._running or len(engine._running[0].ids) < 30:
+        await asyncio.sleep(0)
+    return asked
+
+
+def moves(model, engine):
+    """A step of a fused optimiser, which torch's count of writes misses."""
+    engine.forget()
+    optimiser = torch.optim.SGD(model.trainable(), lr=1.0, fused=True)
+    for p in model.trainable():
+        p.grad = 0.05 * p.detach()
+    optimiser.step()
+
+
+@pytest.mark.parametrize("end", ["called off", "answered"])
+def test_what_runs_while_weights_move_leaves_nothing_behind(end):
+    model = load("tiny")
+    engine = OwnEngine(model)
+    engine.decoder.linears.linears = [m for m in model.module.modules() if type(m) is torch.nn.Linear]
+    (prompt,) = prompts_of(np.random.default_rng(7), 1, 30)
+
+    async def run():
+        asked = await under_way(engine, prompt)
+        if end == "called off":
+            asked.cancel()
+            moves(model, engine)
+            assert engine.decoder.cache.slots == 0
+        else:
+            moves(model, engine)
+        await asyncio.wait([asked])
+
+    asyncio.run(run())
+    right(model, [prompt], ask(engine, [prompt]))
+
+
+def test_nobody_works_for_those_who_have_gone(model):
+    """Neither on what runs nor on what waits."""
+    engine = OwnEngine(model, slots=1)
+    first, second, third = prompts_of(np.random.default_rng(8), 3, 30)
+
+    async def run():
+        asked = await under_way(engine, first), asyncio.create_task(engine.generate(second, Sampling(), ("b",)))
+        await asyncio.sleep(0)
+        for task in asked:
+            task.cancel()
+        before = engine.sampled_tokens
+        sample = await engine.generate(third, Sampling(max_tokens=5), ("c",))
+        assert engine.sampled_tokens - before <= len(sample.ids) + 1 and not engine.busy
+        return sample
+
+    right(model, [third], [asyncio.run(run())])
+    assert engine.read_tokens == 60

@@ -210,3 +210,29 @@ def test_a_world_that_ends_without_pay_is_a_fault(context):
     group = Group(task=Task(id="t"), episodes=(Episode(status="finished"),))
     with pytest.raises(Fault, match="'mute' paid nothing"):
         asyncio.run(Score()(ctx, ("k",), group))
+
+
+class Two:
+    """Two threads are asked at once; the question of one fits into no context."""
+
+    seats = ("policy",)
+
+    def reset(self, task, key):
+        say = {"short": "2+2 mod 10", "long": "1+" * 2000}
+        asks = (Ask(seat="policy", say=(Message(role="user", content=x),), thread=t) for t, x in say.items())
+        return Frame(state=0, asks=tuple(asks))
+
+
+def test_a_fault_calls_off_simultaneous_turns(context):
+    """So nobody samples on when the weights move."""
+    ctx = context()
+    engine, cast = ctx.engine(), ctx.cast("policy", Sampling(max_tokens=400))
+
+    async def run():
+        begun = asyncio.all_tasks()
+        episode = await play(Two(), cast, Task(id="t"), ("k",), ("w",))
+        return episode, [r.done.done() for r in (*engine._running, *engine._waiting)], asyncio.all_tasks() - begun
+
+    episode, gone, tasks = asyncio.run(run())
+    assert episode.status == "error:context"
+    assert all(gone) and tasks <= {engine._pump}

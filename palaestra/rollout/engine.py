@@ -36,6 +36,7 @@ class Request:
     done: asyncio.Future[Sample]
     ids: list[int] = field(default_factory=list)
     logp: list[float] = field(default_factory=list)
+    moved: bool = False  # the weights did, under way: what its slot holds is of no weights
 
     @property
     def length(self) -> int:
@@ -113,10 +114,18 @@ class OwnEngine:
             quiet = quiet + 1 if len(self._waiting) == before else 0
 
     def forget(self) -> None:
-        """Keys and values of weights that move are worth nothing; nor are copies of these. Sequences under way keep theirs."""
+        """Keys and values of weights that move are worth nothing; nor are copies of these.
+
+        Sequences under way keep theirs, and nobody goes on from them.
+        """
         self.prefixes.forget()
-        if not self.busy:
+        if all(r.done.done() for r in self._running):  # their askers have gone
+            self._running, self._settings = [], None
             self.decoder.forget()
+        else:
+            self.decoder.linears.forget()
+        for r in self._running:
+            r.moved = True
 
     def close(self) -> None:
         """Frees the memory, whatever is under way."""
@@ -156,6 +165,9 @@ class OwnEngine:
         entering: list[Request] = []
         length, most = self.decoder.cache.length, self._most(self.decoder.cache.length)
         while self._waiting:
+            if self._waiting[0].done.done():  # its asker has gone
+                self._waiting.popleft()
+                continue
             longer = max(length, rounded(self._waiting[0].longest))
             room = self._most(longer)
             if len(self._running) + len(entering) >= room and (self._running or entering):
@@ -224,27 +236,29 @@ class OwnEngine:
             r.logp.append(lp)
 
     def _retire(self) -> None:
-        """Answers finished requests. Sequences that run on close the ranks; the finished stay in the slots behind them."""
-        samples = [self._finished(r) for r in self._running]
-        running = [r for r, s in zip(self._running, samples, strict=True) if s is None]
-        if len(running) == len(samples):
+        """Answers finished requests and drops those whose asker has gone.
+
+        Sequences that run on close the ranks; the ended ones stay in the slots behind them.
+        """
+        for r in self._running:
+            if not r.done.done() and (sample := self._finished(r)):
+                r.done.set_result(sample)
+        ended = [r.done.done() for r in self._running]
+        n = ended.count(False)
+        if n == len(ended):
             return
-        gaps = [i for i, s in enumerate(samples[: len(running)]) if s is not None]
-        behind = [i for i, s in enumerate(samples) if s is None and i >= len(running)]
-        order = list(range(len(samples)))
+        gaps = [i for i in range(n) if ended[i]]
+        behind = [i for i in range(n, len(ended)) if not ended[i]]
         for gap, i in zip(gaps, behind, strict=True):
-            order[gap], order[i] = i, gap
+            self._running[gap], self._running[i] = self._running[i], self._running[gap]
             self.prefixes.exchange(gap, i)
         if gaps:
             upto = max(self._running[i].length for i in (*gaps, *behind))
             self.decoder.cache.copy([*gaps, *behind], [*behind, *gaps], upto)
-        requests, samples = [self._running[i] for i in order], [samples[i] for i in order]
-        self._running, self._settings = requests[: len(running)], None
-        for slot in range(len(running), len(samples)):
-            r, sample = requests[slot], samples[slot]
-            self.prefixes.hold(slot, (*r.prompt, *r.ids[:-1]))
-            if sample is not None and not r.done.done():
-                r.done.set_result(sample)
+        for slot, r in enumerate(self._running[n:], start=n):
+            if not r.moved:
+                self.prefixes.hold(slot, (*r.prompt, *r.ids[:-1]))
+        self._running, self._settings = self._running[:n], None
 
     def _finished(self, r: Request) -> Sample | None:
         finish: Literal["eos", "stop", "length"] | None = None

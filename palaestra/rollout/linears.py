@@ -20,7 +20,8 @@ LARGE = 100_000  # weights of a layer; below, choosing the copy takes longer tha
 class Reordered:
     """A context in which a model's linear layers use reordered copies of their weights; no gradient passes through these.
 
-    Copies are made anew whenever a weight was written to. Without oneDNN, on a GPU or in another precision nothing changes.
+    Copies are made anew whenever torch has counted a write to a weight. It does not count those of its fused optimisers:
+    who moves weights calls `forget`. Without oneDNN, on a GPU or in another precision nothing changes.
     """
 
     def __init__(self, model: Model):

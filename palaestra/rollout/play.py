@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,6 +46,16 @@ async def maybe(result: Any) -> Any:
     return await result if inspect.isawaitable(result) else result
 
 
+async def together(turns: Iterable[Coroutine[Any, Any, Act]]) -> list[Act]:
+    """Simultaneous turns, in order. Where one fails the others are called off: nobody would hear them."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(t) for t in turns]
+    except ExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+    return [t.result() for t in tasks]
+
+
 async def play(
     world: World, cast: Mapping[str, Player], task: Task, key: Key, world_key: Key, *, max_turns: int = 64
 ) -> Episode:
@@ -61,8 +71,8 @@ async def play(
         book.facts |= frame.facts
         while frame.asks and n < max_turns:
             book.states += [_spelt(frame.state_key)] * len(frame.asks)
-            acts = await asyncio.gather(
-                *(turn(book, cast, a, (*key, a.seat, a.thread, n + i), n + i) for i, a in enumerate(frame.asks))
+            acts = await together(
+                turn(book, cast, a, (*key, a.seat, a.thread, n + i), n + i) for i, a in enumerate(frame.asks)
             )
             n += len(acts)
             frame = await maybe(world.step(frame.state, tuple(acts), (*world_key, n)))
