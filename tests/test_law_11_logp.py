@@ -10,6 +10,7 @@ import asyncio
 import numpy as np
 import pytest
 import torch
+from test_models import build
 
 from palaestra.models.forward import forward
 from palaestra.models.load import load
@@ -59,6 +60,21 @@ def check_agreement(model, batch):
 def test_engine_and_trainer_agree(name, temperature):
     engine = OwnEngine(load(name))
     check_agreement(engine.model, sampled(engine, Sampling(temperature=temperature, max_tokens=24)))
+
+
+@pytest.mark.parametrize("kind", ["mistral", "gemma3_text"])
+def test_a_window_bounds_the_context(kind):
+    """Training has the window and sampling sees the whole past, so a sequence ends where the two would part."""
+    model = build(kind, torch.float32, sliding_window=32)
+    assert (model.context, model.positions, model.packs) == (32, 128, False)
+    batch = sampled(OwnEngine(model), Sampling(max_tokens=60))
+    assert int(batch["length"].max()) == 32
+    check_agreement(model, batch)
+
+
+def test_a_window_that_no_layer_has_binds_nothing():
+    model = build("qwen3", sliding_window=32, layer_types=["full_attention"] * 2)
+    assert model.context == 128
 
 
 def test_also_right_after_an_update(context, small):

@@ -44,7 +44,7 @@ def tokenizer():
 
 
 def build(kind="llama", dtype=torch.float64, **extra):
-    config = CONFIG_MAPPING[kind](**{**SMALL, **KINDS[kind], **extra})
+    config = CONFIG_MAPPING[kind](**{**SMALL, **KINDS.get(kind, {}), **extra})
     with torch.random.fork_rng():
         torch.manual_seed(1)
         module = AutoModelForCausalLM.from_config(config, dtype=torch.float32, experts_implementation="eager").eval()

@@ -83,9 +83,23 @@ class Model:
         return kept * self.dtype.itemsize + 3 * self.vocabulary * torch.float32.itemsize
 
     @cached_property
-    def context(self) -> int:
-        """The most tokens a sequence may have."""
+    def positions(self) -> int:
+        """The most tokens that the architecture has places for."""
         return getattr(self.causal.config.get_text_config(), "max_position_embeddings", None) or UNBOUNDED
+
+    @cached_property
+    def window(self) -> int:
+        """The tokens, its own included, that every layer looks back on; UNBOUNDED where all see the whole past."""
+        config = self.causal.config.get_text_config()
+        if set(getattr(config, "layer_types", None) or ()) == {"full_attention"}:
+            return UNBOUNDED
+        sizes = (getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size"))
+        return min((s for s in sizes if isinstance(s, int) and s > 0), default=UNBOUNDED)
+
+    @cached_property
+    def context(self) -> int:
+        """The most tokens a sequence may have. While sampling every layer sees the whole past: so long as a window holds it."""
+        return min(self.positions, self.window)
 
     @cached_property
     def eos(self) -> frozenset[int]:
