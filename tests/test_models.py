@@ -157,6 +157,21 @@ def test_recomputation_leaves_sampling_alone():
     assert got.past_key_values.get_seq_length() == 3
 
 
+def test_recomputation_drops_nothing_out():
+    """These layers ask whether they are in training mode themselves."""
+    model, batch = build("opt", dropout=0.1, layerdrop=0.5), batch_of([7, 9])
+    expected = forward(model, batch, ("logp",))["logp"]
+    model.recompute, calls = True, []
+    hook = model.module.model.decoder.layers[0].fc1.register_forward_hook(lambda *_: calls.append(1))
+    again = forward(model, batch, ("logp",))
+    assert torch.equal(again["logp"], expected)
+    found = gradients(model, again)
+    hook.remove()
+    assert len(calls) == 2
+    for name, wanted in gradients(model, {"logp": expected}).items():
+        torch.testing.assert_close(found[name], wanted, rtol=1e-9, atol=1e-12)
+
+
 def test_an_unknown_need_is_named():
     with pytest.raises(KeyError, match=r"unknown need 'kl'; this model gives logp, entropy, vocab_mean_logp"):
         forward(LLAMA, batch_of([5]), ("logp", "kl"))

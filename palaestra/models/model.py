@@ -141,21 +141,20 @@ class Model:
 
     @contextmanager
     def recomputing(self) -> Generator[None]:
-        """Inside, layers run under gradient checkpointing if `recompute` is set. Sampling stays outside: it caches."""
+        """Inside, layers run under gradient checkpointing if `recompute` is set. Sampling stays outside: it caches.
+
+        The switch that transformers has for it works in training mode alone, in which some layers drop out.
+        """
         every = self.module.modules() if self.recompute else ()
         layers = [m for m in every if isinstance(m, GradientCheckpointingLayer)]
         for layer in layers:
-            layer.__dict__["_gradient_checkpointing_func"] = partial(
-                checkpoint, use_reentrant=False, preserve_rng_state=False
-            )
-            layer.gradient_checkpointing = layer.training = (
-                True  # of the layer alone: its dropout is a child and stays off
-            )
+            forgetful = partial(checkpoint, layer.forward, use_reentrant=False, preserve_rng_state=False)
+            layer.__dict__["forward"] = forgetful
         try:
             yield
         finally:
             for layer in layers:
-                layer.gradient_checkpointing = layer.training = False
+                del layer.__dict__["forward"]
 
     @cached_property
     def _decoder(self) -> Any:
