@@ -339,6 +339,15 @@ def test_mistakes_are_named(saved, tmp_path, monkeypatch):
         load(str(at), lora=LoRA(targets=("nose",)))
 
 
+def test_architectures_that_cannot_run_are_named(tmp_path):
+    model = build("gpt_neo", dtype=torch.float32, num_layers=2, num_heads=4, attention_types=[[["global", "local"], 1]])
+    model.module.save_pretrained(tmp_path)
+    model.tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(UserError, match=r"no sdpa attention for GPTNeoForCausalLM.*another architecture") as caught:
+        load(str(tmp_path))
+    assert "attn_implementation" not in str(caught.value)  # there is no such setting
+
+
 def test_damaged_models_are_refused(saved, tmp_path):
     _, at = saved
     cut = without(at, tmp_path / "cut")

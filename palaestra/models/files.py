@@ -19,14 +19,23 @@ NO_CODE = {"trust_remote_code": False}  # said aloud: left unsaid, transformers 
 
 def read_module(where: Path | str, dtype: torch.dtype, attn_implementation: str) -> Any:
     """The causal model of a directory or hub id; every weight must come from its files."""
-    loaded: Any = AutoModelForCausalLM.from_pretrained(
-        where,
-        dtype=dtype,
-        attn_implementation=attn_implementation,
-        use_safetensors=True,
-        output_loading_info=True,
-        **NO_CODE,
-    )
+    try:
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            where,
+            dtype=dtype,
+            attn_implementation=attn_implementation,
+            use_safetensors=True,
+            output_loading_info=True,
+            **NO_CODE,
+        )
+    except ValueError as error:
+        if "attention implementation" not in str(error):
+            raise
+        kind = str(error).split()[0]
+        raise UserError(
+            f"{where}: transformers has no sdpa attention for {kind}, and models without it can neither be sampled from nor "
+            "trained here; take one of another architecture"
+        ) from None
     module, info = loaded
     if info["missing_keys"]:
         missing = sorted(info["missing_keys"])
