@@ -5,10 +5,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.nn.functional import scaled_dot_product_attention
 
+from palaestra.models import packed
 from palaestra.models.forward import forward
 from palaestra.models.layout import Layout
 from palaestra.models.load import frozen_copy, load, save
+from palaestra.models.packed import in_line
 from palaestra.types import Example, Row, Segment
 from palaestra.update import pack
 
@@ -76,3 +79,31 @@ def test_copies_and_saved_models_stay_ordinary(model, tmp_path):
     assert model.packs and frozen_copy(model).packs
     save(model, tmp_path)
     assert "palaestra" not in (tmp_path / "config.json").read_text()
+
+
+def test_shared_heads_in_line_are_those_of_grouped_attention():
+    generator = torch.Generator().manual_seed(0)
+    normal = lambda *shape: torch.randn(*shape, generator=generator, dtype=torch.float64)
+    query, key, value = normal(3, 6, 4, 8), normal(3, 2, 5, 8), normal(3, 2, 5, 8)
+    mask = torch.ones(4, 5, dtype=torch.bool).tril(1).expand(3, 1, 4, 5).clone()
+    mask[1, :, :, 0] = False
+    grouped = scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=0.3, enable_gqa=True)
+    torch.testing.assert_close(in_line(query, key, value, mask, 0.3), grouped)
+
+
+def test_no_kernel_is_asked_for_both_a_mask_and_shared_heads_on_a_gpu(monkeypatch):
+    """Such a call has no fused kernel on CUDA; there is none here, so queries only say that they are there."""
+    asked = []
+
+    def attend(query, key, value, **more):
+        asked.append((more.get("enable_gqa", False), query.shape[1] == key.shape[1]))
+        return scaled_dot_product_attention(query, key, value, **more)
+
+    class There(torch.Tensor):
+        is_cuda = True
+
+    monkeypatch.setattr(packed, "scaled_dot_product_attention", attend)
+    query, key = torch.randn(2, 4, 3, 8), torch.randn(2, 2, 3, 8)
+    mask = torch.ones(2, 1, 3, 3, dtype=torch.bool)
+    packed._attend(query.as_subclass(There), key, key, mask, None)
+    assert asked == [(False, True)]

@@ -47,8 +47,18 @@ def attention(
 def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float | None) -> Tensor:
     """query [R, H, Q, D], key and value [R, H_kv, K, D] -> [R, Q, H, D]"""
     shared = query.shape[1] != key.shape[1]
-    out = scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale, enable_gqa=shared)
+    if shared and mask is not None and query.is_cuda:  # its fused kernels take a mask or shared heads, not both
+        out = in_line(query, key, value, mask, scale)
+    else:
+        out = scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale, enable_gqa=shared)
     return out.transpose(1, 2)
+
+
+def in_line(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float | None) -> Tensor:
+    """[R, H, Q, D] where the G heads that share keys are one head with G Q queries, so the keys need no copies."""
+    queries = query.reshape(*key.shape[:2], -1, query.shape[-1])  # [R, H_kv, G Q, D]
+    masks = mask.repeat(1, 1, query.shape[1] // key.shape[1], 1)
+    return scaled_dot_product_attention(queries, key, value, attn_mask=masks, scale=scale).reshape(query.shape)
 
 
 ALL_ATTENTION_FUNCTIONS.register(NAME, attention)
