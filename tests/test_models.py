@@ -172,6 +172,17 @@ def test_recomputation_drops_nothing_out():
         torch.testing.assert_close(found[name], wanted, rtol=1e-9, atol=1e-12)
 
 
+def test_a_chunk_counts_the_logits_of_every_code():
+    model, batch, sizes = build(dtype=torch.float32), batch_of([12, 9]), []
+    head = model.add_head("latent-4")
+    expected = forward(model, batch, ("logp",))["logp"]
+    logits = head.logits
+    head.logits = lambda hidden_ND, words: sizes.append(len(hidden_ND)) or logits(hidden_ND, words)
+    got = forward(model, batch, ("logp",), logits=300 * 4 * 2)["logp"]
+    torch.testing.assert_close(got, expected)
+    assert max(sizes) == 2
+
+
 def test_an_unknown_need_is_named():
     with pytest.raises(KeyError, match=r"unknown need 'kl'; this model gives logp, entropy, vocab_mean_logp"):
         forward(LLAMA, batch_of([5]), ("logp", "kl"))

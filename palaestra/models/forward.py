@@ -115,7 +115,7 @@ def _reduce(
         logp_NV = torch.log_softmax(logits_NV, -1)
         return tuple(VOCABULARY[n](logp_NV, token_N, exponent_N.to(logp_NV.dtype)) for n in names)
 
-    size = max(1, logits // model.vocabulary)
+    size = max(1, logits // model.logits_each)
     if len(given[1]) <= size:
         return list(run(*given))
     chunks = [

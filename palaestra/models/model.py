@@ -131,8 +131,16 @@ class Model:
         """[N, V] as the module itself makes them from hidden states, scaling and soft-capping included; by way of codes
         where there is a latent head."""
         with self._without_adapters():
-            latent = next((h for h in self.heads.values() if isinstance(h, LatentHead)), None)
-            return latent.logits(hidden_ND, self._head) if latent else self._head(hidden_ND)
+            return self.latent.logits(hidden_ND, self._head) if self.latent else self._head(hidden_ND)
+
+    @property
+    def latent(self) -> LatentHead | None:
+        return next((h for h in self.heads.values() if isinstance(h, LatentHead)), None)
+
+    @property
+    def logits_each(self) -> int:
+        """Logits that those of one token take: of the vocabulary, under every code where there is a latent head."""
+        return self.vocabulary * (self.latent.codes if self.latent else 1)
 
     def read(self, head: str, hidden_ND: Tensor, token_N: Tensor) -> Tensor:
         """[N] what a head says of hidden states; of a latent head the cost of the tokens that followed."""
