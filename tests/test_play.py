@@ -9,7 +9,8 @@ import pytest
 from palaestra.rollout.collect import MuteTruncated, Sample, Score, Until, When, links
 from palaestra.rollout.play import play
 from palaestra.rollout.player import Script
-from palaestra.types import Act, Ask, Bench, Episode, Fault, Frame, Group, Message, Reward, Sampling, Task
+from palaestra.rollout.recorded import Demonstrate, Recorded
+from palaestra.types import Act, Ask, Bench, Episode, Fault, Frame, Group, Message, Reward, Sampling, Task, UserError
 from palaestra.worlds.hop import Hop, HopTasks
 from palaestra.worlds.tictactoe import TicTacToe, TicTacToeTasks
 
@@ -236,3 +237,13 @@ def test_a_fault_calls_off_simultaneous_turns(context):
     episode, gone, tasks = asyncio.run(run())
     assert episode.status == "error:context"
     assert all(gone) and tasks <= {engine._pump}
+
+
+@pytest.mark.parametrize(("link", "column"), [(Demonstrate(), "demonstration"), (Recorded(), "rejected")])
+def test_recorded_data_must_fit_into_the_context(context, link, column):
+    ctx, meta = context(), {"demonstration": "= 2", "chosen": "= 2", "rejected": "= 3"}
+    task = Task(id="t7", prompt=(Message(role="user", content="1+1 mod 10"),), meta=meta)
+    run = lambda task: asyncio.run(link(ctx, ("k",), Group(task=task)))
+    assert run(task).episodes
+    with pytest.raises(UserError, match=rf"task 't7': .*{column}.* \d+ tokens .* context of tiny holds 512"):
+        run(replace(task, meta=meta | {column: "1+" * 2000}))

@@ -12,8 +12,13 @@ if TYPE_CHECKING:
     from palaestra.runtime.context import Context
 
 
-def recorded(ctx: Context, model: str, prompt: tuple[Message, ...], reply: str, reward: float) -> Episode:
-    """A finished episode with `reply` as the trained turn, its end token included; behaviour log-probs are unknown."""
+def recorded(
+    ctx: Context, model: str, prompt: tuple[Message, ...], reply: str, reward: float, *, of: str = "a recorded answer"
+) -> Episode:
+    """A finished episode with `reply` as the trained turn, its end token included; behaviour log-probs are unknown.
+
+    Raises `UserError` where they do not fit into the context of the model; `of` says whose they are.
+    """
     dialect = ctx.engine(model).dialect
     heard = tuple(
         Segment(ids=p.ids, author=p.author, hidden=p.hidden, text=p.text)
@@ -27,7 +32,13 @@ def recorded(ctx: Context, model: str, prompt: tuple[Message, ...], reply: str, 
         text=reply,
         finish="eos",
     )
-    return Episode(rows=(Row(segments=(*heard, said)),), reward=Reward(total=reward), status="finished")
+    row, context = Row(segments=(*heard, said)), ctx.model(model).context
+    if len(row.context()) > context:
+        raise UserError(
+            f"{of} has {len(row.context())} tokens with its prompt, and the context of {ctx.model(model).name} holds {context}; "
+            "shorten it, or leave it out"
+        )
+    return Episode(rows=(row,), reward=Reward(total=reward), status="finished")
 
 
 @stage
@@ -42,7 +53,8 @@ class Demonstrate:
         reply = task.meta.get("demonstration") or demonstration(ctx.bench.tasks, task, rng_of(key), self.habit)
         if task.answer is None and "demonstration" not in task.meta:
             raise UserError(f"task {task.id!r} has nothing to imitate: give it an `answer` or a `demonstration` column")
-        return replace(group, episodes=(*group.episodes, recorded(ctx, self.model, task.prompt, reply, 1.0)))
+        made = recorded(ctx, self.model, task.prompt, reply, 1.0, of=f"task {task.id!r}: its demonstration")
+        return replace(group, episodes=(*group.episodes, made))
 
 
 @stage
@@ -52,8 +64,13 @@ class Recorded:
     model: str = "policy"
 
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
-        replies = [(_field(group.task, name), reward) for name, reward in (("chosen", 1.0), ("rejected", 0.0))]
-        pair = (recorded(ctx, self.model, group.task.prompt, reply, reward) for reply, reward in replies)
+        task = group.task
+        pair = (
+            recorded(
+                ctx, self.model, task.prompt, _field(task, name), reward, of=f"task {task.id!r}: its {name!r} answer"
+            )
+            for name, reward in (("chosen", 1.0), ("rejected", 0.0))
+        )
         return replace(group, episodes=(*group.episodes, *pair))
 
 

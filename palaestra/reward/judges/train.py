@@ -47,4 +47,5 @@ class Verdicts:
     def _shown(self, ctx: Context, task: Task, episode: Episode) -> Episode:
         text = defused(self.judge.extract(said(episode)))
         request = self.judge.request({**fields_of(task), "response": text})
-        return recorded(ctx, self.model, request.messages, self.verdict(task, episode), episode.total)
+        what = self.verdict(task, episode)
+        return recorded(ctx, self.model, request.messages, what, episode.total, of=f"task {task.id!r}: its judgement")
