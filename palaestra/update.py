@@ -17,7 +17,20 @@ from torch import Tensor
 
 from palaestra.models.layout import prompts_and_tails
 from palaestra.models.master import MasterWeights
-from palaestra.types import EXACT, Batch, Example, Metrics, Objective, Outputs, State, Update, rng_of, stage
+from palaestra.schedule import Scheduled
+from palaestra.types import (
+    EXACT,
+    Batch,
+    Example,
+    Metrics,
+    Objective,
+    Outputs,
+    State,
+    Update,
+    UserError,
+    rng_of,
+    stage,
+)
 
 if TYPE_CHECKING:
     from palaestra.models.model import Model
@@ -39,6 +52,12 @@ class AdamW:
     clip_norm: float = 1.0
     warmup: int = 0  # optimiser steps of linear warm-up
 
+    def __post_init__(self) -> None:
+        if any(isinstance(x, Scheduled) for x in (self.eps, *self.betas)):
+            raise UserError(
+                "the optimiser's eps and betas stay as they are for a whole run; schedule lr or weight_decay"
+            )
+
     def build(self, parameters: Sequence[torch.nn.Parameter]) -> Optimizer:
         """The rate is set before every step, so the optimiser starts without one. Below float32 there are master weights."""
 
@@ -50,8 +69,11 @@ class AdamW:
         low = any(p.dtype.itemsize < torch.float32.itemsize for p in parameters)
         return MasterWeights(parameters, adamw) if low else adamw(parameters)
 
-    def rate(self, clock: int) -> float:
-        return self.lr * min(1.0, (clock + 1) / self.warmup) if self.warmup else self.lr
+    def set(self, optimiser: Optimizer, clock: int) -> None:
+        """Before a step: what may follow a schedule."""
+        lr = self.lr * min(1.0, (clock + 1) / self.warmup) if self.warmup else self.lr
+        for group in optimiser.param_groups:
+            group.update(lr=lr, weight_decay=self.weight_decay)
 
 
 def pack(examples: Sequence[Example], policy: str | None = None, dtype: torch.dtype = torch.float32) -> Batch | None:
@@ -271,8 +293,7 @@ def step_optimiser(ctx: Context, name: str, learner: Any, batch: Batch, clock: i
             if not np.isfinite([metrics["loss"], metrics["grad_norm"]]).all():
                 ctx.dump(name, learner, batch, metrics)
                 return metrics | {"skipped": 1.0}
-            for group in optimiser.param_groups:
-                group["lr"] = learner.optimiser.rate(clock)
+            learner.optimiser.set(optimiser, clock)
             optimiser.step()
         return metrics
     finally:

@@ -1,12 +1,18 @@
 """Law 8: an unknown configuration key is an error with a suggestion, wherever it is given."""
 
+import asyncio
+from dataclasses import replace
+
 import pytest
 
 from palaestra.recipes.base import grpo, ppo
+from palaestra.runtime.benches import named
 from palaestra.runtime.config import digest, flatten, override, walk
 from palaestra.runtime.setup import Settings, build
+from palaestra.runtime.train import prepare
 from palaestra.schedule import read, resolve
-from palaestra.types import UserError
+from palaestra.step import start, step
+from palaestra.types import Reward, UserError
 
 
 @pytest.mark.parametrize(
@@ -63,3 +69,21 @@ def test_arguments_of_build_are_settings_too():
     assert build("grpo", {"kl": "0.2"}).references == {"ref": "policy"}
     with pytest.raises(UserError, match="kl"):
         build("grpo", {"kl": "much"})
+
+
+async def by_length(ctx, group):
+    return [Reward(total=float(e.n_sampled)) for e in group.episodes]
+
+
+def test_schedules_of_an_optimiser(context, small):
+    """The decay follows its schedule; what the moments were made with is refused one."""
+    recipe = small(grpo.build(), **{"optimiser.weight_decay": "jump(0.1, 0.7, 1)"})
+    ctx, state = context(bench=replace(named("chain")[0], reward=by_length)), start(0)
+    prepare(recipe, ctx)
+    for decay in (0.1, 0.7):
+        state, metrics = asyncio.run(step(recipe, ctx, state))
+        assert metrics["updates"] == 1
+        assert ctx.optimisers["policy"].param_groups[0]["weight_decay"] == decay
+    for path in ("optimiser.eps", "optimiser.betas.0"):
+        with pytest.raises(UserError, match="eps and betas stay"):
+            override(grpo.build(), path, "linear(0.9, 0.5, 10)")

@@ -15,6 +15,7 @@ from palaestra.runtime import checkpoint, rollouts
 from palaestra.runtime.evaluate import attempts, greedy, sampled_scores
 from palaestra.runtime.plan import Plan
 from palaestra.runtime.progress import Progress
+from palaestra.schedule import resolve
 from palaestra.step import Recipe, start, step
 from palaestra.types import Fault, Result, State
 
@@ -88,9 +89,13 @@ def prepare(recipe: Recipe, ctx: Context) -> None:
 
     A learner that has no model starts as a copy of the policy.
     """
+    recipe = resolve(recipe, 0)
     prepare_models(recipe, ctx)
     for name, learner in recipe.learners.items():
         ctx.optimiser(name, learner)
+        model = ctx.model(name)
+        if model.window < model.positions:
+            ctx.say(f"{name}: some layers of {model.name} see {model.window} tokens, so no sequence may be longer")
 
 
 def prepare_models(recipe: Recipe, ctx: Context) -> None:
