@@ -197,6 +197,17 @@ def test_close_leaves_nothing_behind(engine, log, tmp_path):
     assert ask(engine, [(65,)])  # it starts again where it is asked again
 
 
+@pytest.mark.parametrize("broken", ["_write", "environment"])
+def test_a_start_that_fails_leaves_no_folder(engine, tmp_path, monkeypatch, broken):
+    def fails(*_):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(engine if broken == "_write" else vllm, broken, fails)
+    with pytest.raises(OSError, match="no space"):
+        ask(engine, [(65,)])
+    assert not list(tmp_path.glob("palaestra-vllm-*"))
+
+
 def test_no_orphan_when_the_parent_is_killed(log, tmp_path):
     code = f"""
 import asyncio, sys, time

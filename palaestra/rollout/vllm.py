@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 import weakref
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
@@ -188,20 +189,22 @@ class VllmEngine:
         return self._child
 
     def _start(self) -> Child:
-        self._scratch = scratch_folder(self.model)
-        folder = self._scratch / "model"
-        self._write(folder)
-        settings = {
-            "model": str(folder),
-            "scratch": str(self._scratch),
-            "dtype": str(self.model.dtype).removeprefix("torch."),
-            "slots": self.slots,
-            "cache_mb": self.cache_mb,
-            "eos": sorted(self.model.eos),
-        }
-        command = [self.python, str(SERVER), json.dumps(settings)]
-        child = Child("the vLLM server", command, environment(), self._scratch / "stderr.log")
-        self._closing = weakref.finalize(self, _close, child, self._scratch)
+        with ExitStack() as held:  # nothing stays behind where the start fails
+            scratch = scratch_folder(self.model)
+            held.callback(shutil.rmtree, scratch, ignore_errors=True)
+            self._write(scratch / "model")
+            settings = {
+                "model": str(scratch / "model"),
+                "scratch": str(scratch),
+                "dtype": str(self.model.dtype).removeprefix("torch."),
+                "slots": self.slots,
+                "cache_mb": self.cache_mb,
+                "eos": sorted(self.model.eos),
+            }
+            command = [self.python, str(SERVER), json.dumps(settings)]
+            child = Child("the vLLM server", command, environment(), scratch / "stderr.log")
+            held.callback(child.close)
+            self._scratch, self._closing = scratch, weakref.finalize(self, held.pop_all().close)
         return child
 
     def _write(self, folder: Path) -> None:
@@ -220,8 +223,3 @@ def scratch_folder(model: Model) -> Path:
     size = COPIES * sum(p.numel() * p.element_size() for p in model.module.parameters())
     roomy = SHARED.is_dir() and os.access(SHARED, os.W_OK) and shutil.disk_usage(SHARED).free > size
     return Path(tempfile.mkdtemp(prefix="palaestra-vllm-", dir=SHARED if roomy else None))
-
-
-def _close(child: Child, scratch: Path) -> None:
-    child.close()
-    shutil.rmtree(scratch, ignore_errors=True)
