@@ -107,15 +107,12 @@ class Segment:
     logp: tuple[float, ...] | None = None
     temperature: float = 1.0  # of the sampling; the trainer's log-probs are taken at the same one
     version: int | None = None
-    actions: tuple[int, ...] | None = None  # where an action is not a token
     text: str = ""
     finish: Literal["", "eos", "stop", "length"] = ""
 
     def __post_init__(self) -> None:
-        for name in ("logp", "actions"):
-            given = getattr(self, name)
-            if given is not None and len(given) != len(self.ids):
-                raise ValueError(f"Segment.{name} has {len(given)} values for {len(self.ids)} tokens")
+        if self.logp is not None and len(self.logp) != len(self.ids):
+            raise ValueError(f"Segment.logp has {len(self.logp)} values for {len(self.ids)} tokens")
 
 
 @value
@@ -127,7 +124,6 @@ class View:
     logp_T: np.ndarray  # behaviour log-prob, NaN where unknown
     turn_T: np.ndarray  # int64
     temperature_T: np.ndarray
-    action_T: np.ndarray  # int64: the recorded action, else the token
 
 
 @value
@@ -159,7 +155,6 @@ class Row:
             logp_T=flat(lambda s: [np.nan] * len(s.ids) if s.logp is None else s.logp, np.float64),
             turn_T=flat(lambda s: [s.turn] * len(s.ids), np.int64),
             temperature_T=flat(lambda s: [s.temperature] * len(s.ids), np.float64),
-            action_T=flat(lambda s: s.ids if s.actions is None else s.actions, np.int64),
         )
 
     @property
@@ -176,6 +171,9 @@ class Event:
     token: int
     value: float
     part: str = ""
+
+
+RIGHT = 1 - 1e-9  # a total reward from here on counts as solved
 
 
 @value

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 Forward = Callable[[Batch], Outputs]
 Optimizer: TypeAlias = torch.optim.Optimizer | MasterWeights
-PER_TOKEN = ("ids", "trained", "behaviour_logp", "temperature", "turn", "action")
 
 
 @stage
@@ -87,7 +86,6 @@ def pack(examples: Sequence[Example], policy: str | None = None, dtype: torch.dt
             "behaviour_logp": view.logp_T,
             "temperature": view.temperature_T,
             "turn": view.turn_T,
-            "action": view.action_T,
         }
         columns |= e.columns
         columns["trained"] = np.array(columns["trained"], bool)
@@ -116,7 +114,7 @@ def _stack(rows: list[dict[str, Any]], units: list[str], dtype: torch.dtype) -> 
         if first.ndim == 2:  # [1, D], a feature of the row
             columns[name] = torch.from_numpy(np.stack([r[name] for r in rows])).to(dtype)
             continue
-        integer = name in ("ids", "turn", "action")
+        integer = name in ("ids", "turn")
         padded = np.zeros((len(rows), T), np.int64 if integer else np.float64)
         for i, r in enumerate(rows):
             values = np.asarray(r[name])

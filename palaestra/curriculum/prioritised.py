@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from palaestra.types import Example, Groups, Key, State, Task, UserError, rng_of, stage
+from palaestra.types import RIGHT, Example, Groups, Key, State, Task, UserError, rng_of, stage
 
 if TYPE_CHECKING:
     from palaestra.runtime.context import Context
-
-RIGHT = 1 - 1e-9  # a total reward from here on counts as solved
 
 
 def prompt_length(task: Task) -> float:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
-
-import numpy as np
 
 from palaestra.reward.verify import Verify, check_for
 from palaestra.rollout.player import Script
@@ -20,19 +18,12 @@ from palaestra.tasks.mixture import parse
 from palaestra.tasks.rec import Rec
 from palaestra.tasks.unanswerable import Unanswerable
 from palaestra.tasks.verdicts import Variants
-from palaestra.types import Bench, Message, Player
+from palaestra.types import Bench, Player
 from palaestra.worlds.grid import Grid, GridTasks
 from palaestra.worlds.hop import Hop, HopTasks
 from palaestra.worlds.pair import Pair
 from palaestra.worlds.question import Question
-from palaestra.worlds.tictactoe import TicTacToe, TicTacToeTasks
-
-
-def random_move(messages: Sequence[Message], rng: np.random.Generator) -> str:
-    """A free square; the board shows their numbers."""
-    board = messages[-1].content.splitlines()[1:]
-    return str(rng.choice([c for row in board for c in row if c.isdigit()]))
-
+from palaestra.worlds.tictactoe import TicTacToe, TicTacToeTasks, random_move
 
 QUESTIONS: Mapping[str, Callable[[], Any]] = {
     "chain": Chain, "count": Count, "rec": Rec, "add": Add, "bool": Bool, "sort": Sort, "knights": Knights,

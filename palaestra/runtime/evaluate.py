@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from palaestra.ledger.statistics import Interval, majority_at_k, mean_interval, pass_at_k, proportion
 from palaestra.rollout.collect import Sample, Score
-from palaestra.types import Group, UserError
+from palaestra.types import RIGHT, Group, UserError
 
 if TYPE_CHECKING:
     from palaestra.runtime.context import Context
-
-RIGHT = 1 - 1e-9  # a total reward from here on counts as solved
 
 
 async def attempts(ctx: Context, n: int, sample: Sample, *, split: str = "test", label: str = "eval") -> list[Group]:

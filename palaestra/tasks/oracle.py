@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from palaestra.tasks.base import demonstration
-from palaestra.types import Act, Call, Episode, Fault, Frame, Group, Row, Segment, Task, Tasks, rng_of, seed_of
+from palaestra.types import RIGHT, Act, Call, Episode, Fault, Frame, Group, Row, Segment, Task, Tasks, rng_of, seed_of
 
 TURNS = 256  # of a scripted game
 SHOWN = 60  # characters of an answer in a message
@@ -75,7 +75,7 @@ async def _of_game(task: Task, world: Any) -> list[str]:
         return [f"task {task.id!r}: the oracle's game is {end}; it must come to an end"]
     if len(world.seats) > 1:
         return []  # the oracle played all sides
-    if paid < 1 - 1e-9:
+    if paid < RIGHT:
         return [f"task {task.id!r}: the oracle is paid {paid:g}; a solved task pays 1"]
     silent, _ = await played(world, task, None)
     if silent >= paid:

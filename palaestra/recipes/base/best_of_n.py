@@ -14,8 +14,8 @@ import numpy as np
 from palaestra.card import Card
 from palaestra.ledger.statistics import proportion
 from palaestra.rollout.collect import Sample
-from palaestra.runtime.evaluate import RIGHT, attempts, final_answer, greedy
-from palaestra.types import Episode, Group, Result, stage
+from palaestra.runtime.evaluate import attempts, final_answer, greedy
+from palaestra.types import RIGHT, Episode, Group, Result, stage
 
 if TYPE_CHECKING:
     from palaestra.runtime.context import Context

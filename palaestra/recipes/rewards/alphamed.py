@@ -26,9 +26,9 @@ from palaestra.reward.verifiers.reward import Verified
 from palaestra.reward.where import Where
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.runtime.config import vary
-from palaestra.runtime.evaluate import RIGHT, attempts
+from palaestra.runtime.evaluate import attempts
 from palaestra.step import Recipe
-from palaestra.types import Draw, Key, State, Task, UserError, stage
+from palaestra.types import RIGHT, Draw, Key, State, Task, UserError, stage
 
 if TYPE_CHECKING:
     from palaestra.runtime.context import Context
