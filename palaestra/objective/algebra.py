@@ -99,3 +99,9 @@ def reduce(x_BT: Tensor, batch: Batch, how: Reduction, length: float | None = No
 def token_mean(x_BT: Tensor, batch: Batch) -> Tensor:
     """For metrics: this part's share of the mean over the trained tokens of the whole batch."""
     return (x_BT * batch.mask).sum().detach() / batch.n_tokens
+
+
+def by_unit(x_B: Tensor, batch: Batch) -> Tensor:
+    """[units in this part] sums over rows."""
+    _, unit_B = batch.unit_B.unique(return_inverse=True)
+    return x_B.new_zeros(int(unit_B.max()) + 1).index_add(0, unit_B, x_B)

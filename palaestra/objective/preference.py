@@ -5,16 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from palaestra.objective.algebra import Algebra, Couples
+from palaestra.objective.algebra import Algebra, Couples, by_unit
 from palaestra.types import Batch, Outputs, stage
 
 
 def margins(out: Outputs, batch: Batch, model: str = "ref") -> Tensor:
     """[units in this part] h(chosen) - h(rejected), h(y) = log pi(y) - log pi_ref(y), summed over tokens, in nats."""
     h_B = ((out["logp"] - batch[f"{model}_logp"]) * batch.mask).sum(1)
-    _, unit_B = batch.unit_B.unique(return_inverse=True)
-    zero = h_B.new_zeros(int(unit_B.max()) + 1)
-    return zero.index_add(0, unit_B, batch["sign"] * h_B)
+    return by_unit(batch["sign"] * h_B, batch)
 
 
 @stage

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from palaestra.objective.algebra import Algebra, Couples
+from palaestra.objective.algebra import Algebra, Couples, by_unit
 from palaestra.types import Batch, Outputs, stage
 
 LEAST_SD = 1e-3
@@ -15,12 +15,6 @@ LEAST_SD = 1e-3
 def score(out: Outputs, batch: Batch, head: str) -> Tensor:
     """[B] what a head says at the marker."""
     return (out[head] * batch["marker"]).sum(1)
-
-
-def by_unit(x_B: Tensor, batch: Batch) -> Tensor:
-    """[units in this part] sums over rows."""
-    _, unit_B = batch.unit_B.unique(return_inverse=True)
-    return x_B.new_zeros(int(unit_B.max()) + 1).index_add(0, unit_B, x_B)
 
 
 def weights(batch: Batch, head: str) -> Tensor:
