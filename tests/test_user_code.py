@@ -5,6 +5,7 @@
 import asyncio
 import sys
 import time
+from itertools import count
 from types import SimpleNamespace
 
 import pytest
@@ -198,6 +199,22 @@ def test_an_environment(source):
     assert check_oracle(tasks, world) == [] and hash(world) == hash(UserWorld(world.spec))
 
 
+def test_problems_of_an_environment_that_are_trained_on_are_known(source):
+    """Tasks that differ in their ids only are one problem; what the user's code has no more of is not asked for."""
+    names = map("world{}.py".format, count())
+    told = lambda body: load_environment(source(body, next(names)) + ":Guess")[1].caveat
+    both = "the first 64 held-out tasks hold 10 different problems, and 10 of them are training problems too"
+    assert told(GUESS) == both
+    assert told(GUESS.replace("index % 10", "'ab'[split == 'test'] + str(index)")) == ""
+    assert (
+        told(GUESS.replace("index % 10", "(split, index % 3)"))
+        == "the first 64 held-out tasks hold 3 different problems"
+    )
+    few = told(GUESS.replace("index % 10", "[1, 2, 3][index]"))
+    assert few == "the first 3 held-out tasks hold 3 different problems, and 3 of them are training problems too"
+    assert told(GUESS.replace(", answer=index % 10", "")) == "" == told(GUESS.replace("def task(", "def _task("))
+
+
 def test_an_environment_without_tasks_of_its_own(source):
     body = GUESS.replace("def task(", "def _task(").replace("def oracle(", "def _oracle(").replace("size = 10", "")
     world, tasks = load_environment(source(body) + ":Guess")
@@ -220,6 +237,11 @@ ENVIRONMENTS = {  # what is replaced in GUESS: (by what, the message)
     "failing init": ("max_tokens = 5", "def __init__(self): {}['n']", r"mine\.py:5: KeyError: 'n' \(in Guess\)"),
     "failing task": ('return Task(id=f"{split}/{index}", answer=index % 10)', "return 1 / 0", r"mine\.py:7: ZeroDivisionError: .* \(in Guess\.task\)"),
     "task is text": ('return Task(id=f"{split}/{index}", answer=index % 10)', "return 'a'", r"Guess\.task returned str; return a palaestra\.types\.Task"),
+    "task of a number": ('id=f"{split}/{index}"', "id=5", r"Guess\.task: id is int 5; write text"),
+    "prompt is text": ("answer=index % 10", 'prompt="0 to 9?"', r"Guess\.task: prompt is str '0 to 9\?'; write a tuple, with its comma: \(Message\("),
+    "prompt without its comma": ("answer=index % 10", 'prompt=(Message(role="user", content="x"))', r"Guess\.task: prompt is Message"),
+    "content is a number": ("answer=index % 10", 'prompt=(Message(role="user", content=5),)', r"Guess\.task: prompt is tuple"),
+    "meta is text": ("answer=index % 10", 'meta="x"', r"Guess\.task: meta is str 'x'; write a dictionary"),
     "no class": ("class Guess:", "class Guest:", r"no class 'Guess'; did you mean 'Guest'\?"),
     "a function": ("class Guess:", "def Guess(): pass\nclass Guest:", r"mine\.py:Guess is function, not a class"),
 }  # fmt: skip
@@ -240,6 +262,17 @@ IN_PLAY = {
     "oracle raises": ("return str(state[0])", "return str(state[9])", r"mine\.py:14: IndexError: .* \(in Guess\.oracle\)"),
     "step gives text": ("if acts[0].text == str(answer): return Frame(state=state, pay={(\"policy\", \"\"): 1.0})", "return 'a'", r"Guess\.step returned str; return a palaestra\.types\.Frame"),
     "unknown seat": ('asks=() if left == 1 else (Ask(seat="policy"),)', 'asks=(Ask(seat="polciy"),)', r"Guess\.step names the seat 'polciy'; the seats are policy"),
+    "asks without its comma": ('asks=(Ask(seat="policy", say=(Message(role="user", content="0 to 9?"),)),)', 'asks=Ask(seat="policy")', r"Guess\.reset: asks is Ask Ask\(seat='policy'.*; write a tuple, with its comma: asks=\(Ask\(\.\.\.\),\)"),
+    "asks of text": ('asks=() if left == 1 else (Ask(seat="policy"),)', 'asks=("policy",)', r"Guess\.step: asks is tuple \('policy',\); write a tuple"),
+    "says without its comma": ('say=(Message(role="user", content="0 to 9?"),)', 'say=Message(role="user", content="0 to 9?")', r"Guess\.reset: say is Message .*; write a tuple, with its comma: \(Message\("),
+    "says text": ('say=(Message(role="user", content="0 to 9?"),)', 'say="0 to 9?"', r"Guess\.reset: say is str '0 to 9\?'; write"),
+    "stops at text": ('Ask(seat="policy"),)', 'Ask(seat="policy", stop="x"),)', r"Guess\.step: stop is str 'x'; write a tuple"),
+    "a limit of text": ('Ask(seat="policy"),)', 'Ask(seat="policy", max_tokens="4"),)', r"Guess\.step: max_tokens is str '4'; write a whole number"),
+    "pays a number": ('pay={("policy", ""): 1.0}', "pay=1.0", r"Guess\.step: pay is float 1\.0; write a number by seat and thread: pay=\{\(\"policy\", \"\"\): 1\.0\}"),
+    "pays a seat without a thread": ('pay={("policy", ""): 1.0}', 'pay={"policy": 1.0}', r"Guess\.step: a key of pay is str 'policy'; write a number by seat and thread"),
+    "pays None": ("""): 1.0}""", """): None}""", r"Guess\.step: the pay of 'policy' is NoneType None; write a finite number"),
+    "pays NaN": ("""): 1.0}""", """): float('nan')}""", r"Guess\.step: the pay of 'policy' is float nan; write a finite number"),
+    "pays text": ("""): 1.0}""", """): '1'}""", r"Guess\.step: the pay of 'policy' is str '1'; write a finite number"),
     "pays nobody": ('pay={("policy", ""): 1.0}', 'pay={("me", ""): 1.0}', r"Guess\.step names the seat 'me'; the seats are policy"),
 }  # fmt: skip
 
@@ -249,8 +282,9 @@ def test_a_mistake_in_play_names_the_line(source, name):
     old, new, message = IN_PLAY[name]
     assert GUESS.count(old) == 1
     world, tasks = load_environment(source(GUESS.replace(old, new)) + ":Guess")
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match=message) as error:
         check_oracle(tasks, world)
+    assert "\n" not in str(error.value)
 
 
 def test_a_fault_of_the_world_stays_one(source):

@@ -17,15 +17,21 @@ Methods may be plain or async. An error in one stops the run and names the user'
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
 from palaestra.tasks.user_code import accepts, blamed, file_of, load
-from palaestra.types import Act, Fault, Frame, Key, Task, UserError, stage
+from palaestra.types import Act, Ask, Fault, Frame, Key, Message, Task, UserError, stage
 
 METHODS = {"reset": ("task", "key"), "step": ("state", "acts", "key"), "task": ("split", "index"), "oracle": ("state",)}
 NEEDED = ("reset", "step")
+COMPARED = 64  # tasks of each split that are searched for repeated problems
+SHOWN = 60  # characters of a wrong value in a message
+MESSAGES = 'a tuple, with its comma: (Message(role="user", content="..."),)'
+PAY = 'a number by seat and thread: pay={("policy", ""): 1.0}'
 
 
 @stage
@@ -59,11 +65,23 @@ class UserWorld:
         return await called(self.spec, "oracle", state)
 
     def _frame(self, found: Any, method: str) -> Frame:
+        where = f"{self.spec}.{method}"
         if not isinstance(found, Frame):
-            raise UserError(f"{self.spec}.{method} returned {type(found).__name__}; return a palaestra.types.Frame")
+            raise UserError(f"{where} returned {type(found).__name__}; return a palaestra.types.Frame")
+        need(listed(found.asks, Ask), where, "asks", found.asks, "a tuple, with its comma: asks=(Ask(...),)")
+        need(isinstance(found.pay, Mapping), where, "pay", found.pay, PAY)
+        for who in found.pay:
+            need(isinstance(who, tuple) and len(who) == 2, where, "a key of pay", who, PAY)
         for seat in [a.seat for a in found.asks] + [seat for seat, _ in found.pay]:
             if seat not in self.seats:
-                raise UserError(f"{self.spec}.{method} names the seat {seat!r}; the seats are {', '.join(self.seats)}")
+                raise UserError(f"{where} names the seat {seat!r}; the seats are {', '.join(self.seats)}")
+        for ask in found.asks:
+            need(conversation(ask.say), where, "say", ask.say, MESSAGES)
+            need(listed(ask.stop, str), where, "stop", ask.stop, 'a tuple, with its comma: stop=("\\n",)')
+            limit = ask.max_tokens
+            need(limit is None or isinstance(limit, int), where, "max_tokens", limit, "a whole number")
+        for who, amount in found.pay.items():
+            need(finite(amount), where, f"the pay of {who[0]!r}", amount, "a finite number")
         return found
 
 
@@ -85,14 +103,64 @@ class UserTasks:
     def test_size(self) -> int | None:
         return getattr(instance_of(self.spec), "test_size", None)
 
+    @property
+    def caveat(self) -> str:
+        """What is known of the first held-out tasks, which the user's own `task` may repeat; empty: nothing.
+
+        Tasks that differ in their ids only are one problem. Those that hold nothing else differ by their keys.
+        """
+        test, train = self._problems("test", self.test_size), self._problems("train", self.size)
+        different, trained = set(test), set(test) & set(train)
+        if len(different) == len(test) and not trained:
+            return ""
+        known = f"the first {len(test)} held-out tasks hold {len(different)} different problems"
+        return f"{known}, and {len(trained)} of them are training problems too" if trained else known
+
+    def _problems(self, split: str, size: int | None) -> list[str]:
+        """The first tasks of a split without their ids, up to where the user's own code has no more."""
+        found: list[str] = []
+        with suppress(UserError, Fault):
+            for i in range(COMPARED if size is None else min(size, COMPARED)):
+                task = self.task(split, i)
+                if task.prompt or task.answer is not None or task.meta:
+                    found.append(repr((task.prompt, task.answer, task.meta)))
+        return found
+
     def task(self, split: str, index: int) -> Task:
-        instance = instance_of(self.spec)
+        instance, where = instance_of(self.spec), f"{self.spec}.task"
         if not hasattr(instance, "task"):
             return Task(id=f"{self.name}/{split}/{index}", meta={"split": split, "index": index}, domain=self.name)
         found = guarded(self.spec, instance.task, split, index)
         if not isinstance(found, Task):
-            raise UserError(f"{self.spec}.task returned {type(found).__name__}; return a palaestra.types.Task")
+            raise UserError(f"{where} returned {type(found).__name__}; return a palaestra.types.Task")
+        for name in ("id", "domain", "bundle"):
+            need(isinstance(getattr(found, name), str), where, name, getattr(found, name), "text")
+        need(conversation(found.prompt), where, "prompt", found.prompt, MESSAGES)
+        need(isinstance(found.meta, Mapping), where, "meta", found.meta, "a dictionary")
         return found
+
+
+def need(good: bool, where: str, what: str, found: Any, instead: str) -> None:
+    """Raises UserError for a value that is not what it must be."""
+    if not good:
+        shown = " ".join(repr(found).split())[:SHOWN]
+        raise UserError(f"{where}: {what} is {type(found).__name__} {shown}; write {instead}")
+
+
+def listed(found: Any, kind: type) -> bool:
+    return isinstance(found, tuple | list) and all(isinstance(x, kind) for x in found)
+
+
+def conversation(found: Any) -> bool:
+    return listed(found, Message) and all(isinstance(x, str) for m in found for x in (m.role, m.content))
+
+
+def finite(amount: Any) -> bool:
+    """A number of whatever library, or a truth value."""
+    try:
+        return not isinstance(amount, str) and math.isfinite(float(amount))
+    except (TypeError, ValueError, OverflowError):
+        return False
 
 
 def load_environment(spec: str) -> tuple[UserWorld, UserTasks]:
