@@ -5,6 +5,9 @@
 import builtins
 import json
 import os
+from datetime import UTC, datetime, time, timedelta
+from decimal import Decimal
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from palaestra.runtime.codec import decode, encode
 from palaestra.tasks.files import FileTasks, load
 from palaestra.types import UserError
 
@@ -105,10 +109,35 @@ def test_parquet_messages_and_missing_keys(tmp_path):
     assert FileTasks(write(tmp_path, "d.parquet", rows)).size == 2
 
 
+def test_what_only_parquet_has_becomes_plain(tmp_path):
+    """So that a checkpoint can hold the tasks: a decimal is a number, a time is text."""
+    when = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
+    rows = [
+        {"prompt": f"q{i}", "answer": Decimal(f"{i}.50"), "at": when, "on": when.date(), "took": timedelta(seconds=90),
+         "deep": [{"price": Decimal("7.00"), "time": time(3, 4)}]}
+        for i in range(3)
+    ]  # fmt: skip
+    path = write(tmp_path, "d.parquet", rows)
+    for answers in (True, False):
+        tasks = FileTasks(path, answers=answers)
+        task = next(t for t in map(partial(tasks.task, "train"), range(2)) if t.prompt[0].content != "q0")
+        assert task.answer == float(f"{task.prompt[0].content[1:]}.5") and type(task.answer) is float
+        meta = {
+            "at": "2026-01-02T03:04:00+00:00",
+            "on": "2026-01-02",
+            "took": 90.0,
+            "deep": [{"price": 7, "time": "03:04:00"}],
+        }
+        assert task.meta == meta
+        plain, tensors = encode(task)
+        assert decode(json.loads(json.dumps(plain)), tensors) == task
+
+
 def test_a_second_file_is_the_test_split(tmp_path):
     train, test = write(tmp_path, "a.jsonl", GOOD[:30]), write(tmp_path, "b.json", GOOD[28:])
     tasks = FileTasks(train, test=test)
     assert (tasks.size, tasks.test_size, tasks.leaked) == (30, 12, 2)
+    assert tasks.caveat == "2 of the 12 held-out prompts are training prompts too" and FileTasks(train).caveat == ""
     assert FileTasks(write(tmp_path, "c.jsonl", GOOD[:1]), test=test).size == 1
 
 

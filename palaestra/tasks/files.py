@@ -14,6 +14,7 @@ import os
 from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import date, time, timedelta
 from decimal import Decimal
 from functools import lru_cache
 from pathlib import Path
@@ -57,6 +58,15 @@ class FileTasks:
         """Held-out tasks whose prompt is a training prompt too: the user's own split can have some."""
         parts = self._loaded()
         return int(np.isin(parts["test"].prompt_N, parts["train"].prompt_N).sum())
+
+    @property
+    def caveat(self) -> str:
+        """What a reader of the held-out accuracy should know; empty: nothing."""
+        return (
+            f"{self.leaked:,} of the {self.test_size:,} held-out prompts are training prompts too"
+            if self.leaked
+            else ""
+        )
 
     def task(self, split: str, index: int) -> Task:
         parts = self._loaded()
@@ -179,6 +189,14 @@ def task_of(records: Records, index: int, *, answers: bool) -> Task:
     return build(records[index], records.where(index), records.label(index), answers)
 
 
+def first(path: str, n: int) -> list[Task]:
+    """The first records as tasks, whatever their split; of a saved `DatasetDict` those of "train"."""
+    records = _only(path, open_records(path), "train")
+    if not len(records):
+        raise UserError(f"{records.path}: no records; it needs one a problem")
+    return [task_of(records, i, answers=False) for i in range(min(n, len(records)))]
+
+
 def build(record: Record, where: str, label: str, answers: bool) -> Task:
     """A record as a task, or what is wrong with it."""
     identity = record.get("id")
@@ -191,9 +209,22 @@ def build(record: Record, where: str, label: str, answers: bool) -> Task:
         id=label if identity is None else str(identity),
         prompt=(*_system(record, where), *_prompt(record, where)),
         answer=_answer(record, where, answers),
-        meta={k: v for k, v in record.items() if k not in COLUMNS},
+        meta={k: plain(v) for k, v in record.items() if k not in COLUMNS},
         domain=domain or "",
     )
+
+
+def plain(value: Any) -> Any:
+    """What Parquet has and JSON, checkpoints and rollouts have not: decimals as numbers, times as text, spans in seconds."""
+    if isinstance(value, Mapping):
+        return {k: plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    if isinstance(value, Decimal):
+        return int(value) if value.is_finite() and value == value.to_integral_value() else float(value)
+    if isinstance(value, date | time):
+        return value.isoformat()
+    return value.total_seconds() if isinstance(value, timedelta) else value
 
 
 def _prompt(record: Record, where: str) -> tuple[Message, ...]:
@@ -255,7 +286,7 @@ def _system(record: Record, where: str) -> tuple[Message, ...]:
 def _answer(record: Record, where: str, needed: bool) -> Any:
     answer = record.get("answer")
     if not needed:
-        return answer
+        return plain(answer)
     if answer is None:
         raise UserError(
             f"{where}: no 'answer'{_instead(record, 'answer')}; without answers give a --reward FILE.py:FUNCTION"
@@ -268,7 +299,7 @@ def _answer(record: Record, where: str, needed: bool) -> Any:
         raise UserError(f"{where}: the answer is empty; write it or drop the record")
     if not isinstance(answer, str) and not math.isfinite(answer):
         raise UserError(f"{where}: answer is {answer}, which nothing equals; write a number or drop the record")
-    return answer
+    return plain(answer)
 
 
 def _text(found: Any, where: str, field: str) -> str:
