@@ -167,6 +167,16 @@ def test_a_full_disk_keeps_the_last_checkpoint(place):
     assert sorted(p.name for p in (place / "run" / "checkpoints").iterdir()) == before
 
 
+def test_held_out_problems_that_are_trained_on_are_said(place, capsys):
+
+    (place / "copy.jsonl").write_text(GOOD)
+    data = ["--data", "good.jsonl", "--test-data", "copy.jsonl"]
+    assert cli.main(["train", *data, *SMALL, "--out", "run"]) == 0
+    known = "20 of the 20 held-out prompts are training prompts too"
+    told = capsys.readouterr()
+    assert known in told.err and known in told.out and known in (place / "run" / "report.html").read_text()
+
+
 def test_an_existing_run_is_not_overwritten(place, capsys):
     assert cli.main(["train", *SMALL, "--out", "run", "--evaluate", "2"]) == 0
     assert cli.main(["train", *SMALL, "--out", "run"]) == 2

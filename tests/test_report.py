@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import time
 from html.parser import HTMLParser
 
@@ -10,10 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 from synthetic import answers, run_folder
 
+from palaestra.cli import parser_of
+from palaestra.commands.train import farewell
 from palaestra.ledger.statistics import mean_interval, proportion
+from palaestra.runtime import config
 from palaestra.runtime.exhibits import Raw, Rollouts, coloured, instructive_group, notable, visible
 from palaestra.runtime.folder import read_run
 from palaestra.runtime.report import duration, flat, judged, write_report
+from palaestra.runtime.setup import Settings
 from palaestra.types import UserError
 
 NASTY = (
@@ -158,6 +163,34 @@ def test_verdicts_in_plain_words():
     assert "not known" in judged(low, None) and "not known" in judged(None, None)
     assert "improved by 1.5 (" in judged(mean_interval([1, 1.1, 0.9]), mean_interval([2.5, 2.6, 2.4]), share=False)
     assert "too small" in judged(mean_interval([1]), mean_interval([2]), share=False)
+
+
+def test_what_is_known_against_the_held_out_problems_is_told(tmp_path):
+    known = "12 of the 12 held-out prompts are training prompts too"
+    text = page(run_folder(tmp_path / "run", steps=8, groups=2, caveat=known)).text
+    assert f"{known}: the accuracy is not one on new problems alone" in text and "not trained on" not in text
+    assert "on the held-out problems, the model improved" in text
+
+
+@pytest.mark.parametrize(
+    ("settings", "flags"),
+    [
+        ({"max_tokens": 99}, "--task chain --max-tokens 99"),
+        ({"data": "my d.jsonl", "test_data": "t.jsonl", "seed": 0}, "--data 'my d.jsonl' --test-data t.jsonl"),
+        ({"env": "guess.py:Guess", "seed": 3, "evaluate": 64}, "--env guess.py:Guess --seed 3 --n 64"),
+    ],
+)  # fmt: skip
+def test_the_model_is_measured_on_the_problems_of_its_run(tmp_path, settings, flags):
+    """In the report and in what `train` says last, by one command that `eval` takes."""
+    folder = run_folder(tmp_path / "run", steps=8, groups=2)
+    summary = json.loads((folder / "summary.json").read_text())
+    model = summary["artifacts"]["policy"]
+    command = f"palaestra eval --model {model} {flags} --k 8"
+    (folder / "config.toml").write_text(config.to_toml(settings))
+    assert command in page(folder).text
+    assert f"inspect  {command}" in farewell(summary, Settings(**settings), folder).splitlines()
+    given = vars(parser_of("eval").parse_args(shlex.split(command)[2:]))
+    assert {n: given["n" if n == "evaluate" else n] or 0 for n in settings} == settings and given["model"] == model
 
 
 def test_a_rise_in_training_alone_is_remarked(tmp_path):

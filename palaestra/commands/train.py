@@ -164,20 +164,17 @@ def farewell(summary: dict[str, Any], settings: setup.Settings, out: Path) -> st
     for name, label in (("accuracy_before", "before"), ("accuracy_after", "after")):
         if summary.get(name):
             lines.append(f"held-out accuracy {label:<7} {percent(summary[name])}  n = {summary[name]['n']}")
+    if summary.get("caveat"):
+        lines.append(f"held out {summary['caveat']}")
     model = summary["artifacts"].get("policy")
     if model:
         lines += ["", f"model    {model}", f"         transformers.AutoModelForCausalLM.from_pretrained({model!r})"]
-    flags = " ".join(
-        f"--{n.replace('_', '-')} {shlex.quote(v)}"
-        for n in ("task", "data", "reward", "env")
-        if (v := getattr(settings, n))
-    )
     lines += [
         f"report   {out / 'report.html'}",
         f"curve    {out / 'curve.png'}",
         f"repeat   {summary['command']}",
         f"resume   {summary['resume_command']} --steps N",
-        f"inspect  palaestra eval --model {shlex.quote(model or settings.model)} {flags or '--task chain'}",
+        f"inspect  {setup.eval_command(asdict(settings), model or settings.model)}",
     ]
     return "\n".join(lines)
 

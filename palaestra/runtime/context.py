@@ -245,6 +245,9 @@ class Context:
         """Before the first step: gold answers must score 1. Says what is wrong; stops where every answer is judged wrongly."""
         from palaestra.tasks.oracle import problems
 
+        if caveat := getattr(self.bench.tasks, "caveat", ""):
+            self.say(f"held out: {caveat}")
+            self.plan = replace(self.plan, labels={**self.plan.labels, "caveat": caveat})
         self.check_prompts()
         judge = self.bench.reward if self.bench.reward is not None else self.bench.world
         if self.bench.reward is None and len(self.bench.world.seats) > 1:

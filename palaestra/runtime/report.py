@@ -7,6 +7,7 @@ import math
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +15,12 @@ import numpy as np
 
 from palaestra.ledger.statistics import Interval, difference, mean_interval, proportion
 from palaestra.runtime import exhibits
+from palaestra.runtime.checkpoint import write_atomic
 from palaestra.runtime.drawing import duration, number, percent, series, short, smoothed
 from palaestra.runtime.exhibits import Rollout, Rollouts
 from palaestra.runtime.folder import Run, read_run, rollouts_of
 from palaestra.runtime.plots import curve, curve_svg
+from palaestra.runtime.setup import eval_command
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -30,18 +33,20 @@ LONGEST_ERROR = 400  # characters shown of what infrastructure said
 SHORT = 120  # tokens; shorter answers of a group stand beside one another
 PARTS = 6  # parts of the reward that are listed
 ONE_SEED = "This is one run with one seed: the intervals cover the choice of problems, not what another seed would do."
+UNSEEN = "on problems that it was not trained on"
 
 
-def write_report(run_dir: str | Path) -> Path:
-    """Writes report.html and curve.png into a run folder, finished or not. Returns the report's path."""
+def write_report(run_dir: str | Path, config: Mapping[str, Any] | None = None) -> Path:
+    """Writes report.html, whose path it returns, and curve.png. `config`: of the pipeline that the run is a part of."""
     run = read_run(Path(run_dir))
+    run = replace(run, config=config) if config else run
     for part in run.parts:
         if (run.folder / part / "metrics.jsonl").is_file():
-            write_report(run.folder / part)
+            write_report(run.folder / part, run.config)
     title = " · ".join(x for x in map(run.label, ("recipe", "task", "model")) if x)
     curve(run.steps, run.folder / "curve.png", evaluations=run.evaluations, title=title)
     path = run.folder / "report.html"
-    path.write_text(pages().get_template("report.html").render(page(run)), encoding="utf-8")
+    write_atomic(path, pages().get_template("report.html").render(page(run)))
     return path
 
 
@@ -130,11 +135,12 @@ def verdict(run: Run) -> dict[str, Any]:
         for label, e in (("before", before), ("after", after))
         if e is not None
     ]
-    words = judged(before, after, share)
+    where = "on the held-out problems" if run.name("caveat") or run.name("env") else UNSEEN
+    words = judged(before, after, share, where)
     return {"ends": told, "words": words, "what": "Held-out accuracy" if share else "Held-out reward"}
 
 
-def judged(before: Interval | None, after: Interval | None, share: bool = True) -> str:
+def judged(before: Interval | None, after: Interval | None, share: bool = True, where: str = UNSEEN) -> str:
     """What the difference says, in a sentence; `share`: in points of a hundred."""
     if before is None or after is None:
         return "There is no evaluation before and after, so whether the model became better is not known."
@@ -148,12 +154,10 @@ def judged(before: Interval | None, after: Interval | None, share: bool = True) 
     unit = " points" if share else ""
     if d.low > 0:
         size = f"by {tell(d.mean)}{unit} (95% interval {tell(d.low)} to {tell(d.high)})"
-        return (
-            f"Better, beyond what chance explains: on problems that it was not trained on, the model improved {size}."
-        )
+        return f"Better, beyond what chance explains: {where}, the model improved {size}."
     if d.high < 0:
         size = f"by {tell(-d.mean)}{unit} (95% interval {tell(-d.high)} to {tell(-d.low)})"
-        return f"Worse, beyond what chance explains: on problems that it was not trained on, the model fell {size}."
+        return f"Worse, beyond what chance explains: {where}, the model fell {size}."
     span = f"{tell(d.low)} and {tell(d.high)}{unit}"
     return f"No change that can be told from chance: the difference lies between {span}, with zero inside."
 
@@ -278,6 +282,8 @@ def remarks(run: Run) -> list[str]:
         )
     if skipped := sum(bool(r.get("skipped")) for r in run.steps):
         found.append(f"{skipped} updates were skipped because they were not finite; see the cases in the run folder.")
+    if known := run.name("caveat"):
+        found.append(f"{known[:1].upper()}{known[1:]}: the accuracy is not one on new problems alone.")
     if before and after:
         found.append(ONE_SEED)
     return found
@@ -386,7 +392,7 @@ def commands(run: Run) -> list[tuple[str, str]]:
     )
     found = [("Repeat it from the start", str(run.summary.get("command") or "")), onward]
     if model := (run.summary.get("artifacts") or {}).get("policy"):
-        measure = f"palaestra eval --model {shlex.quote(str(model))} --task {shlex.quote(run.name('task'))} --k 8"
+        measure = eval_command(run.config, str(model)) if run.config else ""
         load = f"transformers.AutoModelForCausalLM.from_pretrained({str(model)!r})"
         found += [("Measure the trained model, with pass@k", measure), ("Load it", load)]
     if run.last:

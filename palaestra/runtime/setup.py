@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -22,6 +23,10 @@ from palaestra.step import Recipe
 from palaestra.types import Bench, Player, UserError
 
 FULL_LR, LORA_LR = 1e-5, 1e-4  # for models that are not the embedded one, unless optimiser.lr is given
+MEASURED = {  # settings that say what is evaluated: flags of `palaestra eval`
+    "task": "task", "data": "data", "test_data": "test-data", "reward": "reward", "env": "env", "dtype": "dtype",
+    "max_tokens": "max-tokens", "seed": "seed", "evaluate": "n",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +80,16 @@ class Settings:
 def from_file(path: Path) -> dict[str, Any]:
     """The settings of a TOML file. Raises UserError with the line of an unknown one or a value of another type."""
     return config.from_toml(path, get_type_hints(Settings))
+
+
+def eval_command(given: Mapping[str, Any], model: str) -> str:
+    """What measures a model on the held-out problems of these settings."""
+    default = Settings()
+    named = {flag: v for name, flag in MEASURED.items() if (v := given.get(name)) and v != getattr(default, name)}
+    if not {"task", "data", "env"} & named.keys():
+        named = {"task": default.problem, **named}
+    told = (f"--{flag} {shlex.quote(str(v))}" for flag, v in named.items())
+    return " ".join(["palaestra eval --model", shlex.quote(model), *told, "--k 8"])
 
 
 def arguments(method: str) -> Mapping[str, inspect.Parameter]:
