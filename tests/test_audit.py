@@ -2,6 +2,8 @@
 
 import json
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from palaestra import cli
@@ -98,6 +100,20 @@ def test_the_human_form_and_mistakes(place, capsys):
     for wrong in (["audit", "exact"], ["audit", "exact", "--data", str(place / "no.jsonl")], ["audit", "nothing", "--data", "x"],
                   ["audit", "keywords", "--data", str(place / "d.jsonl")]):  # fmt: skip
         assert cli.main(wrong) == 2
+
+
+def test_data_are_read_as_training_reads_them(place, capsys):
+    """A mark before the text, Parquet, and which columns a reward can ask for."""
+    lines = (place / "d.jsonl").read_text().splitlines()
+    records = [json.loads(line) | {"system": "Be brief.", "split": "train"} for line in lines]
+    (place / "d.jsonl").write_text("\ufeff" + "\n".join(map(json.dumps, records)))
+    assert audited(place, capsys, "exact")["problems"] == 12
+    pq.write_table(pa.Table.from_pylist(records), place / "d.parquet")
+    assert cli.main(["audit", "exact", "--data", str(place / "d.parquet"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["problems"] == 12
+    (place / "asks.py").write_text("def score(responses, answers, system): return [1.0 for _ in responses]")
+    assert cli.main(["audit", f"{place}/asks.py:score", "--data", str(place / "d.jsonl")]) == 2
+    assert "needs 'system', which the data has not" in capsys.readouterr().err
 
 
 def test_training_takes_a_verifier_by_name(place):

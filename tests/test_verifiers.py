@@ -216,6 +216,8 @@ def test_score_command(tmp_path, capsys):
     file.write_text(json.dumps({"response": "x"}))
     status, _, err = run(capsys, "score", "exact", "--cases", str(file), "--json")
     assert status == 2 and f"{file}:1: ExactAnswer: answer is missing" in err
+    file.write_text("\ufeff" + json.dumps(lines[0]))
+    assert run(capsys, "score", "exact", "--cases", str(file))[0] == 0
     file.write_text("{")
     assert run(capsys, "score", "exact", "--cases", str(file))[0] == 2
     assert run(capsys, "score", "exact", "--cases", str(tmp_path / "no"))[0] == 2

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-from palaestra.commands.score import records
 from palaestra.reward.user import UserReward
 from palaestra.reward.verifiers.audit import Audit, audit
 from palaestra.reward.verifiers.reward import Verified
-from palaestra.types import Message, Task, UserError
+from palaestra.tasks.files import first
+from palaestra.types import UserError
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -21,27 +20,10 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         raise UserError(f"--n is {arguments.n}; try at least two problems")
     spec = arguments.reward
     judge = UserReward(spec) if ":" in spec or ".py" in spec else Verified(spec)
-    found = audit(spec, judge, problems(Path(arguments.data))[: arguments.n])
+    found = audit(spec, judge, first(arguments.data, arguments.n))
     if not arguments.json:
         show(found)
     return asdict(found)
-
-
-def problems(path: Path) -> list[Task]:
-    """The problems of a JSONL file; every column but these can be read by the reward."""
-    tasks: list[Task] = []
-    for number, record in records(path, ()):
-        messages = record.get("messages") or [{"role": "user", "content": record.get("prompt", "")}]
-        try:
-            prompt = tuple(Message(role=str(m["role"]), content=str(m["content"])) for m in messages)
-        except (TypeError, KeyError):
-            raise UserError(f"{path}:{number}: 'messages' is no list of {{'role', 'content'}}; mend it") from None
-        meta = {k: v for k, v in record.items() if k not in ("prompt", "messages", "answer", "id", "domain")}
-        name = str(record.get("id", f"{path.name}:{number}"))
-        tasks.append(
-            Task(id=name, prompt=prompt, answer=record.get("answer"), meta=meta, domain=str(record.get("domain", "")))
-        )
-    return tasks
 
 
 def show(a: Audit) -> None:

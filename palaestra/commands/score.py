@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from palaestra.reward.verifiers.base import judged
 from palaestra.reward.verifiers.registry import VERIFIERS, described, get
+from palaestra.tasks.records import Lines, Record
 from palaestra.types import Fault, UserError
+
+CASE = '{"response": "...", "answer": "..."}'
 
 
 def run(arguments: argparse.Namespace) -> list[Any]:
@@ -40,12 +42,12 @@ def listed(silent: bool) -> list[Any]:
 def scored(spec: str, path: Path) -> list[Any]:
     """A judgement a line. A verifier that failed gives the status "error:CAUSE" and no score."""
     verifier, found = get(spec), []
-    for number, record in records(path):
+    for where, record in records(path):
         given = {k: v for k, v in record.items() if k not in ("response", "answer")}
         try:
             j = judged(verifier, record["response"], record.get("answer"), given)
         except UserError as error:
-            raise UserError(f"{path}:{number}: {error}") from None
+            raise UserError(f"{where}: {error}") from None
         except Fault as fault:
             found.append({"score": None, "parts": {}, "status": f"error:{fault}"})
             continue
@@ -53,23 +55,13 @@ def scored(spec: str, path: Path) -> list[Any]:
     return found
 
 
-def records(path: Path, texts: Sequence[str] = ("response",)) -> list[tuple[int, dict[str, Any]]]:
-    """The lines of a JSONL file that hold something, with their numbers. Each has these columns as text."""
+def records(path: Path) -> Iterator[tuple[str, Record]]:
+    """The cases with their places."""
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read ({error}); give a JSONL file") from None
-    found: list[tuple[int, dict[str, Any]]] = []
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            record = json.loads(line)
-        except ValueError as error:
-            raise UserError(f"{path}:{number}: no JSON ({error}); write one object a line") from None
-        if not isinstance(record, dict):
-            raise UserError(f"{path}:{number}: no object; write {{'response': ..., 'answer': ...}}")
-        if missing := [t for t in texts if not isinstance(record.get(t), str)]:
-            raise UserError(f"{path}:{number}: no text {missing[0]!r}; write {{'response': ..., 'answer': ...}}")
-        found.append((number, record))
-    return found
+        lines = Lines(path, CASE)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); give a JSONL file") from None
+    for i, record in enumerate(lines):
+        if not isinstance(record.get("response"), str):
+            raise UserError(f"{lines.where(i)}: no text 'response'; write {CASE}")
+        yield lines.where(i), record

@@ -35,10 +35,10 @@ class Records(Protocol):
 
 
 class Lines:
-    """JSONL, one object a line; blank lines are skipped."""
+    """JSONL, one object a line; blank lines are skipped. `shape`: what a line looks like, for messages."""
 
-    def __init__(self, path: Path):
-        self.path, self.name, self.stamp = path, path.name, path.stat().st_mtime_ns
+    def __init__(self, path: Path, shape: str = SHAPE):
+        self.path, self.name, self.shape, self.stamp = path, path.name, shape, path.stat().st_mtime_ns
         self.offsets, self.numbers, at = array("q"), array("q"), 0
         with path.open("rb") as file:
             for number, line in enumerate(file, 1):
@@ -74,12 +74,14 @@ class Lines:
         try:
             found = json.loads(decoded(line.removeprefix(BOM), where))
         except (json.JSONDecodeError, RecursionError, ValueError) as error:
-            raise UserError(f"{where}: not JSON ({_fault(error)}); every line must be one object, {SHAPE}") from None
+            raise UserError(
+                f"{where}: not JSON ({_fault(error)}); every line must be one object, {self.shape}"
+            ) from None
         if isinstance(found, list) and self.numbers[index] == 1:
             raise UserError(
                 f"{where}: the file is one JSON list; name it {self.path.stem}.json, or write one object a line"
             )
-        return object_of(found, where)
+        return object_of(found, where, self.shape)
 
 
 class Listed:
@@ -201,9 +203,9 @@ def decoded(data: bytes, where: str) -> str:
         raise UserError(f"{where}: byte {error.start + 1} is not UTF-8; save the text as UTF-8") from None
 
 
-def object_of(found: Any, where: str) -> Record:
+def object_of(found: Any, where: str, shape: str = SHAPE) -> Record:
     if not isinstance(found, Mapping):
-        raise UserError(f"{where}: {kind(found)}, not an object; write {SHAPE}")
+        raise UserError(f"{where}: {kind(found)}, not an object; write {shape}")
     return found
 
 

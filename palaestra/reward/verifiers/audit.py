@@ -109,6 +109,8 @@ def audit(name: str, judge: Judge, tasks: Sequence[Task]) -> Audit:
     ask = Auditor(judge, known)
     bare, tried = [text_of(t.answer) for t in known], getattr(judge, "forms", FORMS)
     forms = {f: ask.ask(f"gold as {f}", [f.format(x) for x in bare]) for f in tried}
+    if not ask.seconds:
+        raise UserError(f"audit {name}: no gold can be scored: {next(iter(ask.exceptions.values()))['error']}")
     gold = [max((s for s in of if s is not None), default=None) for of in zip(*forms.values(), strict=True)]
     best_form = max(tried, key=lambda f: mean(forms[f]) or 0.0)
     golds = [best_form.format(x) for x in bare]
