@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -153,6 +154,31 @@ def test_a_file_where_the_folder_should_be(place, capsys):
     (place / "taken").write_text("")
     assert cli.main(["train", *SMALL, "--out", "taken/run"]) == 2
     assert "taken" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["atlas", "--methods", "grpo,rloo", "--out", "taken/x"],
+        ["bench", "step", "--repeats", "1", "--out", "taken/x"],
+        ["compare", "grpo", "rloo", "--seeds", "1", "--tokens", "100", "--out", "taken/x"],
+        ["reproduce", "dr-grpo", "--seeds", "1", "--tokens", "100", "--out", "taken/x"],
+        ["explain", "grpo", "--rewards", "[[1, 0]]", "--picture", "taken/x/y.png"],
+    ],
+)
+def test_a_place_for_the_result_is_made_before_the_work(argv, place, capsys):
+    (place / "taken").write_text("")
+    started = time.monotonic()
+    assert cli.main(argv) == 2
+    told = capsys.readouterr()
+    assert told.err.startswith("palaestra: writing into taken/x: ") and told.err.count("\n") == 1 and told.out == ""
+    assert time.monotonic() - started < 10
+
+
+def test_a_picture_is_of_a_known_kind(place, capsys):
+    for name in ("x.html", "x.gif", "x"):
+        assert cli.main(["explain", "grpo", "--rewards", "[[1, 0]]", "--picture", name]) == 2
+        assert "use .png, .svg, .pdf" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """Law 3: a NaN in a masked slot changes nothing; a NaN elsewhere stops that update, spares the weights, leaves a case."""
 
 import asyncio
+import errno
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -12,6 +13,7 @@ from palaestra.models.load import weights_sha256
 from palaestra.objective.algebra import Algebra
 from palaestra.objective.policy import Clipped
 from palaestra.recipes.base import grpo
+from palaestra.runtime import cases
 from palaestra.runtime.cases import dump_case, replay_case
 from palaestra.runtime.train import train
 from palaestra.types import Example, Fault, Row, Segment
@@ -69,6 +71,21 @@ def test_replay_names_what_is_not_finite(context, small, tmp_path):
     assert (
         np.isnan(found["loss"]) and found["columns_not_finite"] == ["advantage"] and found["gradients_not_finite"] > 0
     )
+
+
+def test_a_case_is_whole_or_not_there(context, small, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "full")
+
+    model, learner, place = context().model("policy"), small(grpo.build()).learners["policy"], tmp_path / "cases" / "a"
+    with monkeypatch.context() as patch:
+        patch.setattr(cases, "save_file", full)
+        with pytest.raises(Fault, match=r"disk: writing .*/cases/a: no space left"):
+            dump_case(place, model, learner, pack([example(0.0)]), {})
+    assert not place.exists()
+    for _ in range(2):
+        dump_case(place, model, learner, pack([example(0.0)]), {})
+    assert list(place.parent.iterdir()) == [place] and np.isfinite(replay_case(place)["loss"])
 
 
 def test_updates_that_never_are_finite_end_the_run(context, small, tmp_path):

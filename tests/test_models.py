@@ -390,6 +390,14 @@ def test_missing_extras_name_the_command(saved, monkeypatch, tmp_path):
         load(str(saved[1]), lora=LoRA())
 
 
+def test_a_cache_that_cannot_be_written_is_one_line(monkeypatch, tmp_path):
+    (tmp_path / "taken").write_text("")
+    monkeypatch.setenv("PALAESTRA_CACHE", str(tmp_path / "taken"))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, package=None: name)
+    with pytest.raises(UserError, match=r"taken/smollm2.*: File exists; .*name a folder in PALAESTRA_CACHE"):
+        load("smollm2")
+
+
 def test_tiny_comes_with_the_package():
     model = load("tiny")
     assert model.n_parameters < 5_000_000 and model.tokenizer.eos_token_id in model.eos

@@ -1,10 +1,12 @@
 """The page of a run: what it says, and that nothing of a run can break or enter it."""
 
+import errno
 import json
 import re
 import shlex
 import time
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,7 +21,7 @@ from palaestra.runtime.exhibits import Raw, Rollouts, coloured, instructive_grou
 from palaestra.runtime.folder import read_run
 from palaestra.runtime.report import duration, flat, judged, write_report
 from palaestra.runtime.setup import Settings
-from palaestra.types import UserError
+from palaestra.types import Fault, UserError
 
 NASTY = (
     "</i></div><script>alert('owned')</script><img src=x onerror=alert(1)> \"' {{ 7 * 7 }} \x00\x1b[31m\u202eabc \ud83d"
@@ -191,6 +193,17 @@ def test_the_model_is_measured_on_the_problems_of_its_run(tmp_path, settings, fl
     assert f"inspect  {command}" in farewell(summary, Settings(**settings), folder).splitlines()
     given = vars(parser_of("eval").parse_args(shlex.split(command)[2:]))
     assert {n: given["n" if n == "evaluate" else n] or 0 for n in settings} == settings and given["model"] == model
+
+
+def test_a_full_disk_leaves_the_report_that_was_there(run, monkeypatch):
+    write_report(run)
+    before = {p.name: p.read_bytes() for p in run.iterdir() if p.is_file()}
+    (run / "config.toml").write_text('recipe = "other"\n')
+    before["config.toml"] = (run / "config.toml").read_bytes()
+    monkeypatch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
+    with pytest.raises(Fault, match=r"disk: writing .*: no space left"):
+        write_report(run)
+    assert {p.name: p.read_bytes() for p in run.iterdir() if p.is_file()} == before
 
 
 def test_a_rise_in_training_alone_is_remarked(tmp_path):

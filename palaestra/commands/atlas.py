@@ -10,14 +10,13 @@ from typing import Any
 from palaestra.ledger.atlas import survey
 from palaestra.ledger.atlas_page import SHOWN, page, picture
 from palaestra.markdown import one_line_lists
-from palaestra.runtime.checkpoint import write_atomic
+from palaestra.runtime.checkpoint import made, write_atomic
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
-    out = Path(arguments.out)
+    out = made(Path(arguments.out))
     methods = [m for m in arguments.methods.split(",") if m]
     data = survey(methods, lambda text: print(text, file=sys.stderr, flush=True))
-    out.mkdir(parents=True, exist_ok=True)
     write_atomic(out / "atlas.json", one_line_lists(data))
     write_atomic(out / "atlas.md", page(data))
     for name, chart in data["batches"].items():

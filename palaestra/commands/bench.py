@@ -13,7 +13,7 @@ from typing import Any
 
 from palaestra.bench import ablation, engine, machine, memory, sandbox, scaling, step, trl
 from palaestra.bench.work import Work
-from palaestra.runtime.checkpoint import write_atomic
+from palaestra.runtime.checkpoint import made, write_atomic
 from palaestra.types import UserError
 
 
@@ -33,6 +33,8 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         raise UserError("TRL is not installed; `pip install 'palaestra[bench]'`")
     if work.peer_batch and work.prompts * work.group % work.peer_batch:
         raise UserError(f"--peer-batch {work.peer_batch} must divide prompts x group = {work.prompts * work.group}")
+    if arguments.out:
+        made(Path(arguments.out))
     before = machine.described()
     if what == "step":
         found = step.measure(work, repeats)
@@ -66,9 +68,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         name = what if what in ("sandbox", "scaling") else f"{what}-{Path(work.model).name}-{work.dtype}"
         if what in ("step", "trl", "ablation"):
             name += f"-{work.prompts}x{work.group}x{work.max_tokens}{'-full' if work.full else ''}"
-        folder = Path(arguments.out)
-        folder.mkdir(parents=True, exist_ok=True)
-        write_atomic(folder / f"{name}.json", json.dumps(result, indent=1) + "\n")
+        write_atomic(Path(arguments.out) / f"{name}.json", json.dumps(result, indent=1) + "\n")
     if not arguments.json:
         print(text)
     return result

@@ -12,7 +12,7 @@ from palaestra.commands.train import percent, read_settings
 from palaestra.ledger.cells import Outcome, Request, run_all
 from palaestra.ledger.experiment import Cell
 from palaestra.ledger.statistics import mean_interval, paired
-from palaestra.runtime.checkpoint import write_atomic
+from palaestra.runtime.checkpoint import made, write_atomic
 from palaestra.types import Fault, UserError
 
 
@@ -21,7 +21,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     if len(methods) < 2:
         raise UserError("compare needs at least two recipes: palaestra compare grpo rloo")
     arguments.words = [w for w in arguments.words if w not in methods]
-    settings, out = read_settings(arguments), Path(arguments.out)
+    settings, out = read_settings(arguments), made(Path(arguments.out))
     asked = [
         Request(
             label=f"{m}, seed {seed}",

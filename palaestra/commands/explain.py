@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from palaestra.explain import explain, read_groups
 from palaestra.runtime import config
+from palaestra.runtime.checkpoint import made
 from palaestra.runtime.setup import build
 from palaestra.step import Recipe
 from palaestra.types import UserError
+
+PICTURES = (".png", ".svg", ".pdf", ".html")  # the last of recorded groups only
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     recipe = build(arguments.method, config.overrides(arguments.words))
     if not isinstance(recipe, Recipe):
         raise UserError(f"{arguments.method!r} is not an RL recipe: it has no advantages to explain")
+    if arguments.picture:
+        check_place(Path(arguments.picture), PICTURES if arguments.rollouts else PICTURES[:-1])
     if arguments.rollouts:
         return recorded(arguments, recipe)
     groups = read_groups(arguments.rewards, arguments.lengths, arguments.group)
@@ -34,6 +40,15 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
                     f"  {i}: reward {t.get('reward', t.get('turn_rewards'))}  advantage {advantage}  weights {weights}"
                 )
     return result
+
+
+def check_place(picture: Path, kinds: Sequence[str]) -> None:
+    """Before the work: that the picture can be drawn and written."""
+    if picture.suffix not in kinds:
+        raise UserError(
+            f"--picture {picture}: cannot draw {picture.suffix or 'a file without suffix'}; use {', '.join(kinds)}"
+        )
+    made(picture.parent)
 
 
 def recorded(arguments: argparse.Namespace, recipe: Recipe) -> dict[str, Any]:

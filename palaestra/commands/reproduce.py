@@ -13,14 +13,14 @@ from palaestra.ledger import results
 from palaestra.ledger.cells import cores
 from palaestra.ledger.files import read_result
 from palaestra.markdown import one_line_lists
-from palaestra.runtime.checkpoint import write_atomic
+from palaestra.runtime.checkpoint import made, write_atomic
 from palaestra.runtime.drawing import duration
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     method, module = arguments.method, catalogue.find(arguments.method).__name__
     experiment = results.experiment_of(method, module)
-    out, arms = Path(arguments.out), arguments.arms.split(",") if arguments.arms else list(experiment.arms)
+    out, arms = made(Path(arguments.out)), arguments.arms.split(",") if arguments.arms else list(experiment.arms)
     n = (arguments.seeds or experiment.seeds) * len(arms) * len(experiment.tasks)
     say = lambda text: print(text, file=sys.stderr, flush=True)
     say(f"{method}: {experiment.claim}\n{n} cells of about {duration(experiment.seconds)} on {cores()} cores")

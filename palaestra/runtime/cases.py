@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,23 +12,29 @@ from safetensors.torch import load_file, save_file
 
 from palaestra.models.forward import forward
 from palaestra.models.load import Model, load, save
+from palaestra.runtime.checkpoint import disk
 from palaestra.runtime.codec import decode, encode
 from palaestra.types import Batch, UserError
 from palaestra.update import backward
 
 
 def dump_case(directory: Path, model: Model, learner: Any, batch: Batch, metrics: Mapping[str, float]) -> None:
-    """Writes the model before the update, the batch and the learner."""
-    save(model, directory / "model")
-    columns = {k: v.contiguous().cpu() for k, v in batch.columns.items()}
-    save_file(columns | {"unit_B": batch.unit_B.cpu()}, str(directory / "batch.safetensors"))
-    try:
-        plain, _ = encode(learner)
-    except TypeError:  # a recipe of the user's own: its class cannot be made from a file
-        plain = None
-    counts = {"n_tokens": batch.n_tokens, "n_rows": batch.n_rows, "n_units": batch.n_units}
-    case = {"learner": plain, "counts": counts, "metrics": {k: repr(v) for k, v in metrics.items()}}
-    (directory / "case.json").write_text(json.dumps(case, indent=1))
+    """Writes the model before the update, the batch and the learner: the folder has its name when it is whole."""
+    aside = directory.with_name(f".{directory.name}")
+    with disk(f"writing {directory}"):
+        for old in (aside, directory):
+            shutil.rmtree(old, ignore_errors=True)
+        save(model, aside / "model")
+        columns = {k: v.contiguous().cpu() for k, v in batch.columns.items()}
+        save_file(columns | {"unit_B": batch.unit_B.cpu()}, str(aside / "batch.safetensors"))
+        try:
+            plain, _ = encode(learner)
+        except TypeError:  # a recipe of the user's own: its class cannot be made from a file
+            plain = None
+        counts = {"n_tokens": batch.n_tokens, "n_rows": batch.n_rows, "n_units": batch.n_units}
+        case = {"learner": plain, "counts": counts, "metrics": {k: repr(v) for k, v in metrics.items()}}
+        (aside / "case.json").write_text(json.dumps(case, indent=1))
+        aside.rename(directory)
 
 
 def replay_case(directory: Path) -> dict[str, Any]:

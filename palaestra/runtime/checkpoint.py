@@ -19,6 +19,7 @@ import math
 import os
 import re
 import shutil
+import tempfile
 import threading
 from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import contextmanager, suppress
@@ -192,6 +193,14 @@ def _sync(path: Path) -> None:
 # ---- single files
 
 
+def made(folder: Path) -> Path:
+    """The folder, there and writable: to be asked for before the work whose result it is to hold."""
+    with disk(f"writing into {folder}"):
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    return folder
+
+
 def write_atomic(path: Path, content: str | bytes) -> None:
     """Replaces a file whole: a reader sees the old content or the new."""
     path = Path(path)
@@ -267,7 +276,9 @@ def jsonable(x: Any) -> Any:
 # ---- what a disk refuses
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ENAMETOOLONG}
+REFUSED = {
+    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ENAMETOOLONG,
+}  # fmt: skip
 
 
 @contextmanager

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from palaestra.runtime.checkpoint import write_atomic
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -126,7 +128,9 @@ def styled() -> Generator[None]:
 
 
 def save(figure: Figure, path: str | Path) -> None:
-    figure.savefig(path, dpi=200)
+    picture = io.BytesIO()
+    figure.savefig(picture, dpi=200, format=Path(path).suffix[1:] or "png")
+    write_atomic(Path(path), picture.getvalue())
 
 
 def inline(figure: Figure, salt: str) -> str:

@@ -15,6 +15,7 @@ import numpy as np
 
 from palaestra.models.load import find, load
 from palaestra.runtime import rollouts, setup
+from palaestra.runtime.checkpoint import write_atomic
 from palaestra.runtime.config import from_toml
 from palaestra.runtime.context import Context
 from palaestra.runtime.drawing import INK, MUTED, PAPER, save, short, styled
@@ -171,7 +172,7 @@ def _answer(e: Episode, weights: dict[int, Any], credit: dict[int, Any], texts: 
 def write(found: Explained, path: Path) -> None:
     """As a page where the name ends with .html, else as a picture."""
     if path.suffix == ".html":
-        path.write_text(page(found), encoding="utf-8")
+        write_atomic(path, page(found))
     else:
         with styled():
             save(figure(found), path)
