@@ -16,6 +16,7 @@ from torch import nn
 
 from palaestra import __version__
 from palaestra.models.load import Model
+from palaestra.services.cores import cores
 
 
 def described() -> dict[str, Any]:
@@ -23,7 +24,7 @@ def described() -> dict[str, Any]:
     cuda = torch.cuda.is_available()
     return {
         "processor": torch.cuda.get_device_name() if cuda else processor(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": cores(),
         "threads": torch.get_num_threads(),
         "load": [round(x, 2) for x in os.getloadavg()],
         "bfloat16": cuda or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()),

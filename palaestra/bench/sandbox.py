@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from palaestra.services import sandbox
+from palaestra.services.cores import cores
 from palaestra.types import UserError
 
 PROGRAM = "print(sum(range(10)))\n"
@@ -32,7 +33,7 @@ def measure(n: int, orphaned: int) -> dict[str, Any]:
     if refusal:
         raise UserError(refusal)
     before = everyone()
-    threads = len(os.sched_getaffinity(0))
+    threads = cores()
     found = {"kind": sandbox.kind().name, "threads": threads, **rates(n, threads), **busy()}
     if orphaned:
         found |= orphans(orphaned, threads, before)

@@ -22,6 +22,7 @@ from palaestra.commands.train import read_settings
 from palaestra.runtime import setup
 from palaestra.runtime.cases import replay_case
 from palaestra.services import sandbox
+from palaestra.services.cores import cores
 from palaestra.step import Recipe, start, step
 
 EXTRAS = {
@@ -67,7 +68,7 @@ def machine() -> dict[str, Any]:
         "torch": torch.__version__,
         "transformers": importlib.metadata.version("transformers"),
         "palaestra": __version__,
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": cores(),
         "memory_mb": pages // 2**20,
         "cuda": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "bfloat16": torch.cuda.is_available() or torch.ops.mkldnn._is_mkldnn_bf16_supported(),

@@ -10,11 +10,12 @@ from typing import Any
 
 from palaestra import catalogue
 from palaestra.ledger import results
-from palaestra.ledger.cells import cores
 from palaestra.ledger.files import read_result
+from palaestra.ledger.pages import interval
 from palaestra.markdown import one_line_lists
 from palaestra.runtime.checkpoint import made, write_atomic
 from palaestra.runtime.drawing import duration
+from palaestra.services.cores import cores
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -73,18 +74,10 @@ def table(result: dict[str, Any], kept: str) -> str:
     ]
     for name, arm in result["arms"].items():
         values = " ".join("failed" if x is None else f"{x:.4g}" for x in arm["values"])
-        lines.append(f"  {name:<24} {interval(arm['interval']):<34} {values}")
+        lines.append(f"  {name:<24} {interval(arm['interval'], 4):<34} {values}")
         lines += [f"    {label}: {error}" for label, error in arm["failed"].items()]
     ends = {"mean": result["effect"], "low": result["ci95"][0], "high": result["ci95"][1]}
     why = f" ({result['reason']})" if result["reason"] else ""
-    lines += [f"  {'effect':<24} {interval(ends)}", f"  {'expected':<24} {result['expected']}"]
+    lines += [f"  {'effect':<24} {interval(ends, 4)}", f"  {'expected':<24} {result['expected']}"]
     lines += [f"verdict  {result['verdict']}{why}", f"result   {kept}"]
     return "\n".join(lines)
-
-
-def interval(found: dict[str, Any]) -> str:
-    """A number with its interval; one value alone has none."""
-    if found["mean"] is None:
-        return "not measured"
-    bounds = "" if found["low"] is None else f"  [{found['low']:.4g}, {found['high']:.4g}]"
-    return f"{found['mean']:.4g}{bounds}"

@@ -7,7 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 from palaestra import catalogue
-from palaestra.runtime.config import brief, children, describe, difference
+from palaestra.ledger.pages import parts
+from palaestra.runtime.config import brief, describe, difference
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -36,16 +37,5 @@ def _print(card: Any, built: Any, result: dict[str, Any]) -> None:
         for row in result["difference"]:
             print(f"  {row['path']}\n    - {row['parent']}\n    + {row['method']}")
     print("\nrecipe:")
-    for name, line in lines(built):
-        print(f"  {name:<12} {line}")
-
-
-def lines(built: Any) -> list[tuple[str, str]]:
-    """The parts of a recipe, one line each; those of a single learner beside the others."""
-    found: list[tuple[str, str]] = []
-    for name, part in children(built):
-        if name == "learners" and len(part) == 1:
-            found += [(n, brief(p)) for n, p in children(next(iter(part.values()))) if p not in ((), {})]
-        elif part not in ((), {}):
-            found.append((name, brief(part)))
-    return found
+    for name, part in parts(built):
+        print(f"  {name:<12} {brief(part)}")

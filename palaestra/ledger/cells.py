@@ -31,6 +31,7 @@ from palaestra.ledger.experiment import Cell
 from palaestra.runtime import setup
 from palaestra.runtime.checkpoint import write_atomic
 from palaestra.runtime.plan import Plan
+from palaestra.services.cores import cores
 from palaestra.types import Fault, Runnable, UserError, value
 
 CHECKPOINT = 20  # steps between those of a cell
@@ -103,11 +104,6 @@ def run_all(requests: Sequence[Request], folder: Path, jobs: int = 0, say: Say =
         Outcome(request=r, folder=p, cell=None if p in errors else read_cell(p), error=errors.get(p, ""))
         for p, r in zip(places, requests, strict=True)
     ]
-
-
-def cores() -> int:
-    """Those that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 Start = Callable[[Path], BaseProcess]

@@ -182,10 +182,12 @@ def sum_of(result: Mapping[str, Any]) -> str:
     return f"{sampled}, {result['seconds'] / 60:.0f} core minutes ({result['machine']}),"
 
 
-def interval(found: Mapping[str, Any]) -> str:
+def interval(found: Mapping[str, Any], digits: int = 3) -> str:
+    """A number with its interval; one value alone has none."""
     if found["mean"] is None:
         return "not measured"
-    return f"{found['mean']:.3g}" + ("" if found["low"] is None else f" [{found['low']:.3g}, {found['high']:.3g}]")
+    middle, low, high = ("" if x is None else f"{x:.{digits}g}" for x in (found["mean"], found["low"], found["high"]))
+    return f"{middle} [{low}, {high}]" if low else middle
 
 
 def main() -> int:

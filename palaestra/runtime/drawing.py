@@ -75,12 +75,8 @@ Metrics = Sequence[Mapping[str, Any]]
 
 def series(records: Metrics, x: str, y: str) -> tuple[np.ndarray, np.ndarray]:
     """The records that have both numbers, as arrays."""
-    pairs = [(r[x], r[y]) for r in records if _finite(r.get(x)) and _finite(r.get(y))]
+    pairs = [(r[x], r[y]) for r in records if None not in (number(r.get(x)), number(r.get(y)))]
     return np.array([a for a, _ in pairs], np.float64), np.array([b for _, b in pairs], np.float64)
-
-
-def _finite(found: Any) -> bool:
-    return isinstance(found, (int, float)) and math.isfinite(found)
 
 
 def smoothed(y_N: np.ndarray) -> np.ndarray:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from palaestra.runtime.drawing import number
 from palaestra.types import value
 
 LONGEST = 600  # tokens shown of one rollout
@@ -92,10 +93,10 @@ def _rollout(at: int, found: Mapping[str, Any]) -> Rollout:
     """Reads what is there, whatever else is."""
     whole = {k: v for k in ("step", "group", "sample", "n_tokens") if isinstance(v := found.get(k), int)}
     text = {k: str(found.get(k) or "") for k in ("task_id", "prompt", "text", "status")}
-    number = {k: math.nan if (v := _known(found.get(k))) is None else v for k in ("reward", "advantage")}
-    parts = {k: float(v) for k, v in _object(found.get("reward_parts")).items() if _known(v) is not None}
+    numbers = {k: math.nan if (v := number(found.get(k))) is None else v for k in ("reward", "advantage")}
+    parts = {k: float(v) for k, v in _object(found.get("reward_parts")).items() if number(v) is not None}
     error = str(_object(found.get("facts")).get("error") or "")
-    given: dict[str, Any] = {**whole, **text, **number}
+    given: dict[str, Any] = {**whole, **text, **numbers}
     return Rollout(at=at, muted=bool(found.get("muted")), reward_parts=parts, error=error, **given)
 
 
@@ -121,17 +122,13 @@ def _tokens(row: Mapping[str, Any], skip: bool) -> list[Raw]:
         Raw(
             text=str(text),
             mine=author not in (None, "", "environment") or bool(trained),
-            logp=_known(logp),
-            advantage=_known(advantage) if trained in (True, None) else None,
+            logp=number(logp),
+            advantage=number(advantage) if trained in (True, None) else None,
         )
         for text, author, trained, logp, advantage in columns
     ]
     start = next((i for i, t in enumerate(tokens) if t.mine), len(tokens)) if skip else 0
     return tokens[start:]
-
-
-def _known(x: Any) -> float | None:
-    return float(x) if isinstance(x, (int, float)) and math.isfinite(x) else None
 
 
 # ---- which ones

@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
+from palaestra.runtime.drawing import number
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.live import Live
@@ -63,20 +65,13 @@ class Progress:
         """A step has finished."""
         self.step, self.metrics = step, dict(metrics)
         self.ends.append(self.clock())
-        if (reward := number(metrics, "reward")) is not None:
+        if (reward := number(metrics.get("reward"))) is not None:
             self.rewards.append(reward)
         self._open()
         if self.live is not None:
             self.live.refresh()
         elif self.ends[-1] - self.spoken >= self.every or step >= self.total:
             self._say()
-
-    def note(self, text: str) -> None:
-        """A line of its own, which stays."""
-        if self.live is not None:
-            self.live.console.print(text, style="dim", markup=False, highlight=False, soft_wrap=True)
-        else:
-            print(text, file=self.stream, flush=True)
 
     def close(self) -> None:
         """Leaves the last state standing. May be called twice."""
@@ -121,14 +116,14 @@ class Progress:
         steps = len(self.ends) - 1
         if steps >= 1:
             pace = (self.ends[-1] - self.ends[0]) / steps
-        elif self.ends and (seconds := number(self.metrics, "seconds")) is not None and self.step:
+        elif self.ends and (seconds := number(self.metrics.get("seconds"))) is not None and self.step:
             pace = seconds / self.step
         else:
             return None
         return max(0.0, pace * (self.total - self.step) - (self.clock() - self.ends[-1]))
 
     def _pace(self) -> list[Piece]:
-        speed, left = number(self.metrics, "tokens_per_second"), self.left()
+        speed, left = number(self.metrics.get("tokens_per_second")), self.left()
         pieces: list[Piece] = []
         if self.step >= self.total:
             pieces.append(("", f"{clock_time(self.clock() - self.begin)} in all", ""))
@@ -137,13 +132,13 @@ class Progress:
         return pieces + ([("", f"{speed:,.0f} tokens/s", "")] if speed is not None else [])
 
     def _reward(self) -> str:
-        reward, low, high = (number(self.metrics, name) for name in ("reward", "reward_low", "reward_high"))
+        reward, low, high = (number(self.metrics.get(name)) for name in ("reward", "reward_low", "reward_high"))
         if reward is None:
             return ""
         return f"{reward:.2f}" + (f" ± {(high - low) / 2:.2f}" if low is not None and high is not None else "")
 
     def _behaviour(self) -> list[Piece]:
-        length, cut, errors = (number(self.metrics, name) for name in ("length", "truncated", "errors"))
+        length, cut, errors = (number(self.metrics.get(name)) for name in ("length", "truncated", "errors"))
         found = (
             ("length", length, "{:.1f}", ""),
             ("truncated", cut, "{:.0%}", CARE if cut and cut > CROWDED else ""),
@@ -175,12 +170,6 @@ class Progress:
         reached = max(1, bar * self.step // max(self.total, 1))  # each block stands below the steps it is the mean of
         grid.add_row(reward, Text(sparkline(self.rewards, reached), ACCENT), behaviour)
         return grid
-
-
-def number(metrics: Mapping[str, Any], name: str) -> float | None:
-    """A metric that is there and finite."""
-    found = metrics.get(name)
-    return float(found) if isinstance(found, (int, float)) and math.isfinite(found) else None
 
 
 def fitted(pieces: Sequence[Piece], width: int) -> Text:

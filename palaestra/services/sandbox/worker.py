@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, get_args
 
+from palaestra.services.cores import cores
 from palaestra.services.sandbox import bubblewrap
 from palaestra.services.sandbox.values import Files, Limits, Ran, Status
 from palaestra.types import Fault, UserError
@@ -135,7 +136,7 @@ class Pool:
     def reset(self) -> None:
         self.idle: list[Worker] = []
         self.starter = ThreadPoolExecutor(1, thread_name_prefix="sandbox")
-        self.slots = threading.BoundedSemaphore(max(2, len(os.sched_getaffinity(0))))
+        self.slots = threading.BoundedSemaphore(max(2, cores()))
 
     def start(self, warm: bool = True) -> Worker:
         try:
