@@ -63,12 +63,10 @@ def test_nothing_saved_is_no_checkpoint(tmp_path):
     assert latest(tmp_path) == (None, [])
 
 
-@pytest.mark.parametrize(
-    ("keep", "pinned", "left"), [(1, (), [5]), (2, (), [4, 5]), (2, (1, 9), [1, 4, 5]), (99, (), [1, 2, 3, 4, 5])]
-)
-def test_the_last_and_the_pinned_are_kept(tmp_path, keep, pinned, left):
+@pytest.mark.parametrize(("keep", "left"), [(1, [5]), (2, [4, 5]), (99, [1, 2, 3, 4, 5])])
+def test_the_last_are_kept(tmp_path, keep, left):
     for n in range(1, 6):
-        save(tmp_path, n, state(n), model(n), keep=keep, pinned=pinned)
+        save(tmp_path, n, state(n), model(n), keep=keep)
     assert steps(tmp_path) == left and hidden(tmp_path) == []
 
 

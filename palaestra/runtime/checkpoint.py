@@ -21,7 +21,7 @@ import re
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Collection, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,9 +75,8 @@ def save(
     state: Any,
     writers: Mapping[str, Callable[[Path], object]],
     keep: int = 2,
-    pinned: Collection[int] = (),
 ) -> Path:
-    """Writes `checkpoints/step-N` whole or not at all; then only the newest `keep` and the `pinned` steps remain.
+    """Writes `checkpoints/step-N` whole or not at all; then only the newest `keep` remain.
 
     `writers` map subfolders ("." = the checkpoint itself) to what writes into them. Checkpoints of later steps go: they
     belong to a future that was left. Raises Fault where the disk is full, UserError where it refuses, TypeError for a
@@ -100,7 +99,7 @@ def save(
                     _clean(folder)
                 raise
             known = sorted(_steps(folder))
-            keeping = {*[n for n in known if n <= step][-max(keep, 1) :], *(n for n in pinned if n <= step)}
+            keeping = [n for n in known if n <= step][-max(keep, 1) :]
             for old in [n for n in known if n not in keeping]:
                 (folder / f"{STEP}{old}").rename(folder / f"{WRITING}{old}")  # no half of it may ever be seen
             _clean(folder)

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from palaestra.runtime.checkpoint import disk, jsonable, write_atomic
-from palaestra.types import Episode, Group, Row, UserError
+from palaestra.types import Episode, Group, Row
 
 ROW = pa.struct(
     {
@@ -90,16 +90,6 @@ def write(
     buffer = io.BytesIO()
     pq.write_table(pa.Table.from_pylist(lines, schema=SCHEMA), buffer, compression="zstd")
     write_atomic(file, buffer.getvalue())
-
-
-def read(run: Path, step: int | None = None) -> pa.Table:
-    """One step's lines, or all of a run's in the order of steps."""
-    files = sorted((Path(run) / "rollouts").glob("step-*.parquet"))
-    if step is not None and path(run, step) not in files:
-        there = f"there are {files[0].stem} to {files[-1].stem}" if files else "there are none at all"
-        raise UserError(f"{path(run, step)}: no rollouts of step {step}; {there}")
-    tables = [pq.read_table(f) for f in files if step is None or f == path(run, step)]
-    return pa.concat_tables(tables, promote_options="default") if tables else SCHEMA.empty_table()
 
 
 def _line(group: Group, e: Episode, rows: list[dict[str, Any]]) -> dict[str, Any]:
