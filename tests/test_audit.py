@@ -5,6 +5,7 @@ import json
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from oracle import check_oracle
 
 from palaestra import cli
 
@@ -118,7 +119,6 @@ def test_data_are_read_as_training_reads_them(place, capsys):
 
 def test_training_takes_a_verifier_by_name(place):
     from palaestra.runtime.benches import from_data
-    from palaestra.tasks.oracle import check_oracle
 
     bench = from_data(str(place / "d.jsonl"), "", "math")
     assert check_oracle(bench.tasks, bench.reward, 4) == []

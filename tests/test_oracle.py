@@ -1,13 +1,13 @@
 """The check before the first step finds rewards that cannot teach."""
 
 import pytest
+from oracle import check_oracle
 
 from palaestra.reward.user import UserReward
 from palaestra.reward.verify import Exact, Verify, check_for
 from palaestra.tasks.chain import Chain
 from palaestra.tasks.files import FileTasks
 from palaestra.tasks.mixture import parse
-from palaestra.tasks.oracle import check_oracle
 from palaestra.types import Ask, Call, Frame, Task, stage
 from palaestra.worlds.grid import Grid, GridTasks
 from palaestra.worlds.hop import Hop, HopTasks

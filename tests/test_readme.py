@@ -6,10 +6,10 @@ import shlex
 from pathlib import Path
 
 import pytest
+from oracle import check_oracle
 
 from palaestra import cli
 from palaestra.runtime.setup import Settings, bench_of
-from palaestra.tasks.oracle import check_oracle
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", README, re.DOTALL)

@@ -9,9 +9,10 @@ from itertools import count
 from types import SimpleNamespace
 
 import pytest
+from oracle import check_oracle
 
 from palaestra.reward.user import UserReward
-from palaestra.tasks.oracle import check_oracle, saying
+from palaestra.tasks.oracle import saying
 from palaestra.types import Fault, Group, Message, Task, UserError
 from palaestra.worlds.user import UserTasks, UserWorld, load_environment
 

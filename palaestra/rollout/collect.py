@@ -158,8 +158,3 @@ class MuteTruncated:
         return replace(
             group, episodes=tuple(replace(e, muted=e.muted or e.status.startswith("truncated")) for e in group.episodes)
         )
-
-
-def rewards(group: Group) -> np.ndarray:
-    """[G] totals of the valid episodes."""
-    return np.array([e.total for e in group.valid])

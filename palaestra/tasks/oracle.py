@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Sequence
 from typing import Any
@@ -14,12 +13,8 @@ TURNS = 256  # of a scripted game
 SHOWN = 60  # characters of an answer in a message
 
 
-def check_oracle(tasks: Tasks, judge: Any, n: int = 16, *, ctx: Any = None) -> list[str]:
-    """What is wrong with the first `n` training tasks under `judge`, a reward or a world; nothing = all is well."""
-    return asyncio.run(problems(tasks, judge, n, ctx=ctx))
-
-
 async def problems(tasks: Tasks, judge: Any, n: int = 16, *, ctx: Any = None) -> list[str]:
+    """What is wrong with the first `n` training tasks under `judge`, a reward or a world; nothing = all is well."""
     first = [tasks.task("train", i) for i in range(n if tasks.size is None else min(n, tasks.size))]
     if hasattr(judge, "reset"):
         return await _of_world(first, judge)
