@@ -7,15 +7,11 @@ from contextlib import nullcontext
 import numpy as np
 import torch
 
+from palaestra.rollout.collect import rewards
 from palaestra.runtime.describe import describe
 from palaestra.types import Episode, Reward, Row, Segment, Task, rng_of
 
 V = 6
-
-
-def rewards(group):
-    """[G] totals of the valid episodes."""
-    return np.array([e.total for e in group.valid])
 
 
 class Table(torch.nn.Module):

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from palaestra.rollout.collect import MuteTruncated, Sample, Score, links
+from palaestra.rollout.collect import MuteTruncated, Sample, Score, Until, When, links
 from palaestra.rollout.play import play
 from palaestra.rollout.player import Script
 from palaestra.rollout.recorded import Demonstrate, Recorded
@@ -166,6 +166,8 @@ def test_collect_links():
 
     empty = Group(task=Task(id="t"))
     run = lambda link, group=empty: asyncio.run(link(ctx, ("k",), group))
+    assert len(run(Until(lambda r: len(r) >= 6, Add([0.0, 1.0]), rounds=9)).episodes) == 6
+    assert len(run(links(Add([0.0]), When(lambda r: r.max() <= 0, Add([1.0])))).episodes) == 2
     assert [e.muted for e in run(links(Add([1.0]), Add([0.0], "truncated:length"), MuteTruncated())).episodes] == [
         False,
         True,

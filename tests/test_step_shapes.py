@@ -6,7 +6,7 @@ adaptive sampling with muting, trajectory balance (coupled groups, a reference m
 
 import asyncio
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ from palaestra.credit.table import Values
 from palaestra.curriculum.pool import Mixed
 from palaestra.objective.algebra import Algebra, reduce
 from palaestra.objective.policy import Clipped, log_ratio
-from palaestra.rollout.collect import links
+from palaestra.rollout.collect import Until, When, links
 from palaestra.step import Learner, Recipe, Schedule, start, step
 from palaestra.types import Group, Segment, stage
 from palaestra.update import AdamW, backward, counted, pack
@@ -46,33 +46,6 @@ class Attempt:
         hint = group.task.meta["hint"] if self.hint else ()
         new = [ctx.sample(group.task, (*key, i), hint) for i in range(self.n)]
         return replace(group, episodes=(*(() if self.fresh else group.episodes), *new))
-
-
-@stage
-class When:
-    """Runs `link` for groups where `test(rewards)` holds."""
-
-    test: Any
-    link: Any
-
-    async def __call__(self, ctx, key, group):
-        return await self.link(ctx, key, group) if self.test(rewards(group)) else group
-
-
-@stage
-class Until:
-    """Repeats `link` up to `rounds` times until `test(rewards)` holds."""
-
-    test: Any
-    link: Any
-    rounds: int = 4
-
-    async def __call__(self, ctx, key, group):
-        for n in range(self.rounds):
-            group = await self.link(ctx, (*key, n), group)
-            if self.test(rewards(group)):
-                break
-        return group
 
 
 @stage

@@ -6,7 +6,7 @@ Links chain: `Links((Sample(8), Score()))`. A link returns a new group; what it 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -158,3 +158,35 @@ class MuteTruncated:
         return replace(
             group, episodes=tuple(replace(e, muted=e.muted or e.status.startswith("truncated")) for e in group.episodes)
         )
+
+
+@stage
+class When:
+    """Runs `link` for groups where `test(rewards)` holds."""
+
+    test: Callable[[np.ndarray], bool]
+    link: Collect
+
+    async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
+        return await self.link(ctx, key, group) if self.test(rewards(group)) else group
+
+
+@stage
+class Until:
+    """Repeats `link` up to `rounds` times until `test(rewards)` holds."""
+
+    test: Callable[[np.ndarray], bool]
+    link: Collect
+    rounds: int = 4
+
+    async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
+        for n in range(self.rounds):
+            group = await self.link(ctx, (*key, n), group)
+            if self.test(rewards(group)):
+                break
+        return group
+
+
+def rewards(group: Group) -> np.ndarray:
+    """[G] totals of the valid episodes."""
+    return np.array([e.total for e in group.valid])
