@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,13 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     methods = [w for w in arguments.words if "=" not in w and not w.startswith("@")]
     if len(methods) < 2:
         raise UserError("compare needs at least two recipes: palaestra compare grpo rloo")
-    arguments.words = [w for w in arguments.words if w not in methods]
-    settings, out = read_settings(arguments), made(Path(arguments.out))
+    shared, out = [w for w in arguments.words if w not in methods], made(Path(arguments.out))
+    read = {m: read_settings(argparse.Namespace(**vars(arguments) | {"words": [m, *shared]})) for m in methods}
+    settings = read[methods[0]]
     asked = [
         Request(
             label=f"{m}, seed {seed}",
-            settings=settings.merged({"recipe": m, "seed": seed, "evaluate": arguments.evaluate}),
+            settings=replace(read[m], seed=seed),
             tokens=arguments.tokens,
         )
         for seed in range(arguments.seeds)

@@ -348,6 +348,11 @@ def _file_form(x: Any) -> Any:
     return "none" if x is None else [_file_form(v) for v in x] if isinstance(x, list | tuple) else x
 
 
+def stored_as(x: Any, given: Any) -> bool:
+    """Whether a file of settings holds `x` as what is given."""
+    return _equal(_file_form(x), given)
+
+
 def from_toml(path: Path, known: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Settings of a file; tables inside [set] become dotted paths. Raises UserError with the line of a mistake.
 

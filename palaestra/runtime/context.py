@@ -16,6 +16,7 @@ import torch
 
 from palaestra.models.forward import forward
 from palaestra.models.load import Model, frozen_copy, load, trainable_copy
+from palaestra.models.lora import LoRA
 from palaestra.rollout import engines
 from palaestra.rollout.engines import Engine
 from palaestra.rollout.player import EnginePlayer
@@ -65,6 +66,7 @@ class Context:
     engine_name: str = "own"  # what samples; see `engines`
     slots: int = 256  # sequences that an engine runs at a time
     cache_mb: int = 4096  # of an engine's keys and values
+    lora: LoRA | None = None  # adapters of the models that parts load; None = all weights are trained
 
     def __post_init__(self) -> None:
         self.engines: dict[str, Engine] = {}
@@ -291,7 +293,8 @@ class Context:
             return Result(metrics=found, artifacts=found["artifacts"])
         start = self.model("policy")
         dtype = str(start.dtype).removeprefix("torch.")
-        policy = load(model, dtype=dtype, device=start.device) if model else trainable_copy(start)
+        policy = load(model, dtype=dtype, device=start.device, lora=self.lora) if model else trainable_copy(start)
+        policy.recompute = start.recompute
         frozen = {n: frozen_copy(load(p, dtype=dtype, device=start.device)) for n, p in (models or {}).items()}
         child = replace(self, out=out, models={"policy": policy, **frozen})
         if out is not None:

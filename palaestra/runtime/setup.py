@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -27,6 +27,11 @@ MEASURED = {  # settings that say what is evaluated: flags of `palaestra eval`
     "task": "task", "data": "data", "test_data": "test-data", "reward": "reward", "env": "env", "dtype": "dtype",
     "max_tokens": "max-tokens", "seed": "seed", "evaluate": "n",
 }  # fmt: skip
+LEAST = {  # that a setting may be, on the command line and in files
+    "lora": 0, "tis": 0, "slots": 1, "cache_mb": 1, "max_tokens": 0, "steps": 1, "evaluate": 0, "evaluate_every": 0,
+    "checkpoint_every": 1,
+}  # fmt: skip
+MAKE = ("recipe", "model", "lora", "tis")  # settings that decide what a recipe is before its fields are overridden
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +61,14 @@ class Settings:
     checkpoint_every: int = 1
     set: Mapping[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        for name, least in LEAST.items():
+            given = getattr(self, name)
+            if given is not None and not given >= least:
+                raise UserError(f"--{name.replace('_', '-')} must be at least {least}, not {given}")
+
     def merged(self, given: Mapping[str, Any]) -> Settings:
-        """These settings with others over them; `set` is merged key by key."""
+        """These settings with others over them; of `set` lasts what the others do not replace."""
         known = [f.name for f in fields(self)]
         for key in given:
             if key not in known:
@@ -66,10 +77,9 @@ class Settings:
                     f"unknown setting {key!r}"
                     + (f"; did you mean {close[0]}?" if close else f"; there are {', '.join(known)}")
                 )
-        merged = dict(given)
-        if "set" in merged:
-            merged["set"] = {**self.set, **merged["set"]}
-        return replace(self, **merged)
+        words = given.get("set", {})
+        changed = replace(self, **{k: v for k, v in given.items() if k != "set"})
+        return replace(changed, set={**lasting(self, changed, words), **words})
 
     @property
     def problem(self) -> str:
@@ -97,10 +107,11 @@ def arguments(method: str) -> Mapping[str, inspect.Parameter]:
     return inspect.signature(catalogue.find(method).build).parameters
 
 
-def build(method: str, overrides: Mapping[str, Any], tis: float = 0.0) -> Any:
+def build(method: str, overrides: Mapping[str, Any], tis: float = 0.0, rate: float = 0.0) -> Any:
     """The recipe of a method. An override that names an argument of its `build` goes there, the others into the value.
 
-    `tis` > 0 corrects for the engine's mismatch: truncated importance sampling with that cap.
+    `tis` > 0 corrects for the engine's mismatch: truncated importance sampling with that cap. `rate` > 0 is the learning
+    rate of every learner, unless an override says otherwise.
     """
     takes = arguments(method)
     given = {k: config.parse(v, takes[k].annotation, k) for k, v in overrides.items() if k in takes}
@@ -108,7 +119,8 @@ def build(method: str, overrides: Mapping[str, Any], tis: float = 0.0) -> Any:
         recipe = catalogue.find(method).build(**given)
     except (TypeError, ValueError) as error:
         raise UserError(f"{method}: {error}") from None
-    recipe = corrected(recipe, tis) if tis else recipe
+    recipe = in_parts(recipe, lambda r: corrected(r, tis)) if tis else recipe
+    recipe = in_parts(recipe, lambda r: paced(r, rate)) if rate else recipe
     for path, given in overrides.items():
         if path not in takes:
             recipe = config.override(recipe, path, given)
@@ -134,27 +146,55 @@ def context(settings: Settings, *, out: Path | None = None, talk: bool = True) -
         engine_name=settings.engine,
         slots=settings.slots,
         cache_mb=settings.cache_mb,
+        lora=lora,
     )
 
 
 def recipe_of(settings: Settings) -> Any:
     """The recipe with the settings' overrides; models other than the embedded one get a smaller learning rate."""
-    overrides = dict(settings.set)
-    if settings.model != "tiny" and not any(k.endswith("lr") for k in overrides):
-        recipe = build(settings.recipe, overrides, settings.tis)
-        rate = LORA_LR if settings.lora else FULL_LR
-        if isinstance(recipe, Recipe):
-            learners = {n: replace(l, optimiser=replace(l.optimiser, lr=rate)) for n, l in recipe.learners.items()}
-            return replace(recipe, learners=learners)
-        return recipe
-    return build(settings.recipe, overrides, settings.tis)
+    rate = 0.0 if settings.model == "tiny" else LORA_LR if settings.lora else FULL_LR
+    return build(settings.recipe, settings.set, settings.tis, rate)
+
+
+def lasting(stored: Settings, changed: Settings, words: Mapping[str, Any]) -> dict[str, Any]:
+    """Which stored overrides last under changed settings and further overrides, `words`.
+
+    A run stores every field of its recipe. One that only repeats what its settings made of it gives way to what the changed
+    settings make of it; one that stands at or below a path among the words gives way to the word.
+    """
+    if not stored.set or not (words or any(getattr(stored, n) != getattr(changed, n) for n in MAKE)):
+        return dict(stored.set)
+    takes = arguments(stored.recipe)
+    own = config.flatten(recipe_of(replace(stored, set={k: v for k, v in stored.set.items() if k in takes})))
+    last = {k: v for k, v in stored.set.items() if k in takes or not (k in own and config.stored_as(own[k], v))}
+    takes = arguments(changed.recipe)
+    recipe = recipe_of(replace(changed, set={**last, **{k: v for k, v in words.items() if k in takes}}))
+    places = {k: config.find(recipe, k) for k in last if k not in takes}
+    for word in (w for w in words if w not in takes):
+        at = config.find(recipe, word)
+        last = {k: v for k, v in last.items() if not f"{places.get(k, '')}.".startswith(f"{at}.")}
+        recipe = config.override(recipe, word, words[word])
+    return last
+
+
+def in_parts(runnable: Any, change: Callable[[Any], Any]) -> Any:
+    """The runnable changed; of a pipeline, every part."""
+    if not isinstance(runnable, Pipeline):
+        return change(runnable)
+    parts = {n: replace(p, runnable=in_parts(p.runnable, change)) for n, p in runnable.parts.items()}
+    return replace(runnable, parts=parts)
+
+
+def paced(runnable: Any, rate: float) -> Any:
+    """A recipe whose learners all move at a rate; a program of its own stays as it is."""
+    if not isinstance(runnable, Recipe):
+        return runnable
+    learners = {n: replace(l, optimiser=replace(l.optimiser, lr=rate)) for n, l in runnable.learners.items()}
+    return replace(runnable, learners=learners)
 
 
 def corrected(runnable: Any, cap: float) -> Any:
-    """A recipe whose learners weight by pi / mu, at most `cap`; of a pipeline, every part."""
-    if isinstance(runnable, Pipeline):
-        parts = {n: replace(p, runnable=corrected(p.runnable, cap)) for n, p in runnable.parts.items()}
-        return replace(runnable, parts=parts)
+    """A recipe whose learners weight by pi / mu, at most `cap`."""
     if not isinstance(runnable, Recipe):
         raise UserError("--tis corrects the objectives of a recipe; this method is a program of its own")
     learners = {
