@@ -1,6 +1,7 @@
 """The command line. Parsing only: each verb's work is in `palaestra.commands`, imported when it is asked for.
 
-Exit status: 0 the job did what it says, 1 infrastructure failed, 2 the user can mend it, 128 + N ended by signal N.
+Exit status: 0 the job did what it says, 1 infrastructure failed, 2 the user can mend it (so too where every episode fails, as
+behind a mistyped endpoint), 128 + N ended by signal N.
 """
 
 from __future__ import annotations
@@ -66,6 +67,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments = parser_of(verb).parse_intermixed_args(argv[1:])
         module = importlib.import_module(f"palaestra.commands.{verb}")
         result: dict[str, Any] | list[Any] | None = module.run(arguments)
+        if arguments.json and result is not None:
+            print(json.dumps(result))
+        sys.stdout.flush()  # here, where a reader that has gone is no error
     except UserError as error:
         print(f"palaestra: {error}", file=sys.stderr)
         return 2
@@ -78,8 +82,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    if arguments.json and result is not None:
-        print(json.dumps(result))
     return 0
 
 

@@ -15,6 +15,8 @@ from palaestra.types import UserError
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     limits = sandbox.Limits(seconds=arguments.timeout, memory_mb=arguments.memory_mb)
     ran = sandbox.run(text(arguments.file), text(arguments.stdin) if arguments.stdin else "", limits=limits)
+    if ran.status == "refused":
+        raise UserError(ran.stderr)
     if not arguments.json:
         show(ran)
     return asdict(ran)
@@ -28,8 +30,6 @@ def text(path: str) -> str:
 
 
 def show(ran: sandbox.Ran) -> None:
-    if ran.status == "refused":
-        raise UserError(ran.stderr)
     print(ran.stdout, end="")
     print(ran.stderr, end="", file=sys.stderr)
     print(f"status {ran.status}, {ran.seconds:.3f} s", file=sys.stderr)

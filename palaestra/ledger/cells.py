@@ -16,6 +16,7 @@ import os
 import shutil
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -88,7 +89,7 @@ def run_all(requests: Sequence[Request], folder: Path, jobs: int = 0, say: Say =
     jobs = min(jobs or cores(), max(len(waiting), 1))
     if waiting:
         say(f"{len(waiting)} cells to run, {jobs} at a time; {len(set(places)) - len(waiting)} are there already")
-    with _children() as start, ThreadPoolExecutor(jobs) as pool:
+    with ThreadPoolExecutor(jobs) as pool, _children() as start:  # which ends before the pool waits for its threads
         begin = time.perf_counter()
         running = {pool.submit(_run, p, r, start): p for p, r in waiting.items()}
         try:
@@ -114,17 +115,20 @@ def _children() -> Generator[Start]:
     """Starts cells, forked from a server that has imported everything; those that still run when the block is left, also
     by SIGTERM, are asked to stop."""
     started: list[BaseProcess] = []
+    over = threading.Event()
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__, "transformers.models.llama.modeling_llama"])
 
     def start(place: Path) -> BaseProcess:
         child = context.Process(target=_in_child, args=(place.absolute(), Path.cwd()))
-        started.append(child)
         child.start()
+        started.append(child)
+        if over.is_set():
+            child.terminate()
         return child
 
     def stop(number: int, frame: Any) -> None:
-        raise KeyboardInterrupt
+        sys.exit(128 + number)
 
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(ValueError):  # not the main thread: whoever owns it handles signals
@@ -132,6 +136,7 @@ def _children() -> Generator[Start]:
         try:
             yield start
         except BaseException:
+            over.set()
             for child in started:
                 child.terminate()
             raise

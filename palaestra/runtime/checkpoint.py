@@ -241,6 +241,11 @@ class AppendLog:
                 file.truncate(before)  # half a line would swallow the next one
                 raise
 
+    def last(self) -> Any:
+        """The newest record; None = there is none."""
+        lines = self.path.read_bytes().splitlines()
+        return json.loads(lines[-1]) if lines else None
+
     def truncate_after(self, step: int) -> None:
         """Forgets records of later steps: a resumed run writes them again. One without a step is of the last before."""
         kept, at = [], -math.inf

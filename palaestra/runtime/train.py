@@ -28,6 +28,10 @@ DIVERGED = 5  # skipped updates in a row that end a run
 class Stopped(Exception):
     """SIGTERM or SIGINT: the step under way was finished and saved."""
 
+    def __init__(self, text: str, signal: int):
+        super().__init__(text)
+        self.signal = signal
+
 
 async def train(recipe: Recipe, ctx: Context) -> Result:
     """Runs the recipe in `ctx`, from the newest whole checkpoint of its folder where there is one."""
@@ -55,15 +59,15 @@ async def train(recipe: Recipe, ctx: Context) -> Result:
                 log.append({"step": state["step"], **record})
             if progress:
                 progress.update(state["step"], record)
-            if plan.evaluate_every and state["step"] % plan.evaluate_every == 0:
-                await measure(ctx, plan, log, state["step"])
             over = state["step"] == steps or spent(recipe, plan, state)
+            if plan.evaluate_every and state["step"] % plan.evaluate_every == 0 and not over:
+                await measure(ctx, plan, log, state["step"])
             if state["step"] % plan.checkpoint_every == 0 or over or stop.asked:
                 save_checkpoint(ctx, state)
             if skipped >= DIVERGED:
                 raise Fault("diverged", f"{skipped} updates in a row were not finite; see {ctx.out}/cases")
             if stop.asked and not over:
-                raise Stopped(f"stopped after step {state['step']} of {steps}")
+                raise Stopped(f"stopped after step {state['step']} of {steps}", stop.asked)
     after = await measure(ctx, plan, log, state["step"])
     metrics = summary(ctx, state, after) | await sampled_after(ctx, plan)
     return Result(metrics=metrics, artifacts=artifacts(ctx, state["step"]))
@@ -156,8 +160,9 @@ async def measure(ctx: Context, plan: Plan, log: checkpoint.AppendLog | None, at
     if not plan.evaluate:
         return {}
     interval, _ = await greedy(ctx, plan.evaluate)
-    if log is not None:
-        log.append({"step": at, "evaluation": interval.json()})
+    record = {"step": at, "evaluation": interval.json()}
+    if log is not None and log.last() != record:  # a run that went on from its own end finds it there
+        log.append(record)
     return interval.json()
 
 
@@ -225,7 +230,7 @@ class StopSignal:
     """Turns SIGTERM and SIGINT into a question asked at the end of a step. A second signal ends at once."""
 
     def __init__(self) -> None:
-        self.asked = False
+        self.asked = 0  # the number of the signal that asked
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> StopSignal:
@@ -243,4 +248,4 @@ class StopSignal:
     def _ask(self, number: int, frame: Any) -> None:
         if self.asked:
             raise KeyboardInterrupt
-        self.asked = True
+        self.asked = number

@@ -1,0 +1,124 @@
+"""A run's folder belongs to one run; what is started, stopped, resumed or mistaken leaves it whole."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from palaestra import cli
+from palaestra.commands import sandbox, train
+from palaestra.recipes.base import grpo
+from palaestra.runtime import setup
+from palaestra.runtime.train import Stopped, StopSignal
+from palaestra.services.sandbox import Ran
+from palaestra.types import Result
+
+TINY = ["grpo", "--smoke", "--evaluate", "2"]
+PALAESTRA = [sys.executable, "-m", "palaestra.cli"]
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_runs_that_start_together_have_folders_of_their_own():
+    first, second = (train.new_folder(None, setup.Settings())[0] for _ in range(2))
+    assert first.is_dir() and second.is_dir() and first != second
+
+
+def test_a_folder_has_one_run_at_a_time(place, capsys):
+    (place / "run").mkdir()
+    (place / "run" / "config.toml").write_text('recipe = "grpo"\n')
+    with train.alone(place / "run"):
+        for flag in ("--resume", "--out"):
+            assert cli.main(["train", *TINY, flag, "run"]) == 2
+            assert "a run is under way in run" in capsys.readouterr().err
+    with train.alone(place / "run"):
+        pass
+
+
+def test_a_run_that_never_began_leaves_no_folder(place, capsys):
+    (place / "mine").mkdir()
+    for place_asked in ([], ["--out", "runs/x"], ["--out", "mine"]):
+        assert cli.main(["train", *TINY, "--model", "tinny", *place_asked]) == 2
+    assert not list((place / "runs").iterdir()) and (place / "mine").is_dir()
+
+
+def test_a_part_of_a_pipeline_trains_as_its_run_does():
+    class Probe:
+        async def run(self, ctx):
+            self.model = ctx.model("policy")
+            return Result()
+
+    ctx, probe = setup.context(setup.Settings(lora=2, recompute=True, evaluate=0), talk=False), Probe()
+    asyncio.run(ctx.once("rl", probe, model="tiny"))
+    assert probe.model.adapted and probe.model.recompute
+    assert len(probe.model.trainable()) == len(ctx.model("policy").trainable())
+
+
+def evaluations(folder):
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [r["step"] for r in lines if "evaluation" in r]
+
+
+def test_an_evaluation_is_written_once(place, context, small):
+    recipe = small(grpo.build())
+    for _ in range(2):  # the second run finds that the first one is at its end
+        asyncio.run(recipe.run(context(out=place, steps=2, evaluate=2, evaluate_every=1)))
+        assert evaluations(place) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_signal_that_stops_a_run_is_known(place, context, small, number, monkeypatch):
+    enter = StopSignal.__enter__
+
+    def at_once(self):
+        enter(self)
+        os.kill(os.getpid(), number)
+        return self
+
+    monkeypatch.setattr(StopSignal, "__enter__", at_once)
+    with pytest.raises(Stopped) as stopped:
+        asyncio.run(small(grpo.build()).run(context(out=place, steps=2)))
+    assert stopped.value.signal == number
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stopped_comparison_ends_its_cells_and_says_by_which_signal(place, number):
+    argv = ["compare", "grpo", "rloo", "--seeds", "1", "--jobs", "1", "--tokens", "100000000", "--evaluate", "2"]
+    process = subprocess.Popen([*PALAESTRA, *argv], stderr=subprocess.PIPE, start_new_session=True)
+    deadline = time.monotonic() + 120
+    while not list(place.rglob("metrics.jsonl")) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    process.send_signal(number)
+    try:
+        assert process.wait(60) == 128 + number
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.stderr.close()
+
+
+def test_a_reader_that_has_gone_is_no_error():
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run([*PALAESTRA, "list", "--json"], stdout=writer, stderr=subprocess.PIPE, text=True)
+    os.close(writer)
+    assert done.returncode == 141 and not done.stderr
+
+
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_a_refused_program_is_an_error_in_both_forms(place, more, monkeypatch, capsys):
+    (place / "x.py").write_text("")
+    refused = Ran(status="refused", stdout="", stderr="no bwrap", seconds=0.0)
+    monkeypatch.setattr(sandbox.sandbox, "run", lambda *_, **__: refused)
+    assert cli.main(["sandbox", "run", "x.py", *more]) == 2
+    assert "no bwrap" in capsys.readouterr().err

@@ -1,0 +1,116 @@
+"""Settings over those of an earlier run: the later word wins, whatever the run's file holds."""
+
+from pathlib import Path
+
+import pytest
+
+from palaestra import cli
+from palaestra.commands import train
+from palaestra.flags import train as train_flags
+from palaestra.runtime import config, setup
+
+
+@pytest.fixture
+def runs(tmp_path, monkeypatch):
+    """Writes the file of a run as `palaestra train` does: runs("a", "grpo", "kl=0.04")."""
+    monkeypatch.chdir(tmp_path)
+
+    def make(name, *argv):
+        settings = read(*argv)
+        (tmp_path / name).mkdir()
+        train.write_settings(tmp_path / name, settings, setup.recipe_of(settings))
+        return f"@{name}/config.toml"
+
+    return make
+
+
+def read(*argv):
+    parser = cli.Parser()
+    train_flags(parser)
+    return train.read_settings(parser.parse_intermixed_args(argv))
+
+
+def leaf(path, *argv):
+    return dict(config.walk(setup.recipe_of(read(*argv))))[path]
+
+
+def rate(*argv, learner="policy"):
+    return leaf(f"learners.{learner}.optimiser.lr", *argv)
+
+
+def test_a_file_alone_is_the_run_it_was_written_by(runs):
+    argv = ("confucius3", "--tis", "2", "objective.high=0.3", "optimiser.lr=cosine(3e-4, 0, 50)", "--model", "smollm2")
+    again = runs("b", runs("a", *argv))
+    for file in ("@a/config.toml", again):
+        assert config.digest(setup.recipe_of(read(file))) == config.digest(setup.recipe_of(read(*argv)))
+
+
+def test_an_argument_of_build_over_a_stored_one(runs):
+    path = "learners.policy.objective.parts.1.weight"
+    file = runs("a", "grpo", "kl=0.04", "objective.high=0.25")
+    assert leaf(path, file) == 0.04 and leaf(path, file, "kl=0.1") == 0.1
+    assert leaf("learners.policy.objective.parts.0.high", file, "kl=0.1") == 0.25  # what was overridden stays
+    assert leaf("learners.policy.objective.high", runs("b", "grpo"), "objective.high=0.3") == 0.3
+    assert leaf("learners.policy.needs", "@b/config.toml", "kl=0.1") == (("ref", "logp"),)
+
+
+def test_a_schedule_over_a_stored_schedule(runs):
+    file = runs("a", "grpo", "optimiser.lr=cosine(3e-4,0,50)")
+    assert rate(file).at(0) == 3e-4
+    for path in ("optimiser.lr", "learners.policy.optimiser.lr", "policy.optimiser.lr"):
+        assert rate(file, f"{path}=linear(1e-5,0,10)").at(5) == pytest.approx(5e-6)
+        assert rate(file, f"{path}=1e-5") == 1e-5
+        assert rate(runs(path, file, f"{path}=1e-5"), f"{path}=2e-5") == 2e-5
+    assert rate(file, "optimiser.lr.start=1e-3").at(0) == 1e-3
+    assert rate(file, "optimiser.lr=linear(1,0,10)", "optimiser.lr.start=2").at(0) == 2
+
+
+def test_tis_over_a_run_without_it(runs):
+    file = runs("a", "grpo", "objective.high=0.25")
+    assert leaf("learners.policy.needs", file, "--tis", "2") == (("policy", "logp"),)
+    assert leaf("learners.policy.objective.objective.high", file, "--tis", "2") == 0.25
+    assert leaf("learners.policy.objective.cap", runs("b", file, "--tis", "2"), "--tis", "4") == 4.0
+
+
+def test_a_recipe_over_the_file_of_another(runs):
+    own = leaf("learners.policy.objective.high", "confucius3")
+    assert leaf("learners.policy.objective.high", runs("a", "grpo"), "confucius3") == own != 0.2
+    assert leaf("learners.policy.objective.high", runs("b", "grpo", "objective.high=0.25"), "confucius3") == 0.25
+    Path("mine.toml").write_text("[set]\n'learners.policy.objective.high' = 0.2\n")
+    assert leaf("learners.policy.objective.high", "@mine.toml", "confucius3") == 0.2
+
+
+def test_the_rate_is_the_model_s_unless_it_is_given(runs):
+    model = ("--model", "smollm2")
+    assert rate("grpo") == 1e-4 and rate("grpo", *model) == setup.FULL_LR
+    assert rate("grpo", *model, "--lora", "8") == setup.LORA_LR
+    assert rate(runs("a", "grpo"), *model) == setup.FULL_LR
+    assert rate(runs("b", "grpo", "optimiser.lr=5e-4"), *model) == 5e-4
+    one = ("rl-tango", *model, "verifier.optimiser.lr=1e-3")
+    assert rate(*one, learner="verifier") == 1e-3 and rate(*one) == setup.FULL_LR
+
+
+def test_the_rate_reaches_every_part_of_a_pipeline():
+    for name in ("sft", "rl"):
+        path = f"parts.{name}.runnable.learners.policy.optimiser.lr"
+        assert leaf(path, "sft-grpo", "--model", "smollm2") == setup.FULL_LR != leaf(path, "sft-grpo")
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--dtype", "bfloat16"], "dtype is float32"),
+        (["--lora", "8"], "lora is 0"),
+        (["--model", "smollm2"], "model is tiny"),
+        (["--seed", "1"], "seed is 0"),
+        (["rloo"], "recipe is grpo"),
+        (["--steps", "0"], "--steps must be at least 1"),
+        (["--data", "nowhere.jsonl", "--steps", "3"], "nowhere.jsonl"),
+    ],
+)
+def test_a_mistaken_resume_leaves_the_folder_as_it_was(runs, flags, says, capsys):
+    runs("a", "grpo", "--evaluate", "2", "--steps", "1", "schedule.prompts=2", "collect.links.0.n=2")
+    before = Path("a/config.toml").read_bytes()
+    assert cli.main(["train", "--resume", "a", *flags]) == 2
+    assert says in capsys.readouterr().err
+    assert Path("a/config.toml").read_bytes() == before
