@@ -28,6 +28,7 @@ def place(tmp_path, monkeypatch):
     write("broken.jsonl", "\n".join([*lines[:16], '{"prompt": "1+1", "answer": ', *lines[16:]]))
     write("no_answer.jsonl", "\n".join([*lines[:3], '{"prompt": "1+1"}', *lines[3:]]))
     write("empty_prompt.jsonl", "\n".join([*lines[:3], '{"prompt": " ", "answer": "1"}']))
+    write("half.jsonl", "\n".join([*lines[:3], '{"prompt": "1+1 \\ud83d", "answer": "1"}']))
     write("wrong_type.jsonl", "\n".join([*lines[:3], '{"prompt": 5, "answer": "1"}']))
     write("role.jsonl", "\n".join([*lines[:3], '{"messages": [{"role": "teacher", "content": "x"}], "answer": "1"}']))
     record = '{"id": "a", "prompt": "1+%d", "answer": "1"}'
@@ -42,6 +43,7 @@ def place(tmp_path, monkeypatch):
     write("env.py", ENVIRONMENTS)
     write("syntax.py", "def score(:\n")
     write("bad.toml", "recipe = 'grpo'\nsteps = = 3\n")
+    write("often.toml", "checkpoint_every = 0\n")
     write("unknown.toml", "recipee = 'grpo'\n")
     (tmp_path / "notmodel").mkdir()
     (tmp_path / "notok").mkdir()
@@ -86,6 +88,7 @@ CASES = {
     "bad json": (["--data", "broken.jsonl"], ["broken.jsonl", "17"]),
     "missing answer": (["--data", "no_answer.jsonl"], ["no_answer.jsonl", "4", "answer"]),
     "empty prompt": (["--data", "empty_prompt.jsonl"], ["empty_prompt.jsonl", "4", "prompt"]),
+    "half of a character": (["--data", "half.jsonl"], ["half.jsonl", "4", "prompt", "\\ud83d"]),
     "wrong type": (["--data", "wrong_type.jsonl"], ["wrong_type.jsonl", "4", "prompt"]),
     "unknown role": (["--data", "role.jsonl"], ["role.jsonl", "4", "teacher"]),
     "duplicate id": (["--data", "twice.jsonl"], ["twice.jsonl", "'a'"]),
@@ -129,6 +132,13 @@ CASES = {
     "resume nothing": (["--resume", "nowhere"], ["nowhere"]),
     "resume no run": (["--resume", "notmodel"], ["config.toml"]),
     "no such device": (["--device", "cuda:7"], ["cuda:7"]),
+    "no checkpoints": (["--checkpoint-every", "0"], ["--checkpoint-every", "at least 1"]),
+    "no checkpoints, in a file": (["@often.toml"], ["--checkpoint-every", "at least 1"]),
+    "no steps": (["--steps", "0"], ["--steps", "at least 1"]),
+    "negative tokens": (["--max-tokens", "-1"], ["--max-tokens", "at least 0"]),
+    "negative rank": (["--lora", "-1"], ["--lora", "at least 0"]),
+    "a task's setting of another type": (["--task", "chain(operands=5)"], ["chain", "settings"]),
+    "a task's setting out of range": (["--task", "knights(d=10)"], ["knights", "settings"]),
 }
 
 
@@ -141,6 +151,23 @@ def test_mistake(name, place, capsys):
     assert last.startswith("palaestra: ") and "Traceback" not in err
     for word in words:
         assert word in last, last
+
+
+@pytest.mark.parametrize(
+    ("argv", "flag"),
+    [
+        (["compare", "grpo", "rloo", "--evaluate", "0"], "--evaluate"),
+        (["compare", "grpo", "rloo", "--seeds", "0"], "--seeds"),
+        (["compare", "grpo", "rloo", "--max-tokens", "-1"], "--max-tokens"),
+        (["reproduce", "grpo", "--seeds", "-1"], "--seeds"),
+        (["eval", "--k", "0"], "--k"),
+        (["eval", "--n", "many"], "--n"),
+    ],
+)
+def test_a_number_out_of_range(argv, flag, place, capsys):
+    assert cli.main(argv) == 2
+    err = capsys.readouterr().err
+    assert flag in err and "at least" in err
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")

@@ -297,7 +297,9 @@ def _answer(record: Record, where: str, needed: bool) -> Any:
         )
     if isinstance(answer, str) and not answer.strip():
         raise UserError(f"{where}: the answer is empty; write it or drop the record")
-    if not isinstance(answer, str) and not math.isfinite(answer):
+    if isinstance(answer, str):
+        return _whole(answer, where, "answer")
+    if not math.isfinite(answer):
         raise UserError(f"{where}: answer is {answer}, which nothing equals; write a number or drop the record")
     return plain(answer)
 
@@ -307,7 +309,19 @@ def _text(found: Any, where: str, field: str) -> str:
         raise UserError(f"{where}: {field} is {kind(found)}; write text")
     if not found.strip():
         raise UserError(f"{where}: {field} is empty; write it or drop the record")
-    return found
+    return _whole(found, where, field)
+
+
+def _whole(text: str, where: str, field: str) -> str:
+    """Text that UTF-8 can hold: an escape in JSON may name half of a character."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        half = text[error.start].encode("unicode_escape").decode()
+        raise UserError(
+            f"{where}: {field} has half of a surrogate pair, {half}; write both halves or neither"
+        ) from None
+    return text
 
 
 def _instead(record: Record, wanted: str) -> str:

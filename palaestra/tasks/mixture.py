@@ -200,7 +200,9 @@ def _made(name: str, factory: Callable[..., Any], settings: Mapping[str, Any]) -
             raise UserError(f"task {name!r} has no setting {key!r}{hint}")
     try:
         made = factory(**settings)
-    except (ValueError, TypeError, AssertionError) as error:
+        if settings:
+            made.task("train", 0)  # some show only here that they make no task
+    except (ValueError, TypeError, IndexError, KeyError, ArithmeticError, AssertionError) as error:
         raise UserError(f"task {name!r}: {error}; change its settings") from None
     if settings and is_dataclass(made) and not isinstance(made, type):
         made = replace(made, **{"name": f"{name}({','.join(f'{k}={v!r}' for k, v in settings.items())})"})
