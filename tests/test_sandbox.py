@@ -264,6 +264,22 @@ def test_a_worker_that_died_is_replaced_and_a_second_death_is_a_fault(monkeypatc
         own.run("1", "", {}, Limits())
 
 
+@runs
+@pytest.mark.parametrize("mode", ["run", "check", "session"])
+def test_a_set_up_that_fails_is_a_fault_and_nobodys_outcome(mode):
+    """Here the run's folder is too small for its files; a mount that is refused or a machine that is too slow is the same."""
+    own, files, limits = Local(), {"main.py": "#" * (2 << 20)}, Limits(file_mb=1)
+    with pytest.raises(Fault, match=r"could not be set up: .*No space left"):
+        if mode == "run":
+            own.run(files["main.py"], "", {}, limits)
+        elif mode == "check":
+            own.check(files["main.py"], "pass", "", limits)
+        else:
+            own.session(files, limits).run("1")
+    assert own.run("print(1)", "", {}, Limits()).stdout == "1\n"
+    own.close()
+
+
 def test_limits_and_names_are_checked():
     with pytest.raises(UserError, match="memory_mb"):
         Limits(memory_mb=1)

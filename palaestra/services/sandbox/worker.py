@@ -21,7 +21,7 @@ from palaestra.services.sandbox.values import Files, Limits, Ran, Status
 from palaestra.types import Fault, UserError
 
 STATUSES: tuple[Status, ...] = get_args(Status)
-HEAD = struct.Struct("<BBBdIII")  # status, alive, reusable, seconds, bytes of note, stdout, stderr
+HEAD = struct.Struct("<BBdIII")  # status, alive, seconds, bytes of note, stdout, stderr
 GRACE = 10.0  # seconds beyond a run's own limit after which its supervisor is taken for dead
 
 
@@ -52,12 +52,12 @@ class Worker:
         except OSError:
             raise self.dead() from None
 
-    def hear(self, seconds: float) -> tuple[Ran, bool, bool]:
-        """What was run, whether it is still alive, whether this worker may be used again. Raises Fault where it is dead."""
+    def hear(self, seconds: float) -> tuple[Ran, bool]:
+        """What was run, and whether it is still alive. Raises Fault where the worker is dead."""
         deadline = time.monotonic() + seconds + GRACE
-        status, alive, reusable, took, *sizes = HEAD.unpack(self._exactly(HEAD.size, deadline))
+        status, alive, took, *sizes = HEAD.unpack(self._exactly(HEAD.size, deadline))
         note, out, err = (self._exactly(n, deadline).decode(errors="replace") for n in sizes)
-        return Ran(status=STATUSES[status], stdout=out, stderr=err + note, seconds=took), bool(alive), bool(reusable)
+        return Ran(status=STATUSES[status], stdout=out, stderr=err + note, seconds=took), bool(alive)
 
     def _exactly(self, n: int, deadline: float) -> bytes:
         data = bytearray()
@@ -200,13 +200,13 @@ class Local:
         with self.pool.slots:
             try:
                 return self._in(self.pool.start(warm=False) if fresh else self.pool.take(), frames, limits, fresh)
-            except Fault:  # the worker may have died while it was idle: a new one decides
+            except Fault:  # the worker may have died while it was idle, or the set-up have failed: a new one decides
                 return self._in(self.pool.start(warm=not fresh), frames, limits, fresh)
 
     def _in(self, worker: Worker, frames: list[bytes], limits: Limits, fresh: bool) -> Ran:
         worker.tell(*frames)
-        ran, _, reusable = worker.hear(limits.seconds)
-        if fresh or not reusable:
+        ran, _ = worker.hear(limits.seconds)
+        if fresh:
             worker.close()
         else:
             self.pool.give(worker)
@@ -231,7 +231,7 @@ class LocalSession:
         cell = {"code": code.encode(errors="surrogatepass"), "limits": wire_limits(limits)}
         try:
             worker.tell(*opening, marshal.dumps(cell))
-            ran, alive, _ = worker.hear(limits.seconds)
+            ran, alive = worker.hear(limits.seconds)
         except Fault:
             self.worker, self.restarted = None, True
             raise

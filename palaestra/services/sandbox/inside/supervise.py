@@ -10,6 +10,7 @@ import marshal
 import os
 import select
 import struct
+import sys
 import time
 
 import isolate
@@ -26,23 +27,21 @@ PATIENCE = 5.0  # seconds for a run to be set up
 KILL, STOP, CONTINUE, XCPU = 9, 19, 18, 24  # signals; the module `signal` is slow to import
 READ, HANGUP = select.POLLIN, select.POLLRDHUP | select.POLLHUP
 PAGE = os.sysconf("SC_PAGE_SIZE")
-NOTES = {
-    "processes": ("error", "sandbox: too many processes\n"),
-    "setup": ("error", "sandbox: the run could not be set up\n"),
-}
+NOTES = {"processes": ("error", "sandbox: too many processes\n")}
 SAID = {work.OK: "ok", work.MEMORY: "memory"}  # of a cell that ended by itself
 
 
 def serve(channel: int, guarded: bool):
-    """One request: a run, a check, or a session of many cells. False where this interpreter must not be used again."""
+    """One request: a run, a check, or a session of many cells, after which this interpreter is not used again (False)."""
     order = marshal.loads(wire.receive(channel))  # from the trusted end; marshal needs no import
     run = Run(channel, order, guarded)
     try:
+        run.set_up()
         if order["mode"] == "session":
             run.cells()
             return False
         run.watch(order["limits"])
-        return run.ready
+        return True
     finally:
         run.end()
         for end in (run.out, run.err, run.control, run.gone):
@@ -90,15 +89,20 @@ class Run:
         for end in (self.out, self.err):
             os.set_blocking(end, False)
         self.gone, self.code = os.pidfd_open(self.init), None
-        self.ready = self.set_up()
 
     def set_up(self):
-        """Waits until the run has read all of its request from the channel."""
+        """Waits until the run has read all of its request from the channel. One that fails is nobody's outcome: it ends this
+        interpreter, which says why."""
         poll = select.poll()
         poll.register(self.control, READ)
         poll.register(self.channel, HANGUP)
         found = dict(poll.poll(PATIENCE * 1000))
-        return self.control in found and os.read(self.control, 1) == work.READY
+        if self.control not in found or os.read(self.control, 1) != work.READY:
+            self.end()
+            said = Output(1000)
+            said.read(self.err, 1000)
+            why = bytes(said.data[: said.n]).decode(errors="replace") if found else f"it took over {PATIENCE:g} s"
+            sys.exit(f"the run could not be set up: {why}")
 
     def cells(self):
         """A session: code comes in, each answered by what it did; frozen in between."""
@@ -124,7 +128,7 @@ class Run:
         for end in (self.gone, *kept, *((self.control,) if cell else ())):
             poll.register(end, READ)
         poll.register(self.channel, HANGUP)
-        broken, said = "" if self.ready else "setup", b""
+        broken, said = "", b""
         while not broken and not said:
             found = dict(poll.poll(max(0.0, min(deadline, look) - now) * 1000))
             for end in found.keys() & kept.keys():
@@ -166,8 +170,7 @@ class Run:
         for output in kept.values():
             sizes.append(min(output.n, left))
             left -= sizes[-1]
-        reusable = self.code is None or self.ready
-        head = struct.pack("<BBBdIII", STATUSES.index(status), self.code is None, reusable, seconds, len(note), *sizes)
+        head = struct.pack("<BBdIII", STATUSES.index(status), self.code is None, seconds, len(note), *sizes)
         wire.write(self.channel, head + note.encode())
         for output, n in zip(kept.values(), sizes, strict=True):
             output.give(self.channel, n)
