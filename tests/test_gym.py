@@ -8,12 +8,13 @@ import random
 import re
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
 import pytest
 
-from palaestra.tasks.gym import HASHED, READS, REFUSED, Gym, final, levels, offered, refuse, registry
+from palaestra.tasks.gym import HASHED, READS, REFUSED, Gym, aside, final, levels, offered, refuse, registry
 from palaestra.types import UserError
 
 SLOW = {  # over 25 ms an item
@@ -192,6 +193,25 @@ def test_what_differs_between_processes_needs_a_fixed_hash(name):
             refuse(name)
     else:
         refuse(name)
+
+
+def test_what_is_judged_side_by_side_leaves_the_process_as_it_was():
+    """Two threads that put standard output aside, the first leaving before the second."""
+    inside, left = threading.Event(), threading.Event()
+    output, before = sys.stdout, random.getstate()
+
+    def second():
+        with aside(1):
+            inside.set()
+            left.wait(1)
+
+    with aside(2):
+        thread = threading.Thread(target=second)
+        thread.start()
+        inside.wait(0.3)
+    left.set()
+    thread.join()
+    assert sys.stdout is output and random.getstate() == before
 
 
 def test_final():

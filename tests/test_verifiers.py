@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from palaestra import cli
+from palaestra.reward.verifiers.audit import Auditor
 from palaestra.reward.verifiers.base import fields_of
 from palaestra.reward.verifiers.docs import exploit_table, verifier_row
 from palaestra.reward.verifiers.fuzz import KEYS as WITHOUT
@@ -29,7 +30,7 @@ from palaestra.reward.verifiers.table import (
     wrongs,
 )
 from palaestra.services.sandbox import kind
-from palaestra.types import Fault, Group, Message, Task, UserError
+from palaestra.types import Fault, Group, Message, Reward, Task, UserError
 
 ROOT = Path(__file__).parent.parent
 CHILDREN = ("math", "antiderivative", "sql", "code", "code-partial", "gym", "sql-duckdb")
@@ -188,6 +189,30 @@ def test_as_a_reward():
     text = "<think>x</think><answer>\n```python\nnp.sum(x)\n```\n</answer>"
     (found,) = asyncio.run(Verified("api-migration", paper=True)(None, Group(task=paper, episodes=(saying(text),))))
     assert found.total == pytest.approx(2.611111, abs=1e-6)
+
+
+def test_a_fault_is_that_of_one_response(monkeypatch):
+    """The other episodes of the group keep their reward, whatever is built on the verifier."""
+    import asyncio
+
+    from palaestra.recipes.rewards.mt_r1_zero import Metrics
+    from palaestra.reward.rewritten import Rewritten, Weighed
+    from palaestra.tasks.oracle import saying
+
+    def judge(self, text, task):
+        if text == "broken":
+            raise Fault("sandbox", "ended")
+        return Reward(total=1.0, parts={"a": 2.0})
+
+    monkeypatch.setattr(Verified, "judge", judge)
+    group = Group(task=Task(id="q", meta={"m": 1}), episodes=tuple(map(saying, ("x", "broken", "y"))))
+    math = Verified("math")
+    rewritten = Rewritten(math, unless="m", write=lambda text, task: (text, None, {}))
+    totals = {math: 1.0, rewritten: 1.0, Weighed(rewritten, (("a", 3.0),)): 6.0, Metrics(rewritten): 1.0}
+    for reward, total in totals.items():
+        first, broken, last = asyncio.run(reward(None, group))
+        assert first.total == last.total == total and broken.cause == "sandbox"
+        assert Auditor(reward, [group.task]).ask("probe", ["broken"]) == [None]
 
 
 def run(capsys, *argv):

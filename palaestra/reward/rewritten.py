@@ -8,15 +8,13 @@ the small model's reply: the verifier, its partial credit and its exploits stay 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from palaestra.reward.verifiers.reward import Verified
-from palaestra.reward.verify import said
+from palaestra.reward.verifiers.reward import Verified, each
 from palaestra.tasks.base import final
-from palaestra.types import Group, Reward, Task, stage
+from palaestra.types import Fault, Group, Reward, Task, stage
 
 if TYPE_CHECKING:
     from palaestra.runtime.context import Context
@@ -33,9 +31,8 @@ class Rewritten:
     unless: str
     write: Write
 
-    async def __call__(self, ctx: Context | None, group: Group) -> list[Reward]:
-        texts = [said(e) for e in group.episodes]
-        return list(await asyncio.gather(*(asyncio.to_thread(self.judge, t, group.task) for t in texts)))
+    async def __call__(self, ctx: Context | None, group: Group) -> list[Reward | Fault]:
+        return await each(self.judge, group)
 
     def judge(self, text: str, task: Task) -> Reward:
         if self.unless not in task.meta:
@@ -51,9 +48,11 @@ class Weighed:
     reward: Rewritten
     weights: tuple[tuple[str, float], ...]
 
-    async def __call__(self, ctx: Context | None, group: Group) -> list[Reward]:
-        found = await self.reward(ctx, group)
-        return [replace(r, total=sum(w * r.parts.get(name, 0.0) for name, w in self.weights)) for r in found]
+    async def __call__(self, ctx: Context | None, group: Group) -> list[Reward | Fault]:
+        return [r if isinstance(r, Fault) else self.weighed(r) for r in await self.reward(ctx, group)]
+
+    def weighed(self, reward: Reward) -> Reward:
+        return replace(reward, total=sum(w * reward.parts.get(name, 0.0) for name, w in self.weights))
 
 
 def worked(text: str) -> str:

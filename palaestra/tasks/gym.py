@@ -12,6 +12,7 @@ import math
 import random
 import re
 import sys
+import threading
 import warnings
 from collections.abc import Generator, Mapping
 from dataclasses import fields, replace
@@ -55,6 +56,7 @@ READS: Mapping[str, re.Pattern[str]] = {
 TEST_SHARE = 4  # one problem in so many belongs to the test split
 REDRAWS = 200
 STRIDE = 2**22  # between the attempts at one index
+ASIDE = threading.RLock()  # standard output, the filters of warnings and the random streams are the whole process's
 CHUNK = 512  # a dataset object makes this many items: some prepare a list of that length
 
 
@@ -213,12 +215,13 @@ def registry() -> Mapping[str, tuple[type, type]]:
 @contextlib.contextmanager
 def aside(seed: int = 0) -> Generator[None]:
     """Some generators print, warn, draw from the global random streams or seed them; nothing of it gets in or out."""
-    states = random.getstate(), np.random.get_state()
-    random.seed(seed)
-    try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        random.setstate(states[0])
-        np.random.set_state(states[1])
+    with ASIDE:
+        states = random.getstate(), np.random.get_state()
+        random.seed(seed)
+        try:
+            with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+                warnings.simplefilter("ignore")
+                yield
+        finally:
+            random.setstate(states[0])
+            np.random.set_state(states[1])

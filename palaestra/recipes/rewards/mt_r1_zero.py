@@ -25,7 +25,7 @@ from palaestra.reward.verifiers.reward import Verified
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.runtime.config import vary
 from palaestra.step import Recipe
-from palaestra.types import Group, Reward, Task, stage
+from palaestra.types import Fault, Group, Reward, Task, stage
 
 if TYPE_CHECKING:
     from palaestra.runtime.context import Context
@@ -55,8 +55,9 @@ class Metrics:
     threshold: float | None = None
     gate: bool = True
 
-    async def __call__(self, ctx: Context | None, group: Group) -> list[Reward]:
-        return [replace(r, total=self.total(r)) for r in await self.reward(ctx, group)]
+    async def __call__(self, ctx: Context | None, group: Group) -> list[Reward | Fault]:
+        found = await self.reward(ctx, group)
+        return [r if isinstance(r, Fault) else replace(r, total=self.total(r)) for r in found]
 
     def total(self, found: Reward) -> float:
         if "lex" not in found.parts:  # no translation

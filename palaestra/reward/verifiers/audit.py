@@ -83,7 +83,10 @@ class Auditor:
         start = time.perf_counter()
         found = asyncio.run(all_groups())
         self.seconds.append((time.perf_counter() - start) / max(1, len(texts)))
-        return [float(r[0].total) for r in found]
+        for (each,) in found:
+            if isinstance(each, Fault):
+                raise each
+        return [float(each.total) for (each,) in found]
 
     def ask(self, name: str, texts: Sequence[str]) -> list[float | None]:
         """Scores of a response for each problem; None where the reward raised."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from palaestra.reward.verifiers.base import Judgement, judged
 from palaestra.reward.verifiers.registry import VERIFIERS, get
 from palaestra.reward.verify import said
-from palaestra.types import Group, Reward, Task, UserError, stage
+from palaestra.types import Episode, Fault, Group, Reward, Task, UserError, stage
 
 if TYPE_CHECKING:
     from palaestra.runtime.context import Context
@@ -31,9 +32,8 @@ class Verified:
                 f"--reward {self.name} reads no answer, so any text earns it; add one, e.g. {self.name}*0.1+exact"
             )
 
-    async def __call__(self, ctx: Context | None, group: Group) -> list[Reward]:
-        texts = [said(e) for e in group.episodes]
-        return list(await asyncio.gather(*(asyncio.to_thread(self.judge, t, group.task) for t in texts)))
+    async def __call__(self, ctx: Context | None, group: Group) -> list[Reward | Fault]:
+        return await each(self.judge, group)
 
     def judge(self, text: str, task: Task) -> Reward:
         users = [m.content for m in task.prompt if m.role == "user"]
@@ -61,6 +61,18 @@ class Verified:
         """The task's answer as a response; None where an answer is no response."""
         form = VERIFIERS[self.name].put if self.name in VERIFIERS else ""
         return None if task.answer is None or not form else form.format(answer_text(task.answer))
+
+
+async def each(judge: Callable[[str, Task], Reward], group: Group) -> list[Reward | Fault]:
+    """`judge` of every episode, side by side. A fault is that of one episode."""
+
+    def one(episode: Episode) -> Reward | Fault:
+        try:
+            return judge(said(episode), group.task)
+        except Fault as fault:
+            return fault
+
+    return list(await asyncio.gather(*(asyncio.to_thread(one, e) for e in group.episodes)))
 
 
 def answer_text(answer: Any) -> str:
