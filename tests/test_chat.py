@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -12,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
+from palaestra.reward.judges.reading import Odds
 from palaestra.services.chat.base import Request, question
-from palaestra.services.chat.endpoint import EXTRAS, Endpoint, of_choices, refused_extras, retry_after
+from palaestra.services.chat.endpoint import EXTRAS, SHOWN, Endpoint, of_choices, refused_extras, retry_after
 from palaestra.services.chat.scripted import Scripted
 from palaestra.services.chat.structured import ask, fitting
 from palaestra.types import Fault, UserError
@@ -229,6 +231,54 @@ def test_only_the_field_that_is_named_is_left_out():
         refused_extras(400, b"no", frozenset({"json_schema"})) == set(EXTRAS) and refused_extras(500, b"oops") == set()
     )
     assert refused_extras(200, b"seed") == set()
+
+
+def test_a_refusal_is_not_asked_again_with_the_same_body():
+    """A prompt that is too long: no field is named, and once all extras are left out nothing else can be."""
+    with serving(echo, faulty=lambda n, body: "400") as (server, url):
+        (reply,) = ask_all(quick(url).open(), 1)
+    assert reply.cause == "chat-refused" and len(server.seen) == 2 and server.seen[0] != server.seen[1]
+
+
+def test_a_reply_does_not_undo_what_another_request_learned():
+    client, refused = quick("http://127.0.0.1:9/v1").open(), asyncio.Event()
+
+    async def post(body, headers):
+        if echo(body) == "q0":
+            await refused.wait()  # sent with every extra, answered last
+        elif "seed" in body:
+            return 400, {}, b"seed?"
+        else:
+            refused.set()
+        return 200, {}, json.dumps(completion("ok")).encode()
+
+    client.wire.post = post
+    assert [r.text for r in ask_all(client, 2)] == ["ok", "ok"] and client.refused == {"seed"}
+
+
+def test_a_key_on_the_edge_of_what_is_shown_is_masked(monkeypatch):
+    monkeypatch.setenv("TEST_JUDGE_KEY", "sk-very-secret")
+    client = quick("http://127.0.0.1:9/v1", key_env="TEST_JUDGE_KEY").open()
+
+    async def post(body, headers):
+        return 418, {}, b"." * (SHOWN - 8) + b"sk-very-secret"
+
+    client.wire.post = post
+    (reply,) = ask_all(client, 1)
+    assert reply.cause == "chat-refused" and "sk-" not in str(reply)
+
+
+@pytest.mark.parametrize("least", [-9999.0, -math.inf])
+def test_an_impossible_word_has_a_log_probability(least):
+    """What servers write for a probability of zero; the second word is listed, or bounded by another one."""
+    for top in ({"Yes": 0.0, "No": least}, {"Yes": 0.0, "Perhaps": least}):
+        with serving(lambda body, top=top: completion("Yes", logprobs=top)) as (_, url):
+            (reply,) = ask_all(quick(url).open(), 1, choices=("Yes", "No"))
+        assert reply.choices == {"Yes": 0.0, "No": -9999.0}
+        yes, no = reply.choices.values()
+        for form, values in {"probability": (1.0, 0.0, 0.5), "log-odds": (10.0, -10.0, 0.0)}.items():
+            read = Odds(form=form)
+            assert (read.value(yes, no), read.value(no, yes), read.value(no, no)) == pytest.approx(values)
 
 
 def test_log_probabilities_of_choices():

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal, Protocol
 
+import numpy as np
 from pydantic import BaseModel, Field, create_model
 
 from palaestra.reward.judges.prompt import spoken
@@ -137,7 +138,7 @@ class Odds:
         if self.form == "log-odds":
             return max(-self.bound, min(self.bound, yes - no))
         if self.form == "probability":
-            return 1 / (1 + math.exp(no - yes))
+            return math.exp(yes - np.logaddexp(yes, no))
         u = rng_of(("odds", request.digest() if request else "")).random()
         if u < math.exp(yes):
             return math.exp(yes)

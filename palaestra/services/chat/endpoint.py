@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 import os
 import time
 from collections.abc import Mapping
@@ -22,6 +21,8 @@ from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
+
+import numpy as np
 
 from palaestra.services.chat.base import Meter, Reply, Request
 from palaestra.services.chat.cache import Cache
@@ -40,6 +41,7 @@ EXTRAS = (
     "seed",
 )  # what not every server takes
 TOP = 20  # log-probabilities asked for: the most that the protocol gives
+LEAST = -9999.0  # a log-probability of zero probability, which some servers write so and some as -Infinity
 SHOWN = 200  # characters of an endpoint's own words in a message
 
 
@@ -124,13 +126,17 @@ class EndpointClient:
     async def _once(self, request: Request) -> Reply:
         """One attempt; the endpoint is asked again without the extras that it refuses."""
         without = self.refused
-        status, headers, body = await self._sent(request, without)
+        asked = body_of(request, self.settings.model, without)
+        status, headers, body = await self._sent(asked)
         while more := refused_extras(status, body, without) - without:
             without |= more
-            status, headers, body = await self._sent(request, without)
+            before, asked = asked, body_of(request, self.settings.model, without)
+            if asked == before:
+                break
+            status, headers, body = await self._sent(asked)
         if status == 200:
-            self.refused = without
-        said = self._clean(body.decode("utf-8", "replace")[:SHOWN])
+            self.refused |= without
+        said = self._clean(body.decode("utf-8", "replace"))[:SHOWN]
         if status in AGAIN or status >= 500:
             wait = retry_after(headers.get("retry-after", ""))
             self.not_before = max(self.not_before, time.monotonic() + min(wait, self.settings.longest_wait))
@@ -145,7 +151,7 @@ class EndpointClient:
         self.meter.spend(reply, self.settings.prices)
         return reply
 
-    async def _sent(self, request: Request, without: frozenset[str]) -> tuple[int, Mapping[str, str], bytes]:
+    async def _sent(self, body: Mapping[str, Any]) -> tuple[int, Mapping[str, str], bytes]:
         key = self._key()
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         async with self._door():
@@ -153,7 +159,7 @@ class EndpointClient:
                 await asyncio.sleep(wait)
             self._spend()
             try:
-                return await self.wire.post(body_of(request, self.settings.model, without), headers)
+                return await self.wire.post(body, headers)
             except Fault as fault:
                 raise Again(fault.cause, self._clean(str(fault))) from None
 
@@ -247,8 +253,8 @@ def first_top(logprobs: Any) -> dict[str, float]:
     if not logprobs:
         return {}
     if logprobs.get("content"):
-        return {t["token"]: float(t["logprob"]) for t in logprobs["content"][0]["top_logprobs"]}
-    return {k: float(v) for k, v in (logprobs.get("top_logprobs") or [{}])[0].items()}
+        return {t["token"]: max(LEAST, float(t["logprob"])) for t in logprobs["content"][0]["top_logprobs"]}
+    return {k: max(LEAST, float(v)) for k, v in (logprobs.get("top_logprobs") or [{}])[0].items()}
 
 
 def of_choices(top: Mapping[str, float], choices: tuple[str, ...]) -> dict[str, float]:
@@ -257,7 +263,7 @@ def of_choices(top: Mapping[str, float], choices: tuple[str, ...]) -> dict[str, 
     found: dict[str, float] = {}
     for word in choices:
         same = [p for t, p in top.items() if t.strip(" ▁Ġ\n").casefold() == word.casefold()]
-        found[word] = math.log(sum(map(math.exp, same))) if same else min(top.values())
+        found[word] = float(np.logaddexp.reduce(same)) if same else min(top.values())
     return found
 
 
