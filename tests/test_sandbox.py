@@ -171,6 +171,30 @@ def test_the_kinds_of_test():
     assert check_python("x = (", [Asserts(code="pass")]).passed == (False,)
 
 
+LARGE = """import math
+sieve = [True] * 3_000_000
+text = 'x' * (1 << 25)
+loop = []
+loop.append(loop)
+deep = []
+for _ in range(10**5): deep = [deep]
+def fact(n): return math.factorial(n)
+def ones(n): return [1] * n
+def fill(x): x += [1]
+"""
+
+
+@runs
+@pytest.mark.parametrize(
+    "test",
+    ["assert fact(2000) == math.factorial(2000) and fact(-(-2000)) > 1", "assert ones(10**5) == [1] * 10**5",
+     "assert len(sieve) == 3_000_000 and sieve[7] and len(ones(10**7)) == 10**7", "assert loop[0] is not None and len(deep) == 1",
+     "x = [0] * 10**5\nfill(x)\nassert len(x) == 10**5 + 1", "x = math.factorial(3000)\nassert ones(1) == [1] and fact(3000) == x"],
+)  # fmt: skip
+def test_large_values_do_not_refuse_right_code(test):
+    assert check_python(LARGE, [Asserts(code=test)]).passed == (True,)
+
+
 @runs
 def test_every_test_has_its_own_limit():
     code = "def f(n):\n    while n: pass\n    return n"

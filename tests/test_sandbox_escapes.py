@@ -301,6 +301,17 @@ TESTS = [
 ]  # fmt: skip
 
 
+def test_a_container_of_the_candidates_does_not_say_what_is_in_it():
+    """`in` is decided beside the test, by the items."""
+    universal = "class E:\n    def __contains__(s, x): return True\n    def __iter__(s): return iter((1, 2))\ndef f(*a): return E()"
+    tests = [Asserts(code=f"assert {x} in f(10)") for x in (3, "'a'", 2)]
+    assert check_python(universal, tests, QUICK).passed == (False, False, True)
+    assert not any(check_python(universal.replace("__iter__", "other"), tests, QUICK).passed)
+    assert check_python("def f(n): return {n: 1}", [Asserts(code="assert 3 in f(3) and 4 not in f(3)")]).passed == (
+        True,
+    )
+
+
 @pytest.mark.parametrize("name", CHEATS)
 def test_a_cheat_gets_nothing(name):
     tested = check_python(CHEATS[name], TESTS, QUICK)

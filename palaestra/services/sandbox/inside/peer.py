@@ -2,7 +2,8 @@
 
 The tester holds a stand-in for everything that the candidate defined. Numbers, text and containers come as plain values of
 exactly these types, so an object that claims to equal anything can't pass for one. Operators between a stand-in and a plain
-value are not forwarded: `abs(f(x) - 2) < 1e-6` must not be decided by a `__sub__` of the candidate's.
+value are not forwarded: `abs(f(x) - 2) < 1e-6` must not be decided by a `__sub__` of the candidate's. Nor is `in`: without a
+`__contains__` of its own a stand-in is iterated over, and its items are compared here.
 """
 
 from __future__ import annotations
@@ -20,17 +21,24 @@ from typing import Any
 
 import wire
 
-MOST = 1 << 24  # bytes of a message
+MOST = 1 << 27  # bytes of a message
+GLOBAL = 1 << 20  # bytes of a candidate's global; a larger one stays where it is, as an object
+DEEP = 300  # containers inside each other
+LONG = 10_000  # bits; Python limits the decimal digits of an integer, and with them what JSON can hold
 PLAIN = (type(None), bool, int, float, str)
 CONTAINERS = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset, "deque": collections.deque}
 UNARY = {f"__{f.__name__}__": f for f in (bool, str, repr, len, iter, next, reversed)}
-ITEMS = {f"__{n}__": getattr(operator, n) for n in ("getitem", "setitem", "delitem", "contains")}
+ITEMS = {f"__{n}__": getattr(operator, n) for n in ("getitem", "setitem", "delitem")}
 OPERATORS = ("eq", "ne", "lt", "le", "gt", "ge", "add", "sub", "mul", "matmul", "truediv", "floordiv", "mod")
 BINARY = {f"__{n}__": getattr(operator, n) for n in OPERATORS}
 
 
 class Gone(BaseException):
     """The candidate ended or broke the protocol. Not an Exception: no `except` of a test's takes it for an outcome."""
+
+
+class Large(ValueError):
+    """More than a message holds, containers too deep inside each other, or one inside itself."""
 
 
 class Remote:
@@ -75,19 +83,24 @@ class Peer:
 
     def __init__(self, end: int, trusting: bool = True):
         self.end, self.trusting, self.objects = end, trusting, []
+        self.left = math.inf  # bytes that what is being encoded may take
 
     def offer(self, names: dict):
-        """Sends what a candidate defined, then serves until the other end closes."""
-        given = {n: self.encode(v) for n, v in list(names.items()) if type(n) is str and not n.startswith("__")}
+        """Sends what a candidate defined, a message for each name, then serves until the other end closes."""
         with contextlib.suppress(wire.Closed):
-            self.write(given)
+            for name, x in list(names.items()):
+                if type(name) is str and not name.startswith("__"):
+                    self.write({name: self.sized(x, GLOBAL)})
+            self.write({})
             while True:
                 self.serve(json.loads(wire.receive(self.end)))
 
     def take(self, wanted: str = ""):
         """The candidate's names, but none of a builtin (a candidate's `all` or `abs` would decide its own test)."""
-        given = self.receive()
-        return {n: self.decode(v) for n, v in given.items() if n == wanted or not hasattr(builtins, n)}
+        found = {}
+        while given := self.receive():
+            found |= {n: self.decode(v) for n, v in given.items() if n == wanted or not hasattr(builtins, n)}
+        return found
 
     def ask(self, number: int, what: str, args: tuple = (), keywords: dict | None = None) -> Any:
         """Has the other end do something; meanwhile it may call functions that it was given."""
@@ -106,8 +119,10 @@ class Peer:
             args = [self.decode(a) for a in request["args"]]
             target = self.objects[request["on"]]
             keywords: Any = self.decode(request["keywords"])
-            reply = {"value": self.encode(self.do(target, request["do"], args, keywords))}
-            reply["args"] = [self.encode(a) for a in args] if request["do"] == "call" else []
+            changed = args if request["do"] == "call" else []
+            most = MOST // (2 + len(changed))
+            reply = {"value": self.sized(self.do(target, request["do"], args, keywords), most)}
+            reply["args"] = [self.sized(a, most) for a in changed]
         except Exception as error:
             reply = {"raise": [type(error).__name__, str(error)[:10_000]]}
         self.write(reply)
@@ -141,31 +156,49 @@ class Peer:
             pass
         raise Gone("the candidate ended, or answered nonsense")
 
-    def encode(self, x: Any) -> Any:
+    def sized(self, x: Any, most: int) -> Any:
+        """`encode`, but only the number of what is too large, too deep or endless."""
+        self.left = most
+        try:
+            return self.encode(x)
+        except Large:
+            return self.number(x)
+        finally:
+            self.left = math.inf
+
+    def number(self, x: Any):
+        self.objects.append(x)
+        return {"object": len(self.objects) - 1}
+
+    def encode(self, x: Any, depth: int = 0) -> Any:
         """Plain values as they are, containers tagged, anything else by its number here."""
+        self.left -= weight(x)
+        if self.left < 0 or depth > DEEP or (isinstance(x, list) and 16 * len(x) > self.left):
+            raise Large
+        if type(x) is int and x.bit_length() > LONG:
+            return {"int": hex(x)}
         for plain in PLAIN:
             if type(x) is plain:
                 return x
         for tag, container in CONTAINERS.items():
             if isinstance(x, container):
-                return {tag: [self.encode(v) for v in x]}
+                return {tag: [self.encode(v, depth + 1) for v in x]}
         if isinstance(x, dict):
-            return {"dict": [[self.encode(k), self.encode(v)] for k, v in x.items()]}
+            return {"dict": [[self.encode(k, depth + 1), self.encode(v, depth + 1)] for k, v in x.items()]}
         if isinstance(x, bytes | bytearray):
             return {"bytes": bytes(x).hex()}
         if isinstance(x, complex):
             return {"complex": [x.real, x.imag]}
         for plain in (int, float, str):  # subclasses
             if isinstance(x, plain):
-                return plain(x)
+                return self.encode(plain(x))
         if isinstance(x, Remote):
             return {"yours": x.number_}
         if isinstance(x, types.ModuleType):
             return {"module": x.__name__}
         if not self.trusting and not isinstance(x, types.FunctionType):
             raise TypeError(f"a test can't hand a {type(x).__name__} to the candidate, only data and functions")
-        self.objects.append(x)
-        return {"object": len(self.objects) - 1}
+        return self.number(x)
 
     def decode(self, x: Any) -> Any:
         if type(x) is not dict:
@@ -175,6 +208,8 @@ class Peer:
             return CONTAINERS[tag](self.decode(v) for v in inner)
         if tag == "dict":
             return {self.decode(k): self.decode(v) for k, v in inner}
+        if tag == "int":
+            return int(inner, 16)
         if tag == "bytes":
             return bytes.fromhex(inner)
         if tag == "complex":
@@ -184,6 +219,13 @@ class Peer:
         if tag == "module":
             return importlib.import_module(inner) if inner in sys.stdlib_module_names else None
         return Remote(self, int(inner))
+
+
+def weight(x: Any):
+    """About the bytes of a value in JSON, a container's without its items."""
+    if isinstance(x, str | bytes | bytearray):
+        return 16 + 6 * len(x)
+    return 16 + (x.bit_length() // 3 if isinstance(x, int) else 16)
 
 
 def raised(name: str, message: str):
