@@ -191,6 +191,20 @@ def test_as_a_reward():
     assert found.total == pytest.approx(2.611111, abs=1e-6)
 
 
+@pytest.mark.skipif(bool(REFUSAL), reason=REFUSAL)
+@pytest.mark.parametrize(
+    "test", ["assert sum([1, 2]) == 3", "def check(candidate):\n    assert candidate(1) == 2", "pass"]
+)
+def test_a_test_that_asks_nothing_of_the_code_is_the_users_mistake(test):
+    """A function named like one of Python's own is tested by a call; in a program its name is Python's."""
+    reply = "```python\ndef sum(x):\n    return 3\n```"
+    with pytest.raises(UserError, match="passes without any code"):
+        get("code")(reply, None, tests=[test])
+    call = {"function": "sum", "args": [[1, 2]], "expected": 3}
+    assert get("code")(reply, None, tests=[call]).score == 1.0
+    assert get("code")("```python\npass\n```", None, tests=[call]).score == 0.0
+
+
 def test_a_fault_is_that_of_one_response(monkeypatch):
     """The other episodes of the group keep their reward, whatever is built on the verifier."""
     import asyncio

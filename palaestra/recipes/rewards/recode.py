@@ -9,7 +9,8 @@ Release notes of a library and old code are given, the migrated code is wanted i
 
 (arXiv:2506.20495; zjunlp/ReCode, src/GRPO/reward.py). Two empty programs have sim 1, where the released formula divides by
 zero; comments are found by Python's tokenizer, where the released pattern takes an apostrophe in a comment for a string and
-deletes the code behind it. A small change makes a copy of the old code worth nearly all: compare with the copy (`Delta`).
+deletes the code behind it. The released prompt ends with <think>, so a reply that opens it again has no form; here a reply
+may open it or not, but only once. A small change makes a copy of the old code worth nearly all: compare with the copy (`Delta`).
 
 Migrations have the columns `old` and `answer`: the verifier `api-migration`. For any other task with a text as its answer the
 answer line is the code, and working before it is the thinking.

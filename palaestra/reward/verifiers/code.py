@@ -6,6 +6,7 @@ import ast
 import io
 import tokenize
 import warnings
+from functools import lru_cache
 from typing import Any, ClassVar
 
 from palaestra.reward.verifiers.base import Judgement, failed, fences, guarded, needed, reply
@@ -21,8 +22,9 @@ class CodeTests:
     """1 if the reply's last Python block passes every one of `tests`, run in the sandbox; `partial` pays the share passed.
 
     A test is a program that fails by an exception, "assert add(1, 2) == 3"; or {"function", "args", "expected"}; or {"stdin",
-    "stdout"}. With `first`, the share is of the first so many tests: Critique-Coder's released reward (10, arXiv:2509.22824),
-    unless all pass.
+    "stdout"}. A program that an empty reply passes too is a mistake of the data: it calls nothing, or a function of Python's
+    own, which in a program is never the candidate's. With `first`, the share is of the first so many tests: Critique-Coder's
+    released reward (10, arXiv:2509.22824), unless all pass.
     """
 
     partial: bool = False
@@ -54,7 +56,21 @@ def tested(code: str, tests: list[Any], *, seconds: float, memory_mb: int) -> tu
     found = sandbox.check_python(code, [test_of(sandbox, t) for t in tests], limits)
     if found.status == "refused":
         raise Fault("sandbox", "this machine cannot run code in isolation; `palaestra doctor` says what is missing")
+    for test, passed in zip(tests, found.passed, strict=True):
+        if passed and isinstance(test, str) and vacuous(test, limits):
+            raise UserError(
+                f"CodeTests: the test {test[:60]!r} passes without any code; call what the reply defines, and a function "
+                "named like one of Python's as {function, args, expected}"
+            )
     return found.passed, {"ok": "ok", "timeout": "timeout"}.get(found.status, "ok" if all(found.passed) else "failed")
+
+
+@lru_cache(maxsize=4096)
+def vacuous(test: str, limits: Any) -> bool:
+    """Whether a test asks nothing of the code."""
+    from palaestra.services import sandbox
+
+    return all(sandbox.check_python("", [sandbox.Asserts(code=test)], limits).passed)
 
 
 def test_of(sandbox: Any, given: Any) -> Any:

@@ -96,10 +96,13 @@ class Peer:
                 self.serve(json.loads(wire.receive(self.end)))
 
     def take(self, wanted: str = ""):
-        """The candidate's names, but none of a builtin (a candidate's `all` or `abs` would decide its own test)."""
+        """The candidate's names, but none of a builtin (a candidate's `all` or `abs` would decide its own test) save `wanted`,
+        which must be the candidate's."""
         found = {}
         while given := self.receive():
             found |= {n: self.decode(v) for n, v in given.items() if n == wanted or not hasattr(builtins, n)}
+        if wanted and wanted not in found:
+            raise NameError(f"name {wanted!r} is not defined")
         return found
 
     def ask(self, number: int, what: str, args: tuple = (), keywords: dict | None = None) -> Any:
