@@ -23,7 +23,7 @@ from palaestra.reward.verifiers.compose import (
     delta_steps,
     eta_of,
 )  # fmt: skip
-from palaestra.reward.verifiers.formats import TheoremVariant, all_variants
+from palaestra.reward.verifiers.formats import Tags, TheoremVariant, all_variants
 from palaestra.reward.verifiers.judgement import Factuality, Selective, consistent
 from palaestra.reward.verifiers.patches import Patch, likeness
 from palaestra.reward.verifiers.registry import VERIFIERS, get
@@ -190,6 +190,13 @@ def test_think2sql():
         "<think>a</think><answer>SELECT a, b FROM t</answer>", "SELECT a, b FROM t", schema=schema
     )
     assert lenient.parts["tags"] == 1.0 and strict.parts["tags"] == 0.0
+
+
+def test_think2sql_tags_stand_on_lines_of_their_own():
+    """<think>, <answer> and what closes them: a marker has the newlines on both sides of it, where there is text."""
+    for between, share in (("\n", 1.0), ("\n\n", 1.0), ("", 0.5), (" ", 0.5), (" \n", 0.75)):
+        parts = Tags(newlines=True)(f"<think>\na\n</think>{between}<answer>\nb\n</answer>", None).parts
+        assert parts["tags"] == share and parts["order"] == float(share == 1)
 
 
 def test_sql_reads_only_and_in_time(tmp_path):

@@ -31,10 +31,12 @@ class Tags:
     def __call__(self, response: str, answer: Any) -> Judgement:
         text = f"<{self.tags[0]}>{response}" if self.opened else response
         end = "\n" if self.newlines else ""
-        markers = [m for t in self.tags for m in (f"<{t}>{end}", f"{end}</{t}>")]
+        first, last = self.tags[0], self.tags[-1]
+        around = [(end * (t != first), t, end * (t != last)) for t in self.tags]
+        markers = [m for a, t, b in around for m in (f"{a}<{t}>{end}", f"{end}</{t}>{b}")]
         share = sum(text.count(m) == 1 for m in markers) / len(markers)
         bare = [m for t in self.tags for m in (f"<{t}>", f"</{t}>")]
-        blocks = r"\s*".join(rf"<{t}>{end}(?=[^<]|<)(.*?){end}</{t}>" for t in map(re.escape, self.tags))
+        blocks = rf"{end}\s*".join(rf"<{t}>{end}(?=[^<]|<)(.*?){end}</{t}>" for t in map(re.escape, self.tags))
         once = all(text.count(m) == 1 for m in bare)  # so the pattern has one way to match, in linear time
         found = re.fullmatch(rf"\s*{blocks}\s*", text, re.DOTALL) if once else None
         order = found is not None and all(block.strip() for block in found.groups())
