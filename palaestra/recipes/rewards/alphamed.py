@@ -11,7 +11,8 @@ The paper's study is of the data: informative against short questions at equal s
 with all levels mixed better than easy or hard questions alone. `difficulty` measures it; data may hold it as a column `level`.
 
 Questions with the column `options` are written out by `Shown` and judged by the verifier `choice-boxed`; other tasks keep their
-own check.
+own check. Held-out accuracy is that of the tasks as they are in the data, without their options, and of the data's own check: of
+such data it says nothing, the reward of a step does.
 """
 
 from dataclasses import replace

@@ -9,7 +9,8 @@ nothing and is in no cluster.
 
 Embeddings hardly see one wrong character: handing back the corrupted sentence (cosine 0.95) earns 0.75 of R1. `exact` adds a
 bonus for the sentence itself. Where nothing was wrong, the copy is the answer. `Corrupted` makes the task of every clean
-`sentence` that the data has; other tasks stay as they are. Character n-grams stand in for a sentence encoder.
+`sentence` that the data has; other tasks stay as they are. Held-out accuracy is that of the tasks as they are in the data: of
+sentences that are corrupted here it says nothing, the reward of a step does. Character n-grams stand in for a sentence encoder.
 """
 
 from __future__ import annotations

@@ -47,8 +47,8 @@ SHOWN = 200  # characters of an endpoint's own words in a message
 
 @stage
 class Endpoint:
-    """Where, who, and how patiently. Budgets are of one process; 0 = unbounded, and checked before a call: those under way
-    may exceed them."""
+    """Where, who, and how patiently. Budgets are of one process, and of each part of a pipeline anew; 0 = unbounded, and
+    checked before a call: those under way may exceed them."""
 
     url: str  # up to /v1
     model: str = "default"
