@@ -222,7 +222,7 @@ def farewell(summary: dict[str, Any], settings: setup.Settings, out: Path) -> st
         if summary.get(name):
             lines.append(f"held-out accuracy {label:<7} {percent(summary[name])}  n = {summary[name]['n']}")
     if summary.get("caveat"):
-        lines.append(f"held out {summary['caveat']}")
+        lines.append(f"note     {summary['caveat']}")
     model = summary["artifacts"].get("policy")
     if model:
         lines += ["", f"model    {model}", f"         transformers.AutoModelForCausalLM.from_pretrained({model!r})"]

@@ -248,7 +248,7 @@ class Context:
         from palaestra.tasks.oracle import problems
 
         if caveat := getattr(self.bench.tasks, "caveat", ""):
-            self.say(f"held out: {caveat}")
+            self.say(f"note: {caveat}")
             self.plan = replace(self.plan, labels={**self.plan.labels, "caveat": caveat})
         self.check_prompts()
         judge = self.bench.reward if self.bench.reward is not None else self.bench.world

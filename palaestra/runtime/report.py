@@ -113,11 +113,9 @@ def facts(run: Run) -> list[str]:
 def ends(run: Run) -> tuple[Interval | None, Interval | None]:
     """Held-out accuracy before and after, of the summary or of the evaluations so far."""
     found = []
-    for name in ("accuracy_before", "accuracy_after"):
-        given = run.summary.get(name)
-        found.append(
-            Interval.of(given) if isinstance(given, Mapping) and number(given.get("mean")) is not None else None
-        )
+    for given in map(run.summary.get, ("accuracy_before", "accuracy_after")):
+        ended: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
+        found.append(None if number(ended.get("mean")) is None else Interval.of(ended))
     if found[0] is None and run.evaluations and run.evaluations[0][0] == 0:
         found[0] = run.evaluations[0][1]
     if found[1] is None and run.evaluations and run.evaluations[-1][0] > 0:
