@@ -169,6 +169,13 @@ def test_a_reference_solution_is_read_for_its_answer():
     assert exact("true", Task(id="t", answer=True)) == 1.0 and exact("2.5", Task(id="t", answer=2.5)) == 1.0
 
 
+def test_thoughts_are_no_answer():
+    task = Task(id="t", answer="7")
+    assert Exact()("<think>Perhaps \\boxed{8}.</think> The answer is 7.", task) == 1.0
+    for text in ("<think>\\boxed{7}", "<think>7</think>", "<think>\\boxed{7}</think> The answer is 8."):
+        assert Exact()(text, task) == 0.0, text
+
+
 def test_numbers():
     assert number("1e3") == (1000, False) and number("5.") == (5, False) and number("3/4%") == (Fraction(3, 4), True)
     for text in ("", "1/0", "1e9999", "1,23", "00", "9" * 1001, "1_000", "٣", "1 2", "/2", "2/", "-", "e5", "0x10"):

@@ -11,6 +11,8 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
+from palaestra.reward.verifiers.base import reply
+
 MARKS = " \t\r\n*`\"'$“”‘’"  # quotes, emphasis and mathematics around an answer
 WRAPS = (("\\(", "\\)"), ("\\[", "\\]"), ("(", ")"), ("\\text{", "}"), ("\\mathrm{", "}"), ("\\textbf{", "}"))
 MARKER = re.compile(r"\banswer\b[*_ \t]{0,4}(?:is\b|are\b|[:=])|^####(?!#)", re.IGNORECASE | re.MULTILINE)
@@ -76,12 +78,12 @@ def number(text: str) -> tuple[Fraction, bool] | None:
 
 
 def final(response: str, gold: str, prompt: str = "") -> str | None:
-    """The response's last answer: in \\boxed{}, else <answer></answer>, else behind "answer is", "Answer:" or "####".
+    """The last answer behind the thinking: in \\boxed{}, else <answer></answer>, else behind "answer is", "Answer:" or "####".
 
     Without any of these it is the whole response, or where the gold is a number, the last number that is no item of a
     list and not copied from the prompt.
     """
-    numeric = number(plain(gold)) is not None
+    response, numeric = reply(response), number(plain(gold)) is not None
     for marked in (boxed, tagged, announced):
         found = marked(response)
         if found is not None:

@@ -34,7 +34,7 @@ def stated(response: str, gold: str, prompt: str) -> str | None:
     text = reply(response)
     said = statement(text)
     if said is None and number(plain(gold)) is not None:
-        said = final(text, gold, prompt)
+        said = final(response, gold, prompt)
     if said is None and len(text.strip()) <= max(60, 2 * len(gold)) and "\n" not in text.strip():
         said = text
     return None if said is None or len(said) > LONGEST else said.strip(MARKS).rstrip(".")

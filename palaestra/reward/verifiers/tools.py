@@ -101,7 +101,7 @@ class ToolAnswer:
         gold = gold_of(needed(answer, "answer", (str, int, float), self))
         texts = [str(t) for t in turns]
         parts = turn_parts([*texts, response], tools)
-        parts["answer"] = float(right(reply(response), gold, prompt) and "<tool_call>" not in reply(response))
+        parts["answer"] = float(right(response, gold, prompt) and "<tool_call>" not in reply(response))
         a, b = self.weights
         score = parts["answer"] * parts["honest"] * parts["asked"]
         score *= 1 - a * (1 - parts["valid"]) - b * (1 - parts["fresh"])
