@@ -180,6 +180,11 @@ def test_numbers():
     assert number("1e3") == (1000, False) and number("5.") == (5, False) and number("3/4%") == (Fraction(3, 4), True)
     for text in ("", "1/0", "1e9999", "1,23", "00", "9" * 1001, "1_000", "٣", "1 2", "/2", "2/", "-", "e5", "0x10"):
         assert number(text) is None, text
+    half = Fraction(1, 2)
+    mixed = {"3\\frac{1}{2}": 3 + half, "-3\\frac{1}{2}": -3 - half, "-\\frac{1}{2}": -half, "\\frac{-1}{2}": -half}
+    assert {text: number(text) for text in mixed} == {text: (value, False) for text, value in mixed.items()}
+    assert number("3\\frac{-1}{2}") is number("1/2/3") is number("x\\frac{1}{2}") is None
+    assert same("1 / 2", "0.5") and right("\\boxed{12 / 2}", "6") and not right("12 / 2", "6", "What is 12 / 2?")
     assert same("0.1", "1/10") and not same("0.30000000000000004", "0.3")
 
 

@@ -18,7 +18,7 @@ WRAPS = (("\\(", "\\)"), ("\\[", "\\]"), ("(", ")"), ("\\text{", "}"), ("\\mathr
 MARKER = re.compile(r"\banswer\b[*_ \t]{0,4}(?:is\b|are\b|[:=])|^####(?!#)", re.IGNORECASE | re.MULTILINE)
 WHOLE = r"(?:0|[1-9][0-9]{0,2}(?:,[0-9]{3})+|[1-9][0-9]*)"  # no leading zeros: 007 is a name
 NUMBER = re.compile(rf"[-+]?(?:{WHOLE}(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]{{1,3}})?")
-LATEX_FRACTION = re.compile(r"(-?)\\[dt]?frac\{([^{}]*)\}\{([^{}]*)\}")
+LATEX_FRACTION = re.compile(r"([-+]?)([1-9][0-9]*|) *\\[dt]?frac\{([^{}]*)\}\{([^{}]*)\}")  # 3\frac{1}{2} is mixed: 7/2
 ALTERNATIVES = re.compile(r"\b(?:or|and)\b|[;,]\s|[<>≠≤≥]|!=")
 LONGEST = 1000  # characters of a number, of a statement, of what is read of a line
 JOINTS = frozenset([*"+-*/x·×÷^,;|&", "or", "and", "to", "\\cdot", "\\times"])  # no result stands beside one of these
@@ -69,12 +69,18 @@ def number(text: str) -> tuple[Fraction, bool] | None:
     if not text or len(text) > LONGEST:
         return None
     text = text.replace("−", "-").replace(",\\!", ",").replace("{,}", ",").replace("\\,", "")
-    text = LATEX_FRACTION.sub(r"\1\2/\3", text).removeprefix("\\$").lstrip("$€£")
-    above, slash, below = text.rstrip("%").rstrip(" \\").partition("/")
-    if not NUMBER.fullmatch(above) or (slash and not NUMBER.fullmatch(below)):
+    text = text.removeprefix("\\$").lstrip("$€£")
+    value = text.rstrip("%").rstrip(" \\")
+    found = LATEX_FRACTION.fullmatch(value)
+    sign, whole, *parts = found.groups() if found else ("", "", *value.split("/"))
+    parts = [part.strip() for part in parts]
+    if len(parts) > 2 or not all(map(NUMBER.fullmatch, parts)) or (whole and any(p[0] in "-+" for p in parts)):
         return None
-    value, divisor = Fraction(above.replace(",", "")), Fraction(below.replace(",", "") or 1)
-    return (value / divisor, text.endswith("%")) if divisor else None
+    above, below = (Fraction(part.replace(",", "")) for part in (*parts, "1")[:2])
+    if not below:
+        return None
+    value = int(whole or 0) + above / below
+    return -value if sign == "-" else value, text.endswith("%")
 
 
 def final(response: str, gold: str, prompt: str = "") -> str | None:
@@ -84,13 +90,20 @@ def final(response: str, gold: str, prompt: str = "") -> str | None:
     list and not copied from the prompt.
     """
     response, numeric = reply(response), number(plain(gold)) is not None
-    for marked in (boxed, tagged, announced):
-        found = marked(response)
-        if found is not None:
-            return stated(found) if numeric else found
-    if same(response, gold):
-        return response
-    return last_number(response, prompt) if numeric else None
+    found = next((found for read in (boxed, tagged, announced) if (found := read(response)) is not None), None)
+    if found is not None:
+        found = stated(found) if numeric else found
+    elif same(response, gold):
+        found = response
+    elif numeric:
+        found = last_number(response, prompt)
+    return None if numeric and found is not None and undone(found, gold, prompt) else found
+
+
+def undone(said: str, gold: str, prompt: str) -> bool:
+    """Whether an answer is a quotient that the prompt shows, and not the way the gold is written: the question again."""
+    said, gold, prompt = ("".join(folded(plain(text)).split()) for text in (said, gold, prompt))
+    return ("/" in said or "frac" in said) and said != gold and said in prompt
 
 
 def boxed(text: str) -> str | None:

@@ -8,7 +8,7 @@ from collections import Counter
 from fractions import Fraction
 from typing import Any
 
-from palaestra.reward.answers import LONGEST, MARKS, final, folded, gold_of, number, plain, same
+from palaestra.reward.answers import LONGEST, MARKS, final, folded, gold_of, number, plain, same, undone
 from palaestra.reward.verifiers.answers import statement
 from palaestra.reward.verifiers.base import Judgement, binary, failed, guarded, needed, reply
 from palaestra.reward.verifiers.worker import Died, Expired, ask
@@ -58,7 +58,7 @@ class Math:
         if not said:
             return failed("unparsable")
         if same(said, gold):
-            return binary(True)
+            return binary(not undone(said, gold, prompt))
         if number(plain(gold)) is not None:
             return binary(same(bare(said), gold) or same(bare(said), bare(gold)))
         if "=" in said and "=" not in gold:
