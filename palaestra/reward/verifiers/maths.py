@@ -21,7 +21,16 @@ UNDONE = re.compile(
 SEVERAL = re.compile(
     r"\b(?:or|and)\b|\\(?:pm|mp|lor|vee|quad|qquad|cup|neq?|leq?|geq?|approx|sim)(?![a-zA-Z])|[;<>≠≤≥≈±&\n]|\\\\"
 )
-UNIT = re.compile(r"\\(?:text|mathrm|operatorname|textbf)\s*\{[^{}]*\}|\^\s*\{?\s*\\circ\s*\}?|[°$€£]|\\[,;! ]")
+WRITTEN = r"\\(?:text|mathrm|operatorname|textbf)\s*\{([^{}]*)\}"
+GAP = r"(?:\s|\\[,;! ])*"
+UNIT = re.compile(rf"(?:{WRITTEN}|\^\s*\{{?\s*\\circ\s*\}}?|[°$€£])?{GAP}$")
+COUNTING = """
+or and not no never to times plus minus over by percent pi point base squared cubed factorial dozen score
+hundred thousand million billion trillion half halves third thirds quarter quarters fourth fourths fifth fifths sixth
+sixths seventh sevenths eighth eighths ninth ninths tenth tenths hundredth hundredths thousandth thousandths
+zero one two three four five six seven eight nine ten
+"""
+COUNTS = frozenset(COUNTING.split())  # words that make another number, or none, of what stands beside them
 SCIENTIFIC = re.compile(
     r"([-+]?[0-9]+(?:\.[0-9]+)?)\s*(?:\\times|\\cdot|×|\*)\s*10\s*\^\s*(?:\{\s*([-+]?[0-9]{1,3})\s*\}|([0-9]))"
 )
@@ -60,20 +69,22 @@ class Math:
         if same(said, gold):
             return binary(not undone(said, gold, prompt))
         if number(plain(gold)) is not None:
-            return binary(same(bare(said), gold) or same(bare(said), bare(gold)))
+            said = unitless(said)
+            return binary(same(said, gold) and not undone(said, gold, prompt))
         if "=" in said and "=" not in gold:
             said = said[said.rfind("=") + 1 :].strip()
         rounded = number(plain(said)) is not None and "." in said and "." not in gold
         copied = len(said) > 2 and folded(said) in folded(prompt)
-        loose = (UNDONE.search(said) and not UNDONE.search(gold)) or (SEVERAL.search(said) and not SEVERAL.search(gold))
+        looks = (UNDONE.search, SEVERAL.search, lambda text: any(map(counts, re.findall(WRITTEN, text))))
+        loose = any(look(said) and not look(gold) for look in looks)
         listed = "," in outside(said) and "," not in outside(gold)
         if rounded or copied or loose or listed:
             return binary(False)
         return compared("equal", gold, said, self.seconds)
 
 
-def bare(text: str) -> str:
-    """A number without its unit and the name before it; 3 \\times 10^8 as 3e8."""
+def unitless(text: str) -> str:
+    """A number without the units behind it and the name before it; 3 \\times 10^8 as 3e8."""
     if text.count("=") == 1:
         text = (
             text.partition("=")[2]
@@ -82,7 +93,15 @@ def bare(text: str) -> str:
         )
     text = SHORT_FRACTION.sub(r"\\frac{\1}{\2}", text)
     text = SCIENTIFIC.sub(lambda m: f"{m[1]}e{m[2] or m[3]}", text)
-    return plain(UNIT.sub("", text).strip())
+    while (unit := UNIT.search(text)) and unit.group() and not counts(unit[1] or ""):
+        text = text[: unit.start()]
+    return plain(re.sub(rf"^{GAP}", "", text))
+
+
+def counts(words: str) -> bool:
+    """Whether words beside a number are no unit, so that the number is not the answer: `million`, `or 8`, a sentence."""
+    found = re.split(r"[\s./-]+", words.strip().casefold().replace("per cent", "percent"))
+    return len(found) > 3 or bool(COUNTS & set(found)) or re.search(r"[^\w\s./-]|\d", words) is not None
 
 
 def outside(text: str) -> str:
