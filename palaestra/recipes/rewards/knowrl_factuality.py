@@ -27,9 +27,9 @@ from palaestra.recipes.base import grpo
 from palaestra.reward.answers import tagged
 from palaestra.reward.judges.prompt import defused
 from palaestra.reward.rewritten import blocks
-from palaestra.reward.verifiers.answers import normal
+from palaestra.reward.verifiers.answers import agreed, normal
 from palaestra.reward.verifiers.formats import Tags
-from palaestra.reward.verifiers.judgement import REFUSALS, agreed
+from palaestra.reward.verifiers.judgement import REFUSALS
 from palaestra.reward.verify import said
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.runtime.config import vary

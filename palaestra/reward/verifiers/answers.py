@@ -6,14 +6,16 @@ import json
 import math
 import re
 from collections import Counter
+from collections.abc import Hashable
 from typing import Any, NoReturn
 
-from palaestra.reward.answers import announced, boxed, final, folded, gold_of, number, plain, right, tagged
+from palaestra.reward.answers import announced, boxed, final, folded, gold_of, number, plain, right, same, tagged
 from palaestra.reward.verifiers.base import Judgement, binary, failed, fences, guarded, needed, reply
 from palaestra.types import UserError, stage
 
 SEPARATOR = re.compile(r"[,;\n]|\band\b", re.IGNORECASE)
 ARTICLES = ("a", "an", "the")
+WORD = re.compile(r"(?<!\w)(?:[-+]\s?)?\.?[0-9]+(?:[.,:/][0-9]+)*%?(?!\w)|\w+[+#]*")  # -5, 3/4, 12:30; C++
 REORDERED = 0.9  # the most that the right words in another order are worth
 PLAIN = (str, int, float)
 
@@ -166,25 +168,33 @@ class TokenF1:
     @guarded
     def __call__(self, response: str, answer: Any) -> Judgement:
         given = needed(answer, "answer", (str, int, float, list, tuple), self)
-        golds = [words(str(a)) for a in (given if isinstance(given, list | tuple) else [given])]
+        texts = [str(a) for a in (given if isinstance(given, list | tuple) else [given])]
+        golds = [words(t) for t in texts]
         if not all(golds) or not golds:
             raise UserError("TokenF1: an answer has no words; give it some, or use `exact`")
         said = statement(response)
-        found = words(reply(response) if said is None else said)
+        said = reply(response) if said is None else said
+        found = words(said)
         if not found:
             return failed("unparsable", f1=0.0, exact=0.0)
         f1 = max(overlap(found, gold) for gold in golds)
-        exact = found in golds
+        exact = agreed(texts, said)
         return Judgement(score=1.0 if exact else min(f1, REORDERED), parts={"f1": f1, "exact": float(exact)})
 
 
-def words(text: str) -> list[str]:
-    """Words in lower case without punctuation and articles; of a text with nothing else, the articles."""
-    found = re.findall(r"\w+", text.casefold().replace("'", ""))
+def words(text: str) -> list[Hashable]:
+    """Words in lower case without punctuation and articles (of a text with nothing else, the articles); numbers by value."""
+    text = text.casefold().replace("'", "").replace("−", "-").replace(" %", "%")
+    found: list[Hashable] = [number("".join(w.split())) or w for w in WORD.findall(text)]
     return [w for w in found if w not in ARTICLES] or found
 
 
-def overlap(a: list[str], b: list[str]) -> float:
+def agreed(golds: list[str], text: str) -> bool:
+    """Whether a text is one of the golds: a number by value, another text by its words."""
+    return any(same(text, g) if number(plain(g)) else words(text) == words(g) for g in golds)
+
+
+def overlap(a: list[Hashable], b: list[Hashable]) -> float:
     """F1 of two bags of words."""
     return 2 * sum((Counter(a) & Counter(b)).values()) / (len(a) + len(b))
 

@@ -7,7 +7,7 @@ import re
 from typing import Any, ClassVar
 
 from palaestra.reward.answers import tagged
-from palaestra.reward.verifiers.answers import normal, words
+from palaestra.reward.verifiers.answers import agreed, normal, words
 from palaestra.reward.verifiers.base import Judgement, binary, failed, guarded, needed, reply
 from palaestra.reward.verifiers.formats import Tags
 from palaestra.types import UserError, stage
@@ -44,11 +44,6 @@ def verdict(response: str, labels: tuple[str, ...]) -> str | None:
 def consistent(first: bool, second: bool) -> float:
     """J1's consistency: 1 for both rollouts of a pair if both orders were judged rightly."""
     return float(first and second)
-
-
-def agreed(golds: list[str], text: str) -> bool:
-    """Equality of words, without case, articles and punctuation."""
-    return words(text) in [words(g) for g in golds]
 
 
 @stage
