@@ -31,6 +31,7 @@ from palaestra.reward.verifiers.reward import Verified
 from palaestra.reward.verifiers.similarity import common_length, edit_distance, edit_similarity
 from palaestra.reward.verifiers.spelling import consensus, rescaled
 from palaestra.reward.verifiers.sql import PartialSql, Sql, TableSql, names
+from palaestra.reward.verifiers.tables import Database, run
 from palaestra.reward.verifiers.temporal import Temporal, equivalent, horizon, parse, robustness
 from palaestra.reward.verifiers.translation import Translation
 from palaestra.types import Task, UserError
@@ -216,6 +217,8 @@ def test_sql_reads_only_and_in_time(tmp_path):
         assert Sql()(query, GOLD, database=str(file)).score == 0.0
     assert file.read_bytes() == before and not (tmp_path / "x").exists()
     assert Sql()(GOLD, GOLD, database=str(file)).score == 1.0
+    assert Sql()("SELECT 4", "SELECT count(*) FROM users", database=str(file)).score == 0.0  # a constant
+    assert Sql()("SELECT count(age) FROM users", "SELECT count(*) FROM users", database=str(file)).score == 1.0
     start = time.perf_counter()
     endless = "WITH RECURSIVE r(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM r) SELECT count(*) FROM r"
     assert Sql(seconds=0.3)(endless, GOLD, database=str(file)).status == "timeout"
@@ -225,6 +228,19 @@ def test_sql_reads_only_and_in_time(tmp_path):
         Sql()(constant, GOLD, schema=USERS).score == 0.0 and Sql(thin=False)(constant, GOLD, schema=USERS).score == 1.0
     )
     assert Sql(thin=False)(constant, GOLD, schema=[USERS, USERS.replace("'c'", "'x'")]).score == 0.0
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "duckdb"])
+def test_a_result_is_read_until_it_is_too_long(engine):
+    if engine == "duckdb":
+        pytest.importorskip("duckdb")
+    count = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < {}) SELECT {} FROM c"
+    rows = lambda n, column: run(count.format(n, column), Database(engine=engine), 5.0)
+    long = f"replace('{'x' * 1000}', 'x', '{'y' * 400}')"  # 400,000 bytes
+    assert len(rows(20, long).rows) == 20 and "bytes" in rows(100, long).error
+    assert len(rows(10_000, "x").rows) == 10_000 and "rows" in rows(10_001, "x").error
+    if engine == "sqlite":
+        assert rows(1, "zeroblob(9999999)").error and rows(1, ", ".join(["1"] * 501)).error
 
 
 def test_duckdb_reads_only(tmp_path):
@@ -242,6 +258,11 @@ def test_duckdb_reads_only(tmp_path):
     ):
         assert judge(query, GOLD, schema=schema).status == "failed"
     assert not (tmp_path / "o.csv").exists()
+    file = tmp_path / "d.duckdb"
+    with __import__("duckdb").connect(str(file)) as made:
+        made.execute(schema)
+    for query, score in (("SELECT 3", 0.0), ("SELECT count(age) FROM users", 1.0)):
+        assert judge(query, "SELECT count(*) FROM users", database=str(file)).score == score
 
 
 def test_muldimif():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -10,7 +11,17 @@ from palaestra.reward.answers import tagged
 from palaestra.reward.verifiers.base import Judgement, failed, fences, guarded, needed, reply
 from palaestra.reward.verifiers.formats import Tags
 from palaestra.reward.verifiers.similarity import jaccard, ngrams
-from palaestra.reward.verifiers.tables import Database, Engine, gold_rows, is_ordered, qatch, run, same_rows
+from palaestra.reward.verifiers.tables import (
+    COPIED,
+    Database,
+    Engine,
+    file_of,
+    gold_rows,
+    is_ordered,
+    qatch,
+    run,
+    same_rows,
+)
 from palaestra.types import UserError, stage
 
 COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/|('(?:[^']|'')*')", re.DOTALL)
@@ -50,8 +61,8 @@ class Sql:
     """1 if the query gives the rows of the reference query, in its order where that has ORDER BY.
 
     `schema` is a script that makes the database, or a list of scripts that make several; `database` a file. Every database is
-    also tried with half its rows (`thin`), so that the rows written out as constants do not pass. A reference without rows in
-    any database proves little: status "weak".
+    also tried with either half of its rows (`thin`; not a file over 20 MB), so that the rows written out as constants do not
+    pass. A reference without rows in any database proves little: status "weak".
     """
 
     engine: Engine = "sqlite"
@@ -72,10 +83,8 @@ class Sql:
         if not any(scripts) and not path:
             raise UserError(f"{type(self).__name__}: no database; give `schema`, a script, or `database`, a file")
         whole = [Database(schema=s, path=path, engine=self.engine) for s in scripts or [""]]
-        thin = [
-            Database(schema=d.schema, path=d.path, engine=d.engine, thin=True) for d in whole if self.thin and not path
-        ]
-        return whole + thin
+        thin = self.thin and not (path and file_of(whole[0]).stat().st_size > COPIED)
+        return whole + [replace(d, half=half) for d in whole for half in ("odd", "even") if thin]
 
     def execution(self, query: str, gold: str, databases: list[Database]) -> Judgement:
         """1 if all databases agree; parts: `runs`, and `rows`, the share of databases that agree."""

@@ -1,4 +1,4 @@
-"""Result tables of queries, safely: read-only, one statement, within a time and a row limit. sqlite, or duckdb by its extra.
+"""Result tables of queries, safely: read-only, one statement, with limits of time, rows and bytes. sqlite, or duckdb (extra).
 
 A database is a script (`schema`: tables and rows) or a file.
 """
@@ -9,10 +9,11 @@ import contextlib
 import math
 import re
 import sqlite3
+import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -21,20 +22,23 @@ from palaestra.types import Fault, UserError, value
 
 Engine: TypeAlias = Literal["sqlite", "duckdb"]
 Rows: TypeAlias = tuple[tuple[Any, ...], ...]
+Half: TypeAlias = Literal["", "odd", "even"]
 ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 MOST_ROWS = 10_000
-LONGEST_VALUE = 10_000_000  # bytes
-COPIED = 50_000_000  # bytes of a database file that is thinned at most
+MOST_BYTES = 20_000_000  # of a result
+LONGEST_VALUE = 500_000  # bytes of a value, and of a row of a table
+COLUMNS = 500  # of a table, and of a result: a row of them is read whole
+COPIED = 20_000_000  # bytes of a database file that is thinned at most: every judgement copies it twice
 
 
 @value
 class Database:
-    """Where queries run. `thin` = with only every second row of each table: another instance of the same schema."""
+    """Where queries run. `half` = with only the odd or even rows of each table: another instance of the same schema."""
 
     schema: str = ""
     path: str = ""
     engine: Engine = "sqlite"
-    thin: bool = False
+    half: Half = ""
 
 
 @value
@@ -60,18 +64,18 @@ def gold_rows(query: str, database: Database, seconds: float) -> Table:
 
 
 def sqlite_rows(query: str, database: Database, seconds: float) -> Table:
-    end = time.monotonic() + seconds
     with opened(database) as connection:
+        end = time.monotonic() + seconds
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_VALUE)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_COLUMN, COLUMNS)
         connection.setlimit(sqlite3.SQLITE_LIMIT_EXPR_DEPTH, 200)
         connection.setlimit(sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 200)
         connection.set_authorizer(permitted)
         connection.set_progress_handler(lambda: time.monotonic() > end, 1000)
         try:
-            rows = connection.execute(query).fetchmany(MOST_ROWS + 1)
+            return table(connection.execute(query))
         except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError, MemoryError, UnicodeError) as error:
             return Table(error="timeout" if "interrupted" in str(error) else str(error) or "no statement")
-    return table(rows)
 
 
 def permitted(action: int, first: Any, second: Any, *_: Any) -> int:
@@ -97,22 +101,31 @@ def _connected(database: Database) -> sqlite3.Connection:
         connection = sqlite3.connect(":memory:")
         connection.executescript(database.schema)
     else:
-        path = Path(database.path).resolve()
-        if not path.is_file():
-            raise UserError(f"the database {database.path} does not exist; give the path of a file")
-        connection = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)
-        if database.thin:
+        connection = sqlite3.connect(f"{file_of(database).as_uri()}?mode=ro", uri=True)
+        if database.half:
             file, connection = connection, sqlite3.connect(":memory:")
             file.backup(connection)
             file.close()
     connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
-    if database.thin:
+    if database.half:
         names = [r[0] for r in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         for name in names:
             with contextlib.suppress(sqlite3.Error):  # a table without row numbers stays whole
-                connection.execute('DELETE FROM "{}" WHERE rowid % 2 = 0'.format(name.replace('"', '""')))
+                connection.execute(deletion(name, database.half == "even"))
         connection.commit()
     return connection
+
+
+def file_of(database: Database) -> Path:
+    path = Path(database.path).resolve()
+    if not path.is_file():
+        raise UserError(f"the database {database.path} does not exist; give the path of a file")
+    return path
+
+
+def deletion(table: str, odd: bool) -> str:
+    """Of every second row: of those with an odd number, or of the others."""
+    return 'DELETE FROM "{}" WHERE (rowid % 2 <> 0) = {}'.format(table.replace('"', '""'), odd)
 
 
 def duckdb_rows(query: str, database: Database, seconds: float) -> Table:
@@ -120,14 +133,21 @@ def duckdb_rows(query: str, database: Database, seconds: float) -> Table:
         import duckdb  # pyright: ignore[reportMissingImports]
     except ImportError:
         raise Fault("verifier", "duckdb is not installed; pip install 'palaestra[duckdb]'") from None
-    connection = duckdb.connect(database.path or ":memory:", read_only=bool(database.path))
+    whole = bool(database.path) and not database.half
+    connection = duckdb.connect(str(file_of(database)) if whole else ":memory:", read_only=whole)
     timer = threading.Timer(seconds, connection.interrupt)
     try:
         try:
             connection.execute(database.schema or "SELECT 1")
-            if database.thin:
+            if database.half and database.path:
+                file = str(file_of(database)).replace("'", "''")
+                connection.execute(
+                    f"ATTACH '{file}' AS file (READ_ONLY); COPY FROM DATABASE file TO memory; DETACH file"
+                )
+            if database.half:
                 for (name,) in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall():
-                    connection.execute('DELETE FROM "{}" WHERE rowid % 2 = 1'.format(name.replace('"', '""')))
+                    with contextlib.suppress(duckdb.Error):  # a table that others refer to stays whole
+                        connection.execute(deletion(name, database.half == "odd"))  # rows are counted from 0
         except duckdb.Error as error:
             raise UserError(f"the schema does not run: {str(error)[:200]}") from None
         for line in (
@@ -142,19 +162,24 @@ def duckdb_rows(query: str, database: Database, seconds: float) -> Table:
             statements = connection.extract_statements(query)
             if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
                 return Table(error="not one SELECT statement")
-            rows = connection.execute(statements[0]).fetchmany(MOST_ROWS + 1)
+            return table(iter(connection.execute(statements[0]).fetchone, None))
         except (duckdb.Error, RuntimeError, ValueError) as error:
             return Table(error="timeout" if "nterrupt" in str(error) else str(error)[:200] or "no statement")
-        return table(rows)
     finally:
         timer.cancel()
         connection.close()
 
 
-def table(rows: list[tuple[Any, ...]]) -> Table:
-    if len(rows) > MOST_ROWS:
-        return Table(error=f"more than {MOST_ROWS} rows")
-    return Table(rows=tuple(tuple(map(cell, row)) for row in rows))
+def table(rows: Iterable[tuple[Any, ...]]) -> Table:
+    """The rows, read one by one until they are too many or too long."""
+    found: list[tuple[Any, ...]] = []
+    size = 0
+    for row in rows:
+        size += sum(map(sys.getsizeof, row))
+        if len(found) == MOST_ROWS or size > MOST_BYTES:
+            return Table(error=f"more than {MOST_ROWS} rows or {MOST_BYTES} bytes")
+        found.append(tuple(map(cell, row)))
+    return Table(rows=tuple(found))
 
 
 def cell(x: Any) -> Any:
