@@ -136,6 +136,16 @@ def test_swe_rl():
     large = {"a": "\n".join(f"line {i}" for i in range(20_000))}
     start = time.perf_counter()
     Patch()(solution(edit("a", "line 7", "line 8")), {"a": large["a"].replace("line", "lime")}, files=large)
+    double = edit("a.py", "a", "a\nb\na")
+    for hostile in (
+        "###" + " " * 5000 + "x\ny",
+        "### x\n<<<<<<< SEARCH\n" * 6000,
+        "### x\n<<<<<<< SEARCH\na\n=======\n" * 5000,
+        double * 60,
+        edit("x", "", "a\n" * 40_000) + edit("x", "a", "b" * 80_000),
+    ):
+        assert Patch()(solution(hostile), {"a.py": "b\n"}, files={"a.py": "a\n"}).status == "unparsable"
+    assert Patch()(solution(double), {"a.py": "a\nb\na\n"}, files={"a.py": "a\n"}).score == 1.0
     assert time.perf_counter() - start < 5
 
 

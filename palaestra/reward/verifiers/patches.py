@@ -10,8 +10,9 @@ from typing import Any, ClassVar
 from palaestra.reward.verifiers.base import Judgement, failed, guarded, needed
 from palaestra.types import UserError, stage
 
-BLOCK = re.compile(
-    r"^### *(?P<path>[^\n]+?) *\n<{7} SEARCH\n(?P<old>(?:(?!={7}\n).*\n)*)={7}\n(?P<new>(?:(?!>{7}).*\n)*)>{7} REPLACE",
+BLOCK = re.compile(  # no block begins within another: each line is read a bounded number of times
+    r"^###(?P<path>[^\n]+)\n<{7} SEARCH\n(?P<old>(?:(?!={7}\n|<{7} SEARCH\n).*\n)*+)={7}\n"
+    r"(?P<new>(?:(?!>{7}|<{7} SEARCH\n).*\n)*+)>{7} REPLACE",
     re.MULTILINE,
 )
 TAGS = ("<think>", "</think>", "<solution>", "</solution>")
@@ -19,6 +20,7 @@ CHARACTERS = (
     6000  # of both diffs, up to which characters are compared; lines beyond, which takes less than quadratic time
 )
 LINES = 4000
+GROWTH = 200_000  # characters that the edits of a file add at most: one that matches what it puts in doubles it
 
 
 @stage
@@ -62,13 +64,15 @@ def applied(response: str, old: Mapping[str, str]) -> dict[str, str] | None:
     for edit in edits:
         path, search, replace = edit["path"].strip(), edit["old"], edit["new"]
         content = new.get(path, "")
-        if search == replace or (not search and content):
+        if not path or search == replace or (not search and content):
             return None
         if not search:
             new[path] = replace
             continue
         at_line = "\n" + (content if content.endswith("\n") else content + "\n")
-        if "\n" + search not in at_line:
+        found = at_line.count("\n" + search)
+        size = len(at_line) + found * (len(replace) - len(search))
+        if not found or size > len(old.get(path, "")) + GROWTH:
             return None
         new[path] = at_line.replace("\n" + search, "\n" + replace)[1:]
         if not content.endswith("\n"):
