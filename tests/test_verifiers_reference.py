@@ -318,6 +318,17 @@ def test_restl():
     assert Temporal()(" and ".join([FORMULA] * 3), FORMULA).parts["length"] == 0.0
 
 
+def test_formulas_that_few_traces_satisfy_are_told_apart():
+    turns = lambda digits: parse(" and ".join(f"G[{i},{i}](x == {d})" for i, d in enumerate(digits)))
+    assert equivalent(turns("661"), parse("not F[0,1] not x == 6 and G[2,2](x == 1)"))
+    assert not equivalent(turns("123456"), turns("123459")) and not equivalent(parse("x > 1 and x < 0"), turns("12345"))
+    always = [parse(f"x > {n} or x <= {n}") for n in (1, 2)]
+    assert not equivalent(*always)  # a reference that nothing breaks says nothing
+    start = time.perf_counter()
+    assert not equivalent(parse("<->".join(["G[0,9](x > 1)"] * 20)), parse("<->".join(["G[0,9](x > 1)"] * 19)))
+    assert time.perf_counter() - start < 5
+
+
 def test_robustness_by_hand():
     x = {"x": np.array([[2.0, 3.0, 5.0, 0.0]])}
     value = lambda text: robustness(parse(text), x)[0].tolist()
