@@ -143,6 +143,7 @@ def test_what_the_user_got_wrong_is_said():
         ("sql", "SELECT 1", {}, "no database"),
         ("sql", "SELECT x FROM y", {"schema": "CREATE TABLE t(a)"}, "the reference query .* fails"),
         ("stl", "G[", {}, "is no formula"),
+        ("set", ["a", "**"], {}, "nothing but marks"),
         ("constraints", None, {"constraints": [["length", "wrods", "at most", 3]]}, "is unknown"),
         ("constraints", None, {"constraints": [["length", "words", "at least"]]}, "is no bound"),
         ("patch", {"a": "x"}, {"files": {"a": "x"}}, "changes no file"),

@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any, NoReturn
 
 from palaestra.reward.answers import announced, boxed, final, folded, gold_of, number, plain, right, same, tagged
@@ -14,6 +14,7 @@ from palaestra.reward.verifiers.base import Judgement, binary, failed, fences, g
 from palaestra.types import UserError, stage
 
 SEPARATOR = re.compile(r"[,;\n]|\band\b", re.IGNORECASE)
+BULLET = re.compile(r"^\s*(?:[-*]\s|•)\s*")  # -5 is a number
 ARTICLES = ("a", "an", "the")
 WORD = re.compile(r"(?<!\w)(?:[-+]\s?)?\.?[0-9]+(?:[.,:/][0-9]+)*%?(?!\w)|\w+[+#]*")  # -5, 3/4, 12:30; C++
 REORDERED = 0.9  # the most that the right words in another order are worth
@@ -81,10 +82,13 @@ class SetAnswer:
         wanted = [str(x) for x in needed(answer, "answer", (list, tuple), self)]
         said = statement(response)
         said = reply(response) if said is None else said
-        items = items_of(said)
-        if not items or len(said) > 20 * sum(map(len, wanted)) + 1000:
+        gold = [keyed(x) for x in wanted]
+        if [keyed(x) for x in items_of("; ".join(wanted), wanted)] != gold:
+            raise UserError("SetAnswer: an item of the answer is empty, or nothing but marks; give each a text")
+        items = items_of(said, wanted) if len(said) <= 20 * sum(map(len, wanted)) + 1000 else []
+        if not items:
             return failed("unparsable")
-        gold, found = [keyed(x) for x in wanted], [keyed(x) for x in items]
+        found = [keyed(x) for x in items]
         equal = found == gold if self.ordered else Counter(found) == Counter(gold)
         common = sum((Counter(found) & Counter(gold)).values())
         parts = {"precision": common / len(found), "recall": common / max(1, len(gold))}
@@ -93,13 +97,36 @@ class SetAnswer:
         return Judgement(score=score, parts=parts)
 
 
-def items_of(text: str) -> list[str]:
-    """The items of `{1, 2}`, `1, 2 and 3`, or of lines; brackets around all of them are left out."""
+def items_of(text: str, golds: Sequence[str] = ()) -> list[str]:
+    """The items of `{1, 2}`, `1, 2 and 3`, or of lines; brackets around all of them are left out.
+
+    A separator inside one of the golds, as in `salt and pepper`, separates nothing where the text holds that gold.
+    """
+    if keyed(text) in map(keyed, golds):
+        return [text]
     text = plain(text.strip())
-    while len(text) > 1 and (text[0], text[-1]) in (("{", "}"), ("[", "]"), ("(", ")")):
-        text = text[1:-1].strip()
+    for _ in range(3):
+        if text[:1] + text[-1:] in ("{}", "[]", "()") and encloses(text):
+            text = text[1:-1].strip()
     text = text.removeprefix("\\{").removesuffix("\\}")
-    return [x for part in SEPARATOR.split(text) if (x := plain(part.strip().lstrip("-*•").strip()))]
+    whole = sorted((gold for gold in golds if SEPARATOR.search(gold)), key=len, reverse=True)
+    kept = "|".join(rf"(?<!\w){re.escape(gold)}(?!\w)" for gold in whole) or r"(?!)"
+    parts, start = [], 0
+    for cut in re.finditer(rf"(?P<kept>{kept})|{SEPARATOR.pattern}", text, re.IGNORECASE):
+        if cut["kept"] is None:
+            parts.append(text[start : cut.start()])
+            start = cut.end()
+    return [x for part in (*parts, text[start:]) if (x := plain(BULLET.sub("", part)))]
+
+
+def encloses(text: str) -> bool:
+    """Whether the first bracket closes at the end."""
+    depth = 0
+    for i, c in enumerate(text):
+        depth += (c in "([{") - (c in ")]}")
+        if depth == 0:
+            return i == len(text) - 1
+    return False
 
 
 def keyed(text: str) -> object:
