@@ -17,7 +17,6 @@ as a recipe of its own.
 from __future__ import annotations
 
 import asyncio
-import math
 import re
 from typing import TYPE_CHECKING, Literal
 
@@ -29,7 +28,7 @@ from palaestra.reward.judges.prompt import defused
 from palaestra.reward.rewritten import blocks
 from palaestra.reward.verifiers.answers import agreed, normal
 from palaestra.reward.verifiers.formats import Tags
-from palaestra.reward.verifiers.judgement import REFUSALS
+from palaestra.reward.verifiers.judgement import REFUSALS, statements, worth_of_facts
 from palaestra.reward.verify import said
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.runtime.config import vary
@@ -82,19 +81,9 @@ def combined(worth: float, facts: float) -> float:
     return worth + facts if worth == -1 else worth
 
 
-def statements(thoughts: str, repeated: bool = False) -> list[str]:
-    """The sentences of a text, each once unless `repeated`."""
-    found = [s for x in re.split(r"[.!?\n]+", thoughts) if (s := normal(x))]
-    return found if repeated else list(dict.fromkeys(found))
-
-
 def fact_score(supported: int, n: int, score: Literal["ratio", "count15"] = "ratio", gamma: float = 10.0) -> float:
     """s of the module's docstring; 0 where nothing is stated."""
-    if not n:
-        return 0.0
-    if score == "count15":
-        return min(supported / 15, 1.0)
-    return supported / n * (1.0 if n > gamma else math.exp(1 - gamma / n))
+    return min(supported / 15, 1.0) if score == "count15" else worth_of_facts(supported, n, gamma)
 
 
 @stage

@@ -83,11 +83,19 @@ class Factuality:
 def support(text: str, facts: Any, gamma: float) -> float:
     """The share of a text's different sentences that are facts, less for a few: exp(1 - gamma / n) up to gamma."""
     known = {normal(str(f)).rstrip(".!? ") for f in facts}
-    said = {s for x in re.split(r"[.!?\n]+", text) if (s := normal(x))}
-    if not said:
-        return 0.0
-    share = len(said & known) / len(said)
-    return share * (1.0 if len(said) > gamma else math.exp(1 - gamma / len(said)))
+    said = statements(text)
+    return worth_of_facts(sum(s in known for s in said), len(said), gamma)
+
+
+def statements(text: str, repeated: bool = False) -> list[str]:
+    """The sentences of a text, each once unless `repeated`."""
+    found = [s for x in re.split(r"[.!?\n]+", text) if (s := normal(x))]
+    return found if repeated else list(dict.fromkeys(found))
+
+
+def worth_of_facts(supported: int, n: int, gamma: float = 10.0) -> float:
+    """The share of n statements that is supported, times exp(1 - gamma / n) for at most gamma of them; 0 for none."""
+    return supported / n * (1.0 if n > gamma else math.exp(1 - gamma / n)) if n else 0.0
 
 
 @stage

@@ -38,7 +38,7 @@ SHORT_FRACTION = re.compile(r"\\[dt]?frac\s*([0-9])\s*([0-9])")
 ARITHMETIC = re.compile(r"[0-9+\-*/(). ]{1,300}")
 
 
-def stated(response: str, gold: str, prompt: str) -> str | None:
+def answer_in(response: str, gold: str, prompt: str) -> str | None:
     """The answer of a reply: marked as such, or a short reply that is nothing else."""
     text = reply(response)
     said = statement(text)
@@ -63,7 +63,7 @@ class Math:
     @guarded
     def __call__(self, response: str, answer: Any, *, prompt: str = "") -> Judgement:
         gold = gold_of(needed(answer, "answer", (str, int, float), self)).strip(MARKS)
-        said = stated(response, gold, prompt)
+        said = answer_in(response, gold, prompt)
         if not said:
             return failed("unparsable")
         if same(said, gold):
@@ -146,7 +146,7 @@ class Antiderivative:
     @guarded
     def __call__(self, response: str, answer: Any) -> Judgement:
         gold = plain(needed(answer, "answer", str, self))
-        said = stated(response, gold, "")
+        said = answer_in(response, gold, "")
         if not said:
             return failed("unparsable")
         if "=" in said:
