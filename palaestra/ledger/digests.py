@@ -49,7 +49,8 @@ def configuration(runnable: Any, settings: Settings, tokens: int, samples: int) 
         "tokens": tokens,
         "evaluate": settings.evaluate,
         "samples": samples,
-        **{n: given for n in ("engine", "device") if (given := getattr(settings, n)) != getattr(Settings, n)},
+        **({"engine": settings.engine} if settings.engine != Settings.engine else {}),
+        **({"device": settings.device} if settings.device not in ("", "cpu") else {}),
     }
 
 
