@@ -80,7 +80,8 @@ def _curve(metrics: Metrics, evaluations: Evaluations, title: str, size: tuple[f
     _rewards(main, steps, reward)
     if evaluations:
         accuracy = main if shared else rest.pop(0)
-        _evaluations(accuracy, evaluations, above=not (len(reward) and shared and reward[0] > evaluations[0][1].mean))
+        beside = float(reward[: len(reward) // 10 + 1].mean()) if len(reward) and shared else -math.inf
+        _evaluations(accuracy, evaluations, above=beside <= evaluations[0][1].mean)  # where the curve is not
         _heading(accuracy, "held-out accuracy, 95% interval", HELD_OUT, right=shared and size == WIDE)
     raised = evaluations and shared and size != WIDE
     _heading(

@@ -21,25 +21,7 @@ TOPICS = (
 )  # fmt: skip
 KEYWORDS = ("because", "always", "quiet", "bright", "people", "morning", "never", "old", "together", "small")
 MOST_WORDS = 40  # of a sentence
-FILLERS = [
-    "and",
-    "talk",
-    "about",
-    "it",
-    "with",
-    "friends",
-    "who",
-    "come",
-    "by",
-    "to",
-    "listen",
-    "for",
-    "hours",
-    "every",
-    "day",
-    "here",
-    "now",
-]
+FILLERS = "and talk about it with friends who come by to listen for hours every day here now".split()
 
 Check = Callable[[str, str], bool]  # (response, argument)
 
