@@ -21,7 +21,10 @@ TOPICS = (
 )  # fmt: skip
 KEYWORDS = ("because", "always", "quiet", "bright", "people", "morning", "never", "old", "together", "small")
 MOST_WORDS = 40  # of a sentence
-FILLERS = "and talk about it with friends who come by to listen for hours every day here now".split()
+FILLERS = (
+    "and", "talk", "about", "it", "with", "friends", "who", "come", "by", "to", "listen", "for", "hours", "every", "day", "here",
+    "now",
+)  # fmt: skip
 
 Check = Callable[[str, str], bool]  # (response, argument)
 
