@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from palaestra.reward.verifiers.base import reply
 from palaestra.types import Task, UserError
 
 TAGS = ("question", "response", "reference", "rubric", "a", "b", "think", "answer")  # of templates and of replies
@@ -67,8 +68,7 @@ def defused(text: str) -> str:
 
 def spoken(text: str) -> str:
     """What follows the thinking; nothing, if the thinking does not end."""
-    _, closed, after = text.rpartition("</think>")
-    return after.strip() if closed else "" if "<think>" in text else text.strip()
+    return reply(text).strip()
 
 
 def last_line(text: str) -> str:
