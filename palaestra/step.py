@@ -28,6 +28,7 @@ from palaestra.types import (
     Pool,
     State,
     UserError,
+    keeps_equal,
     stage,
 )
 from palaestra.types import Observe as ObserveStage
@@ -83,7 +84,7 @@ class Recipe:
     schedule: Schedule = Schedule()
 
     def __post_init__(self) -> None:
-        keeps = [name for name, l in self.learners.items() if getattr(l.credit, "keeps_equal", False)]
+        keeps = [name for name, l in self.learners.items() if keeps_equal(l.credit)]
         if keeps and getattr(self.pool, "drops_equal", False):
             raise UserError(
                 f"learner {keeps[0]!r} learns from groups whose rewards are all equal, which the pool "

@@ -178,11 +178,27 @@ RIGHT = 1 - 1e-9  # a total reward from here on counts as solved
 
 @value
 class Reward:
-    """`total` is what advantages start from; `parts` are named shares or shadows of it; `events` place reward in time."""
+    """`total` is what advantages start from; `parts` are named shares or shadows of it; `events` place reward in time.
+
+    What a seat was paid is the part `payment(seat)`, where several seats play.
+    """
 
     total: float
     parts: Mapping[str, float] = field(default_factory=dict)
     events: tuple[Event, ...] = ()
+
+    @property
+    def payees(self) -> tuple[str, ...]:
+        """The seats that were paid, the first one first."""
+        return tuple(p.removeprefix(PAID) for p in self.parts if p.startswith(PAID))
+
+
+PAID = "seat:"
+
+
+def payment(seat: str) -> str:
+    """The part of a reward, and of its events, that a seat was paid."""
+    return PAID + seat
 
 
 @value
@@ -456,6 +472,11 @@ Outputs: TypeAlias = Mapping[
     str, "Tensor"
 ]  # what a forward pass gives: "logp" [B, T], "entropy" [B, T], "value" [B, T], ...
 Metrics: TypeAlias = dict[str, Any]
+
+
+def keeps_equal(credit: Credit) -> bool:
+    """Groups whose rewards are all equal get credit too, so no gate may drop them. A credit says so by this attribute."""
+    return bool(getattr(credit, "keeps_equal", False))
 
 
 class Objective(Protocol):

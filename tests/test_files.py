@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from palaestra.runtime.codec import decode, encode
 from palaestra.tasks.files import FileTasks, load
+from palaestra.tasks.repeats import caveat
 from palaestra.types import UserError
 
 GOOD = [{"prompt": f"What is {i} + 1?", "answer": i + 1, "source": "made", "level": i % 3} for i in range(40)]
@@ -137,7 +138,8 @@ def test_a_second_file_is_the_test_split(tmp_path):
     train, test = write(tmp_path, "a.jsonl", GOOD[:30]), write(tmp_path, "b.json", GOOD[28:])
     tasks = FileTasks(train, test=test)
     assert (tasks.size, tasks.test_size, tasks.leaked) == (30, 12, 2)
-    assert tasks.caveat == "2 of the 12 held-out prompts are training prompts too" and FileTasks(train).caveat == ""
+    known = "2 of the 12 held-out prompts are training prompts too: the accuracy is not one on new problems alone"
+    assert caveat(tasks, 5) == tasks.caveat == known and caveat(FileTasks(train), 5) == ""
     assert FileTasks(write(tmp_path, "c.jsonl", GOOD[:1]), test=test).size == 1
 
 

@@ -12,8 +12,11 @@ import pytest
 from oracle import check_oracle
 
 from palaestra.reward.user import UserReward
+from palaestra.tasks.chain import Chain
 from palaestra.tasks.oracle import saying
+from palaestra.tasks.repeats import caveat
 from palaestra.types import Fault, Group, Message, Task, UserError
+from palaestra.worlds.grid import GridTasks
 from palaestra.worlds.user import UserTasks, UserWorld, load_environment
 
 TASK = Task(
@@ -203,17 +206,23 @@ def test_an_environment(source):
 def test_problems_of_an_environment_that_are_trained_on_are_known(source):
     """Tasks that differ in their ids only are one problem; what the user's code has no more of is not asked for."""
     names = map("world{}.py".format, count())
-    told = lambda body: load_environment(source(body, next(names)) + ":Guess")[1].caveat
-    both = "the first 64 held-out tasks hold 10 different problems, and 10 of them are training problems too"
-    assert told(GUESS) == both
+    told = lambda body: caveat(load_environment(source(body, next(names)) + ":Guess")[1], 30)
+    too = "are training problems too: the accuracy is not one on new problems alone"
+    assert told(GUESS) == f"the 30 held-out tasks hold 10 different problems, and 10 of them {too}"
     assert told(GUESS.replace("index % 10", "'ab'[split == 'test'] + str(index)")) == ""
-    assert (
-        told(GUESS.replace("index % 10", "(split, index % 3)"))
-        == "the first 64 held-out tasks hold 3 different problems"
-    )
+    narrow = "the accuracy's interval is narrower than so few allow"
+    few = told(GUESS.replace("index % 10", "(split, index % 3)"))
+    assert few == f"the 30 held-out tasks hold 3 different problems: {narrow}"
     few = told(GUESS.replace("index % 10", "[1, 2, 3][index]"))
-    assert few == "the first 3 held-out tasks hold 3 different problems, and 3 of them are training problems too"
+    assert few == f"the 3 held-out tasks hold 3 different problems, and 3 of them {too}"
     assert told(GUESS.replace(", answer=index % 10", "")) == "" == told(GUESS.replace("def task(", "def _task("))
+
+
+def test_our_own_tasks_repeat_held_out_problems_where_there_are_few():
+    assert caveat(Chain(), 200) == ""
+    assert caveat(GridTasks(), 200).startswith("the 200 held-out tasks hold ") and "training" not in caveat(
+        GridTasks(), 200
+    )
 
 
 def test_an_environment_without_tasks_of_its_own(source):

@@ -5,9 +5,21 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from palaestra.types import Credit, Episode, Example, Group, Groups, Reward, Row, Signals, State, UserError, stage
-
-PAID = "seat:"  # the part of a reward that a seat was paid
+from palaestra.types import (
+    Credit,
+    Episode,
+    Example,
+    Group,
+    Groups,
+    Reward,
+    Row,
+    Signals,
+    State,
+    UserError,
+    keeps_equal,
+    payment,
+    stage,
+)
 
 
 def by_seat(groups: Groups, signals: Signals) -> tuple[Groups, Signals]:
@@ -23,13 +35,12 @@ def by_seat(groups: Groups, signals: Signals) -> tuple[Groups, Signals]:
 
 def _split(group: Group) -> list[Group]:
     trained = dict.fromkeys(r.seat for e in group.valid for r in e.rows if any(s.trained for s in r.segments))
-    parts = dict.fromkeys(k for e in group.valid if e.reward for k in e.reward.parts if k.startswith(PAID))
-    paid = [k.removeprefix(PAID) for k in parts]
-    if not paid or set(trained) <= {paid[0]}:
+    payees = list(dict.fromkeys(s for e in group.valid if e.reward for s in e.reward.payees))
+    if not payees or set(trained) <= {payees[0]}:
         return [group]
-    unpaid = [s for s in trained if s not in paid]
+    unpaid = [s for s in trained if s not in payees]
     return [
-        *(_of(group, {s}, s) for s in trained if s in paid),
+        *(_of(group, {s}, s) for s in trained if s in payees),
         *([_of(group, unpaid)] if unpaid else []),
     ]
 
@@ -46,7 +57,7 @@ def _of(group: Group, seats: Collection[str], payee: str | None = None) -> Group
 
 def pay(reward: Reward | None, seat: str) -> Reward | None:
     """What the world paid to a seat; a reward that knows nothing of the seat as it is."""
-    part = PAID + seat
+    part = payment(seat)
     if reward is None or part not in reward.parts:
         return reward
     return Reward(total=reward.parts[part], events=tuple(e for e in reward.events if e.part == part))
@@ -64,13 +75,12 @@ class Seat:
 
     @property
     def keeps_equal(self) -> bool:
-        return bool(getattr(self.credit, "keeps_equal", False))
+        return keeps_equal(self.credit)
 
     def __call__(self, groups: Groups, signals: Signals, state: State) -> tuple[list[Example], State]:
         for reward in (e.reward for g in groups for e in g.episodes):
-            if reward is not None and PAID + self.seat not in reward.parts:
-                paid = [k.removeprefix(PAID) for k in reward.parts if k.startswith(PAID)]
-                has = ", ".join(paid) or "one seat only"
+            if reward is not None and self.seat not in reward.payees:
+                has = ", ".join(reward.payees) or "one seat only"
                 raise UserError(f"nothing is paid to the seat {self.seat!r}; the world pays {has}")
         return self.credit([_of(g, {self.seat}, self.seat) for g in groups], signals, state)
 
@@ -84,7 +94,7 @@ class Reader:
 
     @property
     def keeps_equal(self) -> bool:
-        return bool(getattr(self.credit, "keeps_equal", False))
+        return keeps_equal(self.credit)
 
     def __call__(self, groups: Groups, signals: Signals, state: State) -> tuple[list[Example], State]:
         examples, state = self.credit(groups, signals, state)

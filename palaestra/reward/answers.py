@@ -22,6 +22,7 @@ LATEX_FRACTION = re.compile(r"([-+]?)([1-9][0-9]*|) *\\[dt]?frac\{([^{}]*)\}\{([
 ALTERNATIVES = re.compile(r"\b(?:or|and)\b|[;,]\s|[<>≠≤≥]|!=")
 LONGEST = 1000  # characters of a number, of a statement, of what is read of a line
 JOINTS = frozenset([*"+-*/x·×÷^,;|&", "or", "and", "to", "\\cdot", "\\times"])  # no result stands beside one of these
+VERDICT = re.compile(r"\[\[([^\[\]\n]{1,40})\]\]")
 REFUSALS = frozenset([*"<>≠≤≥", "<=", ">=", "!=", "not", "never", "isn't", "no"])
 
 
@@ -115,6 +116,12 @@ def boxed(text: str) -> str | None:
         if depth == 0:
             return text[start + len("\\boxed{") : start + brace.start()]
     return None
+
+
+def mark(text: str) -> str | None:
+    """The one [[mark]] of a judge's text; None for none and for several that differ."""
+    found = {m.strip() for m in VERDICT.findall(text)}
+    return found.pop() if len(found) == 1 else None
 
 
 def tagged(text: str) -> str | None:

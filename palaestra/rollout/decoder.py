@@ -14,6 +14,7 @@ from torch import Tensor
 from transformers.cache_utils import Cache
 
 from palaestra.models.load import Model
+from palaestra.rollout.graphs import Graphs, cuda_graph
 from palaestra.rollout.linears import Reordered
 
 PREFILL = 8192  # padded tokens of prompts that one forward pass may hold
@@ -77,6 +78,7 @@ class Decoder:
         self.model = model
         self.cache = SlotCache()
         self.linears = Reordered(model)
+        self.graphs = Graphs(self, cuda_graph()) if model.device.type == "cuda" else None
         self.grouped = {"grouped": True} if model.packs else {}  # attention without repeating shared heads
 
     @cached_property
@@ -93,6 +95,8 @@ class Decoder:
         """Gives back the memory of keys, values and copied weights."""
         self.cache = SlotCache()
         self.linears.forget()
+        if self.graphs:
+            self.graphs.forget()
 
     @torch.no_grad()
     def extend(self, first: int, tails: Sequence[Sequence[int]], start: Sequence[int]) -> Tensor:
@@ -118,8 +122,13 @@ class Decoder:
 
     @torch.no_grad()
     def step(self, token_n: Tensor, at_n: Tensor) -> Tensor:
-        """[n, V] logits after token_n, which takes position at_n of slots 0..n-1."""
-        return self._run(0, token_n[:, None], at_n[:, None], int(at_n.max()) + 1, torch.zeros_like(at_n))
+        """[n, V] logits after token_n, which takes position at_n of slots 0..n-1; good until the next step."""
+        upto = int(at_n.max()) + 1
+        return self.graphs.step(token_n, at_n, upto) if self.graphs else self.forward(token_n, at_n, upto)
+
+    def forward(self, token_n: Tensor, at_n: Tensor, upto: int) -> Tensor:
+        """A step whose rows see at most the first `upto` columns of their slots."""
+        return self._run(0, token_n[:, None], at_n[:, None], upto, torch.zeros_like(at_n))
 
     def _run(self, first: int, ids_nq: Tensor, at_nq: Tensor, upto: int, last_n: Tensor) -> Tensor:
         self.cache.first, self.cache.at_nq, self.cache.upto = first, at_nq, upto

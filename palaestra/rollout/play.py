@@ -24,6 +24,7 @@ from palaestra.types import (
     Segment,
     Task,
     World,
+    payment,
 )
 
 Who = tuple[str, str]  # (seat, thread)
@@ -151,13 +152,13 @@ def _row_of(book: Transcript, who: Who, new: bool) -> int:
 def _payment(book: Transcript, who: Who, amount: float) -> Event:
     row = book.live.get(who, -1)  # -1: a seat that never spoke has a reward and no tokens
     seen = sum(len(s.ids) for s in book.rows[row].segments if not s.hidden) if row >= 0 else 0
-    return Event(row=row, token=seen - 1, value=amount, part=f"seat:{who[0]}")
+    return Event(row=row, token=seen - 1, value=amount, part=payment(who[0]))
 
 
 def earned(book: Transcript, seats: tuple[str, ...]) -> Reward | None:
     """What the world paid: the total is the first seat's, every seat's sum is a part, each payment an event. None = no pay."""
     if not book.paid:
         return None
-    parts = {f"seat:{s}": sum(e.value for seat, e in book.paid if seat == s) for s in seats}
+    parts = {payment(s): sum(e.value for seat, e in book.paid if seat == s) for s in seats}
     events = tuple(e for _, e in book.paid)
-    return Reward(total=parts[f"seat:{seats[0]}"], parts=parts if len(seats) > 1 else {}, events=events)
+    return Reward(total=parts[payment(seats[0])], parts=parts if len(seats) > 1 else {}, events=events)

@@ -27,6 +27,7 @@ from palaestra.runtime.mismatch import mismatch
 from palaestra.runtime.plan import Plan
 from palaestra.schedule import resolve
 from palaestra.services.chat.base import Client, Source
+from palaestra.tasks.repeats import caveat
 from palaestra.types import (
     Batch,
     Bench,
@@ -247,9 +248,9 @@ class Context:
         """Before the first step: gold answers must score 1. Says what is wrong; stops where every answer is judged wrongly."""
         from palaestra.tasks.oracle import problems
 
-        if caveat := getattr(self.bench.tasks, "caveat", ""):
-            self.say(f"note: {caveat}")
-            self.plan = replace(self.plan, labels={**self.plan.labels, "caveat": caveat})
+        if known := caveat(self.bench.tasks, self.plan.evaluate):
+            self.say(f"note: {known}")
+            self.plan = replace(self.plan, labels={**self.plan.labels, "caveat": known})
         self.check_prompts()
         judge = self.bench.reward if self.bench.reward is not None else self.bench.world
         if self.bench.reward is None and len(self.bench.world.seats) > 1:

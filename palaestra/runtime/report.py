@@ -281,7 +281,7 @@ def remarks(run: Run) -> list[str]:
     if skipped := sum(bool(r.get("skipped")) for r in run.steps):
         found.append(f"{skipped} updates were skipped because they were not finite; see the cases in the run folder.")
     if known := run.name("caveat"):
-        found.append(f"{known[:1].upper()}{known[1:]}: the accuracy is not one on new problems alone.")
+        found.append(f"{known[:1].upper()}{known[1:]}.")
     if before and after:
         found.append(ONE_SEED)
     return found

@@ -24,6 +24,7 @@ import numpy as np
 
 from palaestra.tasks.names import suggestion
 from palaestra.tasks.records import Record, Records, kind, open_records
+from palaestra.tasks.repeats import NOT_NEW
 from palaestra.types import Message, Task, UserError, seed_of, stage
 
 HELD_OUT, HELD_OUT_MOST = 0.1, 500  # share of the different prompts that is kept for tests, at least 1, at most
@@ -63,7 +64,7 @@ class FileTasks:
     def caveat(self) -> str:
         """What a reader of the held-out accuracy should know; empty: nothing."""
         return (
-            f"{self.leaked:,} of the {self.test_size:,} held-out prompts are training prompts too"
+            f"{self.leaked:,} of the {self.test_size:,} held-out prompts are training prompts too: {NOT_NEW}"
             if self.leaked
             else ""
         )

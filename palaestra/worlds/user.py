@@ -19,7 +19,6 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -28,7 +27,6 @@ from palaestra.types import Act, Ask, Fault, Frame, Key, Message, Task, UserErro
 
 METHODS = {"reset": ("task", "key"), "step": ("state", "acts", "key"), "task": ("split", "index"), "oracle": ("state",)}
 NEEDED = ("reset", "step")
-COMPARED = 64  # tasks of each split that are searched for repeated problems
 SHOWN = 60  # characters of a wrong value in a message
 MESSAGES = 'a tuple, with its comma: (Message(role="user", content="..."),)'
 PAY = 'a number by seat and thread: pay={("policy", ""): 1.0}'
@@ -102,29 +100,6 @@ class UserTasks:
     @property
     def test_size(self) -> int | None:
         return getattr(instance_of(self.spec), "test_size", None)
-
-    @property
-    def caveat(self) -> str:
-        """What is known of the first held-out tasks, which the user's own `task` may repeat; empty: nothing.
-
-        Tasks that differ in their ids only are one problem. Those that hold nothing else differ by their keys.
-        """
-        test, train = self._problems("test", self.test_size), self._problems("train", self.size)
-        different, trained = set(test), set(test) & set(train)
-        if len(different) == len(test) and not trained:
-            return ""
-        known = f"the first {len(test)} held-out tasks hold {len(different)} different problems"
-        return f"{known}, and {len(trained)} of them are training problems too" if trained else known
-
-    def _problems(self, split: str, size: int | None) -> list[str]:
-        """The first tasks of a split without their ids, up to where the user's own code has no more."""
-        found: list[str] = []
-        with suppress(UserError, Fault):
-            for i in range(COMPARED if size is None else min(size, COMPARED)):
-                task = self.task(split, i)
-                if task.prompt or task.answer is not None or task.meta:
-                    found.append(repr((task.prompt, task.answer, task.meta)))
-        return found
 
     def task(self, split: str, index: int) -> Task:
         instance, where = instance_of(self.spec), f"{self.spec}.task"

@@ -53,6 +53,7 @@ from palaestra.types import (
     Sampling,
     Segment,
     Task,
+    payment,
     stage,
     value,
 )
@@ -175,7 +176,7 @@ class Verify:
         )
         agrees = verdict.final == right
         found_out = {"right and said so": float(right and agrees), "wrong and said so": float(agrees and not right)}
-        parts = {**e.reward.parts, f"seat:{self.model}": pay, **found_out}
+        parts = {**e.reward.parts, payment(self.model): pay, **found_out}
         return replace(e, reward=replace(e.reward, parts=parts, events=events), facts={**e.facts, "right": right})
 
 

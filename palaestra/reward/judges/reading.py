@@ -6,7 +6,6 @@ A reading gives a number, or None for a reply that says nothing: no verdict, sev
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal, Protocol
@@ -14,12 +13,11 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from pydantic import BaseModel, Field, create_model
 
+from palaestra.reward.answers import mark
 from palaestra.reward.judges.prompt import spoken
 from palaestra.services.chat.base import Client, Request
 from palaestra.services.chat.structured import ask
 from palaestra.types import Fault, UserError, rng_of, stage
-
-MARK = re.compile(r"\[\[([^\[\]\n]{1,40})\]\]")
 
 
 class Reading(Protocol):
@@ -35,12 +33,6 @@ async def said(client: Client, request: Request) -> str | None:
     """The reply behind its thinking; None for one that was cut."""
     reply = await client.chat(request)
     return None if reply.finish == "length" else spoken(reply.text)
-
-
-def mark(text: str) -> str | None:
-    """The one mark of a text; None for none and for several that differ."""
-    found = {m.strip() for m in MARK.findall(text)}
-    return found.pop() if len(found) == 1 else None
 
 
 @stage

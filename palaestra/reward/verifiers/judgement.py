@@ -6,14 +6,13 @@ import math
 import re
 from typing import Any, ClassVar
 
-from palaestra.reward.answers import tagged
+from palaestra.reward.answers import mark, tagged
 from palaestra.reward.verifiers.answers import agreed, normal, words
 from palaestra.reward.verifiers.base import Judgement, binary, failed, guarded, needed, reply
 from palaestra.reward.verifiers.formats import Tags
 from palaestra.types import UserError, stage
 
 REFUSALS = ("I don't know", "I do not know", "unknown", "I am not sure", "I'm not sure")
-MARK = re.compile(r"\[\[([^\[\]]{1,40})\]\]")
 
 
 @stage
@@ -37,8 +36,8 @@ class Verdict:
 
 def verdict(response: str, labels: tuple[str, ...]) -> str | None:
     """The one verdict of a reply; None for none, for several, and for what is no label."""
-    found = {m.strip() for m in MARK.findall(reply(response))}
-    return found.pop() if len(found) == 1 and found <= set(labels) else None
+    found = mark(reply(response))
+    return found if found in labels else None
 
 
 def consistent(first: bool, second: bool) -> float:

@@ -28,7 +28,7 @@ MOST_ROWS = 10_000
 MOST_BYTES = 20_000_000  # of a result
 LONGEST_VALUE = 500_000  # bytes of a value, and of a row of a table
 COLUMNS = 500  # of a table, and of a result: a row of them is read whole
-COPIED = 20_000_000  # bytes of a database file that is thinned at most: every judgement copies it twice
+COPIED = 20_000_000  # bytes of a database file that is thinned at most: its halves are kept
 
 
 @value
@@ -85,7 +85,7 @@ def permitted(action: int, first: Any, second: Any, *_: Any) -> int:
 
 @contextlib.contextmanager
 def opened(database: Database) -> Generator[sqlite3.Connection]:
-    """A connection to the file, read-only, or to a fresh copy of the script's database."""
+    """A connection to the file, read-only, or to a fresh copy of the script's database or of half the file."""
     try:
         connection = _connected(database)
     except sqlite3.Error as error:
@@ -97,23 +97,32 @@ def opened(database: Database) -> Generator[sqlite3.Connection]:
 
 
 def _connected(database: Database) -> sqlite3.Connection:
-    if not database.path:
-        connection = sqlite3.connect(":memory:")
-        connection.executescript(database.schema)
-    else:
+    if database.path and not database.half:
         connection = sqlite3.connect(f"{file_of(database).as_uri()}?mode=ro", uri=True)
-        if database.half:
-            file, connection = connection, sqlite3.connect(":memory:")
-            file.backup(connection)
-            file.close()
+    else:
+        connection = sqlite3.connect(":memory:")
+        connection.deserialize(_image(database, file_of(database).stat().st_mtime_ns if database.path else 0))
     connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
-    if database.half:
-        names = [r[0] for r in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        for name in names:
+    return connection
+
+
+@lru_cache(maxsize=16)
+def _image(database: Database, changed: int) -> bytes:
+    """The pages of a database after its script, or of half a file; `changed` is the file's last change."""
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(database.schema)
+        connection.commit()
+        connection.execute("PRAGMA user_version = 0")  # gives an empty database its first page
+        if database.path:
+            with contextlib.closing(sqlite3.connect(f"{file_of(database).as_uri()}?mode=ro", uri=True)) as file:
+                file.backup(connection)
+        connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
+        tables = "SELECT name FROM sqlite_master WHERE type = 'table'"
+        for (name,) in connection.execute(tables).fetchall() if database.half else ():
             with contextlib.suppress(sqlite3.Error):  # a table without row numbers stays whole
                 connection.execute(deletion(name, database.half == "even"))
         connection.commit()
-    return connection
+        return connection.serialize()
 
 
 def file_of(database: Database) -> Path:

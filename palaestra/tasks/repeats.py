@@ -1,0 +1,34 @@
+"""Held-out problems that come more than once, or in training too: what a reader of the accuracy should know."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from palaestra.types import Fault, UserError
+
+NOT_NEW = "the accuracy is not one on new problems alone"
+COMPARED = 64  # training tasks
+
+
+def caveat(tasks: Any, n: int) -> str:
+    """What is known against `n` held-out tasks; tasks that have a `caveat` say so themselves. Empty: nothing."""
+    if (told := getattr(tasks, "caveat", None)) is not None:
+        return told
+    test, train = problems(tasks, "test", n), problems(tasks, "train", COMPARED)
+    different, trained = set(test), set(test) & set(train)
+    known = f"the {len(test)} held-out tasks hold {len(different)} different problems"
+    if trained:
+        return f"{known}, and {len(trained)} of them are training problems too: {NOT_NEW}"
+    return f"{known}: the accuracy's interval is narrower than so few allow" if len(different) < len(test) else ""
+
+
+def problems(tasks: Any, split: str, n: int) -> list[str]:
+    """The first tasks of a split without their ids, up to where it has no more. Those that hold nothing else are left out."""
+    size, found = getattr(tasks, "test_size" if split == "test" else "size", None), list[str]()
+    with suppress(UserError, Fault, IndexError):
+        for i in range(n if size is None else min(size, n)):
+            task = tasks.task(split, i)
+            if task.prompt or task.answer is not None or task.meta:
+                found.append(repr((task.prompt, task.answer, task.meta)))
+    return found

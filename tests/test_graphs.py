@@ -1,0 +1,102 @@
+"""Steps that are replayed at fixed addresses give what steps give. What a CUDA graph does is played on the processor: a replay
+uses the addresses of its capture, and leaves its result in one place. Where a GPU is at hand, the graphs are real."""
+
+import logging
+
+import numpy as np
+import pytest
+import torch
+from test_engine import ask, prompts_of, right
+
+from palaestra.models.load import load
+from palaestra.rollout.engine import OwnEngine
+from palaestra.rollout.graphs import Graphs, rows
+
+
+@pytest.fixture(scope="module")
+def model():
+    return load("tiny")
+
+
+class Played:
+    """Stands in for `cuda_graph`."""
+
+    def __init__(self, engine):
+        self.engine, self.captures, self.replays = engine, 0, 0
+
+    def rooms(self):
+        cache = self.engine.decoder.cache
+        return [(room.data_ptr(), room.shape) for room in (*cache.keys, *cache.values)]
+
+    def __call__(self, work):
+        self.captures += 1
+        found, captured = work(), self.rooms()
+
+        def replay():
+            assert self.rooms() == captured, "a graph reads and writes where the cache no longer is"
+            self.replays += 1
+            return found.copy_(work())
+
+        return replay
+
+
+def graphed(model, **options):
+    engine = OwnEngine(model, **options)
+    if model.device.type == "cuda":
+        return engine, engine.decoder.graphs
+    played = Played(engine)
+    engine.decoder.graphs = Graphs(engine.decoder, played)
+    return engine, played
+
+
+@pytest.mark.parametrize("slots", [3, 5, 64])
+def test_replayed_steps_are_steps(model, slots):
+    """Rounded rows fill up with slots that hold ended sequences, and harm none of these: next turns go on from them."""
+    rng = np.random.default_rng(0)
+    engine, _ = graphed(model, slots=slots)
+    prompts = [p[: 20 + 3 * (i % 7)] for i, p in enumerate(prompts_of(rng, 9, 50))]
+    for turn in range(3):
+        samples = ask(engine, prompts, max_tokens=15)
+        right(model, prompts, samples)
+        assert [s.ids for s in samples] == [s.ids for s in ask(OwnEngine(model), prompts, max_tokens=15)]
+        prompts = [
+            (*p, *s.ids, *h) for p, s, h in zip(prompts, samples, prompts_of(rng, 9, 5 + 20 * turn), strict=True)
+        ]
+    assert engine.reused_tokens or slots < len(prompts)
+
+
+def test_few_captures_serve_many_steps(model):
+    engine, played = graphed(model)
+    if not isinstance(played, Played):
+        pytest.skip("counts captures of the stand-in")
+    prompts = prompts_of(np.random.default_rng(1), 8, 30)
+    ask(engine, prompts, max_tokens=60)
+    assert played.captures <= 8 < played.replays
+
+
+def test_a_cache_that_is_dropped_takes_its_graphs_with_it():
+    model = load("tiny")
+    engine, _ = graphed(model)
+    prompts = prompts_of(np.random.default_rng(2), 4, 30)
+    ask(engine, prompts)
+    with torch.no_grad():
+        for p in model.module.parameters():
+            p.mul_(1.05)
+    engine.forget()
+    right(model, prompts, ask(engine, prompts))
+
+
+def test_a_model_that_cannot_be_captured_goes_on_step_by_step(model, caplog):
+    def refuses(work):
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    engine = OwnEngine(model)
+    engine.decoder.graphs = Graphs(engine.decoder, refuses)
+    prompts = prompts_of(np.random.default_rng(3), 4, 30)
+    with caplog.at_level(logging.WARNING):
+        right(model, prompts, ask(engine, prompts))
+    assert len(caplog.records) == 1 and "tiny cannot be captured" in caplog.text
+
+
+def test_rows_are_rounded_up():
+    assert [rows(n) for n in (1, 2, 3, 9, 32, 33, 64, 65, 256)] == [1, 2, 4, 16, 32, 64, 64, 96, 256]
