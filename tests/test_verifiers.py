@@ -12,7 +12,7 @@ import pytest
 from palaestra import cli
 from palaestra.reward.verifiers.audit import Auditor
 from palaestra.reward.verifiers.base import fields_of
-from palaestra.reward.verifiers.docs import exploit_table, verifier_row
+from palaestra.reward.verifiers.docs import exploit_table, fuzz_table, verifier_row
 from palaestra.reward.verifiers.fuzz import KEYS as WITHOUT
 from palaestra.reward.verifiers.fuzz import fuzz, swapped, without
 from palaestra.reward.verifiers.registry import VERIFIERS, class_of, described, get
@@ -288,10 +288,12 @@ def test_the_page_shows_what_is_measured():
             assert f"| {len(golds(name))} | {len(wrongs(name))} |" in row
 
 
-def test_the_fuzzer_is_a_command():
+def test_the_fuzzer_is_a_command(tmp_path):
     command = [sys.executable, "-m", "palaestra.reward.verifiers.fuzz", "exact", "label", "--n", "50"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    done = subprocess.run([*command, "--out", str(tmp_path / "f.jsonl")], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0 and "50 responses" in done.stdout and " 0 faults" in done.stdout
+    lines = fuzz_table(tmp_path / "f.jsonl").splitlines()
+    assert [line.split(" | ")[:2] for line in lines[2:]] == [["| `exact`", "50"], ["| `label`", "50"]]
 
 
 def test_lines_of_a_table_are_lines_of_the_command():

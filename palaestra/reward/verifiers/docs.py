@@ -1,14 +1,16 @@
-"""The tables of docs/rewards.md, measured: python -m palaestra.reward.verifiers.docs docs/rewards.md
+"""The tables of docs/rewards.md: python -m palaestra.reward.verifiers.docs docs/rewards.md benchmarks/fuzz.jsonl
 
-A column: `golds` and `wrongs` of the table, `worst` the most that a wrong one is worth, and the baselines' means.
+A column: `golds` and `wrongs` of the table, `worst` the most that a wrong one is worth, and the baselines' means. These are
+measured here; what fuzzing found, which takes hours, is read from the results of `fuzz --out`, the last of each verifier.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
-from palaestra.markdown import filled
+from palaestra.markdown import code, filled, table
 from palaestra.reward.verifiers.registry import VERIFIERS, described
 from palaestra.reward.verifiers.table import baselines, golds, judge, wrongs
 
@@ -35,6 +37,22 @@ def exploit_table() -> str:
     return "\n".join(lines)
 
 
+def fuzz_table(results: Path) -> str:
+    found = {r["verifier"]: r for r in map(json.loads, results.read_text().splitlines())}
+    rows = [
+        [
+            code(n),
+            f"{r['responses']:,}",
+            f"{r['wrong_for_certain']:,}",
+            str(len(r["faults"])),
+            f"{r['slowest_seconds']:.2f}",
+        ]
+        for n, r in ((n, found[n]) for n in VERIFIERS if n in found)
+    ]
+    return "\n".join(table(["verifier", "responses", "wrong for certain", "faults", "slowest, s"], rows))
+
+
 if __name__ == "__main__":
-    page = Path(sys.argv[1])
-    page.write_text(filled(page.read_text(), {"verifiers": verifier_table(), "exploits": exploit_table()}))
+    page, results = map(Path, sys.argv[1:])
+    made = {"verifiers": verifier_table(), "fuzz": fuzz_table(results), "exploits": exploit_table()}
+    page.write_text(filled(page.read_text(), made))

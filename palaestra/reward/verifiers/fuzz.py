@@ -1,4 +1,4 @@
-"""Fuzzing of verifiers: python -m palaestra.reward.verifiers.fuzz NAME... --n 100000
+"""Fuzzing of verifiers: python -m palaestra.reward.verifiers.fuzz NAME... --n 100000 --out FILE.jsonl
 
 Responses are byte noise, and golds and wrongs of the table that are cut, doubled, spliced and sprinkled with marks. No
 exception, no hang, no score outside [0, 1], and two kinds that are wrong for certain never score 1: those without the
@@ -10,12 +10,15 @@ from __future__ import annotations
 import argparse
 import contextlib
 import faulthandler
+import json
 import sys
 import time
 import unicodedata
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import lru_cache
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -73,13 +76,24 @@ class Fuzzed:
     n: int
     certain: int  # responses that were wrong for certain
     slowest: float  # seconds
+    seconds: float  # of all
     found: tuple[Found, ...]
+
+    def json(self) -> dict[str, Any]:
+        return {
+            "verifier": self.name,
+            "responses": self.n,
+            "wrong_for_certain": self.certain,
+            "faults": [asdict(f) for f in self.found],
+            "slowest_seconds": round(self.slowest, 3),
+            "seconds": round(self.seconds),
+        }
 
 
 def fuzz(name: str, n: int, seed: int = 0) -> Fuzzed:
     """Judges `n` responses."""
     found: list[Found] = []
-    certain, slowest = 0, 0.0
+    certain, slowest, begin = 0, 0.0, time.perf_counter()
     with contextlib.suppress(Exception):  # what is imported or started once is not timed
         judge(name, golds(name)[0])
     limit = SLOW + 3 * 5.0 * (VERIFIERS[name].extra in ("math", "sandbox") or name.startswith("sql"))
@@ -99,7 +113,8 @@ def fuzz(name: str, n: int, seed: int = 0) -> Fuzzed:
             found.append(Found(rule="wrong answer scored 1", response=case.response))
         if seconds > limit:
             found.append(Found(rule="slow", response=case.response, detail=f"{seconds:.1f} s"))
-    return Fuzzed(name=name, n=n, certain=certain, slowest=slowest, found=tuple(found))
+    seconds = time.perf_counter() - begin
+    return Fuzzed(name=name, n=n, certain=certain, slowest=slowest, seconds=seconds, found=tuple(found))
 
 
 def responses(name: str, n: int, seed: int) -> Iterator[tuple[Case, bool]]:
@@ -187,19 +202,21 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("names", nargs="+", choices=[*VERIFIERS], metavar="VERIFIER")
     parser.add_argument("--n", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, metavar="FILE.jsonl", help="also add each result there, as a line")
     arguments = parser.parse_args(argv)
     if arguments.n < 1:
         raise UserError(f"--n is {arguments.n}; judge at least one response")
     faulty = 0
     for name in arguments.names:
-        faulthandler.dump_traceback_later(3600, exit=True)
-        start = time.perf_counter()
+        faulthandler.dump_traceback_later(3600 + arguments.n, exit=True)
         result = fuzz(name, arguments.n, arguments.seed)
         faulty += len(result.found)
-        seconds = time.perf_counter() - start
+        if arguments.out:
+            with arguments.out.open("a") as file:
+                file.write(json.dumps(result.json()) + "\n")
         print(
             f"{name:<19} {result.n} responses, {result.certain} wrong for certain, {len(result.found)} faults, "
-            f"slowest {result.slowest:.3f} s, {seconds:.0f} s in all",
+            f"slowest {result.slowest:.3f} s, {result.seconds:.0f} s in all",
             flush=True,
         )
         for fault in result.found[:5]:
