@@ -77,6 +77,14 @@ def test_a_finished_run_is_told(run):
     assert "Errors" not in text
 
 
+def test_a_part_of_a_pipeline_goes_on_with_the_whole_only(run):
+    summary = json.loads((run / "summary.json").read_text())
+    (run / "summary.json").write_text(json.dumps({k: v for k, v in summary.items() if k != "resume_command"}))
+    assert "--resume" in page(run).text
+    (run / "config.toml").unlink()
+    assert "--resume" not in page(run).text
+
+
 def test_the_page_needs_nothing_but_itself(run):
     found = page(run)
     assert not {"script", "link", "iframe", "object", "base"} & set(found.tags)

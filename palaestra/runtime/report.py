@@ -380,12 +380,13 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
 
 
 def commands(run: Run) -> list[tuple[str, str]]:
-    """What to type to repeat, resume and inspect the run."""
-    resume = run.summary.get("resume_command") or f"palaestra train --resume {shlex.quote(str(run.folder))}"
+    """What to type to repeat, resume and inspect the run. A pipeline's part, without settings of its own, goes on with the whole."""
+    resume = f"palaestra train --resume {shlex.quote(str(run.folder))}" if run.config else ""
+    resume = run.summary.get("resume_command") or resume
     steps = number(run.summary.get("steps"))
     onward = (
         ("Train on for as many steps again", f"{resume} --steps {2 * steps:.0f}")
-        if steps
+        if steps and resume
         else ("Go on where it stopped", resume)
     )
     found = [("Repeat it from the start", str(run.summary.get("command") or "")), onward]
