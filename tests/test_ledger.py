@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import textwrap
 from dataclasses import asdict, make_dataclass, replace
 from itertools import pairwise
@@ -11,7 +12,7 @@ import pytest
 from palaestra import catalogue, cli
 from palaestra.ledger import cells, digests, files, pages, results
 from palaestra.ledger.cells import Outcome, Request, run_all
-from palaestra.ledger.experiment import Cell, Experiment, Final, Greater, Same
+from palaestra.ledger.experiment import Cell, Experiment, Final, Greater, Logged, Same
 from palaestra.ledger.figure import curves_svg, spread, ticks
 from palaestra.markdown import one_line_lists, table
 from palaestra.recipes.base import grpo, rloo, sft
@@ -31,6 +32,15 @@ TWO = Experiment(
 
 def request(recipe="rloo", **settings):
     return Request(label="x", settings=Settings(recipe=recipe, **settings), tokens=100)
+
+
+def test_steps_are_averaged_where_they_have_the_metric():
+    steps = [{"x": 1.0}, {"y": 0.0}, {"x": 2.0}, {"x": float("nan")}, {"x": 3.0}, {"x": None}, {"x": 6.0}]
+    mean = lambda **options: Logged("x", **options)(Cell(summary={}, steps=steps))
+    assert (
+        mean(last=2) == 4.5 and mean(last=0) == 3.0 and mean(last=0, skip=1) == 11 / 3 and mean(last=1, skip=3) == 6.0
+    )
+    assert math.isnan(mean(skip=4)) and math.isnan(Logged("z")(Cell(summary={}, steps=steps)))
 
 
 # ---- addresses

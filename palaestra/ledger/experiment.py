@@ -48,15 +48,17 @@ class Final:
 
 @stage
 class Logged:
-    """Mean of a metric over the last `last` steps that have it; 0 = over all steps. NaN where no step has it."""
+    """Mean of a metric over the last `last` steps that have it; 0 = over all but the first `skip`. NaN where there is none."""
 
     metric: str
     last: int = 10
+    skip: int = 0
 
     def __call__(self, cell: Cell) -> float:
         found = [float(s[self.metric]) for s in cell.steps if s.get(self.metric) is not None]
         found = [x for x in found if np.isfinite(x)]
-        return float(np.mean(found[-self.last :])) if found else float("nan")
+        found = found[self.skip :][-self.last :]
+        return float(np.mean(found)) if found else float("nan")
 
 
 @stage
