@@ -380,7 +380,7 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
 
 
 def commands(run: Run) -> list[tuple[str, str]]:
-    """What to type to repeat, resume and inspect the run. A pipeline's part, without settings of its own, goes on with the whole."""
+    """What to type to repeat, resume and inspect the run. A pipeline's part has no settings, and goes on with the whole."""
     resume = f"palaestra train --resume {shlex.quote(str(run.folder))}" if run.config else ""
     resume = run.summary.get("resume_command") or resume
     steps = number(run.summary.get("steps"))
