@@ -235,6 +235,12 @@ def _add(total: dict[str, Tensor], more: dict[str, Tensor]) -> None:
         total[k] = total[k] + v.detach() if k in total else v.detach()
 
 
+def free_bytes(device: torch.device) -> int:
+    """Of a GPU's memory: what nobody has, and what this process has and does not use."""
+    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return torch.cuda.mem_get_info(device)[0] + kept
+
+
 @stage
 class Plain:
     """Epochs of shuffled minibatches, each one optimiser step. Rows of a unit stay together.
@@ -246,7 +252,7 @@ class Plain:
     minibatches: int = 1
     # tokens a forward pass may hold; small ones stay in the cache and pad less
     budget: int = field(default=4096, metadata=EXACT)
-    # what a forward pass may take, about: fewer tokens of a larger model
+    # what a forward pass may take, about: fewer tokens of a larger model. On a GPU at least half of what is free there
     memory_mb: int = field(default=1024, metadata=EXACT)
     fresh: bool = False
 
@@ -263,7 +269,10 @@ class Plain:
         return metrics | {"updates": len(seen)}, {"clock": clock}
 
     def _budget(self, model: Model) -> int:
-        return max(1, min(self.budget, (self.memory_mb << 20) // max(1, model.position_bytes)))
+        memory = self.memory_mb << 20
+        if model.device.type == "cuda":
+            memory = max(memory, free_bytes(model.device) // 2)
+        return max(1, min(self.budget, memory // max(1, model.position_bytes)))
 
     def _minibatches(self, ctx: Context, name: str, batch: Batch, clock: int, epoch: int) -> Iterator[Batch]:
         if self.minibatches == 1:

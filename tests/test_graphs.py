@@ -19,7 +19,7 @@ def model():
 
 
 class Played:
-    """Stands in for `cuda_graph`."""
+    """Stands in for `cuda_graphs`."""
 
     def __init__(self, engine):
         self.engine, self.captures, self.replays = engine, 0, 0
@@ -30,12 +30,13 @@ class Played:
 
     def __call__(self, work):
         self.captures += 1
-        found, captured = work(), self.rooms()
+        work()
+        captured = self.rooms()
 
         def replay():
             assert self.rooms() == captured, "a graph reads and writes where the cache no longer is"
             self.replays += 1
-            return found.copy_(work())
+            work()
 
         return replay
 
@@ -45,7 +46,7 @@ def graphed(model, **options):
     if model.device.type == "cuda":
         return engine, engine.decoder.graphs
     played = Played(engine)
-    engine.decoder.graphs = Graphs(engine.decoder, played)
+    engine.decoder.graphs = Graphs(lambda: played)
     return engine, played
 
 
@@ -71,7 +72,7 @@ def test_few_captures_serve_many_steps(model):
         pytest.skip("counts captures of the stand-in")
     prompts = prompts_of(np.random.default_rng(1), 8, 30)
     ask(engine, prompts, max_tokens=60)
-    assert played.captures <= 8 < played.replays
+    assert played.captures <= 6 and played.replays > 40
 
 
 def test_a_cache_that_is_dropped_takes_its_graphs_with_it():
@@ -91,7 +92,7 @@ def test_a_model_that_cannot_be_captured_goes_on_step_by_step(model, caplog):
         raise RuntimeError("operation not permitted when stream is capturing")
 
     engine = OwnEngine(model)
-    engine.decoder.graphs = Graphs(engine.decoder, refuses)
+    engine.decoder.graphs = Graphs(lambda: refuses)
     prompts = prompts_of(np.random.default_rng(3), 4, 30)
     with caplog.at_level(logging.WARNING):
         right(model, prompts, ask(engine, prompts))

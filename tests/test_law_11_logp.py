@@ -16,7 +16,7 @@ from palaestra.models.forward import forward
 from palaestra.models.load import load
 from palaestra.recipes.base import grpo
 from palaestra.rollout.engine import OwnEngine
-from palaestra.rollout.sampling import draw, truncate
+from palaestra.rollout.sampling import Settings, draw, truncate
 from palaestra.runtime.train import prepare
 from palaestra.step import start, step
 from palaestra.types import Example, Message, Row, Sampling, Segment
@@ -107,12 +107,15 @@ def test_a_draw_belongs_to_its_sequence():
     assert len({s.ids for s in asyncio.run(samples([("c", i) for i in range(16)]))}) > 1
 
 
+def settings(n, **options):
+    return Settings.of([Sampling(max_tokens=1, **options)] * n, torch.device("cpu"))
+
+
 def test_inverse_transform_draws_the_distribution():
     logits = torch.log(torch.tensor([[0.1, 0.2, 0.3, 0.4]]))
     n = 20_000
     uniform = (torch.arange(n) + 0.5) / n
-    ones = torch.ones(n)
-    token, logp = draw(logits.expand(n, 4), uniform, ones, 0 * ones, ones, 0 * ones)
+    token, logp = draw(logits.expand(n, 4), uniform, settings(n))
     share = torch.bincount(token, minlength=4) / n
     assert torch.allclose(share, torch.tensor([0.1, 0.2, 0.3, 0.4]), atol=1e-3)
     assert torch.allclose(logp.exp(), logits[0].exp()[token], atol=1e-6)
@@ -124,8 +127,7 @@ def test_a_draw_is_where_the_running_sum_passes_the_number(V):
     logits[0, V // 2 :] = float("-inf")  # as after truncation: the last blocks hold nothing
     n = 4000
     uniform = torch.cat([(torch.arange(n) + 0.5) / n, torch.tensor([0.0, 1 - 1e-16, 1.0])]).double()
-    ones = torch.ones(len(uniform))
-    token, _ = draw(logits.expand(len(uniform), V), uniform, ones, 0 * ones, ones, 0 * ones)
+    token, _ = draw(logits.expand(len(uniform), V), uniform, settings(len(uniform)))
     expected = torch.searchsorted(torch.softmax(logits[0], -1).cumsum(-1), uniform[:n], right=True)
     assert float((token[:n] == expected).double().mean()) > 0.999  # but for ends of blocks, where the sums are rounded
     assert int(token.max()) < V // 2
@@ -133,8 +135,7 @@ def test_a_draw_is_where_the_running_sum_passes_the_number(V):
 
 def test_greedy_has_log_prob_zero():
     logits = torch.tensor([[1.0, 3.0, 2.0]])
-    zero, one = torch.zeros(1), torch.ones(1)
-    token, logp = draw(logits, torch.tensor([0.99]), zero, zero, one, zero)
+    token, logp = draw(logits, torch.tensor([0.99]), settings(1, temperature=0.0))
     assert token.item() == 1 and logp.item() == 0
 
 

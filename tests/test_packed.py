@@ -9,7 +9,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from palaestra.models import packed
 from palaestra.models.forward import forward
-from palaestra.models.layout import Layout
+from palaestra.models.layout import Block, Layout
 from palaestra.models.load import frozen_copy, load, save
 from palaestra.models.packed import in_line
 from palaestra.types import Example, Row, Segment
@@ -88,7 +88,10 @@ def test_shared_heads_in_line_are_those_of_grouped_attention():
     mask = torch.ones(4, 5, dtype=torch.bool).tril(1).expand(3, 1, 4, 5).clone()
     mask[1, :, :, 0] = False
     grouped = scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=0.3, enable_gqa=True)
-    torch.testing.assert_close(in_line(query, key, value, mask, 0.3), grouped)
+    block = Block(query=mask, key=mask, mask=mask, filled=(mask, mask))
+    for lined in (mask.repeat(1, 1, 3, 1), block.summand(3, torch.float64)):
+        torch.testing.assert_close(in_line(query, key, value, lined, 0.3), grouped)
+    assert block.summand(3, torch.float64) is lined and lined.stride(2) % 8 == 0
 
 
 def test_no_kernel_is_asked_for_both_a_mask_and_shared_heads_on_a_gpu(monkeypatch):

@@ -37,9 +37,9 @@ class Counts:
         self.engine = engine
         inner = engine.decoder.step
 
-        def counted(token_n: Any, at_n: Any) -> Any:
-            self.decoded[len(at_n)] += 1
-            return inner(token_n, at_n)
+        def counted(tokens: Any, at: Any) -> Any:
+            self.decoded[len(at)] += 1
+            return inner(tokens, at)
 
         engine.decoder.step = counted  # type: ignore[method-assign]
         layout = Layout.of

@@ -113,7 +113,7 @@ class Memory:
 
 
 def resident_mb() -> float:
-    if torch.cuda.is_available():
-        return torch.cuda.memory_allocated() / 2**20
+    if torch.cuda.is_initialized():
+        return torch.cuda.memory_reserved() / 2**20
     with open("/proc/self/statm") as f:
         return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20

@@ -61,15 +61,20 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     return result
 
 
-def machine() -> dict[str, Any]:
+def memory_mb() -> int:
+    """Of the GPU where there is one, else of the machine."""
     pages = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return (torch.cuda.mem_get_info()[1] if torch.cuda.is_available() else pages) // 2**20
+
+
+def machine() -> dict[str, Any]:
     return {
         "python": platform.python_version(),
         "torch": torch.__version__,
         "transformers": importlib.metadata.version("transformers"),
         "palaestra": __version__,
         "cores": cores(),
-        "memory_mb": pages // 2**20,
+        "memory_mb": memory_mb(),
         "cuda": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "bfloat16": torch.cuda.is_available() or torch.ops.mkldnn._is_mkldnn_bf16_supported(),
     }
@@ -140,7 +145,7 @@ async def _estimate(settings: setup.Settings, recipe: Recipe, ctx: Any) -> dict[
         "seconds": round(seconds[0] + each * (steps - 1) + evaluation, 1),
         "seconds_at_most": round(growth * (each * steps + evaluation), 1),
         "peak_memory_mb": peak_memory_mb(),
-        "enough_memory": peak_memory_mb() < machine()["memory_mb"],
+        "enough_memory": peak_memory_mb() < memory_mb(),
     }
 
 

@@ -82,11 +82,12 @@ def silent(text: str) -> None:
 
 
 def run_all(requests: Sequence[Request], folder: Path, jobs: int = 0, say: Say = silent) -> list[Outcome]:
-    """Runs what is not there yet, `jobs` at a time (0 = one a core); the outcomes in the order of the requests."""
+    """Runs what is not there yet, `jobs` at a time (0 = one a core or GPU); the outcomes in the order of the requests."""
     places = [folder / "cells" / r.digest()[:ADDRESS] for r in requests]
     waiting = {p: r for p, r in zip(places, requests, strict=True) if not (p / DONE).is_file()}
     errors: dict[Path, str] = {}
-    jobs = min(jobs or cores(), max(len(waiting), 1))
+    together = cores() if all(r.settings.where == "cpu" for r in requests) else 1
+    jobs = min(jobs or together, max(len(waiting), 1))
     if waiting:
         say(f"{len(waiting)} cells to run, {jobs} at a time; {len(set(places)) - len(waiting)} are there already")
     with ThreadPoolExecutor(jobs) as pool, _children() as start:  # which ends before the pool waits for its threads

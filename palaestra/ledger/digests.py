@@ -50,7 +50,7 @@ def configuration(runnable: Any, settings: Settings, tokens: int, samples: int) 
         "evaluate": settings.evaluate,
         "samples": samples,
         **({"engine": settings.engine} if settings.engine != Settings.engine else {}),
-        **({"device": settings.device} if settings.device not in ("", "cpu") else {}),
+        **({"device": settings.where} if settings.where != "cpu" else {}),
     }
 
 

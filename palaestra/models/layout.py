@@ -8,7 +8,7 @@ out.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -20,13 +20,25 @@ from palaestra.types import Batch
 class Block:
     """Attention of some rows: queries are flat places [R, Q], keys [R, K], `mask` [R, 1, Q, K] says who sees whom.
 
-    `filled` [R, Q] are the places that hold a token; in row order they are the flat run of this block.
+    `filled` are the rows and columns of the places that hold a token; in this order they are the flat run of this block.
     """
 
     query: Tensor
     key: Tensor
     mask: Tensor
-    filled: Tensor
+    filled: tuple[Tensor, Tensor]
+    _sums: dict[tuple[int, torch.dtype], Tensor] = field(default_factory=dict, compare=False, repr=False)
+
+    def summand(self, together: int, dtype: torch.dtype) -> Tensor:
+        """[R, 1, `together` Q, K] the mask as what is added to attention, for queries of so many heads in line.
+
+        Made once for all layers. The rows begin at multiples of 8 numbers, as CUDA's kernels want them.
+        """
+        if (together, dtype) not in self._sums:
+            R, _, Q, K = self.mask.shape
+            made = self.mask.new_zeros(R, 1, together * Q, -(-K // 8) * 8, dtype=dtype)[..., :K]
+            self._sums[together, dtype] = made.masked_fill_(~self.mask.repeat(1, 1, together, 1), float("-inf"))
+        return self._sums[together, dtype]
 
 
 @dataclass(frozen=True)
@@ -85,11 +97,13 @@ def _starts(lengths: list[int], at: int) -> list[int]:
 
 def _block(rows: list[tuple[int, int, int, int]], device: torch.device) -> Block:
     """rows: (start, length, start of the prefix, its length). Keys are the prefix, then the row itself, causally."""
-    start, length, prefix, before = (torch.tensor(x, device=device)[:, None] for x in zip(*rows, strict=True))
-    q, p = torch.arange(int(length.max()), device=device)[None], torch.arange(int(before.max()), device=device)[None]
+    start, length, prefix, before = (torch.tensor(x)[:, None] for x in zip(*rows, strict=True))
+    q, p = torch.arange(int(length.max()))[None], torch.arange(int(before.max()))[None]
     filled = q < length
     query = torch.where(filled, start + q, start)
     key = torch.cat([torch.where(p < before, prefix + p, start), query], 1)
     prompt = (p < before)[:, None, :].expand(-1, q.shape[1], -1)
     own = (q[:, :, None] >= q[:, None, :]) & filled[:, None, :]
-    return Block(query=query, key=key, mask=torch.cat([prompt, own], 2)[:, None], filled=filled)
+    mask = torch.cat([prompt, own], 2)[:, None].to(device)
+    row, column = filled.nonzero(as_tuple=True)
+    return Block(query=query.to(device), key=key.to(device), mask=mask, filled=(row.to(device), column.to(device)))

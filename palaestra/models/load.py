@@ -47,6 +47,9 @@ def load(
         module = module.to(device)
     except (RuntimeError, AssertionError) as error:
         raise UserError(f"no device {str(device)!r} here: {str(error).splitlines()[0]}") from None
+    if module.device.type == "cuda":
+        torch.cuda.set_device(module.device)
+        torch.backends.cuda.enable_cudnn_sdp(False)  # it plans anew for every shape, and every micro-batch has its own
     model = Model(name, lora(module) if lora else module, tokenizer, str(where))
     load_heads(model, where)
     return model

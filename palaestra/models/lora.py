@@ -31,6 +31,6 @@ class LoRA:
                 f"LoRA targets {', '.join(self.targets)} are not in this model; it has {', '.join(sorted(names))}"
             )
         config = LoraConfig(r=self.rank, lora_alpha=self.alpha, target_modules=targets, task_type="CAUSAL_LM")
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed_of(("lora", self.rank)))
             return get_peft_model(module, config).eval()  # type: ignore[arg-type]

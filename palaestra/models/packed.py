@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -39,26 +40,36 @@ def attention(
     outs = []
     for b in layout.blocks:
         q, k, v = query[0][:, b.query], key[0][:, b.key], value[0][:, b.key]  # [H, R, Q, D], [H_kv, R, K, D]
-        out = _attend(q.transpose(0, 1), k.transpose(0, 1), v.transpose(0, 1), b.mask, scale)
+        out = _attend(q.transpose(0, 1), k.transpose(0, 1), v.transpose(0, 1), b.mask, scale, b.summand)
         outs.append(out[b.filled])  # [R, Q, H, D] -> [tokens, H, D]
     return torch.cat(outs)[None], None
 
 
-def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float | None) -> Tensor:
-    """query [R, H, Q, D], key and value [R, H_kv, K, D] -> [R, Q, H, D]"""
-    shared = query.shape[1] != key.shape[1]
-    if shared and mask is not None and query.is_cuda:  # its fused kernels take a mask or shared heads, not both
-        out = in_line(query, key, value, mask, scale)
+def _attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    scale: float | None,
+    summand: Callable[[int, torch.dtype], Tensor] | None = None,
+) -> Tensor:
+    """query [R, H, Q, D], key and value [R, H_kv, K, D] -> [R, Q, H, D]. `summand`: the mask for heads in line, at hand."""
+    together = query.shape[1] // key.shape[1]
+    if together > 1 and mask is not None and query.is_cuda:  # its fused kernels take a mask or shared heads, not both
+        lined = summand(together, query.dtype) if summand else mask.repeat(1, 1, together, 1)
+        out = in_line(query, key, value, lined, scale)
     else:
-        out = scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale, enable_gqa=shared)
+        out = scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale, enable_gqa=together > 1)
     return out.transpose(1, 2)
 
 
 def in_line(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float | None) -> Tensor:
-    """[R, H, Q, D] where the G heads that share keys are one head with G Q queries, so the keys need no copies."""
+    """[R, H, Q, D] where the G heads that share keys are one head with G Q queries, so the keys need no copies.
+
+    The mask is of all G Q.
+    """
     queries = query.reshape(*key.shape[:2], -1, query.shape[-1])  # [R, H_kv, G Q, D]
-    masks = mask.repeat(1, 1, query.shape[1] // key.shape[1], 1)
-    return scaled_dot_product_attention(queries, key, value, attn_mask=masks, scale=scale).reshape(query.shape)
+    return scaled_dot_product_attention(queries, key, value, attn_mask=mask, scale=scale).reshape(query.shape)
 
 
 ALL_ATTENTION_FUNCTIONS.register(NAME, attention)

@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers.cache_utils import Cache
 
 from palaestra.models.load import Model
-from palaestra.rollout.graphs import Graphs, cuda_graph
+from palaestra.rollout.graphs import Graphs, cuda_graphs
 from palaestra.rollout.linears import Reordered
 
 PREFILL = 8192  # padded tokens of prompts that one forward pass may hold
@@ -61,7 +61,9 @@ class SlotCache(Cache):
 
     def copy(self, target: Sequence[int], source: Sequence[int], upto: int) -> None:
         """Slots `target` become copies of the slots `source` as they are before the call, `upto` tokens long."""
-        t, s = torch.tensor(target), torch.tensor(source)
+        if not self.keys:
+            return
+        t, s = torch.tensor([target, source]).to(self.keys[0].device)
         for room in (*self.keys, *self.values):
             room[t, :, :upto] = room[s, :, :upto]
 
@@ -78,7 +80,7 @@ class Decoder:
         self.model = model
         self.cache = SlotCache()
         self.linears = Reordered(model)
-        self.graphs = Graphs(self, cuda_graph()) if model.device.type == "cuda" else None
+        self.graphs = Graphs(cuda_graphs(model.device)) if model.device.type == "cuda" else None
         self.grouped = {"grouped": True} if model.packs else {}  # attention without repeating shared heads
 
     @cached_property
@@ -121,13 +123,14 @@ class Decoder:
         return self._run(first, ids_nq, at_nq.clamp(max=self.cache.length - 1), upto, last_n)
 
     @torch.no_grad()
-    def step(self, token_n: Tensor, at_n: Tensor) -> Tensor:
-        """[n, V] logits after token_n, which takes position at_n of slots 0..n-1; good until the next step."""
-        upto = int(at_n.max()) + 1
-        return self.graphs.step(token_n, at_n, upto) if self.graphs else self.forward(token_n, at_n, upto)
+    def step(self, tokens: Sequence[int], at: Sequence[int]) -> Tensor:
+        """[n, V] logits after tokens[i], which takes position at[i] of slot i; good until the next step."""
+        put_2n, upto = torch.tensor([tokens, at]).to(self.model.device), max(at) + 1
+        return self.graphs.step(self, put_2n, upto) if self.graphs else self.forward(put_2n, upto)
 
-    def forward(self, token_n: Tensor, at_n: Tensor, upto: int) -> Tensor:
-        """A step whose rows see at most the first `upto` columns of their slots."""
+    def forward(self, put_2n: Tensor, upto: int) -> Tensor:
+        """A step that puts tokens put_2n[0] at positions put_2n[1]; rows see at most the first `upto` columns of their slots."""
+        token_n, at_n = put_2n
         return self._run(0, token_n[:, None], at_n[:, None], upto, torch.zeros_like(at_n))
 
     def _run(self, first: int, ids_nq: Tensor, at_nq: Tensor, upto: int, last_n: Tensor) -> Tensor:
@@ -137,7 +140,9 @@ class Decoder:
             hidden = self.model.hidden(
                 ids_nq,
                 attention_mask=seen[:, None],
-                position_ids=at_nq,
+                position_ids=at_nq.clamp(
+                    max=upto - 1
+                ),  # no longer than what counts: some architectures look at the longest
                 past_key_values=self.cache,
                 use_cache=True,
                 **self.grouped,

@@ -22,7 +22,7 @@ from palaestra.models.load import Model
 from palaestra.rollout.decoder import Decoder, rounded
 from palaestra.rollout.dialect import Chat
 from palaestra.rollout.prefix import Prefixes
-from palaestra.rollout.sampling import draw
+from palaestra.rollout.sampling import Settings, draw
 from palaestra.types import Fault, Key, Sample, Sampling, rng_of
 
 
@@ -69,7 +69,7 @@ class OwnEngine:
         self.reused_tokens = 0  # of prompts, found in the cache
         self._waiting: deque[Request] = deque()
         self._running: list[Request] = []
-        self._settings: Tensor | None = None  # [5, n] of the running requests, rebuilt when their set changes
+        self._settings: Settings | None = None  # of the running requests, rebuilt when their set changes
         self._pump: asyncio.Task[None] | None = None
 
     async def generate(self, prompt: tuple[int, ...], sampling: Sampling, key: Key) -> Sample:
@@ -157,7 +157,7 @@ class OwnEngine:
             self.prefixes.hold(slot, r.prompt)
         self._running += entering
         self._settings = None
-        self._take(logits[[number[r.prompt] for r in entering]], entering)
+        self._take(logits[[number[r.prompt] for r in entering]], entering, self._asked(entering))
         self._retire()
 
     def _entering(self) -> tuple[list[Request], int]:
@@ -212,27 +212,22 @@ class OwnEngine:
     def _decode(self) -> None:
         if not self._running:
             return
-        device = self.model.device
-        token = torch.tensor([r.ids[-1] for r in self._running], device=device)
-        at = torch.tensor([r.length - 1 for r in self._running], device=device)
-        logits = self.decoder.step(token, at)
+        logits = self.decoder.step([r.ids[-1] for r in self._running], [r.length - 1 for r in self._running])
         if self._settings is None:
-            self._settings = self._columns(self._running)
+            self._settings = self._asked(self._running)
         self._take(logits, self._running, self._settings)
         self._retire()
 
-    def _columns(self, requests: list[Request]) -> Tensor:
-        rows = [(s.temperature, s.top_k, s.top_p, s.min_p) for s in (r.sampling for r in requests)]
-        return torch.tensor(rows, dtype=torch.float32, device=self.model.device).T
+    def _asked(self, requests: list[Request]) -> Settings:
+        return Settings.of([r.sampling for r in requests], self.model.device)
 
-    def _take(self, logits: Tensor, requests: list[Request], settings: Tensor | None = None) -> None:
-        """Draws the next token of every request."""
-        temperature, top_k, top_p, min_p = self._columns(requests) if settings is None else settings
-        uniform = torch.tensor([r.uniform_T[len(r.ids)] for r in requests], device=logits.device)
-        token, logp = draw(logits, uniform, temperature, top_k, top_p, min_p)
+    def _take(self, logits: Tensor, requests: list[Request], settings: Settings) -> None:
+        """Draws the next token of every request: one wait for the GPU."""
+        uniform = torch.tensor([r.uniform_T[len(r.ids)] for r in requests]).to(logits.device)
+        token, logp = draw(logits, uniform, settings)
         self.sampled_tokens += len(requests)
-        for r, t, lp in zip(requests, token.tolist(), logp.tolist(), strict=True):
-            r.ids.append(t)
+        for r, t, lp in zip(requests, *torch.stack([token.double(), logp.double()]).tolist(), strict=True):
+            r.ids.append(int(t))
             r.logp.append(lp)
 
     def _retire(self) -> None:

@@ -7,8 +7,9 @@ writes the last column of its slot, where no sequence ever comes: the last token
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 from torch import Tensor
@@ -17,59 +18,70 @@ if TYPE_CHECKING:
     from palaestra.rollout.decoder import Decoder
 
 REACH = 128  # columns, the unit in which a graph's reach grows
-Capture = Callable[[Callable[[], Tensor]], Callable[[], Tensor]]  # work -> the same work, replayed
+OFTEN = (
+    2  # steps of a shape that are launched kernel by kernel: to capture one takes about as long as it saves in so many
+)
+Replay: TypeAlias = Callable[[], None]
+Capture: TypeAlias = Callable[[Callable[[], None]], Replay]  # work -> the same work, replayed
 
 
 class Graphs:
-    """The steps of a decoder, captured by rows and reach when they first occur.
+    """The steps of a decoder, captured by rows and reach.
 
     What is captured holds the addresses of the weights and of the cache: a cache that has grown is found here, and who drops
     the cache or puts weights elsewhere calls `forget`. A model whose forward pass waits for the GPU's answer cannot be
-    captured; it goes on step by step.
+    captured; it goes on step by step. `fresh` gives captures that share memory, which ends with the last of them.
     """
 
-    def __init__(self, decoder: Decoder, capture: Capture):
-        self.decoder, self._capture = decoder, capture
-        self._made: dict[tuple[int, int], tuple[Tensor, Tensor, Callable[[], Tensor]]] = {}
-        self._cache: tuple[int, ...] = ()
+    def __init__(self, fresh: Callable[[], Capture]):
+        self._fresh = fresh
         self.able = True
+        self.forget()
 
     def forget(self) -> None:
-        self._made.clear()
+        self._made: dict[tuple[int, int], tuple[Tensor, Replay]] = {}
+        self._met: Counter[tuple[int, int]] = Counter()
+        self._cache: tuple[int, ...] = ()
+        self._logits: Tensor | None = None  # [slots, V], of whichever graph came last
+        self._capture = self._fresh()
 
-    def step(self, token_n: Tensor, at_n: Tensor, upto: int) -> Tensor:
-        """[n, V] logits after token_n at positions at_n < upto of slots 0..n-1; good until the next step."""
-        cache, n = self.decoder.cache, len(token_n)
+    def step(self, decoder: Decoder, put_2n: Tensor, upto: int) -> Tensor:
+        """[n, V] logits after tokens put_2n[0] at positions put_2n[1] < upto of slots 0..n-1; good until the next step."""
+        cache, n = decoder.cache, put_2n.shape[1]
         if self._cache != (state := (cache.slots, cache.length, *(room.data_ptr() for room in cache.keys))):
-            self._made.clear()
+            self.forget()
             self._cache = state
         shape = min(rows(n), cache.slots), min(-(-upto // REACH) * REACH, cache.length)
+        self._met[shape] += 1
+        if not self.able or (shape not in self._made and self._met[shape] <= OFTEN):
+            logits = decoder.forward(put_2n, upto)
+            self._logits = logits.new_empty(cache.slots, logits.shape[1]) if self._logits is None else self._logits
+            return logits
         if shape not in self._made:
-            self._made[shape] = self._captured(*shape)
-        token, at, replay = self._made[shape]
-        token[:n], at[:n] = token_n, at_n
-        at[n:] = cache.length - 1
-        return replay()[:n]
-
-    def _captured(self, n: int, upto: int) -> tuple[Tensor, Tensor, Callable[[], Tensor]]:
-        device = self.decoder.model.device
-        token = torch.zeros(n, dtype=torch.long, device=device)
-        at = torch.full_like(token, self.decoder.cache.length - 1)
-
-        def work() -> Tensor:
-            return self.decoder.forward(token, at, upto)
-
-        if self.able:
             try:
-                return token, at, self._capture(work)
+                self._made[shape] = self._captured(decoder, *shape)
             except RuntimeError as error:
                 self.able = False
                 logging.getLogger(__name__).warning(
-                    "%s cannot be captured as a CUDA graph, so every kernel is launched: %s",
-                    self.decoder.model.name,
-                    error,
+                    "%s cannot be captured as a CUDA graph, so every kernel is launched: %s", decoder.model.name, error
                 )
-        return token, at, work
+                return decoder.forward(put_2n, upto)
+        held_2n, replay = self._made[shape]
+        held_2n[:, :n] = put_2n
+        held_2n[1, n:] = cache.length - 1
+        replay()
+        assert self._logits is not None
+        return self._logits[:n]
+
+    def _captured(self, decoder: Decoder, n: int, upto: int) -> tuple[Tensor, Replay]:
+        logits, held_2n = self._logits, torch.zeros(2, n, dtype=torch.long, device=decoder.model.device)
+        held_2n[1] = decoder.cache.length - 1
+
+        def work() -> None:
+            assert logits is not None
+            logits[:n] = decoder.forward(held_2n, upto)
+
+        return held_2n, self._capture(work)
 
 
 def rows(n: int) -> int:
@@ -77,24 +89,27 @@ def rows(n: int) -> int:
     return 1 << (n - 1).bit_length() if n <= 32 else -(-n // 32) * 32
 
 
-def cuda_graph() -> Capture:
-    """Captures into one pool of memory: a graph's result is read before the next is replayed."""
-    pool = torch.cuda.graph_pool_handle()
+def cuda_graphs(device: torch.device) -> Callable[[], Capture]:
+    """Captures of one `fresh` share a pool: no graph's memory is read after another is replayed."""
+    side = torch.cuda.Stream(device)  # one for all: libraries keep a workspace for each stream
 
-    def capture(work: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):  # libraries and lazy buffers are set up outside the graph
-            work()
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=pool):
-            found = work()
+    def fresh() -> Capture:
+        pool = torch.cuda.graph_pool_handle()
 
-        def replay() -> Tensor:
-            graph.replay()
-            return found
+        def capture(work: Callable[[], None]) -> Replay:
+            with torch.cuda.device(device):
+                here, graph = torch.cuda.current_stream(), torch.cuda.CUDAGraph()
+                side.wait_stream(here)
+                try:
+                    with torch.cuda.stream(side):  # lazy buffers and libraries' workspaces are made outside the graph
+                        work()
+                    with torch.cuda.graph(graph, pool=pool, stream=side):
+                        work()
+                finally:
+                    torch.cuda.set_stream(here)  # a capture that fails leaves its own
+                here.wait_stream(side)
+            return graph.replay
 
-        return replay
+        return capture
 
-    return capture
+    return fresh

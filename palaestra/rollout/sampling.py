@@ -2,30 +2,54 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from palaestra.types import Sampling
+
 BLOCK = 256  # tokens whose probabilities are summed before one of them is looked for
 
 
-def draw(
-    logits_NV: Tensor, uniform_N: Tensor, temperature_N: Tensor, top_k_N: Tensor, top_p_N: Tensor, min_p_N: Tensor
-) -> tuple[Tensor, Tensor]:
+@dataclass(frozen=True)
+class Settings:
+    """What the distributions of some sequences become before they are drawn from; the truths are known without a GPU."""
+
+    temperature_N: Tensor
+    top_k_N: Tensor
+    top_p_N: Tensor
+    min_p_N: Tensor
+    tempered: bool
+    truncated: bool
+    greedy: bool
+
+    @classmethod
+    def of(cls, asked: Sequence[Sampling], device: torch.device) -> Settings:
+        rows = torch.tensor([(s.temperature, s.top_k, s.top_p, s.min_p) for s in asked], dtype=torch.float32).T
+        return cls(
+            *rows.to(device),
+            tempered=any(s.temperature not in (0, 1) for s in asked),
+            truncated=any(s.top_k > 0 or s.top_p < 1 or s.min_p > 0 for s in asked),
+            greedy=any(s.temperature == 0 for s in asked),
+        )
+
+
+def draw(logits_NV: Tensor, uniform_N: Tensor, s: Settings) -> tuple[Tensor, Tensor]:
     """Tokens [N] by inverse transform and their log-probs [N] under the tempered and truncated distribution, in nats.
 
     Temperature 0 is greedy; its log-prob is 0, for the distribution it is drawn from has one token.
     """
-    greedy_N = temperature_N == 0
-    x_NV = logits_NV
-    if bool(((temperature_N != 1) & ~greedy_N).any()):
-        x_NV = logits_NV / torch.where(greedy_N, 1.0, temperature_N)[:, None]
+    greedy_N = s.temperature_N == 0
+    x_NV = logits_NV / torch.where(greedy_N, 1.0, s.temperature_N)[:, None] if s.tempered else logits_NV
     logp_NV = torch.log_softmax(x_NV, -1)
-    if bool(((top_k_N > 0) | (top_p_N < 1) | (min_p_N > 0)).any()):
-        logp_NV = truncate(logp_NV, top_k_N, top_p_N, min_p_N)
+    if s.truncated:
+        logp_NV = truncate(logp_NV, s.top_k_N, s.top_p_N, s.min_p_N)
     token_N = _inverse(logp_NV.exp(), uniform_N)
     chosen_N = logp_NV.gather(1, token_N[:, None])[:, 0]
-    if bool(greedy_N.any()):
+    if s.greedy:
         token_N = torch.where(greedy_N, logits_NV.argmax(-1), token_N)
         chosen_N = torch.where(greedy_N, 0.0, chosen_N)
     return token_N, chosen_N
@@ -43,7 +67,9 @@ def _inverse(p_NV: Tensor, uniform_N: Tensor) -> Tensor:
     within_N1 = torch.searchsorted(inside_NB, point_N1 - before_N1, right=True).clamp(max=BLOCK - 1)
     token_N = (block_N1 * BLOCK + within_N1)[:, 0].clamp(max=V - 1)
     lost_N = p_NV.gather(1, token_N[:, None])[:, 0] == 0  # rounding went past the last token of the block
-    return torch.where(lost_N, p_NV.argmax(-1), token_N) if bool(lost_N.any()) else token_N
+    if not p_NV.is_cuda and not bool(lost_N.any()):  # on a GPU to ask takes longer than to do it
+        return token_N
+    return torch.where(lost_N, p_NV.argmax(-1), token_N)
 
 
 def truncate(logp_NV: Tensor, top_k_N: Tensor, top_p_N: Tensor, min_p_N: Tensor) -> Tensor:

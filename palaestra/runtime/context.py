@@ -196,13 +196,20 @@ class Context:
     @contextmanager
     def phase(self, name: str) -> Generator[None]:
         """Charges the time of a synchronous block to a phase, without what inner phases take."""
+        self._settle()
         begin = time.perf_counter()
         inner = sum(self.seconds.values())
         try:
             yield
         finally:
+            self._settle()
             inside = sum(self.seconds.values()) - inner
             self.seconds[name] += time.perf_counter() - begin - inside
+
+    def _settle(self) -> None:
+        """Lets a GPU finish what it was given: its work is done behind the program's back."""
+        if any(m.device.type == "cuda" for m in self.models.values()):
+            torch.cuda.synchronize()
 
     @contextmanager
     def judging(self) -> Generator[None]:

@@ -75,10 +75,11 @@ def direction(found: Credited, ctx: Context) -> np.ndarray | None:
     model = ctx.model(found.name)
     for p in model.trainable():
         p.grad = None
-    backward(ctx.forward(found.name, found.learner.objective.needs), found.learner.objective, batch, BUDGET)
+    run = ctx.forward(found.name, found.learner.objective.needs)
+    backward(run, found.learner.objective, batch.to(model.device), BUDGET)
     named = {n: p for n, p in model.named_trainable().items() if not n.startswith("head.")}
-    flat = [torch.zeros(p.numel()) if p.grad is None else p.grad.flatten() for p in named.values()]
-    return -torch.cat(flat).double().numpy()
+    flat = [(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in named.values()]
+    return -torch.cat(flat).double().cpu().numpy()
 
 
 def token_weights(found: Credited, ctx: Context) -> list[np.ndarray]:
@@ -101,9 +102,10 @@ def token_weights(found: Credited, ctx: Context) -> list[np.ndarray]:
 def outputs(ctx: Context, found: Credited, batch: Batch) -> dict[str, torch.Tensor]:
     """What the model says about the whole batch, a few rows at a time."""
     run, T = ctx.forward(found.name, found.learner.objective.needs), batch["ids"].shape[1]
-    parts = [run(batch.part(rows)) for rows in torch.arange(len(batch.unit_B)).split(max(1, BUDGET // T))]
+    here = batch.to(ctx.model(found.name).device)
+    parts = [run(here.part(rows)) for rows in torch.arange(len(batch.unit_B)).split(max(1, BUDGET // T))]
     pad = lambda x: torch.nn.functional.pad(x, (0, T - x.shape[1])) if x.dim() == 2 else x
-    return {k: torch.cat([pad(p[k]) for p in parts]) for k in parts[0]}
+    return {k: torch.cat([pad(p[k]) for p in parts]).cpu() for k in parts[0]}
 
 
 def unscored(group: Group) -> Group:

@@ -67,6 +67,11 @@ class Settings:
             if given is not None and not given >= least:
                 raise UserError(f"--{name.replace('_', '-')} must be at least {least}, not {given}")
 
+    @property
+    def where(self) -> str:
+        """The device that is meant: the GPU where nothing is said and there is one."""
+        return self.device or ("cuda" if torch.cuda.is_available() else "cpu")
+
     def merged(self, given: Mapping[str, Any]) -> Settings:
         """These settings with others over them; of `set` lasts what the others do not replace."""
         known = [f.name for f in fields(self)]
@@ -132,9 +137,8 @@ def context(settings: Settings, *, out: Path | None = None, talk: bool = True) -
     if settings.engine.startswith("openai:"):
         raise UserError(f"--engine {settings.engine}: what is behind an endpoint can be evaluated, not trained")
     bench, players = bench_of(settings)
-    device = settings.device or ("cuda" if torch.cuda.is_available() else "cpu")
     lora = LoRA(rank=settings.lora) if settings.lora else None
-    model = load(settings.model, dtype=settings.dtype, device=device, lora=lora)
+    model = load(settings.model, dtype=settings.dtype, device=settings.where, lora=lora)
     model.recompute = settings.recompute
     return Context(
         bench=bench,

@@ -9,6 +9,8 @@ import time
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from palaestra.models.load import load_heads, save, trainable_copy, weights_sha256
 from palaestra.rollout.collect import Sample
 from palaestra.runtime import checkpoint, rollouts
@@ -213,7 +215,9 @@ def summary(ctx: Context, state: State, after: dict[str, Any]) -> dict[str, Any]
 
 
 def peak_memory_mb() -> float:
-    """The most this process has held resident."""
+    """The most this process has held, on the GPU if it uses one, else resident."""
+    if torch.cuda.is_initialized():
+        return round(torch.cuda.max_memory_reserved() / 2**20, 1)
     return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)
 
 
