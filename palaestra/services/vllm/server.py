@@ -54,12 +54,14 @@ def listen(lines: Any, scratch: str) -> None:
     end(0)
 
 
-def share_of_gpu() -> float:
-    """What vLLM may ask for at most: the trainer, whose memory it shares, has the rest."""
+def memory() -> dict[str, float]:
+    """The share of a GPU that vLLM may count on: the trainer has the rest."""
     import torch
 
+    if not torch.cuda.is_available():
+        return {}
     free, whole = torch.cuda.mem_get_info()
-    return min(0.9, 0.95 * free / whole)
+    return {"gpu_memory_utilization": min(0.9, 0.95 * free / whole)}
 
 
 def start(settings: Any) -> Any:
@@ -72,7 +74,7 @@ def start(settings: Any) -> Any:
             dtype=settings["dtype"],
             max_num_seqs=settings["slots"],
             kv_cache_memory_bytes=settings["cache_mb"] << 20,
-            **({} if cpu else {"gpu_memory_utilization": share_of_gpu()}),
+            **memory(),
             max_model_len=-1,  # the model's, or less where the cache holds less
             enforce_eager=cpu,  # compiling costs more there than it brings
             enable_chunked_prefill=False if cpu else None,  # 0.32 cannot rewind the generator of a seeded request there
