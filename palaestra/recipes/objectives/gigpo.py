@@ -92,7 +92,9 @@ EXPERIMENT = Experiment(
     metric="mean training reward over the whole run",
     falsified_if="the step advantage adds less than 2 points although states repeat within a group",
     task="grid",
-    tokens=50_000,
+    tokens=36_000,
+    evaluate=64,
+    seconds=75.0,
     controls={
         "final accuracy": Final(),
         "turns in the same state": Logged("peers", last=0),
