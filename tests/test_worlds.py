@@ -18,6 +18,7 @@ from palaestra.worlds.tictactoe import Board, TicTacToe, TicTacToeTasks, complet
 WORLDS = [
     (Hop(), HopTasks()),
     (Hop(turns=4), HopTasks(hops=(3, 3), entries=3)),
+    (Hop(noise=0.5), HopTasks(hops=(1, 2))),
     (Grid(), GridTasks()),
     (Grid(turns=14), GridTasks(side=4, steps=14)),
 ]
@@ -76,6 +77,25 @@ def test_hop_answers_searches() -> None:
     assert early.pay == {("policy", ""): 0.0} and not early.facts["correct"]
     assert Hop().step(frame.state, acted(frame.asks[0], f"ANSWER({end})"), ()).pay == {("policy", ""): 1.0}
     assert Hop(malformed="end").step(frame.state, acted(frame.asks[0], "help"), ()).status == "finished"
+
+
+def test_hop_with_noise_puts_another_key_before_the_value() -> None:
+    task = HopTasks(hops=(2, 2)).task("train", 0)
+    store, (key, value, _) = task.meta["store"], task.meta["path"]
+    ask, start = Hop().reset(task, ()).asks[0], Hop().reset(task, ()).state
+
+    def answer(noise: float, turn: int) -> list[str]:
+        frame = Hop(noise=noise).step(start, acted(ask, f"SEARCH({key})"), ("world", turn))
+        return frame.asks[0].say[0].content.split("\n")
+
+    assert answer(0.0, 1) == [value]
+    assert {tuple(answer(1.0, t)[1:]) for t in range(20)} == {(value,)}
+    others = {answer(1.0, t)[0] for t in range(20)}
+    assert len(others) > 1 and others <= store.keys() - {value}
+    assert 30 < sum(len(answer(0.5, t)) == 2 for t in range(100)) < 70
+    assert Hop(noise=1.0).step(start, acted(ask, "SEARCH(a0)" if "a0" not in store else "SEARCH(a1)"), ()).asks[
+        0
+    ].say == (Message(role="tool", content=NOTHING),)
 
 
 def test_grid_distance_is_the_length_of_the_oracles_way() -> None:

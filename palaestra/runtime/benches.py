@@ -34,6 +34,7 @@ GUESSABLE: Mapping[str, Callable[[], Any]] = {  # few answers: chance is well ab
 }  # fmt: skip
 WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "hop": (HopTasks, Hop),
+    "hop-noisy": (lambda: HopTasks(hops=(1, 2), name="hop-noisy"), lambda: Hop(noise=0.5)),
     "grid": (GridTasks, Grid),
     "tictactoe": (TicTacToeTasks, TicTacToe),
     "compare-pairs": (Pairs, Pair),

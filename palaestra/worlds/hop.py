@@ -6,6 +6,7 @@ user: follow k7 2 times    SEARCH(k7)    tool: p2    SEARCH(p2)    tool: x9    A
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Literal
@@ -13,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from palaestra.tasks.base import asked, drawn
-from palaestra.types import Act, Ask, Frame, Key, Message, Task, stage, value
+from palaestra.types import Act, Ask, Frame, Key, Message, Task, rng_of, stage, value
 
 ACTION = re.compile(r"(SEARCH|ANSWER)\(([a-z][0-9])\)", re.ASCII)
 NOTHING, USAGE = "nothing", "use SEARCH(key) or ANSWER(key)"
@@ -52,11 +53,16 @@ class HopState:
 
 @stage
 class Hop:
-    """Pays 1 for the right answer. A malformed action costs a turn ("again") or ends the episode unpaid ("end")."""
+    """Pays 1 for the right answer. A malformed action costs a turn ("again") or ends the episode unpaid ("end").
+
+    With probability `noise` the value that a search finds stands below a line with another key of the store. Turns have
+    noise for all episodes of a group, or for none.
+    """
 
     turns: int = 6
     malformed: Literal["again", "end"] = "again"
     seats: tuple[str, ...] = ("policy",)
+    noise: float = 0.0
 
     def reset(self, task: Task, key: Key) -> Frame:
         return self._ask(HopState(task=task), task.prompt)
@@ -71,7 +77,15 @@ class Hop:
         if verb == "ANSWER":
             return self._end(state, float(name == state.task.answer), "finished")
         state = replace(state, found=(*state.found, name))
-        return self._tool(state, state.task.meta["store"].get(name, NOTHING))
+        return self._tool(state, self._results(state.task.meta["store"], name, key))
+
+    def _results(self, store: Mapping[str, str], name: str, key: Key) -> str:
+        if name not in store:
+            return NOTHING
+        rng = rng_of((*key, "noise"))
+        if rng.random() >= self.noise:
+            return store[name]
+        return f"{rng.choice([k for k in store if k != store[name]])}\n{store[name]}"
 
     def oracle(self, state: HopState) -> str:
         """The next step of the shortest way."""
