@@ -29,7 +29,7 @@ from palaestra.recipes.base import grpo
 from palaestra.runtime.config import vary
 from palaestra.step import Recipe
 from palaestra.types import Batch, Outputs, stage
-from palaestra.update import Plain
+from palaestra.update import AdamW, Plain
 
 CARD = Card(
     id="rover",
@@ -94,23 +94,37 @@ def build(rho: float = 1.0, bootstrap: bool = True, scale: bool = False) -> Reci
     )
 
 
-FOUR = Plain(minibatches=4)
+RATE, FOUR = (
+    AdamW(lr=3e-4),
+    Plain(minibatches=4),
+)  # of every arm: GRPO gains reward and loses half of its entropy in 25 steps
+BASE = vary(grpo.build(), credit=chain(Center("group")), update=FOUR, optimiser=RATE)
 EXPERIMENT = Experiment(
-    claim="ROVER solves more held-out problems within 16 samples than GRPO after the same number of sampled tokens.",
+    claim="After 30,000 sampled tokens on T-rec, ROVER solves 2 points more held-out problems within 8 samples than GRPO's "
+    "clipped ratio with the same centred rewards, token mean and minibatches.",
     arms={
-        "grpo": vary(grpo.build(), update=FOUR),
-        "entropy bonus": vary(grpo.build(), objective=Clipped() + 0.01 * Entropy(), update=FOUR),
-        "rover": build(),
-        "no bootstrap": build(bootstrap=False),
+        "grpo": vary(grpo.build(), optimiser=RATE),
+        "grpo unscaled": vary(BASE, objective=Clipped(reduce="tokens")),
+        "entropy bonus": vary(BASE, objective=Clipped(reduce="tokens") + 0.01 * Entropy(reduce="tokens")),
+        "rover": vary(build(), optimiser=RATE),
+        "no bootstrap": vary(build(bootstrap=False), optimiser=RATE),
     },
-    expect=Greater("rover", "grpo"),
-    falsified_if="pass@16 of ROVER is less than 2 points above that of GRPO",
-    measure=Final("sampled_after.pass@16.mean"),
-    metric="held-out pass@16 (temperature 1)",
-    task="count",
-    tokens=60_000,
-    evaluate=128,
-    samples=16,
-    controls={"accuracy": Final(), "entropy": Logged("entropy_sampled")},
-    note="with 263 words the mean over the vocabulary weighs more against the reward than with 150,000.",
+    expect=Greater("rover", "grpo unscaled"),
+    falsified_if="pass@8 of ROVER is less than 2 points above that of unscaled GRPO",
+    measure=Final("sampled_after.pass@8.mean"),
+    metric="held-out pass@8 (temperature 1)",
+    task="rec",
+    tokens=30_000,
+    evaluate=512,
+    samples=8,
+    controls={
+        "accuracy": Final(),
+        "pass@1": Final("sampled_after.pass@1.mean"),
+        "entropy": Logged("entropy_sampled"),
+        "length": Logged("length"),
+    },
+    note="Only the loss differs between the two arms compared; the arm grpo is the usual one, scaled by the deviation, with the "
+    "mean over answers and one minibatch. T-rec has one right answer that its noise hides, so several are worth trying: "
+    "diversity is tried solutions, not many right ones. With 263 words the mean over the vocabulary weighs more against the "
+    "reward than with 150,000.",
 )
