@@ -30,10 +30,12 @@ from palaestra.reward.verifiers.formats import all_variants
 from palaestra.reward.verifiers.patches import likeness
 from palaestra.reward.verify import Exact, Verify
 from palaestra.reward.where import Where
+from palaestra.rollout.verdicts import DemonstrateVerdict
 from palaestra.runtime.config import override, vary
 from palaestra.runtime.train import prepare
 from palaestra.schedule import resolve
 from palaestra.step import Schedule, start, step
+from palaestra.tasks.base import final
 from palaestra.tasks.ladder import Add
 from palaestra.tasks.mixture import Mixture
 from palaestra.tasks.verdicts import Variants
@@ -486,6 +488,18 @@ def test_rl_tango_reference_values():
     assert verdict.steps == (1, 1, -1) and verdict.final is False
 
 
+def test_demonstrated_verdicts_are_true(context):
+    ctx = context("chain")
+    task, found = ctx.bench.tasks.task("train", 0), []
+    for i in range(16):
+        (e,) = asyncio.run(DemonstrateVerdict()(ctx, (i,), Group(task=task))).episodes
+        shown, said = "".join(s.text for s in e.rows[0].segments[:-1]), e.rows[0].segments[-1].text
+        answers = final(shown.removesuffix("<|assistant|>").removesuffix("<|end|>"))
+        assert said.splitlines()[-1] == ("= right" if answers == task.answer else "= wrong"), (shown, said)
+        found.append((said.splitlines()[-1], "\n" in said))
+    assert len(set(found)) == 4  # right and wrong, worked and at once
+
+
 def test_rl_tango_merged_and_edges():
     a, b = trajectory(1, 1, 1), trajectory(0, 1, -1)
     assert mixed(0.5, a, b, apart=False) == pytest.approx([1, -1])
@@ -537,13 +551,14 @@ def test_rl_tango_pays_the_verifier_for_verdict_and_form(reply, right, pay):
 
 
 def test_rl_tango_measures_balanced_accuracy_and_early_outcomes():
-    steps = [{"reward": 0.2, "part/right and said so": 0.0, "part/wrong and said so": 0.8, "policy/updates": 1}] * 3
-    warm = [{"reward": 0.9, "part/right and said so": 0.0, "part/wrong and said so": 0.0, "verifier/updates": 1}]
+    hits = {"part/right and said so": 0.0, "part/wrong and said so": 0.8, "sampled_tokens": 9}
+    steps = [{**hits, "reward": 0.2, "policy/updates": 1}] * 3
+    shown = [{"reward": 1.0, "sampled_tokens": 0, "updates": 1}] * 3  # a supervised start is no step of the generator
+    warm = [{**hits, "reward": 0.9, "verifier/updates": 1}]
     assert rl_tango.Balanced()(Cell(summary={}, steps=steps)) == pytest.approx(0.5)  # "wrong" to everything
-    assert rl_tango.Early(2)(Cell(summary={}, steps=warm + steps)) == pytest.approx(0.2)
-    assert math.isnan(rl_tango.Early()(Cell(summary={}))) and math.isnan(
-        rl_tango.Balanced()(Cell(summary={}, steps=[{"reward": 0.2}]))
-    )
+    assert rl_tango.Early(3)(Cell(summary={}, steps=shown + warm + steps)) == pytest.approx(0.2)
+    assert math.isnan(rl_tango.Early(4)(Cell(summary={}, steps=shown + warm + steps)))  # not fewer than asked for
+    assert math.isnan(rl_tango.Balanced()(Cell(summary={}, steps=[{"reward": 0.2}])))
 
 
 def test_rl_tango_stated_verdicts():

@@ -31,11 +31,13 @@ from palaestra.credit.links import Center, Scale, chain
 from palaestra.credit.seats import Seat
 from palaestra.credit.table import Table, Values
 from palaestra.ledger.experiment import Cell, Experiment, Final, Greater, Logged
-from palaestra.recipes.base import grpo
+from palaestra.pipeline import Output, Part, Pipeline
+from palaestra.recipes.base import grpo, sft
 from palaestra.reward.verify import said
 from palaestra.rollout.collect import Sample, Score, links, rewarded
 from palaestra.rollout.player import EnginePlayer
 from palaestra.rollout.steps import steps
+from palaestra.rollout.verdicts import DemonstrateVerdict
 from palaestra.runtime.config import override, vary
 from palaestra.schedule import Exponential
 from palaestra.step import Learner, Recipe, Schedule
@@ -57,7 +59,7 @@ from palaestra.types import (
     stage,
     value,
 )
-from palaestra.update import Cycle, Plain
+from palaestra.update import AdamW, Cycle, Plain
 
 if TYPE_CHECKING:
     from palaestra.runtime.context import Context
@@ -256,13 +258,17 @@ def build(
 
 @stage
 class Early:
-    """Mean reward over the first `updates` steps that train the generator."""
+    """Mean reward over the first `updates` steps that train the generator; NaN where the run has fewer.
+
+    Steps that sample nothing, those of a supervised start, do not count.
+    """
 
     updates: int = 20
 
     def __call__(self, cell: Cell) -> float:
-        found = [s["reward"] for s in cell.steps if s.get("policy/updates") or s.get("updates")]
-        return float(np.mean(found[: self.updates])) if found else float("nan")
+        rl = [s for s in cell.steps if s["sampled_tokens"]]
+        found = [s["reward"] for s in rl if s.get("policy/updates") or s.get("updates")]
+        return float(np.mean(found[: self.updates])) if len(found) >= self.updates else float("nan")
 
 
 @stage
@@ -275,31 +281,41 @@ class Balanced:
         return (hits[0] / right + hits[1] / (1 - right)) / 2 if 0 < right < 1 else float("nan")
 
 
-def small(recipe: Recipe) -> Recipe:
-    """8 prompts x 4 answers, so that 20 generator steps fit into a cell."""
-    return override(vary(recipe, schedule=Schedule(prompts=8)), "collect.links.0.n", 4)
+def small(recipe: Recipe) -> Pipeline:
+    """8 prompts x 8 answers, from a start that was shown how to compare an answer with its own working."""
+    shown = vary(
+        sft.build(),
+        collect=links(DemonstrateVerdict()),
+        optimiser=AdamW(lr=5e-4),
+        schedule=Schedule(prompts=64, steps=50),
+    )
+    rl = override(vary(recipe, schedule=Schedule(prompts=8)), "collect.links.0.n", 8)
+    return Pipeline(parts={"shown": Part(shown), "rl": Part(rl, model=Output("shown"))})
 
 
 EXPERIMENT = Experiment(
-    claim="Over the first 20 generator steps, outcomes are better with a verifier that learns than with GRPO.",
+    claim="Over the first 20 generator steps, outcomes are 5 points better with a verifier that learns than with GRPO.",
     arms={
         "grpo": small(vary(grpo.build(), credit=chain(*Z))),
-        "tango": small(build(warmup=4)),
-        "fixed": small(build(warmup=4, learns=False)),
-        "unbalanced": small(build(warmup=4, balanced=False)),
-        "merged": small(build(warmup=4, apart=False)),
+        "tango": small(build(warmup=20)),
+        "fixed": small(build(warmup=20, learns=False)),
+        "unbalanced": small(build(warmup=20, balanced=False)),
+        "merged": small(build(warmup=20, apart=False)),
     },
-    expect=Greater("tango", "grpo"),
-    falsified_if="the verifier's verdicts do not speed the generator up",
+    expect=Greater("tango", "grpo", by=0.05),
+    falsified_if="with the verifier's verdicts the mean outcome of these steps is not 5 points higher",
     measure=Early(20),
-    metric="mean outcome over the first 20 steps of the generator",
-    task="add(d=3)",
-    tokens=50_000,
-    seconds=40.0,
+    metric="mean outcome of the 1,280 answers of the generator's first 20 steps (temperature 1)",
+    task="chain(operands=(2,3))",
+    tokens=115_000,
+    evaluate=128,
+    seconds=80.0,
     controls={
         "accuracy at the end": Final(),
         "balanced accuracy of the verifier": Balanced(),
     },
-    note="The verifier is a copy of the generator; a step is judged by whether the verifier's own working has it. The paper "
-    "compares 200 steps, with a mixing share that falls over them.",
+    note="50 steps of imitated verdicts (half of them worked) come first in every arm, as the built-in model's are a coin; the "
+    "verifier is a copy of this start. 20 updates of it alone come before the 20 steps, which need 46 of the run's. A step is "
+    "judged by whether the verifier's own working has it. 5 points, as the paper's Tango is 9 ahead of GRPO after 200 steps. "
+    "At equal sampled tokens, the verdicts' included, GRPO makes more steps: `accuracy at the end` is that comparison.",
 )

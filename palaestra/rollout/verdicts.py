@@ -1,0 +1,35 @@
+"""Demonstrations of judging, for models whose verdicts begin at a coin."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from palaestra.models.tiny.mixture import wrong_answer
+from palaestra.rollout.recorded import recorded
+from palaestra.tasks.base import final, written
+from palaestra.tasks.formats import judging
+from palaestra.types import Group, Key, rng_of, stage
+
+if TYPE_CHECKING:
+    from palaestra.runtime.context import Context
+
+
+@stage
+class DemonstrateVerdict:
+    """An answer to the task, worked or not, right or spoilt, half each, and the true verdict on it.
+
+    The share `works` of the verdicts follows the problem's own working, with its answer beside the one that is judged. The
+    others come at once, so nothing can be learned from them but the form: `works` is about 2 * accuracy - 1 of the judge.
+    """
+
+    works: float = 0.5
+
+    async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
+        source: Any = ctx.bench.tasks
+        task, rng = group.task, rng_of(key)
+        right, how = bool(rng.random() < 0.5), "work" if rng.random() < 0.5 else "guess"
+        answer = source.demonstration(task, rng, how) if right else wrong_answer(source, task, rng, how)
+        own = [*source.steps(task), f"{task.answer} {final(answer)}"] if rng.random() < self.works else []
+        judged = judging(task, answer, right)
+        made = recorded(ctx, "policy", judged.prompt, written(own, judged.answer), 1.0)
+        return Group(task=task, episodes=(made,))
