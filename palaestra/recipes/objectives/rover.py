@@ -94,10 +94,8 @@ def build(rho: float = 1.0, bootstrap: bool = True, scale: bool = False) -> Reci
     )
 
 
-RATE, FOUR = (
-    AdamW(lr=3e-4),
-    Plain(minibatches=4),
-)  # of every arm: GRPO gains reward and loses half of its entropy in 25 steps
+RATE = AdamW(lr=3e-4)  # of every arm: GRPO gains reward and loses half of its entropy in 25 steps
+FOUR = Plain(minibatches=4)
 BASE = vary(grpo.build(), credit=chain(Center("group")), update=FOUR, optimiser=RATE)
 EXPERIMENT = Experiment(
     claim="After 30,000 sampled tokens on T-rec, ROVER solves 2 points more held-out problems within 8 samples than GRPO's "
