@@ -36,6 +36,7 @@ WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "hop": (HopTasks, Hop),
     "hop-noisy": (lambda: HopTasks(hops=(1, 2), name="hop-noisy"), lambda: Hop(noise=0.5)),
     "grid": (GridTasks, Grid),
+    "grid-4": (lambda: GridTasks(side=4, steps=8, name="grid-4"), Grid),
     "tictactoe": (TicTacToeTasks, TicTacToe),
     "compare-pairs": (Pairs, Pair),
     "judge-pairs": (lambda: Pairs(Grade()), lambda: Pair(apart=True)),
