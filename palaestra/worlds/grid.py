@@ -28,6 +28,7 @@ class GridState:
     holding: bool = False
     done: bool = False
     executed: tuple[bool, ...] = ()  # whether each action was possible
+    closer: tuple[int, ...] = ()  # by how much each action shortened the way
 
     @property
     def turns(self) -> int:
@@ -89,7 +90,12 @@ class Grid:
     def step(self, state: GridState, acts: tuple[Act, ...], key: Key) -> Frame:
         after = moved(state, acts[0].text.strip())
         possible = after is not None
-        state = replace(state if after is None else after, executed=(*state.executed, possible))
+        closer = 0 if after is None else state.distance - after.distance
+        state = replace(
+            state if after is None else after,
+            executed=(*state.executed, possible),
+            closer=(*state.closer, closer),
+        )
         if state.done or (not possible and self.invalid == "end"):
             return self._end(state, "finished")
         if state.turns >= self.turns:
@@ -129,6 +135,7 @@ def _facts(state: GridState) -> dict[str, Any]:
         "turns": state.turns,
         "invalid": state.executed.count(False),
         "executed": state.executed,
+        "closer": state.closer,
         "distance": state.distance,
         "correct": state.done,
     }
