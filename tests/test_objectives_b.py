@@ -13,6 +13,7 @@ from palaestra.credit.pass_at_k import pass_at_k_advantages
 from palaestra.credit.trie import branch_terms, node_means, prefix_nodes, td_terms
 from palaestra.credit.turns import anchor
 from palaestra.explain import explain
+from palaestra.ledger.experiment import Cell
 from palaestra.objective.policy import Clipped, log_ratio
 from palaestra.recipes.base import grpo, rloo
 from palaestra.recipes.objectives import embodied_planner_r1 as planner
@@ -23,6 +24,7 @@ from palaestra.step import start, step
 from palaestra.types import Episode, Event, Example, Group, Reward, Row, Segment, Task, UserError
 from palaestra.update import pack
 from palaestra.worlds.blind import Blind
+from palaestra.worlds.grid import GridTasks
 from palaestra.worlds.hop import Hop, HopTasks
 
 near = lambda x, tolerance=1e-5: pytest.approx(x, abs=tolerance)
@@ -53,6 +55,18 @@ def scored(*rewards, **fields):
 def test_stratified(alpha, ddof, expected):
     group = scored(1, 0, 0, 1, 1, 0, stratum=[1, 1, 1, 2, 2, 2])
     assert advantages(stratified_grpo.build(alpha=alpha, ddof=ddof), *group) == near(expected)
+
+
+def test_structure_is_reported_by_stratum():
+    """Searches 0, 0, 1 with outcomes 0, 1, 1: mean 2/3, spread 2/3; only the first stratum varies, by 1/4 twice."""
+    task = HopTasks(hops=(2, 2)).task("train", 0)
+    episodes = (Episode(facts={"searches": s}, reward=Reward(total=r)) for s, r in ((0, 0.0), (0, 1.0), (1, 1.0)))
+    found = asyncio.run(stratified_grpo.Structure()(None, (), Group(task=task, episodes=tuple(episodes))))
+    parts = {k: sum(e.reward.parts[k] for e in found.episodes) for k in found.episodes[0].reward.parts}
+    assert parts == near({"searches": 1, "two hops": 3, "two hops solved": 2, "spread": 2 / 3, "within": 0.5})
+    steps = [{"part/within": w, "part/spread": 1.0} for w in (0.9, 0.1, 0.3)]
+    share = [stratified_grpo.Share("within", "spread", n)(Cell(summary={}, steps=steps)) for n in (0, 2)]
+    assert share == near([1.3 / 3, 0.2])
 
 
 def test_one_stratum_is_grpo_and_a_stratum_of_one_keeps_the_global_term():
@@ -370,6 +384,18 @@ def test_completion(paid, status, reward):
     assert planner.completion(Reward(total=sum(paid), events=events), status).total == reward
 
 
+def test_a_dense_reward_pays_for_the_way_behind_it():
+    task = GridTasks().task("train", 0)
+    way = task.meta["start"].distance
+    left = (way, 1, 0, way + 2)
+    group = Group(
+        task=task,
+        episodes=tuple(Episode(facts={"distance": d}, reward=Reward(total=float(d == 0))) for d in left),
+    )
+    found = asyncio.run(planner.Approach()(None, (), group))
+    assert [e.total for e in found.episodes] == near([0.0, 1 - 1 / way, 1.0, 0.0])
+
+
 def test_a_blind_world_hides_its_answers():
     from palaestra.types import Act
 
@@ -422,6 +448,29 @@ def test_spa_pays_at_the_end_of_the_turn():
     assert found == near((raw - raw.mean()) / raw.std(ddof=1))
     with pytest.raises(UserError, match="estimator_progress"):
         advantages(spa_rl.build(), {"reward": 1, "value": [0]})
+
+
+@pytest.mark.parametrize(("c", "expected"), [([0.2, 0.5, 0.2], 1.0), ([0.5, 0.2, 0.5], -1.0), ([0.3] * 3, 0.0)])
+def test_spa_agreement_is_the_correlation_with_progress(c, expected):
+    from palaestra.credit.table import Table, Values
+
+    said = {"author": "policy", "policy": "policy", "trained": True, "logp": (-1.0,)}
+    row = Row(segments=(Segment(ids=(0,)), *(Segment(ids=(t + 1,), turn=t, **said) for t in range(3))))
+    episode = Episode(rows=(row,), reward=Reward(total=1.0), facts={"closer": (0, 1, 0)})
+    table = Table([Group(task=Task(id="t"), episodes=(episode,))], [[[{}]]], {})
+    spa_rl.Agreement()(Values(level="turn", x_N=np.array(c)), table)
+    assert table.columns["agreement"].x_N.mean() == near(expected)
+
+
+def test_spa_trains_the_estimator_before_the_policy(context):
+    ctx, state = context("grid"), start(0)
+    recipe = smoke(spa_rl.build(warmup=1))
+    prepare(recipe, ctx)
+    moved = []
+    for _ in range(2):
+        state, metrics = asyncio.run(step(recipe, ctx, state))
+        moved.append([n for n in ("policy", "estimator") if metrics.get(f"{n}/updates")])
+    assert moved == [["estimator"], ["policy"]]
 
 
 def estimator_loss(c, total, mask=(0, 1, 1, 1)):

@@ -127,7 +127,7 @@ class Agreement:
     def __call__(self, x: Values, table: Table) -> Values:
         closer = Values(level="turn", x_N=np.array(fact_by_turn(table, "closer"), float))
         found = [table.lift(y, "token").x_N for y in (x, closer)]
-        a_N, b_N = ((y - y.mean()) / (y.std() or 1.0) for y in found)
+        a_N, b_N = ((y - y.mean()) / (y.std() + 1e-9) for y in found)
         table.columns["agreement"] = Values(level="token", x_N=a_N * b_N)
         return x
 
