@@ -21,6 +21,7 @@ from palaestra.explain import explain
 from palaestra.models.latent import LatentHead, straight_through
 from palaestra.models.load import weights_sha256
 from palaestra.objective.residual import Balance, PathConsistency, ValueConsistency
+from palaestra.pipeline import Pipeline
 from palaestra.recipes.objectives import agro, capo, cola, kimi_k1_5, oreo, pav, tba
 from palaestra.recipes.objectives import incorrect_synthetic_data as isd
 from palaestra.reward.critic import Critique, ModelCritic, Oracle, named
@@ -653,6 +654,7 @@ def test_branches_share_their_prefix_with_the_wrong_answer(context):
     assert branch.rows[0].context()[:shared] == lost.rows[0].context()[:shared]
     pairs, _ = StepPairs("branch")([group], [[[{}], [{}]]], {})
     assert [e.columns["sign"] for e in pairs] == [1.0, -1.0] and len({e.unit for e in pairs}) == 1
+    assert [e.columns["late"] for e in pairs] == [0.0, float(at + 1 < len(ends))]
     assert not StepPairs("root")([group], [[[{}], [{}]]], {})[0]  # a branch is no answer of its own
 
 
@@ -848,9 +850,10 @@ def test_what_learns_from_equal_rewards_refuses_a_gate(build):
 
 
 ARMS = [
-    (m.CARD.id, name, arm)
+    (m.CARD.id, name, recipe)
     for m in (agro, capo, cola, isd, kimi_k1_5, oreo, pav, tba)
     for name, arm in m.EXPERIMENT.arms.items()
+    for recipe in ([part.runnable for part in arm.parts.values()] if isinstance(arm, Pipeline) else [arm])
 ]
 
 

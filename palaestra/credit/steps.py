@@ -7,6 +7,7 @@ stands in the facts as well: `prefix_values`, H + 1 chances of success, before t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from typing import Any, ClassVar, Literal
 
@@ -86,8 +87,8 @@ class StepPairs:
 
     `form="root"`: any right episode of the group, taken in turn; "branch": a right continuation from before the pit (an
     episode whose `origin` is the wrong one, though it be muted). Both rows begin alike then, and what they share cancels in
-    the margin. "whole": as root, but all of the wrong answer is rejected, which is the control. Column `sign`; rows of a pair
-    are a unit.
+    the margin. "whole": as root, but all of the wrong answer is rejected, which is the control. Columns `sign`, and `late`, in
+    any form 1 for a wrong row with steps behind the pit; rows of a pair are a unit.
     """
 
     form: Literal["root", "branch", "whole"] = "root"
@@ -105,23 +106,21 @@ class StepPairs:
             right = own if self.form == "branch" else whole
             if not right:
                 continue
-            keep = pit(values) if self.form != "whole" else 1 << 30
-            chosen, unit = int(right[e % len(right)]), f"pair {e}"
+            chosen, unit, keep = int(right[e % len(right)]), f"pair {e}", pit(values)
             found += [_row(table, chosen, r, 1.0, unit) for r in range(len(table.episodes[chosen].rows))]
-            found += [_row(table, e, r, -1.0, unit, keep) for r in range(len(episode.rows))]
+            found += [_row(table, e, r, -1.0, unit, keep, self.form != "whole") for r in range(len(episode.rows))]
         return found, table.state
 
 
-def _row(table: Table, e: int, r: int, sign: float, unit: str, keep: int | None = None) -> Example:
-    """A row of an episode; with `keep` the steps after that one carry no gradient."""
-    row, columns = table.episodes[e].rows[r], {"sign": sign, **table.signals[e][r]}
-    trained_T = table.views[e][r].trained_T.copy()
-    if keep is not None:
-        at = table.tokens
-        mine = at.episode_N == e
-        late = at.position_N[mine][(step_of_tokens(table, e) > keep) & (at.row_N[mine] == r)]
+def _row(table: Table, e: int, r: int, sign: float, unit: str, keep: float = math.inf, cut: bool = True) -> Example:
+    """A row of an episode; with `cut` the steps after `keep` carry no gradient."""
+    trained_T, at = table.views[e][r].trained_T.copy(), table.tokens
+    mine = at.episode_N == e
+    late = at.position_N[mine][(step_of_tokens(table, e) > keep) & (at.row_N[mine] == r)]
+    if cut:
         trained_T[late] = False
-    return Example(row=row, columns={**columns, "trained": trained_T}, unit=unit)
+    columns = {"sign": sign, **table.signals[e][r], "trained": trained_T, "late": float(len(late) > 0)}
+    return Example(row=table.episodes[e].rows[r], columns=columns, unit=unit)
 
 
 # ---- critiques
