@@ -134,7 +134,7 @@ EXPERIMENT = Experiment(
         "entropy": Logged("entropy_sampled"),
         "length": Logged("length"),
     },
-    note="Prefixes of 2 tokens, 3 in an answer of 7 and 9 in one of 19, where the paper has 40 in a thousand. The rank grows "
-    "with the length, so the length is shown. The placebo gives the bonuses to other answers: where it does as well as VERL, "
-    "a gain is not one of the rank. It decides nothing.",
+    note="Prefixes of 2 tokens, 3 in an answer of 7 and 9 in one of 19, where the paper has 40 in a thousand. In answers this "
+    "short the rank is nearly a count of tokens (correlation of bonus and length in the first batches: 0.94 to 0.97), so a gain "
+    "may be one of length, which is shown. The placebo gives the bonuses to other answers; it decides nothing.",
 )
