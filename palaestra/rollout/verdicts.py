@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class DemonstrateVerdict:
     """An answer to the task, worked or not, right or spoilt, half each, and the true verdict on it.
 
-    The share `works` of the verdicts follows the problem's own working, with its answer beside the one that is judged. The
-    others come at once, so nothing can be learned from them but the form: `works` is about 2 * accuracy - 1 of the judge.
+    The share `works` of the verdicts follows the problem's own working, with its answer beside the one that is judged; these
+    can be learned. The others come at once and stay a coin, so the judge's accuracy comes to about (1 + works) / 2.
     """
 
     works: float = 0.5

@@ -286,8 +286,8 @@ def small(recipe: Recipe) -> Pipeline:
     shown = vary(
         sft.build(),
         collect=links(DemonstrateVerdict()),
-        optimiser=AdamW(lr=5e-4),
-        schedule=Schedule(prompts=64, steps=50),
+        optimiser=AdamW(lr=5e-4, warmup=5),
+        schedule=Schedule(prompts=32, steps=80),
     )
     rl = override(vary(recipe, schedule=Schedule(prompts=8)), "collect.links.0.n", 8)
     return Pipeline(parts={"shown": Part(shown), "rl": Part(rl, model=Output("shown"))})
@@ -314,7 +314,7 @@ EXPERIMENT = Experiment(
         "accuracy at the end": Final(),
         "balanced accuracy of the verifier": Balanced(),
     },
-    note="50 steps of imitated verdicts (half of them worked) come first in every arm, as the built-in model's are a coin; the "
+    note="80 steps of imitated verdicts (half of them worked) come first in every arm: those of the built-in model are a coin. The "
     "verifier is a copy of this start. 20 updates of it alone come before the 20 steps, which need 46 of the run's. A step is "
     "judged by whether the verifier's own working has it. 5 points, as the paper's Tango is 9 ahead of GRPO after 200 steps. "
     "At equal sampled tokens, the verdicts' included, GRPO makes more steps: `accuracy at the end` is that comparison.",
