@@ -10,7 +10,7 @@ k. A tie is no majority: 0 for all. REINFORCE++ (advantages normalised over the 
 
 No label is used, so a constant verdict earns everything and has no gradient left: watch the parts `can` and `asked`
 (the majority is the class that was asked for). Of data without that column the verdicts are on the model's own answers,
-whose truth the bench knows: part `truthful`. `oracle=True` pays that truth.
+whose truth the bench knows: parts `truthful` and `right`. `oracle=True` pays that truth.
 """
 
 from __future__ import annotations
@@ -19,18 +19,22 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
+import numpy as np
+
 from palaestra.card import Card, Size
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.curriculum.draw import Shuffled
-from palaestra.ledger.experiment import Experiment, Greater, Logged
+from palaestra.ledger.experiment import Cell, Experiment, Greater, Logged
 from palaestra.objective.policy import Clipped
-from palaestra.recipes.base import grpo
+from palaestra.pipeline import Output, Part, Pipeline
+from palaestra.recipes.base import grpo, sft
 from palaestra.reward.intrinsic import majority
 from palaestra.reward.verifiers.judgement import verdict
 from palaestra.reward.verify import said
 from palaestra.rollout.collect import Sample, Score, links
+from palaestra.rollout.verdicts import DemonstrateVerdict
 from palaestra.runtime.config import vary
-from palaestra.step import Recipe
+from palaestra.step import Recipe, Schedule
 from palaestra.tasks.base import final
 from palaestra.tasks.formats import AT_ONCE, STEPWISE, instructed, judging, question
 from palaestra.types import Draw, Example, Fault, Group, Groups, Key, Message, Reward, State, Task, rng_of, stage
@@ -136,7 +140,14 @@ class Consensus:
         return [
             Reward(
                 total=float(v is not None and v == wanted),
-                parts={**told, "can": float(v == yes), "truthful": float(v is not None and v == truth)},
+                parts={
+                    **told,
+                    "can": float(v == yes),
+                    "truthful": float(v is not None and v == truth),
+                    "right": float(truth == yes),
+                    "right and said so": float(v == truth == yes),
+                    "wrong and said so": float(v == truth == no),
+                },
             )
             for v in verdicts
         ]
@@ -187,21 +198,60 @@ def build(k: int = 8, oracle: bool = False, least: float = 0.75) -> Recipe:
     )
 
 
+@stage
+class Balanced:
+    """Mean of the shares of true verdicts, on right and on wrong answers, of the last ten steps that sample, or the first ten.
+
+    A constant verdict scores one half, whatever the share of right answers.
+    """
+
+    first: bool = False
+
+    def __call__(self, cell: Cell) -> float:
+        rl = [s for s in cell.steps if s["sampled_tokens"]]
+        seen = rl[:10] if self.first else rl[-10:]
+        right, on_right, on_wrong = (
+            float(np.mean([s[f"part/{name}"] for s in seen]))
+            for name in ("right", "right and said so", "wrong and said so")
+        )
+        return (on_right / right + on_wrong / (1 - right)) / 2 if 0 < right < 1 else float("nan")
+
+
+def shown(recipe: Recipe) -> Pipeline:
+    """From a start that judges better than a coin: half of its verdicts are worked, and those are mostly true."""
+    verdicts = vary(
+        sft.build(),
+        collect=links(DemonstrateVerdict()),
+        optimiser=AdamW(lr=5e-4, warmup=5),
+        schedule=Schedule(prompts=32, steps=80),
+    )
+    return Pipeline(parts={"shown": Part(verdicts), "rl": Part(recipe, model=Output("shown"))})
+
+
 EXPERIMENT = Experiment(
-    claim="Rewarded for consensus, verdicts on its own answers are more often true than at the start.",
+    claim="From a start whose verdicts on its own answers are mostly true, reward for consensus makes their balanced accuracy 5 "
+    "points higher.",
     arms={
-        "start": vary(build(), optimiser=AdamW(lr=0.0)),
-        "consensus": build(),
-        "oracle": build(oracle=True),
+        "start": shown(vary(build(), optimiser=AdamW(lr=0.0))),
+        "consensus": shown(build()),
+        "oracle": shown(build(oracle=True)),
+        "consensus, from a coin": build(),
     },
-    expect=Greater("consensus", "start"),
-    falsified_if="verdicts trained on consensus are no more often true than the start's",
-    measure=Logged("part/truthful"),
-    metric="share of true verdicts, last ten steps",
-    task="add(d=2)",
-    tokens=40_000,
-    seconds=40.0,
-    controls={"consensus": Logged("part/consensus"), "can": Logged("part/can"), "asked": Logged("part/asked")},
-    note="The small model invents no tasks: it judges its own answers, worked out or guessed. Its verdicts begin no better "
-    "than a coin, where consensus should not help: the paper's start must be right more often than not.",
+    expect=Greater("consensus", "start", by=0.05),
+    falsified_if="the balanced accuracy of verdicts trained on consensus is not 5 points above that of the same start untrained",
+    measure=Balanced(),
+    metric="balanced accuracy of verdicts on own answers, last ten steps (unread ones are false)",
+    task="chain(operands=(2,3))",
+    tokens=70_000,
+    evaluate=128,
+    seconds=70.0,
+    controls={
+        "first ten steps": Balanced(first=True),
+        "consensus": Logged("part/consensus"),
+        "says right": Logged("part/can"),
+        "right answers": Logged("part/right"),
+    },
+    note="The small model invents no tasks: it judges its own answers, worked out or guessed. 80 steps of imitated verdicts, half "
+    "of them worked, come first in three arms, so that about three of four verdicts are true. The fourth begins at a coin, as "
+    "the built-in model does; there consensus should not help, and its last ten steps are to be read beside its first ten.",
 )
