@@ -251,7 +251,7 @@ EXPERIMENT = Experiment(
         "says right": Logged("part/can"),
         "right answers": Logged("part/right"),
     },
-    note="The small model invents no tasks: it judges its own answers, worked out or guessed. 80 steps of imitated verdicts, half "
-    "of them worked, come first in three arms, so that about three of four verdicts are true. The fourth begins at a coin, as "
-    "the built-in model does; there consensus should not help, and its last ten steps are to be read beside its first ten.",
+    note="The small model invents no tasks: it judges its own answers, worked out or guessed. 80 steps of imitated verdicts, "
+    "half of them worked, come first in three arms, so that about three of four verdicts are true. The fourth begins at a coin, "
+    "as the built-in model does; there consensus should not help, and its last ten steps are to be read beside its first ten.",
 )
