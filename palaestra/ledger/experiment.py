@@ -62,6 +62,25 @@ class Logged:
 
 
 @stage
+class Balanced:
+    """Mean of a judge's accuracies on right and on wrong answers; a constant verdict scores one half.
+
+    Of the last ten steps, or the `first` ones, that log "part/right and said so" and "part/wrong and said so"; `right` is the
+    metric that says how many answers are right. NaN where all are, or none.
+    """
+
+    right: str = "reward"
+    first: int = 0
+
+    def __call__(self, cell: Cell) -> float:
+        seen = [s for s in cell.steps if "part/right and said so" in s]
+        seen = seen[: self.first] if self.first else seen[-10:]
+        names = (self.right, "part/right and said so", "part/wrong and said so")
+        right, on_right, on_wrong = (sum(s[n] for s in seen) / max(1, len(seen)) for n in names)
+        return (on_right / right + on_wrong / (1 - right)) / 2 if 0 < right < 1 else float("nan")
+
+
+@stage
 class Greater:
     """measure(better) > measure(than). `by` is the smallest difference that would be worth the claim.
 

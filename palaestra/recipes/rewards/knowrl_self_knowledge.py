@@ -19,12 +19,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-import numpy as np
-
 from palaestra.card import Card, Size
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.curriculum.draw import Shuffled
-from palaestra.ledger.experiment import Cell, Experiment, Greater, Logged
+from palaestra.ledger.experiment import Balanced, Experiment, Greater, Logged
 from palaestra.objective.policy import Clipped
 from palaestra.pipeline import Output, Part, Pipeline
 from palaestra.recipes.base import grpo, sft
@@ -198,25 +196,6 @@ def build(k: int = 8, oracle: bool = False, least: float = 0.75) -> Recipe:
     )
 
 
-@stage
-class Balanced:
-    """Mean of the shares of true verdicts, on right and on wrong answers, of the last ten steps that sample, or the first ten.
-
-    A constant verdict scores one half, whatever the share of right answers.
-    """
-
-    first: bool = False
-
-    def __call__(self, cell: Cell) -> float:
-        rl = [s for s in cell.steps if s["sampled_tokens"]]
-        seen = rl[:10] if self.first else rl[-10:]
-        right, on_right, on_wrong = (
-            float(np.mean([s[f"part/{name}"] for s in seen]))
-            for name in ("right", "right and said so", "wrong and said so")
-        )
-        return (on_right / right + on_wrong / (1 - right)) / 2 if 0 < right < 1 else float("nan")
-
-
 def shown(recipe: Recipe) -> Pipeline:
     """From a start that judges better than a coin: half of its verdicts are worked, and those are mostly true."""
     verdicts = vary(
@@ -239,14 +218,14 @@ EXPERIMENT = Experiment(
     },
     expect=Greater("consensus", "start", by=0.05),
     falsified_if="the balanced accuracy of verdicts trained on consensus is not 5 points above that of the same start untrained",
-    measure=Balanced(),
+    measure=Balanced("part/right"),
     metric="balanced accuracy of verdicts on own answers, last ten steps (unread ones are false)",
     task="chain(operands=(2,3))",
     tokens=70_000,
     evaluate=128,
     seconds=70.0,
     controls={
-        "first ten steps": Balanced(first=True),
+        "first ten steps": Balanced("part/right", first=10),
         "consensus": Logged("part/consensus"),
         "says right": Logged("part/can"),
         "right answers": Logged("part/right"),

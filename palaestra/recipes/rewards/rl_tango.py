@@ -30,7 +30,7 @@ from palaestra.credit.advantages import group_mean, group_std
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.credit.seats import Seat
 from palaestra.credit.table import Table, Values
-from palaestra.ledger.experiment import Cell, Experiment, Final, Greater, Logged
+from palaestra.ledger.experiment import Balanced, Cell, Experiment, Final, Greater
 from palaestra.pipeline import Output, Part, Pipeline
 from palaestra.recipes.base import grpo, sft
 from palaestra.reward.verify import said
@@ -269,16 +269,6 @@ class Early:
         rl = [s for s in cell.steps if s["sampled_tokens"]]
         found = [s["reward"] for s in rl if s.get("policy/updates") or s.get("updates")]
         return float(np.mean(found[: self.updates])) if len(found) >= self.updates else float("nan")
-
-
-@stage
-class Balanced:
-    """Mean of the verifier's accuracies on right and on wrong solutions, over the last ten steps."""
-
-    def __call__(self, cell: Cell) -> float:
-        right = Logged("reward")(cell)
-        hits = Logged("part/right and said so")(cell), Logged("part/wrong and said so")(cell)
-        return (hits[0] / right + hits[1] / (1 - right)) / 2 if 0 < right < 1 else float("nan")
 
 
 def small(recipe: Recipe) -> Pipeline:
