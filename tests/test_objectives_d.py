@@ -782,6 +782,23 @@ def test_tokens_by_way_of_codes_have_the_gradient_of_the_codes(latent):
     assert torch.allclose(again, named["policy.weight"], atol=1e-6)
 
 
+def test_codes_that_steer_and_codes_in_use(latent):
+    """By the definitions, code by code; alike codes steer nothing, a uniform policy uses all of them."""
+    head, words, hidden = latent
+    p = torch.stack([words(head.merged(hidden, c.expand(6, -1))).softmax(-1) for c in head.code])
+    apart = [0.5 * (each - p.mean(0)).abs().sum(-1) for each in p]
+    assert head.steering(hidden, words).tolist() == pytest.approx((sum(apart) / 3).tolist(), abs=1e-6)
+    mean = head.choose(hidden).exp().mean(0)
+    assert head.usage(hidden).mean().item() == pytest.approx(-(mean * mean.log()).sum().item())
+    with torch.no_grad():
+        head.shift.weight.zero_()
+        head.shift.bias.zero_()
+        head.policy.weight.zero_()
+        head.policy.bias.zero_()
+    assert head.steering(hidden, words).tolist() == pytest.approx([0.0] * 6, abs=1e-6)
+    assert head.usage(hidden).tolist() == pytest.approx([float(np.log(3))] * 6)
+
+
 def test_construction_leaves_no_gradient_to_the_label(latent):
     """The world trains the inverse model; the cloned policy does not."""
     head, words, hidden = latent

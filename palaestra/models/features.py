@@ -101,4 +101,16 @@ def embedding(model: Any, batch: Batch, at: Places) -> Tensor:
     return vector_ND.new_zeros(rows, vector_ND.shape[1]).index_add(0, at.row_N, share_N[:, None] * vector_ND)[:, None]
 
 
-FEATURES: Mapping[str, Callable[..., Tensor]] = {f.__name__: f for f in (prefix_rank, head_gradient, embedding)}
+def code_usage(model: Any, batch: Batch, at: Places) -> Tensor:
+    """[N] nats; the mean is the entropy of the codes that a latent head's policy uses, over the tokens of a forward pass."""
+    return model.latent.usage(at.hidden_ND)
+
+
+def code_steering(model: Any, batch: Batch, at: Places) -> Tensor:
+    """[N] how far a latent head's codes differ in the next token, as a total variation."""
+    return torch.cat([model.steering(part_ND) for part_ND in at.hidden_ND.split(max(1, LOGITS // model.logits_each))])
+
+
+FEATURES: Mapping[str, Callable[..., Tensor]] = {
+    f.__name__: f for f in (prefix_rank, head_gradient, embedding, code_usage, code_steering)
+}

@@ -74,11 +74,25 @@ class LatentHead(nn.Module):
         have come from, so the codes themselves need not be recorded.
         """
         h_ND = hidden_ND.detach().to(self.code.dtype)  # the trunk is frozen
-        with torch.no_grad():  # and so is the world, when the policy acts
-            n, k = len(h_ND), self.codes
-            each_ND = self.merged(h_ND.repeat_interleave(k, 0), self.code.repeat(n, 1))
-            world_NKV = vocabulary(each_ND.to(hidden_ND.dtype)).float().log_softmax(-1).view(n, k, -1)
-        return torch.logsumexp(self.choose(h_ND)[..., None].float() + world_NKV, 1)
+        return torch.logsumexp(self.choose(h_ND)[..., None].float() + self.world(hidden_ND, vocabulary), 1)
+
+    @torch.no_grad()  # the world stands still when the policy acts
+    def world(self, hidden_ND: Tensor, vocabulary: Vocabulary) -> Tensor:
+        """[N, K, V] log p(x | h, a) under every code."""
+        h_ND, n, k = hidden_ND.to(self.code.dtype), len(hidden_ND), self.codes
+        each_ND = self.merged(h_ND.repeat_interleave(k, 0), self.code.repeat(n, 1))
+        return vocabulary(each_ND.to(hidden_ND.dtype)).float().log_softmax(-1).view(n, k, -1)
+
+    @torch.no_grad()
+    def usage(self, hidden_ND: Tensor) -> Tensor:
+        """[N] nats: -sum_a pi(a | h) log mean_N pi(a), whose mean is the entropy of the codes in use; at most log K."""
+        pi_NK = self.choose(hidden_ND.to(self.code.dtype)).exp()
+        return -torch.xlogy(pi_NK, pi_NK.mean(0)).sum(-1)
+
+    def steering(self, hidden_ND: Tensor, vocabulary: Vocabulary) -> Tensor:
+        """[N] total variation between p(x | h, a) and the mean of all codes, mean over codes; 0 where codes are all alike."""
+        p_NKV = self.world(hidden_ND, vocabulary).exp()
+        return (p_NKV - p_NKV.mean(1, keepdim=True)).abs().sum(-1).mean(1) / 2
 
     def construct(self, hidden_ND: Tensor, token_N: Tensor, vocabulary: Vocabulary) -> Tensor:
         """[N] nats: -log p(x | h, a) - log pi(a | h) with a the inverse model's likeliest code.

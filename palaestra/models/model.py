@@ -147,6 +147,12 @@ class Model:
         found = self.heads[head]
         return found.construct(hidden_ND, token_N, self._head) if isinstance(found, LatentHead) else found(hidden_ND)
 
+    def steering(self, hidden_ND: Tensor) -> Tensor:
+        """[N] how far the codes of the latent head differ in the next token."""
+        if self.latent is None:
+            raise KeyError(f"{self.name} has no latent head")
+        return self.latent.steering(hidden_ND, self._head)
+
     @contextmanager
     def recomputing(self) -> Generator[None]:
         """Inside, layers run under gradient checkpointing if `recompute` is set. Sampling stays outside: it caches.
