@@ -41,6 +41,7 @@ from palaestra.step import start, step
 from palaestra.tasks.count import Count, expressions
 from palaestra.tasks.judging import Compare, Grade, Pairs
 from palaestra.tasks.oracle import saying
+from palaestra.tasks.verdicts import Variants
 from palaestra.types import (
     Act,
     Ask,
@@ -590,14 +591,21 @@ def test_cues_of_forced_thinking_carry_no_gradient(context):
     assert all(s.logp is not None and len(s.logp) == len(s.ids) for s in spoken)
 
 
-def test_reflections_end_rightly(context):
-    ctx = context("compare")
+@pytest.mark.parametrize("name, tasks", [("compare", Compare()), ("variants", Variants())])
+def test_reflections_doubt_up_to_three_times_and_end_rightly(context, name, tasks):
+    ctx = context(name)
     first = ctx.bench.tasks.task("train", 0)
-    texts = [
-        run(j1_stts.Reflect()(ctx, (i,), Group(task=first))).episodes[0].rows[0].segments[-1].text for i in range(12)
-    ]
-    assert all(Compare().check(t, first) == 1 and t.count("= ?") == 1 for t in texts)
-    assert len({t.split("= ?")[0] for t in texts}) > 1 and len({t.split("= ?")[1] for t in texts}) == 1
+
+    def texts(reflect):
+        found = (run(reflect(ctx, (i,), Group(task=first))).episodes[0].rows[0].segments[-1].text for i in range(40))
+        return list(found)
+
+    found = texts(j1_stts.Reflect())
+    doubts = [t.count("= ?") for t in found]
+    assert all(tasks.check(t, first) == 1 for t in found) and {0, 1} < set(doubts) <= {0, 1, 2, 3}
+    assert doubts.count(0) > len(doubts) / 2  # a verdict is likelier than a doubt
+    assert len({t.split("= ?")[0] for t in found if "= ?" in t}) > 1 and len({t.split("= ?\n")[-1] for t in found}) == 1
+    assert {t.count("= ?") for t in texts(j1_stts.Reflect(doubt=0.0))} == {0}
 
 
 # ---- l2t

@@ -9,7 +9,8 @@
 arXiv:2505.11875 (abstract; rewards and rounds are inferred). The recipe is step 2; `reflected` and `Scaling` are the others.
 Only a verdict on the last line counts, behind any thinking. Longer thinking may merely flip verdicts: `stts.corrected` and
 `stts.spoilt` are the shares that change from wrong to right and back between the fewest and the most rounds, `stts.kept` that
-of verdicts that stay the same. The cue is text of the environment, so it carries no gradient.
+of verdicts that stay the same, `stts.undecided` that of answers which are none, or still a doubt, after the most. The cue is
+text of the environment, so it carries no gradient.
 """
 
 from collections.abc import Sequence
@@ -26,10 +27,12 @@ from palaestra.reward.judges.prompt import spoken
 from palaestra.reward.verify import Verify
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.rollout.recorded import recorded
-from palaestra.runtime.config import vary
+from palaestra.runtime.config import override, vary
 from palaestra.runtime.evaluate import attempts
+from palaestra.schedule import Jump
 from palaestra.step import Recipe, Schedule
 from palaestra.tasks.base import exact, final
+from palaestra.tasks.formats import UNSURE
 from palaestra.types import Group, Key, Result, Runnable, Task, rng_of, stage
 from palaestra.update import AdamW
 from palaestra.worlds.forced import Forced
@@ -67,24 +70,36 @@ def build(kl: float = 0.001) -> Recipe:
 
 @stage
 class Reflect:
-    """A demonstration that works, doubts (`= ?`) and works again; half of them go wrong at first and are corrected."""
+    """A demonstration that works, may doubt (`= ?`) and work again, up to `most` times, and ends with the right verdict.
+
+    A share `doubt` of the rounds is doubted, so a verdict is the likelier end of each. Of the doubted ones `spoilt` came to a
+    wrong result; the others are confirmed.
+    """
 
     spoilt: float = 0.5
+    doubt: Any = 0.3
+    most: int = 3
 
     async def __call__(self, ctx: "Context", key: Key, group: Group) -> Group:
         source: Any = ctx.bench.tasks
         rng, task = rng_of(key), group.task
         *steps, own, answer = source.demonstration(task, rng, "work").split("\n")
-        wrong = str((int(own) + int(rng.integers(1, 10))) % 10)
-        first = wrong if rng.random() < self.spoilt else own
-        reply = "\n".join([*steps, first, "= ?", *steps, own, answer])
+        result, *judged = own.split()
+        lines: list[str] = []
+        for _ in range(min(self.most, int(rng.geometric(1 - self.doubt)) - 1)):
+            wrong = str((int(result) + int(rng.integers(1, 10))) % 10)
+            lines += [*steps, " ".join([wrong, *judged]) if rng.random() < self.spoilt else own, UNSURE]
+        reply = "\n".join([*lines, *steps, own, answer])
         return replace(group, episodes=(recorded(ctx, "policy", task.prompt, reply, 1.0),))
 
 
-def reflected() -> Recipe:
-    """Step 1."""
+def reflected(steps: int = 75) -> Recipe:
+    """Step 1. The verdict is learned in 25 steps without doubts, for a small judge's begin at a coin."""
     return vary(
-        sft.build(), collect=links(Reflect()), optimiser=AdamW(lr=1e-3), schedule=Schedule(prompts=32, steps=30)
+        sft.build(),
+        collect=links(Reflect(doubt=Jump(0.0, 0.3, 25))),
+        optimiser=AdamW(lr=8e-4, warmup=5),
+        schedule=Schedule(prompts=32, steps=steps),
     )
 
 
@@ -99,7 +114,7 @@ class Scaling:
 
     recipe: Runnable
     rounds: tuple[int, ...] = (0, 1, 2, 3)
-    tasks: int = 128
+    tasks: int = 192
 
     async def run(self, ctx: "Context") -> Result:
         result, right, said = await self.recipe.run(ctx), [], []
@@ -114,31 +129,44 @@ class Scaling:
         found |= {"slope": slope(accuracy, self.rounds), "gain": accuracy[-1] - accuracy[0]}
         found |= {"corrected": float(np.mean(last > first)), "spoilt": float(np.mean(last < first))}
         found["kept"] = float(np.mean([a == b for a, b in zip(said[0], said[-1], strict=True)]))
+        found["undecided"] = float(np.mean([a in (None, "?") for a in said[-1]]))
         return Result(metrics={**result.metrics, "stts": found}, artifacts=result.artifacts)
 
 
+def small(recipe: Recipe) -> Recipe:
+    """Step 2 with 8 prompts x 8 verdicts, each long enough for three doubts."""
+    return override(vary(recipe, schedule=Schedule(prompts=8)), "collect.links.0.max_tokens", 192)
+
+
 EXPERIMENT = Experiment(
-    claim="On `compare`, held-out accuracy rises more with every forced round of thinking after RL than after fine-tuning alone.",
+    claim="On verdicts about chains of 6 or 7 numbers, the slope of held-out accuracy over forced rounds of thinking is 2 points "
+    "a round higher after RL than after fine-tuning alone.",
     arms={
         "start": Scaling(vary(reflected(), schedule=Schedule(prompts=1, steps=0))),
         "sft": Pipeline(parts={"sft": Part(Scaling(reflected()))}),
-        "sft and rl": Pipeline(parts={"sft": Part(reflected()), "rl": Part(Scaling(build()), model=Output("sft"))}),
+        "sft, twice as long": Pipeline(parts={"sft": Part(Scaling(reflected(150)))}),
+        "sft and rl": Pipeline(
+            parts={"sft": Part(reflected()), "rl": Part(Scaling(small(build())), model=Output("sft"))}
+        ),
     },
-    expect=Greater("sft and rl", "sft", by=0.005),
-    falsified_if="the slope after fine-tuning alone is as large",
+    expect=Greater("sft and rl", "sft", by=0.02),
+    falsified_if="the slope after RL is not 2 points a round above that after fine-tuning alone",
     measure=Final("stts.slope"),
-    metric="rise of held-out accuracy a forced round (0 to 3 rounds, greedy)",
-    task="compare",
-    tokens=30_000,
-    evaluate=128,
-    seconds=40.0,
+    metric="slope of held-out accuracy a forced round (0 to 3 rounds, greedy)",
+    task="variants(operands=(6,7))",
+    tokens=60_000,
+    evaluate=64,
+    seconds=90.0,
     controls={
         "accuracy without forcing": Final("stts.accuracy@0"),
         "accuracy, three rounds": Final("stts.accuracy@3"),
         "corrected": Final("stts.corrected"),
         "spoilt": Final("stts.spoilt"),
         "verdict kept": Final("stts.kept"),
+        "still in doubt": Final("stts.undecided"),
     },
-    note="Two final answers of a chain are judged by working the chain. The sampled mark stays in the row, so the cue follows it "
-    "(`= ?`), as in the demonstrations of step 1.",
+    note="One final answer of a chain is judged, by working the chain, where the paper's judge compares two. The sampled mark "
+    "stays in the row, so the cue follows it (`= ?`), as in the demonstrations, whose rounds, up to four, may each end with the "
+    "verdict. A doubt where the verdict is due counts as wrong. 2 points a round are 6 over three, about the paper's 5.1%. "
+    "Fine-tuning samples nothing: the arm of twice its length shows what further training without rewards does.",
 )
