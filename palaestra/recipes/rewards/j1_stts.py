@@ -144,7 +144,7 @@ EXPERIMENT = Experiment(
     arms={
         "start": Scaling(vary(reflected(), schedule=Schedule(prompts=1, steps=0))),
         "sft": Pipeline(parts={"sft": Part(Scaling(reflected()))}),
-        "sft, twice as long": Pipeline(parts={"sft": Part(Scaling(reflected(150)))}),
+        "sft twice as long": Pipeline(parts={"sft": Part(Scaling(reflected(150)))}),
         "sft and rl": Pipeline(
             parts={"sft": Part(reflected()), "rl": Part(Scaling(small(build())), model=Output("sft"))}
         ),

@@ -214,7 +214,7 @@ EXPERIMENT = Experiment(
         "start": shown(vary(build(), optimiser=AdamW(lr=0.0))),
         "consensus": shown(build()),
         "oracle": shown(build(oracle=True)),
-        "consensus, from a coin": build(),
+        "consensus from a coin": build(),
     },
     expect=Greater("consensus", "start", by=0.05),
     falsified_if="the balanced accuracy of verdicts trained on consensus is not 5 points above that of the same start untrained",
