@@ -297,7 +297,7 @@ EXPERIMENT = Experiment(
     measure=Early(20),
     metric="mean outcome of the 1,280 answers of the generator's first 20 steps (temperature 1)",
     task="chain(operands=(2,3))",
-    tokens=115_000,
+    tokens=100_000,
     evaluate=128,
     seconds=80.0,
     controls={
