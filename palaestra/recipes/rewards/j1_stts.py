@@ -156,7 +156,7 @@ EXPERIMENT = Experiment(
     task="variants(operands=(6,7))",
     tokens=60_000,
     evaluate=64,
-    seconds=90.0,
+    seconds=115.0,
     controls={
         "accuracy without forcing": Final("stts.accuracy@0"),
         "accuracy, three rounds": Final("stts.accuracy@3"),
