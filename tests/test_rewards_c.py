@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.credit.table import Table, Values
 from palaestra.explain import explain
-from palaestra.ledger.experiment import Balanced, Cell
+from palaestra.ledger.experiment import Balanced, Cell, Moving
 from palaestra.recipes.base import grpo
 from palaestra.recipes.rewards import (
     alphamed,
@@ -556,8 +556,8 @@ def test_rl_tango_measures_balanced_accuracy_and_early_outcomes():
     shown = [{"reward": 1.0, "sampled_tokens": 0, "updates": 1}] * 3  # a supervised start is no step of the generator
     warm = [{**hits, "reward": 0.9, "verifier/updates": 1}]
     assert Balanced()(Cell(summary={}, steps=steps)) == pytest.approx(0.5)  # "wrong" to everything
-    assert rl_tango.Early(3)(Cell(summary={}, steps=shown + warm + steps)) == pytest.approx(0.2)
-    assert math.isnan(rl_tango.Early(4)(Cell(summary={}, steps=shown + warm + steps)))  # not fewer than asked for
+    assert Moving(3)(Cell(summary={}, steps=shown + warm + steps)) == pytest.approx(0.2)
+    assert math.isnan(Moving(4)(Cell(summary={}, steps=shown + warm + steps)))  # not fewer than asked for
     assert math.isnan(Balanced()(Cell(summary={}, steps=[{"reward": 0.2}])))
 
 

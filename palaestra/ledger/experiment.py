@@ -62,6 +62,18 @@ class Logged:
 
 
 @stage
+class Moving:
+    """Mean training reward over the steps that sample and move the policy: the first `first` (NaN: fewer), 0 = all."""
+
+    first: int = 0
+
+    def __call__(self, cell: Cell) -> float:
+        moving = [s for s in cell.steps if s["sampled_tokens"] and (s.get("policy/updates") or s.get("updates"))]
+        found = [s["reward"] for s in moving][: self.first or None]
+        return float(np.mean(found)) if len(found) >= max(1, self.first) else float("nan")
+
+
+@stage
 class Balanced:
     """Mean of a judge's accuracies on right and on wrong answers; a constant verdict scores one half.
 

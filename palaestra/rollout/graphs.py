@@ -53,11 +53,7 @@ class Graphs:
             self._cache = state
         shape = min(rows(n), cache.slots), min(-(-upto // REACH) * REACH, cache.length)
         self._met[shape] += 1
-        if not self.able or (shape not in self._made and self._met[shape] <= OFTEN):
-            logits = decoder.forward(put_2n, upto)
-            self._logits = logits.new_empty(cache.slots, logits.shape[1]) if self._logits is None else self._logits
-            return logits
-        if shape not in self._made:
+        if self.able and shape not in self._made and self._met[shape] > OFTEN:
             try:
                 self._made[shape] = self._captured(decoder, *shape)
             except RuntimeError as error:
@@ -65,7 +61,11 @@ class Graphs:
                 logging.getLogger(__name__).warning(
                     "%s cannot be captured as a CUDA graph, so every kernel is launched: %s", decoder.model.name, error
                 )
-                return decoder.forward(put_2n, upto)
+        if shape not in self._made:
+            logits = decoder.forward(put_2n, upto)
+            if self.able and self._logits is None:
+                self._logits = logits.new_empty(cache.slots, logits.shape[1])
+            return logits
         held_2n, replay = self._made[shape]
         held_2n[:, :n] = put_2n
         held_2n[1, n:] = cache.length - 1

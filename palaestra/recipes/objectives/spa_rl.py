@@ -26,7 +26,7 @@ from palaestra.credit.advantages import leave_one_out
 from palaestra.credit.links import Center, Gae, Link, Scale, chain, table_signal
 from palaestra.credit.table import Table, Values
 from palaestra.credit.turns import fact_by_turn
-from palaestra.ledger.experiment import Cell, Experiment, Final, Greater, Logged
+from palaestra.ledger.experiment import Experiment, Final, Greater, Logged, Moving
 from palaestra.objective.algebra import Algebra, Couples, Sum
 from palaestra.objective.track import Track
 from palaestra.recipes.base import ppo
@@ -171,15 +171,6 @@ def rested(recipe: Recipe, warmup: int) -> Recipe:
 def small(recipe: Recipe) -> Recipe:
     """8 prompts x 4 answers a step, so that more steps fit into a cell."""
     return override(vary(recipe, schedule=Schedule(prompts=8)), "collect.links.0.n", 4)
-
-
-@stage
-class Moving:
-    """Mean training reward over the steps that move the policy."""
-
-    def __call__(self, cell: Cell) -> float:
-        found = [s["reward"] for s in cell.steps if s.get("policy/updates") or s.get("updates")]
-        return float(np.mean(found)) if found else float("nan")
 
 
 WARMUP = 6  # steps

@@ -25,14 +25,14 @@ from palaestra.curriculum.draw import Shuffled
 from palaestra.ledger.experiment import Balanced, Experiment, Greater, Logged
 from palaestra.objective.policy import Clipped
 from palaestra.pipeline import Output, Part, Pipeline
-from palaestra.recipes.base import grpo, sft
+from palaestra.recipes.base import grpo
+from palaestra.recipes.rewards.rl_tango import shown
 from palaestra.reward.intrinsic import majority
 from palaestra.reward.verifiers.judgement import verdict
 from palaestra.reward.verify import said
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.rollout.verdicts import DemonstrateVerdict
 from palaestra.runtime.config import vary
-from palaestra.step import Recipe, Schedule
+from palaestra.step import Recipe
 from palaestra.tasks.base import final
 from palaestra.tasks.formats import AT_ONCE, STEPWISE, instructed, judging, question
 from palaestra.types import Draw, Example, Fault, Group, Groups, Key, Message, Reward, State, Task, rng_of, stage
@@ -196,24 +196,18 @@ def build(k: int = 8, oracle: bool = False, least: float = 0.75) -> Recipe:
     )
 
 
-def shown(recipe: Recipe) -> Pipeline:
-    """From a start that judges better than a coin: half of its verdicts are worked, and those are mostly true."""
-    verdicts = vary(
-        sft.build(),
-        collect=links(DemonstrateVerdict()),
-        optimiser=AdamW(lr=5e-4, warmup=5),
-        schedule=Schedule(prompts=32, steps=80),
-    )
-    return Pipeline(parts={"shown": Part(verdicts), "rl": Part(recipe, model=Output("shown"))})
+def taught(recipe: Recipe) -> Pipeline:
+    """From a start that was shown how to judge."""
+    return Pipeline(parts={"shown": Part(shown()), "rl": Part(recipe, model=Output("shown"))})
 
 
 EXPERIMENT = Experiment(
     claim="From a start whose verdicts on its own answers are mostly true, reward for consensus makes their balanced accuracy 5 "
     "points higher.",
     arms={
-        "start": shown(vary(build(), optimiser=AdamW(lr=0.0))),
-        "consensus": shown(build()),
-        "oracle": shown(build(oracle=True)),
+        "start": taught(vary(build(), optimiser=AdamW(lr=0.0))),
+        "consensus": taught(build()),
+        "oracle": taught(build(oracle=True)),
         "consensus from a coin": build(),
     },
     expect=Greater("consensus", "start", by=0.05),

@@ -30,7 +30,7 @@ from palaestra.credit.advantages import group_mean, group_std
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.credit.seats import Seat
 from palaestra.credit.table import Table, Values
-from palaestra.ledger.experiment import Balanced, Cell, Experiment, Final, Greater
+from palaestra.ledger.experiment import Balanced, Experiment, Final, Greater, Moving
 from palaestra.pipeline import Output, Part, Pipeline
 from palaestra.recipes.base import grpo, sft
 from palaestra.reward.verify import said
@@ -256,31 +256,20 @@ def build(
     return vary(recipe, collect=collect, learners={"policy": generator, "verifier": verifier})
 
 
-@stage
-class Early:
-    """Mean reward over the first `updates` steps that train the generator; NaN where the run has fewer.
-
-    Steps that sample nothing, those of a supervised start, do not count.
-    """
-
-    updates: int = 20
-
-    def __call__(self, cell: Cell) -> float:
-        rl = [s for s in cell.steps if s["sampled_tokens"]]
-        found = [s["reward"] for s in rl if s.get("policy/updates") or s.get("updates")]
-        return float(np.mean(found[: self.updates])) if len(found) >= self.updates else float("nan")
-
-
 def small(recipe: Recipe) -> Pipeline:
-    """8 prompts x 8 answers, from a start that was shown how to compare an answer with its own working."""
-    shown = vary(
+    """8 prompts x 8 answers, from a start that judges."""
+    rl = override(vary(recipe, schedule=Schedule(prompts=8)), "collect.links.0.n", 8)
+    return Pipeline(parts={"shown": Part(shown()), "rl": Part(rl, model=Output("shown"))})
+
+
+def shown() -> Recipe:
+    """Makes a start that judges better than a coin: half of its verdicts are worked, and those are mostly true."""
+    return vary(
         sft.build(),
         collect=links(DemonstrateVerdict()),
         optimiser=AdamW(lr=5e-4, warmup=5),
         schedule=Schedule(prompts=32, steps=80),
     )
-    rl = override(vary(recipe, schedule=Schedule(prompts=8)), "collect.links.0.n", 8)
-    return Pipeline(parts={"shown": Part(shown), "rl": Part(rl, model=Output("shown"))})
 
 
 EXPERIMENT = Experiment(
@@ -294,7 +283,7 @@ EXPERIMENT = Experiment(
     },
     expect=Greater("tango", "grpo", by=0.05),
     falsified_if="with the verifier's verdicts the mean outcome of these steps is not 5 points higher",
-    measure=Early(20),
+    measure=Moving(20),
     metric="mean outcome of the 1,280 answers of the generator's first 20 steps (temperature 1)",
     task="chain(operands=(2,3))",
     tokens=100_000,
