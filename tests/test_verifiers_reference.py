@@ -273,6 +273,15 @@ def test_duckdb_reads_only(tmp_path):
         made.execute(schema)
     for query, score in (("SELECT 3", 0.0), ("SELECT count(age) FROM users", 1.0)):
         assert judge(query, "SELECT count(*) FROM users", database=str(file)).score == score
+    numbered = Database(schema=f"CREATE SEQUENCE s; {schema}", engine="duckdb")
+    for _ in range(2):  # nothing of a query is left for the next one
+        assert "read-only" in run("SELECT nextval('s')", numbered, 1.0).error
+        assert run("SELECT count(*) FROM range(99999999) a, range(9999) b", numbered, 0.2).error == "timeout"
+        assert run("SELECT count(*) FROM users", numbered, 1.0).rows == ((3,),)
+    broken = tmp_path / "x.duckdb"
+    broken.write_text("not a database")
+    with pytest.raises(UserError, match="cannot be opened"):
+        judge(GOLD, GOLD, database=str(broken))
 
 
 def test_muldimif():

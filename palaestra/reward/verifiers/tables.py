@@ -142,41 +142,64 @@ def duckdb_rows(query: str, database: Database, seconds: float) -> Table:
         import duckdb  # pyright: ignore[reportMissingImports]
     except ImportError:
         raise Fault("verifier", "duckdb is not installed; pip install 'palaestra[duckdb]'") from None
-    whole = bool(database.path) and not database.half
-    connection = duckdb.connect(str(file_of(database)) if whole else ":memory:", read_only=whole)
-    timer = threading.Timer(seconds, connection.interrupt)
-    try:
-        try:
-            connection.execute(database.schema or "SELECT 1")
-            if database.half and database.path:
-                file = str(file_of(database)).replace("'", "''")
-                connection.execute(
-                    f"ATTACH '{file}' AS file (READ_ONLY); COPY FROM DATABASE file TO memory; DETACH file"
-                )
-            if database.half:
-                for (name,) in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall():
-                    with contextlib.suppress(duckdb.Error):  # a table that others refer to stays whole
-                        connection.execute(deletion(name, database.half == "odd"))  # rows are counted from 0
-        except duckdb.Error as error:
-            raise UserError(f"the schema does not run: {str(error)[:200]}") from None
-        for line in (
-            "enable_external_access = false",
-            "memory_limit = '512MB'",
-            "threads = 1",
-            "lock_configuration = true",
-        ):
-            connection.execute(f"SET {line}")
+    with contextlib.closing(_cursor(database)) as connection:
+        timer = threading.Timer(seconds, connection.interrupt)
         timer.start()
         try:
             statements = connection.extract_statements(query)
             if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
                 return Table(error="not one SELECT statement")
+            connection.execute("BEGIN TRANSACTION READ ONLY")  # or a sequence would count on for the next query
             return table(iter(connection.execute(statements[0]).fetchone, None))
         except (duckdb.Error, RuntimeError, ValueError) as error:
+            if isinstance(error, duckdb.FatalException | duckdb.InternalException):
+                _instance.cache_clear()  # a database that broke refuses every later query
             return Table(error="timeout" if "nterrupt" in str(error) else str(error)[:200] or "no statement")
-    finally:
-        timer.cancel()
-        connection.close()
+        finally:
+            timer.cancel()
+
+
+def _cursor(database: Database) -> Any:
+    """A connection of its own to the file, read-only, or to the kept database of the script or of half the file."""
+    import duckdb
+
+    if database.half or not database.path:
+        return _instance(database, file_of(database).stat().st_mtime_ns if database.path else 0).cursor()
+    try:
+        return _locked(duckdb.connect(str(file_of(database)), read_only=True))
+    except duckdb.Error as error:
+        raise UserError(f"the database {database.path} cannot be opened: {str(error)[:200]}") from None
+
+
+@lru_cache(maxsize=16)
+def _instance(database: Database, changed: int) -> Any:
+    """A script's database, or half a file, in memory; `changed` is the file's last change. Making one takes 20 ms."""
+    import duckdb
+
+    connection = duckdb.connect(":memory:", config={"threads": 1})
+    try:
+        connection.execute(database.schema or "SELECT 1")
+        if database.path:
+            file = str(file_of(database)).replace("'", "''")
+            connection.execute(f"ATTACH '{file}' AS file (READ_ONLY); COPY FROM DATABASE file TO memory; DETACH file")
+        for (name,) in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall() if database.half else ():
+            with contextlib.suppress(duckdb.Error):  # a table that others refer to stays whole
+                connection.execute(deletion(name, database.half == "odd"))  # rows are counted from 0
+    except duckdb.Error as error:
+        raise UserError(f"the schema does not run: {str(error)[:200]}") from None
+    return _locked(connection)
+
+
+def _locked(connection: Any) -> Any:
+    """With no access to files or the network, 512 MB, one thread, and settings that stay so."""
+    for setting in (
+        "enable_external_access = false",
+        "memory_limit = '512MB'",
+        "threads = 1",
+        "lock_configuration = true",
+    ):
+        connection.execute(f"SET {setting}")
+    return connection
 
 
 def table(rows: Iterable[tuple[Any, ...]]) -> Table:
