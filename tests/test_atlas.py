@@ -82,27 +82,33 @@ def test_other_weights_give_other_ratios(start, mixed):
 def test_classical_scaling_keeps_distances():
     angle = np.array([0.0, 0.5, 2.0, 3.0])
     cosine = np.cos(angle[:, None] - angle[None])
-    places, kept = atlas.scaled(cosine)
+    places, kept = atlas_page.scaled(cosine)
     distance = np.linalg.norm(places[:, None] - places[None], axis=-1)
     assert distance == pytest.approx(np.sqrt(2 - 2 * cosine), abs=1e-7) and kept == pytest.approx(1)
-    assert atlas.scaled(np.ones((1, 1)))[0].tolist() == [[0.0, 0.0]]
+    assert atlas_page.scaled(np.ones((1, 1)))[0].tolist() == [[0.0, 0.0]]
+
+
+def test_a_label_of_many_names_is_short():
+    assert (
+        atlas_page._label(list("abcdefgh")) == "a = b\n= c = d\n= e = f\n= 2 more" and atlas_page._label(["a"]) == "a"
+    )
 
 
 def test_methods_alike_are_linked():
     cosine = np.array([[1, 0.2, 0.9995], [0.2, 1, 0.1], [0.9995, 0.1, 1]])
-    assert atlas.alike(["a", "b", "c"], cosine) == [["a", "c"], ["b"]]
+    assert atlas_page.alike(["a", "b", "c"], cosine) == [["a", "c"], ["b"]]
 
 
 def chart(methods, cosine, **more):
-    data = {"about": "as they come", "task": "chain", "groups": 2, "still": [], "refused": {}, "kept": 1.0}
-    places = [[i, 0.5 * i] for i in range(len(methods))]
-    return data | {"methods": methods, "norms": [1.0] * len(methods), "cosine": cosine, "places": places} | more
+    data = {"about": "as they come", "task": "chain", "groups": 2, "still": [], "refused": {}}
+    return data | {"methods": methods, "norms": [1.0] * len(methods), "cosine": cosine} | more
 
 
 DATA = {
     "model": "tiny",
     "seed": 0,
     "samples": 8,
+    "families": {"grpo": "base", "b": "objectives", "c": "objectives", "d": "rewards"},
     "batches": {
         "mixed": chart(["grpo", "b", "c"], [[1, 1, 0.2], [1, 1, 0.2], [0.2, 0.2, 1]], refused={"d": "needs a tree"}),
         "solved": chart(["c"], [[1]], still=["grpo", "b"], refused={"d": "needs a tree"}),
@@ -116,15 +122,16 @@ DATA = {
 def test_the_page_says_what_the_numbers_do(tmp_path):
     page = atlas_page.page(DATA)
     for part in (
-        "- grpo = b on fresh mixed groups. They part on stale: grpo | b.",
+        "- **grpo = b** on fresh mixed groups. They part on\n  - stale: grpo | b",
         "Groups that are all solved: only c learn",
-        "Nothing to learn here, so nothing would move: grpo, b.",
+        "### Solved: objectives\n\n- Nothing to learn here, so nothing would move: grpo, b.",
         "Against one another: grpo and c (-0.40)",
         "| d | all | needs a tree |",
     ):
         assert part in page, part
-    atlas_page.picture("mixed", DATA["batches"]["mixed"], tmp_path / "m.png")
-    assert (tmp_path / "m.png").stat().st_size > 1000
+    atlas_page.pictures(DATA, tmp_path)  # the family `rewards` has nobody on a batch, and `solved` only one who moves
+    assert {p.name for p in tmp_path.iterdir()} == {"atlas-mixed-objectives.svg", "atlas-stale-objectives.svg"}
+    assert all(f"]({p.name})" in page and p.stat().st_size > 1000 for p in tmp_path.iterdir())
 
 
 # ---- a recorded group

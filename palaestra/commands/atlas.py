@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from palaestra.ledger.atlas import survey
-from palaestra.ledger.atlas_page import SHOWN, page, picture
+from palaestra.ledger.atlas_page import page, pictures
 from palaestra.markdown import one_line_lists
 from palaestra.runtime.checkpoint import made, write_atomic
 
@@ -19,9 +19,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     data = survey(methods, lambda text: print(text, file=sys.stderr, flush=True))
     write_atomic(out / "atlas.json", one_line_lists(data))
     write_atomic(out / "atlas.md", page(data))
-    for name, chart in data["batches"].items():
-        if len(chart["methods"]) >= SHOWN:
-            picture(name, chart, out / f"atlas-{name}.png")
+    pictures(data, out)
     if not arguments.json:
         print(page(data))
         print(f"written to {out}/atlas.md, {out}/atlas.json and pictures beside them")

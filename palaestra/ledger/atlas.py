@@ -1,8 +1,7 @@
 """The atlas: where each method would move the same model, given the same rollouts.
 
 For every recipe the update direction is minus the gradient of its objective through the embedded model, before the
-optimiser: what the method says, without how it is followed. Directions are compared by their cosines; the map is classical
-multidimensional scaling (Torgerson 1952) of the distances sqrt(2 - 2 cos), which are those of the unit vectors.
+optimiser: what the method says, without how it is followed. Directions are compared by their cosines.
 """
 
 from __future__ import annotations
@@ -34,7 +33,6 @@ SEARCHED = 64  # tasks among which the groups of a kind are found
 RIGHT = 4  # answers of a solved group: the small model seldom solves all eight
 DRIFT = 6  # updates between the rollouts of the stale batch and the weights that learn from it
 STILL = 1e-9  # length of a direction, as a share of the longest, below which nothing would move
-SAME, NEAR = 0.999, 0.95  # cosines
 
 
 @value
@@ -54,8 +52,6 @@ class Chart:
     methods: Sequence[str]
     norms: Sequence[float]
     cosine: np.ndarray  # [methods, methods]
-    places: np.ndarray  # [methods, 2]
-    kept: float  # share of the squared distances that two dimensions hold
     still: Sequence[str]
     refused: Mapping[str, str]  # method -> why it cannot run on this batch
 
@@ -150,13 +146,10 @@ def chart(rollouts: Rollouts, start: Model, recipes: Mapping[str, Any], say: Say
     live = [n for n in found if norms[n] > least]
     unit_ND = np.stack([found[n] / norms[n] for n in live]) if live else np.zeros((0, 1))
     cosine = np.clip(unit_ND @ unit_ND.T, -1.0, 1.0)
-    places, kept = scaled(cosine)
     return Chart(
         methods=live,
         norms=[norms[n] for n in live],
         cosine=cosine,
-        places=places,
-        kept=kept,
         still=[n for n in found if n not in live],
         refused=refused,
     )
@@ -178,35 +171,6 @@ async def move(recipe: Any, rollouts: Rollouts, start: Model) -> np.ndarray | No
     return direction(credited(recipe, ctx, await judged(recipe, ctx, given)), ctx)
 
 
-def scaled(cosine_NN: np.ndarray) -> tuple[np.ndarray, float]:
-    """Classical scaling of sqrt(2 - 2 cos) to the plane, and the share of the squared distances it holds."""
-    n = len(cosine_NN)
-    if n < 2:
-        return np.zeros((n, 2)), 1.0
-    centre_NN = np.eye(n) - 1 / n
-    value_N, vector_NN = np.linalg.eigh(centre_NN @ cosine_NN @ centre_NN)  # -1/2 J D^2 J = J cos J
-    value_N, vector_NN = np.maximum(value_N[::-1], 0), vector_NN[:, ::-1]
-    vector_NN = vector_NN * np.where(vector_NN[np.abs(vector_NN).argmax(0), np.arange(n)] < 0, -1.0, 1.0)
-    places = np.zeros((n, 2))
-    places[:, : min(2, n)] = (vector_NN * np.sqrt(value_N))[:, :2]
-    total = value_N.sum()
-    return places, float(value_N[:2].sum() / total) if total > 0 else 1.0
-
-
-def alike(methods: Sequence[str], cosine_NN: np.ndarray, least: float = SAME) -> list[list[str]]:
-    """Methods whose directions are the same: linked by cosines of at least `least`, in the order given."""
-    left, found = list(range(len(methods))), []
-    while left:
-        group, fresh = [], [left[0]]
-        while fresh:
-            i = fresh.pop()
-            left.remove(i)
-            group.append(i)
-            fresh += [j for j in left if cosine_NN[i, j] >= least and j not in fresh]
-        found.append([methods[i] for i in sorted(group)])
-    return found
-
-
 # ---- all of it
 
 
@@ -224,6 +188,7 @@ def survey(
         "model": "tiny",
         "seed": SEED,
         "samples": SAMPLES,
+        "families": {e.id: e.family for e in catalogue.everything() if e.id in recipes},
         "batches": {
             name: {
                 "about": fixed[name].about,
@@ -247,8 +212,6 @@ def plain(c: Chart) -> dict[str, Any]:
         "methods": list(c.methods),
         "norms": [float(f"{x:.4g}") for x in c.norms],
         "cosine": np.round(c.cosine, 4).tolist(),
-        "places": np.round(c.places, 4).tolist(),
-        "kept": round(c.kept, 4),
         "still": list(c.still),
         "refused": dict(c.refused),
     }
