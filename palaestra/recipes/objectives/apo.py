@@ -92,7 +92,7 @@ def build(kl: float = 1e-3, dads: bool = True, stcr: bool = True, base: float = 
 EXPERIMENT = Experiment(
     claim="STCR makes wrong answers shorter than GRPO with the same KL loss does.",
     arms={
-        "grpo, no KL": grpo.build(),
+        "grpo without KL": grpo.build(),
         "grpo": grpo.build(kl=1e-3),
         "dads": build(stcr=False),
         "stcr": build(dads=False, base=1.01),

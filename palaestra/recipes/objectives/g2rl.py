@@ -113,7 +113,7 @@ EXPERIMENT = Experiment(
         "grpo": vary(grpo.build(), optimiser=RATE),
         "entropy bonus": vary(grpo.build(), objective=Clipped() + 0.01 * Entropy(), optimiser=RATE),
         "g2rl": vary(build(weight=0.5), optimiser=RATE),
-        "g2rl, equation 12": vary(build("equation", weight=0.5), optimiser=RATE),
+        "g2rl by equation 12": vary(build("equation", weight=0.5), optimiser=RATE),
         "placebo": vary(build(weight=0.5, placebo=True), optimiser=RATE),
     },
     expect=Greater("g2rl", "grpo"),

@@ -45,7 +45,7 @@ EXPERIMENT = Experiment(
     claim="Lite PPO earns more reward over the run than GRPO from a base model at equal sampled tokens.",
     arms={
         "grpo": grpo.build(),
-        "group std, tokens, clip-higher": vary(grpo.build(), objective=Clipped(high=0.28, reduce="tokens")),
+        "group std and tokens and clip-higher": vary(grpo.build(), objective=Clipped(high=0.28, reduce="tokens")),
         "batch std only": vary(build(), objective=Clipped(reduce="sequences")),
         "lite-ppo": build(),
     },

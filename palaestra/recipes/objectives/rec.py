@@ -89,7 +89,7 @@ PLAIN = Reinforce(reduce="tokens")
 ARMS = {
     "one-side with IS": build(weighted=True),
     "one-side": build(),
-    "one-side, high 2": build(high=2.0),
+    "one-side to 2": build(high=2.0),
     "ring": build("ring"),
     "reinforce": build("all"),
     "opmd": build("all", tau=1.0),

@@ -186,7 +186,7 @@ EXPERIMENT = Experiment(
         "consensus": build(supervised=0.0, agreed=1.0),
         "similarity": build(supervised=1.0, agreed=0.0),
         "both": build(),
-        "both, exact bonus": build(exact=0.5),
+        "both with exact bonus": build(exact=0.5),
     },
     expect=Greater("consensus", "start"),
     falsified_if="samples trained on consensus are no more often right than the start's",

@@ -214,7 +214,7 @@ EXPERIMENT = Experiment(
     arms={
         "static rules": Agreement("static"),
         "refined rules": Agreement("refined"),
-        "refined, no writer": Agreement("without writer"),
+        "refined without writer": Agreement("without writer"),
         "reward model": Agreement("reward model"),
     },
     expect=Greater("refined rules", "static rules", by=0.1),

@@ -151,7 +151,7 @@ EXPERIMENT = Experiment(
     arms={
         "one score": staged(Learned("reward", squash=True), labelled(("total",), ("score",))),
         "four labels": staged(MultiLabel(), labelled(LABELS)),
-        "four labels, after_norm": staged(MultiLabel(), labelled(LABELS), "after_norm"),
+        "four labels after_norm": staged(MultiLabel(), labelled(LABELS), "after_norm"),
     },
     expect=Greater("four labels", "one score"),
     falsified_if="the lowest true label is less than two points higher than with the one score",
