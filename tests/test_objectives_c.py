@@ -95,26 +95,6 @@ def test_rover_reference_values():
     assert 2 * bare.item() == pytest.approx((math.log(1.1) - 0.5) ** 2, abs=1e-9)
 
 
-def test_rover_tree():
-    """Depth 2, only leaf LR is right: backing up means gives Q(L) = .5, Q(R) = 0, Q(L, R) = 1; greedy finds LR."""
-    leaves = {"LL": 0.0, "LR": 1.0, "RL": 0.0, "RR": 0.0}
-
-    def q(path):
-        return leaves[path] if len(path) == 2 else np.mean([q(path + a) for a in "LR"])
-
-    assert (q("L"), q("R"), q("LR")) == (0.5, 0, 1)
-    # the loss is 0 exactly at these values, for every path of the tree: the reward sits at the leaf
-    batch = batch_of(
-        *[[0.0, leaves[p]] for p in leaves], policy_vocab_mean_logp=[[0, 0]] * 4, behaviour_logp=[[0, 0]] * 4
-    )
-    values = [[q(p[0]), leaves[p]] for p in leaves]
-    means = [[0.25, np.mean([leaves[p[0] + a] for a in "LR"])] for p in leaves]
-    loss, _ = rover.UniformBellman()(outputs(batch, logp=values, vocab_mean_logp=means), batch)
-    assert loss.item() == pytest.approx(0)
-    greedy = max("LR", key=q)
-    assert greedy + max("LR", key=lambda a: leaves[greedy + a]) == "LR"
-
-
 def test_rover_successor_skips_what_others_wrote():
     x, mask = torch.tensor([[9.0, 1, 9, 9, 2, 3]]), torch.tensor([[0.0, 1, 0, 0, 1, 1]])
     assert rover.successors(x, mask)[mask > 0].tolist() == [2, 3, 0]
