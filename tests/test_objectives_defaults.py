@@ -57,8 +57,8 @@ DEFAULTS = {
     "kimi_k1_5": {".beta": 0.1, "objective.model": "behaviour", ".centred": False, ".weight": "policy", "update.minibatches": 4,
                   "update.fresh": True},
     "lite_ppo": {"links.0.scope": "batch", "links.1.scope": "group", "links.0.eps": 1e-6, **TOKENS},
-    "loop": {".low": pytest.approx(1 - 1 / 1.1), ".high": 0.1, "update.epochs": 2, "update.minibatches": 4, ".least": 0.01, ".others": True,
-             **SEQUENCES},  # 128 rollouts in minibatches of 32
+    "loop": {".low": pytest.approx(1 - 1 / 1.1), ".high": 0.1, "update.epochs": 2, "update.minibatches": 4, ".least": 0.01, 
+             ".others": True, **SEQUENCES},  # 128 rollouts in minibatches of 32
     "nsr": {"links.0.right": 0.0, "links.0.wrong": -1.0, **TOKENS},
     "oreo": {".beta": 0.03, "parts.1.weight": 0.01, ".kind": "k2", "parts.0.level": "token", "parts.0.reduce": "tokens"},
     "pav": {".alpha": 3.0, ".k": 4, "links.2.n": 4, **SEQUENCES},
