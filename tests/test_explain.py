@@ -1,12 +1,36 @@
-"""`explain`: hand-computed advantages and token weights."""
+"""`explain`: hand-computed advantages and token weights, and what it says where it cannot give them."""
 
 import json
+import math
 
 import pytest
 
 from palaestra import cli
+from palaestra.credit.links import Center, chain
+from palaestra.curriculum.pool import Mixed
 from palaestra.explain import explain
 from palaestra.recipes.base import dpo, grpo, ppo, reinforce, rloo, sft
+from palaestra.recipes.objectives import (
+    agro,
+    apo,
+    embodied_planner_r1,
+    gigpo,
+    high_entropy_tokens,
+    kimi_k1_5,
+    oreo,
+    pav,
+    rapo,
+    rec,
+    rover,
+    steer,
+    tba,
+    tempo,
+)
+from palaestra.rollout.collect import Sample, Score, links
+from palaestra.runtime.config import vary
+from palaestra.runtime.reading import unplayed
+from palaestra.runtime.setup import build
+from palaestra.schedule import Linear, bounded, resolve
 from palaestra.types import UserError
 
 FOUR = [[{"reward": r, "length": n} for r, n in zip([1, 0, 0, 0], [2, 4, 4, 4], strict=True)]]
@@ -49,8 +73,9 @@ def test_clipping_needs_ratios():
 
 
 def test_kl_term_needs_the_reference():
-    with pytest.raises(UserError, match="ref_logp"):
-        explain(grpo.build(kl=0.1), FOUR)
+    bare = explain(grpo.build(kl=0.1), FOUR)
+    assert bare["advantages"][0] == pytest.approx([1.5, -0.5, -0.5, -0.5], abs=1e-5)
+    assert bare["token_weights"] is None and "'ref_logp'" in bare["notes"][0]
     group = [{"reward": 1, "logp": [-1.0], "ref_logp": [-1.5]}, {"reward": 1, "logp": [-1.0], "ref_logp": [-1.0]}]
     found = explain(grpo.build(kl=0.1), [group])["token_weights"][0]
     assert found[0] == pytest.approx([-0.1 * (1 - 2.718281828**-0.5) / 2])  # d k3 / d logp = 1 - exp(-d)
@@ -120,3 +145,248 @@ def test_command_line(capsys, tmp_path):
 def test_mistakes(argv, says, capsys):
     assert cli.main(argv) == 2
     assert says in capsys.readouterr().err
+
+
+# ---- what only the loss needs
+
+
+def test_apo_reference_values_need_no_reference_model():
+    """The catalogue's: A = [1.5, -.5, -.5, -.5], s = [1, 1.0005, 1, 1.047819]."""
+    rewards = [{"reward": r, "length": n} for r, n in zip([1, 0, 0, 0], [100, 150, 80, 5000], strict=True)]
+    found = explain(apo.build(), [rewards])
+    assert found["advantages"][0] == pytest.approx([1.5, -0.50025, -0.5, -0.523909], abs=1e-6)
+    assert found["token_weights"] is None
+    assert found["notes"] == [
+        "no token_weights: the loss reads 'ref_logp'; add it to every trajectory (--group FILE.json)"
+    ]
+
+
+CENTRED, SCALED = [0.75, -0.25, -0.25, -0.25], [1.5, -0.5, -0.5, -0.5]
+
+
+@pytest.mark.parametrize(
+    ("module", "advantages", "missing"),
+    [
+        (embodied_planner_r1, SCALED, "'ref_logp' and 'entropy'"),
+        (agro, CENTRED, "'ref_logp'"),
+        (tba, CENTRED, "'ref_logp'"),
+        (oreo, CENTRED, "'ref_logp' and 'critic_value'"),
+        (rapo, SCALED, "'ref_power_logp' and 'entropy'"),
+        (high_entropy_tokens, SCALED, "'entropy'"),
+        (steer, SCALED, "'entropy'"),
+        (rover, CENTRED, "'vocab_mean_logp'"),
+        (dpo, [1, -1, 0, 0], "'ref_logp'"),
+    ],
+    ids=lambda x: getattr(x, "__name__", "").rpartition(".")[2],
+)
+def test_advantages_need_only_what_the_credit_reads(module, advantages, missing):
+    found = explain(module.build(), FOUR)
+    assert found["advantages"][0] == pytest.approx(advantages, abs=1e-5) and found["token_weights"] is None
+    assert f"the loss reads {missing};" in found["notes"][-1]
+    fields = missing.replace("'", "").split(" and ")
+    whole = [[{**t, **{f: [-1.0] * t["length"] for f in fields}} for t in FOUR[0]]]
+    weights = explain(module.build(), whole)
+    assert weights["advantages"] == found["advantages"] and len(weights["token_weights"][0][3]) == 4
+    less = [[whole[0][0], *FOUR[0][1:]]]  # all or nothing
+    assert explain(module.build(), less)["token_weights"] is None
+
+
+def test_what_the_credit_reads_is_asked_for_by_trajectory():
+    with pytest.raises(UserError, match="trajectory 1 of group 0 has no 'value', which the credit"):
+        explain(ppo.build(), [[{"reward": 1, "value": [0.5] * 4}, {"reward": 0}]])
+
+
+def test_log_probs_that_are_not_given_are_those_of_the_behaviour():
+    """A ratio of 1 for the second trajectory: its weight is A / (G |o|)."""
+    group = [{"reward": 1.0, "behaviour_logp": [-1.0], "logp": [-0.7]}, {"reward": 0.0, "behaviour_logp": [-2.0]}]
+    assert explain(grpo.build(), [group])["token_weights"][0][1] == pytest.approx([-0.7071057 / 2], abs=1e-5)
+
+
+def test_weights_of_a_row_in_several_pairs_add_up():
+    """The shortest right answer is chosen twice, at margin 0: beta / 2 for each of two pairs, and their mean."""
+    group = [{"reward": r, "length": n, "ref_logp": [-1.0] * n} for r, n in ((1, 2), (0, 3), (0, 4))]
+    found = explain(kimi_k1_5.build(long2short="dpo"), [group])["token_weights"][0]
+    assert found == [pytest.approx([0.05] * 2), pytest.approx([-0.025] * 3), pytest.approx([-0.025] * 4)]
+
+
+def test_missing_weights_on_the_command_line(capsys, tmp_path):
+    argv = ["explain", "apo", "--rewards", "[[1,0]]"]
+    assert cli.main(argv) == 0
+    said = capsys.readouterr().out
+    assert "weights -" in said and "note: no token_weights: the loss reads 'ref_logp'" in said
+    assert cli.main([*argv, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["token_weights"] is None
+    assert cli.main([*argv, "--picture", str(tmp_path / "w.png")]) == 2
+    assert "no token_weights" in capsys.readouterr().err
+
+
+# ---- one form of advantages for a method
+
+
+def test_credit_by_token_is_a_list_for_every_trajectory():
+    """TEMPO: A = +-.5, and +-.5 more where the two part; a lone answer has 0 everywhere. GiGPO: the first turns compare
+    .95 with 0 in state a, so +-.475. PAV: no step makes progress."""
+    tokens = [{"reward": r, "tokens": ids} for r, ids in zip([1, 0], [[7, 8], [7, 9]], strict=True)]
+    found = explain(tempo.build(std=False), [tokens, [{"reward": 1}]])["advantages"]
+    assert found == [[pytest.approx([0.5, 1.0]), pytest.approx([-0.5, -1.0])], [[0.0] * 4]]
+    won = {"turn_rewards": [0, 1], "turn_lengths": [1, 2], "states": ["a", "b"]}
+    found = explain(gigpo.build(), [[won, {"reward": 0, "length": 3, "states": ["a"]}]])["advantages"][0]
+    assert found == [pytest.approx([0.975, 0.5, 0.5]), pytest.approx([-0.975] * 3)]
+    group = [{"reward": 1, "prefix_values": [0.5, 0.5]}, {"reward": 0, "prefix_values": [0.5, 0.5]}]
+    assert explain(pav.build(), [group])["advantages"] == [[[0.5] * 4, [-0.5] * 4]]
+
+
+def test_credit_by_trajectory_is_a_number():
+    for recipe in (grpo.build(), rloo.build(), sft.build(), vary(grpo.build(), credit=chain(Center("group")))):
+        found = explain(recipe, FOUR)["advantages"][0]
+        assert all(isinstance(a, float) for a in found)
+
+
+# ---- notes
+
+
+def test_a_pool_that_would_drop_a_group_is_told():
+    groups = [[{"reward": 1}, {"reward": 0}], [{"reward": 1}] * 2, [{"reward": 0}] * 2]
+    recipe = vary(grpo.build(), pool=Mixed(2))
+    assert explain(recipe, groups[:2])["notes"] == ["the pool Mixed would drop group 1: all its answers earn the same"]
+    assert explain(recipe, groups)["notes"] == [
+        "the pool Mixed would drop groups 1, 2: all answers of each earn the same"
+    ]
+    assert explain(recipe, groups[:1])["notes"] == explain(grpo.build(), groups)["notes"] == []
+
+
+def test_a_loss_that_does_not_use_the_advantages_is_told():
+    """OREO's is on rewards and values; AGRO's, alike in form, does use them."""
+    row = {"ref_logp": [-1.0], "critic_value": [0.5], "logp": [-1.0]}
+    group = [{"reward": r, **row} for r in (1, 0)]
+    assert explain(oreo.build(), [group])["notes"] == [
+        "the loss of this method does not use the advantages; token_weights show what it does"
+    ]
+    for module, more in ((grpo, {}), (sft, {}), (agro, {"ref_logp": [-1.0]}), (steer, {"entropy": [1.0]})):
+        assert explain(module.build(), [[{"reward": r, "length": 1, **more} for r in (1, 0)]])["notes"] == []
+
+
+def test_rollouts_of_a_run_that_collected_otherwise_are_told():
+    run = links(Sample(8), Score())
+    assert unplayed(links(Sample(4), Score()), run, "grpo") == []
+    assert unplayed(rapo.build().collect, run, "grpo") == [
+        "these are rollouts of grpo: what this method collects by Temper() is not in them"
+    ]
+    assert "Sample(model='ref')" in unplayed(oreo.build().collect, run, "grpo")[0]
+    assert unplayed(grpo.build().collect, rapo.build().collect, "rapo") == []
+
+
+# ---- mistakes in what is given
+
+
+@pytest.mark.parametrize(
+    ("field", "says"),
+    [
+        ({"reward": math.nan}, "reward must be a finite number, not NaN"),
+        ({"reward": -math.inf}, "reward must be a finite number, not -Infinity"),
+        ({"reward": 10**400}, "reward must be a finite number"),
+        ({"reward": None}, "reward must be a finite number, not null"),
+        ({"reward": "a"}, 'reward must be a finite number, not "a"'),
+        ({"turn_rewards": [1, math.nan], "turn_lengths": [1, 1]}, "turn_rewards must be a list of finite numbers"),
+        ({"turn_rewards": 1}, "turn_rewards must be a list"),
+        ({"turn_rewards": [1, 0]}, "2 turn_rewards for 1 turns"),
+        ({"length": 1.5}, "length must be a whole number of at least 1, not 1.5"),
+        ({"length": 0}, "length must be a whole number of at least 1, not 0"),
+        ({"length": True}, "length must be a whole number"),
+        ({"length": 3, "logp": [-1.0]}, "length says 3 tokens, its other fields 1"),
+        ({"turn_lengths": 3}, "turn_lengths must be a list"),
+        ({"turn_lengths": [2, -1]}, "turn_lengths must be a list"),
+        ({"tokens": "abc"}, "tokens must be a list of token ids"),
+        ({"tokens": ["a", "b"]}, "tokens must be a list of token ids"),
+        ({"tokens": []}, "tokens must be a list of token ids"),
+        ({"logp": -1.0}, "logp must be a list of finite numbers, not -1.0"),
+        ({"logp": ["a"] * 4, "tokens": [1] * 4}, "logp must be a list of finite numbers"),
+        ({"tokens": [1, 2], "logp": [-1.0]}, "logp has 1 values for 2 tokens"),
+        ({"critiques": 3}, "critiques must be a list of lists of step numbers, not 3"),
+        ({"critiques": [3]}, "critiques must be a list of lists of step numbers"),
+        ({"prefix_values": "abc"}, "prefix_values must be a list of two or more finite numbers"),
+        ({"stratum": [1]}, "stratum must be a number or a text, not [1]"),
+        ({"states": "start"}, "states must be a list of states, one a turn"),
+        ({"executed": "yes"}, "executed must be a list of truth values"),
+        ({"gold_prob": 0.5}, "gold_prob must be a list of probabilities"),
+        ({"agent": "a"}, "unknown field 'agent'"),
+    ],
+    ids=str,
+)
+def test_a_field_of_another_kind_is_a_line_that_says_where(field, says):
+    with pytest.raises(UserError) as error:
+        explain(grpo.build(), [[{"reward": 1}, {"reward": 0}], [{"reward": 1}, {"reward": 0, **field}]])
+    said = str(error.value)
+    assert said.startswith("trajectory 1 of group 1") and says in said and "\n" not in said and len(said) < 300
+
+
+def test_values_that_fit_are_taken():
+    """Truth values as rewards, and whole numbers written as floats."""
+    found = explain(grpo.build(), [[{"reward": True, "length": 2.0}, {"reward": False, "length": 1}]])
+    assert found["advantages"][0] == pytest.approx([0.707106, -0.707106], abs=1e-5)
+    assert [len(w) for w in found["token_weights"][0]] == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["--rewards", "[]"], "--rewards must be a list of groups, none of them empty"),
+        (["--rewards", "[[]]"], "--rewards must be a list of groups, none of them empty"),
+        (["--rewards", "[[1, null]]"], "trajectory 1 of group 0: reward must be a finite number, not null"),
+        (["--rewards", "[[NaN, 0]]"], "trajectory 0 of group 0: reward must be a finite number, not NaN"),
+        (["--rewards", "[[1, 0]]", "--lengths", "[3, 3]"], "--lengths must be a list of groups"),
+        (["--rewards", "[[1, 0]]", "--lengths", "[[1.5, 3]]"], "trajectory 0 of group 0: length must be a whole"),
+        (["--rewards", "[[1, 0]]", "--group", "g.json"], "--rewards and --group exclude each other"),
+        (["--group", "g.json", "--rollouts", "run"], "--group and --rollouts exclude each other"),
+        (["--group", "g.json", "--lengths", "[[1, 2]]"], "--lengths are those of --rewards"),
+    ],
+    ids=str,
+)
+def test_mistakes_on_the_command_line(argv, says, capsys):
+    assert cli.main(["explain", "grpo", *argv]) == 2
+    said = capsys.readouterr().err
+    assert says in said and said.count("\n") == 1
+
+
+# ---- settings out of range
+
+
+@pytest.mark.parametrize(
+    ("method", "word", "says"),
+    [
+        ("srpo-gream", "k=0", "PassAtK.k is 0; it must be at least 1"),
+        ("dr-grpo", "length=0", "Clipped.length is 0.0; it must be above 0"),
+        ("dr-grpo", "length=-3", "Clipped.length is -3.0; it must be above 0"),
+        ("kimi-k1.5", "tau=0", "Balance.beta is 0.0; it must be above 0"),
+        ("rec", "tau=-1", "rec: tau is -1.0; it must be at least 0"),
+        ("lite-ppo", "ddof=-1", "Scale.ddof is -1; it must be at least 0"),
+        ("grpo", "credit.links.1.ddof=-1", "Scale.ddof is -1; it must be at least 0"),
+        ("egsw", "temperature=0", "EntropySoftmax.temperature is 0.0; it must be above 0"),
+        ("loop", "eps=-1", "loop: eps is -1.0; it must be at least 0"),
+        ("dpo", "beta=-1", "DPO.beta is -1.0; it must be above 0"),
+        ("apo", "base=0", "Stcr.base is 0.0; it must be at least 1"),
+        ("effective-rank", "stride=0", "RankBonus.stride is 0; it must be at least 1"),
+        ("grpo", "kl=nan", "kl takes a number, not nan"),
+        ("grpo", "objective.low=nan", "low takes a number, not nan"),
+    ],
+)
+def test_a_setting_out_of_range_is_refused_where_the_part_is_built(method, word, says):
+    name, _, given = word.partition("=")
+    with pytest.raises(UserError) as error:
+        build(method, {name: given})
+    assert says in str(error.value)
+
+
+def test_a_scheduled_setting_is_checked_at_its_step():
+    recipe = build("agro", {"objective.beta": "linear(0.1, 0, 10)"})
+    assert resolve(recipe, 5).learners["policy"].objective.beta == pytest.approx(0.05)
+    with pytest.raises(UserError, match=r"Balance\.beta is 0"):
+        resolve(recipe, 10)
+    bounded("x", Linear(-1, -1, 1), least=0)
+    with pytest.raises(UserError, match="x is 2; it must be at least 0 and at most 1"):
+        bounded("x", 2, least=0, most=1)
+
+
+def test_without_a_kl_apo_has_no_reference():
+    assert explain(apo.build(kl=0), FOUR)["token_weights"] is not None
+    assert rec.build(tau=1.0).learners["policy"].objective.weight == 0.5

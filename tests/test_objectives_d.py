@@ -145,8 +145,9 @@ def test_equal_rewards_pull_ratios_together():
 
 def test_a_reference_is_needed():
     for recipe in (agro.build(), tba.build()):
-        with pytest.raises(UserError, match="ref_logp"):
-            explain(recipe, [[{"reward": 1}, {"reward": 0}]])
+        found = explain(recipe, [[{"reward": 1}, {"reward": 0}]])
+        assert found["advantages"] == [[0.5, -0.5]] and found["token_weights"] is None
+        assert "'ref_logp'" in found["notes"][0]
 
 
 # ---- kimi-k1.5: length, draws, partial rollouts, the optimiser's moments
@@ -659,7 +660,7 @@ def test_capo_reference_values():
     assert found[0] == pytest.approx([1.212678, 1.212678, 0.363803, 0.363803], abs=2e-6)
     assert found[1] == pytest.approx([-0.485071, -1.333946, -1.333946], abs=2e-6)
     clean = [{"reward": 0, "length": 2, "critiques": []}] * 2
-    assert explain(capo.build(), [clean])["advantages"] == [[0.0, 0.0]]
+    assert explain(capo.build(), [clean])["advantages"] == [[[0.0] * 2, [0.0] * 2]]
     with pytest.raises(UserError, match="critiques"):
         explain(capo.build(), [[{"reward": 1}]])
 

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from palaestra.credit.table import Table, Values
+from palaestra.schedule import bounded
 from palaestra.types import Example, Groups, Signals, State, UserError, stage
 
 Vote = Literal["union", "intersection", "majority", "half"]
@@ -67,6 +68,9 @@ class Progress:
     alpha: float = 1.0
     k: int = 4
     spreads: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        bounded("Progress.k", self.k, least=1)
 
     def __call__(self, x: Values, table: Table) -> Values:
         out_N = table.lift(x, "token").x_N.copy()

@@ -27,6 +27,7 @@ from palaestra.credit.table import Table, Values
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.recipes.base import grpo
 from palaestra.runtime.config import vary
+from palaestra.schedule import bounded
 from palaestra.step import Recipe
 from palaestra.types import rng_of, stage
 from palaestra.update import AdamW
@@ -73,6 +74,9 @@ class RankBonus:
     keep: float = 0.7  # of the running mean, batch by batch
     placebo: bool = False
 
+    def __post_init__(self) -> None:
+        bounded("RankBonus.stride", self.stride, least=1)
+
     def __call__(self, x: Values, table: Table) -> Values:
         now_E3 = np.array([self._measured(table, e) for e in range(len(table.episodes))]).reshape(-1, 3)
         before, n = table.state.get("effective_rank"), table.state.get("batches", 0)
@@ -94,8 +98,6 @@ class RankBonus:
         name, found = f"policy_prefix_rank:{self.stride}", []
         for view, signals in zip(table.views[episode], table.signals[episode], strict=True):
             on_T = view.trained_T & (np.arange(len(view.ids_T)) > 0)
-            if name not in signals:
-                raise KeyError(f"signal {name!r} was not measured; the learner needs it")
             rank_N = signals[name][on_T]
             if len(rank_N):
                 found.append((rank_N[-1], *growth(rank_N[self.stride - 1 :: self.stride])))

@@ -22,6 +22,7 @@ from palaestra.credit.table import Table, Values
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.recipes.base import grpo
 from palaestra.runtime.config import vary
+from palaestra.schedule import bounded
 from palaestra.step import Recipe
 from palaestra.types import stage
 
@@ -47,6 +48,9 @@ class EntropySoftmax:
     temperature: float = 1.0
     level: Literal["episode", "token"] = "episode"
     advantage: float = 1.0
+
+    def __post_init__(self) -> None:
+        bounded("EntropySoftmax.temperature", self.temperature, above=0)
 
     def __call__(self, x: Values, table: Table) -> Values:
         x, at = table.lift(x, self.level), table.tokens

@@ -21,6 +21,7 @@ from palaestra.objective.policy import Clipped
 from palaestra.recipes.base import rloo
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.runtime.config import vary
+from palaestra.schedule import bounded
 from palaestra.step import Recipe
 from palaestra.types import Group, Key, stage
 from palaestra.update import Plain
@@ -64,6 +65,7 @@ class MuteSmall:
 def build(
     ratio: Literal["token", "turn", "sequence"] = "token", eps: float = 0.1, epochs: int = 2, minibatches: int = 4
 ) -> Recipe:
+    bounded("loop: eps", eps, least=0)
     return vary(
         rloo.build(),
         collect=links(Sample(n=8), Score(), MuteSmall()),
