@@ -37,7 +37,8 @@ def explain(recipe: Recipe, groups: Sequence[Sequence[Trajectory]]) -> dict[str,
     notes, weights = dropped(recipe.pool, built), None
     if missing := _missing(learner, groups):
         fields = " and ".join(map(repr, missing))
-        notes.append(f"no token_weights: the loss reads {fields}; add it to every trajectory (--group FILE.json)")
+        them = "it" if len(missing) == 1 else "them"
+        notes.append(f"no token_weights: the loss reads {fields}; add {them} to every trajectory (--group FILE.json)")
     else:
         weights, unused = _weights(learner, examples, groups, where)
         notes += [UNUSED] if unused else []

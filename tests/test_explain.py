@@ -30,6 +30,7 @@ from palaestra.rollout.collect import Sample, Score, links
 from palaestra.runtime.config import vary
 from palaestra.runtime.reading import unplayed
 from palaestra.runtime.setup import build
+from palaestra.runtime.token_picture import other_run
 from palaestra.schedule import Linear, bounded, resolve
 from palaestra.types import UserError
 
@@ -274,6 +275,18 @@ def test_rollouts_of_a_run_that_collected_otherwise_are_told():
     ]
     assert "Sample(model='ref')" in unplayed(oreo.build().collect, run, "grpo")[0]
     assert unplayed(grpo.build().collect, rapo.build().collect, "rapo") == []
+
+
+def test_the_recipe_of_a_run_stands_in_its_folder(tmp_path):
+    """Of the folder, or of a file in its `rollouts`; without one, or with one that is no more, nothing is said."""
+    file = tmp_path / "rollouts" / "step-000001.parquet"
+    assert other_run(rapo.build(), tmp_path) == other_run(rapo.build(), file) == []
+    (tmp_path / "config.toml").write_text('recipe = "rloo"\n[set]\n"collect.links.0.n" = 4\n')
+    assert "rollouts of rloo" in other_run(rapo.build(), tmp_path)[0]
+    assert other_run(rapo.build(), file) == other_run(rapo.build(), tmp_path)
+    assert other_run(grpo.build(), tmp_path) == []
+    (tmp_path / "config.toml").write_text('recipe = "gone"\n')
+    assert other_run(rapo.build(), tmp_path) == []
 
 
 # ---- mistakes in what is given

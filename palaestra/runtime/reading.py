@@ -32,7 +32,7 @@ def derivative(objective: Objective, out: Mapping[str, Tensor], batch: Batch) ->
     leaves = {k: v.detach().clone().requires_grad_() for k, v in out.items()}
     loss, _ = objective(leaves, replace(batch, columns=columns))
     asked = [leaves["logp"], *([columns["advantage"]] if "advantage" in columns else [])]
-    found = torch.autograd.grad(loss, asked, allow_unused=True)
+    found: list[Tensor | None] = list(torch.autograd.grad(loss, asked, allow_unused=True))
     slope_BT = torch.zeros_like(asked[0]) if found[0] is None else found[0]
     return 0.0 - slope_BT, len(found) > 1 and found[1] is None
 
