@@ -36,8 +36,8 @@ CARD = Card(
         "credit": "outcome less a penalty on tokens of wrong steps, normalised over all tokens of the group",
     },
     source="figure and review of the paper, a re-implementation's constants; no official code",
-    paper_scale="Llama-3 and Qwen2.5, 1B to 7B, with a judge of about 70B",
-    size=Size(model="qwen2.5-7b"),
+    paper_scale="Llama-3 and Qwen2.5, 1B to 7B, with a judge of about 70B, C = 2, P = 1, four critiques",
+    size=Size(model="qwen2.5-7b", beside={"judge": 70.0}),
 )
 
 

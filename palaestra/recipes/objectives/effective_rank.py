@@ -25,6 +25,7 @@ from palaestra.card import Card, Size
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.credit.table import Table, Values
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
+from palaestra.objective.policy import Entropy
 from palaestra.recipes.base import grpo
 from palaestra.runtime.config import vary
 from palaestra.schedule import bounded
@@ -42,8 +43,17 @@ CARD = Card(
     claim="Paying for the rank of hidden states and for its growth raises exploration and exploitation together.",
     changes={"credit": "a bonus on the advantage from the effective rank of the answer's hidden states"},
     source="released code (hf618/VERL) and abstract",
-    paper_scale="several models, e.g. Mathstral-7B, 48 prompts x 4, stride 40, 1,536 tokens, 161 steps",
-    size=Size(model="mistral-7b", prompts=48, samples=4, tokens=1536),
+    paper_scale=(
+        "several models, e.g. Mathstral-7B, 48 prompts x 4, minibatches of 24, stride 40, KL and entropy bonus "
+        "1e-3, 1,536 tokens, 161 steps"
+    ),
+    size=Size(
+        model="mistral-7b",
+        prompts=48,
+        samples=4,
+        tokens=1536,
+        arguments={"stride": 40, "kl": 1e-3, "entropy": 1e-3, "update.minibatches": 2},
+    ),
 )
 
 
@@ -104,12 +114,14 @@ class RankBonus:
         return np.mean(found, axis=0) if found else np.zeros(3)
 
 
-def build(stride: int = 4, placebo: bool = False, kl: float = 0.0) -> Recipe:
+def build(stride: int = 4, placebo: bool = False, kl: float = 0.0, entropy: float = 0.0) -> Recipe:
+    """`kl` and `entropy`: the released script uses 0.001 for both."""
     parent = grpo.build(kl)
     (learner,) = parent.learners.values()
     return vary(
         parent,
         credit=chain(Center("group"), Scale("group"), RankBonus(stride, placebo=placebo)),
+        objective=learner.objective + entropy * Entropy() if entropy else learner.objective,
         needs=(*learner.needs, ("policy", f"prefix_rank:{stride}")),
     )
 

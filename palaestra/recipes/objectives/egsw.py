@@ -35,7 +35,10 @@ CARD = Card(
     claim="Weighting samples by advantage and entropy together explores better and gives more reward for equal samples.",
     changes={"credit": "each sample's advantage is multiplied by G softmax((A + alpha H) / P) over its group"},
     source="abstract and a summary of the paper; alpha and P are not published",
-    paper_scale="Qwen2.5-Math-7B models; MATH-500, AIME, GPQA Diamond",
+    paper_scale=(
+        "Qwen2.5-Math-7B models; MATH-500, AIME, GPQA Diamond; alpha and the temperature were searched for, values "
+        "not known"
+    ),
     size=Size(model="qwen2.5-7b"),
 )
 
