@@ -54,8 +54,8 @@ SHAPES: dict[str, tuple[int, int, int, int, int, int, int, bool]] = {
     "tinyllama-1.1b": (2048, 5632, 22, 32, 4, 32000, 0, False),
     "gemma-2b": (2048, 16384, 18, 8, 1, 256000, 256, True),
     "gemma-2-9b": (3584, 14336, 42, 16, 8, 256000, 256, True),
-    "pythia-2.8b": (2560, 10240, 32, 32, 32, 50304, 0, False),
-    "pythia-6.9b": (4096, 16384, 32, 32, 32, 50432, 0, False),
+    "pythia-2.8b": (2560, 6827, 32, 32, 32, 50304, 0, False),  # two thirds of its middle, which has no gate
+    "pythia-6.9b": (4096, 10923, 32, 32, 32, 50432, 0, False),
 }
 FLOPS = 0.4 * 989e12  # of one H100 in bfloat16 at 40% of its dense peak
 H100 = 80  # GB
@@ -99,6 +99,8 @@ def size_of(method: str, model: str = "", lora: int = 0, tokens: int = 0) -> Siz
     card: Card = catalogue.find(method).CARD
     if model and model not in SHAPES:
         raise UserError(f"--model {model}: its dimensions are not known here; --paper knows {', '.join(SHAPES)}")
+    if card.shape == "program":
+        raise UserError(f"{method} trains no model, so there is nothing to build; see palaestra show {method}")
     if card.size is None and not model:
         why = (
             f"the paper does not say what model it trains ({card.paper_scale})"
@@ -118,11 +120,11 @@ def scaled(runnable: Any, size: Size) -> Any:
         return replace(runnable, parts=parts)
     if not isinstance(runnable, Recipe):
         return runnable
-    for path, stage in list(config.walk(runnable)):
+    for path, stage in players(runnable):
         if isinstance(stage, Sample):
             runnable = config.override(runnable, f"{path}.max_tokens", size.tokens or TOKENS)
-            if size.samples and stage.n > 1:
-                runnable = config.override(runnable, f"{path}.n", size.samples)
+        if size.samples and stage.n > 1:
+            runnable = config.override(runnable, f"{path}.n", size.samples)
     prompts = size.prompts or size.answers // samples_of(runnable)
     if prompts:
         runnable = replace(runnable, schedule=replace(runnable.schedule, prompts=prompts))
@@ -131,9 +133,15 @@ def scaled(runnable: Any, size: Size) -> Any:
     return setup.paced(runnable, size.lr) if size.lr else runnable
 
 
+def players(recipe: Recipe) -> list[tuple[str, Any]]:
+    """The stages that sample answers, by path: every `Sample`, else the first stage that says how many."""
+    counted = [(path, x) for path, x in config.walk(recipe.collect, "collect") if hasattr(x, "n")]
+    return [(path, x) for path, x in counted if isinstance(x, Sample)] or counted[:1]
+
+
 def samples_of(recipe: Recipe) -> int:
     """Answers to a prompt."""
-    return max((x.n for _, x in config.walk(recipe) if isinstance(x, Sample)), default=1)
+    return max((x.n for _, x in players(recipe)), default=1)
 
 
 def built(method: str, size: Size, overrides: Mapping[str, Any]) -> Any:
@@ -180,10 +188,6 @@ def dry_run(
     whole = built(method, size, overrides)
     runnables = [p.runnable for p in whole.parts.values()] if isinstance(whole, Pipeline) else [whole]
     recipes = [r for r in runnables if isinstance(r, Recipe)]
-    if not recipes:
-        raise UserError(
-            f"{method} trains no model, so there is nothing to build; `palaestra show {method}` says what it does"
-        )
     ctx = models(recipes, size)
     trained = {n for r in recipes for n in r.learners}
     moved, still = weights(ctx.models, trained)
@@ -200,6 +204,7 @@ def dry_run(
         "lora": size.lora,
         "parameters": {n: sum(p.numel() for p in _parameters(m)) for n, m in ctx.models.items()},
         "trained": moved,
+        "frozen": still,
         "prompts": prompts,
         "samples": samples,
         "answer_tokens": length,
@@ -221,7 +226,7 @@ def models(recipes: list[Recipe], size: Size) -> Context:
     """The context of a run with every model of the recipes in it."""
     policy, lora = shell(size.model), LoRA(rank=size.lora) if size.lora else None
     if lora:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), torch.device("meta"):
             warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers by an old name
             policy = Model(policy.name, lora(policy.module), policy.tokenizer, policy.source)
     bench, _ = setup.bench_of(setup.Settings())
@@ -289,7 +294,7 @@ def show(found: dict[str, Any]) -> str:
 
 
 def _plain(x: Any) -> str:
-    return f"{x:,}" if type(x) is int else "none" if x is None else f"{x:g}" if isinstance(x, float) else str(x)
+    return f"{x:,}" if type(x) is int else "none" if x is None else f"{x:,g}" if isinstance(x, float) else str(x)
 
 
 def _billions(n: int) -> str:
@@ -299,9 +304,9 @@ def _billions(n: int) -> str:
 def _models(found: dict[str, Any]) -> str:
     told = []
     for name, n in found["parameters"].items():
-        moved = found["trained"][name]
+        moved, still = found["trained"][name], found["frozen"][name]
         how = "trained" if moved == n else f"{_billions(moved)} trained" if moved else "frozen"
-        told.append(f"{name} {_billions(n)} ({how})")
+        told.append(f"{name} {_billions(n)} ({how if moved or still else 'shared, without adapters'})")
     adapters = f", LoRA of rank {found['lora']}" if found["lora"] else ""
     return f"{found['model']}{adapters}: {', '.join(told)}"
 
@@ -312,15 +317,16 @@ def _settings(found: dict[str, Any]) -> str:
 
 
 def _step(found: dict[str, Any]) -> str:
-    batch = f"{found['prompts']:,} prompts x {found['samples']:,} answers x {found['answer_tokens']:,} tokens"
-    return f"{batch} = {found['tokens_per_step'] / 1e6:,.1f} M tokens at most, lr {_plain(found['lr'])}"
+    counts = {"prompt": found["prompts"], "answer": found["samples"], "token": found["answer_tokens"]}
+    batch, n = " x ".join(f"{n:,} {name}{'s' * (n > 1)}" for name, n in counts.items()), found["tokens_per_step"]
+    return f"{batch} = {f'{n / 1e6:,.1f} M' if n >= 1e6 else f'{n:,}'} tokens at most, lr {_plain(found['lr'])}"
 
 
 def _weights(found: dict[str, Any]) -> str:
     state, frozen, n = found["training_state_gb"], found["frozen_gb"], found["h100s"]
-    told = f"{state:,} GB trained ({STATE} bytes each: with gradient, moments, float32)"
+    told = f"{state:,} GB for trained weights ({STATE} bytes each, with gradient and optimiser)"
     told += f" + {frozen:,} GB frozen ({FROZEN} bytes each)" if frozen else ""
-    return f"{told}: at least {n} H100 of {H100} GB, without activations"
+    return f"{told}: {n} H100 of {H100} GB or more, before activations"
 
 
 def _cache(found: dict[str, Any]) -> str:
@@ -332,7 +338,7 @@ def _cache(found: dict[str, Any]) -> str:
 
 def _arithmetic(found: dict[str, Any]) -> str:
     minutes = found["gpu_minutes_per_step"]
-    time = f"{minutes / 60:,.1f} hours" if minutes >= 120 else f"{minutes:,.1f} minutes"
+    time = f"{minutes / 60:,.1f} hours" if minutes >= 120 else f"{minutes:.3g} minutes"
     return f"{found['pflop_per_step']:,} PFLOP a step at most: {time} of one H100 at 40% of its rate"
 
 

@@ -25,6 +25,7 @@ from palaestra.card import Card, Size
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.credit.table import Table, Values
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
+from palaestra.objective.algebra import Sum
 from palaestra.objective.policy import Entropy
 from palaestra.recipes.base import grpo
 from palaestra.runtime.config import vary
@@ -121,7 +122,7 @@ def build(stride: int = 4, placebo: bool = False, kl: float = 0.0, entropy: floa
     return vary(
         parent,
         credit=chain(Center("group"), Scale("group"), RankBonus(stride, placebo=placebo)),
-        objective=learner.objective + entropy * Entropy() if entropy else learner.objective,
+        objective=Sum((learner.objective, entropy * Entropy())) if entropy else learner.objective,
         needs=(*learner.needs, ("policy", f"prefix_rank:{stride}")),
     )
 

@@ -55,7 +55,7 @@ CARD = Card(
     },
     source="released code (TIGER-AI-Lab/Critique-Coder); the mix, the 80% and the 0.8 from two public summaries",
     paper_scale=(
-        "Qwen3-4B and 8B, 128 prompts x 8, minibatches of 64, lr 1e-6, temperature 0.6, top-p 0.95, top-k 20, 16k "
+        "Qwen3-4B and 8B, 128 prompts x 8, minibatches of 64, lr 1e-6, temperature 0.6, top-p 0.95, top-k 20 (not built), 16k "
         "then 32k tokens, no KL; candidates of Qwen3-Coder-30B-A3B"
     ),
     size=Size(
@@ -64,12 +64,7 @@ CARD = Card(
         samples=8,
         tokens=32768,
         lr=1e-6,
-        arguments={
-            "update.minibatches": 2,
-            "collect.links.0.temperature": 0.6,
-            "collect.links.0.top_p": 0.95,
-            "collect.links.0.top_k": 20,
-        },
+        arguments={"update.minibatches": 2},
     ),
 )
 Variant = Literal["paper", "released"]
