@@ -25,8 +25,7 @@ from palaestra.credit.links import Center, Scale, chain
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.objective.policy import Clipped
 from palaestra.recipes.base import grpo
-from palaestra.reward.verifiers.base import fences
-from palaestra.reward.verifiers.code import LANGUAGES
+from palaestra.reward.verifiers.code import blocks_of
 from palaestra.reward.verifiers.reward import Verified
 from palaestra.reward.verify import said
 from palaestra.reward.where import Where
@@ -104,7 +103,7 @@ class Criticise:
 
 def usable(text: str, task: Task) -> bool:
     """A candidate with something in it: a block of code where the task wants one."""
-    blocks = fences(text, LANGUAGES) if "tests" in task.meta else [text]
+    blocks = blocks_of(text) if "tests" in task.meta else [text]
     return any(b.strip() for b in blocks)
 
 
