@@ -141,7 +141,7 @@ def test_rlpr_rewards_of_the_catalogue():
     assert reward._reward(good, r, 0.35).total == pytest.approx(0.325)
     assert reward._reward(bad, r, 0.35).total == pytest.approx(0.225)
     assert reward._reward(good, r, 0.7).total == pytest.approx(0.1)
-    assert reward._reward(loop, r, 0.35).total == pytest.approx(0.325 - 1)
+    assert reward._reward(loop, r, 0.35).total == pytest.approx(-0.675)
     for how, value in (("mean", 0.567), ("product", 0.00072), ("geometric", 0.089628)):
         assert answer_score(np.log([0.9, 0.8, 0.001]), how) == pytest.approx(value, rel=1e-4)
     assert answer_score(np.zeros(0)) == 0

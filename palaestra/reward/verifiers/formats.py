@@ -141,7 +141,8 @@ def script_of(name: str) -> str:
 @cache
 def known_scripts() -> frozenset[str]:
     """The first words of the names of all letters."""
-    return frozenset(unicodedata.name(c, "?").split()[0] for c in map(chr, range(0x32000)) if c.isalpha())
+    letters = (unicodedata.name(c, "") for c in map(chr, range(0x32000)) if c.isalpha())
+    return frozenset(name.split()[0] for name in letters if name)
 
 
 @stage
