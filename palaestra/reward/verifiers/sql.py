@@ -93,6 +93,8 @@ class Sql:
         if found["likeness"]:
             parts["likeness"] = sum(found["likeness"]) / len(found["likeness"])
         weak = right and not found["rows"]
+        if weak:
+            parts["weak"] = 1.0
         return Judgement(score=self.weak if weak else float(right), parts=parts, status="weak" if weak else "ok")
 
     def asked(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -127,6 +129,11 @@ class Sql:
         if not any(scripts) and not path:
             raise UserError(f"{name}: no database; give `schema`, a script, or `database`, a file")
         return list(scripts) or [""], path and str(file_of(Database(path=path)))
+
+
+def weakness(found: Judgement) -> dict[str, float]:
+    """The part `weak`, by which reports name answers to a reference that proves little."""
+    return {name: x for name, x in found.parts.items() if name == "weak"}
 
 
 @stage
@@ -164,7 +171,9 @@ class PartialSql(Sql):
         paper = 2 * found.score + 2 * parts["feedback"] + sum(v for k, v in parts.items() if k != "feedback")
         if not found.score:
             paper = min(paper, 3 + parts["syntax"] + form - self.margin)
-        return Judgement(score=paper / self._most(feedback), parts={**parts, "paper": paper}, status=found.status)
+        return Judgement(
+            score=paper / self._most(feedback), parts={**parts, **weakness(found), "paper": paper}, status=found.status
+        )
 
     def _most(self, feedback: float | None) -> float:
         return 7.0 if feedback is None else 9.0
@@ -180,6 +189,7 @@ class TableSql(Sql):
     """
 
     columns_ordered: bool = False
+    weak: float = 1.0  # in the paper two empty tables are equal
     mode: Literal["ex", "qatch"] = "qatch"
     bag: bool = True
     newlines: bool = False
@@ -193,8 +203,9 @@ class TableSql(Sql):
             return failed("unparsable", format=form.score, tags=form.parts["tags"])
         measured: Bags = "" if self.mode == "ex" else "bags" if self.bag else "sets"
         found = self.execution(query, answer, schema, database, measured)
-        likeness = found.score if found.score or not measured else min(NEARLY, found.parts["likeness"])
+        exact = found.score or found.status == "weak" or not measured
+        likeness = found.score if exact else min(NEARLY, found.parts["likeness"])
         parts = {"table": likeness, "execution": found.score, "format": form.score, "tags": form.parts["tags"]}
         a, b, c = self.weights
         score = min(1.0, a * likeness + b * form.score + c * form.parts["tags"])
-        return Judgement(score=score, parts={**parts, "paper": score}, status=found.status)
+        return Judgement(score=score, parts={**parts, **weakness(found), "paper": score}, status=found.status)

@@ -134,7 +134,7 @@ def _cursor(database: Database) -> Any:
         return hosts.get(own, lambda: (_own(database), 0)).cursor(database)
     except duckdb.Error as error:
         where = f"the database {database.path} cannot be opened" if database.path else "the schema does not run"
-        raise UserError(f"{where}: {str(error)[:200]}") from None
+        raise UserError(f"{where}: {' '.join(str(error).split())[:200]}") from None
 
 
 def _connected() -> Any:
