@@ -90,6 +90,12 @@ def test_a_slow_reference_is_the_users_mistake():
         Sql(seconds=0.1)("SELECT 1", endless, schema=PEOPLE)
 
 
+def test_duckdb_keeps_to_memory():
+    """Else it writes what does not fit into the folder that the trainer runs in."""
+    settings = "SELECT current_setting('temp_directory'), current_setting('threads')"
+    assert sql_worker.run(settings, Database(schema=PEOPLE, engine="duckdb"), 5.0).rows == (("", 1),)
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_file_is_judged_by_many_threads(engine, tmp_path):
     """Episodes of a group are scored side by side, on one file."""
