@@ -18,7 +18,7 @@ from palaestra.types import UserError
 
 MEMORY = "1500MB"  # of an instance: what is kept open and a query
 HOSTS = 12  # instances
-LOOK = 0.05  # seconds between two looks at the clock
+LOOK = 0.1  # seconds between two looks at the clock
 SINGLE = {"FLOAT", "REAL"}
 READS = ("pivot", "unpivot", "from", "with", "select", "(")  # how a pivot starts, which is several statements to duckdb
 
