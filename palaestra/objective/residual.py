@@ -67,6 +67,10 @@ class Balance(Algebra):
     weight: Literal["variance", "policy", "balance"] = "variance"
     on_policy: bool = False
 
+    def __post_init__(self) -> None:
+        if isinstance(self.beta, int | float) and self.beta <= 0:  # else it follows a schedule
+            raise ValueError(f"the weight of the log-ratio (beta or tau) must be above 0, not {self.beta:g}")
+
     @property
     def couples(self) -> Couples:
         return "unit"

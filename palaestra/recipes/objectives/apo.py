@@ -82,10 +82,11 @@ class Stcr:
 
 def build(kl: float = 1e-3, dads: bool = True, stcr: bool = True, base: float = 1.00001) -> Recipe:
     shaping = ((Dads(),) if dads else ()) + ((Stcr(base),) if stcr else ())
+    loss = Clipped()
     return vary(
         grpo.build(kl),
         credit=Chain((Center("group"), Scale("group", ddof=1, eps=1e-9), *shaping)),
-        objective=Clipped() + kl * KL("k3", weight="kl_weight" if dads else ""),
+        objective=loss + kl * KL("k3", weight="kl_weight" if dads else "") if kl else loss,
     )
 
 

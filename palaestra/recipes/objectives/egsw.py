@@ -48,6 +48,10 @@ class EntropySoftmax:
     level: Literal["episode", "token"] = "episode"
     advantage: float = 1.0
 
+    def __post_init__(self) -> None:
+        if isinstance(self.temperature, int | float) and self.temperature <= 0:  # else it follows a schedule
+            raise ValueError(f"the temperature of the weights must be above 0, not {self.temperature:g}")
+
     def __call__(self, x: Values, table: Table) -> Values:
         x, at = table.lift(x, self.level), table.tokens
         key_N = table.keys("group", self.level)

@@ -55,10 +55,11 @@ def build(
     beta: float = 0.03, alpha: float = 0.01, level: Literal["token", "response"] = "token", frozen: bool = True
 ) -> Recipe:
     recipe, credit, reference = dpo.build(), Chain((Center("group"),)), ("ref", "logp")
+    loss = PathConsistency(beta=beta, level=level)
     policy = replace(
         recipe.learners["policy"],
         credit=credit,
-        objective=PathConsistency(beta=beta, level=level) + alpha * KL("k2", reduce="tokens"),
+        objective=loss + alpha * KL("k2", reduce="tokens") if alpha else loss,
         needs=(reference, ("critic", "value")),
     )
     critic = Learner(

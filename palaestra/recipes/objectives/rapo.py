@@ -13,7 +13,7 @@ With rewards of 0 and 1, phi = r: a uniform reference on wrong answers, pi_ref o
 """
 
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from torch import Tensor
@@ -89,12 +89,14 @@ class ForwardKL(Algebra):
 def build(
     alpha: float = 0.01, beta: float = 1e-3, phi: Literal["sample", "group", "none"] = "sample", n: int = 8
 ) -> Recipe:
+    loss: Any = Clipped()
+    loss = loss + alpha * ForwardKL() if alpha else loss
     return vary(
         grpo.build(),
         collect=links(Sample(n), Score(), Temper(phi)),
-        objective=Clipped() + alpha * ForwardKL() + beta * Entropy(),
-        references={"ref": "policy"},
-        needs=(("ref", "power_logp"),),
+        objective=loss + beta * Entropy() if beta else loss,
+        references={"ref": "policy"} if alpha else {},
+        needs=(("ref", "power_logp"),) if alpha else (),
     )
 
 

@@ -45,6 +45,8 @@ CARD = Card(
 def build(
     beta: float = 0.012, beta_end: float = 0.004, recent: float = 0.95, priority: float = 1.0, lag: int = 2
 ) -> Recipe:
+    if min(beta, beta_end) <= 0:
+        raise ValueError(f"the loss divides by beta, which must stay above 0, not fall from {beta:g} to {beta_end:g}")
     falling: Any = Linear(beta, beta_end, 500)
     return vary(
         grpo.build(),
