@@ -129,7 +129,10 @@ def _field(t: Trajectory, name: str, why: str) -> np.ndarray:
     """[1 + tokens] a per-token field behind the one prompt token."""
     if name not in t:
         raise UserError(f"the method needs {name!r} of every trajectory ({why}); give it with --group FILE.json")
-    return np.concatenate([[0.0], np.asarray(t[name], np.float64)])
+    found = np.asarray(t[name], np.float64)
+    if found.ndim != 1:
+        raise UserError(f"{name!r} takes one number a token; what acts on whole distributions has no token weights")
+    return np.concatenate([[0.0], found])
 
 
 def _signals(learner: Learner, groups: Sequence[Sequence[Trajectory]]) -> Signals:

@@ -2,9 +2,9 @@
 
 The optimum of max E[R] - beta KL(pi || pi_ref) makes V(s_t) - R + beta sum_{i>=t} log pi(a_i)/pi_ref(a_i) zero at every prefix.
 Both parts minimise its square: V with the policy held still, the policy with V and later log-ratios held still
-(arXiv:2412.16145; constants of jwhj/OREO, examples/scripts/train_oreo.sh). alpha * KL(pi || pi_ref) keeps it near; the
-release computes it from full distributions, here it is the k2 estimate on the data's tokens. The critic is a learner of its
-own, with the policy's start; the release moves it first in a minibatch, here both see the other as it was before the step.
+(arXiv:2412.16145; constants of jwhj/OREO, examples/scripts/train_oreo.sh). alpha * KL(pi || pi_ref) keeps it near: the k2
+estimate on the data's tokens, or with `kl="full"` that of whole distributions, as in the release. The critic is a learner of
+its own, with the policy's start; the release moves it first in a minibatch, here both see the other as it was before the step.
 No pairs are needed: lone and equally rewarded answers count.
 
 Offline, `frozen=True`: every answer is sampled by the start model, whatever the policy has become, so the data are those of a
@@ -19,6 +19,7 @@ from palaestra.card import Card, Size
 from palaestra.credit.links import Center, Chain
 from palaestra.credit.seats import Reader
 from palaestra.ledger.experiment import Experiment, Greater
+from palaestra.objective.kl import KLKind, kl_quantity
 from palaestra.objective.policy import KL
 from palaestra.objective.residual import PathConsistency, ValueConsistency
 from palaestra.recipes.base import dpo
@@ -40,7 +41,7 @@ CARD = Card(
         "objective": "squared path consistency, and a KL to the start policy",
         "learners": "a critic, trained on the same squares",
     },
-    source="released code by the catalogue's account; the KL term is approximated",
+    source="released code by the catalogue's account",
     paper_scale="Qwen2.5-Math 1.5B, DeepSeekMath 7B, MiniCPM 2B; beta .03, alpha .01, lr 5e-6, batch 128, one epoch",
     size=Size(model="deepseekmath-7b", prompts=128, lr=5e-6),
 )
@@ -52,15 +53,19 @@ def offline(recipe: Recipe) -> Recipe:
 
 
 def build(
-    beta: float = 0.03, alpha: float = 0.01, level: Literal["token", "response"] = "token", frozen: bool = True
+    beta: float = 0.03,
+    alpha: float = 0.01,
+    level: Literal["token", "response"] = "token",
+    frozen: bool = True,
+    kl: KLKind = "k2",
 ) -> Recipe:
     recipe, credit, reference = dpo.build(), Chain((Center("group"),)), ("ref", "logp")
     loss = PathConsistency(beta=beta, level=level)
     policy = replace(
         recipe.learners["policy"],
         credit=credit,
-        objective=loss + alpha * KL("k2", reduce="tokens") if alpha else loss,
-        needs=(reference, ("critic", "value")),
+        objective=loss + alpha * KL(kl, reduce="tokens") if alpha else loss,
+        needs=(reference, ("critic", "value"), *((("ref", kl_quantity(kl)),) if alpha and kl == "full" else ())),
     )
     critic = Learner(
         credit=Reader(credit),

@@ -21,6 +21,7 @@ from torch import Tensor
 from palaestra.card import Card, Size
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.objective.algebra import Algebra, Reduction, reduce, token_mean
+from palaestra.objective.kl import kl_terms
 from palaestra.objective.policy import Clipped, Entropy
 from palaestra.recipes.base import grpo
 from palaestra.rollout.collect import Sample, Score, links
@@ -67,22 +68,15 @@ class Temper:
         return replace(group, episodes=tuple(found))
 
 
-def forward_kl(log_q: Tensor) -> Tensor:
-    """q log q - q + 1."""
-    q = log_q.exp()
-    return q * log_q - q + 1
-
-
 @stage
 class ForwardKL(Algebra):
-    """Estimate of KL(pihat || pi) on samples of pi. The learner must need (model, "power_logp")."""
+    """KL(pihat || pi) on samples of pi, "forward" of `objective.kl`. The learner must need (model, "power_logp")."""
 
     model: str = "ref"
     reduce: Reduction = "sequences"
 
     def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        log_q_BT = (batch[f"{self.model}_power_logp"] - out["logp"]).clamp(-10, 10)
-        kl_BT = forward_kl(log_q_BT)
+        kl_BT = kl_terms(out["logp"], batch[f"{self.model}_power_logp"], "forward")
         return reduce(kl_BT, batch, self.reduce), {"kl_forward": token_mean(kl_BT, batch)}
 
 
