@@ -165,10 +165,11 @@ class Entropy(Algebra):
 class TargetEntropy(Algebra):
     """|H - target|, H the mean entropy of the batch's tokens in nats: bounds it from both sides (arXiv:2506.18330, TER).
 
-    The gradient of H changes its sign at the target, so H hovers around it.
+    The gradient of H changes its sign at the target, so H hovers around it; with `squared` it vanishes there.
     """
 
     target: float = 0.55  # of a 14B model; for another, the entropy at the start of RL
+    squared: bool = False
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -179,8 +180,8 @@ class TargetEntropy(Algebra):
         return "batch"
 
     def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        loss = (reduce(out["entropy"], batch, "tokens") - self.target).abs()
-        return loss, {"entropy": token_mean(out["entropy"], batch)}
+        off = reduce(out["entropy"], batch, "tokens") - self.target
+        return off**2 if self.squared else off.abs(), {"entropy": token_mean(out["entropy"], batch)}
 
 
 @stage

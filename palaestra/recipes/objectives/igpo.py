@@ -24,7 +24,7 @@ from palaestra.credit.links import chain
 from palaestra.credit.table import Table, Values, numbered
 from palaestra.credit.turns import by_episode, turn_rewards
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
-from palaestra.objective.policy import Clipped
+from palaestra.objective.policy import KL, Clipped
 from palaestra.objective.track import Track
 from palaestra.recipes.base import grpo
 from palaestra.rollout.collect import Sample, Score, links
@@ -163,13 +163,15 @@ def build(
     gamma: float = 1.0,
     template: str = "ANSWER({})",
     shuffle: bool = False,
+    kl: float = 0.0,
 ) -> Recipe:
-    """`template` is how an answer is written in this world."""
+    """`template` is how an answer is written in this world. `kl` weighs a k3 loss: the released scripts use 0.001."""
+    loss = Clipped(reduce="sequences") + Track(("gain",))
     return vary(
-        grpo.build(),
+        grpo.build(kl),
         collect=links(Sample(n=8), Score(), GoldProbability(template)),
         credit=chain(InformationGain(pool, gamma, shuffle)),
-        objective=Clipped(reduce="sequences") + Track(("gain",)),
+        objective=loss + kl * KL("k3") if kl else loss,
     )
 
 

@@ -9,7 +9,9 @@ No pairs are needed: lone and equally rewarded answers count.
 
 Offline, `frozen=True`: every answer is sampled by the start model, whatever the policy has become, so the data are those of a
 fixed policy and no age limit holds. `frozen=False` is the paper's multi-iteration form taken to its limit, step by step.
-`level="response"` is the variant with one residual an answer. Value-guided search at test time is not part of training.
+`level="response"` is the variant with one residual an answer, `level="step"` that with one a step: a line, or a turn.
+
+Left out: search guided by the value at test time, which is not part of training.
 """
 
 from dataclasses import replace
@@ -18,15 +20,18 @@ from typing import Literal
 from palaestra.card import Card, Size
 from palaestra.credit.links import Center, Chain
 from palaestra.credit.seats import Reader
+from palaestra.credit.steps import StepNumbers
 from palaestra.ledger.experiment import Experiment, Greater
 from palaestra.objective.kl import KLKind, kl_quantity
 from palaestra.objective.policy import KL
 from palaestra.objective.residual import PathConsistency, ValueConsistency
 from palaestra.recipes.base import dpo
+from palaestra.rollout.branch import MarkSteps
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.rollout.recorded import Offline
 from palaestra.runtime.config import vary
 from palaestra.step import Learner, Recipe
+from palaestra.types import Collect
 
 CARD = Card(
     id="oreo",
@@ -47,19 +52,24 @@ CARD = Card(
 )
 
 
-def offline(recipe: Recipe) -> Recipe:
+def offline(recipe: Recipe, *more: Collect) -> Recipe:
     """The same method on answers of the start model."""
-    return vary(recipe, collect=links(Sample(n=8, model="ref"), Score(), Offline()), references={"ref": "policy"})
+    collect = links(Sample(n=8, model="ref"), Score(), *more, Offline())
+    return vary(recipe, collect=collect, references={"ref": "policy"})
 
 
 def build(
     beta: float = 0.03,
     alpha: float = 0.01,
-    level: Literal["token", "response"] = "token",
+    level: Literal["token", "step", "response"] = "token",
     frozen: bool = True,
     kl: KLKind = "k2",
 ) -> Recipe:
-    recipe, credit, reference = dpo.build(), Chain((Center("group"),)), ("ref", "logp")
+    by_step = level == "step"
+    marks: tuple[Collect, ...] = (MarkSteps(),) if by_step else ()
+    recipe = vary(dpo.build(), collect=links(Sample(n=8), Score(), *marks))
+    credit = Chain((Center("group"), *((StepNumbers(),) if by_step else ())))
+    reference = ("ref", "logp")
     loss = PathConsistency(beta=beta, level=level)
     policy = replace(
         recipe.learners["policy"],
@@ -74,7 +84,7 @@ def build(
         heads=("value",),
     )
     recipe = vary(recipe, learners={"policy": policy, "critic": critic})
-    return offline(recipe) if frozen else recipe
+    return offline(recipe, *marks) if frozen else recipe
 
 
 EXPERIMENT = Experiment(
