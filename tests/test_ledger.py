@@ -281,7 +281,7 @@ def published(tmp_path, monkeypatch):
         "id": "rloo", "claim": experiment.claim, "metric": experiment.metric, "expected": str(experiment.expect),
         "falsified_if": experiment.falsified_if, "controls": {"entropy": {a: [0.5, None, 0.7] for a in values}},
         "task": ["count"], "model": "tiny", "budget_tokens": 60_000, "seeds": 3, "sampled_tokens": 540_000,
-        "seconds": 120.0, "note": "", "commit": "abc", "machine": "m",
+        "seconds": 120.0, "note": "", "commit": "abc", "machine": "m", "command": "palaestra reproduce rloo --seeds 3",
     }  # fmt: skip
     (tmp_path / "rloo.json").write_text(one_line_lists(result))
     monkeypatch.setattr(files, "folder", lambda: tmp_path)
@@ -331,7 +331,7 @@ def test_a_page_shows_the_result(published):
         "**Reproduced.**",
         "| rloo | 0.41 [",
         "rloo.svg",
-        "palaestra reproduce rloo",
+        "palaestra reproduce rloo --seeds 3\n",
         "Difference from [reinforce]",
         "0.6",
     ):

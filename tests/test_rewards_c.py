@@ -502,14 +502,16 @@ def test_demonstrated_verdicts_are_true(context):
 
 def test_rl_tango_merged_and_edges():
     a, b = trajectory(1, 1, 1), trajectory(0, 1, -1)
-    assert mixed(0.5, a, b, apart=False) == pytest.approx([1, -1])
-    assert mixed(0.5, {"reward": 1}, {"reward": 0}) == pytest.approx([0.5, -0.5])  # nobody judged
-    assert mixed(0.5, trajectory(1, 1)) == [0]
-    assert mixed(0.5, trajectory(1, 1, 1), trajectory(1, 1, 1)) == [0, 0]
+    by_token = lambda *credit, n=4: [pytest.approx([x] * n) for x in credit]
+    assert mixed(0.5, a, b, apart=False) == by_token(1, -1)
+    assert mixed(0.5, {"reward": 1}, {"reward": 0}) == by_token(0.5, -0.5)  # nobody judged
+    assert mixed(0.5, trajectory(1, 1)) == by_token(0, n=2)
+    assert mixed(0.5, trajectory(1, 1, 1), trajectory(1, 1, 1)) == by_token(0, 0)
     equal = mixed(0.5, trajectory(1, 1, 1), trajectory(1, 1, -1))  # equal outcomes, different verdicts
     assert equal[0][0] > 0 > equal[1][0]
     recipe = rl_tango.build()
-    assert explain(recipe, [[{"reward": 1}, {"reward": 0}]])["advantages"][0] == pytest.approx([0.9, -0.9], abs=0.1)
+    good, bad = explain(recipe, [[{"reward": 1}, {"reward": 0}]])["advantages"][0]
+    assert good == pytest.approx([0.9] * 4, abs=0.1) and bad == pytest.approx([-0.9] * 4, abs=0.1)
     shares = [resolve(recipe, s).learners["policy"].credit.links[0].share for s in (0, 100, 200, 300)]
     assert shares == pytest.approx([0.1, 0.01, 0.001, 0.001])
 

@@ -171,6 +171,9 @@ class Experiment:
         return (self.task,) if isinstance(self.task, str) else self.task
 
     def __post_init__(self) -> None:
+        for arm in self.arms:
+            if "," in arm:
+                raise ValueError(f"the arm {arm!r} has a comma, which parts the names of --arms; call it otherwise")
         for arm in self.expect.arms:
             if arm not in self.arms:
                 raise ValueError(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from palaestra import catalogue
-from palaestra.card import Card
+from palaestra.card import UNKNOWN, Card
 from palaestra.ledger.experiment import Experiment
 from palaestra.ledger.figure import curves_svg
 from palaestra.ledger.files import read_result
@@ -81,7 +81,9 @@ def status(entry: catalogue.Entry) -> str:
 def method_page(entry: catalogue.Entry, result: Mapping[str, Any] | None, picture: bool) -> str:
     module = importlib.import_module(entry.module)
     card: Card = module.CARD
-    whole = f"; `palaestra doctor {card.id} --paper` builds that without weights" if card.size else ""
+    size, command = card.size, f"`palaestra doctor {card.id} --paper`"
+    left = f" (not known: {', '.join(UNKNOWN[n] for n in size.unknown)})" if size and size.unknown else ""
+    whole = f"; {command} builds that without weights{left}" if size else ""
     blocks = [
         f"# {card.title}",
         f"`{card.id}` · [{card.family}](../../CATALOGUE.md) · {standing(entry).status}"
@@ -131,13 +133,13 @@ def parts(built: Any) -> list[tuple[str, Any]]:
 def measured(
     entry: catalogue.Entry, experiment: Experiment | None, result: Mapping[str, Any] | None, picture: bool
 ) -> list[str]:
-    command = f"```\npalaestra reproduce {entry.id}\n```"
+    whole = f"palaestra reproduce {entry.id}"
     if experiment is None:
         return ["No experiment is written for this method."]
     if result is None:
         return [
             f"To be tested: {experiment.claim.rstrip('.')}. Expected: {experiment.expect}. Not run so far:",
-            command,
+            f"```\n{whole}\n```",
         ]
     note = standing(entry).note
     stale = [f"**{note[:1].upper()}{note[1:]}.** Run it again."] if note else []
@@ -147,6 +149,7 @@ def measured(
         f"{', '.join(result['task'])} with the model `{result['model']}`, a budget of {result['budget_tokens']:,} sampled "
         f"tokens, {result['seeds']} paired seeds"
     )
+    left = [a for a in experiment.arms if a not in result["arms"]]
     effect = {"mean": result["effect"], "low": result["ci95"][0], "high": result["ci95"][1]}
     return [
         *stale,
@@ -156,7 +159,8 @@ def measured(
         "\n".join(arms(result)),
         *([f"![Training reward of each arm over sampled tokens]({entry.id}.svg)"] if picture else []),
         *([result["note"]] if result["note"] else []),
-        command,
+        *([f"Not run: {', '.join(f'`{a}`' for a in left)}. `{whole}` runs all arms."] if left else []),
+        f"```\n{result['command']}\n```",
         f"{sum_of(result)} at commit `{result['commit']}`; all numbers: [{entry.id}.json](../../{RESULTS}/{entry.id}.json).",
     ]
 

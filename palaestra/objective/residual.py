@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from palaestra.objective.algebra import Algebra, Couples, Reduction, reduce
+from palaestra.schedule import bounded
 from palaestra.types import Batch, Outputs, stage
 
 
@@ -69,8 +70,7 @@ class Balance(Algebra):
     unbiased: bool = False  # n - 1 instead of n
 
     def __post_init__(self) -> None:
-        if isinstance(self.beta, int | float) and self.beta <= 0:  # else it follows a schedule
-            raise ValueError(f"the weight of the log-ratio (beta or tau) must be above 0, not {self.beta:g}")
+        bounded("Balance.beta", self.beta, above=0)
 
     @property
     def couples(self) -> Couples:

@@ -20,7 +20,7 @@ from palaestra.ledger.experiment import Experiment, Same
 from palaestra.objective.residual import Balance
 from palaestra.recipes.base import grpo
 from palaestra.runtime.config import vary
-from palaestra.schedule import Linear
+from palaestra.schedule import Linear, bounded
 from palaestra.step import Recipe, Schedule
 
 CARD = Card(
@@ -37,16 +37,25 @@ CARD = Card(
         "schedule": "rollouts of older weights",
     },
     source="released code and abstract; details of the buffer partly from configuration names",
-    paper_scale="RhoMath-1B on GSM8K, K = 20, 500 steps, beta .012 to .004, lr 1e-5",
-    size=Size(model="tinyllama-1.1b", samples=20, lr=1e-5),
+    paper_scale=(
+        "RhoMath-1B on GSM8K, K = 20 of 24, batch 140, 512 tokens, buffer filled with 500, 1,000 steps, beta .012 "
+        "to .004 in 500, lr 1e-5 after 50"
+    ),
+    size=Size(
+        model="tinyllama-1.1b",
+        prompts=7,
+        samples=24,
+        tokens=512,
+        lr=1e-5,
+        arguments={"pool.samples": 20, "pool.fill": 500, "optimiser.warmup": 50},
+    ),
 )
 
 
 def build(
     beta: float = 0.012, beta_end: float = 0.004, recent: float = 0.95, priority: float = 1.0, lag: int = 2
 ) -> Recipe:
-    if min(beta, beta_end) <= 0:
-        raise ValueError(f"the loss divides by beta, which must stay above 0, not fall from {beta:g} to {beta_end:g}")
+    bounded("tba: beta and beta_end", min(beta, beta_end), above=0)  # the loss divides by them
     falling: Any = Linear(beta, beta_end, 500)
     return vary(
         grpo.build(),

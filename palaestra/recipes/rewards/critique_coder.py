@@ -54,8 +54,18 @@ CARD = Card(
         "objective": "clip 0.2/0.3, every token of the batch weighs the same",
     },
     source="released code (TIGER-AI-Lab/Critique-Coder); the mix, the 80% and the 0.8 from two public summaries",
-    paper_scale="Qwen3-4B and 8B, 128 prompts x 8, lr 1e-6, temperature 0.6, 16k then 32k tokens, no KL",
-    size=Size(model="qwen3-8b", prompts=128, samples=8, tokens=32768, lr=1e-6),
+    paper_scale=(
+        "Qwen3-4B and 8B, 128 prompts x 8, minibatches of 64, lr 1e-6, temperature 0.6, top-p 0.95, top-k 20 (not built), 16k "
+        "then 32k tokens, no KL; candidates of Qwen3-Coder-30B-A3B"
+    ),
+    size=Size(
+        model="qwen3-8b",
+        prompts=128,
+        samples=8,
+        tokens=32768,
+        lr=1e-6,
+        arguments={"update.minibatches": 2},
+    ),
 )
 Variant = Literal["paper", "released"]
 CONCLUSION = re.compile(r"\\conclusion\{([^{}]{0,100})\}")

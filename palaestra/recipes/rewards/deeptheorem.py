@@ -45,8 +45,11 @@ CARD = Card(
         "reward": "the label behind guards against degenerate text",
     },
     source="released code (Jiahao004/DeepTheorem); names of the rubric from memory",
-    paper_scale="Qwen2.5 1.5B to 7B bases, 121k theorems, 128 prompts x 64, 8,192 tokens, lr 1e-6, no KL, 1,000 steps",
-    size=Size(model="qwen2.5-7b", prompts=128, samples=64, tokens=8192, lr=1e-6),
+    paper_scale=(
+        "Qwen2.5 1.5B to 7B bases, 121k theorems, 128 prompts x 64, 8,192 tokens, lr 1e-6 after 50 of 1,000 steps, "
+        "no KL"
+    ),
+    size=Size(model="qwen2.5-7b", prompts=128, samples=64, tokens=8192, lr=1e-6, arguments={"optimiser.warmup": 50}),
 )
 ROUNDS = 1000  # batches looked through for tasks of the wanted answers
 

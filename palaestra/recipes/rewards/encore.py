@@ -37,8 +37,11 @@ CARD = Card(
     claim="Rules whose ratings have high entropy predict preferences badly, and weighing them down beats uniform weights.",
     changes={"collect": "labels are weighed by the entropy of their ratings"},
     source="three consistent second-hand accounts; base of the logarithm and guards inferred",
-    paper_scale="Llama3.1-8B, 10 rules, about 70k pairs of HH-RLHF and PKU-SafeRLHF, one epoch, lr 2e-5",
-    size=Size(model="llama-3.1-8b", lr=2e-5),
+    paper_scale=(
+        "Llama3.1-8B, 10 rules, about 70k pairs of HH-RLHF and PKU-SafeRLHF, one epoch, lr 2e-5 of the reward "
+        "model; no policy is trained there"
+    ),
+    size=Size(model="llama-3.1-8b", arguments={"learners.reward.optimiser.lr": 2e-5}),
 )
 Counts = tuple[tuple[int, ...], ...]  # by rule, by level
 COUNTS: Counts = (  # of right, worked, brief, tidy at 0, .25, .5, .75, 1, of 512 answers of the tiny model to `chain`
@@ -168,12 +171,12 @@ EXPERIMENT = Experiment(
         "one random rule": Rules("one rule"),
         "lowest five": Rules("lowest five"),
         "encore": Rules("encore"),
-        "encore, tau 0.2": Rules("encore", tau=0.2),
+        "encore at tau 0.2": Rules("encore", tau=0.2),
         "fitted": Rules("fitted"),
-        "constant rule, guard": Rules("encore", constant=True),
-        "constant rule, no guard": Rules("encore", constant=True, guard=False),
-        "uniform, peaked noise": Rules("uniform", good=0.5, spread=0.6),
-        "encore, peaked noise": Rules("encore", good=0.5, spread=0.6),
+        "constant rule guarded": Rules("encore", constant=True),
+        "constant rule unguarded": Rules("encore", constant=True, guard=False),
+        "uniform on peaked noise": Rules("uniform", good=0.5, spread=0.6),
+        "encore on peaked noise": Rules("encore", good=0.5, spread=0.6),
     },
     expect=Greater("encore", "uniform"),
     falsified_if="uniform weights are within two points of weights by entropy, or better",

@@ -214,7 +214,7 @@ EXPERIMENT = Experiment(
         "beta 0.15": scaled(DynamicDPO(beta=0.15, w=0.0)),
         "dynamic": scaled(DynamicDPO()),
         "released": scaled(DynamicDPO(w=0.1, source="implicit")),
-        "dynamic, no imitation": scaled(DynamicDPO(sft=0.0)),
+        "dynamic without imitation": scaled(DynamicDPO(sft=0.0)),
     },
     expect=Greater("dynamic", "beta 0.1"),
     falsified_if="one beta of 0.1 is within two points of the dynamic one, or better",

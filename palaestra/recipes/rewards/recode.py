@@ -38,8 +38,19 @@ CARD = Card(
     claim="Edit similarity to the migrated code teaches API changes where exact match is too sparse.",
     changes={"reward": "form of the reply, and edit similarity of its code behind a check that it parses"},
     source="released code (zjunlp/ReCode), its two failures mended",
-    paper_scale="Qwen2.5-Coder-7B, 2,000 migrations, 8 samples, KL .001, LoRA 64, lr 5e-5, 5,000 steps; DAPO as well",
-    size=Size(model="qwen2.5-7b", samples=8, lr=5e-5),
+    paper_scale=(
+        "Qwen2.5-Coder-7B, 2,000 migrations, a prompt x 8, KL .001, LoRA 64, lr 5e-5, 1,024 tokens, 5,000 steps; "
+        "DAPO as well"
+    ),
+    size=Size(
+        model="qwen2.5-7b",
+        prompts=1,
+        samples=8,
+        tokens=1024,
+        lr=5e-5,
+        lora=64,
+        arguments={"kl": 1e-3, "optimiser.warmup": 150},
+    ),
 )
 
 
@@ -59,11 +70,11 @@ class Migrated:
         return {"total": (1.0 if form else -1.0) + code, "format": float(form), "similarity": alike}
 
 
-def build(exact: bool = False, gate: bool = True) -> Recipe:
-    """`exact` is EM*; without `gate` what cannot be read costs no more than what is unlike (not for code)."""
+def build(exact: bool = False, gate: bool = True, kl: float = 0.0) -> Recipe:
+    """`exact` is EM*; without `gate` what cannot be read costs no more than what is unlike (not for code). `kl`: 0.001 there."""
     code = Verified(f"api-migration(exact={exact})", paper=True)
     reward = Where("old", code, Verify(Migrated(exact, gate)))
-    return vary(grpo.build(), collect=links(Sample(n=8), Score(reward=reward, shadow=True)))
+    return vary(grpo.build(kl), collect=links(Sample(n=8), Score(reward=reward, shadow=True)))
 
 
 EXPERIMENT = Experiment(

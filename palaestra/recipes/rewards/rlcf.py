@@ -138,7 +138,7 @@ EXPERIMENT = Experiment(
         "mean rating": Writers("mean rating"),
         "bridging": Writers("bridging"),
         "lowest camp": Writers("lowest camp"),
-        "even camps, mean rating": Writers("mean rating", plus=0.5),
+        "even camps by mean rating": Writers("mean rating", plus=0.5),
     },
     expect=Greater("bridging", "mean rating", by=0.05),
     falsified_if="the lower approval of the two camps gains less than five points by bridging",

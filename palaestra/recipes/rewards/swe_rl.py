@@ -73,7 +73,7 @@ def build(malformed: float = -1.0) -> Recipe:
 EXPERIMENT = Experiment(
     claim="On additions of six digits, where few samples are right, held-out accuracy is higher with likeness to the worked "
     "solution than with a reward for right answers.",
-    arms={"exact": grpo.build(), "likeness": build(), "likeness, no penalty": build(malformed=0.0)},
+    arms={"exact": grpo.build(), "likeness": build(), "likeness without penalty": build(malformed=0.0)},
     expect=Greater("likeness", "exact"),
     falsified_if="rewarding likeness teaches no faster than rewarding right answers",
     task="add(d=6)",
