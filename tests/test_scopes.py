@@ -35,7 +35,7 @@ def test_scopes_by_name():
     by = lambda name, *values: [{"reward": r, name: v} for r, v in zip((1, 0, 3, 0), values, strict=True)]
     assert centred("stratum", *by("stratum", 1, 1, 2, 2)) == [0.5, -0.5, 1.5, -1.5]
     assert centred("agent", *by("agent", "a", "b", "b", "a")) == [0.5, -1.5, 1.5, -0.5]
-    states = [{"reward": r, "turn_lengths": [1, 1], "states": s} for r, s in ((1, "xy"), (0, "xz"), (3, "yz"))]
+    states = [{"reward": r, "turn_lengths": [1, 1], "states": list(s)} for r, s in ((1, "xy"), (0, "xz"), (3, "yz"))]
     # x starts turns worth 1 and 0, y 1 and 3, z 0 and 3
     assert centred("state", *states, level="turn") == [[0.5, -1.0], [-0.5, -1.5], [1.0, 1.5]]
     with pytest.raises(UserError, match="group, batch, episode, position, domain, state, stratum, agent"):

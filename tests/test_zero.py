@@ -50,7 +50,7 @@ def test_zero_is_off(method, name, context):
 @pytest.mark.parametrize(("method", "name"), sorted(REFUSED))
 def test_a_zero_that_is_no_coefficient_is_refused(method, name, context):
     assert (method, name) in CASES
-    with pytest.raises(UserError, match="above [01]|at least 1"):
+    with pytest.raises(UserError, match=r"above [01]|at least 1"):
         one_step(method, {name: "0"}, context)
 
 

@@ -54,7 +54,7 @@ KINDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "critiques": ("a list of lists of step numbers", lambda x: many(x, lambda c: many(c, whole, 0), 0)),
 }
 NUMBERS = ("a list of finite numbers", lambda x: many(x, number))  # what any other field is
-FACTS = ("states", "executed", "gold_prob", "stratum", "prefix_values", "critiques")  # of the episode
+FACTS = ("states", "executed", "gold_prob", "stratum", "agent", "prefix_values", "critiques")  # of the episode
 FIELDS = ("reward", "length", "tokens", "turn_rewards", "turn_lengths", *BY_TOKEN[1:], *FACTS)
 
 
