@@ -274,7 +274,9 @@ class Example:
 class Batch:
     """Rows as tensors. The counts belong to the whole optimiser batch: a part of a batch keeps them."""
 
-    columns: Mapping[str, Tensor]  # [B, T], [B], [B, 1, D]; always ids, trained, length, temperature, behaviour_logp
+    columns: Mapping[
+        str, Tensor
+    ]  # [B, T], [B], [B, 1, D], [B, T, V]; always ids, trained, length, temperature, behaviour_logp
     unit_B: Tensor
     n_tokens: int
     n_rows: int
@@ -295,7 +297,7 @@ class Batch:
         """Some rows, cut to their longest; the denominators stay those of the whole."""
         columns = {k: v[rows] for k, v in self.columns.items()}
         longest = int(columns["length"].max())
-        columns = {k: v[:, :longest] if v.dim() == 2 else v for k, v in columns.items()}
+        columns = {k: v[:, :longest] if v.dim() > 1 else v for k, v in columns.items()}
         return replace(self, columns=columns, unit_B=self.unit_B[rows])
 
     def to(self, device: torch.device) -> Batch:

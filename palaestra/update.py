@@ -111,11 +111,11 @@ def _stack(rows: list[dict[str, Any]], units: list[str], dtype: torch.dtype) -> 
         if first.ndim == 0:
             columns[name] = torch.tensor([float(r[name]) for r in rows], dtype=dtype)
             continue
-        if first.ndim == 2:  # [1, D], a feature of the row
+        if first.ndim == 2 and len(first) == 1:  # [1, D], a feature of the row
             columns[name] = torch.from_numpy(np.stack([r[name] for r in rows])).to(dtype)
             continue
         integer = name in ("ids", "turn")
-        padded = np.zeros((len(rows), T), np.int64 if integer else np.float64)
+        padded = np.zeros((len(rows), T, *first.shape[1:]), np.int64 if integer else np.float64)
         for i, r in enumerate(rows):
             values = np.asarray(r[name])
             if len(values) != length_B[i]:
@@ -124,8 +124,8 @@ def _stack(rows: list[dict[str, Any]], units: list[str], dtype: torch.dtype) -> 
         columns[name] = torch.from_numpy(padded).to(torch.int64 if integer else dtype)
     on = columns["trained"] > 0
     for name, v in columns.items():  # NaN * 0 is NaN, so a multiplication by the mask would come too late
-        if v.dim() == 2 and v.is_floating_point() and name not in ("trained", "temperature"):
-            columns[name] = torch.where(on, v, 0.0)
+        if v.shape[1:2] == (T,) and v.is_floating_point() and name not in ("trained", "temperature"):
+            columns[name] = torch.where(on if v.dim() == 2 else on[..., None], v, 0.0)
     columns["temperature"] = torch.where(on, columns["temperature"], 1.0)
     number = {u: i for i, u in enumerate(dict.fromkeys(units))}
     unit_B = torch.tensor([number[u] for u in units])
@@ -223,11 +223,14 @@ def _outputs(forward: Forward, batch: Batch, parts: list[Tensor]) -> dict[str, T
 
 
 def _pad(x: Tensor, T: int) -> Tensor:
-    return torch.nn.functional.pad(x, (0, T - x.shape[1])) if x.dim() == 2 and x.shape[1] < T else x
+    """Features of rows, [B, 1, D], stay as they are."""
+    if x.dim() == 3 and x.shape[1] > 1:
+        return torch.nn.functional.pad(x, (0, 0, 0, T - x.shape[1]))
+    return torch.nn.functional.pad(x, (0, T - x.shape[1])) if x.dim() == 2 else x
 
 
 def _cut(grad: Tensor, like: Tensor) -> Tensor:
-    return grad[:, : like.shape[1]] if like.dim() == 2 else grad
+    return grad[:, : like.shape[1]] if like.dim() > 1 else grad
 
 
 def _add(total: dict[str, Tensor], more: dict[str, Tensor]) -> None:

@@ -44,6 +44,7 @@ class Table(torch.nn.Module):
             "logp": lp.gather(-1, ids[..., None])[..., 0] * trained,
             "entropy": -(lp.exp() * lp).sum(-1) * trained,
             "vocab_mean_logp": lp.mean(-1) * trained,
+            "vocab_logp": lp * trained[..., None],
         }
         return {n: out[n] for n in needs}
 

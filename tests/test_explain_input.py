@@ -45,7 +45,7 @@ from palaestra.types import UserError
         ({"states": "start"}, "states must be a list of states, one a turn"),
         ({"executed": "yes"}, "executed must be a list of truth values"),
         ({"gold_prob": 0.5}, "gold_prob must be a list of probabilities"),
-        ({"agent": "a"}, "unknown field 'agent'"),
+        ({"actor": "a"}, "unknown field 'actor'"),
     ],
     ids=str,
 )

@@ -73,6 +73,7 @@ def batch_of(lengths, T=None, seed=0, temperature=None):
 def naive(model, batch, temperature):
     """Everything from the whole [B, T, V] of logits, row by row, without padding."""
     out = {n: torch.zeros(batch["ids"].shape, dtype=torch.float64) for n in (*VOCABULARY, "value")}
+    out["vocab_logp"] = torch.zeros(*batch["ids"].shape, model.vocabulary, dtype=torch.float64)
     for b, n in enumerate(batch["length"].tolist()):
         ids = batch["ids"][b : b + 1, :n]
         got = model.module(input_ids=ids, output_hidden_states=True, use_cache=False)
@@ -82,6 +83,7 @@ def naive(model, batch, temperature):
                 out["logp"][b, t] = logp[t - 1, ids[0, t]]
                 out["entropy"][b, t] = -(logp[t - 1].exp() * logp[t - 1]).sum()
                 out["vocab_mean_logp"][b, t] = logp[t - 1].mean()
+                out["vocab_logp"][b, t] = logp[t - 1]
                 power = logp[t - 1].exp() ** batch["exponent"][b]
                 out["power_logp"][b, t] = (power[ids[0, t]] / power.sum()).log()
                 out["value"][b, t] = model.heads["value"](got.hidden_states[-1][0, t - 1 : t])[0]
@@ -184,7 +186,9 @@ def test_a_chunk_counts_the_logits_of_every_code():
 
 
 def test_an_unknown_need_is_named():
-    with pytest.raises(KeyError, match=r"unknown need 'kl'; this model gives logp, entropy, vocab_mean_logp"):
+    with pytest.raises(
+        KeyError, match=r"unknown need 'kl'; this model gives logp, entropy, vocab_mean_logp, vocab_logp"
+    ):
         forward(LLAMA, batch_of([5]), ("logp", "kl"))
 
 

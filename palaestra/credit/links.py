@@ -12,11 +12,13 @@ from dataclasses import replace
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
+import torch
 
 from palaestra.credit import advantages as pure
 from palaestra.credit.table import Level, Scope, Table, Values
+from palaestra.objective.kl import KLKind, kl_quantity, kl_terms
 from palaestra.schedule import bounded
-from palaestra.types import Example, Groups, Signals, State, stage
+from palaestra.types import Example, Groups, Need, Signals, State, stage
 
 
 class Link(Protocol):
@@ -96,24 +98,23 @@ class Outcome:
 class Gae:
     """Token advantages from a value head: rewards sit at their events' tokens, the rest of the total at the last token.
 
-    Values by turn that come in are the rewards instead, each at the last token of its turn. `kl` subtracts kl * (log
-    pi_old - log pi_ref) from every token's reward (needs signals "policy_value" and, with kl, "ref_logp"). The target
-    of the value loss, advantage + value, becomes the column "return".
+    Values by turn that come in are the rewards instead, each at the last token of its turn. `kl` subtracts kl * `kind`, an
+    estimate of KL(pi_old | pi_ref) (see `objective.kl` for what its gradient is in a reward), from every token's reward. The
+    learner must need ("policy", "value") and, with kl, what `kl_needs` says. The target of the value loss, advantage + value,
+    becomes the column "return".
     """
 
     gamma: float = 1.0
     lam: float = 0.95
     kl: float = 0.0
+    kind: KLKind | None = None  # None = k1, the one whose gradient is that of the KL
 
     def __call__(self, x: Values, table: Table) -> Values:
         at, out = table.tokens, np.zeros(len(table.tokens.episode_N))
         reward_N = token_rewards(table) if x.level == "episode" else at_turn_ends(x, table)
         value_N = table_signal(table, "policy_value")
         if self.kl:
-            logp_N = np.array(
-                [table.views[e][r].logp_T[p] for e, r, p in zip(at.episode_N, at.row_N, at.position_N, strict=True)]
-            )
-            reward_N = reward_N - self.kl * (logp_N - table_signal(table, "ref_logp"))
+            reward_N = reward_N - self.kl * sampled_kl(table, "ref", self.kind or "k1")
         for e in range(len(table.episodes)):
             mine = np.flatnonzero(at.episode_N == e)
             out[mine] = pure.gae(reward_N[mine], value_N[mine], self.gamma, self.lam)
@@ -148,7 +149,7 @@ def token_rewards(table: Table) -> np.ndarray:
 
 
 def table_signal(table: Table, name: str) -> np.ndarray:
-    """[tokens] a measured signal at every trained token."""
+    """[tokens] a measured signal at every trained token; [tokens, V] where it is a distribution."""
     at = table.tokens
     try:
         return np.array(
@@ -157,6 +158,24 @@ def table_signal(table: Table, name: str) -> np.ndarray:
     except KeyError:
         model, _, quantity = name.rpartition("_")
         raise KeyError(f"signal {name!r} was not measured; the learner needs ({model!r}, {quantity!r})") from None
+
+
+def sampled_kl(table: Table, model: str, kind: KLKind) -> np.ndarray:
+    """[tokens] an estimate of the KL to a frozen model, the policy being as it was when sampling; for full, before the update."""
+    at = table.tokens
+    if kind == "full":
+        logp = table_signal(table, "policy_vocab_logp")
+    else:
+        logp = np.array(
+            [table.views[e][r].logp_T[p] for e, r, p in zip(at.episode_N, at.row_N, at.position_N, strict=True)]
+        )
+    other = table_signal(table, f"{model}_{kl_quantity(kind)}")
+    return kl_terms(torch.from_numpy(logp), torch.from_numpy(other), kind).numpy()
+
+
+def kl_needs(kind: KLKind, model: str = "ref") -> tuple[Need, ...]:
+    """What a learner must need for a KL in its reward."""
+    return ((model, kl_quantity(kind)), *((("policy", kl_quantity(kind)),) if kind == "full" else ()))
 
 
 @stage
@@ -202,7 +221,7 @@ def examples(table: Table, x: Values, unit: str = "row") -> list[Example]:
         if table.episodes[e].muted:
             continue
         g, T = int(table.group_E[e]), len(table.views[e][r].ids_T)
-        signals = {k: v for k, v in table.signals[e][r].items() if v.shape == (T,)}  # features of rows stay here
+        signals = {k: v for k, v in table.signals[e][r].items() if len(v) == T}  # features of rows stay here
         columns: dict[str, Any] = {"reward": table.reward_E[e], "group": g, "episode": e, **signals}
         for name, x_N in values.items():
             columns[name] = np.zeros(T)

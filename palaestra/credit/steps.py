@@ -53,6 +53,16 @@ def step_of_tokens(table: Table, episode: int) -> np.ndarray:
     return np.minimum(np.array(before, np.int64), max(len(ends) - 1, 0))
 
 
+@stage
+class StepNumbers:
+    """Leaves the column "step": the number of each token's step, from 0."""
+
+    def __call__(self, x: Values, table: Table) -> Values:
+        number_N = [step_of_tokens(table, e) for e in range(len(table.episodes))]
+        table.columns["step"] = Values(level="token", x_N=np.concatenate(number_N).astype(float))
+        return x
+
+
 def fact(facts: Any, name: str, by: str) -> Any:
     if name not in facts:
         raise UserError(

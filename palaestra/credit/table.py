@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property
-from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias, get_args, runtime_checkable
 
 import numpy as np
 
 from palaestra.credit.seats import by_seat
-from palaestra.types import Episode, Group, Groups, Signals, State, View, value
+from palaestra.types import Episode, Group, Groups, Signals, State, UserError, View, value
 
 Level: TypeAlias = Literal["episode", "turn", "token"]
 LEVELS: tuple[Level, ...] = ("episode", "turn", "token")
@@ -26,7 +26,10 @@ class Grouping(Protocol):
     def keys(self, table: Table, level: Level) -> np.ndarray: ...
 
 
-Scope: TypeAlias = str | Callable[["Table", int], Hashable] | Grouping  # by name, a key of (table, episode), or a rule
+Named: TypeAlias = Literal["group", "batch", "episode", "position", "domain", "state", "stratum", "agent"]
+Scope: TypeAlias = (
+    Named | Callable[["Table", int], Hashable] | Grouping
+)  # by name, a key of (table, episode), or a rule
 
 
 def numbered(found: Sequence[Hashable]) -> np.ndarray:
@@ -78,6 +81,12 @@ class Table:
     def group(self, episode: int) -> Group:
         return self.groups[int(self.group_E[episode])]
 
+    def agent(self, episode: int) -> Hashable:
+        """Who acted: the fact "agent", else the seat of the first trained row."""
+        e = self.episodes[episode]
+        seats = (row.seat for row, view in zip(e.rows, self.views[episode], strict=True) if view.trained_T.any())
+        return e.facts.get("agent", next(seats, ""))
+
     @cached_property
     def views(self) -> list[list[View]]:
         return [[row.view() for row in ep.rows] for ep in self.episodes]
@@ -128,7 +137,7 @@ class Table:
     def lift(self, values: Values, level: Level) -> Values:
         """The same numbers at a finer level; every turn or token repeats what it belongs to. Never to a coarser one."""
         if LEVELS.index(level) < LEVELS.index(values.level):
-            raise ValueError(f"values by {values.level} cannot be lifted to a {level}")
+            raise UserError(f"credit by {values.level} cannot become credit by {level}; it only gets finer")
         if level == values.level:
             return values
         to = self.index(level)
@@ -143,8 +152,14 @@ class Table:
         """[N] integers: observations with equal numbers are compared with one another.
 
         "group": one task's episodes; "batch": all; "episode": one episode; "position": same turn number of one task;
-        "domain": tasks of one domain. A callable maps (table, episode) to a key, a `Grouping` numbers them itself.
+        "domain": tasks of one domain; "agent": one task's episodes of the same agent, by the fact "agent", else by the seat;
+        "state" and "stratum": `turns.SameState()` and `turns.Stratum()`. A callable maps (table, episode) to a key, a
+        `Grouping` numbers them itself.
         """
+        if scope in ("state", "stratum"):
+            from palaestra.credit.turns import SameState, Stratum  # which build on this module
+
+            scope = SameState() if scope == "state" else Stratum()
         if isinstance(scope, Grouping):
             return scope.keys(self, level)
         at = self.index(level)
@@ -158,8 +173,10 @@ class Table:
             found: list[Any] = list(zip(self.group_E[at.episode_N].tolist(), at.turn_N.tolist(), strict=True))
         elif scope == "domain":
             found = [self.group(int(e)).task.domain for e in at.episode_N]
+        elif scope == "agent":
+            found = [(int(self.group_E[e]), self.agent(int(e))) for e in at.episode_N]
         elif callable(scope):
             found = [scope(self, int(e)) for e in at.episode_N]
         else:
-            raise ValueError(f"unknown scope {scope!r}; there are group, batch, episode, position, domain")
+            raise UserError(f"unknown scope {scope!r}; there are {', '.join(get_args(Named))}")
         return numbered(found)

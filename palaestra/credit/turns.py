@@ -107,7 +107,7 @@ class SameState:
 
     def keys(self, table: Table, level: Level) -> np.ndarray:
         if level != "turn":
-            raise ValueError(f"states are compared by turn, not by {level}; put TurnReturns before")
+            raise UserError(f"states are compared by turn, not by {level}; set level=turn, or put TurnReturns before")
         states = fact_by_turn(table, "states", first="start")
         groups = table.group_E[table.turns.episode_N].tolist()
         if self.similarity >= 1:

@@ -1,7 +1,7 @@
 """The training forward pass: per-token quantities of a batch. N = trained tokens of all rows.
 
-A [B, T, V] tensor never exists: only hidden states that predict a trained token meet the vocabulary, in chunks that are
-computed again in the backward pass.
+A [B, T, V] tensor exists only where "vocab_logp" asks for it: hidden states that predict a trained token meet the vocabulary, in
+chunks that are computed again in the backward pass.
 """
 
 from __future__ import annotations
@@ -33,13 +33,18 @@ def vocab_mean_logp(logp_NV: Tensor, token_N: Tensor, exponent_N: Tensor) -> Ten
     return logp_NV.mean(-1)
 
 
+def vocab_logp(logp_NV: Tensor, token_N: Tensor, exponent_N: Tensor) -> Tensor:
+    """[N, V]: the whole distribution."""
+    return logp_NV
+
+
 def power_logp(logp_NV: Tensor, token_N: Tensor, exponent_N: Tensor) -> Tensor:
     """log of p(token)^exponent / sum_v p(v)^exponent: exponent 1 is p itself, 0 is uniform."""
     return logp(torch.log_softmax(exponent_N[:, None] * logp_NV, -1), token_N, exponent_N)
 
 
 VOCABULARY = {  # quantities of the tempered distribution, from its log-probs [N, V], the tokens and exponents [N]
-    f.__name__: f for f in (logp, entropy, vocab_mean_logp, power_logp)
+    f.__name__: f for f in (logp, entropy, vocab_mean_logp, vocab_logp, power_logp)
 }
 
 
@@ -51,6 +56,7 @@ def forward(
         logp[b, t]             log pi(ids[b, t] | ids[b, :t]),  pi = softmax(logits / temperature)
         entropy[b, t]          of pi(. | ids[b, :t])
         vocab_mean_logp[b, t]  mean over the vocabulary of log pi(. | ids[b, :t])
+        vocab_logp[b, t, v]    log pi(v | ids[b, :t]) of the whole vocabulary, for small ones
         power_logp[b, t]       log-prob under pi^exponent, renormalised; the batch column "exponent" [B] gives it
         NAME[b, t]             the head NAME on the hidden state before ids[b, t] is chosen, e.g. "value"
         NAME:X:Y               a reduction of hidden states (`features`) or attention (`attention`), with its parameters
@@ -87,7 +93,7 @@ def forward(
         if name in FEATURES:
             made = FEATURES[name](model, batch, places, *map(int, parameters))
             (wide if made.dim() == 3 else found)[need] = made
-    tokens = {n: v.new_zeros(ids_BT.shape).index_put((row_N, at_N + 1), v) for n, v in found.items()}
+    tokens = {n: v.new_zeros(*ids_BT.shape, *v.shape[1:]).index_put((row_N, at_N + 1), v) for n, v in found.items()}
     return {**tokens, **wide, **attention_scores(model, batch, maps)}
 
 

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from palaestra.objective.algebra import Algebra, Couples, Reduction, reduce, token_mean
+from palaestra.objective.kl import KLKind, kl_quantity, kl_terms
 from palaestra.schedule import bounded
 from palaestra.types import Batch, Outputs, stage
 
-KLKind = Literal["k1", "k2", "k3"]
 Trust = Literal["all", "one-side", "two-side", "ring"]
 
 
@@ -132,26 +132,11 @@ class Imitation(Algebra):
         return loss, {"nll": token_mean(-out["logp"], batch)}
 
 
-def kl_terms(logp_BT: Tensor, other_BT: Tensor, kind: KLKind) -> Tensor:
-    """Estimators of KL(pi || other) per token for tokens drawn from pi (Schulman 2020): d = log pi - log other.
-
-    k1 = d (unbiased, its gradient as a loss is zero in expectation: use it in the reward), k2 = d^2 / 2 (its gradient as a
-    loss is that of the KL), k3 = exp(-d) + d - 1 (unbiased and non-negative; its gradient as a loss is that of the forward KL).
-    """
-    d_BT = logp_BT - other_BT
-    if kind == "k1":
-        return d_BT
-    if kind == "k2":
-        return d_BT**2 / 2
-    if kind == "k3":
-        return torch.exp(-d_BT) + d_BT - 1
-    raise ValueError(f"unknown KL estimator {kind!r}; there are k1, k2, k3")
-
-
 @stage
 class KL(Algebra):
-    """A KL estimator to a frozen model as a loss term. The learner must need (model, "logp"), unless it is "behaviour".
+    """A KL estimator to a frozen model as a loss term; what its gradient is stands in the table of `objective.kl`.
 
+    The learner must need (model, kl_quantity(kind)), which is "logp" but for full; unless the model is "behaviour".
     `weight` names a column of the credit that multiplies it token by token; the metric is the unweighted mean.
     """
 
@@ -160,8 +145,13 @@ class KL(Algebra):
     reduce: Reduction = "sequences"
     weight: str = ""
 
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return (kl_quantity(self.kind),)
+
     def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        kl_BT = kl_terms(out["logp"], batch[f"{self.model}_logp"], self.kind)
+        quantity = kl_quantity(self.kind)
+        kl_BT = kl_terms(out[quantity], batch[f"{self.model}_{quantity}"], self.kind)
         loss_BT = kl_BT * batch[self.weight] if self.weight else kl_BT
         return reduce(loss_BT, batch, self.reduce), {f"kl_{self.model}": token_mean(kl_BT, batch)}
 
@@ -184,10 +174,11 @@ class Entropy(Algebra):
 class TargetEntropy(Algebra):
     """|H - target|, H the mean entropy of the batch's tokens in nats: bounds it from both sides (arXiv:2506.18330, TER).
 
-    The gradient of H changes its sign at the target, so H hovers around it.
+    The gradient of H changes its sign at the target, so H hovers around it; with `squared` it vanishes there.
     """
 
     target: float = 0.55  # of a 14B model; for another, the entropy at the start of RL
+    squared: bool = False
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -198,8 +189,8 @@ class TargetEntropy(Algebra):
         return "batch"
 
     def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        loss = (reduce(out["entropy"], batch, "tokens") - self.target).abs()
-        return loss, {"entropy": token_mean(out["entropy"], batch)}
+        off = reduce(out["entropy"], batch, "tokens") - self.target
+        return off**2 if self.squared else off.abs(), {"entropy": token_mean(out["entropy"], batch)}
 
 
 @stage

@@ -67,6 +67,7 @@ class Balance(Algebra):
     centred: bool = True
     weight: Literal["variance", "policy", "balance"] = "variance"
     on_policy: bool = False
+    unbiased: bool = False  # n - 1 instead of n
 
     def __post_init__(self) -> None:
         bounded("Balance.beta", self.beta, above=0)
@@ -87,11 +88,23 @@ class Balance(Algebra):
         terms_N = delta_N**2
         if self.on_policy:
             terms_N = terms_N + delta_N.detach() ** 2 * (h_N - h_N.detach())  # value 0: only its gradient counts
-        share_N = 1 / (torch.bincount(unit_N)[unit_N] * batch.n_units)
+        n_N = torch.bincount(unit_N)[unit_N]
+        share_N = 1 / ((n_N - 1).clamp(min=1) if self.unbiased else n_N) / batch.n_units
         return scale * (share_N * terms_N).sum(), {
             "residual": (share_N * delta_N.detach().abs()).sum(),
             f"log_ratio_{self.model}": (share_N * h_N.detach()).sum(),
         }
+
+
+def by_step(value_BT: Tensor, l_BT: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+    """At every token of a step: V at the step's first token, the sum of l over the step, and that of later steps, held still."""
+    step_BT, T = batch["step"].long(), l_BT.shape[1]
+    total_BN = l_BT.new_zeros(len(l_BT), int(step_BT.max()) + 1).scatter_add(1, step_BT, l_BT)
+    later_BN = (reverse_sums(total_BN) - total_BN).detach()  # as for tokens: only the action itself is moved
+    at_BT = torch.where(batch.mask > 0, torch.arange(T, device=l_BT.device), T - 1)
+    first_BN = torch.full_like(total_BN, T - 1).long().scatter_reduce(1, step_BT, at_BT, "amin")
+    start_BN = value_BT.gather(1, first_BN)
+    return start_BN.gather(1, step_BT), total_BN.gather(1, step_BT), later_BN.gather(1, step_BT)
 
 
 @stage
@@ -101,13 +114,15 @@ class PathConsistency(Algebra):
         delta_t = V(s_t) - R + beta sum_{i >= t} l_i,   l_i = log pi(a_i) - log pi_ref(a_i)
 
     with V and the later l_i held still, so -d loss / d log pi(a_t) = -2 beta delta_t / T. `level="response"` sends the gradient
-    through the sum from t = 0 alone: trajectory balance with a learned baseline. R is the column "reward", V that of `critic`.
+    through the sum from t = 0 alone: trajectory balance with a learned baseline. `level="step"` takes a step of the reasoning for
+    one action: every token of it carries delta at the step's start, with the gradient through all l of the step (the column
+    "step", numbers from 0). R is the column "reward", V that of `critic`.
     """
 
     beta: float = 0.03
     model: str = "ref"
     critic: str = "critic"
-    level: Literal["token", "response"] = "token"
+    level: Literal["token", "step", "response"] = "token"
     reduce: Reduction = "tokens"
 
     def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
@@ -118,7 +133,10 @@ class PathConsistency(Algebra):
             start_B = value_BT.gather(1, first_B)[:, 0]
             loss = (residual(start_B, batch["reward"], l_BT.sum(1), self.beta) ** 2).sum() / batch.n_rows
         else:
-            later_BT = reverse_sums(l_BT.detach()) - l_BT.detach()
+            if self.level == "step":
+                value_BT, l_BT, later_BT = by_step(value_BT, l_BT, batch)
+            else:
+                later_BT = reverse_sums(l_BT.detach()) - l_BT.detach()
             delta_BT = residual(value_BT, batch["reward"][:, None], l_BT + later_BT, self.beta)
             loss = reduce(delta_BT**2, batch, self.reduce)
         return loss, {"policy_error": loss.detach()}

@@ -58,12 +58,14 @@ class TopTokens:
     """1 for the ceil(share * N) of the batch's N tokens that rank highest, else 0; ties are cut in the order of the batch.
 
     `by`: "entropy" of the policy as it is, "low-entropy" for the complement, "random" for a control that depends on the row's
-    tokens alone. `over`: what a token mean is over, "all" tokens or the "selected" ones (then weights are N / k).
+    tokens alone. `over`: what a token mean is over, "all" tokens or the "selected" ones (then weights are N / k). `micro` ranks
+    the tokens of each micro-batch by themselves, N being theirs, so that its size is a setting of the method.
     """
 
     share: float = 0.2
     by: Literal["entropy", "low-entropy", "random"] = "entropy"
     over: Literal["all", "selected"] = "all"
+    micro: bool = False
 
     def __post_init__(self) -> None:
         bounded("TopTokens.share", self.share, least=0, most=1)
@@ -74,7 +76,7 @@ class TopTokens:
 
     @property
     def couples(self) -> Couples:
-        return "batch"
+        return "row" if self.micro else "batch"
 
     def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         score_BT = random_scores(batch) if self.by == "random" else out["entropy"]
@@ -82,7 +84,7 @@ class TopTokens:
         found = {"tokens_selected": token_mean(chosen_BT, batch)}
         if "entropy" in out:
             found["entropy"] = token_mean(out["entropy"], batch)
-        scale = batch.n_tokens / max(float(chosen_BT.sum()), 1.0) if self.over == "selected" else 1.0
+        scale = float(batch.mask.sum()) / max(float(chosen_BT.sum()), 1.0) if self.over == "selected" else 1.0
         return scale * chosen_BT, found
 
 

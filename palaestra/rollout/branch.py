@@ -140,6 +140,18 @@ class Finished:
 
 
 @stage
+class MarkSteps:
+    """Leaves in each episode's facts `step_ends` = ((row, token), ...) of its steps, lines of what the policy said."""
+
+    async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
+        def marked(e: Episode) -> Episode:
+            ends = tuple((s.row, s.token) for s in steps(e, ctx.decode))
+            return replace(e, facts={**e.facts, "step_ends": ends})
+
+        return replace(group, episodes=tuple(marked(e) if e.ok else e for e in group.episodes))
+
+
+@stage
 class PrefixValues:
     """The chance of success from every step's end, by `n` continuations of `model` (Math-Shepherd, arXiv:2312.08935).
 

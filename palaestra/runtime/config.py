@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import tomli_w
 from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
@@ -292,7 +292,9 @@ def parse(given: Any, annotation: Any, name: str, before: Any = MISSING) -> Any:
         raise UserError(
             f"{name} is a part, not a value; " + (f"set its {own}" if own else "write a recipe of your own")
         )
-    wanted = annotation.__name__ if isinstance(annotation, type) else str(annotation).replace("typing.", "")
+    choices = [repr(c) for p in (annotation, *get_args(annotation)) if get_origin(p) is Literal for c in get_args(p)]
+    whole = annotation.__name__ if isinstance(annotation, type) else str(annotation).replace("typing.", "")
+    wanted = f"one of {', '.join(choices)}" if choices else whole
     raise UserError(f"{name} takes {wanted}, not {given!r} ({type(given).__name__})")
 
 

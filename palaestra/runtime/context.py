@@ -152,7 +152,7 @@ class Context:
     def measure(self, groups: Groups, needs: Sequence[Need]) -> Signals:
         """Each need of each row as a [T] array "model_quantity", 0 where not trained; e.g. ("ref", "logp") -> "ref_logp".
 
-        Features of whole rows are [1, D]. An episode's fact "exponent" is that of its "power_logp".
+        Features of whole rows are [1, D], distributions [T, V]. An episode's fact "exponent" is that of its "power_logp".
         """
         signals: Signals = [[[{} for _ in e.rows] for e in g.episodes] for g in groups]
         places = [(g, e, r) for g, rows in enumerate(signals) for e, each in enumerate(rows) for r in range(len(each))]
@@ -184,7 +184,8 @@ class Context:
             row = signals[g][e][r]
             missing = [f"{m}_{q}" for m, q in needs if f"{m}_{q}" not in row]
             T = len(groups[g].episodes[e].rows[r].view().ids_T)
-            row |= {k: np.zeros(blank.get(k, (T,))) for k in missing}
+            shapes = {k: blank.get(k, (T,)) for k in missing}
+            row |= {k: np.zeros(s if s[0] == 1 else (T, *s[1:])) for k, s in shapes.items()}
         return signals
 
     def describe(self, seen: Groups, ready: Groups) -> Metrics:

@@ -49,11 +49,12 @@ KINDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "executed": ("a list of truth values, one a turn", lambda x: many(x, number)),
     "gold_prob": ("a list of probabilities, one a turn", lambda x: many(x, number)),
     "stratum": ("a number or a text", lambda x: number(x) or isinstance(x, str)),
+    "agent": ("a number or a text", lambda x: number(x) or isinstance(x, str)),
     "prefix_values": ("a list of two or more finite numbers", lambda x: many(x, number, 2)),
     "critiques": ("a list of lists of step numbers", lambda x: many(x, lambda c: many(c, whole, 0), 0)),
 }
 NUMBERS = ("a list of finite numbers", lambda x: many(x, number))  # what any other field is
-FACTS = ("states", "executed", "gold_prob", "stratum", "prefix_values", "critiques")  # of the episode
+FACTS = ("states", "executed", "gold_prob", "stratum", "agent", "prefix_values", "critiques")  # of the episode
 FIELDS = ("reward", "length", "tokens", "turn_rewards", "turn_lengths", *BY_TOKEN[1:], *FACTS)
 
 

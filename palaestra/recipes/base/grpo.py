@@ -2,13 +2,15 @@
 
 A_i = (r_i - mean(r)) / (std(r) + eps) on every token, PPO's clipped surrogate, mean over each answer's tokens and then over
 answers (arXiv:2402.03300v3, eq. 3 and section 4.1.2; std with ddof 1 as in the common implementations). The paper adds
-beta = 0.04 times the k3 estimate of KL(pi || ref) as a loss; most later work trains without, which is the default here.
+beta = 0.04 times the k3 estimate of KL(pi || ref) as a loss; most later work trains without, which is the default here. `kind`
+chooses among the estimators of `objective.kl`, which says what the gradient of each is.
 Zero-variance groups get advantage 0.
 """
 
 from palaestra.card import Card, Size
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.curriculum.draw import Shuffled
+from palaestra.objective.kl import KLKind, kl_quantity
 from palaestra.objective.policy import KL, Clipped
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.step import Learner, Recipe, Schedule
@@ -25,7 +27,7 @@ CARD = Card(
 )
 
 
-def build(kl: float = 0.0) -> Recipe:
+def build(kl: float = 0.0, kind: KLKind = "k3") -> Recipe:
     objective = Clipped(reduce="sequences")
     return Recipe(
         draw=Shuffled(),
@@ -33,8 +35,8 @@ def build(kl: float = 0.0) -> Recipe:
         learners={
             "policy": Learner(
                 credit=chain(Center("group"), Scale("group", ddof=1)),
-                objective=objective + kl * KL("k3") if kl else objective,
-                needs=(("ref", "logp"),) if kl else (),
+                objective=objective + kl * KL(kind) if kl else objective,
+                needs=(("ref", kl_quantity(kind)),) if kl else (),
             )
         },
         references={"ref": "policy"} if kl else {},

@@ -2,11 +2,13 @@
 
 A_t from GAE (arXiv:1506.02438 eq. 16, gamma 1, lambda 0.95), whitened over the batch's tokens; clipped surrogate and clipped
 value loss (arXiv:1707.06347 eq. 7 and 9), two epochs of four minibatches. The value head reads the policy's own hidden state.
-With `kl`, -kl * (log pi_old - log pi_ref) is added to every token's reward (arXiv:2203.02155).
+With `kl`, -kl * (log pi_old - log pi_ref) is added to every token's reward (arXiv:2203.02155); `kind` chooses another estimator
+of `objective.kl`, which says what the gradient of each is in a reward.
 """
 
 from palaestra.card import Card
-from palaestra.credit.links import Center, Gae, Scale, chain
+from palaestra.credit.links import Center, Gae, Scale, chain, kl_needs
+from palaestra.objective.kl import KLKind
 from palaestra.objective.policy import Clipped, ValueLoss
 from palaestra.recipes.base import grpo
 from palaestra.runtime.config import vary
@@ -29,13 +31,14 @@ CARD = Card(
 )
 
 
-def build(kl: float = 0.0) -> Recipe:
+def build(kl: float = 0.0, kind: KLKind = "k1") -> Recipe:
+    rewards = Gae(gamma=1.0, lam=0.95, kl=kl, kind=None if kind == "k1" else kind)
     return vary(
         grpo.build(),
-        credit=chain(Gae(gamma=1.0, lam=0.95, kl=kl), Center("batch"), Scale("batch")),
+        credit=chain(rewards, Center("batch"), Scale("batch")),
         objective=Clipped(reduce="tokens") + 0.5 * ValueLoss(clip=0.2),
         update=Plain(epochs=2, minibatches=4),
-        needs=(("policy", "value"), *((("ref", "logp"),) if kl else ())),
+        needs=(("policy", "value"), *(kl_needs(kind) if kl else ())),
         heads=("value",),
         references={"ref": "policy"} if kl else {},
     )

@@ -5,7 +5,8 @@ a prompt ("generation consistency"). So, for n samples of any origin, with dbar 
 
     L = 1/(2n) sum_i (d_i - dbar)^2,    -dL/d log pi(y_i) = beta (d_i - dbar) / n
 
-(arXiv:2503.19612; the constants 1/2 and 1/n are ours: the paper's own estimator was not at hand). No importance ratio is
+(arXiv:2503.19612; the constants 1/2 and 1/n are ours: the paper's own estimator was not at hand; `unbiased=True` divides by
+n - 1, which makes L unbiased for half the variance). No importance ratio is
 needed off-policy. On-policy the sampling distribution moves too: `on_policy=True` adds E[(d - dbar)^2 / 2 * grad log pi].
 A group of one has no residual; equal rewards still pull the log-ratios of a group together; log-ratios are sums over whole
 generations, so gradients are clipped. Against trajectory balance: L_TB = (2 / beta^2) L.
@@ -36,11 +37,11 @@ CARD = Card(
 )
 
 
-def build(beta: float = 0.1, on_policy: bool = False, lag: int = 0) -> Recipe:
+def build(beta: float = 0.1, on_policy: bool = False, lag: int = 0, unbiased: bool = False) -> Recipe:
     return vary(
         grpo.build(),
         credit=Chain((Center("group"),), unit="group"),
-        objective=Balance(beta=beta, weight="variance", on_policy=on_policy),
+        objective=Balance(beta=beta, weight="variance", on_policy=on_policy, unbiased=unbiased),
         needs=(("ref", "logp"),),
         references={"ref": "policy"},
         schedule=Schedule(prompts=16, steps=50, lag=lag),

@@ -7,17 +7,24 @@ is pi*(y) = max(a_y - tau, 0) / b, tau such that it sums to 1, never worse than 
 arm, which may be a bad one. V -> -inf is imitation of all samples.
 
 A group of equal rewards, and a group of one, has A = -shift for every sample: imitation, not zero, so no gate may drop it.
-(The Trinity-RFT code gives a group of one A = r; the formula above is kept.) No std; the mean over tokens instead of the sum
+With `variant="released"` a group of one has A = r, as in the Trinity-RFT code. No std; the mean over tokens instead of the sum
 over an answer changes the scale only.
 """
 
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+
 from palaestra.card import Card, Size
 from palaestra.credit.links import Center, Shift, chain
+from palaestra.credit.table import Table, Values
 from palaestra.ledger.experiment import Experiment, Greater, Logged
 from palaestra.objective.policy import Reinforce
 from palaestra.recipes.base import grpo
 from palaestra.runtime.config import vary
 from palaestra.step import Recipe, Schedule
+from palaestra.types import stage
 
 CARD = Card(
     id="asymre",
@@ -39,8 +46,18 @@ CARD = Card(
 )
 
 
-def build(shift: float = -0.1) -> Recipe:
-    return vary(grpo.build(), credit=chain(Center("group"), Shift(-shift)), objective=Reinforce(reduce="tokens"))
+@stage
+class LoneReward:
+    """The reward itself for a group of one; others as they came."""
+
+    def __call__(self, x: Values, table: Table) -> Values:
+        alone_E = np.bincount(table.group_E)[table.group_E] == 1
+        return replace(x, x_N=np.where(alone_E, table.reward_E, x.x_N))
+
+
+def build(shift: float = -0.1, variant: Literal["paper", "released"] = "paper") -> Recipe:
+    lone = (LoneReward(),) if variant == "released" else ()
+    return vary(grpo.build(), credit=chain(Center("group"), Shift(-shift), *lone), objective=Reinforce(reduce="tokens"))
 
 
 STALE = Schedule(prompts=16, lag=8, steps=50)

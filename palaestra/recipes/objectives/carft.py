@@ -9,8 +9,10 @@ update, without gradient; z2 the policy's own, with gradient (arXiv:2508.15868; 
 
 over all rows c of the optimiser batch. PPO is ReFT's: reward at the last token minus 0.05 (log pi - log pi_ref), GAE(1, 0.95).
 One sample a prompt, so that the other rows are other problems. Nobody right: L_cl = 0. An answer without reasoning lines is
-embedded whole. The values are used as attention, so a bad critic also harms the embedding. The variant with wrong answers as
-negatives, split by longest common subsequences, is not the one that the authors say gives the paper's numbers; it is left out.
+embedded whole. The values are used as attention, so a bad critic also harms the embedding.
+
+Left out: the variant with wrong answers as negatives, split by longest common subsequences, which embeds parts of the annotation
+apart and is not the one that the authors say gives the paper's numbers.
 """
 
 from collections.abc import Sequence
@@ -193,10 +195,11 @@ class InfoNCE(Algebra):
         return loss, {"contrast": loss.detach(), "similarity": sim_BB.diagonal().mean().detach()}
 
 
-def build(contrast: float = 1.0, shuffled: bool = False, kl: float = 0.05) -> Recipe:
+def build(contrast: float = 1.0, shuffled: bool = False, kl: float = 0.05, value: float = 0.1) -> Recipe:
+    """`value` weighs the value loss; the released configuration class says 5, its help text 0.1."""
     parent = ppo.build(kl)
     (learner,) = parent.learners.values()
-    surrogate = Clipped(reduce="sequences") + 0.1 * ValueLoss(clip=0.2)
+    surrogate = Clipped(reduce="sequences") + value * ValueLoss(clip=0.2)
     reft = vary(
         parent, collect=links(Sample(1), Score()), objective=surrogate, schedule=Schedule(prompts=128, steps=50)
     )

@@ -9,8 +9,10 @@ one-hot), a language world model p(x | h, code) and a policy pi(code | h) (arXiv
 Groups' advantages have ddof 1 and a ratio clipped at 1 +- 0.2. Deviations: a token is credited with all codes it may have come
 from, by their posterior, where the release records the one that was drawn (the same gradient in the mean, with less
 noise; the ratio is the posterior's mean of the codes' ratios); constructing and cloning go on at once, on samples of
-the start model instead of 1.1T tokens of text; no extra regulariser, KL on codes, sampling temperature of 2 or tree search.
-Equal rewards and groups of one give 0 in the second phase and teach in the first.
+the start model instead of 1.1T tokens of text. Equal rewards and groups of one give 0 in the second phase and teach in the first.
+
+Left out: a KL on codes (it would need the head as it was at the end of construction as a frozen model), the undocumented extra
+regulariser, a sampling temperature of 2 for codes, tree search over codes.
 """
 
 from __future__ import annotations

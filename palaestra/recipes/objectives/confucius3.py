@@ -59,10 +59,16 @@ class Hardness:
 
 
 def build(
-    phase: Literal[1, 2] = 2, target: float = 0.55, rsr: bool = True, pshw: bool = True, length: float = 64
+    phase: Literal[1, 2] = 2,
+    target: float = 0.55,
+    rsr: bool = True,
+    pshw: bool = True,
+    length: float = 64,
+    squared: bool = False,
 ) -> Recipe:
+    """`squared` makes TER (H - target)^2, whose gradient vanishes at the target instead of changing its sign there."""
     if phase == 1:
-        return vary(grpo.build(), objective=Clipped() + 0.001 * TargetEntropy(target))
+        return vary(grpo.build(), objective=Clipped() + 0.001 * TargetEntropy(target, squared))
     return vary(
         grpo.build(),
         pool=Mixed(size=16),

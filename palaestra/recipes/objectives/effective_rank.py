@@ -18,15 +18,15 @@ by an identity that mixes rows; states are centred plainly here. The state that 
 """
 
 from dataclasses import replace
+from typing import Any, Literal
 
 import numpy as np
 
 from palaestra.card import Card, Size
-from palaestra.credit.links import Center, Scale, chain
+from palaestra.credit.links import Center, Gae, Scale, chain
 from palaestra.credit.table import Table, Values
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
-from palaestra.objective.algebra import Sum
-from palaestra.objective.policy import Entropy
+from palaestra.objective.policy import Entropy, ValueLoss
 from palaestra.recipes.base import grpo
 from palaestra.runtime.config import vary
 from palaestra.schedule import bounded
@@ -74,7 +74,7 @@ def potential(now_E3: np.ndarray, mean_3: np.ndarray, gain: float = 2.0) -> np.n
 
 @stage
 class RankBonus:
-    """A + min(relu(Phi), |A| / kappa) on the episode's advantage. The running means live in the credit's state.
+    """A + min(relu(Phi), |A| / kappa), Phi of the episode, A of any level. The running means live in the credit's state.
 
     `placebo` gives the bonuses to other episodes of the batch. Several rows of an episode count by their mean.
     """
@@ -102,7 +102,8 @@ class RankBonus:
         phi_E = np.maximum(potential(now_E3, old_3, self.gain), 0)
         if self.placebo:
             phi_E = rng_of(("placebo", n)).permutation(phi_E)
-        return replace(x, x_N=x.x_N + np.minimum(phi_E, np.abs(x.x_N) / self.kappa))
+        phi_N = table.lift(Values(level="episode", x_N=phi_E), x.level).x_N
+        return replace(x, x_N=x.x_N + np.minimum(phi_N, np.abs(x.x_N) / self.kappa))
 
     def _measured(self, table: Table, episode: int) -> np.ndarray:
         """[3] ER, ERV, ERA."""
@@ -115,15 +116,26 @@ class RankBonus:
         return np.mean(found, axis=0) if found else np.zeros(3)
 
 
-def build(stride: int = 4, placebo: bool = False, kl: float = 0.0, entropy: float = 0.0) -> Recipe:
-    """`kl` and `entropy`: the released script uses 0.001 for both."""
-    parent = grpo.build(kl)
+def build(
+    stride: int = 4,
+    placebo: bool = False,
+    kl: float = 0.0,
+    entropy: float = 0.0,
+    base: Literal["grpo", "gae"] = "grpo",
+) -> Recipe:
+    """`kl` and `entropy`: the released script uses 0.001 for both. `base` is where A comes from: the group, or a value head
+    (PPO's advantages by token and its value loss)."""
+    parent, gae = grpo.build(kl), base == "gae"
     (learner,) = parent.learners.values()
+    loss: Any = learner.objective
+    loss = loss + 0.5 * ValueLoss() if gae else loss
+    links = (Gae(), Center("batch"), Scale("batch")) if gae else (Center("group"), Scale("group"))
     return vary(
         parent,
-        credit=chain(Center("group"), Scale("group"), RankBonus(stride, placebo=placebo)),
-        objective=Sum((learner.objective, entropy * Entropy())) if entropy else learner.objective,
-        needs=(*learner.needs, ("policy", f"prefix_rank:{stride}")),
+        credit=chain(*links, RankBonus(stride, placebo=placebo)),
+        objective=loss + entropy * Entropy() if entropy else loss,
+        needs=(*learner.needs, *((("policy", "value"),) if gae else ()), ("policy", f"prefix_rank:{stride}")),
+        heads=("value",) if gae else (),
     )
 
 

@@ -7,7 +7,8 @@ rho = 0.2 of the batch's response tokens reaches (arXiv:2506.01939):
 
 on DAPO: token mean, clip-higher, groups of equal rewards dropped and drawn again, dual clip 10 for A < 0, no KL. Exactly
 k = ceil(rho N) tokens are kept, ties cut by position. `variant="released"` divides by k instead of N, as the released code
-does (1/rho times the loss). That code ranks within a micro-batch; here the optimiser batch is ranked as in the paper's text.
+does (1/rho times the loss). That code ranks within a micro-batch; here the optimiser batch is ranked as in the paper's text. With
+`micro=True` the micro-batch is, and the gradient depends on how the batch is split for memory.
 Masked tokens carry no gradient. A lone sample or equal rewards have A = 0.
 """
 
@@ -52,9 +53,10 @@ def build(
     share: float = 0.2,
     by: Literal["entropy", "low-entropy", "random"] = "entropy",
     variant: Literal["paper", "released"] = "paper",
+    micro: bool = False,
 ) -> Recipe:
     over = "all" if variant == "paper" else "selected"
-    return vary(grpo.build(), pool=Mixed(16), objective=Weighted(DualClipped(), TopTokens(share, by, over)))
+    return vary(grpo.build(), pool=Mixed(16), objective=Weighted(DualClipped(), TopTokens(share, by, over, micro)))
 
 
 EXPERIMENT = Experiment(

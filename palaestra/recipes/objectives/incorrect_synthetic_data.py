@@ -20,7 +20,7 @@ from torch import Tensor
 from palaestra.card import Card, Size
 from palaestra.credit.steps import StepPairs
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
-from palaestra.objective.algebra import Algebra, Couples
+from palaestra.objective.algebra import Algebra, Couples, by_unit
 from palaestra.objective.preference import DPO
 from palaestra.pipeline import Output, Part, Pipeline
 from palaestra.recipes.base import dpo, sft
@@ -64,13 +64,30 @@ class Late(Algebra):
         return batch.mask.new_zeros(()), {"late": batch["late"].sum() / batch.n_units}
 
 
-def build(form: Literal["root", "branch", "whole"] = "root", n: int = 5, beta: float = 0.1) -> Recipe:
+@stage
+class ImitatePreferred(Algebra):
+    """-log pi of each pair's preferred answer, per token of it, mean over pairs (added to DPO in arXiv:2404.19733)."""
+
+    @property
+    def couples(self) -> Couples:
+        return "unit"
+
+    def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        on_BT = batch.mask * (batch["sign"] > 0)[:, None]
+        pair_U = by_unit((out["logp"] * on_BT).sum(1), batch) / by_unit(on_BT.sum(1), batch).clamp(min=1)
+        loss = -pair_U.sum() / batch.n_units
+        return loss, {"nll_preferred": loss.detach()}
+
+
+def build(form: Literal["root", "branch", "whole"] = "root", n: int = 5, beta: float = 0.1, sft: float = 0.0) -> Recipe:
+    """`sft` weighs the imitation of the preferred answers."""
+    loss = DPO(beta=beta) + Late()
     rescue = (Rescue(n=n),) if form == "branch" else ()
     return vary(
         dpo.build(beta=beta),
         collect=links(Sample(n=8), Score(), PrefixValues(n=n, wrong_only=True), *rescue),
         credit=StepPairs(form=form),
-        objective=DPO(beta=beta) + Late(),
+        objective=loss + sft * ImitatePreferred() if sft else loss,
     )
 
 

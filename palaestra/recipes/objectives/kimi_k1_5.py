@@ -14,6 +14,8 @@ centred, which is the difference to AGRO. An iteration is one batch of rollouts;
 stay in the loss, against the log-probs they were sampled with. `long2short` (2.4) trains instead on the shortest right answer of
 each group: "rejection" imitates it, "dpo" prefers it to longer ones; its other two ways are this recipe with `length` and a
 smaller --max-tokens, and an average of weights. A group of one is pulled towards pi_i; so are groups of equal rewards.
+
+Left out: averages of weights for long-to-short, repetition detection.
 """
 
 from typing import Any, Literal

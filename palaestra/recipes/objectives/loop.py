@@ -79,11 +79,18 @@ class MuteSmall:
 
 
 def build(
-    ratio: Literal["token", "turn", "sequence"] = "token", eps: float = 0.1, epochs: int = 2, minibatches: int = 4
+    ratio: Literal["token", "turn", "sequence"] = "token",
+    eps: float = 0.1,
+    epochs: int = 2,
+    minibatches: int = 4,
+    baseline: Literal["others", "mean", "std"] = "others",
 ) -> Recipe:
+    """`baseline`: the mean of the others, of all, or of all with a division by the deviation (ddof 1; GRPO's advantage)."""
     bounded("loop: eps", eps, least=0)
+    scale = (Scale("group"),) if baseline == "std" else ()
     return vary(
         rloo.build(),
+        credit=chain(Center("group", others=baseline == "others"), *scale),
         collect=links(Sample(n=8), Score(), MuteSmall()),
         objective=Clipped(low=eps / (1 + eps), high=eps, ratio=ratio, reduce="sequences"),
         update=Plain(epochs=epochs, minibatches=minibatches),
@@ -94,7 +101,7 @@ EXPERIMENT = Experiment(
     claim="On T-hop, LOOP with token ratios earns more reward over the run than on-policy RLOO at equal sampled tokens.",
     arms={
         "rloo": build(epochs=1, minibatches=1),
-        "std": vary(build(), credit=chain(Center("group"), Scale("group"))),
+        "std": build(baseline="std"),
         "token": build(),
         "turn": build("turn"),
         "trajectory": build("sequence"),

@@ -2,14 +2,16 @@
 
 The optimum of max E[R] - beta KL(pi || pi_ref) makes V(s_t) - R + beta sum_{i>=t} log pi(a_i)/pi_ref(a_i) zero at every prefix.
 Both parts minimise its square: V with the policy held still, the policy with V and later log-ratios held still
-(arXiv:2412.16145; constants of jwhj/OREO, examples/scripts/train_oreo.sh). alpha * KL(pi || pi_ref) keeps it near; the
-release computes it from full distributions, here it is the k2 estimate on the data's tokens. The critic is a learner of its
-own, with the policy's start; the release moves it first in a minibatch, here both see the other as it was before the step.
+(arXiv:2412.16145; constants of jwhj/OREO, examples/scripts/train_oreo.sh). alpha * KL(pi || pi_ref) keeps it near: the k2
+estimate on the data's tokens, or with `kl="full"` that of whole distributions, as in the release. The critic is a learner of
+its own, with the policy's start; the release moves it first in a minibatch, here both see the other as it was before the step.
 No pairs are needed: lone and equally rewarded answers count.
 
 Offline, `frozen=True`: every answer is sampled by the start model, whatever the policy has become, so the data are those of a
 fixed policy and no age limit holds. `frozen=False` is the paper's multi-iteration form taken to its limit, step by step.
-`level="response"` is the variant with one residual an answer. Value-guided search at test time is not part of training.
+`level="response"` is the variant with one residual an answer, `level="step"` that with one a step: a line, or a turn.
+
+Left out: search guided by the value at test time, which is not part of training.
 """
 
 from dataclasses import replace
@@ -18,14 +20,18 @@ from typing import Literal
 from palaestra.card import Card, Size
 from palaestra.credit.links import Center, Chain
 from palaestra.credit.seats import Reader
+from palaestra.credit.steps import StepNumbers
 from palaestra.ledger.experiment import Experiment, Greater
+from palaestra.objective.kl import KLKind, kl_quantity
 from palaestra.objective.policy import KL
 from palaestra.objective.residual import PathConsistency, ValueConsistency
 from palaestra.recipes.base import dpo
+from palaestra.rollout.branch import MarkSteps
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.rollout.recorded import Offline
 from palaestra.runtime.config import vary
 from palaestra.step import Learner, Recipe
+from palaestra.types import Collect
 
 CARD = Card(
     id="oreo",
@@ -40,7 +46,7 @@ CARD = Card(
         "objective": "squared path consistency, and a KL to the start policy",
         "learners": "a critic, trained on the same squares",
     },
-    source="released code by the catalogue's account; the KL term is approximated",
+    source="released code by the catalogue's account",
     paper_scale=(
         "Qwen2.5-Math 1.5B, DeepSeekMath 7B, MiniCPM 2B; beta .03, alpha .01, lr 5e-6, batch 128, 2,048 tokens, "
         "one epoch"
@@ -49,20 +55,30 @@ CARD = Card(
 )
 
 
-def offline(recipe: Recipe) -> Recipe:
+def offline(recipe: Recipe, *more: Collect) -> Recipe:
     """The same method on answers of the start model."""
-    return vary(recipe, collect=links(Sample(n=8, model="ref"), Score(), Offline()), references={"ref": "policy"})
+    collect = links(Sample(n=8, model="ref"), Score(), *more, Offline())
+    return vary(recipe, collect=collect, references={"ref": "policy"})
 
 
 def build(
-    beta: float = 0.03, alpha: float = 0.01, level: Literal["token", "response"] = "token", frozen: bool = True
+    beta: float = 0.03,
+    alpha: float = 0.01,
+    level: Literal["token", "step", "response"] = "token",
+    frozen: bool = True,
+    kl: KLKind = "k2",
 ) -> Recipe:
-    recipe, credit, reference = dpo.build(), Chain((Center("group"),)), ("ref", "logp")
+    by_step = level == "step"
+    marks: tuple[Collect, ...] = (MarkSteps(),) if by_step else ()
+    recipe = vary(dpo.build(), collect=links(Sample(n=8), Score(), *marks))
+    credit = Chain((Center("group"), *((StepNumbers(),) if by_step else ())))
+    reference = ("ref", "logp")
+    loss = PathConsistency(beta=beta, level=level)
     policy = replace(
         recipe.learners["policy"],
         credit=credit,
-        objective=PathConsistency(beta=beta, level=level) + alpha * KL("k2", reduce="tokens"),
-        needs=(reference, ("critic", "value")),
+        objective=loss + alpha * KL(kl, reduce="tokens") if alpha else loss,
+        needs=(reference, ("critic", "value"), *((("ref", kl_quantity(kl)),) if alpha and kl == "full" else ())),
     )
     critic = Learner(
         credit=Reader(credit),
@@ -71,7 +87,7 @@ def build(
         heads=("value",),
     )
     recipe = vary(recipe, learners={"policy": policy, "critic": critic})
-    return offline(recipe) if frozen else recipe
+    return offline(recipe, *marks) if frozen else recipe
 
 
 EXPERIMENT = Experiment(

@@ -10,6 +10,8 @@ prefixes once) in place of the paper's trained verifier. Q^pi of the sum is the 
 group's mean. Steps are lines. A prefix from which nothing succeeds has A^mu = 0; the progress of an answer telescopes to at
 most 1. Equal rewards still carry progress; a group of one has an outcome advantage of 0.
 The continuations count as sampled tokens.
+
+Left out: the trained verifier, and beam search that ranks partial solutions by it.
 """
 
 from palaestra.card import Card, Size

@@ -13,7 +13,7 @@ With rewards of 0 and 1, phi = r: a uniform reference on wrong answers, pi_ref o
 """
 
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from torch import Tensor
@@ -21,6 +21,7 @@ from torch import Tensor
 from palaestra.card import Card, Size
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.objective.algebra import Algebra, Reduction, reduce, token_mean
+from palaestra.objective.kl import kl_terms
 from palaestra.objective.policy import Clipped, Entropy
 from palaestra.recipes.base import grpo
 from palaestra.rollout.collect import Sample, Score, links
@@ -67,34 +68,29 @@ class Temper:
         return replace(group, episodes=tuple(found))
 
 
-def forward_kl(log_q: Tensor) -> Tensor:
-    """q log q - q + 1."""
-    q = log_q.exp()
-    return q * log_q - q + 1
-
-
 @stage
 class ForwardKL(Algebra):
-    """Estimate of KL(pihat || pi) on samples of pi. The learner must need (model, "power_logp")."""
+    """KL(pihat || pi) on samples of pi, "forward" of `objective.kl`. The learner must need (model, "power_logp")."""
 
     model: str = "ref"
     reduce: Reduction = "sequences"
 
     def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        log_q_BT = (batch[f"{self.model}_power_logp"] - out["logp"]).clamp(-10, 10)
-        kl_BT = forward_kl(log_q_BT)
+        kl_BT = kl_terms(out["logp"], batch[f"{self.model}_power_logp"], "forward")
         return reduce(kl_BT, batch, self.reduce), {"kl_forward": token_mean(kl_BT, batch)}
 
 
 def build(
     alpha: float = 0.01, beta: float = 1e-3, phi: Literal["sample", "group", "none"] = "sample", n: int = 8
 ) -> Recipe:
+    loss: Any = Clipped()
+    loss = loss + alpha * ForwardKL() if alpha else loss
     return vary(
         grpo.build(),
         collect=links(Sample(n), Score(), Temper(phi)),
-        objective=Clipped() + alpha * ForwardKL() + beta * Entropy(),
-        references={"ref": "policy"},
-        needs=(("ref", "power_logp"),),
+        objective=loss + beta * Entropy() if beta else loss,
+        references={"ref": "policy"} if alpha else {},
+        needs=(("ref", "power_logp"),) if alpha else (),
     )
 
 

@@ -9,21 +9,22 @@ an argument or a term of the objective that AsymRE uses too (`objective.policy.R
     REC-TwoSide, Ring  build(trust="two-side"), build(trust="ring")
     REINFORCE          build(trust="all")
     OPMD               build(trust="all", tau=1)     loss / (1 + tau)
-    Kimi's OPMD        ... objective + 2 * tau * KL("k2", model="behaviour", reduce="tokens"), tau (log rho)^2
-    AsymRE             ... objective + tau * Imitation(): the baseline lowered by tau
-    RED-Drop, -Weight  credit=chain(Balance()), chain(Center("group"), Reweight())
+    Kimi's OPMD        build(trust="all", tau=1, regulariser="kimi")        loss + tau (log rho)^2
+    AsymRE             build(trust="all", tau=0.1, regulariser="asymre")    loss - tau log pi: the baseline lowered by tau
+    RED-Drop, -Weight  build(trust="all", data="drop"), build(trust="all", data="weight")
 
-Every token of the batch weighs the same, no std. A group of one or of equal rewards has A = 0.
+Every token of the batch weighs the same. `std` divides rewards by the group's deviation (ddof 0), before anything is dropped or
+weighted. A group of one or of equal rewards has A = 0.
 """
 
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from palaestra.card import Card, Size
 from palaestra.credit.advantages import group_mean
-from palaestra.credit.links import Center, chain
+from palaestra.credit.links import Center, Scale, chain
 from palaestra.credit.table import Table, Values
 from palaestra.ledger.experiment import Experiment, Final, Logged, Same
 from palaestra.objective.policy import KL, Imitation, Reinforce, Trust
@@ -82,15 +83,31 @@ class Reweight:
         return replace(x, x_N=x.x_N * np.exp(x.x_N / self.temperature))
 
 
-def build(trust: Trust = "one-side", weighted: bool = False, high: float = 0.2, tau: float = 0.0) -> Recipe:
+def build(
+    trust: Trust = "one-side",
+    weighted: bool = False,
+    high: float = 0.2,
+    tau: float = 0.0,
+    regulariser: Literal["opmd", "kimi", "asymre"] = "opmd",
+    data: Literal["all", "drop", "weight"] = "all",
+    std: bool = False,
+) -> Recipe:
+    """`tau` weighs the regulariser, 0 = none."""
     bounded("rec: tau", tau, least=0)
     objective = Reinforce(reduce="tokens", trust=trust, weighted=weighted, high=high)
+    regularised: dict[str, Any] = {
+        "opmd": (1 / (1 + tau)) * objective,
+        "kimi": objective + 2 * tau * KL("k2", model="behaviour", reduce="tokens"),
+        "asymre": objective + tau * Imitation(),
+    }
+    shaped = {"all": (Center("group"),), "drop": (Balance(),), "weight": (Center("group"), Reweight())}[data]
     return vary(
-        grpo.build(), credit=chain(Center("group")), objective=(1 / (1 + tau)) * objective if tau else objective
+        grpo.build(),
+        credit=chain(*((Scale("group", ddof=0),) if std else ()), *shaped),
+        objective=regularised[regulariser] if tau else objective,
     )
 
 
-PLAIN = Reinforce(reduce="tokens")
 ARMS = {
     "one-side with IS": build(weighted=True),
     "one-side": build(),
@@ -98,10 +115,10 @@ ARMS = {
     "ring": build("ring"),
     "reinforce": build("all"),
     "opmd": build("all", tau=1.0),
-    "opmd-kimi": vary(build("all"), objective=PLAIN + 2.0 * KL("k2", model="behaviour", reduce="tokens")),
-    "asymre": vary(build("all"), objective=PLAIN + 0.1 * Imitation()),
-    "red-drop": vary(build("all"), credit=chain(Balance())),
-    "red-weight": vary(build("all"), credit=chain(Center("group"), Reweight())),
+    "opmd-kimi": build("all", tau=1.0, regulariser="kimi"),
+    "asymre": build("all", tau=0.1, regulariser="asymre"),
+    "red-drop": build("all", data="drop"),
+    "red-weight": build("all", data="weight"),
     "grpo": grpo.build(),
 }
 EXPERIMENT = Experiment(

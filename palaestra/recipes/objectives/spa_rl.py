@@ -139,14 +139,16 @@ def build(
     warmup: int = 10,
     learns: bool = False,
     compare: bool = False,
+    kl: float = 0.0,
 ) -> Recipe:
     """`warmup` steps train the estimator alone; after them it learns on only with `learns`.
 
-    `compare` logs the correlation of turn rewards with the change of distance, where the world tells it.
+    `compare` logs the correlation of turn rewards with the change of distance, where the world tells it. `kl` takes kl * (log
+    pi_old - log pi_ref) off every token's reward.
     """
-    recipe = ppo.build()
+    recipe = ppo.build(kl)
     paid: tuple[Link, ...] = (Contributions(alpha, beta, by), *((Agreement(),) if compare else ()))
-    credit = chain(*paid, Gae(gamma=1.0, lam=0.95), Center("batch"), Scale("batch"))
+    credit = chain(*paid, Gae(gamma=1.0, lam=0.95, kl=kl), Center("batch"), Scale("batch"))
     if by != "progress":
         return vary(recipe, credit=credit)
     policy = rested(recipe, warmup).learners["policy"]

@@ -20,7 +20,7 @@ from palaestra.ledger.experiment import Experiment, Same
 from palaestra.objective.residual import Balance
 from palaestra.recipes.base import grpo
 from palaestra.runtime.config import vary
-from palaestra.schedule import Linear
+from palaestra.schedule import Linear, bounded
 from palaestra.step import Recipe, Schedule
 
 CARD = Card(
@@ -55,6 +55,7 @@ CARD = Card(
 def build(
     beta: float = 0.012, beta_end: float = 0.004, recent: float = 0.95, priority: float = 1.0, lag: int = 2
 ) -> Recipe:
+    bounded("tba: beta and beta_end", min(beta, beta_end), above=0)  # the loss divides by them
     falling: Any = Linear(beta, beta_end, 500)
     return vary(
         grpo.build(),

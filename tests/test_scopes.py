@@ -1,0 +1,50 @@
+"""Scopes by name: who is compared with whom, and what a wrong name says."""
+
+import pytest
+
+from palaestra import cli
+from palaestra.credit.links import Center, chain
+from palaestra.credit.table import Table
+from palaestra.explain import explain
+from palaestra.recipes.base import grpo
+from palaestra.runtime.config import vary
+from palaestra.types import Episode, Group, Reward, Row, Segment, Task, UserError
+
+
+@pytest.mark.parametrize(
+    ("method", "words", "says"),
+    [
+        ("grpo", ["links.0.scope=gruop"], "'domain', 'state', 'stratum', 'agent'"),
+        ("grpo", ["links.0.scope=state"], "level=turn"),
+        ("rec", ["trust=ringe"], "trust takes one of 'all', 'one-side'"),
+    ],
+)
+def test_mistakes(method, words, says, capsys):
+    assert cli.main(["explain", method, "--rewards", "[[1,0]]", *words]) == 2
+    said = capsys.readouterr().err
+    assert says in said and said.count("\n") == 1
+
+
+def test_scopes_by_name():
+    """Centred among equals: by the stratum of episodes, their agent, and the state that a turn starts in."""
+
+    def centred(scope, *group, **at):
+        recipe = vary(grpo.build(), credit=chain(Center(scope, **at)))
+        return explain(recipe, [list(group)])["advantages"][0]
+
+    by = lambda name, *values: [{"reward": r, name: v} for r, v in zip((1, 0, 3, 0), values, strict=True)]
+    assert centred("stratum", *by("stratum", 1, 1, 2, 2)) == [0.5, -0.5, 1.5, -1.5]
+    assert centred("agent", *by("agent", "a", "b", "b", "a")) == [0.5, -1.5, 1.5, -0.5]
+    states = [{"reward": r, "turn_lengths": [1, 1], "states": list(s)} for r, s in ((1, "xy"), (0, "xz"), (3, "yz"))]
+    # x starts turns worth 1 and 0, y 1 and 3, z 0 and 3
+    assert centred("state", *states, level="turn") == [[0.5, -1.0], [-0.5, -1.5], [1.0, 1.5]]
+    with pytest.raises(UserError, match="group, batch, episode, position, domain, state, stratum, agent"):
+        centred("gruop", *by("stratum", 1, 1, 2, 2))
+
+
+def test_the_agent_is_the_seat_where_no_fact_says_more():
+    said = Segment(ids=(1,), trained=True, logp=(0.0,))
+    rows = {s: Row(segments=(Segment(ids=(0,)), said), seat=s) for s in "ab"}
+    episodes = (Episode(rows=(rows[s],), reward=Reward(total=r)) for s, r in (("a", 1.0), ("b", 0.0), ("a", 0.0)))
+    table = Table([Group(task=Task(id="t"), episodes=tuple(episodes))], [], {})
+    assert table.keys("agent").tolist() == [0, 1, 0]
