@@ -272,11 +272,12 @@ class Example:
 
 @value
 class Batch:
-    """Rows as tensors. The counts belong to the whole optimiser batch: a part of a batch keeps them."""
+    """Rows as tensors. The counts belong to the whole optimiser batch: a part of a batch keeps them.
 
-    columns: Mapping[
-        str, Tensor
-    ]  # [B, T], [B], [B, 1, D], [B, T, V]; always ids, trained, length, temperature, behaviour_logp
+    Columns are [B], [B, T], of features [B, 1, D], of distributions [B, T, V].
+    """
+
+    columns: Mapping[str, Tensor]  # always ids, trained, length, temperature, behaviour_logp
     unit_B: Tensor
     n_tokens: int
     n_rows: int

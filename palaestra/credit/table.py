@@ -27,9 +27,7 @@ class Grouping(Protocol):
 
 
 Named: TypeAlias = Literal["group", "batch", "episode", "position", "domain", "state", "stratum", "agent"]
-Scope: TypeAlias = (
-    Named | Callable[["Table", int], Hashable] | Grouping
-)  # by name, a key of (table, episode), or a rule
+Scope: TypeAlias = Named | Callable[["Table", int], Hashable] | Grouping  # the callable: a key of (table, episode)
 
 
 def numbered(found: Sequence[Hashable]) -> np.ndarray:
