@@ -32,7 +32,9 @@ from palaestra.reward.verifiers.similarity import common_length, edit_distance, 
 from palaestra.reward.verifiers.spelling import consensus, rescaled
 from palaestra.reward.verifiers.sql import PartialSql, Sql, TableSql, names
 from palaestra.reward.verifiers.tables import Database, run
-from palaestra.reward.verifiers.temporal import Temporal, equivalent, horizon, parse, robustness
+from palaestra.reward.verifiers.equivalence import difference, equivalent, placed
+from palaestra.reward.verifiers.stl import Unreadable, horizon, parse, robustness
+from palaestra.reward.verifiers.temporal import Temporal
 from palaestra.reward.verifiers.translation import Translation
 from palaestra.types import Task, UserError
 
