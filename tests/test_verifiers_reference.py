@@ -23,6 +23,7 @@ from palaestra.reward.verifiers.compose import (
     delta_steps,
     eta_of,
 )  # fmt: skip
+from palaestra.reward.verifiers.equivalence import equivalent
 from palaestra.reward.verifiers.formats import Tags, TheoremVariant, all_variants
 from palaestra.reward.verifiers.judgement import Factuality, Selective, consistent
 from palaestra.reward.verifiers.patches import Patch, likeness
@@ -31,9 +32,8 @@ from palaestra.reward.verifiers.reward import Verified
 from palaestra.reward.verifiers.similarity import common_length, edit_distance, edit_similarity
 from palaestra.reward.verifiers.spelling import consensus, rescaled
 from palaestra.reward.verifiers.sql import PartialSql, Sql, TableSql, names
+from palaestra.reward.verifiers.stl import horizon, parse, robustness
 from palaestra.reward.verifiers.tables import Database, run
-from palaestra.reward.verifiers.equivalence import difference, equivalent, placed
-from palaestra.reward.verifiers.stl import Unreadable, horizon, parse, robustness
 from palaestra.reward.verifiers.temporal import Temporal
 from palaestra.reward.verifiers.translation import Translation
 from palaestra.types import Task, UserError

@@ -177,4 +177,6 @@ def placed(f: Formula, bounds: dict[str, list[Fraction]]) -> Formula:
     i = bounds[name].index(bound)
     reached, over = (("atom", name, ">", 2 * i + half) for half in (0.5, 1.5))
     equal = ("and", reached, ("not", over))
-    return {">": over, "<=": ("not", over), ">=": reached, "<": ("not", reached), "==": equal, "!=": ("not", equal)}[sign]
+    return {">": over, "<=": ("not", over), ">=": reached, "<": ("not", reached), "==": equal, "!=": ("not", equal)}[
+        sign
+    ]

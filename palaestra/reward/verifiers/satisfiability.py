@@ -1,4 +1,4 @@
-"""Propositional satisfiability: conflict-driven clause learning (Marques-Silva and Sakallah 1999; two watches, Moskewicz 2001)."""
+"""Propositional satisfiability: conflict-driven clause learning (Marques-Silva and Sakallah 1999, Moskewicz 2001)."""
 
 from __future__ import annotations
 

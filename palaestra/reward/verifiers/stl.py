@@ -44,7 +44,9 @@ MOST_DIGITS = 100  # of a threshold
 FARTHEST = 300  # steps that a formula looks ahead
 WIDEST = 20_000  # steps of all intervals together
 
-Formula: TypeAlias = tuple[Any, ...]  # ("atom", signal, sign, threshold), ("G", a, b, f), ("U", a, b, f, g), ("and", f, g), ..
+Formula: TypeAlias = tuple[
+    Any, ...
+]  # ("atom", signal, sign, threshold), ("G", a, b, f), ("U", a, b, f, g), ("and", f, g), ..
 Traces: TypeAlias = dict[str, np.ndarray]  # [N, T] by signal
 
 

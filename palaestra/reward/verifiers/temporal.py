@@ -38,7 +38,8 @@ def spoken(text: str) -> str:
 class Temporal:
     """1 if the formula means the same as the reference: it is proved that there is no trace on which only one of them holds.
 
-    What is neither proved nor refuted in about two seconds is 0, and of a reference that holds always, or never, only its text is 1.
+    What is neither proved nor refuted in about two seconds is 0; so is all but its own text for a reference that holds always,
+    or never.
     With `surface`, a formula that means something else is worth 0.9 of RESTL's four metrics (parts `atoms`, `template`,
     `length`, `tokens`; `paper` is their weighted sum, which by itself pays a wrong time bound 0.97).
     """
