@@ -16,7 +16,7 @@ class Solver:
     """Clauses over the variables 1 to n; a literal is a variable, or its negative."""
 
     def __init__(self, n: int, budget: int) -> None:
-        self.n, self.budget = n, budget  # literals that may be read
+        self.n, self.budget = n, budget  # clauses that may be visited, a long one for more
         self.value = [0] * (2 * n + 1)  # by literal (negative ones from the end): 1 true, -1 false, 0 open
         self.watches: list[list[list[int]]] = [[] for _ in range(2 * n + 1)]
         self.reason: list[list[int] | None] = [None] * (n + 1)
@@ -71,11 +71,11 @@ class Solver:
                     if value[clause[k]] != -1:
                         clause[1], clause[k] = clause[k], false
                         watches[clause[1]].append(clause)
-                        self.budget -= k
+                        self.budget -= k >> 3
                         break
                 else:
                     kept.append(clause)
-                    self.budget -= len(clause)
+                    self.budget -= len(clause) >> 3
                     if not self.take(first, clause):
                         kept += waiting[i + 1 :]
                         return clause
