@@ -72,6 +72,9 @@ class Auditor:
         self.judge, self.tasks = judge, list(tasks)
         self.exceptions: dict[str, Mapping[str, str]] = {}
         self.seconds: list[float] = []
+        self.weak: set[str] = (
+            set()
+        )  # problems of which a reward says, by the part `weak`, that the reference proves little
 
     def batch(self, texts: Sequence[str], tasks: Sequence[Task]) -> list[float]:
         """Scores of one call for all."""
@@ -86,6 +89,7 @@ class Auditor:
         for (each,) in found:
             if isinstance(each, Fault):
                 raise each
+        self.weak |= {t.id for t, (each,) in zip(tasks, found, strict=True) if each.parts.get("weak")}
         return [float(each.total) for (each,) in found]
 
     def ask(self, name: str, texts: Sequence[str]) -> list[float | None]:
@@ -134,6 +138,7 @@ def audit(name: str, judge: Judge, tasks: Sequence[Task]) -> Audit:
             "form": best_form,
             "forms": {f: mean(s) for f, s in forms.items()},
             "not_best": len(below),
+            "weak": len(ask.weak),
             "examples": [
                 {"id": known[i].id, "answer": text_of(known[i].answer)[:SHOWN], "score": gold[i]} for i in below[:5]
             ],
@@ -291,6 +296,10 @@ def told(a: Audit) -> list[str]:
     ]
     if a.gold["not_best"]:
         found.insert(0, f"{a.gold['not_best']} of {a.problems} golds are not paid more than every wrong answer")
+    if a.gold["weak"]:
+        found.append(
+            f"{a.gold['weak']} of {a.problems} references prove too little: an answer that gives nothing equals them"
+        )
     if a.ties["problems_with_one_score"]:
         found.append(f"{a.ties['problems_with_one_score']} of {a.problems} problems give one score to everything")
     found += [f"{n} scores change when {how}" for how, n in a.dependence.items() if n]

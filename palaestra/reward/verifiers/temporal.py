@@ -7,7 +7,7 @@ from typing import Any
 from palaestra.reward.verifiers.answers import statement
 from palaestra.reward.verifiers.base import Judgement, failed, guarded, needed, reply
 from palaestra.reward.verifiers.equivalence import equivalent
-from palaestra.reward.verifiers.similarity import cosine, rouge_l
+from palaestra.reward.verifiers.similarity import cosine, relative_length, rouge_l
 from palaestra.reward.verifiers.stl import ATOM, TOKEN, Unreadable, parse
 from palaestra.types import UserError, stage
 
@@ -21,7 +21,7 @@ def aspects(text: str, gold: str) -> dict[str, float]:
     found = {
         "atoms": recall,
         "template": cosine(spoken(text), spoken(gold)),
-        "length": max(0.0, 1 - abs(len(gold) - len(text)) / max(1, len(gold))),
+        "length": max(0.0, relative_length(text, gold)),
         "tokens": rouge_l(*lists),
     }
     weights = {"atoms": 0.2, "template": 0.25, "length": 0.35, "tokens": 0.2}
