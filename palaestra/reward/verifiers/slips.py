@@ -36,14 +36,6 @@ STANDING = {
 SPELLINGS = (
     ("G[", "□_["), ("G[", "Globally["), ("F[", "◇["), ("F[", "Eventually_["), (" U[", " Until["), ("->", "→"), (" and ", " ∧ "),
 )  # fmt: skip
-    ("G[", "□_["),
-    ("G[", "Globally["),
-    ("F[", "◇["),
-    ("F[", "Eventually_["),
-    (" U[", " Until["),
-    ("->", "→"),
-    (" and ", " ∧ "),
-)
 
 
 def asked_again(name: str, case: Case, rng: np.random.Generator) -> str:

@@ -53,7 +53,7 @@ class Temporal:
             wanted = parse(gold)
         except Unreadable as error:
             raise UserError(
-                f"Temporal: the answer {gold[:60]!r} is no formula (at {error}); see the module's grammar"
+                f"Temporal: the answer {gold[:60]!r} is no formula (at {error}); write it as palaestra.reward.verifiers.stl shows"
             ) from None
         said = statement(response)
         text = (reply(response) if said is None else said).strip().strip("`$").strip()
