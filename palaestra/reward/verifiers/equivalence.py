@@ -19,7 +19,7 @@ from palaestra.types import Fault
 
 TRUE = 1  # the variable that is always true; a negative literal is a negation
 LARGEST = 250_000  # literals of all nodes
-BUDGET = 800_000  # clauses that the solver visits: about a second
+BUDGET = 500_000  # clauses that the solver visits: about a second
 
 Cut = tuple[str, int, Fraction, bool]  # a signal, a time, a threshold, and whether it is exceeded rather than reached
 
