@@ -29,7 +29,9 @@ from palaestra.recipes.base import ppo
 from palaestra.reward.learned import Learned
 from palaestra.reward.verifiers.answers import statement
 from palaestra.reward.verifiers.base import reply
-from palaestra.reward.verifiers.temporal import ATOM, Unreadable, aspects, equivalent, parse
+from palaestra.reward.verifiers.equivalence import equivalent
+from palaestra.reward.verifiers.stl import ATOM, Unreadable, parse
+from palaestra.reward.verifiers.temporal import aspects
 from palaestra.reward.verify import said
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.rollout.recorded import Offline

@@ -1,8 +1,8 @@
 """Fuzzing of verifiers: python -m palaestra.reward.verifiers.fuzz NAME... --n 100000 --out FILE.jsonl
 
 Responses are byte noise, and golds and wrongs of the table that are cut, doubled, spliced and sprinkled with marks. No
-exception, no hang, no score outside [0, 1], and two kinds that are wrong for certain never score 1: those without the
-characters that every right answer needs (KEYS), and golds whose answer is replaced by another.
+exception, no hang, no score outside [0, 1], and three kinds that are wrong for certain never score 1: those without the
+characters that every right answer needs (KEYS), golds whose answer is replaced by another, and SLIPS.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from palaestra.reward.verifiers.registry import VERIFIERS
+from palaestra.reward.verifiers.slips import SLIPS, slipped
 from palaestra.reward.verifiers.table import Case, cases, golds, judge
 from palaestra.types import UserError, rng_of, value
 
@@ -127,6 +128,10 @@ def responses(name: str, n: int, seed: int) -> Iterator[tuple[Case, bool]]:
         if at is not None and kind < 0.4:
             case = problems[at[0]]
             yield replace(case, response=without(mutated(texts, rng), at[1])), True
+        elif name in SLIPS and kind < 0.55:
+            case = problems[int(rng.integers(len(problems)))]
+            other = slipped(name, case, rng)
+            yield (replace(case, response=other or mutated(texts, rng)), bool(other))
         elif name in REPLACED and kind < 0.55:
             case = problems[int(rng.integers(len(problems)))]
             other = swapped(case, rng)

@@ -6,11 +6,13 @@ import re
 import warnings
 from typing import Any
 
+from palaestra.reward.verifiers.math_text import loose
 from palaestra.reward.verifiers.worker import serve
 
 POINTS = (0.37, 0.81, 1.23, 1.71, 2.39, -0.53, -1.17, 3.11)
 NEEDED = 5  # points at which both sides must be finite
 TOLERANCE = 1e-4  # relative
+LEFT = {"Integral", "Derivative", "Limit", "Sum", "Product", "Subs"}
 PLAIN = r"(?<![\\A-Za-z])(arcsin|arccos|arctan|sinh|cosh|tanh|sin|cos|tan|sec|csc|cot|ln|log|exp|sqrt)\b"
 
 
@@ -21,26 +23,67 @@ def ready() -> dict[str, Any]:
     return {"result": math_verify.__name__}
 
 
-def parsed(text: str) -> list[Any]:
-    """Expressions that a LaTeX text stands for; nothing = it does not parse."""
-    from math_verify import LatexExtractionConfig, parse
+def normal(text: str) -> str:
+    """The text that is parsed: what math-verify makes of it, units aside, which it would also cut from `\\frac{a}{b}c`."""
+    from latex2sympy2_extended.math_normalization import (  # pyright: ignore[reportMissingImports]
+        NormalizationConfig,
+        normalize_latex,
+    )
 
-    config = LatexExtractionConfig(try_extract_without_anchor=False)
-    found = parse(f"\\boxed{{{text}}}", [config], fallback_mode="no_fallback", parsing_timeout=None)  # pyright: ignore[reportArgumentType]
-    return [x for x in found if not isinstance(x, str)]
+    config = NormalizationConfig(basic_latex=True, units=False, malformed_operators=True, nits=True, boxed="none")
+    return normalize_latex(text, config)
+
+
+def parsed(text: str) -> Any:
+    """The expression that a normal text stands for; None = it does not parse."""
+    from math_verify.parser import parse_latex_cached
+
+    try:
+        return parse_latex_cached(text)
+    except Exception:
+        return None
 
 
 def equal(request: dict[str, Any]) -> dict[str, Any]:
-    """Whether `said` equals `gold`. A gold that does not parse is refused by name, a said one is not equal."""
+    """Whether `said` equals `gold` and is not what was `asked`. A gold that does not parse is refused by name, a said one is
+    not equal."""
     from math_verify import verify
 
-    gold = parsed(request["gold"])
-    if not gold:
+    texts = [normal(request[k]) for k in ("gold", "said")]
+    if any(re.search(r"\\ln(?![a-zA-Z])", text) for text in texts):
+        texts = [re.sub(r"\\log(?![a-zA-Z])(?!\s*_)", r"\\ln", text) for text in texts]
+    gold, said = map(parsed, texts)
+    if gold is None:
         return {"refused": "gold"}
-    said = parsed(request["said"])
-    if not said:
+    if said is None:
         return {"result": None}
-    return {"result": bool(verify(gold, said, float_rounding=9, strict=True, timeout_seconds=None))}  # pyright: ignore[reportArgumentType]
+    if loose(texts[1], texts[0]) or left(said) - left(gold):
+        return {"result": False}
+    found = verify([gold], [said], float_rounding=9, strict=True, timeout_seconds=None)  # pyright: ignore[reportArgumentType]
+    return {"result": bool(found) and not any(again(said, gold, normal(piece)) for piece in request["asked"])}
+
+
+def left(tree: Any) -> set[str]:
+    """The operations of an expression that are left to be done."""
+    import sympy
+
+    return LEFT & {type(node).__name__ for node in sympy.preorder_traversal(tree)}
+
+
+def again(said: Any, gold: Any, piece: str) -> bool:
+    """Whether an answer is an expression of the question and not the reference's, as parsed or after sympy's own rules."""
+    asked = parsed(piece)
+    return asked is not None and any(
+        form(said) == form(asked) and form(said) != form(gold) for form in (lambda tree: tree, rebuilt)
+    )
+
+
+def rebuilt(tree: Any) -> Any:
+    """(x + 1)(x + 1) as (x + 1)^2, 1 x as x: an unevaluated expression made anew."""
+    try:
+        return tree.func(*map(rebuilt, tree.args)) if tree.args else tree
+    except Exception:
+        return tree
 
 
 def antiderivative(request: dict[str, Any]) -> dict[str, Any]:
@@ -51,7 +94,7 @@ def antiderivative(request: dict[str, Any]) -> dict[str, Any]:
     sides = [expression(request[k], sympy) for k in ("gold", "said")]
     if sides[0] is None:
         return {"refused": "gold"}
-    if sides[1] is None or not {str(s) for s in sides[1].free_symbols} <= {"x", "c", "C", "k", "K"}:
+    if sides[1] is None or left(sides[1]) or not {str(s) for s in sides[1].free_symbols} <= {"x", "c", "C", "k", "K"}:
         return {"result": None}
     sides = [side.subs({s: sympy.Symbol(str(s)) for s in side.free_symbols}) for side in sides]  # without assumptions
     slope, known, compared = sympy.diff(sides[1], x), 0, 0
@@ -70,8 +113,9 @@ def expression(text: str, sympy: Any) -> Any:
     text = re.sub(PLAIN, r"\\\1", text.replace("**", "^")).replace("*", "\\cdot ")
     text = re.sub(r"\\sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}", text)
     text = re.sub(r"\^\(([^()]*)\)", r"^{\1}", text)
-    found = [f for f in parsed(text) if isinstance(f, sympy.Expr)]
-    return found[0] if found else None
+    text = normal(text)
+    found = None if loose(text, "") else parsed(text)
+    return found if isinstance(found, sympy.Expr) else None
 
 
 if __name__ == "__main__":

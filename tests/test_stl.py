@@ -1,0 +1,258 @@
+"""Signal temporal logic: robustness as rtamt computes it, and equivalence as an enumeration of all traces finds it."""
+
+import itertools
+import random
+import time
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from palaestra.reward.verifiers import equivalence
+from palaestra.reward.verifiers.equivalence import contingent, difference, equivalent, placed
+from palaestra.reward.verifiers.satisfiability import Solver, luby
+from palaestra.reward.verifiers.stl import Unreadable, horizon, parse, robustness
+
+X = [2, 3, 5, 1, 4, 0, 2.5, 6, 1, 3, 2, 4]
+Y = [0, 1, 2, 4, 3, 5, 1, 2, 0, 3.5, 2, 1]
+# Robustness at the first four times, by rtamt 0.4.10 (StlDiscreteTimeSpecification, offline) in an environment of its own: it
+# pins antlr4-python3-runtime 4.7, and math-verify's parser another. There != is written !==.
+RTAMT = {
+    "x > 1": [1.0, 2.0, 4.0, 0.0],
+    "x < 3": [1.0, 0.0, -2.0, 2.0],
+    "x >= 3": [-1.0, 0.0, 2.0, -2.0],
+    "x <= 2": [0.0, -1.0, -3.0, 1.0],
+    "x == 4": [-2.0, -1.0, -1.0, -3.0],
+    "x != 4": [2.0, 1.0, 1.0, 3.0],
+    "not (x > 1)": [-1.0, -2.0, -4.0, 0.0],
+    "(x > 1) and (y > 2)": [-2.0, -1.0, 0.0, 0.0],
+    "(x > 1) or (y > 2)": [1.0, 2.0, 4.0, 2.0],
+    "(x > 1) -> (y > 2)": [-1.0, -1.0, 0.0, 2.0],
+    "always[0,3](x > 1)": [0.0, 0.0, -1.0, -1.0],
+    "eventually[1,4](y > 3)": [1.0, 2.0, 2.0, 2.0],
+    "(x > 0) until[0,4] (y > 3)": [1.0, 1.0, 1.0, 1.0],
+    "(x > 0) until[2,5] (y > 3)": [1.0, 1.0, 1.0, 1.0],
+    "(x > 2) until[1,3] (x < 2)": [0.0, 1.0, 1.0, -1.0],
+    "always[0,4]((x > 2) -> (eventually[1,3](y > 3)))": [1.0, 1.0, 0.5, 0.5],
+    "eventually[0,3](always[1,2](y < 3))": [1.0, -1.0, 1.0, 1.0],
+    "not ((x > 0) until[0,2] (y > 3))": [1.0, -1.0, -1.0, -1.0],
+    "always[1,3]((x > 0) until[0,2] (y > 1))": [3.0, 3.0, 3.0, 1.0],
+}
+
+
+@pytest.mark.parametrize("text", RTAMT)
+def test_robustness_is_that_of_rtamt(text):
+    traces = {"x": np.array([X], float), "y": np.array([Y], float)}
+    assert robustness(parse(text), traces)[0, :4].tolist() == RTAMT[text]
+
+
+def test_formulas_that_few_traces_satisfy_are_told_apart():
+    turns = lambda digits: parse(" and ".join(f"G[{i},{i}](x == {d})" for i, d in enumerate(digits)))
+    assert equivalent(turns("661"), parse("not F[0,1] not x == 6 and G[2,2](x == 1)"))
+    assert not equivalent(turns("123456"), turns("123459")) and not equivalent(parse("x > 1 and x < 0"), turns("12345"))
+    always = [parse(f"x > {n} or x <= {n}") for n in (1, 2)]
+    assert not equivalent(*always)  # a reference that nothing breaks says nothing
+    start = time.perf_counter()
+    assert not equivalent(parse("<->".join(["G[0,9](x > 1)"] * 20)), parse("<->".join(["G[0,9](x > 1)"] * 19)))
+    assert time.perf_counter() - start < 5
+
+
+def test_robustness_by_hand():
+    x = {"x": np.array([[2.0, 3.0, 5.0, 0.0]])}
+    value = lambda text: robustness(parse(text), x)[0].tolist()
+    assert (
+        value("G[0,2](x > 1)") == [1.0, -1.0]
+        and value("F[1,2](x > 4)") == [1.0, 1.0]
+        and value("not x < 3") == [-1.0, 0.0, 2.0, -3.0]
+    )
+    assert value("(x > 1) U[1,2] (x > 4)") == [1.0, 1.0]
+    assert horizon(parse("G[0,21](velocity > 40 -> F[1,4](RPM < 2500))")) == 25
+    assert value("x > 1 and x < 3 or x == 5")[2] == 0.0
+
+
+@settings(max_examples=60, deadline=None)
+@given(a=st.integers(0, 6), n=st.integers(0, 6), c=st.integers(1, 9))
+def test_neighbouring_bounds_are_told_apart(a, n, c):
+    f = parse(f"G[{a},{a + n}](x > {c} -> F[0,{n}](y < {c}))")
+    assert equivalent(f, parse(f"not F[{a},{a + n}](x > {c} and not F[0,{n}](y < {c}))"))
+    others = (
+        f"G[{a},{a + n + 1}](x > {c} -> F[0,{n}](y < {c}))",
+        f"G[{a},{a + n}](x >= {c} -> F[0,{n}](y < {c}))",
+        f"G[{a},{a + n}](x > {c} -> F[0,{n + 1}](y < {c}))",
+        f"G[{a},{a + n}](x > {c} -> F[0,{n}](y <= {c}))",
+    )
+    for other in others:
+        assert not equivalent(f, parse(other)), other
+
+
+def drawn(rng, depth):
+    """A formula over x and y with the thresholds 0 and 1."""
+    kind = rng.choice(["not", "G", "F", "U", "and", "or", "->", "<->"])
+    if depth == 0 or rng.random() < 0.2:
+        return ("atom", rng.choice("xy"), rng.choice(["<", "<=", ">", ">=", "==", "!="]), Fraction(rng.choice([0, 1])))
+    inner = [drawn(rng, depth - 1) for _ in range(1 if kind in ("not", "G", "F") else 2)]
+    a = rng.randint(0, 1)
+    return (kind, *((a, a + rng.randint(0, 1)) if kind in ("G", "F", "U") else ()), *inner)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_equivalence_is_that_of_all_traces(seed):
+    """Five places a signal (below 0, 0, between, 1, above) and at most three steps: 15,625 traces."""
+    rng = random.Random(seed)
+    f = g = None
+    while f is None or max(horizon(f), horizon(g)) > 2:
+        f, g = drawn(rng, 3), drawn(rng, 3)
+        g = ("not", ("not", f)) if rng.random() < 0.1 else g
+    each = np.array(list(itertools.product(range(5), repeat=max(horizon(f), horizon(g)) + 1)), float)
+    traces = {"x": np.repeat(each, len(each), 0), "y": np.tile(each, (len(each), 1))}
+    bounds = {name: [Fraction(0), Fraction(1)] for name in "xy"}
+    a, b = (robustness(placed(h, bounds), traces)[:, 0] > 0 for h in (f, g))
+    assert (difference(f, g) is None) == bool((a == b).all())
+    assert contingent(f) == bool(a.any() and not a.all())
+
+
+BOUNDS = {"A": 50, "x": 3, "y": 20, "z": 10}
+TEMPLATES = (
+    "G[0,{A}](a > 1 -> F[{x},{y}](b > 1 and G[0,{z}](c < 2)))",
+    "F[0,{A}](G[0,{z}](a > 1 and b < 3 and c == 2))",
+    "(G[0,{A}](a > 1)) -> (F[0,{y}](b > 1) and G[0,{z}](c > 1))",
+    "G[0,{A}](F[{x},{y}](a > 1)) or F[0,{A}](G[0,{z}](b > 1))",
+    "G[0,{A}](a > 1 -> (b > 1 U[{x},{y}] c > 1))",
+    "G[0,{A}](a > 1 -> (F[{x},{y}](b > 1) <-> F[0,{z}](c > 1)))",
+)
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_every_bound_off_by_one_is_another_meaning(template):
+    gold = parse(template.format(**BOUNDS))
+    for name, d in itertools.product(BOUNDS, (1, -1)):
+        if f"{{{name}}}" in template:
+            other = template.format(**{**BOUNDS, name: BOUNDS[name] + d})
+            assert not equivalent(parse(other), gold), other
+
+
+@pytest.mark.parametrize(
+    ("text", "other"),
+    [
+        ("G[0,60](a > 1 -> F[3,20](b > 1))", "not F[0,60](a > 1 and G[3,20](b <= 1))"),
+        (
+            "G[0,50](a > 1 -> (F[3,20](b > 1) and G[0,9](c > 1)))",
+            "G[0,50](a > 1 -> F[3,20](b > 1)) and G[0,50](a <= 1 or G[0,9](c > 1))",
+        ),
+        ("a > 1 U[5,50] b > 1", "G[0,4](a > 1) and F[5,5](a > 1 U[0,45] b > 1)"),
+        ("G[0,90](F[0,20](a > 1))", "G[0,70](F[0,20](a > 1)) and F[71,91](a > 1) and G[70,90](F[0,20](a > 1))"),
+        (
+            "G[0,60](F[0,20](b > 1) <-> F[0,30](c > 1))",
+            "G[0,60](F[0,20](b > 1) and F[0,30](c > 1) or G[0,20](b <= 1) and G[0,30](c <= 1))",
+        ),
+        ("F[0,40](x > 1 and x > 2)", "F[0,40](2 < x)"),
+        ("x == 3", "x >= 3.0 and not x > 3"),
+    ],
+)
+def test_another_writing_is_proved_the_same(text, other):
+    assert equivalent(parse(other), parse(text)) and equivalent(parse(text), parse(other))
+
+
+@pytest.mark.parametrize(
+    ("text", "other"),
+    [
+        ("pressure > 2000000 or y > 0", "pressure < 2000000 or y > 0"),
+        ("v > 40", "v > 40.00003"),
+        ("v > 40", "v > 40.0000000000000000000000000001"),
+        ("v > 9007199254740992", "v > 9007199254740993"),
+        ("v >= 5000000", "v > 5000000"),
+    ],
+)
+def test_thresholds_are_compared_exactly(text, other):
+    assert not equivalent(parse(other), parse(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "others"),
+    [
+        (
+            "G[0,5](v > 40)",
+            (
+                "G_[0,5](40 < v)",
+                "□[0,5](v > 40)",
+                "□_{[0:5]} v > 40",
+                "Globally[0:5](v > 40)",
+                "ALWAYS_[0,5](v > 40)",
+                "\\Box_{[0,5]}(v > 40)",
+                "\\mathbf{G}_{[0,5]} (v > 40)",
+                "\\square_{[0,5]}\\left(v > 40\\right)",
+            ),
+        ),
+        (
+            "not F[0,5](v <= -4 and w >= 1.5 or u != 2)",
+            (
+                "¬◇[0,5](v ≤ −4 ∧ w ≥ 1.5 ∨ u ≠ 2)",
+                "! eventually[0,5]((-4 >= v && 1.5 <= w) || 2 != u)",
+                "\\neg \\Diamond_{[0,5]}(v \\leq -4 \\land w \\geq 1.5 \\lor u \\neq 2)",
+            ),
+        ),
+        (
+            "(a > 1) U[0,5] (b < 2) -> c == 3",
+            ("(a > 1) Until[0,5] (b < 2) → c = 3", "(1 < a) until_[0:5] (b < 2) \\rightarrow 3 = c"),
+        ),
+    ],
+)
+def test_other_spellings_are_read(text, others):
+    for other in others:
+        assert parse(other) == parse(text), other
+    for broken in (
+        "G[0;5](v > 40)",
+        "G_(v > 40)",
+        "G[0:5:6](v > 40)",
+        "40 < 41",
+        "v < w",
+        "< v 40",
+        "G[0," + "9" * 5000 + "](v > 4)",
+        "v > " + "9" * 5000,
+    ):
+        with pytest.raises(Unreadable):
+            parse(broken)
+
+
+def test_what_cannot_be_decided_is_not_the_same(monkeypatch):
+    pair = [
+        parse(t)
+        for t in (
+            "G[0,20](a > 1 -> F[0,9](b > 1))",
+            "G[0,19](a > 1 -> F[0,9](b > 1)) and F[20,20](a > 1 -> F[0,9](b > 1))",
+        )
+    ]
+    assert equivalent(*pair)
+    contingent.cache_clear()
+    for name in ("LARGEST", "BUDGET"):
+        with monkeypatch.context() as less:
+            less.setattr(equivalence, name, 10)
+            assert not equivalent(*pair)
+
+
+def test_the_solver_against_all_assignments():
+    """Random clauses of three near the threshold (4.3 n), where about half of them have a model; and more pigeons than holes."""
+    rng, seen = random.Random(0), set()
+    for _ in range(60):
+        n = rng.randint(3, 9)
+        clauses = [[rng.choice((1, -1)) * v for v in rng.sample(range(1, n + 1), 3)] for _ in range(round(4.3 * n))]
+        holds = lambda truth, clauses=clauses: all(any(truth[abs(x)] == (x > 0) for x in c) for c in clauses)
+        solver = Solver(n, 10**6)
+        for clause in clauses:
+            solver.add(list(clause))
+        found = solver.solve()
+        assert found is None or holds(found)
+        assert (found is not None) == any(holds((False, *t)) for t in itertools.product((False, True), repeat=n))
+        seen.add(found is None)
+    assert seen == {True, False}
+    hole = lambda pigeon, k: 6 * pigeon + k + 1  # 7 pigeons, 6 holes
+    solver = Solver(42, 10**7)
+    for pigeon in range(7):
+        solver.add([hole(pigeon, k) for k in range(6)])
+    for k, (p, q) in itertools.product(range(6), itertools.combinations(range(7), 2)):
+        solver.add([-hole(p, k), -hole(q, k)])
+    assert solver.solve() is None
+    assert [luby(i) for i in range(1, 16)] == [1, 1, 2, 1, 1, 2, 4, 1, 1, 2, 1, 1, 2, 4, 8]
