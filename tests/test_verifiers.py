@@ -261,6 +261,10 @@ def test_score_command(tmp_path, capsys):
     file.write_text("{")
     assert run(capsys, "score", "exact", "--cases", str(file))[0] == 2
     assert run(capsys, "score", "exact", "--cases", str(tmp_path / "no"))[0] == 2
+    for nothing in ("", "\n \n"):
+        file.write_text(nothing)
+        status, out, err = run(capsys, "score", "exact", "--cases", str(file), "--json")
+        assert (status, out) == (2, "") and f"{file}: no cases; it needs one a line" in err
     assert run(capsys, "score")[0] == 2
 
 
