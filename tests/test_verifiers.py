@@ -1,17 +1,21 @@
 """Every verifier against its own table, its baselines, a fuzzer, and the command line that shows it."""
 
+import inspect
 import json
 import re
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from palaestra import cli
 from palaestra.reward.verifiers.audit import Auditor
-from palaestra.reward.verifiers.base import fields_of
+from palaestra.reward.verifiers.base import Judgement, fields_of, guarded
 from palaestra.reward.verifiers.docs import exploit_table, fuzz_table, verifier_row
 from palaestra.reward.verifiers.fuzz import KEYS as WITHOUT
 from palaestra.reward.verifiers.fuzz import fuzz, swapped, without
@@ -29,6 +33,7 @@ from palaestra.reward.verifiers.table import (
     judge,
     wrongs,
 )
+from palaestra.reward.verifiers.typed import declared, fits
 from palaestra.services.sandbox import kind
 from palaestra.types import Fault, Group, Message, Reward, Task, UserError
 
@@ -94,7 +99,6 @@ def test_long_responses_take_linear_time(name):
 def test_the_fuzzer_can_fail(monkeypatch):
     """A verifier that pays everything is found out by both kinds of certain wrongs."""
     from palaestra.reward.verifiers import fuzz as module
-    from palaestra.reward.verifiers.base import Judgement
 
     monkeypatch.setattr(module, "judge", lambda name, case: Judgement(score=1.0))
     assert {f.rule for f in fuzz("exact", 50).found} == {"wrong answer scored 1"}
@@ -108,8 +112,6 @@ def test_the_fuzzer_can_fail(monkeypatch):
 
 
 def test_a_mistake_of_the_verifier_is_a_fault():
-    from palaestra.reward.verifiers.base import Judgement, guarded
-
     class Odd:
         def __init__(self, found):
             self.found = found
@@ -151,6 +153,76 @@ def test_what_the_user_got_wrong_is_said():
     ]:
         with pytest.raises(UserError, match=message):
             judge(name, Case(kind="", response="\\boxed{x} <answer>SELECT 1</answer>", answer=answer, fields=fields))
+
+
+JUNK = (5, 2.5, True, [5], [None], [[5]], {"a": 5}, [{"a": None}], {5: "x"})
+
+
+@pytest.mark.parametrize("name", named(slow=("math", "sql", "sql-duckdb", "code", "code-partial", "gym")))
+def test_fields_of_another_type_are_the_users_mistake(name):
+    """Whatever stands in a field, or in its lists, is judged or told in one line, and never a verifier that broke."""
+    case = golds(name)[0]
+    for place in ("answer", *fields_of(get(name))):
+        for junk in JUNK:
+            fields = case.fields if place == "answer" else {**case.fields, place: junk}
+            changed = replace(case, answer=junk if place == "answer" else case.answer, fields=fields)
+            try:
+                judge(name, changed)
+            except UserError as error:
+                assert "\n" not in str(error)
+        if place != "answer" and not fields_of(get(name))[place]:  # null is a field left out
+            left_out = {k: v for k, v in case.fields.items() if k != place}
+            nothing = [replace(case, fields=given) for given in ({**left_out, place: None}, left_out)]
+            assert outcome(name, nothing[0]) == outcome(name, nothing[1])
+
+
+def outcome(name, case):
+    try:
+        return judge(name, case)
+    except UserError as error:
+        return str(error)
+
+
+def test_every_field_declares_its_type():
+    for name in VERIFIERS:
+        kinds = declared(inspect.unwrap(class_of(name).__call__))
+        assert [k for k, (kind, _) in kinds.items() if kind is Any and k != "answer"] == [], name
+
+
+def test_what_a_field_must_be_is_said():
+    """By verifier, field, what stands there, and the type; a mistake of the verifier's own stays a fault."""
+    for name, field, given, told in [
+        ("spelling", "source", 5, "Spelling: source is int '5'; give it as text"),
+        ("spelling", "source", None, "Spelling: source is missing; give it as text"),
+        (
+            "choice",
+            "order",
+            [1.5, 0],
+            "MultipleChoice: order is list '[1.5, 0]'; give it as a list, each a whole number",
+        ),
+        ("constraints", "constraints", [5], "Constraints: constraints is list '[5]'; give it as a list, each a list"),
+        ("selective", "confidence", "high", "Selective: confidence is str 'high'; give it as a number"),
+        ("selective", "confidence", True, "Selective: confidence is bool 'True'; give it as a number"),
+        ("patch", "files", [1], "Patch: files is list '[1]'; give it as an object"),
+        ("exact", "prompt", "\ud800", r"ExactAnswer: prompt is str '\ud800' with half a character; give it as text"),
+    ]:
+        case = golds(name)[0]
+        with pytest.raises(UserError) as error:
+            judge(name, replace(case, fields={**case.fields, field: given}))
+        assert str(error.value) == told
+    assert fits(2.0, int) and not fits(2.5, int) and not fits(True, float) and not fits(float("inf"), int)
+    assert fits({"a": (1, 2)}, Mapping[str, Sequence[float]]) and not fits({5: [1]}, Mapping[str, Sequence[float]])
+    assert fits(None, str | None) and not fits("ab", Sequence[str]) and fits([], Sequence[str])
+
+    class Broken:
+        @guarded
+        def __call__(self, response: str, answer: Any, *, n: int = 0) -> Judgement:
+            return response + n
+
+    with pytest.raises(Fault, match="Broken raised TypeError"):
+        Broken()("x", None, n=3)
+    with pytest.raises(UserError, match="Broken: n is str 'x'; give it as a whole number"):
+        Broken()("x", None, n="x")
 
 
 def test_names():

@@ -34,7 +34,9 @@ class MultipleChoice:
     only_boxed: bool = False
 
     @guarded
-    def __call__(self, response: str, answer: Any, *, options: Any, order: Any = None) -> Judgement:
+    def __call__(
+        self, response: str, answer: Any, *, options: Sequence[Any], order: Sequence[int] | None = None
+    ) -> Judgement:
         own = [str(o) for o in needed(options, "options", (list, tuple), self)]
         if not 2 <= len(own) <= len(LETTERS) or len({folded(plain(o)) for o in own}) != len(own):
             raise UserError(f"MultipleChoice: {len(own)} options, some alike perhaps; give 2 to 26 different ones")

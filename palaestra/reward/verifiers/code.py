@@ -6,6 +6,7 @@ import ast
 import io
 import tokenize
 import warnings
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -33,7 +34,7 @@ class CodeTests:
     memory_mb: int = 512
 
     @guarded
-    def __call__(self, response: str, answer: Any, *, tests: Any) -> Judgement:
+    def __call__(self, response: str, answer: Any, *, tests: str | Sequence[str | Mapping[str, Any]]) -> Judgement:
         programs = [tests] if isinstance(tests, str) else list(needed(tests, "tests", (list, tuple), self))
         if not programs:
             raise UserError("CodeTests: `tests` is empty; give at least one program that fails by an exception")

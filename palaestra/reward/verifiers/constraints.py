@@ -159,7 +159,7 @@ class Constraints:
     every: bool = True
 
     @guarded
-    def __call__(self, response: str, answer: Any, *, constraints: Any) -> Judgement:
+    def __call__(self, response: str, answer: Any, *, constraints: Sequence[Sequence[Any]]) -> Judgement:
         given = [list(c) for c in needed(constraints, "constraints", (list, tuple), self)]
         if not given:
             raise UserError("Constraints: a prompt has none; give at least one, or drop it")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -166,7 +167,7 @@ class Countdown:
     exactly: bool = False
 
     @guarded
-    def __call__(self, response: str, answer: Any, *, numbers: Any) -> Judgement:
+    def __call__(self, response: str, answer: Any, *, numbers: Sequence[int | str]) -> Judgement:
         target = number(plain(str(needed(answer, "answer", (str, int, float), self))))
         given = Counter(int(n) for n in needed(numbers, "numbers", (list, tuple), self))
         if target is None:

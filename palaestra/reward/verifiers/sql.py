@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Literal
@@ -71,7 +72,9 @@ class Sql:
     columns_ordered: bool = True
 
     @guarded
-    def __call__(self, response: str, answer: Any, *, schema: Any = "", database: str = "") -> Judgement:
+    def __call__(
+        self, response: str, answer: Any, *, schema: str | Sequence[str] = "", database: str = ""
+    ) -> Judgement:
         query = query_of(reply(response))
         if not query:
             return failed("unparsable")
@@ -114,7 +117,13 @@ class PartialSql(Sql):
 
     @guarded
     def __call__(
-        self, response: str, answer: Any, *, schema: Any = "", database: str = "", feedback: float | None = None
+        self,
+        response: str,
+        answer: Any,
+        *,
+        schema: str | Sequence[str] = "",
+        database: str = "",
+        feedback: float | None = None,
     ) -> Judgement:
         gold = str(needed(answer, "answer", str, self)).strip().rstrip(";")
         form = Tags(tags=("reasoning", "answer"))(response, None).score
@@ -158,7 +167,9 @@ class TableSql(Sql):
     weights: tuple[float, float, float] = (0.85, 0.10, 0.05)
 
     @guarded
-    def __call__(self, response: str, answer: Any, *, schema: Any = "", database: str = "") -> Judgement:
+    def __call__(
+        self, response: str, answer: Any, *, schema: str | Sequence[str] = "", database: str = ""
+    ) -> Judgement:
         gold = str(needed(answer, "answer", str, self)).strip().rstrip(";")
         form = Tags(newlines=self.newlines)(response, None)
         query = query_of(response) if tagged(response) is not None or form.score else query_of(reply(response))

@@ -97,7 +97,9 @@ class ToolAnswer:
     weights: tuple[float, float] = (0.1, 0.1)  # for calls that cannot be read, and that were made before
 
     @guarded
-    def __call__(self, response: str, answer: Any, *, turns: Any = (), tools: Any = (), prompt: str = "") -> Judgement:
+    def __call__(
+        self, response: str, answer: Any, *, turns: Sequence[str] = (), tools: Sequence[str] = (), prompt: str = ""
+    ) -> Judgement:
         gold = gold_of(needed(answer, "answer", (str, int, float), self))
         texts = [str(t) for t in turns]
         parts = turn_parts([*texts, response], tools)
