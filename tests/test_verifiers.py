@@ -14,11 +14,13 @@ from typing import Any
 import pytest
 
 from palaestra import cli
+from palaestra.reward.verifiers import fuzz as module
+from palaestra.reward.verifiers import mistakes
 from palaestra.reward.verifiers.audit import Auditor
 from palaestra.reward.verifiers.base import Judgement, fields_of, guarded
 from palaestra.reward.verifiers.docs import exploit_table, fuzz_table, verifier_row
 from palaestra.reward.verifiers.fuzz import KEYS as WITHOUT
-from palaestra.reward.verifiers.fuzz import fuzz, swapped, without
+from palaestra.reward.verifiers.fuzz import fuzz, without
 from palaestra.reward.verifiers.registry import VERIFIERS, class_of, described, get
 from palaestra.reward.verifiers.reward import Verified
 from palaestra.reward.verifiers.table import (
@@ -35,7 +37,7 @@ from palaestra.reward.verifiers.table import (
 )
 from palaestra.reward.verifiers.typed import declared, fits
 from palaestra.services.sandbox import kind
-from palaestra.types import Fault, Group, Message, Reward, Task, UserError
+from palaestra.types import Fault, Group, Message, Reward, Task, UserError, rng_of
 
 ROOT = Path(__file__).parent.parent
 CHILDREN = ("math", "antiderivative", "sql", "code", "code-partial", "gym", "sql-duckdb")
@@ -98,17 +100,80 @@ def test_long_responses_take_linear_time(name):
 
 def test_the_fuzzer_can_fail(monkeypatch):
     """A verifier that pays everything is found out by both kinds of certain wrongs."""
-    from palaestra.reward.verifiers import fuzz as module
-
     monkeypatch.setattr(module, "judge", lambda name, case: Judgement(score=1.0))
     assert {f.rule for f in fuzz("exact", 50).found} == {"wrong answer scored 1"}
     monkeypatch.setattr(module, "judge", lambda name, case: 1 / 0)
     assert len(fuzz("exact", 5).found) == 5
     assert without("4２\u0662x", "0123456789") == "x" and without("Ｂb\\c", "b\\") == "c"
-    case = Case(kind="gold", response="It is 42.", answer="42")
-    assert re.fullmatch(
-        r"It is \d+\.", swapped(case, __import__("numpy").random.default_rng(0))
-    ) and "42." not in swapped(case, __import__("numpy").random.default_rng(0))
+
+
+@pytest.mark.parametrize(("name", "flawed"), [
+    ("number", "number(absolute=1.0)"),  # accepts what is next to the gold
+    ("json", lambda case: Judgement(score=float(any(c in case.response for c in "{[")))),  # any JSON
+    ("choice", lambda case: Judgement(score=float(bool(re.search(r"\b[a-hA-H]\b", case.response))))),  # any letter
+    ("countdown", lambda case: Judgement(score=float(set("357") <= set(case.response)))),  # the numbers, whatever they give
+    ("theorem", lambda case: Judgement(score=float("proved" in case.response.casefold()))),
+    ("sql", lambda case: Judgement(score=float(case.response.count("SELECT") == 1))),  # a query
+    ("code", lambda case: Judgement(score=float("return" in case.response))),
+])  # fmt: skip
+def test_the_fuzzer_finds_a_flaw(monkeypatch, name, flawed):
+    """Each pays for the form of an answer; nothing but an answer that is changed shows it."""
+    verifier = get(flawed) if isinstance(flawed, str) else None
+    judged = lambda name, case: verifier(case.response, case.answer) if verifier else flawed(case)
+    monkeypatch.setattr(module, "judge", judged)
+    monkeypatch.setattr(module, "KEYS", {})
+    found = fuzz(name, 60).found
+    assert found and {f.rule for f in found} == {"wrong answer scored 1"}
+
+
+def made(name, maker, problem=0, n=40):
+    case = golds(name)[problem]
+    return case, [t for i in range(n) if (t := maker(name, case, rng_of(("mistakes", i))))]
+
+
+@pytest.mark.parametrize("name", mistakes.MISTAKES)
+def test_every_kind_of_mistake_is_made_and_is_none_of_the_golds(name):
+    for maker in mistakes.MISTAKES[name]:
+        every = [(c, t) for k in range(len(golds(name))) for c, ts in [made(name, maker, k, 5)] for t in ts]
+        assert every, maker.__name__
+        for case, text in every:
+            assert text not in [c.response for c in golds(name) if (c.answer, c.fields) == (case.answer, case.fields)]
+
+
+def test_mistakes_are_wrong_by_their_making():
+    """Judged here by arithmetic and by hand, not by a verifier."""
+    _, said = made("exact", mistakes.counted)
+    assert all(float(re.search(r"[0-9.]+[0-9]|[0-9]", t)[0]) != 42 for t in said) and any("43" in t for t in said)
+    case, said = made("countdown", mistakes.computed)
+    for text in said:
+        expression = re.sub(r"</?answer>| =.*", "", text)
+        used = sorted(map(int, re.findall(r"[0-9]+", expression)))
+        assert used != [3, 5, 7] or eval(expression) != case.answer
+    case, said = made("choice", mistakes.lettered, 5)  # A is y, B is x, and x is right
+    assert {re.sub(r"</?answer>|[().*\\{}]|boxed|The answer is", "", t).strip() for t in said} <= {"A", "a", "y", "A y"}
+    case, said = made("set", mistakes.members)
+    for text in said:
+        items = re.split(r"\n|; |, ", re.sub(r"</?answer>|[\[\]{}.\\]|boxed|The answer is|- ", "", text).strip())
+        assert sorted(items) != sorted(case.answer), text
+    case, said = made("json", mistakes.leaf)
+    inside = [json.loads(re.sub(r"</?answer>|```(?:json)?|\n", "", t)) for t in said]
+    assert all(x != case.answer and x.keys() == case.answer.keys() for x in inside)
+    assert (
+        made("label", mistakes.negated)[1][0] == "\\conclusion{F}"
+        and made("verdict", mistakes.negated, 3)[1][0] == "[[A]]"
+    )
+    assert "boxed{disproved}" in made("theorem", mistakes.negated)[1][0]
+    assert "boxed{proved}" in made("theorem", mistakes.negated, 3)[1][0]
+    assert {t.split("\n")[1].split()[1] for t in made("sql", mistakes.column)[1]} <= {
+        "age",
+        "id",
+        "price",
+        "user_id",
+        "total",
+    }
+    assert all("a + b" not in t and "return " in t for t in made("code", mistakes.constant)[1])
+    assert mistakes.different(Case(kind="", response="", answer="1/2"), Case(kind="", response="", answer="0.7"))
+    assert not mistakes.different(Case(kind="", response="", answer="1/2"), Case(kind="", response="", answer="0.50"))
 
 
 def test_a_mistake_of_the_verifier_is_a_fault():
