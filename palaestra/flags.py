@@ -203,7 +203,11 @@ def doctor(parser: Parser) -> None:
     run_flags(parser)
     parser.add_argument("words", nargs="*", metavar="RECIPE | stage.field=value")
     parser.add_argument("--case", metavar="DIR", help="run a dumped failed update again")
-    parser.add_argument("--paper", action="store_true", help="build the recipe at its paper's size, without weights")
+    parser.add_argument(
+        "--paper",
+        action="store_true",
+        help="build the recipe at its paper's size, or that of --model, --lora, --max-tokens, without weights",
+    )
 
 
 FLAGS: dict[str, Callable[[Parser], None]] = {

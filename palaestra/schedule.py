@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
-from palaestra.types import stage
+from palaestra.types import UserError, stage
 
 
 @runtime_checkable
@@ -64,6 +64,18 @@ class Jump:
 
     def at(self, step: int) -> float:
         return self.end if step >= self.step else self.start
+
+
+def bounded(name: str, x: Any, *, least: float = -math.inf, above: float = -math.inf, most: float = math.inf) -> None:
+    """Raises UserError for a number out of its range. A schedule is checked where it becomes a number, no number at None."""
+    if x is None or isinstance(x, Scheduled) or (x >= least and x > above and x <= most):
+        return
+    asked = [
+        *([f"at least {least:g}"] if least > -math.inf else []),
+        *([f"above {above:g}"] if above > -math.inf else []),
+        *([f"at most {most:g}"] if most < math.inf else []),
+    ]
+    raise UserError(f"{name} is {x}; it must be {' and '.join(asked)}")
 
 
 NAMED: Mapping[str, type[Any]] = {"linear": Linear, "cosine": Cosine, "exponential": Exponential, "jump": Jump}

@@ -154,6 +154,28 @@ def test_a_recorded_group_is_explained_like_a_given_one(tmp_path, capsys):
     alone = explain(rloo.build(), [[{"reward": r, "length": len(t)} for r, t in zip(rewards, tokens, strict=True)]])
     for mine, other in zip(weights, alone["token_weights"][0], strict=True):
         assert np.array(mine) == pytest.approx(np.array(other) / 4, abs=1e-6)  # of 16 rows instead of 4
+    assert found["notes"] == [] and all(isinstance(a, float) for a in found["advantages"][0])
+
+
+@pytest.mark.slow
+def test_a_recorded_group_under_another_method(tmp_path, capsys):
+    out = tmp_path / "run"
+    sizes = ["schedule.prompts=4", "collect.links.0.n=4", "--steps", "1", "--evaluate", "0"]
+    assert cli.main(["train", "rloo", *sizes, "--out", str(out)]) == 0
+    capsys.readouterr()
+    found = {}
+    for method, says in (
+        ("rapo", "these are rollouts of rloo: what this method collects by Temper() is not in them"),
+        ("oreo", "the loss of this method does not use the advantages"),
+        ("tempo", ""),
+    ):
+        assert cli.main(["explain", method, "--rollouts", str(out)]) == 0
+        assert says in capsys.readouterr().out
+        assert cli.main(["explain", method, "--rollouts", str(out), "--json"]) == 0
+        found = json.loads(capsys.readouterr().out.splitlines()[-1])
+        assert says in "".join(found["notes"]) and bool(found["notes"]) == bool(says)
+    by_token = [len(a) for a in found["advantages"][0]]  # TEMPO's credit
+    assert by_token == [len(t) for t in found["tokens"][0]]
 
 
 @pytest.mark.parametrize("place", ["nowhere", "."])

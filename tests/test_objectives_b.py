@@ -34,6 +34,11 @@ def advantages(recipe, *group):
     return explain(recipe, [list(group)])["advantages"][0]
 
 
+def by_token(*credit, n=4):
+    """The same credit at each of a trajectory's n tokens."""
+    return [near([x] * n) for x in credit]
+
+
 def scored(*rewards, **fields):
     return [{"reward": r, **{k: v[i] for k, v in fields.items()}} for i, r in enumerate(rewards)]
 
@@ -117,12 +122,12 @@ def test_tempo_weights_count_tokens():
 
 
 def test_tempo_edges():
-    for group in ([FOUR[0]], scored(1, 1, tokens=[[A, B], [A, C]])):
-        assert advantages(tempo.build(), *group) == [0.0] * len(group)
+    for group, n in (([FOUR[0]], 3), (scored(1, 1, tokens=[[A, B], [A, C]]), 2)):
+        assert advantages(tempo.build(), *group) == by_token(*[0.0] * len(group), n=n)
     same = advantages(tempo.build(), *scored(1, 0, tokens=[[A], [A]]))  # one leaf: no token tells them apart
-    assert same == near([0.707107, -0.707107])
+    assert same == by_token(0.707107, -0.707107, n=1)
     shorter = advantages(tempo.build(outcome=0.0, std=False), *scored(1, 0, tokens=[[A, B], [A]]))
-    assert shorter == [near([0.0, 0.5]), 0.0]  # an answer that ends in an inner node
+    assert shorter == [near([0.0, 0.5]), [0.0]]  # an answer that ends in an inner node
 
 
 @given(
@@ -169,11 +174,13 @@ def test_igpo_discounts():
 
 
 def test_igpo_edges():
-    assert advantages(igpo.build(), *scored(1, 0)) == near([1, -1])  # one turn: GRPO, ddof 0
+    assert advantages(igpo.build(), *scored(1, 0)) == by_token(1, -1)  # one turn: GRPO, ddof 0
     equal = [{**t, "turn_rewards": [0, 0, 0]} for t in TWO]
     assert any(np.ptp(a) > 0.1 for a in advantages(igpo.build(), *equal))  # advantages do not collapse
     short = [{**TWO[0], "gold_prob": [0.1, 0.3]}, {**TWO[1], "gold_prob": [0.2]}]
-    assert advantages(igpo.build(), *short) == near([1, -1])  # the outcome alone, for every turn
+    assert advantages(igpo.build(), *short) == by_token(
+        1, -1, n=sum(TWO[0]["turn_lengths"])
+    )  # the outcome alone, for every turn
     with pytest.raises(UserError, match="gold_prob"):
         advantages(igpo.build(), {"reward": 1, "turn_lengths": [1, 1]})
 
@@ -238,24 +245,24 @@ def test_gigpo_counts_a_state_as_often_as_it_is_visited():
     """gamma 1: returns 1 1 0 at s: mean 2/3."""
     again = {"turn_rewards": [0, 1], "turn_lengths": [1, 1], "states": ["s", "s"]}
     found = advantages(gigpo.build(gamma=1.0, episode=0.0), again, {"reward": 0, "length": 1, "states": ["s"]})
-    assert found == [near(1 / 3), near(-2 / 3)]
+    assert found == [near([1 / 3, 1 / 3]), near([-2 / 3])]
 
 
 def test_gigpo_charges_actions_that_were_not_executed():
     """Returned 1 each: .1 less for the turn of the second; in the released code for its episode score as well."""
     group = [{"reward": 1, "length": 1, "executed": [x], "states": ["s"]} for x in (True, False)]
-    assert advantages(gigpo.build(), *group) == near([0.05, -0.05])
-    assert advantages(gigpo.build(variant="released"), *group) == near([0.1, -0.1])
+    assert advantages(gigpo.build(), *group) == by_token(0.05, -0.05, n=1)
+    assert advantages(gigpo.build(variant="released"), *group) == by_token(0.1, -0.1, n=1)
 
 
 def test_gigpo_edges():
-    assert advantages(gigpo.build(), *scored(1, 0)) == near([1, -1])  # no states: all first turns start alike
-    assert advantages(gigpo.build(std=True), *scored(1, 1)) == [0.0, 0.0]
-    assert advantages(gigpo.build(), *scored(1)) == [0.0]
+    assert advantages(gigpo.build(), *scored(1, 0)) == by_token(1, -1)  # no states: all first turns start alike
+    assert advantages(gigpo.build(std=True), *scored(1, 1)) == by_token(0, 0)
+    assert advantages(gigpo.build(), *scored(1)) == by_token(0)
     with pytest.raises(UserError, match="'states' for its turn 1"):
         advantages(gigpo.build(), {"reward": 1, "turn_lengths": [1, 1]})
     apart = explain(gigpo.build(omega=1.0, episode=0.0), [[SUCCESS], [FAILURE]])["advantages"]
-    assert apart == [[0.0], [0.0]]  # the same key in another task is another state
+    assert apart == [by_token(0), by_token(0, n=5)]  # the same key in another task is another state
 
 
 def test_similar_states_join_the_first_anchor():
@@ -267,8 +274,8 @@ def test_similar_states_join_the_first_anchor():
         0,
     ]
     near_states = [{"reward": r, "states": [s]} for r, s in ((1, "at a1, box b2"), (0, "at a1, box b3"))]
-    assert advantages(gigpo.build(episode=0.0), *near_states) == [0.0, 0.0]
-    assert advantages(gigpo.build(episode=0.0, similarity=0.9), *near_states) == near([0.5, -0.5])
+    assert advantages(gigpo.build(episode=0.0), *near_states) == by_token(0, 0)
+    assert advantages(gigpo.build(episode=0.0, similarity=0.9), *near_states) == by_token(0.5, -0.5)
 
 
 # ---- LOOP
@@ -348,8 +355,9 @@ def test_planner_advantages_and_token_mean():
 
 
 def test_planner_needs_what_it_names():
-    with pytest.raises(UserError, match="ref_logp"):
-        explain(planner.build(), [scored(1, 0)])
+    found = explain(planner.build(), [scored(1, 0)])
+    assert found["advantages"][0] == near([0.707107, -0.707107]) and found["token_weights"] is None
+    assert "'ref_logp' and 'entropy'" in found["notes"][0]
 
 
 def test_observations_carry_no_gradient():

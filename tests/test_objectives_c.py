@@ -95,26 +95,6 @@ def test_rover_reference_values():
     assert 2 * bare.item() == pytest.approx((math.log(1.1) - 0.5) ** 2, abs=1e-9)
 
 
-def test_rover_tree():
-    """Depth 2, only leaf LR is right: backing up means gives Q(L) = .5, Q(R) = 0, Q(L, R) = 1; greedy finds LR."""
-    leaves = {"LL": 0.0, "LR": 1.0, "RL": 0.0, "RR": 0.0}
-
-    def q(path):
-        return leaves[path] if len(path) == 2 else np.mean([q(path + a) for a in "LR"])
-
-    assert (q("L"), q("R"), q("LR")) == (0.5, 0, 1)
-    # the loss is 0 exactly at these values, for every path of the tree: the reward sits at the leaf
-    batch = batch_of(
-        *[[0.0, leaves[p]] for p in leaves], policy_vocab_mean_logp=[[0, 0]] * 4, behaviour_logp=[[0, 0]] * 4
-    )
-    values = [[q(p[0]), leaves[p]] for p in leaves]
-    means = [[0.25, np.mean([leaves[p[0] + a] for a in "LR"])] for p in leaves]
-    loss, _ = rover.UniformBellman()(outputs(batch, logp=values, vocab_mean_logp=means), batch)
-    assert loss.item() == pytest.approx(0)
-    greedy = max("LR", key=q)
-    assert greedy + max("LR", key=lambda a: leaves[greedy + a]) == "LR"
-
-
 def test_rover_successor_skips_what_others_wrote():
     x, mask = torch.tensor([[9.0, 1, 9, 9, 2, 3]]), torch.tensor([[0.0, 1, 0, 0, 1, 1]])
     assert rover.successors(x, mask)[mask > 0].tolist() == [2, 3, 0]
@@ -123,8 +103,9 @@ def test_rover_successor_skips_what_others_wrote():
 def test_rover_edges():
     lone = {**ROVER[1], "reward": 1}
     assert explain(rover.build(), [[lone]])["token_weights"][0] == [[0.0, 0.0]]
-    with pytest.raises(UserError, match="vocab_mean_logp"):
-        explain(rover.build(), [[{"reward": 1}, {"reward": 0}]])
+    bare = explain(rover.build(), [[{"reward": 1}, {"reward": 0}]])
+    assert bare["advantages"] == [[0.5, -0.5]] and bare["token_weights"] is None
+    assert "'vocab_mean_logp'" in bare["notes"][0]
 
 
 # ---- high-entropy tokens
@@ -162,8 +143,8 @@ def test_high_entropy_through_explain():
     assert found[1] == [0.0] * 5
     low = explain(high_entropy_tokens.build(0.8, "low-entropy"), [[a, b]])["token_weights"][0]
     assert [w != 0 for w in low[0]] == [True, False, True, False, True]
-    with pytest.raises(UserError, match="entropy"):
-        explain(high_entropy_tokens.build(), [[{"reward": 1}, {"reward": 0}]])
+    bare = explain(high_entropy_tokens.build(), [[{"reward": 1}, {"reward": 0}]])
+    assert bare["token_weights"] is None and "'entropy'" in bare["notes"][0]
 
 
 @settings(max_examples=20, deadline=None)
@@ -295,8 +276,8 @@ def test_rapo_token_weights():
     ]
     found = explain(rapo.build(alpha=0.1), [group])["token_weights"][0]
     assert found[0] == pytest.approx([0.1 * 2 * math.log(2) / 2]) and found[1] == pytest.approx([0])
-    with pytest.raises(UserError, match="ref_power_logp"):
-        explain(rapo.build(), [[{"reward": 1}, {"reward": 0}]])
+    bare = explain(rapo.build(), [[{"reward": 1}, {"reward": 0}]])
+    assert bare["token_weights"] is None and "'ref_power_logp'" in bare["notes"][0]
 
 
 # ---- g2rl
@@ -421,7 +402,7 @@ def rhythm(mode, waad=WAAD, fai=FAI, **settings):
         recipe = override(recipe, path, setting)
     good, bad = explain(recipe, [[right, {**right, "reward": 0}]])["advantages"][0]
     one = np.sqrt(0.5) / (1 + 1e-6 / np.sqrt(0.5))
-    assert bad == pytest.approx(-one, abs=1e-6)  # negative advantages stay
+    assert bad == pytest.approx([-one] * 4, abs=1e-6)  # negative advantages stay
     return (np.array(good) * np.ones(4) / one).tolist()
 
 

@@ -143,30 +143,11 @@ def test_equal_rewards_pull_ratios_together():
     assert slope[0] > 0 > slope[1]
 
 
-def test_agro_converges_off_policy_to_the_optimum():
-    """A softmax over 12 outputs, samples always from pi_ref: AGRO reaches pi* ~ pi_ref exp(r / beta)."""
-    rng, beta = np.random.default_rng(0), 0.5
-    ref = torch.log_softmax(torch.tensor(rng.normal(size=12)), 0)
-    reward = torch.tensor(rng.random(12))
-    best = torch.log_softmax(ref + reward / beta, 0)
-    logits = ref.clone().requires_grad_()
-    optimiser = torch.optim.Adam([logits], lr=0.02)
-    for _ in range(600):
-        y = torch.multinomial(ref.exp(), 64, replacement=True)
-        h = (torch.log_softmax(logits, 0) - ref)[y]
-        d = reward[y] - beta * h
-        optimiser.zero_grad()
-        (0.5 * ((d - d.mean().detach()) ** 2).mean()).backward()
-        optimiser.step()
-    logp = torch.log_softmax(logits, 0)
-    away, before = ((p.exp() * (p - best)).sum().item() for p in (logp, ref))
-    assert away < 1e-3 < 0.05 < before
-
-
 def test_a_reference_is_needed():
     for recipe in (agro.build(), tba.build()):
-        with pytest.raises(UserError, match="ref_logp"):
-            explain(recipe, [[{"reward": 1}, {"reward": 0}]])
+        found = explain(recipe, [[{"reward": 1}, {"reward": 0}]])
+        assert found["advantages"] == [[0.5, -0.5]] and found["token_weights"] is None
+        assert "'ref_logp'" in found["notes"][0]
 
 
 # ---- kimi-k1.5: length, draws, partial rollouts, the optimiser's moments
@@ -613,7 +594,6 @@ def test_per_step_negatives_end_at_the_pit():
     found = explain(isd.build(), [wrong_and_right(h=1)])["token_weights"][0]
     slope = 0.1 / (1 + np.exp(0.08))
     assert found[0] == pytest.approx([slope]) and found[1] == pytest.approx([-slope, -slope, 0])
-    assert float(np.log1p(np.exp(-0.08))) == pytest.approx(0.653947, abs=1e-6)
     whole = explain(isd.build(form="whole"), [wrong_and_right()])["token_weights"][0]
     assert whole[1] == pytest.approx([-0.05] * 3)
 
@@ -667,7 +647,9 @@ def test_votes_reference_values():
     assert voted(CRITIQUES, "union") == {1, 2, 3}
     assert voted(CRITIQUES, "intersection") == {3}
     assert voted(CRITIQUES, "majority") == {1, 3}
-    assert voted([], "union") == voted([], "intersection") == voted([[], []], "majority") == set()
+    assert voted(CRITIQUES, "half") == {1, 2, 3}
+    assert voted([[0], [1], [0]], "half") == voted([[0], [1], [0]], "majority") == {0}
+    assert voted([], "union") == voted([], "intersection") == voted([[], []], "majority") == voted([], "half") == set()
 
 
 def test_capo_reference_values():
@@ -678,7 +660,7 @@ def test_capo_reference_values():
     assert found[0] == pytest.approx([1.212678, 1.212678, 0.363803, 0.363803], abs=2e-6)
     assert found[1] == pytest.approx([-0.485071, -1.333946, -1.333946], abs=2e-6)
     clean = [{"reward": 0, "length": 2, "critiques": []}] * 2
-    assert explain(capo.build(), [clean])["advantages"] == [[0.0, 0.0]]
+    assert explain(capo.build(), [clean])["advantages"] == [[[0.0] * 2, [0.0] * 2]]
     with pytest.raises(UserError, match="critiques"):
         explain(capo.build(), [[{"reward": 1}]])
 

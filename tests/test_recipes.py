@@ -8,14 +8,12 @@ import time
 import pytest
 
 from palaestra import catalogue
-from palaestra.bench import paper
 from palaestra.commands.train import smoke
 from palaestra.models.load import weights_sha256
 from palaestra.runtime.codec import decode, encode
 from palaestra.runtime.config import describe, digest
 from palaestra.runtime.train import prepare
 from palaestra.step import Recipe, start, step
-from palaestra.types import UserError
 
 BUILT = [e for e in catalogue.everything() if e.built]
 RECIPES = [e for e in BUILT if e.shape == "recipe"]
@@ -89,31 +87,3 @@ def test_the_report_of_a_pipeline_shows_its_parts(tmp_path):
     page = (out / "report.html").read_text()
     assert 'href="sft/report.html"' in page and 'href="rl/report.html"' in page
     assert (out / "rl" / "report.html").is_file() and (out / "sft" / "curve.png").is_file()
-
-
-@pytest.mark.parametrize("entry", [e for e in BUILT if importlib.import_module(e.module).CARD.size], ids=lambda e: e.id)
-def test_it_builds_at_the_size_of_its_paper(entry):
-    """Models, heads and references on no memory; what is only said for other sizes is refused here."""
-    found = paper.dry_run(entry.id)
-    assert found["training_state_gb"] > 10 and found["pflop_per_step"] > 0
-    size = importlib.import_module(entry.module).CARD.size
-    assert not size.prompts or found["prompts"] == size.prompts
-
-
-def test_a_dry_run_counts():
-    """DeepSeekMath: 30 layers of 4 x 4096^2 + 3 x 4096 x 11008, 2 x 102400 x 4096 for the vocabulary, 61 norms."""
-    found = paper.dry_run("grpo")
-    weights = 30 * (4 * 4096**2 + 3 * 4096 * 11008) + 2 * 102400 * 4096 + 61 * 4096
-    assert found["parameters"] == {"policy": weights}
-    assert found["tokens_per_step"] == 16 * 64 * 1024
-    assert found["pflop_per_step"] == round(8 * weights * 2**20 / 1e15, 1)
-    fewer = paper.dry_run("grpo", {"kl": "0.04", "schedule.prompts": "4", "collect.links.0.n": "2"})
-    assert (fewer["prompts"], fewer["samples"]) == (4, 2)
-    assert fewer["parameters"] == {"policy": weights, "ref": weights} and fewer["frozen_gb"] == round(
-        2 * weights / 1e9, 1
-    )
-
-
-def test_a_method_without_a_size_says_so():
-    with pytest.raises(UserError, match="salu: a Chinese set"):
-        paper.dry_run("salu")

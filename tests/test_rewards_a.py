@@ -141,7 +141,7 @@ def test_rlpr_rewards_of_the_catalogue():
     assert reward._reward(good, r, 0.35).total == pytest.approx(0.325)
     assert reward._reward(bad, r, 0.35).total == pytest.approx(0.225)
     assert reward._reward(good, r, 0.7).total == pytest.approx(0.1)
-    assert reward._reward(loop, r, 0.35).total == pytest.approx(0.325 - 1)
+    assert reward._reward(loop, r, 0.35).total == pytest.approx(-0.675)
     for how, value in (("mean", 0.567), ("product", 0.00072), ("geometric", 0.089628)):
         assert answer_score(np.log([0.9, 0.8, 0.001]), how) == pytest.approx(value, rel=1e-4)
     assert answer_score(np.zeros(0)) == 0
@@ -489,11 +489,10 @@ def test_j1_compares_within_an_order():
     assert found[0] == pytest.approx([-z] * 2 + [-z] * 3, abs=1e-5) and found[1] == pytest.approx([z] * 5, abs=1e-5)
     found = explain(j1_judge.build("correctness"), [rollouts])["advantages"][0]
     assert found[0] == pytest.approx([0] * 2 + [-z] * 3, abs=1e-5)  # both are right in the first order
-    assert explain(j1_judge.build(), [[pair(1, 1)]])["advantages"] == [[0.0]]
+    assert explain(j1_judge.build(), [[pair(1, 1)]])["advantages"] == [[[0.0] * 5]]
     single = [[{"reward": r} for r in (1, 0, 0, 0)]]  # on single questions it is grpo
-    assert explain(j1_judge.build(), single)["advantages"][0] == pytest.approx(
-        explain(grpo.build(), single)["advantages"][0]
-    )
+    by_token = np.repeat(explain(grpo.build(), single)["advantages"][0], 4).reshape(4, 4)
+    assert np.array(explain(j1_judge.build(), single)["advantages"][0]) == pytest.approx(by_token)
 
 
 def test_j1_pointwise_scores():
@@ -634,11 +633,12 @@ def test_l2t_shares_the_advantage_out_by_token():
     found = explain(l2t.build(), [[steps, other]])["advantages"][0]
     share = np.array([0.179, 0.537, 0.484]) / 0.4  # r_i = 1.2 / 3
     assert found[0] == pytest.approx(share / math.sqrt(2), abs=1e-5)  # two rollouts: A = +-1 / sqrt(2)
-    assert found[1] == pytest.approx(-1 / math.sqrt(2), abs=1e-5)  # r_i = 0: the same for every token
+    assert found[1] == pytest.approx([-1 / math.sqrt(2)] * 3, abs=1e-5)  # r_i = 0: the same for every token
     assert np.mean(share) == pytest.approx(1)
     short = [{"reward": 1.0, "length": 2}, {"reward": 1.0, "length": 4}]
-    assert explain(l2t.build(), [short])["advantages"][0] == pytest.approx([0.707107, -0.707107], abs=1e-5)
-    assert explain(l2t.build(), [[{"reward": 1.0}]])["advantages"] == [[0.0]]
+    brief, long = explain(l2t.build(), [short])["advantages"][0]
+    assert brief == pytest.approx([0.707107] * 2, abs=1e-5) and long == pytest.approx([-0.707107] * 4, abs=1e-5)
+    assert explain(l2t.build(), [[{"reward": 1.0}]])["advantages"] == [[[0.0] * 4]]
 
 
 def test_l2t_clamps_what_explodes():

@@ -22,7 +22,7 @@ from palaestra.recipes.rewards import (
     think2sql,
 )
 from palaestra.reward.verifiers.reward import Verified
-from palaestra.reward.verifiers.similarity import edit_distance
+from palaestra.reward.verifiers.similarity import edit_distance, relative_length
 from palaestra.runtime.config import vary
 from palaestra.services.chat.scripted import Scripted
 from palaestra.types import Bench, Episode, Fault, Group, Message, Reward, Row, Segment, Task, UserError, rng_of
@@ -198,10 +198,21 @@ def test_the_reward_is_the_number_of_constraints_kept():
 
 
 def test_end_tokens_are_cut_as_a_whole():
-    """As released, a strip of their characters makes "please s" of "please send", which no constraint here takes for it."""
+    """As released, a strip of their characters makes "please s" of "please send"."""
     asked = task(None, constraints=[["content", "end", "please send"]])
     assert totals(reward_of(muldimif.build()), asked, "you may please send<|im_end|>", "please s") == [1.0, 0.0]
-    assert "please send<|im_end|>".rstrip("<|im_end>") == "please s"
+    paper, released = (reward_of(muldimif.build(variant=v)) for v in ("paper", "released"))
+    said = (
+        "you may please send<|im_end|>",
+        "please send",
+        "you may please s",
+        "please send.<|im_end|>",
+        "<|endoftext|>",
+    )
+    eaten = task(None, constraints=[["content", "end", "please s"]])
+    assert totals(paper, eaten, *said) == [0.0, 0.0, 1.0, 0.0, 0.0]
+    assert totals(released, eaten, *said) == [1.0, 1.0, 1.0, 0.0, 0.0]
+    assert totals(released, asked, *said) == [0.0] * 5
 
 
 def test_counts_and_shares_have_the_same_advantages_in_a_group():
@@ -296,6 +307,7 @@ def test_aspects_of_the_catalogue():
     assert half + 0.25 * 0.9 == pytest.approx(0.629412, abs=1e-6)
     assert thrice == pytest.approx(0.2 + 0.2 * restl.aspects(" and ".join([FORMULA] * 3), FORMULA)["tokens"])
     assert right == pytest.approx(0.75) and empty == 0.0
+    assert relative_length(" and ".join([FORMULA] * 3), FORMULA) == pytest.approx(-1.227273, abs=1e-6)  # clamped to 0
 
 
 def test_meaning_tells_a_wrong_bound_apart():

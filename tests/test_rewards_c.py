@@ -231,6 +231,17 @@ def test_recode_survives_what_breaks_the_released_reward():
     assert migrated("f(a)", NEW.format("f(a)\n" * 50)) == pytest.approx([1 - 1.5])
 
 
+def test_recode_as_released_deletes_the_code_behind_an_apostrophe():
+    """The comment's apostrophe pairs with the string's, and the rest up to the line's end goes: nothing is left to compare."""
+    target, other = "# don't\nx = 'a'", "# can't\nanything('b', 1)"
+    wrong, plain = NEW.format(other), NEW.format("x = 'a'  # b")
+    assert migrated(target, wrong, variant="released") == [3] > migrated(target, wrong)
+    assert migrated(target, plain) == [3] and migrated(target, plain, variant="released") == [1 - 1.5]
+    assert migrated("x = 'a # b'\ny", NEW.format("x = 'a # b'  # c\n\ny"), variant="released") == pytest.approx(
+        [1 + 3.5 * 13 / 15 - 1.5]
+    )  # two blanks stay before the comment
+
+
 def test_recode_reads_an_answer_line_as_code():
     rate, task = recode.Migrated(), asked("aeim beim", "ceim")
     assert rate("+1 +0\n= ceim", task)["total"] == pytest.approx(3)
@@ -261,9 +272,9 @@ def proof(label, text="Checked case by case, as was asked for.", tag="answer"):
     return f"{text}\n<{tag}>\\boxed{{{label}}}</{tag}>"
 
 
-def theorem(*texts, answer="proved"):
+def theorem(*texts, answer="proved", **settings):
     task = asked("Every even number above 2 is the sum of two primes.", answer, theorem="t1")
-    return totals(deeptheorem.build().collect.links[1].reward, task, *texts)
+    return totals(deeptheorem.build(**settings).collect.links[1].reward, task, *texts)
 
 
 def test_deeptheorem_reference_values():
@@ -276,6 +287,14 @@ def test_deeptheorem_reference_values():
     assert Clean()("abcdefghijklmnopqrs " * 305, None).parts["varied"] == 0  # 6,100 of 20: 305 > 300
     assert theorem(proof("disproved") + proof("proved"), proof("proved") + proof("disproved")) == [1, 0]
     assert theorem("The reasoning process is <answer>\\boxed{proved}</answer>", "User: x\n" + proof("proved")) == [0, 0]
+
+
+def test_deeptheorem_as_released_equates_no_label_with_no_reference():
+    said = ("I could not settle it, for all that I tried.", proof("proved"), "a" * 400)
+    assert theorem(*said, answer=None, variant="released") == [1, 0, 0]
+    with pytest.raises(UserError, match="'none' is none of proved, disproved"):
+        theorem(*said, answer=None)
+    assert theorem(*said, variant="released") == theorem(*said) == [0, 1, 0]
 
 
 def test_deeptheorem_counts_a_theorem_only_with_all_its_variants():
@@ -482,6 +501,7 @@ def test_rl_tango_reference_values():
     a, b = trajectory(1, 1, 1), trajectory(0, 1, -1)
     assert mixed(1.0, a, b)[0] == pytest.approx([1.154701] * 2 + [0.577350] * 2, abs=1e-6)
     assert mixed(1.0, a, b)[1] == pytest.approx([-1.154701] * 2 + [-1.732051] * 2, abs=1e-6)
+    assert 0.1 * mixed(1.0, a, b)[0][0] == pytest.approx(0.115470, abs=1e-6)
     assert mixed(0.1, a, b)[0][0] == pytest.approx(1.015470, abs=1e-6)
     assert mixed(0.1, a, b)[1][0] == pytest.approx(-1.015470, abs=1e-6)
     verdict = rl_tango.Reworked().read("a\nb\n= wrong", ["a", "b", "c"])
@@ -502,14 +522,16 @@ def test_demonstrated_verdicts_are_true(context):
 
 def test_rl_tango_merged_and_edges():
     a, b = trajectory(1, 1, 1), trajectory(0, 1, -1)
-    assert mixed(0.5, a, b, apart=False) == pytest.approx([1, -1])
-    assert mixed(0.5, {"reward": 1}, {"reward": 0}) == pytest.approx([0.5, -0.5])  # nobody judged
-    assert mixed(0.5, trajectory(1, 1)) == [0]
-    assert mixed(0.5, trajectory(1, 1, 1), trajectory(1, 1, 1)) == [0, 0]
+    by_token = lambda *credit, n=4: [pytest.approx([x] * n) for x in credit]
+    assert mixed(0.5, a, b, apart=False) == by_token(1, -1)
+    assert mixed(0.5, {"reward": 1}, {"reward": 0}) == by_token(0.5, -0.5)  # nobody judged
+    assert mixed(0.5, trajectory(1, 1)) == by_token(0, n=2)
+    assert mixed(0.5, trajectory(1, 1, 1), trajectory(1, 1, 1)) == by_token(0, 0)
     equal = mixed(0.5, trajectory(1, 1, 1), trajectory(1, 1, -1))  # equal outcomes, different verdicts
     assert equal[0][0] > 0 > equal[1][0]
     recipe = rl_tango.build()
-    assert explain(recipe, [[{"reward": 1}, {"reward": 0}]])["advantages"][0] == pytest.approx([0.9, -0.9], abs=0.1)
+    good, bad = explain(recipe, [[{"reward": 1}, {"reward": 0}]])["advantages"][0]
+    assert good == pytest.approx([0.9] * 4, abs=0.1) and bad == pytest.approx([-0.9] * 4, abs=0.1)
     shares = [resolve(recipe, s).learners["policy"].credit.links[0].share for s in (0, 100, 200, 300)]
     assert shares == pytest.approx([0.1, 0.01, 0.001, 0.001])
 

@@ -678,8 +678,8 @@ def test_explain_says_what_it_misses():
         assert first > 0 > second
     with pytest.raises(UserError, match="no reward has the part 'gold'"):
         explain(mm_rlhf.build(), rows)
-    with pytest.raises(UserError, match="ref_logp"):
-        explain(salu.build(), [[{"reward": 1.0}, {"reward": 0.0}]])
+    bare = explain(salu.build(), [[{"reward": 1.0}, {"reward": 0.0}]])
+    assert bare["token_weights"] is None and "'ref_logp'" in bare["notes"][0]
     with pytest.raises(UserError, match="value"):
         explain(reward_robust.build(), rows)
 

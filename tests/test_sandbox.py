@@ -29,6 +29,7 @@ from palaestra.services.sandbox import (
     seccomp,
     session,
 )
+from palaestra.services.sandbox.values import Script
 from palaestra.services.sandbox.worker import Local
 from palaestra.types import Fault, UserError
 
@@ -149,7 +150,10 @@ def test_the_kinds_of_test():
         ),
         Asserts(code="x = [3, 1, 2]\nsort(x)\nassert x == [1, 2, 3]"),
         Asserts(code="assert twice(lambda v: v * 3, 2) == 18"),
-        Asserts(code="assert list(pairs(2)) == [(0, '0'), (1, '1')] and LIMIT == 5 and math.pi > 3"),
+        Asserts(
+            code="assert list(pairs(2)) == [(0, '0'), (1, '1')] and LIMIT == 5 and math.pi > 3",
+            names=("pairs", "LIMIT"),
+        ),
         Asserts(code="try:\n    fail()\nexcept KeyError:\n    pass\nelse:\n    raise AssertionError"),
         Asserts(code="def check(candidate):\n    assert candidate(9) == 3.0\ncheck(third)"),
         Asserts(code="a, b = Stack(), Stack()\na.push(1)\nassert a + b == 1"),
@@ -192,7 +196,8 @@ def fill(x): x += [1]
      "x = [0] * 10**5\nfill(x)\nassert len(x) == 10**5 + 1", "x = math.factorial(3000)\nassert ones(1) == [1] and fact(3000) == x"],
 )  # fmt: skip
 def test_large_values_do_not_refuse_right_code(test):
-    assert check_python(LARGE, [Asserts(code=test)]).passed == (True,)
+    names = ("fact", "ones", "sieve", "loop", "deep", "fill")
+    assert check_python(LARGE, [Asserts(code=test, names=names)]).passed == (True,)
 
 
 @runs
@@ -297,7 +302,7 @@ def test_a_set_up_that_fails_is_a_fault_and_nobodys_outcome(mode):
         if mode == "run":
             own.run(files["main.py"], "", {}, limits)
         elif mode == "check":
-            own.check(files["main.py"], "pass", "", limits)
+            own.check(files["main.py"], Script(code="pass"), limits)
         else:
             own.session(files, limits).run("1")
     assert own.run("print(1)", "", {}, Limits()).stdout == "1\n"

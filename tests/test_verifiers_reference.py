@@ -31,7 +31,8 @@ from palaestra.reward.verifiers.reward import Verified
 from palaestra.reward.verifiers.similarity import common_length, edit_distance, edit_similarity
 from palaestra.reward.verifiers.spelling import consensus, rescaled
 from palaestra.reward.verifiers.sql import PartialSql, Sql, TableSql, names
-from palaestra.reward.verifiers.tables import Database, run
+from palaestra.reward.verifiers.sql_worker import run
+from palaestra.reward.verifiers.tables import Database
 from palaestra.reward.verifiers.temporal import Temporal, equivalent, horizon, parse, robustness
 from palaestra.reward.verifiers.translation import Translation
 from palaestra.types import Task, UserError

@@ -6,7 +6,12 @@ which is within a few per cent of the models' own size.
 
 from __future__ import annotations
 
+import copy
+import math
+import textwrap
+import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, cast
@@ -15,8 +20,9 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from palaestra import catalogue
-from palaestra.card import Size
+from palaestra.card import UNKNOWN, Card, Size
 from palaestra.models.load import Model, load
+from palaestra.models.lora import LoRA
 from palaestra.pipeline import Pipeline
 from palaestra.rollout.collect import Sample
 from palaestra.rollout.decoder import Decoder
@@ -48,17 +54,21 @@ SHAPES: dict[str, tuple[int, int, int, int, int, int, int, bool]] = {
     "tinyllama-1.1b": (2048, 5632, 22, 32, 4, 32000, 0, False),
     "gemma-2b": (2048, 16384, 18, 8, 1, 256000, 256, True),
     "gemma-2-9b": (3584, 14336, 42, 16, 8, 256000, 256, True),
-    "pythia-2.8b": (2560, 10240, 32, 32, 32, 50304, 0, False),
-    "pythia-6.9b": (4096, 16384, 32, 32, 32, 50432, 0, False),
+    "pythia-2.8b": (2560, 6827, 32, 32, 32, 50304, 0, False),  # two thirds of its middle, which has no gate
+    "pythia-6.9b": (4096, 10923, 32, 32, 32, 50432, 0, False),
 }
 FLOPS = 0.4 * 989e12  # of one H100 in bfloat16 at 40% of its dense peak
+H100 = 80  # GB
+TOKENS = 1024  # of an answer, where nobody says
 STATE = 16  # bytes of a trained weight: bfloat16 with its gradient, float32 with two moments
 FROZEN = 2  # of a frozen one
 
 
 def shell(name: str) -> Model:
     """A model without weights, with the embedded model's tokenizer."""
-    return Model(name, _module(name), load("tiny").tokenizer, name)
+    return Model(
+        name, copy.deepcopy(_module(name)), load("tiny").tokenizer, name
+    )  # heads and adapters freeze what they get
 
 
 @lru_cache(maxsize=len(SHAPES))
@@ -81,6 +91,28 @@ def _module(name: str) -> torch.nn.Module:
     return module.to(torch.bfloat16).eval()
 
 
+# ---- the recipe
+
+
+def size_of(method: str, model: str = "", lora: int = 0, tokens: int = 0) -> Size:
+    """The size on the method's card, with what is given in its place. Raises UserError where no model is known."""
+    card: Card = catalogue.find(method).CARD
+    if model and model not in SHAPES:
+        raise UserError(f"--model {model}: its dimensions are not known here; --paper knows {', '.join(SHAPES)}")
+    if card.shape == "program":
+        raise UserError(f"{method} trains no model, so there is nothing to build; see palaestra show {method}")
+    if card.size is None and not model:
+        why = (
+            f"the paper does not say what model it trains ({card.paper_scale})"
+            if card.paper_scale
+            else "no paper sets its size"
+        )
+        remedy = f"palaestra doctor {method} --paper --model qwen2.5-7b"
+        raise UserError(f"{method}: {why}, so there is nothing to build; choose a model, for instance {remedy}")
+    size = card.size or Size(model=model)
+    return replace(size, model=model or size.model, lora=lora or size.lora, tokens=tokens or size.tokens)
+
+
 def scaled(runnable: Any, size: Size) -> Any:
     """A recipe with the paper's batch, group, length and rate; of a pipeline, every part."""
     if isinstance(runnable, Pipeline):
@@ -88,83 +120,228 @@ def scaled(runnable: Any, size: Size) -> Any:
         return replace(runnable, parts=parts)
     if not isinstance(runnable, Recipe):
         return runnable
-    for path, stage in list(config.walk(runnable)):
+    for path, stage in players(runnable):
         if isinstance(stage, Sample):
-            runnable = config.override(runnable, f"{path}.max_tokens", size.tokens)
-            if size.samples and stage.n > 1:
-                runnable = config.override(runnable, f"{path}.n", size.samples)
-    if size.prompts:
-        runnable = replace(runnable, schedule=replace(runnable.schedule, prompts=size.prompts))
-    if size.lr:
-        rated = {n: replace(l, optimiser=replace(l.optimiser, lr=size.lr)) for n, l in runnable.learners.items()}
-        runnable = replace(runnable, learners=rated)
-    return runnable
+            runnable = config.override(runnable, f"{path}.max_tokens", size.tokens or TOKENS)
+        if size.samples and stage.n > 1:
+            runnable = config.override(runnable, f"{path}.n", size.samples)
+    prompts = size.prompts or size.answers // samples_of(runnable)
+    if prompts:
+        runnable = replace(runnable, schedule=replace(runnable.schedule, prompts=prompts))
+        if hasattr(runnable.pool, "size"):  # a gate or a buffer gives whole batches
+            runnable = config.override(runnable, "pool.size", prompts)
+    return setup.paced(runnable, size.lr) if size.lr else runnable
 
 
-def dry_run(method: str, overrides: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def players(recipe: Recipe) -> list[tuple[str, Any]]:
+    """The stages that sample answers, by path: every `Sample`, else the first stage that says how many."""
+    counted = [(path, x) for path, x in config.walk(recipe.collect, "collect") if hasattr(x, "n")]
+    return [(path, x) for path, x in counted if isinstance(x, Sample)] or counted[:1]
+
+
+def samples_of(recipe: Recipe) -> int:
+    """Answers to a prompt."""
+    return max((x.n for _, x in players(recipe)), default=1)
+
+
+def built(method: str, size: Size, overrides: Mapping[str, Any]) -> Any:
+    """The method at a size: arguments of its `build` first, then the numbers, then fields by path; overrides come last."""
+    takes = setup.arguments(method)
+    rate = setup.LORA_LR if size.lora else setup.FULL_LR
+    given = {**size.arguments, **overrides}
+    whole = setup.build(method, {k: v for k, v in given.items() if k in takes}, rate=rate)
+    whole = scaled(whole, size)
+    for path, x in given.items():
+        if path not in takes:
+            whole = config.override(whole, path, x)
+    return whole
+
+
+def settings(method: str, given: Mapping[str, Any], whole: Any) -> dict[str, dict[str, Any]]:
+    """Which settings of the method are not this project's defaults: name -> {"value", "default"}."""
+    takes, plain, found = setup.arguments(method), setup.build(method, {}), dict[str, dict[str, Any]]()
+    for name, x in given.items():
+        if name in takes:
+            value, default = config.parse(x, takes[name].annotation, name), takes[name].default
+        else:
+            path, default = config.find(whole, name), None
+            value = dict(config.walk(whole))[path]
+            with suppress(UserError):  # a part that an argument adds has no default
+                default = dict(config.walk(plain))[config.find(plain, name)]
+        if value != default:
+            found[name] = {"value": value, "default": default}
+    return found
+
+
+# ---- what it takes
+
+
+def dry_run(
+    method: str, overrides: Mapping[str, Any] | None = None, *, model: str = "", lora: int = 0, tokens: int = 0
+) -> dict[str, Any]:
     """Builds the method with all its models, heads and references at the paper's size, `overrides` over it.
 
-    Memory in GB, arithmetic in PFLOP a step at most: all answers as long as allowed, once sampled, once trained on, once
-    read by each frozen model.
+    `model`, `lora` (a rank) and `tokens` (of an answer) stand for those of the paper. Memory in GB, arithmetic in PFLOP a
+    step at most: all answers as long as allowed, once sampled, once trained on, once read by each other model.
     """
-    card = catalogue.find(method).CARD
-    if card.size is None:
-        raise UserError(f"{method}: {card.paper_scale or 'the paper names no language model that it trains'}")
-    size: Size = card.size
-    if size.model not in SHAPES:
-        raise UserError(f"{method}: no dimensions of {size.model!r}; there are {', '.join(SHAPES)}")
-    overrides = overrides or {}
-    whole = scaled(setup.build(method, overrides), size)
-    for path in overrides.keys() - setup.arguments(method).keys():
-        whole = config.override(whole, path, overrides[path])
+    size, overrides = size_of(method, model, lora, tokens), overrides or {}
+    whole = built(method, size, overrides)
     runnables = [p.runnable for p in whole.parts.values()] if isinstance(whole, Pipeline) else [whole]
     recipes = [r for r in runnables if isinstance(r, Recipe)]
-    bench, _ = setup.bench_of(setup.Settings())
-    ctx = Context(bench=bench, seed=0, models={"policy": shell(size.model)})
-    for recipe in recipes:
-        prepare_models(recipe, ctx)
+    ctx = models(recipes, size)
     trained = {n for r in recipes for n in r.learners}
-    sizes = {n: sum(p.numel() for p in _parameters(m)) for n, m in ctx.models.items()}
-    prompts = max((r.schedule.prompts for r in recipes), default=size.prompts)
-    samples = max((x.n for r in recipes for _, x in config.walk(r) if isinstance(x, Sample)), default=size.samples) or 1
+    moved, still = weights(ctx.models, trained)
+    largest = max(recipes, key=lambda r: r.schedule.prompts * samples_of(r))
+    prompts, samples, length = largest.schedule.prompts, samples_of(largest), size.tokens or TOKENS
     answers = prompts * samples
-    moved, still = (sum(v for n, v in sizes.items() if (n in trained) == which) for which in (True, False))
-    flops = answers * size.tokens * ((2 + 6) * sizes["policy"] + 2 * still)
+    flops = answers * length * token_flops(ctx.models, trained)
+    state, frozen = STATE * sum(moved.values()) / 1e9, FROZEN * sum(still.values()) / 1e9
+    learner = largest.learners.get("policy") or next(iter(largest.learners.values()))
     return {
         "recipe": method,
-        "paper": card.paper_scale,
+        "paper": catalogue.find(method).CARD.paper_scale,
         "model": size.model,
-        "parameters": sizes,
+        "lora": size.lora,
+        "parameters": {n: sum(p.numel() for p in _parameters(m)) for n, m in ctx.models.items()},
+        "trained": moved,
+        "frozen": still,
         "prompts": prompts,
         "samples": samples,
-        "answer_tokens": size.tokens,
-        "tokens_per_step": answers * size.tokens,
-        "training_state_gb": round(STATE * moved / 1e9, 1),
-        "frozen_gb": round(FROZEN * still / 1e9, 1),
-        "keys_and_values_gb": round(Decoder(ctx.model("policy")).token_bytes * answers * size.tokens / 1e9, 1),
+        "answer_tokens": length,
+        "tokens_per_step": answers * length,
+        "lr": learner.optimiser.lr,
+        "settings": settings(method, {**size.arguments, **overrides}, whole),
+        "unknown": list(size.unknown),
+        "training_state_gb": round(state, 1),
+        "frozen_gb": round(frozen, 1),
+        "h100s": math.ceil((state + frozen) / H100),
+        "beside_gb": {name: round(FROZEN * b, 1) for name, b in size.beside.items()},
+        "keys_and_values_gb": round(Decoder(ctx.model("policy")).token_bytes * answers * length / 1e9, 1),
         "pflop_per_step": round(flops / 1e15, 1),
         "gpu_minutes_per_step": round(flops / FLOPS / 60, 2),
     }
+
+
+def models(recipes: list[Recipe], size: Size) -> Context:
+    """The context of a run with every model of the recipes in it."""
+    policy, lora = shell(size.model), LoRA(rank=size.lora) if size.lora else None
+    if lora:
+        with warnings.catch_warnings(), torch.device("meta"):
+            warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers by an old name
+            policy = Model(policy.name, lora(policy.module), policy.tokenizer, policy.source)
+    bench, _ = setup.bench_of(setup.Settings())
+    ctx = Context(bench=bench, seed=0, models={"policy": policy}, lora=lora)
+    for recipe in recipes:
+        for name, source in recipe.references.items() if lora else ():
+            m = ctx.model(source)  # new adapters change nothing yet: a reference is the model with them switched off
+            ctx.models.setdefault(name, Model(m.name, m.module, m.tokenizer, m.source, bare=True))
+        prepare_models(recipe, ctx)
+    return ctx
+
+
+def weights(models: Mapping[str, Model], trained: set[str]) -> tuple[dict[str, int], dict[str, int]]:
+    """Trained and frozen parameters by model; what models share counts once, with the first."""
+    seen, moved, still = set[int](), dict[str, int](), dict[str, int]()
+    for name, model in models.items():
+        own = [p for p in _parameters(model) if id(p) not in seen]
+        seen |= {id(p) for p in own}
+        moved[name] = sum(p.numel() for p in own if name in trained and p.requires_grad)
+        still[name] = sum(p.numel() for p in own) - moved[name]
+    return moved, still
+
+
+def token_flops(models: Mapping[str, Model], trained: set[str]) -> int:
+    """Of a token: 2 a parameter to sample it, 2 in every model that reads it; trained weights 4 more.
+
+    Below adapters the gradient passes through frozen weights, 2 each; below a head that detaches them it does not.
+    """
+    total = 2 * sum(p.numel() for p in _parameters(models["policy"]))
+    for name, model in models.items():
+        own = _parameters(model)
+        whole, moved = sum(p.numel() for p in own), sum(p.numel() for p in own if p.requires_grad)
+        if name in trained:
+            total += 2 * whole + 4 * moved + (2 * (whole - moved) if model.adapted else 0)
+        elif name != "policy":
+            total += 2 * whole
+    return total
 
 
 def _parameters(model: Model) -> list[torch.nn.Parameter]:
     return [*model.module.parameters(), *(p for h in model.heads.values() for p in h.parameters())]
 
 
+# ---- for people
+
+
 def show(found: dict[str, Any]) -> str:
     """The dry run as lines to read."""
-    sizes = ", ".join(f"{n} {p / 1e9:.2f} B" for n, p in found["parameters"].items())
-    samples = f"{found['prompts']:,} prompts x {found['samples']}"
-    return "\n".join(
-        [
-            f"{found['recipe']} at the size of its paper ({found['paper']}), built without weights",
-            f"  models           {found['model']}: {sizes}",
-            f"  a step           {samples}, answers of up to {found['answer_tokens']:,} tokens: "
-            f"{found['tokens_per_step'] / 1e6:.1f} M tokens at most",
-            f"  training state   {found['training_state_gb']:,} GB ({STATE} bytes a trained weight)",
-            f"  frozen models    {found['frozen_gb']:,} GB",
-            f"  keys and values  {found['keys_and_values_gb']:,} GB, were all answers sampled at once",
-            f"  arithmetic       {found['pflop_per_step']:,} PFLOP a step at most, {found['gpu_minutes_per_step']:,} minutes "
-            "of an H100 at 40% of its rate",
-        ]
+    rows = [
+        ("paper", found["paper"]),
+        ("models", _models(found)),
+        ("a step", _step(found)),
+        ("settings", _settings(found)),
+        ("weights", _weights(found)),
+        ("not built", ", ".join(f"{n} ({gb:,} GB of weights)" for n, gb in found["beside_gb"].items())),
+        ("keys, values", _cache(found)),
+        ("arithmetic", _arithmetic(found)),
+        ("not known", _unknown(found)),
+    ]  # fmt: skip
+    lines = [f"{found['recipe']} at the size of its paper, built without weights"]
+    for name, text in rows:
+        if text:
+            lines += textwrap.wrap(text, 110, initial_indent=f"  {name:<14}", subsequent_indent=" " * 16)
+    return "\n".join(lines)
+
+
+def _plain(x: Any) -> str:
+    return f"{x:,}" if type(x) is int else "none" if x is None else f"{x:,g}" if isinstance(x, float) else str(x)
+
+
+def _billions(n: int) -> str:
+    return f"{n / 1e9:.2f} B"
+
+
+def _models(found: dict[str, Any]) -> str:
+    told = []
+    for name, n in found["parameters"].items():
+        moved, still = found["trained"][name], found["frozen"][name]
+        how = "trained" if moved == n else f"{_billions(moved)} trained" if moved else "frozen"
+        told.append(f"{name} {_billions(n)} ({how if moved or still else 'shared, without adapters'})")
+    adapters = f", LoRA of rank {found['lora']}" if found["lora"] else ""
+    return f"{found['model']}{adapters}: {', '.join(told)}"
+
+
+def _settings(found: dict[str, Any]) -> str:
+    told = found["settings"].items()
+    return ", ".join(f"{n} {_plain(s['value'])} (default {_plain(s['default'])})" for n, s in told)
+
+
+def _step(found: dict[str, Any]) -> str:
+    counts = {"prompt": found["prompts"], "answer": found["samples"], "token": found["answer_tokens"]}
+    batch, n = " x ".join(f"{n:,} {name}{'s' * (n > 1)}" for name, n in counts.items()), found["tokens_per_step"]
+    return f"{batch} = {f'{n / 1e6:,.1f} M' if n >= 1e6 else f'{n:,}'} tokens at most, lr {_plain(found['lr'])}"
+
+
+def _weights(found: dict[str, Any]) -> str:
+    state, frozen, n = found["training_state_gb"], found["frozen_gb"], found["h100s"]
+    told = f"{state:,} GB for trained weights ({STATE} bytes each, with gradient and optimiser)"
+    told += f" + {frozen:,} GB frozen ({FROZEN} bytes each)" if frozen else ""
+    return f"{told}: {n} H100 of {H100} GB or more, before activations"
+
+
+def _cache(found: dict[str, Any]) -> str:
+    gb = found["keys_and_values_gb"]
+    return (
+        f"{gb / (found['prompts'] * found['samples']):,.2f} GB for an answer of full length, {gb:,} GB for all at once"
     )
+
+
+def _arithmetic(found: dict[str, Any]) -> str:
+    minutes = found["gpu_minutes_per_step"]
+    time = f"{minutes / 60:,.1f} hours" if minutes >= 120 else f"{minutes:.3g} minutes"
+    return f"{found['pflop_per_step']:,} PFLOP a step at most: {time} of one H100 at 40% of its rate"
+
+
+def _unknown(found: dict[str, Any]) -> str:
+    own = {**found, "tokens": found["answer_tokens"]}
+    return ", ".join(f"{UNKNOWN[name]} ({_plain(own[name])} here)" for name in found["unknown"])

@@ -45,7 +45,10 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         return result
     if arguments.paper:
         settings = read_settings(arguments)
-        result = paper.dry_run(settings.recipe, settings.set)
+        model = "" if settings.model == "tiny" else settings.model
+        result = paper.dry_run(
+            settings.recipe, settings.set, model=model, lora=settings.lora, tokens=settings.max_tokens
+        )
         if not arguments.json:
             print(paper.show(result))
         return result

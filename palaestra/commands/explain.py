@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from palaestra.explain import explain, read_groups
+from palaestra.explain import explain
 from palaestra.runtime import config
 from palaestra.runtime.checkpoint import made
 from palaestra.runtime.setup import build
+from palaestra.runtime.trajectories import read_groups
 from palaestra.step import Recipe
 from palaestra.types import UserError
 
@@ -21,6 +22,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     recipe = build(arguments.method, config.overrides(arguments.words))
     if not isinstance(recipe, Recipe):
         raise UserError(f"{arguments.method!r} is not an RL recipe: it has no advantages to explain")
+    check_source(arguments)
     if arguments.picture:
         check_place(Path(arguments.picture), PICTURES if arguments.rollouts else PICTURES[:-1])
     if arguments.rollouts:
@@ -30,16 +32,34 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.picture:
         from palaestra.runtime.plots import token_weights
 
+        if result["token_weights"] is None:
+            raise UserError(f"--picture {arguments.picture}: {result['notes'][-1]}")
         token_weights(groups, result, arguments.picture, title=arguments.method)
     if not arguments.json:
         for g, group in enumerate(groups):
             print(f"group {g}")
             for i, t in enumerate(group):
-                advantage, weights = (_short(result[k][g][i]) for k in ("advantages", "token_weights"))
+                weights = _short(result["token_weights"][g][i]) if result["token_weights"] else "-"
                 print(
-                    f"  {i}: reward {t.get('reward', t.get('turn_rewards'))}  advantage {advantage}  weights {weights}"
+                    f"  {i}: reward {t.get('reward', t.get('turn_rewards'))}  "
+                    f"advantage {_short(result['advantages'][g][i])}  weights {weights}"
                 )
+        remark(result["notes"])
     return result
+
+
+def remark(notes: Sequence[str]) -> None:
+    for note in notes:
+        print(f"note: {note}")
+
+
+def check_source(arguments: argparse.Namespace) -> None:
+    """That the groups are given once."""
+    given = [f"--{n}" for n in ("rewards", "group", "rollouts") if getattr(arguments, n) is not None]
+    if len(given) > 1:
+        raise UserError(f"{given[0]} and {given[1]} exclude each other: both are the groups; give one of them")
+    if arguments.lengths is not None and given != ["--rewards"]:
+        raise UserError("--lengths are those of --rewards; in a --group FILE.json a trajectory has its own length")
 
 
 def check_place(picture: Path, kinds: Sequence[str]) -> None:
@@ -62,6 +82,7 @@ def recorded(arguments: argparse.Namespace, recipe: Recipe) -> dict[str, Any]:
         print(found.prompt)
         for a in found.answers:
             print(f"  {told(a)}\n    {''.join(a.tokens)!r}")
+        remark(found.notes)
     return found.json()
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from palaestra.credit import advantages as pure
 from palaestra.credit.table import Level, Scope, Table, Values
+from palaestra.schedule import bounded
 from palaestra.types import Example, Groups, Signals, State, stage
 
 
@@ -48,6 +49,10 @@ class Scale:
     scope: Scope = "group"
     ddof: int = 1
     eps: float = 1e-6
+
+    def __post_init__(self) -> None:
+        bounded("Scale.ddof", self.ddof, least=0)
+        bounded("Scale.eps", self.eps, least=0)
 
     def __call__(self, x: Values, table: Table) -> Values:
         std_N = pure.group_std(x.x_N, table.keys(self.scope, x.level), self.ddof)
@@ -175,10 +180,14 @@ class Chain:
 
     def __call__(self, groups: Groups, signals: Signals, state: State) -> tuple[list[Example], State]:
         table = Table(groups, signals, state)
+        return examples(table, self.values(table), self.unit), table.state
+
+    def values(self, table: Table) -> Values:
+        """What the links make of the rewards, at the level where they leave it."""
         x = Values(level="episode", x_N=table.reward_E)
         for link in self.links:
             x = link(x, table)
-        return examples(table, x, self.unit), table.state
+        return x
 
 
 def examples(table: Table, x: Values, unit: str = "row") -> list[Example]:

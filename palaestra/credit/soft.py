@@ -6,6 +6,7 @@ import numpy as np
 
 from palaestra.credit.advantages import group_mean
 from palaestra.credit.table import Scope, Table, Values
+from palaestra.schedule import bounded
 from palaestra.types import stage
 
 
@@ -22,6 +23,9 @@ class SoftCenter:
 
     tau: float
     scope: Scope = "group"
+
+    def __post_init__(self) -> None:
+        bounded("SoftCenter.tau", self.tau, above=0)
 
     def __call__(self, x: Values, table: Table) -> Values:
         return Values(level=x.level, x_N=x.x_N - soft_mean(x.x_N, table.keys(self.scope, x.level), self.tau))

@@ -14,9 +14,10 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from palaestra.credit.table import Table, Values
+from palaestra.schedule import bounded
 from palaestra.types import Example, Groups, Signals, State, UserError, stage
 
-Vote = Literal["union", "intersection", "majority"]
+Vote = Literal["union", "intersection", "majority", "half"]
 
 
 # ---- values of prefixes
@@ -67,6 +68,9 @@ class Progress:
     alpha: float = 1.0
     k: int = 4
     spreads: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        bounded("Progress.k", self.k, least=1)
 
     def __call__(self, x: Values, table: Table) -> Values:
         out_N = table.lift(x, "token").x_N.copy()
@@ -127,9 +131,9 @@ def _row(table: Table, e: int, r: int, sign: float, unit: str, keep: float = mat
 
 
 def voted(critiques: Sequence[Collection[int]], vote: Vote) -> set[int]:
-    """Steps that any critique, every one, or more than half of them call wrong. No critique: no step."""
-    called = [s for c in critiques for s in set(c)]
-    least = {"union": 1, "intersection": len(critiques), "majority": len(critiques) // 2 + 1}[vote]
+    """Steps that any critique, every one, more than half of them, or at least half call wrong. No critique: no step."""
+    called, n = [s for c in critiques for s in set(c)], len(critiques)
+    least = {"union": 1, "intersection": n, "majority": n // 2 + 1, "half": (n + 1) // 2}[vote]
     return {s for s in called if called.count(s) >= least}
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from palaestra import catalogue
-from palaestra.card import Card
+from palaestra.card import UNKNOWN, Card
 from palaestra.ledger.experiment import Experiment
 from palaestra.ledger.figure import curves_svg
 from palaestra.ledger.files import read_result
@@ -81,7 +81,9 @@ def status(entry: catalogue.Entry) -> str:
 def method_page(entry: catalogue.Entry, result: Mapping[str, Any] | None, picture: bool) -> str:
     module = importlib.import_module(entry.module)
     card: Card = module.CARD
-    whole = f"; `palaestra doctor {card.id} --paper` builds that without weights" if card.size else ""
+    size, command = card.size, f"`palaestra doctor {card.id} --paper`"
+    left = f" (not known: {', '.join(UNKNOWN[n] for n in size.unknown)})" if size and size.unknown else ""
+    whole = f"; {command} builds that without weights{left}" if size else ""
     blocks = [
         f"# {card.title}",
         f"`{card.id}` · [{card.family}](../../CATALOGUE.md) · {standing(entry).status}"

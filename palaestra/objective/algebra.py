@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from palaestra.types import Batch, Objective, Outputs, stage
+from palaestra.types import Batch, Objective, Outputs, UserError, stage
 
 Couples = Literal["row", "unit", "batch"]
 Reduction = Literal["tokens", "sequences", "constant"]
@@ -91,7 +91,7 @@ def reduce(x_BT: Tensor, batch: Batch, how: Reduction, length: float | None = No
         return (x_BT.sum(1) / batch.mask.sum(1).clamp(min=1)).sum() / batch.n_rows
     if how == "constant":
         if not length:
-            raise ValueError('reduce="constant" needs length, the longest answer allowed, in tokens')
+            raise UserError('reduce="constant" needs length, the longest answer allowed, in tokens')
         return x_BT.sum() / (length * batch.n_rows)
     raise ValueError(f"unknown reduction {how!r}; there are tokens, sequences, constant")
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from palaestra.objective.algebra import Algebra, Couples, Reduction, reduce, token_mean
+from palaestra.schedule import bounded
 from palaestra.types import Batch, Outputs, stage
 
 KLKind = Literal["k1", "k2", "k3"]
@@ -47,6 +48,11 @@ class Clipped(Algebra):
     length: float | None = None
     old: str = "behaviour"
 
+    def __post_init__(self) -> None:
+        bounded("Clipped.low", self.low, least=0)
+        bounded("Clipped.high", self.high, least=0)
+        bounded("Clipped.length", self.length, above=0)
+
     def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         rho_BT = log_ratio(out, batch, self.ratio, self.old).exp()
         A_BT = batch["advantage"]
@@ -84,6 +90,9 @@ class Reinforce(Algebra):
     high: float = 0.2
     far_low: float = 0.6
     far_high: float = 2.0
+
+    def __post_init__(self) -> None:
+        bounded("Reinforce.length", self.length, above=0)
 
     def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         A_BT = batch["advantage"]

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from palaestra.objective.algebra import Algebra, Couples, by_unit
+from palaestra.schedule import bounded
 from palaestra.types import Batch, Outputs, stage
 
 
@@ -21,6 +22,9 @@ class DPO(Algebra):
 
     beta: float = 0.1
     smoothing: float = 0.0
+
+    def __post_init__(self) -> None:
+        bounded("DPO.beta", self.beta, above=0)
 
     @property
     def couples(self) -> Couples:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from palaestra.objective.algebra import Algebra, Couples, Reduction, reduce
+from palaestra.schedule import bounded
 from palaestra.types import Batch, Outputs, stage
 
 
@@ -66,6 +67,9 @@ class Balance(Algebra):
     centred: bool = True
     weight: Literal["variance", "policy", "balance"] = "variance"
     on_policy: bool = False
+
+    def __post_init__(self) -> None:
+        bounded("Balance.beta", self.beta, above=0)
 
     @property
     def couples(self) -> Couples:

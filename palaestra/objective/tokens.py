@@ -16,6 +16,7 @@ from torch import Tensor
 
 from palaestra.objective.algebra import ORDER, Algebra, Couples, Reduction, reduce, token_mean
 from palaestra.objective.policy import log_ratio
+from palaestra.schedule import bounded
 from palaestra.types import Batch, Objective, Outputs, rng_of, stage
 
 
@@ -63,6 +64,9 @@ class TopTokens:
     share: float = 0.2
     by: Literal["entropy", "low-entropy", "random"] = "entropy"
     over: Literal["all", "selected"] = "all"
+
+    def __post_init__(self) -> None:
+        bounded("TopTokens.share", self.share, least=0, most=1)
 
     @property
     def needs(self) -> tuple[str, ...]:

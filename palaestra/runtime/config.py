@@ -283,6 +283,8 @@ def parse(given: Any, annotation: Any, name: str, before: Any = MISSING) -> Any:
             for strict in (True, False):
                 with suppress(ValidationError):
                     found = adapter.validate_python(x, strict=strict)
+                    if isinstance(found, float) and math.isnan(found):
+                        raise UserError(f"{name} takes a number, not nan")
                     if _parts(found) <= _parts(x) and (isinstance(found, bool) or not isinstance(x, bool)):
                         return found
     if _is_part(before):

@@ -14,6 +14,7 @@ import torch
 from palaestra.rollout.collect import Links, Sample
 from palaestra.runtime.config import brief
 from palaestra.runtime.context import Context
+from palaestra.runtime.reading import derivative, within
 from palaestra.runtime.train import prepare
 from palaestra.step import Learner, Recipe
 from palaestra.types import Batch, Example, Group, UserError, value
@@ -29,6 +30,7 @@ class Credited:
     name: str
     learner: Learner
     examples: Sequence[Example]
+    within: bool  # the credit may differ within a row
 
 
 async def judged(recipe: Recipe, ctx: Context, groups: Sequence[Group]) -> list[Group]:
@@ -55,7 +57,8 @@ def credited(recipe: Recipe, ctx: Context, groups: Sequence[Group]) -> Credited:
     learner = resolved.learners["policy"]
     signals = ctx.measure(groups, learner.needs)
     examples, _ = learner.credit(groups, signals, {})
-    return Credited(name="policy", learner=learner, examples=examples)
+    by_token = within(learner.credit, groups, signals)
+    return Credited(name="policy", learner=learner, examples=examples, within=by_token)
 
 
 def ready_for(recipe: Recipe, ctx: Context) -> Context:
@@ -82,20 +85,21 @@ def direction(found: Credited, ctx: Context) -> np.ndarray | None:
     return -torch.cat(flat).double().cpu().numpy()
 
 
-def token_weights(found: Credited, ctx: Context) -> list[np.ndarray]:
-    """[T] of each example: minus the derivative of the loss to each log-prob, at the log-probs the tokens were sampled with."""
+def token_weights(found: Credited, ctx: Context) -> tuple[list[np.ndarray], bool]:
+    """[T] of each example: minus the derivative of the loss to each log-prob, at the log-probs the tokens were sampled with.
+
+    And whether the loss leaves the advantages unused.
+    """
     learner, weights = found.learner, [np.zeros(len(e.row.view().ids_T)) for e in found.examples]
     live = [i for i, e in enumerate(found.examples) if e.row.view(found.name).trained_T[1:].any()]
     batch = pack([found.examples[i] for i in live], found.name)
     if batch is None:
-        return weights
+        return weights, False
     out = outputs(ctx, found, batch) | {"logp": batch["behaviour_logp"].clone()}
-    leaves = {k: v.detach().requires_grad_() for k, v in out.items()}
-    loss, _ = learner.objective(leaves, batch)
-    grad = torch.autograd.grad(loss, [leaves["logp"]], allow_unused=True, materialize_grads=True)[0]
+    found_BT, unused = derivative(learner.objective, out, batch)
     for b, i in enumerate(live):
-        weights[i] = 0.0 - grad[b, : len(weights[i])].double().numpy()
-    return weights
+        weights[i] = found_BT[b, : len(weights[i])].double().numpy()
+    return weights, unused
 
 
 @torch.no_grad()

@@ -22,6 +22,7 @@ from palaestra.runtime.drawing import INK, MUTED, PAPER, save, short, styled
 from palaestra.runtime.exhibits import visible
 from palaestra.runtime.given import credited, ready_for, token_weights
 from palaestra.runtime.plots import diverging
+from palaestra.runtime.reading import UNUSED, dropped, unplayed
 from palaestra.step import Recipe
 from palaestra.types import Episode, Group, Message, Reward, Row, Segment, Task, UserError, value
 
@@ -51,15 +52,18 @@ class Explained:
     method: str
     prompt: str
     answers: Sequence[Answer]
+    within: bool = False  # the credit may differ within an answer
+    notes: Sequence[str] = ()
 
     def json(self) -> dict[str, Any]:
-        flat = lambda xs: xs[0] if len(set(xs)) == 1 else list(xs)
+        credit = lambda xs: list(xs) if self.within else next(iter(xs), 0.0)
         return {
             "prompt": self.prompt,
             "rewards": [[a.reward for a in self.answers]],
-            "advantages": [[flat(a.advantage) if a.advantage else 0.0 for a in self.answers]],
+            "advantages": [[credit(a.advantage) for a in self.answers]],
             "token_weights": [[list(a.weights) for a in self.answers]],
             "tokens": [[list(a.tokens) for a in self.answers]],
+            "notes": list(self.notes),
         }
 
 
@@ -74,7 +78,10 @@ def explained(method: str, recipe: Recipe, place: Path) -> Explained:
     model = load(settings.model, dtype=settings.dtype)
     ctx = ready_for(recipe, Context(bench=bench, seed=settings.seed, models={"policy": model}))
     found = credited(recipe, ctx, groups)
-    weights = {id(e.row): w for e, w in zip(found.examples, token_weights(found, ctx), strict=True)}
+    by_example, unused = token_weights(found, ctx)
+    weights: dict[int, Any] = {}
+    for e, w in zip(found.examples, by_example, strict=True):  # a row may stand in several pairs
+        weights[id(e.row)] = weights.get(id(e.row), 0.0) + w
     credit = {id(e.row): e.columns.get("advantage", e.columns.get("sign", 1.0)) for e in found.examples}
     g = int(np.argmax([np.var([e.total for e in g.valid] or [0.0]) for g in groups]))
     ranked = sorted(groups[g].valid, key=lambda e: -e.total)
@@ -82,6 +89,8 @@ def explained(method: str, recipe: Recipe, place: Path) -> Explained:
         method=method,
         prompt="\n".join(m.content for m in groups[g].task.prompt),
         answers=[_answer(e, weights, credit, texts) for e in ranked],
+        within=found.within,
+        notes=[*other_run(recipe, place), *dropped(recipe.pool, groups), *([UNUSED] if unused else [])],
     )
 
 
@@ -93,6 +102,20 @@ def source(place: Path) -> tuple[Path, setup.Settings]:
     run = place if place.is_dir() else place.parent.parent
     told = run / "config.toml"
     return files[-1], setup.Settings().merged(setup_fields(from_toml(told)) if told.is_file() else {})
+
+
+def other_run(recipe: Recipe, place: Path) -> list[str]:
+    """The remark that the run did not collect what the recipe reads, where its recipe is known and is another one."""
+    told = (place if place.is_dir() else place.parent.parent) / "config.toml"
+    if not told.is_file():
+        return []
+    given = from_toml(told)
+    name = str(given.get("recipe", setup.Settings.recipe))
+    try:
+        run = setup.build(name, given.get("set", {}))
+    except UserError:  # a recipe that is no more, or has other fields by now
+        return []
+    return unplayed(recipe.collect, run.collect, name) if isinstance(run, Recipe) else []
 
 
 def setup_fields(given: dict[str, Any]) -> dict[str, Any]:

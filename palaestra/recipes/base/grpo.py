@@ -21,7 +21,7 @@ CARD = Card(
     claim="A group's mean reward replaces the critic: PPO without a value model, at equal or better accuracy.",
     source="paper",
     paper_scale="DeepSeekMath-Instruct 7B, 144k GSM8K and MATH questions, G = 64, 1,024 tokens, lr 1e-6, beta 0.04",
-    size=Size(model="deepseekmath-7b", prompts=16, samples=64, lr=1e-6),
+    size=Size(model="deepseekmath-7b", prompts=16, samples=64, tokens=1024, lr=1e-6, arguments={"kl": 0.04}),
 )
 
 

@@ -31,7 +31,7 @@ CARD = Card(
         "objective": "variance over the group of r - beta log(pi/pi_ref), whole generations",
     },
     source="theorem from summaries of the paper, estimator derived",
-    paper_scale="Llama 3 8B on MATH",
+    paper_scale="Llama 3 8B on MATH; beta is not known",
     size=Size(model="llama-3.1-8b"),
 )
 

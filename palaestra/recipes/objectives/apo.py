@@ -25,6 +25,7 @@ from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.objective.policy import KL, Clipped
 from palaestra.recipes.base import grpo
 from palaestra.runtime.config import vary
+from palaestra.schedule import bounded
 from palaestra.step import Recipe
 from palaestra.types import stage
 
@@ -72,6 +73,9 @@ class Stcr:
 
     base: float = 1.00001
 
+    def __post_init__(self) -> None:
+        bounded("Stcr.base", self.base, least=1)
+
     def __call__(self, x: Values, table: Table) -> Values:
         c_E, key_E = right(table), table.group_E
         share_E = group_mean(c_E, key_E)
@@ -85,7 +89,7 @@ def build(kl: float = 1e-3, dads: bool = True, stcr: bool = True, base: float = 
     return vary(
         grpo.build(kl),
         credit=Chain((Center("group"), Scale("group", ddof=1, eps=1e-9), *shaping)),
-        objective=Clipped() + kl * KL("k3", weight="kl_weight" if dads else ""),
+        objective=Clipped() + kl * KL("k3", weight="kl_weight" if dads else "") if kl else Clipped(),
     )
 
 

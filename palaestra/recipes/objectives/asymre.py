@@ -31,8 +31,11 @@ CARD = Card(
         "objective": "-A log pi without ratio or clip, so the samples may be of any policy",
     },
     source="paper; settings from modelscope/Trinity-RFT",
-    paper_scale="Llama 3.1 8B and Qwen2.5 3B on mathematics; Trinity: GSM8K, 96 prompts x 8, synchronised every 20 steps",
-    size=Size(model="llama-3.1-8b", prompts=96, samples=8),
+    paper_scale=(
+        "Llama 3.1 8B and Qwen2.5 3B on mathematics (recalled, not verified); Trinity: GSM8K, 96 prompts x 8, "
+        "1,024 tokens, synchronised every 20 steps"
+    ),
+    size=Size(model="llama-3.1-8b", prompts=96, samples=8, tokens=1024),
 )
 
 

@@ -41,8 +41,11 @@ CARD = Card(
     claim="Amplifying the credit of planning and anchor tokens, found in attention maps, beats uniform credit.",
     changes={"credit": "positive advantages are multiplied by 1.5 at tokens that attention marks"},
     source="paper; thresholds of the coupled form are a choice",
-    paper_scale="Qwen3-4B/8B base, countdown, CrossThink-QA, mathematics, batch 512, 16 updates a batch, lr 1e-6, 600 steps",
-    size=Size(model="qwen3-8b", lr=1e-6),
+    paper_scale=(
+        "Qwen3-4B/8B base, countdown, CrossThink-QA, mathematics, 1k and longer contexts, batch 512 (prompts or "
+        "answers, not known), 16 updates a batch, distances 10 to 50, lr 1e-6, 600 steps"
+    ),
+    size=Size(model="qwen3-8b", tokens=1024, lr=1e-6, arguments={"near": 10, "far": 50, "update.minibatches": 16}),
 )
 
 

@@ -5,9 +5,10 @@ A judge reads the whole answer and names its wrong steps in one pass; N = 4 crit
     R_t = C * 1[answer right] - P * 1[t in a wrong step],    A_t = (R_t - mean) / std  over ALL tokens of the group's answers
 
 with C = 2 > P = 1, so that a right answer with a flawed step (1) beats a wrong one without (0); then GRPO's clipped loss
-(arXiv:2508.02298; the normaliser is read from a review). Votes: "union", "intersection", "majority" (more than half).
-`critic="oracle"` is the task's own step checker, `noise` turns its verdicts round; "model" asks the policy itself. An unreadable
-critique names no step; a critic that fails makes an error of the episode. Truncated answers are wrong and judged as usual.
+(arXiv:2508.02298; the normaliser is read from a review). Votes: "union", "intersection", "majority" (more than half), "half"
+(half or more). `critic="oracle"` is the task's own step checker, `noise` turns its verdicts round; "model" asks the policy
+itself. An unreadable critique names no step; a critic that fails makes an error of the episode. Truncated answers are wrong
+and judged as usual.
 A group whose tokens all earn the same gets 0; a group of one is normalised over its own tokens.
 """
 
@@ -35,8 +36,8 @@ CARD = Card(
         "credit": "outcome less a penalty on tokens of wrong steps, normalised over all tokens of the group",
     },
     source="figure and review of the paper, a re-implementation's constants; no official code",
-    paper_scale="Llama-3 and Qwen2.5, 1B to 7B, with a judge of about 70B",
-    size=Size(model="qwen2.5-7b"),
+    paper_scale="Llama-3 and Qwen2.5, 1B to 7B, with a judge of about 70B, C = 2, P = 1, four critiques",
+    size=Size(model="qwen2.5-7b", beside={"judge": 70.0}),
 )
 
 

@@ -66,8 +66,8 @@ CARD = Card(
         "objective": "plus InfoNCE between the two embeddings of right answers",
     },
     source="released code (WNQzhu/CARFT, trainer v4) and abstract",
-    paper_scale="CodeLlama-7B and Qwen2.5 on GSM8K and SVAMP, batch 32, lr 3e-7, up to 100 epochs",
-    size=Size(model="llama-2-7b", prompts=32, lr=3e-7),
+    paper_scale="CodeLlama-7B and Qwen2.5 on GSM8K and SVAMP, batch 32, 1,024 tokens, lr 3e-7, up to 100 epochs",
+    size=Size(model="llama-2-7b", prompts=32, tokens=1024, lr=3e-7),
 )
 ANNOTATION = "annotation"
 

@@ -47,8 +47,17 @@ CARD = Card(
         "heads": "a latent head; the model below it is frozen",
     },
     source="released code and README; stages partly from general knowledge",
-    paper_scale="Llama-3.1 8B with 1B of world and inverse model and 2B of policy, 64 codes, 1.1T tokens; G = 4, lr 5e-7",
-    size=Size(model="llama-3.1-8b", samples=4, lr=5e-7),
+    paper_scale=(
+        "Llama-3.1 8B with 1B of world and inverse model and 2B of policy (a layer each here), 64 codes, 1.1T "
+        "tokens; G = 4, lr 5e-7, KL 0.001 on codes (not built)"
+    ),
+    size=Size(
+        model="llama-3.1-8b",
+        samples=4,
+        lr=5e-7,
+        arguments={"codes": 64},
+        beside={"world and inverse model": 1.0, "policy over codes": 2.0},
+    ),
 )
 
 

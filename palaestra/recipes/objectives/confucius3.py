@@ -41,7 +41,7 @@ CARD = Card(
     },
     source="technical report",
     paper_scale="DeepSeek-R1-Distill-Qwen-14B, 256 samples a batch, 4K, 8K, 16K tokens; sampling 3 to 9 times the batch",
-    size=Size(model="qwen2.5-14b", tokens=16384),
+    size=Size(model="qwen2.5-14b", answers=256, tokens=16384, arguments={"length": 16384}),
 )
 
 

@@ -28,7 +28,7 @@ CARD = Card(
     },
     source="paper and released code (sail-sg/understand-r1-zero)",
     paper_scale="Qwen2.5-Math-7B, 8k MATH level 3 to 5 questions, 128 prompts x 8, 3,000 tokens, lr 1e-6, clip 0.2, no KL",
-    size=Size(model="qwen2.5-7b", prompts=128, samples=8, tokens=3000, lr=1e-6),
+    size=Size(model="qwen2.5-7b", prompts=128, samples=8, tokens=3000, lr=1e-6, arguments={"length": 3000}),
 )
 
 

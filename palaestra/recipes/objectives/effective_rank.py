@@ -25,8 +25,11 @@ from palaestra.card import Card, Size
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.credit.table import Table, Values
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
+from palaestra.objective.algebra import Sum
+from palaestra.objective.policy import Entropy
 from palaestra.recipes.base import grpo
 from palaestra.runtime.config import vary
+from palaestra.schedule import bounded
 from palaestra.step import Recipe
 from palaestra.types import rng_of, stage
 from palaestra.update import AdamW
@@ -41,8 +44,17 @@ CARD = Card(
     claim="Paying for the rank of hidden states and for its growth raises exploration and exploitation together.",
     changes={"credit": "a bonus on the advantage from the effective rank of the answer's hidden states"},
     source="released code (hf618/VERL) and abstract",
-    paper_scale="several models, e.g. Mathstral-7B, 48 prompts x 4, stride 40, 1,536 tokens, 161 steps",
-    size=Size(model="mistral-7b", prompts=48, samples=4, tokens=1536),
+    paper_scale=(
+        "several models, e.g. Mathstral-7B, 48 prompts x 4, minibatches of 24, stride 40, KL and entropy bonus "
+        "1e-3, 1,536 tokens, 161 steps"
+    ),
+    size=Size(
+        model="mistral-7b",
+        prompts=48,
+        samples=4,
+        tokens=1536,
+        arguments={"stride": 40, "kl": 1e-3, "entropy": 1e-3, "update.minibatches": 2},
+    ),
 )
 
 
@@ -73,6 +85,9 @@ class RankBonus:
     keep: float = 0.7  # of the running mean, batch by batch
     placebo: bool = False
 
+    def __post_init__(self) -> None:
+        bounded("RankBonus.stride", self.stride, least=1)
+
     def __call__(self, x: Values, table: Table) -> Values:
         now_E3 = np.array([self._measured(table, e) for e in range(len(table.episodes))]).reshape(-1, 3)
         before, n = table.state.get("effective_rank"), table.state.get("batches", 0)
@@ -94,20 +109,20 @@ class RankBonus:
         name, found = f"policy_prefix_rank:{self.stride}", []
         for view, signals in zip(table.views[episode], table.signals[episode], strict=True):
             on_T = view.trained_T & (np.arange(len(view.ids_T)) > 0)
-            if name not in signals:
-                raise KeyError(f"signal {name!r} was not measured; the learner needs it")
             rank_N = signals[name][on_T]
             if len(rank_N):
                 found.append((rank_N[-1], *growth(rank_N[self.stride - 1 :: self.stride])))
         return np.mean(found, axis=0) if found else np.zeros(3)
 
 
-def build(stride: int = 4, placebo: bool = False, kl: float = 0.0) -> Recipe:
+def build(stride: int = 4, placebo: bool = False, kl: float = 0.0, entropy: float = 0.0) -> Recipe:
+    """`kl` and `entropy`: the released script uses 0.001 for both."""
     parent = grpo.build(kl)
     (learner,) = parent.learners.values()
     return vary(
         parent,
         credit=chain(Center("group"), Scale("group"), RankBonus(stride, placebo=placebo)),
+        objective=Sum((learner.objective, entropy * Entropy())) if entropy else learner.objective,
         needs=(*learner.needs, ("policy", f"prefix_rank:{stride}")),
     )
 

@@ -22,6 +22,7 @@ from palaestra.credit.table import Table, Values
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.recipes.base import grpo
 from palaestra.runtime.config import vary
+from palaestra.schedule import bounded
 from palaestra.step import Recipe
 from palaestra.types import stage
 
@@ -34,7 +35,10 @@ CARD = Card(
     claim="Weighting samples by advantage and entropy together explores better and gives more reward for equal samples.",
     changes={"credit": "each sample's advantage is multiplied by G softmax((A + alpha H) / P) over its group"},
     source="abstract and a summary of the paper; alpha and P are not published",
-    paper_scale="Qwen2.5-Math-7B models; MATH-500, AIME, GPQA Diamond",
+    paper_scale=(
+        "Qwen2.5-Math-7B models; MATH-500, AIME, GPQA Diamond; alpha and the temperature were searched for, values "
+        "not known"
+    ),
     size=Size(model="qwen2.5-7b"),
 )
 
@@ -47,6 +51,9 @@ class EntropySoftmax:
     temperature: float = 1.0
     level: Literal["episode", "token"] = "episode"
     advantage: float = 1.0
+
+    def __post_init__(self) -> None:
+        bounded("EntropySoftmax.temperature", self.temperature, above=0)
 
     def __call__(self, x: Values, table: Table) -> Values:
         x, at = table.lift(x, self.level), table.tokens

@@ -42,8 +42,11 @@ CARD = Card(
         "objective": "token mean, k3 KL 0.001 and an entropy bonus of 0.001",
     },
     source="released code (OpenMOSS/Embodied-Planner-R1)",
-    paper_scale="Qwen2.5-7B-Instruct, ALFWorld and ScienceWorld, G = 5, 128 or 64 tasks, 30 turns, lr 1e-6, 15 epochs",
-    size=Size(model="qwen2.5-7b", prompts=128, samples=5, lr=1e-6),
+    paper_scale=(
+        "Qwen2.5-7B-Instruct, ALFWorld and ScienceWorld, G = 5, 128 or 64 tasks, minibatches of 32, 30 turns, "
+        "4,096 tokens, lr 1e-6, 15 epochs"
+    ),
+    size=Size(model="qwen2.5-7b", prompts=128, samples=5, tokens=4096, lr=1e-6, arguments={"update.minibatches": 4}),
 )
 
 

@@ -41,7 +41,7 @@ CARD = Card(
     claim="Rewarding answers whose gradient direction is new within the group widens what the policy solves.",
     changes={"credit": "rewards shaped by how little high-reward peers explain an answer's gradient direction"},
     source="paper, sections 2.1 to 2.6; lambda is a choice",
-    paper_scale="Qwen3-1.7B/4B base, MATH (7.5k), groups of 8",
+    paper_scale="Qwen3-1.7B/4B base, MATH (7.5k), groups of 8; lambda and the KL are not known",
     size=Size(model="qwen3-4b", samples=8),
 )
 

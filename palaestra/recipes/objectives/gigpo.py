@@ -36,8 +36,18 @@ CARD = Card(
         "objective": "token mean; the scripts add a k3 KL loss of 0.01",
     },
     source="a fork of the official code (core_gigpo.py) and the abstract",
-    paper_scale="Qwen2.5-1.5B and 7B-Instruct, ALFWorld and WebShop, G = 8, 16 groups, gamma 0.95, omega 1, lr 1e-6",
-    size=Size(model="qwen2.5-7b", prompts=16, samples=8, lr=1e-6),
+    paper_scale=(
+        "Qwen2.5-1.5B and 7B-Instruct, G = 8, 16 groups, gamma 0.95, omega 1, lr 1e-6, KL 0.01; ALFWorld: 50 steps "
+        "of 512 tokens, std; WebShop: 15 steps, no std"
+    ),
+    size=Size(
+        model="qwen2.5-7b",
+        prompts=16,
+        samples=8,
+        tokens=25600,
+        lr=1e-6,
+        arguments={"std": True, "kl": 0.01, "collect.links.0.max_tokens": 512},
+    ),
 )
 
 

@@ -33,8 +33,18 @@ CARD = Card(
         "objective": "clip-higher with token mean, advantages masked to the tokens of highest entropy",
     },
     source="released code (Shenzhi-Wang/Beyond-the-80-20-Rule-RLVR), TRL, abstract",
-    paper_scale="Qwen3-8B/14B/32B base, 512 prompts x 16, minibatches of 32 prompts, 20,480 tokens, lr 1e-6",
-    size=Size(model="qwen3-32b", prompts=512, samples=16, tokens=20480, lr=1e-6),
+    paper_scale=(
+        "Qwen3-8B/14B/32B base, 512 prompts x 16 kept of three times as many, minibatches of 32 prompts, 20,480 "
+        "tokens, lr 1e-6 after 10 steps, weight decay 0.1"
+    ),
+    size=Size(
+        model="qwen3-32b",
+        prompts=512,
+        samples=16,
+        tokens=20480,
+        lr=1e-6,
+        arguments={"update.minibatches": 16, "optimiser.weight_decay": 0.1, "optimiser.warmup": 10},
+    ),
 )
 
 

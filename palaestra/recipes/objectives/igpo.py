@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
 from palaestra.credit.advantages import group_mean, group_std
 from palaestra.credit.links import chain
 from palaestra.credit.table import Table, Values, numbered
 from palaestra.credit.turns import by_episode, turn_rewards
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
-from palaestra.objective.policy import Clipped
+from palaestra.objective.policy import KL, Clipped
 from palaestra.objective.track import Track
 from palaestra.recipes.base import grpo
 from palaestra.rollout.collect import Sample, Score, links
@@ -47,7 +47,18 @@ CARD = Card(
         "credit": "gains of turns and outcomes z-scored in one pool, summed from each turn on",
     },
     source="released code (GuoqingWang1/IGPO, core_algos.py: joint and separate normalisation) and summaries of the paper",
-    paper_scale="search agents, 32 prompts x 16, at most 10 turns, lr 1e-6, KL 0.001",
+    paper_scale=(
+        "search agents (Qwen2.5-7B-Instruct as recalled; the released script leaves the model open), 32 prompts x "
+        "16, at most 10 turns of 2,000 tokens, lr 1e-6, KL 0.001"
+    ),
+    size=Size(
+        model="qwen2.5-7b",
+        prompts=32,
+        samples=16,
+        tokens=20000,
+        lr=1e-6,
+        arguments={"kl": 1e-3, "collect.links.0.max_tokens": 2000},
+    ),
 )
 
 
@@ -163,13 +174,15 @@ def build(
     gamma: float = 1.0,
     template: str = "ANSWER({})",
     shuffle: bool = False,
+    kl: float = 0.0,
 ) -> Recipe:
-    """`template` is how an answer is written in this world."""
+    """`template` is how an answer is written in this world. `kl`: the released script uses 0.001."""
+    loss = Clipped(reduce="sequences") + Track(("gain",))
     return vary(
-        grpo.build(),
+        grpo.build(kl),
         collect=links(Sample(n=8), Score(), GoldProbability(template)),
         credit=chain(InformationGain(pool, gamma, shuffle)),
-        objective=Clipped(reduce="sequences") + Track(("gain",)),
+        objective=loss + kl * KL("k3") if kl else loss,
     )
 
 

@@ -43,7 +43,7 @@ CARD = Card(
         "credit": "a right answer against a wrong one up to its first worst step",
     },
     source="accounts of the paper; beta and the branch form inferred",
-    paper_scale="DeepSeekMath 7B and Llama-2 7B on GSM8K and MATH, 8 samples a question, K = 5",
+    paper_scale="DeepSeekMath 7B and Llama-2 7B on GSM8K and MATH, 8 samples a question, K = 5; beta is not known",
     size=Size(model="deepseekmath-7b", samples=8),
 )
 

@@ -54,7 +54,10 @@ CARD = Card(
         "update": "several minibatches an iteration, the optimiser's moments forgotten before",
     },
     source="technical report; tau, k and the length weight are not given there",
-    paper_scale="Kimi k1.5, multimodal, up to 128k tokens of context",
+    paper_scale=(
+        "Kimi k1.5, a closed multimodal model of unpublished size, up to 128k tokens of context; tau, k and the "
+        "length weight are not given"
+    ),
 )
 
 

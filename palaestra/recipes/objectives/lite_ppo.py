@@ -28,7 +28,17 @@ CARD = Card(
     },
     source="released code (alibaba/ROLL, huggingface/trl) and abstract",
     paper_scale="Qwen3-4B and 8B, 128 prompts x 8, 8 optimiser steps a batch, temperature 0.99, top-p 0.99, top-k 100, no KL",
-    size=Size(model="qwen3-8b", prompts=128, samples=8),
+    size=Size(
+        model="qwen3-8b",
+        prompts=128,
+        samples=8,
+        arguments={
+            "update.minibatches": 8,
+            "collect.links.0.temperature": 0.99,
+            "collect.links.0.top_p": 0.99,
+            "collect.links.0.top_k": 100,
+        },
+    ),
 )
 
 

@@ -21,6 +21,7 @@ from palaestra.objective.policy import Clipped
 from palaestra.recipes.base import rloo
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.runtime.config import vary
+from palaestra.schedule import bounded
 from palaestra.step import Recipe
 from palaestra.types import Group, Key, stage
 from palaestra.update import Plain
@@ -41,8 +42,24 @@ CARD = Card(
         "update": "two epochs of minibatches of 32 rollouts",
     },
     source="released code (apple/ml-loop), which has token and trajectory ratios; turn ratios from notes on the paper",
-    paper_scale="Qwen2.5-32B-Instruct, LoRA 16, AppWorld, K = 6, 40 tasks an iteration, lr 5e-5, 200 iterations",
-    size=Size(model="qwen2.5-32b", prompts=40, samples=6, lr=5e-5),
+    paper_scale=(
+        "Qwen2.5-32B-Instruct, LoRA 16, AppWorld, K = 6, 40 tasks an iteration, minibatches of 32 rollouts, 32,000 "
+        "tokens, 1,500 a turn, lr 5e-5, 200 iterations"
+    ),
+    size=Size(
+        model="qwen2.5-32b",
+        prompts=40,
+        samples=6,
+        tokens=32000,
+        lr=5e-5,
+        lora=16,
+        arguments={
+            "minibatches": 8,
+            "collect.links.0.max_tokens": 1500,
+            "optimiser.weight_decay": 0.01,
+            "optimiser.clip_norm": 0.1,
+        },
+    ),
 )
 
 
@@ -64,6 +81,7 @@ class MuteSmall:
 def build(
     ratio: Literal["token", "turn", "sequence"] = "token", eps: float = 0.1, epochs: int = 2, minibatches: int = 4
 ) -> Recipe:
+    bounded("loop: eps", eps, least=0)
     return vary(
         rloo.build(),
         collect=links(Sample(n=8), Score(), MuteSmall()),

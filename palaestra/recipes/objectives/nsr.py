@@ -32,8 +32,11 @@ CARD = Card(
         "objective": "every token of the batch weighs the same",
     },
     source="paper and released code (TianHongZXY/RLVR-Decomposed)",
-    paper_scale="Qwen2.5-Math-7B and Qwen3-4B on MATH, 1,024 prompts x 8, minibatch 256, lr 1e-6, pass@k for k up to 256",
-    size=Size(model="qwen2.5-7b", prompts=1024, samples=8, lr=1e-6),
+    paper_scale=(
+        "Qwen2.5-Math-7B and Qwen3-4B on MATH, 1,024 prompts x 8, minibatch 256, 3,072 tokens, lr 1e-6, pass@k for "
+        "k up to 256"
+    ),
+    size=Size(model="qwen2.5-7b", prompts=1024, samples=8, tokens=3072, lr=1e-6, arguments={"update.minibatches": 4}),
 )
 
 

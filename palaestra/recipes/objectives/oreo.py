@@ -41,8 +41,11 @@ CARD = Card(
         "learners": "a critic, trained on the same squares",
     },
     source="released code by the catalogue's account; the KL term is approximated",
-    paper_scale="Qwen2.5-Math 1.5B, DeepSeekMath 7B, MiniCPM 2B; beta .03, alpha .01, lr 5e-6, batch 128, one epoch",
-    size=Size(model="deepseekmath-7b", prompts=128, lr=5e-6),
+    paper_scale=(
+        "Qwen2.5-Math 1.5B, DeepSeekMath 7B, MiniCPM 2B; beta .03, alpha .01, lr 5e-6, batch 128, 2,048 tokens, "
+        "one epoch"
+    ),
+    size=Size(model="deepseekmath-7b", answers=128, tokens=2048, lr=5e-6),
 )
 
 

@@ -36,8 +36,8 @@ CARD = Card(
         "objective": "REINFORCE; a small KL to the start policy is an option",
     },
     source="equation from a public study of the paper; k, steps as lines and Monte-Carlo values are choices",
-    paper_scale="Gemma 2B and 9B on MATH, alpha 5 and 3, KL .001, lr 1e-7, batch 32",
-    size=Size(model="gemma-2-9b", prompts=32, lr=1e-7),
+    paper_scale="Gemma 2B and 9B on MATH, alpha 5 and 3, KL .001, lr 1e-7, batch 32, 512 tokens",
+    size=Size(model="gemma-2-9b", answers=32, tokens=512, lr=1e-7, arguments={"kl": 1e-3}),
 )
 
 

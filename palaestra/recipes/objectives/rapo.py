@@ -40,7 +40,7 @@ CARD = Card(
         "objective": "plus a forward KL to the tempered reference and an entropy bonus",
     },
     source="secondary source for the equations; phi, alpha, beta and the token level are inferred",
-    paper_scale="Qwen2.5-3B/7B base, 8k SimpleRL-Zero questions, AIME 2024 and 2025",
+    paper_scale="Qwen2.5-3B/7B base, 8k SimpleRL-Zero questions, AIME 2024 and 2025; alpha, beta and phi are not known",
     size=Size(model="qwen2.5-7b"),
 )
 

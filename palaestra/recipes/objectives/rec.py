@@ -29,6 +29,7 @@ from palaestra.ledger.experiment import Experiment, Final, Logged, Same
 from palaestra.objective.policy import KL, Imitation, Reinforce, Trust
 from palaestra.recipes.base import grpo
 from palaestra.runtime.config import vary
+from palaestra.schedule import bounded
 from palaestra.step import Recipe, Schedule
 from palaestra.types import stage
 
@@ -74,11 +75,15 @@ class Reweight:
 
     temperature: float = 1.0
 
+    def __post_init__(self) -> None:
+        bounded("Reweight.temperature", self.temperature, above=0)
+
     def __call__(self, x: Values, table: Table) -> Values:
         return replace(x, x_N=x.x_N * np.exp(x.x_N / self.temperature))
 
 
 def build(trust: Trust = "one-side", weighted: bool = False, high: float = 0.2, tau: float = 0.0) -> Recipe:
+    bounded("rec: tau", tau, least=0)
     objective = Reinforce(reduce="tokens", trust=trust, weighted=weighted, high=high)
     return vary(
         grpo.build(), credit=chain(Center("group")), objective=(1 / (1 + tau)) * objective if tau else objective

@@ -44,8 +44,11 @@ CARD = Card(
         "update": "four minibatches",
     },
     source="released code (tinnerhrhe/ROVER) and abstract",
-    paper_scale="Qwen3-8B/4B base on DeepScaleR, n = 8, temperature 0.6; Qwen2.5-3B on countdown, 128 prompts x 5, lr 1e-6",
-    size=Size(model="qwen3-8b", samples=8),
+    paper_scale=(
+        "Qwen3-8B/4B base on DeepScaleR, n = 8, temperature 0.6, 8,192 tokens; Qwen2.5-3B on countdown, 128 "
+        "prompts x 5, minibatches of 32, lr 1e-6"
+    ),
+    size=Size(model="qwen3-8b", samples=8, tokens=8192, arguments={"collect.links.0.temperature": 0.6}),
 )
 
 

@@ -42,7 +42,7 @@ CARD = Card(
     changes={"objective": "token mean, clip-higher, dual clip; advantages weighted by the estimated entropy change"},
     source="released code (zz-haooo/STEER) and abstract",
     paper_scale="Qwen2.5-Math-7B, DAPO-Math-17k, 512 prompts x 8, minibatches of 32, 3,072 tokens, lr 1e-6",
-    size=Size(model="qwen2.5-7b", prompts=512, samples=8, tokens=3072, lr=1e-6),
+    size=Size(model="qwen2.5-7b", prompts=512, samples=8, tokens=3072, lr=1e-6, arguments={"update.minibatches": 16}),
 )
 
 

@@ -38,7 +38,10 @@ CARD = Card(
     claim="Normalising advantages among trajectories with the same number of searches teaches a search agent more than GRPO.",
     changes={"credit": "blend of advantages normalised within strata of equal search count and within the group"},
     source="secondary summaries of the paper and an independent implementation; alpha and strata of one are not known",
-    paper_scale="search agents on seven single- and multi-hop QA sets, up to 11.3 points over GRPO (abstract, v1)",
+    paper_scale=(
+        "search agents (Qwen2.5-3B as recalled, not verified) on seven single- and multi-hop QA sets, up to 11.3 "
+        "points over GRPO (abstract, v1); alpha is not known"
+    ),
     size=Size(model="qwen2.5-3b"),
 )
 

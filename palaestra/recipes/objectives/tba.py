@@ -37,8 +37,18 @@ CARD = Card(
         "schedule": "rollouts of older weights",
     },
     source="released code and abstract; details of the buffer partly from configuration names",
-    paper_scale="RhoMath-1B on GSM8K, K = 20, 500 steps, beta .012 to .004, lr 1e-5",
-    size=Size(model="tinyllama-1.1b", samples=20, lr=1e-5),
+    paper_scale=(
+        "RhoMath-1B on GSM8K, K = 20 of 24, batch 140, 512 tokens, buffer filled with 500, 1,000 steps, beta .012 "
+        "to .004 in 500, lr 1e-5 after 50"
+    ),
+    size=Size(
+        model="tinyllama-1.1b",
+        prompts=7,
+        samples=24,
+        tokens=512,
+        lr=1e-5,
+        arguments={"pool.samples": 20, "pool.fill": 500, "optimiser.warmup": 50},
+    ),
 )
 
 

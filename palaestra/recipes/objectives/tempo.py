@@ -31,8 +31,11 @@ CARD = Card(
         "objective": "clip 0.2 / 0.28, token mean",
     },
     source="released code (fatebreaker/tempo, compute_tempo_outcome_advantage)",
-    paper_scale="Qwen3-1.7B and 4B, MATH and MedQA, G = 7, 512 prompts, lr 1e-6, no KL",
-    size=Size(model="qwen3-4b", prompts=512, samples=7, lr=1e-6),
+    paper_scale=(
+        "Qwen3-1.7B and 4B, MATH and MedQA, G = 7, 512 prompts, minibatches of 64, 8,192 tokens, lr 1e-6, no KL, "
+        "15 epochs"
+    ),
+    size=Size(model="qwen3-4b", prompts=512, samples=7, tokens=8192, lr=1e-6, arguments={"update.minibatches": 8}),
 )
 
 

@@ -52,7 +52,10 @@ CARD = Card(
         "collect": "closeness of embeddings to the clean sentence, and to the centre of the largest cluster of candidates",
     },
     source="two second-hand summaries agree on cosine, theta and clusters; weights, radius, R2's scale and GRPO are ours",
-    paper_scale="Qwen3-14B and 32B; CSCD-NS, LEMON and customer-service data; average F1 52 to 65 and 55 to 68",
+    paper_scale=(
+        "Qwen3-14B and 32B; CSCD-NS, LEMON and customer-service data; average F1 52 to 65 and 55 to 68; weights of "
+        "the two rewards are not known"
+    ),
     size=Size(model="qwen3-14b"),
 )
 

@@ -43,8 +43,11 @@ CARD = Card(
     claim="Step scores paid as they are get farmed by repetition; clipped and differenced they are bounded and help.",
     changes={"reward": "scores of steps, clipped at a threshold and differenced, beside the outcome"},
     source="public notes and reviews of the paper that agree; alpha and eta are choices",
-    paper_scale="Qwen2 and Qwen2.5-Math, 1.5B and 7B, PPO, batch 1,024 x 8 and 4,096 x 8, MATH",
-    size=Size(model="qwen2.5-7b", prompts=1024, samples=8),
+    paper_scale=(
+        "Qwen2 and Qwen2.5-Math, PPO, MATH, batch 1,024 x 8 at 1.5B and 4,096 x 8 at 7B; alpha, eta and the KL are "
+        "not known"
+    ),
+    size=Size(model="qwen2.5-7b", prompts=4096, samples=8),
 )
 Shape = Literal["plain", "clip", "delta", "clip-delta"]
 LINE = re.compile(r"(\d+)([-+*])(\d+)(?:\+(\d+))?=(\d+)")

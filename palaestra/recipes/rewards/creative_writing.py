@@ -51,8 +51,11 @@ CARD = Card(
         "objective": "plus 0.001 times the k3 estimate of the KL to the start policy",
     },
     source="released code for the loop and the settings, summary for the numbers; Good = 1 and Bad = 0 inferred",
-    paper_scale="Qwen2.5-7B-Instruct on Chinese greetings, 4,000 queries, 4 samples, batch 32, lr 3e-7, 7,896 preference pairs",
-    size=Size(model="qwen2.5-7b", prompts=32, samples=4, lr=3e-7),
+    paper_scale=(
+        "Qwen2.5-7B-Instruct on Chinese greetings, 4,000 queries, 4 samples, batch 32, 512 tokens, lr 3e-7, KL "
+        "0.001, 7,896 preference pairs"
+    ),
+    size=Size(model="qwen2.5-7b", prompts=32, samples=4, tokens=512, lr=3e-7),
 )
 RULES: Rules = ("Ends with its answer.", "Shows a step.", "Says no line twice.")
 WEIGHTS = (0.30, 0.30, 0.15, 0.15, 0.10)  # language, creativity, resonance, cultural fit, richness; each 1 to 3

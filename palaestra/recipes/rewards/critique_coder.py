@@ -25,8 +25,7 @@ from palaestra.credit.links import Center, Scale, chain
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.objective.policy import Clipped
 from palaestra.recipes.base import grpo
-from palaestra.reward.verifiers.base import fences
-from palaestra.reward.verifiers.code import LANGUAGES
+from palaestra.reward.verifiers.code import blocks_of
 from palaestra.reward.verifiers.reward import Verified
 from palaestra.reward.verify import said
 from palaestra.reward.where import Where
@@ -54,8 +53,18 @@ CARD = Card(
         "objective": "clip 0.2/0.3, every token of the batch weighs the same",
     },
     source="released code (TIGER-AI-Lab/Critique-Coder); the mix, the 80% and the 0.8 from two public summaries",
-    paper_scale="Qwen3-4B and 8B, 128 prompts x 8, lr 1e-6, temperature 0.6, 16k then 32k tokens, no KL",
-    size=Size(model="qwen3-8b", prompts=128, samples=8, tokens=32768, lr=1e-6),
+    paper_scale=(
+        "Qwen3-4B and 8B, 128 prompts x 8, minibatches of 64, lr 1e-6, temperature 0.6, top-p 0.95, top-k 20 (not built), 16k "
+        "then 32k tokens, no KL; candidates of Qwen3-Coder-30B-A3B"
+    ),
+    size=Size(
+        model="qwen3-8b",
+        prompts=128,
+        samples=8,
+        tokens=32768,
+        lr=1e-6,
+        arguments={"update.minibatches": 2},
+    ),
 )
 Variant = Literal["paper", "released"]
 CONCLUSION = re.compile(r"\\conclusion\{([^{}]{0,100})\}")
@@ -94,7 +103,7 @@ class Criticise:
 
 def usable(text: str, task: Task) -> bool:
     """A candidate with something in it: a block of code where the task wants one."""
-    blocks = fences(text, LANGUAGES) if "tests" in task.meta else [text]
+    blocks = blocks_of(text) if "tests" in task.meta else [text]
     return any(b.strip() for b in blocks)
 
 

@@ -8,14 +8,15 @@ Jiahao004/DeepTheorem, scripts/reward_func_proof). The proof is not checked: a c
     process = validity of the steps                                    (the paper: a rubric model)
 
 and the gap between the two is the measure of hacking. Trained on true statements alone a policy says "proved" to everything.
-The last box counts where there are several; no box is no label (released: equal to a missing reference).
+The last box counts where there are several; no box is no label, and a reference that is missing is a mistake of the data.
+As released (`variant="released"`) the two are equal: saying nothing is right there.
 
 Tasks with the column `theorem` and an answer "proved" or "disproved" are judged by the verifier `theorem`. On the built-in task
 `variants` the label is `= right` or `= wrong`, and the proof's lines can be checked: the part "process" is the share of
 them before the first wrong one, which pays nothing.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from palaestra.card import Card, Size
 from palaestra.ledger.experiment import Experiment, Greater, Logged
@@ -45,8 +46,11 @@ CARD = Card(
         "reward": "the label behind guards against degenerate text",
     },
     source="released code (Jiahao004/DeepTheorem); names of the rubric from memory",
-    paper_scale="Qwen2.5 1.5B to 7B bases, 121k theorems, 128 prompts x 64, 8,192 tokens, lr 1e-6, no KL, 1,000 steps",
-    size=Size(model="qwen2.5-7b", prompts=128, samples=64, tokens=8192, lr=1e-6),
+    paper_scale=(
+        "Qwen2.5 1.5B to 7B bases, 121k theorems, 128 prompts x 64, 8,192 tokens, lr 1e-6 after 50 of 1,000 steps, "
+        "no KL"
+    ),
+    size=Size(model="qwen2.5-7b", prompts=128, samples=64, tokens=8192, lr=1e-6, arguments={"optimiser.warmup": 50}),
 )
 ROUNDS = 1000  # batches looked through for tasks of the wanted answers
 
@@ -88,9 +92,10 @@ def valid(lines: list[str], steps: tuple[str, ...]) -> float:
     return first / max(len(lines), len(steps), 1)
 
 
-def build(only: tuple[str, ...] = ()) -> Recipe:
+def build(only: tuple[str, ...] = (), variant: Literal["paper", "released"] = "paper") -> Recipe:
     """`only` trains on variants with these answers, e.g. ("right",): the original theorems."""
-    reward = Where("theorem", Where("steps", Labelled(), Verified("theorem")))
+    theorem = Verified("theorem" if variant == "paper" else "theorem(released=True)")
+    reward = Where("theorem", Where("steps", Labelled(), theorem))
     recipe = vary(grpo.build(), collect=links(Sample(n=8), Score(reward=reward)))
     return vary(recipe, draw=OfAnswer(only)) if only else recipe
 

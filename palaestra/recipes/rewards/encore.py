@@ -37,8 +37,11 @@ CARD = Card(
     claim="Rules whose ratings have high entropy predict preferences badly, and weighing them down beats uniform weights.",
     changes={"collect": "labels are weighed by the entropy of their ratings"},
     source="three consistent second-hand accounts; base of the logarithm and guards inferred",
-    paper_scale="Llama3.1-8B, 10 rules, about 70k pairs of HH-RLHF and PKU-SafeRLHF, one epoch, lr 2e-5",
-    size=Size(model="llama-3.1-8b", lr=2e-5),
+    paper_scale=(
+        "Llama3.1-8B, 10 rules, about 70k pairs of HH-RLHF and PKU-SafeRLHF, one epoch, lr 2e-5 of the reward "
+        "model; no policy is trained there"
+    ),
+    size=Size(model="llama-3.1-8b", arguments={"learners.reward.optimiser.lr": 2e-5}),
 )
 Counts = tuple[tuple[int, ...], ...]  # by rule, by level
 COUNTS: Counts = (  # of right, worked, brief, tidy at 0, .25, .5, .75, 1, of 512 answers of the tiny model to `chain`

@@ -10,8 +10,9 @@ whether s is equivalent to the reference g:
 into the box that talks to the verifier. Here the verifier's last decision counts, only the response is searched, and a missing
 answer never passes. `variant="released"` keeps three doors open: the phrase "Final Decision: Yes" anywhere in the verifier's
 thoughts passes; the last 1,024 tokens of prompt and response are searched, so an "Answer:" in the prompt can be the answer;
-and a verifier that passes "No Answer" pays +0.5. Phrases need a line break behind the answer there. The released KL (1e-4) and
-entropy (1e-3) terms are left out: they move nothing at this scale. `client` is the verifier; the default is a stand-in.
+and a verifier that passes "No Answer" pays +0.5. Phrases need a line break behind the answer there. The released terms
+`kl` (1e-4) and `entropy` (1e-3) are off by default: they move nothing at this scale. `client` is the verifier; the default is a
+stand-in.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Literal
 from palaestra.card import Card, Size
 from palaestra.curriculum.respelled import Respelled
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
-from palaestra.objective.policy import Clipped
+from palaestra.objective.policy import KL, Clipped, Entropy
 from palaestra.recipes.base import grpo
 from palaestra.reward.answers import boxed
 from palaestra.reward.judges.pointwise import Judge
@@ -52,8 +53,19 @@ CARD = Card(
         "objective": "clip 0.3",
     },
     source="released code (TIGER-AI-Lab/General-Reasoner) by way of the catalogue; three mended doors are this project's",
-    paper_scale="Qwen2.5 and Qwen3 4B to 14B bases, 1,024 x 8, minibatch 256, lr 5e-7, KL 1e-4, entropy 1e-3, 8,192 tokens",
-    size=Size(model="qwen2.5-14b", prompts=1024, samples=8, tokens=8192, lr=5e-7),
+    paper_scale=(
+        "Qwen2.5 and Qwen3 4B to 14B bases, 1,024 x 8, minibatch 256, lr 5e-7, KL 1e-4, entropy 1e-3, 8,192 "
+        "tokens; verifier 1.5B"
+    ),
+    size=Size(
+        model="qwen2.5-14b",
+        prompts=1024,
+        samples=8,
+        tokens=8192,
+        lr=5e-7,
+        arguments={"kl": 1e-4, "entropy": 1e-3, "update.minibatches": 4},
+        beside={"verifier": 1.5},
+    ),
 )
 
 Variant = Literal["paper", "released"]
@@ -138,12 +150,16 @@ class Equivalence:
 STANDIN = Scripted(Grader(yes="Final Decision: Yes", no="Final Decision: No"), name="verifier")
 
 
-def build(client: Source = STANDIN, variant: Variant = "paper", penalty: float = 0.05) -> Recipe:
+def build(
+    client: Source = STANDIN, variant: Variant = "paper", penalty: float = 0.05, kl: float = 0.0, entropy: float = 0.0
+) -> Recipe:
     reward = Equivalence(client, variant, penalty)
+    loss = Clipped(low=0.3, high=0.3)
+    loss = loss + kl * KL("k3") if kl else loss
     return vary(
-        grpo.build(),
+        grpo.build(kl),
         collect=links(Sample(n=8), Score(reward=reward)),
-        objective=Clipped(low=0.3, high=0.3),
+        objective=loss + entropy * Entropy() if entropy else loss,
     )
 
 

@@ -52,8 +52,11 @@ CARD = Card(
         "objective": "KL 0.001 to the start policy",
     },
     source="released code (zjunlp/KnowRL: train/reward_function, FActScore/factscorer.py, grpo.yaml); exact match for entailment",
-    paper_scale="DeepSeek-R1-Distill-Qwen-7B, Skywork-OR1-7B; LoRA r 128, 10 samples, KL 0.001, lr 1e-5, 150 steps, 1,024 tokens",
-    size=Size(model="qwen2.5-7b", samples=10, tokens=1024, lr=1e-5),
+    paper_scale=(
+        "DeepSeek-R1-Distill-Qwen-7B, Skywork-OR1-7B; LoRA r 128, 8 prompts x 10, KL 0.001, lr 1e-5, 150 steps, "
+        "1,024 tokens"
+    ),
+    size=Size(model="qwen2.5-7b", prompts=8, samples=10, tokens=1024, lr=1e-5, lora=128),
 )
 Variant = Literal["paper", "released"]
 GRADES = {"A": 2.0, "B": -1.0, "C": 1.0}

@@ -55,8 +55,11 @@ CARD = Card(
         "observe": "tasks with a consensus of 0.75 join the pool",
     },
     source="second-hand review and README for loop, k, seeds, REINFORCE++; reward per verdict, ties, threshold inferred",
-    paper_scale="LLaMA-3.1-8B, Qwen-2.5-7B; k = 8; 50 + 50 seed tasks; 10 to 15 prompts give 50 to 60 tasks an iteration",
-    size=Size(model="llama-3.1-8b", samples=8),
+    paper_scale=(
+        "LLaMA-3.1-8B, Qwen-2.5-7B; k = 8, batch 16; 50 + 50 seed tasks; 10 to 15 prompts give 50 to 60 tasks an "
+        "iteration"
+    ),
+    size=Size(model="llama-3.1-8b", prompts=16, samples=8),
 )
 Shots: TypeAlias = list[tuple[str, bool]]  # a task in words, and whether it can be done
 

@@ -53,8 +53,11 @@ CARD = Card(
         "objective": "the share of clamped token weights is logged",
     },
     source="full text (sections 4.1 to 4.3); the virtual step, its size and its block are inferred",
-    paper_scale="DeepScaleR-1.5B and R1-Distill-Qwen-1.5B, 16,384 tokens, lr 1e-6, weight decay 0.01, alpha 0.8, beta 0.6",
-    size=Size(model="qwen2.5-1.5b", tokens=16384, lr=1e-6),
+    paper_scale=(
+        "DeepScaleR-1.5B and R1-Distill-Qwen-1.5B, 16,384 tokens, batch 256 (prompts or answers, not known), lr "
+        "1e-6, weight decay 0.01, alpha 0.8, beta 0.6"
+    ),
+    size=Size(model="qwen2.5-1.5b", tokens=16384, lr=1e-6, arguments={"optimiser.weight_decay": 0.01}),
 )
 
 

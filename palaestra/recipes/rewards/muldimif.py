@@ -7,10 +7,13 @@ sum is a count and no share: under a group's own scale both are the same, over a
 more. GRPO: 32 samples, temperature 0.7, KL 0.001 (k3) as a loss. `every=True` is the reward of the evaluation.
 
 A reply is what follows the thinking. An empty or degenerate one keeps nothing (ours: it would keep each "at most"). End
-tokens are cut off as whole suffixes: the released code strips a set of characters, which eats letters of the text.
+tokens are cut off as whole suffixes: the released code strips a set of characters, which eats letters of the text
+(`variant="released"`).
 Constraints are read from the column `constraints`; `palaestra.reward.verifiers.constraints` makes prompts of them, with
 levels and conflicts.
 """
+
+from typing import Literal
 
 from palaestra.card import Card, Size
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
@@ -55,8 +58,15 @@ def placed(answer: str) -> list[str]:
     return [f"p{i}x{c if c.isalnum() else ord(c)}" for i, c in enumerate("".join(answer.split()))]
 
 
-def build(every: bool = False, n: int = 32, kl: float = 0.001, temperature: float = 0.7) -> Recipe:
-    reward = Rewritten(Verified("constraints", paper=not every), unless="constraints", write=AsConstraints())
+def build(
+    every: bool = False,
+    n: int = 32,
+    kl: float = 0.001,
+    temperature: float = 0.7,
+    variant: Literal["paper", "released"] = "paper",
+) -> Recipe:
+    name = "constraints" if variant == "paper" else "constraints(released=True)"
+    reward = Rewritten(Verified(name, paper=not every), unless="constraints", write=AsConstraints())
     return vary(grpo.build(kl=kl), collect=links(Sample(n=n, temperature=temperature), Score(reward=reward)))
 
 

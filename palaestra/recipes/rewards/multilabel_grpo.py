@@ -48,7 +48,10 @@ CARD = Card(
         "learners": "a reward model of several outputs, by squared error",
     },
     source="abstract and two summaries; loss, weights, gate and the order after_norm inferred",
-    paper_scale="policies of 0.5B, 7B and 14B with LoRA; politeness, meaningfulness, actionability, safety",
+    paper_scale=(
+        "policies of 0.5B, 7B and 14B with LoRA of unknown rank; politeness, meaningfulness, actionability, "
+        "safety, of unknown weights"
+    ),
     size=Size(model="qwen2.5-14b"),
 )
 

@@ -49,7 +49,7 @@ CARD = Card(
     claim="Keys that a program can check make role awareness trainable by GRPO.",
     changes={"reward": "the reply names a variant of every key, plus its form"},
     source="a review and a survey made from the paper, which agree; the weight of the form and the matching are choices",
-    paper_scale="14B model, RAIDEN: 88.0% script knowledge, 88.7% conversation memory",
+    paper_scale="14B model, RAIDEN: 88.0% script knowledge, 88.7% conversation memory; the weight of the form is not known",
     size=Size(model="qwen2.5-14b"),
 )
 

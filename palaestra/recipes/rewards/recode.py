@@ -9,12 +9,15 @@ Release notes of a library and old code are given, the migrated code is wanted i
 
 (arXiv:2506.20495; zjunlp/ReCode, src/GRPO/reward.py). Two empty programs have sim 1, where the released formula divides by
 zero; comments are found by Python's tokenizer, where the released pattern takes an apostrophe in a comment for a string and
-deletes the code behind it. The released prompt ends with <think>, so a reply that opens it again has no form; here a reply
-may open it or not, but only once. A small change makes a copy of the old code worth nearly all: compare with the copy (`Delta`).
+deletes the code behind it. With `variant="released"` it does, so that two programs which begin with such a comment are equal.
+The released prompt ends with <think>, so a reply that opens it again has no form; here a reply may open it or not, but only
+once. A small change makes a copy of the old code worth nearly all: compare with the copy (`Delta`).
 
 Migrations have the columns `old` and `answer`: the verifier `api-migration`. For any other task with a text as its answer the
 answer line is the code, and working before it is the thinking.
 """
+
+from typing import Literal
 
 from palaestra.card import Card, Size
 from palaestra.ledger.experiment import Experiment, Greater, Logged
@@ -38,8 +41,19 @@ CARD = Card(
     claim="Edit similarity to the migrated code teaches API changes where exact match is too sparse.",
     changes={"reward": "form of the reply, and edit similarity of its code behind a check that it parses"},
     source="released code (zjunlp/ReCode), its two failures mended",
-    paper_scale="Qwen2.5-Coder-7B, 2,000 migrations, 8 samples, KL .001, LoRA 64, lr 5e-5, 5,000 steps; DAPO as well",
-    size=Size(model="qwen2.5-7b", samples=8, lr=5e-5),
+    paper_scale=(
+        "Qwen2.5-Coder-7B, 2,000 migrations, a prompt x 8, KL .001, LoRA 64, lr 5e-5, 1,024 tokens, 5,000 steps; "
+        "DAPO as well"
+    ),
+    size=Size(
+        model="qwen2.5-7b",
+        prompts=1,
+        samples=8,
+        tokens=1024,
+        lr=5e-5,
+        lora=64,
+        arguments={"kl": 1e-3, "optimiser.warmup": 150},
+    ),
 )
 
 
@@ -59,11 +73,14 @@ class Migrated:
         return {"total": (1.0 if form else -1.0) + code, "format": float(form), "similarity": alike}
 
 
-def build(exact: bool = False, gate: bool = True) -> Recipe:
-    """`exact` is EM*; without `gate` what cannot be read costs no more than what is unlike (not for code)."""
-    code = Verified(f"api-migration(exact={exact})", paper=True)
+def build(
+    exact: bool = False, gate: bool = True, kl: float = 0.0, variant: Literal["paper", "released"] = "paper"
+) -> Recipe:
+    """`exact` is EM*; without `gate` what cannot be read costs no more than what is unlike (not for code). `kl`: 0.001 there."""
+    released = ", released=True" if variant == "released" else ""
+    code = Verified(f"api-migration(exact={exact}{released})", paper=True)
     reward = Where("old", code, Verify(Migrated(exact, gate)))
-    return vary(grpo.build(), collect=links(Sample(n=8), Score(reward=reward, shadow=True)))
+    return vary(grpo.build(kl), collect=links(Sample(n=8), Score(reward=reward, shadow=True)))
 
 
 EXPERIMENT = Experiment(

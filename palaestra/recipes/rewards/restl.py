@@ -55,7 +55,9 @@ CARD = Card(
     },
     source="paper (full text of the AAAI 2026 version); the semantic check and the sigmoid scale are ours",
     paper_scale="LLaMA 3-8B, 14,000 pairs; reward models 5 epochs, lr 5e-5; PPO 80,000 steps, batch 32, lr 1.41e-5",
-    size=Size(model="llama-3.1-8b", prompts=32, lr=1.41e-5),
+    size=Size(
+        model="llama-3.1-8b", answers=32, lr=1.41e-5, arguments={"learned": True}, beside={"four reward models": 32.0}
+    ),
 )
 WEIGHTS = (("atoms", 0.2), ("template", 0.25), ("length", 0.35), ("tokens", 0.2))
 

@@ -42,7 +42,7 @@ CARD = Card(
     },
     source="second-hand for eq. 4, 7 and the choice of the head; the second stage's loss and the kind of minimum inferred",
     paper_scale="LLaMA3-8B-Instruct, five heads, HH-RLHF and UltraFeedback, 800 PPO steps of 128",
-    size=Size(model="llama-3.1-8b", prompts=128),
+    size=Size(model="llama-3.1-8b", answers=128),
 )
 
 

@@ -50,7 +50,14 @@ CARD = Card(
     },
     source="released code (OpenBMB/RLPR: reward_manager/prob.py, ray_trainer.py, repetition.py)",
     paper_scale="Qwen2.5-7B, Llama3.1-8B, Gemma2-2B; 77k prompts, 768 x 8, minibatch 192, lr 1e-6, 3,072 tokens, no KL",
-    size=Size(model="qwen2.5-7b", prompts=768, samples=8, tokens=3072, lr=1e-6),
+    size=Size(
+        model="qwen2.5-7b",
+        prompts=768,
+        samples=8,
+        tokens=3072,
+        lr=1e-6,
+        arguments={"form": "tags", "update.minibatches": 4},
+    ),
 )
 
 

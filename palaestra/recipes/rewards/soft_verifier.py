@@ -49,7 +49,7 @@ CARD = Card(
     },
     source="full text of v2; the normalised form is an addition",
     paper_scale="Qwen2.5-7B, 30k prompts x 4, one epoch, batch 128, lr 5e-7, 1,024 tokens; verifier 7B, distilled from 72B",
-    size=Size(model="qwen2.5-7b", prompts=128, samples=4, tokens=1024, lr=5e-7),
+    size=Size(model="qwen2.5-7b", prompts=128, samples=4, tokens=1024, lr=5e-7, beside={"verifier": 7.0}),
 )
 STANDIN = Scripted(Grader(error=0.1), name="grader")
 

@@ -32,8 +32,11 @@ CARD = Card(
     claim="RL on the likeness of result tables lets small models reason their way to better SQL than SFT or execution alone.",
     changes={"collect": "groups of 16; execution or QATCH likeness of result tables, with format and tag counts"},
     source="released code (spapicchio/Think2SQL at 740a74f and later, NL2SQLEvaluator, QATCH); counted cells are ours",
-    paper_scale="Qwen2.5-Coder 0.5B to 14B, 9,007 BIRD questions, 16 samples, one epoch, lr 1e-6, no KL, temperature 0.7",
-    size=Size(model="qwen2.5-14b", samples=16, lr=1e-6),
+    paper_scale=(
+        "Qwen2.5-Coder 0.5B to 14B, 9,007 BIRD questions, 16 samples, one epoch, lr 1e-6, no KL, temperature 0.7; "
+        "4,096 tokens in a later configuration"
+    ),
+    size=Size(model="qwen2.5-14b", samples=16, tokens=4096, lr=1e-6),
 )
 
 

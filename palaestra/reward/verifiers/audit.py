@@ -83,6 +83,7 @@ class Auditor:
         self.exceptions: dict[str, Mapping[str, str]] = {}
         self.hung: dict[str, Any] = {}
         self.seconds: list[float] = []
+        self.weak = set[str]()  # problems of which a reward says, by the part `weak`, that the reference proves little
 
     def batch(self, texts: Sequence[str], tasks: Sequence[Task]) -> list[float]:
         """Scores of one call for all."""
@@ -97,6 +98,7 @@ class Auditor:
         for (each,) in found:
             if isinstance(each, Fault):
                 raise each
+        self.weak |= {t.id for t, (each,) in zip(tasks, found, strict=True) if each.parts.get("weak")}
         return [float(each.total) for (each,) in found]
 
     def ask(self, name: str, texts: Sequence[str]) -> list[float | None]:
@@ -163,6 +165,7 @@ def audit(name: str, judge: Judge, tasks: Sequence[Task], say: Callable[[str], N
             "form": best_form,
             "forms": {f: mean(s) for f, s in forms.items()},
             "not_best": len(below),
+            "weak": len(ask.weak),
             "examples": [
                 {"id": known[i].id, "answer": text_of(known[i].answer)[:SHOWN], "score": gold[i]} for i in below[:5]
             ],
@@ -335,6 +338,10 @@ def told(a: Audit) -> list[str]:
     scale = f"gold {a.gold['mean']:.3g}" if a.gold["mean"] is not None else ""
     scale += f", most wrong answers {a.wrong:.3g}" if a.wrong < 0 else ""
     found += [f"pays {h['earned']:.3g} for {h['probe']} ({h['example']!r}), {scale}" for h in a.hackable]
+    if a.gold["weak"]:
+        found.append(
+            f"{a.gold['weak']} of {a.problems} references prove too little: an answer that gives nothing equals them"
+        )
     if a.ties.get("problems_with_one_score"):
         found.append(f"{a.ties['problems_with_one_score']} of {a.problems} problems give one score to everything")
     found += [f"{n} scores change when {how}" for how, n in a.dependence.items() if n]

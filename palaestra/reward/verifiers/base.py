@@ -91,8 +91,8 @@ def reply(response: str) -> str:
     return rest if closed or "<think>" not in response else ""
 
 
-def fences(text: str, languages: tuple[str, ...] = ("",)) -> list[str]:
-    """The contents of the closed fenced blocks in one of these languages, in order."""
+def fences(text: str, languages: tuple[str, ...] = ("",), cut: bool = False) -> list[str]:
+    """The contents of the closed fenced blocks in one of these languages, in order; with `cut`, of one that the end cuts too."""
     found: list[str] = []
     language, block = None, list[str]()
     for line in text.split("\n"):
@@ -105,6 +105,8 @@ def fences(text: str, languages: tuple[str, ...] = ("",)) -> list[str]:
             language = None
         else:
             block.append(line)
+    if cut and language is not None and language in languages:
+        found.append("\n".join(block))
     return found
 
 

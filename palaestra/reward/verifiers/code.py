@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import io
+import re
 import tokenize
 import warnings
 from collections.abc import Mapping, Sequence
@@ -16,32 +17,53 @@ from palaestra.reward.verifiers.similarity import edit_similarity
 from palaestra.types import Fault, UserError, stage
 
 LANGUAGES = ("python", "py", "python3")
+QUOTED = re.compile(r"\'\'\'.*?\'\'\'|\"\"\".*?\"\"\"|'.*?'|\".*?\"", re.DOTALL)
+FENCES = {"python": LANGUAGES, "bash": ("bash", "sh", "shell"), "perl": ("perl", "pl")}
 
 
 @stage
 class CodeTests:
-    """1 if the reply's last Python block passes every one of `tests`, run in the sandbox; `partial` pays the share passed.
+    """1 if the reply's last code block passes every one of `tests`, run in the sandbox; `partial` pays the share passed.
 
     A test is a program that fails by an exception, "assert add(1, 2) == 3"; or {"function", "args", "expected"}; or {"stdin",
-    "stdout"}. A program that an empty reply passes too is a mistake of the data: it calls nothing, or a function of Python's
-    own, which in a program is never the candidate's. With `first`, the share is of the first so many tests: Critique-Coder's
-    released reward (10, arXiv:2509.22824), unless all pass.
+    "stdout"}, the only kind for a `language` other than Python ("bash", "perl"). A program sees of the reply what `entry_point`
+    names, else the one name that it needs beside Python's own, the standard modules and what it or `setup` defines: a helper
+    that the reply may define decides the test, so a program that needs more is a mistake of the data. So is a test that an empty
+    reply passes: it asks nothing, or only Python's own functions, or expects no output. With `first`, the share is of the
+    first so many tests: Critique-Coder's released reward (10, arXiv:2509.22824), unless all pass.
     """
 
     partial: bool = False
     first: int = 0
     seconds: float = 5.0
     memory_mb: int = 512
+    language: str = "python"
+
+    def __post_init__(self) -> None:
+        if self.language not in FENCES:
+            raise UserError(f"CodeTests: language {self.language!r} is none of {', '.join(FENCES)}")
 
     @guarded
-    def __call__(self, response: str, answer: Any, *, tests: str | Sequence[str | Mapping[str, Any]]) -> Judgement:
-        programs = [tests] if isinstance(tests, str) else list(needed(tests, "tests", (list, tuple), self))
-        if not programs:
+    def __call__(
+        self,
+        response: str,
+        answer: Any,
+        *,
+        tests: str | Sequence[str | Mapping[str, Any]],
+        entry_point: str | Sequence[str] = "",
+        setup: str = "",
+    ) -> Judgement:
+        given = [tests] if isinstance(tests, str) else tests
+        if not given:
             raise UserError("CodeTests: `tests` is empty; give at least one program that fails by an exception")
-        blocks = [b for b in fences(reply(response), LANGUAGES) if b.strip()]
+        names = (entry_point,) if isinstance(entry_point, str) else entry_point
+        asked = [test_of(t, tuple(filter(None, names)), setup) for t in given]
+        blocks = blocks_of(reply(response), self.language)
         if not blocks:
             return failed("unparsable")
-        passed, status = tested(blocks[-1], programs, seconds=self.seconds, memory_mb=self.memory_mb)
+        passed, status = tested(
+            blocks[-1], asked, seconds=self.seconds, memory_mb=self.memory_mb, language=self.language
+        )
         counted = passed[: self.first] if self.first and not all(passed) else passed
         share = sum(counted) / len(counted)
         parts = {"passed": sum(passed) / len(passed), "all": float(all(passed))}
@@ -49,42 +71,62 @@ class CodeTests:
         return Judgement(score=score, parts={**parts, "paper": share}, status=status)
 
 
-def tested(code: str, tests: list[Any], *, seconds: float, memory_mb: int) -> tuple[tuple[bool, ...], str]:
+def blocks_of(text: str, language: str = "python") -> list[str]:
+    """The blocks of code in a language; where none names it, those that name no language. The end of the reply ends a block."""
+    named, bare = ([b for b in fences(text, of, cut=True) if b.strip()] for of in (FENCES[language], ("",)))
+    return named or bare
+
+
+def tested(
+    code: str, tests: list[Any], *, seconds: float, memory_mb: int, language: str = "python"
+) -> tuple[tuple[bool, ...], str]:
     """Which tests pass, and "ok", "timeout" or "failed". A sandbox that refuses is a Fault."""
     from palaestra.services import sandbox
 
     limits = sandbox.Limits(seconds=seconds, memory_mb=memory_mb)
-    found = sandbox.check_python(code, [test_of(sandbox, t) for t in tests], limits)
+    if language == "python":
+        found = sandbox.check_python(code, tests, limits)
+    else:
+        found = sandbox.check_program(language, code, tests, limits)
     if found.status == "refused":
         raise Fault("sandbox", "this machine cannot run code in isolation; `palaestra doctor` says what is missing")
     for test, passed in zip(tests, found.passed, strict=True):
-        if passed and isinstance(test, str) and vacuous(test, limits):
+        if passed and isinstance(test, sandbox.Asserts) and vacuous(test, limits):
             raise UserError(
-                f"CodeTests: the test {test[:60]!r} passes without any code; call what the reply defines, and a function "
-                "named like one of Python's as {function, args, expected}"
+                f"CodeTests: the test {test.code[:60]!r} passes without any code; call what the reply defines, and name a "
+                "function that is named like one of Python's as `entry_point`"
             )
     return found.passed, {"ok": "ok", "timeout": "timeout"}.get(found.status, "ok" if all(found.passed) else "failed")
 
 
 @lru_cache(maxsize=4096)
-def vacuous(test: str, limits: Any) -> bool:
+def vacuous(test: Any, limits: Any) -> bool:
     """Whether a test asks nothing of the code."""
     from palaestra.services import sandbox
 
-    return all(sandbox.check_python("", [sandbox.Asserts(code=test)], limits).passed)
+    return all(sandbox.check_python("", [test], limits).passed)
 
 
-def test_of(sandbox: Any, given: Any) -> Any:
+def test_of(given: Any, names: tuple[str, ...] = (), setup: str = "") -> Any:
     """A test of the data as the sandbox knows it."""
-    if isinstance(given, str):
-        return sandbox.Asserts(code=given)
-    kinds = ({"stdin", "stdout"}, sandbox.Stdio), ({"function", "args", "expected"}, sandbox.Calls)
-    made = next((kind for names, kind in kinds if isinstance(given, dict) and set(given) == names), None)
-    if made is None:
-        raise UserError(
-            f"CodeTests: test {str(given)[:60]!r} is no code, no {{function, args, expected}}, no {{stdin, stdout}}"
-        )
-    return made(**{k: tuple(v) if k == "args" else v for k, v in given.items()})
+    from palaestra.services import sandbox
+
+    match given:
+        case str():
+            return sandbox.Asserts(code=given, setup=setup, names=names)
+        case {"stdin": str(stdin), "stdout": str(stdout), **more} if not more:
+            if not stdout.strip():
+                raise UserError(
+                    f"CodeTests: test {str(given)[:60]!r} expects no output, which any silent program gives"
+                )
+            return sandbox.Stdio(stdin=stdin, stdout=stdout)
+        case {"function": str(function), "args": list(args) | tuple(args), "expected": expected, **more} if not more:
+            return sandbox.Calls(function=function, args=tuple(args), expected=expected)
+        case _:
+            raise UserError(
+                f"CodeTests: test {str(given)[:60]!r} is no code, no {{function, args, expected}} with a name and a list, no "
+                "{stdin, stdout} of texts"
+            )
 
 
 @stage
@@ -93,21 +135,24 @@ class ApiMigration:
 
     Similarity is 1 - Levenshtein / longer length, without comments and blank lines. `exact` pays 2 or -1.5 (EM*).
     The score is (reward + 3) / 6, so a copy of the old code is worth much: see its baseline, or put it in a `Delta`.
+    `released` finds comments as the released code does (`cut_at_quotes`): code without any then equals any other such.
     """
 
     exact: bool = False
+    released: bool = False
     most_times: int = 4  # a prediction this many times as long as the target is not alike
     least: ClassVar[float] = -3.0
 
     @guarded
     def __call__(self, response: str, answer: Any) -> Judgement:
-        target = stripped(str(needed(answer, "answer", str, self)))
+        strip = cut_at_quotes if self.released else stripped
+        target = strip(str(needed(answer, "answer", str, self)))
         if target is None:
             raise UserError(f"ApiMigration: the answer {str(answer)[:40]!r} is no Python; give code that parses")
         text = response if response.lstrip().startswith("<think>") else "<think>" + response
         form = Tags()(text, None).score
         blocks = fences(unglued(response), LANGUAGES)
-        code = stripped(blocks[0]) if blocks else None
+        code = strip(blocks[0]) if blocks else None
         if code is None:
             likeness, worth = 0.0, -2.0
         else:
@@ -123,6 +168,15 @@ class ApiMigration:
 def unglued(text: str) -> str:
     """Fences that stand directly beside a tag, on lines of their own."""
     return text.replace("<answer>```", "<answer>\n```").replace("```</answer>", "```\n</answer>")
+
+
+def cut_at_quotes(code: str) -> str | None:
+    """Code without what the released pattern takes for comments: quotes pair before comments are found, so that the apostrophe
+    in one opens a string, and all up to the end of the line on which it closes is deleted. None = what is left is no Python."""
+    masked = QUOTED.sub(lambda m: "x" * len(m[0]), code)
+    ends = [0, *(at for m in re.finditer(r"#[^\n]*", masked) for at in m.span()), len(code)]
+    left = "".join(code[a:b] for a, b in zip(ends[::2], ends[1::2], strict=True))
+    return None if stripped(left) is None else "\n".join(line for line in left.splitlines() if line.strip()).strip()
 
 
 def stripped(code: str) -> str | None:

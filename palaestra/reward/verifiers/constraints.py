@@ -14,16 +14,16 @@ from typing import Any, Literal
 from xml.etree import ElementTree
 
 from palaestra.reward.verifiers.answers import named, normal, strict_json
-from palaestra.reward.verifiers.base import Judgement, failed, fences, guarded, needed, reply
-from palaestra.reward.verifiers.formats import repeated, scripts
+from palaestra.reward.verifiers.base import Judgement, failed, fences, guarded, reply
+from palaestra.reward.verifiers.formats import repeated, script_of, scripts
+from palaestra.reward.verifiers.writing import seen, sentences_in, words_in
 from palaestra.tasks import constraints as simple
 from palaestra.types import UserError, stage
 
 Checker = Callable[..., bool]
 END_TOKENS = ("<|im_end|>", "<|endoftext|>", "</s>", "<|eot_id|>")
-ENDS = re.compile(r"[.!?。！？]+")
+RELEASED_ENDS = ("<|endoftext|>", "<|im_end|>")
 WORD = r"[^\W\d_]+(?:'\w+)?"
-ABBREVIATION = re.compile(r"\b(?:e\.g|i\.e|etc|Mr|Mrs|Ms|Dr|vs)\.|(?<=\d)\.(?=\d)")
 
 
 def cased(text: str, way: Callable[[str], bool]) -> bool:
@@ -51,14 +51,10 @@ def within(n: int, how: str, *bounds: float) -> bool:
             )
 
 
-def words_in(text: str) -> int:
-    """Words; in scripts without spaces, letters."""
-    dense = len(re.findall(r"[\u3040-\u30ff\u3400-\u9fff]", text))
-    return dense + len(re.findall(r"\w[\w'’-]*", re.sub(r"[\u3040-\u30ff\u3400-\u9fff]", " ", text)))
-
-
-def sentences_in(text: str) -> int:
-    return len([s for s in ENDS.split(ABBREVIATION.sub("_", text)) if re.search(r"\w", s)])
+def uses(word: str, text: str) -> bool:
+    """Whether a text shows a word, whatever it is written with; an underscore is a space."""
+    plain = lambda t: normal(seen(t, fold=True).replace("_", " "))
+    return named(plain(word), plain(text))
 
 
 def paragraphs_in(text: str) -> int:
@@ -111,10 +107,10 @@ def lines_that(pattern: str) -> Checker:
 
 CHECKERS: Mapping[tuple[str, str], Checker] = {
     ("content", "keyword"): lambda text, word, n=1: times(normal(word), normal(text)) >= n,
-    ("content", "forbidden"): lambda text, *ws: not any(named(w, normal(text)) for w in ws),
+    ("content", "forbidden"): lambda text, *ws: not any(uses(w, text) for w in ws),
     ("content", "start"): lambda text, start: text.lstrip().startswith(start),
     ("content", "end"): lambda text, end: text.rstrip().endswith(end),
-    ("content", "without"): lambda text, *marks: not any(m in text for m in marks),
+    ("content", "without"): lambda text, *marks: not any(m in text or (seen(m) or m) in seen(text) for m in marks),
     ("content", "postscript"): lambda text, mark="P.S.": bool(re.search(rf"^{re.escape(mark)}\s*\S", text, re.MULTILINE)),
     ("format", "json"): is_json,
     ("format", "xml"): is_xml,
@@ -126,7 +122,7 @@ CHECKERS: Mapping[tuple[str, str], Checker] = {
     ("language", "lowercase"): lambda text: cased(text, lambda t: t == t.lower()),
     ("language", "uppercase"): lambda text: cased(text, lambda t: t == t.upper()),
     ("language", "capitalised"): lambda text: cased(text, lambda t: all(w[0].isupper() for w in re.findall(WORD, t))),
-    ("language", "script"): lambda text, name, share=0.9: scripts(text).get(name, 0.0) >= share,
+    ("language", "script"): lambda text, name, share=0.9: scripts(text).get(script_of(name), 0.0) >= share,
     ("length", "words"): lambda text, how, *bounds: within(words_in(text), how, *bounds),
     ("length", "sentences"): lambda text, how, *bounds: within(sentences_in(text), how, *bounds),
     ("length", "paragraphs"): lambda text, how, *bounds: within(paragraphs_in(text), how, *bounds),
@@ -153,17 +149,20 @@ class Constraints:
 
     An empty or degenerate reply keeps none: it would keep each "at most". Parts: `share`, one for each category, and `paper`,
     the number kept, which is what MulDimIF trains on. End tokens are cut off as whole suffixes: the released code's strip of
-    a set of characters eats letters of the text as well.
+    a set of characters (`released`) eats letters of the text as well. Forbidden words and marks are looked for in the text as
+    it looks: look-alike letters, widths and what is not shown change nothing.
     """
 
     every: bool = True
+    released: bool = False
 
     @guarded
     def __call__(self, response: str, answer: Any, *, constraints: Sequence[Sequence[Any]]) -> Judgement:
-        given = [list(c) for c in needed(constraints, "constraints", (list, tuple), self)]
+        given = [list(c) for c in constraints]
         if not given:
             raise UserError("Constraints: a prompt has none; give at least one, or drop it")
-        text = whole(reply(response))
+        text = reply(response)
+        text = eaten(text) if self.released else whole(text)
         if not any(c.isalnum() for c in text) or stuffed(text):
             return failed("unparsable", share=0.0, paper=0.0)
         kept = [kept_by(text, c) for c in given]
@@ -188,11 +187,22 @@ def whole(text: str) -> str:
     return text
 
 
+def eaten(text: str) -> str:
+    """A reply as the released code cuts it (for Qwen): what is at its end of the characters of the end tokens."""
+    text = unicodedata.normalize("NFC", text)
+    for ending in RELEASED_ENDS:
+        text = text.strip().rstrip(ending)
+    return text.strip()
+
+
 def kind_of(constraint: Sequence[Any]) -> tuple[str, str]:
-    if len(constraint) >= 2 and (constraint[0], constraint[1]) in CHECKERS:
-        return constraint[0], constraint[1]
-    if constraint and constraint[0] in simple.CHECKS:
-        return "simple", constraint[0]
+    match constraint:
+        case [str(category), str(kind), *_] if (category, kind) in CHECKERS:
+            return category, kind
+        case [str(kind), *_] if kind in simple.CHECKS:
+            return "simple", kind
+        case _:
+            pass
     kinds = ", ".join(" ".join(k) for k in CHECKERS)
     raise UserError(f"constraint {list(constraint)} is unknown; write [category, kind, value...] with one of {kinds}")
 
@@ -203,7 +213,7 @@ def kept_by(text: str, constraint: Sequence[Any]) -> bool:
         if kind[0] == "simple":
             return simple.CHECKS[kind[1]](text, str(constraint[1]) if len(constraint) > 1 else "")
         return bool(CHECKERS[kind](text, *constraint[2:]))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, AttributeError) as error:
         raise UserError(f"constraint {list(constraint)}: {error}; see palaestra.reward.verifiers.constraints") from None
 
 

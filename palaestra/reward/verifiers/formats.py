@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
+from functools import cache
 from typing import Any
 
 from palaestra.reward.answers import boxed, gold_of, plain, same
 from palaestra.reward.verifiers.base import Judgement, binary, failed, guarded, needed, reply
+from palaestra.tasks.names import suggestion
 from palaestra.types import UserError, stage
 
 ROLES = ("User:", "Assistant:", "<|im_start|>", "<|im_end|>", "<|endoftext|>", "Human:")
@@ -98,8 +100,9 @@ class Clean:
     @guarded
     def __call__(self, response: str, answer: Any, *, prompt: str = "") -> Judgement:
         text = response
+        prompt = needed(prompt, "prompt", str, self)
         spaced = len(text) < 40 or sum(map(str.isspace, text)) / len(text) >= self.least_space
-        if self.script in ("CJK", "HIRAGANA", "KATAKANA", "THAI"):
+        if self.script and script_of(self.script) in ("CJK", "HIRAGANA", "KATAKANA", "THAI"):
             spaced = True  # written without spaces
         echo = any(r in text for r in ROLES) or (len(prompt.strip()) >= 20 and prompt.strip() in text)
         parts = {
@@ -107,7 +110,7 @@ class Clean:
             "varied": float(len(text) / len(set(text)) <= self.most_per_character),
             "echo": float(not echo),
             "repeats": float(repeated(text.split(), self.n) <= self.most_repeats),
-            "script": float(not self.script or scripts(text).get(self.script, 0.0) >= self.least_script),
+            "script": float(not self.script or scripts(text).get(script_of(self.script), 0.0) >= self.least_script),
         }
         return Judgement(score=float(all(parts.values())), parts=parts)
 
@@ -125,21 +128,41 @@ def scripts(text: str) -> dict[str, float]:
     return {name: n / total for name, n in counts.items()}
 
 
+def script_of(name: str) -> str:
+    """A script's name as `scripts` has it, in any case. Raises UserError for one that no letter has."""
+    found = {"HAN": "CJK", "CHINESE": "CJK"}.get(str(name).upper(), str(name).upper())
+    if found not in known_scripts():
+        raise UserError(
+            f"no script {name!r}{suggestion(found, known_scripts()) or '; write e.g. LATIN, CYRILLIC or CJK'}"
+        )
+    return found
+
+
+@cache
+def known_scripts() -> frozenset[str]:
+    """The first words of the names of all letters."""
+    letters = (unicodedata.name(c, "") for c in map(chr, range(0x32000)) if c.isalpha())
+    return frozenset(name.split()[0] for name in letters if name)
+
+
 @stage
 class TheoremVariant:
     """1 if the last <answer> with a box says what the variant of a theorem is: "proved" or "disproved".
 
     Guards first: a short restatement of the template, an echo of the prompt or of roles, text without spaces or variety, are
-    0. DeepTheorem (arXiv:2505.23754). Its evaluation counts None == None as equal; here no label is never right. A coin flip
-    earns 1/2, so score theorems by `all_variants`.
+    0. DeepTheorem (arXiv:2505.23754). Its comparison counts None == None as equal: with `released` no label is right where the
+    reference is missing; by default it never is, and such a reference is a mistake. A coin flip earns 1/2, so score theorems
+    by `all_variants`.
     """
 
     labels: tuple[str, str] = ("proved", "disproved")
+    released: bool = False
 
     @guarded
     def __call__(self, response: str, answer: Any, *, prompt: str = "") -> Judgement:
         gold = str(answer).strip().lower()
-        if gold not in self.labels:
+        missing = self.released and answer is None
+        if gold not in self.labels and not missing:
             raise UserError(f"TheoremVariant: the answer {gold[:40]!r} is none of {', '.join(self.labels)}")
         guards = Clean(most_repeats=1.0)(response, None, prompt=prompt)
         if not guards.score or (len(response) < 90 and "reasoning process" in response):
@@ -147,7 +170,7 @@ class TheoremVariant:
         blocks = re.findall(r"<answer>((?:(?!</?answer>).)*)</answer>", reply(response), re.DOTALL)
         labels = [label for b in blocks if (label := boxed(b)) is not None]
         if not labels:
-            return failed("unparsable", **guards.parts)
+            return binary(True, **guards.parts) if missing else failed("unparsable", **guards.parts)
         return binary(plain(labels[-1]).lower() == gold, **guards.parts)
 
 

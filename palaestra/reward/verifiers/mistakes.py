@@ -174,7 +174,7 @@ MISTAKES: Mapping[str, tuple[Maker, ...]] = {
     "set": (borrowed, members), "set-f1": (borrowed, members), "list": (borrowed, members), "json": (borrowed, leaf),
     "tool-calls": (borrowed, leaf), "tool-calls-partial": (borrowed, leaf), "keywords": (borrowed, unnamed),
     "choice": (lettered,), "choice-boxed": (lettered,), "countdown": (computed,), "antiderivative": (borrowed,),
-    "code": (borrowed, constant), "code-partial": (borrowed, constant), "api-migration": (borrowed, spliced, retyped),
+    "code": (constant,), "code-partial": (constant,), "api-migration": (borrowed, spliced, retyped),
     "patch": (borrowed,), "sql": SQL, "sql-partial": SQL, "sql-table": SQL, "sql-duckdb": SQL,
     "stl": TEXT[:3], "stl-surface": TEXT[:3], "spelling": (borrowed, spliced, retyped),
     "translation": (borrowed, reworded), "translation-mix": (borrowed, reworded), "label": (negated,),

@@ -26,6 +26,11 @@ def edit_distance(a: Sequence[Hashable], b: Sequence[Hashable]) -> int:
     return distance
 
 
+def relative_length(text: str, gold: str) -> float:
+    """1 - | |gold| - |text| | / |gold| in characters; below 0 for a text of more than twice the length."""
+    return 1 - abs(len(gold) - len(text)) / max(1, len(gold))
+
+
 def edit_similarity(a: Sequence[Hashable], b: Sequence[Hashable]) -> float:
     """1 - distance / longer length; two empty texts are equal."""
     return 1 - edit_distance(a, b) / max(len(a), len(b)) if a or b else 1.0

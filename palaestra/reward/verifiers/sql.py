@@ -4,27 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from palaestra.reward.answers import tagged
 from palaestra.reward.verifiers.base import Judgement, failed, fences, guarded, needed, reply
 from palaestra.reward.verifiers.formats import Tags
 from palaestra.reward.verifiers.similarity import jaccard, ngrams
-from palaestra.reward.verifiers.tables import (
-    COPIED,
-    Database,
-    Engine,
-    file_of,
-    gold_rows,
-    is_ordered,
-    qatch,
-    run,
-    same_rows,
-)
-from palaestra.types import UserError, stage
+from palaestra.reward.verifiers.tables import Database, Engine, file_of, is_ordered
+from palaestra.reward.verifiers.worker import START, Alarmed, Died, Expired, ask
+from palaestra.types import Fault, UserError, stage
 
+CHILD = "palaestra.reward.verifiers.sql_worker"
+FENCES = ("sql", "sqlite", "sqlite3", "duckdb", "postgresql", "postgres", "mysql", "")
+COPIED = 20_000_000  # bytes of a database file at most of which other instances are made: they are kept
+SEEDS = (1, 2)  # of the instances with moved values
 COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/|('(?:[^']|'')*')", re.DOTALL)
 NEARLY = 0.9  # the most that a table is worth which is not the gold one: cells do not see the order of rows
 WORD = re.compile(r"'(?:[^']|'')*'|\"([^\"]+)\"|`([^`]+)`|\[([A-Za-z_][^\]]*)\]|([A-Za-z_]\w*)(\s*\()?")
@@ -41,7 +35,7 @@ def query_of(text: str) -> str:
     """The query of a reply: the last <answer>, the last fence in it; without comments."""
     inside = tagged(text)
     inside = text if inside is None else inside
-    blocks = fences(inside, ("sql", "sqlite", "duckdb", ""))
+    blocks = fences(inside, FENCES)
     return COMMENT.sub(lambda m: m[1] or " ", blocks[-1] if blocks else inside).strip().rstrip(";").strip()
 
 
@@ -57,51 +51,88 @@ def names(query: str) -> set[Any]:
     return {w for w, bare in found if not (bare and w in RESERVED) and w not in aliases}
 
 
+Bags: TypeAlias = Literal["", "sets", "bags"]
+
+
 @stage
 class Sql:
     """1 if the query gives the rows of the reference query, in its order where that has ORDER BY.
 
-    `schema` is a script that makes the database, or a list of scripts that make several; `database` a file. Every database is
-    also tried with either half of its rows (`thin`; not a file over 20 MB), so that the rows written out as constants do not
-    pass. A reference without rows in any database proves little: status "weak".
+    `schema` is a script that makes the database, or a list of scripts that make several; `database` a file. With `thin`, every
+    database (not a file over 20 MB) is also tried with either half of its rows, and twice with the values of its columns moved
+    to other rows, so that neither rows nor conditions that are written from the rows seen pass. `seconds`: of a query on one
+    database. A reference without rows in any database proves little: status "weak", and a right query is worth `weak`.
     """
 
     engine: Engine = "sqlite"
     seconds: float = 5.0
     thin: bool = True
     columns_ordered: bool = True
+    weak: float = 0.0
 
     @guarded
     def __call__(
         self, response: str, answer: Any, *, schema: str | Sequence[str] = "", database: str = ""
     ) -> Judgement:
         query = query_of(reply(response))
-        if not query:
-            return failed("unparsable")
-        gold = str(needed(answer, "answer", str, self)).strip().rstrip(";")
-        return self.execution(query, gold, self.databases(schema, database))
+        return self.execution(query, answer, schema, database) if query else failed("unparsable")
 
-    def databases(self, schema: Any, path: str) -> list[Database]:
+    def execution(
+        self, query: str, answer: Any, schema: str | Sequence[str], path: str, likeness: Bags = ""
+    ) -> Judgement:
+        """1 if all databases agree; parts: `runs`, `rows`, the share of databases that agree, and `likeness` (QATCH)."""
+        gold = str(needed(answer, "answer", str, self)).strip().rstrip(";")
+        schemas, path = self.databases(schema, path)
+        thin = self.thin and not (path and file_of(Database(path=path)).stat().st_size > COPIED)
+        request = {
+            "task": "compared", "engine": self.engine, "schemas": schemas, "path": path, "said": query, "gold": gold,
+            "halves": ("", "odd", "even") if thin else ("",), "seeds": SEEDS if thin else (), "seconds": self.seconds,
+            "ordered": is_ordered(COMMENT.sub(lambda m: m[1] or " ", gold)), "columns_ordered": self.columns_ordered,
+            "likeness": likeness,
+        }  # fmt: skip
+        found = self.asked(request)
+        if "error" in found:
+            return failed("timeout" if found["error"] == "timeout" else "failed", runs=0.0, rows=0.0, likeness=0.0)
+        right = found["agree"] == found["of"]
+        parts = {"runs": 1.0, "rows": found["agree"] / found["of"]}
+        if found["likeness"]:
+            parts["likeness"] = sum(found["likeness"]) / len(found["likeness"])
+        weak = right and not found["rows"]
+        if weak:
+            parts["weak"] = 1.0
+        return Judgement(score=self.weak if weak else float(right), parts=parts, status="weak" if weak else "ok")
+
+    def asked(self, request: dict[str, Any]) -> dict[str, Any]:
+        """What the process finds that has the databases."""
+        longest = START + 100 * self.seconds * len(request["schemas"])  # of references, and of making databases
+        try:
+            found = ask(CHILD, request, longest)
+        except Alarmed:
+            return {"error": "timeout"}
+        except Expired:
+            raise UserError(
+                f"the reference query {request['gold'][:80]!r} and its databases take {longest:g} s"
+            ) from None
+        except Died:
+            return {"error": "the process ended"}
+        if "user" in found:
+            raise UserError(found["user"])
+        if "refused" in found:
+            missing = "duckdb is not installed; pip install 'palaestra[duckdb]'"
+            raise Fault("verifier", missing if "named 'duckdb'" in found["refused"] else str(found["refused"]))
+        return found["result"]
+
+    def databases(self, schema: str | Sequence[str], path: str) -> tuple[list[str], str]:
+        """The scripts and the file."""
         scripts = [schema] if isinstance(schema, str) else list(schema)
         if not any(scripts) and not path:
             raise UserError(f"{type(self).__name__}: no database; give `schema`, a script, or `database`, a file")
-        whole = [Database(schema=s, path=path, engine=self.engine) for s in scripts or [""]]
-        thin = self.thin and not (path and file_of(whole[0]).stat().st_size > COPIED)
-        return whole + [replace(d, half=half) for d in whole for half in ("odd", "even") if thin]
+        return scripts or [""], path and str(file_of(Database(path=path)))
 
-    def execution(self, query: str, gold: str, databases: list[Database]) -> Judgement:
-        """1 if all databases agree; parts: `runs`, and `rows`, the share of databases that agree."""
-        ordered, agree, any_rows = is_ordered(gold), 0, False
-        for d in databases:
-            wanted = gold_rows(gold, d, 10 * self.seconds)
-            found = run(query, d, self.seconds)
-            if found.error:
-                return failed("timeout" if found.error == "timeout" else "failed", runs=0.0, rows=0.0)
-            any_rows |= bool(wanted.rows)
-            agree += same_rows(wanted.rows, found.rows, ordered=ordered, columns_ordered=self.columns_ordered)
-        right = agree == len(databases)
-        parts = {"runs": 1.0, "rows": agree / len(databases)}
-        return Judgement(score=float(right), parts=parts, status="ok" if any_rows or not right else "weak")
+
+def weakness(found: Judgement) -> dict[str, float]:
+    """The part `weak`, by which reports name answers to a reference that proves little."""
+    return {name: x for name, x in found.parts.items() if name == "weak"}
 
 
 @stage
@@ -125,14 +156,14 @@ class PartialSql(Sql):
         database: str = "",
         feedback: float | None = None,
     ) -> Judgement:
-        gold = str(needed(answer, "answer", str, self)).strip().rstrip(";")
+        gold = needed(answer, "answer", str, self)
         form = Tags(tags=("reasoning", "answer"))(response, None).score
         query = query_of(reply(response)) if form or tagged(response) is not None else ""
         if not query:
             return Judgement(
                 score=form / self._most(feedback), parts={"format": form, "paper": form}, status="unparsable"
             )
-        found = self.execution(query, gold, self.databases(schema, database))
+        found = self.execution(query, gold, schema, database)
         words = [COMMENT.sub(lambda m: m[1] or " ", q).lower().split() for q in (gold, query)]
         parts = {
             "execution": found.score,
@@ -145,7 +176,9 @@ class PartialSql(Sql):
         paper = 2 * found.score + 2 * parts["feedback"] + sum(v for k, v in parts.items() if k != "feedback")
         if not found.score:
             paper = min(paper, 3 + parts["syntax"] + form - self.margin)
-        return Judgement(score=paper / self._most(feedback), parts={**parts, "paper": paper}, status=found.status)
+        return Judgement(
+            score=paper / self._most(feedback), parts={**parts, **weakness(found), "paper": paper}, status=found.status
+        )
 
     def _most(self, feedback: float | None) -> float:
         return 7.0 if feedback is None else 9.0
@@ -161,6 +194,7 @@ class TableSql(Sql):
     """
 
     columns_ordered: bool = False
+    weak: float = 1.0  # in the paper two empty tables are equal
     mode: Literal["ex", "qatch"] = "qatch"
     bag: bool = True
     newlines: bool = False
@@ -170,18 +204,15 @@ class TableSql(Sql):
     def __call__(
         self, response: str, answer: Any, *, schema: str | Sequence[str] = "", database: str = ""
     ) -> Judgement:
-        gold = str(needed(answer, "answer", str, self)).strip().rstrip(";")
         form = Tags(newlines=self.newlines)(response, None)
         query = query_of(response) if tagged(response) is not None or form.score else query_of(reply(response))
         if not query:
             return failed("unparsable", format=form.score, tags=form.parts["tags"])
-        databases = self.databases(schema, database)
-        found = self.execution(query, gold, databases)
-        likeness = found.score
-        if found.status in ("ok", "weak") and self.mode == "qatch" and not found.score:
-            tables = [(gold_rows(gold, d, 10 * self.seconds), run(query, d, self.seconds)) for d in databases]
-            likeness = min(NEARLY, sum(qatch(g.rows, s.rows, bag=self.bag) for g, s in tables) / len(tables))
+        measured: Bags = "" if self.mode == "ex" else "bags" if self.bag else "sets"
+        found = self.execution(query, answer, schema, database, measured)
+        exact = found.score or found.status == "weak" or not measured
+        likeness = found.score if exact else min(NEARLY, found.parts["likeness"])
         parts = {"table": likeness, "execution": found.score, "format": form.score, "tags": form.parts["tags"]}
         a, b, c = self.weights
         score = min(1.0, a * likeness + b * form.score + c * form.parts["tags"])
-        return Judgement(score=score, parts={**parts, "paper": score}, status=found.status)
+        return Judgement(score=score, parts={**parts, **weakness(found), "paper": score}, status=found.status)

@@ -1,44 +1,50 @@
-"""Result tables of queries, safely: read-only, one statement, with limits of time, rows and bytes. sqlite, or duckdb (extra).
-
-A database is a script (`schema`: tables and rows) or a file.
-"""
+"""What a query runs on, the table that it gives, and how two tables are compared."""
 
 from __future__ import annotations
 
-import contextlib
+import datetime
 import math
 import re
-import sqlite3
 import sys
-import threading
-import time
-from collections import Counter
-from collections.abc import Generator, Iterable
-from functools import lru_cache
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Hashable, Iterable
+from decimal import Decimal
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
-from palaestra.types import Fault, UserError, value
+from palaestra.types import UserError, value
 
 Engine: TypeAlias = Literal["sqlite", "duckdb"]
 Rows: TypeAlias = tuple[tuple[Any, ...], ...]
 Half: TypeAlias = Literal["", "odd", "even"]
-ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 MOST_ROWS = 10_000
 MOST_BYTES = 20_000_000  # of a result
-LONGEST_VALUE = 500_000  # bytes of a value, and of a row of a table
-COLUMNS = 500  # of a table, and of a result: a row of them is read whole
-COPIED = 20_000_000  # bytes of a database file that is thinned at most: its halves are kept
+KEPT = 256  # databases that a process keeps open of an engine: those of some fifty scripts
+KEPT_BYTES = 1_000_000_000
+RELATIVE, ABSOLUTE = 1e-10, 1e-12  # differences of numbers that are rounding errors
+SINGLE = 1e-6  # relative, of a number in 32 bits
+UNPAIRED = 500  # rows without an exact partner that are tried one with another
+T = TypeVar("T")
 
 
 @value
 class Database:
-    """Where queries run. `half` = with only the odd or even rows of each table: another instance of the same schema."""
+    """Where queries run: a script's database, or a file; as it is, or changed into another instance of the same schema.
+
+    `half`: with only the odd or even rows of each table. `seed` > 0: with the values of its columns moved to other rows.
+    `backward`: with its rows stored in reverse and without keys and indexes, so that an order that a query leaves open differs.
+    """
 
     schema: str = ""
     path: str = ""
     engine: Engine = "sqlite"
     half: Half = ""
+    seed: int = 0
+    backward: bool = False
+
+    @property
+    def whole(self) -> bool:
+        return not (self.half or self.seed or self.backward)
 
 
 @value
@@ -47,82 +53,40 @@ class Table:
 
     rows: Rows = ()
     error: str = ""
+    size: int = 0  # bytes
 
 
-def run(query: str, database: Database, seconds: float) -> Table:
-    """The result of a model's query. It can only read."""
-    return (duckdb_rows if database.engine == "duckdb" else sqlite_rows)(query, database, seconds)
+class Single(float):
+    """A number that the database holds in 32 bits."""
 
 
-@lru_cache(maxsize=4096)
-def gold_rows(query: str, database: Database, seconds: float) -> Table:
-    """The result of the reference query, which must run."""
-    found = run(query, database, seconds)
-    if found.error:
-        raise UserError(f"the reference query {query[:80]!r} fails: {found.error}; mend it, or its database")
-    return found
+class Kept(Generic[T]):
+    """The things last used, up to a number of them and of bytes in all. What leaves is closed."""
 
+    def __init__(self, close: Callable[[T], object], most: int = KEPT, size: int = KEPT_BYTES) -> None:
+        self.close, self.most, self.size = close, most, size
+        self.things: OrderedDict[Hashable, tuple[T, int]] = OrderedDict()
+        self.bytes = 0
 
-def sqlite_rows(query: str, database: Database, seconds: float) -> Table:
-    with opened(database) as connection:
-        end = time.monotonic() + seconds
-        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_VALUE)
-        connection.setlimit(sqlite3.SQLITE_LIMIT_COLUMN, COLUMNS)
-        connection.setlimit(sqlite3.SQLITE_LIMIT_EXPR_DEPTH, 200)
-        connection.setlimit(sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 200)
-        connection.set_authorizer(permitted)
-        connection.set_progress_handler(lambda: time.monotonic() > end, 1000)
-        try:
-            return table(connection.execute(query))
-        except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError, MemoryError, UnicodeError) as error:
-            return Table(error="timeout" if "interrupted" in str(error) else str(error) or "no statement")
+    def get(self, key: Hashable, make: Callable[[], tuple[T, int]]) -> T:
+        """The thing of this name, which `make` makes with its size in bytes."""
+        if key in self.things:
+            self.things.move_to_end(key)
+            return self.things[key][0]
+        thing, size = make()
+        self.things[key] = thing, size
+        self.bytes += size
+        while len(self.things) > 1 and (len(self.things) > self.most or self.bytes > self.size):
+            self._leave(*self.things.popitem(last=False)[1])
+        return thing
 
+    def clear(self) -> None:
+        while self.things:
+            self._leave(*self.things.popitem()[1])
 
-def permitted(action: int, first: Any, second: Any, *_: Any) -> int:
-    denied = action not in ALLOWED or (action == sqlite3.SQLITE_FUNCTION and second == "load_extension")
-    return sqlite3.SQLITE_DENY if denied else sqlite3.SQLITE_OK
-
-
-@contextlib.contextmanager
-def opened(database: Database) -> Generator[sqlite3.Connection]:
-    """A connection to the file, read-only, or to a fresh copy of the script's database or of half the file."""
-    try:
-        connection = _connected(database)
-    except sqlite3.Error as error:
-        raise UserError(f"the database {database.path or 'of the schema'} cannot be opened: {error}") from None
-    try:
-        yield connection
-    finally:
-        connection.close()
-
-
-def _connected(database: Database) -> sqlite3.Connection:
-    if database.path and not database.half:
-        connection = sqlite3.connect(f"{file_of(database).as_uri()}?mode=ro", uri=True)
-    else:
-        connection = sqlite3.connect(":memory:")
-        connection.deserialize(_image(database, file_of(database).stat().st_mtime_ns if database.path else 0))
-    connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
-    return connection
-
-
-@lru_cache(maxsize=16)
-def _image(database: Database, changed: int) -> bytes:
-    """The pages of a database after its script, or of half a file; `changed` is the file's last change."""
-    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
-        connection.executescript(database.schema)
-        connection.commit()
-        connection.execute("PRAGMA user_version = 0")  # gives an empty database its first page
-        if database.path:
-            with contextlib.closing(sqlite3.connect(f"{file_of(database).as_uri()}?mode=ro", uri=True)) as file:
-                file.backup(connection)
-        connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
-        tables = "SELECT name FROM sqlite_master WHERE type = 'table'"
-        for (name,) in connection.execute(tables).fetchall() if database.half else ():
-            with contextlib.suppress(sqlite3.Error):  # a table without row numbers stays whole
-                connection.execute(deletion(name, database.half == "even"))
-        connection.commit()
-        return connection.serialize()
+    def _leave(self, thing: T, size: int) -> None:
+        self.bytes -= size
+        self.close(thing)
 
 
 def file_of(database: Database) -> Path:
@@ -132,115 +96,107 @@ def file_of(database: Database) -> Path:
     return path
 
 
-def deletion(table: str, odd: bool) -> str:
-    """Of every second row: of those with an odd number, or of the others."""
-    return 'DELETE FROM "{}" WHERE (rowid % 2 <> 0) = {}'.format(table.replace('"', '""'), odd)
+def changed(database: Database) -> int:
+    """When the file was last changed; 0 of a script."""
+    return file_of(database).stat().st_mtime_ns if database.path else 0
 
 
-def duckdb_rows(query: str, database: Database, seconds: float) -> Table:
-    try:
-        import duckdb  # pyright: ignore[reportMissingImports]
-    except ImportError:
-        raise Fault("verifier", "duckdb is not installed; pip install 'palaestra[duckdb]'") from None
-    with contextlib.closing(_cursor(database)) as connection:
-        timer = threading.Timer(seconds, connection.interrupt)
-        timer.start()
-        try:
-            statements = connection.extract_statements(query)
-            if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
-                return Table(error="not one SELECT statement")
-            connection.execute("BEGIN TRANSACTION READ ONLY")  # or a sequence would count on for the next query
-            return table(iter(connection.execute(statements[0]).fetchone, None))
-        except (duckdb.Error, RuntimeError, ValueError) as error:
-            if isinstance(error, duckdb.FatalException | duckdb.InternalException):
-                _instance.cache_clear()  # a database that broke refuses every later query
-            return Table(error="timeout" if "nterrupt" in str(error) else str(error)[:200] or "no statement")
-        finally:
-            timer.cancel()
-
-
-def _cursor(database: Database) -> Any:
-    """A connection of its own to the file, read-only, or to the kept database of the script or of half the file."""
-    import duckdb
-
-    if database.half or not database.path:
-        return _instance(database, file_of(database).stat().st_mtime_ns if database.path else 0).cursor()
-    try:
-        return _locked(duckdb.connect(str(file_of(database)), read_only=True))
-    except duckdb.Error as error:
-        raise UserError(f"the database {database.path} cannot be opened: {str(error)[:200]}") from None
-
-
-@lru_cache(maxsize=16)
-def _instance(database: Database, changed: int) -> Any:
-    """A script's database, or half a file, in memory; `changed` is the file's last change. Making one takes 20 ms."""
-    import duckdb
-
-    connection = duckdb.connect(":memory:", config={"threads": 1})
-    try:
-        connection.execute(database.schema or "SELECT 1")
-        if database.path:
-            file = str(file_of(database)).replace("'", "''")
-            connection.execute(f"ATTACH '{file}' AS file (READ_ONLY); COPY FROM DATABASE file TO memory; DETACH file")
-        for (name,) in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall() if database.half else ():
-            with contextlib.suppress(duckdb.Error):  # a table that others refer to stays whole
-                connection.execute(deletion(name, database.half == "odd"))  # rows are counted from 0
-    except duckdb.Error as error:
-        raise UserError(f"the schema does not run: {str(error)[:200]}") from None
-    return _locked(connection)
-
-
-def _locked(connection: Any) -> Any:
-    """With no access to files or the network, 512 MB, one thread, and settings that stay so."""
-    for setting in (
-        "enable_external_access = false",
-        "memory_limit = '512MB'",
-        "threads = 1",
-        "lock_configuration = true",
-    ):
-        connection.execute(f"SET {setting}")
-    return connection
-
-
-def table(rows: Iterable[tuple[Any, ...]]) -> Table:
-    """The rows, read one by one until they are too many or too long."""
+def table(rows: Iterable[tuple[Any, ...]], single: frozenset[int] = frozenset()) -> Table:
+    """The rows, read one by one until they are too many or too long. `single`: the columns of 32-bit numbers."""
     found: list[tuple[Any, ...]] = []
     size = 0
     for row in rows:
         size += sum(map(sys.getsizeof, row))
         if len(found) == MOST_ROWS or size > MOST_BYTES:
             return Table(error=f"more than {MOST_ROWS} rows or {MOST_BYTES} bytes")
-        found.append(tuple(map(cell, row)))
-    return Table(rows=tuple(found))
+        cells = tuple(map(cell, row))
+        found.append(tuple(Single(x) if i in single else x for i, x in enumerate(cells)) if single else cells)
+    return Table(rows=tuple(found), size=size)
 
 
 def cell(x: Any) -> Any:
-    """A value as it is compared: 1 = 1.0, rounding errors do not count, text is not a number."""
-    if isinstance(x, float):
-        return round(x, 6) if math.isfinite(x) else repr(x)
-    return x if isinstance(x, int | str | bytes | None.__class__) else str(x)
+    """A value as it is compared: numbers as numbers, text as text, a day as its midnight, all else by its type and text."""
+    if isinstance(x, float) and math.isnan(x):
+        return ("nan",)
+    if x is None or isinstance(x, int | float | Decimal | str | bytes):
+        return x
+    if isinstance(x, datetime.datetime):
+        return ("time", str(x.astimezone(datetime.UTC) if x.tzinfo else x))
+    if isinstance(x, datetime.date):
+        return ("time", f"{x} 00:00:00")
+    if isinstance(x, list | tuple):
+        return tuple(map(cell, x))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    if isinstance(x, dict):
+        return tuple((cell(k), cell(v)) for k, v in x.items())  # pyright: ignore[reportUnknownVariableType]
+    return (type(x).__name__, str(x))
+
+
+def alike(a: Any, b: Any) -> bool:
+    """Whether two cells are equal: exactly, or numbers up to rounding errors where one is not exact."""
+    if isinstance(a, float) or isinstance(b, float):
+        if not (isinstance(a, int | float | Decimal) and isinstance(b, int | float | Decimal)):
+            return False
+        relative = SINGLE if isinstance(a, Single) or isinstance(b, Single) else RELATIVE
+        try:
+            return math.isclose(a, b, rel_tol=relative, abs_tol=ABSOLUTE)
+        except OverflowError:  # an integer beyond all floats
+            return False
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        return len(a) == len(b) and all(map(alike, a, b))  # pyright: ignore[reportUnknownArgumentType]
+    return a == b
+
+
+def place(x: Any) -> tuple[Any, ...]:
+    """Where a cell stands among others of any type."""
+    if isinstance(x, int | float | Decimal):
+        return (1, x)
+    if isinstance(x, tuple):
+        return (4, tuple(map(place, x)))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    return (0,) if x is None else (2, x) if isinstance(x, str) else (3, x)
 
 
 def same_rows(a: Rows, b: Rows, *, ordered: bool = False, columns_ordered: bool = True) -> bool:
     """Equality as multisets of rows, or as lists; without the order of columns, each row's values are sorted."""
+    if len(a) != len(b):
+        return False
     if not columns_ordered:
-        a, b = (tuple(tuple(sorted(r, key=lambda v: (str(type(v)), str(v)))) for r in rows) for rows in (a, b))
-    return a == b if ordered else Counter(a) == Counter(b)
+        a, b = (tuple(tuple(sorted(row, key=place)) for row in rows) for rows in (a, b))
+    if ordered:
+        return all(map(alike, a, b))
+    counts = Counter(a), Counter(b)
+    left, right = (sorted((x - y).elements(), key=place) for x, y in (counts, counts[::-1]))
+    if all(map(alike, left, right)):
+        return True
+    return len(left) <= UNPAIRED and _paired(left, right)
+
+
+def _paired(left: list[Any], right: list[Any]) -> bool:
+    """Whether each row has a partner: rounding errors can sort rows in another order."""
+    for row in left:
+        found = next((i for i, other in enumerate(right) if alike(row, other)), None)
+        if found is None:
+            return False
+        del right[found]
+    return True
 
 
 def qatch(gold: Rows, said: Rows, *, bag: bool) -> float:
     """Mean of cell precision, cell recall and the ratio of row counts, each to three decimals (QATCH).
 
-    Cells are compared as sets, as released (duplicates are free), or as bags.
+    Cells are compared as sets, as released (duplicates are free), or as bags; numbers to ten digits.
     """
     if not gold or not said:
         return float(not gold and not said)
-    cells = [Counter(c for row in rows for c in row) for rows in (gold, said)]
+    cells = [Counter(_digits(c) for row in rows for c in row) for rows in (gold, said)]
     if not bag:
         cells = [Counter(set(c)) for c in cells]
     shared, n_gold, n_said = (c.total() for c in (cells[0] & cells[1], *cells))
     ratio = min(len(gold), len(said)) / max(len(gold), len(said))
     return sum(round(x, 3) for x in (shared / n_said if n_said else 0.0, shared / n_gold if n_gold else 0.0, ratio)) / 3
+
+
+def _digits(x: Any) -> Any:
+    return float(f"{x:.{6 if isinstance(x, Single) else 10}g}") if isinstance(x, float | Decimal) else x
 
 
 def is_ordered(query: str) -> bool:

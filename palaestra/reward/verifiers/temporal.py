@@ -17,7 +17,7 @@ import numpy as np
 
 from palaestra.reward.verifiers.answers import statement
 from palaestra.reward.verifiers.base import Judgement, failed, guarded, needed, reply
-from palaestra.reward.verifiers.similarity import cosine, rouge_l
+from palaestra.reward.verifiers.similarity import cosine, relative_length, rouge_l
 from palaestra.types import UserError, rng_of, stage
 
 TOKEN = re.compile(r"\s*(<->|->|<=|>=|==|!=|&&|\|\||[<>=!&|()\[\],]|[-+]?[0-9]+(?:\.[0-9]+)?|[A-Za-z_]\w*)")
@@ -355,7 +355,7 @@ def aspects(text: str, gold: str) -> dict[str, float]:
     found = {
         "atoms": recall,
         "template": cosine(spoken(text), spoken(gold)),
-        "length": max(0.0, 1 - abs(len(gold) - len(text)) / max(1, len(gold))),
+        "length": max(0.0, relative_length(text, gold)),
         "tokens": rouge_l(*lists),
     }
     weights = {"atoms": 0.2, "template": 0.25, "length": 0.35, "tokens": 0.2}

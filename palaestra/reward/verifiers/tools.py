@@ -13,6 +13,10 @@ from palaestra.reward.verifiers.base import Judgement, failed, guarded, needed, 
 from palaestra.types import UserError, stage
 
 CALL = re.compile(r"<tool_call>((?:(?!</?tool_call>).)*)</tool_call>", re.DOTALL)
+OTHER_CALL = re.compile(  # a call in another form than the one that is asked for
+    r"<\|?(?:tool|function)_?calls?\b|\[TOOL_CALLS\]|<function=|<invoke\b|<\|python_tag\|>", re.IGNORECASE
+)
+KEYED = tuple(re.compile(rf"[\"'](?:{keys})[\"']\s*:") for keys in ("name|function", "arguments|args|parameters"))
 FORGED = ("<tool_response>", "</tool_response>", "<observation>", "<|im_start|>", "<|im_end|>")
 
 
@@ -20,8 +24,9 @@ FORGED = ("<tool_response>", "</tool_response>", "<observation>", "<|im_start|>"
 class ToolCalls:
     """1 if the reply's <tool_call>{"name", "arguments"}</tool_call> are the reference's, in any order or (`ordered`) in its own.
 
-    The answer is a list of calls; an empty one means that no tool may be called. Numbers are not texts, nothing may be added
-    or repeated. Parts: `names`, `arguments` (shares of the reference's calls), `extra` (1 = none). With `partial`, half of
+    The answer is a list of calls; an empty one means that no tool may be called, in no form: a call that stands in a JSON fence
+    or in the markers of another model is one, though no host would run it. Numbers are not texts, nothing may be added or
+    repeated. Parts: `names`, `arguments` (shares of the reference's calls), `extra` (1 = none). With `partial`, half of
     the names and half of the arguments that are right are paid, up to 0.9.
     """
 
@@ -35,7 +40,12 @@ class ToolCalls:
             raise UserError('ToolCalls: a call in the answer has no name; write [{"name": ..., "arguments": {...}}]')
         text = reply(response)
         made = calls_of(text)
-        if made is None or any(f in text for f in FORGED) or (not made and gold):
+        if (
+            made is None
+            or any(f in text for f in FORGED)
+            or (not made and gold)
+            or (not gold and otherwise_called(text))
+        ):
             return failed("unparsable", names=0.0, arguments=0.0, extra=0.0)
         wanted, found = [c for c in gold if c], made
         left = list(found)
@@ -77,6 +87,11 @@ def calls_of(text: str) -> list[tuple[str, Any]] | None:
     return found if len(found) == text.count("<tool_call>") else None
 
 
+def otherwise_called(text: str) -> bool:
+    """Whether a text without <tool_call> holds a call all the same."""
+    return bool(OTHER_CALL.search(text)) or all(k.search(text) for k in KEYED)
+
+
 def taken(left: list[Any], fits: Any) -> bool:
     """Takes the first thing that fits out of a list."""
     at = next((i for i, x in enumerate(left) if fits(x)), None)
@@ -101,8 +116,7 @@ class ToolAnswer:
         self, response: str, answer: Any, *, turns: Sequence[str] = (), tools: Sequence[str] = (), prompt: str = ""
     ) -> Judgement:
         gold = gold_of(needed(answer, "answer", (str, int, float), self))
-        texts = [str(t) for t in turns]
-        parts = turn_parts([*texts, response], tools)
+        parts = turn_parts([*turns, response], tools)
         parts["answer"] = float(right(response, gold, prompt) and "<tool_call>" not in reply(response))
         a, b = self.weights
         score = parts["answer"] * parts["honest"] * parts["asked"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from palaestra.reward.answers import folded
@@ -12,7 +13,8 @@ from palaestra.tasks.user_code import load
 from palaestra.types import Fault, UserError, stage
 
 Semantic: TypeAlias = Callable[[str, str, str], float]  # (source, hypothesis, reference) -> [0, 1]
-TOKENIZERS = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
+TOKENIZERS = {"zh": "zh", "ja": "char", "ko": "char", "th": "char"}  # mecab is no part of the extra; its numbers differ
+ORDER = 4  # of BLEU's n-grams
 LONG = 4  # a hypothesis so many times as long as its longest reference is none
 
 
@@ -21,8 +23,10 @@ class Translation:
     """BLEU / 100 of the text in <translate></translate> ("lex"), a semantic metric ("sem"), or their mean ("mix").
 
     `semantic` names a metric of your own, FILE.py:function(source, hypothesis, reference) -> [0, 1], e.g. one that asks COMET;
-    without it chrF stands in. The answer is one reference or several. A copy of `source`, another script than the
-    reference's and text that repeats itself are 0. The part `paper` is +1 for the form and the metric's value(s), or -3, -1.
+    without it chrF stands in. The answer is one reference or several; a text equal to one scores 1. Where a reference has under
+    four tokens, n-grams are counted up to its length, unsmoothed: the usual order 4 knows no right answer of such a one.
+    Japanese, Korean and Thai are compared by characters. A copy of `source`, another script than the reference's and text
+    that repeats itself are 0. The part `paper` is +1 for the form and the metric's value(s), or -3, -1.
     """
 
     metric: Literal["lex", "sem", "mix"] = "lex"
@@ -36,6 +40,7 @@ class Translation:
         references = [answer] if isinstance(answer, str) else list(needed(answer, "answer", (str, list, tuple), self))
         if not references or not all(isinstance(r, str) and r.strip() for r in references):
             raise UserError("Translation: a reference is empty; give text")
+        references = [r.strip() for r in references]
         text = response
         if self.tagged:
             form = Tags(tags=("think", "translate"))(response, None)
@@ -50,14 +55,15 @@ class Translation:
         lex = bleu(text, references, TOKENIZERS.get(self.language, "13a")) if self.metric != "sem" else 0.0
         sem = self.meaning(source, text, references) if self.metric != "lex" else 0.0
         total = lex + sem
-        score = min(1.0, total / 2 if self.metric == "mix" else total)
-        if text not in references:  # a metric may take another text for the reference: BLEU sees no spaces
-            score = min(score, 0.999)
+        score = min(
+            0.999, total / 2 if self.metric == "mix" else total
+        )  # a metric may take another text for the reference:
+        score = 1.0 if text in references else score  # BLEU sees no spaces
         return Judgement(score=score, parts={"format": 1.0, "lex": lex, "sem": sem, "paper": 1.0 + total})
 
     def meaning(self, source: str, text: str, references: list[str]) -> float:
-        metric: Semantic = load(self.semantic, "function") if self.semantic else chrf
-        found = max(float(metric(source, text, r)) for r in references)
+        likeness: Semantic = load(self.semantic, "function") if self.semantic else chrf
+        found = max(float(likeness(source, text, r)) for r in references)
         if not 0.0 <= found <= 1.0:
             raise Fault("verifier", f"{self.semantic} gave {found}; a semantic metric lies in [0, 1]")
         return found
@@ -78,9 +84,20 @@ def suspicious(text: str, references: list[str], source: str) -> bool:
 
 
 def bleu(text: str, references: list[str], tokenizer: str) -> float:
-    """Corpus BLEU of one line, in [0, 1]."""
-    sacrebleu = imported()
-    return min(1.0, max(0.0, sacrebleu.corpus_bleu([text], [[r] for r in references], tokenize=tokenizer).score / 100))
+    """Corpus BLEU of one line, in [0, 1]; of a short reference's order where one has fewer tokens than that."""
+    if text in references:
+        return 1.0
+    order = min(ORDER, *(len(metric(tokenizer, ORDER).tokenizer(r).split()) for r in references))
+    return min(
+        1.0, max(0.0, metric(tokenizer, max(1, order)).corpus_score([text], [[r] for r in references]).score / 100)
+    )
+
+
+@lru_cache(maxsize=16)
+def metric(tokenizer: str, order: int) -> Any:
+    """sacrebleu's BLEU. Smoothing would pay a short text without a common bigram up to a half."""
+    short = {} if order == ORDER else {"max_ngram_order": order, "effective_order": True, "smooth_method": "none"}
+    return imported().BLEU(tokenize=tokenizer, **short)
 
 
 def chrf(source: str, text: str, reference: str) -> float:

@@ -11,6 +11,7 @@ import json
 import os
 import queue
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -28,6 +29,10 @@ ROOT = str(Path(__file__).parents[3])
 
 class Expired(Exception):
     """The time limit was reached."""
+
+
+class Alarmed(Expired):
+    """The limit that the child set itself, by an alarm that ends it."""
 
 
 class Died(Exception):
@@ -82,7 +87,9 @@ class Worker:
                 raise Expired
             more = os.read(self.child.stdout.fileno(), 65536)
             if not more:
-                raise Died
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self.child.wait(1.0)
+                raise Alarmed if self.child.returncode == -signal.SIGALRM else Died
             found += more
         return json.loads(found)
 

@@ -30,7 +30,8 @@ from palaestra.services.sandbox.values import (
 from palaestra.services.sandbox.worker import Local
 
 __all__ = [
-    "Asserts", "Calls", "Kind", "Limits", "Ran", "Session", "Stdio", "Test", "Tested", "check_python", "kind", "run", "session",
+    "Asserts", "Calls", "Kind", "Limits", "Ran", "Session", "Stdio", "Test", "Tested", "check_program", "check_python", "kind",
+    "run", "session",
 ]  # fmt: skip
 
 
@@ -59,6 +60,11 @@ def session(files: Files | None = None, limits: Limits = Limits()) -> Session:
 def check_python(code: str, tests: Sequence[Test], limits: Limits = Limits()) -> Tested:
     """Which tests a candidate passes; see `palaestra.services.sandbox.check`."""
     return check_with(kind(), code, tests, limits)
+
+
+def check_program(language: str, code: str, tests: Sequence[Stdio], limits: Limits = Limits()) -> Tested:
+    """Which tests a program passes that is written in a language of `palaestra.services.sandbox.programs`."""
+    return check_with(kind(), code, tests, limits, language)
 
 
 class Refused:

@@ -17,7 +17,7 @@ import sysconfig
 import warnings
 from pathlib import Path
 
-from palaestra.services.sandbox import seccomp
+from palaestra.services.sandbox import programs, seccomp
 
 INSIDE = Path(__file__).parent / "inside"
 UNSAFE = "PALAESTRA_UNSAFE_SANDBOX"
@@ -99,7 +99,8 @@ def command(channel: int, warm: bool, users: tuple[int, int] | None = None) -> l
     if users:
         out += ["--info-fd", str(users[0]), "--userns-block-fd", str(users[1])]
         out += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--cap-add", "CAP_KILL"]
-        for folder in sorted({str(p) for path in [*readable(), "/sandbox"] for p in Path(path).parents} - {"/"}):
+        paths = [*readable(), *programs.visible(), "/sandbox"]
+        for folder in sorted({str(p) for path in paths for p in Path(path).parents} - {"/"}):
             out += ["--perms", "0755", "--dir", folder]  # else they are bubblewrap's own
     for name, given in ENVIRONMENT.items():
         out += ["--setenv", name, given]
@@ -111,6 +112,8 @@ def command(channel: int, warm: bool, users: tuple[int, int] | None = None) -> l
             out += ["--symlink", os.readlink(path), path]
         else:
             out += ["--ro-bind-try", path, path]
+    for inside, here in programs.visible().items():
+        out += ["--ro-bind", here, inside]
     out += ["--ro-bind", str(INSIDE), "/sandbox"]
     return [*out, "--remount-ro", "/", "--chdir", "/tmp", "--", *interpreter(channel, True, warm)]
 

@@ -62,7 +62,7 @@ class Stdio:
 class Calls:
     """A test by a call: the candidate defines `function`. Arguments and result are data (numbers, text, containers).
 
-    Lists and tuples compare equal, as in JSON; floats to a relative 1e-9.
+    Lists and tuples compare equal, as in JSON; integers exactly, floats to a relative 1e-9.
     """
 
     function: str
@@ -72,12 +72,28 @@ class Calls:
 
 @value
 class Asserts:
-    """A test by code, e.g. `assert add(1, 2) == 3`: passes if it runs to its end. It sees what the candidate defined."""
+    """A test by code, e.g. `assert add(1, 2) == 3`: passes if it runs to its end.
+
+    Of the candidate it sees `names`, else the one name that it needs beside Python's own and those that it or `setup`, code
+    run before it, defines. A standard module's name is that module, imported or not, unless it is called as a function. A
+    test that needs more is the user's mistake: who defines a helper decides the test.
+    """
 
     code: str
+    setup: str = ""
+    names: tuple[str, ...] = ()
 
 
 Test: TypeAlias = Stdio | Calls | Asserts
+
+
+@value
+class Script:
+    """A test as the sandbox runs it beside a candidate: code, the names that are the candidate's, and modules that it has."""
+
+    code: str
+    wanted: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
 
 
 class Session(Protocol):
@@ -98,7 +114,7 @@ class Kind(Protocol):
         ...
 
     def run(self, code: str, stdin: str, files: Files, limits: Limits, fresh: bool = False) -> Ran: ...
-    def check(self, code: str, test: str, wanted: str, limits: Limits) -> Ran: ...
+    def check(self, code: str, test: Script, limits: Limits) -> Ran: ...
     def session(self, files: Files, limits: Limits) -> Session: ...
     def close(self) -> None:
         """Ends idle workers."""

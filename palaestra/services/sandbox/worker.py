@@ -12,12 +12,12 @@ import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, get_args
 
 from palaestra.services.cores import cores
 from palaestra.services.sandbox import bubblewrap
-from palaestra.services.sandbox.values import Files, Limits, Ran, Status
+from palaestra.services.sandbox.values import Files, Limits, Ran, Script, Status
 from palaestra.types import Fault, UserError
 
 STATUSES: tuple[Status, ...] = get_args(Status)
@@ -184,9 +184,9 @@ class Local:
         asked = {"files": raw({**files, "main.py": code}), "stdin": stdin.encode(errors="surrogateescape")}
         return self._once("run", [asked], limits, fresh)
 
-    def check(self, code: str, test: str, wanted: str, limits: Limits) -> Ran:
+    def check(self, code: str, test: Script, limits: Limits) -> Ran:
         asked = {"files": raw({"main.py": code}), "stdin": b""}
-        return self._once("check", [asked, {"code": test, "wanted": wanted}], limits)
+        return self._once("check", [asked, asdict(test)], limits)
 
     def session(self, files: Files, limits: Limits) -> LocalSession:
         return LocalSession(self.pool, raw(files), limits)

@@ -92,9 +92,12 @@ def streams():
 
 def fresh_main(**names: object):
     """A `__main__` with nothing of ours in it."""
-    module = types.ModuleType("__main__")
+    return fresh("__main__", **names)
+
+
+def fresh(name: str, **names: object):
+    module = sys.modules[name] = types.ModuleType(name)
     vars(module).update(__builtins__=builtins, **names)
-    sys.modules["__main__"] = module
     return vars(module)
 
 
@@ -198,7 +201,8 @@ def beside():
         os.closerange(CHANNEL, 4096)
         os.read(CONTROL, 1)  # a candidate that ran before the tests are read could make the set-up fail
         begin()
-        names = fresh_main(__file__=PROGRAM)
+        fresh_main()
+        names = fresh("main", __file__=PROGRAM)  # as if imported: what it does as a program is not asked for
         code = attempt(run_main, names)
         if code == 0:
             peer.Peer(CONTROL).offer(names)
@@ -212,6 +216,7 @@ def beside():
 
     def judge():
         names = peer.Peer(mine, trusting=False).take(test["wanted"])
+        names |= {name: __import__(name) for name in test["modules"]}
         names |= fresh_main(inf=float("inf"), nan=float("nan"))
         execute(compile(test["code"], "test.py", "exec"), names)
 

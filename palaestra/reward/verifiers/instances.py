@@ -1,0 +1,74 @@
+"""Other instances of a database: statements, for sqlite and duckdb alike, that take rows away or move values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import permutations
+from typing import Any
+
+PRIME = 100_003
+SAMPLED = 2000  # rows of a table in which columns are looked at for what they determine
+REPEATS = (
+    8  # rows that repeat a value, from which on it may be no chance that they repeat another column's value as well
+)
+CANDIDATES = 40  # columns that are compared by pairs
+
+
+def quoted(name: str) -> str:
+    return '"{}"'.format(name.replace('"', '""'))
+
+
+def deletion(table: str, odd: bool) -> str:
+    """Of every second row: of those with an odd number, or of the others."""
+    return f"DELETE FROM {table} WHERE (rowid % 2 <> 0) = {odd}"
+
+
+def sample(table: str, columns: Sequence[str]) -> str:
+    return f"SELECT {', '.join(map(quoted, columns))} FROM {table} LIMIT {SAMPLED}"
+
+
+def moved(table: str, columns: Sequence[str], bundles: Sequence[Sequence[str]], rows: int, seed: int) -> str:
+    """The query for `table` with the values of some columns moved to other rows, in its own order of rows.
+
+    The rows stand on a circle, shuffled by the seed; bundle j takes its values from (j + seed - 1) mod (rows - 1) + 1 places
+    further along, so that it leaves its row and, while there are rows enough, all other bundles. The columns of a bundle move
+    together, those in none stay. Of two rows every other bundle is exchanged.
+    """
+    places = {
+        name: (j + seed) % 2 if rows == 2 else (j + seed - 1) % (rows - 1) + 1
+        for j, bundle in enumerate(bundles)
+        for name in bundle
+    }
+    shown: list[str] = []
+    for name in columns:
+        c, by = quoted(name), places.get(name, 0)
+        ahead = f"CASE WHEN row_number() OVER w <= {rows - by} THEN lead({c}, {by}) OVER w ELSE lag({c}, {rows - by}) OVER w END"
+        shown.append(f"{ahead} AS {c}" if by else c)
+    r = f"(rowid % {PRIME})"
+    circle = f"({r} * {r} * {seed * 7919} + {r} * {seed * 48271}) % {PRIME}, rowid"
+    return f"SELECT {', '.join(shown)} FROM {table} WINDOW w AS (ORDER BY {circle}) ORDER BY rowid"
+
+
+def bundled(columns: Sequence[str], joint: Iterable[Sequence[str]], rows: Sequence[Sequence[Any]]) -> list[list[str]]:
+    """Columns that must move together: those of a composite foreign key (`joint`), and what repeats with another column.
+
+    A column that has one value of B to each of its values (a city has one country) is not parted from B, for queries may group
+    by either. Ten or more rows show it: `REPEATS` must repeat a value, and B have three different ones.
+    """
+    bundle = {name: {name} for name in columns}
+
+    def join(a: str, b: str) -> None:
+        both = bundle[a] | bundle[b]
+        bundle.update(dict.fromkeys(both, both))
+
+    for group in joint:
+        known = [name for name in group if name in bundle]
+        for name in known[1:]:
+            join(known[0], name)
+    values = {name: list(map(repr, column)) for name, column in zip(columns, zip(*rows, strict=True), strict=False)}
+    different = {name: len(set(column)) for name, column in values.items()}
+    several = [name for name in values if different[name] > 2 and len(rows) - different[name] >= REPEATS]
+    for a, b in permutations(several[:CANDIDATES], 2):
+        if b not in bundle[a] and len(set(zip(values[a], values[b], strict=True))) == different[a]:
+            join(a, b)
+    return list({min(names): sorted(names) for names in bundle.values()}.values())

@@ -1,0 +1,43 @@
+"""Programs in other languages than Python, run by their interpreter in the same sandbox.
+
+A run starts as a Python program that becomes the interpreter, so walls and limits are the same: each process may address no
+more than `memory_mb` (node reserves more than that before it starts). The sandbox has these interpreters and the text tools
+that a shell script is made of, read-only, and nothing else of the machine's programs.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+from palaestra.types import Fault
+
+LANGUAGES = {"bash": ("bash", "main.sh"), "perl": ("perl", "main.pl")}  # interpreter, name of the program's file
+TOOLS = (
+    *("awk", "basename", "bc", "cat", "cut", "date", "dirname", "expr", "factor", "fold", "grep", "head", "mkdir", "mktemp"),
+    *("nl", "paste", "printf", "rev", "rm", "sed", "seq", "sleep", "sort", "tac", "tail", "tee", "tr", "uniq", "wc", "xargs"),
+)  # fmt: skip
+
+
+def found(language: str) -> str:
+    """The path of a language's interpreter. Raises Fault where the machine has none."""
+    name = LANGUAGES[language][0]
+    path = shutil.which(name)
+    if path is None:
+        raise Fault(
+            "sandbox", f"{name} is not installed on this machine, which programs in {language} need; install it"
+        )
+    return os.path.realpath(path)
+
+
+def visible() -> dict[str, str]:
+    """Where the sandbox has a program: its path inside, and here."""
+    names = [*(name for name, _ in LANGUAGES.values()), *TOOLS]
+    paths = {name: shutil.which(name) for name in names}
+    return {f"/usr/bin/{name}": os.path.realpath(path) for name, path in paths.items() if path}
+
+
+def launched(language: str, code: str) -> tuple[str, dict[str, str]]:
+    """A Python program that becomes the interpreter, and the files that it needs."""
+    name, file = LANGUAGES[language]
+    return f"import os\nos.execvp({name!r}, [{name!r}, {file!r}])", {file: code}

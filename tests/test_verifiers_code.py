@@ -1,0 +1,229 @@
+"""Unit tests as a reward: what a test may take from the reply, what is a mistake of the data, and programs in other languages."""
+
+import shutil
+
+import pytest
+
+from palaestra.reward.verifiers.code import blocks_of
+from palaestra.reward.verifiers.registry import get
+from palaestra.services import sandbox
+from palaestra.services.sandbox import Asserts, Calls, Stdio, check_program, check_python, kind, programs
+from palaestra.services.sandbox.needs import script
+from palaestra.types import Fault, UserError
+
+REFUSAL = kind().refusal()
+runs = pytest.mark.skipif(bool(REFUSAL), reason=REFUSAL)
+
+
+def judged(code, *tests, fence="python", **fields):
+    return get("code")(f"```{fence}\n{code}\n```", None, tests=list(tests), **fields)
+
+
+def passes(code, test, **more):
+    return check_python(code, [Asserts(code=test, **more)]).passed == (True,)
+
+
+@pytest.mark.parametrize(
+    ("test", "declared", "wanted", "modules"),
+    [
+        ("assert f(2) == 4", (), ("f",), ()),
+        ("assert math.isclose(f(2), 4) and max(1, 2)", (), ("f",), ("math",)),
+        ("assert bisect([1], 2) == 1", (), ("bisect",), ()),
+        ("import json as j\nfor a, b in [(1, 2)]: assert f(a) == b == j.loads('2')", (), ("f",), ()),
+        ("def check(candidate):\n    x = lambda y: y\n    assert candidate(1) == x(2)\ncheck(f)", (), ("f",), ()),
+        ("def g():\n    global n\n    n = f(1)\ng()\nassert [n + k for k in range(n)]", (), ("f",), ()),
+        ("assert f(2) == g(2) == inf", ("f", "g", "h"), ("f", "g"), ()),
+        ("assert sum([1]) == 1", ("sum",), ("sum",), ()),
+        ("try:\n    f()\nexcept E as error:\n    assert error", ("f", "E"), ("E", "f"), ()),
+        ("if (y := f(1)) and __name__: assert [z := y, z]", (), ("f",), ()),
+    ],
+)
+def test_a_test_takes_from_the_reply_what_is_tested_and_nothing_else(test, declared, wanted, modules):
+    found = script(Asserts(code=test, names=declared))
+    assert (found.wanted, found.modules) == (wanted, modules)
+
+
+@pytest.mark.parametrize(
+    ("test", "more", "message"),
+    [
+        ("assert isclose(f(2), 4)", {}, "would take 'f' and 'isclose' from the reply"),
+        ("for a, b in cases: assert f(a) == b", {}, "would take 'cases' and 'f'"),
+        ("assert f(2) == expected", {"entry_point": "f"}, "reads 'expected', which neither it nor the task defines"),
+        ("x = (", {}, r"'x = \(' is no Python"),
+        ("x = '\0'", {}, "is no Python"),
+        ("from math import *\nassert f(4) == sqrt(16)", {}, "everything of 'math'"),
+        ({"args": 5}, {}, "is no code"),
+        ({"function": "f", "args": 5, "expected": 1}, {}, "is no code"),
+        ({"function": 5, "args": [5], "expected": 5}, {}, "is no code"),
+        ({"function": "5", "args": [], "expected": 5}, {}, "is no name"),
+        ({"stdin": 5, "stdout": "5"}, {}, "is no code"),
+        ({"stdin": "1", "stdout": " \n"}, {}, "expects no output"),
+        (None, {}, r"tests is list '\[None\]'; give it as text or a list, each text or an object"),
+        ("assert f", {"entry_point": 5}, "entry_point is int '5'"),
+        ("assert f", {"entry_point": [5]}, "give it as text or a list, each text"),
+        ("assert f", {"setup": 5}, "setup is int '5'"),
+        ("try:\n    f(1)\nexcept Exception:\n    pass", {}, "passes without any code"),
+        ("assert True", {"entry_point": "f"}, "passes without any code"),
+    ],
+)  # fmt: skip
+@runs
+def test_a_test_that_proves_nothing_is_the_users_mistake_of_one_line(test, more, message):
+    with pytest.raises(UserError, match=message) as found:
+        judged("def f(x):\n    return x", test, **more)
+    assert "\n" not in str(found.value)
+
+
+@runs
+def test_what_the_task_defines_is_not_the_replys():
+    cheat = "cases = []\ndef g(x): return x\ndef isclose(*_): return True\nclass math: isclose = isclose\ndef f(x): return 0"
+    right = "from math import isclose\ndef f(x): return x * x"
+    for test, more in (
+        ("assert math.isclose(f(2), 4)", {}),
+        ("assert isclose(f(2), 4)", {"setup": "from math import isclose"}),
+        ("for a, b in cases: assert f(a) == b", {"setup": "cases = [(2, 4)]"}),
+        ("assert f(2) == g(2)", {"setup": "def g(x): return x ** 2"}),
+        ("assert f(2) == g(2) == 4", {"entry_point": ["f", "g"]}),
+    ):
+        assert judged(cheat, test, **more).score == 0.0, test
+        assert judged(right + "\ndef g(x): return x ** 2", test, **more).score == 1.0, test
+    named = "def sum(x): return 3"
+    assert judged(named, "assert sum([1]) == 3", entry_point="sum").score == 1.0
+    assert judged("pass", "assert sum([1]) == 1", entry_point="sum").score == 0.0
+
+
+@runs
+def test_only_an_iterators_step_may_stop_an_iteration():
+    loop = "assert all(map(lambda c: f(c[0]) == c[1], [(1, 2), (2, 3)]))"
+    for cheat in (
+        "def f(x): raise StopIteration",
+        "class E(StopIteration): pass\ndef f(x): raise E",
+        "class A:\n    def __eq__(s, o): raise StopIteration\n    __bool__ = __iter__ = lambda s: s == s\ndef f(x): return A()",
+    ):
+        assert not passes(cheat, loop) and not passes(
+            cheat, "for ok in map(lambda x: bool(f(x)), [1]): assert ok == 7\n1 / ok"
+        )
+    assert passes("def f(n): yield from range(n)", "assert list(f(3)) == [0, 1, 2] and sum(f(4)) == 6")
+    late = "def f():\n    try: return next(iter(()))\n    except StopIteration: return 5"
+    assert passes(late, "assert f() == 5")
+
+
+@runs
+def test_numbers_compare_as_what_they_are():
+    same = lambda given, expected: check_python(
+        f"def f(): return {given}", [Calls(function="f", expected=expected)]
+    ).passed[0]
+    assert not same("10**12 + 3.0", 10**12) and same("10.0**12", 10**12) and not same("10**12 + 1", 10**12)
+    assert (
+        same("2.9999999999999996", 3)
+        and not same("3.00001", 3)
+        and same("0.1 + 0.2", 0.3)
+        and not same("10**12 + 3", 1e12)
+    )
+    assert same("__import__('fractions').Fraction(1, 2)", 0.5) and same("__import__('decimal').Decimal(3)", 3)
+    assert not same("10**400", 1e300) and same("[float('nan')]", [float("nan")]) and not same("True", 1)
+
+
+@runs
+def test_values_of_the_standard_library_cross():
+    code = """import datetime, decimal, fractions
+def half(x): return x / 2
+def made(): return {"d": datetime.date(2020, 1, 2), "t": [datetime.datetime(2020, 1, 2, 3, tzinfo=datetime.timezone.utc)]}
+def later(d): return d + datetime.timedelta(days=1, seconds=2)
+class Decimal:
+    def __eq__(self, o): return True
+def forged(): return Decimal()
+"""
+    assert passes(code, "import decimal\nassert half(decimal.Decimal('0.3')) == decimal.Decimal('0.15')")
+    assert passes(code, "from fractions import Fraction as F\nassert half(F(1, 3)) == F(1, 6)")
+    day = "import datetime as d\nzone = d.timezone.utc\n"
+    assert passes(
+        code, day + "assert made() == {'d': d.date(2020, 1, 2), 't': [d.datetime(2020, 1, 2, 3, tzinfo=zone)]}"
+    )
+    assert passes(code, day + "assert later(d.datetime(2020, 1, 1, 5)) == d.datetime(2020, 1, 2, 5, 0, 2)")
+    assert not passes(code, "import decimal\nassert forged() == decimal.Decimal(1)")
+
+
+@runs
+def test_classes_of_the_candidates():
+    code = """class Grid:
+    def __init__(self, n): self.n = n
+    def __contains__(self, at): x, y = at; return 0 <= x < self.n and 0 <= y < self.n
+class Cache(dict): pass
+class Other: pass
+class Low(ArithmeticError):
+    pass
+def fail(): raise Low("x")
+"""
+    assert passes(
+        code, "g = Grid(3)\nassert isinstance(g, Grid) and (1, 2) in g and (3, 1) not in g and not isinstance(1, Grid)"
+    )
+    assert passes(code, "assert not isinstance(Grid(1), (Other, int))", names=("Grid", "Other"))
+    assert passes(code, "try: fail()\nexcept ArithmeticError as e: assert str(e) == 'x'\nelse: 1 / 0")
+    assert not passes(code, "try: fail()\nexcept ValueError: pass")
+    everything = "class Grid:\n    def __init__(self, n): pass\n    def __contains__(self, x): return True"
+    for item in (1, 1.5, "'a'", b"a", (1, 2), (), None):
+        assert not passes(everything, f"assert {item} in Grid(3)"), item
+
+
+@runs
+def test_a_program_below_its_guard_is_not_run_by_a_test_that_imports_it():
+    code = "from dataclasses import dataclass\n@dataclass\nclass P: x: int\ndef f(x): return P(x).x\n"
+    code += "if __name__ == '__main__': print(f(int(input())))"
+    assert judged(code, "assert f(2) == 2", {"stdin": "7", "stdout": "7"}).score == 1.0
+
+
+def test_fences():
+    assert blocks_of("```\na\n```") == ["a\n"] and blocks_of("```\na\n```\n```py\nb\n```\n```\nc\n```") == ["b\n"]
+    assert (
+        blocks_of("```python\na\n```\nor\n```Python\nb\nc") == ["a\n", "b\nc"]
+        and blocks_of("a") == blocks_of("```python") == []
+    )
+    assert blocks_of("```sh\na\n```\n```python\nb\n```", "bash") == ["a\n"]
+
+
+@runs
+def test_bash_by_input_and_output():
+    code = (
+        'read -r n\nfor i in $(seq "$n"); do echo "$((i * i)) $(printf %s abc | tr a-c x-z)"; done | sort -rn | head -2'
+    )
+    case = {"stdin": "3\n", "stdout": "9 xyz\n4 xyz\n"}
+    judge = get("code(language='bash')")
+    assert judge(f"```bash\n{code}\n```", None, tests=[case]).score == 1.0
+    assert judge("```bash\necho 9\n```", None, tests=[case]).score == 0.0
+    assert judge(f"```python\n{code}\n```", None, tests=[case]).status == "unparsable"
+    assert judge("```sh\ncat /etc/passwd /proc/1/environ; exit 3\n```", None, tests=[case]).score == 0.0
+    with pytest.raises(UserError, match="input and output only"):
+        judge(f"```bash\n{code}\n```", None, tests=["assert f(1)"])
+    with pytest.raises(UserError, match="'cobol' is none of python, bash"):
+        get("code(language='cobol')")
+
+
+@runs
+def test_bash_in_the_sandbox_has_no_rights():
+    cases = [Stdio(stdin="", stdout=x) for x in ("ESCAPED", "contained\n")]
+    attempts = (
+        "(exec 3<>/dev/tcp/127.0.0.1/22) 2>/dev/null",
+        "read -r x < /etc/passwd 2>/dev/null",
+        "echo x > /usr/bin/evil 2>/dev/null",
+        "kill -9 1 2>/dev/null; kill -0 2 2>/dev/null",
+        "[ -n \"$(echo /proc/[0-9]*/mem | grep -v '\\*')\" ]",
+    )
+    for attempt in attempts:
+        found = check_program("bash", f"if {attempt}; then echo ESCAPED; else echo contained; fi", cases)
+        assert found.passed == (False, True), (attempt, found)
+    bomb = check_program("bash", "f() { f | f & }; f; wait", cases[:1], sandbox.Limits(seconds=0.5))
+    assert bomb.passed == (False,)
+
+
+@runs
+@pytest.mark.skipif(shutil.which("perl") is None, reason="perl is not installed")
+def test_perl_by_input_and_output():
+    code = "use strict; use warnings;\nmy $s = 0; $s += $_ for split ' ', <STDIN>;\nprint \"$s\\n\";"
+    judge = get("code(language='perl')")
+    assert judge(f"```perl\n{code}\n```", None, tests=[{"stdin": "1 2 3\n", "stdout": "6\n"}]).score == 1.0
+
+
+def test_a_missing_interpreter_is_a_fault_that_names_it(monkeypatch):
+    monkeypatch.setattr(programs.shutil, "which", lambda name: None)
+    with pytest.raises(Fault, match="perl is not installed"):
+        get("code(language='perl')")("```perl\nprint 1\n```", None, tests=[{"stdin": "", "stdout": "1"}])
