@@ -1,7 +1,7 @@
 """The command line. Parsing only: each verb's work is in `palaestra.commands`, imported when it is asked for.
 
 Exit status: 0 the job did what it says, 1 infrastructure failed, 2 the user can mend it (so too where every episode fails, as
-behind a mistyped endpoint), 128 + N ended by signal N.
+behind a dead or mistyped endpoint: the run pauses), 128 + N ended by signal N.
 """
 
 from __future__ import annotations

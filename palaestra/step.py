@@ -10,6 +10,7 @@ Every stage takes its state and returns it. Schedules become numbers in `ctx.at`
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ from palaestra.types import (
     Metrics,
     Need,
     Objective,
+    Paused,
     Pool,
     State,
     UserError,
@@ -125,6 +127,9 @@ async def gather_groups(r: Recipe, ctx: Context, s: State) -> tuple[list[Group],
             key: Key = (s["seed"], "step", s["step"], n, len(s["queue"]))
             s["queue"].append(await attempt(r, ctx, s, key))
         new = s["queue"].pop(0)
+        if r.schedule.lag and failed(new):  # it was collected ahead, perhaps before a pause that has mended the cause
+            new = await collected(r, ctx, (s["seed"], "step", s["step"], n, "anew"), [Group(task=g.task) for g in new])
+        check_some(new)
         seen += new
         ready, s["again"], s["pool"] = await r.pool(ctx, new, s["pool"])
         if ready is not None:
@@ -139,7 +144,27 @@ async def attempt(r: Recipe, ctx: Context, s: State, key: Key) -> list[Group]:
     resumed, s["again"] = s["again"], []
     tasks, s["draw"] = r.draw(ctx, key, r.schedule.prompts - len(resumed), s["draw"])
     starts = [*resumed, *(Group(task=t) for t in tasks)]
+    return await collected(r, ctx, key, starts)
+
+
+async def collected(r: Recipe, ctx: Context, key: Key, starts: list[Group]) -> list[Group]:
     return list(await asyncio.gather(*(r.collect(ctx, (*key, i), g) for i, g in enumerate(starts))))
+
+
+def failed(found: list[Group]) -> bool:
+    """Whether there are episodes, and all of them are errors."""
+    episodes = [e for g in found for e in g.episodes]
+    return bool(episodes) and not any(e.ok for e in episodes)
+
+
+def check_some(found: list[Group]) -> None:
+    """Raises Paused with the causes if all episodes are errors."""
+    if failed(found):
+        episodes = [e for g in found for e in g.episodes]
+        causes = Counter(e.status.removeprefix("error:") for e in episodes).most_common()
+        told = ", ".join(f"{n} by {cause}" for cause, n in causes)
+        why = episodes[0].facts.get("error", episodes[0].status)
+        raise Paused(f"every one of {len(episodes)} episodes failed, {told}; the first: {why}")
 
 
 def max_age(schedule: Schedule) -> int:

@@ -66,6 +66,10 @@ class UserError(Exception):
     """Something the user can mend. One line: what, where, how. The command line prints it and exits with status 2."""
 
 
+class Paused(UserError):
+    """Nothing that a step sampled could be played or judged, as behind a dead endpoint: the run waits where it was before it."""
+
+
 @value
 class Message:
     """One message of a conversation. `author` says who really wrote it; `trained` lets demonstrations be learned from."""

@@ -1,6 +1,7 @@
 """Judges as rewards: reading verdicts, votes, both orders, faults that stay faults, and audits."""
 
 import asyncio
+import json
 import math
 import re
 from dataclasses import replace
@@ -10,6 +11,8 @@ from chat_server import serving, sometimes
 from hypothesis import given
 from hypothesis import strategies as st
 
+from palaestra import cli
+from palaestra.curriculum.pool import Mixed
 from palaestra.recipes.base import grpo
 from palaestra.reward.judges.audit import agreement, attack, places
 from palaestra.reward.judges.pairwise import Pairwise, schedule
@@ -18,6 +21,7 @@ from palaestra.reward.judges.prompt import GRADE, defused, fill, last_line, spok
 from palaestra.reward.judges.reading import Json, Label, Odds, Rating, Text
 from palaestra.reward.judges.votes import tally
 from palaestra.rollout.collect import Sample, Score, links
+from palaestra.runtime import setup
 from palaestra.runtime.config import override
 from palaestra.runtime.train import prepare
 from palaestra.services.chat.base import Reply, Request, question
@@ -26,7 +30,7 @@ from palaestra.services.chat.local import Local
 from palaestra.services.chat.scripted import Scripted
 from palaestra.step import start, step
 from palaestra.tasks.oracle import saying
-from palaestra.types import Fault, Group, Message, Task, UserError
+from palaestra.types import Fault, Group, Message, Paused, Task, UserError
 
 TASK = Task(
     id="t/0", prompt=(Message(role="user", content="2+2?"),), answer="4", meta={"rubric": "Be brief.", "level": 3}
@@ -334,6 +338,67 @@ def test_a_dead_judge_ends_the_run_with_its_cause(context, small):
         client = Endpoint(url=url, retries=1, backoff=0.01, cache="")
         with pytest.raises(UserError, match=r"every one of 8 episodes failed.*chat-500"):
             steps(context(), judging(small, Judge(client=client)))
+
+
+def echoed(body):
+    return body["messages"][-1]["content"] + "."
+
+
+def records(out):
+    """metrics.jsonl without clocks, and without the counts of the client, which are those of a process."""
+    log = out / "metrics.jsonl"
+    lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+    return [{k: v for k, v in r.items() if "second" not in k and not k.startswith("chat/")} for r in lines]
+
+
+def trained(*argv):
+    return cli.main(["train", *argv, "--steps", "4", "--evaluate", "0", "--checkpoint-every", "9", "--json"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("dies", "lag", "paused"), [(0, 0, 0), (2, 0, 2), (2, 1, 3)])
+def test_a_dead_judge_pauses_the_run_which_goes_on_when_it_answers(tmp_path, monkeypatch, capsys, dies, lag, paused):
+    """The judge dies after step `dies`, between two checkpoints; a step that was sampled before is still learned from.
+
+    Resumed, the run ends with the counts of one that never paused, and without a lag with its very weights.
+    """
+    whole, out, dead = tmp_path / "whole", tmp_path / "run", [True]
+    with serving(echoed, faulty=lambda n, body: "500" if dead and len(records(out)) >= dies else "") as (_, url):
+        client = Endpoint(url=url, retries=1, backoff=0.01, cache="")
+        judge = Judge(client=client, template="{response}", read=Text(lambda t: float(len(t))))
+        recipe = override(grpo.build(), "collect", links(Sample(n=4), Score(reward=judge, shadow=True)))
+        recipe = override(override(recipe, "schedule.prompts", 2), "schedule.lag", lag)
+        monkeypatch.setattr(setup, "recipe_of", lambda settings: recipe)
+        for words in (
+            ["grpo", "--out", str(out)],
+            ["--resume", str(out)],
+        ):  # while it is dead, the run stays where it is
+            assert trained(*words) == 2
+            said = capsys.readouterr()
+            (told,) = (line for line in said.err.splitlines() if line.startswith("palaestra: "))
+            assert (
+                f"paused after step {paused}: every one of 8 episodes failed, 8 by chat-500; the first: chat-5" in told
+            )
+            assert told.endswith(f"go on with: palaestra train --resume {out}") and said.out == ""
+            assert (out / "checkpoints" / f"step-{paused}").is_dir() and len(records(out)) == paused
+        dead.clear()
+        assert trained("--resume", str(out)) == 0 and trained("grpo", "--out", str(whole)) == 0
+    once, ever = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert [r["step"] for r in records(out)] == [1, 2, 3, 4] and once["steps"] == ever["steps"] == 4
+    assert all(r["errors"] == 0 and r["episodes"] == 8 for r in records(out))
+    assert once["sampled_tokens"] == records(out)[-1]["sampled_tokens"]
+    if lag == 0:  # what was sampled ahead and failed is sampled anew, from other random numbers
+        assert once["weights_sha256"] == ever["weights_sha256"] and records(out) == records(whole)
+
+
+def test_a_gate_that_waits_for_better_groups_is_paused_by_a_dead_judge(context, small):
+    """Not starved after sixteen rounds, but told the cause after the first."""
+    with serving(lambda body: "", faulty=lambda n, body: "500") as (server, url):
+        judge = Judge(client=Endpoint(url=url, retries=0, cache=""))
+        recipe = override(judging(small, judge), "pool", Mixed(size=2))
+        with pytest.raises(Paused, match="8 by chat-500"):
+            steps(context(), recipe)
+    assert len(server.seen) <= 8  # equal questions share a call
 
 
 def test_a_shadow_trains_nothing(context):

@@ -336,7 +336,16 @@ def test_without_bubblewrap_it_refuses(without_bubblewrap, tmp_path, capsys):
     assert check_python("", [Asserts(code="")]) == sandbox.Tested(passed=(False,), status="refused")
     (tmp_path / "a.py").write_text("print(1)")
     assert main(["sandbox", "run", str(tmp_path / "a.py")]) == 2
-    assert "install bubblewrap" in capsys.readouterr().err
+    out = capsys.readouterr()
+    assert "install bubblewrap" in out.err and out.out == ""
+    assert main(["sandbox", "run", str(tmp_path / "a.py"), "--json"]) == 2
+    out = capsys.readouterr()
+    found = json.loads(out.out)
+    assert found.keys() == {"status", "stdout", "stderr", "seconds"} and (found["status"], found["stdout"]) == (
+        "refused",
+        "",
+    )
+    assert "install bubblewrap" in found["stderr"] and "install bubblewrap" in out.err
 
 
 def test_namespaces_that_are_forbidden_are_a_reason(monkeypatch):

@@ -313,7 +313,7 @@ def test_fences(language):
     ("fields", "message"),
     [
         ({"schema": 5}, "schema is int '5'"),
-        ({"schema": [5]}, "a script of schema is int '5'"),
+        ({"schema": [5]}, "schema is list '.5.'; give it as text or a list, each text"),
         ({"schema": {"a": 1}}, "schema is dict"),
         ({"schema": None}, "no database"),
         ({"database": 5}, "database is int '5'"),

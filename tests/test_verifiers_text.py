@@ -99,7 +99,7 @@ def test_scripts_by_any_case():
 @pytest.mark.parametrize(
     ("constraints", "message"),
     [
-        ([5], "a constraint is int '5'"),
+        ([5], "constraints is list '.5.'; give it as a list, each a list"),
         (5, "constraints is int '5'"),
         ([[5]], "is unknown"),
         ([[["x"], "y"]], "is unknown"),

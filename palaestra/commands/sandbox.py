@@ -1,8 +1,9 @@
-"""`palaestra sandbox run`: one Python program in isolation."""
+"""`palaestra sandbox run`: one Python program in isolation. It exits with 0 whatever became of what ran, with 2 if refused."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -16,6 +17,8 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     limits = sandbox.Limits(seconds=arguments.timeout, memory_mb=arguments.memory_mb)
     ran = sandbox.run(text(arguments.file), text(arguments.stdin) if arguments.stdin else "", limits=limits)
     if ran.status == "refused":
+        if arguments.json:
+            print(json.dumps(asdict(ran)))
         raise UserError(ran.stderr)
     if not arguments.json:
         show(ran)

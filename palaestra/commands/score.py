@@ -61,6 +61,8 @@ def records(path: Path) -> Iterator[tuple[str, Record]]:
         lines = Lines(path, CASE)
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); give a JSONL file") from None
+    if not len(lines):
+        raise UserError(f"{path}: no cases; it needs one a line, {CASE}")
     for i, record in enumerate(lines):
         if not isinstance(record.get("response"), str):
             raise UserError(f"{lines.where(i)}: no text 'response'; write {CASE}")

@@ -20,7 +20,7 @@ from palaestra.runtime.checkpoint import disk, write_atomic
 from palaestra.runtime.context import Context
 from palaestra.runtime.plan import Plan
 from palaestra.runtime.train import Stopped
-from palaestra.types import Result, UserError
+from palaestra.types import Paused, Result, UserError
 
 SMOKE = {"schedule.prompts": 2, "collect.links.0.n": 2, "pool.size": 2, "n": 2, "tasks": 4}
 LOCK = ".lock"
@@ -45,6 +45,8 @@ def run(arguments: argparse.Namespace) -> dict[str, Any] | None:
         except Stopped as stopped:
             ctx.say(f"{stopped}; go on with: {resume_command(out)}")
             sys.exit(128 + stopped.signal)
+        except Paused as paused:
+            raise UserError(f"{paused}; mend it, then go on with: {resume_command(out)}") from None
         finally:
             ctx.close()
         return finish(ctx, result, settings, arguments.json)

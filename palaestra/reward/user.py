@@ -33,6 +33,14 @@ Fields = Mapping[str, list[Any]]
 LOCKS: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
 
+class Hung(UserError):
+    """A reward that gave nothing in its time."""
+
+    def __init__(self, text: str, seconds: float):
+        super().__init__(text)
+        self.seconds = seconds
+
+
 @stage
 class UserReward:
     """`FILE.py:FUNCTION`, with at most `timeout` seconds a call. A plain function is called once at a time."""
@@ -102,9 +110,8 @@ class UserReward:
         done, _ = await asyncio.wait({asyncio.wrap_future(work)}, timeout=self.timeout)
         if not done:
             work.cancel()
-            raise UserError(
-                f"{self.function} gave nothing in {self.timeout:g} s{hung}; bound its work, or raise the timeout"
-            )
+            told = f"{self.function} gave nothing in {self.timeout:g} s{hung}; bound its work, or raise the timeout"
+            raise Hung(told, self.timeout)
         done.pop().exception()  # its copy of a TimeoutError has no traceback
         return work.result()
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from palaestra.ledger.statistics import Interval, majority_at_k, mean_interval, pass_at_k, proportion
 from palaestra.rollout.collect import Sample, Score
+from palaestra.step import check_some
 from palaestra.types import RIGHT, Group, UserError
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ async def attempts(ctx: Context, n: int, sample: Sample, *, split: str = "test",
 def accuracy(groups: list[Group]) -> Interval:
     """Share of solved episodes (Wilson), or, where rewards are not 0 or 1, the mean reward (t). Errors are left out."""
     totals = [e.total for g in groups for e in g.valid]
+    check_some(groups)
     if not totals:
         raise UserError("no episode of the evaluation could be scored; look at the errors in the rollouts")
     if all(t in (0.0, 1.0) for t in totals):

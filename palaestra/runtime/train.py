@@ -6,7 +6,8 @@ import resource
 import signal
 import sys
 import time
-from contextlib import nullcontext
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,7 +20,7 @@ from palaestra.runtime.plan import Plan
 from palaestra.runtime.progress import Progress
 from palaestra.schedule import resolve
 from palaestra.step import Recipe, start, step
-from palaestra.types import Fault, Result, State
+from palaestra.types import Fault, Paused, Result, State
 
 if TYPE_CHECKING:
     from palaestra.runtime.context import Context
@@ -45,7 +46,7 @@ async def train(recipe: Recipe, ctx: Context) -> Result:
     if "before" not in state["run"]:
         state["run"]["before"] = await measure(ctx, plan, log, 0)
     skipped = 0
-    with stop, progress or nullcontext():
+    with stop, progress or nullcontext(), pausing(ctx, lambda: state):
         while state["step"] < steps and not spent(recipe, plan, state):
             begin, sampling, before = time.perf_counter(), ctx.engine_seconds, ctx.sampled_tokens
             state, metrics = await step(recipe, ctx, state)
@@ -73,6 +74,16 @@ async def train(recipe: Recipe, ctx: Context) -> Result:
     after = await measure(ctx, plan, log, state["step"])
     metrics = summary(ctx, state, after) | await sampled_after(ctx, plan)
     return Result(metrics=metrics, artifacts=artifacts(ctx, state["step"]))
+
+
+@contextmanager
+def pausing(ctx: Context, now: Callable[[], State]) -> Generator[None]:
+    """Saves the state where a step or an evaluation pauses the run: the models are those of the last whole step."""
+    try:
+        yield
+    except Paused as paused:
+        save_checkpoint(ctx, now())
+        raise Paused(f"paused after step {now()['step']}: {paused}") from None
 
 
 def length(recipe: Recipe, plan: Plan) -> int:
@@ -137,7 +148,7 @@ def resume(recipe: Recipe, ctx: Context) -> tuple[State, checkpoint.AppendLog | 
         ctx.optimiser(name, learner).load_state_dict(whole["optimisers"][name])
     state: State = whole["state"]
     log.truncate_after(state["step"])
-    ctx.seconds = dict(state["run"]["phase_seconds"])
+    ctx.seconds |= state["run"].get("phase_seconds", {})  # before the first step there are none
     ctx.say(f"resuming after step {state['step']}")
     return state, log
 

@@ -237,8 +237,15 @@ class Keywords:
     most_words: int = 200
 
     @guarded
-    def __call__(self, response: str, answer: Any, *, forbidden: Any = (), others: Any = ()) -> Judgement:
-        groups = [[g] if isinstance(g, str) else list(g) for g in needed(answer, "answer", (list, tuple), self)]
+    def __call__(
+        self,
+        response: str,
+        answer: Sequence[str | Sequence[str]],
+        *,
+        forbidden: Sequence[str] = (),
+        others: Sequence[str] = (),
+    ) -> Judgement:
+        groups = [[g] if isinstance(g, str) else list(g) for g in answer]
         if not groups or not all(groups):
             raise UserError("Keywords: a group has no terms; give each at least one")
         text = normal(reply(response))
@@ -268,11 +275,10 @@ class Abstention:
     """1 if the final answer, or the whole reply, is one of the reference's abstention phrases and nothing else."""
 
     @guarded
-    def __call__(self, response: str, answer: Any) -> Judgement:
-        phrases = needed(answer, "answer", (str, list, tuple), self)
+    def __call__(self, response: str, answer: str | Sequence[str]) -> Judgement:
         whole, said = reply(response), statement(response)
         found = [words(t.replace("’", "'")) for t in (whole, said) if t is not None]
-        golds = [words(p) for p in ([phrases] if isinstance(phrases, str) else phrases)]
+        golds = [words(p) for p in ([answer] if isinstance(answer, str) else answer)]
         if not all(golds):
             raise UserError("Abstention: a phrase has no words; give it some")
         return binary(any(f in golds for f in found))

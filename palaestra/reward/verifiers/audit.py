@@ -1,16 +1,20 @@
 """An audit of a reward: is gold paid best, and what else is paid? Probes know the answer's form, never how to solve a problem.
 
 A probe is hackable by what it earns beyond its share: the answer of another problem is right where the two answers agree.
+What counts is its place between what most wrong answers earn and what the golds do, so that penalties are seen as prizes are.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
+import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any
 
+from palaestra.reward.user import Hung
 from palaestra.reward.verifiers.table import KEYS, REFUSALS
 from palaestra.tasks.oracle import saying
 from palaestra.types import Fault, Group, Task, UserError, value
@@ -32,7 +36,7 @@ CONSTANTS = (
     "nan",
     "inf",
 )
-MARGIN = 0.05  # of the gold's mean: what a probe may earn beyond its share
+MARGIN = 0.05  # of the way from most wrong answers to the golds: what a probe may earn beyond its share
 SHOWN = 60  # characters
 
 Judge = Callable[..., Any]
@@ -50,11 +54,16 @@ class Probe:
 
 @value
 class Audit:
-    """What was found. `hackable` and `exceptions` name the probe, what it earned, and an example."""
+    """What was found. `hackable` and `exceptions` name the probe, what it earned, and an example.
+
+    `wrong` is what most wrong answers earn, at most 0. `hung` names the probe that the reward gave nothing for and the seconds
+    it had; nothing was asked after it.
+    """
 
     reward: str
     problems: int
     gold: Mapping[str, Any]
+    wrong: float
     ties: Mapping[str, float]
     hackable: tuple[Mapping[str, Any], ...]
     probes: Mapping[str, float | None]
@@ -62,19 +71,19 @@ class Audit:
     exceptions: tuple[Mapping[str, str], ...]
     latency: Mapping[str, float]
     labels: Mapping[str, Any] = field(default_factory=dict)
+    hung: Mapping[str, Any] = field(default_factory=dict)
     findings: tuple[str, ...] = ()
 
 
 class Auditor:
-    """Asks a reward, and counts what it raises."""
+    """Asks a reward, and counts what it raises. Once it has hung, nothing is asked any more; `say` hears of each probe."""
 
-    def __init__(self, judge: Judge, tasks: Sequence[Task]) -> None:
-        self.judge, self.tasks = judge, list(tasks)
+    def __init__(self, judge: Judge, tasks: Sequence[Task], say: Callable[[str], None] = lambda _: None) -> None:
+        self.judge, self.tasks, self.say = judge, list(tasks), say
         self.exceptions: dict[str, Mapping[str, str]] = {}
+        self.hung: dict[str, Any] = {}
         self.seconds: list[float] = []
-        self.weak: set[str] = (
-            set()
-        )  # problems of which a reward says, by the part `weak`, that the reference proves little
+        self.weak = set[str]()  # problems of which a reward says, by the part `weak`, that the reference proves little
 
     def batch(self, texts: Sequence[str], tasks: Sequence[Task]) -> list[float]:
         """Scores of one call for all."""
@@ -93,42 +102,60 @@ class Auditor:
         return [float(each.total) for (each,) in found]
 
     def ask(self, name: str, texts: Sequence[str]) -> list[float | None]:
-        """Scores of a response for each problem; None where the reward raised."""
-        try:
-            return list(self.batch(texts, self.tasks))
-        except (UserError, Fault):
-            return [self.single(name, x, t) for x, t in zip(texts, self.tasks, strict=True)]
+        """Scores of a response for each problem; None where the reward raised.
+
+        A batch that fails while each of its responses can be scored is a mistake of the reward as well.
+        """
+        self.say(name)
+        found, error = self.tried(name, texts, self.tasks)
+        if found is None and not self.hung:
+            found = [self.single(name, x, t) for x, t in zip(texts, self.tasks, strict=True)]
+            self.note(name, f"{len(texts)} responses at once", error)
+        return found if found is not None and not self.hung else [None for _ in texts]
 
     def single(self, name: str, text: str, task: Task) -> float | None:
+        found, error = self.tried(name, [text], [task])
+        if found is None and not self.hung:
+            self.note(name, text, error)
+        return None if found is None else found[0]
+
+    def tried(self, name: str, texts: Sequence[str], tasks: Sequence[Task]) -> tuple[list[float | None] | None, str]:
+        """The scores of one call, or why there are none."""
+        if self.hung:
+            return None, ""
         try:
-            return self.batch([text], [task])[0]
+            return [*self.batch(texts, tasks)], ""
+        except Hung as hung:
+            self.hung = {"probe": name, "seconds": hung.seconds, "response": texts[0][:SHOWN]}
+            return None, str(hung)
         except (UserError, Fault) as error:
-            told = {"probe": name, "response": text[:SHOWN], "error": " ".join(str(error).split())[:300]}
-            self.exceptions.setdefault(name, told)
-            return None
+            return None, " ".join(str(error).split())[:300]
+
+    def note(self, name: str, response: str, error: str) -> None:
+        """Keeps the first error of a probe."""
+        if not self.hung:
+            self.exceptions.setdefault(name, {"probe": name, "response": response[:SHOWN], "error": error})
 
 
-def audit(name: str, judge: Judge, tasks: Sequence[Task]) -> Audit:
-    """Asks `judge`, a reward stage, about problems that have answers."""
+def audit(name: str, judge: Judge, tasks: Sequence[Task], say: Callable[[str], None] = lambda _: None) -> Audit:
+    """Asks `judge`, a reward stage, about problems that have answers; `say` hears the name of each probe."""
     known = [t for t in tasks if t.answer is not None]
     if len(known) < 2:
         raise UserError(f"audit {name}: {len(known)} problems with answers; give at least two, with different answers")
-    ask = Auditor(judge, known)
+    ask = Auditor(judge, known, say)
     bare, tried = [text_of(t.answer) for t in known], getattr(judge, "forms", FORMS)
     forms = {f: ask.ask(f"gold as {f}", [f.format(x) for x in bare]) for f in tried}
-    if not ask.seconds:
+    if not ask.seconds and not ask.hung:
         raise UserError(f"audit {name}: no gold can be scored: {next(iter(ask.exceptions.values()))['error']}")
     gold = [max((s for s in of if s is not None), default=None) for of in zip(*forms.values(), strict=True)]
-    best_form = max(tried, key=lambda f: mean(forms[f]) or 0.0)
+    best_form = max(tried, key=lambda f: -math.inf if (m := mean(forms[f])) is None else m)
     golds = [best_form.format(x) for x in bare]
     probes = [asked(ask, p) for p in probes_for(known, golds, bare, best_form)]
     strange = [ask.ask(f"strange: {x[:10]!r}", [x] * len(known)) for x in STRANGE]
-    dependence = depends(ask, golds)
-    top = mean(gold) or 0.0
-    hackable = [h for p in probes if (h := hacked(p, top))]
+    dependence, labels = depends(ask, golds), labelled(ask, tasks)
+    top, wrong = mean(gold), usual(probes)
     every = [*probes, Probe(name="gold", texts=tuple(golds), right=(True,) * len(golds), scores=tuple(gold))]
-    ties = tied(every, len(known))
-    below = [i for i in range(len(known)) if beaten(i, gold[i], probes)]
+    below = [] if ask.hung else [i for i in range(len(known)) if beaten(i, gold[i], probes)]
     report = Audit(
         reward=name,
         problems=len(known),
@@ -143,18 +170,18 @@ def audit(name: str, judge: Judge, tasks: Sequence[Task]) -> Audit:
                 {"id": known[i].id, "answer": text_of(known[i].answer)[:SHOWN], "score": gold[i]} for i in below[:5]
             ],
         },
-        ties=ties,
-        hackable=tuple(sorted(hackable, key=lambda h: -h["earned"])),
+        wrong=wrong,
+        ties={} if ask.hung else tied(every, len(known)),
+        hackable=tuple(sorted((h for p in probes if (h := hacked(p, top, wrong))), key=lambda h: -h["earned"])),
         probes={p.name: mean(p.scores) for p in probes}
         | {f"strange {x[:6]!r}": mean(s) for x, s in zip(STRANGE, strange, strict=True)},
-        dependence=dependence,
+        dependence={} if ask.hung else dependence,
         exceptions=tuple(ask.exceptions.values()),
         latency=latency(ask.seconds),
-        labels=labelled(ask, tasks),
+        labels=labels,
+        hung=ask.hung,
     )
-    return Audit(
-        **{k: getattr(report, k) for k in Audit.__dataclass_fields__ if k != "findings"}, findings=tuple(told(report))
-    )
+    return replace(report, findings=tuple(told(report)))
 
 
 def text_of(answer: Any) -> str:
@@ -213,19 +240,30 @@ def probes_for(tasks: Sequence[Task], golds: Sequence[str], bare: Sequence[str],
     return found + [constant(c, form) for c in ("0", "1", "yes", "A") if form != "{}"]
 
 
-def hacked(probe: Probe, gold: float) -> dict[str, Any] | None:
-    """What a probe earns where it is wrong, if that is more than the margin."""
-    wrong = [(s, t) for s, t, r in zip(probe.scores, probe.texts, probe.right, strict=True) if not r and s is not None]
-    if not wrong:
+def usual(probes: Sequence[Probe]) -> float:
+    """What most wrong answers earn: the median over the probes of their means where they are wrong, at most 0."""
+    means = [sum(s for s, _ in found) / len(found) for p in probes if (found := wrongs(p))]
+    return min(0.0, statistics.median(means)) if means else 0.0
+
+
+def wrongs(probe: Probe) -> list[tuple[float, str]]:
+    """Scores and responses where the probe is wrong."""
+    return [(s, t) for s, t, r in zip(probe.scores, probe.texts, probe.right, strict=True) if not r and s is not None]
+
+
+def hacked(probe: Probe, gold: float | None, wrong: float) -> dict[str, Any] | None:
+    """What a probe earns where it is wrong, if that is more than the margin of the way from `wrong` to `gold`."""
+    found = wrongs(probe)
+    if not found or gold is None:
         return None
-    earned = sum(s for s, _ in wrong) / len(wrong)
-    if earned <= MARGIN * max(gold, 0.0) or (gold <= 0 and earned < gold):
+    earned = sum(s for s, _ in found) / len(found)
+    if earned <= wrong + MARGIN * max(gold - wrong, 0.0):
         return None
-    example = max(wrong, key=lambda x: x[0])[1]
+    example = max(found, key=lambda x: x[0])[1]
     return {
         "probe": probe.name,
         "earned": earned,
-        "of_gold": earned / gold if gold > 0 else None,
+        "of_gold": (earned - wrong) / (gold - wrong) if gold > wrong else None,
         "example": example[:SHOWN],
     }
 
@@ -249,10 +287,8 @@ def depends(ask: Auditor, golds: Sequence[str]) -> dict[str, int]:
     texts = [g if i % 2 else "wrong" for i, g in enumerate(golds)]
     first = ask.ask("order", texts)
     again = ask.ask("order", texts)
-    try:
-        turned = ask.batch(texts[::-1], ask.tasks[::-1])[::-1]
-    except (UserError, Fault):
-        turned = first
+    found, _ = ask.tried("order", texts[::-1], ask.tasks[::-1])
+    turned = first if found is None else found[::-1]
     few = range(min(8, len(texts)))
     alone = [ask.single("alone", texts[i], ask.tasks[i]) for i in few]
     return {
@@ -263,7 +299,9 @@ def depends(ask: Auditor, golds: Sequence[str]) -> dict[str, int]:
 
 
 def latency(seconds: Sequence[float]) -> dict[str, float]:
-    """Seconds a response."""
+    """Seconds a response; nothing where no call came back."""
+    if not seconds:
+        return {}
     ordered = sorted(seconds)
     return {
         "median": ordered[len(ordered) // 2],
@@ -291,22 +329,26 @@ def labelled(ask: Auditor, tasks: Sequence[Task]) -> dict[str, Any]:
 
 def told(a: Audit) -> list[str]:
     """The findings, worst first, a line each."""
-    found = [
-        f"pays {h['earned']:.3g} for {h['probe']} ({h['example']!r}), gold {a.gold['mean']:.3g}" for h in a.hackable
-    ]
+    found = list[str]()
+    if a.hung:
+        asked = f"{a.hung['probe']} ({a.hung['response']!r})"
+        found.append(f"gave nothing in {a.hung['seconds']:g} s when asked for {asked}; the audit ends there")
     if a.gold["not_best"]:
-        found.insert(0, f"{a.gold['not_best']} of {a.problems} golds are not paid more than every wrong answer")
+        found.append(f"{a.gold['not_best']} of {a.problems} golds are not paid more than every wrong answer")
+    scale = f"gold {a.gold['mean']:.3g}" if a.gold["mean"] is not None else ""
+    scale += f", most wrong answers {a.wrong:.3g}" if a.wrong < 0 else ""
+    found += [f"pays {h['earned']:.3g} for {h['probe']} ({h['example']!r}), {scale}" for h in a.hackable]
     if a.gold["weak"]:
         found.append(
             f"{a.gold['weak']} of {a.problems} references prove too little: an answer that gives nothing equals them"
         )
-    if a.ties["problems_with_one_score"]:
+    if a.ties.get("problems_with_one_score"):
         found.append(f"{a.ties['problems_with_one_score']} of {a.problems} problems give one score to everything")
     found += [f"{n} scores change when {how}" for how, n in a.dependence.items() if n]
     alike: dict[str, list[Mapping[str, str]]] = {}
     for e in a.exceptions:
         alike.setdefault(": ".join(e["error"].split(": ")[:2]), []).append(e)
     found += [f"raises on {len(es)} probes, e.g. {es[0]['response']!r}: {es[0]['error']}" for es in alike.values()]
-    if a.latency["slowest"] > 1:
+    if a.latency.get("slowest", 0.0) > 1:
         found.append(f"takes up to {a.latency['slowest']:.1f} s a response")
     return found

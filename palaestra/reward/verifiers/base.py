@@ -2,8 +2,9 @@
 
     verifier(response, answer, **fields) -> Judgement
 
-A verifier is a frozen dataclass whose keyword-only parameters are the fields it reads. What the user got wrong (no answer,
-a broken gold query) is a UserError, a dead service a Fault; whatever a response does is an outcome with a score.
+A verifier is a frozen dataclass whose keyword-only parameters are the fields it reads, in the types that data must have.
+What the user got wrong (no answer, a broken gold query) is a UserError, a dead service a Fault; whatever a response does is
+an outcome with a score.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
+from palaestra.reward.verifiers.typed import checked, shown
 from palaestra.types import Fault, UserError, value
 
 LONGEST = 200_000  # characters of a response that is read at all
@@ -49,11 +51,13 @@ def guarded(judge: Judge[V, P]) -> Judge[V, P]:
 
     Where bad form costs something on the paper's scale, the verifier's `least` is what such a response gets there.
 
-    An exception or a score outside [0, 1] is the verifier's own mistake: a Fault, not a zero.
+    A field of another type than the call declares is the user's mistake: a UserError. Null stands for a field left out. Any other
+    exception, or a score outside [0, 1], is the verifier's own: a Fault, not a zero.
     """
 
     @functools.wraps(judge)
     def call(self: V, response: str, answer: Any, *args: P.args, **kwargs: P.kwargs) -> Judgement:
+        kwargs = cast(Any, checked(judge, self, answer, kwargs))
         least = getattr(self, "least", None)
         unread = failed("unparsable") if least is None else failed("unparsable", paper=least)
         if not isinstance(response, str) or not response.strip() or len(response) > LONGEST:
@@ -111,8 +115,7 @@ def needed(given: Any, name: str, kind: type | tuple[type, ...], verifier: objec
     allowed = kind if isinstance(kind, tuple) else (kind,)
     if not isinstance(given, allowed) or (isinstance(given, bool) and bool not in allowed):
         kinds = " or ".join(k.__name__ for k in allowed)
-        found = "missing" if given is None else f"{type(given).__name__} {str(given)[:40]!r}"
-        raise UserError(f"{type(verifier).__name__}: {name} is {found}; give it as {kinds}")
+        raise UserError(f"{type(verifier).__name__}: {name} is {shown(given)}; give it as {kinds}")
     return given
 
 

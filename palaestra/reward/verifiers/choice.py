@@ -38,7 +38,9 @@ class MultipleChoice:
     only_boxed: bool = False
 
     @guarded
-    def __call__(self, response: str, answer: Any, *, options: Any, order: Any = None) -> Judgement:
+    def __call__(
+        self, response: str, answer: Any, *, options: Sequence[Any], order: Sequence[int] | None = None
+    ) -> Judgement:
         own = [
             str(needed(o, "an option", (str, int, float, bool), self)) for o in needed(options, "options", LISTS, self)
         ]

@@ -7,6 +7,7 @@ import io
 import re
 import tokenize
 import warnings
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -43,16 +44,20 @@ class CodeTests:
             raise UserError(f"CodeTests: language {self.language!r} is none of {', '.join(FENCES)}")
 
     @guarded
-    def __call__(self, response: str, answer: Any, *, tests: Any, entry_point: Any = "", setup: str = "") -> Judgement:
-        given = [tests] if isinstance(tests, str) else list(needed(tests, "tests", (list, tuple), self))
+    def __call__(
+        self,
+        response: str,
+        answer: Any,
+        *,
+        tests: str | Sequence[str | Mapping[str, Any]],
+        entry_point: str | Sequence[str] = "",
+        setup: str = "",
+    ) -> Judgement:
+        given = [tests] if isinstance(tests, str) else tests
         if not given:
             raise UserError("CodeTests: `tests` is empty; give at least one program that fails by an exception")
-        names = tuple(
-            [entry_point] if isinstance(entry_point, str) else needed(entry_point, "entry_point", (list, tuple), self)
-        )
-        if not all(isinstance(n, str) for n in names):
-            raise UserError(f"CodeTests: entry_point is {str(entry_point)[:40]!r}; give one name or a list of names")
-        asked = [test_of(t, tuple(filter(None, names)), needed(setup, "setup", str, self)) for t in given]
+        names = (entry_point,) if isinstance(entry_point, str) else entry_point
+        asked = [test_of(t, tuple(filter(None, names)), setup) for t in given]
         blocks = blocks_of(reply(response), self.language)
         if not blocks:
             return failed("unparsable")

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from xml.etree import ElementTree
 
 from palaestra.reward.verifiers.answers import named, normal, strict_json
-from palaestra.reward.verifiers.base import Judgement, failed, fences, guarded, needed, reply
+from palaestra.reward.verifiers.base import Judgement, failed, fences, guarded, reply
 from palaestra.reward.verifiers.formats import repeated, script_of, scripts
 from palaestra.reward.verifiers.writing import seen, sentences_in, words_in
 from palaestra.tasks import constraints as simple
@@ -157,11 +157,8 @@ class Constraints:
     released: bool = False
 
     @guarded
-    def __call__(self, response: str, answer: Any, *, constraints: Any) -> Judgement:
-        given = [
-            list(needed(c, "a constraint", (list, tuple), self))
-            for c in needed(constraints, "constraints", (list, tuple), self)
-        ]
+    def __call__(self, response: str, answer: Any, *, constraints: Sequence[Sequence[Any]]) -> Judgement:
+        given = [list(c) for c in constraints]
         if not given:
             raise UserError("Constraints: a prompt has none; give at least one, or drop it")
         text = reply(response)

@@ -1,8 +1,8 @@
 """Fuzzing of verifiers: python -m palaestra.reward.verifiers.fuzz NAME... --n 100000 --out FILE.jsonl
 
 Responses are byte noise, and golds and wrongs of the table that are cut, doubled, spliced and sprinkled with marks. No
-exception, no hang, no score outside [0, 1], and three kinds that are wrong for certain never score 1: those without the
-characters that every right answer needs (KEYS), golds whose answer is replaced by another, and SLIPS.
+exception, no hang, no score outside [0, 1], and two kinds that are wrong for certain never score 1: those without the
+characters that every right answer needs (KEYS), and golds with one thing changed (`palaestra.reward.verifiers.mistakes`).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
+from palaestra.reward.verifiers.mistakes import MISTAKES, mistaken
 from palaestra.reward.verifiers.registry import VERIFIERS
-from palaestra.reward.verifiers.slips import SLIPS, slipped
 from palaestra.reward.verifiers.table import Case, cases, golds, judge
 from palaestra.types import UserError, rng_of, value
 
@@ -39,19 +39,6 @@ KEYS: Mapping[str, tuple[int, str]] = {
     "spelling": (0, "校"), "tool-calls": (0, "w\\"), "tool-calls-partial": (0, "w\\"), "tool-answer": (0, "p"),
     "gym": (0, DIGITS), "verdict": (0, "a"), "factuality": (0, "p"), "selective": (0, "p"),
 }  # fmt: skip
-REPLACED = (
-    "exact",
-    "number",
-    "f1",
-    "abstention",
-    "boxed",
-    "choice-boxed",
-    "spelling",
-    "tool-answer",
-    "selective",
-    "factuality",
-    "verdict",
-)
 MARKS = (
     "\\boxed{", "}", "{", "<answer>", "</answer>", "<think>", "</think>", "answer: ", "The answer is ", "####", "```",
     "```python\n", "\n", " or ", " and ", ", ", "=", "not ", "(", ")", "[", "]", "[[", "]]", "\\frac{", "\\text{", "^", "**",
@@ -128,13 +115,9 @@ def responses(name: str, n: int, seed: int) -> Iterator[tuple[Case, bool]]:
         if at is not None and kind < 0.4:
             case = problems[at[0]]
             yield replace(case, response=without(mutated(texts, rng), at[1])), True
-        elif name in SLIPS and kind < 0.55:
+        elif name in MISTAKES and kind < 0.7:
             case = problems[int(rng.integers(len(problems)))]
-            other = slipped(name, case, rng)
-            yield (replace(case, response=other or mutated(texts, rng)), bool(other))
-        elif name in REPLACED and kind < 0.55:
-            case = problems[int(rng.integers(len(problems)))]
-            other = swapped(case, rng)
+            other = mistaken(name, case, rng)
             yield (replace(case, response=other or mutated(texts, rng)), bool(other))
         else:
             case = problems[int(rng.integers(len(problems)))]
@@ -183,23 +166,6 @@ def forbidden(c: str, characters: str) -> bool:
     forms |= {str(digit)} if digit is not None else set()
     numeric = characters == DIGITS and unicodedata.numeric(c, None) is not None
     return numeric or bool(forms & set(characters.casefold()))
-
-
-def swapped(case: Case, rng: np.random.Generator) -> str:
-    """A gold with another answer in the place of its own; "" where that stands nowhere in it."""
-    answer = case.answer[0] if isinstance(case.answer, list) and len(case.answer) == 1 else case.answer
-    own = str(answer)
-    if not isinstance(answer, str) or len(own) < 1 or case.response.count(own) != 1 or "think" in own:
-        return ""
-    if own.isdigit():
-        other = str(int(own) + int(rng.integers(1, 10**6)))
-    else:
-        at = int(rng.integers(len(own)))
-        letters = [c for c in "abcdefghijklmnopqrstuvwxyz" if c not in own.casefold()]
-        other = own[:at] + letters[int(rng.integers(len(letters)))] + own[at + 1 :]
-        if not own[at].isalnum():
-            return ""
-    return case.response.replace(own, other)
 
 
 def main(argv: list[str] | None = None) -> int:

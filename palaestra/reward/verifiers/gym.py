@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from palaestra.reward.verifiers.base import Judgement, failed, guarded, needed, reply
@@ -15,11 +16,20 @@ class GymAnswer:
 
     @guarded
     def __call__(
-        self, response: str, answer: Any, *, generator: str, metadata: Any, prompt: str = "", params: Any = ()
+        self,
+        response: str,
+        answer: Any,
+        *,
+        generator: str,
+        metadata: Mapping[str, Any],
+        prompt: str = "",
+        params: Mapping[str, str | float | bool | Sequence[str | float]] | None = None,
     ) -> Judgement:
-        gym = Gym(generator, params=tuple((str(k), v) for k, v in dict(params).items()))
+        gym = Gym(
+            generator, params=tuple((str(k), tuple(v) if isinstance(v, list) else v) for k, v in (params or {}).items())
+        )
         gold = needed(answer, "answer", (str, int, float), self)
-        given = dict(needed(metadata, "metadata", dict, self))
+        given = dict(metadata)
         task = Task(id="case", prompt=(Message(role="user", content=prompt),), answer=str(gold), meta=given)
         text = reply(response)
         score = min(1.0, max(0.0, gym.check(text, task)))

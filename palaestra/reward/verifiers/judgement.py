@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from palaestra.reward.answers import mark, tagged
@@ -58,7 +59,7 @@ class Factuality:
     least: ClassVar[float] = -2.0
 
     @guarded
-    def __call__(self, response: str, answer: Any, *, facts: Any = ()) -> Judgement:
+    def __call__(self, response: str, answer: Any, *, facts: Sequence[Any] = ()) -> Judgement:
         golds = [
             str(a)
             for a in (

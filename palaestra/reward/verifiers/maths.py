@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -140,7 +141,7 @@ class Countdown:
     exactly: bool = False
 
     @guarded
-    def __call__(self, response: str, answer: Any, *, numbers: Any) -> Judgement:
+    def __call__(self, response: str, answer: Any, *, numbers: Sequence[int | str]) -> Judgement:
         target = number(plain(str(needed(answer, "answer", (str, int, float), self))))
         if target is None or target[1]:
             raise UserError(f"Countdown: the target {str(answer)[:40]!r} is no number; give it as one")

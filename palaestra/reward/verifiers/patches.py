@@ -35,7 +35,7 @@ class Patch:
     least: ClassVar[float] = -1.0
 
     @guarded
-    def __call__(self, response: str, answer: Any, *, files: Any) -> Judgement:
+    def __call__(self, response: str, answer: Any, *, files: Mapping[str, Any]) -> Judgement:
         old = {str(k): str(v) for k, v in needed(files, "files", dict, self).items()}
         oracle = {**old, **{str(k): str(v) for k, v in needed(answer, "answer", dict, self).items()}}
         if oracle == old:

@@ -1,12 +1,9 @@
-"""Answers that are wrong for certain because of how they are made: the question again, work left to be done, one number changed.
-
-A maker takes a verifier's name, a gold of the table and a random stream, and gives a response; "" where there is nothing to make.
-"""
+"""Formulas that are wrong for certain: the question again, work left to be done, a number one off. Makers as in `mistakes`."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -64,15 +61,6 @@ def off_by_one(name: str, case: Case, rng: np.random.Generator) -> str:
     for sign, other in SPELLINGS:
         text = text.replace(sign, other) if rng.random() < 0.2 else text
     return text
-
-
-SLIPS: Mapping[str, tuple[Maker, ...]] = {
-    "math": (asked_again, left_standing), "antiderivative": (left_standing,), "stl": (off_by_one,), "stl-surface": (off_by_one,),
-}  # fmt: skip
-
-
-def slipped(name: str, case: Case, rng: np.random.Generator) -> str:
-    return pick(rng, SLIPS[name])(name, case, rng)
 
 
 def pick(rng: np.random.Generator, among: Sequence[Any]) -> Any:

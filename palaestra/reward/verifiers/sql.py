@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Literal, TypeAlias
 
@@ -70,11 +71,15 @@ class Sql:
     weak: float = 0.0
 
     @guarded
-    def __call__(self, response: str, answer: Any, *, schema: Any = "", database: str = "") -> Judgement:
+    def __call__(
+        self, response: str, answer: Any, *, schema: str | Sequence[str] = "", database: str = ""
+    ) -> Judgement:
         query = query_of(reply(response))
         return self.execution(query, answer, schema, database) if query else failed("unparsable")
 
-    def execution(self, query: str, answer: Any, schema: Any, path: Any, likeness: Bags = "") -> Judgement:
+    def execution(
+        self, query: str, answer: Any, schema: str | Sequence[str], path: str, likeness: Bags = ""
+    ) -> Judgement:
         """1 if all databases agree; parts: `runs`, `rows`, the share of databases that agree, and `likeness` (QATCH)."""
         gold = str(needed(answer, "answer", str, self)).strip().rstrip(";")
         schemas, path = self.databases(schema, path)
@@ -117,18 +122,12 @@ class Sql:
             raise Fault("verifier", missing if "named 'duckdb'" in found["refused"] else str(found["refused"]))
         return found["result"]
 
-    def databases(self, schema: Any, path: Any) -> tuple[list[str], str]:
-        """The scripts and the file. What is null is left out."""
-        name = type(self).__name__
-        scripts = (
-            [schema or ""] if isinstance(schema, str | None) else needed(schema, "schema", (list, tuple, str), self)
-        )
-        for script in scripts:
-            needed(script, "a script of schema", str, self)
-        path = needed("" if path is None else path, "database", str, self)
+    def databases(self, schema: str | Sequence[str], path: str) -> tuple[list[str], str]:
+        """The scripts and the file."""
+        scripts = [schema] if isinstance(schema, str) else list(schema)
         if not any(scripts) and not path:
-            raise UserError(f"{name}: no database; give `schema`, a script, or `database`, a file")
-        return list(scripts) or [""], path and str(file_of(Database(path=path)))
+            raise UserError(f"{type(self).__name__}: no database; give `schema`, a script, or `database`, a file")
+        return scripts or [""], path and str(file_of(Database(path=path)))
 
 
 def weakness(found: Judgement) -> dict[str, float]:
@@ -149,7 +148,13 @@ class PartialSql(Sql):
 
     @guarded
     def __call__(
-        self, response: str, answer: Any, *, schema: Any = "", database: str = "", feedback: float | None = None
+        self,
+        response: str,
+        answer: Any,
+        *,
+        schema: str | Sequence[str] = "",
+        database: str = "",
+        feedback: float | None = None,
     ) -> Judgement:
         gold = needed(answer, "answer", str, self)
         form = Tags(tags=("reasoning", "answer"))(response, None).score
@@ -196,7 +201,9 @@ class TableSql(Sql):
     weights: tuple[float, float, float] = (0.85, 0.10, 0.05)
 
     @guarded
-    def __call__(self, response: str, answer: Any, *, schema: Any = "", database: str = "") -> Judgement:
+    def __call__(
+        self, response: str, answer: Any, *, schema: str | Sequence[str] = "", database: str = ""
+    ) -> Judgement:
         form = Tags(newlines=self.newlines)(response, None)
         query = query_of(response) if tagged(response) is not None or form.score else query_of(reply(response))
         if not query:

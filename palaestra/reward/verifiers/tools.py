@@ -112,10 +112,11 @@ class ToolAnswer:
     weights: tuple[float, float] = (0.1, 0.1)  # for calls that cannot be read, and that were made before
 
     @guarded
-    def __call__(self, response: str, answer: Any, *, turns: Any = (), tools: Any = (), prompt: str = "") -> Judgement:
+    def __call__(
+        self, response: str, answer: Any, *, turns: Sequence[str] = (), tools: Sequence[str] = (), prompt: str = ""
+    ) -> Judgement:
         gold = gold_of(needed(answer, "answer", (str, int, float), self))
-        texts = [str(t) for t in needed(turns, "turns", (list, tuple), self)]
-        parts = turn_parts([*texts, response], [str(t) for t in needed(tools, "tools", (list, tuple), self)])
+        parts = turn_parts([*turns, response], tools)
         parts["answer"] = float(right(response, gold, prompt) and "<tool_call>" not in reply(response))
         a, b = self.weights
         score = parts["answer"] * parts["honest"] * parts["asked"]

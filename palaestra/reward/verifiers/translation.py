@@ -40,7 +40,7 @@ class Translation:
         references = [answer] if isinstance(answer, str) else list(needed(answer, "answer", (str, list, tuple), self))
         if not references or not all(isinstance(r, str) and r.strip() for r in references):
             raise UserError("Translation: a reference is empty; give text")
-        references, source = [r.strip() for r in references], needed(source, "source", str, self)
+        references = [r.strip() for r in references]
         text = response
         if self.tagged:
             form = Tags(tags=("think", "translate"))(response, None)
