@@ -236,7 +236,7 @@ def test_what_the_user_got_wrong_is_said():
             judge(name, Case(kind="", response="\\boxed{x} <answer>SELECT 1</answer>", answer=answer, fields=fields))
 
 
-JUNK = (5, 2.5, True, [5], [None], [[5]], {"a": 5}, [{"a": None}], {5: "x"})
+JUNK = ("x", 5, 2.5, True, [5], [None], [[5]], {"a": 5}, [{"a": None}], {5: "x"})
 
 
 @pytest.mark.parametrize("name", named(slow=("math", "sql", "sql-duckdb", "code", "code-partial", "gym")))
@@ -291,6 +291,8 @@ def test_what_a_field_must_be_is_said():
         with pytest.raises(UserError) as error:
             judge(name, replace(case, fields={**case.fields, field: given}))
         assert str(error.value) == told
+    with pytest.raises(UserError, match=r"answer is str .* with half a character; give it as text"):
+        judge("sql-duckdb", replace(golds("sql-duckdb")[0], answer="\ud800"))
     assert fits(2.0, int) and not fits(2.5, int) and not fits(True, float) and not fits(float("inf"), int)
     assert fits({"a": (1, 2)}, Mapping[str, Sequence[float]]) and not fits({5: [1]}, Mapping[str, Sequence[float]])
     assert fits(None, str | None) and not fits("ab", Sequence[str]) and fits([], Sequence[str])

@@ -66,7 +66,9 @@ def guarded(judge: Judge[V, P]) -> Judge[V, P]:
             found = judge(self, response.encode("utf-8", "replace").decode(), answer, *args, **kwargs)
         except RecursionError:
             return unread
-        except (UserError, Fault):
+        except UserError as error:  # a database's own words may have several lines
+            raise UserError(" ".join(str(error).split())) from None
+        except Fault:
             raise
         except Exception as error:
             raise Fault("verifier", f"{type(self).__name__} raised {type(error).__name__}: {error}") from error

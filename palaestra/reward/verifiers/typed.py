@@ -29,6 +29,7 @@ def checked(call: Callable[..., Any], who: object, answer: Any, fields: Mapping[
     given = {k: v for k, v in fields.items() if v is not None or not known.get(k, (Any, False))[1]}
     for name, value in {"answer": answer, **given}.items():
         kind = known.get(name, (Any, False))[0]
+        kind = str if kind is Any and isinstance(value, str) else kind
         if not fits(value, kind):
             raise UserError(f"{type(who).__name__}: {name} is {shown(value)}; give it as {said(kind)}")
     return given
