@@ -12,7 +12,6 @@ from palaestra.reward.verifiers.base import Judgement, binary, failed, guarded, 
 from palaestra.types import Key, UserError, rng_of, stage
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-LISTS = (list, tuple)
 STATED = r"(?:the\s+)?(?:(?:correct|right|best|final)\s+)?(?:option|choice|answer)(?:\s+is)?(?:\s*:\s*|\s+)"
 LETTERED = re.compile(
     rf"(?:{STATED})?(?:[(\[]([A-Z])[)\]]\s*[.:]?|([A-Z])(?:\s*[.:)]|\s+-\s|\s*$))\s*(.*)", re.IGNORECASE | re.DOTALL
@@ -41,13 +40,11 @@ class MultipleChoice:
     def __call__(
         self, response: str, answer: Any, *, options: Sequence[Any], order: Sequence[int] | None = None
     ) -> Judgement:
-        own = [
-            str(needed(o, "an option", (str, int, float, bool), self)) for o in needed(options, "options", LISTS, self)
-        ]
+        own = [str(needed(o, "an option", (str, int, float, bool), self)) for o in options]
         if not 2 <= len(own) <= len(LETTERS) or len({folded(plain(o)) for o in own}) != len(own):
             raise UserError(f"MultipleChoice: {len(own)} options, some alike perhaps; give 2 to 26 different ones")
-        places = list(range(len(own)) if order is None else needed(order, "order", LISTS, self))
-        if {type(i) for i in places} != {int} or sorted(places) != list(range(len(own))):
+        places = list(range(len(own)) if order is None else order)
+        if sorted(places) != list(range(len(own))):
             raise UserError(
                 f"MultipleChoice: order {str(places)[:60]} is no order of {len(own)} options; give their indices"
             )
