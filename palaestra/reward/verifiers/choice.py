@@ -8,7 +8,7 @@ from typing import Any
 
 from palaestra.reward.answers import boxed, folded, plain
 from palaestra.reward.verifiers.answers import statement
-from palaestra.reward.verifiers.base import Judgement, binary, failed, guarded, needed, reply
+from palaestra.reward.verifiers.base import Judgement, binary, failed, guarded, reply
 from palaestra.types import Key, UserError, rng_of, stage
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -38,12 +38,17 @@ class MultipleChoice:
 
     @guarded
     def __call__(
-        self, response: str, answer: Any, *, options: Sequence[Any], order: Sequence[int] | None = None
+        self,
+        response: str,
+        answer: Any,
+        *,
+        options: Sequence[str | float | bool],
+        order: Sequence[int] | None = None,
     ) -> Judgement:
-        own = [str(needed(o, "an option", (str, int, float, bool), self)) for o in options]
+        own = [str(o) for o in options]
         if not 2 <= len(own) <= len(LETTERS) or len({folded(plain(o)) for o in own}) != len(own):
             raise UserError(f"MultipleChoice: {len(own)} options, some alike perhaps; give 2 to 26 different ones")
-        places = list(range(len(own)) if order is None else order)
+        places = list(range(len(own))) if order is None else [int(i) for i in order]
         if sorted(places) != list(range(len(own))):
             raise UserError(
                 f"MultipleChoice: order {str(places)[:60]} is no order of {len(own)} options; give their indices"

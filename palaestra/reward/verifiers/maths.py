@@ -62,7 +62,7 @@ class Math:
     @guarded
     def __call__(self, response: str, answer: Any, *, prompt: str = "") -> Judgement:
         gold = gold_of(needed(answer, "answer", (str, int, float), self)).strip(MARKS)
-        said = answer_in(response, gold, needed(prompt, "prompt", str, self))
+        said = answer_in(response, gold, prompt)
         if not said:
             return failed("unparsable")
         if same(said, gold):
@@ -141,11 +141,11 @@ class Countdown:
     exactly: bool = False
 
     @guarded
-    def __call__(self, response: str, answer: Any, *, numbers: Sequence[int | str]) -> Judgement:
+    def __call__(self, response: str, answer: Any, *, numbers: Sequence[Any]) -> Judgement:
         target = number(plain(str(needed(answer, "answer", (str, int, float), self))))
         if target is None or target[1]:
             raise UserError(f"Countdown: the target {str(answer)[:40]!r} is no number; give it as one")
-        given = Counter(whole(n) for n in needed(numbers, "numbers", (list, tuple), self))
+        given = Counter(whole(n) for n in numbers)
         text = statement(response)
         text = plain((reply(response).strip().rsplit("\n", 1)[-1] if text is None else text).strip())
         for sign, name in SIGNS.items():
