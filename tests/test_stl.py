@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from palaestra.reward.verifiers import equivalence
 from palaestra.reward.verifiers.equivalence import contingent, difference, equivalent, placed
-from palaestra.reward.verifiers.satisfiability import Solver, luby
 from palaestra.reward.verifiers.stl import Unreadable, horizon, parse, robustness
 
 X = [2, 3, 5, 1, 4, 0, 2.5, 6, 1, 3, 2, 4]
@@ -231,28 +230,3 @@ def test_what_cannot_be_decided_is_not_the_same(monkeypatch):
         with monkeypatch.context() as less:
             less.setattr(equivalence, name, 10)
             assert not equivalent(*pair)
-
-
-def test_the_solver_against_all_assignments():
-    """Random clauses of three near the threshold (4.3 n), where about half of them have a model; and more pigeons than holes."""
-    rng, seen = random.Random(0), set()
-    for _ in range(60):
-        n = rng.randint(3, 9)
-        clauses = [[rng.choice((1, -1)) * v for v in rng.sample(range(1, n + 1), 3)] for _ in range(round(4.3 * n))]
-        holds = lambda truth, clauses=clauses: all(any(truth[abs(x)] == (x > 0) for x in c) for c in clauses)
-        solver = Solver(n, 10**6)
-        for clause in clauses:
-            solver.add(list(clause))
-        found = solver.solve()
-        assert found is None or holds(found)
-        assert (found is not None) == any(holds((False, *t)) for t in itertools.product((False, True), repeat=n))
-        seen.add(found is None)
-    assert seen == {True, False}
-    hole = lambda pigeon, k: 6 * pigeon + k + 1  # 7 pigeons, 6 holes
-    solver = Solver(42, 10**7)
-    for pigeon in range(7):
-        solver.add([hole(pigeon, k) for k in range(6)])
-    for k, (p, q) in itertools.product(range(6), itertools.combinations(range(7), 2)):
-        solver.add([-hole(p, k), -hole(q, k)])
-    assert solver.solve() is None
-    assert [luby(i) for i in range(1, 16)] == [1, 1, 2, 1, 1, 2, 4, 1, 1, 2, 1, 1, 2, 4, 8]

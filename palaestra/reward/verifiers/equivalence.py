@@ -12,16 +12,20 @@ from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
+import pycosat  # pyright: ignore[reportMissingModuleSource]
 
-from palaestra.reward.verifiers.satisfiability import Solver, Undecided
 from palaestra.reward.verifiers.stl import Formula, Traces, horizon, robustness
 from palaestra.types import Fault
 
 TRUE = 1  # the variable that is always true; a negative literal is a negation
 LARGEST = 250_000  # literals of all nodes
-BUDGET = 500_000  # clauses that the solver visits: about a second
+BUDGET = 1_000_000  # propagations of the solver: about a second
 
 Cut = tuple[str, int, Fraction, bool]  # a signal, a time, a threshold, and whether it is exceeded rather than reached
+
+
+class Undecided(Exception):
+    """The budget is spent."""
 
 
 class Circuit:
@@ -104,17 +108,16 @@ class Circuit:
 
     def model(self, *wanted: int) -> list[bool] | None:
         """By variable, truth values under which these literals hold; None = there are none. Raises Undecided."""
-        solver = Solver(self.n, BUDGET)
+        clauses = [[x] for x in (TRUE, *wanted)]
         for literals, node in self.nodes.items():
-            for x in literals:
-                solver.watch([-node, x])
-            solver.watch([node, *(-x for x in literals)])
+            clauses += [*([-node, x] for x in literals), [node, *(-x for x in literals)]]
         for low, high in pairwise(sorted(self.cuts)):
             if low[:2] == high[:2]:  # x > 2 implies x >= 2, which implies x > 1
-                solver.watch([-self.cuts[high], self.cuts[low]])
-        for x in (TRUE, *wanted):
-            solver.add([x])
-        return solver.solve()
+                clauses.append([-self.cuts[high], self.cuts[low]])
+        found = pycosat.solve(clauses, vars=self.n, prop_limit=BUDGET)
+        if found == "UNKNOWN":
+            raise Undecided
+        return None if found == "UNSAT" else [False, *(x > 0 for x in found)]
 
 
 def equivalent(f: Formula, g: Formula) -> bool:
