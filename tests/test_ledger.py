@@ -340,6 +340,23 @@ def test_a_page_shows_the_result(published):
     assert "No experiment" in made[pages.METHODS / "sft.md"] or "To be tested" in made[pages.METHODS / "sft.md"]
 
 
+@pytest.mark.parametrize(
+    ("mean", "half", "told"),
+    [
+        (0.03, 0.04, "about 7 seeds would"),
+        (0.0195, 0.03, "200 seeds would not either"),
+        (0.0, 0.025, "about 7 seeds would"),
+    ],
+)
+def test_how_many_seeds_would_decide(mean, half, told):
+    """Five seeds, margin 0.02. The half width goes with t / sqrt(n): 1.2417 at 5 seeds, 1.0494 at 6, 0.9248 at 7."""
+    expect = Greater(better="rloo", than="no baseline", by=0.02)
+    experiment = replace(rloo.EXPERIMENT, expect=expect)
+    result = {"effect": mean, "ci95": [mean - half, mean + half], "seeds": 5, "reason": "open"}
+    assert pages.undecided(experiment, result) == f"open; with this mean and spread {told}"
+    assert pages.undecided(experiment, result | {"seeds": 2}) == "open"
+
+
 def test_check_finds_stale_pages(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.argv", ["pages"])

@@ -17,6 +17,7 @@ from palaestra.ledger.statistics import (
     interquartile_mean,
     majority_at_k,
     mean_interval,
+    narrowed,
     paired,
     pass_at_k,
     proportion,
@@ -84,6 +85,12 @@ def test_the_t_interval_by_hand():
 
 
 def test_little_is_known_of_little():
+    wide, twice = mean_interval([1, 2, 3]), mean_interval([1, 2, 3, 1, 2, 3])
+    close = narrowed(wide, 6)  # sd 1: 2.5706 / sqrt(6); the six observations have a smaller one, sqrt(0.8)
+    assert (close.mean, close.n) == (2, 6) and close.high - 2 == pytest.approx(2.57058 / math.sqrt(6), abs=1e-5)
+    assert twice.high - 2 == pytest.approx((close.high - 2) * math.sqrt(0.8)) and narrowed(
+        wide, 3
+    ).low == pytest.approx(wide.low)
     assert mean_interval([3.0]) == Interval(mean=3.0, low=-math.inf, high=math.inf, n=1)
     assert proportion(0, 0).json() == {"mean": None, "low": 0.0, "high": 1.0, "n": 0}
     assert json.loads(json.dumps(mean_interval([]).json())) == {"mean": None, "low": None, "high": None, "n": 0}

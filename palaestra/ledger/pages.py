@@ -16,12 +16,14 @@ from palaestra.card import UNKNOWN, Card
 from palaestra.ledger.experiment import Experiment
 from palaestra.ledger.figure import curves_svg
 from palaestra.ledger.files import read_result
-from palaestra.ledger.results import standing
+from palaestra.ledger.results import ENOUGH, standing
+from palaestra.ledger.statistics import Interval, narrowed
 from palaestra.markdown import code, table
 from palaestra.runtime.config import brief, children, difference
 
 METHODS = Path("docs/methods")
 RESULTS = Path("ledger/results")
+MOST_SEEDS = 200  # that anybody would run
 SAID = {"reproduced": "Reproduced.", "not-reproduced": "Not reproduced.", "inconclusive": "Inconclusive"}
 
 
@@ -143,8 +145,9 @@ def measured(
         ]
     note = standing(entry).note
     stale = [f"**{note[:1].upper()}{note[1:]}.** Run it again."] if note else []
-    reason = f": {result['reason']}" if result["reason"] else ""
-    said = SAID[result["verdict"]] + (f"{reason}." if result["verdict"] == "inconclusive" else "")
+    said = SAID[result["verdict"]] + (
+        f": {undecided(experiment, result)}." if result["verdict"] == "inconclusive" else ""
+    )
     setting = (
         f"{', '.join(result['task'])} with the model `{result['model']}`, a budget of {result['budget_tokens']:,} sampled "
         f"tokens, {result['seeds']} paired seeds"
@@ -163,6 +166,20 @@ def measured(
         f"```\n{result['command']}\n```",
         f"{sum_of(result)} at commit `{result['commit']}`; all numbers: [{entry.id}.json](../../{RESULTS}/{entry.id}.json).",
     ]
+
+
+def undecided(experiment: Experiment, result: Mapping[str, Any]) -> str:
+    """Why there is no verdict, and how many seeds would give one if mean and spread stayed as they are."""
+    low, high = result["ci95"]
+    if low is None or result["seeds"] < ENOUGH or len(experiment.tasks) > 1:
+        return result["reason"]
+    effect = Interval(mean=result["effect"], low=low, high=high, n=result["seeds"])
+    more = (
+        n for n in range(effect.n + 1, MOST_SEEDS) if experiment.expect.verdict(narrowed(effect, n)) != "inconclusive"
+    )
+    seeds = next(more, None)
+    told = f"about {seeds} seeds would" if seeds else f"{MOST_SEEDS} seeds would not either"
+    return f"{result['reason']}; with this mean and spread {told}"
 
 
 def arms(result: Mapping[str, Any]) -> list[str]:

@@ -79,6 +79,13 @@ def mean_interval(values_N: Sequence[float], level: float = LEVEL) -> Interval:
     return Interval(mean=mean, low=mean - half, high=mean + half, n=n)
 
 
+def narrowed(interval: Interval, n: int, level: float = LEVEL) -> Interval:
+    """The t interval that n observations of the same mean and spread would have. Of two or more observations."""
+    quantile = lambda m: t_quantile((1 + level) / 2, m - 1) / math.sqrt(m)
+    half = (interval.high - interval.low) / 2 * quantile(n) / quantile(interval.n)
+    return Interval(mean=interval.mean, low=interval.mean - half, high=interval.mean + half, n=n)
+
+
 # ---- two samples
 
 
