@@ -127,9 +127,6 @@ async def gather_groups(r: Recipe, ctx: Context, s: State) -> tuple[list[Group],
             key: Key = (s["seed"], "step", s["step"], n, len(s["queue"]))
             s["queue"].append(await attempt(r, ctx, s, key))
         new = s["queue"].pop(0)
-        if r.schedule.lag and failed(new):  # it was collected ahead, perhaps before a pause that has mended the cause
-            new = await collected(r, ctx, (s["seed"], "step", s["step"], n, "anew"), [Group(task=g.task) for g in new])
-        check_some(new)
         seen += new
         ready, s["again"], s["pool"] = await r.pool(ctx, new, s["pool"])
         if ready is not None:
@@ -140,27 +137,22 @@ async def gather_groups(r: Recipe, ctx: Context, s: State) -> tuple[list[Group],
 
 
 async def attempt(r: Recipe, ctx: Context, s: State, key: Key) -> list[Group]:
-    """Draw tasks, beside groups the pool sent back, and collect all of them at once."""
+    """Draw tasks, beside groups the pool sent back, and collect all of them at once.
+
+    Raises Paused if all fail: what failed never waits in the queue, so a resumed run draws the same again.
+    """
     resumed, s["again"] = s["again"], []
     tasks, s["draw"] = r.draw(ctx, key, r.schedule.prompts - len(resumed), s["draw"])
     starts = [*resumed, *(Group(task=t) for t in tasks)]
-    return await collected(r, ctx, key, starts)
-
-
-async def collected(r: Recipe, ctx: Context, key: Key, starts: list[Group]) -> list[Group]:
-    return list(await asyncio.gather(*(r.collect(ctx, (*key, i), g) for i, g in enumerate(starts))))
-
-
-def failed(found: list[Group]) -> bool:
-    """Whether there are episodes, and all of them are errors."""
-    episodes = [e for g in found for e in g.episodes]
-    return bool(episodes) and not any(e.ok for e in episodes)
+    found = list(await asyncio.gather(*(r.collect(ctx, (*key, i), g) for i, g in enumerate(starts))))
+    check_some(found)
+    return found
 
 
 def check_some(found: list[Group]) -> None:
-    """Raises Paused with the causes if all episodes are errors."""
-    if failed(found):
-        episodes = [e for g in found for e in g.episodes]
+    """Raises Paused with the causes if there are episodes and all are errors."""
+    episodes = [e for g in found for e in g.episodes]
+    if episodes and not any(e.ok for e in episodes):
         causes = Counter(e.status.removeprefix("error:") for e in episodes).most_common()
         told = ", ".join(f"{n} by {cause}" for cause, n in causes)
         why = episodes[0].facts.get("error", episodes[0].status)

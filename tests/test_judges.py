@@ -356,12 +356,9 @@ def trained(*argv):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("dies", "lag", "paused"), [(0, 0, 0), (2, 0, 2), (2, 1, 3)])
-def test_a_dead_judge_pauses_the_run_which_goes_on_when_it_answers(tmp_path, monkeypatch, capsys, dies, lag, paused):
-    """The judge dies after step `dies`, between two checkpoints; a step that was sampled before is still learned from.
-
-    Resumed, the run ends with the counts of one that never paused, and without a lag with its very weights.
-    """
+@pytest.mark.parametrize(("dies", "lag"), [(0, 0), (2, 0), (2, 1)])
+def test_a_dead_judge_pauses_the_run_which_goes_on_when_it_answers(tmp_path, monkeypatch, capsys, dies, lag):
+    """The judge dies after step `dies`, between two checkpoints. Resumed, the run ends as one that never paused."""
     whole, out, dead = tmp_path / "whole", tmp_path / "run", [True]
     with serving(echoed, faulty=lambda n, body: "500" if dead and len(records(out)) >= dies else "") as (_, url):
         client = Endpoint(url=url, retries=1, backoff=0.01, cache="")
@@ -376,19 +373,16 @@ def test_a_dead_judge_pauses_the_run_which_goes_on_when_it_answers(tmp_path, mon
             assert trained(*words) == 2
             said = capsys.readouterr()
             (told,) = (line for line in said.err.splitlines() if line.startswith("palaestra: "))
-            assert (
-                f"paused after step {paused}: every one of 8 episodes failed, 8 by chat-500; the first: chat-5" in told
-            )
+            assert f"paused after step {dies}: every one of 8 episodes failed, 8 by chat-500; the first: chat-5" in told
             assert told.endswith(f"go on with: palaestra train --resume {out}") and said.out == ""
-            assert (out / "checkpoints" / f"step-{paused}").is_dir() and len(records(out)) == paused
+            assert (out / "checkpoints" / f"step-{dies}").is_dir() and len(records(out)) == dies
         dead.clear()
         assert trained("--resume", str(out)) == 0 and trained("grpo", "--out", str(whole)) == 0
     once, ever = (json.loads(line) for line in capsys.readouterr().out.splitlines())
     assert [r["step"] for r in records(out)] == [1, 2, 3, 4] and once["steps"] == ever["steps"] == 4
     assert all(r["errors"] == 0 and r["episodes"] == 8 for r in records(out))
     assert once["sampled_tokens"] == records(out)[-1]["sampled_tokens"]
-    if lag == 0:  # what was sampled ahead and failed is sampled anew, from other random numbers
-        assert once["weights_sha256"] == ever["weights_sha256"] and records(out) == records(whole)
+    assert once["weights_sha256"] == ever["weights_sha256"] and records(out) == records(whole)
 
 
 def test_a_gate_that_waits_for_better_groups_is_paused_by_a_dead_judge(context, small):
