@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from palaestra.commands.train import smoke
 from palaestra.credit.pass_at_k import pass_at_k_advantages
+from palaestra.credit.scopes import anchor
 from palaestra.credit.trie import branch_terms, node_means, prefix_nodes, td_terms
-from palaestra.credit.turns import anchor
 from palaestra.explain import explain
 from palaestra.ledger.experiment import Cell
 from palaestra.objective.policy import Clipped, log_ratio

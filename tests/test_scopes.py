@@ -4,6 +4,7 @@ import pytest
 
 from palaestra import cli
 from palaestra.credit.links import Center, chain
+from palaestra.credit.scopes import keys
 from palaestra.credit.table import Table
 from palaestra.explain import explain
 from palaestra.recipes.base import grpo
@@ -47,4 +48,4 @@ def test_the_agent_is_the_seat_where_no_fact_says_more():
     rows = {s: Row(segments=(Segment(ids=(0,)), said), seat=s) for s in "ab"}
     episodes = (Episode(rows=(rows[s],), reward=Reward(total=r)) for s, r in (("a", 1.0), ("b", 0.0), ("a", 0.0)))
     table = Table([Group(task=Task(id="t"), episodes=tuple(episodes))], [], {})
-    assert table.keys("agent").tolist() == [0, 1, 0]
+    assert keys(table, "agent").tolist() == [0, 1, 0]

@@ -15,7 +15,8 @@ import numpy as np
 import torch
 
 from palaestra.credit import advantages as pure
-from palaestra.credit.table import Level, Scope, Table, Values
+from palaestra.credit.scopes import Scope, keys
+from palaestra.credit.table import Level, Table, Values
 from palaestra.objective.kl import KLKind, kl_quantity, kl_terms
 from palaestra.schedule import bounded
 from palaestra.types import Example, Groups, Need, Signals, State, stage
@@ -39,7 +40,7 @@ class Center:
 
     def __call__(self, x: Values, table: Table) -> Values:
         x = table.lift(x, self.level or x.level)
-        key_N = table.keys(self.scope, x.level)
+        key_N = keys(table, self.scope, x.level)
         centred = pure.leave_one_out(x.x_N, key_N) if self.others else x.x_N - pure.group_mean(x.x_N, key_N)
         return Values(level=x.level, x_N=centred)
 
@@ -57,7 +58,7 @@ class Scale:
         bounded("Scale.eps", self.eps, least=0)
 
     def __call__(self, x: Values, table: Table) -> Values:
-        std_N = pure.group_std(x.x_N, table.keys(self.scope, x.level), self.ddof)
+        std_N = pure.group_std(x.x_N, keys(table, self.scope, x.level), self.ddof)
         return Values(level=x.level, x_N=np.where(std_N > 0, x.x_N / (std_N + self.eps), 0.0))
 
 

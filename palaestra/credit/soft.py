@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from palaestra.credit.advantages import group_mean
-from palaestra.credit.table import Scope, Table, Values
+from palaestra.credit.scopes import Scope, keys
+from palaestra.credit.table import Table, Values
 from palaestra.schedule import bounded
 from palaestra.types import stage
 
@@ -28,4 +29,4 @@ class SoftCenter:
         bounded("SoftCenter.tau", self.tau, above=0)
 
     def __call__(self, x: Values, table: Table) -> Values:
-        return Values(level=x.level, x_N=x.x_N - soft_mean(x.x_N, table.keys(self.scope, x.level), self.tau))
+        return Values(level=x.level, x_N=x.x_N - soft_mean(x.x_N, keys(table, self.scope, x.level), self.tau))

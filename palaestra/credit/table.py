@@ -6,9 +6,8 @@ observation of a level: an episode, a turn of an episode, or a trained token.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property
-from typing import Any, Literal, Protocol, TypeAlias, get_args, runtime_checkable
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -17,23 +16,6 @@ from palaestra.types import Episode, Group, Groups, Signals, State, UserError, V
 
 Level: TypeAlias = Literal["episode", "turn", "token"]
 LEVELS: tuple[Level, ...] = ("episode", "turn", "token")
-
-
-@runtime_checkable
-class Grouping(Protocol):
-    """A scope with a rule of its own, e.g. turns that start in the same state: integers as those of `Table.keys`."""
-
-    def keys(self, table: Table, level: Level) -> np.ndarray: ...
-
-
-Named: TypeAlias = Literal["group", "batch", "episode", "position", "domain", "state", "stratum", "agent"]
-Scope: TypeAlias = Named | Callable[["Table", int], Hashable] | Grouping  # the callable: a key of (table, episode)
-
-
-def numbered(found: Sequence[Hashable]) -> np.ndarray:
-    """[N] integers: equal keys have equal numbers."""
-    number = {k: i for i, k in enumerate(dict.fromkeys(found))}
-    return np.array([number[k] for k in found], np.int64)
 
 
 @value
@@ -78,12 +60,6 @@ class Table:
 
     def group(self, episode: int) -> Group:
         return self.groups[int(self.group_E[episode])]
-
-    def agent(self, episode: int) -> Hashable:
-        """Who acted: the fact "agent", else the seat of the first trained row."""
-        e = self.episodes[episode]
-        seats = (row.seat for row, view in zip(e.rows, self.views[episode], strict=True) if view.trained_T.any())
-        return e.facts.get("agent", next(seats, ""))
 
     @cached_property
     def views(self) -> list[list[View]]:
@@ -146,35 +122,23 @@ class Table:
         at = [number[k] for k in zip(to.episode_N, to.row_N, to.turn_N, strict=True)]
         return Values(level=level, x_N=values.x_N[at])
 
-    def keys(self, scope: Scope, level: Level = "episode") -> np.ndarray:
-        """[N] integers: observations with equal numbers are compared with one another.
 
-        "group": one task's episodes; "batch": all; "episode": one episode; "position": same turn number of one task;
-        "domain": tasks of one domain; "agent": one task's episodes of the same agent, by the fact "agent", else by the seat;
-        "state" and "stratum": `turns.SameState()` and `turns.Stratum()`. A callable maps (table, episode) to a key, a
-        `Grouping` numbers them itself.
-        """
-        if scope in ("state", "stratum"):
-            from palaestra.credit.turns import SameState, Stratum  # which build on this module
+def fact_by_turn(table: Table, name: str, default: Any = None, first: Any = None) -> list[Any]:
+    """[N] a fact that an episode holds per turn number; where it is missing or too short, a default, for turn 0 `first`.
 
-            scope = SameState() if scope == "state" else Stratum()
-        if isinstance(scope, Grouping):
-            return scope.keys(self, level)
-        at = self.index(level)
-        if scope == "batch":
-            return np.zeros(len(at.episode_N), np.int64)
-        if scope == "episode":
-            return at.episode_N
-        if scope == "group":
-            return self.group_E[at.episode_N]
-        if scope == "position":
-            found: list[Any] = list(zip(self.group_E[at.episode_N].tolist(), at.turn_N.tolist(), strict=True))
-        elif scope == "domain":
-            found = [self.group(int(e)).task.domain for e in at.episode_N]
-        elif scope == "agent":
-            found = [(int(self.group_E[e]), self.agent(int(e))) for e in at.episode_N]
-        elif callable(scope):
-            found = [scope(self, int(e)) for e in at.episode_N]
+    Raises UserError where there is neither.
+    """
+    found: list[Any] = []
+    for e, n in zip(table.turns.episode_N.tolist(), table.turns.turn_N.tolist(), strict=True):
+        held = table.episodes[e].facts.get(name)
+        if held is not None and n < len(held):
+            found.append(held[n])
+        elif default is not None or (first is not None and n == 0):
+            found.append(first if default is None else default)
         else:
-            raise UserError(f"unknown scope {scope!r}; there are {', '.join(get_args(Named))}")
-        return numbered(found)
+            g, i = table.where[e]
+            raise UserError(
+                f"trajectory {i} of group {g} has no {name!r} for its turn {n}; give one value a turn "
+                f"(in a world: the state_key of its frames, or the fact {name!r})"
+            )
+    return found

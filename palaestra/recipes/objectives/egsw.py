@@ -18,6 +18,7 @@ import numpy as np
 from palaestra.card import Card, Size
 from palaestra.credit.advantages import group_mean
 from palaestra.credit.links import Center, Scale, chain, table_signal
+from palaestra.credit.scopes import keys
 from palaestra.credit.table import Table, Values
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.recipes.base import grpo
@@ -57,7 +58,7 @@ class EntropySoftmax:
 
     def __call__(self, x: Values, table: Table) -> Values:
         x, at = table.lift(x, self.level), table.tokens
-        key_N = table.keys("group", self.level)
+        key_N = keys(table, "group", self.level)
         if self.level == "token":  # the k-th trained token of every answer
             first_E = np.cumsum(table.lengths_E) - table.lengths_E
             k_N = np.arange(len(at.episode_N)) - first_E[at.episode_N]

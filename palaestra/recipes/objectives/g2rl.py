@@ -22,6 +22,7 @@ import numpy as np
 
 from palaestra.card import Card, Size
 from palaestra.credit.links import Center, Scale, chain
+from palaestra.credit.scopes import keys
 from palaestra.credit.table import Table, Values
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.objective.policy import Clipped, Entropy
@@ -84,7 +85,7 @@ class Explore:
     placebo: bool = False
 
     def __call__(self, x: Values, table: Table) -> Values:
-        r_E, key_E = 2 * x.x_N - 1, table.keys("group")
+        r_E, key_E = 2 * x.x_N - 1, keys(table, "group")
         out_E = r_E.copy()
         for g in np.unique(key_E):
             mine = np.flatnonzero(key_E == g)

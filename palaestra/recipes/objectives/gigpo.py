@@ -16,7 +16,8 @@ from typing import Literal
 
 from palaestra.card import Card, Size
 from palaestra.credit.links import Center, Link, Scale, chain
-from palaestra.credit.turns import Blend, Executed, Peers, SameState, TurnReturns
+from palaestra.credit.scopes import SameState
+from palaestra.credit.turns import Blend, Executed, Peers, TurnReturns
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.objective.policy import KL, Clipped
 from palaestra.objective.track import Track

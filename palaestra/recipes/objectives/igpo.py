@@ -21,7 +21,8 @@ import numpy as np
 from palaestra.card import Card, Size
 from palaestra.credit.advantages import group_mean, group_std
 from palaestra.credit.links import chain
-from palaestra.credit.table import Table, Values, numbered
+from palaestra.credit.scopes import numbered
+from palaestra.credit.table import Table, Values
 from palaestra.credit.turns import by_episode, turn_rewards
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.objective.policy import KL, Clipped

@@ -25,6 +25,7 @@ import numpy as np
 from palaestra.card import Card, Size
 from palaestra.credit.advantages import group_mean
 from palaestra.credit.links import Center, Scale, chain
+from palaestra.credit.scopes import keys
 from palaestra.credit.table import Table, Values
 from palaestra.ledger.experiment import Experiment, Final, Logged, Same
 from palaestra.objective.policy import KL, Imitation, Reinforce, Trust
@@ -61,7 +62,7 @@ class Balance:
     equal: ClassVar[bool] = False
 
     def __call__(self, x: Values, table: Table) -> Values:
-        out_N, key_N = np.zeros_like(x.x_N), table.keys("group", x.level)
+        out_N, key_N = np.zeros_like(x.x_N), keys(table, "group", x.level)
         good_N = x.x_N >= group_mean(x.x_N, key_N)
         for key in np.unique(key_N):
             good, bad = (np.flatnonzero((key_N == key) & side_N) for side_N in (good_N, ~good_N))

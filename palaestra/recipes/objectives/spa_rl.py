@@ -24,8 +24,7 @@ from torch import Tensor
 from palaestra.card import Card, Size
 from palaestra.credit.advantages import leave_one_out
 from palaestra.credit.links import Center, Gae, Link, Scale, chain, table_signal
-from palaestra.credit.table import Table, Values
-from palaestra.credit.turns import fact_by_turn
+from palaestra.credit.table import Table, Values, fact_by_turn
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged, Moving
 from palaestra.objective.algebra import Algebra, Couples, Sum
 from palaestra.objective.track import Track

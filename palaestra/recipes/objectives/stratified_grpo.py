@@ -18,7 +18,8 @@ import numpy as np
 
 from palaestra.card import Card, Size
 from palaestra.credit.links import Center, Scale, chain
-from palaestra.credit.turns import Blend, Stratum
+from palaestra.credit.scopes import Stratum
+from palaestra.credit.turns import Blend
 from palaestra.ledger.experiment import Cell, Experiment, Final, Greater, Logged
 from palaestra.recipes.base import grpo
 from palaestra.rollout.collect import Sample, Score, links

@@ -19,6 +19,7 @@ from palaestra.card import Card, Size
 from palaestra.credit import advantages as pure
 from palaestra.credit.links import Center, Chain, Scale, chain
 from palaestra.credit.preferences import Rate
+from palaestra.credit.scopes import keys
 from palaestra.credit.table import Table, Values
 from palaestra.ledger.experiment import Cell, Experiment, Greater, Logged
 from palaestra.objective.reward_model import Regression
@@ -93,7 +94,7 @@ class EachLabel:
     spreads: ClassVar[bool] = True  # equal sums of different labels
 
     def __call__(self, x: Values, table: Table) -> Values:
-        out_E, key_E = np.zeros_like(x.x_N), table.keys("group")
+        out_E, key_E = np.zeros_like(x.x_N), keys(table, "group")
         for k, w in zip(self.labels, self.weights or (1 / len(self.labels),) * len(self.labels), strict=True):
             s_E = np.array(
                 [e.reward.parts.get(f"{self.model}/{k}", np.nan) if e.reward else np.nan for e in table.episodes]
