@@ -300,11 +300,16 @@ def test_what_a_field_must_be_is_said():
         ("selective", "confidence", "high", "Selective: confidence is str 'high'; give it as a number"),
         ("selective", "confidence", True, "Selective: confidence is bool 'True'; give it as a number"),
         ("patch", "files", [1], "Patch: files is list '[1]'; give it as an object"),
+        ("patch", "answer", 5, "Patch: answer is int '5'; give it as an object"),
+        ("number", "answer", [5], "NumberAnswer: answer is list '[5]'; give it as text or a number"),
+        ("list", "answer", 5, "SetAnswer: answer is int '5'; give it as a list"),
+        ("countdown", "answer", [5], "Countdown: answer is list '[5]'; give it as text or a number"),
         ("exact", "prompt", "\ud800", r"ExactAnswer: prompt is str '\ud800' with half a character; give it as text"),
     ]:
         case = golds(name)[0]
         with pytest.raises(UserError) as error:
-            judge(name, replace(case, fields={**case.fields, field: given}))
+            answer = {"answer": given} if field == "answer" else {}
+            judge(name, replace(case, **answer, fields=case.fields if answer else {**case.fields, field: given}))
         assert str(error.value) == told
     with pytest.raises(UserError, match=r"answer is str .* with half a character; give it as text"):
         judge("sql-duckdb", replace(golds("sql-duckdb")[0], answer="\ud800"))

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
-from palaestra.reward.verifiers.typed import checked, shown
+from palaestra.reward.verifiers.typed import checked, either, shown
 from palaestra.types import Fault, UserError, value
 
 LONGEST = 200_000  # characters of a response that is read at all
@@ -116,8 +116,7 @@ def needed(given: Any, name: str, kind: type | tuple[type, ...], verifier: objec
     """A reference or field that must be there, in its type."""
     allowed = kind if isinstance(kind, tuple) else (kind,)
     if not isinstance(given, allowed) or (isinstance(given, bool) and bool not in allowed):
-        kinds = " or ".join(k.__name__ for k in allowed)
-        raise UserError(f"{type(verifier).__name__}: {name} is {shown(given)}; give it as {kinds}")
+        raise UserError(f"{type(verifier).__name__}: {name} is {shown(given)}; give it as {either(allowed)}")
     return given
 
 

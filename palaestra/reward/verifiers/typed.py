@@ -11,7 +11,10 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from palaestra.types import UserError
 
-NAMES: Mapping[Any, str] = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
+NAMES: Mapping[Any, str] = {
+    str: "text", int: "a whole number", float: "a number", bool: "true or false", list: "a list", tuple: "a list",
+    dict: "an object",
+}  # fmt: skip
 
 
 @lru_cache(maxsize=256)
@@ -71,10 +74,16 @@ def said(kind: Any) -> str:
     inside = get_args(kind)
     match get_origin(kind) or kind:
         case origin if origin in (Union, UnionType):
-            return " or ".join(dict.fromkeys(said(k) for k in inside if k is not NoneType))
+            return either(inside)
         case origin if origin is Sequence:
             return "a list" if inside[0] is Any else f"a list, each {said(inside[0])}"
         case origin if origin is Mapping:
             return "an object" if inside[1] is Any else f"an object, each value {said(inside[1])}"
         case origin:
             return NAMES.get(origin, str(getattr(origin, "__name__", origin)))
+
+
+def either(kinds: Sequence[Any]) -> str:
+    """Several types in words; a whole number is not told beside a number."""
+    told = [k for k in kinds if k is not NoneType and not (k is int and float in kinds)]
+    return " or ".join(dict.fromkeys(map(said, told)))
