@@ -21,10 +21,8 @@ if TYPE_CHECKING:
 
 Data = Mapping[str, Any]
 SAME, NEAR = 0.999, 0.95  # cosines
-BOX, ASPECT = (
-    (0.4, 0.9),
-    1.45,
-)  # of the map: the part of its panel that holds points, and the panel's width by its height
+BOX = (0.4, 0.9)  # of the map: the part of its panel that holds points
+ASPECT = 1.45  # of the map's panel: its width by its height
 SHOWN = 3  # methods that a picture needs
 NAMES = 6  # of equal methods beside their point
 

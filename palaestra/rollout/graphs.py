@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from palaestra.rollout.decoder import Decoder
 
 REACH = 128  # columns, the unit in which a graph's reach grows
-OFTEN = (
-    2  # steps of a shape that are launched kernel by kernel: to capture one takes about as long as it saves in so many
-)
+OFTEN = 2  # steps of a shape launched kernel by kernel: to capture one takes about as long as it saves in so many
 Replay: TypeAlias = Callable[[], None]
 Capture: TypeAlias = Callable[[Callable[[], None]], Replay]  # work -> the same work, replayed
 

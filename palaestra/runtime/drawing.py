@@ -24,16 +24,8 @@ if TYPE_CHECKING:
 
 INK, MUTED, LINE, PAPER = "#1f2430", "#6a7080", "#e3e6ea", "#fefefe"
 TRAIN, HELD_OUT = "#1f77b4", "#d5601b"
-PALETTE = (
-    "#1f77b4",
-    "#d5601b",
-    "#1b9e77",
-    "#a5559b",
-    "#c79a12",
-    "#58a8d8",
-    "#7a5c3e",
-    "#6a7080",
-)  # after Okabe & Ito (2008)
+# After Okabe & Ito (2008).
+PALETTE = ("#1f77b4", "#d5601b", "#1b9e77", "#a5559b", "#c79a12", "#58a8d8", "#7a5c3e", "#6a7080")
 MARKERS = "osD^vPXp"
 DASHES = ("-", (0, (5, 1.5)), (0, (1.5, 1)))
 STYLE: Any = {

@@ -26,9 +26,7 @@ class Unanswerable:
         return drawn(self, split, index, self._draw)
 
     def _draw(self, rng: np.random.Generator) -> Task:
-        split = (
-            "test" if rng.random() < 1 / TEST_SHARE else "train"
-        )  # of the sum; `drawn` sorts by what is asked in the end
+        split = "test" if rng.random() < 1 / TEST_SHARE else "train"  # of the sum; `drawn` sorts by the question
         task = Add(self.d).task(split, int(rng.integers(2**31)))
         question = task.prompt[0].content
         if rng.random() >= self.share:

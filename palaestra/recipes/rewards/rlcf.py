@@ -85,9 +85,8 @@ def build(new: float = 0.1, sizes: tuple[int, int] = (10, 10)) -> Recipe:
 KINDS = ("fact", "plus slogan", "minus slogan", "filler", "false claim")
 TASTE = np.array([[0.3, 1.5, -1.5, 0.0, 0.25], [0.3, -1.5, 1.5, 0.0, 0.25]])  # of a camp for each kind of word
 LENGTH, RATERS, BETA = 6, 60, 0.02
-NOTES = np.array(
-    [c for c in product(range(LENGTH + 1), repeat=len(KINDS)) if sum(c) == LENGTH]
-)  # all, as counts of kinds
+# All notes, as counts of kinds.
+NOTES = np.array([c for c in product(range(LENGTH + 1), repeat=len(KINDS)) if sum(c) == LENGTH])
 
 
 @stage

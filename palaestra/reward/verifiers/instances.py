@@ -8,9 +8,7 @@ from typing import Any
 
 PRIME = 100_003
 SAMPLED = 2000  # rows of a table in which columns are looked at for what they determine
-REPEATS = (
-    8  # rows that repeat a value, from which on it may be no chance that they repeat another column's value as well
-)
+REPEATS = 8  # from so many rows on that repeat a value, another column's value repeating too may be no chance
 CANDIDATES = 40  # columns that are compared by pairs
 
 

@@ -17,7 +17,7 @@ BLOCK = re.compile(  # no block begins within another: each line is read a bound
 )
 TAGS = ("<think>", "</think>", "<solution>", "</solution>")
 CHARACTERS = (
-    6000  # of both diffs, up to which characters are compared; lines beyond, which takes less than quadratic time
+    6000  # of both diffs: up to so many, characters are compared; beyond them lines, in less than quadratic time
 )
 LINES = 4000
 GROWTH = 200_000  # characters that the edits of a file add at most: one that matches what it puts in doubles it

@@ -14,18 +14,8 @@ from palaestra.reward.verifiers.table import Case
 
 Maker: TypeAlias = Callable[[str, Case, np.random.Generator], str]
 NO_INK = (" ", "  ", "~", "$", "\\,", "\\!", "\\;", "\\ ")
-LOST = (
-    "$",
-    "\\$",
-    '"',
-    "'",
-    "\\!",
-    "\\! ",
-    "\\text{}",
-    "\\text{ }",
-    "\\displaystyle",
-    "\\mathrm{th}",
-)  # by math-verify
+# What math-verify loses.
+LOST = ("$", "\\$", '"', "'", "\\!", "\\! ", "\\text{}", "\\text{ }", "\\displaystyle", "\\mathrm{th}")
 STANDING = {
     "math": ("\\lim_{h \\to 0} ({})", "\\sum_{k=1}^{1} ({})", "\\prod_{k=1}^{1} ({})", "\\frac{d}{dx} \\int ({}) dx"),
     "antiderivative": ("\\int ({}) dx", "\\int_0^x ({}) dx", "\\frac{d}{dx} \\int \\int ({}) dx dx"),

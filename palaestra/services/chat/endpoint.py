@@ -33,13 +33,7 @@ if TYPE_CHECKING:
     from palaestra.runtime.context import Context
 
 AGAIN = (408, 409, 425, 429)  # and every 5xx
-EXTRAS = (
-    "top_p",
-    "response_format",
-    "logprobs",
-    "top_logprobs",
-    "seed",
-)  # what not every server takes
+EXTRAS = ("top_p", "response_format", "logprobs", "top_logprobs", "seed")  # what not every server takes
 TOP = 20  # log-probabilities asked for: the most that the protocol gives
 LEAST = -9999.0  # a log-probability of zero probability, which some servers write so and some as -Infinity
 SHOWN = 200  # characters of an endpoint's own words in a message
