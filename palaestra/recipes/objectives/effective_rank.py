@@ -25,14 +25,14 @@ import numpy as np
 from palaestra.card import Card, Size
 from palaestra.credit.links import Center, Gae, Scale, chain
 from palaestra.credit.table import Table, Values
-from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
+from palaestra.ledger.diversity import RATE, pass_at_8
+from palaestra.ledger.experiment import Greater
 from palaestra.objective.policy import Entropy, ValueLoss
 from palaestra.recipes.base import grpo
 from palaestra.runtime.config import vary
 from palaestra.schedule import bounded
 from palaestra.step import Recipe
 from palaestra.types import rng_of, stage
-from palaestra.update import AdamW
 
 NAMES = ("rank", "velocity", "acceleration")
 CARD = Card(
@@ -139,8 +139,7 @@ def build(
     )
 
 
-RATE = AdamW(lr=3e-4)  # of every arm: GRPO gains reward and loses half of its entropy in 25 steps
-EXPERIMENT = Experiment(
+EXPERIMENT = pass_at_8(
     claim="After 30,000 sampled tokens on T-rec, VERL solves 2 points more held-out problems within 8 samples than GRPO.",
     arms={
         "grpo": vary(grpo.build(), optimiser=RATE),
@@ -149,18 +148,6 @@ EXPERIMENT = Experiment(
     },
     expect=Greater("verl", "grpo"),
     falsified_if="pass@8 of VERL is less than 2 points above that of GRPO",
-    measure=Final("sampled_after.pass@8.mean"),
-    metric="held-out pass@8 (temperature 1)",
-    task="rec",
-    tokens=30_000,
-    evaluate=512,
-    samples=8,
-    controls={
-        "accuracy": Final(),
-        "pass@1": Final("sampled_after.pass@1.mean"),
-        "entropy": Logged("entropy_sampled"),
-        "length": Logged("length"),
-    },
     note="Prefixes of 2 tokens, 3 in an answer of 7 and 9 in one of 19, where the paper has 40 in a thousand. In answers this "
     "short the rank is nearly a count of tokens (correlation of bonus and length in the first batches: 0.94 to 0.97), so a gain "
     "may be one of length, which is shown. The placebo gives the bonuses to other answers; it decides nothing.",

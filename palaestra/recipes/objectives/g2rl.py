@@ -24,13 +24,13 @@ from palaestra.card import Card, Size
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.credit.scopes import keys
 from palaestra.credit.table import Table, Values
-from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
+from palaestra.ledger.diversity import RATE, pass_at_8
+from palaestra.ledger.experiment import Final, Greater
 from palaestra.objective.policy import Clipped, Entropy
 from palaestra.recipes.base import grpo
 from palaestra.runtime.config import vary
 from palaestra.step import Recipe
 from palaestra.types import rng_of, stage
-from palaestra.update import AdamW
 
 SIGNAL = "policy_head_gradient"
 CARD = Card(
@@ -107,8 +107,7 @@ def build(form: Literal["equation", "text"] = "text", weight: float = 1.0, place
     )
 
 
-RATE = AdamW(lr=3e-4)  # of every arm: GRPO gains reward and loses half of its entropy in 25 steps
-EXPERIMENT = Experiment(
+EXPERIMENT = pass_at_8(
     claim="After 30,000 sampled tokens on T-rec, G2RL solves 2 points more held-out problems within 8 samples than GRPO.",
     arms={
         "grpo": vary(grpo.build(), optimiser=RATE),
@@ -119,19 +118,7 @@ EXPERIMENT = Experiment(
     },
     expect=Greater("g2rl", "grpo"),
     falsified_if="pass@8 of G2RL is less than 2 points above that of GRPO",
-    measure=Final("sampled_after.pass@8.mean"),
-    metric="held-out pass@8 (temperature 1)",
-    task="rec",
-    tokens=30_000,
-    evaluate=512,
-    samples=8,
-    controls={
-        "accuracy": Final(),
-        "pass@1": Final("sampled_after.pass@1.mean"),
-        "maj@8": Final("sampled_after.maj@8.mean"),
-        "entropy": Logged("entropy_sampled"),
-        "length": Logged("length"),
-    },
+    controls={"maj@8": Final("sampled_after.maj@8.mean")},
     note="lambda is 0.5, so that the least novel right answer keeps r' = 0.5; the paper gives no value. The placebo permutes the "
     "novelty within the group and decides nothing: where it does as well as G2RL, a gain is not one of the direction.",
 )

@@ -22,14 +22,15 @@ from torch import Tensor
 
 from palaestra.card import Card, Size
 from palaestra.credit.links import Center, Scale, chain
-from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
+from palaestra.ledger.diversity import RATE, pass_at_8
+from palaestra.ledger.experiment import Greater
 from palaestra.objective.algebra import Algebra, reduce, token_mean
 from palaestra.objective.policy import Clipped, Entropy
 from palaestra.recipes.base import grpo
 from palaestra.runtime.config import vary
 from palaestra.step import Recipe
 from palaestra.types import Batch, Outputs, stage
-from palaestra.update import AdamW, Plain
+from palaestra.update import Plain
 
 CARD = Card(
     id="rover",
@@ -97,10 +98,9 @@ def build(rho: float = 1.0, bootstrap: bool = True, scale: bool = False) -> Reci
     )
 
 
-RATE = AdamW(lr=3e-4)  # of every arm: GRPO gains reward and loses half of its entropy in 25 steps
 FOUR = Plain(minibatches=4)
 BASE = vary(grpo.build(), credit=chain(Center("group")), update=FOUR, optimiser=RATE)
-EXPERIMENT = Experiment(
+EXPERIMENT = pass_at_8(
     claim="After 30,000 sampled tokens on T-rec, ROVER solves 2 points more held-out problems within 8 samples than GRPO's "
     "clipped ratio with the same centred rewards, token mean and minibatches.",
     arms={
@@ -112,18 +112,6 @@ EXPERIMENT = Experiment(
     },
     expect=Greater("rover", "grpo unscaled"),
     falsified_if="pass@8 of ROVER is less than 2 points above that of unscaled GRPO",
-    measure=Final("sampled_after.pass@8.mean"),
-    metric="held-out pass@8 (temperature 1)",
-    task="rec",
-    tokens=30_000,
-    evaluate=512,
-    samples=8,
-    controls={
-        "accuracy": Final(),
-        "pass@1": Final("sampled_after.pass@1.mean"),
-        "entropy": Logged("entropy_sampled"),
-        "length": Logged("length"),
-    },
     note="Only the loss differs between the two arms compared; the arm grpo is the usual one, scaled by the deviation, with the "
     "mean over answers and one minibatch. T-rec has one right answer that its noise hides, so several are worth trying: "
     "diversity is tried solutions, not many right ones. With 263 words the mean over the vocabulary weighs more against the "
