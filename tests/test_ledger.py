@@ -4,8 +4,10 @@ import asyncio
 import json
 import math
 import textwrap
+from contextlib import suppress
 from dataclasses import asdict, make_dataclass, replace
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 
@@ -170,7 +172,9 @@ def test_cells_run_fail_and_resume(tmp_path, monkeypatch):
     assert found["verdict"] == "inconclusive" and found["reason"] == "1 seeds are too few"
     assert found["arms"]["broken"]["values"] == [None]
     assert "nobody answers" in found["arms"]["broken"]["failed"]["broken, seed 0"]
-    assert found["arms"]["a"]["sampled_tokens"][0] >= 20 and found["arms"]["b"]["curve"]["tokens"]
+    assert (
+        found["seconds"] > 0 and found["arms"]["a"]["sampled_tokens"][0] >= 20 and found["arms"]["b"]["curve"]["tokens"]
+    )
     assert len(list((tmp_path / "cells").iterdir())) == 3
     assert not list((tmp_path / "cells").rglob("checkpoints"))
     said.clear()
@@ -184,6 +188,30 @@ def test_a_cell_refuses_other_code_than_it_was_asked_for(tmp_path):
     (place / cells.REQUEST).write_text(json.dumps(asdict(request())))
     with pytest.raises(Exception, match="the code has changed"):
         cells.run_asked(place)
+
+
+def test_the_seconds_of_a_cell_are_those_of_all_parts_of_its_run(tmp_path, monkeypatch):
+    """Parts of 2 s (interrupted) and 3 s make 5 s; of a part that was killed outright nobody knows."""
+    monkeypatch.setattr(
+        cells, "time", SimpleNamespace(perf_counter=iter([10.0, 12.0, 50.0, 53.0, 53.0, 90.0, 91.0]).__next__)
+    )
+    (tmp_path / cells.LOG).write_text("")
+    with suppress(KeyboardInterrupt), cells.clocked(tmp_path):
+        raise KeyboardInterrupt
+    with cells.clocked(tmp_path) as wall:
+        assert wall() == 5.0
+    (tmp_path / cells.WALL).write_text("null")  # what a killed part leaves
+    with cells.clocked(tmp_path) as wall:
+        assert wall() is None
+    assert (tmp_path / cells.WALL).read_text() == "null"
+
+
+def test_the_seconds_of_a_cell_begun_without_a_clock_are_not_known(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text("")
+    with cells.clocked(tmp_path) as wall:
+        assert wall() is None
+    told = {"arms": {}, "sampled_tokens": 0, "seconds": None, "machine": "m"}
+    assert pages.sum_of(told) == "0 sampled tokens in 0 runs, core minutes not known (m),"
 
 
 def test_nothing_runs_that_is_there(tmp_path):

@@ -37,6 +37,7 @@ from palaestra.types import Fault, Runnable, UserError, value
 
 CHECKPOINT = 20  # steps between those of a cell
 REQUEST, DONE, LOG = "request.json", "cell.json", "log.txt"
+LOCK, WALL = "lock", "wall.json"
 ADDRESS = 20  # characters of the digest
 
 
@@ -179,7 +180,7 @@ def run_asked(place: Path) -> None:
     """Runs the cell whose request lies in `place`, unless another process has done so in the meantime."""
     asked = json.loads((place / REQUEST).read_text())
     request = Request(**asked | {"settings": setup.Settings(**asked["settings"])})
-    with (place / "lock").open("w") as lock:
+    with (place / LOCK).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (place / DONE).is_file():
             if request.digest()[:ADDRESS] != place.name:
@@ -189,22 +190,39 @@ def run_asked(place: Path) -> None:
 
 def run_here(request: Request, place: Path) -> None:
     """Runs a cell in this process and writes its numbers. Its checkpoints are only kept while it is unfinished."""
-    begin = time.perf_counter()
-    ctx = setup.context(request.settings, out=place, talk=False)
-    ctx.plan = Plan(
-        tokens=request.tokens,
-        evaluate=request.settings.evaluate,
-        samples=request.samples,
-        checkpoint_every=CHECKPOINT,
-    )
-    try:
-        result = asyncio.run(request.runnable().run(ctx))
-    finally:
-        ctx.close()
-    wall = round(time.perf_counter() - begin, 1)
-    write_atomic(place / DONE, json.dumps({**result.metrics, "wall_seconds": wall}, indent=1))
+    with clocked(place) as wall:
+        ctx = setup.context(request.settings, out=place, talk=False)
+        ctx.plan = Plan(
+            tokens=request.tokens,
+            evaluate=request.settings.evaluate,
+            samples=request.samples,
+            checkpoint_every=CHECKPOINT,
+        )
+        try:
+            result = asyncio.run(request.runnable().run(ctx))
+        finally:
+            ctx.close()
+        write_atomic(place / DONE, json.dumps({**result.metrics, "wall_seconds": wall()}, indent=1))
     for folder in place.rglob("checkpoints"):
         shutil.rmtree(folder)
+
+
+@contextlib.contextmanager
+def clocked(place: Path) -> Generator[Callable[[], float | None]]:
+    """Gives the seconds of a cell's run so far, those of earlier parts of it included.
+
+    `WALL` holds those of the parts that are over, and null while one runs: a part that was killed outright leaves the null, for
+    nobody knows how long it ran, and the seconds of the cell are None.
+    """
+    begin, file = time.perf_counter(), place / WALL
+    started = any(p.name not in (REQUEST, LOG, LOCK) for p in place.iterdir())
+    before = json.loads(file.read_text()) if file.is_file() else None if started else 0.0
+    now = lambda: None if before is None else round(before + time.perf_counter() - begin, 1)
+    write_atomic(file, "null")
+    try:
+        yield now
+    finally:
+        write_atomic(file, json.dumps(now()))
 
 
 def read_cell(place: Path) -> Cell:

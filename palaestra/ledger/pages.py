@@ -200,7 +200,8 @@ def mean(values: Sequence[float | None]) -> str:
 def sum_of(result: Mapping[str, Any]) -> str:
     runs = sum(t is not None for arm in result["arms"].values() for t in arm["sampled_tokens"])
     sampled = f"{result['sampled_tokens']:,} sampled tokens in {runs} runs"
-    return f"{sampled}, {result['seconds'] / 60:.0f} core minutes ({result['machine']}),"
+    took = "core minutes not known" if result["seconds"] is None else f"{result['seconds'] / 60:.0f} core minutes"
+    return f"{sampled}, {took} ({result['machine']}),"
 
 
 def interval(found: Mapping[str, Any], digits: int = 3) -> str:

@@ -97,7 +97,7 @@ def reproduce(
         "budget_tokens": tokens,
         "seeds": seeds,
         "sampled_tokens": sum(t or 0 for a in arms for t in result["arms"][a]["sampled_tokens"]),
-        "seconds": round(sum(wall), 1),
+        "seconds": None if None in wall else round(sum(wall), 1),
         "note": experiment.note,
         "commit": commit(),
         "machine": machine(),
