@@ -143,7 +143,7 @@ def audit(name: str, judge: Judge, tasks: Sequence[Task], say: Callable[[str], N
     if len(known) < 2:
         raise UserError(f"audit {name}: {len(known)} problems with answers; give at least two, with different answers")
     ask = Auditor(judge, known, say)
-    bare, tried = [text_of(t.answer) for t in known], getattr(judge, "forms", FORMS)
+    bare, tried = [bare_of(judge, t) for t in known], getattr(judge, "forms", FORMS)
     forms = {f: ask.ask(f"gold as {f}", [f.format(x) for x in bare]) for f in tried}
     if not ask.seconds and not ask.hung:
         raise UserError(f"audit {name}: no gold can be scored: {next(iter(ask.exceptions.values()))['error']}")
@@ -184,6 +184,14 @@ def audit(name: str, judge: Judge, tasks: Sequence[Task], say: Callable[[str], N
     return replace(report, findings=tuple(told(report)))
 
 
+def bare_of(judge: Any, task: Task) -> str:
+    """The task's answer as the reward wants it written, where it says so; an answer that it cannot read is asked as it is."""
+    try:
+        return judge.written(task) if hasattr(judge, "written") else text_of(task.answer)
+    except UserError:
+        return text_of(task.answer)
+
+
 def text_of(answer: Any) -> str:
     return ", ".join(map(str, answer)) if isinstance(answer, list | tuple) else str(answer)
 
@@ -199,7 +207,7 @@ def asked(ask: Auditor, probe: Probe) -> Probe:
 
 def probes_for(tasks: Sequence[Task], golds: Sequence[str], bare: Sequence[str], form: str) -> list[Probe]:
     """All probes: silence, the prompt, refusals, constants, other problems' answers, and several answers at once."""
-    n, texts = len(tasks), [text_of(t.answer).strip().casefold() for t in tasks]
+    n, texts = len(tasks), [x.strip().casefold() for x in bare]
     prompts = ["\n".join(m.content for m in t.prompt if m.role == "user") for t in tasks]
     others = [next((j for k in range(1, n) if texts[j := (i + k) % n] != texts[i]), i) for i in range(n)]
     common = max(range(n), key=lambda i: texts.count(texts[i]))

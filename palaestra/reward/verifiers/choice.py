@@ -9,9 +9,9 @@ from typing import Any
 from palaestra.reward.answers import boxed, folded, plain
 from palaestra.reward.verifiers.answers import statement
 from palaestra.reward.verifiers.base import Judgement, binary, failed, guarded, reply
+from palaestra.tasks.options import LETTERS
 from palaestra.types import Key, UserError, rng_of, stage
 
-LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 STATED = r"(?:the\s+)?(?:(?:correct|right|best|final)\s+)?(?:option|choice|answer)(?:\s+is)?(?:\s*:\s*|\s+)"
 LETTERED = re.compile(
     rf"(?:{STATED})?(?:[(\[]([A-Z])[)\]]\s*[.:]?|([A-Z])(?:\s*[.:)]|\s+-\s|\s*$))\s*(.*)", re.IGNORECASE | re.DOTALL
@@ -59,6 +59,11 @@ class MultipleChoice:
             said = reply(response).strip()
         place = None if said is None else pick(said, shown)
         return failed("unparsable") if place is None else binary(places[place] == gold)
+
+    def written(self, answer: Any, *, options: Sequence[str | float | bool], order: Sequence[int] | None = None) -> str:
+        """The letter at which the right option is shown."""
+        gold = index_of(answer, [str(o) for o in options])
+        return LETTERS[gold if order is None else list(order).index(gold)]
 
 
 def index_of(answer: Any, options: Sequence[str]) -> int:

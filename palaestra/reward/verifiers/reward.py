@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from palaestra.reward.verifiers.base import Judgement, judged
+from palaestra.reward.verifiers.base import Judgement, chosen, judged
 from palaestra.reward.verifiers.registry import VERIFIERS, get
 from palaestra.reward.verify import said
 from palaestra.types import Episode, Fault, Group, Reward, Task, UserError, stage
@@ -60,7 +60,16 @@ class Verified:
     def put(self, task: Task) -> str | None:
         """The task's answer as a response; None where an answer is no response."""
         form = VERIFIERS[self.name].put if self.name in VERIFIERS else ""
-        return None if task.answer is None or not form else form.format(answer_text(task.answer))
+        return None if task.answer is None or not form else form.format(self.written(task))
+
+    def written(self, task: Task) -> str:
+        """The task's answer as text: as the verifier wants it written where it says so."""
+        verifier = get(self.name)
+        written = getattr(verifier, "written", None)
+        try:
+            return answer_text(task.answer) if written is None else written(task.answer, **chosen(verifier, task.meta))
+        except UserError as error:
+            raise UserError(f"task {task.id!r}: {error}") from None
 
 
 async def each(judge: Callable[[str, Task], Reward], group: Group) -> list[Reward | Fault]:
