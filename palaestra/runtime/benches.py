@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from palaestra.reward.verify import Verify, check_for
+from palaestra.reward.where import Where
 from palaestra.rollout.player import Script
 from palaestra.tasks.chain import Chain
 from palaestra.tasks.constraints import Constraints
@@ -60,14 +61,16 @@ def max_tokens(spec: str) -> int:
 
 
 def from_data(data: str, test_data: str, reward: str) -> Bench:
-    """The user's own problems, with their own reward, a verifier by name, or exact answers."""
+    """The user's own problems, with their own reward, a verifier by name, or exact answers, of `options` the right one."""
     from palaestra.reward.user import UserReward
     from palaestra.reward.verifiers.reward import Verified
 
     tasks = FileTasks(data, test=test_data, answers=not reward)
-    judge = (
-        (UserReward if ":" in reward or ".py" in reward else Verified)(reward) if reward else Verify(check_for(tasks))
-    )
+    if reward:
+        judge = (UserReward if ":" in reward or ".py" in reward else Verified)(reward)
+    else:
+        judge = Verify(check_for(tasks))
+        judge = Where("options", Verified("choice"), judge) if tasks.choices else judge
     return Bench(name=data, tasks=tasks, world=Question(), reward=judge, max_tokens=256)
 
 

@@ -3,8 +3,9 @@
     {"prompt": "What is 2 + 3?", "answer": "5"}
     {"messages": [{"role": "user", "content": "..."}], "answer": 5, "id": "q2", "system": "Be brief.", "domain": "sums"}
 
-`id`, `system`, `domain` and `split` are optional; every other column goes to `Task.meta`. What is held out is, in this
-order: a second file, the "test" of a saved `DatasetDict`, a `split` column, or a tenth of the different prompts.
+`id`, `system`, `domain` and `split` are optional; every other column goes to `Task.meta`. Those of a list `options` are written
+under the question, lettered, unless the prompt has them (`palaestra.tasks.options`). What is held out is, in this order: a
+second file, the "test" of a saved `DatasetDict`, a `split` column, or a tenth of the different prompts.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from palaestra.tasks import options
 from palaestra.tasks.names import suggestion
 from palaestra.tasks.records import Record, Records, kind, open_records
 from palaestra.tasks.repeats import NOT_NEW
@@ -53,6 +55,11 @@ class FileTasks:
     @property
     def test_size(self) -> int:
         return len(self._loaded()["test"].rows_N)
+
+    @property
+    def choices(self) -> bool:
+        """Whether some tasks are multiple choice."""
+        return any(part.choices for part in self._loaded().values())
 
     @property
     def leaked(self) -> int:
@@ -89,6 +96,7 @@ class Part:
     records: Records
     rows_N: np.ndarray
     prompt_N: np.ndarray
+    choices: bool  # whether some record of its file has options
 
 
 @dataclass(frozen=True)
@@ -98,13 +106,14 @@ class Scan:
     records: Records
     prompt_N: np.ndarray
     split_N: np.ndarray
+    choices: bool
 
     @property
     def everything(self) -> np.ndarray:
         return np.ones(len(self.prompt_N), np.bool_)
 
     def part(self, chosen_N: np.ndarray) -> Part:
-        return Part(self.records, np.flatnonzero(chosen_N), self.prompt_N[chosen_N])
+        return Part(self.records, np.flatnonzero(chosen_N), self.prompt_N[chosen_N], self.choices)
 
 
 @lru_cache(maxsize=16)
@@ -145,27 +154,28 @@ def held_out(path: str, prompt_N: np.ndarray) -> np.ndarray:
 
 def scan(records: Records, answers: bool) -> Scan:
     """One pass: every record is checked, and what the split needs is kept (17 bytes a record)."""
-    prompts, ids, splits = array("Q"), array("Q"), array("b")
-    for prompt, identity, split in _passed(records, answers):
+    prompts, ids, splits, choices = array("Q"), array("Q"), array("b"), False
+    for prompt, identity, split, choice in _passed(records, answers):
         prompts.append(prompt)
         ids.append(identity)
         splits.append(split)
+        choices |= choice
     if not prompts:
         raise UserError(f"{records.path}: no records; it needs one a problem")
     _check_unique(records, np.array(ids))
     split_N = np.array(splits)
     _check_splits(records, split_N)
-    return Scan(records, np.array(prompts), split_N)
+    return Scan(records, np.array(prompts), split_N, choices)
 
 
-def _passed(records: Records, answers: bool) -> Iterator[tuple[int, int, int]]:
+def _passed(records: Records, answers: bool) -> Iterator[tuple[int, int, int, bool]]:
     for i, record in enumerate(records):
         task = build(record, records.where(i), records.label(i), answers)
         prompt = seed_of(("prompt", *(x for m in task.prompt for x in (m.role, m.content))))
         split = record.get("split")
         if split not in (None, "train", "test"):
             raise UserError(f"{records.where(i)}: split is {split!r}; write 'train' or 'test'")
-        yield prompt, seed_of((task.id,)), {None: -1, "train": 0, "test": 1}[split]
+        yield prompt, seed_of((task.id,)), {None: -1, "train": 0, "test": 1}[split], bool(options.listed(task.meta))
 
 
 def _check_unique(records: Records, id_N: np.ndarray) -> None:
@@ -206,11 +216,12 @@ def build(record: Record, where: str, label: str, answers: bool) -> Task:
     domain = record.get("domain")
     if domain is not None and not isinstance(domain, str):
         raise UserError(f"{where}: domain is {_shown(domain)}; write text")
+    meta = {k: plain(v) for k, v in record.items() if k not in COLUMNS}
     return Task(
         id=label if identity is None else str(identity),
-        prompt=(*_system(record, where), *_prompt(record, where)),
+        prompt=options.shown((*_system(record, where), *_prompt(record, where)), meta),
         answer=_answer(record, where, answers),
-        meta={k: plain(v) for k, v in record.items() if k not in COLUMNS},
+        meta=meta,
         domain=domain or "",
     )
 

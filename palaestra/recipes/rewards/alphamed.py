@@ -11,8 +11,8 @@ The paper's study is of the data: informative against short questions at equal s
 with all levels mixed better than easy or hard questions alone. `difficulty` measures it; data may hold it as a column `level`.
 
 Questions with the column `options` are written out by `Shown` and judged by the verifier `choice-boxed`; other tasks keep their
-own check. Held-out accuracy is that of the tasks as they are in the data, without their options, and of the data's own check: of
-such data it says nothing, the reward of a step does.
+own check. Held-out questions show their options in the order of the data, do not ask for a box, and are judged by the run's own
+reward, of such data `choice`.
 """
 
 from dataclasses import replace
@@ -22,13 +22,14 @@ from palaestra.card import Card, Size
 from palaestra.curriculum.draw import Shuffled
 from palaestra.ledger.experiment import Experiment, Greater, Logged
 from palaestra.recipes.base import grpo
-from palaestra.reward.verifiers.choice import LETTERS, shuffled
+from palaestra.reward.verifiers.choice import shuffled
 from palaestra.reward.verifiers.reward import Verified
 from palaestra.reward.where import Where
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.runtime.config import vary
 from palaestra.runtime.evaluate import attempts
 from palaestra.step import Recipe
+from palaestra.tasks import options
 from palaestra.types import RIGHT, Draw, Key, State, Task, UserError, stage
 
 if TYPE_CHECKING:
@@ -62,15 +63,19 @@ class Shown:
 
 
 def shown(task: Task, key: Key) -> Task:
-    """The task with lettered options in the order that `key` gives; `order` goes to the verifier."""
-    if "options" not in task.meta:
+    """The task with lettered options in the order that `key` gives; `order` goes to the verifier.
+
+    Options that stand in the midst of the data's own prompt keep their order.
+    """
+    known = options.listed(task.meta)
+    if not known:
         return task
-    options = list(task.meta["options"])
-    order = shuffled(len(options), key)
-    lines = [f"{letter}. {options[i]}" for letter, i in zip(LETTERS, order, strict=False)]
     *before, question = task.prompt
-    asked = replace(question, content="\n".join([question.content, *lines, ASK]))
-    return replace(task, prompt=(*before, asked), meta={**task.meta, "order": order})
+    bare = replace(question, content=question.content.removesuffix(f"\n{options.lettered(known)}"))
+    fixed = options.contained("\n".join(m.content for m in (*before, bare)), known)
+    meta = task.meta if fixed else {**task.meta, "order": shuffled(len(known), key)}
+    *before, asked = options.shown((*before, bare), meta)
+    return replace(task, prompt=(*before, replace(asked, content=f"{asked.content}\n{ASK}")), meta=meta)
 
 
 @stage

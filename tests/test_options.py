@@ -1,0 +1,125 @@
+"""Multiple choice in data: options are shown under their question, and the right one may be named in three ways."""
+
+import asyncio
+import json
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import pytest
+
+from palaestra.recipes.rewards import alphamed
+from palaestra.reward.verifiers.audit import audit
+from palaestra.reward.verifiers.reward import Verified
+from palaestra.runtime.benches import from_data
+from palaestra.tasks.files import FileTasks, first
+from palaestra.tasks.options import contained, lettered
+from palaestra.tasks.oracle import problems, saying
+from palaestra.types import Group, Message, Task
+
+RED = ["red", "green", "blue"]
+CTX = SimpleNamespace(judging=nullcontext)
+
+
+def asked(prompt="Which?", **columns):
+    return {"prompt": prompt, "answer": "red", **columns}
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        (asked(options=RED), "Which?\nA. red\nB. green\nC. blue"),
+        (asked(options=RED, order=[2, 0, 1]), "Which?\nA. blue\nB. red\nC. green"),
+        (asked(options=RED, order=[0, 0, 1]), "Which?\nA. red\nB. green\nC. blue"),  # no order
+        (asked(options=[1, 2.5]), "Which?\nA. 1\nB. 2.5"),
+        (asked(options=["A) red", "B) blue"]), "Which?\nA) red\nB) blue"),
+        (asked("Which?\n\na) Red\nb) green\nc) blue", options=RED), "Which?\n\na) Red\nb) green\nc) blue"),
+        (asked("Which? (A) red (B) green (C) blue", options=RED), "Which? (A) red (B) green (C) blue"),
+        (asked("Is it red, green or blue?", options=RED), "Is it red, green or blue?\nA. red\nB. green\nC. blue"),
+        (asked("Which? A. blue B. green C. red", options=RED), "Which? A. blue B. green C. red\nA. red\nB. green\nC. blue"),
+        (asked(options=None), "Which?"),
+        (asked(options={"timeout": 5}), "Which?"),
+        (asked(options=["red"]), "Which?"),
+        (asked(options=["red", None]), "Which?"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("messages", [False, True])
+def test_options_stand_under_the_question(tmp_path, record, said, messages):
+    if messages:
+        before = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]
+        record = dict(record)
+        record["messages"] = [*before, {"role": "user", "content": record.pop("prompt")}]
+    (tmp_path / "d.jsonl").write_text(json.dumps(record))
+    (task,) = first(str(tmp_path / "d.jsonl"), 1)
+    assert task.prompt[-1].content == said and task.meta["options"] == record["options"]
+    assert len(task.prompt) == (3 if messages else 1)
+
+
+def test_a_letter_is_no_part_of_a_word():
+    assert not contained("Banana. red, b. blue", ["red", "blue"])
+    assert contained(lettered(RED), RED)
+
+
+def written(tmp_path, answer, n=12, **columns):
+    """Three options, the second right, under a question of its own each."""
+    records = [asked(f"Number {i}?", options=RED, **columns) | {"answer": answer} for i in range(n)]
+    (tmp_path / "d.jsonl").write_text("\n".join(map(json.dumps, records)))
+    return str(tmp_path / "d.jsonl")
+
+
+@pytest.mark.parametrize("answer", [1, "B", "green"])
+@pytest.mark.parametrize("reward", ["", "choice", "choice-boxed"])
+def test_training_and_evaluation_show_options_and_pay_the_right_one(tmp_path, answer, reward):
+    bench = from_data(written(tmp_path, answer), "", reward)
+    for split in ("train", "test"):
+        task = bench.tasks.task(split, 0)
+        assert task.prompt[-1].content.endswith("?\nA. red\nB. green\nC. blue")
+        texts = (r"\boxed{B}", r"\boxed{green}", r"\boxed{A}", r"\boxed{1}", "")
+        found = asyncio.run(bench.reward(CTX, Group(task=task, episodes=tuple(map(saying, texts)))))
+        assert [r.total for r in found] == [1, 1, 0, 0, 0]
+    assert asyncio.run(problems(bench.tasks, bench.reward, 8, ctx=CTX)) == []
+
+
+def test_the_letter_is_that_of_the_order_shown(tmp_path):
+    judge, (task, *_) = Verified("choice"), first(written(tmp_path, 1, order=[2, 0, 1]), 1)
+    assert task.prompt[-1].content.endswith("C. green") and judge.put(task) == "<answer>C</answer>"
+    assert judge.judge(judge.put(task), task).total == 1 and judge.judge("B", task).total == 0
+
+
+def test_an_audit_asks_for_indices_as_letters(tmp_path):
+    tasks = first(written(tmp_path, 1, n=6), 6)
+    tasks = [*tasks[:3], *(Task(id=t.id, prompt=t.prompt, answer=2, meta=t.meta) for t in tasks[3:])]
+    found = audit("choice", Verified("choice"), tasks)
+    assert found.gold["mean"] == 1 and found.gold["not_best"] == 0
+
+
+def test_data_without_options_keeps_exact_answers(tmp_path):
+    (tmp_path / "d.jsonl").write_text("\n".join(json.dumps({"prompt": f"{i}?", "answer": i}) for i in range(9)))
+    bench = from_data(str(tmp_path / "d.jsonl"), "", "")
+    assert bench.reward.gold == 1 and not FileTasks(str(tmp_path / "d.jsonl")).choices
+
+
+def test_some_tasks_with_options_and_some_without(tmp_path):
+    records = [asked(f"Number {i}?", options=RED if i % 2 else None) for i in range(20)]
+    (tmp_path / "d.jsonl").write_text("\n".join(map(json.dumps, records)))
+    bench = from_data(str(tmp_path / "d.jsonl"), "", "")
+    for task in (bench.tasks.task("train", i) for i in range(bench.tasks.size)):
+        found = asyncio.run(bench.reward(CTX, Group(task=task, episodes=(saying("A"), saying("red")))))
+        assert [r.total for r in found] == [float(task.meta["options"] is not None), 1]
+    assert asyncio.run(problems(bench.tasks, bench.reward, 8, ctx=CTX)) == []
+
+
+def test_alphamed_shows_options_once_in_an_order_of_its_own(tmp_path):
+    ctx = SimpleNamespace(bench=from_data(written(tmp_path, 1), "", ""), seed=0)
+    tasks, _ = alphamed.build().draw(ctx, ("k",), 10, {})
+    for task in tasks:
+        question, *lines, ask = task.prompt[-1].content.split("\n")
+        assert question.startswith("Number ") and ask == alphamed.ASK
+        assert lines == [f"{letter}. {RED[i]}" for letter, i in zip("ABC", task.meta["order"], strict=True)]
+    assert len({tuple(t.meta["order"]) for t in tasks}) > 1
+
+
+def test_alphamed_keeps_an_order_that_the_question_speaks_of():
+    text = "Choose (A) red, (B) green or (C) blue, please."
+    task = Task(id="q", prompt=(Message(role="user", content=text),), answer=1, meta={"options": RED})
+    shown = alphamed.shown(task, ("k",))
+    assert shown.prompt[-1].content == f"{text}\n{alphamed.ASK}" and "order" not in shown.meta
