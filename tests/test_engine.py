@@ -1,6 +1,7 @@
 """The engine gives what a plain loop gives, whatever it reuses, however it batches."""
 
 import asyncio
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -50,6 +51,71 @@ def test_samples_are_those_of_a_plain_loop(model, slots):
     samples = ask(engine, prompts)
     right(model, prompts, samples)
     assert [s.ids for s in samples] == [s.ids for s in ask(OwnEngine(model, slots=64), prompts)]
+
+
+def spelt(ids):
+    """Three letters a token."""
+    return "".join(f"{i:03d}" for i in ids)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 7])
+def test_a_stop_string_ends_the_sample_where_it_is_complete(model, n):
+    """Of `n` letters, it may begin and end inside tokens: the tokens stay whole, the text is cut. The end token is no text."""
+    rng = np.random.default_rng(9)
+    prompts = prompts_of(rng, 8, 20)
+    engine = OwnEngine(model)
+    engine.dialect = SimpleNamespace(decode=spelt)
+    whole = ask(engine, prompts, max_tokens=30)
+    text = "".join(s.text for s in whole)
+    stop = tuple(text[at : at + n] for at in (len(text) // 3, len(text) // 2))
+    samples = ask(engine, prompts, max_tokens=30, stop=stop)
+    assert {s.finish for s in samples} >= {"stop"} and {s.finish for s in whole} == {"eos", "length"}
+    for sample, free in zip(samples, whole, strict=True):
+        said = free.ids[:-1] if free.finish == "eos" else free.ids
+        assert free.text == spelt(said) and free.cut == len(free.text)
+        ended = next((k for k in range(1, len(said) + 1) if any(s in spelt(said[:k]) for s in stop)), None)
+        if ended is None:
+            assert (sample.ids, sample.text, sample.cut, sample.finish) == (free.ids, free.text, free.cut, free.finish)
+            continue
+        found = spelt(said[:ended])
+        assert (sample.ids, sample.text, sample.finish) == (said[:ended], found, "stop")
+        assert sample.cut == min(found.find(s) + n for s in stop if s in found)
+    assert n > 2 or any(s.cut < len(s.text) for s in samples)
+
+
+@pytest.mark.parametrize("options", [{"top_k": 3}, {"top_p": 0.6}, {"min_p": 0.2}, {"temperature": 0.5}])
+def test_a_distribution_of_its_own_beside_others(model, options):
+    """What is drawn with other settings in the same batch changes nothing, and the log-prob is that of what was drawn from."""
+    (prompt,) = prompts_of(np.random.default_rng(10), 1, 20)
+
+    async def run(*asked):
+        return await asyncio.gather(
+            *(OwnEngine.generate(engine, prompt, Sampling(max_tokens=12, **o), ("draw", i)) for i, o in asked)
+        )
+
+    engine = OwnEngine(model)
+    mixed = asyncio.run(run((0, {}), (1, options), (2, {"temperature": 0.0}), (3, options)))
+    for i, o in enumerate(({}, options, {"temperature": 0.0}, options)):
+        (alone,) = asyncio.run(run((i, o)))
+        assert mixed[i].ids == alone.ids and mixed[i].logp == pytest.approx(alone.logp, abs=1e-4)
+    greedy = mixed[2]
+    for sample in (mixed[1], mixed[3]):
+        with torch.no_grad():
+            logits = model.logits(model.hidden(torch.tensor([[*prompt, *sample.ids]]))[0])[len(prompt) - 1 : -1]
+        for i, lp, row in zip(
+            sample.ids, sample.logp, (logits / options.get("temperature", 1)).softmax(-1), strict=True
+        ):
+            order = row.argsort(descending=True).tolist()
+            above = [float(row[order[:k]].sum()) for k in range(len(order))]
+            kept = [
+                t
+                for k, t in enumerate(order)
+                if k < options.get("top_k", 1 << 30)
+                and above[k] < options.get("top_p", 1.0)
+                and row[t] >= options.get("min_p", 0.0) * row[order[0]]
+            ]
+            assert i in kept and lp == pytest.approx(float((row[i] / row[kept].sum()).log()), abs=1e-4)
+    assert greedy.logp == (0.0,) * len(greedy.ids)
 
 
 def test_next_turns_go_on_from_what_is_held(model):

@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -26,13 +27,30 @@ from palaestra.recipes.objectives import agro, capo, cola, kimi_k1_5, oreo, pav,
 from palaestra.recipes.objectives import incorrect_synthetic_data as isd
 from palaestra.reward.critic import Critique, ModelCritic, Oracle, named
 from palaestra.rollout.branch import Finished, Partial, PrefixValues, Rescue, continued, prefix
-from palaestra.rollout.collect import Sample, Score, links
+from palaestra.rollout.collect import Sample as Play
+from palaestra.rollout.collect import Score, links
+from palaestra.rollout.player import Continued, EnginePlayer
 from palaestra.rollout.steps import line_ends, steps
 from palaestra.runtime.codec import decode, encode
 from palaestra.runtime.train import prepare
 from palaestra.schedule import Jump
 from palaestra.step import Schedule, start, step
-from palaestra.types import Ask, Bench, Example, Fault, Frame, Group, Message, Row, Segment, Task, UserError, rng_of
+from palaestra.types import (
+    Ask,
+    Bench,
+    Example,
+    Fault,
+    Frame,
+    Group,
+    Message,
+    Row,
+    Sample,
+    Sampling,
+    Segment,
+    Task,
+    UserError,
+    rng_of,
+)
 from palaestra.update import pack
 
 
@@ -501,6 +519,41 @@ def test_continuations_begin_with_the_prefix(context):
         )
 
 
+def test_a_continuation_from_the_end_of_a_turn_goes_on_in_the_next(context):
+    """Nothing is sampled after an end token."""
+    ctx = context(bench=Bench(name="short", tasks=None, world=Short(), max_tokens=64))
+    ctx.bench.world.most = 12
+    group = Group(task=Task(id="t", prompt=(Message(role="user", content="1+2 mod 10"),)))
+    (e,) = asyncio.run(Play(n=1)(ctx, (0,), group)).episodes
+    first, _ = turns_of(e)
+    assert first.finish == "eos"
+    for t in asyncio.run(continued(ctx, (0,), group, prefix(e, first.turn, len(first.ids)), 3)):
+        assert turns_of(t)[0] == first and len(turns_of(t)) == 2
+
+
+def test_a_stop_string_may_begin_in_what_was_said_before():
+    """Two tokens were said, the engine looks only at the five after them; the first place where a stop string ends counts."""
+    spelt = lambda ids: "".join(map(chr, ids))
+    more, begun = tuple(map(ord, "= 7= ")), Segment(ids=tuple(map(ord, "x\n")), logp=(-6.0, -7.0), turn=3)
+
+    def act(finish, *stop):
+        async def generate(prompt, sampling, key):
+            return Sample(ids=more, logp=(-1.0, -2.0, -3.0, -4.0, -5.0), text=spelt(more), cut=5, finish=finish)
+
+        engine = SimpleNamespace(dialect=SimpleNamespace(decode=spelt), generate=generate)
+        player = Continued(player=EnginePlayer(engine=engine, sampling=Sampling()), said=(begun,), cap=5)
+        return asyncio.run(player.act(Row(), (), Ask(seat="policy", stop=stop), ("k", 3)))
+
+    for finish in ("stop", "length", "eos"):
+        found = act(finish, "\n= ", "7=")
+        assert (found.text, found.cut, found.finish) == ("x\n= ", 4, "stop")
+        assert (spelt(found.ids), found.logp) == ("x\n= ", (-6.0, -7.0, -1.0, -2.0))
+    found = act("stop", "7= ")
+    assert (found.text, found.cut, found.finish) == ("x\n= 7= ", 7, "stop")
+    found = act("length", "8")
+    assert (found.text, found.cut, found.finish, len(found.logp)) == ("x\n= 7= ", 7, "", 7)
+
+
 def test_prefix_values_know_a_hopeless_prefix_from_a_sure_one(context):
     ctx = context()
     task = ctx.bench.tasks.task("train", 0)
@@ -829,7 +882,7 @@ def test_a_latent_models_samples_have_its_log_probs(context):
     with torch.no_grad():
         head.shift.weight.normal_(std=0.05, generator=torch.Generator().manual_seed(0))
         head.policy.weight.normal_(std=0.5, generator=torch.Generator().manual_seed(1))
-    group = asyncio.run(links(Sample(n=4))(ctx, (0,), Group(task=ctx.bench.tasks.task("train", 0))))
+    group = asyncio.run(links(Play(n=4))(ctx, (0,), Group(task=ctx.bench.tasks.task("train", 0))))
     signals = ctx.measure([group], (("policy", "logp"),))[0]
     for e, rows in zip(group.episodes, signals, strict=True):
         view = e.rows[0].view()

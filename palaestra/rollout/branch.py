@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @value
 class Prefix:
-    """What was said so far, the last segment open, and the token ids of its row up to there."""
+    """What was said so far, the last segment open unless its turn had ended, and the token ids of its row up to there."""
 
     said: tuple[Segment, ...]
     context: tuple[int, ...]
@@ -55,7 +55,8 @@ def prefix(episode: Episode, turn: int, kept: int) -> Prefix:
                 seen += s.ids
                 continue
             last = s.turn == turn
-            part = replace(s, ids=s.ids[:kept], logp=s.logp[:kept], text="", finish="") if last else s
+            broken = last and (kept < len(s.ids) or not s.finish)
+            part = replace(s, ids=s.ids[:kept], logp=s.logp[:kept], text="", finish="") if broken else s
             said, seen = [*said, part], seen + part.ids
             if last:
                 context = seen

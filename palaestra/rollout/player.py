@@ -100,14 +100,19 @@ class Continued:
             if fault.cause != "context" or not before.ids:
                 raise
             more = Sample(ids=(), logp=(), text="", cut=0, finish="length")  # what was said fills the context
-        ids = (*before.ids, *more.ids)
-        text = self.player.engine.dialect.decode(ids[:-1] if more.finish == "eos" else ids)
+        ids, decode = (*before.ids, *more.ids), self.player.engine.dialect.decode
+        finish = "" if more.finish == "length" and len(more.ids) == self.cap < room else more.finish
+        text = decode(ids[:-1] if finish == "eos" else ids)
+        if any(s in text for s in stop):  # perhaps begun in what was said before, where the engine does not look
+            ends = (n for n in range(len(before.ids) + 1, len(ids)) if any(s in decode(ids[:n]) for s in stop))
+            ids, finish = ids[: next(ends, len(ids))], "stop"
+            text = decode(ids)
         return Sample(
             ids=ids,
-            logp=(*logp, *more.logp),
+            logp=(*logp, *more.logp)[: len(ids)],
             text=text,
-            cut=_cut(text, stop) if more.finish == "stop" else len(text),
-            finish="" if more.finish == "length" and len(more.ids) == self.cap < room else more.finish,
+            cut=_cut(text, stop),
+            finish=finish,
             version=min((v for v in (before.version, more.version) if v is not None), default=None),
         )
 
