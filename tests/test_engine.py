@@ -10,7 +10,7 @@ import torch
 from palaestra.models.load import load
 from palaestra.rollout.engine import OwnEngine
 from palaestra.rollout.prefix import BLOCK, Prefixes
-from palaestra.types import Sampling
+from palaestra.types import Message, Sampling
 
 
 @pytest.fixture(scope="module")
@@ -87,12 +87,13 @@ def test_a_stop_string_ends_the_sample_where_it_is_complete(model, n):
 @pytest.mark.parametrize("options", [{"top_k": 3}, {"top_p": 0.6}, {"min_p": 0.2}, {}])
 def test_a_distribution_of_its_own_beside_others(model, options):
     """What is drawn with other settings in the same batch changes nothing, and the log-prob is that of what was drawn from."""
-    (prompt,) = prompts_of(np.random.default_rng(10), 1, 20)
     engine, options = OwnEngine(model), options | {"temperature": 2.0}
+    asked = engine.dialect.extend((Message(role="user", content="3+4*2-1 mod 10"),), first=True, closed=False)
+    prompt = tuple(i for piece in asked for i in piece.ids)
 
     async def run(*asked):
         return await asyncio.gather(
-            *(engine.generate(prompt, Sampling(max_tokens=12, **o), ("draw", i)) for i, o in asked)
+            *(engine.generate(prompt, Sampling(max_tokens=12 - 3 * i, **o), ("draw", i)) for i, o in asked)
         )
 
     asked = tuple(enumerate(({}, options, {"temperature": 0.0}, options)))
