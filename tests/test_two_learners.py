@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,10 +11,12 @@ from palaestra.credit.links import Center, Gae, Scale, chain
 from palaestra.credit.rows import Prefer
 from palaestra.credit.seats import Seat, untrained
 from palaestra.credit.turns import TurnReturns
+from palaestra.curriculum.pool import Mixed, mixed
 from palaestra.models.load import weights_sha256
 from palaestra.objective.policy import Clipped
 from palaestra.recipes.base import grpo
 from palaestra.rollout.collect import Sample, Score, links
+from palaestra.runtime.describe import describe
 from palaestra.runtime.train import prepare, train
 from palaestra.step import Learner, Recipe, Schedule, start, step
 from palaestra.tasks.base import final
@@ -192,6 +195,24 @@ def test_a_policy_in_the_second_seat_is_paid_for_that():
     lone = lambda x, o: replace(duel(x, o), rows=(untrained(of_seat("x", (0, 2))), of_seat("o", (1,))))
     found = credited(chain(Center("group")), lone(1.0, -1.0), lone(-1.0, 1.0))
     assert [(seat, c["advantage"][-1]) for seat, c in found] == [("o", -1.0), ("o", 1.0)]
+
+
+@pytest.mark.parametrize(
+    ("pays", "kept"),
+    [
+        ([(1.0, -1.0), (1.0, 3.0)], True),  # o has something to compare
+        ([(1.0, -1.0), (0.0, -1.0)], True),
+        ([(1.0, -1.0), (1.0, -1.0)], False),
+        ([(1.0, -1.0)], False),
+    ],
+)
+def test_a_group_is_dropped_where_no_seat_that_trains_has_something_to_compare(pays, kept):
+    """And a seat of the environment's decides nothing, however much it earns."""
+    group = Group(task=Task(id="t"), episodes=tuple(duel(*p) for p in pays))
+    ready, _, _ = asyncio.run(Mixed(size=1)(SimpleNamespace(), [group], {}))
+    assert (ready is not None) == kept and describe([group], [])["groups_mixed"] == kept
+    alone = [replace(e, rows=(e.rows[0], untrained(e.rows[1]))) for e in group.episodes]
+    assert mixed(replace(group, episodes=tuple(alone))) == (len({x for x, _ in pays}) > 1)
 
 
 def test_a_seat_without_pay_keeps_the_total():

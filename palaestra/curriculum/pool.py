@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from palaestra.credit.seats import by_seat
 from palaestra.types import Group, State, stage
 
 if TYPE_CHECKING:
@@ -26,18 +27,19 @@ class Everything:
 
 
 def mixed(group: Group) -> bool:
-    """Some episode did better than another: the group has something to compare."""
-    totals = [e.total for e in group.valid]
-    return len(totals) > 1 and bool(np.ptp(totals) > 1e-9)
+    """Some episode did better than another for a seat that trains: the group has something to compare."""
+    parts, _ = by_seat([group], [])
+    pays = [[e.total for e in part.valid if e.reward is not None] for part in parts]
+    return any(len(p) > 1 and np.ptp(p) > 1e-9 for p in pays)
 
 
 @stage
 class Mixed:
     """Drops groups whose rewards are all equal and draws again until `size` are left (dynamic sampling, DAPO, arXiv:2503.14476).
 
-    Groups beyond `size` wait in the state and come first in the next batch, as far as the schedule's `max_age` allows: with
-    0 they are thrown away, with 1 they live for one step (recent sample recovery, arXiv:2506.18330, algorithm 1). A recipe
-    whose credit learns from equal rewards refuses this gate.
+    In self-play the pay of every seat that trains must be equal. Groups beyond `size` wait in the state and come first in the
+    next batch, as far as the schedule's `max_age` allows: with 0 they are thrown away, with 1 they live for one step (recent
+    sample recovery, arXiv:2506.18330, algorithm 1). A recipe whose credit learns from equal rewards refuses this gate.
     """
 
     drops_equal: ClassVar[bool] = True
