@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from palaestra.credit.links import Center, Gae, Scale, chain
+from palaestra.credit.preferences import Compare, Rate, weight
 from palaestra.credit.rows import Prefer
 from palaestra.credit.seats import Seat, untrained
 from palaestra.credit.turns import TurnReturns
@@ -189,6 +190,35 @@ def test_in_self_play_each_seat_prefers_its_own_pay():
     pairs = [e for e in Prefer()([group], [[[{}, {}]] * 2], {})[0] if e.row.view().trained_T.any()]
     assert [(e.row.seat, e.columns["sign"]) for e in pairs] == [("x", 1.0), ("x", -1.0), ("o", 1.0), ("o", -1.0)]
     assert len({e.unit for e in pairs}) == 2
+
+
+def test_a_reward_model_compares_what_one_seat_wrote_by_its_own_pay():
+    """x wins the first game, o the second; the rows of a pair are of one seat, the better one first."""
+    group = Group(task=Task(id="t"), episodes=(duel(1.0, -1.0), duel(-1.0, 2.0)))
+    found = Compare(bootstrap=("h",))([group], [], {})[0]
+    assert [(e.row.seat, e.columns["sign"], e.unit) for e in found] == [
+        ("x", 1.0, "pair 0 0"),
+        ("x", -1.0, "pair 0 0"),
+        ("o", 1.0, "pair 1 0"),
+        ("o", -1.0, "pair 1 0"),
+    ]
+    assert [e.columns["h_weight"] for e in found] == [weight(f"t {s}", 0, "h") for s in "xxoo"]
+    rated = Rate(("total", "seat:x", "none"))([group], [], {})[0]
+    labels = [(e.row.seat, e.columns["target_total"], e.columns["target_seat:x"]) for e in rated]
+    assert labels == [("x", 1.0, 1.0), ("x", -1.0, -1.0), ("o", -1.0, 1.0), ("o", 2.0, -1.0)]
+    assert all(np.isnan(e.columns["target_none"]) for e in rated)
+    alone = Seat("x", Compare())([group], [], {})[0]
+    assert [(e.row.seat, e.columns["sign"]) for e in alone] == [("x", 1.0), ("x", -1.0)]
+
+
+def test_a_seat_that_wrote_nothing_is_not_compared():
+    silent = replace(duel(1.0, 5.0), rows=duel(1.0, 5.0).rows[:1])
+    group = Group(task=Task(id="t"), episodes=(silent, duel(0.0, 1.0), replace(duel(9.0, 9.0), status="error:x")))
+    assert [(e.row.seat, e.columns["target_total"]) for e in Rate()([group], [], {})[0]] == [
+        ("x", 1.0),
+        ("x", 0.0),
+        ("o", 1.0),
+    ]
 
 
 def test_a_policy_in_the_second_seat_is_paid_for_that():

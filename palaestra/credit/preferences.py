@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from palaestra.types import Episode, Example, Groups, Row, Segment, Signals, State, rng_of, stage
+from palaestra.credit.seats import by_payee
+from palaestra.types import Episode, Example, Group, Groups, Row, Segment, Signals, State, rng_of, stage
 
 
 def marked(row: Row) -> Row:
@@ -36,13 +37,19 @@ def judged(episodes: tuple[Episode, ...]) -> list[Episode]:
     ]
 
 
+def seated(groups: Groups) -> list[tuple[str, Group]]:
+    """The groups of every seat that was paid, each with a name of its own: the task's, and the seat's where several are paid."""
+    return [(f"{g.task.id} {seat}".rstrip(), part) for g in groups for seat, part in by_payee(g)]
+
+
 @stage
 class Compare:
     """Pairs of a group's episodes: units of two marked rows, the better with `sign` +1, the other with -1.
 
     pairs="extremes" takes the best and the worst of a group, "all" every two that differ by `gap`. With `ties`, two of equal
     reward are a unit too, with `tie` 1. `bootstrap` names heads that each see their own resample of the data: the column
-    HEAD_weight is Poisson(1) of (task, pair, head), so that a head sees or misses a pair every time.
+    HEAD_weight is Poisson(1) of (task, pair, head), so that a head sees or misses a pair every time. Where several seats are
+    paid, each has pairs of its own: its last rows, by its own pay.
     """
 
     pairs: Literal["extremes", "all"] = "extremes"
@@ -53,10 +60,10 @@ class Compare:
 
     def __call__(self, groups: Groups, signals: Signals, state: State) -> tuple[list[Example], State]:
         found: list[Example] = []
-        for g, group in enumerate(groups):
+        for g, (name, group) in enumerate(seated(groups)):
             ranked = sorted(judged(group.episodes), key=lambda e: -e.total)
             for n, (better, other) in enumerate(self._pairs(ranked)):
-                weights = {f"{h}_weight": weight(group.task.id, n, h) for h in self.bootstrap}
+                weights = {f"{h}_weight": weight(name, n, h) for h in self.bootstrap}
                 tie = float(better.total - other.total < self.gap)
                 for episode, sign in ((better, 1.0), (other, -1.0)):
                     row = marked(episode.rows[-1])
@@ -75,7 +82,7 @@ class Compare:
 class Rate:
     """One marked row an episode, with its labels: column target_NAME is the part NAME of its reward, NaN where it has none.
 
-    "total" is the reward itself.
+    "total" is the reward itself. Where several seats are paid, each has a row, its last one, and "total" is its own pay.
     """
 
     targets: tuple[str, ...] = ("total",)
@@ -84,12 +91,12 @@ class Rate:
 
     def __call__(self, groups: Groups, signals: Signals, state: State) -> tuple[list[Example], State]:
         found: list[Example] = []
-        for group in groups:
+        for name, group in seated(groups):
             for n, episode in enumerate(judged(group.episodes)):
                 row, reward = marked(episode.rows[-1]), episode.reward
                 labels = {"total": episode.total, **(reward.parts if reward else {})}
                 targets = {f"target_{t}": labels.get(t, np.nan) for t in self.targets}
-                weights = {f"{h}_weight": weight(group.task.id, n, h) for h in self.bootstrap}
+                weights = {f"{h}_weight": weight(name, n, h) for h in self.bootstrap}
                 found.append(Example(row=row, columns={**columns_of(row, self.keep), **targets, **weights}))
         return found, state
 

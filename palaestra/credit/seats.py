@@ -55,12 +55,30 @@ def _of(group: Group, seats: Collection[str], payee: str | None = None) -> Group
     return replace(group, episodes=tuple(map(each, group.episodes)))
 
 
+def by_payee(group: Group) -> list[tuple[str, Group]]:
+    """A group for each seat that was paid, with the seat's name: only its rows, its pay as the reward, whether trained or not.
+
+    Where no seat has a pay of its own the group stays as it is, under the name "". The first seat keeps the total.
+    """
+    payees = list(dict.fromkeys(s for e in group.valid if e.reward for s in e.reward.payees))
+
+    def of(seat: str, e: Episode) -> Episode:
+        reward = e.reward
+        if reward is not None and seat != payees[0]:
+            reward = replace(reward, total=reward.parts.get(payment(seat), reward.total))
+        return replace(e, rows=tuple(r for r in e.rows if r.seat == seat), reward=reward)
+
+    found = [(seat, replace(group, episodes=tuple(of(seat, e) for e in group.episodes))) for seat in payees]
+    return found or [("", group)]
+
+
 def pay(reward: Reward | None, seat: str) -> Reward | None:
     """What the world paid to a seat; a reward that knows nothing of the seat as it is."""
     part = payment(seat)
     if reward is None or part not in reward.parts:
         return reward
-    return Reward(total=reward.parts[part], events=tuple(e for e in reward.events if e.part == part))
+    paid = reward.parts[part]
+    return Reward(total=paid, parts={part: paid}, events=tuple(e for e in reward.events if e.part == part))
 
 
 @stage
