@@ -97,6 +97,15 @@ def test_agro_reference_values():
     assert found["token_weights"][0] == [pytest.approx([0.10625] * 2), pytest.approx([-0.10625] * 2)]
 
 
+@pytest.mark.parametrize(("unbiased", "n"), [(False, 7), (True, 6)])
+def test_balance_keeps_the_digits_of_its_batch(unbiased, n):
+    """Seven generations, whose share 1/7 (1/6) float32 rounds: sum delta^2 / 2 n in float64."""
+    h, A = np.array([0.2, -0.1, 0.3, 0.0, -0.4, 0.5, 0.1]), np.array([0.5, -0.5, 0.3, -0.3, 0.1, -0.1, 0.0])
+    expected = (((0.5 * (h - h.mean()) - A) ** 2).sum()) / (2 * n)
+    found, _, _ = balance(Balance(beta=0.5, unbiased=unbiased), h.tolist(), A.tolist())
+    assert found == pytest.approx(expected, rel=1e-14)
+
+
 def test_agro_vanishes_at_the_optimum():
     """beta = .5 and r = [1, 0] need log-ratios 2 apart."""
     loss, slope, _ = balance(Balance(beta=0.5), [1.0, -1.0], [0.5, -0.5])

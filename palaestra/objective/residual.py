@@ -88,7 +88,7 @@ class Balance(Algebra):
         terms_N = delta_N**2
         if self.on_policy:
             terms_N = terms_N + delta_N.detach() ** 2 * (h_N - h_N.detach())  # value 0: only its gradient counts
-        n_N = torch.bincount(unit_N)[unit_N]
+        n_N = torch.bincount(unit_N)[unit_N].to(h_N.dtype)  # 1 / whole numbers would be float32
         share_N = 1 / ((n_N - 1).clamp(min=1) if self.unbiased else n_N) / batch.n_units
         return scale * (share_N * terms_N).sum(), {
             "residual": (share_N * delta_N.detach().abs()).sum(),
