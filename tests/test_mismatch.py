@@ -9,9 +9,11 @@ import torch
 
 from palaestra import catalogue
 from palaestra.models.layout import Layout
+from palaestra.models.load import load
 from palaestra.objective.mismatch import TIS
 from palaestra.objective.policy import KL, Clipped, Imitation, Reinforce
 from palaestra.rollout.engine import OwnEngine
+from palaestra.runtime import mismatch
 from palaestra.runtime.setup import build, corrected
 from palaestra.runtime.train import prepare
 from palaestra.step import start, step
@@ -81,7 +83,7 @@ def test_a_recipe_is_corrected_and_its_fields_stay_reachable():
 class Shifted(OwnEngine):
     """An engine that says it is `by` nats surer than the model is."""
 
-    exact = False
+    exact = property(lambda self: False)
     by = 0.0
 
     async def generate(self, prompt, sampling, key):
@@ -100,6 +102,21 @@ def test_the_gap_is_measured(context, small, by):
     assert metrics["mismatch_max"] == pytest.approx(by, abs=1e-4)
     assert metrics["mismatch_ratio"] == pytest.approx(np.exp(-by), abs=1e-5)
     assert metrics["mismatch_kl"] == pytest.approx(np.exp(-by) - 1 + by, abs=1e-5)
+
+
+@pytest.mark.parametrize(("dtype", "exact"), [("float32", True), ("bfloat16", False)])
+def test_the_own_engine_is_exact_in_float32_alone(context, small, dtype, exact, monkeypatch):
+    """And measures the gap of bfloat16 on the first group of the step."""
+    measured, whole = [], mismatch.gaps
+    monkeypatch.setattr(
+        mismatch, "gaps", lambda ctx, groups, name: measured.append(len(groups)) or whole(ctx, groups, name)
+    )
+    recipe, ctx = small(catalogue.find("grpo").build()), context()
+    ctx.models["policy"] = load("tiny", dtype=dtype)
+    prepare(recipe, ctx)
+    _, metrics = asyncio.run(step(recipe, ctx, start(0)))
+    assert ctx.engines["policy"].exact == exact and measured == ([] if exact else [1])
+    assert exact or 0 < metrics["mismatch_gap"] < 0.01
 
 
 def test_the_own_engine_costs_nothing(context, small, monkeypatch):

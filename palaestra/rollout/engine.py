@@ -55,8 +55,6 @@ class OwnEngine:
     wait in order of arrival.
     """
 
-    exact = True
-
     def __init__(self, model: Model, *, slots: int = 256, cache_mb: int = 4096):
         self.model, self.slots, self.cache_mb = model, slots, cache_mb
         self.dialect = Chat.of(model.tokenizer)
@@ -71,6 +69,11 @@ class OwnEngine:
         self._running: list[Request] = []
         self._settings: Settings | None = None  # of the running requests, rebuilt when their set changes
         self._pump: asyncio.Task[None] | None = None
+
+    @property
+    def exact(self) -> bool:
+        """Not in bfloat16: a decoding step rounds otherwise than the training pass does."""
+        return torch.finfo(self.model.dtype).bits >= 32
 
     async def generate(self, prompt: tuple[int, ...], sampling: Sampling, key: Key) -> Sample:
         """Continues `prompt`. The random stream is that of `key`; a full context ends the sample as "length"."""

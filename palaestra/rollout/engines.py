@@ -18,7 +18,7 @@ class Engine(Protocol):
 
     @property
     def exact(self) -> bool:
-        """Samples come from the trainer's own weights and arithmetic, so there is no mismatch to measure."""
+        """Samples come from the trainer's own weights, in float32 arithmetic: there is no mismatch to measure."""
         ...
 
     @property

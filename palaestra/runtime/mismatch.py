@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from palaestra.rollout.engine import OwnEngine
 from palaestra.types import Groups, Metrics
 
 if TYPE_CHECKING:
@@ -20,13 +21,14 @@ def mismatch(ctx: Context, groups: Groups) -> Metrics:
         mismatch_ratio  mean exp(d), 1 in expectation
         mismatch_kl     mean exp(d) - 1 - d, the k3 estimate of KL(mu || pi) (Schulman 2020)
 
-    Costs one forward pass, and nothing for an engine that is exact. Tokens sampled under earlier weights, or truncated
+    Costs one forward pass, nothing for an engine that is exact, and little for the own engine in bfloat16, which rounds otherwise
+    than the trainer: there the step's first group stands for all. Tokens sampled under earlier weights, or truncated
     (top-k, top-p, min-p), differ for that reason too. Several learners: the names are prefixed.
     """
     found: Metrics = {}
     measured = [n for n, e in ctx.engines.items() if not e.exact and n in ctx.optimisers]
     for name in measured:
-        d_N = gaps(ctx, groups, name)
+        d_N = gaps(ctx, groups[:1] if isinstance(ctx.engines[name], OwnEngine) else groups, name)
         if len(d_N):
             ratio_N = np.exp(d_N)
             numbers = {
