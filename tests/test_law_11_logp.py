@@ -6,6 +6,7 @@ against a float64 pass over the same tokens (4e-5 for SmolLM2).
 """
 
 import asyncio
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,9 +18,10 @@ from palaestra.models.load import load
 from palaestra.recipes.base import grpo
 from palaestra.rollout.engine import OwnEngine
 from palaestra.rollout.sampling import Settings, draw, truncate
+from palaestra.runtime.benches import named
 from palaestra.runtime.train import prepare
 from palaestra.step import start, step
-from palaestra.types import Example, Message, Row, Sampling, Segment
+from palaestra.types import Example, Message, Reward, Row, Sampling, Segment
 from palaestra.update import pack
 
 
@@ -27,17 +29,21 @@ def sampled(engine, sampling, n=12, seed=0):
     """A batch of n samples of three prompts with their recorded log-probs."""
     prompts = [("3+4*2-1 mod 10", "user"), ("hello", "user"), ("9*9 mod 10", "user")]
     heard = [engine.dialect.extend((Message(role=r, content=c),), first=True, closed=False) for c, r in prompts]
-    ids = [tuple(i for p in pieces for i in p.ids) for pieces in heard]
+    return continued(engine, sampling, [tuple(i for p in pieces for i in p.ids) for pieces in heard], n, seed)
+
+
+def continued(engine, sampling, ids, n, seed=0):
+    """A batch of n samples that go on from these contexts in turn."""
 
     async def all_samples():
-        return await asyncio.gather(*(engine.generate(ids[k % 3], sampling, (seed, k)) for k in range(n)))
+        return await asyncio.gather(*(engine.generate(ids[k % len(ids)], sampling, (seed, k)) for k in range(n)))
 
     rows = []
     for k, s in enumerate(asyncio.run(all_samples())):
         said = Segment(
             ids=s.ids, logp=s.logp, policy="policy", trained=True, temperature=sampling.temperature, version=0
         )
-        rows.append(Row(segments=(Segment(ids=ids[k % 3]), said)))
+        rows.append(Row(segments=(Segment(ids=ids[k % len(ids)]), said)))
     return pack([Example(row=r, columns={}) for r in rows])
 
 
@@ -83,6 +89,23 @@ def test_also_right_after_an_update(context, small):
     for n in range(3):
         state, _ = asyncio.run(step(recipe, ctx, state))
         check_agreement(ctx.model("policy"), sampled(ctx.engine(), Sampling(max_tokens=24), seed=n))
+
+
+def test_what_was_sampled_from_before_an_update_is_read_anew(context, small):
+    """The engine holds keys and values of the contexts of the step, which belong to the weights before it."""
+    recipe, ctx = (
+        small(grpo.build(), **{"optimiser.lr": 0.01}),
+        context(bench=replace(named("chain")[0], reward=by_length)),
+    )
+    prepare(recipe, ctx)
+    _, metrics = asyncio.run(step(recipe, ctx, start(0)))
+    assert metrics["updates"] == 1
+    contexts = [e.rows[0].context()[:-1] for g in ctx.seen for e in g.episodes]
+    check_agreement(ctx.model("policy"), continued(ctx.engine(), Sampling(max_tokens=8), contexts, len(contexts)))
+
+
+async def by_length(ctx, group):
+    return [Reward(total=float(e.n_sampled)) for e in group.episodes]
 
 
 def test_ratio_is_one_before_the_first_update(context, small):

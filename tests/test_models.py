@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
 from palaestra.models.forward import VOCABULARY, forward
-from palaestra.models.load import Model, frozen_copy, load, load_heads, save, weights_sha256
+from palaestra.models.load import Model, frozen_copy, load, load_heads, save, trainable_copy, weights_sha256
 from palaestra.models.lora import LoRA
 from palaestra.types import Batch, UserError
 
@@ -147,7 +148,13 @@ def test_the_batch_knows_its_temperature():
     batch, tempered = batch_of([6, 8]), batch_of([6, 8], temperature=0.5)
     expected = forward(LLAMA, batch, ("logp",), 0.5)["logp"]
     torch.testing.assert_close(forward(LLAMA, tempered, ("logp",))["logp"], expected, rtol=0, atol=0)
-    assert not torch.allclose(forward(LLAMA, batch, ("logp",))["logp"], expected)
+    plain = forward(LLAMA, batch, ("logp",))["logp"]
+    assert not torch.allclose(plain, expected)
+    hot = torch.zeros(tempered["ids"].shape, dtype=torch.bool)
+    hot[0, 1::2] = hot[1, :5] = True  # each token at its own, as of several turns or players
+    mixed = {**tempered.columns, "temperature": torch.where(hot, 0.5, 1.0).double()}
+    found = forward(LLAMA, replace(tempered, columns=mixed), ("logp",))["logp"]
+    torch.testing.assert_close(found, torch.where(hot, expected, plain), rtol=1e-12, atol=0)
 
 
 def test_recomputation_leaves_sampling_alone():
@@ -301,6 +308,26 @@ def test_a_frozen_copy_stays():
     assert torch.equal(forward(twin, batch, ("logp",))["logp"], before)
     assert not forward(twin, batch, ("logp",))["logp"].requires_grad
     assert len(weights_sha256(twin)) == 64 and weights_sha256(twin) != weights_sha256(model)
+
+
+def test_a_copy_to_be_trained_is_apart():
+    model = build()
+    model.recompute = True
+    torch.nn.init.normal_(model.add_head("value").out.weight)
+    twin, before = trainable_copy(model), weights_sha256(model)
+    assert weights_sha256(twin) == before and twin.recompute
+    with torch.no_grad():
+        for p in twin.trainable():
+            p.add_(0.1)
+    assert weights_sha256(model) == before
+    assert set(twin.named_trainable()) == set(model.named_trainable()) > {"head.value.out.weight"}
+
+
+def test_whatever_ends_a_turn_by_the_generation_config_ends_it():
+    """Llama 3 names its second end token nowhere else."""
+    model = build()
+    model.causal.generation_config.eos_token_id = [2, 77]
+    assert model.eos == {2, 77, 256, 257}
 
 
 def test_heads_start_at_zero_and_refuse_another_width(saved, tmp_path):

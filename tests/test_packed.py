@@ -1,5 +1,7 @@
 """The packed forward pass: exact log-probs and gradients, prompts computed once, no padding."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -13,7 +15,7 @@ from palaestra.models.layout import Block, Layout
 from palaestra.models.load import frozen_copy, load, save
 from palaestra.models.packed import in_line
 from palaestra.types import Example, Row, Segment
-from palaestra.update import pack
+from palaestra.update import pack, split
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +75,18 @@ def test_a_shared_prompt_is_computed_once():
 def test_one_token_answers():
     batch = batch_of([(0, [1]), (1, [1])])
     assert len(Layout.of(batch).ids) == 3 + 7
+
+
+def test_a_part_holds_what_it_may_and_no_less():
+    """Positions are those that are computed: packed, prompts once in a part and no last tokens; else all of the padding."""
+    batch = batch_of([(p, [n]) for p, n in ((0, 3), (0, 5), (1, 2), (1, 9), (0, 4), (2, 1), (2, 6), (1, 1))])
+    packed = lambda rows: len(Layout.of(batch.part(torch.tensor(rows))).ids)
+    padded = lambda rows: len(rows) * int(batch["length"][rows].max())
+    for size, budget in ((packed, 12), (packed, 25), (packed, 40), (padded, 30), (padded, 50)):
+        parts = [p.tolist() for p in split(batch, budget, whole_units=False, packed=size is packed)]
+        assert sorted(row for p in parts for row in p) == list(range(8)) and len(parts) > 1
+        assert all(size(p) <= budget or len(p) == 1 for p in parts)
+        assert all(size([*p, after[0]]) > budget for p, after in pairwise(parts))
 
 
 def test_copies_and_saved_models_stay_ordinary(model, tmp_path):
