@@ -1,10 +1,12 @@
 """Reductions of hidden states and of attention: against the naive computation, and by hand."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 
-from palaestra.models.attention import fai, split_heads, waad
+from palaestra.models.attention import fai, read_maps, split_heads, waad
 from palaestra.models.features import effective_rank
 from palaestra.models.forward import forward
 from palaestra.models.load import load
@@ -101,6 +103,8 @@ def test_attention_scores_by_hand():
     assert waad(A, A, on, 1).tolist() == pytest.approx([0, 0.5, 0.5, 0.4])
     assert fai(A, A, on, 1, 2).tolist() == pytest.approx([0.35, 0.2, 0.2, 0])
     assert not fai(A, A, on, 10, 50).any()  # shorter than the near end
+    answer = torch.tensor([False, False, True, True])  # tokens of the prompt are looked at, and do not look
+    assert fai(A, A, answer, 1, 2).tolist() == pytest.approx([0.2, 0.2, 0.2, 0])
 
 
 def test_local_heads_are_those_with_the_shortest_span():
@@ -108,6 +112,19 @@ def test_local_heads_are_those_with_the_shortest_span():
     back[:, 0] = 1
     local, globe = split_heads(torch.stack([back, here, (here + back) / 2]), torch.ones(3, dtype=torch.bool))
     assert torch.equal(local, here) and torch.equal(globe, back)
+    wide, near = torch.zeros(4, 4), torch.eye(4)
+    wide[[0, 1, 2, 3], [0, 0, 0, 3]] = 1  # far in the prompt alone
+    near[3, 2:] = torch.tensor([1.0, 0.0])
+    local, globe = split_heads(torch.stack([near, wide]), torch.tensor([False, False, False, True]))
+    assert torch.equal(local, wide) and torch.equal(globe, near)
+
+
+def test_layers_are_those_of_the_middle_third():
+    """Of 24 the five from 8 to 16; of two, which are fewer than five, those there are."""
+    maps = lambda L: lambda ids: tuple(torch.full((1, 1, 1, 1), float(i)) for i in range(L))
+    for layers, chosen in ((24, [8, 10, 12, 14, 16]), (2, [1])):
+        found = read_maps(SimpleNamespace(attention=maps(layers)), torch.zeros(1, 1))
+        assert found[0, :, 0, 0].tolist() == chosen
 
 
 def test_maps_do_not_see_the_padding_and_leave_the_model_as_it_was(model):

@@ -52,10 +52,15 @@ def test_split_and_padding(name, context, small):
         for p in model.trainable():
             p += 0.02 * torch.randn(p.shape, generator=generator, dtype=p.dtype)
 
+    told = {}
+
     def gradient(batch: Batch, budget: int, packed: bool = False) -> torch.Tensor:
+        """The metrics of any split, the loss among them, must be those of the first."""
         for p in model.trainable():
             p.grad = None
-        backward(lambda b: forward(model, b, objective.needs), objective, batch, budget, packed)
+        found = backward(lambda b: forward(model, b, objective.needs), objective, batch, budget, packed)
+        found = {k: float(v) for k, v in found.items()}
+        assert found == pytest.approx(told.setdefault("metrics", found), rel=1e-6, abs=1e-9)
         return torch.cat([p.grad.flatten() for p in model.trainable() if p.grad is not None])
 
     whole = gradient(batch, 10**9)

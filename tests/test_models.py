@@ -15,6 +15,7 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM, AutoTokenizer, Pr
 from palaestra.models.forward import VOCABULARY, forward
 from palaestra.models.load import Model, frozen_copy, load, load_heads, save, trainable_copy, weights_sha256
 from palaestra.models.lora import LoRA
+from palaestra.models.template import end_of_turn
 from palaestra.types import Batch, UserError
 
 SMALL = {
@@ -271,6 +272,7 @@ def test_adapters(saved, tmp_path):
     }
     batch = batch_of([9, 5])
     at_first = forward(base, batch, ("logp",))["logp"]
+    looked = forward(base, batch, ("waad:5",))["waad:5"]
     torch.testing.assert_close(forward(model, batch, ("logp",))["logp"], at_first)
     reference = frozen_copy(model)  # shares the base
     with torch.no_grad():
@@ -279,6 +281,8 @@ def test_adapters(saved, tmp_path):
     moved = forward(model, batch, ("logp",))["logp"]
     assert (moved - at_first).abs().max() > 1e-3
     torch.testing.assert_close(forward(reference, batch, ("logp",))["logp"], at_first)
+    torch.testing.assert_close(forward(reference, batch, ("waad:5",))["waad:5"], looked)
+    assert (forward(model, batch, ("waad:5",))["waad:5"] - looked).abs().max() > 1e-3
     assert reference.module is model.module and reference.trainable() == []
     torch.testing.assert_close(forward(model, batch, ("logp",))["logp"], moved)  # the adapters are on again
     assert len(model.trainable()) == 10
@@ -308,6 +312,12 @@ def test_a_frozen_copy_stays():
     assert torch.equal(forward(twin, batch, ("logp",))["logp"], before)
     assert not forward(twin, batch, ("logp",))["logp"].requires_grad
     assert len(weights_sha256(twin)) == 64 and weights_sha256(twin) != weights_sha256(model)
+
+
+def test_of_several_closing_tokens_the_first_ends_a_turn():
+    words = tokenizer()
+    words.chat_template = words.chat_template.replace("<|im_end|>", "<|im_end|>\\n<end>")
+    assert end_of_turn(words) == 257 == words.convert_tokens_to_ids("<|im_end|>") != words.eos_token_id
 
 
 def test_a_copy_to_be_trained_is_apart():

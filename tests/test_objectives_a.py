@@ -472,11 +472,13 @@ def test_law_02_gradient_of_any_split(name):
     batch, found = pack(examples, dtype=torch.float64), []
     for budget in (1, 12, 1000):
         ctx.model("policy").zero_grad()
-        backward(ctx.forward("policy", learner.objective.needs), learner.objective, batch, budget)
-        found.append(torch.cat([p.grad.flatten() for p in ctx.model("policy").parameters()]))
-    assert found[0].abs().max() > 0
-    for other in found[1:]:
-        assert torch.allclose(found[0], other, rtol=1e-9, atol=1e-14)
+        told = backward(ctx.forward("policy", learner.objective.needs), learner.objective, batch, budget)
+        gradient = torch.cat([p.grad.flatten() for p in ctx.model("policy").parameters()])
+        found.append((gradient, {k: float(v) for k, v in told.items()}))
+    assert found[0][0].abs().max() > 0
+    for gradient, metrics in found[1:]:
+        assert torch.allclose(found[0][0], gradient, rtol=1e-9, atol=1e-14)
+        assert metrics == pytest.approx(found[0][1], rel=1e-9, abs=1e-12)
 
 
 @pytest.mark.parametrize("module", [apo, asymre, confucius3, dr_grpo, egsw, lite_ppo, nsr, rec])

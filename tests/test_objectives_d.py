@@ -106,6 +106,13 @@ def test_balance_keeps_the_digits_of_its_batch(unbiased, n):
     assert found == pytest.approx(expected, rel=1e-14)
 
 
+def test_the_mean_of_the_ratios_carries_no_gradient():
+    """Advantages 1 and 0, which no mean was taken from: hbar = -.1, delta = [-.85, -.15], dL/dlogpi = beta delta / n."""
+    loss, slope, _ = balance(Balance(beta=0.5), [0.2, -0.4], [1.0, 0.0])
+    assert loss == pytest.approx((0.85**2 + 0.15**2) / 4)
+    assert slope == pytest.approx([-0.2125, -0.0375])
+
+
 def test_agro_vanishes_at_the_optimum():
     """beta = .5 and r = [1, 0] need log-ratios 2 apart."""
     loss, slope, _ = balance(Balance(beta=0.5), [1.0, -1.0], [0.5, -0.5])
