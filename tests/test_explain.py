@@ -2,12 +2,15 @@
 
 import json
 
+import numpy as np
 import pytest
+import torch
 
 from palaestra import cli
 from palaestra.credit.links import Center, chain
 from palaestra.curriculum.pool import Mixed
 from palaestra.explain import explain
+from palaestra.objective.policy import ValueLoss
 from palaestra.recipes.base import dpo, grpo, ppo, reinforce, rloo, sft
 from palaestra.recipes.objectives import (
     agro,
@@ -28,7 +31,8 @@ from palaestra.rollout.collect import Sample, Score, links
 from palaestra.runtime.config import vary
 from palaestra.runtime.reading import unplayed
 from palaestra.runtime.token_picture import other_run
-from palaestra.types import UserError
+from palaestra.types import Example, Row, Segment, UserError
+from palaestra.update import pack
 
 FOUR = [[{"reward": r, "length": n} for r, n in zip([1, 0, 0, 0], [2, 4, 4, 4], strict=True)]]
 
@@ -87,6 +91,23 @@ def test_ppo_gae():
     raw = [0.475, 0.5, -0.475, -0.5]
     mean, std = sum(raw) / 4, (sum(x * x for x in raw) / 3) ** 0.5
     assert found[0][0] + found[0][1] == pytest.approx([(x - mean) / (std + 1e-6) for x in raw])
+
+
+@pytest.mark.parametrize(
+    ("clip", "errors", "slope"),
+    [(0.2, (0.64, 1.0, 0.81), (0.0, 1.0, -0.9)), (0.0, (0.25, 1.0, 0.81), (-0.5, 1.0, -0.9))],
+)
+def test_ppo_value_loss(clip, errors, slope):
+    """V = .5, 2, -1 against returns 1, 1, -.1, before 0, 1.9, 0. Kept within .2 of before they are .2, 2, -.2, whose errors .64,
+    1, .01 count where they are the larger ones: .64 does not move with V."""
+    said = Segment(ids=(1, 2, 3), trained=True, policy="policy", logp=(0.0,) * 3)
+    columns = {"policy_value": np.array([0, 0, 1.9, 0]), "return": np.array([0, 1, 1, -0.1])}
+    batch = pack([Example(row=Row(segments=(Segment(ids=(0,)), said)), columns=columns)], dtype=torch.float64)
+    value = torch.tensor([[0, 0.5, 2.0, -1.0]], dtype=torch.float64, requires_grad=True)
+    loss, metrics = ValueLoss(clip=clip)({"value": value}, batch)
+    assert float(loss.detach()) == pytest.approx(sum(errors) / 2 / 3)
+    assert float(metrics["value_error"]) == pytest.approx((0.25 + 1 + 0.81) / 3)
+    assert torch.autograd.grad(loss, value)[0][0, 1:].tolist() == pytest.approx([s / 3 for s in slope])
 
 
 def test_dpo_weights_are_those_of_the_logistic_loss():
