@@ -152,6 +152,7 @@ def test_nsr_edges():
     assert advantages(nsr.build(), group([0, 0])) == [-1, -1]
     assert weights(nsr.build(), group([1, 1])) == [[0.0] * 4] * 2
     assert advantages(nsr.build(), group([0])) == [-1]
+    assert advantages(nsr.build(), group([0.5, 0.51])) == [-1, 0]  # half is not yet right
     credit = nsr.build().learners["policy"].credit
     assert credit([played(1, 1)], [], {})[0] == []
 

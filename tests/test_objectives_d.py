@@ -13,7 +13,8 @@ from palaestra.credit.length import Shortest, shortness
 from palaestra.credit.preferences import Compare, Rate
 from palaestra.credit.rows import Prefer
 from palaestra.credit.soft import soft_mean
-from palaestra.credit.steps import StepPairs, best_of, pit, progress, voted
+from palaestra.credit.steps import StepPairs, best_of, pit, progress, step_of_tokens, voted
+from palaestra.credit.table import Table
 from palaestra.curriculum.partial import Whole
 from palaestra.curriculum.pool import Mixed
 from palaestra.curriculum.prioritised import Prioritised, Successes, weights
@@ -38,11 +39,13 @@ from palaestra.step import Schedule, start, step
 from palaestra.types import (
     Ask,
     Bench,
+    Episode,
     Example,
     Fault,
     Frame,
     Group,
     Message,
+    Reward,
     Row,
     Sample,
     Sampling,
@@ -684,6 +687,27 @@ def test_a_muted_episode_is_not_preferred_to_or_against(credit):
         found, _ = credit([Group(task=Task(id="t"), episodes=both)], [[[{}], [{}]]], {})
         rated = [float(1 - muted)] if isinstance(credit, Rate) else []
         assert [e.columns.get("target_total") for e in found] == rated
+
+
+@pytest.mark.parametrize("credit", [Prefer(), Compare(), StepPairs(), StepPairs(form="whole"), Shortest(pairs=True)])
+def test_a_pair_is_of_one_task(credit):
+    """A right answer to one problem and a wrong one to another make none."""
+    values = {"prefix_values": (0.5, 0.25)}
+    right, wrong = (episode((0,), (1, 2)[: 2 - r], float(r), facts=values) for r in (1, 0))
+    both = lambda *groups: [Group(task=Task(id=str(i)), episodes=g) for i, g in enumerate(groups)]
+    assert credit(both((right,), (wrong,)), [[[{}]]] * 2, {})[0] == []
+    found, _ = credit(both((right, wrong), (right, wrong)), [[[{}], [{}]]] * 2, {})
+    assert len(found) == 4 and len({e.unit for e in found}) == 2
+
+
+def test_a_step_ends_with_the_token_that_is_named():
+    """Two rows; the last step goes on to the end, and that of one row does not reach into the next."""
+    said = lambda n: Segment(ids=(1,) * n, trained=True, logp=(0.0,) * n)
+    rows = tuple(Row(segments=(Segment(ids=(0,)), said(n))) for n in (4, 3))
+    ends = {"step_ends": ((0, 2), (0, 4), (1, 2))}
+    e = Episode(rows=rows, reward=Reward(total=1.0), status="finished", facts=ends)
+    table = Table([Group(task=Task(id="t"), episodes=(e,))], [], {})
+    assert step_of_tokens(table, 0).tolist() == [0, 0, 1, 1, 2, 2, 2]
 
 
 def test_branches_share_their_prefix_with_the_wrong_answer(context):

@@ -10,7 +10,7 @@ import pytest
 from palaestra.credit.links import Center, Gae, Scale, chain
 from palaestra.credit.preferences import Compare, Rate, weight
 from palaestra.credit.rows import Prefer
-from palaestra.credit.seats import Seat, untrained
+from palaestra.credit.seats import Seat, pay, untrained
 from palaestra.credit.turns import TurnReturns
 from palaestra.curriculum.pool import Mixed, mixed
 from palaestra.models.load import weights_sha256
@@ -183,6 +183,11 @@ def test_returns_of_a_seat_hold_no_pay_of_another(credit):
     found = dict(credited(credit, duel(1.0, -1.0)))
     assert found["x"]["advantage"].tolist() == [0.0, 1.0, 1.0, 1.0, 1.0]
     assert found["o"]["advantage"].tolist() == [0.0, -1.0, -1.0]
+
+
+def test_what_a_seat_is_paid_is_its_total_and_its_events():
+    found = pay(duel(1.0, -1.0).reward, "o")
+    assert found == Reward(total=-1.0, events=(Event(row=1, token=2, value=-1.0, part="seat:o"),))
 
 
 def test_in_self_play_each_seat_prefers_its_own_pay():
