@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from palaestra.commands.train import smoke
 from palaestra.credit.pass_at_k import pass_at_k_advantages
 from palaestra.credit.scopes import anchor
-from palaestra.credit.trie import branch_terms, node_means, prefix_nodes, td_terms
+from palaestra.credit.table import Table
+from palaestra.credit.trie import branch_terms, episode_ids, node_means, prefix_nodes, td_terms
 from palaestra.explain import explain
 from palaestra.ledger.experiment import Cell
 from palaestra.objective.policy import Clipped, log_ratio
@@ -128,6 +129,14 @@ def test_tempo_edges():
     assert same == by_token(0.707107, -0.707107, n=1)
     shorter = advantages(tempo.build(outcome=0.0, std=False), *scored(1, 0, tokens=[[A, B], [A]]))
     assert shorter == [near([0.0, 0.5]), [0.0]]  # an answer that ends in an inner node
+
+
+def test_no_token_is_a_break_between_rows():
+    said = Segment(ids=(0, 5), trained=True, logp=(0.0, 0.0))
+    one, two = ((Row(segments=(Segment(ids=(7,)), said)),) * n for n in (1, 2))
+    group = Group(task=Task(id="t"), episodes=tuple(Episode(rows=r, reward=Reward(total=1.0)) for r in (one, two)))
+    table = Table([group], [], {})
+    assert [episode_ids(table, e) for e in (0, 1)] == [[-1, 7, 0, 5], [-1, 7, 0, 5, -1, 7, 0, 5]]
 
 
 @given(

@@ -11,7 +11,7 @@ from fake import episode
 
 from palaestra.credit.length import Shortest, shortness
 from palaestra.credit.preferences import Compare, Rate
-from palaestra.credit.rows import Prefer
+from palaestra.credit.rows import Imitate, Prefer
 from palaestra.credit.soft import soft_mean
 from palaestra.credit.steps import StepPairs, best_of, pit, progress, step_of_tokens, voted
 from palaestra.credit.table import Table
@@ -687,6 +687,12 @@ def test_a_muted_episode_is_not_preferred_to_or_against(credit):
         found, _ = credit([Group(task=Task(id="t"), episodes=both)], [[[{}], [{}]]], {})
         rated = [float(1 - muted)] if isinstance(credit, Rate) else []
         assert [e.columns.get("target_total") for e in found] == rated
+
+
+def test_errors_and_muted_episodes_are_not_imitated():
+    told = episode((0,), (1, 2), 1.0), episode((0,), (1, 3), 1.0, muted=True), Episode(status="error:x")
+    found, _ = Imitate()([Group(task=Task(id="t"), episodes=told)], [[[{}], [{}], []]], {})
+    assert [e.row for e in found] == list(told[0].rows)
 
 
 @pytest.mark.parametrize("credit", [Prefer(), Compare(), StepPairs(), StepPairs(form="whole"), Shortest(pairs=True)])
