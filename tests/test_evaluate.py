@@ -1,0 +1,108 @@
+"""Evaluation: which problems, how they are attempted, and the numbers of attempts, counted in another way."""
+
+import asyncio
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from palaestra.runtime.benches import named
+from palaestra.runtime.evaluate import accuracy, evaluate, final_answer, greedy, sampled_scores
+from palaestra.types import Bench, Episode, Fault, Group, Message, Reward, Row, Segment, Task, UserError, stage
+from palaestra.worlds.question import Question
+
+
+def test_greedy_answers_to_held_out_problems(context):
+    """The tasks of the split "test" in their order, whatever the seed; the likeliest tokens, so no chance is left."""
+    tasks, found = named("chain")[0].tasks, []
+    for seed in (0, 1):
+        _, groups = asyncio.run(greedy(context(seed=seed), 4))
+        assert [g.task for g in groups] == [tasks.task("test", i) for i in range(4)]
+        assert not {g.task.prompt for g in groups} & {tasks.task("train", i).prompt for i in range(4)}
+        found.append([e.text for g in groups for e in g.episodes])
+    assert found[0] == found[1] and len(found[0]) == 4
+
+
+@stage
+class Alike:
+    """Five held-out problems that are asked in the same words."""
+
+    name: str = "alike"
+    size: int | None = None
+    test_size: int = 5
+
+    def task(self, split, index):
+        domain = ("odd", "even")[index % 2 == 0]
+        return Task(id=f"{split}/{index}", prompt=(Message(role="user", content="say"),), domain=domain)
+
+
+async def paid(ctx, group):
+    """The even problems are solved, the odd ones are not; the judge of the first is down."""
+    if group.task.id == "test/0":
+        raise Fault("judge", "down")
+    return [Reward(total=float(group.task.domain == "even"))] * len(group.episodes)
+
+
+def test_an_evaluation_by_domain_leaves_errors_out(context):
+    bench = Bench(name="alike", tasks=Alike(), world=Question(), reward=paid, max_tokens=8)
+    found = asyncio.run(evaluate(context(bench=bench), 100, k=4))
+    assert found["errors"] == 1 and (found["greedy"]["mean"], found["greedy"]["n"]) == (0.5, 4)
+    assert {d: (x["mean"], x["n"]) for d, x in found["domains"].items()} == {"even": (1.0, 2), "odd": (0.0, 2)}
+    assert [k for k in found if "@" in k] == ["pass@1", "pass@2", "pass@4", "maj@4"]
+    assert all(found[k]["mean"] == 0.5 and found[k]["n"] == 4 for k in found if "@" in k)
+
+
+def test_problems_that_read_alike_are_attempted_each_by_itself(context):
+    @stage
+    class Watch:
+        async def __call__(self, ctx, group):
+            texts.append((len(group.episodes), tuple(e.text for e in group.episodes)))
+            return [Reward(total=0.0)] * len(group.episodes)
+
+    texts = []
+    bench = Bench(name="alike", tasks=Alike(), world=Question(), reward=Watch(), max_tokens=12)
+    asyncio.run(evaluate(context(bench=bench), 5, k=3, temperature=2.0))
+    assert len({t for n, t in texts if n == 1}) == 1  # greedy
+    assert len({t for n, ts in texts if n == 3 for t in ts}) > 10 and len(texts) == 10
+
+
+def answered(*answers):
+    """A group of one-line answers: (text, reward), reward None = an error."""
+    said = lambda text: (Row(segments=(Segment(ids=(1,), logp=(0.0,), text=text),)),)
+    episodes = (
+        Episode(status="error:x") if r is None else Episode(rows=said(t), reward=Reward(total=r), status="finished")
+        for t, r in answers
+    )
+    return Group(task=Task(id="t"), episodes=tuple(episodes))
+
+
+def test_scores_of_samples_are_means_over_subsets():
+    """pass@k: whether any of k drawn samples is right, over all subsets; an error is no sample, and 0.99 is not solved."""
+    groups = [
+        answered(("= 1", 1.0), ("so\n = 2 \n\n", 0.99), ("= 2", 0.0), ("= 1", 1.0)),
+        answered(("a\nYes", 1.0), ("no", 0.0), ("b\nyes ", 1.0), ("no", None)),
+        answered(("x", 0.0), ("x", 0.0), ("y", 1.0), ("x", 0.0)),
+    ]
+    right = [[e.total == 1.0 for e in g.valid] for g in groups]
+    found = sampled_scores(groups, 4)
+    for k, tasks in ((1, right), (2, right), (4, [right[0], right[2]])):
+        drawn = [np.mean([any(some) for some in combinations(r, k)]) for r in tasks]
+        assert found[f"pass@{k}"]["mean"] == pytest.approx(np.mean(drawn)) and found[f"pass@{k}"]["n"] == len(tasks)
+    assert found["maj@4"]["mean"] == pytest.approx(
+        (0.5 + 1 + 0) / 3
+    )  # two against two, two against one, one against three
+    assert list(found) == ["pass@1", "pass@2", "pass@4", "maj@4"]
+
+
+def test_what_is_voted_on_is_the_last_line():
+    assert [final_answer(t) for t in ("a\nB \n\n", "", " \n", "= 4")] == ["b", "", "", "= 4"]
+
+
+def test_accuracy_is_a_share_or_a_mean():
+    """Wilson's interval of one in three ends at .0615 and .7923; rewards between 0 and 1 have a t interval."""
+    share = accuracy([answered(("", 1.0), ("", 0.0)), answered(("", 0.0), ("", None))])
+    assert (share.mean, share.low, share.high, share.n) == pytest.approx((1 / 3, 0.06149, 0.79235, 3), abs=1e-4)
+    mean = accuracy([answered(("", 1.0), ("", 0.5))])
+    assert (mean.mean, mean.high - mean.mean) == pytest.approx((0.75, 12.7062 * 0.353553 / 2**0.5), abs=1e-4)
+    with pytest.raises(UserError, match="every one of 1 episodes failed"):
+        accuracy([answered(("", None))])
