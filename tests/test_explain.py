@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from palaestra import cli
-from palaestra.credit.links import Center, chain
+from palaestra.credit.links import Center, Gae, chain
 from palaestra.curriculum.pool import Mixed
 from palaestra.explain import explain
 from palaestra.objective.policy import ValueLoss
@@ -135,6 +135,12 @@ def test_turn_rewards_reach_their_turn():
     )
     a = found["advantages"][0][0]
     assert a[0] > a[1]
+
+
+def test_the_pay_of_a_turn_stands_at_its_last_token():
+    recipe = vary(ppo.build(), credit=chain(Gae(gamma=1.0, lam=0.0)))
+    paid = {"turn_lengths": [2, 1, 3], "turn_rewards": [1, 2, 4], "value": [0.0] * 6}
+    assert explain(recipe, [[paid]])["advantages"] == [[[0, 1, 2, 0, 0, 4]]]
 
 
 def test_command_line(capsys, tmp_path):

@@ -93,3 +93,12 @@ def test_updates_that_never_are_finite_end_the_run(context, small, tmp_path):
     poisoned = replace(recipe, learners={"policy": replace(recipe.learners["policy"], objective=Poison())})
     with pytest.raises(Fault, match="diverged"):
         asyncio.run(train(poisoned, context(out=tmp_path, steps=50)))
+
+
+def test_updates_that_are_finite_now_and_then_go_on(context, small):
+    def four_of_five(ctx, name, learner, batch, state):
+        return {"skipped": float(ctx.step % 5 < 4)}, state
+
+    recipe = small(grpo.build(), **{"schedule.prompts": 1, "collect.links.0.n": 2})
+    held = replace(recipe, learners={"policy": replace(recipe.learners["policy"], update=four_of_five)})
+    assert asyncio.run(train(held, context(steps=9))).metrics["steps"] == 9

@@ -50,6 +50,8 @@ def test_a_schedule_stands_for_a_number():
     changed = override(grpo.build(), "optimiser.lr", "cosine(3e-4, 0, 50)")
     rates = [resolve(changed, step).learners["policy"].optimiser.lr for step in (0, 25, 50, 99)]
     assert rates == pytest.approx([3e-4, 1.5e-4, 0.0, 0.0])
+    eps = override(grpo.build(), "links.1.eps", "jump(1, 3, 5)")  # inside a tuple
+    assert [resolve(eps, step).learners["policy"].credit.links[1].eps for step in (4, 5)] == [1.0, 3.0]
     ends = {"linear(1, 3, 10)": (1.0, 2.0, 3.0), "exponential(1, 4, 10)": (1.0, 2.0, 4.0), "jump(1, 3, 5)": (1, 3, 3)}
     for text, values in ends.items():
         assert [read(text).at(step) for step in (0, 5, 10)] == pytest.approx(values), text

@@ -17,7 +17,7 @@ from palaestra.runtime import mismatch
 from palaestra.runtime.setup import build, corrected
 from palaestra.runtime.train import prepare
 from palaestra.step import start, step
-from palaestra.types import Batch, UserError
+from palaestra.types import Batch, Episode, Group, Reward, Row, Segment, Task, UserError
 
 MU = torch.tensor([[0.0, -1.0, -2.0, -1.0], [0.0, -0.5, -3.0, 0.0]])
 OLD = torch.tensor([[0.0, -1.2, -0.5, -1.0], [0.0, -0.5, -3.3, 0.0]])
@@ -117,6 +117,14 @@ def test_the_own_engine_is_exact_in_float32_alone(context, small, dtype, exact, 
     _, metrics = asyncio.run(step(recipe, ctx, start(0)))
     assert ctx.engines["policy"].exact == exact and measured == ([] if exact else [1])
     assert exact or 0 < metrics["mismatch_gap"] < 0.01
+
+
+def test_a_token_that_nothing_precedes_has_no_gap(context):
+    said = Segment(ids=(5, 6, 7), trained=True, policy="policy", logp=(-1.0, -2.0, float("nan")))
+    episode = Episode(rows=(Row(segments=(said,)),), reward=Reward(total=1.0), status="finished")
+    group, ctx = Group(task=Task(id="t"), episodes=(episode,)), context()
+    logp = ctx.measure([group], (("policy", "logp"),))[0][0][0]["policy_logp"]
+    assert mismatch.gaps(ctx, [group], "policy").tolist() == pytest.approx([logp[1] + 2.0])  # the last one's is not known
 
 
 def test_the_own_engine_costs_nothing(context, small, monkeypatch):

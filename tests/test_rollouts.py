@@ -1,6 +1,7 @@
 """Rollouts on disk: what was sampled, token by token, with the credit that it got."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -70,6 +71,14 @@ def test_rows_without_credit(tmp_path):
     rollouts.write(file, 1, groups(), {}, decode)
     line = pq.read_table(file).to_pylist()[0]
     assert line["advantage"] is None and line["rows"][0]["advantage"] == [None] * 5
+
+
+def test_the_version_is_that_of_the_newest_token(tmp_path):
+    """An answer that was begun under earlier weights and gone on with under later ones."""
+    said = [replace(ANSWER, version=v) for v in (3, 5, None)]
+    episode = Episode(rows=(Row(segments=(PROMPT, *said)),), reward=Reward(total=1.0), status="finished")
+    rollouts.write(rollouts.path(tmp_path, 6), 6, [Group(task=Task(id="t"), episodes=(episode,))], {}, decode)
+    assert pq.read_table(rollouts.path(tmp_path, 6)).to_pylist()[0]["policy_version"] == 5 and episode.oldest() == 3
 
 
 def test_credit_of_another_length_is_loud(tmp_path):

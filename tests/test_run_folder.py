@@ -7,16 +7,19 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
+import pyarrow.parquet as pq
 import pytest
 
 from palaestra import cli
 from palaestra.commands import sandbox, train
 from palaestra.recipes.base import grpo
-from palaestra.runtime import setup
+from palaestra.runtime import rollouts, setup
+from palaestra.runtime.benches import named
 from palaestra.runtime.train import Stopped, StopSignal
 from palaestra.services.sandbox import Ran
-from palaestra.types import Result
+from palaestra.types import Result, Reward
 
 TINY = ["grpo", "--smoke", "--evaluate", "2"]
 PALAESTRA = [sys.executable, "-m", "palaestra.cli"]
@@ -73,6 +76,25 @@ def test_an_evaluation_is_written_once(place, context, small):
     for _ in range(2):  # the second run finds that the first one is at its end
         asyncio.run(recipe.run(context(out=place, steps=2, evaluate=2, evaluate_every=1)))
         assert evaluations(place) == [0, 1, 2]
+
+
+async def by_length(ctx, group):
+    return [Reward(total=float(e.n_sampled)) for e in group.episodes]
+
+
+def test_a_run_that_was_left_and_gone_on_with_is_one_run(place, context, small):
+    """The rate of a warm-up, the shuffles of minibatches, moments and counters go on; what was sampled adds up."""
+    changes = {"update.minibatches": 2, "optimiser.warmup": 8, "optimiser.lr": 0.001, "collect.links.0.max_tokens": 12}
+    recipe, plan, found = small(grpo.build(), **changes), {"checkpoint_every": 2, "keep": 9}, {}
+    bench = replace(named("chain")[0], reward=by_length)
+    for name, ends in (("whole", (3,)), ("left", (2, 3))):
+        for steps in ends:
+            ctx = context(bench=bench, out=place / name, steps=steps, **plan)
+            found[name] = asyncio.run(recipe.run(ctx)).metrics
+        assert {p.name for p in (place / name / "checkpoints").glob("step-*")} == {"step-2", "step-3"}
+        told = [pq.read_table(rollouts.path(place / name, n))["n_tokens"].to_pylist() for n in (1, 2, 3)]
+        assert found[name]["sampled_tokens"] == sum(map(sum, told)) > 0
+    assert found["whole"]["weights_sha256"] == found["left"]["weights_sha256"] and found["left"]["steps"] == 3
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -1,0 +1,67 @@
+"""Several runs as one: which model each starts from, what is counted, and that no part runs twice."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+
+from palaestra.models.load import save
+from palaestra.pipeline import Output, Part, Pipeline
+from palaestra.types import Result, UserError
+
+
+@dataclass(frozen=True)
+class Add:
+    """Adds to the first weight, samples `tokens`, and notes the first weight of every model that it finds."""
+
+    by: float
+    tokens: int = 0
+    ran: list = field(default_factory=list, compare=False)
+
+    async def run(self, ctx):
+        first = lambda name: next(ctx.models[name].module.parameters()).flatten()[0]
+        before = {name: first(name).item() for name in ctx.models}
+        self.ran.append((before, [name for name in ctx.models if not ctx.models[name].trainable()]))
+        with torch.no_grad():
+            first("policy").add_(self.by)
+        save(ctx.model("policy"), ctx.folder / "model")
+        metrics = {"accuracy_before": {"mean": self.by}, "sampled_tokens": self.tokens, "added": self.by}
+        return Result(metrics=metrics, artifacts={"policy": str(ctx.folder / "model")})
+
+
+def test_parts_start_where_they_say(context, tmp_path):
+    parts = {"a": Add(1.0, 10), "b": Add(10.0, 20), "c": Add(100.0, 30), "d": Add(0.0, 40)}
+    pipeline = Pipeline(
+        parts={
+            "a": Part(parts["a"]),
+            "b": Part(parts["b"], model=Output("a")),
+            "c": Part(parts["c"]),
+            "d": Part(parts["d"], model=Output("b"), models={"teacher": Output("a"), "other": Output("c")}),
+        }
+    )
+    ctx = context(out=tmp_path)
+    x = next(ctx.model("policy").module.parameters()).flatten()[0].item()
+    for _ in range(2):  # the second time everything is there already
+        found = asyncio.run(pipeline.run(ctx))
+        assert found.metrics["sampled_tokens"] == 100 and found.metrics["added"] == 0.0
+        assert found.metrics["accuracy_before"] == {"mean": 1.0}
+        assert {n: m["added"] for n, m in found.metrics["parts"].items()} == {"a": 1.0, "b": 10.0, "c": 100.0, "d": 0.0}
+    seen = {name: [values for values, _ in part.ran] for name, part in parts.items()}
+    near = lambda **models: [pytest.approx({name: x + more for name, more in models.items()}, abs=1e-4)]
+    assert seen["a"] == near(policy=0) and seen["b"] == near(policy=1) and seen["c"] == near(policy=0)
+    assert seen["d"] == near(policy=11, teacher=1, other=100) and parts["d"].ran[0][1] == ["teacher", "other"]
+    assert next(ctx.model("policy").module.parameters()).flatten()[0].item() == x
+
+
+def test_a_part_starts_from_an_earlier_one():
+    with pytest.raises(UserError, match="'b' starts from 'c', which does not come before it"):
+        Pipeline(parts={"b": Part(Add(1.0), model=Output("c")), "c": Part(Add(1.0))})
+    with pytest.raises(UserError, match="at least one part"):
+        Pipeline(parts={})
+
+
+def test_a_model_that_no_part_made_is_named(context, tmp_path):
+    wrong = Pipeline(parts={"a": Part(Add(1.0)), "b": Part(Add(1.0), model=Output("a", "critic"))})
+    with pytest.raises(UserError, match="'a' has no model 'critic'; there are policy"):
+        asyncio.run(wrong.run(context(out=tmp_path)))
