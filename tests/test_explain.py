@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from palaestra import cli
-from palaestra.credit.links import Center, Gae, chain
+from palaestra.credit.links import Center, Gae, Shift, chain
 from palaestra.curriculum.pool import Mixed
 from palaestra.explain import explain
 from palaestra.objective.policy import ValueLoss
@@ -31,6 +31,8 @@ from palaestra.rollout.collect import Sample, Score, links
 from palaestra.runtime.config import vary
 from palaestra.runtime.reading import unplayed
 from palaestra.runtime.token_picture import other_run
+from palaestra.schedule import Linear
+from palaestra.step import Schedule
 from palaestra.types import Example, Row, Segment, UserError
 from palaestra.update import pack
 
@@ -135,6 +137,11 @@ def test_turn_rewards_reach_their_turn():
     )
     a = found["advantages"][0][0]
     assert a[0] > a[1]
+
+
+def test_what_changes_with_the_step_stands_where_it_ends():
+    recipe = vary(grpo.build(), credit=chain(Shift(Linear(0, 3, 100))), schedule=Schedule(steps=50))
+    assert explain(recipe, [[{"reward": 1}]])["advantages"] == [[2.5]]
 
 
 def test_the_pay_of_a_turn_stands_at_its_last_token():

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from palaestra.credit.links import Center
 from palaestra.recipes.base import grpo, ppo
 from palaestra.runtime.benches import named
 from palaestra.runtime.config import digest, flatten, override, walk
@@ -38,6 +39,31 @@ def test_every_field_of_a_recipe_can_be_set_by_its_path_and_back():
     recipe = ppo.build(kl=0.1)
     for path, x in flatten(recipe).items():
         assert digest(override(recipe, path, x)) == digest(recipe), path
+
+
+def test_a_digest_tells_values_apart_and_no_orders_or_spellings():
+    same = [{"a": 1, "b": 2.0}, {"b": 2, "a": 1.0}]
+    others = [
+        {"a": 2, "b": 1},
+        {"a": "1", "b": 2},
+        {"a": True, "b": 2},
+        (1, 2),
+        (2, 1),
+        ("a", 1, "b", 2),
+        {1: 1, "b": 2},
+    ]
+    others += [Center("group"), Center("batch"), Center("group", others=True), {"1": 1, "b": 2}, 1.5, "1.5"]
+    assert len({digest(x) for x in same}) == 1
+    assert len({digest(x) for x in (same[0], *others)}) == 1 + len(others)
+
+
+@pytest.mark.parametrize(
+    ("path", "given"), [("update.epochs", "true"), ("schedule.lag", "false"), ("links.1.eps", "true")]
+)
+def test_a_truth_value_is_no_number(path, given):
+    """Not even where the number that stands there compares equal to it."""
+    with pytest.raises(UserError, match=f"{path.split('.')[-1]} takes "):
+        override(override(grpo.build(), "links.1.eps", 1.0), path, given)
 
 
 def test_short_paths_reach_the_single_learner():

@@ -3,10 +3,11 @@
 import asyncio
 import json
 import math
+import shutil
 import textwrap
 from contextlib import suppress
 from dataclasses import asdict, make_dataclass, replace
-from itertools import pairwise
+from itertools import combinations, pairwise
 from types import SimpleNamespace
 
 import pytest
@@ -20,8 +21,9 @@ from palaestra.markdown import one_line_lists, table
 from palaestra.recipes.base import grpo, rloo, sft
 from palaestra.recipes.objectives import pav
 from palaestra.runtime.config import override
+from palaestra.runtime.plan import Plan
 from palaestra.runtime.setup import Settings
-from palaestra.types import UserError
+from palaestra.types import Result, UserError
 
 MODULE = "palaestra.recipes.base.rloo"
 TWO = Experiment(
@@ -49,23 +51,52 @@ def test_steps_are_averaged_where_they_have_the_metric():
 
 
 def test_an_address_holds_all_that_numbers_depend_on():
-    base = request()
+    base = request(device="cpu")
     others = [
         request(seed=1),
         request(recipe="grpo"),
         request(task="sort"),
         request(evaluate=8),
         request(set={"optimiser.lr": 1e-5}),
+        request(dtype="bfloat16"),
+        request(lora=4),
+        request(max_tokens=9),
+        request(engine="vllm"),
+        request(device="cuda"),
         replace(base, tokens=200),
         replace(base, samples=4),
     ]
-    assert base.digest() == request().digest()
+    others = [replace(o, settings=replace(o.settings, device=o.settings.device or "cpu")) for o in others]
+    assert base.digest() == request(device="cpu").digest()
     assert len({base.digest(), *(o.digest() for o in others)}) == 1 + len(others)
 
 
 def test_the_configuration_has_no_seed_and_the_address_no_label():
     assert request(seed=1).configuration() == request().configuration()
     assert replace(request(), label="y").digest() == request().digest()
+
+
+def test_the_code_is_part_of_the_address_and_not_of_the_configuration(monkeypatch):
+    before = request().digest(), request().configuration()
+    monkeypatch.setattr(cells, "code_sha256", lambda *_: "other")
+    assert request().digest() != before[0] and request().configuration() == before[1]
+
+
+def test_how_a_batch_is_split_is_no_other_configuration():
+    base, same, other = (request(set=s).configuration() for s in ({}, {"update.budget": 7}, {"update.epochs": 2}))
+    assert base == same != other
+
+
+def test_a_model_is_what_lies_in_its_folder(tmp_path):
+    """Weights, settings and tokenizer, under whatever name; what else lies there is no part of it."""
+    digests.model_sha256.cache_clear()
+    for name in ("same", "noted", "other"):
+        shutil.copytree(digests.PACKAGE / "models" / "tiny", tmp_path / name)
+    (tmp_path / "noted" / "notes.txt").write_text("")
+    settings = tmp_path / "other" / "generation_config.json"
+    settings.write_text(settings.read_text() + "\n")
+    found = {n: request(model=str(tmp_path / n)).configuration()["model"] for n in ("same", "noted", "other")}
+    assert found["same"] == found["noted"] == request().configuration()["model"] != found["other"]
 
 
 def test_an_arm_is_the_same_cell_as_the_recipe_it_is():
@@ -80,6 +111,13 @@ def test_an_option_that_is_off_is_no_other_configuration():
     assert digests.canonical(plain()) == digests.canonical(more())
     assert digests.canonical(more(extra=0.1)) != digests.canonical(more())
     assert digests.canonical(plain(a=0.0)) != digests.canonical(plain())
+    part, other = (make_dataclass(name, [("inner", plain, plain())], frozen=True) for name in ("Part", "Other"))
+    part.__module__ = other.__module__ = "somewhere"
+    told = digests.canonical(part())
+    assert told == ["somewhere:Part", {"inner": digests.canonical(plain(a=0.5))}] and told[1]["inner"][1] == {
+        "a": "0.5"
+    }
+    assert told != digests.canonical(other())
 
 
 @pytest.fixture
@@ -112,6 +150,11 @@ def test_the_users_files_are_read(tmp_path):
         data.write_text(json.dumps({"prompt": "1", "answer": answer}) + "\n")
         found.append(request(data=str(data)).configuration())
     assert found[0] != found[1]
+    code = tmp_path / "r.py"
+    code.write_text("f = g = None")
+    more = [{"reward": f"{code}:f"}, {"reward": f"{code}:g"}, {"test_data": str(code)}, {"test_data": str(data)}]
+    found = [request(data=str(data), **m).configuration() for m in ({}, *more)]
+    assert all(a != b for a, b in combinations(found, 2))
 
 
 # ---- running
@@ -212,6 +255,21 @@ def test_the_seconds_of_a_cell_begun_without_a_clock_are_not_known(tmp_path):
         assert wall() is None
     told = {"arms": {}, "sampled_tokens": 0, "seconds": None, "machine": "m"}
     assert pages.sum_of(told) == "0 sampled tokens in 0 runs, core minutes not known (m),"
+
+
+def test_a_cell_is_driven_as_it_was_asked_for(tmp_path, monkeypatch):
+    plans = []
+
+    class Probe:
+        async def run(self, ctx):
+            plans.append(ctx.plan)
+            (tmp_path / "part" / "checkpoints" / "step-1").mkdir(parents=True)
+            return Result(metrics={"steps": 3})
+
+    monkeypatch.setattr(cells.Request, "runnable", lambda _: Probe())
+    cells.run_here(replace(request(evaluate=7, device="cpu"), samples=4), tmp_path)
+    assert plans == [Plan(tokens=100, evaluate=7, samples=4, checkpoint_every=cells.CHECKPOINT)]
+    assert cells.read_cell(tmp_path).summary["steps"] == 3 and not (tmp_path / "part" / "checkpoints").exists()
 
 
 def test_nothing_runs_that_is_there(tmp_path):
