@@ -348,6 +348,14 @@ def test_a_curve_ends_where_the_shortest_run_does():
     found = results.curve(runs)
     assert found["tokens"][0] == 10 and found["tokens"][-1] == 40 and len(found["deviation"]) == results.POINTS
     assert results.curve([[{"step": 1}]]) == {}
+    flat = [[{"sampled_tokens": i, "reward": x} for i in range(1, 9)] for x in (0.2, 0.6)]
+    found = results.curve(flat)  # the standard deviation of two seeds: .4 / sqrt(2)
+    assert found["reward"] == pytest.approx([0.4] * 24) and found["deviation"] == pytest.approx([0.2828] * 24, abs=1e-4)
+
+
+def test_an_arm_is_one_of_all_its_tasks():
+    of = lambda *tasks: results.arm_sha256(replace(TWO, task=tasks), "a")
+    assert len({of("chain"), of("count"), of("chain", "count"), of("chain", "hop")}) == 4
 
 
 # ---- published results
@@ -392,6 +400,7 @@ def test_a_result_is_the_status(published, capsys):
     [
         (lambda r: r["arms"]["rloo"].update(config_sha256="0"), "the configuration of rloo has changed"),
         (lambda r: r.update(expected="something else"), "something else"),
+        (lambda r: r.update(metric="held-out luck"), "it measured held-out luck"),
         (lambda r: r["arms"].pop("no baseline"), "no baseline"),
     ],
 )
