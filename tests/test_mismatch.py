@@ -124,7 +124,9 @@ def test_a_token_that_nothing_precedes_has_no_gap(context):
     episode = Episode(rows=(Row(segments=(said,)),), reward=Reward(total=1.0), status="finished")
     group, ctx = Group(task=Task(id="t"), episodes=(episode,)), context()
     logp = ctx.measure([group], (("policy", "logp"),))[0][0][0]["policy_logp"]
-    assert mismatch.gaps(ctx, [group], "policy").tolist() == pytest.approx([logp[1] + 2.0])  # the last one's is not known
+    assert mismatch.gaps(ctx, [group], "policy").tolist() == pytest.approx(
+        [logp[1] + 2.0]
+    )  # the last one's is not known
 
 
 def test_the_own_engine_costs_nothing(context, small, monkeypatch):

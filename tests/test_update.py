@@ -176,6 +176,16 @@ def test_the_first_token_of_a_row_counts_for_nothing():
     assert batch.mask.tolist() == [[0.0, 1.0, 1.0]] and (batch.n_tokens, batch.n_rows) == (2, 1)
 
 
+def test_a_batch_holds_its_learner_s_tokens_alone():
+    """Of a row that two learners wrote each learns its own part; a row that the other one wrote is left out."""
+    said = {who: Segment(ids=(4, 5), trained=True, policy=who) for who in "ab"}
+    rows = [Row(segments=(Segment(ids=(1,)), *(said[who] for who in who_spoke))) for who_spoke in ("ab", "b")]
+    examples = [Example(row=r, columns={}) for r in rows]
+    assert pack(examples, "a").mask.tolist() == [[0, 1, 1, 0, 0]]
+    assert pack(examples, "b").mask.tolist() == [[0, 0, 0, 1, 1], [0, 1, 1, 0, 0]]
+    assert pack(examples).n_tokens == 6 and pack(examples, "c") is None
+
+
 def test_turns_are_counted_from_the_end_of_the_warm_up():
     """Period 3 with steps 0 and 1 of each, after two steps of warm-up: steps 2, 3, 5, 6 move."""
     moved = []
