@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from palaestra.credit.seats import Reader
 from palaestra.models.load import weights_sha256
 from palaestra.objective.algebra import Algebra
 from palaestra.objective.policy import Clipped
@@ -102,3 +103,24 @@ def test_updates_that_are_finite_now_and_then_go_on(context, small):
     recipe = small(grpo.build(), **{"schedule.prompts": 1, "collect.links.0.n": 2})
     held = replace(recipe, learners={"policy": replace(recipe.learners["policy"], update=four_of_five)})
     assert asyncio.run(train(held, context(steps=9))).metrics["steps"] == 9
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_one_of_two_learners_that_never_is_finite_ends_the_run(context, small, every):
+    """Also where it has its turn in every second step only: five updates, not five steps."""
+
+    def never(ctx, name, learner, batch, state):
+        return ({}, state) if ctx.step % every else ({"skipped": 1.0}, state)
+
+    def always(ctx, name, learner, batch, state):
+        return {"skipped": 0.0}, state
+
+    recipe, ctx = small(grpo.build(), **{"schedule.prompts": 1, "collect.links.0.n": 2}), context(steps=20)
+    learner = replace(recipe.learners["policy"], credit=replace(recipe.learners["policy"].credit, links=()))
+    both = {
+        "policy": replace(learner, update=always),
+        "other": replace(learner, credit=Reader(learner.credit), update=never),
+    }
+    with pytest.raises(Fault, match="diverged: 5 updates in a row"):
+        asyncio.run(train(replace(recipe, learners=both), ctx))
+    assert ctx.step == 4 * every

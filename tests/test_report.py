@@ -223,6 +223,17 @@ def test_a_rise_in_training_alone_is_remarked(tmp_path):
     )
 
 
+@pytest.mark.parametrize(("more", "n"), [({"skipped": 1.0}, 3), ({"policy/skipped": 1.0, "critic/skipped": 1.0}, 6)])
+def test_updates_that_were_skipped_are_told(tmp_path, more, n):
+    """Of one learner, and of several, whose metrics have a name before them."""
+    folder = run_folder(tmp_path / "run", steps=9, groups=2)
+    log = folder / "metrics.jsonl"
+    records = [json.loads(line) for line in log.read_text().splitlines()]
+    told = [r | (more if r["step"] in (2, 3, 7) and "evaluation" not in r else {}) for r in records]
+    log.write_text("".join(json.dumps(r) + "\n" for r in told))
+    assert f"{n} updates were skipped because they were not finite" in page(folder).text
+
+
 def test_notable_rollouts_are_chosen_by_rule(run):
     rollouts = Rollouts(run / "rollouts" / "step-000001.parquet").valid
     found = notable(rollouts)

@@ -278,7 +278,7 @@ def remarks(run: Run) -> list[str]:
             f"At the end only {percent(mixed)} of the groups held answers of differing reward. The others teach a "
             "group-relative method nothing: harder problems would."
         )
-    if skipped := sum(bool(r.get("skipped")) for r in run.steps):
+    if skipped := sum(bool(v) for r in run.steps for k, v in r.items() if k.rpartition("/")[2] == "skipped"):
         found.append(f"{skipped} updates were skipped because they were not finite; see the cases in the run folder.")
     if known := run.name("caveat"):
         found.append(f"{known[:1].upper()}{known[1:]}.")

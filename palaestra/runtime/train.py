@@ -6,7 +6,7 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from palaestra.runtime.plan import Plan
 from palaestra.runtime.progress import Progress
 from palaestra.schedule import resolve
 from palaestra.step import Recipe, start, step
-from palaestra.types import Fault, Paused, Result, State
+from palaestra.types import Fault, Metrics, Paused, Result, State
 
 if TYPE_CHECKING:
     from palaestra.runtime.context import Context
@@ -45,12 +45,12 @@ async def train(recipe: Recipe, ctx: Context) -> Result:
     progress, stop = Progress(steps, stream=sys.stderr) if ctx.talk else None, StopSignal()
     if "before" not in state["run"]:
         state["run"]["before"] = await measure(ctx, plan, log, 0)
-    skipped = 0
+    skipped: dict[str, int] = {}
     with stop, progress or nullcontext(), pausing(ctx, lambda: state):
         while state["step"] < steps and not spent(recipe, plan, state):
             begin, sampling, before = time.perf_counter(), ctx.engine_seconds, ctx.sampled_tokens
             state, metrics = await step(recipe, ctx, state)
-            skipped = skipped + 1 if metrics.get("skipped") else 0
+            skipped = in_a_row(skipped, metrics)
             ctx.seconds["rollout"] += ctx.engine_seconds - sampling
             sampled = ctx.sampled_tokens - before
             clock(ctx, state, begin, sampled)
@@ -67,13 +67,19 @@ async def train(recipe: Recipe, ctx: Context) -> Result:
                 await measure(ctx, plan, log, state["step"])
             if state["step"] % plan.checkpoint_every == 0 or over or stop.asked:
                 save_checkpoint(ctx, state)
-            if skipped >= DIVERGED:
-                raise Fault("diverged", f"{skipped} updates in a row were not finite; see {ctx.out}/cases")
+            if (most := max(skipped.values(), default=0)) >= DIVERGED:
+                raise Fault("diverged", f"{most} updates in a row were not finite; see {ctx.out}/cases")
             if stop.asked and not over:
                 raise Stopped(f"stopped after step {state['step']} of {steps}", stop.asked)
     after = await measure(ctx, plan, log, state["step"])
     metrics = summary(ctx, state, after) | await sampled_after(ctx, plan)
     return Result(metrics=metrics, artifacts=artifacts(ctx, state["step"]))
+
+
+def in_a_row(before: Mapping[str, int], metrics: Metrics) -> dict[str, int]:
+    """Skipped updates in a row, by the name of the metric, which several learners prefix; without an update as before."""
+    found = {k: v for k, v in metrics.items() if k.rpartition("/")[2] == "skipped"}
+    return {**before, **{k: before.get(k, 0) + 1 if v else 0 for k, v in found.items()}}
 
 
 @contextmanager
