@@ -23,6 +23,16 @@ def test_greedy_answers_to_held_out_problems(context):
     assert found[0] == found[1] and len(found[0]) == 4
 
 
+def test_another_model_may_be_asked(context):
+    """One whose logits are all alike, of which the first token is taken."""
+    ctx = context()
+    ctx.reference("flat", "policy")
+    for p in ctx.model("flat").module.parameters():
+        p.zero_()
+    _, groups = asyncio.run(greedy(ctx, 1, model="flat"))
+    assert {i for s in groups[0].episodes[0].rows[0].segments if s.logp is not None for i in s.ids} == {0}
+
+
 @stage
 class Alike:
     """Five held-out problems that are asked in the same words."""

@@ -4,6 +4,7 @@ P = pi(a) of one state with four tokens, or of two tokens in a row, the second's
 """
 
 import asyncio
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +16,7 @@ from palaestra.commands.train import smoke
 from palaestra.credit.links import Chain, Gae, kl_needs
 from palaestra.credit.penalty import LessKL
 from palaestra.objective.kl import kl_terms
-from palaestra.objective.policy import KL, TargetEntropy
+from palaestra.objective.policy import KL, Entropy, TargetEntropy
 from palaestra.recipes.base import grpo, ppo
 from palaestra.recipes.objectives import oreo
 from palaestra.runtime.train import prepare
@@ -70,6 +71,22 @@ def test_what_they_estimate(theta):
     )
     assert mean["forward"] == near(float(forward(pi))) and abs(mean["forward"] - mean["k1"]) > 0.01
     assert (value("k3", pi.log()) >= 0).all() and (value("forward", pi.log()) >= 0).all()
+
+
+def test_entropy_is_rewarded():
+    """The loss is minus the mean over trained tokens: entropies .5 and 1.5, and 9 of what a world said."""
+    said, told = Segment(ids=(1, 2), trained=True, policy="policy", logp=(0.0, 0.0)), Segment(ids=(3,))
+    batch = pack([Example(row=Row(segments=(Segment(ids=(0,)), said, told)), columns={})], dtype=torch.float64)
+    entropy = torch.tensor([[0, 0.5, 1.5, 9.0]], dtype=torch.float64, requires_grad=True)
+    loss, metrics = Entropy()({"entropy": entropy}, batch)
+    assert (float(loss.detach()), float(metrics["entropy"])) == (-1.0, 1.0)
+    assert torch.autograd.grad(loss, entropy)[0].tolist() == [[0, -0.5, -0.5, 0]]
+
+
+def test_the_forward_estimate_of_a_far_token_is_bounded():
+    """log q within +-10: q log q - q + 1 is 9 e^10 + 1 at 25 nats below the reference, 1 - 11 e^-10 at 25 above."""
+    found = kl_terms(torch.tensor([-25.0, 25.0], dtype=torch.float64), torch.zeros(2, dtype=torch.float64), "forward")
+    assert found.tolist() == pytest.approx([9 * math.exp(10) + 1, 1 - 11 * math.exp(-10)], rel=1e-12)
 
 
 def test_k2_is_biased_by_the_third_order():

@@ -76,6 +76,11 @@ def test_a_recipe_is_corrected_and_its_fields_stay_reachable():
     learner = recipe.learners["policy"]
     assert isinstance(learner.objective, TIS) and learner.objective.cap == 3.0
     assert learner.needs == (("policy", "logp"),)
+    plain = catalogue.find("grpo").build()
+    twins = corrected(replace(plain, learners=dict.fromkeys(("a", "b"), plain.learners["policy"])), 1.5)
+    for name, learner in twins.learners.items():
+        assert learner.objective == TIS(plain.learners["policy"].objective, model=name, cap=1.5)
+        assert learner.needs == ((name, "logp"),)
     with pytest.raises(UserError, match="--tis"):
         corrected(object(), 2.0)
 

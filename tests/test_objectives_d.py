@@ -10,6 +10,7 @@ import torch
 from fake import episode
 
 from palaestra.credit.length import Shortest, shortness
+from palaestra.credit.links import Center, Chain
 from palaestra.credit.preferences import Compare, Rate
 from palaestra.credit.rows import Imitate, Prefer
 from palaestra.credit.soft import soft_mean
@@ -168,6 +169,12 @@ def test_prompts_weigh_the_same_whatever_their_groups_size():
     loss, slope, _ = balance(Balance(beta=0.5), [0.2, -0.1, 0.3], [0.5, -0.5, 0.0], units=[0, 0, 1])
     assert loss == pytest.approx(0.0903125 / 2)
     assert slope == pytest.approx([-0.10625 / 2, 0.10625 / 2, 0.0])  # a group of one has no residual
+
+
+def test_a_unit_is_a_group():
+    groups = [Group(task=Task(id=i), episodes=(episode((0,), (1,), 1.0), episode((0,), (2,), 0.0))) for i in "ab"]
+    one, two = (Chain((Center(),), unit=unit)(groups, [], {})[0] for unit in ("group", "row"))
+    assert [pack(found).unit_B.tolist() for found in (one, two)] == [[0, 0, 1, 1], [0, 1, 2, 3]]
 
 
 def test_generations_are_whole_whatever_their_length():

@@ -10,7 +10,7 @@ import pytest
 from palaestra.credit.links import Center, Gae, Scale, chain
 from palaestra.credit.preferences import Compare, Rate, weight
 from palaestra.credit.rows import Prefer
-from palaestra.credit.seats import Seat, pay, untrained
+from palaestra.credit.seats import Reader, Seat, pay, untrained
 from palaestra.credit.turns import TurnReturns
 from palaestra.curriculum.pool import Mixed, mixed
 from palaestra.models.load import weights_sha256
@@ -98,6 +98,7 @@ def test_both_learn_from_their_own_pay(context):
     assert any("verifier/loss" in m for m, _, _ in found) and any("policy/loss" in m for m, _, _ in found)
     assert all("part/seat:verifier" in m for m, _, _ in found)
     rows = [r for g in ctx.seen for e in g.episodes for r in e.rows]
+    assert {r.seat for r in rows if id(r) in ctx.advantages} == {"policy", "verifier"}
     assert {(r.seat, s.policy) for r in rows for s in r.segments if s.trained} == {
         ("policy", "policy"),
         ("verifier",) * 2,
@@ -121,6 +122,14 @@ def test_a_warm_up_comes_before_the_turns(context):
     found = run(context(bench=bench()), recipe(update=Cycle(Plain(), period=3, on=(1,), warmup=2, warms=True)), 4)
     verifier = [v for _, _, v in found]
     assert len(set(verifier)) == 3 and verifier[1] == verifier[2] != verifier[3]
+
+
+def test_a_reader_is_trained_on_what_one_of_them_sampled():
+    said = {who: Segment(ids=(1, 2), logp=(-1.0, -1.0), policy=who, trained=True) for who in ("policy", "verifier")}
+    row = Row(segments=(Segment(ids=(0,)), *said.values()))
+    group = Group(task=Task(id="t"), episodes=(Episode(rows=(row,), reward=Reward(total=1.0), status="finished"),))
+    (found,), _ = Reader(chain(), policy="verifier")([group], [], {})
+    assert found.columns["trained"].tolist() == [False, False, False, True, True]
 
 
 def test_a_run_of_two_learners_keeps_both(context, tmp_path):
