@@ -196,7 +196,7 @@ def test_returns_of_a_seat_hold_no_pay_of_another(credit):
 
 def test_what_a_seat_is_paid_is_its_total_and_its_events():
     found = pay(duel(1.0, -1.0).reward, "o")
-    assert found == Reward(total=-1.0, events=(Event(row=1, token=2, value=-1.0, part="seat:o"),))
+    assert (found.total, found.events) == (-1.0, (Event(row=1, token=2, value=-1.0, part="seat:o"),))
 
 
 def test_in_self_play_each_seat_prefers_its_own_pay():
