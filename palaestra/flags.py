@@ -73,7 +73,12 @@ def json_flag(parser: Parser) -> None:
 def train(parser: Parser) -> None:
     run_flags(parser)
     add = parser.add_argument
-    add("words", nargs="*", metavar="RECIPE | @FILE.toml | stage.field=value", help="the method, files, overrides")
+    add(
+        "words",
+        nargs="*",
+        metavar="RECIPE | FILE.py | @FILE.toml | stage.field=value",
+        help="the method, files, overrides",
+    )
     add("--steps", type=int, metavar="N", help="(default: the recipe's)")
     add("--tis", type=float, metavar="CAP", help="weight tokens by trainer/engine probability, at most CAP (e.g. 2)")
     add("--out", metavar="DIR", help="the run folder (default: runs/RECIPE-TASK-MODEL-sSEED)")
@@ -120,7 +125,7 @@ def explain(parser: Parser) -> None:
 def compare(parser: Parser) -> None:
     run_flags(parser)
     add = parser.add_argument
-    add("words", nargs="+", metavar="RECIPE | stage.field=value")
+    add("words", nargs="+", metavar="RECIPE | FILE.py | stage.field=value")
     add("--seeds", type=whole(1), default=3)
     add("--tokens", type=whole(1), default=200_000, help="sampled policy tokens every run may spend")
     add("--evaluate", type=whole(1), default=512, metavar="N", help="held-out problems")

@@ -16,9 +16,14 @@ from palaestra.markdown import one_line_lists
 from palaestra.runtime.checkpoint import made, write_atomic
 from palaestra.runtime.drawing import duration
 from palaestra.services.cores import cores
+from palaestra.types import UserError
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
+    if catalogue.own(arguments.method):
+        raise UserError(
+            f"reproduce runs the claims of the catalogue; try yours with: palaestra compare grpo {arguments.method}"
+        )
     method, module = arguments.method, catalogue.find(arguments.method).__name__
     experiment = results.experiment_of(method, module)
     out, arms = made(Path(arguments.out)), arguments.arms.split(",") if arguments.arms else list(experiment.arms)

@@ -29,13 +29,16 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _print(card: Any, built: Any, result: dict[str, Any]) -> None:
     print(f"{card.id}: {card.title}" + (f"  ({card.paper})" if card.paper else ""))
-    print(f"\n{result['formula']}\n\nclaim: {card.claim}")
+    print(f"\n{result['formula']}\n")
+    if card.claim:
+        print(f"claim: {card.claim}")
     for stage, change in card.changes.items():
         print(f"  {stage}: {change}")
     if card.parent:
         print(f"\ndifference from {card.parent}:")
         for row in result["difference"]:
             print(f"  {row['path']}\n    - {row['parent']}\n    + {row['method']}")
-    print("\nrecipe:")
+        print()
+    print("recipe:")
     for name, part in parts(built):
         print(f"  {name:<12} {brief(part)}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache, lru_cache
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import palaestra
+from palaestra import catalogue
 from palaestra.models.load import find
 from palaestra.runtime import config
 from palaestra.runtime.setup import Settings, bench_of
@@ -36,7 +38,10 @@ def sha256(part: Any) -> str:
 
 def configuration(runnable: Any, settings: Settings, tokens: int, samples: int) -> dict[str, Any]:
     """Everything but the seed that was decided before the run, as plain data."""
-    config.digest(runnable)  # raises TypeError for what has no name to be found by
+    try:
+        config.digest(runnable)
+    except TypeError as error:  # for what has no name to be found by
+        raise UserError(str(error)) from None
     files = {n: _file(given) for n in ("data", "test_data", "reward", "env") if (given := getattr(settings, n))}
     return {
         "recipe": canonical(runnable),
@@ -112,7 +117,16 @@ def code_sha256(runnable: Any, settings: Settings) -> str:
     parts = (runnable, bench.tasks, bench.world, bench.reward, *players.values())
     own = {_module(x) for p in parts for x in (p, *(v for _, v in config.walk(p)))}
     found = {m.removeprefix("palaestra.") for m in own if m.startswith("palaestra.")}
-    return sha256([[m, _source(m)] for m in sorted(_reached(found | set(ALWAYS)))])
+    beside = _beside(own, settings.recipe) if catalogue.own(settings.recipe) else []
+    return sha256([*([m, _source(m)] for m in sorted(_reached(found | set(ALWAYS)))), *beside])
+
+
+def _beside(modules: set[str], recipe: str) -> list[list[str]]:
+    """Of modules that lie in the folder of a user's recipe: their files, each with the digest of its content."""
+    files = (getattr(sys.modules.get(m), "__file__", None) for m in modules)
+    folder = Path(recipe).expanduser().resolve().parent
+    mine = sorted({p for f in files if f and (p := Path(f).resolve()).parent == folder})
+    return [[p.name, hashlib.sha256(p.read_bytes()).hexdigest()] for p in mine]
 
 
 def _module(x: Any) -> str:

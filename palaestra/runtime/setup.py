@@ -20,6 +20,7 @@ from palaestra.pipeline import Pipeline
 from palaestra.runtime import config
 from palaestra.runtime.context import Context
 from palaestra.step import Recipe
+from palaestra.tasks.user_code import blamed
 from palaestra.types import Bench, Player, UserError
 
 FULL_LR, LORA_LR = 1e-5, 1e-4  # for models that are not the embedded one, unless optimiser.lr is given
@@ -120,15 +121,32 @@ def build(method: str, overrides: Mapping[str, Any], tis: float = 0.0, rate: flo
     """
     takes = arguments(method)
     given = {k: config.parse(v, takes[k].annotation, k) for k, v in overrides.items() if k in takes}
-    try:
-        recipe = catalogue.find(method).build(**given)
-    except (TypeError, ValueError) as error:
-        raise UserError(f"{method}: {error}") from None
+    recipe = built(method, given)
     recipe = in_parts(recipe, lambda r: corrected(r, tis)) if tis else recipe
     recipe = in_parts(recipe, lambda r: paced(r, rate)) if rate else recipe
     for path, given in overrides.items():
         if path not in takes:
             recipe = config.override(recipe, path, given)
+    return recipe
+
+
+def built(method: str, given: Mapping[str, Any]) -> Any:
+    """What the `build` of a method returns. Raises UserError for what it refuses, and for any mistake in a user's own file."""
+    module = catalogue.find(method)
+    try:
+        recipe = module.build(**given)
+    except (TypeError, ValueError) as error:
+        raise UserError(
+            blamed(error, str(module.__file__)) if catalogue.own(method) else f"{method}: {error}"
+        ) from None
+    except Exception as error:
+        if catalogue.own(method):
+            raise UserError(blamed(error, str(module.__file__))) from error
+        raise
+    if not hasattr(recipe, "run"):
+        raise UserError(
+            f"{method}: build() returned {type(recipe).__name__}, not a recipe; return vary(grpo.build(), ...)"
+        )
     return recipe
 
 

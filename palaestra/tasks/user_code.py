@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from palaestra.tasks.names import suggestion
-from palaestra.types import UserError
+from palaestra.types import UserError, seed_of
 
 
 def load(spec: str, what: str) -> Any:
@@ -41,7 +41,7 @@ def path_of(file: str) -> Path:
 @lru_cache(maxsize=32)
 def module_of(path: str) -> ModuleType:
     """The module of a file, run once. Files beside it can be imported by it."""
-    name = f"palaestra_user_{Path(path).stem}_{abs(hash(path)):x}"
+    name = f"palaestra_user_{Path(path).stem}_{seed_of((path,)):x}"  # the same in every process
     found = importlib.util.spec_from_file_location(name, path)
     if found is None or found.loader is None:
         raise UserError(f"{path}: cannot be loaded as Python; check its name")

@@ -1,0 +1,129 @@
+"""Recipes from the user's own files: they train, show, explain and compare as the built ones do, and mistakes are one line."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from palaestra import catalogue, cli
+from palaestra.ledger.cells import Request
+from palaestra.runtime.setup import Settings, recipe_of
+from palaestra.types import UserError
+
+BODY = """\"\"\"A bonus for brevity.\"\"\"
+from palaestra.credit.links import Center, chain
+from palaestra.credit.table import Values
+from palaestra.recipes.base import grpo
+from palaestra.runtime.config import vary
+from palaestra.types import stage
+
+@stage
+class Brief:
+    weight: float = 0.5
+
+    def __call__(self, x, table):
+        return Values(level=x.level, x_N=x.x_N - self.weight * table.lengths_E)
+
+def build(weight: float = 0.5):
+    return vary(grpo.build(), credit=chain(Brief(weight), Center("group")))
+"""
+
+
+@pytest.fixture
+def source(tmp_path, monkeypatch):
+    def write(text=BODY, name="mine.py"):
+        (tmp_path / name).write_text(text)
+        return name
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield write
+    catalogue.module_of.cache_clear()
+
+
+def test_it_takes_arguments_and_overrides(source):
+    file = source()
+    recipe = recipe_of(Settings(recipe=file, set={"weight": "0.25", "schedule.prompts": "3"}))
+    assert recipe.learners["policy"].credit.links[0].weight == 0.25 and recipe.schedule.prompts == 3
+
+
+def test_it_is_explained(source, capsys):
+    """Rewards 1, 0 less half of 2 and 4 tokens: 0 and -2, centred 1 and -1."""
+    assert cli.main(["explain", source(), "--rewards", "[[1,0]]", "--lengths", "[[2,4]]", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert found["advantages"] == [[pytest.approx(1.0), pytest.approx(-1.0)]]
+
+
+def test_it_is_shown_with_or_without_a_card(source, capsys):
+    assert cli.main(["show", source()]) == 0
+    assert capsys.readouterr().out.startswith("mine: A bonus for brevity\n")
+    card = "\nfrom palaestra.card import Card\nCARD = Card(id='b', family='own', title='B', claim='It is brief.', parent='grpo')"
+    assert cli.main(["show", source(BODY + card, "carded.py")]) == 0
+    out = capsys.readouterr().out
+    assert "claim: It is brief." in out and "difference from grpo" in out
+
+
+@pytest.mark.slow
+def test_it_trains_resumes_and_compares(source, capsys):
+    file, small = source(), ["schedule.prompts=2", "collect.links.0.n=2"]
+    assert cli.main(["train", file, "--smoke", "--out", "run"]) == 0
+    assert 'recipe = "mine.py"' in Path("run/config.toml").read_text()
+    assert cli.main(["train", "--resume", "run", "--steps", "3"]) == 0
+    asked = ["compare", "grpo", file, "--seeds", "1", "--tokens", "100", "--evaluate", "2", "--out", "c", *small]
+    assert cli.main(asked) == 0
+    assert set(json.loads(Path("c/compare.json").read_text())["methods"]) == {"grpo", file}
+    capsys.readouterr()
+
+
+def test_another_text_of_the_file_is_another_cell(source):
+    """Also where the recipe is equal: what its parts do is written in the file, or in one beside it."""
+    asked = lambda: Request(label="", settings=Settings(recipe="mine.py"), tokens=1).digest()
+    source(BODY)
+    first = asked()
+    assert first == asked()
+    source(BODY.replace("- self.weight", "+ self.weight"))
+    catalogue.module_of.cache_clear()
+    second = asked()
+    begin, end = BODY.index("@stage"), BODY.index("def build")
+    source(BODY[:begin] + "from beside import Brief\n" + BODY[end:])
+    beside = "from palaestra.credit.table import Values\nfrom palaestra.types import stage\n" + BODY[begin:end]
+    source(beside, "beside.py")
+    catalogue.module_of.cache_clear()
+    third = asked()
+    source(beside.replace("- self.weight", "+ self.weight"), "beside.py")
+    assert len({first, second, third, asked()}) == 4
+    del sys.modules["beside"]
+
+
+@pytest.mark.parametrize(
+    "body, told",
+    [
+        ("x = 1", "mine.py: no function 'build'; write def build(): return vary(grpo.build(), ...)"),
+        ("def build():\n    return vary()", "mine.py:2: NameError: name 'vary' is not defined"),
+        (
+            "def build():\n    return 3",
+            "mine.py: build() returned int, not a recipe; return vary(grpo.build(), ...)",
+        ),
+        ("def build():\n    raise ValueError('no')", "mine.py:2: ValueError: no"),
+    ],
+)
+def test_a_mistake_is_one_line(source, body, told):
+    with pytest.raises(UserError) as error:
+        recipe_of(Settings(recipe=source(body)))
+    assert str(error.value).endswith(told)
+
+
+def test_closures_are_refused_by_compare(source):
+    file = source("from palaestra.recipes.base import grpo\nfrom palaestra.runtime.config import vary\n"
+                  "def build():\n    return vary(grpo.build(), credit=lambda *x: x)\n")  # fmt: skip
+    with pytest.raises(UserError, match="credit: no closures in a recipe"):
+        Request(label="", settings=Settings(recipe=file), tokens=1).digest()
+
+
+def test_a_name_without_its_suffix_and_a_claim(source, capsys):
+    source()
+    assert cli.main(["show", "mine"]) == 2
+    assert "no method 'mine'; did you mean mine.py?" in capsys.readouterr().err
+    assert cli.main(["reproduce", "mine.py"]) == 2
+    assert "palaestra compare grpo mine.py" in capsys.readouterr().err
