@@ -229,7 +229,12 @@ BROKEN = {  # what is wrong: (file name, content, what the message says)
     "content parts": ("d.jsonl", second(user([{"type": "text", "text": "a"}])), r"d\.jsonl:2: messages\[0\]\.content is a list of parts; only text is read"),
     "no content": ("d.jsonl", second(user(None)), r"d\.jsonl:2: messages\[0\]\.content is null; write text"),
     "empty content": ("d.jsonl", second(user("")), r"d\.jsonl:2: messages\[0\]\.content is empty"),
-    "assistant last": ("d.jsonl", second({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "answer": 1}), r"d\.jsonl:2: the last message is from 'assistant'; a prompt ends with a user message"),
+    "assistant alone": ("d.jsonl", second({"messages": [{"role": "assistant", "content": "b"}], "answer": 1}), r"d\.jsonl:2: the last message is from 'assistant'; a prompt ends with a user message"),
+    "system last": ("d.jsonl", second({"messages": [{"role": "system", "content": "a"}, {"role": "assistant", "content": "b"}], "answer": 1}), r"d\.jsonl:2: the last message is from 'system'; a prompt ends with a user message"),
+    "two demonstrations": ("d.jsonl", second({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "demonstration": "c"}), r"d\.jsonl:2: both 'demonstration' and a last message of the assistant; keep one"),
+    "answers of some": ("d.jsonl", second({"prompt": "q", "demonstration": "d"}), r"d\.jsonl:2: no 'answer', but other records have one; give it to all or none"),
+    "completion": ("d.jsonl", second({"prompt": "q", "completion": "d"}), r"d\.jsonl:2: no 'answer'; .*, and to imitate 'completion' name it 'demonstration'"),
+    "half a pair": ("d.jsonl", second({"prompt": "q", "chosen": "d"}), r"d\.jsonl:2: no 'answer'; the record has prompt, chosen"),
     "late system": ("d.jsonl", second({"messages": [{"role": "user", "content": "a"}, {"role": "system", "content": "b"}], "answer": 1}), r"d\.jsonl:2: messages\[1\] is a system message; only the first may be one"),
     "two systems": ("d.jsonl", second({"system": "a", "messages": [{"role": "system", "content": "b"}, {"role": "user", "content": "c"}], "answer": 1}), r"d\.jsonl:2: both 'system' and a system message"),
     "system is a number": ("d.jsonl", second({"prompt": "a", "system": 1, "answer": 1}), r"d\.jsonl:2: system is a number; write text"),
@@ -306,3 +311,17 @@ def test_no_permission(tmp_path, monkeypatch):
     monkeypatch.setattr("palaestra.tasks.records._reader", refuse)
     with pytest.raises(UserError, match=r"d\.jsonl: no permission to read this file"):
         FileTasks(path)
+
+
+def test_what_is_recorded_needs_no_answer(tmp_path):
+    chat = [{"role": "user", "content": "1+1?"}, {"role": "assistant", "content": "2"}]
+    pairs = [{"prompt": f"{i}+1?", "chosen": str(i + 1), "rejected": "0"} for i in range(3)]
+    prefers = FileTasks(write(tmp_path, "pairs.jsonl", pairs))
+    assert not prefers.answered and prefers.task("train", 0).meta["rejected"] == "0"
+    shown = FileTasks(write(tmp_path, "demos.jsonl", [{"prompt": f"{i}?", "demonstration": "d"} for i in range(3)]))
+    assert not shown.answered and shown.task("train", 0).answer is None
+    talked = FileTasks(write(tmp_path, "chats.jsonl", [{"messages": chat}, {"prompt": "b", "demonstration": "c"}]))
+    task = next(t for s in ("train", "test") if (t := talked.task(s, 0)).meta["demonstration"] == "2")
+    assert [m.content for m in task.prompt] == ["1+1?"] and not talked.answered
+    both = FileTasks(write(tmp_path, "both.jsonl", [{**r, "demonstration": "d"} for r in GOOD]))
+    assert both.answered and FileTasks(str(tmp_path / "pairs.jsonl"), answers=False).answered

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -95,6 +96,41 @@ def test_a_run_that_was_left_and_gone_on_with_is_one_run(place, context, small):
         told = [pq.read_table(rollouts.path(place / name, n))["n_tokens"].to_pylist() for n in (1, 2, 3)]
         assert found[name]["sampled_tokens"] == sum(map(sum, told)) > 0
     assert found["whole"]["weights_sha256"] == found["left"]["weights_sha256"] and found["left"]["steps"] == 3
+
+
+def test_an_accuracy_before_is_of_the_problem_that_the_run_ends_with(place, context, small, capsys):
+    run = lambda steps, task: asyncio.run(
+        small(grpo.build()).run(context(task=task, out=place, steps=steps, evaluate=2))
+    )
+    assert run(1, "chain").metrics["accuracy_before"]["n"] == 2
+    assert run(2, "chain").metrics["accuracy_before"]["n"] == 2
+    other = run(3, "count").metrics
+    assert other["accuracy_before"] == {} and other["accuracy_after"]["n"] == 2
+
+
+def test_records_without_answers_are_learned_from_and_not_measured(place, capsys):
+    (place / "d.jsonl").write_text(
+        "".join(json.dumps({"prompt": f"{i}?", "chosen": "1", "rejected": "2"}) + "\n" for i in range(9))
+    )
+    asked = ["train", "dpo", "--data", "d.jsonl", "--steps", "1", "--out", "run", "schedule.prompts=2"]
+    assert cli.main([*asked, "pairs=data"]) == 0
+    assert "have no answer, so no accuracy is measured" in capsys.readouterr().err
+    assert json.loads((place / "run" / "summary.json").read_text())["accuracy_after"] == {}
+    assert cli.main([*asked[:-2], "other", "--smoke"]) == 2
+    assert "its chosen and rejected are for: palaestra train dpo pairs=data" in capsys.readouterr().err
+
+
+def test_what_is_no_share_is_a_reward():
+    told = lambda before, after: train.farewell(
+        {
+            "accuracy_before": {"mean": before, "low": None, "high": None, "n": 4},
+            "accuracy_after": {"mean": after, "low": None, "high": None, "n": 4},
+            "artifacts": {}, "command": "", "resume_command": "",
+        },
+        setup.Settings(), Path("run"),
+    ).splitlines()[1:3]  # fmt: skip
+    assert told(0.25, 1.0) == ["held-out accuracy before   25.0%  n = 4", "held-out accuracy after   100.0%  n = 4"]
+    assert told(-1.0, 0.5) == ["held-out reward   before    -1.000  n = 4", "held-out reward   after      0.500  n = 4"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

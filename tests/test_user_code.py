@@ -12,6 +12,9 @@ import pytest
 from oracle import check_oracle
 
 from palaestra.reward.user import UserReward
+from palaestra.rollout.collect import Sample
+from palaestra.runtime import setup
+from palaestra.runtime.evaluate import attempts
 from palaestra.tasks.chain import Chain
 from palaestra.tasks.oracle import saying
 from palaestra.tasks.repeats import caveat
@@ -301,3 +304,63 @@ def test_a_fault_of_the_world_stays_one(source):
     world = UserWorld(source(GUESS.replace("answer, left = state", "raise Fault('server', 'gone')")) + ":Guess")
     with pytest.raises(Fault, match="server: gone"):
         check_oracle(UserTasks(world.spec), world)
+
+
+NIM = """
+from palaestra.types import Ask, Frame, Message
+
+class Nim:
+    seats = ("first", "second")
+    {players}
+
+    def reset(self, task, key):
+        return self.ask(3, 0)
+
+    def ask(self, stones, who):
+        say = (Message(role="user", content=str(stones)),)
+        return Frame(state=(stones, who), asks=(Ask(seat=self.seats[who], say=say, max_tokens=2),))
+
+    def step(self, state, acts, key):
+        stones, who = state
+        left = stones - 1
+        if left:
+            return self.ask(left, 1 - who)
+        return Frame(state=state, pay={{(self.seats[who], ""): 1.0, (self.seats[1 - who], ""): -1.0}})
+"""
+
+
+def test_a_seat_may_be_played_by_a_function(source):
+    """The last of three stones is the first seat's; the second seat says what its function says and is not trained."""
+    spec = source(NIM.format(players="players = {'second': lambda messages, rng: 'take ' + messages[-1].content}"))
+    ctx = setup.context(setup.Settings(env=f"{spec}:Nim", evaluate=0), talk=False)
+    (group,) = asyncio.run(attempts(ctx, 1, Sample(n=1)))
+    (episode,) = group.episodes
+    said = [
+        (s.text, s.trained) for r in episode.rows if r.seat == "second" for s in r.segments if s.author != "environment"
+    ]
+    assert said == [("take 2", False)]
+    assert episode.total == 1.0 and all(s.policy == "policy" for s in episode.rows[0].segments if s.trained)
+
+
+@pytest.mark.parametrize(
+    "players, told",
+    [
+        ("players = {'third': lambda messages, rng: ''}", "players has the seat 'third'; the seats are first, second"),
+        ("players = {'second': lambda messages: ''}", "players is dict .*; write functions by seat"),
+        (
+            "players = dict.fromkeys(seats, lambda messages, rng: '')",
+            "players fills every seat; leave one to the policy",
+        ),
+    ],
+)
+def test_players_of_a_world_are_checked(source, players, told):
+    spec = source(NIM.format(players=players))
+    with pytest.raises(UserError, match=told):
+        setup.bench_of(setup.Settings(env=f"{spec}:Nim"))
+
+
+def test_what_a_player_says_is_text(source):
+    spec = source(NIM.format(players="players = {'second': lambda messages, rng: 3}"))
+    ctx = setup.context(setup.Settings(env=f"{spec}:Nim", evaluate=0), talk=False)
+    with pytest.raises(UserError, match="what the player of 'second' says is int 3; write text"):
+        asyncio.run(attempts(ctx, 1, Sample(n=1)))

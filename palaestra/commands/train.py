@@ -220,9 +220,11 @@ def finish(ctx: Context, result: Result, settings: setup.Settings, quiet: bool) 
 
 def farewell(summary: dict[str, Any], settings: setup.Settings, out: Path) -> str:
     lines = [""]
-    for name, label in (("accuracy_before", "before"), ("accuracy_after", "after")):
-        if summary.get(name):
-            lines.append(f"held-out accuracy {label:<7} {percent(summary[name])}  n = {summary[name]['n']}")
+    measured = {n: found for n in ("before", "after") if (found := summary.get(f"accuracy_{n}"))}
+    share = all(0 <= found["mean"] <= 1 for found in measured.values())
+    for name, found in measured.items():
+        what, shown = ("accuracy", percent(found)) if share else ("reward", f"{found['mean']:8.3f}")
+        lines.append(f"held-out {what:<8} {name:<7} {shown}  n = {found['n']}")
     if summary.get("caveat"):
         lines.append(f"note     {summary['caveat']}")
     model = summary["artifacts"].get("policy")

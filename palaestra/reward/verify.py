@@ -49,7 +49,10 @@ class Exact:
 
     def __call__(self, text: str, task: Task) -> float:
         if task.answer is None:
-            raise UserError(f"task {task.id!r} has no answer to compare with; give it one, or a --reward of your own")
+            pair = "; its chosen and rejected are for: palaestra train dpo pairs=data" if "chosen" in task.meta else ""
+            raise UserError(
+                f"task {task.id!r} has no answer to compare with; give it one, or a --reward of your own{pair}"
+            )
         prompt = "\n".join(m.content for m in task.prompt)
         return float(right(text, gold_of(task.answer), prompt))
 

@@ -74,9 +74,10 @@ def from_data(data: str, test_data: str, reward: str) -> Bench:
     return Bench(name=data, tasks=tasks, world=Question(), reward=judge, max_tokens=256)
 
 
-def from_env(spec: str) -> Bench:
-    """The user's own world."""
-    from palaestra.worlds.user import load_environment
+def from_env(spec: str) -> tuple[Bench, Mapping[str, Player]]:
+    """The user's own world, and its players that are functions."""
+    from palaestra.worlds.user import load_environment, players_of
 
     world, tasks = load_environment(spec)
-    return Bench(name=spec, tasks=tasks, world=world, max_tokens=getattr(world, "max_tokens", 64))
+    players = {seat: Script(fn=move, name=f"{seat}'s player") for seat, move in players_of(spec).items()}
+    return Bench(name=spec, tasks=tasks, world=world, max_tokens=getattr(world, "max_tokens", 64)), players

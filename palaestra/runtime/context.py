@@ -256,6 +256,10 @@ class Context:
         """Before the first step: gold answers must score 1. Says what is wrong; stops where every answer is judged wrongly."""
         from palaestra.tasks.oracle import problems
 
+        if not getattr(self.bench.tasks, "answered", True):
+            self.say(f"note: the records of {self.bench.name} have no answer, so no accuracy is measured")
+            self.plan = replace(self.plan, evaluate=0, evaluate_every=0)
+            return self.check_prompts()
         if known := caveat(self.bench.tasks, self.plan.evaluate):
             self.say(f"note: {known}")
             self.plan = replace(self.plan, labels={**self.plan.labels, "caveat": known})

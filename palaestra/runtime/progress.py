@@ -33,7 +33,7 @@ class Progress:
     """Shows steps as they finish; `step` counts finished ones. Use as a context manager, or call `close` at the end.
 
     Reads of the metrics, each left out where absent: reward, reward_low, reward_high, length, truncated, errors,
-    tokens_per_second, seconds.
+    tokens_per_second, seconds; of steps that sample nothing the loss in place of the reward and what was sampled.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Progress:
         self.total, self.stream = total_steps, sys.stderr if stream is None else stream
         self.every, self.clock = every, clock
         self.step, self.metrics = 0, dict[str, Any]()
-        self.rewards: list[float] = []
+        self.course: list[float] = []
         self.ends: deque[float] = deque(maxlen=RECENT + 1)
         self.begin, self.spoken, self.shown = clock(), -math.inf, 0
         self.terminal = self.stream.isatty()
@@ -65,8 +65,8 @@ class Progress:
         """A step has finished."""
         self.step, self.metrics = step, dict(metrics)
         self.ends.append(self.clock())
-        if (reward := number(metrics.get("reward"))) is not None:
-            self.rewards.append(reward)
+        if (reached := number(metrics.get(self._judged_by()))) is not None:
+            self.course.append(reached)
         self._open()
         if self.live is not None:
             self.live.refresh()
@@ -105,7 +105,7 @@ class Progress:
 
     def _say(self) -> None:
         self.spoken, self.shown = self.clock(), self.step
-        reward = [("reward", said, "")] if (said := self._reward()) else []
+        reward = [(self._judged_by(), said, "")] if (said := self._reached()) else []
         pieces = [("step", f"{self.step}/{self.total}", ""), *reward, *self._behaviour(), *self._pace()]
         print("  ".join(f"{label} {text}".strip() for label, text, _ in pieces), file=self.stream, flush=True)
 
@@ -129,9 +129,16 @@ class Progress:
             pieces.append(("", f"{clock_time(self.clock() - self.begin)} in all", ""))
         elif left is not None:
             pieces.append(("", f"{clock_time(left)} left", ""))
-        return pieces + ([("", f"{speed:,.0f} tokens/s", "")] if speed is not None else [])
+        return pieces + ([("", f"{speed:,.0f} tokens/s", "")] if speed else [])
 
-    def _reward(self) -> str:
+    def _judged_by(self) -> str:
+        """The metric that says how well a step went: answers of the data all have the reward that is given with them."""
+        return "loss" if number(self.metrics.get("tokens_per_second")) == 0 else "reward"
+
+    def _reached(self) -> str:
+        if self._judged_by() == "loss":
+            loss = number(self.metrics.get("loss"))
+            return "" if loss is None else f"{loss:.4f}"
         reward, low, high = (number(self.metrics.get(name)) for name in ("reward", "reward_low", "reward_high"))
         if reward is None:
             return ""
@@ -139,6 +146,8 @@ class Progress:
 
     def _behaviour(self) -> list[Piece]:
         length, cut, errors = (number(self.metrics.get(name)) for name in ("length", "truncated", "errors"))
+        if self._judged_by() == "loss":
+            length = cut = None
         found = (
             ("length", length, "{:.1f}", ""),
             ("truncated", cut, "{:.0%}", CARE if cut and cut > CROWDED else ""),
@@ -155,7 +164,7 @@ class Progress:
         width = self.live.console.width if self.live else 80
         step = Text.assemble(("step ", "dim"), f"{self.step}/{self.total}")
         reward = (
-            Text.assemble(("reward ", "dim"), (self._reward(), "bold"))
+            Text.assemble((f"{self._judged_by()} ", "dim"), (self._reached(), "bold"))
             if self.metrics
             else Text("waiting for the first step", "dim")
         )
@@ -168,7 +177,7 @@ class Progress:
         )
         grid.add_row(step, done, pace)
         reached = max(1, bar * self.step // max(self.total, 1))  # each block stands below the steps it is the mean of
-        grid.add_row(reward, Text(sparkline(self.rewards, reached), ACCENT), behaviour)
+        grid.add_row(reward, Text(sparkline(self.course, reached), ACCENT), behaviour)
         return grid
 
 

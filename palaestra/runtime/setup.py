@@ -239,7 +239,7 @@ def bench_of(settings: Settings) -> tuple[Bench, Mapping[str, Player]]:
         raise UserError(f"--{given[0]} and --{given[1]} exclude each other: they are both the problem")
     players: Mapping[str, Player] = {}
     if settings.env:
-        bench = from_env(settings.env)
+        bench, players = from_env(settings.env)
     elif settings.data:
         bench = from_data(settings.data, settings.test_data, settings.reward)
     else:

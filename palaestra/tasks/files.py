@@ -4,8 +4,9 @@
     {"messages": [{"role": "user", "content": "..."}], "answer": 5, "id": "q2", "system": "Be brief.", "domain": "sums"}
 
 `id`, `system`, `domain` and `split` are optional; every other column goes to `Task.meta`. Those of a list `options` are written
-under the question, lettered, unless the prompt has them (`palaestra.tasks.options`). What is held out is, in this order: a
-second file, the "test" of a saved `DatasetDict`, a `split` column, or a tenth of the different prompts.
+under the question, lettered, unless the prompt has them (`palaestra.tasks.options`). What is recorded stands in place of an
+answer: `demonstration`, or `chosen` and `rejected`; a last message of the assistant is the demonstration. What is held out is,
+in this order: a second file, the "test" of a saved `DatasetDict`, a `split` column, or a tenth of the different prompts.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from palaestra.types import Message, Task, UserError, seed_of, stage
 
 HELD_OUT, HELD_OUT_MOST = 0.1, 500  # share of the different prompts that is kept for tests, at least 1, at most
 COLUMNS = ("prompt", "messages", "answer", "id", "system", "domain", "split")
+RECORDED = (("demonstration",), ("chosen", "rejected"))  # what is learned from without being judged
 ROLES = ("system", "user", "assistant")
 ALIASES = ("question", "problem", "input", "instruction", "query", "text", "solution", "target", "label", "output")
 
@@ -60,6 +62,11 @@ class FileTasks:
     def choices(self) -> bool:
         """Whether some tasks are multiple choice."""
         return any(part.choices for part in self._loaded().values())
+
+    @property
+    def answered(self) -> bool:
+        """Whether the records have answers, or need none; else they only hold what is recorded."""
+        return not self.answers or all(part.answered for part in self._loaded().values())
 
     @property
     def leaked(self) -> int:
@@ -97,6 +104,7 @@ class Part:
     rows_N: np.ndarray
     prompt_N: np.ndarray
     choices: bool  # whether some record of its file has options
+    answered: bool  # whether the records of its file have answers
 
 
 @dataclass(frozen=True)
@@ -107,13 +115,14 @@ class Scan:
     prompt_N: np.ndarray
     split_N: np.ndarray
     choices: bool
+    answered: bool
 
     @property
     def everything(self) -> np.ndarray:
         return np.ones(len(self.prompt_N), np.bool_)
 
     def part(self, chosen_N: np.ndarray) -> Part:
-        return Part(self.records, np.flatnonzero(chosen_N), self.prompt_N[chosen_N], self.choices)
+        return Part(self.records, np.flatnonzero(chosen_N), self.prompt_N[chosen_N], self.choices, self.answered)
 
 
 @lru_cache(maxsize=16)
@@ -153,29 +162,32 @@ def held_out(path: str, prompt_N: np.ndarray) -> np.ndarray:
 
 
 def scan(records: Records, answers: bool) -> Scan:
-    """One pass: every record is checked, and what the split needs is kept (17 bytes a record)."""
-    prompts, ids, splits, choices = array("Q"), array("Q"), array("b"), False
-    for prompt, identity, split, choice in _passed(records, answers):
+    """One pass: every record is checked, and what the split needs is kept (18 bytes a record)."""
+    prompts, ids, splits, answered, choices = array("Q"), array("Q"), array("b"), array("b"), False
+    for prompt, identity, split, task in _passed(records, answers):
         prompts.append(prompt)
         ids.append(identity)
         splits.append(split)
-        choices |= choice
+        answered.append(task.answer is not None)
+        choices |= bool(options.listed(task.meta))
     if not prompts:
         raise UserError(f"{records.path}: no records; it needs one a problem")
     _check_unique(records, np.array(ids))
     split_N = np.array(splits)
-    _check_splits(records, split_N)
-    return Scan(records, np.array(prompts), split_N, choices)
+    _check_all_or_none(records, "split", split_N >= 0)
+    if answers:
+        _check_all_or_none(records, "answer", np.array(answered, np.bool_))
+    return Scan(records, np.array(prompts), split_N, choices, bool(answered[0]))
 
 
-def _passed(records: Records, answers: bool) -> Iterator[tuple[int, int, int, bool]]:
+def _passed(records: Records, answers: bool) -> Iterator[tuple[int, int, int, Task]]:
     for i, record in enumerate(records):
         task = build(record, records.where(i), records.label(i), answers)
         prompt = seed_of(("prompt", *(x for m in task.prompt for x in (m.role, m.content))))
         split = record.get("split")
         if split not in (None, "train", "test"):
             raise UserError(f"{records.where(i)}: split is {split!r}; write 'train' or 'test'")
-        yield prompt, seed_of((task.id,)), {None: -1, "train": 0, "test": 1}[split], bool(options.listed(task.meta))
+        yield prompt, seed_of((task.id,)), {None: -1, "train": 0, "test": 1}[split], task
 
 
 def _check_unique(records: Records, id_N: np.ndarray) -> None:
@@ -187,13 +199,10 @@ def _check_unique(records: Records, id_N: np.ndarray) -> None:
         raise UserError(f"{where}: id {taken!r} is taken by {records.where(first)}; ids must differ")
 
 
-def _check_splits(records: Records, split_N: np.ndarray) -> None:
-    if not (split_N >= 0).any():
-        return
-    if (split_N < 0).any():
-        raise UserError(
-            f"{records.where(int(np.argmin(split_N)))}: no 'split', but other records have one; give it to all or none"
-        )
+def _check_all_or_none(records: Records, column: str, has_N: np.ndarray) -> None:
+    if has_N.any() and not has_N.all():
+        where = records.where(int(np.argmin(has_N)))
+        raise UserError(f"{where}: no {column!r}, but other records have one; give it to all or none")
 
 
 def task_of(records: Records, index: int, *, answers: bool) -> Task:
@@ -216,11 +225,12 @@ def build(record: Record, where: str, label: str, answers: bool) -> Task:
     domain = record.get("domain")
     if domain is not None and not isinstance(domain, str):
         raise UserError(f"{where}: domain is {_shown(domain)}; write text")
-    meta = {k: plain(v) for k, v in record.items() if k not in COLUMNS}
+    prompt, said = _prompt(record, where)
+    meta = {k: plain(v) for k, v in record.items() if k not in COLUMNS} | said
     return Task(
         id=label if identity is None else str(identity),
-        prompt=options.shown((*_system(record, where), *_prompt(record, where)), meta),
-        answer=_answer(record, where, answers),
+        prompt=options.shown((*_system(record, where), *prompt), meta),
+        answer=_answer({**record, **said}, where, answers),
         meta=meta,
         domain=domain or "",
     )
@@ -239,17 +249,23 @@ def plain(value: Any) -> Any:
     return value.total_seconds() if isinstance(value, timedelta) else value
 
 
-def _prompt(record: Record, where: str) -> tuple[Message, ...]:
+def _prompt(record: Record, where: str) -> tuple[tuple[Message, ...], dict[str, str]]:
+    """The prompt, and the demonstration where it is the last message."""
     text, messages = record.get("prompt"), record.get("messages")
     if text is not None and messages is not None:
         raise UserError(f"{where}: both 'prompt' and 'messages'; keep one")
     if messages is not None:
-        return _messages(messages, where)
+        found = _messages(messages, where)
+        if found[-1].role == "user":
+            return found, {}
+        if record.get("demonstration") is not None:
+            raise UserError(f"{where}: both 'demonstration' and a last message of the assistant; keep one")
+        return found[:-1], {"demonstration": found[-1].content}
     if text is None:
         raise UserError(f"{where}: no 'prompt' (nor 'messages'){_instead(record, 'prompt')}")
     if isinstance(text, list):
         raise UserError(f"{where}: prompt is a list; a conversation belongs into 'messages'")
-    return (Message(role="user", content=_text(text, where, "prompt")),)
+    return (Message(role="user", content=_text(text, where, "prompt")),), {}
 
 
 def _messages(found: Any, where: str) -> tuple[Message, ...]:
@@ -259,8 +275,10 @@ def _messages(found: Any, where: str) -> tuple[Message, ...]:
     late = [i for i, m in enumerate(messages) if i and m.role == "system"]
     if late:
         raise UserError(f"{where}: messages[{late[0]}] is a system message; only the first may be one")
-    if messages[-1].role != "user":
-        raise UserError(f"{where}: the last message is from {messages[-1].role!r}; a prompt ends with a user message")
+    asked = messages[:-1] if messages[-1].role == "assistant" else messages
+    if not asked or asked[-1].role != "user":
+        last = (asked or messages)[-1].role
+        raise UserError(f"{where}: the last message is from {last!r}; a prompt ends with a user message")
     return messages
 
 
@@ -299,10 +317,13 @@ def _answer(record: Record, where: str, needed: bool) -> Any:
     answer = record.get("answer")
     if not needed:
         return plain(answer)
+    if answer is None and any(all(record.get(k) is not None for k in columns) for columns in RECORDED):
+        return None
     if answer is None:
-        raise UserError(
-            f"{where}: no 'answer'{_instead(record, 'answer')}; without answers give a --reward FILE.py:FUNCTION"
-        )
+        reply = next((k for k in ("completion", "response") if k in record), "")
+        imitate = f", and to imitate {reply!r} name it 'demonstration'" if reply else ""
+        without = f"without answers give a --reward FILE.py:FUNCTION{imitate}"
+        raise UserError(f"{where}: no 'answer'{_instead(record, 'answer')}; {without}")
     if not isinstance(answer, str | int | float | Decimal):
         raise UserError(
             f"{where}: answer is {kind(answer)}; write text or a number, or judge it with --reward FILE.py:FUNCTION"

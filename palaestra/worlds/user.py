@@ -11,6 +11,8 @@
         def oracle(self, state):                  # optional: what to say, for the check before the first step
             return str(state)
 
+A seat may have a player of its own, who is not trained: `players = {"second": function}`, a function `(messages, rng) -> text`.
+
 Methods may be plain or async. An error in one stops the run and names the user's own line; a `Fault` ends the episode.
 """
 
@@ -18,8 +20,8 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
-from functools import lru_cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, partial
 from typing import Any
 
 from palaestra.tasks.user_code import accepts, blamed, file_of, load
@@ -136,6 +138,25 @@ def finite(amount: Any) -> bool:
         return not isinstance(amount, str) and math.isfinite(float(amount))
     except (TypeError, ValueError, OverflowError):
         return False
+
+
+def players_of(spec: str) -> Mapping[str, Callable[..., str]]:
+    """The functions that play seats in the policy's place: the attribute `players` of the class."""
+    instance = instance_of(spec)
+    found = getattr(instance, "players", {})
+    good = isinstance(found, Mapping) and all(callable(f) and accepts(f, "messages", "rng") for f in found.values())
+    need(good, spec, "players", found, 'functions by seat: players = {"second": move}, with def move(messages, rng)')
+    if strange := [seat for seat in found if seat not in instance.seats]:
+        raise UserError(f"{spec}: players has the seat {strange[0]!r}; the seats are {', '.join(instance.seats)}")
+    if set(found) == set(instance.seats):
+        raise UserError(f"{spec}: players fills every seat; leave one to the policy")
+    return {seat: partial(_move, spec, seat) for seat in found}
+
+
+def _move(spec: str, seat: str, messages: Sequence[Message], rng: Any) -> str:
+    said = guarded(spec, instance_of(spec).players[seat], messages, rng)
+    need(isinstance(said, str), spec, f"what the player of {seat!r} says", said, "text")
+    return said
 
 
 def load_environment(spec: str) -> tuple[UserWorld, UserTasks]:

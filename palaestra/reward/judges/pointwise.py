@@ -67,9 +67,8 @@ class Judge:
         votes = await poll(client_of(ctx, self.client), request, self.read, self.votes)
         found = tally(votes, self.combine, self.unparsed)
         if found is None:
-            raise Fault(
-                "judge-unparsed", f"none of {len(votes)} replies of {self.name} to task {task.id!r} could be read"
-            )
+            told = f"none of {len(votes)} replies of {self.name} to task {task.id!r} could be read"
+            raise Fault("judge-unparsed", f"{told}; it was told: {self.read.instruction}")
         return found
 
     def request(self, fields: Mapping[str, str]) -> Request:

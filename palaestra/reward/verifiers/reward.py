@@ -19,15 +19,17 @@ if TYPE_CHECKING:
 class Verified:
     """The verifier that `name` names, for every episode. Fields are the task's columns and `prompt`, its last user message.
 
-    With `paper`, the total is the part of that name: the reward on its paper's own scale.
+    With `paper`, the total is the part of that name: the reward on its paper's own scale. One that reads no answer is refused
+    unless another reward stands `beside` it.
     """
 
     name: str
     paper: bool = False
+    beside: bool = False
 
     def __post_init__(self) -> None:
         get(self.name)
-        if self.name in VERIFIERS and VERIFIERS[self.name].form:
+        if self.name in VERIFIERS and VERIFIERS[self.name].form and not self.beside:
             raise UserError(
                 f"--reward {self.name} reads no answer, so any text earns it; add one, e.g. {self.name}*0.1+exact"
             )

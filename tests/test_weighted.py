@@ -1,0 +1,54 @@
+"""Rewards in a weighted sum: totals by hand, parts by name, faults that stay faults."""
+
+import asyncio
+
+import pytest
+
+from palaestra.reward.judges.pointwise import Judge
+from palaestra.reward.verifiers.reward import Verified
+from palaestra.reward.verify import Verify
+from palaestra.reward.weighted import Weighted
+from palaestra.services.chat.scripted import Scripted
+from palaestra.tasks.oracle import saying
+from palaestra.types import Fault, Group, Message, Reward, Task, UserError
+
+TASK = Task(id="t/0", prompt=(Message(role="user", content="2+2?"),), answer="4")
+
+
+def short(text, task):
+    return {"words": float(len(text.split())), "digits": 0.25}
+
+
+def rewards(weighted, *texts):
+    return asyncio.run(weighted(None, Group(task=TASK, episodes=tuple(map(saying, texts)))))
+
+
+def test_the_total_and_the_parts():
+    """The judge gives (7 - 1) / 9 = 2/3, the check 2 words + 0.25: 3 * 2/3 - 0.5 * 2.25 = 0.875."""
+    judge = Judge(client=Scripted(lambda request: "[[7]]"))
+    (found,) = rewards(Weighted((("judge", judge, 3.0), ("form", Verify(short), -0.5))), "it's 4")
+    assert found.total == pytest.approx(0.875)
+    assert found.parts == {
+        "judge": pytest.approx(2 / 3), "judge/agreement": 1.0, "judge/unparsed": 0.0, "form": 2.25, "form/words": 2.0,
+        "form/digits": 0.25,
+    }  # fmt: skip
+
+
+def test_a_fault_of_one_part_is_the_episodes():
+    judge = Judge(client=Scripted(lambda request: "[[7]]" if ">right<" in request.messages[-1].content else "seven"))
+    found = rewards(Weighted((("form", Verify(short), 1.0), ("judge", judge, 1.0))), "right", "wrong")
+    assert isinstance(found[0], Reward) and isinstance(found[1], Fault) and found[1].cause == "judge-unparsed"
+    assert "it was told: Think first. End with a rating from 1 (worst) to 10 (best)" in str(found[1])
+
+
+def test_a_verifier_that_reads_no_answer_needs_one_beside_it():
+    with pytest.raises(UserError, match="reads no answer"):
+        Verified("tags")
+    form = Weighted((("form", Verified("tags", beside=True), 0.5), ("exact", Verified("exact"), 1.0)))
+    right, bare = rewards(form, "<think>2 and 2</think><answer>4</answer>", "4")
+    assert (right.total, bare.total) == (1.5, 1.0)
+
+
+def test_names_differ():
+    with pytest.raises(UserError, match=r"named \['a', 'a'\]"):
+        Weighted((("a", Verify(short), 1.0), ("a", Verify(short), 1.0)))
