@@ -75,7 +75,7 @@ class Learner:
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """A method as a value. `references` are frozen models by name: "policy" is a copy of the start, else a model's name."""
+    """A method as a value. `references` are frozen models by name: "policy" = a copy of the start, else a name or folder."""
 
     draw: Draw
     collect: Collect

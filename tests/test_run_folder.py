@@ -12,15 +12,20 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 from palaestra import cli
 from palaestra.commands import sandbox, train
+from palaestra.models.load import save
 from palaestra.recipes.base import grpo
+from palaestra.reward.learned import Learned
+from palaestra.rollout.collect import Sample, Score, links
 from palaestra.runtime import rollouts, setup
 from palaestra.runtime.benches import named
+from palaestra.runtime.config import vary
 from palaestra.runtime.train import Stopped, StopSignal
 from palaestra.services.sandbox import Ran
-from palaestra.types import Result, Reward
+from palaestra.types import Result, Reward, UserError
 
 TINY = ["grpo", "--smoke", "--evaluate", "2"]
 PALAESTRA = [sys.executable, "-m", "palaestra.cli"]
@@ -180,3 +185,19 @@ def test_a_refused_program_is_an_error_in_both_forms(place, more, monkeypatch, c
     monkeypatch.setattr(sandbox.sandbox, "run", lambda *_, **__: refused)
     assert cli.main(["sandbox", "run", "x.py", *more]) == 2
     assert "no bwrap" in capsys.readouterr().err
+
+
+def test_a_reference_may_be_a_folder_with_its_head(place, context, small):
+    """A reward model of another run judges: its head is frozen with it."""
+    trained = context()
+    with torch.no_grad():
+        for p in trained.model("policy").add_head("score").parameters():
+            p.fill_(0.5)
+    save(trained.model("policy"), place / "rm")
+    ctx = context(out=place / "run", steps=1)
+    recipe = vary(small(grpo.build()), collect=links(Sample(n=2), Score(reward=Learned("judge"))))
+    asyncio.run(vary(recipe, references={"judge": str(place / "rm")}).run(ctx))
+    found = [*ctx.model("judge").heads["score"].parameters()]
+    assert found and all((p == 0.5).all() and not p.requires_grad for p in found)
+    with pytest.raises(UserError, match="no model directory"):
+        ctx.reference("other", str(place / "no-such"))

@@ -118,8 +118,13 @@ class Context:
         return self.clients[source]
 
     def reference(self, name: str, source: str) -> None:
-        """Adds a frozen model: a copy of the trainable `source` as it is at the call."""
-        self.models[name] = frozen_copy(self.model(source))
+        """Adds a frozen model: a copy of the run's model `source` as it is at the call, else the one of that name or folder."""
+        self.models[name] = frozen_copy(self.models.get(source) or self.load(source))
+
+    def load(self, name: str, lora: LoRA | None = None) -> Model:
+        """A further model, of the policy's dtype and on its device."""
+        start = self.model("policy")
+        return load(name, dtype=str(start.dtype).removeprefix("torch."), device=start.device, lora=lora)
 
     def optimiser(self, name: str, learner: Any) -> Optimizer:
         if name not in self.optimisers:
@@ -305,10 +310,9 @@ class Context:
             found = json.loads(done.read_text())
             return Result(metrics=found, artifacts=found["artifacts"])
         start = self.model("policy")
-        dtype = str(start.dtype).removeprefix("torch.")
-        policy = load(model, dtype=dtype, device=start.device, lora=self.lora) if model else trainable_copy(start)
+        policy = self.load(model, self.lora) if model else trainable_copy(start)
         policy.recompute = start.recompute
-        frozen = {n: frozen_copy(load(p, dtype=dtype, device=start.device)) for n, p in (models or {}).items()}
+        frozen = {n: frozen_copy(self.load(p)) for n, p in (models or {}).items()}
         child = replace(self, out=out, models={"policy": policy, **frozen})
         if out is not None:
             out.mkdir(parents=True, exist_ok=True)
