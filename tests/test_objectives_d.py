@@ -519,6 +519,10 @@ def test_steps_of_an_answer(context):
     assert found[-1].token == len(view.ids_T) - 1  # the end token belongs to the last step
     assert ctx.decode(view.ids_T[found[0].token + 1 : found[1].token + 1]) == "3*4=2\n"
     assert [s.text for s in steps(e, ctx.decode, most=2)] == ["1+2=3", "3*4=2\n= 2"]
+    assert [s.kept for s in steps(answer(ctx, "= 2\n \n"), ctx.decode)] == [7]  # all that was said
+    hint = Segment(ids=(5, 6), hidden=True)  # no token of the view
+    hinted = replace(e, rows=(replace(e.rows[0], segments=(hint, *e.rows[0].segments)),))
+    assert steps(hinted, ctx.decode) == found
 
 
 def answer(ctx, text, index=0):
@@ -528,7 +532,8 @@ def answer(ctx, text, index=0):
     task = ctx.bench.tasks.task("train", index)
     e = recorded(ctx, "policy", task.prompt, text, ctx.bench.tasks.check(text, task))
     said = e.rows[0].segments[-1]
-    said = replace(said, logp=(-1.0,) * len(said.ids), author="policy", version=0)
+    logp = tuple(-1.0 - n / 64 for n in range(len(said.ids)))
+    said = replace(said, logp=logp, author="policy", version=0)
     return replace(e, rows=(replace(e.rows[0], segments=(*e.rows[0].segments[:-1], said)),))
 
 
@@ -538,11 +543,26 @@ def test_continuations_begin_with_the_prefix(context):
     first = steps(e, ctx.decode)[0]
     task = ctx.bench.tasks.task("train", 0)
     tried = asyncio.run(continued(ctx, (0,), Group(task=task), prefix(e, first.turn, first.kept), 3))
+    logp = e.rows[0].segments[-1].logp[: first.kept]
     for t in tried:
+        assert t.rows[0].segments[-1].logp[: first.kept] == logp and t.rows[0].segments[-1].logp[first.kept :] != logp
         assert t.text.startswith(first.text + "\n") and t.reward is not None
         assert (
             t.rows[0].context()[: len(e.rows[0].segments[0].ids) + first.kept] == e.rows[0].context()[: first.token + 1]
         )
+
+
+def test_a_prefix_is_what_was_said_up_to_there():
+    """Two rows of turns 0 and 2, 1 and 3: a prefix in turn 2 holds turns 0 and 1 and nothing of turn 3."""
+    said = lambda turn: Segment(
+        ids=tuple(10 * turn + k for k in range(3)), logp=(-turn, -turn - 0.25, -turn - 0.5), turn=turn, finish="eos"
+    )
+    heard = lambda turn: Segment(ids=(90 + turn,), turn=turn)
+    first, second = (Row(segments=tuple(f(t) for t in turns for f in (heard, said))) for turns in ((0, 2), (1, 3)))
+    found = prefix(Episode(rows=(first, second)), 2, 2)
+    broken = replace(said(2), ids=(20, 21), logp=(-2, -2.25), finish="")
+    assert sorted(found.said, key=lambda s: s.turn) == [said(0), said(1), broken]
+    assert found.context == (90, 0, 1, 2, 92, 20, 21)
 
 
 def test_a_continuation_from_the_end_of_a_turn_goes_on_in_the_next(context):
@@ -593,6 +613,7 @@ def test_prefix_values_know_a_hopeless_prefix_from_a_sure_one(context):
     assert a[-2] > 0.5  # the working is done: the answer can be read off
     only = asyncio.run(PrefixValues(n=1, wrong_only=True)(ctx, (0,), Group(task=task, episodes=(right, lost))))
     assert ["prefix_values" in e.facts for e in only.episodes] == [False, True]
+    assert only.episodes[1].facts["prefix_values"][0] == 0.5  # of the group, not of those that get values
 
 
 def test_a_failing_judge_makes_an_error_not_a_value(context):
@@ -723,6 +744,10 @@ def test_a_step_ends_with_the_token_that_is_named():
     assert step_of_tokens(table, 0).tolist() == [0, 0, 1, 1, 2, 2, 2]
 
 
+async def nothing(ctx, group):
+    return [Reward(total=0.0)] * len(group.episodes)
+
+
 def test_branches_share_their_prefix_with_the_wrong_answer(context):
     """The chosen row is a right continuation from before the pit; gradients of what both rows share cancel."""
     ctx = context()
@@ -738,6 +763,8 @@ def test_branches_share_their_prefix_with_the_wrong_answer(context):
     ends = group.episodes[0].facts["step_ends"]
     shared = ends[at - 1][1] + 1
     assert branch.rows[0].context()[:shared] == lost.rows[0].context()[:shared]
+    ctx.bench = replace(ctx.bench, reward=nothing)
+    assert asyncio.run(Rescue(n=2)(ctx, (1,), replace(group, episodes=group.episodes[:1]))).episodes[1:] == ()
     pairs, _ = StepPairs("branch")([group], [[[{}], [{}]]], {})
     assert [e.columns["sign"] for e in pairs] == [1.0, -1.0] and len({e.unit for e in pairs}) == 1
     assert [e.columns["late"] for e in pairs] == [0.0, float(at + 1 < len(ends))]

@@ -244,6 +244,7 @@ def test_recorded_data_must_fit_into_the_context(context, link, column):
     ctx, meta = context(), {"demonstration": "= 2", "chosen": "= 2", "rejected": "= 3"}
     task = Task(id="t7", prompt=(Message(role="user", content="1+1 mod 10"),), meta=meta)
     run = lambda task: asyncio.run(link(ctx, ("k",), Group(task=task)))
-    assert run(task).episodes
+    told = [("= 2", 1.0), ("= 3", 0.0)][: 1 + (column == "rejected")]
+    assert [(e.rows[0].segments[-1].text, e.total) for e in run(task).episodes] == told
     with pytest.raises(UserError, match=rf"task 't7': .*{column}.* \d+ tokens .* context of tiny holds 512"):
         run(replace(task, meta=meta | {column: "1+" * 2000}))

@@ -29,7 +29,7 @@ def steps(episode: Episode, decode: Decode, most: int = 1 << 30) -> list[Step]:
             if s.logp is not None and s.trained:
                 ids = s.ids[:-1] if s.finish == "eos" else s.ids
                 ends = line_ends([decode((i,)) for i in ids])
-                ends = [*ends[:-1], len(s.ids)] if ends else []
+                ends = [*ends[:-1], len(s.ids)] if ends else []  # what follows the last line belongs to it
                 starts = [0, *ends]
                 found += [
                     Step(row=r, turn=s.turn, kept=b, token=at + b - 1, text=decode(ids[a:b]).strip())
@@ -44,13 +44,11 @@ def steps(episode: Episode, decode: Decode, most: int = 1 << 30) -> list[Step]:
 
 
 def line_ends(pieces: Sequence[str]) -> list[int]:
-    """Token counts at which lines end; a line of spaces belongs to the one after it, a last one to the one before."""
+    """Token counts at which lines end; a line of spaces belongs to the one after it, a last one to none."""
     ends, line = list[int](), ""
     for n, piece in enumerate(pieces, start=1):
         line += piece
         if "\n" in piece and line.strip():
             ends.append(n)
             line = ""
-    if line.strip():
-        return [*ends, len(pieces)]
-    return [*ends[:-1], len(pieces)] if ends else []
+    return [*ends, len(pieces)] if line.strip() else ends
