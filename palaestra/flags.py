@@ -160,6 +160,7 @@ def bench(parser: Parser) -> None:
     add("what", choices=("step", "engine", "trl", "ablation", "memory", "scaling", "sandbox"), help="what is measured")
     add("--model", default="tiny", metavar="NAME|DIR")
     add("--dtype", choices=("float32", "bfloat16"), default="float32")
+    add("--device", choices=("cpu", "cuda"), help="of all but the sandbox (default: cuda where there is one)")
     add("--prompts", type=whole(1), default=16, metavar="N", help="a step (default: 16)")
     add("--group", type=whole(1), default=8, metavar="N", help="answers a prompt (default: 8)")
     add("--max-tokens", type=whole(1), default=64, metavar="N", help="of an answer (default: 64)")

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from palaestra import cli
+from palaestra.bench import machine, work
 from palaestra.bench.page import main, setting
-from palaestra.bench.work import Work
+from palaestra.bench.work import Work, prepared
 from palaestra.markdown import filled
 
 MACHINE = {"processor": "P", "cores": 2, "torch": "2.13.0", "load": [0.1, 0, 0]}
@@ -52,6 +54,30 @@ def test_a_page_shows_what_was_measured(tmp_path):
 def test_what_was_measured_is_named():
     assert setting({"work": asdict(Work())}) == "tiny, float32, 16 x 8, up to 64 tokens"
     assert setting(TRL) == "smollm2, float32, 4 x 8, all 64 tokens"
+
+
+@pytest.mark.parametrize("what", ["step", "engine", "trl", "ablation", "memory", "scaling"])
+def test_a_device_that_is_not_there_is_refused_in_one_line(monkeypatch, capsys, what):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    assert cli.main(["bench", what, "--device", "cuda"]) == 2
+    assert capsys.readouterr().err == "palaestra: no CUDA device here; leave --device out, or say --device cpu\n"
+
+
+@pytest.mark.parametrize(
+    ("given", "there", "meant"),
+    [(None, False, "cpu"), (None, True, "cuda"), ("cpu", True, "cpu"), ("cuda", True, "cuda")],
+)
+def test_the_device_that_is_meant(monkeypatch, given, there, meant):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: there)
+    assert machine.device_of(given) == meant
+
+
+def test_the_work_is_done_on_its_device(monkeypatch, tmp_path):
+    asked, load = [], work.load
+    monkeypatch.setattr(work, "load", lambda *a, device, **k: asked.append(device) or load(*a, **k))
+    prepared(Work.read(Work(device="cuda").json()), tmp_path, 4)
+    assert asked == ["cuda"]
 
 
 def test_a_page_without_marks_is_not_filled():

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from palaestra.bench.machine import spread
+from palaestra.bench.work import Work
 from palaestra.models.load import Model, load
 from palaestra.rollout.engine import OwnEngine
 from palaestra.types import Sampling, rng_of
@@ -19,13 +20,12 @@ from palaestra.types import Sampling, rng_of
 PROMPT = 32  # tokens
 
 
-def measure(model: str = "tiny", dtype: str = "float32", tokens: int = 64, pairs: int = 5) -> dict[str, Any]:
+def measure(work: Work, pairs: int = 5) -> dict[str, Any]:
     """Medians over interleaved repetitions."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    policy = load(model, dtype=dtype, device=device)
+    policy = load(work.model, dtype=work.dtype, device=work.device)
     policy.eos = frozenset()  # lengths are given here, not sampled
     return {
-        "batches": [by_batch(policy, n, tokens, pairs) for n in (1, 8, 32, 64)],
+        "batches": [by_batch(policy, n, work.max_tokens, pairs) for n in (1, 8, 32, 64)],
         "long_tail": [long_tail(policy, pairs, slots) for slots in (16, 32)],
         "turns": turns(policy, pairs),
     }

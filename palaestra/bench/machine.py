@@ -17,11 +17,20 @@ from torch import nn
 from palaestra import __version__
 from palaestra.models.load import Model
 from palaestra.services.cores import cores
+from palaestra.types import UserError
 
 
-def described() -> dict[str, Any]:
-    """Processor, versions, threads and load: what a measured time belongs to."""
-    cuda = torch.cuda.is_available()
+def device_of(given: str | None) -> str:
+    """The device that is meant: "cuda" where nothing is said and there is one. Raises UserError for one that is not there."""
+    there = torch.cuda.is_available()
+    if given == "cuda" and not there:
+        raise UserError("no CUDA device here; leave --device out, or say --device cpu")
+    return given or ("cuda" if there else "cpu")
+
+
+def described(device: str) -> dict[str, Any]:
+    """Processor, versions, threads and load: what a time measured on a device belongs to."""
+    cuda = device == "cuda"
     return {
         "processor": torch.cuda.get_device_name() if cuda else processor(),
         "cores": cores(),
@@ -57,7 +66,7 @@ def seconds(run: Callable[[], object], *, budget: float = 0.5, least: int = 5) -
 
 
 def _wait() -> None:
-    if torch.cuda.is_available():
+    if torch.cuda.is_initialized():
         torch.cuda.synchronize()
 
 

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
 from transformers import TrainerCallback
 
 from palaestra.bench.turns import Memory, Turns
@@ -70,7 +69,7 @@ def arguments(work: Work, folder: Path) -> Any:
         save_strategy="no",
         report_to=[],
         disable_tqdm=True,
-        use_cpu=not torch.cuda.is_available(),
+        use_cpu=work.device == "cpu",
         model_init_kwargs={"dtype": work.dtype},
         seed=0,
     )

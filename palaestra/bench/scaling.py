@@ -20,18 +20,19 @@ from palaestra.models.load import load
 BASE = Work(prompts=4, group=16, max_tokens=64, full=True)
 
 
-def measure(repeats: int = 3) -> dict[str, Any]:
+def measure(repeats: int, device: str) -> dict[str, Any]:
     """One series for each quantity: its values, seconds (medians), sampled tokens, exponents."""
+    base = replace(BASE, device=device)
     found = {
-        "sampled tokens": series([replace(BASE, prompts=p) for p in (1, 4, 16, 64)], "tokens", repeats),
-        "group size": series([replace(BASE, group=g) for g in (4, 8, 16, 32, 64)], "group", repeats),
-        "answer length": series([replace(BASE, max_tokens=n) for n in (16, 32, 64, 128, 256)], "max_tokens", repeats),
-        "prompt length": series([replace(BASE, prompt_tokens=n) for n in (16, 64, 128, 256)], "prompt_tokens", repeats),
+        "sampled tokens": series([replace(base, prompts=p) for p in (1, 4, 16, 64)], "tokens", repeats),
+        "group size": series([replace(base, group=g) for g in (4, 8, 16, 32, 64)], "group", repeats),
+        "answer length": series([replace(base, max_tokens=n) for n in (16, 32, 64, 128, 256)], "max_tokens", repeats),
+        "prompt length": series([replace(base, prompt_tokens=n) for n in (16, 64, 128, 256)], "prompt_tokens", repeats),
     }
     with tempfile.TemporaryDirectory() as folder:
-        works = [replace(BASE, model=sized(Path(folder), width)) for width in (64, 128, 256, 512)]
+        works = [replace(base, model=sized(Path(folder), width)) for width in (64, 128, 256, 512)]
         found["model size"] = series(works, "parameters", repeats)
-    return found | {"turns": turns(repeats)}
+    return found | {"turns": turns(repeats, device)}
 
 
 def series(works: Sequence[Work], name: str, repeats: int) -> dict[str, Any]:
@@ -73,9 +74,9 @@ def sized(folder: Path, width: int) -> str:
     return str(where)
 
 
-def turns(repeats: int) -> dict[str, Any]:
+def turns(repeats: int, device: str) -> dict[str, Any]:
     """Sampling of episodes by their number of turns: with kept histories linear but for attention, else quadratic."""
-    model = load("tiny")
+    model = load("tiny", device=device)
     model.eos = frozenset()
     rounds = (2, 4, 8, 16)
     found = {n: np.median([histories(model, 16, n) for _ in range(repeats)], 0) for n in rounds}

@@ -7,8 +7,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from palaestra.models.load import load
 from palaestra.runtime import setup
 from palaestra.runtime.benches import from_data, named
@@ -26,6 +24,7 @@ class Work:
 
     model: str = "tiny"
     dtype: str = "float32"
+    device: str = "cpu"
     prompts: int = 16
     group: int = 8
     max_tokens: int = 64
@@ -76,8 +75,7 @@ def prepared(work: Work, folder: Path, n: int = 2048) -> tuple[Recipe, Context]:
             "update.budget": work.budget,
         },
     )
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    model = load(work.model, dtype=work.dtype, device=device)
+    model = load(work.model, dtype=work.dtype, device=work.device)
     model.recompute = work.recompute
     if work.full:
         model.eos = frozenset()

@@ -22,6 +22,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     work = Work(
         model=arguments.model,
         dtype=arguments.dtype,
+        device=machine.device_of(arguments.device),
         prompts=arguments.prompts,
         group=arguments.group,
         max_tokens=arguments.max_tokens,
@@ -35,12 +36,12 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         raise UserError(f"--peer-batch {work.peer_batch} must divide prompts x group = {work.prompts * work.group}")
     if arguments.out:
         made(Path(arguments.out))
-    before = machine.described()
+    before = machine.described(work.device)
     if what == "step":
         found = step.measure(work, repeats)
         text = step.show(found)
     elif what == "engine":
-        found = engine.measure(work.model, work.dtype, work.max_tokens, repeats)
+        found = engine.measure(work, repeats)
         text = engine.show(found)
     elif what == "trl":
         found = trl.measure(work, repeats)
@@ -55,7 +56,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         found = sandbox.measure(arguments.n, arguments.orphans)
         text = sandbox.show(found)
     else:
-        found = scaling.measure(repeats)
+        found = scaling.measure(repeats, work.device)
         text = scaling.show(found)
     result = {
         "bench": what,
