@@ -314,6 +314,24 @@ def test_a_local_judge_writes_its_verdict_and_says_the_same_again(context):
     assert [r.total for r in first] == [r.total for r in judged(judge, "= 3", "= 4", ctx=context())]
 
 
+@pytest.mark.parametrize(
+    ("names", "most", "answered"),
+    [(("style", "sense"), (3, 4), [3, 4]), (("style", "sense"), (4, 4), [4, 4]), (("", ""), (4, 4), [4, 0])],
+)
+def test_judges_with_names_have_budgets_of_their_own(context, names, most, answered):
+    """Two judges of 6 responses each: without names, equal endpoints are one client, whose budget the first uses up."""
+    ctx, found = context(), []
+    with serving(lambda body: "[[7]]") as (server, url):
+        for i in range(2):
+            client = Endpoint(url=url, concurrency=1, cache="", name=names[i], max_calls=most[i])
+            rewards = judged(Judge(client=client, system=f"{i}"), *(f"= {k}" for k in range(6)), ctx=ctx)
+            found.append(sum(not isinstance(r, Fault) for r in rewards))
+    assert found == answered and len(server.seen) == sum(answered)
+    assert [(c.name, c.meter.calls) for c in ctx.clients.values()] == [
+        (n or "default", k) for n, k in zip(dict.fromkeys(names), answered, strict=False)
+    ]
+
+
 def test_a_third_of_the_calls_fail_and_the_counts_are_right(context, small):
     def rates(body):
         return "[[7]]"

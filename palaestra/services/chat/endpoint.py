@@ -42,7 +42,8 @@ SHOWN = 200  # characters of an endpoint's own words in a message
 @stage
 class Endpoint:
     """Where, who, and how patiently. Budgets are of one process, and of each part of a pipeline anew; 0 = unbounded, and
-    checked before a call: those under way may exceed them."""
+    checked before a call: those under way may exceed them. Judges with equal settings share a client and so a budget, and
+    judges with a `name` of their own have one each."""
 
     url: str  # up to /v1
     model: str = "default"
@@ -58,6 +59,7 @@ class Endpoint:
     max_cost: float = 0.0  # in the unit of `prices`
     prices: tuple[float, float] = (0.0, 0.0)  # of a million tokens: of prompts, of replies
     cache: str = "run"  # "run" = in the run folder, "" = none, else a folder
+    name: str = ""  # of the client, in the metrics chat/NAME/...; "" = the model's
 
     def open(self, ctx: Context | None = None) -> EndpointClient:
         within = ctx.out / "chat" if ctx is not None and ctx.out is not None else None
@@ -70,7 +72,7 @@ class EndpointClient:
     def __init__(self, settings: Endpoint, cache: Cache):
         self.settings, self.cache, self.meter = settings, cache, Meter()
         self.wire = Wire(f"{settings.url.rstrip('/')}/chat/completions", settings.timeout)
-        self.name = settings.model
+        self.name = settings.name or settings.model
         self.refused = frozenset[str]()  # EXTRAS that the endpoint does not take
         self.failed = 0  # attempts in a row
         self.not_before = 0.0  # of the monotonic clock: when the endpoint lets itself be asked again
@@ -165,7 +167,9 @@ class EndpointClient:
             (round(self.meter.cost, 6), self.settings.max_cost, "of its cost"),
         ):
             if most and spent >= most:
-                raise Fault("chat-budget", f"{spent:g} of {most:g} {what} are spent at {self.settings.url}")
+                raise Fault(
+                    "chat-budget", f"{self.name}: {spent:g} of {most:g} {what} are spent at {self.settings.url}"
+                )
         self.meter.calls += 1
 
     def _door(self) -> asyncio.Semaphore:
