@@ -33,7 +33,7 @@ from palaestra.runtime.reading import unplayed
 from palaestra.runtime.token_picture import other_run
 from palaestra.schedule import Linear
 from palaestra.step import Schedule
-from palaestra.types import Example, Row, Segment, UserError
+from palaestra.types import Episode, Example, Group, Reward, Row, Segment, Task, UserError
 from palaestra.update import pack
 
 FOUR = [[{"reward": r, "length": n} for r, n in zip([1, 0, 0, 0], [2, 4, 4, 4], strict=True)]]
@@ -110,6 +110,16 @@ def test_ppo_value_loss(clip, errors, slope):
     assert float(loss.detach()) == pytest.approx(sum(errors) / 2 / 3)
     assert float(metrics["value_error"]) == pytest.approx((0.25 + 1 + 0.81) / 3)
     assert torch.autograd.grad(loss, value)[0][0, 1:].tolist() == pytest.approx([s / 3 for s in slope])
+
+
+def test_ppo_value_target():
+    """The advantages of `test_ppo_gae` on top of the values .5: what the value is to become."""
+    said = Segment(ids=(1, 2), trained=True, policy="policy", logp=(0.0, 0.0))
+    episode = Episode(rows=(Row(segments=(Segment(ids=(0,)), said)),), reward=Reward(total=1.0), status="finished")
+    values = [[[{"policy_value": np.array([0, 0.5, 0.5])}]]]
+    (found,), _ = chain(Gae(gamma=1.0, lam=0.95))([Group(task=Task(id="t"), episodes=(episode,))], values, {})
+    assert found.columns["advantage"].tolist() == pytest.approx([0, 0.475, 0.5])
+    assert found.columns["return"].tolist() == pytest.approx([0, 0.975, 1.0])
 
 
 def test_dpo_weights_are_those_of_the_logistic_loss():

@@ -6,13 +6,14 @@ from dataclasses import replace
 import pytest
 
 from palaestra.credit.links import Center
+from palaestra.credit.rows import Imitate
 from palaestra.recipes.base import grpo, ppo
 from palaestra.runtime.benches import named
 from palaestra.runtime.config import digest, flatten, override, walk
 from palaestra.runtime.setup import Settings, build
 from palaestra.runtime.train import prepare
 from palaestra.schedule import read, resolve
-from palaestra.step import start, step
+from palaestra.step import Unchanged, start, step
 from palaestra.types import Reward, UserError
 
 
@@ -53,6 +54,7 @@ def test_a_digest_tells_values_apart_and_no_orders_or_spellings():
         {1: 1, "b": 2},
     ]
     others += [Center("group"), Center("batch"), Center("group", others=True), {"1": 1, "b": 2}, 1.5, "1.5"]
+    others += [Imitate(), Unchanged()]  # neither has a field
     assert len({digest(x) for x in same}) == 1
     assert len({digest(x) for x in (same[0], *others)}) == 1 + len(others)
 
