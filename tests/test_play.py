@@ -10,7 +10,22 @@ from palaestra.rollout.collect import MuteTruncated, Sample, Score, Until, When,
 from palaestra.rollout.play import play
 from palaestra.rollout.player import Script
 from palaestra.rollout.recorded import Demonstrate, Recorded
-from palaestra.types import Act, Ask, Bench, Episode, Fault, Frame, Group, Message, Reward, Sampling, Task, UserError
+from palaestra.types import (
+    Act,
+    Ask,
+    Bench,
+    Episode,
+    Fault,
+    Frame,
+    Group,
+    Message,
+    Reward,
+    Sampling,
+    Segment,
+    Task,
+    UserError,
+)
+from palaestra.types import Sample as Sampled
 from palaestra.worlds.hop import Hop, HopTasks
 from palaestra.worlds.tictactoe import TicTacToe, TicTacToeTasks
 
@@ -248,3 +263,37 @@ def test_recorded_data_must_fit_into_the_context(context, link, column):
     assert [(e.rows[0].segments[-1].text, e.total) for e in run(task).episodes] == told
     with pytest.raises(UserError, match=rf"task 't7': .*{column}.* \d+ tokens .* context of tiny holds 512"):
         run(replace(task, meta=meta | {column: "1+" * 2000}))
+
+
+def test_a_turn_is_what_was_forced_and_said_up_to_the_stop():
+    """Ends by a stop string, by itself, and for want of room; paid at the last token that was said, hidden ones not counted."""
+    told, acts = [], []
+
+    class Speaker(Script):
+        def hear(self, ask, *, first, closed, turn):
+            told.append((first, closed))
+            return Segment(ids=(1, 2), turn=turn, hidden=turn == 1), Segment(ids=(3,), turn=turn)
+
+        async def act(self, row, messages, ask, key):
+            finish = ("stop", "eos", "length", "eos")[key[-1]]
+            return Sampled(ids=(7, 8), logp=(-1.0, -2.0), text="ab. c", cut=3 if finish == "stop" else 5, finish=finish)
+
+    class Four:
+        seats = ("policy",)
+
+        def reset(self, task, key):
+            return Frame(state=0, asks=(Ask(seat="policy", prefix="> "),))
+
+        def step(self, state, new, key):
+            acts.extend(a.text for a in new)
+            ask = Ask(seat="policy", new_row=state == 2)
+            return Frame(state=state + 1, asks=(ask,) if state < 3 else (), pay={("policy", ""): float(state)})
+
+    cast = {"policy": Speaker(fn=lambda messages, rng: "", policy="policy")}
+    episode = asyncio.run(play(Four(), cast, Task(id="t"), ("k",), ("w",)))
+    assert told == [(True, False), (False, False), (False, True), (True, False)]
+    assert acts == ["> ab.", "ab. c", "ab. c", "ab. c"]
+    assert [(e.row, e.token, e.value) for e in episode.reward.events] == [
+        (0, 4, 0.0), (0, 7, 1.0), (0, 12, 2.0), (1, 4, 3.0),
+    ]  # fmt: skip
+    assert episode.status == "truncated:length"  # of a row, though not of the last
