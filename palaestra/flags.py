@@ -49,7 +49,11 @@ def run_flags(parser: Parser) -> None:
     )
     add("--data", metavar="FILE", help="your own problems: .jsonl, .json, .parquet or a datasets folder")
     add("--test-data", metavar="FILE", help="held-out problems; else a tenth of --data")
-    add("--reward", metavar="FILE.py:function | VERIFIER", help="your own reward, or one of `palaestra score --list`")
+    add(
+        "--reward",
+        metavar="FILE.py:NAME | VERIFIER",
+        help="your own function or reward, or one of `palaestra score --list`",
+    )
     add("--env", metavar="FILE.py:Class", help="your own multi-turn environment")
     add("--model", metavar="NAME|DIR", help="tiny (default), smollm2, a Hugging Face folder or hub id")
     add("--dtype", choices=("float32", "bfloat16"), help="of the weights (default: float32)")
@@ -199,7 +203,7 @@ def score(parser: Parser) -> None:
 
 def audit(parser: Parser) -> None:
     add = parser.add_argument
-    add("reward", metavar="FILE.py:function | VERIFIER")
+    add("reward", metavar="FILE.py:NAME | VERIFIER")
     add("--data", metavar="FILE", help="problems with their answers, as for train")
     add("--n", type=whole(1), default=32, help="problems to try")
     json_flag(parser)

@@ -12,6 +12,7 @@ from oracle import check_oracle
 
 from palaestra import cli
 from palaestra.commands import audit as command
+from palaestra.reward import user
 from palaestra.reward.user import UserReward
 
 REWARDS = """
@@ -133,7 +134,7 @@ def test_a_batch_that_fails_where_each_response_is_scored(place, capsys):
 
 @pytest.fixture
 def impatient(monkeypatch):
-    monkeypatch.setattr(command, "UserReward", partial(UserReward, timeout=0.3))
+    monkeypatch.setattr(user, "UserReward", partial(UserReward, timeout=0.3))
 
 
 def test_a_reward_that_hangs_is_asked_once(place, capsys, impatient):

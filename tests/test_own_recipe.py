@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from palaestra import catalogue, cli
+from palaestra import cli
 from palaestra.ledger.cells import Request
 from palaestra.runtime.setup import Settings, recipe_of
 from palaestra.types import UserError
@@ -30,6 +30,12 @@ def build(weight: float = 0.5):
 """
 
 
+def forget():
+    """As a new process: no file has run."""
+    for name in [n for n in sys.modules if n.startswith("palaestra_user_")]:
+        del sys.modules[name]
+
+
 @pytest.fixture
 def source(tmp_path, monkeypatch):
     def write(text=BODY, name="mine.py"):
@@ -39,7 +45,7 @@ def source(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     yield write
-    catalogue.module_of.cache_clear()
+    forget()
 
 
 def test_it_takes_arguments_and_overrides(source):
@@ -83,13 +89,13 @@ def test_another_text_of_the_file_is_another_cell(source):
     first = asked()
     assert first == asked()
     source(BODY.replace("- self.weight", "+ self.weight"))
-    catalogue.module_of.cache_clear()
+    forget()
     second = asked()
     begin, end = BODY.index("@stage"), BODY.index("def build")
     source(BODY[:begin] + "from beside import Brief\n" + BODY[end:])
     beside = "from palaestra.credit.table import Values\nfrom palaestra.types import stage\n" + BODY[begin:end]
     source(beside, "beside.py")
-    catalogue.module_of.cache_clear()
+    forget()
     third = asked()
     source(beside.replace("- self.weight", "+ self.weight"), "beside.py")
     assert len({first, second, third, asked()}) == 4

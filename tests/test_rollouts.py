@@ -29,8 +29,17 @@ def groups():
         rows=(row, other), reward=reward, status="finished", facts={"at": (1, 2), "pay": {("a", "b"): np.float32(1)}}
     )
     failed = Episode(rows=(Row(),), status="error:dead endpoint")
-    task = Task(id="t0", prompt=(Message(role="user", content="2+2="),), domain="sums")
+    task = Task(id="t0", prompt=(Message(role="user", content="2+2="),), answer="4", domain="sums")
     return [Group(task=task, episodes=(good, failed)), Group(task=Task(id="t1"))]
+
+
+def test_answers_that_are_no_text_are_json(tmp_path):
+    """Also in a file whose answers are of several kinds."""
+    file = tmp_path / "rollouts.parquet"
+    answers = [None, "7", 7, [1, 2], {"a": float("nan")}]
+    given = [Group(task=Task(id=str(i), answer=a), episodes=(Episode(),)) for i, a in enumerate(answers)]
+    rollouts.write(file, 1, given, {}, decode)
+    assert pq.read_table(file)["answer"].to_pylist() == [None, "7", "7", "[1, 2]", '{"a": null}']
 
 
 def test_a_trajectory_a_line(tmp_path):
@@ -45,7 +54,7 @@ def test_a_trajectory_a_line(tmp_path):
     assert json.loads(first.pop("facts")) == {"at": [1, 2], "pay": {"('a', 'b')": 1.0}}
     assert json.loads(first.pop("reward_parts")) == {"right": 1.0, "odd": None}
     assert first == {
-        "step": 12, "group": 0, "sample": 0, "task_id": "t0", "domain": "sums", "prompt": "2+2=", "text": "4.",
+        "step": 12, "group": 0, "sample": 0, "task_id": "t0", "domain": "sums", "prompt": "2+2=", "answer": "4", "text": "4.",
         "status": "finished", "muted": False, "reward": 0.5, "advantage": 1.0, "policy_version": 4, "n_tokens": 2,
     }  # fmt: skip
     assert rows[0] == {

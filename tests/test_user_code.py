@@ -11,7 +11,8 @@ from types import SimpleNamespace
 import pytest
 from oracle import check_oracle
 
-from palaestra.reward.user import UserReward
+from palaestra.reward.user import UserReward, reward_by_name
+from palaestra.reward.verifiers.reward import Verified
 from palaestra.rollout.collect import Sample
 from palaestra.runtime import setup
 from palaestra.runtime.evaluate import attempts
@@ -159,6 +160,26 @@ def test_every_mistake_is_one_clear_line(source, name):
     with pytest.raises(UserError, match=message) as error:
         scored(source(body), "a", "b", timeout=0.2 if "hangs" in name else 5.0)
     assert "\n" not in str(error.value) and time.monotonic() - started < 4
+
+
+def test_a_composed_reward_stands_in_a_functions_place(source):
+    """By hand: 2 * 1 for the right answer, less 0.5 for the number of words beyond it."""
+    path = source(
+        "from palaestra.reward.user import UserReward\n"
+        "from palaestra.reward.verifiers.reward import Verified\n"
+        "from palaestra.reward.weighted import Weighted\n"
+        "def words(responses, answers):\n    return [len(r.split()) - 1 for r in responses]\n"
+        "OWN = UserReward(__file__ + ':words')\n"
+        "score = Weighted((('right', Verified('exact'), 2.0), ('words', OWN, -0.5)))\n"
+    )
+    found = reward_by_name(f"{path}:score")
+    group = Group(task=TASK, episodes=tuple(map(saying, ("7", "so 7", "8"))))
+    assert [r.total for r in asyncio.run(found(None, group))] == [2.0, 1.5, 0.0]
+    assert reward_by_name("exact") == Verified("exact") and reward_by_name(f"{path}:words") == UserReward(
+        f"{path}:words"
+    )
+    with pytest.raises(UserError, match="no function 'scores'"):
+        reward_by_name(f"{path}:scores")
 
 
 def test_a_function_that_blocks_the_loop_is_noticed(source):

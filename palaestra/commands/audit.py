@@ -10,9 +10,8 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any, TextIO
 
-from palaestra.reward.user import UserReward
+from palaestra.reward.user import reward_by_name
 from palaestra.reward.verifiers.audit import Audit, audit
-from palaestra.reward.verifiers.reward import Verified
 from palaestra.tasks.files import first
 from palaestra.types import UserError
 
@@ -23,7 +22,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.n < 2:
         raise UserError(f"--n is {arguments.n}; try at least two problems")
     spec = arguments.reward
-    judge = UserReward(spec) if ":" in spec or ".py" in spec else Verified(spec)
+    judge = reward_by_name(spec)
     with progress(sys.stderr) as say:
         found = audit(spec, judge, first(arguments.data, arguments.n), say)
     if not arguments.json:

@@ -7,7 +7,8 @@ One call a batch: it waits until no model samples any more and judges everything
 as long as `responses`: prompts (the text of the last user message), messages, ids, domains, and every other column of the
 data by its name; a function without `**fields` gets those it names. It returns a list with a number for each response, or
 a dictionary of named parts, of which "total" is the reward (else their sum).
-A `Fault` that it raises leaves the episodes unscored; any other error stops the run.
+A `Fault` that it raises leaves the episodes unscored; any other error stops the run. In a function's place the name may hold
+a reward that is composed already, such as `score = Weighted((("judge", Judge(...), 1.0), ...))`.
 """
 
 from __future__ import annotations
@@ -17,14 +18,16 @@ import inspect
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import Future
+from dataclasses import is_dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
 
 from palaestra.reward.together import together
+from palaestra.reward.verifiers.reward import Verified
 from palaestra.reward.verify import reward_of, said
 from palaestra.tasks.user_code import blamed, file_of, load
-from palaestra.types import Fault, Group, Reward, Task, UserError, stage
+from palaestra.types import Fault, Group, Reward, RewardFn, Task, UserError, stage
 
 if TYPE_CHECKING:
     from palaestra.runtime.context import Context
@@ -39,6 +42,15 @@ class Hung(UserError):
     def __init__(self, text: str, seconds: float):
         super().__init__(text)
         self.seconds = seconds
+
+
+def reward_by_name(spec: str) -> RewardFn:
+    """`FILE.py:NAME`, a function or a composed reward; else a verifier by its name, or a sum of them."""
+    if ":" not in spec and ".py" not in spec:
+        return Verified(spec)
+    found = load(spec, "function")
+    composed = is_dataclass(found) and not isinstance(found, type) and callable(found)
+    return cast(RewardFn, found) if composed else UserReward(spec)
 
 
 @stage

@@ -62,12 +62,12 @@ def max_tokens(spec: str) -> int:
 
 def from_data(data: str, test_data: str, reward: str) -> Bench:
     """The user's own problems, with their own reward, a verifier by name, or exact answers, of `options` the right one."""
-    from palaestra.reward.user import UserReward
+    from palaestra.reward.user import reward_by_name
     from palaestra.reward.verifiers.reward import Verified
 
     tasks = FileTasks(data, test=test_data, answers=not reward)
     if reward:
-        judge = (UserReward if ":" in reward or ".py" in reward else Verified)(reward)
+        judge = reward_by_name(reward)
     else:
         judge = Verify(check_for(tasks))
         judge = Where("options", Verified("choice"), judge) if tasks.choices else judge

@@ -42,6 +42,7 @@ SCHEMA = pa.schema(
         "task_id": pa.string(),
         "domain": pa.string(),
         "prompt": pa.string(),
+        "answer": pa.string(),  # the reference: text as it is, anything else as JSON
         "text": pa.string(),  # what was sampled
         "status": pa.string(),
         "muted": pa.bool_(),
@@ -95,10 +96,12 @@ def write(
 def _line(group: Group, e: Episode, rows: list[dict[str, Any]]) -> dict[str, Any]:
     credit = [a for r in rows for a, t in zip(r["advantage"], r["trained"], strict=True) if t and a is not None]
     versions = [s.version for r in e.rows for s in r.segments if s.version is not None]
+    answer = group.task.answer
     return {
         "task_id": group.task.id,
         "domain": group.task.domain,
         "prompt": "\n".join(m.content for m in group.task.prompt),
+        "answer": answer if answer is None or isinstance(answer, str) else json.dumps(jsonable(answer), default=str),
         "text": e.text,
         "status": e.status,
         "muted": e.muted,

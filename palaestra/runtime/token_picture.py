@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from palaestra.models.load import find, load
-from palaestra.runtime import rollouts, setup
+from palaestra.runtime import setup
 from palaestra.runtime.checkpoint import write_atomic
 from palaestra.runtime.config import from_toml
 from palaestra.runtime.context import Context
@@ -33,6 +33,7 @@ WIDTH = 96  # characters of a line
 SIZE, LEADING = 0.088, 0.24  # inches of a character and of a line
 MOST = 400  # tokens drawn of an answer
 LEGEND = 21  # steps of the scale of colours
+READ = {"group", "task_id", "domain", "prompt", "status", "muted", "reward", "facts", "rows"}  # columns of rollouts
 
 
 @value
@@ -134,7 +135,7 @@ def recorded(file: Path) -> tuple[list[Group], dict[int, list[str]]]:
         lines = pq.ParquetFile(file).read().to_pylist()
     except (OSError, ValueError) as error:
         raise UserError(f"{file}: no rollouts: {error}") from None
-    if not lines or set(rollouts.SCHEMA.names) - set(lines[0]):
+    if not lines or READ - set(lines[0]):
         raise UserError(f"{file} does not hold the rollouts of a run")
     episodes: dict[int, list[Episode]] = {}
     prompts: dict[int, Task] = {}

@@ -6,7 +6,6 @@ import importlib.util
 import inspect
 import sys
 import traceback
-from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -38,10 +37,11 @@ def path_of(file: str) -> Path:
     raise UserError(f"{file}: no such file{near or f' (looked in {path.parent})'}")
 
 
-@lru_cache(maxsize=32)
 def module_of(path: str) -> ModuleType:
-    """The module of a file, run once. Files beside it can be imported by it."""
+    """The module of a file, run once, though it names itself. Files beside it can be imported by it."""
     name = f"palaestra_user_{Path(path).stem}_{seed_of((path,)):x}"  # the same in every process
+    if name in sys.modules:
+        return sys.modules[name]
     found = importlib.util.spec_from_file_location(name, path)
     if found is None or found.loader is None:
         raise UserError(f"{path}: cannot be loaded as Python; check its name")
