@@ -108,8 +108,10 @@ async def by_length(ctx, group):
     return [Reward(total=float(e.n_sampled)) for e in group.episodes]
 
 
-def test_ratio_is_one_before_the_first_update(context, small):
-    recipe, ctx = small(grpo.build()), context()
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+def test_ratio_is_one_before_the_first_update(temperature, context, small):
+    """A segment holds the temperature that training divides by."""
+    recipe, ctx = small(grpo.build(), **{"collect.links.0.temperature": temperature}), context()
     prepare(recipe, ctx)
     _, metrics = asyncio.run(step(recipe, ctx, start(0)))
     assert metrics["ratio"] == pytest.approx(1.0, abs=1e-5)

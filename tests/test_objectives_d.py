@@ -330,10 +330,11 @@ def test_a_begun_answer_that_fills_the_context_ends(context):
     assert turns_of(ended)[0].ids == turns_of(begun.episodes[0])[0].ids
 
 
-def test_a_partial_run_has_the_right_behaviour_log_probs(context):
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+def test_a_partial_run_has_the_right_behaviour_log_probs(temperature, context):
     """Law 11 for rollouts that were put together from parts, weights unchanged."""
     ctx = context()
-    collect = links(Partial(n=4, cap=5), Partial(n=4, cap=5), Partial(n=4, cap=64))
+    collect = links(*(Partial(n=4, cap=cap, temperature=temperature) for cap in (5, 5, 64)))
     group = asyncio.run(collect(ctx, (0,), Group(task=ctx.bench.tasks.task("train", 1))))
     signals = ctx.measure([group], (("policy", "logp"),))[0]
     for e, rows in zip(group.episodes, signals, strict=True):
