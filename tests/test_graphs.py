@@ -10,7 +10,7 @@ from test_engine import ask, prompts_of, right
 
 from palaestra.models.load import load
 from palaestra.rollout.engine import OwnEngine
-from palaestra.rollout.graphs import Graphs, rows
+from palaestra.rollout.graphs import REACH, Graphs, rows
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +85,29 @@ def test_a_cache_that_is_dropped_takes_its_graphs_with_it():
             p.mul_(1.05)
     engine.forget()
     right(model, prompts, ask(engine, prompts))
+
+
+@torch.no_grad()
+def test_a_replay_harms_no_other_slot_and_sees_all_that_came_before(model):
+    """Three rows in a graph of four, after four: what the fourth slot holds by now stays. Steps go past REACH columns."""
+    decoder = graphed(model)[0].decoder
+    ids = np.random.default_rng(4).integers(1, 200, (4, REACH + 8)).tolist()
+    logits = model.logits(model.hidden(torch.tensor(ids)))
+    decoder.cache.reserve(4, REACH + 8, 4)
+    decoder.extend(0, [row[: REACH - 8] for row in ids], [0] * 4)
+    for at in range(REACH - 8, REACH + 7):
+        n = 4 if at < REACH - 4 else 3
+        if at == REACH - 4:
+            decoder.cache.copy([3], [0], at)
+        before = [room[3, :, :-1].clone() for room in (*decoder.cache.keys, *decoder.cache.values)]
+        found = decoder.step([row[at] for row in ids[:n]], [at] * n)
+        torch.testing.assert_close(found, logits[:n, at], atol=1e-4, rtol=1e-4)
+        after = [room[3, :, :-1] for room in (*decoder.cache.keys, *decoder.cache.values)]
+        assert n == 4 or all(map(torch.equal, before, after))
+    assert set(decoder.graphs._made) == {(4, REACH), (4, decoder.cache.length)}
+    decoder.cache.reserve(8, 0, 4)  # for others that enter: keys and values lie elsewhere, at the same length
+    found = decoder.step([row[-1] for row in ids[:3]], [REACH + 7] * 3)
+    torch.testing.assert_close(found, logits[:3, -1], atol=1e-4, rtol=1e-4)
 
 
 def test_a_model_that_cannot_be_captured_goes_on_step_by_step(model, caplog):
