@@ -297,3 +297,24 @@ def test_nobody_works_for_those_who_have_gone(model):
 
     right(model, [third], [asyncio.run(run())])
     assert engine.read_tokens == 60
+
+
+@pytest.mark.parametrize("fails", ["extend", "copy", "step"])
+def test_an_error_reaches_everybody_who_asks(model, fails, monkeypatch):
+    """One runs, some are being read, one waits: nobody is left to wait for ever, and what was half written is held by nobody."""
+    engine = OwnEngine(model, slots=4)
+    first, second, third = prompts_of(np.random.default_rng(10), 3, 30)
+    ask(engine, [second])
+
+    def full(*args):
+        raise RuntimeError("out of memory")
+
+    async def run():
+        asked = [await under_way(engine, first)]
+        monkeypatch.setattr(engine.decoder.cache if fails == "copy" else engine.decoder, fails, full)
+        later = (engine.generate(p, Sampling(), ("more", i)) for i, p in enumerate((second, second, third, third)))
+        return await asyncio.wait_for(asyncio.gather(*asked, *later, return_exceptions=True), 20)
+
+    assert {str(e) for e in asyncio.run(run())} == {"out of memory"} and not engine.busy
+    monkeypatch.undo()
+    right(model, [first, second, third], ask(engine, [first, second, third]))

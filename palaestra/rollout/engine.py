@@ -66,6 +66,7 @@ class OwnEngine:
         self.read_tokens = 0  # of prompts, computed
         self.reused_tokens = 0  # of prompts, found in the cache
         self._waiting: deque[Request] = deque()
+        self._reading: list[Request] = []  # admitted; their prompts are not read yet
         self._running: list[Request] = []
         self._settings: Settings | None = None  # of the running requests, rebuilt when their set changes
         self._pump: asyncio.Task[None] | None = None
@@ -102,11 +103,12 @@ class OwnEngine:
                 self._decode()
                 self.seconds += time.perf_counter() - begin
         except Exception as error:
-            for request in (*self._running, *self._waiting):
+            for request in (*self._running, *self._reading, *self._waiting):
                 if not request.done.done():
                     request.done.set_exception(error)
-            self._running, self._settings = [], None
+            self._running, self._reading, self._settings = [], [], None
             self._waiting.clear()
+            self.prefixes.forget()  # slots may be half written
 
     async def _settle(self) -> None:
         """Lets everybody who can ask now do so, so that a wave is read together."""
@@ -139,6 +141,7 @@ class OwnEngine:
         entering, most = self._entering()
         if not entering:
             return
+        self._reading = entering
         number: dict[tuple[int, ...], int] = {}
         for r in entering:
             number.setdefault(r.prompt, len(number))
@@ -158,7 +161,7 @@ class OwnEngine:
             self.decoder.cache.copy(slots, source, max(len(r.prompt) for r in others))
         for slot, r in enumerate(entering, start=first):
             self.prefixes.hold(slot, r.prompt)
-        self._running += entering
+        self._running, self._reading = [*self._running, *entering], []
         self._settings = None
         self._take(logits[[number[r.prompt] for r in entering]], entering, self._asked(entering))
         self._retire()
