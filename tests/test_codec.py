@@ -98,13 +98,13 @@ def containers(inner):
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.recursive(scalars | arrays | tensors, containers, max_leaves=8))
 def test_every_tree_comes_back_to_the_bit(tree):
     assert same(round_trip(tree), tree)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(npst.arrays(dtypes, 1, unique=False).map(lambda a: a[0]))
 def test_every_numpy_scalar_comes_back(x):
     assert same(round_trip(x), x)

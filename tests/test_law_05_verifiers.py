@@ -56,7 +56,7 @@ def test_table(name):
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(text=st.text(max_size=200))
 def test_fuzz(name, text):
     source = QUESTIONS[name]()

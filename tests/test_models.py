@@ -119,7 +119,7 @@ def test_forward_is_the_naive_computation(kind, temperature):
         torch.testing.assert_close(found[n], wanted[n], rtol=10 * rtol, atol=rtol)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(lengths=st.lists(st.integers(1, 12), min_size=1, max_size=5), extra=st.integers(0, 5), seed=st.integers(0, 99))
 def test_padding_chunks_and_recomputation_change_nothing(lengths, extra, seed):
     model, needs = LLAMA, tuple(VOCABULARY)

@@ -148,7 +148,7 @@ def test_high_entropy_through_explain():
     assert bare["token_weights"] is None and "'entropy'" in bare["notes"][0]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.lists(st.integers(1, 6), min_size=2, max_size=5), st.sampled_from(["entropy", "low-entropy", "random"]))
 def test_token_weights_do_not_depend_on_the_split(lengths, by):
     """Law 2: ranks are of the optimiser batch, whatever is in a micro-batch."""

@@ -53,7 +53,7 @@ def both(model, batch):
     return found
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     st.lists(st.tuples(st.integers(0, 2), st.lists(st.integers(1, 6), min_size=1, max_size=4)), min_size=1, max_size=7)
 )

@@ -70,7 +70,7 @@ def test_a_program_and_its_status(code, status, stdout, stderr, fresh):
 
 
 @runs
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.text(max_size=50), st.text(max_size=50))
 def test_text_comes_through_unchanged(stdin, text):
     program = f"import sys\nsys.stdout.write({text!r} + sys.stdin.buffer.read().decode(errors='surrogateescape'))"

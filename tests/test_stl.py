@@ -71,7 +71,7 @@ def test_robustness_by_hand():
     assert value("x > 1 and x < 3 or x == 5")[2] == 0.0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(a=st.integers(0, 6), n=st.integers(0, 6), c=st.integers(1, 9))
 def test_neighbouring_bounds_are_told_apart(a, n, c):
     f = parse(f"G[{a},{a + n}](x > {c} -> F[0,{n}](y < {c}))")
@@ -96,7 +96,7 @@ def drawn(rng, depth):
     return (kind, *((a, a + rng.randint(0, 1)) if kind in ("G", "F", "U") else ()), *inner)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 10**6))
 def test_equivalence_is_that_of_all_traces(seed):
     """Five places a signal (below 0, 0, between, 1, above) and at most three steps: 15,625 traces."""

@@ -308,7 +308,7 @@ def test_muldimif():
     assert np.allclose((r - r.mean()) / r.std(), [0, 1.414214, -1.414214, 0], atol=1e-6)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(kind=st.sampled_from(list(mul.CHECKERS)), text=st.text(max_size=80))
 def test_a_constraint_is_a_truth_value(kind, text):
     more = {"content": ["a"], "length": ["at most", 3]}.get(kind[0], [])
