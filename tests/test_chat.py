@@ -5,7 +5,8 @@ import json
 import math
 import time
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import fields, replace
+from email.utils import formatdate
 
 import pytest
 from chat_server import FAULTS, completion, serving, sometimes
@@ -14,11 +15,20 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
 from palaestra.reward.judges.reading import Odds
-from palaestra.services.chat.base import Request, question
-from palaestra.services.chat.endpoint import EXTRAS, SHOWN, Endpoint, of_choices, refused_extras, retry_after
+from palaestra.services.chat.base import Meter, Reply, Request, question
+from palaestra.services.chat.endpoint import (
+    EXTRAS,
+    SHOWN,
+    Endpoint,
+    body_of,
+    first_top,
+    of_choices,
+    refused_extras,
+    retry_after,
+)
 from palaestra.services.chat.scripted import Scripted
 from palaestra.services.chat.structured import ask, fitting
-from palaestra.types import Fault, UserError
+from palaestra.types import Fault, Message, UserError
 
 
 class Verdict(BaseModel):
@@ -49,6 +59,9 @@ def test_one_question():
     assert (reply.text, reply.finish, reply.reply_tokens) == ("q0", "stop", 5)
     body = server.seen[0]
     assert (body["model"], body["temperature"], body["stop"], body["seed"]) == ("m", 0.5, ["!"], 7)
+    whole = body_of(Request(messages=question("q", "s"), top_p=0.9, max_tokens=17), "m")
+    assert (whole["top_p"], whole["max_tokens"], "stop" in whole) == (0.9, 17, False)
+    assert whole["messages"] == [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}]
     assert client.meter.numbers()["tokens"] == 15
 
 
@@ -118,6 +131,24 @@ def test_retry_after_is_read():
     assert retry_after("7") == 7 and retry_after("") == 0 and retry_after("soon") == 0 and retry_after("-3") == 0
     assert retry_after("Wed, 21 Oct 2015 07:28:00 GMT") == 0
 
+    assert retry_after(formatdate(time.time() + 100, usegmt=True)) == pytest.approx(100, abs=5)
+
+
+def test_waits_double_up_to_the_longest(monkeypatch):
+    """The k-th of them is 2^k seconds times a number from 0.5 to 1.5, here at most 5 s."""
+    waits, asleep = [], asyncio.sleep
+
+    async def sleep(seconds):
+        waits.append(seconds)
+        await asleep(0)
+
+    with serving(echo, faulty=lambda n, body: "500") as (_, url):
+        monkeypatch.setattr(asyncio, "sleep", sleep)
+        ask_all(quick(url, backoff=1.0, retries=6, longest_wait=5.0).open(), 1)
+    waits = [w for w in waits if w]
+    assert len(waits) == 6 and all(0.5 * 2**k <= w <= 1.5 * 2**k for k, w in enumerate(waits[:2]))
+    assert 2 <= waits[2] <= 5 and 4 <= waits[3] <= 5 and waits[4:] == [5, 5]
+
 
 def test_concurrency_is_bounded():
     def slow(body):
@@ -140,6 +171,27 @@ def test_a_budget_ends_the_calls(budget):
         replies = ask_all(client, 5)
     assert len(server.seen) == 3
     assert [r.cause for r in replies[3:]] == ["chat-budget"] * 2
+
+
+def test_a_retry_is_a_call_of_the_budget():
+    with serving(echo, faulty=lambda n, body: "500" if n == 0 else "") as (server, url):
+        client = quick(url, concurrency=1, max_calls=3).open()
+        replies = ask_all(client, 3)
+    assert [getattr(r, "cause", "") for r in replies].count("chat-budget") == 1
+    assert len(server.seen) == client.meter.calls == 3 and client.meter.retries == 1
+
+
+def test_prompts_and_replies_have_prices_of_their_own():
+    meter = Meter()
+    meter.spend(Reply(text="", prompt_tokens=10, reply_tokens=5), (1.0, 3.0))
+    assert meter.tokens == 15 and meter.cost == pytest.approx((10 * 1 + 5 * 3) / 1e6)
+
+
+def test_who_else_is_asked_has_replies_of_their_own(tmp_path):
+    with serving(lambda body: f"I am {body['model']}") as (_, url), serving(lambda body: "other") as (_, elsewhere):
+        asked = [(url, "m"), (url, "n"), (elsewhere, "m"), (url, "m")]
+        replies = [ask_all(quick(u, model=m, cache=str(tmp_path)).open(), 1)[0].text for u, m in asked]
+    assert replies == ["I am m", "I am n", "other", "I am m"]
 
 
 def test_what_was_asked_once_is_not_asked_again(tmp_path):
@@ -286,6 +338,8 @@ def test_log_probabilities_of_choices():
         (reply,) = ask_all(quick(url).open(), 1, choices=("Yes", "No"))
     assert reply.choices["No"] == -1.5 and reply.choices["Yes"] == pytest.approx(-0.42111, abs=1e-5)
     assert of_choices({"A": -1.0, "B": -4.0}, ("A", "C")) == {"A": -1.0, "C": -4.0}
+    tokens = [{"token": t, "top_logprobs": [{"token": t, "logprob": p}]} for t, p in (("Yes", -0.5), ("!", -2.0))]
+    assert first_top({"content": tokens}) == first_top({"top_logprobs": [{"Yes": -0.5}, {"!": -2.0}]}) == {"Yes": -0.5}
 
 
 # ---- structured replies
@@ -314,8 +368,6 @@ def test_what_does_not_fit_twice_is_a_fault():
 
 
 def test_a_cut_reply_is_not_mended():
-    from palaestra.services.chat.base import Reply
-
     client = Scripted(lambda r: Reply(text='{"score": 1}', finish="length")).open()
     with pytest.raises(Fault, match="cut"):
         asyncio.run(ask(client, Request(messages=question("rate")), Verdict))
@@ -355,8 +407,15 @@ def test_digests_tell_requests_apart():
         replace(one, seed=1),
         replace(one, temperature=0.1),
         replace(one, messages=question("b")),
+        replace(one, messages=(Message(role="assistant", content="a"),)),
+        replace(one, top_p=0.9),
+        replace(one, max_tokens=9),
+        replace(one, stop=("A",)),
+        replace(one, schema={"type": "object"}),
         replace(one, choices=("A",)),
     ]
-    assert len({r.digest("m") for r in (one, *others)} | {one.digest("n")}) == 6 and one.digest("m") == replace(
-        one
-    ).digest("m")
+    assert {f.name for f in fields(Request)} == {
+        *("messages", "temperature", "top_p", "max_tokens", "stop", "seed", "schema", "choices")
+    }
+    assert len({r.digest("m") for r in (one, *others)} | {one.digest("n")}) == len(others) + 2
+    assert one.digest("m") == replace(one).digest("m")

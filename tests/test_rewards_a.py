@@ -576,6 +576,12 @@ def test_forced_thinking_goes_on_and_then_ends():
     frame = world.step(world.reset(gold, ()).state, act("endless", "length"), ())
     assert frame.asks[0].prefix == "\n= "  # out of budget: the mark is put in
     assert world.step(frame.state, act("\n= 2", "eos"), ()).pay == {("policy", ""): 0.0}
+    assert world.step(frame.state, act("\n= 1", "eos"), ()).pay == {("policy", ""): 1.0}  # the mark is no part of it
+    frame = world.reset(gold, ())
+    for _ in range(2):
+        frame = world.step(frame.state, act("thoughts\n= "), ())
+    early = world.step(frame.state, act("1", "eos"), ())  # an end in the last round of thinking is no answer
+    assert not early.asks and early.pay == {("policy", ""): 0.0} and early.facts["answer"] is None
     silent = world.step(world.reset(gold, ()).state, act("no verdict", "eos"), ())
     assert not silent.asks and silent.pay == {("policy", ""): 0.0} and silent.facts["answer"] is None
 

@@ -586,6 +586,10 @@ def test_sums_that_cannot_be_done():
         assert Unanswerable().check(shown, t) == 1 and salu.abstained(shown) == (not t.meta["answerable"])
     test = {Unanswerable().task("test", i).prompt[0].content for i in range(200)}
     assert not test & {t.prompt[0].content for t in tasks}
+    assert 0.3 < np.mean(["?" in Unanswerable().task("test", i).prompt[0].content for i in range(200)]) < 0.5
+    places = {t.prompt[0].content.find("?") for t in tasks}
+    assert places == {-1, 0, 1, 3, 4}  # of 38+27
+    assert np.mean(["?" in Unanswerable(share=0.9).task("train", i).prompt[0].content for i in range(50)]) > 0.75
 
 
 # ---- mm-rlhf

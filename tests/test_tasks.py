@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
@@ -191,6 +193,112 @@ def test_the_best_recommendation_follows_the_stride() -> None:
     assert tuple(strides) == task.meta["stride"]
 
 
+# ---- answers and workings anew, from the text of the question alone
+
+
+def drawn(source: Any, n: int = 60) -> list[tuple[Task, str]]:
+    return [(t, formats.question(t)) for t in (source.task("train", i) for i in range(n))]
+
+
+def test_every_number_has_a_problem_of_its_own() -> None:
+    assert len({question for _, question in drawn(Add(6), 200)}) == 200
+
+
+def test_chains_by_hand() -> None:
+    lengths, signs, reached = set(), set(), set()
+    for task, question in drawn(Chain(modulo=7)):
+        chain, _, modulo = question.partition(" mod ")
+        first, *rest = re.findall(r"[-+*]?\d+", chain)
+        total = int(first)
+        for op, b in ((x[0], int(x[1:])) for x in rest):
+            total = total + b if op == "+" else total - b if op == "-" else total * b
+        assert modulo == "7" and task.answer == str(total % 7)
+        lengths.add(len(rest) + 1)
+        signs |= {x[0] for x in rest}
+        reached |= {int(first), *(int(x[1:]) for x in rest)}
+    assert (lengths, signs, reached) == ({4, 5, 6}, set("+-*"), set(range(7)))
+
+
+def test_countdowns_by_hand() -> None:
+    given, targets = set(), []
+    for task, question in drawn(Count(target=20), 100):
+        target, *numbers = map(int, re.findall(r"\d+", question))
+        assert eval(task.answer) == target and sorted(map(int, re.findall(r"\d+", task.answer))) == sorted(numbers)
+        tries = [
+            line.rpartition("=") for line in Count().demonstration(task, rng_of((question,)), "work").splitlines()[:-1]
+        ]
+        assert [int(value) == target for _, _, value in tries] == [False] * (len(tries) - 1) + [True]
+        given |= set(numbers)
+        targets.append(target)
+    assert given == set(range(1, 10)) and min(targets) >= 1 and 15 < max(targets) <= 20
+
+
+def test_levels_ignore_the_stride_each_by_itself() -> None:
+    """Half of the letters are any letter: 1 - 0.5 * 3/4 = 0.625 follow the stride, and all four do in 0.625^4 = 0.153."""
+    follows = []
+    for task, question in drawn(Rec(noise=0.5), 500):
+        *_, last = question.split()
+        follows.append(
+            [(ord(b) - ord(a) - s) % 4 == 0 for a, b, s in zip(last, task.answer, task.meta["stride"], strict=True)]
+        )
+    assert np.mean(follows) == pytest.approx(0.625, abs=0.05)
+    assert np.all(follows, axis=1).mean() == pytest.approx(0.153, abs=0.06)
+    assert Rec().matched(f"= {task.answer}z", task) == 0.0  # no code
+
+
+def test_columns_carry() -> None:
+    for task, question in drawn(Add(3), 30):
+        a, b = question.split("+")
+        carry, wanted = 0, []
+        for x, y in zip(a[::-1], b[::-1], strict=True):
+            wanted.append(f"{x}+{y}+{carry}={int(x) + int(y) + carry}")
+            carry = int(int(x) + int(y) + carry > 9)
+        assert Add(3).steps(task) == wanted and len(a) == 3 and task.answer == str(int(a) + int(b))
+
+
+def test_brackets_have_their_truth_values() -> None:
+    def true(text: str) -> bool:
+        python = re.sub(r"!([TF])", r"(not \1)", text)
+        return bool(eval(python, {"T": True, "F": False}))
+
+    for task, question in drawn(Bool(3), 100):
+        brackets, text = [], question
+        while text:
+            brackets.append(text)
+            inner = re.search(r"\(.*\)", text[1:-1])
+            text = inner[0] if inner else ""
+        assert len(brackets) == 3 and task.answer == "".join("FT"[true(b)] for b in brackets)
+        for step in Bool(3).steps(task):
+            text, _, value = step.partition("=")
+            assert true(text) == (value == "T")
+        assert f"({Bool(3).steps(task)[0].partition('=')[0]})" in question
+
+
+def test_a_sort_is_by_selection() -> None:
+    for task, question in drawn(Sort(4), 30):
+        states = [question.removeprefix("sort "), *Sort(4).steps(task)]
+        for before, after in pairwise(states):
+            i, j = (k for k in range(len(before)) if before[k] != after[k])
+            assert (after[i], after[j]) == (before[j], before[i]) and after[: i + 1] == "".join(sorted(before))[: i + 1]
+
+
+def test_exactly_one_assignment_fits() -> None:
+    says = {"and": lambda a, b: a and b, "or": lambda a, b: a or b, "like": lambda a, b: a is b}
+    for task, question in drawn(Knights(3), 30):
+        told = [part.partition(": ")[2].split() for part in question.split(", ")]
+        fitting_ones, broken = [], {}
+        for knights in product((True, False), repeat=4):
+            is_knight = dict(zip("ABCD", knights, strict=True))
+            said = [
+                not is_knight[t[0]] if t[1] == "lies" else says[t[1]](is_knight[t[0]], is_knight[t[2]]) for t in told
+            ]
+            spelling = "".join("NK"[k] for k in knights)
+            broken[spelling] = next((n for n, s, k in zip("ABCD", said, knights, strict=True) if s != k), "ok")
+            fitting_ones += [spelling] * (broken[spelling] == "ok")
+        assert fitting_ones == [task.answer]
+        assert {c: Knights(3).broken(c, task) for c in broken} == broken
+
+
 def test_formats_keep_the_problem() -> None:
     chain, rng = Chain(), np.random.default_rng(0)
     task, easy = chain.task("train", 0), chain.task("train", 1)
@@ -206,6 +314,6 @@ def test_formats_keep_the_problem() -> None:
 
 
 def test_the_final_line_counts() -> None:
-    assert final("= 3\n= 4") == "4"
+    assert final("= 3\n= 4") == "4" and final("=  4") == "4"
     assert final("= 3\nx") is None
     assert final("") is None

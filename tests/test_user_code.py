@@ -101,6 +101,26 @@ def test_one_call_judges_everything_that_waits(source):
     ]
 
 
+def test_every_group_of_a_call_gets_its_own(source):
+    """Of the only call: the answer in hundreds, the column `level` in tens (0 where it is missing), the response in ones."""
+    path = source(
+        "def score(responses, answers, ids, level):\n"
+        "    assert ids == ['a', 'b', 'b', 'c']\n"
+        "    return [100 * int(a) + 10 * (n or 0) + len(r) for r, a, n in zip(responses, answers, level, strict=True)]\n"
+    )
+    reward = UserReward(f"{path}:score")
+    groups = [
+        Group(task=Task(id="a", answer="1"), episodes=(saying("x"),)),
+        Group(task=Task(id="b", answer="2", meta={"level": 5}), episodes=(saying("xx"), saying("xxx"))),
+        Group(task=Task(id="c", answer="3", meta={"level": 6}), episodes=(saying("xxxx"),)),
+    ]
+
+    async def asked():
+        return await asyncio.gather(*(reward(None, g) for g in groups))
+
+    assert [[r.total for r in group] for group in asyncio.run(asked())] == [[101], [252, 253], [364]]
+
+
 def test_the_call_waits_until_nothing_is_sampled(source):
     reward = UserReward(f"{source('def score(r, a): return [len(r)] * len(r)')}:score")
     ctx = SimpleNamespace(sampling=True)

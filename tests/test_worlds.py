@@ -115,6 +115,51 @@ def test_grid_refuses_what_is_impossible() -> None:
     assert str(held) == "at b1 with box, goal c3" and held.distance == 4
 
 
+def test_a_box_put_down_elsewhere_lies_there_unpaid_and_every_action_has_its_gain() -> None:
+    """From a1 the way is 1 to the box at b1, pick, 3 to the goal at c3, drop: 6. Carried on, it is 4; put down at c1, again 4."""
+    state = GridState(size=3, at=(0, 0), box=(1, 0), goal=(2, 2))
+    assert state.distance == 6
+    for action in ("right", "pick", "right", "drop", "up", "left"):
+        frame = Grid().step(state, acted(Ask(seat="policy"), action), ())
+        state = frame.state
+        assert frame.asks and not frame.pay
+    assert frame.state_key == "at b1, box c1, goal c3" and frame.facts["distance"] == 5
+    assert frame.facts["closer"] == (1, 1, 1, -1, 0, -1)
+    assert frame.facts["executed"] == (True, True, True, True, False, True)
+
+
+def test_a_box_that_is_carried_onto_the_goal_is_not_dropped_there() -> None:
+    carried = GridState(size=3, at=(2, 1), box=(1, 0), goal=(2, 2), holding=True)
+    end = Grid(turns=1).step(carried, acted(Ask(seat="policy"), "down"), ())
+    assert end.pay == {("policy", ""): 0.0} and end.status == "truncated:turns" and end.facts["distance"] == 1
+
+
+def test_tasks_are_as_long_as_their_settings_say() -> None:
+    ways = {GridTasks(steps=5).task("train", i).answer for i in range(60)}
+    assert max(ways) == 5 and min(ways) >= 3  # a pick, a way of at least 1, a drop
+    hops = {len(HopTasks(hops=(1, 3)).task("train", i).meta["path"]) - 1 for i in range(60)}
+    assert hops == {1, 2, 3}
+    plies = {len(TicTacToeTasks(plies=(1, 3)).task("train", i).meta["moves"]) for i in range(60)}
+    assert plies == {1, 2, 3}
+
+
+def test_hop_counts_what_was_done() -> None:
+    task = HopTasks(hops=(2, 2)).task("train", 0)
+    start, middle, _ = task.meta["path"]
+    free = next(f"a{i}" for i in range(10) if f"a{i}" not in task.meta["store"])
+
+    def after(*texts: str) -> Frame:
+        frame = Hop().reset(task, ())
+        for text in texts:
+            frame = Hop().step(frame.state, acted(frame.asks[0], text), ())
+        return frame
+
+    there, back = after(f"SEARCH({start})", f"SEARCH({middle})"), after(f"SEARCH({middle})", f"SEARCH({start})")
+    assert there.state_key == back.state_key == after(f"SEARCH({start})", f"SEARCH({middle})", "help").state_key
+    facts = after(f"SEARCH({start})", "help", f"SEARCH({free})", f"SEARCH({start})").facts
+    assert facts == {"turns": 4, "searches": 3, "malformed": 1, "executed": (True, False, False, True)}
+
+
 def test_a_state_can_be_continued_twice() -> None:
     frame = Grid().reset(GridTasks().task("train", 2), ())
     action = Grid().oracle(frame.state)
@@ -181,3 +226,24 @@ def test_an_illegal_move_may_be_asked_for_again() -> None:
     frame = lenient.step(state, acted(Ask(seat="o"), "4"), ())
     assert frame.asks[0].seat == "o" and frame.state.moves == (4,)
     assert lenient.step(frame.state, acted(frame.asks[0], "4"), ()).facts["result"] == "illegal:o"
+
+
+def test_illegal_moves_are_counted_by_seat() -> None:
+    pytest.importorskip("textarena")
+    lenient = TicTacToe(illegal="again")
+    for moves, before in (((4,), (1, 0)), ((4, 0), (0, 1))):
+        frame = lenient.step(Board(moves=moves, illegal=before), acted(Ask(seat="x"), "4"), ())
+        assert (frame.facts["illegal:x"], frame.facts["illegal:o"]) == (1, 1)
+
+
+def test_nobody_has_won_an_opening() -> None:
+    """Three squares are a line where their numbers in the magic square add up to 15."""
+    magic = (2, 7, 6, 9, 5, 1, 4, 3, 8)
+    for index in range(150):
+        moves = TicTacToeTasks(plies=(6, 6)).task("train", index).meta["moves"]
+        assert len(moves) == 6 and all(sum(magic[m] for m in moves[seat::2]) != 15 for seat in (0, 1))
+
+
+def test_the_oracle_wins_before_it_blocks() -> None:
+    assert TicTacToe().oracle(Board(moves=(0, 3, 1, 4))) == "2"  # o would win with 5
+    assert TicTacToe().oracle(Board(moves=(0, 3, 8, 4))) == "5"  # nothing to win: o is blocked
