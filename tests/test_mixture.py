@@ -66,6 +66,18 @@ def test_a_finite_part_starts_over_in_a_fresh_order():
     assert mixture.task("test", n).domain == "few" and len({mixture.task("test", i).id for i in range(n)}) == n
 
 
+def test_the_first_part_that_would_repeat_ends_the_test():
+    mixture = Mixture(((Numbers(name="few", size=9, test_size=3), 1), (Numbers(name="more", size=9, test_size=8), 2)))
+    ids = [mixture.task("test", i).id for i in range(mixture.test_size + 1)]
+    assert len(set(ids)) == len(ids) - 1 and ids[-1].startswith("few/") and ids[-1] in ids[:-1]
+
+
+def test_blocks_have_orders_of_their_own():
+    mixture = Mixture(((Numbers(name="a"), 4), (Numbers(name="b"), 5)))
+    orders = {tuple(mixture.task("train", 9 * block + i).domain for i in range(9)) for block in range(20)}
+    assert len(orders) > 10
+
+
 def test_each_part_is_checked_its_own_way(tmp_path):
     (tmp_path / "d.jsonl").write_text(
         "\n".join(f'{{"prompt": "p{i}", "answer": {i}, "domain": "mine"}}' for i in range(9))

@@ -820,6 +820,22 @@ def test_the_oracle_finds_the_first_wrong_line(context):
     assert np.mean([len(t) for t in turned]) == pytest.approx(0.3 * len(lines), rel=0.2)
 
 
+def test_every_critique_has_its_own_noise(context):
+    ctx = context()
+    group = Group(task=ctx.bench.tasks.task("train", 0), episodes=(answer(ctx, "1\n2\n3\n= 2"),) * 2)
+    found = asyncio.run(Critique(Oracle(noise=0.5), n=8)(ctx, (0,), group)).episodes
+    assert all(len(set(e.facts["critiques"])) > 1 for e in found)
+    assert found[0].facts["critiques"] != found[1].facts["critiques"]
+
+
+def test_the_oracle_of_a_mixture_is_the_tasks_own(context):
+    ctx = context("chain+add")
+    task = next(t for i in range(20) if (t := ctx.bench.tasks.task("train", i)).domain == "add")
+    lines = [*task.meta["steps"], f"= {task.answer}"]
+    assert asyncio.run(Oracle()(ctx, (0,), task, lines)) == frozenset()
+    assert asyncio.run(Oracle()(ctx, (0,), task, ["1+1=3", *lines[1:]])) == {0}
+
+
 def test_what_a_model_critic_says_is_read_strictly():
     assert named("I see.\nwrong steps: 2, 4", 4) == {1, 3}
     assert named("Wrong step: 1.", 3) == {0}

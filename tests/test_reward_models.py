@@ -15,6 +15,7 @@ from palaestra.objective.policy import Imitation
 from palaestra.objective.reward_model import BradleyTerry, CritiqueNLL, Gaussian, Regression
 from palaestra.pipeline import Output, Part, Pipeline
 from palaestra.recipes.base import grpo
+from palaestra.reward import learned
 from palaestra.reward.critique import Critiqued, CritiqueThenScore
 from palaestra.reward.judges.pointwise import Judge
 from palaestra.reward.judges.reading import Odds
@@ -183,6 +184,33 @@ def test_a_score_that_is_not_finite_is_a_fault(context):
     assert isinstance(asyncio.run(Learned("policy")(ctx, group(episode([65], 0.0))))[0], Fault)
     with pytest.raises(UserError, match="2 weights for 1 heads"):
         Learned(weights=(1.0, 2.0))
+
+
+def test_scores_become_rewards_by_hand(monkeypatch):
+    """Two heads say 1 and 5: mean 3, deviation 2; with a shift of 1 and a scale of 1/2 they are 0 and 2."""
+    monkeypatch.setattr(learned, "scores", lambda ctx, model, heads, episodes: np.array([[1.0, 5.0]] * len(episodes)))
+
+    def paid(kind, **settings):
+        (found,) = asyncio.run(kind(heads=("a", "b"), **settings)(None, group(episode([65], 0.0))))
+        return found
+
+    assert paid(Learned).total == 3 and paid(Learned).parts == {"reward/a": 1, "reward/b": 5}
+    assert paid(Learned, weights=(2.0, -1.0)).total == -3
+    assert paid(Learned, shift=1.0, scale=0.5).total == 1
+    squashed = [1 / (1 + np.exp(-1)), 1 / (1 + np.exp(-5))]
+    assert paid(Learned, squash=True, weights=(1.0, 0.0)).total == pytest.approx(squashed[0])
+    assert paid(Learned, squash=True).total == pytest.approx(sum(squashed) / 2)
+    assert paid(Ensemble).total == 1 and paid(Ensemble, combine=Below(0.25)).total == 2.5
+    assert paid(Ensemble).parts == {"reward/a": 1, "reward/b": 5, "reward/doubt": 2}
+
+
+def test_the_last_row_is_scored(context):
+    ctx = context()
+    ctx.model("policy").add_head("score")
+    torch.nn.init.normal_(ctx.model("policy").heads["score"].out.weight)
+    early, late = episode([65], 0.0), episode([66, 67], 0.0)
+    found = asyncio.run(Learned("policy")(ctx, group(early, late, replace(early, rows=early.rows + late.rows))))
+    assert found[2].total == pytest.approx(found[1].total, abs=1e-5) and found[2].total != found[0].total
 
 
 # ---- training

@@ -254,6 +254,11 @@ def test_rlbff_several_principles_are_averaged(context):
     assert isinstance(bad, Fault)
     asked = [asyncio.run(Principled()(None, (0, i), group(name=f"t/{i}"))).task.meta["asked"] for i in range(200)]
     assert min(asked.count(n) for n, _ in QUESTIONS) > 30
+    same = {asyncio.run(Principled()(None, (0,), group(name=f"t/{i}"))).task.meta["asked"] for i in range(40)}
+    assert same == {n for n, _ in QUESTIONS}  # of one key, by task
+    task = Task(id="a", meta={"asked": "right"})
+    labels = ({"right": 0.5}, {"right": 0.51}, {"right": 1.0, "label/right": 0.0}, {"right": 0.0, "label/right": 1.0})
+    assert [yes_or_no(task, said("= 4", 1.0, **parts)) for parts in labels] == ["No", "Yes", "No", "Yes"]
     with pytest.raises(Fault, match="no label 'right'"):
         yes_or_no(Task(id="a", meta={"asked": "right"}), said("= 4", 1.0))
 

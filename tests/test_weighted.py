@@ -41,6 +41,14 @@ def test_a_fault_of_one_part_is_the_episodes():
     assert "it was told: Think first. End with a rating from 1 (worst) to 10 (best)" in str(found[1])
 
 
+def test_a_part_that_fails_as_a_whole_leaves_every_episode_unscored():
+    async def dead(ctx, group):
+        raise Fault("chat-500", "down")
+
+    found = rewards(Weighted((("form", Verify(short), 1.0), ("judge", dead, 1.0))), "right", "wrong")
+    assert [f.cause for f in found] == ["chat-500"] * 2
+
+
 def test_a_verifier_that_reads_no_answer_needs_one_beside_it():
     with pytest.raises(UserError, match="reads no answer"):
         Verified("tags")
