@@ -141,6 +141,8 @@ def test_a_second_file_is_the_test_split(tmp_path):
     known = "2 of the 12 held-out prompts are training prompts too: the accuracy is not one on new problems alone"
     assert caveat(tasks, 5) == tasks.caveat == known and caveat(FileTasks(train), 5) == ""
     assert FileTasks(write(tmp_path, "c.jsonl", GOOD[:1]), test=test).size == 1
+    twice = FileTasks(write(tmp_path, "e.jsonl", [*GOOD[:30], GOOD[28]]), test=test)
+    assert twice.leaked == 2  # held-out tasks, not the training tasks that they equal
 
 
 def test_without_answers(tmp_path):
@@ -170,6 +172,11 @@ def test_equal_prompts_stay_together(tmp_path_factory, numbers):
         return
     tasks = FileTasks(path)
     assert tasks.leaked == 0 and tasks.size > 0 and tasks.test_size > 0 and tasks.size + tasks.test_size == len(numbers)
+
+
+def test_a_tenth_of_the_different_prompts_is_held_out(tmp_path):
+    path = write(tmp_path, "d.jsonl", [{"prompt": f"p{i % 20}", "answer": i} for i in range(100)])
+    assert (FileTasks(path).size, FileTasks(path).test_size) == (90, 10)
 
 
 def test_at_most_500_are_held_out(tmp_path):

@@ -14,7 +14,7 @@ import time
 import numpy as np
 import pytest
 
-from palaestra.tasks.gym import HASHED, READS, REFUSED, Gym, aside, final, levels, offered, refuse, registry
+from palaestra.tasks.gym import CHUNK, HASHED, READS, REFUSED, Gym, aside, final, levels, offered, refuse, registry
 from palaestra.types import UserError
 
 SLOW = {  # over 25 ms an item
@@ -137,6 +137,8 @@ def test_an_index_is_one_item():
     )
     with pytest.raises(UserError, match="no split 'valid'"):
         gym.task("valid", 0)
+    sums = Gym("chain_sum", params=(("min_digits", 4), ("min_terms", 4)))
+    assert len({sums.task("train", i).prompt[0].content for i in (*range(40), *range(CHUNK, CHUNK + 40))}) == 80
 
 
 def test_settings_and_difficulty():

@@ -104,13 +104,14 @@ def test_one_call_judges_everything_that_waits(source):
 def test_every_group_of_a_call_gets_its_own(source):
     """Of the only call: the answer in hundreds, the column `level` in tens (0 where it is missing), the response in ones."""
     path = source(
-        "def score(responses, answers, ids, level):\n"
-        "    assert ids == ['a', 'b', 'b', 'c']\n"
+        "def score(responses, answers, ids, prompts, level):\n"
+        "    assert ids == ['a', 'b', 'b', 'c'] and prompts == ['last', '', '', '']\n"
         "    return [100 * int(a) + 10 * (n or 0) + len(r) for r, a, n in zip(responses, answers, level, strict=True)]\n"
     )
     reward = UserReward(f"{path}:score")
+    talk = tuple(Message(role=r, content=c) for r, c in (("user", "first"), ("assistant", "hm"), ("user", "last")))
     groups = [
-        Group(task=Task(id="a", answer="1"), episodes=(saying("x"),)),
+        Group(task=Task(id="a", answer="1", prompt=talk), episodes=(saying("x"),)),
         Group(task=Task(id="b", answer="2", meta={"level": 5}), episodes=(saying("xx"), saying("xxx"))),
         Group(task=Task(id="c", answer="3", meta={"level": 6}), episodes=(saying("xxxx"),)),
     ]
@@ -139,6 +140,16 @@ def test_the_call_waits_until_nothing_is_sampled(source):
 def test_a_fault_stays_a_fault(source):
     with pytest.raises(Fault, match="judge: down"):
         scored(source("from palaestra.types import Fault\ndef score(r, a): raise Fault('judge', 'down')"), "a")
+
+
+def test_a_fault_is_that_of_all_who_waited_for_the_call(source):
+    path = source("from palaestra.types import Fault\ndef score(r, a): raise Fault('judge', 'down')")
+    reward, group = UserReward(f"{path}:score"), Group(task=TASK, episodes=(saying("x"),))
+
+    async def asked():
+        return await asyncio.gather(*(reward(None, group) for _ in range(3)), return_exceptions=True)
+
+    assert [getattr(f, "cause", f) for f in asyncio.run(asked())] == ["judge"] * 3
 
 
 MISTAKES = {  # (the file, what the message says)
