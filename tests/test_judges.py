@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 from palaestra import cli
 from palaestra.curriculum.pool import Mixed
+from palaestra.models.score import score
 from palaestra.recipes.base import grpo
 from palaestra.reward.judges.audit import agreement, attack, places
 from palaestra.reward.judges.pairwise import Pairwise, schedule
 from palaestra.reward.judges.pointwise import Judge
-from palaestra.reward.judges.prompt import GRADE, defused, fill, last_line, spoken
+from palaestra.reward.judges.prompt import GRADE, defused, fields_of, fill, last_line, spoken
 from palaestra.reward.judges.reading import Json, Label, Odds, Rating, Text
 from palaestra.reward.judges.votes import tally
 from palaestra.rollout.collect import Sample, Score, links
@@ -140,6 +141,24 @@ def test_templates():
     assert heard[0].messages[-1].content.endswith("written as [[RATING]].")
 
 
+def test_what_a_template_shows_of_a_task():
+    talk = tuple(Message(role=r, content=c) for r, c in (("system", "s"), ("user", "u"), ("assistant", "a")))
+    own = {"question": "false", "reference": "false", "level": 3, "source": "book"}
+    task = Task(id="t", prompt=talk[:2], answer=["4", "four"], meta=own)
+    assert fields_of(task) == {"question": "u", "reference": "4", "source": "book"}
+    assert fields_of(replace(task, prompt=talk, meta={}))["question"] == "system: s\n\nuser: u\n\nassistant: a"
+    assert fields_of(Task(id="t", prompt=talk[1:2])) == {"question": "u"}
+
+
+@pytest.mark.parametrize("kind", [Judge, Pairwise])
+def test_a_judge_is_asked_as_its_settings_say(kind):
+    heard = []
+    client = Scripted(lambda r: heard.append(r) or "[[A]]")
+    judged(kind(client=client, read=Label(), system="s", temperature=0.7, max_tokens=33, votes=3), "a", "b")
+    assert [r.seed for r in heard].count(2) == 2 and len(heard) == 6  # of two responses, or of two orders
+    assert {(r.messages[0].content, r.temperature, r.max_tokens) for r in heard} == {("s", 0.7, 33)}
+
+
 # ---- pointwise
 
 
@@ -151,6 +170,7 @@ def test_against_the_reference():
 def test_an_empty_response_is_not_asked_about():
     script = Scripted(lambda r: pytest.fail("asked"))
     assert judged(Judge(client=script, extract=last_line), "<think>4")[0].total == 0
+    assert judged(Judge(client=Scripted(lambda r: "[[10]]"), empty=None), "")[0].total == 1
 
 
 def test_votes_agree_or_not():
@@ -161,6 +181,17 @@ def test_votes_agree_or_not():
     assert judged(replace(judge, combine="majority"), "4")[0].total == 1
     assert judged(replace(judge, combine="min"), "4")[0].total == 0
     assert judged(replace(judge, unparsed=0.0), "4")[0].total == 0.5
+    assert tally([0.0, 1.0, 0.5, 1.0, 0.0], "majority").score == 0.5 and tally([0.0, 1.0, 1.0], "majority").score == 1
+
+
+def test_a_vote_that_failed_is_no_vote():
+    def first_fails(request):
+        if request.seed == 0:
+            raise Fault("chat-500", "down")
+        return "[[YES]]"
+
+    (found,) = judged(Judge(client=Scripted(first_fails), read=GRADES, votes=3, unparsed=0.0), "4")
+    assert found.parts == {"judge": 1.0, "judge/agreement": 1.0, "judge/unparsed": 0.0}
 
 
 @given(st.lists(st.sampled_from([None, 0.0, 0.5, 1.0]), min_size=1, max_size=9))
@@ -208,6 +239,15 @@ def test_a_liking_for_the_first_place_pays_nobody():
     assert all(r.parts["wins/first"] == 1 and r.parts["wins/flips"] == 1 for r in found)
 
 
+def test_without_swapping_a_coin_picks_the_order_for_each_task():
+    judge = Pairwise(client=Scripted(lambda r: "[[A]]"), swap=False)
+    found = [judged(judge, "a", "bbb", task=replace(TASK, id=f"t/{i}")) for i in range(60)]
+    assert all(a.total + b.total == 1 and a.parts["wins/first"] == 1 for a, b in found)
+    assert 15 < sum(a.total for a, _ in found) < 45
+    right = judged(replace(judge, client=Scripted(longer)), "a", "bbb")
+    assert [r.total for r in right] == [0, 1]
+
+
 def test_probabilities_flip_only_where_the_winner_does():
     def odds_of(request):
         a = shown(request, "a").startswith("good")
@@ -245,6 +285,7 @@ def test_unread_and_failed_comparisons_are_left_out():
 def test_schedules(n, k):
     pairs = schedule(n, k)
     assert len(set(pairs)) == len(pairs) and all(0 <= i < j < n for i, j in pairs)
+    assert schedule(5, 1) == [(0, 1), (0, 4), (1, 2), (2, 3), (3, 4)]  # a ring
     met = [sum(i in p for p in pairs) for i in range(n)]
     assert met == [n - 1] * n if k == 0 or k >= n - 1 else min(met) >= k
 
@@ -280,6 +321,14 @@ def test_attacks_find_a_judge_that_can_be_talked_to():
     assert found["gold"] == 1 and found["talk 0"] == 1
     assert sum(found.values()) == 2
 
+    def torn(request):
+        if shown(request, "response") == "4":
+            raise Fault("chat-500", "down")
+        return "[[0.5]]"
+
+    found = asyncio.run(attack(Judge(client=Scripted(torn), template=GRADE, read=Rating(0, 1)), [TASK]))
+    assert "gold" not in found and set(found.values()) == {0.0}  # a half is not above a half
+
 
 # ---- in a run
 
@@ -312,6 +361,35 @@ def test_a_local_judge_writes_its_verdict_and_says_the_same_again(context):
     first = judged(judge, "= 3", "= 4", ctx=ctx)
     assert first[0].total > 0
     assert [r.total for r in first] == [r.total for r in judged(judge, "= 3", "= 4", ctx=context())]
+
+
+def test_a_local_client_samples_as_it_is_asked(context):
+    client = Local().open(context())
+
+    def said(**settings):
+        request = Request(messages=question("1+2*3 mod 10"), **{"temperature": 1.0, "max_tokens": 16, **settings})
+        return asyncio.run(client.chat(request))
+
+    free = [said(seed=i) for i in range(12)]
+    assert client.meter.tokens == sum(r.prompt_tokens + r.reply_tokens for r in free) and client.meter.calls == 12
+    assert len({r.text for r in free}) > 1 and said(seed=3) == free[3]
+    assert len({said(seed=i, top_p=1e-6).text for i in range(12)}) == 1
+    assert said(max_tokens=1).finish == "length" and said(max_tokens=1).reply_tokens == 1
+    stopped = [said(seed=i, stop=("=", "\n")).text for i in range(12)]
+    assert {len(re.findall("[=\n]", text[:-1])) for text in stopped} == {0}  # nothing behind the stop string
+
+
+def test_words_of_a_local_client_have_the_probability_of_all_their_spellings(context):
+    ctx, asked = context(), Request(messages=question("1+2?"), choices=("AB", "no"))
+    found = asyncio.run(Local().open(ctx).chat(asked)).choices
+    dialect = ctx.engine("policy").dialect
+    prompt = tuple(i for p in dialect.extend(asked.messages, first=True, closed=False) for i in p.ids)
+
+    def p(text):
+        return math.exp(sum(score(ctx.model("policy"), [(prompt, dialect.encode_text(text))])[0]))
+
+    assert found["AB"] == pytest.approx(math.log(p("AB") + p("ab") + p("Ab")), abs=1e-4)
+    assert found["no"] == pytest.approx(math.log(p("no") + p("No")), abs=1e-4)
 
 
 @pytest.mark.parametrize(
