@@ -26,6 +26,7 @@ from palaestra.reward.intrinsic import (
     lines,
     majority,
     opened,
+    prompt_of,
     repeats,
     surprise,
 )
@@ -34,7 +35,7 @@ from palaestra.rollout.recorded import recorded
 from palaestra.runtime.train import prepare
 from palaestra.step import start, step
 from palaestra.tasks.oracle import saying
-from palaestra.types import Episode, Fault, Group, UserError
+from palaestra.types import Episode, Fault, Group, Row, Segment, UserError
 
 # ---- endogenous reward
 
@@ -160,6 +161,17 @@ def test_reward_by_the_probability_of_the_reference(context):
     assert opened("a\n= 3\n= ") == "a\n= 3\n= " and opened("a = 3") is None
 
 
+def test_only_the_last_turns_forced_start_is_no_prompt():
+    def part(author, turn, *ids):
+        return Segment(ids=ids, author=author, turn=turn, logp=(-1.0,) * len(ids) if author == "policy" else None)
+
+    talk = (
+        *(part("user", 0, 1, 2), part("forced", 0, 3), part("policy", 0, 4, 5)),
+        *(part("tool", 1, 6), part("forced", 1, 7), part("policy", 1, 8)),
+    )
+    assert prompt_of(Episode(rows=(Row(segments=talk),))) == (1, 2, 3, 4, 5, 6)
+
+
 # ---- information gain
 
 
@@ -187,6 +199,13 @@ def test_the_gain_of_each_step_stands_at_its_end(context):
     decode, (row,) = ctx.decode, group.episodes[0].rows
     for event, end in zip(found.events, np.cumsum([len(line) + 1 for line in steps]), strict=False):
         assert decode(row.context()[: event.token + 1]).endswith(text[:end])
+    spell, said = ctx.engine("policy").dialect.encode_text, row.segments[-1].ids
+    prompt = row.context()[: -len(said)]
+
+    def j(start):
+        return np.exp(score(ctx.model("policy"), [((*prompt, *spell(start + "= ")), spell(task.answer))])[0]).mean()
+
+    assert found.total == pytest.approx(j(text + f"= {task.answer}") - j(""), abs=1e-5)
     coarse = InformationGain(weight=1.0, outcome=False, steps=lambda t: [t])
     assert asyncio.run(coarse(ctx, group))[0].total == pytest.approx(found.total, abs=1e-5)
     assert found.events[len(steps) - 1].value > 0.3  # the last line of the working says the answer

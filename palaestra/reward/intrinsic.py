@@ -243,10 +243,11 @@ def reference_logp(ctx: Context, model: str, asked: Sequence[tuple[Episode, str 
 
 
 def prompt_of(episode: Episode) -> tuple[int, ...]:
-    """What stands before the last turn of the policy."""
+    """What stands before the last turn of the policy, whose forced start is a part of the turn."""
     row = episode.rows[last_row(episode)]
     own = [n for n, s in enumerate(row.segments) if s.trained or s.logp is not None]
-    return tuple(i for s in row.segments[: own[-1]] if s.author != "forced" for i in s.ids)
+    turn, before = row.segments[own[-1]].turn, row.segments[: own[-1]]
+    return tuple(i for s in before if (s.author, s.turn) != ("forced", turn) for i in s.ids)
 
 
 @stage
