@@ -216,8 +216,12 @@ def test_prefixes_are_compared_not_only_hashed():
     assert index.longest((*ids[: BLOCK - 1], 99)) == (None, 0)
     index.exchange(3, 8)
     assert index.longest(ids)[0] is index.by_slot[8]
+    index.hold(1, (*ids[:BLOCK], 99))
+    assert index.longest(ids) == (index.by_slot[8], 49)  # the longest, not the last
     index.hold(8, (1, 2))
-    assert index.longest(ids) == (None, 0)
+    assert index.longest(ids) == (index.by_slot[1], BLOCK)
+    index.release(1)
+    assert index.longest(ids) == (None, 0) and not index._by_hash
 
 
 def test_memory_bounds_the_sequences_that_run(model):

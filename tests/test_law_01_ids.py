@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from palaestra.models.files import read_tokenizer
@@ -239,7 +239,8 @@ def test_ordinary_conversations_have_the_ids_of_apply_chat_template(dialects, na
         assert list(ids_of(chat.extend(say, first=True, closed=False))) == whole
 
 
-def test_sentencepiece_words_are_not_spaced_after_special_tokens(core):
+@pytest.mark.parametrize("nested", [False, True])
+def test_sentencepiece_words_are_not_spaced_after_special_tokens(nested):
     vocab = {
         "<unk>": 0,
         "▁": 1,
@@ -251,7 +252,8 @@ def test_sentencepiece_words_are_not_spaced_after_special_tokens(core):
     vocab |= {"he": 33, "ll": 34, "hell": 35}
     merges = [("h", "e"), ("l", "l"), ("he", "ll"), ("hell", "o"), ("▁", "hello")]
     sp = Tokenizer(models.BPE(vocab=vocab, merges=merges, unk_token="<unk>"))
-    sp.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
+    space = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
+    sp.pre_tokenizer = pre_tokenizers.Sequence([space]) if nested else space
     sp.decoder = decoders.Metaspace(prepend_scheme="first")
     sp.add_special_tokens(["<s>", "</s>", "<unk>"])
     t = PreTrainedTokenizerFast(
@@ -273,6 +275,62 @@ def test_hidden_messages_leave_the_row_as_if_unsaid(dialects):
             bare = ids_of(chat.extend((question,), first=True, closed=False))
             assert ids_of(p for p in pieces if not p.hidden) == bare, name
             assert len(ids_of(pieces)) > len(bare)
+
+
+def test_a_hint_that_cannot_be_unsaid_is_hidden_word_by_word(dialects):
+    """Without a system message of its own, this template writes one: the line is another, so only the content is left out."""
+    hint = Message(role="system", content="the capital", author="guide", hidden=True)
+    pieces = dialects["chatml"].extend((hint, Message(role="user", content="hello")), first=True, closed=False)
+    assert [(p.text, p.author) for p in pieces if p.hidden] == [("the capital", "guide")]
+
+
+def test_messages_at_other_places_than_usual(dialects, core):
+    """A system message later than first, where no template but the first takes it; a reply to nothing; tags with a message."""
+    late, user = Message(role="system", content="12"), Message(role="user", content="hello")
+    said = lambda chat, *say, **at: chat.decode(ids_of(chat.extend(say, **at)))
+    mistral = dialects["mistral"]
+    assert said(mistral, late, first=False, closed=True) == "[INST] 12[/INST]"
+    assert said(mistral, user, late, first=True, closed=False) == "<s>[INST] hello\n\n12[/INST]"
+    assert said(dialects["chatml"], first=False, closed=True) == "\n<|im_start|>assistant\n"
+    header = "<|start_header_id|>assistant<|end_header_id|>\n\n"
+    assert said(dialects["llama3"], first=True, closed=False) == "<|begin_of_text|>" + header
+    assert said(dialects["mistral"], first=True, closed=False) == "<s>"
+    bare = Chat.of(tokenizer_of(core, "", (None, None, "</s>", ())))
+    assert (
+        said(bare, first=True, closed=False) == "</s>"
+    )  # something to begin with, as there is neither start nor header
+    tags, plain = Tags.of(tokenizer_of(core, "chatml")), dialects["chatml"]
+    for say, first in (((user,), False), ((Message(role="tool", content="12"), user), False), ((late,), True)):
+        assert said(tags, *say, first=first, closed=False) == said(plain, *say, first=first, closed=False)
+    result = Message(role="tool", content="12")
+    assert said(tags, result, first=True, closed=False) == said(plain, result, first=True, closed=False)
+
+
+def test_settings_of_a_tokenizer_cut_and_fill_nothing(core):
+    """As files of tokenizers hold that were saved while they did."""
+    text = "what is the capital of France, hello 12 + 7?"
+    saved = tokenizer_of(core, "chatml")
+    saved.backend_tokenizer.enable_truncation(4)
+    saved.backend_tokenizer.enable_padding(length=64)
+    assert Chat.of(saved).encode_text(text) == Chat.of(tokenizer_of(core, "chatml")).encode_text(text)
+    assert Chat.of(saved).decode(Chat.of(saved).encode_text(text)) == text
+
+
+def test_special_tokens_may_swallow_the_space_beside_them(core):
+    """Phi-3's do: the row is that of apply_chat_template. Of two that begin alike the longer one is meant."""
+    t = tokenizer_of(core, "chatml")
+    t.add_special_tokens({"additional_special_tokens": [
+        AddedToken("<|user|>", rstrip=True, special=True), AddedToken("<|end|>", lstrip=True, special=True), "<|a", "<|a|>",
+    ]})  # fmt: skip
+    t.chat_template = (
+        "{% for m in messages %}{{ '<|user|>\n' + m['content'] + ' <|end|>\n<|a|> <|a' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<|user|>\nis' }}{% endif %}"
+    )
+    expected = t.apply_chat_template(
+        [{"role": "user", "content": "hello"}], add_generation_prompt=True, return_dict=False
+    )
+    chat = Chat.of(t)
+    assert list(ids_of(chat.extend((Message(role="user", content="hello"),), first=True, closed=False))) == expected
 
 
 def test_demonstrations_train_their_content_and_end(dialects):
@@ -367,6 +425,7 @@ def test_tags_parse(core, text, expected):
         ('{"name": "now"}', Call(name="now")),
         ('{"name": "add", "arguments": [1]}', "arguments"),
         ('{"name": "add", "arguments": "a"}', "json"),
+        ('{"name": "add", "arguments": null}', "arguments"),
         ('{"name": "", "arguments": {}}', "name"),
         ('{"arguments": {}}', "name"),
         ("[]", "name"),
