@@ -84,6 +84,7 @@ def test_a_cache_that_is_dropped_takes_its_graphs_with_it():
         for p in model.module.parameters():
             p.mul_(1.05)
     engine.forget()
+    assert not engine.decoder.graphs._made  # nor is their memory held while the weights move
     right(model, prompts, ask(engine, prompts))
 
 
