@@ -74,6 +74,20 @@ def test_a_fault_that_passes_is_not_seen(fault):
     assert client.meter.retries == 1 and not client.meter.faults
 
 
+@pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 503])
+def test_a_status_that_may_pass_is_tried_again(status):
+    with serving(echo, faulty=lambda n, body: str(status) if n == 0 else "") as (server, url):
+        (reply,) = ask_all(quick(url).open(), 1)
+    assert reply.text == "q0" and len(server.seen) == 2
+
+
+@pytest.mark.parametrize("said, finish", [("length", "length"), ("stop", "stop"), (None, "stop")])
+def test_a_reply_that_was_cut_says_so(said, finish):
+    with serving(lambda body: completion("[[1", finish=said)) as (_, url):
+        (reply,) = ask_all(quick(url).open(), 1)
+    assert reply.finish == finish
+
+
 CAUSES = {
     "timeout": "chat-timeout", "429": "chat-429", "500": "chat-500", "garbage": "chat-garbage", "wrong": "chat-garbage",
     "half": "chat-garbage", "cut": "chat-broken",

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -29,7 +30,9 @@ from palaestra.services.sandbox import (
     seccomp,
     session,
 )
-from palaestra.services.sandbox.values import Script
+from palaestra.services.sandbox.check import check_with
+from palaestra.services.sandbox.needs import script
+from palaestra.services.sandbox.values import Ran, Script, Tested
 from palaestra.services.sandbox.worker import Local
 from palaestra.types import Fault, UserError
 
@@ -201,6 +204,34 @@ def test_large_values_do_not_refuse_right_code(test):
 
 
 @runs
+def test_a_test_wants_what_it_reads_of_the_candidate():
+    assert script(Asserts(code="assert f(1) == 2", names=("f", "g"))).wanted == ("f",)
+    assert script(Asserts(code="assert f(1) == 2")).wanted == ("f",)
+    assert script(Calls(function="f", args=(math.inf,), expected=-math.inf)).wanted == (
+        "f",
+    )  # `inf` is no name of the candidate's
+
+
+def test_the_first_that_does_not_end_by_itself_names_the_status():
+    class Fake:
+        def __init__(self, *statuses):
+            self.statuses, self.seconds = list(statuses), []
+
+        def refusal(self):
+            return ""
+
+        def check(self, code, test, limits):
+            self.seconds.append(limits.seconds)
+            return Ran(status=self.statuses.pop(0))
+
+    tests = [Asserts(code="assert f()")] * 4
+    kind = Fake("error", "timeout", "memory", "ok")
+    found = check_with(kind, "", tests, Limits(seconds=5.0), budget=2.0)
+    assert found == Tested(passed=(False, False, False, True), status="timeout")
+    assert all(0 < s <= 2 for s in kind.seconds)  # no more than what is left of the budget
+    assert check_with(Fake("ok", "error", "ok", "ok"), "", tests, Limits()).status == "error"
+
+
 def test_every_test_has_its_own_limit():
     code = "def f(n):\n    while n: pass\n    return n"
     tested = check_python(
