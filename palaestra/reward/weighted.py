@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from palaestra.rollout.collect import judged
 from palaestra.types import Fault, Group, Reward, RewardFn, UserError, stage
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Weighted:
             raise UserError(f"Weighted: the parts are named {names}; give one or more, each a name of its own")
 
     async def __call__(self, ctx: Context, group: Group) -> list[Reward | Fault]:
-        found = await asyncio.gather(*(asked(ctx, reward, group) for _, reward, _ in self.parts))
+        found = await asyncio.gather(*(judged(ctx, reward, group) for _, reward, _ in self.parts))
         return [self._sum(each) for each in zip(*found, strict=True)]
 
     def _sum(self, found: tuple[Reward | Fault, ...]) -> Reward | Fault:
@@ -40,11 +40,3 @@ class Weighted:
             beside = {k if k.startswith(f"{name}/") else f"{name}/{k}": v for k, v in each.parts.items() if k != name}
             parts |= {name: each.total, **beside}
         return Reward(total=total, parts=parts)
-
-
-async def asked(ctx: Context, reward: RewardFn, group: Group) -> Sequence[Reward | Fault]:
-    """A fault of the whole part is one of every episode."""
-    try:
-        return await reward(ctx, group)
-    except Fault as fault:
-        return [fault] * len(group.episodes)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -128,7 +129,7 @@ async def judged(ctx: Context, judge: RewardFn, group: Group) -> Sequence[Reward
     if not group.episodes:
         return []
     try:
-        with ctx.judging():
+        with ctx.judging() if ctx else nullcontext():  # an audit has no context
             found = await judge(ctx, group)
     except Fault as fault:
         return [fault] * len(group.episodes)
