@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from palaestra.flags import FLAGS, Parser
+from palaestra.flags import FLAGS, FlagParser
 from palaestra.types import Fault, UserError
 
 VERBS = {
@@ -34,8 +34,8 @@ VERBS = {
 }
 
 
-def parser_of(verb: str) -> Parser:
-    parser = Parser(prog=f"palaestra {verb}", description=VERBS[verb] + ".", allow_abbrev=False)
+def parser_of(verb: str) -> FlagParser:
+    parser = FlagParser(prog=f"palaestra {verb}", description=VERBS[verb] + ".", allow_abbrev=False)
     FLAGS[verb](parser)
     return parser
 

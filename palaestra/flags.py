@@ -10,7 +10,7 @@ from typing import NoReturn
 from palaestra.types import UserError
 
 
-class Parser(argparse.ArgumentParser):
+class FlagParser(argparse.ArgumentParser):
     """Says what is wrong in one line, with the closest flag."""
 
     def error(self, message: str) -> NoReturn:
@@ -39,7 +39,7 @@ def whole(least: int) -> Callable[[str], int]:
     return read
 
 
-def run_flags(parser: Parser) -> None:
+def run_flags(parser: FlagParser) -> None:
     """What names a run: problem, model, place."""
     add = parser.add_argument
     add(
@@ -70,11 +70,11 @@ def run_flags(parser: Parser) -> None:
     add("--json", action="store_true", help="the result as one JSON object on the last line of standard output")
 
 
-def json_flag(parser: Parser) -> None:
+def json_flag(parser: FlagParser) -> None:
     parser.add_argument("--json", action="store_true", help="the result as one JSON object on the last line")
 
 
-def train(parser: Parser) -> None:
+def train(parser: FlagParser) -> None:
     run_flags(parser)
     add = parser.add_argument
     add(
@@ -93,7 +93,7 @@ def train(parser: Parser) -> None:
     add("--smoke", action="store_true", help="two tiny steps, to see that it runs")
 
 
-def evaluate(parser: Parser) -> None:
+def evaluate(parser: FlagParser) -> None:
     run_flags(parser)
     add = parser.add_argument
     add("words", nargs="*", metavar="@FILE.toml", help="settings of a run")
@@ -103,18 +103,18 @@ def evaluate(parser: Parser) -> None:
     add("--key-env", metavar="NAME", default="", help="with --engine openai:URL: the variable that holds its API key")
 
 
-def listing(parser: Parser) -> None:
+def listing(parser: FlagParser) -> None:
     parser.add_argument("--family", help="only this family; base = the methods that the others vary")
     parser.add_argument("--status", help="only this status")
     json_flag(parser)
 
 
-def show(parser: Parser) -> None:
+def show(parser: FlagParser) -> None:
     parser.add_argument("method")
     json_flag(parser)
 
 
-def explain(parser: Parser) -> None:
+def explain(parser: FlagParser) -> None:
     add = parser.add_argument
     add("method")
     add("words", nargs="*", metavar="stage.field=value")
@@ -126,7 +126,7 @@ def explain(parser: Parser) -> None:
     json_flag(parser)
 
 
-def compare(parser: Parser) -> None:
+def compare(parser: FlagParser) -> None:
     run_flags(parser)
     add = parser.add_argument
     add("words", nargs="+", metavar="RECIPE | FILE.py | stage.field=value")
@@ -137,7 +137,7 @@ def compare(parser: Parser) -> None:
     add("--out", metavar="DIR", default="runs/compare")
 
 
-def reproduce(parser: Parser) -> None:
+def reproduce(parser: FlagParser) -> None:
     add = parser.add_argument
     add("method")
     add("--seeds", type=whole(0), default=0, metavar="N", help="(default: the experiment's)")
@@ -148,18 +148,18 @@ def reproduce(parser: Parser) -> None:
     json_flag(parser)
 
 
-def jobs_flag(parser: Parser) -> None:
+def jobs_flag(parser: FlagParser) -> None:
     parser.add_argument("--jobs", type=whole(0), default=0, metavar="N", help="runs at a time (default: one a core)")
 
 
-def atlas(parser: Parser) -> None:
+def atlas(parser: FlagParser) -> None:
     add = parser.add_argument
     add("--methods", default="", metavar="A,B", help="only these (default: every recipe)")
     add("--out", metavar="DIR", default="runs/atlas", help="for atlas.md, atlas.json and pictures")
     json_flag(parser)
 
 
-def bench(parser: Parser) -> None:
+def bench(parser: FlagParser) -> None:
     add = parser.add_argument
     add("what", choices=("step", "engine", "trl", "ablation", "memory", "scaling", "sandbox"), help="what is measured")
     add("--model", default="tiny", metavar="NAME|DIR")
@@ -183,7 +183,7 @@ def bench(parser: Parser) -> None:
     json_flag(parser)
 
 
-def sandbox(parser: Parser) -> None:
+def sandbox(parser: FlagParser) -> None:
     add = parser.add_argument
     add("action", choices=("run",))
     add("file", metavar="FILE.py", help="the program")
@@ -193,7 +193,7 @@ def sandbox(parser: Parser) -> None:
     json_flag(parser)
 
 
-def score(parser: Parser) -> None:
+def score(parser: FlagParser) -> None:
     add = parser.add_argument
     add("verifier", nargs="?", metavar="VERIFIER", help="NAME, NAME(setting=value), or a weighted sum a*0.1+b")
     add("--cases", metavar="FILE.jsonl", help='lines {"response": ..., "answer": ..., more fields}')
@@ -201,7 +201,7 @@ def score(parser: Parser) -> None:
     json_flag(parser)
 
 
-def audit(parser: Parser) -> None:
+def audit(parser: FlagParser) -> None:
     add = parser.add_argument
     add("reward", metavar="FILE.py:NAME | VERIFIER")
     add("--data", metavar="FILE", help="problems with their answers, as for train")
@@ -209,7 +209,7 @@ def audit(parser: Parser) -> None:
     json_flag(parser)
 
 
-def doctor(parser: Parser) -> None:
+def doctor(parser: FlagParser) -> None:
     run_flags(parser)
     parser.add_argument("words", nargs="*", metavar="RECIPE | stage.field=value")
     parser.add_argument("--case", metavar="DIR", help="run a dumped failed update again")
@@ -220,7 +220,7 @@ def doctor(parser: Parser) -> None:
     )
 
 
-FLAGS: dict[str, Callable[[Parser], None]] = {
+FLAGS: dict[str, Callable[[FlagParser], None]] = {
     "train": train,
     "eval": evaluate,
     "list": listing,

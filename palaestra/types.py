@@ -387,7 +387,7 @@ class Sampling:
 
 
 @value
-class Sample:
+class Completion:
     """What a player produced: `cut` is where the stop string ends in `text`; the tokens always stay whole."""
 
     ids: tuple[int, ...]
@@ -415,7 +415,7 @@ class Player(Protocol):
         """What the row gains before the player speaks. `closed`: its last turn ended with its own end token."""
         ...
 
-    async def act(self, row: Row, messages: tuple[Message, ...], ask: Ask, key: Key) -> Sample: ...
+    async def act(self, row: Row, messages: tuple[Message, ...], ask: Ask, key: Key) -> Completion: ...
     def parse(self, text: str, finish: str) -> Call | Malformed | None: ...
 
 

@@ -27,7 +27,7 @@ def start():
 def mixed(start):
     bench, groups = atlas.sampled(start, "chain", 10)
     some = [g for g in groups if len({e.total for e in g.valid}) > 1][:3]
-    return atlas.Rollouts(about="", bench=bench, groups=some)
+    return atlas.FixedBatch(about="", bench=bench, groups=some)
 
 
 def test_the_direction_is_that_of_the_objective(start, mixed):

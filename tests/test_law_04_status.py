@@ -14,7 +14,7 @@ from palaestra.rollout.player import Script
 from palaestra.runtime.describe import describe
 from palaestra.runtime.train import prepare
 from palaestra.step import start, step
-from palaestra.tasks.chain import Chain
+from palaestra.tasks.chain import ArithmeticChain
 from palaestra.types import Ask, Bench, Episode, Fault, Frame, Group, Message, Reward, Task, UserError, stage
 from palaestra.worlds.question import Question
 
@@ -32,7 +32,7 @@ class Flaky:
 
 
 def bench(reward):
-    return Bench(name="chain", tasks=Chain(), world=Question(), reward=reward, max_tokens=16)
+    return Bench(name="chain", tasks=ArithmeticChain(), world=Question(), reward=reward, max_tokens=16)
 
 
 def test_a_judge_that_is_down_leaves_no_zero(context, small):

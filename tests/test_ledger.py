@@ -14,7 +14,7 @@ import pytest
 
 from palaestra import catalogue, cli
 from palaestra.ledger import cells, digests, files, pages, results
-from palaestra.ledger.cells import Outcome, Request, run_all
+from palaestra.ledger.cells import CellOutcome, CellRequest, run_all
 from palaestra.ledger.experiment import Cell, Experiment, Final, Greater, Logged, Same
 from palaestra.ledger.figure import curves_svg, spread, ticks
 from palaestra.markdown import one_line_lists, table
@@ -35,7 +35,7 @@ TWO = Experiment(
 
 
 def request(recipe="rloo", **settings):
-    return Request(label="x", settings=Settings(recipe=recipe, **settings), tokens=100)
+    return CellRequest(label="x", settings=Settings(recipe=recipe, **settings), tokens=100)
 
 
 def test_steps_are_averaged_where_they_have_the_metric():
@@ -267,7 +267,7 @@ def test_a_cell_is_driven_as_it_was_asked_for(tmp_path, monkeypatch):
             (tmp_path / "part" / "checkpoints" / "step-1").mkdir(parents=True)
             return Result(metrics={"steps": 3})
 
-    monkeypatch.setattr(cells.Request, "runnable", lambda _: Probe())
+    monkeypatch.setattr(cells.CellRequest, "runnable", lambda _: Probe())
     cells.run_here(replace(request(evaluate=7, device="cpu"), samples=4), tmp_path)
     assert plans == [Plan(tokens=100, evaluate=7, samples=4, checkpoint_every=cells.CHECKPOINT)]
     assert cells.read_cell(tmp_path).summary["steps"] == 3 and not (tmp_path / "part" / "checkpoints").exists()
@@ -339,7 +339,7 @@ def test_several_tasks_give_the_interquartile_mean():
 
 def test_what_was_not_measured_is_none():
     cell = lambda x: Cell(summary={"accuracy_after": {"mean": x}})
-    outcome = lambda c: Outcome(request=request(task="sort"), folder=None, cell=c)
+    outcome = lambda c: CellOutcome(request=request(task="sort"), folder=None, cell=c)
     found = results.by_task(Final(), [outcome(cell(0.5)), outcome(None), outcome(cell(float("nan")))])
     assert found == {"sort": [0.5, None, None]}
 

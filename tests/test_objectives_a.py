@@ -229,7 +229,7 @@ def test_rec_regularisers():
 
 
 def test_rec_data_shaping():
-    dropped = vary(rec.build("all"), credit=chain(rec.Balance()))
+    dropped = vary(rec.build("all"), credit=chain(rec.DropSurplus()))
     assert advantages(dropped, group([1, 0, 0, 0])) == [0.5, -0.5, 0, 0]
     assert advantages(dropped, group([1, 1, 0])) == pytest.approx([1 / 3, 1 / 3, -2 / 3])  # nothing to drop
     assert advantages(dropped, group([0, 0]), group([1.0])) == [[0, 0], [0]]

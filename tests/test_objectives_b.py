@@ -475,7 +475,7 @@ def test_spa_agreement_is_the_correlation_with_progress(c, expected):
     row = Row(segments=(Segment(ids=(0,)), *(Segment(ids=(t + 1,), turn=t, **said) for t in range(3))))
     episode = Episode(rows=(row,), reward=Reward(total=1.0), facts={"closer": (0, 1, 0)})
     table = Table([Group(task=Task(id="t"), episodes=(episode,))], [[[{}]]], {})
-    spa_rl.Agreement()(Values(level="turn", x_N=np.array(c)), table)
+    spa_rl.ProgressAgreement()(Values(level="turn", x_N=np.array(c)), table)
     assert table.columns["agreement"].x_N.mean() == near(expected)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from palaestra.credit.links import Chain
 from palaestra.explain import explain
 from palaestra.objective.kl import kl_terms
-from palaestra.objective.tokens import DualClipped, TopTokens, Weighted, top
+from palaestra.objective.tokens import DualClipped, TokenWeighted, TopTokens, top
 from palaestra.recipes.objectives import (
     attention_rhythm,
     carft,
@@ -161,7 +161,7 @@ def test_token_weights_do_not_depend_on_the_split(lengths, by):
         logp = leaf[rows, :T] * part.mask
         return {"logp": logp, "entropy": (logp * 3).sin() * part.mask}
 
-    objective = Weighted(DualClipped(), TopTokens(0.3, by, over="selected"))
+    objective = TokenWeighted(DualClipped(), TopTokens(0.3, by, over="selected"))
     for budget in (1, 1000):
         leaf = theta.clone().requires_grad_()
         metrics = backward(forward, objective, batch, budget)
@@ -221,7 +221,7 @@ def test_steer_weights_multiply_the_clipped_loss():
     assert explain(steer.build("exp"), [equal])["token_weights"][0] == [[0.0, 0.0]] * 2
     batch = batch_of([1.0, 1.0])
     out = outputs(batch, logp=[[-1.0, -1.0]], entropy=[[0.2, 2.0]])
-    loss, _ = Weighted(DualClipped(), steer.EntropyChange())(out, batch)
+    loss, _ = TokenWeighted(DualClipped(), steer.EntropyChange())(out, batch)
     loss.backward()
     assert out["entropy"].grad is None
     assert out["logp"].grad[0, 1:].tolist() == pytest.approx([-0.6, -0.4])  # m .5, 0.6: the extremes 1.2 and .8, halved

@@ -40,6 +40,7 @@ from palaestra.step import Schedule, start, step
 from palaestra.types import (
     Ask,
     Bench,
+    Completion,
     Episode,
     Example,
     Fault,
@@ -48,7 +49,6 @@ from palaestra.types import (
     Message,
     Reward,
     Row,
-    Sample,
     Sampling,
     Segment,
     Task,
@@ -585,7 +585,7 @@ def test_a_stop_string_may_begin_in_what_was_said_before():
 
     def act(finish, *stop):
         async def generate(prompt, sampling, key):
-            return Sample(ids=more, logp=(-1.0, -2.0, -3.0, -4.0, -5.0), text=spelt(more), cut=5, finish=finish)
+            return Completion(ids=more, logp=(-1.0, -2.0, -3.0, -4.0, -5.0), text=spelt(more), cut=5, finish=finish)
 
         engine = SimpleNamespace(dialect=SimpleNamespace(decode=spelt), generate=generate)
         player = Continued(player=EnginePlayer(engine=engine, sampling=Sampling()), said=(begun,), cap=5)

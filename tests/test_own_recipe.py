@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from palaestra import cli
-from palaestra.ledger.cells import Request
+from palaestra.ledger.cells import CellRequest
 from palaestra.runtime.setup import Settings, recipe_of
 from palaestra.types import UserError
 
@@ -84,7 +84,7 @@ def test_it_trains_resumes_and_compares(source, capsys):
 
 def test_another_text_of_the_file_is_another_cell(source):
     """Also where the recipe is equal: what its parts do is written in the file, or in one beside it."""
-    asked = lambda: Request(label="", settings=Settings(recipe="mine.py"), tokens=1).digest()
+    asked = lambda: CellRequest(label="", settings=Settings(recipe="mine.py"), tokens=1).digest()
     source(BODY)
     first = asked()
     assert first == asked()
@@ -124,7 +124,7 @@ def test_closures_are_refused_by_compare(source):
     file = source("from palaestra.recipes.base import grpo\nfrom palaestra.runtime.config import vary\n"
                   "def build():\n    return vary(grpo.build(), credit=lambda *x: x)\n")  # fmt: skip
     with pytest.raises(UserError, match="credit: no closures in a recipe"):
-        Request(label="", settings=Settings(recipe=file), tokens=1).digest()
+        CellRequest(label="", settings=Settings(recipe=file), tokens=1).digest()
 
 
 def test_a_name_without_its_suffix_and_a_claim(source, capsys):

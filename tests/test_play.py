@@ -25,7 +25,7 @@ from palaestra.types import (
     Task,
     UserError,
 )
-from palaestra.types import Sample as Sampled
+from palaestra.types import Completion as Sampled
 from palaestra.worlds.hop import Hop, HopTasks
 from palaestra.worlds.tictactoe import TicTacToe, TicTacToeTasks
 

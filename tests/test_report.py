@@ -17,7 +17,7 @@ from palaestra.cli import parser_of
 from palaestra.commands.train import farewell
 from palaestra.ledger.statistics import mean_interval, proportion
 from palaestra.runtime import config
-from palaestra.runtime.exhibits import Raw, Rollouts, coloured, instructive_group, notable, visible
+from palaestra.runtime.exhibits import Raw, StepRollouts, coloured, instructive_group, notable, visible
 from palaestra.runtime.folder import read_run
 from palaestra.runtime.report import duration, flat, judged, write_report
 from palaestra.runtime.setup import Settings
@@ -145,7 +145,7 @@ def test_files_with_other_columns_are_read_as_far_as_they_go(run):
     assert "= 4" in page(run).text
     flat_rows = [{"reward": 1.0, "rows": [{"tokens": ["a", "b"], "author": "policy", "logp": [-0.1, -3.0]}]}]
     pq.write_table(pa.Table.from_pylist(flat_rows), run / "rollouts" / "step-000024.parquet")
-    rollouts = Rollouts(run / "rollouts" / "step-000024.parquet")
+    rollouts = StepRollouts(run / "rollouts" / "step-000024.parquet")
     assert [t.logp for t in rollouts.raw(rollouts.all[0])] == [-0.1, -3.0]
     assert "rare3" in write_report(run).read_text()
 
@@ -235,7 +235,7 @@ def test_updates_that_were_skipped_are_told(tmp_path, more, n):
 
 
 def test_notable_rollouts_are_chosen_by_rule(run):
-    rollouts = Rollouts(run / "rollouts" / "step-000001.parquet").valid
+    rollouts = StepRollouts(run / "rollouts" / "step-000001.parquet").valid
     found = notable(rollouts)
     assert list(found) == ["best", "typical", "worst"] and len({r.at for r in found.values()}) == 3
     assert found["best"].reward == 1 and found["worst"].reward == 0

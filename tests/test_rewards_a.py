@@ -39,7 +39,7 @@ from palaestra.services.chat.base import Reply
 from palaestra.services.chat.scripted import Scripted
 from palaestra.step import start, step
 from palaestra.tasks.count import Count, expressions
-from palaestra.tasks.judging import Compare, Grade, Pairs
+from palaestra.tasks.judging import CompareAnswers, Grade, Pairs
 from palaestra.tasks.oracle import saying
 from palaestra.tasks.verdicts import Variants
 from palaestra.types import (
@@ -528,7 +528,7 @@ def test_a_pair_is_two_rows_paid_apart(context, small):
 
 
 def test_pairs_to_judge_are_both_orders_of_one_problem():
-    for source in (Compare(), Grade()):
+    for source in (CompareAnswers(), Grade()):
         a, b, c = (source.task("train", i) for i in range(3))
         assert a.bundle == b.bundle != c.bundle and a.answer != b.answer and len({a.id, b.id, c.id}) == 3
         assert a.meta["judged"] == b.meta["judged"] and Pairs(source).task("train", 0).meta["halves"] == (a, b)
@@ -537,7 +537,7 @@ def test_pairs_to_judge_are_both_orders_of_one_problem():
                 assert source.check(source.demonstration(half, None, habit), half) == 1
             assert source.check("", half) == 0 == source.check(f"= {other.answer}", half)
         assert source.task("test", 0).meta["judged"].id.startswith("chain/test")
-    assert Compare().task("train", 0).meta["texts"] == Compare().task("train", 1).meta["texts"][::-1]
+    assert CompareAnswers().task("train", 0).meta["texts"] == CompareAnswers().task("train", 1).meta["texts"][::-1]
 
 
 # ---- j1-stts
@@ -587,7 +587,7 @@ def test_forced_thinking_goes_on_and_then_ends():
 
 
 def test_cues_of_forced_thinking_carry_no_gradient(context):
-    ctx = context(bench=Bench(name="forced", tasks=Compare(), world=Forced(rounds=2), max_tokens=24))
+    ctx = context(bench=Bench(name="forced", tasks=CompareAnswers(), world=Forced(rounds=2), max_tokens=24))
     group = run(Sample(n=2)(ctx, (0,), Group(task=ctx.bench.tasks.task("train", 0))))
     assert all(e.ok and len(e.rows) == 1 and e.reward is not None for e in group.episodes)
     forced = [s for e in group.episodes for s in e.rows[0].segments if s.author == "forced"]
@@ -596,7 +596,7 @@ def test_cues_of_forced_thinking_carry_no_gradient(context):
     assert all(s.logp is not None and len(s.logp) == len(s.ids) for s in spoken)
 
 
-@pytest.mark.parametrize("name, tasks", [("compare", Compare()), ("variants", Variants())])
+@pytest.mark.parametrize("name, tasks", [("compare", CompareAnswers()), ("variants", Variants())])
 def test_reflections_doubt_up_to_three_times_and_end_rightly(context, name, tasks):
     ctx = context(name)
     first = ctx.bench.tasks.task("train", 0)
@@ -659,8 +659,8 @@ def test_l2t_steps_cost_their_virtual_update(context):
     first = ctx.bench.tasks.task("train", 0)
     steps = ctx.bench.tasks.steps(first)
     group = attempts(ctx, "\n".join([*steps, f"= {first.answer}"]), "= 9")
-    with_cost = run(l2t.StepRewards(rank=16)(ctx, group))
-    free = run(l2t.StepRewards(beta=0.0)(ctx, group))
+    with_cost = run(l2t.InformationStepRewards(rank=16)(ctx, group))
+    free = run(l2t.InformationStepRewards(beta=0.0)(ctx, group))
     for paid, gain in zip(with_cost, free, strict=True):
         assert paid.total == pytest.approx(gain.total - paid.parts["compression"])
         assert paid.total == pytest.approx(paid.parts["outcome"] + sum(e.value for e in paid.events))

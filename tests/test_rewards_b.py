@@ -467,7 +467,7 @@ def test_tasks_that_people_verified_start_the_pool(context):
             return replace(task(None, question=f"task {index}", can=index % 2 == 0), id=f"d/{index}")
 
     ctx = context(bench=Bench(name="data", tasks=Data(), world=Question(), max_tokens=4))
-    tasks, state = knowrl_self_knowledge.Shown()(ctx, ("k",), 4, {"pool": [("old", True)]})
+    tasks, state = knowrl_self_knowledge.ShownExamples()(ctx, ("k",), 4, {"pool": [("old", True)]})
     assert ("old", True) in tasks[0].meta["shots"] and len(tasks[0].meta["shots"]) == 5 and state["cursor"] == 4
     form = knowrl_self_knowledge.form_of(tasks[0])
     asked = form.ask(tasks[0], False).prompt[0].content

@@ -42,7 +42,7 @@ from palaestra.reward.principles import (
     yes_or_no,
 )
 from palaestra.reward.probe import accuracy
-from palaestra.reward.rules import Refine, Verdict, revised
+from palaestra.reward.rules import Refine, RuleVerdict, revised
 from palaestra.rollout.collect import links
 from palaestra.runtime.config import override
 from palaestra.runtime.train import prepare
@@ -406,7 +406,7 @@ def test_creative_loop_rewrites_the_list_of_the_beaten():
     rng = np.random.default_rng(0)
     fooled = Refine(
         lambda q, r, g: ("x", "flaw"),
-        lambda t, r, g: Verdict(good="flaw" not in r, advice="harder"),
+        lambda t, r, g: RuleVerdict(good="flaw" not in r, advice="harder"),
         quiet,
         merge,
         2,
@@ -414,7 +414,7 @@ def test_creative_loop_rewrites_the_list_of_the_beaten():
         0,
     )
     assert fooled(range(3), [], (), (), rng) == (("flaw",), ("harder",))
-    stern = Refine(None, lambda t, r, g: Verdict(good=False), lambda t, good, r: f"{t} is good", merge, 1, 0, 2)
+    stern = Refine(None, lambda t, r, g: RuleVerdict(good=False), lambda t, good, r: f"{t} is good", merge, 1, 0, 2)
     judge, writer = stern(range(3), [("x", True), ("y", False)], ("old",), (), rng)
     assert judge == ("old", "x is good") and writer == ()
 

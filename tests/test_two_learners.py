@@ -21,7 +21,7 @@ from palaestra.runtime.describe import describe
 from palaestra.runtime.train import prepare, train
 from palaestra.step import Learner, Recipe, Schedule, start, step
 from palaestra.tasks.base import final
-from palaestra.tasks.chain import Chain
+from palaestra.tasks.chain import ArithmeticChain
 from palaestra.types import (
     Ask,
     Bench,
@@ -86,7 +86,7 @@ def run(ctx, recipe, n):
 
 
 def bench(**settings):
-    return Bench(name="judged", tasks=Chain(operands=(2, 2)), world=Judged(**settings), max_tokens=4)
+    return Bench(name="judged", tasks=ArithmeticChain(operands=(2, 2)), world=Judged(**settings), max_tokens=4)
 
 
 def test_both_learn_from_their_own_pay(context):
@@ -285,7 +285,7 @@ class Duel:
 
 
 def test_a_run_of_self_play(context, small):
-    ctx = context(bench=Bench(name="duel", tasks=Chain(operands=(2, 2)), world=Duel(), max_tokens=4))
+    ctx = context(bench=Bench(name="duel", tasks=ArithmeticChain(operands=(2, 2)), world=Duel(), max_tokens=4))
     recipe = small(grpo.build(), **{"schedule.prompts": 4, "collect.links.0.temperature": 1.5})
     prepare(recipe, ctx)
     asyncio.run(step(recipe, ctx, start(0)))

@@ -16,7 +16,7 @@ from palaestra.reward.verifiers.reward import Verified
 from palaestra.rollout.collect import Sample
 from palaestra.runtime import setup
 from palaestra.runtime.evaluate import attempts
-from palaestra.tasks.chain import Chain
+from palaestra.tasks.chain import ArithmeticChain
 from palaestra.tasks.oracle import saying
 from palaestra.tasks.repeats import caveat
 from palaestra.types import Fault, Group, Message, Task, UserError
@@ -274,7 +274,7 @@ def test_problems_of_an_environment_that_are_trained_on_are_known(source):
 
 
 def test_our_own_tasks_repeat_held_out_problems_where_there_are_few():
-    assert caveat(Chain(), 200) == ""
+    assert caveat(ArithmeticChain(), 200) == ""
     assert caveat(GridTasks(), 200).startswith("the 200 held-out tasks hold ") and "training" not in caveat(
         GridTasks(), 200
     )

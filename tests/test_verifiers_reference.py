@@ -11,18 +11,18 @@ from hypothesis import strategies as st
 
 from palaestra.reward.verifiers import constraints as mul
 from palaestra.reward.verifiers.code import ApiMigration, stripped
-from palaestra.reward.verifiers.compose import (
+from palaestra.reward.verifiers.compose import (  # fmt: skip
     Clip,
     Delta,
     Gate,
     Min,
     Product,
-    Sum,
+    WeightedMean,
     clip_delta_steps,
     clip_steps,
     delta_steps,
     eta_of,
-)  # fmt: skip
+)
 from palaestra.reward.verifiers.formats import Tags, TheoremVariant, all_variants
 from palaestra.reward.verifiers.judgement import Factuality, Selective, consistent
 from palaestra.reward.verifiers.patches import Patch, likeness
@@ -65,7 +65,7 @@ def test_compositions():
     assert Product(both)(bare, "7").score == Min(both)(bare, "7").score == 0.0
     gate = Gate(tags, exact, otherwise=0.05)
     assert gate(right, "7").score == 1.0 and gate(bare, "7").score == 0.05
-    found = Sum((("a", exact, 3.0), ("b", tags, 1.0)))(bare, "7")
+    found = WeightedMean((("a", exact, 3.0), ("b", tags, 1.0)))(bare, "7")
     assert found.score == 0.75 and found.parts == {"a": 1.0, "b": 0.0, "b.tags": 0.0, "b.order": 0.0}
     assert Clip(exact, high=0.6)(bare, "7").score == 0.6 and Clip(clean, low=0.2)("a" * 100, None).score == 0.2
     entry = VERIFIERS["api-migration"]
@@ -76,7 +76,7 @@ def test_compositions():
     assert delta(entry.put.format(given["old"]), new, **given).score == 0.0
     assert set(delta.fields) == {"old"}
     with pytest.raises(UserError, match="not all 0"):
-        Sum((("a", exact, float("nan")),))
+        WeightedMean((("a", exact, float("nan")),))
 
 
 @settings(max_examples=200)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from palaestra.tasks.base import split_of
-from palaestra.tasks.chain import Chain
+from palaestra.tasks.chain import ArithmeticChain
 from palaestra.types import Act, Ask, Frame, Message, Task, rng_of
 from palaestra.worlds.grid import Grid, GridState, GridTasks
 from palaestra.worlds.hop import NOTHING, USAGE, Hop, HopTasks
@@ -169,7 +169,7 @@ def test_a_state_can_be_continued_twice() -> None:
 
 
 def test_a_question_ends_after_one_answer_and_pays_nothing() -> None:
-    task = Chain().task("train", 0)
+    task = ArithmeticChain().task("train", 0)
     frame = Question().reset(task, ())
     assert frame.asks[0].say == task.prompt
     end = Question().step(frame.state, acted(frame.asks[0], "= 3"), ())

@@ -38,7 +38,7 @@ class Turns:
         self._out.flush()
 
 
-class Worker:
+class TurnWorker:
     """The other side of one: `go()` lets it take one step and gives its report."""
 
     def __init__(self, module: str, work: str, folder: Path):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from palaestra.commands.train import percent, read_settings
-from palaestra.ledger.cells import Outcome, Request, run_all
+from palaestra.ledger.cells import CellOutcome, CellRequest, run_all
 from palaestra.ledger.experiment import Cell
 from palaestra.ledger.statistics import mean_interval, paired
 from palaestra.runtime.checkpoint import made, write_atomic
@@ -25,7 +25,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     read = {m: read_settings(argparse.Namespace(**vars(arguments) | {"words": [m, *shared]})) for m in methods}
     settings = read[methods[0]]
     asked = [
-        Request(
+        CellRequest(
             label=f"{m}, seed {seed}",
             settings=replace(read[m], seed=seed),
             tokens=arguments.tokens,
@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     return result
 
 
-def finished(outcome: Outcome) -> Cell:
+def finished(outcome: CellOutcome) -> Cell:
     if outcome.cell is None:
         raise Fault("cell", f"{outcome.request.label} {outcome.error}; the others are kept, run it again to go on")
     return outcome.cell

@@ -72,7 +72,7 @@ def fact(facts: Any, name: str, by: str) -> Any:
 
 
 @stage
-class Progress:
+class StepProgress:
     """x + alpha * A^mu of the token's own step, mu = the policy's best of `k` tries (PAV, arXiv:2410.08146, eq. 5)."""
 
     alpha: float = 1.0

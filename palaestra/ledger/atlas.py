@@ -36,7 +36,7 @@ STILL = 1e-9  # length of a direction, as a share of the longest, below which no
 
 
 @value
-class Rollouts:
+class FixedBatch:
     """A fixed batch. `weights` are those that learn from it, None = those it was sampled from."""
 
     about: str
@@ -62,7 +62,7 @@ Say = Callable[[str], None]
 # ---- rollouts
 
 
-def batches(start: Model, groups: int = GROUPS, searched: int = SEARCHED) -> dict[str, Rollouts]:
+def batches(start: Model, groups: int = GROUPS, searched: int = SEARCHED) -> dict[str, FixedBatch]:
     """The fixed rollouts: sampled from the start weights, with keys of their own."""
     chain, found = sampled(start, "chain", searched)
     solved = [replace(g, episodes=tuple(e for e in g.valid if e.total == 1)[:RIGHT]) for g in found]
@@ -80,10 +80,10 @@ def batches(start: Model, groups: int = GROUPS, searched: int = SEARCHED) -> dic
         "stale": f"the mixed groups, learned from by weights that are {DRIFT} updates (rloo, other groups) further",
         "turns": "episodes of several turns in a grid world, some of which succeed in every group",
     }
-    made = {k: Rollouts(about=about[k], bench=chain, groups=gs[:groups]) for k, gs in of.items()}
-    made["stale"] = Rollouts(about=about["stale"], bench=chain, groups=mixed, weights=drifted(start, chain, rest))
+    made = {k: FixedBatch(about=about[k], bench=chain, groups=gs[:groups]) for k, gs in of.items()}
+    made["stale"] = FixedBatch(about=about["stale"], bench=chain, groups=mixed, weights=drifted(start, chain, rest))
     some = [g for g in walks if len({e.total for e in g.valid}) > 1]
-    made["turns"] = Rollouts(about=about["turns"], bench=grid, groups=some[: groups // 2])
+    made["turns"] = FixedBatch(about=about["turns"], bench=grid, groups=some[: groups // 2])
     return {k: r for k, r in made.items() if r.groups}
 
 
@@ -126,7 +126,7 @@ def context(bench: Bench, model: Model) -> Context:
 # ---- directions
 
 
-def chart(rollouts: Rollouts, start: Model, recipes: Mapping[str, Any], say: Say) -> Chart:
+def chart(rollouts: FixedBatch, start: Model, recipes: Mapping[str, Any], say: Say) -> Chart:
     """Every method on one batch."""
     found: dict[str, np.ndarray] = {}
     refused: dict[str, str] = {}
@@ -155,7 +155,7 @@ def chart(rollouts: Rollouts, start: Model, recipes: Mapping[str, Any], say: Say
     )
 
 
-async def move(recipe: Any, rollouts: Rollouts, start: Model) -> np.ndarray | None:
+async def move(recipe: Any, rollouts: FixedBatch, start: Model) -> np.ndarray | None:
     """The update direction of one method: its references are the start weights, its policy those that learn."""
     if not isinstance(recipe, Recipe):
         raise UserError("it is no RL recipe")

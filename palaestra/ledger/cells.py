@@ -42,7 +42,7 @@ ADDRESS = 20  # characters of the digest
 
 
 @value
-class Request:
+class CellRequest:
     """A cell that is wanted. `arm` is "module:name" of an experiment's arm; "" = the recipe of the settings."""
 
     label: str  # for people: "grpo, seed 0"
@@ -66,10 +66,10 @@ class Request:
 
 
 @value
-class Outcome:
+class CellOutcome:
     """What became of a request: a finished cell, or why there is none."""
 
-    request: Request
+    request: CellRequest
     folder: Path
     cell: Cell | None = None
     error: str = ""
@@ -82,7 +82,7 @@ def silent(text: str) -> None:
     """Says nothing."""
 
 
-def run_all(requests: Sequence[Request], folder: Path, jobs: int = 0, say: Say = silent) -> list[Outcome]:
+def run_all(requests: Sequence[CellRequest], folder: Path, jobs: int = 0, say: Say = silent) -> list[CellOutcome]:
     """Runs what is not there yet, `jobs` at a time (0 = one a core or GPU); the outcomes in the order of the requests."""
     places = [folder / "cells" / r.digest()[:ADDRESS] for r in requests]
     waiting = {p: r for p, r in zip(places, requests, strict=True) if not (p / DONE).is_file()}
@@ -104,7 +104,7 @@ def run_all(requests: Sequence[Request], folder: Path, jobs: int = 0, say: Say =
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     return [
-        Outcome(request=r, folder=p, cell=None if p in errors else read_cell(p), error=errors.get(p, ""))
+        CellOutcome(request=r, folder=p, cell=None if p in errors else read_cell(p), error=errors.get(p, ""))
         for p, r in zip(places, requests, strict=True)
     ]
 
@@ -144,7 +144,7 @@ def _children() -> Generator[Start]:
             raise
 
 
-def _run(place: Path, request: Request, start: Start) -> tuple[float, str]:
+def _run(place: Path, request: CellRequest, start: Start) -> tuple[float, str]:
     """Runs a cell in its own process: seconds, and why it failed."""
     place.mkdir(parents=True, exist_ok=True)
     write_atomic(place / REQUEST, json.dumps(asdict(request), indent=1))
@@ -179,7 +179,7 @@ def _in_child(place: Path, cwd: Path) -> None:
 def run_asked(place: Path) -> None:
     """Runs the cell whose request lies in `place`, unless another process has done so in the meantime."""
     asked = json.loads((place / REQUEST).read_text())
-    request = Request(**asked | {"settings": setup.Settings(**asked["settings"])})
+    request = CellRequest(**asked | {"settings": setup.Settings(**asked["settings"])})
     with (place / LOCK).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (place / DONE).is_file():
@@ -188,7 +188,7 @@ def run_asked(place: Path) -> None:
             run_here(request, place)
 
 
-def run_here(request: Request, place: Path) -> None:
+def run_here(request: CellRequest, place: Path) -> None:
     """Runs a cell in this process and writes its numbers. Its checkpoints are only kept while it is unfinished."""
     with clocked(place) as wall:
         ctx = setup.context(request.settings, out=place, talk=False)

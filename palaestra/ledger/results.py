@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from palaestra.catalogue import Entry
-from palaestra.ledger.cells import Outcome, Request, run_all, silent
+from palaestra.ledger.cells import CellOutcome, CellRequest, run_all, silent
 from palaestra.ledger.digests import configuration, sha256
 from palaestra.ledger.experiment import Experiment, Measure
 from palaestra.ledger.files import PACKAGE, read_result
@@ -33,10 +33,10 @@ Values = Mapping[str, Sequence[float | None]]  # by task, one per seed; None = f
 # ---- running
 
 
-def requests(experiment: Experiment, module: str, arms: Sequence[str], seeds: int, tokens: int) -> list[Request]:
+def requests(experiment: Experiment, module: str, arms: Sequence[str], seeds: int, tokens: int) -> list[CellRequest]:
     """Every cell of an experiment; all arms of a seed before the next seed."""
     return [
-        Request(
+        CellRequest(
             label=f"{arm}, seed {seed}" + (f", {task}" if len(experiment.tasks) > 1 else ""),
             settings=settings(experiment, task, seed),
             tokens=tokens,
@@ -111,7 +111,7 @@ def experiment_of(method: str, module: str) -> Experiment:
     return found
 
 
-def by_task(measure: Measure, outcomes: Sequence[Outcome]) -> dict[str, list[float | None]]:
+def by_task(measure: Measure, outcomes: Sequence[CellOutcome]) -> dict[str, list[float | None]]:
     """What was measured, by task, one per seed; None where a cell failed or has no such number."""
     found: dict[str, list[float | None]] = {}
     for o in outcomes:

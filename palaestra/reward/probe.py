@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @stage
-class Probe:
+class RankingProbe:
     """A program: runs `train`, then compares `reward` with `labels` on answers of the policy to `tasks` held-out problems.
 
     `asked` pairs a part of the reward ("" = its total) with a label. Two answers to one problem that differ in the label are

@@ -18,7 +18,7 @@ MOST = 10  # rules of a list
 
 
 @value
-class Verdict:
+class RuleVerdict:
     """What a detector says: good or bad, and the advice that follows from it."""
 
     good: bool
@@ -42,7 +42,7 @@ class Refine:
     """
 
     write: Callable[[Any, Rules, np.random.Generator], tuple[Any, str]]
-    detect: Callable[[Any, Rules, np.random.Generator], Verdict]
+    detect: Callable[[Any, Rules, np.random.Generator], RuleVerdict]
     reflect: Callable[[Any, bool, Rules], str]
     merge: Callable[[Rules, str], Any]
     rounds: int = 10

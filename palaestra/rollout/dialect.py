@@ -243,7 +243,7 @@ class Chat:
             return False
 
 
-class Tags(Chat):
+class TagTools(Chat):
     """Tools as tags inside a reply: `<search>...</search>` is answered by `<result>...</result>` in the same turn.
 
     A turn that the policy has closed is answered by a message.

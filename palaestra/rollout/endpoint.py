@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from palaestra.rollout.dialect import between, read_call
-from palaestra.services.chat.base import Client, Request
-from palaestra.types import Ask, Call, Key, Malformed, Message, Row, Sample, Sampling, Segment, seed_of, value
+from palaestra.services.chat.base import ChatRequest, Client
+from palaestra.types import Ask, Call, Completion, Key, Malformed, Message, Row, Sampling, Segment, seed_of, value
 
 
 @value
@@ -28,10 +28,10 @@ class EndpointPlayer:
     def hear(self, ask: Ask, *, first: bool, closed: bool, turn: int) -> tuple[Segment, ...]:
         return tuple(Segment(ids=(), author=m.author, turn=turn, text=m.content) for m in ask.say)
 
-    async def act(self, row: Row, messages: tuple[Message, ...], ask: Ask, key: Key) -> Sample:
+    async def act(self, row: Row, messages: tuple[Message, ...], ask: Ask, key: Key) -> Completion:
         opening = (Message(role="system", content=self.system),) if self.system else ()
         forced = (Message(role="assistant", content=ask.prefix),) if ask.prefix else ()
-        request = Request(
+        request = ChatRequest(
             messages=(*opening, *messages, *forced),
             temperature=self.sampling.temperature,
             max_tokens=ask.max_tokens or self.sampling.max_tokens,
@@ -41,7 +41,7 @@ class EndpointPlayer:
         )
         reply = await self.client.chat(request)
         finish = "length" if reply.finish == "length" else "eos"
-        return Sample(ids=(), logp=(), text=reply.text, cut=len(reply.text), finish=finish)
+        return Completion(ids=(), logp=(), text=reply.text, cut=len(reply.text), finish=finish)
 
     def parse(self, text: str, finish: str) -> Call | Malformed | None:
         inside = between(text, "tool_call", finish)

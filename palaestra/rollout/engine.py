@@ -22,18 +22,18 @@ from palaestra.models.load import Model
 from palaestra.rollout.decoder import Decoder, rounded
 from palaestra.rollout.dialect import Chat
 from palaestra.rollout.prefix import Prefixes
-from palaestra.rollout.sampling import Settings, draw
-from palaestra.types import Fault, Key, Sample, Sampling, rng_of
+from palaestra.rollout.sampling import DrawSettings, draw
+from palaestra.types import Completion, Fault, Key, Sampling, rng_of
 
 
 @dataclass(eq=False)
-class Request:
+class SampleRequest:
     """A sequence under way."""
 
     prompt: tuple[int, ...]
     sampling: Sampling
     uniform_T: np.ndarray
-    done: asyncio.Future[Sample]
+    done: asyncio.Future[Completion]
     ids: list[int] = field(default_factory=list)
     logp: list[float] = field(default_factory=list)
     moved: bool = False  # the weights did, under way: what its slot holds is of no weights
@@ -65,10 +65,10 @@ class OwnEngine:
         self.sampled_tokens = 0
         self.read_tokens = 0  # of prompts, computed
         self.reused_tokens = 0  # of prompts, found in the cache
-        self._waiting: deque[Request] = deque()
-        self._reading: list[Request] = []  # admitted; their prompts are not read yet
-        self._running: list[Request] = []
-        self._settings: Settings | None = None  # of the running requests, rebuilt when their set changes
+        self._waiting: deque[SampleRequest] = deque()
+        self._reading: list[SampleRequest] = []  # admitted; their prompts are not read yet
+        self._running: list[SampleRequest] = []
+        self._settings: DrawSettings | None = None  # of the running requests, rebuilt when their set changes
         self._pump: asyncio.Task[None] | None = None
 
     @property
@@ -76,7 +76,7 @@ class OwnEngine:
         """Not in bfloat16: a decoding step rounds otherwise than the training pass does."""
         return torch.finfo(self.model.dtype).bits >= 32
 
-    async def generate(self, prompt: tuple[int, ...], sampling: Sampling, key: Key) -> Sample:
+    async def generate(self, prompt: tuple[int, ...], sampling: Sampling, key: Key) -> Completion:
         """Continues `prompt`. The random stream is that of `key`; a full context ends the sample as "length"."""
         room = self.model.context - len(prompt)
         if room < 1:
@@ -84,7 +84,7 @@ class OwnEngine:
                 "context", f"a prompt of {len(prompt)} tokens leaves no room in a context of {self.model.context}"
             )
         limit = min(sampling.max_tokens, room)
-        request = Request(prompt, sampling, rng_of(key).random(limit), asyncio.get_running_loop().create_future())
+        request = SampleRequest(prompt, sampling, rng_of(key).random(limit), asyncio.get_running_loop().create_future())
         self._waiting.append(request)
         if self._pump is None or self._pump.done():
             self._pump = asyncio.ensure_future(self._serve())
@@ -166,9 +166,9 @@ class OwnEngine:
         self._take(logits[[number[r.prompt] for r in entering]], entering, self._asked(entering))
         self._retire()
 
-    def _entering(self) -> tuple[list[Request], int]:
+    def _entering(self) -> tuple[list[SampleRequest], int]:
         """Waiting requests that have room now, and how many slots there may be when they are in."""
-        entering: list[Request] = []
+        entering: list[SampleRequest] = []
         length, most = self.decoder.cache.length, self._most(self.decoder.cache.length)
         while self._waiting:
             if self._waiting[0].done.done():  # its asker has gone
@@ -224,10 +224,10 @@ class OwnEngine:
         self._take(logits, self._running, self._settings)
         self._retire()
 
-    def _asked(self, requests: list[Request]) -> Settings:
-        return Settings.of([r.sampling for r in requests], self.model.device)
+    def _asked(self, requests: list[SampleRequest]) -> DrawSettings:
+        return DrawSettings.of([r.sampling for r in requests], self.model.device)
 
-    def _take(self, logits: Tensor, requests: list[Request], settings: Settings) -> None:
+    def _take(self, logits: Tensor, requests: list[SampleRequest], settings: DrawSettings) -> None:
         """Draws the next token of every request: one wait for the GPU."""
         uniform = torch.tensor([r.uniform_T[len(r.ids)] for r in requests]).to(logits.device)
         token, logp = draw(logits, uniform, settings)
@@ -261,7 +261,7 @@ class OwnEngine:
                 self.prefixes.hold(slot, (*r.prompt, *r.ids[:-1]))
         self._running, self._settings = self._running[:n], None
 
-    def _finished(self, r: Request) -> Sample | None:
+    def _finished(self, r: SampleRequest) -> Completion | None:
         finish: Literal["eos", "stop", "length"] | None = None
         cut = -1
         if r.ids[-1] in self.model.eos:
@@ -273,7 +273,7 @@ class OwnEngine:
         if finish is None:
             return None
         text = self.dialect.decode(r.ids[:-1] if finish == "eos" else r.ids)
-        return Sample(
+        return Completion(
             ids=tuple(r.ids),
             logp=tuple(r.logp),
             text=text,
@@ -282,7 +282,7 @@ class OwnEngine:
             version=self.version,
         )
 
-    def _stop_end(self, r: Request) -> int:
+    def _stop_end(self, r: SampleRequest) -> int:
         """Where the first stop string ends in the decoded text, -1 = none. Only the tail can hold one that is not old."""
         if not r.sampling.stop:
             return -1

@@ -8,7 +8,7 @@ from palaestra.models.load import Model
 from palaestra.rollout.dialect import Chat
 from palaestra.rollout.engine import OwnEngine
 from palaestra.rollout.vllm import VllmEngine
-from palaestra.types import Key, Sample, Sampling, UserError
+from palaestra.types import Completion, Key, Sampling, UserError
 
 
 class Engine(Protocol):
@@ -33,7 +33,7 @@ class Engine(Protocol):
     @property
     def sampled_tokens(self) -> int: ...
 
-    async def generate(self, prompt: tuple[int, ...], sampling: Sampling, key: Key) -> Sample:
+    async def generate(self, prompt: tuple[int, ...], sampling: Sampling, key: Key) -> Completion:
         """Continues `prompt` with the random stream of `key`. Raises `Fault`."""
         ...
 

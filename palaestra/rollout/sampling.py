@@ -15,7 +15,7 @@ BLOCK = 256  # tokens whose probabilities are summed before one of them is looke
 
 
 @dataclass(frozen=True)
-class Settings:
+class DrawSettings:
     """What the distributions of some sequences become before they are drawn from; the truths are known without a GPU."""
 
     temperature_N: Tensor
@@ -27,7 +27,7 @@ class Settings:
     greedy: bool
 
     @classmethod
-    def of(cls, asked: Sequence[Sampling], device: torch.device) -> Settings:
+    def of(cls, asked: Sequence[Sampling], device: torch.device) -> DrawSettings:
         rows = torch.tensor([(s.temperature, s.top_k, s.top_p, s.min_p) for s in asked], dtype=torch.float32).T
         return cls(
             *rows.to(device),
@@ -37,7 +37,7 @@ class Settings:
         )
 
 
-def draw(logits_NV: Tensor, uniform_N: Tensor, s: Settings) -> tuple[Tensor, Tensor]:
+def draw(logits_NV: Tensor, uniform_N: Tensor, s: DrawSettings) -> tuple[Tensor, Tensor]:
     """Tokens [N] by inverse transform and their log-probs [N] under the tempered and truncated distribution, in nats.
 
     Temperature 0 is greedy; its log-prob is 0, for the distribution it is drawn from has one token.

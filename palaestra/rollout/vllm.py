@@ -25,7 +25,7 @@ from palaestra.models.files import quiet
 from palaestra.models.load import Model, whole
 from palaestra.rollout.dialect import Chat
 from palaestra.services.lines import Child
-from palaestra.types import Fault, Key, Sample, Sampling, UserError, seed_of
+from palaestra.types import Completion, Fault, Key, Sampling, UserError, seed_of
 
 SERVER = Path(__file__).parents[1] / "services" / "vllm" / "server.py"
 PYTHON = "PALAESTRA_VLLM_PYTHON"
@@ -87,7 +87,7 @@ class VllmEngine:
 
     # ---- asking
 
-    async def generate(self, prompt: tuple[int, ...], sampling: Sampling, key: Key) -> Sample:
+    async def generate(self, prompt: tuple[int, ...], sampling: Sampling, key: Key) -> Completion:
         """Continues `prompt`. A full context ends the sample as "length"."""
         room = self.model.context - len(prompt)
         if room < 1:
@@ -141,13 +141,13 @@ class VllmEngine:
                     future.set_exception(error)
         self._outbox.clear()
 
-    def _sample(self, found: dict[str, Any], sampling: Sampling) -> Sample:
+    def _sample(self, found: dict[str, Any], sampling: Sampling) -> Completion:
         ids: list[int] = found["ids"]
         finish: Literal["eos", "stop", "length"] = "stop" if found["finish"] == "stop" else "length"
         finish = "eos" if ids and ids[-1] in self.model.eos else finish
         text = self.dialect.decode(ids[:-1] if finish == "eos" else ids)
         ends = [text.find(s) + len(s) for s in sampling.stop if s in text] if finish == "stop" else []
-        return Sample(
+        return Completion(
             ids=tuple(ids),
             # a greedy token is the only one of the distribution it is drawn from
             logp=tuple(found["logp"]) if sampling.temperature else (0.0,) * len(ids),

@@ -8,11 +8,11 @@ from typing import Any
 from palaestra.reward.verify import Verify, check_for
 from palaestra.reward.where import Where
 from palaestra.rollout.player import Script
-from palaestra.tasks.chain import Chain
-from palaestra.tasks.constraints import Constraints
+from palaestra.tasks.chain import ArithmeticChain
+from palaestra.tasks.constraints import ConstraintTasks
 from palaestra.tasks.count import Count
 from palaestra.tasks.files import FileTasks
-from palaestra.tasks.judging import Compare, Grade, Pairs
+from palaestra.tasks.judging import CompareAnswers, Grade, Pairs
 from palaestra.tasks.knights import Knights
 from palaestra.tasks.ladder import Add, Bool, Sort
 from palaestra.tasks.mixture import parse
@@ -27,11 +27,11 @@ from palaestra.worlds.question import Question
 from palaestra.worlds.tictactoe import TicTacToe, TicTacToeTasks, random_move
 
 QUESTIONS: Mapping[str, Callable[[], Any]] = {
-    "chain": Chain, "count": Count, "rec": Rec, "add": Add, "bool": Bool, "sort": Sort, "knights": Knights,
-    "constraints": Constraints, "unanswerable": Unanswerable,
+    "chain": ArithmeticChain, "count": Count, "rec": Rec, "add": Add, "bool": Bool, "sort": Sort, "knights": Knights,
+    "constraints": ConstraintTasks, "unanswerable": Unanswerable,
 }  # fmt: skip
 GUESSABLE: Mapping[str, Callable[[], Any]] = {  # few answers: chance is well above 0
-    "variants": Variants, "compare": Compare,
+    "variants": Variants, "compare": CompareAnswers,
 }  # fmt: skip
 WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "hop": (HopTasks, Hop),

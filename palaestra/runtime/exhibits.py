@@ -66,7 +66,7 @@ class Raw:
     advantage: float | None
 
 
-class Rollouts:
+class StepRollouts:
     """The rollouts of a step. Tokens are unpacked for those that are shown only: files are large, pages are not."""
 
     def __init__(self, path: Path):

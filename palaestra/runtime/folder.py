@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from palaestra.ledger.statistics import Interval
-from palaestra.runtime.exhibits import Rollouts, visible
+from palaestra.runtime.exhibits import StepRollouts, visible
 from palaestra.runtime.plots import evaluations_of
 from palaestra.types import UserError, value
 
@@ -25,8 +25,8 @@ class Run:
     summary: Mapping[str, Any]
     steps: Sequence[Mapping[str, Any]]
     evaluations: Sequence[tuple[float, Interval]]
-    first: Rollouts | None
-    last: Rollouts | None
+    first: StepRollouts | None
+    last: StepRollouts | None
 
     @property
     def parts(self) -> Mapping[str, Mapping[str, Any]]:
@@ -72,11 +72,11 @@ def _records(path: Path, whole: bool = False) -> list[dict[str, Any]]:
     return [r for r in found if isinstance(r, dict)]
 
 
-def rollouts_of(files: Sequence[Path]) -> Rollouts | None:
+def rollouts_of(files: Sequence[Path]) -> StepRollouts | None:
     """The first file that can be read and holds something."""
     for path in files[:3]:
         try:
-            found = Rollouts(path)
+            found = StepRollouts(path)
         except (OSError, ValueError):  # pyarrow's errors are these two
             continue
         if found.all:

@@ -17,7 +17,7 @@ from palaestra.ledger.statistics import Interval, difference, mean_interval, pro
 from palaestra.runtime import exhibits
 from palaestra.runtime.checkpoint import write_atomic
 from palaestra.runtime.drawing import duration, number, percent, series, short, smoothed
-from palaestra.runtime.exhibits import Rollout, Rollouts
+from palaestra.runtime.exhibits import Rollout, StepRollouts
 from palaestra.runtime.folder import Run, read_run, rollouts_of
 from palaestra.runtime.plots import curve, curve_svg
 from palaestra.runtime.setup import eval_command
@@ -305,13 +305,13 @@ def speed(run: Run) -> list[str]:
     return found + ([f"{memory:,.0f} MB of memory at the peak"] if memory else [])
 
 
-def shown(steps: Sequence[Rollouts]) -> dict[str, Any]:
+def shown(steps: Sequence[StepRollouts]) -> dict[str, Any]:
     """The notable rollouts of the first and last step side by side, and a group of each."""
     picked = [(s, exhibits.notable(s.valid), exhibits.instructive_group(s.valid)) for s in steps]
     raws = {(s.step, r.at): s.raw(r) for s, some, group in picked for r in [*some.values(), *group[: exhibits.LARGEST]]}
     scale = exhibits.largest_advantage(raws.values())
 
-    def card(s: Rollouts, r: Rollout) -> dict[str, Any]:
+    def card(s: StepRollouts, r: Rollout) -> dict[str, Any]:
         return _card(r, exhibits.coloured(raws[s.step, r.at], scale))
 
     kinds = [k for k in ("best", "typical", "worst") if any(k in some for _, some, _ in picked)]

@@ -13,7 +13,7 @@ def apply(a: int, op: str, b: int, modulo: int) -> int:
 
 
 @stage
-class Chain:
+class ArithmeticChain:
     """`4+7*3-9 mod 10` is ((4+7)*3-9) mod 10 = 4. Difficulty is the number of operands, each below the modulus."""
 
     operands: tuple[int, int] = (4, 6)  # at least, at most

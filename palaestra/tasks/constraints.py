@@ -60,7 +60,7 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
 
 
 @stage
-class Constraints:
+class ConstraintTasks:
     """`Write one sentence about rain. Use at most 8 words.`
 
     A sentence names its topic, has 4 to 40 words, and none five times.

@@ -15,7 +15,7 @@ TOKEN = re.compile(r"0|[1-9][0-9]*|[-+*()]", re.ASCII)
 LONGEST = 80  # characters of an expression that is still read
 
 
-class Unreadable(Exception):
+class NotExpression(Exception):
     """Not an expression."""
 
 
@@ -23,10 +23,10 @@ def value_of(text: str) -> tuple[int, tuple[int, ...]]:
     """The value of an expression of + - * and brackets, and the numbers it uses. Raises `Unreadable`."""
     tokens = TOKEN.findall(text)
     if len(text) > LONGEST or "".join(tokens) != text.replace(" ", "") or re.search(r"[0-9] +[0-9]", text):
-        raise Unreadable(text[:LONGEST])
+        raise NotExpression(text[:LONGEST])
     value, rest, used = _sum(tokens)
     if rest:
-        raise Unreadable(text)
+        raise NotExpression(text)
     return value, tuple(used)
 
 
@@ -48,14 +48,14 @@ def _product(tokens: list[str]) -> tuple[int, list[str], list[int]]:
 
 def _atom(tokens: list[str]) -> tuple[int, list[str], list[int]]:
     if not tokens:
-        raise Unreadable("it ends too early")
+        raise NotExpression("it ends too early")
     if tokens[0].isdigit():
         return int(tokens[0]), tokens[1:], [int(tokens[0])]
     if tokens[0] != "(":
-        raise Unreadable(tokens[0])
+        raise NotExpression(tokens[0])
     value, rest, used = _sum(tokens[1:])
     if not rest or rest[0] != ")":
-        raise Unreadable("an open bracket")
+        raise NotExpression("an open bracket")
     return value, rest[1:], used
 
 
@@ -111,7 +111,7 @@ class Count:
         """1 if the final expression uses exactly the numbers and hits the target."""
         try:
             value, used = value_of(final(text) or "")
-        except Unreadable:
+        except NotExpression:
             return 0.0
         return float(value == task.meta["target"] and sorted(used) == sorted(task.meta["numbers"]))
 
@@ -125,7 +125,7 @@ class Count:
             try:
                 if str(value_of(expression)[0]) != value:
                     return at
-            except Unreadable:
+            except NotExpression:
                 return at
         return len(lines)
 

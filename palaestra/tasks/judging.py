@@ -10,11 +10,11 @@ from dataclasses import replace
 
 from palaestra.tasks import formats
 from palaestra.tasks.base import ANSWER, Habit, exact, written
-from palaestra.tasks.chain import Chain
+from palaestra.tasks.chain import ArithmeticChain
 from palaestra.types import Task, rng_of, stage
 
 
-def pair_of(source: Chain, split: str, index: int) -> tuple[Task, str, str]:
+def pair_of(source: ArithmeticChain, split: str, index: int) -> tuple[Task, str, str]:
     """The problem number `index`, its answer and a wrong one."""
     task = source.task(split, index)
     wrong = (int(task.answer) + int(rng_of(("wrong", task.id)).integers(1, source.modulo))) % source.modulo
@@ -26,10 +26,10 @@ def placed(judged: Task, name: str, split: str, index: int) -> Task:
 
 
 @stage
-class Compare:
+class CompareAnswers:
     """`compare:` a chain and two final answers; the verdict is `= 1` or `= 2`. The better one stands first in even tasks."""
 
-    source: Chain = Chain(operands=(2, 3))
+    source: ArithmeticChain = ArithmeticChain(operands=(2, 3))
     name: str = "compare"
     size: int | None = None
 
@@ -51,7 +51,7 @@ class Compare:
 class Grade:
     """`judge:` a chain and one final answer; the verdict is `= right` or `= wrong`. Even tasks show the right answer."""
 
-    source: Chain = Chain(operands=(2, 3))
+    source: ArithmeticChain = ArithmeticChain(operands=(2, 3))
     name: str = "judge"
     size: int | None = None
 
@@ -74,7 +74,7 @@ class Grade:
 class Pairs:
     """Both halves of a pair as one task; `meta["halves"]` are the two."""
 
-    halves: Compare | Grade = Compare()
+    halves: CompareAnswers | Grade = CompareAnswers()
     size: int | None = None
 
     @property

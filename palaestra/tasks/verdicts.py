@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from palaestra.tasks import formats
 from palaestra.tasks.base import ANSWER
-from palaestra.tasks.chain import Chain
+from palaestra.tasks.chain import ArithmeticChain
 from palaestra.tasks.ladder import Stepwise
 from palaestra.types import Task, rng_of, stage
 
@@ -28,7 +28,7 @@ class Variants(Stepwise):
 
     def task(self, split: str, index: int) -> Task:
         number, variant = divmod(index, self.variants)
-        chain = Chain(operands=self.operands)
+        chain = ArithmeticChain(operands=self.operands)
         theorem = chain.task(split, number)
         others = rng_of((repr(self), split, number)).permutation(chain.modulo - 1) + 1  # how far off, all different
         shown = str((int(theorem.answer) + int(others[variant - 1]) * (variant > 0)) % chain.modulo)

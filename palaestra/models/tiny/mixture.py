@@ -15,7 +15,7 @@ import numpy as np
 
 from palaestra.tasks import formats
 from palaestra.tasks.base import final, written
-from palaestra.tasks.chain import Chain
+from palaestra.tasks.chain import ArithmeticChain
 from palaestra.tasks.count import Count
 from palaestra.tasks.knights import Knights
 from palaestra.tasks.ladder import Add, Bool, Sort
@@ -79,7 +79,7 @@ def source(name: str, rng: Rng, phase: Phase, hardest: int = 6) -> tuple[Any, fl
         return LADDER[name](d), WORKS_AT[d - 1]
     if name == "chain":
         n = pick(rng, {2: 0.04, 3: 0.06, 4: 0.28, 5: 0.28, 6: 0.28, 7: 0.06})
-        return Chain(operands=(n, n)), WORKS[name]
+        return ArithmeticChain(operands=(n, n)), WORKS[name]
     return {"count": Count, "rec": Rec, "words": Words}[name](), WORKS[name]
 
 

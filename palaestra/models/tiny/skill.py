@@ -19,7 +19,7 @@ from transformers import LlamaForCausalLM
 from palaestra.models.tiny.mixture import wrong_answer
 from palaestra.models.tiny.sample import replies
 from palaestra.tasks import formats
-from palaestra.tasks.chain import Chain
+from palaestra.tasks.chain import ArithmeticChain
 from palaestra.tasks.count import Count
 from palaestra.tasks.knights import Knights
 from palaestra.tasks.ladder import Add, Bool, Sort
@@ -91,7 +91,7 @@ def episodes(model: LlamaForCausalLM, world: Any, tasks: Sequence[Task], tempera
 
 def guided(model: LlamaForCausalLM, count: int, n: int) -> dict[str, Numbers]:
     """T-chain under each format: what a hint, an example, an instruction and each kind of feedback are worth."""
-    chain, rng = Chain(), rng_of(("guided",))
+    chain, rng = ArithmeticChain(), rng_of(("guided",))
     tasks = [chain.task("test", i) for i in range(count)]
     worked = [chain.demonstration(t, rng, "work") for t in tasks]
     shots = [(t, w) for t, w in zip(tasks[1:] + tasks[:1], worked[1:] + worked[:1], strict=True)]
@@ -122,7 +122,7 @@ def moving(model: LlamaForCausalLM, count: int, n: int) -> Numbers:
 
 
 def skills(model: LlamaForCausalLM, count: int, n: int) -> dict[str, Numbers]:
-    sources: dict[str, Any] = {"chain": Chain(), "chain, 8 operands": Chain(operands=(8, 8))}
+    sources: dict[str, Any] = {"chain": ArithmeticChain(), "chain, 8 operands": ArithmeticChain(operands=(8, 8))}
     sources |= {"count": Count(), "rec": Rec(), "words": Words()}
     sources |= {f"{s(d).name} d={d}": s(d) for s in (Add, Bool, Sort, Knights) for d in (1, 2, 3, 4, 6)}
     found = {name: solving(model, s, count, n) for name, s in sources.items()}

@@ -17,7 +17,7 @@ from typing import Literal
 from palaestra.card import Card, Size
 from palaestra.curriculum.pool import Mixed
 from palaestra.ledger.experiment import Experiment, Final, Logged, Same
-from palaestra.objective.tokens import DualClipped, TopTokens, Weighted
+from palaestra.objective.tokens import DualClipped, TokenWeighted, TopTokens
 from palaestra.recipes.base import grpo
 from palaestra.runtime.config import vary
 from palaestra.step import Recipe
@@ -56,7 +56,7 @@ def build(
     micro: bool = False,
 ) -> Recipe:
     over = "all" if variant == "paper" else "selected"
-    return vary(grpo.build(), pool=Mixed(16), objective=Weighted(DualClipped(), TopTokens(share, by, over, micro)))
+    return vary(grpo.build(), pool=Mixed(16), objective=TokenWeighted(DualClipped(), TopTokens(share, by, over, micro)))
 
 
 EXPERIMENT = Experiment(

@@ -113,7 +113,7 @@ def contexts(episode: Episode) -> list[tuple[int, ...]]:
 
 
 @stage
-class InformationGain:
+class TurnInformationGain:
     """Turn rewards and gains to advantages; see the module. `shuffle` deals a group's gains out at random (a placebo)."""
 
     pool: Literal["joint", "separate", "position"] = "joint"
@@ -182,7 +182,7 @@ def build(
     return vary(
         grpo.build(kl),
         collect=links(Sample(n=8), Score(), GoldProbability(template)),
-        credit=chain(InformationGain(pool, gamma, shuffle)),
+        credit=chain(TurnInformationGain(pool, gamma, shuffle)),
         objective=loss + kl * KL("k3") if kl else loss,
     )
 

@@ -16,7 +16,7 @@ Left out: the trained verifier, and beam search that ranks partial solutions by 
 
 from palaestra.card import Card, Size
 from palaestra.credit.links import Center, chain
-from palaestra.credit.steps import Progress
+from palaestra.credit.steps import StepProgress
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.objective.policy import KL, Reinforce
 from palaestra.recipes.base import grpo
@@ -47,7 +47,7 @@ def build(alpha: float = 3.0, k: int = 4, n: int = 4, kl: float = 0.0) -> Recipe
     return vary(
         grpo.build(kl),
         collect=links(Sample(n=8), Score(), PrefixValues(n=n)),
-        credit=chain(Center("group"), Progress(alpha=alpha, k=k)),
+        credit=chain(Center("group"), StepProgress(alpha=alpha, k=k)),
         objective=Reinforce() + kl * KL("k3") if kl else Reinforce(),
     )
 

@@ -53,7 +53,7 @@ CARD = Card(
 
 
 @stage
-class Balance:
+class DropSurplus:
     """RED-Drop: no more samples below the group's mean than at or above it; the rest get 0 and count in no mean.
 
     The surplus is dropped from the end: independent samples are exchangeable, so these are random ones. Centres on the kept.
@@ -101,7 +101,7 @@ def build(
         "kimi": objective + 2 * tau * KL("k2", model="behaviour", reduce="tokens"),
         "asymre": objective + tau * Imitation(),
     }
-    shaped = {"all": (Center("group"),), "drop": (Balance(),), "weight": (Center("group"), Reweight())}[data]
+    shaped = {"all": (Center("group"),), "drop": (DropSurplus(),), "weight": (Center("group"), Reweight())}[data]
     return vary(
         grpo.build(),
         credit=chain(*((Scale("group", ddof=0),) if std else ()), *shaped),

@@ -117,7 +117,7 @@ class Decompose(Algebra):
 
 
 @stage
-class Agreement:
+class ProgressAgreement:
     """Leaves the column "agreement": z-scores of what came in times those of the change of distance (the fact "closer").
 
     Its mean over tokens is their correlation.
@@ -146,7 +146,7 @@ def build(
     pi_old - log pi_ref) off every token's reward.
     """
     recipe = ppo.build(kl)
-    paid: tuple[Link, ...] = (Contributions(alpha, beta, by), *((Agreement(),) if compare else ()))
+    paid: tuple[Link, ...] = (Contributions(alpha, beta, by), *((ProgressAgreement(),) if compare else ()))
     credit = chain(*paid, Gae(gamma=1.0, lam=0.95, kl=kl), Center("batch"), Scale("batch"))
     if by != "progress":
         return vary(recipe, credit=credit)

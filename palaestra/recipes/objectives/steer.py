@@ -26,7 +26,7 @@ from palaestra.card import Card, Size
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.objective.algebra import Couples, token_mean
 from palaestra.objective.policy import Clipped, Entropy
-from palaestra.objective.tokens import DualClipped, Weighted
+from palaestra.objective.tokens import DualClipped, TokenWeighted
 from palaestra.recipes.base import grpo
 from palaestra.runtime.config import vary
 from palaestra.step import Recipe
@@ -88,7 +88,7 @@ class EntropyChange:
 
 
 def build(mapping: Literal["linear", "exp"] = "linear") -> Recipe:
-    return vary(grpo.build(), objective=Weighted(DualClipped(low=0.2, high=0.28, c=10.0), EntropyChange(mapping)))
+    return vary(grpo.build(), objective=TokenWeighted(DualClipped(low=0.2, high=0.28, c=10.0), EntropyChange(mapping)))
 
 
 EXPERIMENT = Experiment(

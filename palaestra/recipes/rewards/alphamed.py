@@ -52,7 +52,7 @@ ROUNDS = 1000  # draws that may pass before a batch of the wanted levels is full
 
 
 @stage
-class Shown:
+class ShownOptions:
     """Writes the options of a task under its question, in a fresh order at every draw; other tasks stay as they are."""
 
     draw: Draw = Shuffled()
@@ -84,7 +84,7 @@ class OfLevel:
 
     levels: tuple[int, ...]
     field: str = "level"
-    draw: Draw = Shown()
+    draw: Draw = ShownOptions()
 
     def __call__(self, ctx: "Context", key: Key, n: int, state: State) -> tuple[list[Task], State]:
         found: list[Task] = []
@@ -110,7 +110,7 @@ async def difficulty(ctx: "Context", tasks: int, n: int = 5) -> dict[str, int]:
 def build(levels: tuple[int, ...] = (), field: str = "level") -> Recipe:
     """`levels` trains on these only, by the column `field`."""
     reward = Where("options", Verified("choice-boxed"))
-    draw = OfLevel(levels, field) if levels else Shown()
+    draw = OfLevel(levels, field) if levels else ShownOptions()
     return vary(grpo.build(), draw=draw, collect=links(Sample(n=8), Score(reward=reward)))
 
 

@@ -86,7 +86,7 @@ def shaped(q: Sequence[float], shape: Shape, eta: float, keep_last: bool = True)
 
 
 @stage
-class StepRewards:
+class BoundedStepRewards:
     """Adds alpha * r_k at the last token of every step of a scored episode; the outcome stays at the end, as the part "right"."""
 
     shape: Shape = "clip-delta"
@@ -112,7 +112,7 @@ class StepRewards:
 
 
 def build(shape: Shape = "clip-delta", alpha: float = 0.02, eta: float = 0.7, kl: float = 0.0) -> Recipe:
-    return vary(ppo.build(kl), collect=links(Sample(n=8), Score(), StepRewards(shape, alpha, eta)))
+    return vary(ppo.build(kl), collect=links(Sample(n=8), Score(), BoundedStepRewards(shape, alpha, eta)))
 
 
 EXPERIMENT = Experiment(

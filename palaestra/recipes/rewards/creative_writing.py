@@ -24,13 +24,13 @@ from palaestra.ledger.experiment import Experiment, Final, Greater
 from palaestra.objective.reward_model import BradleyTerry
 from palaestra.recipes.base import grpo
 from palaestra.reward.judges.pointwise import Judge
-from palaestra.reward.judges.reading import Label
+from palaestra.reward.judges.reading import MarkedLabel
 from palaestra.reward.labels import properties
 from palaestra.reward.learned import Learned
-from palaestra.reward.rules import Refine, Rules, Verdict
+from palaestra.reward.rules import Refine, Rules, RuleVerdict
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.runtime.config import vary
-from palaestra.services.chat.base import Request, Source
+from palaestra.services.chat.base import ChatRequest, Source
 from palaestra.services.chat.scripted import Scripted
 from palaestra.step import Learner, Recipe
 from palaestra.types import Result, rng_of, stage
@@ -67,7 +67,7 @@ def rating(scores: tuple[float, ...]) -> float:
     return sum(w * s for w, s in zip(WEIGHTS, scores, strict=True))
 
 
-def detector(request: Request) -> str:
+def detector(request: ChatRequest) -> str:
     """The stand-in judge: Bad if a rule of its prompt is broken, by what it knows of the three in RULES."""
     prompt = request.messages[-1].content
     rules, reply = (re.findall(rf"<{tag}>(.*?)</{tag}>", prompt, re.DOTALL)[-1] for tag in ("rubric", "response"))
@@ -84,7 +84,7 @@ def build(
 ) -> Recipe:
     judge = Judge(
         client=client,
-        read=Label((("Good", 1.0), ("Bad", 0.0))),
+        read=MarkedLabel((("Good", 1.0), ("Bad", 0.0))),
         rubric="\n".join(rules),
         empty=0.0,
         unparsed=0.0,
@@ -141,11 +141,11 @@ def write(query: int, rules: Rules, rng: np.random.Generator) -> tuple[Greeting,
     return greeting(rng, flaw), flaw
 
 
-def detect(reply: Greeting, rules: Rules, rng: np.random.Generator) -> Verdict:
+def detect(reply: Greeting, rules: Rules, rng: np.random.Generator) -> RuleVerdict:
     """Applies the rules, and reads one reply in twenty wrongly."""
     found = flaws_of(reply, rules)
     good = (not found) != (rng.random() < SLIP)
-    return Verdict(good=good, advice=found[0] if found else "a cliche")
+    return RuleVerdict(good=good, advice=found[0] if found else "a cliche")
 
 
 def reflect(reply: Greeting, good: bool, rules: Rules) -> str:
@@ -162,7 +162,7 @@ def merge(rules: Rules, advice: str) -> list[str]:
 
 
 @stage
-class Agreement:
+class RewardAgreement:
     """A program: how well a reward separates replies without a flaw from others, in the share of pairs (ties a half)."""
 
     reward: Literal["static", "refined", "without writer", "reward model"]
@@ -215,10 +215,10 @@ def linear(pool: list[tuple[Greeting, bool]], noise: float, rng: np.random.Gener
 EXPERIMENT = Experiment(
     claim="With equal labels a judge of refined rules separates good from flawed replies better than one of fixed rules.",
     arms={
-        "static rules": Agreement("static"),
-        "refined rules": Agreement("refined"),
-        "refined without writer": Agreement("without writer"),
-        "reward model": Agreement("reward model"),
+        "static rules": RewardAgreement("static"),
+        "refined rules": RewardAgreement("refined"),
+        "refined without writer": RewardAgreement("without writer"),
+        "reward model": RewardAgreement("reward model"),
     },
     expect=Greater("refined rules", "static rules", by=0.1),
     falsified_if="refining gains less than ten points, over five seeds",

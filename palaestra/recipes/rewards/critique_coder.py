@@ -118,7 +118,7 @@ def critique(task: Task, text: str, right: bool) -> Task:
 
 
 @stage
-class Label:
+class CritiqueLabel:
     """`weight` for the right label of a critique, else 0."""
 
     weight: Any = 1.0
@@ -147,7 +147,7 @@ def build(share: float = 0.2, variant: Variant = "paper", stage_one: int = 0) ->
     """`share` of critiques; until the step `stage_one` they are worth 0.8."""
     solve = Where("tests", Verified("code-partial" if variant == "paper" else "code-partial(first=10)"))
     weight = Jump(0.8, 1.0, stage_one) if variant == "paper" and stage_one else 1.0
-    reward = Where("label", Label(weight, variant), solve)
+    reward = Where("label", CritiqueLabel(weight, variant), solve)
     return vary(
         grpo.build(),
         collect=links(Criticise(share=share, reward=solve), Score(reward=reward), MuteTruncated()),

@@ -74,7 +74,7 @@ class OfAnswer:
 
 
 @stage
-class Labelled:
+class ProofLabel:
     """1 if the answer line has the right label and the text no degenerate form; the part "process" judges the proof."""
 
     async def __call__(self, ctx: "Context", group: Group) -> list[Reward | Fault]:
@@ -95,7 +95,7 @@ def valid(lines: list[str], steps: tuple[str, ...]) -> float:
 def build(only: tuple[str, ...] = (), variant: Literal["paper", "released"] = "paper") -> Recipe:
     """`only` trains on variants with these answers, e.g. ("right",): the original theorems."""
     theorem = Verified("theorem" if variant == "paper" else "theorem(released=True)")
-    reward = Where("theorem", Where("steps", Labelled(), theorem))
+    reward = Where("theorem", Where("steps", ProofLabel(), theorem))
     recipe = vary(grpo.build(), collect=links(Sample(n=8), Score(reward=reward)))
     return vary(recipe, draw=OfAnswer(only)) if only else recipe
 

@@ -32,7 +32,7 @@ from palaestra.reward.verifiers.judgement import REFUSALS, statements, worth_of_
 from palaestra.reward.verify import said
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.runtime.config import vary
-from palaestra.services.chat.base import Request, Source
+from palaestra.services.chat.base import ChatRequest, Source
 from palaestra.step import Recipe
 from palaestra.tasks.formats import UNSURE, question
 from palaestra.types import Fault, Group, Message, Reward, Task, stage
@@ -121,7 +121,7 @@ class Knowledge:
         if self.judge is None:
             return 2.0 if right(answer, task) else self.refusal if refused(answer) else -1.0
         shown = GRADING.format(question=question(task), reference=task.answer, response=defused(answer))
-        told = await ctx.client(self.judge).chat(Request(messages=(Message(role="user", content=shown),)))
+        told = await ctx.client(self.judge).chat(ChatRequest(messages=(Message(role="user", content=shown),)))
         found = grade(told.text, self.variant)
         return self.refusal if found == 1.0 else found
 

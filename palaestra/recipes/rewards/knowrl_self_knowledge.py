@@ -155,7 +155,7 @@ class Consensus:
 
 
 @stage
-class Shown:
+class ShownExamples:
     """Tasks with `shots` examples of the pool: those that `Remember` kept, and the data's own with a column `can`."""
 
     draw: Draw = Shuffled()
@@ -191,7 +191,7 @@ class Remember:
 def build(k: int = 8, oracle: bool = False, least: float = 0.75) -> Recipe:
     return vary(
         grpo.build(),
-        draw=Shown(),
+        draw=ShownExamples(),
         collect=links(Introspect(), Sample(n=k), Score(reward=Consensus(oracle))),
         credit=chain(Center("batch"), Scale("batch")),
         objective=Clipped(reduce="tokens"),

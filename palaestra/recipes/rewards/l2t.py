@@ -73,7 +73,7 @@ def penalty(step: np.ndarray, gradient: np.ndarray) -> float:
 
 
 @stage
-class StepRewards:
+class InformationStepRewards:
     """The outcome, and at every step's last token alpha (dI - beta C): events that come on top of the outcome."""
 
     alpha: float = 0.8
@@ -165,7 +165,7 @@ class ByShare:
 def build(alpha: float = 0.8, beta: float = 0.6) -> Recipe:
     return vary(
         grpo.build(),
-        collect=links(Sample(n=8), Score(reward=StepRewards(alpha, beta))),
+        collect=links(Sample(n=8), Score(reward=InformationStepRewards(alpha, beta))),
         credit=chain(Surprised(), Center("group"), Scale("group", eps=1e-9), ByShare()),
         objective=Clipped(reduce="sequences") + Track(("clamped",)),
     )

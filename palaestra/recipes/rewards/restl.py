@@ -30,7 +30,7 @@ from palaestra.reward.learned import Learned
 from palaestra.reward.verifiers.answers import statement
 from palaestra.reward.verifiers.base import reply
 from palaestra.reward.verifiers.equivalence import equivalent
-from palaestra.reward.verifiers.stl import ATOM, Unreadable, parse
+from palaestra.reward.verifiers.stl import ATOM, NotFormula, parse
 from palaestra.reward.verifiers.temporal import aspects
 from palaestra.reward.verify import said
 from palaestra.rollout.collect import Sample, Score, links
@@ -76,7 +76,7 @@ def read(text: str, task: Task) -> tuple[str, str]:
     gold, answer = str(task.answer).strip(), final(text)
     try:
         parse(gold)
-    except Unreadable:
+    except NotFormula:
         return formula("".join((answer or "").split())), formula("".join(gold.split()))
     stated = answer if answer is not None else statement(text)
     return (reply(text) if stated is None else stated).strip().strip("`$").strip(), gold
@@ -103,7 +103,7 @@ class Aspects:
 def same(y: str, gold: str) -> bool:
     try:
         return equivalent(parse(y), parse(gold))
-    except Unreadable:
+    except NotFormula:
         return False
 
 

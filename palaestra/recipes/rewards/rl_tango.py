@@ -86,7 +86,7 @@ FINAL = re.compile(r"^\s*final\s*:\s*(right|wrong)\s*\.?\s*$", re.IGNORECASE | r
 
 
 @value
-class Verdict:
+class StepVerdicts:
     """What a verifier's reply says: +1, -1 or 0 by step, the whole (None = unread), the share of criteria of form met."""
 
     steps: tuple[float, ...]
@@ -98,7 +98,7 @@ class Form(Protocol):
     """How a verifier is asked and read."""
 
     def ask(self, task: Task, text: str) -> tuple[Message, ...]: ...
-    def read(self, reply: str, lines: Sequence[str]) -> Verdict: ...
+    def read(self, reply: str, lines: Sequence[str]) -> StepVerdicts: ...
 
 
 @stage
@@ -108,12 +108,12 @@ class Reworked:
     def ask(self, task: Task, text: str) -> tuple[Message, ...]:
         return judging(task, text, True).prompt
 
-    def read(self, reply: str, lines: Sequence[str]) -> Verdict:
+    def read(self, reply: str, lines: Sequence[str]) -> StepVerdicts:
         own, whole = lines_of(reply)[:-1], {"right": True, "wrong": False}.get(final(reply) or "")
         found = [1.0 if a == b else -1.0 for a, b in zip(lines[:-1], own, strict=False)]
         found += [0.0] * (len(lines) - 1 - len(found))
         found += [0.0 if whole is None else 1.0 if whole else -1.0] * bool(lines)
-        return Verdict(steps=tuple(found), final=whole, form=(bool(own) + (len(own) == len(lines))) / 2)
+        return StepVerdicts(steps=tuple(found), final=whole, form=(bool(own) + (len(own) == len(lines))) / 2)
 
 
 @stage
@@ -126,18 +126,18 @@ class Stated:
         content = f"{task.prompt[-1].content}\n\nSolution:\n{numbered}\n\n{wanted}"
         return (*task.prompt[:-1], Message(role="user", content=content))
 
-    def read(self, reply: str, lines: Sequence[str]) -> Verdict:
+    def read(self, reply: str, lines: Sequence[str]) -> StepVerdicts:
         said_of = {int(n): (1.0 if v.lower() == "right" else -1.0) for n, _, v in STEP.findall(reply)}
         whole = FINAL.findall(reply)
         found = tuple(said_of.get(i + 1, 0.0) for i in range(len(lines)))
         criteria = (all(why for _, why, _ in STEP.findall(reply)), set(said_of) == set(range(1, len(lines) + 1)))
-        return Verdict(
+        return StepVerdicts(
             steps=found, final=whole[-1].lower() == "right" if whole else None, form=sum(criteria) / len(criteria)
         )
 
 
 @stage
-class Verify:
+class VerifySteps:
     """Adds a verifier's row to every scored episode: its verdicts are events, its pay the part "seat:verifier"."""
 
     form: Form = Reworked()
@@ -183,7 +183,7 @@ class Verify:
 
 
 @stage
-class Mixture:
+class StepMixture:
     """(1 - share) * outcome + share * verdicts; see the module. Without `apart` they are added before they are normalised."""
 
     share: Any = 0.1
@@ -244,7 +244,7 @@ def build(
     recipe = grpo.build()
     generator = replace(
         recipe.learners["policy"],
-        credit=chain(Mixture(Exponential(share, 1e-3, 200) if share > 1e-3 else share, apart)),
+        credit=chain(StepMixture(Exponential(share, 1e-3, 200) if share > 1e-3 else share, apart)),
         update=Cycle(Plain(), on=(0, 1, 2), warmup=warmup),
     )
     verifier = Learner(
@@ -252,7 +252,7 @@ def build(
         objective=generator.objective,
         update=Cycle(Plain(), on=(3,) if learns else (), warms=learns, warmup=warmup),
     )
-    collect = links(Sample(n=8), Score(), Verify(form))
+    collect = links(Sample(n=8), Score(), VerifySteps(form))
     return vary(recipe, collect=collect, learners={"policy": generator, "verifier": verifier})
 
 

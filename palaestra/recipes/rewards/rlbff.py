@@ -24,10 +24,10 @@ from palaestra.reward.judges.train import ENTAIL, Verdicts
 from palaestra.reward.labels import LABELS, Also, Beside, Labels, Noisy
 from palaestra.reward.learned import Learned
 from palaestra.reward.principles import QUESTIONS, Entailed, Principled, Question, yes_or_no
-from palaestra.reward.probe import Probe
+from palaestra.reward.probe import RankingProbe
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.runtime.config import vary
-from palaestra.services.chat.local import Local
+from palaestra.services.chat.local import LocalModel
 from palaestra.step import Learner, Recipe, Schedule
 from palaestra.types import Collect, Credit, Objective
 from palaestra.update import AdamW
@@ -50,7 +50,9 @@ CARD = Card(
 
 
 def judge(template: str = ENTAIL) -> Judge:
-    return Judge(client=Local("reward"), template=template, read=Odds(form="log-odds"), empty=None, name="entailment")
+    return Judge(
+        client=LocalModel("reward"), template=template, read=Odds(form="log-odds"), empty=None, name="entailment"
+    )
 
 
 def build(questions: tuple[Question, ...] = QUESTIONS, template: str = ENTAIL) -> Recipe:
@@ -81,16 +83,16 @@ def trained(credit: Credit, objective: Objective, *more: Collect, heads: tuple[s
     )
 
 
-def entailment(questions: tuple[Question, ...]) -> Probe:
+def entailment(questions: tuple[Question, ...]) -> RankingProbe:
     asked = judge(SHORT)
     train = trained(Imitate(), Imitation(), Principled(questions), Verdicts(asked, yes_or_no))
-    return Probe(train, Entailed(asked, QUESTIONS), tuple((name, name) for name in LABELS))
+    return RankingProbe(train, Entailed(asked, QUESTIONS), tuple((name, name) for name in LABELS))
 
 
 EXPERIMENT = Experiment(
     claim="Asked for one property of an answer, a model of flexible principles ranks answers better than one of preferences.",
     arms={
-        "bradley-terry": Probe(
+        "bradley-terry": RankingProbe(
             trained(Compare(pairs="all"), BradleyTerry(), heads=("score",)), Learned(), tuple(("", n) for n in LABELS)
         ),
         "one principle": entailment(QUESTIONS[:1]),

@@ -17,12 +17,12 @@ from palaestra.ledger.experiment import Cell, Experiment, Final, Greater, Logged
 from palaestra.recipes.base import grpo
 from palaestra.reward.judges.pointwise import Judge
 from palaestra.reward.judges.prompt import CARE, last_line
-from palaestra.reward.judges.reading import Label, Text
+from palaestra.reward.judges.reading import MarkedLabel, Text
 from palaestra.reward.judges.standin import Grader, last_digit
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.runtime.config import vary
 from palaestra.services.chat.base import Source
-from palaestra.services.chat.local import Local
+from palaestra.services.chat.local import LocalModel
 from palaestra.services.chat.scripted import Scripted
 from palaestra.step import Recipe
 from palaestra.tasks.base import final
@@ -60,8 +60,8 @@ def verdict(text: str) -> float | None:
 def judge(client: Source | None = None) -> Judge:
     """Of the frozen start in the built-in model's words, or of another client in words for everybody."""
     if client is None:
-        return Judge(Local("ref"), BUILT_IN, Text(verdict), extract=last_line, max_tokens=96, unparsed=0.0)
-    read = Label((("RIGHT", 1.0), ("WRONG", 0.0)))
+        return Judge(LocalModel("ref"), BUILT_IN, Text(verdict), extract=last_line, max_tokens=96, unparsed=0.0)
+    read = MarkedLabel((("RIGHT", 1.0), ("WRONG", 0.0)))
     return Judge(client, ALONE, read, extract=last_line, unparsed=0.0)
 
 

@@ -25,7 +25,7 @@ from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.recipes.base import reinforce
 from palaestra.reward.judges.pointwise import Judge
 from palaestra.reward.judges.prompt import GRADE, last_line
-from palaestra.reward.judges.reading import Label, Odds
+from palaestra.reward.judges.reading import MarkedLabel, Odds
 from palaestra.reward.judges.standin import Grader
 from palaestra.reward.verifiers.similarity import jaccard
 from palaestra.reward.verify import Verify
@@ -58,7 +58,7 @@ def verifier(client: Source = STANDIN, form: Literal["soft", "normalised", "bina
     read = {
         "soft": Odds("YES", "NO", form="sampled"),
         "normalised": Odds("YES", "NO"),
-        "binary": Label((("YES", 1.0), ("NO", 0.0))),
+        "binary": MarkedLabel((("YES", 1.0), ("NO", 0.0))),
     }
     return Judge(client=client, template=GRADE, read=read[form], extract=last_line, temperature=1.0, unparsed=0.0)
 

@@ -29,7 +29,7 @@ TALK = (  # what tries to talk a judge into a verdict
 
 
 @value
-class Agreement:
+class JudgeAgreement:
     """A judge's verdicts beside gold labels, both as right or wrong."""
 
     tp: int
@@ -64,15 +64,15 @@ class Agreement:
         return 0.0 if chance == 1 else (self.agreement - chance) / (1 - chance)
 
 
-def agreement(judge_N: Sequence[float], gold_N: Sequence[float], above: float = 0.5) -> Agreement:
+def agreement(judge_N: Sequence[float], gold_N: Sequence[float], above: float = 0.5) -> JudgeAgreement:
     """Counts; a score above `above` means right."""
     judge, gold = np.asarray(judge_N) > above, np.asarray(gold_N) > above
     counts = (judge & gold, judge & ~gold, ~judge & gold, ~judge & ~gold)
-    return Agreement(**{k: int(x.sum()) for k, x in zip(("tp", "fp", "fn", "tn"), counts, strict=True)})
+    return JudgeAgreement(**{k: int(x.sum()) for k, x in zip(("tp", "fp", "fn", "tn"), counts, strict=True)})
 
 
 @value
-class Places:
+class OrderBias:
     """What a pairwise judge makes of the order: `first` = wins of the first place, 0.5 without bias; `flips` = pairs whose
     winner changes; `accuracy` of single verdicts, `consistent` = pairs that are right in both orders (NaN without gold)."""
 
@@ -87,7 +87,7 @@ class Places:
 
 async def places(
     judge: Pairwise, tasks: Sequence[tuple[Task, str, str]], *, gold: bool = True, ctx: Context | None = None
-) -> Places:
+) -> OrderBias:
     """Asks for each (task, better text, other text) in both orders; with `gold` the first text of each is known to be better."""
 
     def pair(task: Task, better: str, other: str) -> Any:
@@ -101,7 +101,7 @@ async def places(
         [float(c.win(0) == 1) for c in found if isinstance(c, Comparison) and c.score is not None] for found in asked
     ]
     nan = float("nan")
-    return Places(
+    return OrderBias(
         n=len(tasks),
         first=float(np.mean([c.win(c.first) for c in read])) if read else nan,
         flips=_mean([flips([c for c in found if isinstance(c, Comparison)]) for found in asked]),

@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from palaestra.reward.judges.prompt import COMPARE, RUBRIC, defused, fields_of, fill, reference_of, spoken
-from palaestra.reward.judges.reading import Label, Reading
+from palaestra.reward.judges.reading import MarkedLabel, Reading
 from palaestra.reward.judges.votes import poll, tally
 from palaestra.reward.verify import said
-from palaestra.services.chat.base import Request, Source, client_of, question
-from palaestra.services.chat.local import Local
+from palaestra.services.chat.base import ChatRequest, Source, client_of, question
+from palaestra.services.chat.local import LocalModel
 from palaestra.types import Fault, Group, Reward, Task, UserError, rng_of, stage, value
 
 if TYPE_CHECKING:
     from palaestra.runtime.context import Context
 
-ABC = Label((("A", 1.0), ("B", 0.0), ("tie", 0.5)))
+ABC = MarkedLabel((("A", 1.0), ("B", 0.0), ("tie", 0.5)))
 
 
 @value
@@ -51,7 +51,7 @@ class Comparison:
 class Pairwise:
     """`read` gives 1 where the response shown first wins, 0 where the second does. Without `swap` a coin picks the order."""
 
-    client: Source = Local()
+    client: Source = LocalModel()
     template: str = COMPARE
     read: Reading = ABC
     rubric: str = RUBRIC
@@ -88,7 +88,7 @@ class Pairwise:
     ) -> Comparison | Fault:
         shown = {**fields_of(task), "rubric": self.rubric, "instruction": self.read.instruction}
         text = fill(self.template, {**shown, "a": defused(texts[i]), "b": defused(texts[j])})
-        request = Request(
+        request = ChatRequest(
             messages=question(text, self.system), temperature=self.temperature, max_tokens=self.max_tokens
         )
         try:

@@ -17,8 +17,8 @@ from palaestra.reward.judges.prompt import RATE, RUBRIC, defused, fields_of, fil
 from palaestra.reward.judges.reading import Rating, Reading
 from palaestra.reward.judges.votes import Combine, Tally, poll, tally
 from palaestra.reward.verify import said
-from palaestra.services.chat.base import Request, Source, client_of, question
-from palaestra.services.chat.local import Local
+from palaestra.services.chat.base import ChatRequest, Source, client_of, question
+from palaestra.services.chat.local import LocalModel
 from palaestra.types import Fault, Group, Reward, Task, stage
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Judge:
     A vote that cannot be read is worth `unparsed`; None = it does not count, and where none counts, the episode is an error.
     """
 
-    client: Source = Local()
+    client: Source = LocalModel()
     template: str = RATE
     read: Reading = Rating()
     rubric: str = RUBRIC
@@ -71,9 +71,9 @@ class Judge:
             raise Fault("judge-unparsed", f"{told}; it was told: {self.read.instruction}")
         return found
 
-    def request(self, fields: Mapping[str, str]) -> Request:
+    def request(self, fields: Mapping[str, str]) -> ChatRequest:
         shown = {"rubric": self.rubric, **fields, "instruction": self.read.instruction}
-        return Request(
+        return ChatRequest(
             messages=question(fill(self.template, shown), self.system),
             temperature=self.temperature,
             max_tokens=self.max_tokens,

@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field, create_model
 
 from palaestra.reward.answers import mark
 from palaestra.reward.judges.prompt import spoken
-from palaestra.services.chat.base import Client, Request
+from palaestra.services.chat.base import ChatRequest, Client
 from palaestra.services.chat.structured import ask
 from palaestra.types import Fault, UserError, rng_of, stage
 
@@ -26,17 +26,17 @@ class Reading(Protocol):
         """The end of the prompt: how the verdict is to be written."""
         ...
 
-    async def __call__(self, client: Client, request: Request) -> float | None: ...
+    async def __call__(self, client: Client, request: ChatRequest) -> float | None: ...
 
 
-async def said(client: Client, request: Request) -> str | None:
+async def said(client: Client, request: ChatRequest) -> str | None:
     """The reply behind its thinking; None for one that was cut."""
     reply = await client.chat(request)
     return None if reply.finish == "length" else spoken(reply.text)
 
 
 @stage
-class Label:
+class MarkedLabel:
     """[[LABEL]], exactly one of the given ones, and what each is worth."""
 
     values: tuple[tuple[str, float], ...] = (("A", 1.0), ("B", 0.0))
@@ -46,7 +46,7 @@ class Label:
         labels = [f"[[{name}]]" for name, _ in self.values]
         return f"Think first. End with your verdict, one of {', '.join(labels)}."
 
-    async def __call__(self, client: Client, request: Request) -> float | None:
+    async def __call__(self, client: Client, request: ChatRequest) -> float | None:
         text = await said(client, request)
         return None if text is None else dict(self.values).get(mark(text) or "")
 
@@ -64,7 +64,7 @@ class Rating:
             f"Think first. End with a rating from {self.low:g} (worst) to {self.high:g} (best), written as [[RATING]]."
         )
 
-    async def __call__(self, client: Client, request: Request) -> float | None:
+    async def __call__(self, client: Client, request: ChatRequest) -> float | None:
         text = await said(client, request)
         try:
             return self.share(float(mark(text or "") or ""))
@@ -91,7 +91,7 @@ class Json:
         """The reason is asked for before the score, so that the score can follow from it."""
         return create_model("Verdict", reason=(str, ...), score=(float, Field(ge=self.low, le=self.high)))
 
-    async def __call__(self, client: Client, request: Request) -> float | None:
+    async def __call__(self, client: Client, request: ChatRequest) -> float | None:
         try:
             found: Any = await ask(client, request, self.model(), asks=self.asks)
         except Fault as fault:
@@ -119,13 +119,13 @@ class Odds:
     def instruction(self) -> str:
         return f"Answer with one word, {self.yes} or {self.no}."
 
-    async def __call__(self, client: Client, request: Request) -> float | None:
+    async def __call__(self, client: Client, request: ChatRequest) -> float | None:
         reply = await client.chat(replace(request, choices=(self.yes, self.no)))
         if reply.choices is None:
             raise UserError(f"{client.name} shows no log-probabilities, which Odds needs; use Label")
         return self.value(reply.choices[self.yes], reply.choices[self.no], request)
 
-    def value(self, yes: float, no: float, request: Request | None = None) -> float | None:
+    def value(self, yes: float, no: float, request: ChatRequest | None = None) -> float | None:
         """From log p of both words. None: a word was drawn that is neither."""
         if self.form == "log-odds":
             return max(-self.bound, min(self.bound, yes - no))
@@ -144,6 +144,6 @@ class Text:
     parse: Callable[[str], float | None]
     instruction: str = ""
 
-    async def __call__(self, client: Client, request: Request) -> float | None:
+    async def __call__(self, client: Client, request: ChatRequest) -> float | None:
         text = await said(client, request)
         return None if text is None else self.parse(text)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from statistics import NormalDist
 
 from palaestra.reward.answers import same
-from palaestra.services.chat.base import Reply, Request
+from palaestra.services.chat.base import ChatRequest, Reply
 from palaestra.tasks.base import ANSWER
 from palaestra.tasks.count import Count
 from palaestra.types import Task, rng_of, stage
@@ -21,18 +21,18 @@ COUNT = re.compile(r"make (\d+) from ([\d ]+)")
 CERTAIN = 20.0  # log-odds of a judge that never errs
 
 
-def shown(request: Request, tag: str) -> str:
+def shown(request: ChatRequest, tag: str) -> str:
     """What stands between the tags of a judge's prompt; nothing where there are none."""
     text = request.messages[-1].content
     return text.rpartition(f"<{tag}>")[2].partition(f"</{tag}>")[0] if f"</{tag}>" in text else ""
 
 
-def asked(request: Request) -> tuple[str, str]:
+def asked(request: ChatRequest) -> tuple[str, str]:
     """The question, and the response without its answer mark."""
     return shown(request, "question"), shown(request, "response").strip().removeprefix(ANSWER).strip()
 
 
-def right(request: Request) -> bool:
+def right(request: ChatRequest) -> bool:
     """Of sums by adding, of `count` any right expression; else equality with the reference, numbers by value."""
     question, response = asked(request)
     if found := SUM.fullmatch(question.strip()):
@@ -45,7 +45,7 @@ def right(request: Request) -> bool:
     return Count().check(f"{ANSWER}{response}", task) == 1
 
 
-def last_digit(request: Request) -> bool:
+def last_digit(request: ChatRequest) -> bool:
     """A lazy judge of sums: a whole number whose last digit is right."""
     question, response = asked(request)
     found = SUM.fullmatch(question.strip())
@@ -61,7 +61,7 @@ class Grader:
     gets the same verdict again.
     """
 
-    check: Callable[[Request], bool] = right
+    check: Callable[[ChatRequest], bool] = right
     error: float = 0.0
     long_error: float = 0.0  # 0 = as others
     long: int = 10
@@ -69,7 +69,7 @@ class Grader:
     yes: str = "[[YES]]"
     no: str = "[[NO]]"
 
-    def log_odds(self, request: Request) -> float:
+    def log_odds(self, request: ChatRequest) -> float:
         sign = 1.0 if self.check(request) else -1.0
         long = len(asked(request)[1]) > self.long
         error = self.long_error if self.long_error and long else self.error
@@ -79,7 +79,7 @@ class Grader:
         noise = float(rng_of(("grader", *asked(request), shown(request, "reference"))).normal())
         return self.sure * 2 * (sign + sigma * noise) / sigma**2
 
-    def __call__(self, request: Request) -> Reply:
+    def __call__(self, request: ChatRequest) -> Reply:
         x = self.log_odds(request)
         if not request.choices:
             return Reply(text=self.yes if x > 0 else self.no)

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from palaestra.reward.judges.reading import Reading
-from palaestra.services.chat.base import Client, Request
+from palaestra.services.chat.base import ChatRequest, Client
 from palaestra.types import Fault, value
 
 Combine: TypeAlias = Literal["mean", "majority", "min"]
@@ -26,7 +26,7 @@ class Tally:
     unparsed: float
 
 
-async def poll(client: Client, request: Request, read: Reading, votes: int) -> list[float | None]:
+async def poll(client: Client, request: ChatRequest, read: Reading, votes: int) -> list[float | None]:
     """The votes that came, each a sample of its own. Raises the Fault if none did."""
     asked = (read(client, replace(request, seed=request.seed + i)) for i in range(votes))
     found = await asyncio.gather(*asked, return_exceptions=True)

@@ -43,7 +43,7 @@ Judge = Callable[..., Any]
 
 
 @value
-class Probe:
+class AuditProbe:
     """A way to answer without solving: its responses by problem, and which of them are right by chance."""
 
     name: str
@@ -154,7 +154,7 @@ def audit(name: str, judge: Judge, tasks: Sequence[Task], say: Callable[[str], N
     strange = [ask.ask(f"strange: {x[:10]!r}", [x] * len(known)) for x in STRANGE]
     dependence, labels = depends(ask, golds), labelled(ask, tasks)
     top, wrong = mean(gold), usual(probes)
-    every = [*probes, Probe(name="gold", texts=tuple(golds), right=(True,) * len(golds), scores=tuple(gold))]
+    every = [*probes, AuditProbe(name="gold", texts=tuple(golds), right=(True,) * len(golds), scores=tuple(gold))]
     below = [] if ask.hung else [i for i in range(len(known)) if beaten(i, gold[i], probes)]
     report = Audit(
         reward=name,
@@ -201,11 +201,13 @@ def mean(scores: Sequence[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def asked(ask: Auditor, probe: Probe) -> Probe:
-    return Probe(name=probe.name, texts=probe.texts, right=probe.right, scores=tuple(ask.ask(probe.name, probe.texts)))
+def asked(ask: Auditor, probe: AuditProbe) -> AuditProbe:
+    return AuditProbe(
+        name=probe.name, texts=probe.texts, right=probe.right, scores=tuple(ask.ask(probe.name, probe.texts))
+    )
 
 
-def probes_for(tasks: Sequence[Task], golds: Sequence[str], bare: Sequence[str], form: str) -> list[Probe]:
+def probes_for(tasks: Sequence[Task], golds: Sequence[str], bare: Sequence[str], form: str) -> list[AuditProbe]:
     """All probes: silence, the prompt, refusals, constants, other problems' answers, and several answers at once."""
     n, texts = len(tasks), [x.strip().casefold() for x in bare]
     prompts = ["\n".join(m.content for m in t.prompt if m.role == "user") for t in tasks]
@@ -213,10 +215,10 @@ def probes_for(tasks: Sequence[Task], golds: Sequence[str], bare: Sequence[str],
     common = max(range(n), key=lambda i: texts.count(texts[i]))
     never = (False,) * n
 
-    def probe(name: str, said: Sequence[str], right: Sequence[bool] = never) -> Probe:
-        return Probe(name=name, texts=tuple(said), right=tuple(right))
+    def probe(name: str, said: Sequence[str], right: Sequence[bool] = never) -> AuditProbe:
+        return AuditProbe(name=name, texts=tuple(said), right=tuple(right))
 
-    def constant(text: str, form: str = "{}", name: str = "constant") -> Probe:
+    def constant(text: str, form: str = "{}", name: str = "constant") -> AuditProbe:
         said = form.format(text)
         return probe(f"{name}: {said}", [said] * n, [text.strip().casefold() == x for x in texts])
 
@@ -248,18 +250,18 @@ def probes_for(tasks: Sequence[Task], golds: Sequence[str], bare: Sequence[str],
     return found + [constant(c, form) for c in ("0", "1", "yes", "A") if form != "{}"]
 
 
-def usual(probes: Sequence[Probe]) -> float:
+def usual(probes: Sequence[AuditProbe]) -> float:
     """What most wrong answers earn: the median over the probes of their means where they are wrong, at most 0."""
     means = [sum(s for s, _ in found) / len(found) for p in probes if (found := wrongs(p))]
     return min(0.0, statistics.median(means)) if means else 0.0
 
 
-def wrongs(probe: Probe) -> list[tuple[float, str]]:
+def wrongs(probe: AuditProbe) -> list[tuple[float, str]]:
     """Scores and responses where the probe is wrong."""
     return [(s, t) for s, t, r in zip(probe.scores, probe.texts, probe.right, strict=True) if not r and s is not None]
 
 
-def hacked(probe: Probe, gold: float | None, wrong: float) -> dict[str, Any] | None:
+def hacked(probe: AuditProbe, gold: float | None, wrong: float) -> dict[str, Any] | None:
     """What a probe earns where it is wrong, if that is more than the margin of the way from `wrong` to `gold`."""
     found = wrongs(probe)
     if not found or gold is None:
@@ -276,12 +278,12 @@ def hacked(probe: Probe, gold: float | None, wrong: float) -> dict[str, Any] | N
     }
 
 
-def beaten(i: int, gold: float | None, probes: Sequence[Probe]) -> bool:
+def beaten(i: int, gold: float | None, probes: Sequence[AuditProbe]) -> bool:
     """Whether some wrong answer to problem i is paid as much as its gold."""
     return gold is None or any(not p.right[i] and (s := p.scores[i]) is not None and s >= gold for p in probes)
 
 
-def tied(probes: Sequence[Probe], n: int) -> dict[str, float]:
+def tied(probes: Sequence[AuditProbe], n: int) -> dict[str, float]:
     """How many problems give one score to everything, and how many different scores there are."""
     by_problem = [{p.scores[i] for p in probes if p.scores[i] is not None} for i in range(n)]
     return {

@@ -40,7 +40,7 @@ def merged(score: float, found: Mapping[str, Judgement]) -> Judgement:
 
 
 @stage
-class Sum(Composed):
+class WeightedMean(Composed):
     """The weighted mean of parts, (name, verifier, weight): in [0, 1], as they are."""
 
     parts: tuple[tuple[str, Any, float], ...]

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from palaestra.reward.verifiers.base import fields_of
-from palaestra.reward.verifiers.compose import Sum
+from palaestra.reward.verifiers.compose import WeightedMean
 from palaestra.tasks.mixture import split_outside
 from palaestra.tasks.names import suggestion
 from palaestra.types import UserError, value
@@ -21,7 +21,7 @@ PART = re.compile(r"([a-z][a-z0-9-]*)(\(.*\))?\s*(?:\*\s*([0-9.]+))?", re.DOTALL
 
 
 @value
-class Entry:
+class VerifierEntry:
     """A verifier in the registry.
 
     `put` is how a reference is written as a response ("" = the reference is no response); `copies` names the field that the
@@ -39,52 +39,54 @@ class Entry:
 ANSWER = "<answer>{}</answer>"
 PYTHON = "<think>The call changed.</think><answer>```python\n{}\n```</answer>"
 TRANSLATE = "<think>Word by word.</think><translate>{}</translate>"
-VERIFIERS: Mapping[str, Entry] = {
-    "exact": Entry(make="answers:ExactAnswer"),
-    "number": Entry(make="answers:NumberAnswer"),
-    "set": Entry(make="answers:SetAnswer"),
-    "set-f1": Entry(make="answers:SetAnswer", settings={"partial": True}),
-    "list": Entry(make="answers:SetAnswer", settings={"ordered": True}),
-    "json": Entry(make="answers:JsonAnswer"),
-    "f1": Entry(make="answers:TokenF1"),
-    "keywords": Entry(make="answers:Keywords", put=""),
-    "abstention": Entry(make="answers:Abstention"),
-    "choice": Entry(make="choice:MultipleChoice", put=ANSWER),
-    "choice-boxed": Entry(make="choice:MultipleChoice", settings={"only_boxed": True}, put="\\boxed{{{}}}"),
-    "boxed": Entry(make="formats:Boxed", put="\\boxed{{{}}}"),
-    "tags": Entry(make="formats:Tags", put="<think>Hm.</think><answer>{}</answer>", form=True),
-    "label": Entry(make="formats:Label", put="\\conclusion{{{}}}"),
-    "clean": Entry(make="formats:Clean", form=True),
-    "theorem": Entry(
+VERIFIERS: Mapping[str, VerifierEntry] = {
+    "exact": VerifierEntry(make="answers:ExactAnswer"),
+    "number": VerifierEntry(make="answers:NumberAnswer"),
+    "set": VerifierEntry(make="answers:SetAnswer"),
+    "set-f1": VerifierEntry(make="answers:SetAnswer", settings={"partial": True}),
+    "list": VerifierEntry(make="answers:SetAnswer", settings={"ordered": True}),
+    "json": VerifierEntry(make="answers:JsonAnswer"),
+    "f1": VerifierEntry(make="answers:TokenF1"),
+    "keywords": VerifierEntry(make="answers:Keywords", put=""),
+    "abstention": VerifierEntry(make="answers:Abstention"),
+    "choice": VerifierEntry(make="choice:MultipleChoice", put=ANSWER),
+    "choice-boxed": VerifierEntry(make="choice:MultipleChoice", settings={"only_boxed": True}, put="\\boxed{{{}}}"),
+    "boxed": VerifierEntry(make="formats:Boxed", put="\\boxed{{{}}}"),
+    "tags": VerifierEntry(make="formats:Tags", put="<think>Hm.</think><answer>{}</answer>", form=True),
+    "label": VerifierEntry(make="formats:Label", put="\\conclusion{{{}}}"),
+    "clean": VerifierEntry(make="formats:Clean", form=True),
+    "theorem": VerifierEntry(
         make="formats:TheoremVariant", put="Checked it case by case, as asked.\n<answer>\\boxed{{{}}}</answer>"
     ),
-    "math": Entry(make="maths:Math", put="\\boxed{{{}}}", extra="math"),
-    "antiderivative": Entry(make="maths:Antiderivative", put="", extra="math"),
-    "countdown": Entry(make="maths:Countdown", put=""),
-    "code": Entry(make="code:CodeTests", put="", extra="sandbox"),
-    "code-partial": Entry(make="code:CodeTests", settings={"partial": True}, put="", extra="sandbox"),
-    "api-migration": Entry(make="code:ApiMigration", put=PYTHON, copies="old"),
-    "patch": Entry(make="patches:Patch", put="", copies="prompt"),
-    "sql": Entry(make="sql:Sql"),
-    "sql-partial": Entry(make="sql:PartialSql", put="<reasoning>Read the schema.</reasoning><answer>{}</answer>"),
-    "sql-table": Entry(make="sql:TableSql", put="<think>Read the schema.</think><answer>{}</answer>"),
-    "sql-duckdb": Entry(make="sql:Sql", settings={"engine": "duckdb"}, extra="duckdb"),
-    "constraints": Entry(make="constraints:Constraints", put=""),
-    "constraints-share": Entry(make="constraints:Constraints", settings={"every": False}, put=""),
-    "translation": Entry(make="translation:Translation", put=TRANSLATE, copies="source", extra="translation"),
-    "translation-mix": Entry(
+    "math": VerifierEntry(make="maths:Math", put="\\boxed{{{}}}", extra="math"),
+    "antiderivative": VerifierEntry(make="maths:Antiderivative", put="", extra="math"),
+    "countdown": VerifierEntry(make="maths:Countdown", put=""),
+    "code": VerifierEntry(make="code:CodeTests", put="", extra="sandbox"),
+    "code-partial": VerifierEntry(make="code:CodeTests", settings={"partial": True}, put="", extra="sandbox"),
+    "api-migration": VerifierEntry(make="code:ApiMigration", put=PYTHON, copies="old"),
+    "patch": VerifierEntry(make="patches:Patch", put="", copies="prompt"),
+    "sql": VerifierEntry(make="sql:Sql"),
+    "sql-partial": VerifierEntry(
+        make="sql:PartialSql", put="<reasoning>Read the schema.</reasoning><answer>{}</answer>"
+    ),
+    "sql-table": VerifierEntry(make="sql:TableSql", put="<think>Read the schema.</think><answer>{}</answer>"),
+    "sql-duckdb": VerifierEntry(make="sql:Sql", settings={"engine": "duckdb"}, extra="duckdb"),
+    "constraints": VerifierEntry(make="constraints:Constraints", put=""),
+    "constraints-share": VerifierEntry(make="constraints:Constraints", settings={"every": False}, put=""),
+    "translation": VerifierEntry(make="translation:Translation", put=TRANSLATE, copies="source", extra="translation"),
+    "translation-mix": VerifierEntry(
         make="translation:Translation", settings={"metric": "mix"}, put=TRANSLATE, copies="source", extra="translation"
     ),
-    "stl": Entry(make="temporal:Temporal"),
-    "stl-surface": Entry(make="temporal:Temporal", settings={"surface": True}),
-    "spelling": Entry(make="spelling:Spelling", copies="source"),
-    "tool-calls": Entry(make="tools:ToolCalls", put=""),
-    "tool-calls-partial": Entry(make="tools:ToolCalls", settings={"partial": True}, put=""),
-    "tool-answer": Entry(make="tools:ToolAnswer"),
-    "gym": Entry(make="gym:GymAnswer", put=ANSWER),
-    "verdict": Entry(make="judgement:Verdict", put="[[{}]]"),
-    "factuality": Entry(make="judgement:Factuality", put="<think>Hm.</think><answer>{}</answer>"),
-    "selective": Entry(make="judgement:Selective", put=ANSWER),
+    "stl": VerifierEntry(make="temporal:Temporal"),
+    "stl-surface": VerifierEntry(make="temporal:Temporal", settings={"surface": True}),
+    "spelling": VerifierEntry(make="spelling:Spelling", copies="source"),
+    "tool-calls": VerifierEntry(make="tools:ToolCalls", put=""),
+    "tool-calls-partial": VerifierEntry(make="tools:ToolCalls", settings={"partial": True}, put=""),
+    "tool-answer": VerifierEntry(make="tools:ToolAnswer"),
+    "gym": VerifierEntry(make="gym:GymAnswer", put=ANSWER),
+    "verdict": VerifierEntry(make="judgement:Verdict", put="[[{}]]"),
+    "factuality": VerifierEntry(make="judgement:Factuality", put="<think>Hm.</think><answer>{}</answer>"),
+    "selective": VerifierEntry(make="judgement:Selective", put=ANSWER),
 }
 
 
@@ -96,7 +98,7 @@ def get(spec: str) -> Any:
         if "*" in spec.rpartition(")")[2]:
             raise UserError(f"verifier {spec!r}: a weight needs other parts beside it; write {parts[0][0]!r}")
         return parts[0][1]
-    return Sum(tuple(parts))
+    return WeightedMean(tuple(parts))
 
 
 def _part(piece: str, spec: str) -> tuple[str, Any, float]:
@@ -134,7 +136,7 @@ def _settings(text: str, name: str) -> dict[str, Any]:
         ) from None
 
 
-def entry_of(name: str) -> Entry:
+def entry_of(name: str) -> VerifierEntry:
     if name not in VERIFIERS:
         hint = suggestion(name, VERIFIERS) or f"; there are {', '.join(VERIFIERS)}"
         raise UserError(f"no verifier {name!r}{hint}")

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from palaestra.reward.verifiers.instances import bundled, deletion, moved, quoted, sample
-from palaestra.reward.verifiers.tables import Database, Kept, Table, changed, file_of, table
+from palaestra.reward.verifiers.tables import Database, Kept, ResultTable, changed, file_of, table
 from palaestra.types import UserError
 
 MEMORY = "1500MB"  # of an instance: what is kept open and a query
@@ -88,7 +88,7 @@ def _interrupts() -> None:
                 connection.interrupt()
 
 
-def duckdb_rows(query: str, database: Database, seconds: float) -> Table:
+def duckdb_rows(query: str, database: Database, seconds: float) -> ResultTable:
     import duckdb  # pyright: ignore[reportMissingImports]
 
     connection = _cursor(database)
@@ -97,7 +97,7 @@ def duckdb_rows(query: str, database: Database, seconds: float) -> Table:
     try:
         statements = connection.extract_statements(query)
         if len(statements) != 1 or not _reads(statements[0], query):
-            return Table(error="not one SELECT statement")
+            return ResultTable(error="not one SELECT statement")
         connection.execute("BEGIN TRANSACTION READ ONLY")  # or a sequence would count on for the next query
         found = connection.execute(statements[0])
         single = frozenset(i for i, column in enumerate(found.description) if str(column[1]) in SINGLE)
@@ -105,7 +105,7 @@ def duckdb_rows(query: str, database: Database, seconds: float) -> Table:
     except (duckdb.Error, RuntimeError, ValueError, ImportError) as error:
         if isinstance(error, duckdb.FatalException | duckdb.InternalException):
             hosts.clear()  # an instance that broke refuses every later query
-        return Table(error="timeout" if "nterrupt" in str(error) else str(error)[:200] or "no statement")
+        return ResultTable(error="timeout" if "nterrupt" in str(error) else str(error)[:200] or "no statement")
     finally:
         running.clear()
         with contextlib.suppress(duckdb.Error):

@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from palaestra.reward.verifiers.instances import bundled, deletion, moved, quoted, sample
-from palaestra.reward.verifiers.tables import Database, Kept, Table, changed, file_of, table
+from palaestra.reward.verifiers.tables import Database, Kept, ResultTable, changed, file_of, table
 from palaestra.types import UserError
 
 ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
@@ -29,7 +29,7 @@ SELECT name FROM sqlite_master m WHERE type = 'table' AND name NOT LIKE 'sqlite\
 connections: Kept[sqlite3.Connection] = Kept(lambda connection: connection.close())
 
 
-def sqlite_rows(query: str, database: Database, seconds: float) -> Table:
+def sqlite_rows(query: str, database: Database, seconds: float) -> ResultTable:
     connection = connections.get((database, changed(database)), lambda: _opened(database))
     end = time.monotonic() + seconds
     connection.set_progress_handler(lambda: time.monotonic() > end, OPCODES)
@@ -37,7 +37,7 @@ def sqlite_rows(query: str, database: Database, seconds: float) -> Table:
         with contextlib.closing(connection.execute(query)) as rows:
             return table(rows)
     except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError, MemoryError, UnicodeError) as error:
-        return Table(error="timeout" if "interrupted" in str(error) else str(error) or "no statement")
+        return ResultTable(error="timeout" if "interrupted" in str(error) else str(error) or "no statement")
 
 
 def permitted(action: int, first: Any, second: Any, *_: Any) -> int:

@@ -9,25 +9,25 @@ from typing import Any
 
 from palaestra.reward.verifiers.sql_duckdb import duckdb_rows
 from palaestra.reward.verifiers.sql_sqlite import sqlite_rows
-from palaestra.reward.verifiers.tables import Database, Kept, Rows, Table, changed, qatch, same_rows
+from palaestra.reward.verifiers.tables import Database, Kept, ResultTable, Rows, changed, qatch, same_rows
 from palaestra.reward.verifiers.worker import serve
 from palaestra.types import UserError
 
 GRACE = 0.2  # seconds beyond the limit for an engine to stop by itself, which saves a fresh child
 GOLD = 10  # times the limit: what a reference may take
 MEMORY = 6 * 2**30  # bytes of address space
-golds: Kept[Table] = Kept(lambda _: None, 4096, 200_000_000)
+golds: Kept[ResultTable] = Kept(lambda _: None, 4096, 200_000_000)
 
 
-def run(query: str, database: Database, seconds: float) -> Table:
+def run(query: str, database: Database, seconds: float) -> ResultTable:
     """The result of a query. It can only read. An engine that does not stop is ended, with the process, by an alarm."""
     return (duckdb_rows if database.engine == "duckdb" else sqlite_rows)(query, database, seconds)
 
 
-def gold_rows(query: str, database: Database, seconds: float) -> Table:
+def gold_rows(query: str, database: Database, seconds: float) -> ResultTable:
     """The result of the reference query, which must run."""
 
-    def made() -> tuple[Table, int]:
+    def made() -> tuple[ResultTable, int]:
         found = run(query, database, GOLD * seconds)
         if found.error:
             raise UserError(f"the reference query {query[:80]!r} fails: {found.error}; mend it, or its database")
@@ -36,7 +36,7 @@ def gold_rows(query: str, database: Database, seconds: float) -> Table:
     return golds.get((query, database, changed(database)), made)
 
 
-def said_rows(query: str, database: Database, seconds: float) -> Table:
+def said_rows(query: str, database: Database, seconds: float) -> ResultTable:
     signal.setitimer(signal.ITIMER_REAL, seconds + GRACE)
     try:
         return run(query, database, seconds)
@@ -64,10 +64,10 @@ def _compared(request: dict[str, Any]) -> dict[str, Any]:
     def same(a: Rows, b: Rows) -> bool:
         return same_rows(a, b, ordered=request["ordered"], columns_ordered=request["columns_ordered"])
 
-    def pair(database: Database) -> tuple[Table, Table]:
+    def pair(database: Database) -> tuple[ResultTable, ResultTable]:
         return gold_rows(gold, database, seconds), said_rows(said, database, seconds)
 
-    pairs: list[tuple[Table, Table]] = []
+    pairs: list[tuple[ResultTable, ResultTable]] = []
     for database in given:
         pairs.append(pair(database))
         if error := pairs[-1][1].error:

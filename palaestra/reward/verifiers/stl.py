@@ -50,7 +50,7 @@ Formula: TypeAlias = tuple[
 Traces: TypeAlias = dict[str, np.ndarray]  # [N, T] by signal
 
 
-class Unreadable(ValueError):
+class NotFormula(ValueError):
     """No formula."""
 
 
@@ -71,13 +71,13 @@ def tokens_of(text: str) -> list[str]:
     while at < len(text):
         match = TOKEN.match(text, at)
         if match is None or len(found) == MOST_TOKENS:
-            raise Unreadable(text[at : at + 20])
+            raise NotFormula(text[at : at + 20])
         found.append(ALIASES.get(match[1], match[1]))
         at = match.end()
     return found
 
 
-class Parser:
+class FormulaParser:
     """Recursive descent; from loose to tight: <->, ->, or, and, U, not G F, atoms."""
 
     def __init__(self, text: str) -> None:
@@ -86,7 +86,7 @@ class Parser:
     def whole(self) -> Formula:
         found = self.implied()
         if self.tokens[self.at]:
-            raise Unreadable(self.tokens[self.at])
+            raise NotFormula(self.tokens[self.at])
         return found
 
     def took(self, *wanted: str) -> str:
@@ -98,7 +98,7 @@ class Parser:
 
     def expect(self, token: str) -> None:
         if not self.took(token):
-            raise Unreadable(f"{token} for {self.tokens[self.at]!r}")
+            raise NotFormula(f"{token} for {self.tokens[self.at]!r}")
 
     def implied(self) -> Formula:
         left = self.joined("or", "and")
@@ -136,7 +136,7 @@ class Parser:
         left, sign, right = (self.tokens[self.at + k] if self.at + k < len(self.tokens) else "" for k in range(3))
         name, sign, bound = (left, sign, right) if left[:1].isidentifier() else (right, TURNED.get(sign, ""), left)
         if not ATOM.fullmatch(f"{name} {sign} {bound}") or name in OPERATORS or len(bound) > MOST_DIGITS:
-            raise Unreadable(left)
+            raise NotFormula(left)
         self.at += 3
         return ("atom", name, sign, Fraction(bound))
 
@@ -149,10 +149,10 @@ class Parser:
         self.at += 1
         self.expect("]")
         if not all(re.fullmatch(r"[0-9]{1,9}", x) for x in (low, high)) or not int(low) <= int(high) <= FARTHEST:
-            raise Unreadable(f"[{low},{high}]")
+            raise NotFormula(f"[{low},{high}]")
         self.steps += int(high) - int(low) + 1
         if self.steps > WIDEST:
-            raise Unreadable("wide")
+            raise NotFormula("wide")
         return int(low), int(high)
 
 
@@ -160,11 +160,11 @@ class Parser:
 def parse(text: str) -> Formula:
     """The formula of a text. Raises Unreadable."""
     try:
-        found = Parser(text).whole()
+        found = FormulaParser(text).whole()
     except IndexError:
-        raise Unreadable("the end") from None
+        raise NotFormula("the end") from None
     if horizon(found) > FARTHEST:
-        raise Unreadable("far")
+        raise NotFormula("far")
     return found
 
 

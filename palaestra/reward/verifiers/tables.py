@@ -48,7 +48,7 @@ class Database:
 
 
 @value
-class Table:
+class ResultTable:
     """What a query gave. error: "" | "timeout" | why it did not run."""
 
     rows: Rows = ()
@@ -101,17 +101,17 @@ def changed(database: Database) -> int:
     return file_of(database).stat().st_mtime_ns if database.path else 0
 
 
-def table(rows: Iterable[tuple[Any, ...]], single: frozenset[int] = frozenset()) -> Table:
+def table(rows: Iterable[tuple[Any, ...]], single: frozenset[int] = frozenset()) -> ResultTable:
     """The rows, read one by one until they are too many or too long. `single`: the columns of 32-bit numbers."""
     found: list[tuple[Any, ...]] = []
     size = 0
     for row in rows:
         size += sum(map(sys.getsizeof, row))
         if len(found) == MOST_ROWS or size > MOST_BYTES:
-            return Table(error=f"more than {MOST_ROWS} rows or {MOST_BYTES} bytes")
+            return ResultTable(error=f"more than {MOST_ROWS} rows or {MOST_BYTES} bytes")
         cells = tuple(map(cell, row))
         found.append(tuple(Single(x) if i in single else x for i, x in enumerate(cells)) if single else cells)
-    return Table(rows=tuple(found), size=size)
+    return ResultTable(rows=tuple(found), size=size)
 
 
 def cell(x: Any) -> Any:

@@ -8,7 +8,7 @@ from palaestra.reward.verifiers.answers import statement
 from palaestra.reward.verifiers.base import Judgement, failed, guarded, needed, reply
 from palaestra.reward.verifiers.equivalence import equivalent
 from palaestra.reward.verifiers.similarity import cosine, relative_length, rouge_l
-from palaestra.reward.verifiers.stl import ATOM, TOKEN, Unreadable, parse
+from palaestra.reward.verifiers.stl import ATOM, TOKEN, NotFormula, parse
 from palaestra.types import UserError, stage
 
 
@@ -51,7 +51,7 @@ class Temporal:
         gold = str(needed(answer, "answer", str, self)).strip()
         try:
             wanted = parse(gold)
-        except Unreadable as error:
+        except NotFormula as error:
             raise UserError(
                 f"Temporal: the answer {gold[:60]!r} is no formula (at {error}); write it as palaestra.reward.verifiers.stl shows"
             ) from None
@@ -63,6 +63,6 @@ class Temporal:
         near = 0.9 * parts["paper"] * self.surface
         try:
             same = equivalent(parse(text), wanted)
-        except Unreadable:
+        except NotFormula:
             return Judgement(score=near, parts={**parts, "same": 0.0}, status="unparsable")
         return Judgement(score=1.0 if same else near, parts={**parts, "same": float(same)})

@@ -39,7 +39,7 @@ class Died(Exception):
     """The child ended without an answer."""
 
 
-class Worker:
+class VerifierWorker:
     """One child process, started when it is first asked."""
 
     def __init__(self, module: str) -> None:
@@ -105,10 +105,10 @@ class Worker:
 
 
 @lru_cache(maxsize=8)
-def pool(module: str) -> queue.LifoQueue[Worker]:
+def pool(module: str) -> queue.LifoQueue[VerifierWorker]:
     """The last used child first, so that a second one starts only when two are asked at once."""
-    found: queue.LifoQueue[Worker] = queue.LifoQueue()
-    workers = [Worker(module) for _ in range(WORKERS)]
+    found: queue.LifoQueue[VerifierWorker] = queue.LifoQueue()
+    workers = [VerifierWorker(module) for _ in range(WORKERS)]
     for worker in workers:
         found.put(worker)
     atexit.register(lambda: [w.stop() for w in workers])
@@ -128,7 +128,7 @@ def ask(module: str, request: dict[str, Any], seconds: float) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _borrowed(module: str) -> Generator[Worker]:
+def _borrowed(module: str) -> Generator[VerifierWorker]:
     workers = pool(module)
     worker = workers.get()
     try:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @value
-class Request:
+class ChatRequest:
     """One call. Equal requests with different seeds are different samples.
 
     `choices` are words whose log-probability as the start of the reply is wanted, e.g. ("Yes", "No").
@@ -56,7 +56,7 @@ class Client(Protocol):
     @property
     def meter(self) -> Meter: ...
 
-    async def chat(self, request: Request) -> Reply: ...
+    async def chat(self, request: ChatRequest) -> Reply: ...
 
 
 class Source(Protocol):
