@@ -17,9 +17,9 @@ from pathlib import Path
 from palaestra.bench.machine import described
 from palaestra.ledger.cells import CellRequest, run_all
 from palaestra.ledger.experiment import Final, Logged
-from palaestra.ledger.statistics import mean_interval
-from palaestra.runtime import setup
-from palaestra.runtime.checkpoint import write_atomic
+from palaestra.run import setup
+from palaestra.stats import mean_interval
+from palaestra.store.checkpoint import write_atomic
 
 RATES = (3e-5, 1e-4, 3e-4)
 SHAPES = ((16, 8), (8, 16), (32, 4))  # prompts x samples

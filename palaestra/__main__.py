@@ -2,6 +2,6 @@
 
 import sys
 
-from palaestra.cli import main
+from palaestra.cli.main import main
 
 sys.exit(main())

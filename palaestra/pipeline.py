@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from palaestra.types import Result, Runnable, UserError, value
 
 if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+    from palaestra.run.context import Context
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ from palaestra.types import Update as UpdateStage
 from palaestra.update import AdamW, Plain, pack
 
 if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+    from palaestra.run.context import Context
     from palaestra.types import Result
 
 
@@ -94,7 +94,7 @@ class Recipe:
             )
 
     async def run(self, ctx: Context) -> Result:
-        from palaestra.runtime.train import train
+        from palaestra.run.driver import train
 
         return await train(self, ctx)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from palaestra.runtime.context import Context
+    from palaestra.run.context import Context
 
 C = TypeVar("C", bound=type)
 

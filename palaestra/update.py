@@ -34,7 +34,7 @@ from palaestra.types import (
 
 if TYPE_CHECKING:
     from palaestra.models.model import Model
-    from palaestra.runtime.context import Context
+    from palaestra.run.context import Context
 
 Forward = Callable[[Batch], Outputs]
 Optimizer: TypeAlias = torch.optim.Optimizer | MasterWeights

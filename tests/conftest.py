@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from palaestra.models.load import load
-from palaestra.runtime.benches import named
-from palaestra.runtime.config import override
-from palaestra.runtime.context import Context
-from palaestra.runtime.plan import Plan
+from palaestra.run.benches import named
+from palaestra.run.context import Context
+from palaestra.run.plan import Plan
+from palaestra.values import override
 
 # Speed is measured in `bench`: a busy machine fails no property.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from palaestra.ledger.statistics import proportion
-from palaestra.tasks.chain import ArithmeticChain
+from palaestra.stats import proportion
+from palaestra.toys.chain import ArithmeticChain
 from palaestra.types import rng_of
 
 END = "<|end|>"

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
-from palaestra.reward.judges.reading import Odds
+from palaestra.judges.reading import Odds
 from palaestra.services.chat.base import ChatRequest, Meter, Reply, question
 from palaestra.services.chat.endpoint import (
     EXTRAS,

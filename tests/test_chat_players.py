@@ -5,16 +5,16 @@ import json
 
 from chat_server import serving, sometimes
 
-from palaestra.cli import main
+from palaestra.cli.main import main
+from palaestra.engines.endpoint import EndpointPlayer
 from palaestra.recipes.base import grpo
-from palaestra.rollout.endpoint import EndpointPlayer
 from palaestra.rollout.play import play
 from palaestra.rollout.player import Script
-from palaestra.runtime.train import prepare
+from palaestra.run.driver import prepare
 from palaestra.services.chat.endpoint import Endpoint
 from palaestra.services.chat.scripted import Scripted
 from palaestra.step import start, step
-from palaestra.tasks.chain import ArithmeticChain
+from palaestra.toys.chain import ArithmeticChain
 from palaestra.types import Ask, Bench, Call, Frame, Message, Sampling, Task, stage
 
 USER = "You are a customer."

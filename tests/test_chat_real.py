@@ -15,12 +15,12 @@ from contextlib import closing
 import pytest
 from pydantic import BaseModel
 
-from palaestra.cli import main
-from palaestra.reward.judges.audit import places
-from palaestra.reward.judges.pairwise import Pairwise
-from palaestra.reward.judges.pointwise import Judge
-from palaestra.reward.judges.prompt import GRADE
-from palaestra.reward.judges.reading import Json, Odds
+from palaestra.cli.main import main
+from palaestra.judges.audit import places
+from palaestra.judges.pairwise import Pairwise
+from palaestra.judges.pointwise import Judge
+from palaestra.judges.prompt import GRADE
+from palaestra.judges.reading import Json, Odds
 from palaestra.services.chat.base import ChatRequest, question
 from palaestra.services.chat.endpoint import Endpoint
 from palaestra.services.chat.structured import ask

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from safetensors.torch import load, save
 
-from palaestra.runtime.codec import decode, encode
+from palaestra.store.codec import decode, encode
 from palaestra.types import Episode, Event, Example, Group, Message, Origin, Reward, Row, Segment, Task, stage
 
 

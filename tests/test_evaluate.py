@@ -6,8 +6,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from palaestra.runtime.benches import named
-from palaestra.runtime.evaluate import accuracy, evaluate, final_answer, greedy, sampled_scores
+from palaestra.run.benches import named
+from palaestra.run.evaluation import accuracy, evaluate, final_answer, greedy, sampled_scores
 from palaestra.types import Bench, Episode, Fault, Group, Message, Reward, Row, Segment, Task, UserError, stage
 from palaestra.worlds.question import Question
 

@@ -4,11 +4,11 @@ import math
 
 import pytest
 
-from palaestra import cli
-from palaestra.explain import explain
+from palaestra.cli.main import main
+from palaestra.explanation.method import explain
 from palaestra.recipes.base import grpo
 from palaestra.recipes.objectives import apo, rec
-from palaestra.runtime.setup import build
+from palaestra.run.setup import build
 from palaestra.schedule import Linear, bounded, resolve
 from palaestra.types import UserError
 
@@ -79,7 +79,7 @@ def test_values_that_fit_are_taken():
     ids=str,
 )
 def test_mistakes_on_the_command_line(argv, says, capsys):
-    assert cli.main(["explain", "grpo", *argv]) == 2
+    assert main(["explain", "grpo", *argv]) == 2
     said = capsys.readouterr().err
     assert says in said and said.count("\n") == 1
 

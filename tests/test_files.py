@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaestra.runtime.codec import decode, encode
+from palaestra.store.codec import decode, encode
 from palaestra.tasks.files import FileTasks, load
 from palaestra.tasks.repeats import caveat
 from palaestra.types import UserError

@@ -13,7 +13,7 @@ from palaestra.credit.links import Gae, chain
 from palaestra.models.load import load
 from palaestra.models.score import logit_and_value, score
 from palaestra.recipes.base import grpo
-from palaestra.reward.intrinsic import (
+from palaestra.rewards.intrinsic import (
     AnswerProbability,
     Endogenous,
     InformationGain,
@@ -32,7 +32,7 @@ from palaestra.reward.intrinsic import (
 )
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.rollout.recorded import recorded
-from palaestra.runtime.train import prepare
+from palaestra.run.driver import prepare
 from palaestra.step import start, step
 from palaestra.tasks.oracle import saying
 from palaestra.types import Episode, Fault, Group, Row, Segment, UserError

@@ -11,20 +11,19 @@ from chat_server import serving, sometimes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaestra import cli
+from palaestra.cli.main import main
 from palaestra.curriculum.pool import Mixed
+from palaestra.judges.audit import agreement, attack, places
+from palaestra.judges.pairwise import Pairwise, schedule
+from palaestra.judges.pointwise import Judge
+from palaestra.judges.prompt import GRADE, defused, fields_of, fill, last_line, spoken
+from palaestra.judges.reading import Json, MarkedLabel, Odds, Rating, Text
+from palaestra.judges.votes import tally
 from palaestra.models.score import score
 from palaestra.recipes.base import grpo
-from palaestra.reward.judges.audit import agreement, attack, places
-from palaestra.reward.judges.pairwise import Pairwise, schedule
-from palaestra.reward.judges.pointwise import Judge
-from palaestra.reward.judges.prompt import GRADE, defused, fields_of, fill, last_line, spoken
-from palaestra.reward.judges.reading import Json, MarkedLabel, Odds, Rating, Text
-from palaestra.reward.judges.votes import tally
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime import setup
-from palaestra.runtime.config import override
-from palaestra.runtime.train import prepare
+from palaestra.run import setup
+from palaestra.run.driver import prepare
 from palaestra.services.chat.base import ChatRequest, Reply, question
 from palaestra.services.chat.endpoint import Endpoint
 from palaestra.services.chat.local import LocalModel
@@ -32,6 +31,7 @@ from palaestra.services.chat.scripted import Scripted
 from palaestra.step import start, step
 from palaestra.tasks.oracle import saying
 from palaestra.types import Fault, Group, Message, Paused, Task, UserError
+from palaestra.values import override
 
 TASK = Task(
     id="t/0", prompt=(Message(role="user", content="2+2?"),), answer="4", meta={"rubric": "Be brief.", "level": 3}
@@ -448,7 +448,7 @@ def records(out):
 
 
 def trained(*argv):
-    return cli.main(["train", *argv, "--steps", "4", "--evaluate", "0", "--checkpoint-every", "9", "--json"])
+    return main(["train", *argv, "--steps", "4", "--evaluate", "0", "--checkpoint-every", "9", "--json"])
 
 
 @pytest.mark.slow

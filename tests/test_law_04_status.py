@@ -11,10 +11,10 @@ from palaestra.credit.table import Table, Values
 from palaestra.recipes.base import grpo
 from palaestra.rollout.play import play
 from palaestra.rollout.player import Script
-from palaestra.runtime.describe import describe
-from palaestra.runtime.train import prepare
+from palaestra.run.describe import describe
+from palaestra.run.driver import prepare
 from palaestra.step import start, step
-from palaestra.tasks.chain import ArithmeticChain
+from palaestra.toys.chain import ArithmeticChain
 from palaestra.types import Ask, Bench, Episode, Fault, Frame, Group, Message, Reward, Task, UserError, stage
 from palaestra.worlds.question import Question
 

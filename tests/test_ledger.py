@@ -12,7 +12,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from palaestra import catalogue, cli
+from palaestra import catalogue
+from palaestra.cli.main import main
 from palaestra.ledger import cells, digests, files, pages, results
 from palaestra.ledger.cells import CellOutcome, CellRequest, run_all
 from palaestra.ledger.experiment import Cell, Experiment, Final, Greater, Logged, Same
@@ -20,10 +21,10 @@ from palaestra.ledger.figure import curves_svg, spread, ticks
 from palaestra.markdown import one_line_lists, table
 from palaestra.recipes.base import grpo, rloo, sft
 from palaestra.recipes.objectives import pav
-from palaestra.runtime.config import override
-from palaestra.runtime.plan import Plan
-from palaestra.runtime.setup import Settings
+from palaestra.run.plan import Plan
+from palaestra.run.setup import Settings
 from palaestra.types import Result, UserError
+from palaestra.values import override
 
 MODULE = "palaestra.recipes.base.rloo"
 TWO = Experiment(
@@ -186,7 +187,7 @@ SMALL = """
     from dataclasses import replace
     from palaestra.ledger.experiment import Experiment, Greater
     from palaestra.recipes.base import reinforce, rloo
-    from palaestra.runtime.config import override
+    from palaestra.values import override
     from palaestra.types import Fault
 
     def small(recipe):
@@ -392,7 +393,7 @@ def entry(name="rloo"):
 def test_a_result_is_the_status(published, capsys):
     assert results.standing(entry()).status == "reproduced" and results.standing(entry("grpo")).status == "built"
     assert results.standing(entry("agro")).status == "built"  # its published result does not lie here
-    assert cli.main(["list", "--family", "base", "--status", "reproduced", "--json"]) == 0
+    assert main(["list", "--family", "base", "--status", "reproduced", "--json"]) == 0
     assert [e["id"] for e in json.loads(capsys.readouterr().out)] == ["rloo"]
 
 
@@ -466,7 +467,7 @@ def test_check_finds_stale_pages(tmp_path, monkeypatch, capsys):
 
 
 def test_a_smaller_run_does_not_replace_a_larger_result(published, tmp_path):
-    from palaestra.commands.reproduce import keep
+    from palaestra.cli.reproduce import keep
 
     result = json.loads(published.read_text())
     (tmp_path / "results").mkdir()
@@ -487,7 +488,7 @@ def test_a_smaller_run_does_not_replace_a_larger_result(published, tmp_path):
     ],
 )
 def test_mistakes(argv, says, capsys):
-    assert cli.main(argv) == 2
+    assert main(argv) == 2
     assert says in capsys.readouterr().err
 
 

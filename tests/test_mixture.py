@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaestra.reward.verify import check_for
+from palaestra.rewards.verify import check_for
 from palaestra.tasks.files import FileTasks
 from palaestra.tasks.gym import Gym
 from palaestra.tasks.mixture import Mixture, counts, parse, split_outside

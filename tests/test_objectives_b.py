@@ -8,25 +8,25 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaestra.commands.train import smoke
+from palaestra.cli.train import smoke
 from palaestra.credit.pass_at_k import pass_at_k_advantages
 from palaestra.credit.scopes import anchor
 from palaestra.credit.table import Table
 from palaestra.credit.trie import branch_terms, episode_ids, node_means, prefix_nodes, td_terms
-from palaestra.explain import explain
+from palaestra.explanation.method import explain
 from palaestra.ledger.experiment import Cell
 from palaestra.objective.policy import Clipped, log_ratio
 from palaestra.recipes.base import grpo, rloo
 from palaestra.recipes.objectives import embodied_planner_r1 as planner
 from palaestra.recipes.objectives import gigpo, igpo, loop, spa_rl, srpo_gream, stratified_grpo, tempo
-from palaestra.runtime.config import override, vary
-from palaestra.runtime.train import prepare
+from palaestra.run.driver import prepare
 from palaestra.step import start, step
+from palaestra.toys.grid import GridTasks
+from palaestra.toys.hop import Hop, HopTasks
 from palaestra.types import Episode, Event, Example, Group, Reward, Row, Segment, Task, UserError
 from palaestra.update import pack
+from palaestra.values import override, vary
 from palaestra.worlds.blind import Blind
-from palaestra.worlds.grid import GridTasks
-from palaestra.worlds.hop import Hop, HopTasks
 
 near = lambda x, tolerance=1e-5: pytest.approx(x, abs=tolerance)
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palaestra.credit.links import Chain
-from palaestra.explain import explain
+from palaestra.explanation.method import explain
 from palaestra.objective.kl import kl_terms
 from palaestra.objective.tokens import DualClipped, TokenWeighted, TopTokens, top
 from palaestra.recipes.objectives import (
@@ -24,12 +24,12 @@ from palaestra.recipes.objectives import (
     rover,
     steer,
 )
-from palaestra.runtime.codec import decode, encode
-from palaestra.runtime.config import override
-from palaestra.runtime.train import prepare
+from palaestra.run.driver import prepare
 from palaestra.step import start, step
+from palaestra.store.codec import decode, encode
 from palaestra.types import Episode, Example, Group, Reward, Row, Segment, Task, UserError
 from palaestra.update import backward, pack
+from palaestra.values import override
 
 
 def batch_of(*rows, **columns):

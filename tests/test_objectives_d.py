@@ -20,23 +20,23 @@ from palaestra.curriculum.partial import Whole
 from palaestra.curriculum.pool import Mixed
 from palaestra.curriculum.prioritised import Prioritised, Successes, weights
 from palaestra.curriculum.replay import Replay, by_prompt, prioritised, trimmed
-from palaestra.explain import explain
+from palaestra.explanation.method import explain
 from palaestra.models.latent import LatentHead, straight_through
 from palaestra.models.load import weights_sha256
 from palaestra.objective.residual import Balance, PathConsistency, ValueConsistency
 from palaestra.pipeline import Pipeline
 from palaestra.recipes.objectives import agro, capo, cola, kimi_k1_5, oreo, pav, tba
 from palaestra.recipes.objectives import incorrect_synthetic_data as isd
-from palaestra.reward.critic import Critique, ModelCritic, Oracle, named
+from palaestra.rewards.critic import Critique, ModelCritic, Oracle, named
 from palaestra.rollout.branch import Finished, Partial, PrefixValues, Rescue, continued, prefix
 from palaestra.rollout.collect import Sample as Play
 from palaestra.rollout.collect import Score, links
 from palaestra.rollout.player import Continued, EnginePlayer
 from palaestra.rollout.steps import line_ends, steps
-from palaestra.runtime.codec import decode, encode
-from palaestra.runtime.train import prepare
+from palaestra.run.driver import prepare
 from palaestra.schedule import Jump
 from palaestra.step import Schedule, start, step
+from palaestra.store.codec import decode, encode
 from palaestra.types import (
     Ask,
     Bench,

@@ -3,14 +3,14 @@
 import pytest
 from oracle import check_oracle
 
-from palaestra.reward.user import UserReward
-from palaestra.reward.verify import Exact, Verify, check_for
-from palaestra.tasks.chain import ArithmeticChain
+from palaestra.rewards.user import UserReward
+from palaestra.rewards.verify import Exact, Verify, check_for
 from palaestra.tasks.files import FileTasks
 from palaestra.tasks.mixture import parse
+from palaestra.toys.chain import ArithmeticChain
+from palaestra.toys.grid import Grid, GridTasks
+from palaestra.toys.hop import Hop, HopTasks
 from palaestra.types import Ask, Call, Frame, Task, stage
-from palaestra.worlds.grid import Grid, GridTasks
-from palaestra.worlds.hop import Hop, HopTasks
 
 
 @pytest.fixture

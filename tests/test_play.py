@@ -10,6 +10,7 @@ from palaestra.rollout.collect import MuteTruncated, Sample, Score, Until, When,
 from palaestra.rollout.play import play
 from palaestra.rollout.player import Script
 from palaestra.rollout.recorded import Demonstrate, Recorded
+from palaestra.toys.hop import Hop, HopTasks
 from palaestra.types import (
     Act,
     Ask,
@@ -26,7 +27,6 @@ from palaestra.types import (
     UserError,
 )
 from palaestra.types import Completion as Sampled
-from palaestra.worlds.hop import Hop, HopTasks
 from palaestra.worlds.tictactoe import TicTacToe, TicTacToeTasks
 
 

@@ -8,12 +8,12 @@ import time
 import pytest
 
 from palaestra import catalogue
-from palaestra.commands.train import smoke
+from palaestra.cli.train import smoke
 from palaestra.models.load import weights_sha256
-from palaestra.runtime.codec import decode, encode
-from palaestra.runtime.config import describe, digest
-from palaestra.runtime.train import prepare
+from palaestra.run.driver import prepare
 from palaestra.step import Recipe, start, step
+from palaestra.store.codec import decode, encode
+from palaestra.values import describe, digest
 
 BUILT = [e for e in catalogue.everything() if e.built]
 RECIPES = [e for e in BUILT if e.shape == "recipe"]
@@ -80,7 +80,7 @@ def test_a_recipe_is_a_value():
 
 
 def test_the_report_of_a_pipeline_shows_its_parts(tmp_path):
-    from palaestra.cli import main
+    from palaestra.cli.main import main
 
     out = tmp_path / "run"
     assert main(["train", "sft-grpo", "--smoke", "--out", str(out), "--json"]) == 0

@@ -13,15 +13,15 @@ import pyarrow.parquet as pq
 import pytest
 from synthetic import answers, run_folder
 
-from palaestra.cli import parser_of
-from palaestra.commands.train import farewell
-from palaestra.ledger.statistics import mean_interval, proportion
-from palaestra.runtime import config
-from palaestra.runtime.exhibits import Raw, StepRollouts, coloured, instructive_group, notable, visible
-from palaestra.runtime.folder import read_run
-from palaestra.runtime.report import duration, flat, judged, write_report
-from palaestra.runtime.setup import Settings
+from palaestra import values
+from palaestra.cli.main import parser_of
+from palaestra.cli.train import farewell
+from palaestra.run.setup import Settings
+from palaestra.stats import mean_interval, proportion
+from palaestra.store.folder import read_run
 from palaestra.types import Fault, UserError
+from palaestra.view.exhibits import Raw, StepRollouts, coloured, instructive_group, notable, visible
+from palaestra.view.report import duration, flat, judged, write_report
 
 NASTY = (
     "</i></div><script>alert('owned')</script><img src=x onerror=alert(1)> \"' {{ 7 * 7 }} \x00\x1b[31m\u202eabc \ud83d"
@@ -196,7 +196,7 @@ def test_the_model_is_measured_on_the_problems_of_its_run(tmp_path, settings, fl
     summary = json.loads((folder / "summary.json").read_text())
     model = summary["artifacts"]["policy"]
     command = f"palaestra eval --model {model} {flags} --k 8"
-    (folder / "config.toml").write_text(config.to_toml(settings))
+    (folder / "config.toml").write_text(values.to_toml(settings))
     assert command in page(folder).text
     assert f"inspect  {command}" in farewell(summary, Settings(**settings), folder).splitlines()
     given = vars(parser_of("eval").parse_args(shlex.split(command)[2:]))

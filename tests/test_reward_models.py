@@ -9,27 +9,27 @@ import torch
 
 from palaestra.credit.preferences import Compare, Rate, marked, weight
 from palaestra.credit.rows import Imitate
+from palaestra.judges.pointwise import Judge
+from palaestra.judges.reading import Odds
+from palaestra.judges.train import Verdicts
 from palaestra.models.load import load, save
 from palaestra.models.score import heads
 from palaestra.objective.policy import Imitation
 from palaestra.objective.reward_model import BradleyTerry, CritiqueNLL, Gaussian, Regression
 from palaestra.pipeline import Output, Part, Pipeline
 from palaestra.recipes.base import grpo
-from palaestra.reward import learned
-from palaestra.reward.critique import Critiqued, CritiqueThenScore
-from palaestra.reward.judges.pointwise import Judge
-from palaestra.reward.judges.reading import Odds
-from palaestra.reward.judges.train import Verdicts
-from palaestra.reward.learned import Below, Ensemble, Learned, Robust, lowest, robust
+from palaestra.rewards import learned
+from palaestra.rewards.critique import Critiqued, CritiqueThenScore
+from palaestra.rewards.learned import Below, Ensemble, Learned, Robust, lowest, robust
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.rollout.recorded import recorded
-from palaestra.runtime.config import override, vary
-from palaestra.runtime.train import prepare
+from palaestra.run.driver import prepare
 from palaestra.services.chat.local import LocalModel
 from palaestra.step import Learner, Recipe, Schedule, start, step
-from palaestra.tasks.chain import ArithmeticChain
+from palaestra.toys.chain import ArithmeticChain
 from palaestra.types import Bench, Episode, Fault, Group, Message, Reward, Row, Segment, Task, UserError, stage
 from palaestra.update import AdamW, backward, pack
+from palaestra.values import override, vary
 from palaestra.worlds.question import Question
 
 HEADS = ("prior0", "prior1", "prior2")

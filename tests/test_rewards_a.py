@@ -13,7 +13,9 @@ from palaestra.credit.links import Center, Scale, chain
 from palaestra.credit.table import Table, Values
 from palaestra.curriculum.draw import Shuffled
 from palaestra.curriculum.respelled import Respelled
-from palaestra.explain import explain
+from palaestra.explanation.method import explain
+from palaestra.judges.audit import agreement
+from palaestra.judges.standin import Grader
 from palaestra.ledger.experiment import Cell
 from palaestra.models.score import logit_and_value, output_gradients
 from palaestra.recipes.base import grpo
@@ -27,21 +29,18 @@ from palaestra.recipes.rewards import (
     self_rewarding,
     soft_verifier,
 )
-from palaestra.reward.intrinsic import Endogenous, answer_score, endogenous
-from palaestra.reward.judges.audit import agreement
-from palaestra.reward.judges.standin import Grader
-from palaestra.reward.verifiers.registry import get
-from palaestra.reward.verify import Exact
+from palaestra.rewards.intrinsic import Endogenous, answer_score, endogenous
+from palaestra.rewards.verify import Exact
 from palaestra.rollout.collect import Sample, Score
 from palaestra.rollout.recorded import recorded
-from palaestra.runtime.train import prepare
+from palaestra.run.driver import prepare
 from palaestra.services.chat.base import Reply
 from palaestra.services.chat.scripted import Scripted
 from palaestra.step import start, step
-from palaestra.tasks.count import Count, expressions
-from palaestra.tasks.judging import CompareAnswers, Grade, Pairs
 from palaestra.tasks.oracle import saying
-from palaestra.tasks.verdicts import Variants
+from palaestra.toys.count import Count, expressions
+from palaestra.toys.judging import CompareAnswers, Grade, Pairs
+from palaestra.toys.variants import Variants
 from palaestra.types import (
     Act,
     Ask,
@@ -57,6 +56,7 @@ from palaestra.types import (
     Task,
     UserError,
 )
+from palaestra.verifiers.registry import get
 from palaestra.worlds.forced import Forced
 from palaestra.worlds.pair import higher, rating
 

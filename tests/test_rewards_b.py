@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaestra.commands.train import smoke
+from palaestra.cli.train import smoke
 from palaestra.credit.links import Center, Scale, chain
-from palaestra.explain import explain
+from palaestra.explanation.method import explain
 from palaestra.recipes.rewards import (
     cec_zero,
     knowrl_factuality,
@@ -21,11 +21,11 @@ from palaestra.recipes.rewards import (
     restl,
     think2sql,
 )
-from palaestra.reward.verifiers.reward import Verified
-from palaestra.reward.verifiers.similarity import edit_distance, relative_length
-from palaestra.runtime.config import vary
 from palaestra.services.chat.scripted import Scripted
 from palaestra.types import Bench, Episode, Fault, Group, Message, Reward, Row, Segment, Task, UserError, rng_of
+from palaestra.values import vary
+from palaestra.verifiers.reward import Verified
+from palaestra.verifiers.text.similarity import edit_distance, relative_length
 from palaestra.worlds.question import Question
 
 USERS = "CREATE TABLE users(name, age); INSERT INTO users VALUES ('a', 20), ('b', 30), ('c', 40), ('d', 50);"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.credit.table import Table, Values
-from palaestra.explain import explain
+from palaestra.explanation.method import explain
 from palaestra.ledger.experiment import Balanced, Cell, Moving
 from palaestra.recipes.base import grpo
 from palaestra.recipes.rewards import (
@@ -26,20 +26,20 @@ from palaestra.recipes.rewards import (
     rl_tango,
     swe_rl,
 )
-from palaestra.reward.verifiers.formats import all_variants
-from palaestra.reward.verifiers.patches import likeness
-from palaestra.reward.verify import Exact, Verify
-from palaestra.reward.where import Where
+from palaestra.rewards.verify import Exact, Verify
+from palaestra.rewards.where import Where
 from palaestra.rollout.verdicts import DemonstrateVerdict
-from palaestra.runtime.config import override, vary
-from palaestra.runtime.train import prepare
+from palaestra.run.driver import prepare
 from palaestra.schedule import resolve
 from palaestra.step import Schedule, start, step
-from palaestra.tasks.base import final
-from palaestra.tasks.ladder import Add
 from palaestra.tasks.mixture import Mixture
-from palaestra.tasks.verdicts import Variants
+from palaestra.toys.base import final
+from palaestra.toys.ladder import Add
+from palaestra.toys.variants import Variants
 from palaestra.types import Bench, Episode, Fault, Group, Message, Reward, Row, Segment, Task, UserError
+from palaestra.values import override, vary
+from palaestra.verifiers.code.patches import likeness
+from palaestra.verifiers.text.formats import all_variants
 
 # ---- helpers
 
@@ -192,7 +192,7 @@ def test_swe_rl_pays_context_of_an_edit_beside_the_place():
 
 
 def test_swe_rl_without_files_reads_the_whole_reply():
-    from palaestra.tasks.chain import ArithmeticChain
+    from palaestra.toys.chain import ArithmeticChain
 
     task = ArithmeticChain().task("train", 0)
     ctx = door(exact_reward())
@@ -291,7 +291,7 @@ def test_deeptheorem_reference_values():
     assert theorem(proof("proved", tag="reply"), "", "a" * 400, "proved") == [0, 0, 0, 0]
     twenty = ("abcdefghijklmnopqrs " * 305)[: 6100 - 40]
     assert theorem(proof("proved", twenty + "a b c")) == [1]  # the tags bring more characters
-    from palaestra.reward.verifiers.formats import Clean
+    from palaestra.verifiers.text.formats import Clean
 
     assert Clean()("abcdefghijklmnopqrs " * 305, None).parts["varied"] == 0  # 6,100 of 20: 305 > 300
     assert theorem(proof("disproved") + proof("proved"), proof("proved") + proof("disproved")) == [1, 0]
@@ -417,7 +417,7 @@ def test_critique_coder_pays_the_share_of_tests(passed, n, first, paper, release
 
 def test_critique_coder_18_of_24_and_9_of_the_first_10(monkeypatch):
     passed = (*[True] * 9, False, *[True] * 9, *[False] * 5)
-    monkeypatch.setattr("palaestra.reward.verifiers.code.tested", lambda *a, **k: (passed, "failed"))
+    monkeypatch.setattr("palaestra.verifiers.code.programs.tested", lambda *a, **k: (passed, "failed"))
     assert of_tests("x = 1", *["pass"] * 24) == [0.75, 0]
     assert of_tests("x = 1", *["pass"] * 24, variant="released") == [0.9, 0]
 

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from palaestra.commands.train import smoke
+from palaestra.cli.train import smoke
 from palaestra.credit.labelled import Labelled
 from palaestra.credit.links import Chain
 from palaestra.credit.preferences import Compare
-from palaestra.explain import explain
+from palaestra.explanation.method import explain
+from palaestra.judges.prompt import defused
+from palaestra.judges.reading import Odds
 from palaestra.recipes.base import grpo
 from palaestra.recipes.rewards import (
     creative_writing,
@@ -25,13 +27,11 @@ from palaestra.recipes.rewards import (
     rlcf,
     salu,
 )
-from palaestra.reward import bridging
-from palaestra.reward.intrinsic import confidence
-from palaestra.reward.judges.prompt import defused
-from palaestra.reward.judges.reading import Odds
-from palaestra.reward.labels import LABELS, Also, Beside, Labels, Noisy, properties
-from palaestra.reward.learned import robust
-from palaestra.reward.principles import (
+from palaestra.rewards import bridging
+from palaestra.rewards.intrinsic import confidence
+from palaestra.rewards.labels import LABELS, Also, Beside, Labels, Noisy, properties
+from palaestra.rewards.learned import robust
+from palaestra.rewards.principles import (
     QUESTIONS,
     Entailed,
     Principled,
@@ -41,16 +41,16 @@ from palaestra.reward.principles import (
     quoted,
     yes_or_no,
 )
-from palaestra.reward.probe import accuracy
-from palaestra.reward.rules import Refine, RuleVerdict, revised
+from palaestra.rewards.probe import accuracy
+from palaestra.rewards.rules import Refine, RuleVerdict, revised
 from palaestra.rollout.collect import links
-from palaestra.runtime.config import override
-from palaestra.runtime.train import prepare
+from palaestra.run.driver import prepare
 from palaestra.services.chat.scripted import Scripted
 from palaestra.step import start, step
-from palaestra.tasks.unanswerable import Unanswerable
+from palaestra.toys.unanswerable import Unanswerable
 from palaestra.types import Episode, Example, Fault, Group, Message, Reward, Row, Segment, Task, UserError, stage
 from palaestra.update import pack
+from palaestra.values import override
 
 
 def said(text, reward=None, **parts):

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palaestra.cli import main
+from palaestra.cli.main import main
 from palaestra.services import sandbox
 from palaestra.services.sandbox import (
     Asserts,

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palaestra.tasks import formats
-from palaestra.tasks.base import final, split_of
-from palaestra.tasks.chain import ArithmeticChain
-from palaestra.tasks.count import Count, NotExpression, expressions, value_of
-from palaestra.tasks.knights import Knights, fitting, spelt
-from palaestra.tasks.ladder import Add, Bool, Sort
-from palaestra.tasks.rec import Rec
-from palaestra.tasks.words import Words
+from palaestra.toys import formats
+from palaestra.toys.base import final, split_of
+from palaestra.toys.chain import ArithmeticChain
+from palaestra.toys.count import Count, NotExpression, expressions, value_of
+from palaestra.toys.knights import Knights, fitting, spelt
+from palaestra.toys.ladder import Add, Bool, Sort
+from palaestra.toys.rec import Rec
+from palaestra.toys.words import Words
 from palaestra.types import Message, Task, UserError, rng_of
 
 SOURCES = [

@@ -11,13 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 
-from palaestra.models.tiny import build, mixture, skill
-from palaestra.models.tiny import tokenizer as tokens
-from palaestra.models.tiny.muon import orthogonal
-from palaestra.models.tiny.sample import replies
-from palaestra.tasks.base import split_of
-from palaestra.tasks.chain import ArithmeticChain
+from palaestra.toys.base import split_of
+from palaestra.toys.chain import ArithmeticChain
+from palaestra.toys.mistakes import wrong_answer
 from palaestra.types import Message, rng_of
+from tools.tiny_model import build, mixture, skill
+from tools.tiny_model import tokenizer as tokens
+from tools.tiny_model.muon import orthogonal
+from tools.tiny_model.sample import replies
 
 HERE = skill.HERE
 
@@ -119,7 +120,7 @@ def test_mistakes_are_mistakes() -> None:
     rng, chain = rng_of(("mistakes",)), ArithmeticChain()
     for i in range(50):
         task = chain.task("train", i)
-        assert chain.check(mixture.wrong_answer(chain, task, rng, "work"), task) == 0.0
+        assert chain.check(wrong_answer(chain, task, rng, "work"), task) == 0.0
 
 
 def test_micro_batches_keep_every_row_and_stay_small() -> None:

@@ -17,11 +17,11 @@ from palaestra.models.load import weights_sha256
 from palaestra.objective.policy import Clipped
 from palaestra.recipes.base import grpo
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.describe import describe
-from palaestra.runtime.train import prepare, train
+from palaestra.run.describe import describe
+from palaestra.run.driver import prepare, train
 from palaestra.step import Learner, Recipe, Schedule, start, step
-from palaestra.tasks.base import final
-from palaestra.tasks.chain import ArithmeticChain
+from palaestra.toys.base import final
+from palaestra.toys.chain import ArithmeticChain
 from palaestra.types import (
     Ask,
     Bench,

@@ -11,16 +11,16 @@ from types import SimpleNamespace
 import pytest
 from oracle import check_oracle
 
-from palaestra.reward.user import UserReward, reward_by_name
-from palaestra.reward.verifiers.reward import Verified
+from palaestra.rewards.user import UserReward, reward_by_name
 from palaestra.rollout.collect import Sample
-from palaestra.runtime import setup
-from palaestra.runtime.evaluate import attempts
-from palaestra.tasks.chain import ArithmeticChain
+from palaestra.run import setup
+from palaestra.run.evaluation import attempts
 from palaestra.tasks.oracle import saying
 from palaestra.tasks.repeats import caveat
+from palaestra.toys.chain import ArithmeticChain
+from palaestra.toys.grid import GridTasks
 from palaestra.types import Fault, Group, Message, Task, UserError
-from palaestra.worlds.grid import GridTasks
+from palaestra.verifiers.reward import Verified
 from palaestra.worlds.user import UserTasks, UserWorld, load_environment
 
 TASK = Task(
@@ -196,9 +196,9 @@ def test_every_mistake_is_one_clear_line(source, name):
 def test_a_composed_reward_stands_in_a_functions_place(source):
     """By hand: 2 * 1 for the right answer, less 0.5 for the number of words beyond it."""
     path = source(
-        "from palaestra.reward.user import UserReward\n"
-        "from palaestra.reward.verifiers.reward import Verified\n"
-        "from palaestra.reward.weighted import Weighted\n"
+        "from palaestra.rewards.user import UserReward\n"
+        "from palaestra.verifiers.reward import Verified\n"
+        "from palaestra.rewards.weighted import Weighted\n"
         "def words(responses, answers):\n    return [len(r.split()) - 1 for r in responses]\n"
         "OWN = UserReward(__file__ + ':words')\n"
         "score = Weighted((('right', Verified('exact'), 2.0), ('words', OWN, -0.5)))\n"

@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palaestra.reward.verifiers import constraints as mul
-from palaestra.reward.verifiers.code import ApiMigration, stripped
-from palaestra.reward.verifiers.compose import (  # fmt: skip
+from palaestra.types import Task, UserError
+from palaestra.verifiers.answers.judgement import Factuality, Selective, consistent
+from palaestra.verifiers.code.patches import Patch, likeness
+from palaestra.verifiers.code.programs import ApiMigration, stripped
+from palaestra.verifiers.compose import (
     Clip,
     Delta,
     Gate,
@@ -23,19 +25,17 @@ from palaestra.reward.verifiers.compose import (  # fmt: skip
     delta_steps,
     eta_of,
 )
-from palaestra.reward.verifiers.formats import Tags, TheoremVariant, all_variants
-from palaestra.reward.verifiers.judgement import Factuality, Selective, consistent
-from palaestra.reward.verifiers.patches import Patch, likeness
-from palaestra.reward.verifiers.registry import VERIFIERS, get
-from palaestra.reward.verifiers.reward import Verified
-from palaestra.reward.verifiers.similarity import common_length, edit_distance, edit_similarity
-from palaestra.reward.verifiers.spelling import consensus, rescaled
-from palaestra.reward.verifiers.sql import PartialSql, Sql, TableSql, names
-from palaestra.reward.verifiers.sql_worker import run
-from palaestra.reward.verifiers.tables import Database
-from palaestra.reward.verifiers.temporal import Temporal
-from palaestra.reward.verifiers.translation import Translation
-from palaestra.types import Task, UserError
+from palaestra.verifiers.logic.temporal import Temporal
+from palaestra.verifiers.registry import VERIFIERS, get
+from palaestra.verifiers.reward import Verified
+from palaestra.verifiers.sql.queries import PartialSql, Sql, TableSql, names
+from palaestra.verifiers.sql.tables import Database
+from palaestra.verifiers.sql.worker import run
+from palaestra.verifiers.text import constraints as mul
+from palaestra.verifiers.text.formats import Tags, TheoremVariant, all_variants
+from palaestra.verifiers.text.similarity import common_length, edit_distance, edit_similarity
+from palaestra.verifiers.text.spelling import consensus, rescaled
+from palaestra.verifiers.text.translation import Translation
 
 QS = st.lists(st.floats(0, 1), min_size=1, max_size=12)
 

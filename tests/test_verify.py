@@ -5,9 +5,9 @@ import asyncio
 import numpy as np
 import pytest
 
-from palaestra.reward.verify import Exact, Verify, check_for, reward_of, said
-from palaestra.tasks.chain import ArithmeticChain
+from palaestra.rewards.verify import Exact, Verify, check_for, reward_of, said
 from palaestra.tasks.oracle import saying
+from palaestra.toys.chain import ArithmeticChain
 from palaestra.types import Episode, Fault, Group, Message, Row, Segment, Task, UserError, stage
 
 TASK = Task(id="t1", prompt=(Message(role="user", content="3 + 4?"),), answer=7)

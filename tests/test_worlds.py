@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from palaestra.tasks.base import split_of
-from palaestra.tasks.chain import ArithmeticChain
+from palaestra.toys.base import split_of
+from palaestra.toys.chain import ArithmeticChain
+from palaestra.toys.grid import Grid, GridState, GridTasks
+from palaestra.toys.hop import NOTHING, USAGE, Hop, HopTasks
 from palaestra.types import Act, Ask, Frame, Message, Task, rng_of
-from palaestra.worlds.grid import Grid, GridState, GridTasks
-from palaestra.worlds.hop import NOTHING, USAGE, Hop, HopTasks
 from palaestra.worlds.question import Question
 from palaestra.worlds.tictactoe import Board, TicTacToe, TicTacToeTasks, completing, random_move, shown
 

@@ -6,9 +6,9 @@ import math
 import pytest
 
 from palaestra import catalogue
-from palaestra.commands.train import smoke
-from palaestra.runtime.setup import arguments, build
-from palaestra.runtime.train import prepare
+from palaestra.cli.train import smoke
+from palaestra.run.driver import prepare
+from palaestra.run.setup import arguments, build
 from palaestra.step import start, step
 from palaestra.types import UserError
 

@@ -16,9 +16,9 @@ import torch
 from palaestra import update
 from palaestra.bench.machine import spread
 from palaestra.bench.work import Work, prepared
-from palaestra.rollout.engine import OwnEngine
-from palaestra.runtime.context import Context
-from palaestra.runtime.train import prepare
+from palaestra.engines.own import OwnEngine
+from palaestra.run.context import Context
+from palaestra.run.driver import prepare
 from palaestra.step import Recipe, start, step
 from palaestra.types import Batch, Objective
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from palaestra.bench.trl import PHASES
 from palaestra.markdown import code, filled, table
-from palaestra.runtime.drawing import INK, LINE, MUTED, PALETTE, PAPER, svg_text
+from palaestra.view.drawing import INK, LINE, MUTED, PALETTE, PAPER, svg_text
 
 Found = dict[str, Any]
 NAMES = {"seconds": "whole step", "rollout": "rollout", "forward": "forward", "backward": "backward"}

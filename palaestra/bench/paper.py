@@ -19,16 +19,16 @@ from typing import Any, cast
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from palaestra import catalogue
+from palaestra import catalogue, values
 from palaestra.card import UNKNOWN, Card, Size
+from palaestra.engines.decoder import Decoder
 from palaestra.models.load import Model, load
 from palaestra.models.lora import LoRA
 from palaestra.pipeline import Pipeline
 from palaestra.rollout.collect import Sample
-from palaestra.rollout.decoder import Decoder
-from palaestra.runtime import config, setup
-from palaestra.runtime.context import Context
-from palaestra.runtime.train import prepare_models
+from palaestra.run import setup
+from palaestra.run.context import Context
+from palaestra.run.driver import prepare_models
 from palaestra.step import Recipe
 from palaestra.types import UserError
 
@@ -122,20 +122,20 @@ def scaled(runnable: Any, size: Size) -> Any:
         return runnable
     for path, stage in players(runnable):
         if isinstance(stage, Sample):
-            runnable = config.override(runnable, f"{path}.max_tokens", size.tokens or TOKENS)
+            runnable = values.override(runnable, f"{path}.max_tokens", size.tokens or TOKENS)
         if size.samples and stage.n > 1:
-            runnable = config.override(runnable, f"{path}.n", size.samples)
+            runnable = values.override(runnable, f"{path}.n", size.samples)
     prompts = size.prompts or size.answers // samples_of(runnable)
     if prompts:
         runnable = replace(runnable, schedule=replace(runnable.schedule, prompts=prompts))
         if hasattr(runnable.pool, "size"):  # a gate or a buffer gives whole batches
-            runnable = config.override(runnable, "pool.size", prompts)
+            runnable = values.override(runnable, "pool.size", prompts)
     return setup.paced(runnable, size.lr) if size.lr else runnable
 
 
 def players(recipe: Recipe) -> list[tuple[str, Any]]:
     """The stages that sample answers, by path: every `Sample`, else the first stage that says how many."""
-    counted = [(path, x) for path, x in config.walk(recipe.collect, "collect") if hasattr(x, "n")]
+    counted = [(path, x) for path, x in values.walk(recipe.collect, "collect") if hasattr(x, "n")]
     return [(path, x) for path, x in counted if isinstance(x, Sample)] or counted[:1]
 
 
@@ -153,7 +153,7 @@ def built(method: str, size: Size, overrides: Mapping[str, Any]) -> Any:
     whole = scaled(whole, size)
     for path, x in given.items():
         if path not in takes:
-            whole = config.override(whole, path, x)
+            whole = values.override(whole, path, x)
     return whole
 
 
@@ -162,12 +162,12 @@ def settings(method: str, given: Mapping[str, Any], whole: Any) -> dict[str, dic
     takes, plain, found = setup.arguments(method), setup.build(method, {}), dict[str, dict[str, Any]]()
     for name, x in given.items():
         if name in takes:
-            value, default = config.parse(x, takes[name].annotation, name), takes[name].default
+            value, default = values.parse(x, takes[name].annotation, name), takes[name].default
         else:
-            path, default = config.find(whole, name), None
-            value = dict(config.walk(whole))[path]
+            path, default = values.find(whole, name), None
+            value = dict(values.walk(whole))[path]
             with suppress(UserError):  # a part that an argument adds has no default
-                default = dict(config.walk(plain))[config.find(plain, name)]
+                default = dict(values.walk(plain))[values.find(plain, name)]
         if value != default:
             found[name] = {"value": value, "default": default}
     return found

@@ -17,13 +17,13 @@ import numpy as np
 
 from palaestra.bench import machine
 from palaestra.bench.work import Work, prepared
+from palaestra.engines.own import OwnEngine
 from palaestra.models import forward as forward_pass
 from palaestra.models.layout import Layout
-from palaestra.rollout.engine import OwnEngine
-from palaestra.runtime import rollouts
-from palaestra.runtime.context import PHASES, Context
-from palaestra.runtime.train import peak_memory_mb, prepare
+from palaestra.run.context import PHASES, Context
+from palaestra.run.driver import peak_memory_mb, prepare
 from palaestra.step import Recipe, start, step
+from palaestra.store import rollouts
 
 
 class Counts:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from palaestra.models.load import load
-from palaestra.runtime import setup
-from palaestra.runtime.benches import from_data, named
-from palaestra.runtime.context import Context
+from palaestra.run import setup
+from palaestra.run.benches import from_data, named
+from palaestra.run.context import Context
 from palaestra.step import Recipe
 
 REWARD = """def score(responses, answers, **fields):

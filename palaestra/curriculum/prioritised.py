@@ -10,7 +10,7 @@ import numpy as np
 from palaestra.types import RIGHT, Example, Groups, Key, State, Task, UserError, rng_of, stage
 
 if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+    from palaestra.run.context import Context
 
 
 def prompt_length(task: Task) -> float:

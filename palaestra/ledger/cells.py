@@ -29,10 +29,10 @@ import torch
 
 from palaestra.ledger.digests import code_sha256, configuration, sha256
 from palaestra.ledger.experiment import Cell
-from palaestra.runtime import setup
-from palaestra.runtime.checkpoint import write_atomic
-from palaestra.runtime.plan import Plan
+from palaestra.run import setup
+from palaestra.run.plan import Plan
 from palaestra.services.cores import cores
+from palaestra.store.checkpoint import write_atomic
 from palaestra.types import Fault, Runnable, UserError, value
 
 CHECKPOINT = 20  # steps between those of a cell

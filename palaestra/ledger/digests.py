@@ -17,15 +17,16 @@ from pathlib import Path
 from typing import Any
 
 import palaestra
-from palaestra import catalogue
+from palaestra import catalogue, values
 from palaestra.models.load import find
-from palaestra.runtime import config
-from palaestra.runtime.setup import Settings, bench_of
+from palaestra.run.setup import Settings, bench_of
 from palaestra.types import UserError
 
 PACKAGE = Path(palaestra.__file__).parent
-ALWAYS = ("step", "update", "rollout.engine", "rollout.player", "models.forward", "runtime.evaluate")
-APART = ("runtime", "ledger", "recipes", "catalogue", "card", "explain")  # what they import does not reach a weight
+ALWAYS = ("step", "update", "engines.own", "rollout.player", "models.forward", "run.evaluation")
+APART = (  # whose imports do not reach a weight
+    "run", "store", "view", "explanation", "values", "stats", "ledger", "recipes", "catalogue", "card",
+)  # fmt: skip
 
 
 def sha256(part: Any) -> str:
@@ -39,7 +40,7 @@ def sha256(part: Any) -> str:
 def configuration(runnable: Any, settings: Settings, tokens: int, samples: int) -> dict[str, Any]:
     """Everything but the seed that was decided before the run, as plain data."""
     try:
-        config.digest(runnable)
+        values.digest(runnable)
     except TypeError as error:  # for what has no name to be found by
         raise UserError(str(error)) from None
     files = {n: _file(given) for n in ("data", "test_data", "reward", "env") if (given := getattr(settings, n))}
@@ -115,7 +116,7 @@ def code_sha256(runnable: Any, settings: Settings) -> str:
     """Of the modules that the recipe's and the problem's parts are written in and what these import, without comments."""
     bench, players = bench_of(settings)
     parts = (runnable, bench.tasks, bench.world, bench.reward, *players.values())
-    own = {_module(x) for p in parts for x in (p, *(v for _, v in config.walk(p)))}
+    own = {_module(x) for p in parts for x in (p, *(v for _, v in values.walk(p)))}
     found = {m.removeprefix("palaestra.") for m in own if m.startswith("palaestra.")}
     beside = _beside(own, settings.recipe) if catalogue.own(settings.recipe) else []
     return sha256([*([m, _source(m)] for m in sorted(_reached(found | set(ALWAYS)))), *beside])

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from palaestra.ledger.statistics import Interval
+from palaestra.stats import Interval
 from palaestra.types import Runnable, UserError, stage, value
 
 Verdict: TypeAlias = Literal["reproduced", "not-reproduced", "inconclusive"]

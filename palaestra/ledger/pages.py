@@ -17,9 +17,9 @@ from palaestra.ledger.experiment import Experiment
 from palaestra.ledger.figure import curves_svg
 from palaestra.ledger.files import read_result
 from palaestra.ledger.results import ENOUGH, standing
-from palaestra.ledger.statistics import Interval, narrowed
 from palaestra.markdown import code, table
-from palaestra.runtime.config import brief, children, difference
+from palaestra.stats import Interval, narrowed
+from palaestra.values import brief, children, difference
 
 METHODS = Path("docs/methods")
 RESULTS = Path("ledger/results")

@@ -19,10 +19,10 @@ from palaestra.ledger.cells import CellOutcome, CellRequest, run_all, silent
 from palaestra.ledger.digests import configuration, sha256
 from palaestra.ledger.experiment import Experiment, Measure
 from palaestra.ledger.files import PACKAGE, read_result
-from palaestra.ledger.statistics import Interval, interquartile_mean, mean_interval, paired, stratified_bootstrap
-from palaestra.runtime.drawing import series, smoothed
-from palaestra.runtime.setup import Settings
+from palaestra.run.setup import Settings
+from palaestra.stats import Interval, interquartile_mean, mean_interval, paired, stratified_bootstrap
 from palaestra.types import UserError, value
+from palaestra.view.drawing import series, smoothed
 
 ENOUGH = 3  # seeds, below which an interval says nothing about a claim
 POINTS = 24  # of a learning curve

@@ -34,7 +34,7 @@ from palaestra.types import (
 )
 
 if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+    from palaestra.run.context import Context
 
 
 @value

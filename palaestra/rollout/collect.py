@@ -17,7 +17,7 @@ from palaestra.rollout.play import play
 from palaestra.types import Collect, Episode, Fault, Group, Key, Player, Reward, RewardFn, Sampling, stage
 
 if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+    from palaestra.run.context import Context
 
 RETRIES = 1  # of an episode that an infrastructure fault ended
 CUT = ("truncated:turns", "truncated:context")  # before the world came to its end

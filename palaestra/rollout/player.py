@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from palaestra.rollout.engines import Engine
+from palaestra.engines.select import Engine
 from palaestra.types import Ask, Call, Completion, Fault, Key, Malformed, Message, Row, Sampling, Segment, rng_of, value
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from palaestra.tasks.base import Habit, demonstration
+from palaestra.toys.base import Habit, demonstration
 from palaestra.types import Episode, Group, Key, Message, Reward, Row, Segment, Task, UserError, rng_of, stage
 
 if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+    from palaestra.run.context import Context
 
 
 def recorded(

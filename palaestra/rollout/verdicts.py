@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from palaestra.models.tiny.mixture import wrong_answer
 from palaestra.rollout.recorded import recorded
-from palaestra.tasks.base import final, written
-from palaestra.tasks.formats import judging
+from palaestra.toys.base import final, written
+from palaestra.toys.formats import judging
+from palaestra.toys.mistakes import wrong_answer
 from palaestra.types import Group, Key, rng_of, stage
 
 if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+    from palaestra.run.context import Context
 
 
 @stage

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Sequence
 from typing import Any
 
-from palaestra.tasks.base import demonstration
+from palaestra.toys.base import demonstration
 from palaestra.types import RIGHT, Act, Call, Episode, Fault, Frame, Group, Row, Segment, Task, Tasks, rng_of, seed_of
 
 TURNS = 256  # of a scripted game

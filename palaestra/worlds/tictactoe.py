@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from palaestra.tasks.base import asked, drawn
+from palaestra.toys.base import asked, drawn
 from palaestra.types import Act, Ask, Frame, Key, Message, Task, UserError, stage, value
 
 SQUARE = re.compile("[0-8]")

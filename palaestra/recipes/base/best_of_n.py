@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from palaestra.card import Card
-from palaestra.ledger.statistics import proportion
 from palaestra.rollout.collect import Sample
-from palaestra.runtime.evaluate import attempts, final_answer, greedy
+from palaestra.run.evaluation import attempts, final_answer, greedy
+from palaestra.stats import proportion
 from palaestra.types import RIGHT, Episode, Group, Result, stage
 
 if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+    from palaestra.run.context import Context
 
 CARD = Card(
     id="best-of-n",

@@ -13,8 +13,8 @@ from palaestra.objective.preference import DPO
 from palaestra.recipes.base import grpo
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.rollout.recorded import Recorded
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe
+from palaestra.values import vary
 
 CARD = Card(
     id="dpo",

@@ -11,9 +11,9 @@ from palaestra.credit.links import Center, Gae, Scale, chain, kl_needs
 from palaestra.objective.kl import KLKind
 from palaestra.objective.policy import Clipped, ValueLoss
 from palaestra.recipes.base import grpo
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe
 from palaestra.update import Plain
+from palaestra.values import vary
 
 CARD = Card(
     id="ppo",

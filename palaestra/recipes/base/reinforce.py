@@ -7,8 +7,8 @@ from palaestra.card import Card
 from palaestra.credit.links import Center, chain
 from palaestra.objective.policy import Reinforce
 from palaestra.recipes.base import grpo
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe
+from palaestra.values import vary
 
 CARD = Card(
     id="reinforce",

@@ -7,8 +7,8 @@ from palaestra.card import Card, Size
 from palaestra.credit.links import Center, chain
 from palaestra.ledger.experiment import Experiment, Greater
 from palaestra.recipes.base import reinforce
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe
+from palaestra.values import vary
 
 CARD = Card(
     id="rloo",

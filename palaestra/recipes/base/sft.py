@@ -6,8 +6,8 @@ from palaestra.objective.policy import Imitation
 from palaestra.recipes.base import grpo
 from palaestra.rollout.collect import links
 from palaestra.rollout.recorded import Demonstrate
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe, Schedule
+from palaestra.values import vary
 
 CARD = Card(
     id="sft",

@@ -17,8 +17,8 @@ from palaestra.credit.links import Center, Chain
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.objective.residual import Balance
 from palaestra.recipes.base import grpo
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe, Schedule
+from palaestra.values import vary
 
 CARD = Card(
     id="agro",

@@ -22,9 +22,9 @@ from palaestra.credit.table import Table, Values
 from palaestra.ledger.experiment import Experiment, Greater, Logged
 from palaestra.objective.policy import Reinforce
 from palaestra.recipes.base import grpo
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe, Schedule
 from palaestra.types import stage
+from palaestra.values import vary
 
 CARD = Card(
     id="asymre",

@@ -27,9 +27,9 @@ from palaestra.credit.links import Center, Scale, chain, table_signal
 from palaestra.credit.table import Table, Values
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.recipes.base import grpo
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe
 from palaestra.types import rng_of, stage
+from palaestra.values import vary
 
 Mode = Literal["local", "global", "coupled", "entropy", "random", "bottom"]
 CARD = Card(

@@ -19,10 +19,10 @@ from palaestra.credit.links import Center, Scale, chain
 from palaestra.credit.steps import StepPenalty, Vote
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.recipes.base import grpo
-from palaestra.reward.critic import Critique, ModelCritic, Oracle
+from palaestra.rewards.critic import Critique, ModelCritic, Oracle
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe
+from palaestra.values import vary
 
 CARD = Card(
     id="capo",

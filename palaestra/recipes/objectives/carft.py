@@ -31,9 +31,8 @@ from palaestra.objective.algebra import Algebra, Couples
 from palaestra.objective.policy import Clipped, ValueLoss
 from palaestra.recipes.base import ppo
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe, Schedule
-from palaestra.tasks.base import demonstration
+from palaestra.toys.base import demonstration
 from palaestra.types import (
     Batch,
     Credit,
@@ -51,9 +50,10 @@ from palaestra.types import (
     rng_of,
     stage,
 )
+from palaestra.values import vary
 
 if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+    from palaestra.run.context import Context
 
 CARD = Card(
     id="carft",

@@ -30,11 +30,11 @@ from palaestra.pipeline import Output, Part, Pipeline
 from palaestra.recipes.base import grpo
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.rollout.recorded import Offline
-from palaestra.runtime.config import vary
 from palaestra.schedule import Jump
 from palaestra.step import Recipe
 from palaestra.types import Batch, Outputs, stage
 from palaestra.update import AdamW, Plain
+from palaestra.values import vary
 
 CARD = Card(
     id="cola",

@@ -24,9 +24,9 @@ from palaestra.curriculum.pool import Mixed
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.objective.policy import Clipped, TargetEntropy
 from palaestra.recipes.base import grpo
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe, Schedule
 from palaestra.types import stage
+from palaestra.values import vary
 
 CARD = Card(
     id="confucius3",

@@ -29,10 +29,10 @@ from palaestra.ledger.diversity import RATE, pass_at_8
 from palaestra.ledger.experiment import Greater
 from palaestra.objective.policy import Entropy, ValueLoss
 from palaestra.recipes.base import grpo
-from palaestra.runtime.config import vary
 from palaestra.schedule import bounded
 from palaestra.step import Recipe
 from palaestra.types import rng_of, stage
+from palaestra.values import vary
 
 NAMES = ("rank", "velocity", "acceleration")
 CARD = Card(

@@ -22,10 +22,10 @@ from palaestra.credit.scopes import keys
 from palaestra.credit.table import Table, Values
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.recipes.base import grpo
-from palaestra.runtime.config import vary
 from palaestra.schedule import bounded
 from palaestra.step import Recipe
 from palaestra.types import stage
+from palaestra.values import vary
 
 CARD = Card(
     id="egsw",

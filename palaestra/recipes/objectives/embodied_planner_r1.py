@@ -21,14 +21,14 @@ from palaestra.objective.algebra import Reduction
 from palaestra.objective.policy import KL, Clipped, Entropy
 from palaestra.recipes.base import grpo
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe, Schedule
 from palaestra.types import Collect, Episode, Group, Key, Reward, stage
 from palaestra.update import AdamW
+from palaestra.values import vary
 from palaestra.worlds.blind import Blind
 
 if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+    from palaestra.run.context import Context
 
 CARD = Card(
     id="embodied-planner-r1",

@@ -28,9 +28,9 @@ from palaestra.ledger.diversity import RATE, pass_at_8
 from palaestra.ledger.experiment import Final, Greater
 from palaestra.objective.policy import Clipped, Entropy
 from palaestra.recipes.base import grpo
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe
 from palaestra.types import rng_of, stage
+from palaestra.values import vary
 
 SIGNAL = "policy_head_gradient"
 CARD = Card(

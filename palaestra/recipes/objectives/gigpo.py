@@ -22,8 +22,8 @@ from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.objective.policy import KL, Clipped
 from palaestra.objective.track import Track
 from palaestra.recipes.base import grpo
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe, Schedule
+from palaestra.values import vary
 
 CARD = Card(
     id="gigpo",

@@ -19,8 +19,8 @@ from palaestra.curriculum.pool import Mixed
 from palaestra.ledger.experiment import Experiment, Final, Logged, Same
 from palaestra.objective.tokens import DualClipped, TokenWeighted, TopTokens
 from palaestra.recipes.base import grpo
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe
+from palaestra.values import vary
 
 CARD = Card(
     id="high-entropy-tokens",

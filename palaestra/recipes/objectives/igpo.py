@@ -29,12 +29,12 @@ from palaestra.objective.policy import KL, Clipped
 from palaestra.objective.track import Track
 from palaestra.recipes.base import grpo
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe
 from palaestra.types import Episode, Group, Key, Row, Segment, UserError, rng_of, stage
+from palaestra.values import vary
 
 if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+    from palaestra.run.context import Context
 
 CARD = Card(
     id="igpo",

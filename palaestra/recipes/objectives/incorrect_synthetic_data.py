@@ -26,10 +26,10 @@ from palaestra.pipeline import Output, Part, Pipeline
 from palaestra.recipes.base import dpo, sft
 from palaestra.rollout.branch import PrefixValues, Rescue
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe, Schedule
 from palaestra.types import Batch, Outputs, stage
 from palaestra.update import AdamW
+from palaestra.values import vary
 
 CARD = Card(
     id="incorrect-synthetic-data",

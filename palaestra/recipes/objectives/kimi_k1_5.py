@@ -35,10 +35,10 @@ from palaestra.objective.residual import Balance
 from palaestra.recipes.base import grpo
 from palaestra.rollout.branch import Finished, Partial
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
 from palaestra.schedule import Jump
 from palaestra.step import Recipe, Schedule, Unchanged
 from palaestra.update import Plain
+from palaestra.values import vary
 
 CARD = Card(
     id="kimi-k1.5",

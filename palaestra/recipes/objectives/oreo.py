@@ -29,9 +29,9 @@ from palaestra.recipes.base import dpo
 from palaestra.rollout.branch import MarkSteps
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.rollout.recorded import Offline
-from palaestra.runtime.config import vary
 from palaestra.step import Learner, Recipe
 from palaestra.types import Collect
+from palaestra.values import vary
 
 CARD = Card(
     id="oreo",

@@ -22,8 +22,8 @@ from palaestra.objective.policy import KL, Reinforce
 from palaestra.recipes.base import grpo
 from palaestra.rollout.branch import PrefixValues
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe
+from palaestra.values import vary
 
 CARD = Card(
     id="pav",

@@ -25,9 +25,9 @@ from palaestra.objective.kl import kl_terms
 from palaestra.objective.policy import Clipped, Entropy
 from palaestra.recipes.base import grpo
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe
 from palaestra.types import Batch, Group, Key, Outputs, stage
+from palaestra.values import vary
 
 CARD = Card(
     id="rapo",

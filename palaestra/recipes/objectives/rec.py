@@ -30,10 +30,10 @@ from palaestra.credit.table import Table, Values
 from palaestra.ledger.experiment import Experiment, Final, Logged, Same
 from palaestra.objective.policy import KL, Imitation, Reinforce, Trust
 from palaestra.recipes.base import grpo
-from palaestra.runtime.config import vary
 from palaestra.schedule import bounded
 from palaestra.step import Recipe, Schedule
 from palaestra.types import stage
+from palaestra.values import vary
 
 CARD = Card(
     id="rec",

@@ -27,10 +27,10 @@ from palaestra.ledger.experiment import Greater
 from palaestra.objective.algebra import Algebra, reduce, token_mean
 from palaestra.objective.policy import Clipped, Entropy
 from palaestra.recipes.base import grpo
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe
 from palaestra.types import Batch, Outputs, stage
 from palaestra.update import Plain
+from palaestra.values import vary
 
 CARD = Card(
     id="rover",

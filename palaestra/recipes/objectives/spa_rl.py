@@ -29,10 +29,10 @@ from palaestra.ledger.experiment import Experiment, Final, Greater, Logged, Movi
 from palaestra.objective.algebra import Algebra, Couples, Sum
 from palaestra.objective.track import Track
 from palaestra.recipes.base import ppo
-from palaestra.runtime.config import override, vary
 from palaestra.step import Learner, Recipe, Schedule
 from palaestra.types import Batch, Example, Groups, Outputs, Signals, State, stage
 from palaestra.update import Cycle, Plain
+from palaestra.values import override, vary
 
 CARD = Card(
     id="spa-rl",

@@ -19,15 +19,15 @@ from palaestra.curriculum.pool import Mixed
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.objective.policy import KL, Clipped
 from palaestra.recipes.base import grpo
-from palaestra.reward.verify import said
+from palaestra.rewards.verify import said
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe
-from palaestra.tasks.base import final
+from palaestra.toys.base import final
 from palaestra.types import Group, Key, Reward, stage
+from palaestra.values import vary
 
 if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+    from palaestra.run.context import Context
 
 CARD = Card(
     id="srpo-gream",

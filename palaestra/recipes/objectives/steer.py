@@ -28,9 +28,9 @@ from palaestra.objective.algebra import Couples, token_mean
 from palaestra.objective.policy import Clipped, Entropy
 from palaestra.objective.tokens import DualClipped, TokenWeighted
 from palaestra.recipes.base import grpo
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe
 from palaestra.types import Batch, Outputs, stage
+from palaestra.values import vary
 
 CARD = Card(
     id="steer",

@@ -19,9 +19,9 @@ from palaestra.curriculum.replay import Replay
 from palaestra.ledger.experiment import Experiment, Same
 from palaestra.objective.residual import Balance
 from palaestra.recipes.base import grpo
-from palaestra.runtime.config import vary
 from palaestra.schedule import Linear, bounded
 from palaestra.step import Recipe, Schedule
+from palaestra.values import vary
 
 CARD = Card(
     id="tba",

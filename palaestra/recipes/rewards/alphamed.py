@@ -22,18 +22,18 @@ from palaestra.card import Card, Size
 from palaestra.curriculum.draw import Shuffled
 from palaestra.ledger.experiment import Experiment, Greater, Logged
 from palaestra.recipes.base import grpo
-from palaestra.reward.verifiers.choice import shuffled
-from palaestra.reward.verifiers.reward import Verified
-from palaestra.reward.where import Where
+from palaestra.rewards.where import Where
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
-from palaestra.runtime.evaluate import attempts
+from palaestra.run.evaluation import attempts
 from palaestra.step import Recipe
 from palaestra.tasks import options
 from palaestra.types import RIGHT, Draw, Key, State, Task, UserError, stage
+from palaestra.values import vary
+from palaestra.verifiers.answers.choice import shuffled
+from palaestra.verifiers.reward import Verified
 
 if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+    from palaestra.run.context import Context
 
 CARD = Card(
     id="alphamed",

@@ -25,20 +25,20 @@ from palaestra.card import Card, Size
 from palaestra.curriculum.draw import Shuffled
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.recipes.base import grpo
-from palaestra.reward.verifiers.answers import statement
-from palaestra.reward.verifiers.base import reply
-from palaestra.reward.verifiers.similarity import counted
-from palaestra.reward.verifiers.spelling import consensus, normal, rescaled
-from palaestra.reward.verify import said
+from palaestra.rewards.verify import said
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe
-from palaestra.tasks.base import final
+from palaestra.toys.base import final
 from palaestra.types import Draw, Group, Key, Message, Reward, State, Task, UserError, rng_of, stage
 from palaestra.update import AdamW
+from palaestra.values import vary
+from palaestra.verifiers.answers.short import statement
+from palaestra.verifiers.base import reply
+from palaestra.verifiers.text.similarity import counted
+from palaestra.verifiers.text.spelling import consensus, normal, rescaled
 
 if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+    from palaestra.run.context import Context
 
 CARD = Card(
     id="cec-zero",

@@ -24,15 +24,15 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from palaestra.card import Card, Size
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.recipes.base import ppo
-from palaestra.reward.verifiers.compose import clip_delta_steps, clip_steps, delta_steps
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.rollout.steps import steps
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe
 from palaestra.types import Episode, Event, Group, Key, Task, stage
+from palaestra.values import vary
+from palaestra.verifiers.compose import clip_delta_steps, clip_steps, delta_steps
 
 if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+    from palaestra.run.context import Context
 
 CARD = Card(
     id="clip-delta",

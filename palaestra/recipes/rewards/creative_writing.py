@@ -20,24 +20,24 @@ import numpy as np
 from palaestra.card import Card, Size
 from palaestra.credit.labelled import Labelled
 from palaestra.credit.preferences import Compare
+from palaestra.judges.pointwise import Judge
+from palaestra.judges.reading import MarkedLabel
 from palaestra.ledger.experiment import Experiment, Final, Greater
 from palaestra.objective.reward_model import BradleyTerry
 from palaestra.recipes.base import grpo
-from palaestra.reward.judges.pointwise import Judge
-from palaestra.reward.judges.reading import MarkedLabel
-from palaestra.reward.labels import properties
-from palaestra.reward.learned import Learned
-from palaestra.reward.rules import Refine, Rules, RuleVerdict
+from palaestra.rewards.labels import properties
+from palaestra.rewards.learned import Learned
+from palaestra.rewards.rules import Refine, Rules, RuleVerdict
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
 from palaestra.services.chat.base import ChatRequest, Source
 from palaestra.services.chat.scripted import Scripted
 from palaestra.step import Learner, Recipe
 from palaestra.types import Result, rng_of, stage
 from palaestra.update import AdamW
+from palaestra.values import vary
 
 if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+    from palaestra.run.context import Context
 
 CARD = Card(
     id="creative-writing",

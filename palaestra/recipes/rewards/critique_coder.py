@@ -25,20 +25,20 @@ from palaestra.credit.links import Center, Scale, chain
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.objective.policy import Clipped
 from palaestra.recipes.base import grpo
-from palaestra.reward.verifiers.code import blocks_of
-from palaestra.reward.verifiers.reward import Verified
-from palaestra.reward.verify import said
-from palaestra.reward.where import Where
+from palaestra.rewards.verify import said
+from palaestra.rewards.where import Where
 from palaestra.rollout.collect import MuteTruncated, Sample, Score, links
-from palaestra.runtime.config import vary
 from palaestra.schedule import Jump
 from palaestra.step import Recipe
-from palaestra.tasks.base import exact
-from palaestra.tasks.formats import judging
+from palaestra.toys.base import exact
+from palaestra.toys.formats import judging
 from palaestra.types import Group, Key, Message, Reward, RewardFn, Task, rng_of, stage
+from palaestra.values import vary
+from palaestra.verifiers.code.programs import blocks_of
+from palaestra.verifiers.reward import Verified
 
 if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+    from palaestra.run.context import Context
 
 CARD = Card(
     id="critique-coder",

@@ -21,18 +21,18 @@ from typing import TYPE_CHECKING, Literal
 from palaestra.card import Card, Size
 from palaestra.ledger.experiment import Experiment, Greater, Logged
 from palaestra.recipes.base import grpo
-from palaestra.reward.verifiers.formats import Clean
-from palaestra.reward.verifiers.reward import Verified
-from palaestra.reward.verify import said
-from palaestra.reward.where import Where
+from palaestra.rewards.verify import said
+from palaestra.rewards.where import Where
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe
-from palaestra.tasks.base import exact, lines_of
+from palaestra.toys.base import exact, lines_of
 from palaestra.types import Fault, Group, Key, Reward, State, Task, UserError, stage
+from palaestra.values import vary
+from palaestra.verifiers.reward import Verified
+from palaestra.verifiers.text.formats import Clean
 
 if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+    from palaestra.run.context import Context
 
 CARD = Card(
     id="deeptheorem",

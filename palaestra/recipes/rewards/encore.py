@@ -26,7 +26,7 @@ from palaestra.step import Recipe
 from palaestra.types import Result, UserError, rng_of, stage
 
 if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+    from palaestra.run.context import Context
 
 CARD = Card(
     id="encore",

@@ -16,11 +16,11 @@ decoding of the start before calling it learning, and watch `length` and the par
 from palaestra.card import Card, Size
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.recipes.base import ppo
-from palaestra.reward.intrinsic import Endogenous
+from palaestra.rewards.intrinsic import Endogenous
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe
 from palaestra.update import AdamW
+from palaestra.values import vary
 
 CARD = Card(
     id="endogenous-reward",

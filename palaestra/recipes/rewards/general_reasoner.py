@@ -21,25 +21,25 @@ from typing import TYPE_CHECKING, Literal
 
 from palaestra.card import Card, Size
 from palaestra.curriculum.respelled import Respelled
+from palaestra.judges.pointwise import Judge
+from palaestra.judges.prompt import GRADE, reference_of
+from palaestra.judges.reading import Text
+from palaestra.judges.standin import Grader
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.objective.policy import KL, Clipped, Entropy
 from palaestra.recipes.base import grpo
-from palaestra.reward.answers import boxed
-from palaestra.reward.judges.pointwise import Judge
-from palaestra.reward.judges.prompt import GRADE, reference_of
-from palaestra.reward.judges.reading import Text
-from palaestra.reward.judges.standin import Grader
-from palaestra.reward.verify import Verify, said
+from palaestra.rewards.answers import boxed
+from palaestra.rewards.verify import Verify, said
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
 from palaestra.services.chat.base import Source
 from palaestra.services.chat.scripted import Scripted
 from palaestra.step import Recipe
-from palaestra.tasks.base import exact
+from palaestra.toys.base import exact
 from palaestra.types import Episode, Fault, Group, Reward, Task, UserError, stage
+from palaestra.values import vary
 
 if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+    from palaestra.run.context import Context
 
 CARD = Card(
     id="general-reasoner",

@@ -31,14 +31,14 @@ from palaestra.pipeline import Output, Part, Pipeline
 from palaestra.recipes.base import grpo, sft
 from palaestra.rollout.collect import links
 from palaestra.rollout.recorded import recorded
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe, Schedule
-from palaestra.tasks.base import written
+from palaestra.toys.base import written
 from palaestra.types import Group, Key, Task, rng_of, stage
 from palaestra.update import AdamW
+from palaestra.values import vary
 
 if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+    from palaestra.run.context import Context
 
 CARD = Card(
     id="j1-judge",

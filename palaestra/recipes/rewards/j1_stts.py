@@ -20,25 +20,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from palaestra.card import Card, Size
+from palaestra.judges.prompt import spoken
 from palaestra.ledger.experiment import Experiment, Final, Greater
 from palaestra.pipeline import Output, Part, Pipeline
 from palaestra.recipes.base import grpo, sft
-from palaestra.reward.judges.prompt import spoken
-from palaestra.reward.verify import Verify
+from palaestra.rewards.verify import Verify
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.rollout.recorded import recorded
-from palaestra.runtime.config import override, vary
-from palaestra.runtime.evaluate import attempts
+from palaestra.run.evaluation import attempts
 from palaestra.schedule import Jump
 from palaestra.step import Recipe, Schedule
-from palaestra.tasks.base import exact, final
-from palaestra.tasks.formats import UNSURE
+from palaestra.toys.base import exact, final
+from palaestra.toys.formats import UNSURE
 from palaestra.types import Group, Key, Result, Runnable, Task, rng_of, stage
 from palaestra.update import AdamW
+from palaestra.values import override, vary
 from palaestra.worlds.forced import Forced
 
 if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+    from palaestra.run.context import Context
 
 CARD = Card(
     id="j1-stts",

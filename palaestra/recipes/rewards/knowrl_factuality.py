@@ -21,24 +21,24 @@ import re
 from typing import TYPE_CHECKING, Literal
 
 from palaestra.card import Card, Size
+from palaestra.judges.prompt import defused
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.recipes.base import grpo
-from palaestra.reward.answers import tagged
-from palaestra.reward.judges.prompt import defused
-from palaestra.reward.rewritten import blocks
-from palaestra.reward.verifiers.answers import agreed, normal
-from palaestra.reward.verifiers.formats import Tags
-from palaestra.reward.verifiers.judgement import REFUSALS, statements, worth_of_facts
-from palaestra.reward.verify import said
+from palaestra.rewards.answers import tagged
+from palaestra.rewards.rewritten import blocks
+from palaestra.rewards.verify import said
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
 from palaestra.services.chat.base import ChatRequest, Source
 from palaestra.step import Recipe
-from palaestra.tasks.formats import UNSURE, question
+from palaestra.toys.formats import UNSURE, question
 from palaestra.types import Fault, Group, Message, Reward, Task, stage
+from palaestra.values import vary
+from palaestra.verifiers.answers.judgement import REFUSALS, statements, worth_of_facts
+from palaestra.verifiers.answers.short import agreed, normal
+from palaestra.verifiers.text.formats import Tags
 
 if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+    from palaestra.run.context import Context
 
 CARD = Card(
     id="knowrl-factuality",

@@ -27,19 +27,19 @@ from palaestra.objective.policy import Clipped
 from palaestra.pipeline import Output, Part, Pipeline
 from palaestra.recipes.base import grpo
 from palaestra.recipes.rewards.rl_tango import shown
-from palaestra.reward.intrinsic import majority
-from palaestra.reward.verifiers.judgement import verdict
-from palaestra.reward.verify import said
+from palaestra.rewards.intrinsic import majority
+from palaestra.rewards.verify import said
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe
-from palaestra.tasks.base import final
-from palaestra.tasks.formats import AT_ONCE, STEPWISE, instructed, judging, question
+from palaestra.toys.base import final
+from palaestra.toys.formats import AT_ONCE, STEPWISE, instructed, judging, question
 from palaestra.types import Draw, Example, Fault, Group, Groups, Key, Message, Reward, State, Task, rng_of, stage
 from palaestra.update import AdamW
+from palaestra.values import vary
+from palaestra.verifiers.answers.judgement import verdict
 
 if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+    from palaestra.run.context import Context
 
 CARD = Card(
     id="knowrl-self-knowledge",

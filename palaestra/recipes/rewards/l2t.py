@@ -30,15 +30,15 @@ from palaestra.models.score import output_gradients
 from palaestra.objective.policy import Clipped
 from palaestra.objective.track import Track
 from palaestra.recipes.base import grpo
-from palaestra.reward.intrinsic import InformationGain, last_row, surprise, tokens_of
-from palaestra.reward.together import together
+from palaestra.rewards.intrinsic import InformationGain, last_row, surprise, tokens_of
+from palaestra.rewards.together import together
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe
 from palaestra.types import Event, Fault, Group, Reward, stage
+from palaestra.values import vary
 
 if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+    from palaestra.run.context import Context
 
 CARD = Card(
     id="l2t",

@@ -31,10 +31,9 @@ from palaestra.objective.algebra import Algebra, Couples
 from palaestra.objective.preference import margins
 from palaestra.objective.reward_model import BradleyTerry, CritiqueNLL
 from palaestra.recipes.base import dpo
-from palaestra.reward.critique import Critiqued, CritiqueThenScore
-from palaestra.reward.labels import Also, Labels, properties
+from palaestra.rewards.critique import Critiqued, CritiqueThenScore
+from palaestra.rewards.labels import Also, Labels, properties
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
 from palaestra.step import Learner, Recipe, Schedule
 from palaestra.types import (
     Batch,
@@ -53,9 +52,10 @@ from palaestra.types import (
     stage,
 )
 from palaestra.update import AdamW
+from palaestra.values import vary
 
 if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+    from palaestra.run.context import Context
 
 CARD = Card(
     id="mm-rlhf",

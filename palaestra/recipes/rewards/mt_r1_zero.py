@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING, Literal
 from palaestra.card import Card, Size
 from palaestra.ledger.experiment import Cell, Experiment, Greater, Logged
 from palaestra.recipes.base import grpo
-from palaestra.reward.rewritten import Rewritten, Written, blocks
-from palaestra.reward.verifiers.reward import Verified
+from palaestra.rewards.rewritten import Rewritten, Written, blocks
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe
 from palaestra.types import Fault, Group, Reward, Task, stage
+from palaestra.values import vary
+from palaestra.verifiers.reward import Verified
 
 if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+    from palaestra.run.context import Context
 
 CARD = Card(
     id="mt-r1-zero",

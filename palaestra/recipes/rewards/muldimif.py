@@ -9,7 +9,7 @@ more. GRPO: 32 samples, temperature 0.7, KL 0.001 (k3) as a loss. `every=True` i
 A reply is what follows the thinking. An empty or degenerate one keeps nothing (ours: it would keep each "at most"). End
 tokens are cut off as whole suffixes: the released code strips a set of characters, which eats letters of the text
 (`variant="released"`).
-Constraints are read from the column `constraints`; `palaestra.reward.verifiers.constraints` makes prompts of them, with
+Constraints are read from the column `constraints`; `palaestra.verifiers.text.constraints` makes prompts of them, with
 levels and conflicts.
 """
 
@@ -18,13 +18,13 @@ from typing import Literal
 from palaestra.card import Card, Size
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.recipes.base import grpo
-from palaestra.reward.rewritten import Rewritten, Written
-from palaestra.reward.verifiers.reward import Verified
+from palaestra.rewards.rewritten import Rewritten, Written
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe
-from palaestra.tasks.base import final
+from palaestra.toys.base import final
 from palaestra.types import Task, stage
+from palaestra.values import vary
+from palaestra.verifiers.reward import Verified
 
 CARD = Card(
     id="muldimif",

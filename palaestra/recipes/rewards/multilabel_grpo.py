@@ -25,16 +25,16 @@ from palaestra.ledger.experiment import Cell, Experiment, Greater, Logged
 from palaestra.objective.reward_model import Regression
 from palaestra.pipeline import Output, Part, Pipeline
 from palaestra.recipes.base import grpo
-from palaestra.reward.labels import LABELS, Beside, Labels, Noisy
-from palaestra.reward.learned import Learned
+from palaestra.rewards.labels import LABELS, Beside, Labels, Noisy
+from palaestra.rewards.learned import Learned
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
 from palaestra.step import Learner, Recipe, Schedule
 from palaestra.types import Fault, Group, Reward, RewardFn, UserError, stage
 from palaestra.update import AdamW
+from palaestra.values import vary
 
 if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+    from palaestra.run.context import Context
 
 CARD = Card(
     id="multilabel-grpo",

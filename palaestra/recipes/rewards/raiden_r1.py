@@ -27,18 +27,18 @@ import numpy as np
 from palaestra.card import Card, Size
 from palaestra.ledger.experiment import Experiment, Final, Greater
 from palaestra.recipes.base import grpo
-from palaestra.reward.verifiers.answers import named, normal
-from palaestra.reward.verifiers.base import reply
-from palaestra.reward.verifiers.reward import Verified
-from palaestra.reward.verify import Verify
-from palaestra.reward.where import Where
+from palaestra.rewards.verify import Verify
+from palaestra.rewards.where import Where
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe
 from palaestra.types import Message, Result, Task, rng_of, stage
+from palaestra.values import vary
+from palaestra.verifiers.answers.short import named, normal
+from palaestra.verifiers.base import reply
+from palaestra.verifiers.reward import Verified
 
 if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+    from palaestra.run.context import Context
 
 CARD = Card(
     id="raiden-r1",

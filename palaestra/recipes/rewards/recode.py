@@ -22,15 +22,15 @@ from typing import Literal
 from palaestra.card import Card, Size
 from palaestra.ledger.experiment import Experiment, Greater, Logged
 from palaestra.recipes.base import grpo
-from palaestra.reward.verifiers.reward import Verified
-from palaestra.reward.verifiers.similarity import edit_similarity
-from palaestra.reward.verify import Verify
-from palaestra.reward.where import Where
+from palaestra.rewards.verify import Verify
+from palaestra.rewards.where import Where
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe
-from palaestra.tasks.base import final, lines_of
+from palaestra.toys.base import final, lines_of
 from palaestra.types import Task, stage
+from palaestra.values import vary
+from palaestra.verifiers.reward import Verified
+from palaestra.verifiers.text.similarity import edit_similarity
 
 CARD = Card(
     id="recode",

@@ -26,23 +26,23 @@ from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.objective.reward_model import BradleyTerry
 from palaestra.pipeline import Output, Part, Pipeline
 from palaestra.recipes.base import ppo
-from palaestra.reward.learned import Learned
-from palaestra.reward.verifiers.answers import statement
-from palaestra.reward.verifiers.base import reply
-from palaestra.reward.verifiers.equivalence import equivalent
-from palaestra.reward.verifiers.stl import ATOM, NotFormula, parse
-from palaestra.reward.verifiers.temporal import aspects
-from palaestra.reward.verify import said
+from palaestra.rewards.learned import Learned
+from palaestra.rewards.verify import said
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.rollout.recorded import Offline
-from palaestra.runtime.config import vary
 from palaestra.step import Learner, Recipe, Schedule
-from palaestra.tasks.base import final
+from palaestra.toys.base import final
 from palaestra.types import Draw, Fault, Group, Key, Reward, State, Task, stage
 from palaestra.update import AdamW
+from palaestra.values import vary
+from palaestra.verifiers.answers.short import statement
+from palaestra.verifiers.base import reply
+from palaestra.verifiers.logic.equivalence import equivalent
+from palaestra.verifiers.logic.stl import ATOM, NotFormula, parse
+from palaestra.verifiers.logic.temporal import aspects
 
 if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+    from palaestra.run.context import Context
 
 CARD = Card(
     id="restl",

@@ -21,13 +21,13 @@ from palaestra.ledger.experiment import Experiment, Greater, Logged
 from palaestra.objective.reward_model import BradleyTerry, Gaussian
 from palaestra.pipeline import Output, Part, Pipeline
 from palaestra.recipes.base import ppo
-from palaestra.reward.labels import Beside, Noisy
-from palaestra.reward.learned import Ensemble, Learned, Robust, average
+from palaestra.rewards.labels import Beside, Noisy
+from palaestra.rewards.learned import Ensemble, Learned, Robust, average
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
 from palaestra.step import Learner, Recipe, Schedule
 from palaestra.types import RewardFn
 from palaestra.update import AdamW
+from palaestra.values import vary
 
 CARD = Card(
     id="reward-robust",

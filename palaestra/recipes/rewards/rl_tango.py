@@ -33,16 +33,15 @@ from palaestra.credit.table import Table, Values
 from palaestra.ledger.experiment import Balanced, Experiment, Final, Greater, Moving
 from palaestra.pipeline import Output, Part, Pipeline
 from palaestra.recipes.base import grpo, sft
-from palaestra.reward.verify import said
+from palaestra.rewards.verify import said
 from palaestra.rollout.collect import Sample, Score, links, rewarded
 from palaestra.rollout.player import EnginePlayer
 from palaestra.rollout.steps import steps
 from palaestra.rollout.verdicts import DemonstrateVerdict
-from palaestra.runtime.config import override, vary
 from palaestra.schedule import Exponential
 from palaestra.step import Learner, Recipe, Schedule
-from palaestra.tasks.base import final, lines_of
-from palaestra.tasks.formats import judging
+from palaestra.toys.base import final, lines_of
+from palaestra.toys.formats import judging
 from palaestra.types import (
     Ask,
     Episode,
@@ -60,9 +59,10 @@ from palaestra.types import (
     value,
 )
 from palaestra.update import AdamW, Cycle, Plain
+from palaestra.values import override, vary
 
 if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+    from palaestra.run.context import Context
 
 CARD = Card(
     id="rl-tango",

@@ -2,7 +2,7 @@
 
     r = i_n + 0.1 * novelty,   i_n from  rating(u, n) ~ mu + i_u + i_n + f_u * f_n
 
-(arXiv:2506.24118; the factorisation is that of Community Notes, see `palaestra.reward.bridging`). A reward model predicts how
+(arXiv:2506.24118; the factorisation is that of Community Notes, see `palaestra.rewards.bridging`). A reward model predicts how
 clusters of raters would rate a note; the intercept of these ratings is the reward, and the novelty (1 - similarity to the
 group's other notes) works against a style that offends nobody. People's ratings train the reward model only, and decide what
 is shown. The factors are those of one fit: a new fit changes all scores and needs a new reward. Known ways to be fooled: a
@@ -23,16 +23,16 @@ from palaestra.credit.preferences import Rate
 from palaestra.ledger.experiment import Experiment, Final, Greater
 from palaestra.objective.reward_model import Regression
 from palaestra.recipes.base import grpo
-from palaestra.reward.bridging import Bridged, Fit, note, twice
-from palaestra.reward.labels import Beside, Labels
+from palaestra.rewards.bridging import Bridged, Fit, note, twice
+from palaestra.rewards.labels import Beside, Labels
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
 from palaestra.step import Learner, Recipe
 from palaestra.types import Fault, Group, Result, Reward, rng_of, stage
 from palaestra.update import AdamW
+from palaestra.values import vary
 
 if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+    from palaestra.run.context import Context
 
 CARD = Card(
     id="rlcf",

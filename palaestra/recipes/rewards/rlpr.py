@@ -24,17 +24,17 @@ from palaestra.curriculum.respelled import Respelled
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.objective.policy import Clipped
 from palaestra.recipes.base import grpo
-from palaestra.reward.intrinsic import AnswerProbability, Reducer, opened
-from palaestra.reward.verifiers.formats import Tags
-from palaestra.reward.verify import Exact, Verify
+from palaestra.rewards.intrinsic import AnswerProbability, Reducer, opened
+from palaestra.rewards.verify import Exact, Verify
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe
-from palaestra.tasks.base import ANSWER, exact, final, lines_of
+from palaestra.toys.base import ANSWER, exact, final, lines_of
 from palaestra.types import Group, State, stage
+from palaestra.values import vary
+from palaestra.verifiers.text.formats import Tags
 
 if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+    from palaestra.run.context import Context
 
 CARD = Card(
     id="rlpr",

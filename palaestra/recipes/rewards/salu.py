@@ -23,17 +23,17 @@ from palaestra.models.score import score
 from palaestra.objective.policy import Imitation
 from palaestra.pipeline import Output, Part, Pipeline
 from palaestra.recipes.base import grpo
-from palaestra.reward.intrinsic import confidence, prompt_of
-from palaestra.reward.together import together
-from palaestra.reward.verify import said
+from palaestra.rewards.intrinsic import confidence, prompt_of
+from palaestra.rewards.together import together
+from palaestra.rewards.verify import said
 from palaestra.rollout.collect import Sample, Score, judged, links
 from palaestra.rollout.recorded import Demonstrate
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe, Schedule
 from palaestra.types import Episode, Fault, Group, Reward, UserError, stage
+from palaestra.values import vary
 
 if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+    from palaestra.run.context import Context
 
 CARD = Card(
     id="salu",

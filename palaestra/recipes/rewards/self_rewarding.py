@@ -7,27 +7,27 @@ that is the policy would drift with it. A formal verifier trains nothing and aud
 
     inflation = mean(self-reward) - mean(formal reward),
 
-and `palaestra.reward.judges.audit.agreement` for precision and kappa. Inflation that rises for several evaluations is hacking:
+and `palaestra.judges.audit.agreement` for precision and kappa. Inflation that rises for several evaluations is hacking:
 stop. The judge sees the last line alone (`last_line`), defused, for text that argues is what fools it; a client other than the
 built-in model is asked with a prompt in words.
 """
 
 from palaestra.card import Card, Size
+from palaestra.judges.pointwise import Judge
+from palaestra.judges.prompt import CARE, last_line
+from palaestra.judges.reading import MarkedLabel, Text
+from palaestra.judges.standin import Grader, last_digit
 from palaestra.ledger.experiment import Cell, Experiment, Final, Greater, Logged
 from palaestra.recipes.base import grpo
-from palaestra.reward.judges.pointwise import Judge
-from palaestra.reward.judges.prompt import CARE, last_line
-from palaestra.reward.judges.reading import MarkedLabel, Text
-from palaestra.reward.judges.standin import Grader, last_digit
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
 from palaestra.services.chat.base import Source
 from palaestra.services.chat.local import LocalModel
 from palaestra.services.chat.scripted import Scripted
 from palaestra.step import Recipe
-from palaestra.tasks.base import final
+from palaestra.toys.base import final
 from palaestra.types import stage
 from palaestra.update import AdamW
+from palaestra.values import vary
 
 CARD = Card(
     id="self-rewarding",

@@ -10,9 +10,9 @@ With P its probabilities (arXiv:2503.23829v2, eqs. 1 to 6):
 Where P leaks to other words the printed form is not monotone (P(yes) = .6, P(no) = .3: a "no" pays .7, a "yes" .6);
 `form="normalised"` pays P(yes) / (P(yes) + P(no)), which is the same without a leak. An empty response is worth 0 without a call;
 labels and tags that a response prints are defused. Openers such as ":" or "Thought process:" are known to be accepted by
-generative verifiers (arXiv:2507.08794): audit yours with `palaestra.reward.judges.audit.attack`. `client` is the verifier; the
+generative verifiers (arXiv:2507.08794): audit yours with `palaestra.judges.audit.attack`. `client` is the verifier; the
 default is a stand-in that is right nine times in ten. A verifier of one's own is distilled from a grader's labels by `Verdicts`,
-`Imitate` and `Imitation` (`palaestra.reward.judges.train`), format errors included.
+`Imitate` and `Imitation` (`palaestra.judges.train`), format errors included.
 """
 
 from typing import Literal
@@ -21,20 +21,20 @@ from palaestra.card import Card, Size
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.credit.penalty import LessKL
 from palaestra.curriculum.respelled import Respelled
+from palaestra.judges.pointwise import Judge
+from palaestra.judges.prompt import GRADE, last_line
+from palaestra.judges.reading import MarkedLabel, Odds
+from palaestra.judges.standin import Grader
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.recipes.base import reinforce
-from palaestra.reward.judges.pointwise import Judge
-from palaestra.reward.judges.prompt import GRADE, last_line
-from palaestra.reward.judges.reading import MarkedLabel, Odds
-from palaestra.reward.judges.standin import Grader
-from palaestra.reward.verifiers.similarity import jaccard
-from palaestra.reward.verify import Verify
+from palaestra.rewards.verify import Verify
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
 from palaestra.services.chat.base import Source
 from palaestra.services.chat.scripted import Scripted
 from palaestra.step import Recipe
 from palaestra.types import RewardFn, Task
+from palaestra.values import vary
+from palaestra.verifiers.text.similarity import jaccard
 
 CARD = Card(
     id="soft-verifier",

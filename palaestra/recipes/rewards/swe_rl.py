@@ -20,18 +20,18 @@ from typing import TYPE_CHECKING
 from palaestra.card import Card, Size
 from palaestra.ledger.experiment import Experiment, Greater, Logged
 from palaestra.recipes.base import grpo
-from palaestra.reward.verifiers.patches import diffs, likeness
-from palaestra.reward.verifiers.reward import Verified
-from palaestra.reward.verify import said
-from palaestra.reward.where import Where
+from palaestra.rewards.verify import said
+from palaestra.rewards.where import Where
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe
-from palaestra.tasks.base import demonstration, final
+from palaestra.toys.base import demonstration, final
 from palaestra.types import Group, Reward, rng_of, stage
+from palaestra.values import vary
+from palaestra.verifiers.code.patches import diffs, likeness
+from palaestra.verifiers.reward import Verified
 
 if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+    from palaestra.run.context import Context
 
 CARD = Card(
     id="swe-rl",

@@ -17,11 +17,11 @@ from typing import Literal
 from palaestra.card import Card, Size
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.recipes.base import grpo
-from palaestra.reward.rewritten import AsQuery, Rewritten
-from palaestra.reward.verifiers.reward import Verified
+from palaestra.rewards.rewritten import AsQuery, Rewritten
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe
+from palaestra.values import vary
+from palaestra.verifiers.reward import Verified
 
 CARD = Card(
     id="think2sql",

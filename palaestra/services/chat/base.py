@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from palaestra.types import Message, value
 
 if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+    from palaestra.run.context import Context
 
 
 @value

@@ -30,7 +30,7 @@ from palaestra.services.chat.wire import Wire
 from palaestra.types import Fault, UserError, rng_of, stage
 
 if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+    from palaestra.run.context import Context
 
 AGAIN = (408, 409, 425, 429)  # and every 5xx
 EXTRAS = ("top_p", "response_format", "logprobs", "top_logprobs", "seed")  # what not every server takes

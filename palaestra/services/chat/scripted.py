@@ -11,7 +11,7 @@ from palaestra.services.chat.base import ChatRequest, Meter, Reply
 from palaestra.types import Fault, stage
 
 if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+    from palaestra.run.context import Context
 
 
 @stage
