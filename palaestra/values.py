@@ -25,6 +25,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import tomli_w
 from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 
+from palaestra.identity import leads_back, name_of
 from palaestra.schedule import Scheduled
 from palaestra.schedule import read as read_schedule
 from palaestra.types import UserError
@@ -157,14 +158,11 @@ def _canonical(x: Any, at: str) -> Any:
 
 
 def _name(x: Any, at: str) -> str:
-    """module:qualname, which must lead back to `x`."""
-    found: Any = sys.modules.get(x.__module__)
-    for part in x.__qualname__.split("."):
-        found = getattr(found, part, None)
-    if found is not x:
+    """Its stable name. Raises TypeError for what cannot be found by its name."""
+    if not leads_back(x):
         where = f"{at}: no closures in a recipe: {x.__module__}:{x.__qualname__}"
         raise TypeError(f"{where} cannot be found by its name; write a frozen dataclass with __call__")
-    return f"{x.__module__}:{x.__qualname__}"
+    return name_of(x)
 
 
 # ---- overriding

@@ -432,8 +432,8 @@ def test_self_rewarding_by_the_frozen_start(context):
     first = ctx.bench.tasks.task("train", 0)
     found = run(reward_of(recipe)(ctx, attempts(ctx, f"= {first.answer}", "= x", "")))
     assert all(r.total in (0, 1) for r in found) and found[2].total == 0
-    assert self_rewarding.verdict("4+3=7\n= right") == 1 and self_rewarding.verdict("= wrong") == 0
-    assert self_rewarding.verdict("right") is None and self_rewarding.verdict("") is None
+    assert self_rewarding.self_verdict("4+3=7\n= right") == 1 and self_rewarding.self_verdict("= wrong") == 0
+    assert self_rewarding.self_verdict("right") is None and self_rewarding.self_verdict("") is None
 
 
 def test_a_lazy_judge_pays_one_digit():
@@ -552,8 +552,8 @@ def test_j1_stts_slope_of_the_catalogue():
 def test_j1_stts_pays_verdicts_of_the_catalogue():
     gold = Task(id="t", answer="1")
     texts = ("work\n= 1", "= 1", "= 2", "<think>= 1</think>", "", "= ")
-    assert [j1_stts.verdict(t, gold) for t in texts] == [1, 1, 0, -1, -1, -1]
-    assert np.mean([j1_stts.verdict(t, gold) for t in texts[:4]]) == 0.25
+    assert [j1_stts.pair_verdict(t, gold) for t in texts] == [1, 1, 0, -1, -1, -1]
+    assert np.mean([j1_stts.pair_verdict(t, gold) for t in texts[:4]]) == 0.25
     rows = [{"reward": r, "ref_logp": [-1.0] * 4} for r in (1, 1, 0, -1)]
     found = explain(j1_stts.build(), [rows])["advantages"][0]
     assert found == pytest.approx([0.783349, 0.783349, -0.261116, -1.305582], abs=1e-5)  # (r - 0.25) / 0.957427

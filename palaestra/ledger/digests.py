@@ -1,12 +1,14 @@
 """What a cell's numbers depend on, as digests: its configuration, its seed, and the code that runs it.
 
-The configuration is what a result is said to be a result of. The code is part of a cell's address only: a repaired stage
-runs its cells again, and a rewritten one does not make every published result stale.
+The configuration is what a result is said to be a result of. The code is part of a cell's address, so a repaired stage runs
+its cells again; in a published result it stands beside the configuration: one that was measured with other code than today's
+stays, and its page says so.
 """
 
 from __future__ import annotations
 
 import ast
+import copy
 import hashlib
 import json
 import sys
@@ -18,6 +20,7 @@ from typing import Any
 
 import palaestra
 from palaestra import catalogue, values
+from palaestra.identity import name_of
 from palaestra.models.load import find
 from palaestra.run.setup import Settings, bench_of
 from palaestra.types import UserError
@@ -67,25 +70,21 @@ def canonical(x: Any) -> Any:
     """
     if is_dataclass(x) and not isinstance(x, type):
         told = [f for f in fields(x) if f.init and not _off(f, x) and "exact" not in f.metadata]
-        return [_name(type(x)), {f.name: canonical(getattr(x, f.name)) for f in told}]
+        return [name_of(type(x)), {f.name: canonical(getattr(x, f.name)) for f in told}]
     if isinstance(x, Mapping):
         return {str(k): canonical(v) for k, v in x.items()}
     if isinstance(x, tuple | list):
         return [canonical(v) for v in x]
     if isinstance(x, float):
         return int(x) if x.is_integer() else repr(x)
-    return x if x is None or isinstance(x, bool | int | str) else _name(x)
+    return x if x is None or isinstance(x, bool | int | str) else name_of(x)
 
 
 def _off(f: Field[Any], part: Any) -> bool:
     """At its default, which is nothing, or a stage without settings."""
     found = getattr(part, f.name)
     default = f.default_factory() if f.default_factory is not MISSING else f.default
-    return found == default and (not found or canonical(found) == [_name(type(found)), {}])
-
-
-def _name(x: Any) -> str:
-    return f"{x.__module__}:{x.__qualname__}"
+    return found == default and (not found or canonical(found) == [name_of(type(found)), {}])
 
 
 def _file(given: str) -> str:
@@ -113,13 +112,16 @@ def model_sha256(name: str) -> str:
 
 
 def code_sha256(runnable: Any, settings: Settings) -> str:
-    """Of the modules that the recipe's and the problem's parts are written in and what these import, without comments."""
+    """Of the modules that the recipe's and the problem's parts are written in and of what these import.
+
+    Comments, docstrings, imports and the modules' names are no part of it: code that only moves stays what it was.
+    """
     bench, players = bench_of(settings)
     parts = (runnable, bench.tasks, bench.world, bench.reward, *players.values())
     own = {_module(x) for p in parts for x in (p, *(v for _, v in values.walk(p)))}
     found = {m.removeprefix("palaestra.") for m in own if m.startswith("palaestra.")}
     beside = _beside(own, settings.recipe) if catalogue.own(settings.recipe) else []
-    return sha256([*([m, _source(m)] for m in sorted(_reached(found | set(ALWAYS)))), *beside])
+    return sha256([*sorted(map(_source, _reached(found | set(ALWAYS)))), *beside])
 
 
 def _beside(modules: set[str], recipe: str) -> list[list[str]]:
@@ -169,10 +171,20 @@ def _imports(module: str) -> tuple[str, ...]:
     return tuple(sorted(m for m in candidates if m and _path(m)))
 
 
+class Unimported(ast.NodeTransformer):
+    """A tree without its imports, which say where things lie and not what they do."""
+
+    def visit_Import(self, node: ast.Import) -> None:
+        return None
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        return None
+
+
 @cache
 def _source(module: str) -> str:
-    """Digest of a module's syntax; comments, layout and docstrings are no code."""
-    tree = _tree(module)
+    """Digest of a module's syntax; comments, layout, docstrings and imports are no code."""
+    tree = Unimported().visit(copy.deepcopy(_tree(module)))
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             first = node.body[0] if node.body else None

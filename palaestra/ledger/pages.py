@@ -16,7 +16,7 @@ from palaestra.card import UNKNOWN, Card
 from palaestra.ledger.experiment import Experiment
 from palaestra.ledger.figure import curves_svg
 from palaestra.ledger.files import read_result
-from palaestra.ledger.results import ENOUGH, standing
+from palaestra.ledger.results import ENOUGH, older, standing
 from palaestra.markdown import code, table
 from palaestra.stats import Interval, narrowed
 from palaestra.values import brief, children, difference
@@ -24,6 +24,7 @@ from palaestra.values import brief, children, difference
 METHODS = Path("docs/methods")
 RESULTS = Path("ledger/results")
 MOST_SEEDS = 200  # that anybody would run
+OLDER = ", measured with older code than today's"
 SAID = {"reproduced": "Reproduced.", "not-reproduced": "Not reproduced.", "inconclusive": "Inconclusive"}
 
 
@@ -164,7 +165,8 @@ def measured(
         *([result["note"]] if result["note"] else []),
         *([f"Not run: {', '.join(f'`{a}`' for a in left)}. `{whole}` runs all arms."] if left else []),
         f"```\n{result['command']}\n```",
-        f"{sum_of(result)} at commit `{result['commit']}`; all numbers: [{entry.id}.json](../../{RESULTS}/{entry.id}.json).",
+        f"{sum_of(result)} at commit `{result['commit']}`{OLDER if older(result, experiment) else ''}; "
+        f"all numbers: [{entry.id}.json](../../{RESULTS}/{entry.id}.json).",
     ]
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from palaestra.catalogue import Entry
 from palaestra.ledger.cells import CellOutcome, CellRequest, run_all, silent
-from palaestra.ledger.digests import configuration, sha256
+from palaestra.ledger.digests import code_sha256, configuration, sha256
 from palaestra.ledger.experiment import Experiment, Measure
 from palaestra.ledger.files import PACKAGE, read_result
 from palaestra.run.setup import Settings
@@ -76,6 +76,7 @@ def reproduce(
     for arm, found in by_arm.items():
         part = result["arms"][arm]
         part["config_sha256"] = arm_sha256(experiment, arm, tokens)
+        part["code_sha256"] = arm_code(experiment, arm)
         part["sampled_tokens"] = [o.cell.summary.get("sampled_tokens", 0) if o.cell else None for o in found]
         part["failed"] = {o.request.label: o.error for o in found if o.error}
         part["curve"] = curve([o.cell.steps for o in found if o.cell])
@@ -202,6 +203,11 @@ def arm_sha256(experiment: Experiment, arm: str, tokens: int = 0) -> str:
     return sha256(given)
 
 
+def arm_code(experiment: Experiment, arm: str) -> str:
+    """The code that makes the numbers of an arm, on all its tasks."""
+    return sha256([code_sha256(experiment.arms[arm], settings(experiment, t)) for t in experiment.tasks])
+
+
 def commit() -> str:
     """Of the checkout that the package lies in, "+" where it was changed since; "" outside of one."""
     ask = ["git", "-C", str(PACKAGE), "describe", "--always", "--abbrev=12", "--dirty=+", "--exclude=*"]
@@ -256,3 +262,9 @@ def stale(result: Mapping[str, Any], module: str) -> str:
     ]
     missing = [a for a in experiment.expect.arms if a not in result["arms"]]
     return f"the configuration of {' and '.join(changed + missing)} has changed" if changed + missing else ""
+
+
+def older(result: Mapping[str, Any], experiment: Experiment) -> bool:
+    """Whether some arm was measured with other code than today's, or nobody knows with which."""
+    arms = {a: found for a, found in result["arms"].items() if a in experiment.arms}
+    return any(found.get("code_sha256") != arm_code(experiment, a) for a, found in arms.items())

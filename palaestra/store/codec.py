@@ -11,7 +11,7 @@ Everything else is an object with one key that says what it is:
     np.float32(1)     {"$scalar": ["<f4", "0000803f"]}
     an array          {"$array": ["<f4", [2, 3], "0"]}       its bytes are tensor "0"
     a tensor          {"$tensor": "1"}
-    Origin(...)       {"$palaestra.types:Origin": [0, 2]}    the values in the order that `classes` gives
+    Origin(...)       {"$Origin": [0, 2]}                    the values in the order that `classes` gives
 
 Two names of one object become two objects; tensors come back on the CPU.
 """
@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-import importlib
 import json
 import math
 import re
@@ -34,8 +33,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from palaestra.identity import find, name_of
+
 COLLECTIONS: Mapping[str, Callable[[Iterable[Any]], Any]] = {"tuple": tuple, "set": set, "frozenset": frozenset}
-CLASS = re.compile(r"(palaestra(?:\.[a-z]\w*)+):([A-Za-z]\w*(?:\.[A-Za-z]\w*)*)")
+NAME = re.compile(r"(palaestra(?:\.[a-z]\w*)+:)?[A-Z]\w*(?:\.[A-Za-z]\w*)*")  # with its module before they were unique
 STORABLE = {  # what safetensors can hold
     torch.bool, torch.uint8, torch.uint16, torch.uint32, torch.uint64,
     torch.int8, torch.int16, torch.int32, torch.int64, torch.complex64,
@@ -124,10 +125,11 @@ class _Encoder:
 
     def value(self, x: Any, at: str) -> Any:
         cls = type(x)
-        name = f"{cls.__module__}:{cls.__qualname__}"
+        name = name_of(cls)
         if name not in self.classes:
             if _class(name) is not cls:
-                raise TypeError(f"{at}: {name} is not a frozen dataclass of palaestra, so no checkpoint can hold it")
+                what = f"{cls.__module__}.{cls.__qualname__}"
+                raise TypeError(f"{at}: {what} is not a frozen dataclass of palaestra, so no checkpoint can hold it")
             self.classes[name] = [f.name for f in dataclasses.fields(cls) if f.init]
         return {f"${name}": [self.encode(getattr(x, f), f"{at}.{f}") for f in self.classes[name]]}
 
@@ -188,15 +190,7 @@ def _is_json(x: Any) -> bool:
 
 
 def _class(name: str) -> type | None:
-    """A frozen dataclass inside this package, by module and qualified name; None for whatever else has a name."""
-    match = CLASS.fullmatch(name)
-    if match is None:
-        return None
-    try:
-        found: Any = importlib.import_module(match[1])
-        for part in match[2].split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError):
-        return None
-    own = isinstance(found, type) and dataclasses.is_dataclass(found) and found.__dataclass_params__.frozen  # pyright: ignore
-    return found if own and f"{found.__module__}:{found.__qualname__}" == name else None
+    """A frozen dataclass of this package by its stored name; None for whatever else has a name."""
+    cls = find(name) if NAME.fullmatch(name) else None
+    own = isinstance(cls, type) and dataclasses.is_dataclass(cls) and cls.__dataclass_params__.frozen  # pyright: ignore
+    return cls if own else None

@@ -51,7 +51,7 @@ CARD = Card(
 
 
 @stage
-class Completion:
+class TaskCompletion:
     """1 if any payment was positive and the transcript is whole, else 0. What the world paid becomes the part "paid"."""
 
     async def __call__(self, ctx: "Context", key: Key, group: Group) -> Group:
@@ -103,7 +103,7 @@ def build(kl: float = 0.001, entropy: float = 0.001, reduce: Reduction = "tokens
     sample = Sample(n=8)
     return vary(
         grpo.build(),
-        collect=links(sample if observe else Unobserved(sample), Score(), Completion()),
+        collect=links(sample if observe else Unobserved(sample), Score(), TaskCompletion()),
         objective=loss + entropy * Entropy(reduce=reduce) if entropy else loss,
         needs=(("ref", "logp"),) if kl else (),
         references={"ref": "policy"} if kl else {},
@@ -122,7 +122,7 @@ EXPERIMENT = Experiment(
         "start": small(vary(build(), optimiser=AdamW(lr=0.0))),
         "completion": small(build()),
         "without-kl": small(build(kl=0.0)),
-        "dense": small(vary(build(), collect=links(Sample(n=8), Score(), Completion(), Approach()))),
+        "dense": small(vary(build(), collect=links(Sample(n=8), Score(), TaskCompletion(), Approach()))),
     },
     expect=Greater("completion", "start", by=0.05),
     measure=Final("sampled_after.pass@1.mean"),

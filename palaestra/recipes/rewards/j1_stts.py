@@ -57,14 +57,14 @@ CARD = Card(
 )
 
 
-def verdict(text: str, task: Task) -> float:
+def pair_verdict(text: str, task: Task) -> float:
     """1 for the right verdict, 0 for another one, -1 for none on the last line behind the thinking."""
     said = spoken(text)
     return exact(said, task) if final(said) else -1.0
 
 
 def build(kl: float = 0.001) -> Recipe:
-    reward = Verify(verdict)
+    reward = Verify(pair_verdict)
     return vary(grpo.build(kl=kl), collect=links(Sample(n=8), Score(reward=reward, shadow=True)))
 
 

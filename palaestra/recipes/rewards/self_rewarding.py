@@ -53,14 +53,14 @@ ALONE = f"""Is the response to the question right? Check the response step by st
 BUILT_IN = "judge:\n{question}\n{response}"  # the words in which the built-in model has learned to judge
 
 
-def verdict(text: str) -> float | None:
+def self_verdict(text: str) -> float | None:
     return {"right": 1.0, "wrong": 0.0}.get(final(text) or "")
 
 
 def judge(client: Source | None = None) -> Judge:
     """Of the frozen start in the built-in model's words, or of another client in words for everybody."""
     if client is None:
-        return Judge(LocalModel("ref"), BUILT_IN, Text(verdict), extract=last_line, max_tokens=96, unparsed=0.0)
+        return Judge(LocalModel("ref"), BUILT_IN, Text(self_verdict), extract=last_line, max_tokens=96, unparsed=0.0)
     read = MarkedLabel((("RIGHT", 1.0), ("WRONG", 0.0)))
     return Judge(client, ALONE, read, extract=last_line, unparsed=0.0)
 
