@@ -15,8 +15,8 @@ from pathlib import Path
 from types import ModuleType
 
 from palaestra.card import Card
+from palaestra.errors import UserError
 from palaestra.tasks.user_code import module_of, path_of
-from palaestra.types import UserError
 
 PACKAGE = "palaestra.recipes"
 

@@ -25,10 +25,10 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import tomli_w
 from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 
+from palaestra.errors import UserError
 from palaestra.identity import leads_back, name_of
 from palaestra.schedule import Scheduled
 from palaestra.schedule import read as read_schedule
-from palaestra.types import UserError
 
 
 def vary(recipe: Any, **changes: Any) -> Any:

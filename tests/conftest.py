@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, settings
 
 from palaestra.models.load import load
 from palaestra.run.benches import named
-from palaestra.run.context import Context
+from palaestra.run.context import RunContext
+from palaestra.run.driver import train
 from palaestra.run.plan import Plan
 from palaestra.values import override
 
@@ -27,10 +28,11 @@ def context(tmp_path):
 
     def make(task: str = "chain", seed: int = 0, out=None, bench=None, **plan):
         built, players = (bench, {}) if bench is not None else named(task)
-        return Context(
+        return RunContext(
             bench=built,
             seed=seed,
             models={"policy": load("tiny")},
+            drive=train,
             out=out,
             players=players,
             plan=Plan(**{"evaluate": 0, **plan}),

@@ -50,7 +50,7 @@ class Table(torch.nn.Module):
 
 
 class FakeContext:
-    """Stands in for `run.context.Context`: the parts of it that a step touches."""
+    """Stands in for `context.Context`: the parts of it that a step touches."""
 
     def __init__(self, seed: int = 0, models=None):
         self.seed, self.step_number, self.sampled = seed, 0, 0

@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
+from palaestra.errors import Fault, UserError
 from palaestra.judges.reading import Odds
-from palaestra.services.chat.base import ChatRequest, Meter, Reply, question
+from palaestra.services.chat.base import question
 from palaestra.services.chat.endpoint import (
     EXTRAS,
     SHOWN,
@@ -28,7 +29,7 @@ from palaestra.services.chat.endpoint import (
 )
 from palaestra.services.chat.scripted import Scripted
 from palaestra.services.chat.structured import ask, fitting
-from palaestra.types import Fault, Message, UserError
+from palaestra.types import ChatRequest, Message, Meter, Reply
 
 
 class Verdict(BaseModel):

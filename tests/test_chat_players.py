@@ -6,6 +6,7 @@ import json
 from chat_server import serving, sometimes
 
 from palaestra.cli.main import main
+from palaestra.context import Bench
 from palaestra.engines.endpoint import EndpointPlayer
 from palaestra.recipes.base import grpo
 from palaestra.rollout.play import play
@@ -15,7 +16,7 @@ from palaestra.services.chat.endpoint import Endpoint
 from palaestra.services.chat.scripted import Scripted
 from palaestra.step import start, step
 from palaestra.toys.chain import ArithmeticChain
-from palaestra.types import Ask, Bench, Call, Frame, Message, Sampling, Task, stage
+from palaestra.types import Ask, Call, Frame, Message, Sampling, Task, stage
 
 USER = "You are a customer."
 

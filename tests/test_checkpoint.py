@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
+from palaestra.errors import Fault, UserError
 from palaestra.store import checkpoint
 from palaestra.store.checkpoint import AppendLog, Checkpoint, latest, save, write_atomic
-from palaestra.types import Fault, UserError
 
 
 def state(step):

@@ -264,7 +264,7 @@ def test_any_frozen_dataclass_of_the_package(toys):
         "tests.test_codec:Foreign",
         "palaestra.types:np.ndarray",
         "palaestra.types:hashlib.sha256",
-        "palaestra.types:Fault",
+        "palaestra.errors:Fault",
         "palaestra.types:__builtins__",
         "palaestra.__main__:Anything",
         "palaestra.missing:Anything",

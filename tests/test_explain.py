@@ -9,6 +9,7 @@ import torch
 from palaestra.cli.main import main
 from palaestra.credit.links import Center, Gae, Shift, chain
 from palaestra.curriculum.pool import Mixed
+from palaestra.errors import UserError
 from palaestra.explanation.method import explain
 from palaestra.explanation.reading import unplayed
 from palaestra.objective.policy import ValueLoss
@@ -31,7 +32,7 @@ from palaestra.recipes.objectives import (
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.schedule import Linear
 from palaestra.step import Schedule
-from palaestra.types import Episode, Example, Group, Reward, Row, Segment, Task, UserError
+from palaestra.types import Episode, Example, Group, Reward, Row, Segment, Task
 from palaestra.update import pack
 from palaestra.values import vary
 from palaestra.view.token_picture import other_run

@@ -5,12 +5,12 @@ import math
 import pytest
 
 from palaestra.cli.main import main
+from palaestra.errors import UserError
 from palaestra.explanation.method import explain
 from palaestra.recipes.base import grpo
 from palaestra.recipes.objectives import apo, rec
 from palaestra.run.setup import build
 from palaestra.schedule import Linear, bounded, resolve
-from palaestra.types import UserError
 
 # ---- mistakes in what is given
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaestra.credit.links import Gae, chain
+from palaestra.errors import Fault, UserError
 from palaestra.models.load import load
 from palaestra.models.score import logit_and_value, score
 from palaestra.recipes.base import grpo
@@ -35,7 +36,7 @@ from palaestra.rollout.recorded import recorded
 from palaestra.run.driver import prepare
 from palaestra.step import start, step
 from palaestra.tasks.oracle import saying
-from palaestra.types import Episode, Fault, Group, Row, Segment, UserError
+from palaestra.types import Episode, Group, Row, Segment
 
 # ---- endogenous reward
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from palaestra.cli.main import main
 from palaestra.curriculum.pool import Mixed
+from palaestra.errors import Fault, Paused, UserError
 from palaestra.judges.audit import agreement, attack, places
 from palaestra.judges.pairwise import Pairwise, schedule
 from palaestra.judges.pointwise import Judge
@@ -24,13 +25,13 @@ from palaestra.recipes.base import grpo
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.run import setup
 from palaestra.run.driver import prepare
-from palaestra.services.chat.base import ChatRequest, Reply, question
+from palaestra.services.chat.base import question
 from palaestra.services.chat.endpoint import Endpoint
 from palaestra.services.chat.local import LocalModel
 from palaestra.services.chat.scripted import Scripted
 from palaestra.step import start, step
 from palaestra.tasks.oracle import saying
-from palaestra.types import Fault, Group, Message, Paused, Task, UserError
+from palaestra.types import ChatRequest, Group, Message, Reply, Task
 from palaestra.values import override
 
 TASK = Task(

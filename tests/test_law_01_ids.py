@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
+from palaestra.errors import UserError
+from palaestra.models.dialect import Chat, TagTools
 from palaestra.models.files import read_tokenizer
 from palaestra.models.smollm2 import folder
 from palaestra.models.template import render
-from palaestra.rollout.dialect import Chat, TagTools
 from palaestra.rollout.play import play
 from palaestra.rollout.player import EnginePlayer
-from palaestra.types import Ask, Call, Completion, Frame, Malformed, Message, Sampling, Task, UserError, rng_of
+from palaestra.types import Ask, Call, Completion, Frame, Malformed, Message, Sampling, Task, rng_of
 
 SPECIALS = [
     "<s>", "</s>", "<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|begin_of_text|>", "<|start_header_id|>",

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from palaestra.credit.seats import Reader
+from palaestra.errors import Fault
 from palaestra.models.load import weights_sha256
 from palaestra.objective.algebra import Algebra
 from palaestra.objective.policy import Clipped
@@ -17,7 +18,7 @@ from palaestra.recipes.base import grpo
 from palaestra.run import cases
 from palaestra.run.cases import dump_case, replay_case
 from palaestra.run.driver import train
-from palaestra.types import Example, Fault, Row, Segment
+from palaestra.types import Example, Row, Segment
 from palaestra.update import backward, pack
 
 

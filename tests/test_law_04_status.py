@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from palaestra.context import Bench
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.credit.table import Table, Values
+from palaestra.errors import Fault, UserError
 from palaestra.recipes.base import grpo
 from palaestra.rollout.play import play
 from palaestra.rollout.player import Script
@@ -15,7 +17,7 @@ from palaestra.run.describe import describe
 from palaestra.run.driver import prepare
 from palaestra.step import start, step
 from palaestra.toys.chain import ArithmeticChain
-from palaestra.types import Ask, Bench, Episode, Fault, Frame, Group, Message, Reward, Task, UserError, stage
+from palaestra.types import Ask, Episode, Frame, Group, Message, Reward, Task, stage
 from palaestra.worlds.question import Question
 
 

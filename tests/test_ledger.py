@@ -14,6 +14,7 @@ import pytest
 
 from palaestra import catalogue
 from palaestra.cli.main import main
+from palaestra.errors import UserError
 from palaestra.ledger import cells, digests, files, pages, results
 from palaestra.ledger.cells import CellOutcome, CellRequest, run_all
 from palaestra.ledger.experiment import Cell, Experiment, Final, Greater, Logged, Same
@@ -23,7 +24,7 @@ from palaestra.recipes.base import grpo, rloo, sft
 from palaestra.recipes.objectives import pav
 from palaestra.run.plan import Plan
 from palaestra.run.setup import Settings
-from palaestra.types import Result, UserError
+from palaestra.types import Result
 from palaestra.values import override
 
 MODULE = "palaestra.recipes.base.rloo"

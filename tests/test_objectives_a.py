@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 
 from palaestra.credit.links import Center, Outcome, Scale, Shift, chain
 from palaestra.curriculum.pool import Everything, Mixed
+from palaestra.errors import UserError
 from palaestra.explanation.method import explain
 from palaestra.objective.algebra import reduce
 from palaestra.objective.policy import KL, Clipped, Imitation, Reinforce, TargetEntropy
 from palaestra.recipes.base import grpo
 from palaestra.recipes.objectives import apo, asymre, confucius3, dr_grpo, egsw, lite_ppo, nsr, rec
 from palaestra.step import gather_groups, start
-from palaestra.types import Example, Group, Reward, Row, Segment, UserError
+from palaestra.types import Example, Group, Reward, Row, Segment
 from palaestra.update import backward, pack
 from palaestra.values import vary
 

@@ -13,6 +13,7 @@ from palaestra.credit.pass_at_k import pass_at_k_advantages
 from palaestra.credit.scopes import anchor
 from palaestra.credit.table import Table
 from palaestra.credit.trie import branch_terms, episode_ids, node_means, prefix_nodes, td_terms
+from palaestra.errors import UserError
 from palaestra.explanation.method import explain
 from palaestra.ledger.experiment import Cell
 from palaestra.objective.policy import Clipped, log_ratio
@@ -23,7 +24,7 @@ from palaestra.run.driver import prepare
 from palaestra.step import start, step
 from palaestra.toys.grid import GridTasks
 from palaestra.toys.hop import Hop, HopTasks
-from palaestra.types import Episode, Event, Example, Group, Reward, Row, Segment, Task, UserError
+from palaestra.types import Episode, Event, Example, Group, Reward, Row, Segment, Task
 from palaestra.update import pack
 from palaestra.values import override, vary
 from palaestra.worlds.blind import Blind

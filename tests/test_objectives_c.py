@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palaestra.credit.links import Chain
+from palaestra.errors import UserError
 from palaestra.explanation.method import explain
 from palaestra.objective.kl import kl_terms
 from palaestra.objective.tokens import DualClipped, TokenWeighted, TopTokens, top
@@ -27,7 +28,7 @@ from palaestra.recipes.objectives import (
 from palaestra.run.driver import prepare
 from palaestra.step import start, step
 from palaestra.store.codec import decode, encode
-from palaestra.types import Episode, Example, Group, Reward, Row, Segment, Task, UserError
+from palaestra.types import Episode, Example, Group, Reward, Row, Segment, Task
 from palaestra.update import backward, pack
 from palaestra.values import override
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from fake import episode
 
+from palaestra.context import Bench
 from palaestra.credit.length import Shortest, shortness
 from palaestra.credit.links import Center, Chain
 from palaestra.credit.preferences import Compare, Rate
@@ -20,6 +21,7 @@ from palaestra.curriculum.partial import Whole
 from palaestra.curriculum.pool import Mixed
 from palaestra.curriculum.prioritised import Prioritised, Successes, weights
 from palaestra.curriculum.replay import Replay, by_prompt, prioritised, trimmed
+from palaestra.errors import Fault, UserError
 from palaestra.explanation.method import explain
 from palaestra.models.latent import LatentHead, straight_through
 from palaestra.models.load import weights_sha256
@@ -39,11 +41,9 @@ from palaestra.step import Schedule, start, step
 from palaestra.store.codec import decode, encode
 from palaestra.types import (
     Ask,
-    Bench,
     Completion,
     Episode,
     Example,
-    Fault,
     Frame,
     Group,
     Message,
@@ -52,7 +52,6 @@ from palaestra.types import (
     Sampling,
     Segment,
     Task,
-    UserError,
     rng_of,
 )
 from palaestra.update import pack

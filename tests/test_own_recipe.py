@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from palaestra.cli.main import main
+from palaestra.errors import UserError
 from palaestra.ledger.cells import CellRequest
 from palaestra.run.setup import Settings, recipe_of
-from palaestra.types import UserError
 
 BODY = """\"\"\"A bonus for brevity.\"\"\"
 from palaestra.credit.links import Center, chain

@@ -10,8 +10,8 @@ from palaestra import catalogue, values
 from palaestra.bench import paper
 from palaestra.card import Size
 from palaestra.cli.main import main
+from palaestra.errors import UserError
 from palaestra.run import setup
-from palaestra.types import UserError
 
 FAMILIES = ("base", "objectives", "rewards")
 BUILT = [e for e in catalogue.everything() if e.built]

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from palaestra.rollout.dialect import Piece
+from palaestra.models.dialect import Piece
 from palaestra.rollout.play import play
 from palaestra.rollout.player import Continued, EnginePlayer, Script
 from palaestra.types import Ask, Completion, Frame, Message, Row, Sampling, Segment, Task

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 import torch
 
+from palaestra.context import Bench
 from palaestra.credit.preferences import Compare, Rate, marked, weight
 from palaestra.credit.rows import Imitate
+from palaestra.errors import Fault, UserError
 from palaestra.judges.pointwise import Judge
 from palaestra.judges.reading import Odds
 from palaestra.judges.train import Verdicts
@@ -27,7 +29,7 @@ from palaestra.run.driver import prepare
 from palaestra.services.chat.local import LocalModel
 from palaestra.step import Learner, Recipe, Schedule, start, step
 from palaestra.toys.chain import ArithmeticChain
-from palaestra.types import Bench, Episode, Fault, Group, Message, Reward, Row, Segment, Task, UserError, stage
+from palaestra.types import Episode, Group, Message, Reward, Row, Segment, Task, stage
 from palaestra.update import AdamW, backward, pack
 from palaestra.values import override, vary
 from palaestra.worlds.question import Question

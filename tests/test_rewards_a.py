@@ -9,10 +9,12 @@ import pytest
 import torch
 from fake import episode, task
 
+from palaestra.context import Bench
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.credit.table import Table, Values
 from palaestra.curriculum.draw import Shuffled
 from palaestra.curriculum.respelled import Respelled
+from palaestra.errors import Fault, UserError
 from palaestra.explanation.method import explain
 from palaestra.judges.audit import agreement
 from palaestra.judges.standin import Grader
@@ -34,28 +36,13 @@ from palaestra.rewards.verify import Exact
 from palaestra.rollout.collect import Sample, Score
 from palaestra.rollout.recorded import recorded
 from palaestra.run.driver import prepare
-from palaestra.services.chat.base import Reply
 from palaestra.services.chat.scripted import Scripted
 from palaestra.step import start, step
 from palaestra.tasks.oracle import saying
 from palaestra.toys.count import Count, expressions
 from palaestra.toys.judging import CompareAnswers, Grade, Pairs
 from palaestra.toys.variants import Variants
-from palaestra.types import (
-    Act,
-    Ask,
-    Bench,
-    Episode,
-    Event,
-    Fault,
-    Group,
-    Message,
-    Reward,
-    Row,
-    Segment,
-    Task,
-    UserError,
-)
+from palaestra.types import Act, Ask, Episode, Event, Group, Message, Reply, Reward, Row, Segment, Task
 from palaestra.verifiers.registry import get
 from palaestra.worlds.forced import Forced
 from palaestra.worlds.pair import higher, rating

@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaestra.cli.train import smoke
+from palaestra.context import Bench
 from palaestra.credit.links import Center, Scale, chain
+from palaestra.errors import Fault, UserError
 from palaestra.explanation.method import explain
 from palaestra.recipes.rewards import (
     cec_zero,
@@ -22,7 +24,7 @@ from palaestra.recipes.rewards import (
     think2sql,
 )
 from palaestra.services.chat.scripted import Scripted
-from palaestra.types import Bench, Episode, Fault, Group, Message, Reward, Row, Segment, Task, UserError, rng_of
+from palaestra.types import Episode, Group, Message, Reward, Row, Segment, Task, rng_of
 from palaestra.values import vary
 from palaestra.verifiers.reward import Verified
 from palaestra.verifiers.text.similarity import edit_distance, relative_length

@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from palaestra.context import Bench
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.credit.table import Table, Values
+from palaestra.errors import Fault, UserError
 from palaestra.explanation.method import explain
 from palaestra.ledger.experiment import Balanced, Cell, Moving
 from palaestra.recipes.base import grpo
@@ -36,7 +38,7 @@ from palaestra.tasks.mixture import Mixture
 from palaestra.toys.base import final
 from palaestra.toys.ladder import Add
 from palaestra.toys.variants import Variants
-from palaestra.types import Bench, Episode, Fault, Group, Message, Reward, Row, Segment, Task, UserError
+from palaestra.types import Episode, Group, Message, Reward, Row, Segment, Task
 from palaestra.values import override, vary
 from palaestra.verifiers.code.patches import likeness
 from palaestra.verifiers.text.formats import all_variants

@@ -13,6 +13,7 @@ from palaestra.cli.train import smoke
 from palaestra.credit.labelled import Labelled
 from palaestra.credit.links import Chain
 from palaestra.credit.preferences import Compare
+from palaestra.errors import Fault, UserError
 from palaestra.explanation.method import explain
 from palaestra.judges.prompt import defused
 from palaestra.judges.reading import Odds
@@ -48,7 +49,7 @@ from palaestra.run.driver import prepare
 from palaestra.services.chat.scripted import Scripted
 from palaestra.step import start, step
 from palaestra.toys.unanswerable import Unanswerable
-from palaestra.types import Episode, Example, Fault, Group, Message, Reward, Row, Segment, Task, UserError, stage
+from palaestra.types import Episode, Example, Group, Message, Reward, Row, Segment, Task, stage
 from palaestra.update import pack
 from palaestra.values import override
 

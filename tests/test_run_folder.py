@@ -16,16 +16,17 @@ import torch
 
 from palaestra.cli import sandbox, train
 from palaestra.cli.main import main
+from palaestra.errors import Stopped, UserError
 from palaestra.models.load import save
 from palaestra.recipes.base import grpo
 from palaestra.rewards.learned import Learned
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.run import setup
 from palaestra.run.benches import named
-from palaestra.run.driver import Stopped, StopSignal
+from palaestra.run.driver import StopSignal
 from palaestra.services.sandbox import Ran
 from palaestra.store import rollouts
-from palaestra.types import Result, Reward, UserError
+from palaestra.types import Result, Reward
 from palaestra.values import vary
 
 TINY = ["grpo", "--smoke", "--evaluate", "2"]

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palaestra.cli.main import main
+from palaestra.errors import Fault, UserError
 from palaestra.services import sandbox
 from palaestra.services.sandbox import (
     Asserts,
@@ -34,7 +35,6 @@ from palaestra.services.sandbox.check import check_with
 from palaestra.services.sandbox.needs import script
 from palaestra.services.sandbox.values import CheckScript, Ran, Tested
 from palaestra.services.sandbox.worker import LocalSandbox
-from palaestra.types import Fault, UserError
 
 REFUSAL = kind().refusal()
 runs = pytest.mark.skipif(bool(REFUSAL) or kind().name != "bubblewrap", reason=REFUSAL or "isolation is off")

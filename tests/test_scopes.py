@@ -6,9 +6,10 @@ from palaestra.cli.main import main
 from palaestra.credit.links import Center, chain
 from palaestra.credit.scopes import SameState, keys
 from palaestra.credit.table import Table
+from palaestra.errors import UserError
 from palaestra.explanation.method import explain
 from palaestra.recipes.base import grpo
-from palaestra.types import Episode, Group, Reward, Row, Segment, Task, UserError
+from palaestra.types import Episode, Group, Reward, Row, Segment, Task
 from palaestra.values import vary
 
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from palaestra.errors import UserError
 from palaestra.toys import formats
 from palaestra.toys.base import final, split_of
 from palaestra.toys.chain import ArithmeticChain
@@ -19,7 +20,7 @@ from palaestra.toys.knights import Knights, fitting, spelt
 from palaestra.toys.ladder import Add, Bool, Sort
 from palaestra.toys.rec import Rec
 from palaestra.toys.words import Words
-from palaestra.types import Message, Task, UserError, rng_of
+from palaestra.types import Message, Task, rng_of
 
 SOURCES = [
     ArithmeticChain(),

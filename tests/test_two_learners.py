@@ -7,12 +7,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from palaestra.context import Bench
 from palaestra.credit.links import Center, Gae, Scale, chain
 from palaestra.credit.preferences import Compare, Rate, weight
 from palaestra.credit.rows import Prefer
 from palaestra.credit.seats import Reader, Seat, pay, untrained
 from palaestra.credit.turns import TurnReturns
 from palaestra.curriculum.pool import Mixed, mixed
+from palaestra.errors import UserError
 from palaestra.models.load import weights_sha256
 from palaestra.objective.policy import Clipped
 from palaestra.recipes.base import grpo
@@ -22,21 +24,7 @@ from palaestra.run.driver import prepare, train
 from palaestra.step import Learner, Recipe, Schedule, start, step
 from palaestra.toys.base import final
 from palaestra.toys.chain import ArithmeticChain
-from palaestra.types import (
-    Ask,
-    Bench,
-    Episode,
-    Event,
-    Frame,
-    Group,
-    Message,
-    Reward,
-    Row,
-    Segment,
-    Task,
-    UserError,
-    stage,
-)
+from palaestra.types import Ask, Episode, Event, Frame, Group, Message, Reward, Row, Segment, Task, stage
 from palaestra.update import AdamW, Cycle, Plain
 
 

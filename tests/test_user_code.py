@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 from oracle import check_oracle
 
+from palaestra.errors import Fault, UserError
 from palaestra.rewards.user import UserReward, reward_by_name
 from palaestra.rollout.collect import Sample
 from palaestra.run import setup
@@ -19,7 +20,7 @@ from palaestra.tasks.oracle import saying
 from palaestra.tasks.repeats import caveat
 from palaestra.toys.chain import ArithmeticChain
 from palaestra.toys.grid import GridTasks
-from palaestra.types import Fault, Group, Message, Task, UserError
+from palaestra.types import Group, Message, Task
 from palaestra.verifiers.reward import Verified
 from palaestra.worlds.user import UserTasks, UserWorld, load_environment
 

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from palaestra.cli.main import main
+from palaestra.errors import Fault, UserError
 from palaestra.services.sandbox import kind
-from palaestra.types import Fault, Group, Message, Reward, Task, UserError, rng_of
+from palaestra.types import Group, Message, Reward, Task, rng_of
 from palaestra.verifiers.audit import Auditor
 from palaestra.verifiers.base import Judgement, fields_of, guarded
 from palaestra.verifiers.registry import VERIFIERS, class_of, described, get

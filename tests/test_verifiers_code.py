@@ -4,10 +4,10 @@ import shutil
 
 import pytest
 
+from palaestra.errors import Fault, UserError
 from palaestra.services import sandbox
 from palaestra.services.sandbox import Asserts, Calls, Stdio, check_program, check_python, kind, programs
 from palaestra.services.sandbox.needs import script
-from palaestra.types import Fault, UserError
 from palaestra.verifiers.code.programs import blocks_of
 from palaestra.verifiers.registry import get
 

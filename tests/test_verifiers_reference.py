@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palaestra.types import Task, UserError
+from palaestra.errors import UserError
+from palaestra.types import Task
 from palaestra.verifiers.answers.judgement import Factuality, Selective, consistent
 from palaestra.verifiers.code.patches import Patch, likeness
 from palaestra.verifiers.code.programs import ApiMigration, stripped

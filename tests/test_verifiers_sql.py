@@ -9,8 +9,9 @@ from decimal import Decimal
 
 import pytest
 
+from palaestra.errors import UserError
 from palaestra.tasks.oracle import saying
-from palaestra.types import Group, Message, Task, UserError
+from palaestra.types import Group, Message, Task
 from palaestra.verifiers.audit import audit
 from palaestra.verifiers.base import judged
 from palaestra.verifiers.registry import get

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from palaestra.types import UserError
+from palaestra.errors import UserError
 from palaestra.verifiers.answers.tools import ToolAnswer, ToolCalls
 from palaestra.verifiers.registry import get
 from palaestra.verifiers.text.constraints import Constraints, kept_by

@@ -5,10 +5,11 @@ import asyncio
 import numpy as np
 import pytest
 
+from palaestra.errors import Fault, UserError
 from palaestra.rewards.verify import Exact, Verify, check_for, reward_of, said
 from palaestra.tasks.oracle import saying
 from palaestra.toys.chain import ArithmeticChain
-from palaestra.types import Episode, Fault, Group, Message, Row, Segment, Task, UserError, stage
+from palaestra.types import Episode, Group, Message, Row, Segment, Task, stage
 
 TASK = Task(id="t1", prompt=(Message(role="user", content="3 + 4?"),), answer=7)
 

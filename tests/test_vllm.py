@@ -22,11 +22,12 @@ from palaestra.cli.main import main
 from palaestra.engines import select, vllm
 from palaestra.engines.own import OwnEngine
 from palaestra.engines.sampling import truncate
+from palaestra.errors import Fatal, Fault, UserError
 from palaestra.models.load import load
 from palaestra.run.benches import named
 from palaestra.run.driver import prepare
 from palaestra.step import start, step
-from palaestra.types import Fatal, Fault, Reward, Sampling, UserError
+from palaestra.types import Reward, Sampling
 
 FAKE = Path(__file__).parent / "fake_vllm.py"
 REAL = os.environ.get(vllm.PYTHON)

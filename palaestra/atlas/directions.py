@@ -15,15 +15,18 @@ import numpy as np
 import torch
 
 from palaestra import catalogue, values
+from palaestra.context import Bench
+from palaestra.errors import UserError
 from palaestra.explanation.given import credited, direction, judged, ready_for, unscored
 from palaestra.models.load import Model, load, trainable_copy
 from palaestra.recipes.base import rloo
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.run.benches import named
-from palaestra.run.context import Context
+from palaestra.run.context import RunContext
+from palaestra.run.driver import train
 from palaestra.run.plan import Plan
 from palaestra.step import Recipe
-from palaestra.types import Bench, Group, UserError, value
+from palaestra.types import Group, value
 
 SEED = 0
 SAMPLES = 8  # of a group
@@ -118,8 +121,8 @@ def drifted(start: Model, bench: Bench, groups: Sequence[Group]) -> dict[str, to
     return {n: p.detach().clone() for n, p in model.named_trainable().items()}
 
 
-def context(bench: Bench, model: Model) -> Context:
-    return Context(bench=bench, seed=SEED, models={"policy": model}, plan=Plan(evaluate=0))
+def context(bench: Bench, model: Model) -> RunContext:
+    return RunContext(bench=bench, seed=SEED, models={"policy": model}, drive=train, plan=Plan(evaluate=0))
 
 
 # ---- directions

@@ -22,15 +22,15 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from palaestra import catalogue, values
 from palaestra.card import UNKNOWN, Card, Size
 from palaestra.engines.decoder import Decoder
+from palaestra.errors import UserError
 from palaestra.models.load import Model, load
 from palaestra.models.lora import LoRA
 from palaestra.pipeline import Pipeline
 from palaestra.rollout.collect import Sample
 from palaestra.run import setup
-from palaestra.run.context import Context
-from palaestra.run.driver import prepare_models
+from palaestra.run.context import RunContext
+from palaestra.run.driver import prepare_models, train
 from palaestra.step import Recipe
-from palaestra.types import UserError
 
 # name: width, middle, layers, heads, heads of keys, vocabulary, size of a head (0 = width / heads), tied
 SHAPES: dict[str, tuple[int, int, int, int, int, int, int, bool]] = {
@@ -222,7 +222,7 @@ def dry_run(
     }
 
 
-def models(recipes: list[Recipe], size: Size) -> Context:
+def models(recipes: list[Recipe], size: Size) -> RunContext:
     """The context of a run with every model of the recipes in it."""
     policy, lora = shell(size.model), LoRA(rank=size.lora) if size.lora else None
     if lora:
@@ -230,7 +230,7 @@ def models(recipes: list[Recipe], size: Size) -> Context:
             warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers by an old name
             policy = Model(policy.name, lora(policy.module), policy.tokenizer, policy.source)
     bench, _ = setup.bench_of(setup.Settings())
-    ctx = Context(bench=bench, seed=0, models={"policy": policy}, lora=lora)
+    ctx = RunContext(bench=bench, seed=0, models={"policy": policy}, drive=train, lora=lora)
     for recipe in recipes:
         for name, source in recipe.references.items() if lora else ():
             m = ctx.model(source)  # new adapters change nothing yet: a reference is the model with them switched off

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any, TextIO
 
+from palaestra.errors import UserError
 from palaestra.rewards.user import reward_by_name
 from palaestra.tasks.files import first
-from palaestra.types import UserError
 from palaestra.verifiers.audit import Audit, audit
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from palaestra.bench import ablation, engine, machine, memory, sandbox, scaling, step, trl
 from palaestra.bench.work import Work
+from palaestra.errors import UserError
 from palaestra.store.checkpoint import made, write_atomic
-from palaestra.types import UserError
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from palaestra.cli.train import percent, read_settings
+from palaestra.errors import Fault, UserError
 from palaestra.ledger.cells import CellOutcome, CellRequest, run_all
 from palaestra.ledger.experiment import Cell
 from palaestra.stats import mean_interval, paired
 from palaestra.store.checkpoint import made, write_atomic
-from palaestra.types import Fault, UserError
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from palaestra import values
+from palaestra.errors import UserError
 from palaestra.explanation.method import explain
 from palaestra.explanation.trajectories import read_groups
 from palaestra.run.setup import build
 from palaestra.step import Recipe
 from palaestra.store.checkpoint import made
-from palaestra.types import UserError
 
 PICTURES = (".png", ".svg", ".pdf", ".html")  # the last of recorded groups only
 

@@ -7,7 +7,7 @@ import difflib
 from collections.abc import Callable
 from typing import NoReturn
 
-from palaestra.types import UserError
+from palaestra.errors import UserError
 
 
 class FlagParser(argparse.ArgumentParser):

@@ -8,8 +8,8 @@ from collections import Counter
 from typing import Any
 
 from palaestra import catalogue
+from palaestra.errors import UserError
 from palaestra.ledger.results import standing
-from palaestra.types import UserError
 
 
 def run(arguments: argparse.Namespace) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from palaestra.cli.flags import FLAGS, FlagParser
-from palaestra.types import Fault, UserError
+from palaestra.errors import Fault, UserError
 
 VERBS = {
     "train": "train a model with a recipe",

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from palaestra import catalogue
+from palaestra.errors import UserError
 from palaestra.ledger import results
 from palaestra.ledger.files import read_result
 from palaestra.ledger.pages import interval
 from palaestra.markdown import one_line_lists
 from palaestra.services.cores import cores
 from palaestra.store.checkpoint import made, write_atomic
-from palaestra.types import UserError
 from palaestra.view.drawing import duration
 
 

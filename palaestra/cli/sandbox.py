@@ -9,8 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from palaestra.errors import UserError
 from palaestra.services import sandbox
-from palaestra.types import UserError
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from palaestra.errors import Fault, UserError
 from palaestra.tasks.records import Lines, Record
-from palaestra.types import Fault, UserError
 from palaestra.verifiers.base import judged
 from palaestra.verifiers.registry import VERIFIERS, described, get
 

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from palaestra import values
+from palaestra.errors import Paused, Stopped, UserError
 from palaestra.run import setup
-from palaestra.run.context import Context
-from palaestra.run.driver import Stopped
+from palaestra.run.context import RunContext
 from palaestra.run.plan import Plan
 from palaestra.store.checkpoint import disk, write_atomic
-from palaestra.types import Paused, Result, UserError
+from palaestra.types import Result
 
 SMOKE = {"schedule.prompts": 2, "collect.links.0.n": 2, "pool.size": 2, "n": 2, "tasks": 4}
 LOCK = ".lock"
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any] | None:
         return finish(ctx, result, settings, arguments.json)
 
 
-async def checked(recipe: Any, ctx: Context, settings: setup.Settings) -> Result:
+async def checked(recipe: Any, ctx: RunContext, settings: setup.Settings) -> Result:
     await ctx.check_bench()
     write_settings(ctx.folder, settings, recipe)
     return await recipe.run(ctx)
@@ -200,7 +200,7 @@ def smallest(recipe: Any) -> Any:
     return recipe
 
 
-def finish(ctx: Context, result: Result, settings: setup.Settings, quiet: bool) -> dict[str, Any]:
+def finish(ctx: RunContext, result: Result, settings: setup.Settings, quiet: bool) -> dict[str, Any]:
     """Summary, curve and report; what a person reads at the end."""
     from palaestra.view.report import write_report
 

@@ -14,8 +14,9 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from palaestra.credit.table import Table, Values
+from palaestra.errors import UserError
 from palaestra.schedule import bounded
-from palaestra.types import Example, Groups, Signals, State, UserError, stage
+from palaestra.types import Example, Groups, Signals, State, stage
 
 Vote = Literal["union", "intersection", "majority", "half"]
 

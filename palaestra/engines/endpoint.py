@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
-from palaestra.rollout.dialect import between, read_call
-from palaestra.services.chat.base import ChatRequest, Client
-from palaestra.types import Ask, Call, Completion, Key, Malformed, Message, Row, Sampling, Segment, seed_of, value
+from palaestra.context import Client
+from palaestra.models.dialect import between, read_call
+from palaestra.types import (
+    Ask,
+    Call,
+    ChatRequest,
+    Completion,
+    Key,
+    Malformed,
+    Message,
+    Row,
+    Sampling,
+    Segment,
+    seed_of,
+    value,
+)
 
 
 @value

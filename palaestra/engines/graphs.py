@@ -9,18 +9,29 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Protocol, TypeAlias
 
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from palaestra.engines.decoder import Decoder
+from palaestra.engines.cache import SlotCache
+from palaestra.models.model import Model
 
 REACH = 128  # columns, the unit in which a graph's reach grows
 OFTEN = 2  # steps of a shape launched kernel by kernel: to capture one takes about as long as it saves in so many
 Replay: TypeAlias = Callable[[], None]
 Capture: TypeAlias = Callable[[Callable[[], None]], Replay]  # work -> the same work, replayed
+
+
+class Steps(Protocol):
+    """A decoder, as its graphs see it."""
+
+    @property
+    def model(self) -> Model: ...
+    @property
+    def cache(self) -> SlotCache: ...
+
+    def forward(self, put_2n: Tensor, upto: int) -> Tensor: ...
 
 
 class Graphs:
@@ -43,7 +54,7 @@ class Graphs:
         self._logits: Tensor | None = None  # [slots, V], of whichever graph came last
         self._capture = self._fresh()
 
-    def step(self, decoder: Decoder, put_2n: Tensor, upto: int) -> Tensor:
+    def step(self, decoder: Steps, put_2n: Tensor, upto: int) -> Tensor:
         """[n, V] logits after tokens put_2n[0] at positions put_2n[1] < upto of slots 0..n-1; good until the next step."""
         cache, n = decoder.cache, put_2n.shape[1]
         if self._cache != (state := (cache.slots, cache.length, *(room.data_ptr() for room in cache.keys))):
@@ -71,7 +82,7 @@ class Graphs:
         assert self._logits is not None
         return self._logits[:n]
 
-    def _captured(self, decoder: Decoder, n: int, upto: int) -> tuple[Tensor, Replay]:
+    def _captured(self, decoder: Steps, n: int, upto: int) -> tuple[Tensor, Replay]:
         logits, held_2n = self._logits, torch.zeros(2, n, dtype=torch.long, device=decoder.model.device)
         held_2n[1] = decoder.cache.length - 1
 

@@ -18,12 +18,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from palaestra.engines.decoder import Decoder, rounded
+from palaestra.engines.cache import rounded
+from palaestra.engines.decoder import Decoder
 from palaestra.engines.prefix import Prefixes
 from palaestra.engines.sampling import DrawSettings, draw
+from palaestra.errors import Fault
+from palaestra.models.dialect import Chat
 from palaestra.models.load import Model
-from palaestra.rollout.dialect import Chat
-from palaestra.types import Completion, Fault, Key, Sampling, rng_of
+from palaestra.types import Completion, Key, Sampling, rng_of
 
 
 @dataclass(eq=False)

@@ -21,11 +21,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
+from palaestra.errors import Fault, UserError
+from palaestra.models.dialect import Chat
 from palaestra.models.files import quiet
 from palaestra.models.load import Model, whole
-from palaestra.rollout.dialect import Chat
 from palaestra.services.lines import Child
-from palaestra.types import Completion, Fault, Key, Sampling, UserError, seed_of
+from palaestra.types import Completion, Key, Sampling, seed_of
 
 SERVER = Path(__file__).parent / "vllm_server.py"
 PYTHON = "PALAESTRA_VLLM_PYTHON"

@@ -11,12 +11,13 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from palaestra.errors import UserError
 from palaestra.explanation.reading import derivative, within
 from palaestra.rollout.collect import Links, Sample
-from palaestra.run.context import Context
+from palaestra.run.context import RunContext
 from palaestra.run.driver import prepare
 from palaestra.step import Learner, Recipe
-from palaestra.types import Batch, Example, Group, UserError, value
+from palaestra.types import Batch, Example, Group, value
 from palaestra.update import backward, pack
 from palaestra.values import brief
 
@@ -33,7 +34,7 @@ class Credited:
     within: bool  # the credit may differ within a row
 
 
-async def judged(recipe: Recipe, ctx: Context, groups: Sequence[Group]) -> list[Group]:
+async def judged(recipe: Recipe, ctx: RunContext, groups: Sequence[Group]) -> list[Group]:
     """Unscored groups as the recipe judges and gates them; a UserError if it does not begin with plain samples."""
     links = recipe.collect.links if isinstance(recipe.collect, Links) else (recipe.collect,)
     if not isinstance(links[0], Sample):
@@ -49,7 +50,7 @@ async def judged(recipe: Recipe, ctx: Context, groups: Sequence[Group]) -> list[
     return ready
 
 
-def credited(recipe: Recipe, ctx: Context, groups: Sequence[Group]) -> Credited:
+def credited(recipe: Recipe, ctx: RunContext, groups: Sequence[Group]) -> Credited:
     """The examples of the learner that trains the policy, from scored groups and a fresh state."""
     resolved: Recipe = ctx.at(recipe, 0)
     if "policy" not in resolved.learners:
@@ -61,13 +62,13 @@ def credited(recipe: Recipe, ctx: Context, groups: Sequence[Group]) -> Credited:
     return Credited(name="policy", learner=learner, examples=examples, within=by_token)
 
 
-def ready_for(recipe: Recipe, ctx: Context) -> Context:
+def ready_for(recipe: Recipe, ctx: RunContext) -> RunContext:
     """The context with the recipe's references and heads."""
     prepare(recipe, ctx)
     return ctx
 
 
-def direction(found: Credited, ctx: Context) -> np.ndarray | None:
+def direction(found: Credited, ctx: RunContext) -> np.ndarray | None:
     """[parameters] minus the gradient of the objective to the model's own weights, before any optimiser; None = no example.
 
     Heads are the method's own, so they are left out: directions of different methods have the same coordinates.
@@ -85,7 +86,7 @@ def direction(found: Credited, ctx: Context) -> np.ndarray | None:
     return -torch.cat(flat).double().cpu().numpy()
 
 
-def token_weights(found: Credited, ctx: Context) -> tuple[list[np.ndarray], bool]:
+def token_weights(found: Credited, ctx: RunContext) -> tuple[list[np.ndarray], bool]:
     """[T] of each example: minus the derivative of the loss to each log-prob, at the log-probs the tokens were sampled with.
 
     And whether the loss leaves the advantages unused.
@@ -103,7 +104,7 @@ def token_weights(found: Credited, ctx: Context) -> tuple[list[np.ndarray], bool
 
 
 @torch.no_grad()
-def outputs(ctx: Context, found: Credited, batch: Batch) -> dict[str, torch.Tensor]:
+def outputs(ctx: RunContext, found: Credited, batch: Batch) -> dict[str, torch.Tensor]:
     """What the model says about the whole batch, a few rows at a time."""
     run, T = ctx.forward(found.name, found.learner.objective.needs), batch["ids"].shape[1]
     here = batch.to(ctx.model(found.name).device)

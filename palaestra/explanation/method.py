@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from palaestra.errors import UserError
 from palaestra.explanation.reading import UNUSED, derivative, dropped, within
 from palaestra.explanation.trajectories import LOGP, OF_ROWS, Trajectory, groups_of, lengths_of, place
 from palaestra.schedule import resolve
 from palaestra.step import Learner, Recipe
-from palaestra.types import Example, Signals, UserError
+from palaestra.types import Example, Signals
 from palaestra.update import pack
 
 

@@ -8,11 +8,12 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from palaestra.context import Collect, Credit, Pool
 from palaestra.credit.links import Chain
 from palaestra.credit.table import Table
 from palaestra.curriculum.pool import mixed
 from palaestra.rollout.collect import Links, Sample
-from palaestra.types import Batch, Collect, Credit, Groups, Objective, Pool, Signals
+from palaestra.types import Batch, Groups, Objective, Signals
 from palaestra.values import brief, walk
 
 UNUSED = "the loss of this method does not use the advantages; token_weights show what it does"

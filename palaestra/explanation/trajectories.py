@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.types import Episode, Event, Group, Reward, Row, Segment, Task, UserError
+from palaestra.errors import UserError
+from palaestra.types import Episode, Event, Group, Reward, Row, Segment, Task
 
 Trajectory = Mapping[str, Any]
 LENGTH = 4  # tokens of a trajectory whose length is not given

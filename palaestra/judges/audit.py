@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from palaestra.context import RewardFn
 from palaestra.judges.pairwise import Comparison, Pairwise, flips
 from palaestra.tasks.oracle import saying
-from palaestra.types import Group, Reward, RewardFn, Task, value
+from palaestra.types import Group, Reward, Task, value
 
 if TYPE_CHECKING:
-    from palaestra.run.context import Context
+    from palaestra.context import Context
 
 MASTER_KEYS = (  # openers without an answer that generative verifiers take for right (arXiv:2507.08794)
     " ", ".", ",", ":", "Thought process:", "Let's solve this problem step by step.", "Solution", "解", "かいせつ", "Respuesta",

@@ -15,16 +15,18 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from palaestra.context import Source
+from palaestra.errors import Fault, UserError
 from palaestra.judges.prompt import COMPARE, RUBRIC, defused, fields_of, fill, reference_of, spoken
 from palaestra.judges.reading import MarkedLabel, Reading
 from palaestra.judges.votes import poll, tally
 from palaestra.rewards.verify import said
-from palaestra.services.chat.base import ChatRequest, Source, client_of, question
+from palaestra.services.chat.base import client_of, question
 from palaestra.services.chat.local import LocalModel
-from palaestra.types import Fault, Group, Reward, Task, UserError, rng_of, stage, value
+from palaestra.types import ChatRequest, Group, Reward, Task, rng_of, stage, value
 
 if TYPE_CHECKING:
-    from palaestra.run.context import Context
+    from palaestra.context import Context
 
 ABC = MarkedLabel((("A", 1.0), ("B", 0.0), ("tie", 0.5)))
 

@@ -13,16 +13,18 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from palaestra.context import Source
+from palaestra.errors import Fault
 from palaestra.judges.prompt import RATE, RUBRIC, defused, fields_of, fill, spoken
 from palaestra.judges.reading import Rating, Reading
 from palaestra.judges.votes import Combine, Tally, poll, tally
 from palaestra.rewards.verify import said
-from palaestra.services.chat.base import ChatRequest, Source, client_of, question
+from palaestra.services.chat.base import client_of, question
 from palaestra.services.chat.local import LocalModel
-from palaestra.types import Fault, Group, Reward, Task, stage
+from palaestra.types import ChatRequest, Group, Reward, Task, stage
 
 if TYPE_CHECKING:
-    from palaestra.run.context import Context
+    from palaestra.context import Context
 
 
 @stage

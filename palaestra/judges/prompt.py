@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from palaestra.types import Task, UserError
+from palaestra.errors import UserError
+from palaestra.types import Task
 from palaestra.verifiers.base import reply
 
 TAGS = ("question", "response", "reference", "rubric", "a", "b", "think", "answer")  # of templates and of replies

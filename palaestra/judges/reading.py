@@ -13,11 +13,12 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from pydantic import BaseModel, Field, create_model
 
+from palaestra.context import Client
+from palaestra.errors import Fault, UserError
 from palaestra.judges.prompt import spoken
 from palaestra.rewards.answers import mark
-from palaestra.services.chat.base import ChatRequest, Client
 from palaestra.services.chat.structured import ask
-from palaestra.types import Fault, UserError, rng_of, stage
+from palaestra.types import ChatRequest, rng_of, stage
 
 
 class Reading(Protocol):

@@ -11,10 +11,9 @@ from collections.abc import Callable
 from statistics import NormalDist
 
 from palaestra.rewards.answers import same
-from palaestra.services.chat.base import ChatRequest, Reply
 from palaestra.toys.base import ANSWER
 from palaestra.toys.count import Count
-from palaestra.types import Task, rng_of, stage
+from palaestra.types import ChatRequest, Reply, Task, rng_of, stage
 
 SUM = re.compile(r"(\d+)\+(\d+)")
 COUNT = re.compile(r"make (\d+) from ([\d ]+)")

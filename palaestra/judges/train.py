@@ -21,7 +21,7 @@ from palaestra.rollout.recorded import recorded
 from palaestra.types import Episode, Group, Key, Task, stage
 
 if TYPE_CHECKING:
-    from palaestra.run.context import Context
+    from palaestra.context import Context
 
 ENTAIL = f"""Does the response fulfil the principle? {CARE}
 

@@ -10,9 +10,10 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
+from palaestra.context import Client
+from palaestra.errors import Fault
 from palaestra.judges.reading import Reading
-from palaestra.services.chat.base import ChatRequest, Client
-from palaestra.types import Fault, value
+from palaestra.types import ChatRequest, value
 
 Combine: TypeAlias = Literal["mean", "majority", "min"]
 

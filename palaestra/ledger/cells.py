@@ -27,13 +27,15 @@ from typing import Any
 
 import torch
 
+from palaestra.context import Runnable
+from palaestra.errors import Fault, UserError
 from palaestra.ledger.digests import code_sha256, configuration, sha256
 from palaestra.ledger.experiment import Cell
 from palaestra.run import setup
 from palaestra.run.plan import Plan
 from palaestra.services.cores import cores
 from palaestra.store.checkpoint import write_atomic
-from palaestra.types import Fault, Runnable, UserError, value
+from palaestra.types import value
 
 CHECKPOINT = 20  # steps between those of a cell
 REQUEST, DONE, LOG = "request.json", "cell.json", "log.txt"

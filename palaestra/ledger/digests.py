@@ -20,10 +20,10 @@ from typing import Any
 
 import palaestra
 from palaestra import catalogue, values
+from palaestra.errors import UserError
 from palaestra.identity import name_of
 from palaestra.models.load import find
 from palaestra.run.setup import Settings, bench_of
-from palaestra.types import UserError
 
 PACKAGE = Path(palaestra.__file__).parent
 ALWAYS = ("step", "update", "engines.own", "rollout.player", "models.forward", "run.evaluation")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from palaestra.context import Runnable
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged, Measure
-from palaestra.types import Runnable
 from palaestra.update import AdamW
 
 RATE = AdamW(lr=3e-4)  # of every arm: GRPO gains reward and loses half of its entropy in 25 steps

@@ -13,8 +13,10 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from palaestra.context import Runnable
+from palaestra.errors import UserError
 from palaestra.stats import Interval
-from palaestra.types import Runnable, UserError, stage, value
+from palaestra.types import stage, value
 
 Verdict: TypeAlias = Literal["reproduced", "not-reproduced", "inconclusive"]
 

@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 
 from palaestra.catalogue import Entry
+from palaestra.errors import UserError
 from palaestra.ledger.cells import CellOutcome, CellRequest, run_all, silent
 from palaestra.ledger.digests import code_sha256, configuration, sha256
 from palaestra.ledger.experiment import Experiment, Measure
 from palaestra.ledger.files import PACKAGE, read_result
 from palaestra.run.setup import Settings
 from palaestra.stats import Interval, interquartile_mean, mean_interval, paired, stratified_bootstrap
-from palaestra.types import UserError, value
+from palaestra.types import value
 from palaestra.view.drawing import series, smoothed
 
 ENOUGH = 3  # seeds, below which an interval says nothing about a claim

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from palaestra.errors import Fault, UserError
 from palaestra.rewards.learned import scores
-from palaestra.types import Fault, Group, Reward, UserError, stage, value
+from palaestra.types import Group, Reward, stage, value
 from palaestra.verifiers.text.similarity import cosine
 
 if TYPE_CHECKING:
-    from palaestra.run.context import Context
+    from palaestra.context import Context
 
 Reg = Literal["mean", "sum"]
 PENALTY_I, PENALTY_F = 0.15, 0.03

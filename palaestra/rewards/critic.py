@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from palaestra.rollout.dialect import Chat
+from palaestra.errors import Fault, UserError
+from palaestra.models.dialect import Chat
 from palaestra.rollout.steps import Step, steps
-from palaestra.types import Episode, Fault, Group, Key, Message, Sampling, Task, UserError, rng_of, stage
+from palaestra.types import Episode, Group, Key, Message, Sampling, Task, rng_of, stage
 
 if TYPE_CHECKING:
-    from palaestra.run.context import Context
+    from palaestra.context import Context
 
 WRONG = re.compile(r"wrong steps?:\s*(none|\d+(?:\s*,\s*\d+)*)\s*\.?\s*$", re.IGNORECASE)
 

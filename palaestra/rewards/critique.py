@@ -12,11 +12,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from palaestra.credit.seats import untrained
+from palaestra.errors import Fault
 from palaestra.rewards.learned import Learned
-from palaestra.types import Episode, Fault, Group, Key, Message, Reward, Row, Sampling, Segment, Task, stage
+from palaestra.types import Episode, Group, Key, Message, Reward, Row, Sampling, Segment, Task, stage
 
 if TYPE_CHECKING:
-    from palaestra.run.context import Context
+    from palaestra.context import Context
 
 ASK = "What is right and what is wrong in this response?"
 

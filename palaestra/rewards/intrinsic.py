@@ -18,14 +18,15 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from torch import Tensor
 
+from palaestra.errors import Fault, UserError
 from palaestra.models.score import logit_and_value, score
 from palaestra.rewards.together import together
 from palaestra.rewards.verify import said
 from palaestra.toys.base import final
-from palaestra.types import Episode, Event, Fault, Group, Reward, Row, UserError, stage
+from palaestra.types import Episode, Event, Group, Reward, Row, stage
 
 if TYPE_CHECKING:
-    from palaestra.run.context import Context
+    from palaestra.context import Context
 
 # ---- pure functions
 

@@ -10,13 +10,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from palaestra.context import Collect, RewardFn
+from palaestra.errors import Fault, UserError
 from palaestra.rewards.verify import said
 from palaestra.rollout.collect import judged
 from palaestra.toys.base import ANSWER, lines_of
-from palaestra.types import Collect, Fault, Group, Key, Reward, RewardFn, UserError, rng_of, stage
+from palaestra.types import Group, Key, Reward, rng_of, stage
 
 if TYPE_CHECKING:
-    from palaestra.run.context import Context
+    from palaestra.context import Context
 
 LABELS = ("right", "worked", "brief", "tidy")
 STEPS, LONG = 3, 40  # lines of a full working; characters from which on an answer is not brief

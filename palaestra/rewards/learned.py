@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
+from palaestra.errors import Fault, UserError
 from palaestra.models.score import heads as read_heads
 from palaestra.objective.reward_model import LEAST_SD
 from palaestra.rewards.together import together
-from palaestra.types import Episode, Fault, Group, Reward, UserError, stage
+from palaestra.types import Episode, Group, Reward, stage
 
 if TYPE_CHECKING:
-    from palaestra.run.context import Context
+    from palaestra.context import Context
 
 Combine: TypeAlias = Callable[[np.ndarray], np.ndarray]  # [N, heads] to [N]
 

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from palaestra.errors import Fault
 from palaestra.judges.pointwise import Judge
-from palaestra.types import Episode, Fault, Group, Key, Reward, Task, rng_of, stage
+from palaestra.types import Episode, Group, Key, Reward, Task, rng_of, stage
 from palaestra.verifiers.text.similarity import common_length
 
 if TYPE_CHECKING:
-    from palaestra.run.context import Context
+    from palaestra.context import Context
 
 Question = tuple[str, str]  # the label that answers it, and the words
 QUESTIONS: tuple[Question, ...] = (

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from palaestra.context import RewardFn, Runnable
 from palaestra.rewards.labels import Beside, Labels
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.types import Group, Result, RewardFn, Runnable, stage
+from palaestra.types import Group, Result, stage
 
 if TYPE_CHECKING:
-    from palaestra.run.context import Context
+    from palaestra.context import Context
 
 
 @stage

@@ -12,12 +12,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from palaestra.errors import Fault
 from palaestra.toys.base import final
-from palaestra.types import Fault, Group, Reward, Task, stage
+from palaestra.types import Group, Reward, Task, stage
 from palaestra.verifiers.reward import Verified, each
 
 if TYPE_CHECKING:
-    from palaestra.run.context import Context
+    from palaestra.context import Context
 
 Written: TypeAlias = tuple[str, Any, Mapping[str, Any]]  # response, reference, fields
 Write: TypeAlias = Callable[[str, Task], Written]

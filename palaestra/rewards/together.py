@@ -12,7 +12,7 @@ import numpy as np
 from palaestra.types import Group
 
 if TYPE_CHECKING:
-    from palaestra.run.context import Context
+    from palaestra.context import Context
 
 R = TypeVar("R")
 Waiting = list[tuple[Group, asyncio.Future[Any]]]

@@ -23,14 +23,16 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
 
+from palaestra.context import RewardFn
+from palaestra.errors import Fault, UserError
 from palaestra.rewards.together import together
 from palaestra.rewards.verify import reward_of, said
 from palaestra.tasks.user_code import blamed, file_of, load
-from palaestra.types import Fault, Group, Reward, RewardFn, Task, UserError, stage
+from palaestra.types import Group, Reward, Task, stage
 from palaestra.verifiers.reward import Verified
 
 if TYPE_CHECKING:
-    from palaestra.run.context import Context
+    from palaestra.context import Context
 
 Fields = Mapping[str, list[Any]]
 LOCKS: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()

@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping
 from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
+from palaestra.errors import Fault, UserError
 from palaestra.rewards.answers import gold_of, right
-from palaestra.types import Episode, Fault, Group, Reward, Task, Tasks, UserError, stage
+from palaestra.types import Episode, Group, Reward, Task, Tasks, stage
 
 if TYPE_CHECKING:
-    from palaestra.run.context import Context
+    from palaestra.context import Context
 
 Check: TypeAlias = Callable[[str, Task], "float | Mapping[str, float]"]
 

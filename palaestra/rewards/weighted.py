@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from palaestra.context import RewardFn
+from palaestra.errors import Fault, UserError
 from palaestra.rollout.collect import judged
-from palaestra.types import Fault, Group, Reward, RewardFn, UserError, stage
+from palaestra.types import Group, Reward, stage
 
 if TYPE_CHECKING:
-    from palaestra.run.context import Context
+    from palaestra.context import Context
 
 
 @stage

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from palaestra.engines.select import Engine
-from palaestra.types import Ask, Call, Completion, Fault, Key, Malformed, Message, Row, Sampling, Segment, rng_of, value
+from palaestra.context import Engine
+from palaestra.errors import Fault
+from palaestra.types import Ask, Call, Completion, Key, Malformed, Message, Row, Sampling, Segment, rng_of, value
 
 
 @value

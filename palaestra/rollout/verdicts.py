@@ -11,7 +11,7 @@ from palaestra.toys.mistakes import wrong_answer
 from palaestra.types import Group, Key, rng_of, stage
 
 if TYPE_CHECKING:
-    from palaestra.run.context import Context
+    from palaestra.context import Context
 
 
 @stage

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from palaestra.context import Bench
 from palaestra.rewards.verify import Verify, check_for
 from palaestra.rewards.where import Where
 from palaestra.rollout.player import Script
@@ -21,7 +22,7 @@ from palaestra.toys.ladder import Add, Bool, Sort
 from palaestra.toys.rec import Rec
 from palaestra.toys.unanswerable import Unanswerable
 from palaestra.toys.variants import Variants
-from palaestra.types import Bench, Player
+from palaestra.types import Player
 from palaestra.worlds.pair import Pair
 from palaestra.worlds.question import Question
 from palaestra.worlds.tictactoe import TicTacToe, TicTacToeTasks, random_move

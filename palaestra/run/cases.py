@@ -10,11 +10,12 @@ from typing import Any
 
 from safetensors.torch import load_file, save_file
 
+from palaestra.errors import UserError
 from palaestra.models.forward import forward
 from palaestra.models.load import Model, load, save
 from palaestra.store.checkpoint import disk
 from palaestra.store.codec import decode, encode
-from palaestra.types import Batch, UserError
+from palaestra.types import Batch
 from palaestra.update import backward
 
 

@@ -5,46 +5,32 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 
+from palaestra.context import Bench, Client, Engine, Runnable, Source
 from palaestra.engines import select
-from palaestra.engines.select import Engine
+from palaestra.errors import UserError
 from palaestra.models.forward import forward
 from palaestra.models.load import Model, frozen_copy, load, trainable_copy
 from palaestra.models.lora import LoRA
+from palaestra.models.master import Optimizer
 from palaestra.rollout.player import EnginePlayer
 from palaestra.run.cases import dump_case
 from palaestra.run.describe import describe
 from palaestra.run.mismatch import mismatch
 from palaestra.run.plan import Plan
 from palaestra.schedule import resolve
-from palaestra.services.chat.base import Client, Source
 from palaestra.store.checkpoint import write_atomic
 from palaestra.tasks.repeats import caveat
-from palaestra.types import (
-    Batch,
-    Bench,
-    Example,
-    Group,
-    Groups,
-    Metrics,
-    Need,
-    Outputs,
-    Player,
-    Result,
-    Runnable,
-    Sampling,
-    Signals,
-    UserError,
-)
-from palaestra.update import Optimizer, pack, split
+from palaestra.types import Batch, Example, Group, Groups, Metrics, Need, Outputs, Player, Result, Sampling, Signals
+from palaestra.update import pack, split
 
 PHASES = ("rollout", "reward", "forward", "backward", "optimiser", "other")
 CHECKED_PROMPTS = 100_000  # of the user's data, before the first step
@@ -52,13 +38,17 @@ ORACLE_TASKS = 16  # whose gold answers are checked before the first step
 MEASURE_BUDGET = 4096  # tokens a measuring forward pass may hold
 
 
+Drive: TypeAlias = Callable[["RunContext", Any], Awaitable[Result]]
+
+
 @dataclass
-class Context:
+class RunContext:
     """A run's door to effects. `models` holds the trainable ones by learner name and frozen ones by reference name."""
 
     bench: Bench
     seed: int
     models: dict[str, Model]
+    drive: Drive  # runs a recipe here: `run.driver.train`
     out: Path | None = None
     players: Mapping[str, Player] = field(default_factory=dict)  # seats that are not the policy's
     plan: Plan = field(default_factory=Plan)
@@ -296,6 +286,10 @@ class Context:
 
     def decode(self, ids: Sequence[int]) -> str:
         return self.engine().dialect.decode(ids)
+
+    async def train(self, recipe: Any) -> Result:
+        """Runs a recipe in this context."""
+        return await self.drive(self, recipe)
 
     async def once(
         self, name: str, runnable: Runnable, model: str | None = None, models: Mapping[str, str] | None = None

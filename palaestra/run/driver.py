@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from palaestra.errors import Fault, Paused, Stopped
 from palaestra.models.load import load_heads, save, trainable_copy, weights_sha256
 from palaestra.rollout.collect import Sample
 from palaestra.run.evaluation import attempts, greedy, sampled_scores
@@ -19,24 +20,16 @@ from palaestra.run.plan import Plan
 from palaestra.schedule import resolve
 from palaestra.step import Recipe, start, step
 from palaestra.store import checkpoint, rollouts
-from palaestra.types import Fault, Metrics, Paused, Result, State
+from palaestra.types import Metrics, Result, State
 from palaestra.view.progress import Progress
 
 if TYPE_CHECKING:
-    from palaestra.run.context import Context
+    from palaestra.run.context import RunContext
 
 DIVERGED = 5  # skipped updates in a row that end a run
 
 
-class Stopped(Exception):
-    """SIGTERM or SIGINT: the step under way was finished and saved."""
-
-    def __init__(self, text: str, signal: int):
-        super().__init__(text)
-        self.signal = signal
-
-
-async def train(recipe: Recipe, ctx: Context) -> Result:
+async def train(recipe: Recipe, ctx: RunContext) -> Result:
     """Runs the recipe in `ctx`, from the newest whole checkpoint of its folder where there is one."""
     plan = ctx.plan
     steps = length(recipe, plan)
@@ -86,7 +79,7 @@ def in_a_row(before: Mapping[str, int], metrics: Metrics) -> dict[str, int]:
 
 
 @contextmanager
-def pausing(ctx: Context, now: Callable[[], State]) -> Generator[None]:
+def pausing(ctx: RunContext, now: Callable[[], State]) -> Generator[None]:
     """Saves the state where a step or an evaluation pauses the run: the models are those of the last whole step."""
     try:
         yield
@@ -110,7 +103,7 @@ def spent(recipe: Recipe, plan: Plan, state: State) -> bool:
     return sampled >= plan.tokens or (sampled == 0 and state["step"] >= recipe.schedule.steps)
 
 
-def prepare(recipe: Recipe, ctx: Context) -> None:
+def prepare(recipe: Recipe, ctx: RunContext) -> None:
     """Frozen references, learners' models, heads and optimisers, from the models as they are before any step.
 
     A learner that has no model starts as a copy of the policy.
@@ -124,7 +117,7 @@ def prepare(recipe: Recipe, ctx: Context) -> None:
             ctx.say(f"{name}: some layers of {model.name} see {model.window} tokens, so no sequence may be longer")
 
 
-def prepare_models(recipe: Recipe, ctx: Context) -> None:
+def prepare_models(recipe: Recipe, ctx: RunContext) -> None:
     """`prepare` without the optimisers."""
     for name, source in recipe.references.items():
         if name not in ctx.models:
@@ -136,7 +129,7 @@ def prepare_models(recipe: Recipe, ctx: Context) -> None:
             ctx.model(name).add_head(head)
 
 
-def resume(recipe: Recipe, ctx: Context) -> tuple[State, checkpoint.AppendLog | None]:
+def resume(recipe: Recipe, ctx: RunContext) -> tuple[State, checkpoint.AppendLog | None]:
     """The state to go on from; a folder without a whole checkpoint starts from the beginning, and says so."""
     fresh = start(ctx.seed) | {"run": {}}
     if ctx.out is None:
@@ -168,7 +161,7 @@ def folder(recipe_or_names: Any, name: str) -> str:
     return "." if len(names) == 1 else name
 
 
-def save_checkpoint(ctx: Context, state: State) -> None:
+def save_checkpoint(ctx: RunContext, state: State) -> None:
     if ctx.out is None:
         return
     names = list(ctx.optimisers)
@@ -177,7 +170,7 @@ def save_checkpoint(ctx: Context, state: State) -> None:
     checkpoint.save(ctx.out, state["step"], {"state": state, "optimisers": optimisers}, writers, keep=ctx.plan.keep)
 
 
-async def measure(ctx: Context, plan: Plan, log: checkpoint.AppendLog | None, at: int) -> dict[str, Any]:
+async def measure(ctx: RunContext, plan: Plan, log: checkpoint.AppendLog | None, at: int) -> dict[str, Any]:
     """Greedy held-out accuracy at a step, also into the log."""
     if not plan.evaluate:
         return {}
@@ -188,7 +181,7 @@ async def measure(ctx: Context, plan: Plan, log: checkpoint.AppendLog | None, at
     return interval.json()
 
 
-async def sampled_after(ctx: Context, plan: Plan) -> dict[str, Any]:
+async def sampled_after(ctx: RunContext, plan: Plan) -> dict[str, Any]:
     """pass@k for powers of two and maj@k of the trained policy on the held-out tasks."""
     if not (plan.samples and plan.evaluate):
         return {}
@@ -196,7 +189,7 @@ async def sampled_after(ctx: Context, plan: Plan) -> dict[str, Any]:
     return {"sampled_after": sampled_scores(groups, plan.samples)}
 
 
-def clock(ctx: Context, state: State, begin: float, sampled: int) -> None:
+def clock(ctx: RunContext, state: State, begin: float, sampled: int) -> None:
     """Adds the step to the run's counters, which are part of the state so that a resumed run goes on counting.
 
     `sampled` is what the run's engines sampled in it: continuations, critiques and judges' verdicts count as answers do.
@@ -218,7 +211,7 @@ def counters(state: State, sampled: int, seconds: float) -> dict[str, float]:
     }
 
 
-def summary(ctx: Context, state: State, after: dict[str, Any]) -> dict[str, Any]:
+def summary(ctx: RunContext, state: State, after: dict[str, Any]) -> dict[str, Any]:
     run = state["run"]
     return {
         **ctx.plan.labels,
@@ -241,7 +234,7 @@ def peak_memory_mb() -> float:
     return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)
 
 
-def artifacts(ctx: Context, steps: int) -> dict[str, str]:
+def artifacts(ctx: RunContext, steps: int) -> dict[str, str]:
     """Folders of the trained models by learner name."""
     if ctx.out is None:
         return {}

@@ -6,13 +6,14 @@ import asyncio
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
+from palaestra.errors import UserError
 from palaestra.rollout.collect import Sample, Score
 from palaestra.stats import Interval, majority_at_k, mean_interval, pass_at_k, proportion
 from palaestra.step import check_some
-from palaestra.types import RIGHT, Group, UserError
+from palaestra.types import RIGHT, Group
 
 if TYPE_CHECKING:
-    from palaestra.run.context import Context
+    from palaestra.context import Context
 
 
 async def attempts(ctx: Context, n: int, sample: Sample, *, split: str = "test", label: str = "eval") -> list[Group]:

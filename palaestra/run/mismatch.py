@@ -10,7 +10,7 @@ from palaestra.engines.own import OwnEngine
 from palaestra.types import Groups, Metrics
 
 if TYPE_CHECKING:
-    from palaestra.run.context import Context
+    from palaestra.context import Context
 
 
 def mismatch(ctx: Context, groups: Groups) -> Metrics:

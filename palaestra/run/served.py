@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 
 from palaestra.engines.endpoint import EndpointPlayer
 from palaestra.run import setup
-from palaestra.run.context import Context
+from palaestra.run.context import RunContext
 from palaestra.services.chat.endpoint import Endpoint
 from palaestra.types import Player, Sampling
 
@@ -17,7 +17,7 @@ SCHEME = "openai:"
 
 
 @dataclass
-class Served(Context):
+class Served(RunContext):
     """A context in which `endpoint` plays every seat that has no player of its own."""
 
     endpoint: Endpoint = field(default_factory=lambda: Endpoint(url=""))
@@ -27,7 +27,7 @@ class Served(Context):
         return {seat: self.players.get(seat, player) for seat in self.bench.world.seats}
 
 
-def context(settings: setup.Settings, key_env: str = "", *, talk: bool = True) -> Context:
+def context(settings: setup.Settings, key_env: str = "", *, talk: bool = True) -> RunContext:
     """The context of an evaluation: the run's own model, or the one behind openai:URL."""
     if not settings.engine.startswith(SCHEME):
         return setup.context(settings, talk=talk)

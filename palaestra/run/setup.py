@@ -13,14 +13,17 @@ from typing import Any, get_type_hints
 import torch
 
 from palaestra import catalogue, values
+from palaestra.context import Bench
+from palaestra.errors import UserError
 from palaestra.models.load import load
 from palaestra.models.lora import LoRA
 from palaestra.objective.mismatch import TIS
 from palaestra.pipeline import Pipeline
-from palaestra.run.context import Context
+from palaestra.run.context import RunContext
+from palaestra.run.driver import train
 from palaestra.step import Recipe
 from palaestra.tasks.user_code import blamed
-from palaestra.types import Bench, Player, UserError
+from palaestra.types import Player
 
 FULL_LR, LORA_LR = 1e-5, 1e-4  # for models that are not the embedded one, unless optimiser.lr is given
 MEASURED = {  # settings that say what is evaluated: flags of `palaestra eval`
@@ -149,7 +152,7 @@ def built(method: str, given: Mapping[str, Any]) -> Any:
     return recipe
 
 
-def context(settings: Settings, *, out: Path | None = None, talk: bool = True) -> Context:
+def context(settings: Settings, *, out: Path | None = None, talk: bool = True) -> RunContext:
     """Models and bench of a run, ready to train or evaluate."""
     if settings.engine.startswith("openai:"):
         raise UserError(f"--engine {settings.engine}: what is behind an endpoint can be evaluated, not trained")
@@ -157,10 +160,11 @@ def context(settings: Settings, *, out: Path | None = None, talk: bool = True) -
     lora = LoRA(rank=settings.lora) if settings.lora else None
     model = load(settings.model, dtype=settings.dtype, device=settings.where, lora=lora)
     model.recompute = settings.recompute
-    return Context(
+    return RunContext(
         bench=bench,
         seed=settings.seed,
         models={"policy": model},
+        drive=train,
         out=out,
         players=dict(players),
         talk=talk,

@@ -29,8 +29,8 @@ from typing import IO, Any
 
 from safetensors.torch import load_file, save_file
 
+from palaestra.errors import Fault, UserError
 from palaestra.store.codec import decode, encode
-from palaestra.types import Fault, UserError
 
 FORMAT = 1
 STATE = ("state.json", "state.safetensors")

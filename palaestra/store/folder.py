@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from palaestra.errors import UserError
 from palaestra.stats import Interval
-from palaestra.types import UserError, value
+from palaestra.types import value
 from palaestra.view.exhibits import StepRollouts, visible
 from palaestra.view.plots import evaluations_of
 

@@ -24,11 +24,12 @@ from typing import Any
 
 import numpy as np
 
+from palaestra.errors import UserError
 from palaestra.tasks import options
 from palaestra.tasks.names import suggestion
 from palaestra.tasks.records import Record, Records, kind, open_records
 from palaestra.tasks.repeats import NOT_NEW
-from palaestra.types import Message, Task, UserError, seed_of, stage
+from palaestra.types import Message, Task, seed_of, stage
 
 HELD_OUT, HELD_OUT_MOST = 0.1, 500  # share of the different prompts that is kept for tests, at least 1, at most
 COLUMNS = ("prompt", "messages", "answer", "id", "system", "domain", "split")

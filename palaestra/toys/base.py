@@ -10,7 +10,8 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from palaestra.types import Message, Task, UserError, rng_of, seed_of
+from palaestra.errors import UserError
+from palaestra.types import Message, Task, rng_of, seed_of
 
 Habit: TypeAlias = Literal["guess", "work"]  # the answer at once, or visible steps first
 

@@ -14,9 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
+from palaestra.errors import Fault, UserError
 from palaestra.rewards.user import Hung
 from palaestra.tasks.oracle import saying
-from palaestra.types import Fault, Group, Task, UserError, value
+from palaestra.types import Group, Task, value
 from palaestra.verifiers.table import KEYS, REFUSALS
 
 FORMS = ("{}", "The answer is {}.", "\\boxed{{{}}}", "<answer>{}</answer>", "<think>Hm.</think>\n<answer>{}</answer>")

@@ -16,7 +16,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
-from palaestra.types import Fault, UserError, value
+from palaestra.errors import Fault, UserError
+from palaestra.types import value
 from palaestra.verifiers.typed import checked, either, shown
 
 LONGEST = 200_000  # characters of a response that is read at all

@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from palaestra.types import UserError, stage
+from palaestra.errors import UserError
+from palaestra.types import stage
 from palaestra.verifiers.base import Judgement, fields_of, judged
 
 Named = tuple[str, Any]  # a name and a verifier

@@ -11,9 +11,10 @@ from dataclasses import field, fields
 from functools import lru_cache
 from typing import Any
 
+from palaestra.errors import UserError
 from palaestra.tasks.mixture import split_outside
 from palaestra.tasks.names import suggestion
-from palaestra.types import UserError, value
+from palaestra.types import value
 from palaestra.verifiers.base import fields_of
 from palaestra.verifiers.compose import WeightedMean
 

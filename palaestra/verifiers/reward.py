@@ -6,13 +6,14 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from palaestra.errors import Fault, UserError
 from palaestra.rewards.verify import said
-from palaestra.types import Episode, Fault, Group, Reward, Task, UserError, stage
+from palaestra.types import Episode, Group, Reward, Task, stage
 from palaestra.verifiers.base import Judgement, chosen, judged
 from palaestra.verifiers.registry import VERIFIERS, get
 
 if TYPE_CHECKING:
-    from palaestra.run.context import Context
+    from palaestra.context import Context
 
 
 @stage

@@ -13,7 +13,8 @@ from functools import lru_cache
 from importlib import resources
 from typing import Any
 
-from palaestra.types import UserError, value
+from palaestra.errors import UserError
+from palaestra.types import value
 from palaestra.verifiers.base import Judgement, judged
 from palaestra.verifiers.registry import entry_of, get
 

@@ -9,7 +9,7 @@ from numbers import Real
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from palaestra.types import UserError
+from palaestra.errors import UserError
 
 NAMES: Mapping[Any, str] = {
     str: "text", int: "a whole number", float: "a number", bool: "true or false", list: "a list", tuple: "a list",

@@ -20,7 +20,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from palaestra.types import Fault
+from palaestra.errors import Fault
 
 WORKERS = 2
 START = 60.0  # seconds until a child must have said that it is there

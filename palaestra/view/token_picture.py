@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from palaestra.errors import UserError
 from palaestra.explanation.given import credited, ready_for, token_weights
 from palaestra.explanation.reading import UNUSED, dropped, unplayed
 from palaestra.models.load import find, load
 from palaestra.run import setup
-from palaestra.run.context import Context
+from palaestra.run.context import RunContext
+from palaestra.run.driver import train
 from palaestra.step import Recipe
 from palaestra.store.checkpoint import write_atomic
-from palaestra.types import Episode, Group, Message, Reward, Row, Segment, Task, UserError, value
+from palaestra.types import Episode, Group, Message, Reward, Row, Segment, Task, value
 from palaestra.values import from_toml
 from palaestra.view.drawing import INK, MUTED, PAPER, save, short, styled
 from palaestra.view.exhibits import visible
@@ -77,7 +79,7 @@ def explained(method: str, recipe: Recipe, place: Path) -> Explained:
     groups, texts = recorded(file)
     bench, _ = setup.bench_of(settings)
     model = load(settings.model, dtype=settings.dtype)
-    ctx = ready_for(recipe, Context(bench=bench, seed=settings.seed, models={"policy": model}))
+    ctx = ready_for(recipe, RunContext(bench=bench, seed=settings.seed, models={"policy": model}, drive=train))
     found = credited(recipe, ctx, groups)
     by_example, unused = token_weights(found, ctx)
     weights: dict[int, Any] = {}

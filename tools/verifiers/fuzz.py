@@ -22,7 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.types import UserError, rng_of, value
+from palaestra.errors import UserError
+from palaestra.types import rng_of, value
 from palaestra.verifiers.registry import VERIFIERS
 from palaestra.verifiers.table import Case, cases, golds, judge
 from tools.verifiers.mistakes import MISTAKES, mistaken

@@ -18,7 +18,7 @@ from palaestra.stats import proportion
 from palaestra.types import RIGHT, Episode, Group, Result, stage
 
 if TYPE_CHECKING:
-    from palaestra.run.context import Context
+    from palaestra.context import Context
 
 CARD = Card(
     id="best-of-n",

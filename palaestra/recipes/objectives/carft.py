@@ -26,6 +26,8 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from palaestra.card import Card, Size
+from palaestra.context import Credit
+from palaestra.errors import UserError
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.objective.algebra import Algebra, Couples
 from palaestra.objective.policy import Clipped, ValueLoss
@@ -35,7 +37,6 @@ from palaestra.step import Recipe, Schedule
 from palaestra.toys.base import demonstration
 from palaestra.types import (
     Batch,
-    Credit,
     Episode,
     Example,
     Group,
@@ -46,14 +47,13 @@ from palaestra.types import (
     Segment,
     Signals,
     State,
-    UserError,
     rng_of,
     stage,
 )
 from palaestra.values import vary
 
 if TYPE_CHECKING:
-    from palaestra.run.context import Context
+    from palaestra.context import Context
 
 CARD = Card(
     id="carft",

@@ -16,19 +16,20 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from palaestra.card import Card, Size
+from palaestra.context import Collect
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.objective.algebra import Reduction
 from palaestra.objective.policy import KL, Clipped, Entropy
 from palaestra.recipes.base import grpo
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.step import Recipe, Schedule
-from palaestra.types import Collect, Episode, Group, Key, Reward, stage
+from palaestra.types import Episode, Group, Key, Reward, stage
 from palaestra.update import AdamW
 from palaestra.values import vary
 from palaestra.worlds.blind import Blind
 
 if TYPE_CHECKING:
-    from palaestra.run.context import Context
+    from palaestra.context import Context
 
 CARD = Card(
     id="embodied-planner-r1",

@@ -24,17 +24,18 @@ from palaestra.credit.links import chain
 from palaestra.credit.scopes import numbered
 from palaestra.credit.table import Table, Values
 from palaestra.credit.turns import by_episode, turn_rewards
+from palaestra.errors import UserError
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.objective.policy import KL, Clipped
 from palaestra.objective.track import Track
 from palaestra.recipes.base import grpo
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.step import Recipe
-from palaestra.types import Episode, Group, Key, Row, Segment, UserError, rng_of, stage
+from palaestra.types import Episode, Group, Key, Row, Segment, rng_of, stage
 from palaestra.values import vary
 
 if TYPE_CHECKING:
-    from palaestra.run.context import Context
+    from palaestra.context import Context
 
 CARD = Card(
     id="igpo",

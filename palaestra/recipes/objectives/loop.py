@@ -27,7 +27,7 @@ from palaestra.update import Plain
 from palaestra.values import vary
 
 if TYPE_CHECKING:
-    from palaestra.run.context import Context
+    from palaestra.context import Context
 
 CARD = Card(
     id="loop",

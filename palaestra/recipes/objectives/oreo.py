@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import Literal
 
 from palaestra.card import Card, Size
+from palaestra.context import Collect
 from palaestra.credit.links import Center, Chain
 from palaestra.credit.seats import Reader
 from palaestra.credit.steps import StepNumbers
@@ -30,7 +31,6 @@ from palaestra.rollout.branch import MarkSteps
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.rollout.recorded import Offline
 from palaestra.step import Learner, Recipe
-from palaestra.types import Collect
 from palaestra.values import vary
 
 CARD = Card(

@@ -27,7 +27,7 @@ from palaestra.types import Group, Key, Reward, stage
 from palaestra.values import vary
 
 if TYPE_CHECKING:
-    from palaestra.run.context import Context
+    from palaestra.context import Context
 
 CARD = Card(
     id="srpo-gream",

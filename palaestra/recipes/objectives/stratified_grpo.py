@@ -28,7 +28,7 @@ from palaestra.types import Episode, Group, Key, stage
 from palaestra.values import vary
 
 if TYPE_CHECKING:
-    from palaestra.run.context import Context
+    from palaestra.context import Context
 
 CARD = Card(
     id="stratified-grpo",

@@ -19,7 +19,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from palaestra.card import Card, Size
+from palaestra.context import Draw
 from palaestra.curriculum.draw import Shuffled
+from palaestra.errors import UserError
 from palaestra.ledger.experiment import Experiment, Greater, Logged
 from palaestra.recipes.base import grpo
 from palaestra.rewards.where import Where
@@ -27,13 +29,13 @@ from palaestra.rollout.collect import Sample, Score, links
 from palaestra.run.evaluation import attempts
 from palaestra.step import Recipe
 from palaestra.tasks import options
-from palaestra.types import RIGHT, Draw, Key, State, Task, UserError, stage
+from palaestra.types import RIGHT, Key, State, Task, stage
 from palaestra.values import vary
 from palaestra.verifiers.answers.choice import shuffled
 from palaestra.verifiers.reward import Verified
 
 if TYPE_CHECKING:
-    from palaestra.run.context import Context
+    from palaestra.context import Context
 
 CARD = Card(
     id="alphamed",

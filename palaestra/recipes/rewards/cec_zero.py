@@ -22,14 +22,16 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from palaestra.card import Card, Size
+from palaestra.context import Draw
 from palaestra.curriculum.draw import Shuffled
+from palaestra.errors import UserError
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.recipes.base import grpo
 from palaestra.rewards.verify import said
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.step import Recipe
 from palaestra.toys.base import final
-from palaestra.types import Draw, Group, Key, Message, Reward, State, Task, UserError, rng_of, stage
+from palaestra.types import Group, Key, Message, Reward, State, Task, rng_of, stage
 from palaestra.update import AdamW
 from palaestra.values import vary
 from palaestra.verifiers.answers.short import statement
@@ -38,7 +40,7 @@ from palaestra.verifiers.text.similarity import counted
 from palaestra.verifiers.text.spelling import consensus, normal, rescaled
 
 if TYPE_CHECKING:
-    from palaestra.run.context import Context
+    from palaestra.context import Context
 
 CARD = Card(
     id="cec-zero",

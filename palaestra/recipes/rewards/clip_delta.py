@@ -32,7 +32,7 @@ from palaestra.values import vary
 from palaestra.verifiers.compose import clip_delta_steps, clip_steps, delta_steps
 
 if TYPE_CHECKING:
-    from palaestra.run.context import Context
+    from palaestra.context import Context
 
 CARD = Card(
     id="clip-delta",

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from palaestra.card import Card, Size
+from palaestra.context import Source
 from palaestra.credit.labelled import Labelled
 from palaestra.credit.preferences import Compare
 from palaestra.judges.pointwise import Judge
@@ -29,15 +30,14 @@ from palaestra.rewards.labels import properties
 from palaestra.rewards.learned import Learned
 from palaestra.rewards.rules import Refine, Rules, RuleVerdict
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.services.chat.base import ChatRequest, Source
 from palaestra.services.chat.scripted import Scripted
 from palaestra.step import Learner, Recipe
-from palaestra.types import Result, rng_of, stage
+from palaestra.types import ChatRequest, Result, rng_of, stage
 from palaestra.update import AdamW
 from palaestra.values import vary
 
 if TYPE_CHECKING:
-    from palaestra.run.context import Context
+    from palaestra.context import Context
 
 CARD = Card(
     id="creative-writing",

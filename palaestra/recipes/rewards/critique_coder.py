@@ -21,6 +21,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from palaestra.card import Card, Size
+from palaestra.context import RewardFn
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.objective.policy import Clipped
@@ -32,13 +33,13 @@ from palaestra.schedule import Jump
 from palaestra.step import Recipe
 from palaestra.toys.base import exact
 from palaestra.toys.formats import judging
-from palaestra.types import Group, Key, Message, Reward, RewardFn, Task, rng_of, stage
+from palaestra.types import Group, Key, Message, Reward, Task, rng_of, stage
 from palaestra.values import vary
 from palaestra.verifiers.code.programs import blocks_of
 from palaestra.verifiers.reward import Verified
 
 if TYPE_CHECKING:
-    from palaestra.run.context import Context
+    from palaestra.context import Context
 
 CARD = Card(
     id="critique-coder",

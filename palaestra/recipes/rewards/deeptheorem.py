@@ -19,6 +19,7 @@ them before the first wrong one, which pays nothing.
 from typing import TYPE_CHECKING, Literal
 
 from palaestra.card import Card, Size
+from palaestra.errors import Fault, UserError
 from palaestra.ledger.experiment import Experiment, Greater, Logged
 from palaestra.recipes.base import grpo
 from palaestra.rewards.verify import said
@@ -26,13 +27,13 @@ from palaestra.rewards.where import Where
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.step import Recipe
 from palaestra.toys.base import exact, lines_of
-from palaestra.types import Fault, Group, Key, Reward, State, Task, UserError, stage
+from palaestra.types import Group, Key, Reward, State, Task, stage
 from palaestra.values import vary
 from palaestra.verifiers.reward import Verified
 from palaestra.verifiers.text.formats import Clean
 
 if TYPE_CHECKING:
-    from palaestra.run.context import Context
+    from palaestra.context import Context
 
 CARD = Card(
     id="deeptheorem",

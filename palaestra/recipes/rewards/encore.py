@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from palaestra.card import Card, Size
+from palaestra.errors import UserError
 from palaestra.ledger.experiment import Experiment, Final, Greater
 from palaestra.recipes.rewards import multilabel_grpo
 from palaestra.step import Recipe
-from palaestra.types import Result, UserError, rng_of, stage
+from palaestra.types import Result, rng_of, stage
 
 if TYPE_CHECKING:
-    from palaestra.run.context import Context
+    from palaestra.context import Context
 
 CARD = Card(
     id="encore",

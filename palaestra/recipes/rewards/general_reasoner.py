@@ -20,7 +20,9 @@ import re
 from typing import TYPE_CHECKING, Literal
 
 from palaestra.card import Card, Size
+from palaestra.context import Source
 from palaestra.curriculum.respelled import Respelled
+from palaestra.errors import Fault, UserError
 from palaestra.judges.pointwise import Judge
 from palaestra.judges.prompt import GRADE, reference_of
 from palaestra.judges.reading import Text
@@ -31,15 +33,14 @@ from palaestra.recipes.base import grpo
 from palaestra.rewards.answers import boxed
 from palaestra.rewards.verify import Verify, said
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.services.chat.base import Source
 from palaestra.services.chat.scripted import Scripted
 from palaestra.step import Recipe
 from palaestra.toys.base import exact
-from palaestra.types import Episode, Fault, Group, Reward, Task, UserError, stage
+from palaestra.types import Episode, Group, Reward, Task, stage
 from palaestra.values import vary
 
 if TYPE_CHECKING:
-    from palaestra.run.context import Context
+    from palaestra.context import Context
 
 CARD = Card(
     id="general-reasoner",

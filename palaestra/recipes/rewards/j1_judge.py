@@ -38,7 +38,7 @@ from palaestra.update import AdamW
 from palaestra.values import vary
 
 if TYPE_CHECKING:
-    from palaestra.run.context import Context
+    from palaestra.context import Context
 
 CARD = Card(
     id="j1-judge",

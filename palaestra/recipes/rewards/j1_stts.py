@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from palaestra.card import Card, Size
+from palaestra.context import Runnable
 from palaestra.judges.prompt import spoken
 from palaestra.ledger.experiment import Experiment, Final, Greater
 from palaestra.pipeline import Output, Part, Pipeline
@@ -32,13 +33,13 @@ from palaestra.schedule import Jump
 from palaestra.step import Recipe, Schedule
 from palaestra.toys.base import exact, final
 from palaestra.toys.formats import UNSURE
-from palaestra.types import Group, Key, Result, Runnable, Task, rng_of, stage
+from palaestra.types import Group, Key, Result, Task, rng_of, stage
 from palaestra.update import AdamW
 from palaestra.values import override, vary
 from palaestra.worlds.forced import Forced
 
 if TYPE_CHECKING:
-    from palaestra.run.context import Context
+    from palaestra.context import Context
 
 CARD = Card(
     id="j1-stts",

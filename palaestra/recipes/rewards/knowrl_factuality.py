@@ -21,6 +21,8 @@ import re
 from typing import TYPE_CHECKING, Literal
 
 from palaestra.card import Card, Size
+from palaestra.context import Source
+from palaestra.errors import Fault
 from palaestra.judges.prompt import defused
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.recipes.base import grpo
@@ -28,17 +30,16 @@ from palaestra.rewards.answers import tagged
 from palaestra.rewards.rewritten import blocks
 from palaestra.rewards.verify import said
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.services.chat.base import ChatRequest, Source
 from palaestra.step import Recipe
 from palaestra.toys.formats import UNSURE, question
-from palaestra.types import Fault, Group, Message, Reward, Task, stage
+from palaestra.types import ChatRequest, Group, Message, Reward, Task, stage
 from palaestra.values import vary
 from palaestra.verifiers.answers.judgement import REFUSALS, statements, worth_of_facts
 from palaestra.verifiers.answers.short import agreed, normal
 from palaestra.verifiers.text.formats import Tags
 
 if TYPE_CHECKING:
-    from palaestra.run.context import Context
+    from palaestra.context import Context
 
 CARD = Card(
     id="knowrl-factuality",

@@ -20,8 +20,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from palaestra.card import Card, Size
+from palaestra.context import Draw
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.curriculum.draw import Shuffled
+from palaestra.errors import Fault
 from palaestra.ledger.experiment import Balanced, Experiment, Greater, Logged
 from palaestra.objective.policy import Clipped
 from palaestra.pipeline import Output, Part, Pipeline
@@ -33,13 +35,13 @@ from palaestra.rollout.collect import Sample, Score, links
 from palaestra.step import Recipe
 from palaestra.toys.base import final
 from palaestra.toys.formats import AT_ONCE, STEPWISE, instructed, judging, question
-from palaestra.types import Draw, Example, Fault, Group, Groups, Key, Message, Reward, State, Task, rng_of, stage
+from palaestra.types import Example, Group, Groups, Key, Message, Reward, State, Task, rng_of, stage
 from palaestra.update import AdamW
 from palaestra.values import vary
 from palaestra.verifiers.answers.judgement import verdict
 
 if TYPE_CHECKING:
-    from palaestra.run.context import Context
+    from palaestra.context import Context
 
 CARD = Card(
     id="knowrl-self-knowledge",

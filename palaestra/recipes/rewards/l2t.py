@@ -25,6 +25,7 @@ import numpy as np
 from palaestra.card import Card, Size
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.credit.table import Table, Values
+from palaestra.errors import Fault
 from palaestra.ledger.experiment import Cell, Experiment, Final, Greater, Logged
 from palaestra.models.score import output_gradients
 from palaestra.objective.policy import Clipped
@@ -34,11 +35,11 @@ from palaestra.rewards.intrinsic import InformationGain, last_row, surprise, tok
 from palaestra.rewards.together import together
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.step import Recipe
-from palaestra.types import Event, Fault, Group, Reward, stage
+from palaestra.types import Event, Group, Reward, stage
 from palaestra.values import vary
 
 if TYPE_CHECKING:
-    from palaestra.run.context import Context
+    from palaestra.context import Context
 
 CARD = Card(
     id="l2t",

@@ -26,6 +26,7 @@ from torch.nn.functional import softplus
 from palaestra.card import Card, Size
 from palaestra.credit.labelled import Labelled
 from palaestra.credit.preferences import Compare
+from palaestra.errors import Fault, UserError
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.objective.algebra import Algebra, Couples
 from palaestra.objective.preference import margins
@@ -35,27 +36,12 @@ from palaestra.rewards.critique import Critiqued, CritiqueThenScore
 from palaestra.rewards.labels import Also, Labels, properties
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.step import Learner, Recipe, Schedule
-from palaestra.types import (
-    Batch,
-    Episode,
-    Example,
-    Fault,
-    Group,
-    Groups,
-    Outputs,
-    Reward,
-    Signals,
-    State,
-    Task,
-    UserError,
-    rng_of,
-    stage,
-)
+from palaestra.types import Batch, Episode, Example, Group, Groups, Outputs, Reward, Signals, State, Task, rng_of, stage
 from palaestra.update import AdamW
 from palaestra.values import vary
 
 if TYPE_CHECKING:
-    from palaestra.run.context import Context
+    from palaestra.context import Context
 
 CARD = Card(
     id="mm-rlhf",

@@ -18,17 +18,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from palaestra.card import Card, Size
+from palaestra.errors import Fault
 from palaestra.ledger.experiment import Cell, Experiment, Greater, Logged
 from palaestra.recipes.base import grpo
 from palaestra.rewards.rewritten import Rewritten, Written, blocks
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.step import Recipe
-from palaestra.types import Fault, Group, Reward, Task, stage
+from palaestra.types import Group, Reward, Task, stage
 from palaestra.values import vary
 from palaestra.verifiers.reward import Verified
 
 if TYPE_CHECKING:
-    from palaestra.run.context import Context
+    from palaestra.context import Context
 
 CARD = Card(
     id="mt-r1-zero",

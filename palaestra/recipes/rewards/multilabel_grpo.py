@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 
 from palaestra.card import Card, Size
+from palaestra.context import RewardFn
 from palaestra.credit import advantages as pure
 from palaestra.credit.links import Center, Chain, Scale, chain
 from palaestra.credit.preferences import Rate
 from palaestra.credit.scopes import keys
 from palaestra.credit.table import Table, Values
+from palaestra.errors import Fault, UserError
 from palaestra.ledger.experiment import Cell, Experiment, Greater, Logged
 from palaestra.objective.reward_model import Regression
 from palaestra.pipeline import Output, Part, Pipeline
@@ -29,12 +31,12 @@ from palaestra.rewards.labels import LABELS, Beside, Labels, Noisy
 from palaestra.rewards.learned import Learned
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.step import Learner, Recipe, Schedule
-from palaestra.types import Fault, Group, Reward, RewardFn, UserError, stage
+from palaestra.types import Group, Reward, stage
 from palaestra.update import AdamW
 from palaestra.values import vary
 
 if TYPE_CHECKING:
-    from palaestra.run.context import Context
+    from palaestra.context import Context
 
 CARD = Card(
     id="multilabel-grpo",

@@ -38,7 +38,7 @@ from palaestra.verifiers.base import reply
 from palaestra.verifiers.reward import Verified
 
 if TYPE_CHECKING:
-    from palaestra.run.context import Context
+    from palaestra.context import Context
 
 CARD = Card(
     id="raiden-r1",

@@ -19,20 +19,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from palaestra.card import Card, Size
+from palaestra.context import RewardFn, Source
+from palaestra.errors import Fault
 from palaestra.judges.pointwise import Judge
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.recipes.base import grpo
 from palaestra.rewards.rewritten import AsQuery, Rewritten, Weighed
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.services.chat.base import Source
 from palaestra.step import Recipe
-from palaestra.types import Fault, Group, Reward, RewardFn, stage
+from palaestra.types import Group, Reward, stage
 from palaestra.values import vary
 from palaestra.verifiers.reward import Verified
 from palaestra.verifiers.sql.queries import query_of
 
 if TYPE_CHECKING:
-    from palaestra.run.context import Context
+    from palaestra.context import Context
 
 CARD = Card(
     id="reasoning-sql",

@@ -20,8 +20,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
 from palaestra.card import Card, Size
+from palaestra.context import Draw
 from palaestra.credit.preferences import Compare
 from palaestra.curriculum.draw import Shuffled
+from palaestra.errors import Fault
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.objective.reward_model import BradleyTerry
 from palaestra.pipeline import Output, Part, Pipeline
@@ -32,7 +34,7 @@ from palaestra.rollout.collect import Sample, Score, links
 from palaestra.rollout.recorded import Offline
 from palaestra.step import Learner, Recipe, Schedule
 from palaestra.toys.base import final
-from palaestra.types import Draw, Fault, Group, Key, Reward, State, Task, stage
+from palaestra.types import Group, Key, Reward, State, Task, stage
 from palaestra.update import AdamW
 from palaestra.values import vary
 from palaestra.verifiers.answers.short import statement
@@ -42,7 +44,7 @@ from palaestra.verifiers.logic.stl import ATOM, NotFormula, parse
 from palaestra.verifiers.logic.temporal import aspects
 
 if TYPE_CHECKING:
-    from palaestra.run.context import Context
+    from palaestra.context import Context
 
 CARD = Card(
     id="restl",

@@ -15,6 +15,7 @@ other, frozen, as in the paper. A score that is not finite is an error of its ep
 from typing import Literal
 
 from palaestra.card import Card, Size
+from palaestra.context import RewardFn
 from palaestra.credit.labelled import Labelled
 from palaestra.credit.preferences import Compare, Rate
 from palaestra.ledger.experiment import Experiment, Greater, Logged
@@ -25,7 +26,6 @@ from palaestra.rewards.labels import Beside, Noisy
 from palaestra.rewards.learned import Ensemble, Learned, Robust, average
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.step import Learner, Recipe, Schedule
-from palaestra.types import RewardFn
 from palaestra.update import AdamW
 from palaestra.values import vary
 

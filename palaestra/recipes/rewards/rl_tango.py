@@ -30,6 +30,7 @@ from palaestra.credit.advantages import group_mean, group_std
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.credit.seats import Seat
 from palaestra.credit.table import Table, Values
+from palaestra.errors import Fault
 from palaestra.ledger.experiment import Balanced, Experiment, Final, Greater, Moving
 from palaestra.pipeline import Output, Part, Pipeline
 from palaestra.recipes.base import grpo, sft
@@ -46,7 +47,6 @@ from palaestra.types import (
     Ask,
     Episode,
     Event,
-    Fault,
     Group,
     Key,
     Message,
@@ -62,7 +62,7 @@ from palaestra.update import AdamW, Cycle, Plain
 from palaestra.values import override, vary
 
 if TYPE_CHECKING:
-    from palaestra.run.context import Context
+    from palaestra.context import Context
 
 CARD = Card(
     id="rl-tango",

@@ -12,6 +12,7 @@ the episode unscored; an empty response is asked about like any other.
 """
 
 from palaestra.card import Card, Size
+from palaestra.context import Collect, Credit
 from palaestra.credit.preferences import Compare
 from palaestra.credit.rows import Imitate
 from palaestra.judges.pointwise import Judge
@@ -28,7 +29,7 @@ from palaestra.rewards.probe import RankingProbe
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.services.chat.local import LocalModel
 from palaestra.step import Learner, Recipe, Schedule
-from palaestra.types import Collect, Credit, Objective
+from palaestra.types import Objective
 from palaestra.update import AdamW
 from palaestra.values import vary
 

@@ -20,6 +20,7 @@ import numpy as np
 
 from palaestra.card import Card
 from palaestra.credit.preferences import Rate
+from palaestra.errors import Fault
 from palaestra.ledger.experiment import Experiment, Final, Greater
 from palaestra.objective.reward_model import Regression
 from palaestra.recipes.base import grpo
@@ -27,12 +28,12 @@ from palaestra.rewards.bridging import Bridged, Fit, note, twice
 from palaestra.rewards.labels import Beside, Labels
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.step import Learner, Recipe
-from palaestra.types import Fault, Group, Result, Reward, rng_of, stage
+from palaestra.types import Group, Result, Reward, rng_of, stage
 from palaestra.update import AdamW
 from palaestra.values import vary
 
 if TYPE_CHECKING:
-    from palaestra.run.context import Context
+    from palaestra.context import Context
 
 CARD = Card(
     id="rlcf",

@@ -34,7 +34,7 @@ from palaestra.values import vary
 from palaestra.verifiers.text.formats import Tags
 
 if TYPE_CHECKING:
-    from palaestra.run.context import Context
+    from palaestra.context import Context
 
 CARD = Card(
     id="rlpr",

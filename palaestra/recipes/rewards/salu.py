@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from palaestra.card import Card
 from palaestra.credit.rows import Imitate
+from palaestra.errors import Fault, UserError
 from palaestra.ledger.experiment import Experiment, Greater, Logged
 from palaestra.models.score import score
 from palaestra.objective.policy import Imitation
@@ -29,11 +30,11 @@ from palaestra.rewards.verify import said
 from palaestra.rollout.collect import Sample, Score, judged, links
 from palaestra.rollout.recorded import Demonstrate
 from palaestra.step import Recipe, Schedule
-from palaestra.types import Episode, Fault, Group, Reward, UserError, stage
+from palaestra.types import Episode, Group, Reward, stage
 from palaestra.values import vary
 
 if TYPE_CHECKING:
-    from palaestra.run.context import Context
+    from palaestra.context import Context
 
 CARD = Card(
     id="salu",

@@ -13,6 +13,7 @@ built-in model is asked with a prompt in words.
 """
 
 from palaestra.card import Card, Size
+from palaestra.context import Source
 from palaestra.judges.pointwise import Judge
 from palaestra.judges.prompt import CARE, last_line
 from palaestra.judges.reading import MarkedLabel, Text
@@ -20,7 +21,6 @@ from palaestra.judges.standin import Grader, last_digit
 from palaestra.ledger.experiment import Cell, Experiment, Final, Greater, Logged
 from palaestra.recipes.base import grpo
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.services.chat.base import Source
 from palaestra.services.chat.local import LocalModel
 from palaestra.services.chat.scripted import Scripted
 from palaestra.step import Recipe

@@ -18,6 +18,7 @@ default is a stand-in that is right nine times in ten. A verifier of one's own i
 from typing import Literal
 
 from palaestra.card import Card, Size
+from palaestra.context import RewardFn, Source
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.credit.penalty import LessKL
 from palaestra.curriculum.respelled import Respelled
@@ -29,10 +30,9 @@ from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.recipes.base import reinforce
 from palaestra.rewards.verify import Verify
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.services.chat.base import Source
 from palaestra.services.chat.scripted import Scripted
 from palaestra.step import Recipe
-from palaestra.types import RewardFn, Task
+from palaestra.types import Task
 from palaestra.values import vary
 from palaestra.verifiers.text.similarity import jaccard
 

@@ -31,7 +31,7 @@ from palaestra.verifiers.code.patches import diffs, likeness
 from palaestra.verifiers.reward import Verified
 
 if TYPE_CHECKING:
-    from palaestra.run.context import Context
+    from palaestra.context import Context
 
 CARD = Card(
     id="swe-rl",

@@ -24,13 +24,13 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from palaestra.services.chat.base import ChatRequest, Meter, Reply
+from palaestra.errors import Fault, UserError
 from palaestra.services.chat.cache import Cache
 from palaestra.services.chat.wire import Wire
-from palaestra.types import Fault, UserError, rng_of, stage
+from palaestra.types import ChatRequest, Meter, Reply, rng_of, stage
 
 if TYPE_CHECKING:
-    from palaestra.run.context import Context
+    from palaestra.context import Context
 
 AGAIN = (408, 409, 425, 429)  # and every 5xx
 EXTRAS = ("top_p", "response_format", "logprobs", "top_logprobs", "seed")  # what not every server takes

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from palaestra.errors import Fault, UserError
 from palaestra.models.score import score
-from palaestra.services.chat.base import ChatRequest, Meter, Reply
-from palaestra.types import Fault, Sampling, UserError, stage
+from palaestra.types import ChatRequest, Meter, Reply, Sampling, stage
 
 if TYPE_CHECKING:
-    from palaestra.run.context import Context
+    from palaestra.context import Context
 
 FILL = 64  # requests for choices that one forward pass may answer
 

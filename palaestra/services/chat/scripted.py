@@ -7,11 +7,11 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from palaestra.services.chat.base import ChatRequest, Meter, Reply
-from palaestra.types import Fault, stage
+from palaestra.errors import Fault
+from palaestra.types import ChatRequest, Meter, Reply, stage
 
 if TYPE_CHECKING:
-    from palaestra.run.context import Context
+    from palaestra.context import Context
 
 
 @stage

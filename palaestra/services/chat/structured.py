@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from palaestra.services.chat.base import ChatRequest, Client
-from palaestra.types import Fault, Message
+from palaestra.context import Client
+from palaestra.errors import Fault
+from palaestra.types import ChatRequest, Message
 
 M = TypeVar("M", bound=BaseModel)
 LONGEST = 1 << 16  # characters of a reply that are searched, from its end

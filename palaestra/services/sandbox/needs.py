@@ -9,8 +9,8 @@ import sys
 import warnings
 from collections.abc import Iterator
 
+from palaestra.errors import UserError
 from palaestra.services.sandbox.values import Asserts, Calls, CheckScript
-from palaestra.types import UserError
 
 GIVEN = {*dir(builtins), "inf", "nan"}  # the two that `repr` writes as names
 

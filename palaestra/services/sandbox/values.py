@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Literal, Protocol, TypeAlias
 
-from palaestra.types import UserError, value
+from palaestra.errors import UserError
+from palaestra.types import value
 
 Status: TypeAlias = Literal["ok", "error", "timeout", "memory", "output", "refused"]
 Files: TypeAlias = Mapping[str, "str | bytes"]

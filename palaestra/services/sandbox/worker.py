@@ -15,10 +15,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from typing import Any, get_args
 
+from palaestra.errors import Fault, UserError
 from palaestra.services.cores import cores
 from palaestra.services.sandbox import bubblewrap
 from palaestra.services.sandbox.values import CheckScript, Files, Limits, Ran, Status
-from palaestra.types import Fault, UserError
 
 STATUSES: tuple[Status, ...] = get_args(Status)
 HEAD = struct.Struct("<BBdIII")  # status, alive, seconds, bytes of note, stdout, stderr

@@ -6,9 +6,10 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from palaestra.errors import UserError
 from palaestra.rewards.answers import boxed, folded, plain
 from palaestra.tasks.options import LETTERS
-from palaestra.types import Key, UserError, rng_of, stage
+from palaestra.types import Key, rng_of, stage
 from palaestra.verifiers.answers.short import statement
 from palaestra.verifiers.base import Judgement, binary, failed, guarded, reply
 

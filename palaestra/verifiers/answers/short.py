@@ -9,8 +9,9 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 from typing import Any, NoReturn
 
+from palaestra.errors import UserError
 from palaestra.rewards.answers import announced, boxed, final, folded, gold_of, number, plain, right, same, tagged
-from palaestra.types import UserError, stage
+from palaestra.types import stage
 from palaestra.verifiers.base import Judgement, binary, failed, fences, guarded, needed, reply
 
 SEPARATOR = re.compile(r"[,;\n]|\band\b", re.IGNORECASE)

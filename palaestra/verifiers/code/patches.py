@@ -7,7 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from palaestra.types import UserError, stage
+from palaestra.errors import UserError
+from palaestra.types import stage
 from palaestra.verifiers.base import Judgement, failed, guarded, needed
 
 BLOCK = re.compile(  # no block begins within another: each line is read a bounded number of times

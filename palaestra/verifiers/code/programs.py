@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar
 
-from palaestra.types import Fault, UserError, stage
+from palaestra.errors import Fault, UserError
+from palaestra.types import stage
 from palaestra.verifiers.base import Judgement, failed, fences, guarded, needed, reply
 from palaestra.verifiers.text.formats import Tags
 from palaestra.verifiers.text.similarity import edit_similarity

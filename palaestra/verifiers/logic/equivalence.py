@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 import pycosat  # pyright: ignore[reportMissingModuleSource]
 
-from palaestra.types import Fault
+from palaestra.errors import Fault
 from palaestra.verifiers.logic.stl import Formula, Traces, horizon, robustness
 
 TRUE = 1  # the variable that is always true; a negative literal is a negation

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from palaestra.types import UserError, stage
+from palaestra.errors import UserError
+from palaestra.types import stage
 from palaestra.verifiers.answers.short import statement
 from palaestra.verifiers.base import Judgement, failed, guarded, needed, reply
 from palaestra.verifiers.logic.equivalence import equivalent

@@ -12,7 +12,7 @@ import time
 from functools import lru_cache
 from typing import Any
 
-from palaestra.types import UserError
+from palaestra.errors import UserError
 from palaestra.verifiers.sql.instances import bundled, deletion, moved, quoted, sample
 from palaestra.verifiers.sql.tables import Database, Kept, ResultTable, changed, file_of, table
 

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Literal, TypeAlias
 
+from palaestra.errors import Fault, UserError
 from palaestra.rewards.answers import tagged
-from palaestra.types import Fault, UserError, stage
+from palaestra.types import stage
 from palaestra.verifiers.base import Judgement, failed, fences, guarded, needed, reply
 from palaestra.verifiers.sql.tables import Database, Engine, file_of, is_ordered
 from palaestra.verifiers.text.formats import Tags

@@ -12,7 +12,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
-from palaestra.types import UserError, value
+from palaestra.errors import UserError
+from palaestra.types import value
 
 Engine: TypeAlias = Literal["sqlite", "duckdb"]
 Rows: TypeAlias = tuple[tuple[Any, ...], ...]

@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 from typing import Any
 
-from palaestra.types import UserError
+from palaestra.errors import UserError
 from palaestra.verifiers.sql.duck import duckdb_rows
 from palaestra.verifiers.sql.sqlite import sqlite_rows
 from palaestra.verifiers.sql.tables import Database, Kept, ResultTable, Rows, changed, qatch, same_rows

@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 from xml.etree import ElementTree
 
+from palaestra.errors import UserError
 from palaestra.toys import constraints as simple
-from palaestra.types import UserError, stage
+from palaestra.types import stage
 from palaestra.verifiers.answers.short import named, normal, strict_json
 from palaestra.verifiers.base import Judgement, failed, fences, guarded, reply
 from palaestra.verifiers.text.formats import repeated, script_of, scripts

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.types import UserError, stage
+from palaestra.errors import UserError
+from palaestra.types import stage
 from palaestra.verifiers.answers.short import statement
 from palaestra.verifiers.base import Judgement, failed, guarded, needed, reply
 from palaestra.verifiers.text.similarity import cosine, edit_similarity

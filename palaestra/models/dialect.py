@@ -20,8 +20,9 @@ from typing import Any, Self, TypeAlias
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
 
+from palaestra.errors import UserError
 from palaestra.models.template import REFUSALS, end_of_turn, render, specials
-from palaestra.types import Call, Malformed, Message, UserError, value
+from palaestra.types import Call, Malformed, Message, value
 
 ROLES = ("system", "user", "assistant", "tool")
 HABITS = {  # what a template may or may not take: the last of these roles, after the others
