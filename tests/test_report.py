@@ -16,8 +16,9 @@ from synthetic import answers, run_folder
 from palaestra.cli import parser_of
 from palaestra.commands.train import farewell
 from palaestra.ledger.statistics import mean_interval, proportion
+from palaestra.markdown import visible
 from palaestra.runtime import config
-from palaestra.runtime.exhibits import Raw, Rollouts, coloured, instructive_group, notable, visible
+from palaestra.runtime.exhibits import Raw, Rollouts, coloured, instructive_group, notable
 from palaestra.runtime.folder import read_run
 from palaestra.runtime.report import duration, flat, judged, write_report
 from palaestra.runtime.setup import Settings

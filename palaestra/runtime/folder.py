@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from palaestra.ledger.statistics import Interval
-from palaestra.runtime.exhibits import Rollouts, visible
+from palaestra.markdown import visible
+from palaestra.runtime.exhibits import Rollouts
 from palaestra.runtime.plots import evaluations_of
 from palaestra.types import UserError, value
 
