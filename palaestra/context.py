@@ -163,6 +163,10 @@ class Context(Protocol):
         """The run's one client of a source."""
         ...
 
+    def with_bench(self, bench: Bench) -> Context:
+        """The same run with another problem: its models, engines and clients are shared."""
+        ...
+
     def optimiser(self, name: str, learner: Any) -> Optimizer:
         """The optimiser of a learner's model, made when it is first asked for."""
         ...

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 
 from palaestra.cli.main import main
@@ -25,6 +26,7 @@ from palaestra.schedule import Linear, bounded, resolve
         ({"reward": "a"}, 'reward must be a finite number, not "a"'),
         ({"turn_rewards": [1, math.nan], "turn_lengths": [1, 1]}, "turn_rewards must be a list of finite numbers"),
         ({"turn_rewards": 1}, "turn_rewards must be a list"),
+        ({"turn_rewards": np.array(1.0)}, "turn_rewards must be a list of finite numbers, one a turn, not "),
         ({"turn_rewards": [1, 0]}, "2 turn_rewards for 1 turns"),
         ({"length": 1.5}, "length must be a whole number of at least 1, not 1.5"),
         ({"length": 0}, "length must be a whole number of at least 1, not 0"),

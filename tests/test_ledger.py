@@ -514,6 +514,6 @@ def test_a_picture_is_the_same_bytes():
 
 
 def test_text_for_people():
-    assert table(("a",), [("x|y",)]) == ["| a |", "| --- |", "| x\\|y |"]
+    assert table([("x|y",)], "a") == "| a |\n| --- |\n| x\\|y |"
     data = {"x": [1, 2.5, None], "y": [[1, 2], [3, 4]], "z": []}
     assert json.loads(one_line_lists(data)) == data and '"x": [1, 2.5, null]' in one_line_lists(data)

@@ -17,10 +17,11 @@ from palaestra import values
 from palaestra.cli.main import parser_of
 from palaestra.cli.train import farewell
 from palaestra.errors import Fault, UserError
+from palaestra.markdown import visible
 from palaestra.run.setup import Settings
 from palaestra.stats import mean_interval, proportion
 from palaestra.store.folder import read_run
-from palaestra.view.exhibits import Raw, StepRollouts, coloured, instructive_group, notable, visible
+from palaestra.view.exhibits import Raw, StepRollouts, coloured, instructive_group, notable
 from palaestra.view.report import duration, flat, judged, write_report
 
 NASTY = (

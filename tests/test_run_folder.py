@@ -14,8 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from palaestra.cli import sandbox, train
-from palaestra.cli.main import main
+from palaestra.cli.main import main, sandbox, train
 from palaestra.errors import Stopped, UserError
 from palaestra.models.load import save
 from palaestra.recipes.base import grpo

@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 
 from palaestra import values
-from palaestra.cli import train
 from palaestra.cli.flags import FlagParser
 from palaestra.cli.flags import train as train_flags
-from palaestra.cli.main import main
+from palaestra.cli.main import main, train
 from palaestra.run import setup
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from palaestra.markdown import table
+from palaestra.markdown import render, table
 from palaestra.view.drawing import INK, LINE, MUTED, PALETTE, save, styled
 from palaestra.view.plots import diverging
 
@@ -26,37 +26,21 @@ ASPECT = 1.45  # of the map's panel: its width by its height
 SHOWN = 3  # methods that a picture needs
 NAMES = 6  # of equal methods beside their point
 
-INTRO = """# Atlas of methods
-
-Each method was given the same rollouts of the same model. What is compared is the direction in which it would move the
-weights: minus the gradient of its objective, before the optimiser. A cosine of 1 means that two methods do the same here, 0
-that they have nothing in common, -1 that one undoes what the other does. Sizes are no part of a direction; an optimiser such
-as Adam mostly removes them. The maps place methods so that distances come close to those of their directions.
-
-Three things part methods. **Which answers count**: a factor on all advantages of a batch changes no direction, one that differs
-by group (a standard deviation) or by answer (its length) does; and where a group's answers all earn the same, only a method
-whose baseline is not the group's mean, or which does not learn from rewards alone, has something to say. **How far the weights
-have moved**: clips, masks and ratios do nothing on fresh samples, and part methods on stale ones. **Who judges**: a method of
-the family `rewards` is the same rule with another judge; where the bench itself pays (the grid world), or the judge agrees with
-the check of answers, it is its parent. A judge that is a model starts untrained here.
-
-Written by `palaestra atlas --out docs` from [atlas.json](atlas.json): model `{model}`, {samples} answers a group, seed {seed}.
-{note}"""
-
 
 def page(data: Data) -> str:
     """docs/atlas.md."""
-    measured = {m for c in data["batches"].values() for m in (*c["methods"], *c["still"])}
-    note = f"{len(measured)} methods ran on at least one of {len(data['batches'])} batches."
-    blocks = [INTRO.format(**data, note=note), *between(data)]
+    ran = {m for c in data["batches"].values() for m in (*c["methods"], *c["still"])}
+    return render("atlas.md", **data, ran=len(ran), same=between(data), charts=charts(data), refused=refused(data))
+
+
+def charts(data: Data) -> Iterator[Data]:
+    """Each batch with its families: what they show, and the name of their picture where they have one."""
     for name, c in data["batches"].items():
-        blocks += [f"## {name.capitalize()}", f"{c['groups']} groups of `{c['task']}`: {c['about']}."]
-        for family, part in parts(data, name):
-            blocks += [f"### {name.capitalize()}: {family}", "\n".join(f"- {line}" for line in findings(part))]
-            if len(part["methods"]) >= SHOWN:
-                blocks += [f"![Cosines and map of the batch {name}, {family}]({file_name(name, family)})"]
-        blocks += sizes(c)
-    return "\n\n".join([*blocks, *refused(data)]) + "\n"
+        families = [
+            (family, findings(part), file_name(name, family) if len(part["methods"]) >= SHOWN else "")
+            for family, part in parts(data, name)
+        ]
+        yield {**c, "name": name, "families": families, "sizes": sizes(c)}
 
 
 def pictures(data: Data, folder: Path) -> None:
@@ -133,14 +117,14 @@ def between(data: Data) -> list[str]:
             lines += [f"- **{joined(group, ' = ')}** on fresh mixed groups. {rest}", *apart]
     moving = {n: c["methods"] for n, c in batches.items() if n in ("solved", "failed") and c["methods"]}
     lines += [f"- Groups that are all {n}: only {joined(ms)} learn from them." for n, ms in moving.items()]
-    return ["## What is the same, and where it parts", "\n".join(lines)] if lines else []
+    return lines
 
 
-def sizes(c: Data) -> list[str]:
+def sizes(c: Data) -> str:
     """Of each method the cosine with GRPO (where that moves), its nearest neighbour, and the length of its direction."""
     methods, cosine = c["methods"], np.array(c["cosine"])
     if len(methods) < 2:
-        return []
+        return ""
     grpo = methods.index("grpo") if "grpo" in methods else None
     unit = float(np.median(c["norms"])) if grpo is None else c["norms"][grpo]
     rows = []
@@ -149,19 +133,17 @@ def sizes(c: Data) -> list[str]:
         told = [] if grpo is None else [f"{cosine[i, grpo]:.3f}"]
         rows.append((m, *told, f"{methods[near]} ({cosine[i, near]:.3f})", f"{c['norms'][i] / unit:.2g}"))
     head = ("nearest (cosine)", f"length against {'the median' if grpo is None else 'grpo'}")
-    return ["\n".join(table(("method", *(() if grpo is None else ("cosine with grpo",)), *head), rows))]
+    return table(rows, "method", *(() if grpo is None else ("cosine with grpo",)), *head)
 
 
-def refused(data: Data) -> list[str]:
+def refused(data: Data) -> list[tuple[str, str, str]]:
+    """Method, batches, and why it cannot take part."""
     why: dict[tuple[str, str], list[str]] = {}
     for name, c in data["batches"].items():
         for method, reason in c["refused"].items():
             why.setdefault((method, reason), []).append(name)
-    if not why:
-        return []
     every = len(data["batches"])
-    rows = [(m, "all" if len(on) == every else ", ".join(on), reason) for (m, reason), on in sorted(why.items())]
-    return ["## Not on the map", "\n".join(table(("method", "batches", "why"), rows))]
+    return [(m, "all" if len(on) == every else ", ".join(on), reason) for (m, reason), on in sorted(why.items())]
 
 
 def joined(names: Sequence[str], by: str = ", ") -> str:

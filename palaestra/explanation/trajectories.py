@@ -36,7 +36,8 @@ def whole(x: Any, least: int = 0) -> bool:
 
 
 def many(x: Any, kind: Callable[[Any], bool], least: int = 1) -> bool:
-    return isinstance(x, list | tuple | np.ndarray) and len(x) >= least and all(map(kind, x))
+    listed = isinstance(x, list | tuple) or (isinstance(x, np.ndarray) and x.ndim > 0)
+    return listed and len(x) >= least and all(map(kind, x))
 
 
 KINDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {

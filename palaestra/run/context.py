@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import sys
 import time
@@ -38,7 +39,7 @@ ORACLE_TASKS = 16  # whose gold answers are checked before the first step
 MEASURE_BUDGET = 4096  # tokens a measuring forward pass may hold
 
 
-Drive: TypeAlias = Callable[["RunContext", Any], Awaitable[Result]]
+Drive: TypeAlias = Callable[[Any, "RunContext"], Awaitable[Result]]
 
 
 @dataclass
@@ -100,6 +101,12 @@ class RunContext:
         """Who fills the seats of the bench's world: its own players, and the model in all others."""
         player: Player = EnginePlayer(engine=self.engine(model), sampling=sampling, policy=model)
         return {seat: self.players.get(seat, player) for seat in self.bench.world.seats}
+
+    def with_bench(self, bench: Bench) -> RunContext:
+        """This context with another problem: the same models, engines and clients."""
+        other = copy.copy(self)
+        other.bench = bench
+        return other
 
     def client(self, source: Source) -> Client:
         """The run's one client of a source: its budget, its cache and its counts are the run's."""
@@ -184,8 +191,9 @@ class RunContext:
         return signals
 
     def describe(self, seen: Groups, ready: Groups) -> Metrics:
+        engines = {n: e for n, e in self.engines.items() if n in self.optimisers}
         chats = {f"chat/{c.name}/{k}": v for c in self.clients.values() for k, v in c.meter.numbers().items()}
-        return describe(seen, ready) | mismatch(self, ready) | chats
+        return describe(seen, ready) | mismatch(self, engines, len(self.optimisers), ready) | chats
 
     # ---- clocks
 
@@ -289,7 +297,7 @@ class RunContext:
 
     async def train(self, recipe: Any) -> Result:
         """Runs a recipe in this context."""
-        return await self.drive(self, recipe)
+        return await self.drive(recipe, self)
 
     async def once(
         self, name: str, runnable: Runnable, model: str | None = None, models: Mapping[str, str] | None = None

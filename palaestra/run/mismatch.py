@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,10 +11,10 @@ from palaestra.engines.own import OwnEngine
 from palaestra.types import Groups, Metrics
 
 if TYPE_CHECKING:
-    from palaestra.context import Context
+    from palaestra.context import Context, Engine
 
 
-def mismatch(ctx: Context, groups: Groups) -> Metrics:
+def mismatch(ctx: Context, engines: Mapping[str, Engine], learners: int, groups: Groups) -> Metrics:
     """d = log pi (trainer, present weights) - log mu (engine, as sampled), in nats, over trained tokens:
 
         mismatch_gap    mean |d|
@@ -23,12 +24,13 @@ def mismatch(ctx: Context, groups: Groups) -> Metrics:
 
     Costs one forward pass, nothing for an engine that is exact, and little for the own engine in bfloat16, which rounds otherwise
     than the trainer: there the step's first group stands for all. Tokens sampled under earlier weights, or truncated
-    (top-k, top-p, min-p), differ for that reason too. Several learners: the names are prefixed.
+    (top-k, top-p, min-p), differ for that reason too. Several `learners`: the names are prefixed.
     """
     found: Metrics = {}
-    measured = [n for n, e in ctx.engines.items() if not e.exact and n in ctx.optimisers]
-    for name in measured:
-        d_N = gaps(ctx, groups[:1] if isinstance(ctx.engines[name], OwnEngine) else groups, name)
+    for name, engine in engines.items():
+        if engine.exact:
+            continue
+        d_N = gaps(ctx, groups[:1] if isinstance(engine, OwnEngine) else groups, name)
         if len(d_N):
             ratio_N = np.exp(d_N)
             numbers = {
@@ -37,7 +39,7 @@ def mismatch(ctx: Context, groups: Groups) -> Metrics:
                 "mismatch_ratio": float(ratio_N.mean()),
                 "mismatch_kl": float((ratio_N - 1 - d_N).mean()),
             }
-            found |= {f"{name}/{k}" if len(ctx.optimisers) > 1 else k: v for k, v in numbers.items()}
+            found |= {f"{name}/{k}" if learners > 1 else k: v for k, v in numbers.items()}
     return found
 
 

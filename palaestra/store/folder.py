@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from palaestra.errors import UserError
+from palaestra.markdown import visible
 from palaestra.stats import Interval
 from palaestra.types import value
-from palaestra.view.exhibits import StepRollouts, visible
+from palaestra.view.exhibits import StepRollouts
 from palaestra.view.plots import evaluations_of
 
 NO_PLACE = "a run folder has config.toml, metrics.jsonl and, when it has ended, summary.json"

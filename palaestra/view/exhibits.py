@@ -203,14 +203,6 @@ def _told(t: Raw) -> str:
     return ", ".join(told + ([] if t.advantage is None else [f"advantage {t.advantage:+.3g}".replace("-", "−")]))
 
 
-def visible(text: str) -> str:
-    """Control characters as their pictures: they are no HTML, and must be seen. Halves of characters as `?`."""
-    drawn = "".join(
-        chr(0x2400 + ord(c)) if ord(c) < 32 and c not in "\n\t" else "␡" if c == "\x7f" else c for c in text
-    )
-    return drawn.encode("utf-8", "replace").decode()
-
-
 def shows_work(text: str) -> bool:
     """More than one line: something before the answer."""
     return sum(bool(line.strip()) for line in text.splitlines()) > 1

@@ -10,27 +10,27 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
+
+from rich.console import Console
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Column, Table
+from rich.text import Text
 
 from palaestra.view.drawing import number
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.live import Live
-    from rich.text import Text
 
 EVERY = 5.0  # seconds between plain lines
 RECENT = 20  # steps that the pace is taken from
 BLOCKS = "▁▂▃▄▅▆▇█"
-NARROW, WIDE, GAP = 8, 32, 2  # characters of the bar, and between columns
+NARROW, WIDE = 8, 32  # characters of the bar, which takes a quarter of the line
 ACCENT, CARE, ALARM = "#3a9ea5", "yellow", "red"
 CROWDED = 0.2  # share of truncated answers from which on it is shown in colour
-
-Piece = tuple[str, str, str]  # label, text, style
+BETWEEN = Text("  ", no_wrap=True, overflow="ellipsis")
 
 
 class Progress:
-    """Shows steps as they finish; `step` counts finished ones. Use as a context manager, or call `close` at the end.
+    """Shows steps as they finish; `step` counts finished ones. Use as a context manager.
 
     Reads of the metrics, each left out where absent: reward, reward_low, reward_high, length, truncated, errors,
     tokens_per_second, seconds; of steps that sample nothing the loss in place of the reward and what was sampled.
@@ -50,12 +50,21 @@ class Progress:
         self.course: list[float] = []
         self.ends: deque[float] = deque(maxlen=RECENT + 1)
         self.begin, self.spoken, self.shown = clock(), -math.inf, 0
-        self.terminal = self.stream.isatty()
+        self.console = Console(file=self.stream)
         self.live: Live | None = None
-        self.closed = False
+        if self.stream.isatty() and self.console.is_terminal and not self.console.is_dumb_terminal:
+            self.live = Live(
+                get_renderable=self._picture,
+                console=self.console,
+                refresh_per_second=2,
+                redirect_stdout=False,
+                redirect_stderr=self.stream is sys.stderr,  # warnings appear above the display instead of inside it
+            )
 
     def __enter__(self) -> Progress:
-        self._open()
+        if self.live is not None:
+            self.live.start(refresh=True)
+            self.console.show_cursor(True)  # a killed process could not bring it back
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -67,7 +76,6 @@ class Progress:
         self.ends.append(self.clock())
         if (reached := number(metrics.get(self._judged_by()))) is not None:
             self.course.append(reached)
-        self._open()
         if self.live is not None:
             self.live.refresh()
         elif self.ends[-1] - self.spoken >= self.every or step >= self.total:
@@ -75,39 +83,15 @@ class Progress:
 
     def close(self) -> None:
         """Leaves the last state standing. May be called twice."""
-        self.closed = True
         if self.live is not None:
             self.live.stop()
-            self.live = None
-        elif not self.terminal and self.shown < self.step:
+        elif self.shown < self.step:
             self._say()
-
-    def _open(self) -> None:
-        if not self.terminal or self.live is not None or self.closed:
-            return
-        from rich.console import Console
-        from rich.live import Live
-
-        console = Console(file=self.stream)
-        if not console.is_terminal or console.is_dumb_terminal:
-            self.terminal = False
-            return
-        own = self.stream is sys.stderr  # then warnings from elsewhere appear above the display instead of inside it
-        self.live = Live(
-            get_renderable=self._picture,
-            console=console,
-            refresh_per_second=2,
-            redirect_stdout=False,
-            redirect_stderr=own,
-        )
-        self.live.start(refresh=True)
-        console.show_cursor(True)  # a killed process could not bring it back
 
     def _say(self) -> None:
         self.spoken, self.shown = self.clock(), self.step
-        reward = [(self._judged_by(), said, "")] if (said := self._reached()) else []
-        pieces = [("step", f"{self.step}/{self.total}", ""), *reward, *self._behaviour(), *self._pace()]
-        print("  ".join(f"{label} {text}".strip() for label, text, _ in pieces), file=self.stream, flush=True)
+        pieces = (self._count(), *self._judged(), *self._behaviour(), *self._pace())
+        print(BETWEEN.join(pieces).plain, file=self.stream, flush=True)
 
     # ---- what is shown
 
@@ -122,75 +106,59 @@ class Progress:
             return None
         return max(0.0, pace * (self.total - self.step) - (self.clock() - self.ends[-1]))
 
-    def _pace(self) -> list[Piece]:
+    def _count(self) -> Text:
+        return piece("step", f"{self.step}/{self.total}")
+
+    def _pace(self) -> list[Text]:
         speed, left = number(self.metrics.get("tokens_per_second")), self.left()
-        pieces: list[Piece] = []
+        pieces: list[Text] = []
         if self.step >= self.total:
-            pieces.append(("", f"{clock_time(self.clock() - self.begin)} in all", ""))
+            pieces.append(Text(f"{clock_time(self.clock() - self.begin)} in all"))
         elif left is not None:
-            pieces.append(("", f"{clock_time(left)} left", ""))
-        return pieces + ([("", f"{speed:,.0f} tokens/s", "")] if speed else [])
+            pieces.append(Text(f"{clock_time(left)} left"))
+        return pieces + ([Text(f"{speed:,.0f} tokens/s")] if speed else [])
 
     def _judged_by(self) -> str:
         """The metric that says how well a step went: answers of the data all have the reward that is given with them."""
         return "loss" if number(self.metrics.get("tokens_per_second")) == 0 else "reward"
 
-    def _reached(self) -> str:
-        if self._judged_by() == "loss":
-            loss = number(self.metrics.get("loss"))
-            return "" if loss is None else f"{loss:.4f}"
-        reward, low, high = (number(self.metrics.get(name)) for name in ("reward", "reward_low", "reward_high"))
-        if reward is None:
-            return ""
-        return f"{reward:.2f}" + (f" ± {(high - low) / 2:.2f}" if low is not None and high is not None else "")
+    def _judged(self) -> list[Text]:
+        """The reward with half the width of its interval, or the loss; nothing where there is none."""
+        name = self._judged_by()
+        reached, low, high = (number(self.metrics.get(key)) for key in (name, "reward_low", "reward_high"))
+        if reached is None:
+            return []
+        if name == "loss":
+            return [piece(name, f"{reached:.4f}", "bold")]
+        spread = f" ± {(high - low) / 2:.2f}" if low is not None and high is not None else ""
+        return [piece(name, f"{reached:.2f}{spread}", "bold")]
 
-    def _behaviour(self) -> list[Piece]:
+    def _behaviour(self) -> list[Text]:
         length, cut, errors = (number(self.metrics.get(name)) for name in ("length", "truncated", "errors"))
         if self._judged_by() == "loss":
             length = cut = None
-        found = (
+        shares = (
             ("length", length, "{:.1f}", ""),
             ("truncated", cut, "{:.0%}", CARE if cut and cut > CROWDED else ""),
             ("errors", errors, "{:.0%}", ALARM if errors else ""),
         )
-        return [(label, shape.format(x), style) for label, x, shape, style in found if x is not None]
+        return [piece(label, shape.format(x), style) for label, x, shape, style in shares if x is not None]
 
-    def _picture(self) -> RenderableType:
-        """Two lines in three columns: how far, and how well."""
-        from rich.progress_bar import ProgressBar
-        from rich.table import Table
-        from rich.text import Text
-
-        width = self.live.console.width if self.live else 80
-        step = Text.assemble(("step ", "dim"), f"{self.step}/{self.total}")
-        reward = (
-            Text.assemble((f"{self._judged_by()} ", "dim"), (self._reached(), "bold"))
-            if self.metrics
-            else Text("waiting for the first step", "dim")
-        )
-        room = width - max(len(step), len(reward)) - 2 * GAP - 1
-        pace, behaviour = (fitted(pieces, room - NARROW) for pieces in (self._pace(), self._behaviour()))
-        bar = max(NARROW, min(WIDE, room - max(len(pace), len(behaviour))))
-        grid = Table.grid(padding=(0, GAP, 0, 0))
-        done = ProgressBar(
-            total=max(self.total, 1), completed=self.step, width=bar, complete_style=ACCENT, finished_style=ACCENT
-        )
-        grid.add_row(step, done, pace)
-        reached = max(1, bar * self.step // max(self.total, 1))  # each block stands below the steps it is the mean of
-        grid.add_row(reward, Text(sparkline(self.course, reached), ACCENT), behaviour)
+    def _picture(self) -> Table:
+        """Two lines in three columns: how far, and how well. What does not fit on a line is cut at its end."""
+        width, total = max(NARROW, min(WIDE, self.console.width // 4)), max(self.total, 1)
+        bar = ProgressBar(total, self.step, width=width, complete_style=ACCENT, finished_style=ACCENT)
+        reached = max(1, width * self.step // total)  # each block stands below the steps it is the mean of
+        course = Text(sparkline(self.course, reached), ACCENT)
+        judged = self._judged() if self.metrics else [Text("waiting for the first step", "dim")]
+        grid = Table.grid(Column(no_wrap=True), Column(no_wrap=True), Column(), padding=(0, 2, 0, 0))
+        grid.add_row(self._count(), bar, BETWEEN.join(self._pace()))
+        grid.add_row(BETWEEN.join(judged), course, BETWEEN.join(self._behaviour()))
         return grid
 
 
-def fitted(pieces: Sequence[Piece], width: int) -> Text:
-    """The pieces that fit on one line, the first ones first."""
-    from rich.text import Text
-
-    line = Text(no_wrap=True)
-    for label, text, style in pieces:
-        piece = Text.assemble(" " * GAP if line else "", (f"{label} " if label else "", "dim"), (text, style))
-        if len(line) + len(piece) <= width:
-            line.append_text(piece)
-    return line
+def piece(label: str, text: str, style: str = "") -> Text:
+    return Text.assemble((f"{label} ", "dim"), (text, style))
 
 
 def clock_time(seconds: float) -> str:

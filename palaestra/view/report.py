@@ -9,10 +9,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from palaestra.markdown import render
 from palaestra.run.setup import eval_command
 from palaestra.stats import Interval, difference, mean_interval, proportion
 from palaestra.store.checkpoint import write_atomic
@@ -21,9 +22,6 @@ from palaestra.view import exhibits
 from palaestra.view.drawing import duration, number, percent, series, short, smoothed
 from palaestra.view.exhibits import Rollout, StepRollouts
 from palaestra.view.plots import curve, curve_svg
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
 
 ENDS = 5  # steps at each end that are averaged to tell what changed, at most a quarter of the run
 PACE_STEPS = 30  # steps from which on half of the rise can be dated
@@ -46,22 +44,8 @@ def write_report(run_dir: str | Path, config: Mapping[str, Any] | None = None) -
     title = " · ".join(x for x in map(run.label, ("recipe", "task", "model")) if x)
     curve(run.steps, run.folder / "curve.png", evaluations=run.evaluations, title=title)
     path = run.folder / "report.html"
-    write_atomic(path, pages().get_template("report.html").render(page(run)))
+    write_atomic(path, render("report.html", **page(run)))
     return path
-
-
-def pages() -> Environment:
-    """Templates in which every text is escaped, and free of what cannot stand in a page."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    return Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "templates"),
-        autoescape=True,
-        finalize=lambda x: exhibits.visible(x) if type(x) is str else x,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
 
 
 # ---- the page

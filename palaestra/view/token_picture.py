@@ -5,7 +5,6 @@ The weight multiplies the gradient of the token's log-prob: blue makes it likeli
 
 from __future__ import annotations
 
-import html
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ import numpy as np
 from palaestra.errors import UserError
 from palaestra.explanation.given import credited, ready_for, token_weights
 from palaestra.explanation.reading import UNUSED, dropped, unplayed
+from palaestra.markdown import render, visible
 from palaestra.models.load import find, load
 from palaestra.run import setup
 from palaestra.run.context import RunContext
@@ -25,7 +25,6 @@ from palaestra.store.checkpoint import write_atomic
 from palaestra.types import Episode, Group, Message, Reward, Row, Segment, Task, value
 from palaestra.values import from_toml
 from palaestra.view.drawing import INK, MUTED, PAPER, save, short, styled
-from palaestra.view.exhibits import visible
 from palaestra.view.plots import diverging
 
 if TYPE_CHECKING:
@@ -287,33 +286,20 @@ def _legend(axes: Any, scale: float) -> None:
 def page(found: Explained) -> str:
     """One file, no script; pointing at a token tells its weight."""
     scale = largest(found)
-    blocks: list[str] = []
-    for a in found.answers:
-        pieces = [
-            f'<span style="{_style(w / scale)}" title="{w:+.4g}">{html.escape(shown(t))}</span>'
-            + ("<br>" if t.endswith("\n") else "")
-            for t, w in zip(a.tokens, a.weights, strict=True)
-        ]
-        blocks.append(f"<h2>{html.escape(told(a))}</h2><p>{''.join(pieces)}</p>")
-    steps = "".join(f'<i style="{_style(i / 10 - 1)}"></i>' for i in range(21))
-    return PAGE.format(
-        method=html.escape(found.method), prompt=html.escape(visible(found.prompt)), blocks="\n".join(blocks),
-        legend=f"{short(-scale)} less likely {steps} likelier {short(scale)}", ink=INK, paper=PAPER, muted=MUTED,
-    )  # fmt: skip
+    return render(
+        "tokens.html",
+        method=found.method,
+        prompt=found.prompt,
+        answers=[(told(a), list(zip(a.tokens, a.weights, strict=True))) for a in found.answers],
+        ends=(short(-scale), short(scale)),
+        legend=[2 * i / (LEGEND - 1) - 1 for i in range(LEGEND)],
+        scale=scale,
+        shown=shown,
+        css=css,
+        colours={"ink": INK, "muted": MUTED, "paper": PAPER},
+    )
 
 
-def _style(share: float) -> str:
+def css(share: float) -> str:
     r, g, b = (round(255 * x) for x in diverging(share))
     return f"background:rgb({r},{g},{b});" + ("color:#fff" if abs(share) > 0.62 else "")
-
-
-PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>{method}: weight of each token</title><style>
-body {{ font: 15px/1.5 sans-serif; color: {ink}; background: {paper}; max-width: 60em; margin: 2em auto; padding: 0 1em }}
-h1 {{ font-size: 1.3em }} h2 {{ font-size: .9em; font-weight: normal; margin: 1.6em 0 .3em }}
-.note {{ color: {muted}; white-space: pre-wrap }} p {{ margin: 0; line-height: 1.9 }}
-span {{ font-family: monospace; padding: .15em .1em; margin: 0 1px; border-radius: 2px }}
-i {{ display: inline-block; width: .6em; height: .9em; vertical-align: middle }}
-</style><h1>{method}: weight of each token</h1><div class="note">{legend}</div><div class="note">{prompt}</div>
-{blocks}
-</html>
-"""

@@ -15,26 +15,27 @@ from palaestra.verifiers.registry import VERIFIERS, described
 from palaestra.verifiers.table import baselines, golds, judge, wrongs
 
 
-def verifier_row(name: str) -> str:
-    found = baselines(name)
+def verifier_row(name: str) -> tuple[str, ...]:
+    means = baselines(name)
     worst = max(judge(name, c).score for c in wrongs(name))
-    numbers = " | ".join(f"{x:.2f}" for x in (worst, found["copy"], found["constant"], found["refuse"]))
+    numbers = (f"{x:.2f}" for x in (worst, means["copy"], means["constant"], means["refuse"]))
     fields = ", ".join(f for f in described(name)["fields"][1:] if f != "answer") or " "
-    return f"| `{name}` | {fields} | {len(golds(name))} | {len(wrongs(name))} | {numbers} |"
+    return code(name), fields, str(len(golds(name))), str(len(wrongs(name))), *numbers
 
 
 def verifier_table() -> str:
-    head = "| verifier | fields | golds | wrongs | worst | copy | constant | refuse |\n|" + " --- |" * 8
-    return "\n".join([head, *map(verifier_row, VERIFIERS)])
+    head = ("verifier", "fields", "golds", "wrongs", "worst", "copy", "constant", "refuse")
+    return table(map(verifier_row, VERIFIERS), *head)
+
+
+def exploit_row(name: str) -> tuple[str, str]:
+    """What each wrong of the table tries, with what it may be worth."""
+    tried = {c.why + (f" {c.most:.2f}" if c.most else ""): None for c in wrongs(name)}
+    return code(name), "; ".join(t.replace("|", "/") for t in tried)
 
 
 def exploit_table() -> str:
-    """What each wrong of the tables tries, by verifier, with what it may be worth."""
-    lines = ["| verifier | what is tried (and what it earns, where that is not 0) |", "| --- | --- |"]
-    for name in VERIFIERS:
-        tried = {c.why + (f" {c.most:.2f}" if c.most else ""): None for c in wrongs(name)}
-        lines.append(f"| `{name}` | {'; '.join(t.replace('|', '/') for t in tried)} |")
-    return "\n".join(lines)
+    return table(map(exploit_row, VERIFIERS), "verifier", "what is tried (and what it earns, where that is not 0)")
 
 
 def fuzz_table(results: Path) -> str:
@@ -49,7 +50,7 @@ def fuzz_table(results: Path) -> str:
         ]
         for n, r in ((n, found[n]) for n in VERIFIERS if n in found)
     ]
-    return "\n".join(table(["verifier", "responses", "wrong for certain", "faults", "slowest, s"], rows))
+    return table(rows, "verifier", "responses", "wrong for certain", "faults", "slowest, s")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ Observations are masked from loss, KL and entropy. An invalid action is answered
 All succeed, all fail, or a group of one: A = 0. `reduce="sequences"` is GRPO's mean by trajectory.
 """
 
-import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -78,8 +77,7 @@ class Unobserved:
     link: Collect
 
     async def __call__(self, ctx: "Context", key: Key, group: Group) -> Group:
-        blind = copy.copy(ctx)  # the same engines and models
-        blind.bench = replace(ctx.bench, world=Blind(ctx.bench.world))
+        blind = ctx.with_bench(replace(ctx.bench, world=Blind(ctx.bench.world)))
         return await self.link(blind, key, group)
 
 

@@ -120,7 +120,7 @@ class Scaling:
     async def run(self, ctx: "Context") -> Result:
         result, right, said = await self.recipe.run(ctx), [], []
         for n in self.rounds:
-            forced = replace(ctx, bench=replace(ctx.bench, world=Forced(n), reward=None), out=None)
+            forced = ctx.with_bench(replace(ctx.bench, world=Forced(n), reward=None))
             groups = await attempts(forced, self.tasks, Sample(n=1, temperature=0.0))
             right.append([float(np.mean([e.total for e in g.valid])) for g in groups])
             said.append([e.facts.get("answer") for g in groups for e in g.episodes])
