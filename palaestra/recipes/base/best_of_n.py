@@ -21,10 +21,7 @@ if TYPE_CHECKING:
     from palaestra.context import Context
 
 CARD = Card(
-    id="best-of-n",
-    family="base",
     title="Best of n sampling",
-    shape="program",
     paper="arXiv:2112.09332",
     claim="Selecting among samples buys accuracy with inference tokens instead of training.",
     source="textbook",

@@ -19,11 +19,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from palaestra.card import Card, Size
+from palaestra.catalogue import recipe
 from palaestra.context import Draw
 from palaestra.curriculum.draw import Shuffled
 from palaestra.errors import UserError
-from palaestra.ledger.experiment import Experiment, Greater, Logged
-from palaestra.recipes.base import grpo
 from palaestra.rewards.where import Where
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.run.evaluation import attempts
@@ -38,16 +37,14 @@ if TYPE_CHECKING:
     from palaestra.context import Context
 
 CARD = Card(
-    id="alphamed",
-    family="rewards",
     title="AlphaMed: minimalist rule-based RL on medical multiple choice",
     paper="arXiv:2505.17952",
-    parent="grpo",
     claim="The right letter as the only reward elicits reasoning, and questions of mixed difficulty do it best.",
-    changes={"draw": "options in a fresh order; questions of chosen levels", "reward": "the boxed letter, 0 or 1"},
     source="abstract and public summaries; the reading of answers and the hyper-parameters are choices",
-    paper_scale="7B and 8B instruction-tuned models, 19,178 medical questions; 1,200 a subset in the study of the data",
-    size=Size(model="llama-3.1-8b"),
+    size=Size(
+        setting="7B and 8B instruction-tuned models, 19,178 medical questions; 1,200 a subset in the study of the data",
+        model="llama-3.1-8b",
+    ),
 )
 ASK = "Reason first, then give the letter of one option in \\boxed{}."
 ROUNDS = 1000  # draws that may pass before a batch of the wanted levels is full
@@ -113,19 +110,4 @@ def build(levels: tuple[int, ...] = (), field: str = "level") -> Recipe:
     """`levels` trains on these only, by the column `field`."""
     reward = Where("options", Verified("choice-boxed"))
     draw = OfLevel(levels, field) if levels else ShownOptions()
-    return vary(grpo.build(), draw=draw, collect=links(Sample(n=8), Score(reward=reward)))
-
-
-EXPERIMENT = Experiment(
-    claim="At equal sampled tokens, questions of mixed difficulty give a higher held-out accuracy than hard ones alone.",
-    arms={"easy": build((2,), "d"), "mixed": build(), "hard": build((6,), "d")},
-    expect=Greater("mixed", "hard"),
-    falsified_if="hard questions alone teach as much as the mixture",
-    metric="held-out accuracy on all levels (greedy)",
-    task="bool(d=2)+bool(d=4)+bool(d=6)",
-    tokens=60_000,
-    seconds=40.0,
-    controls={"length": Logged("length"), "groups with both outcomes": Logged("groups_mixed")},
-    note="Nested brackets stand for clinical cases, their number for the level; the paper's level is the start model's errors. "
-    "Answers are strings of truth values instead of letters: the small model does not learn multiple choice in a cell.",
-)
+    return vary(recipe("grpo"), draw=draw, collect=links(Sample(n=8), Score(reward=reward)))
