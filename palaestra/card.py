@@ -44,7 +44,7 @@ class Size:
 
 @value
 class Card:
-    """A method and its paper. What else there is to say of a method is computed: see `catalogue.about`."""
+    """A method and its paper. What else there is to say of a method is computed."""
 
     title: str
     claim: str = ""  # of the paper

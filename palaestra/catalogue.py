@@ -1,8 +1,8 @@
 """The method catalogue: every row of the literature in scope, and the recipe module of those that are built.
 
 A recipe lives in `recipes/<family>/<id with underscores>.py` with `CARD` and `build()`, its claim, if it has one, as
-`EXPERIMENT` in `claims/<family>/` under the same name. Listing imports none of them. A user's own recipe is a file with `build()`,
-named by its path; it may have a `CARD`.
+`EXPERIMENT` in `claims/<family>/` under the same name. Listing imports none of them. A user's own recipe is a file with
+`build()`, named by its path; it may have a `CARD`.
 """
 
 from __future__ import annotations

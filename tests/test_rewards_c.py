@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from palaestra.claims.starts import DemonstrateVerdict
 from palaestra.context import Bench
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.credit.table import Table, Values
@@ -30,7 +31,6 @@ from palaestra.recipes.rewards import (
 )
 from palaestra.rewards.verify import Exact, Verify
 from palaestra.rewards.where import Where
-from palaestra.rollout.verdicts import DemonstrateVerdict
 from palaestra.run.driver import prepare
 from palaestra.schedule import resolve
 from palaestra.step import Schedule, start, step

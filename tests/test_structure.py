@@ -10,7 +10,7 @@ LAYERS = {  # a module may import its own layer and lower ones
     0: ("types", "card", "markdown", "stats"),
     1: ("schedule", "values", "models", "tasks", "toys", "worlds", "services"),
     2: ("curriculum", "rollout", "engines", "rewards", "judges", "verifiers", "credit", "objective", "update",
-        "ledger.experiment", "ledger.diversity"),
+        "ledger.experiment"),
     3: ("step", "pipeline", "catalogue"),
     4: ("run", "store", "explanation", "view"),
     5: ("recipes",),

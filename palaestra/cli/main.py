@@ -1,4 +1,4 @@
-"""The command line. Parsing only: each verb's work is in `palaestra.cli.main`, imported when it is asked for.
+"""The command line. Parsing only: each verb's work is in `palaestra.cli`, imported when it is asked for.
 
 Exit status: 0 the job did what it says, 1 infrastructure failed, 2 the user can mend it (so too where every episode fails, as
 behind a dead or mistyped endpoint: the run pauses), 128 + N ended by signal N.
@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         verb = verb_of(argv)
         arguments = parser_of(verb).parse_intermixed_args(argv[1:])
-        module = importlib.import_module(f"palaestra.cli.main.{verb}")
+        module = importlib.import_module(f"palaestra.cli.{verb}")
         result: dict[str, Any] | list[Any] | None = module.run(arguments)
         if arguments.json and result is not None:
             print(json.dumps(result))

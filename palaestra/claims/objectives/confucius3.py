@@ -1,4 +1,4 @@
-"""The claim of confucius3: Confucius3-Math: targeted entropy regularisation, recent sample recovery, policy-specific hardness weighting."""
+"""The claim of confucius3: recovered samples, entropy regularisation and hardness weights."""
 
 from palaestra.catalogue import recipe
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged

@@ -1,7 +1,7 @@
 """The claim of effective-rank: Hidden-state exploration: Effective Rank, ERV, ERA (VERL)."""
 
 from palaestra.catalogue import recipe
-from palaestra.ledger.diversity import RATE, pass_at_8
+from palaestra.claims.diversity import RATE, pass_at_8
 from palaestra.ledger.experiment import Greater
 from palaestra.recipes.objectives.effective_rank import build
 from palaestra.values import vary

@@ -1,25 +1,22 @@
 """The claim of embodied-planner-r1: Embodied Planner-R1 (Interactive Policy Optimization, group rollout, completion reward)."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from palaestra.context import Context
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
+from palaestra.recipes.objectives.embodied_planner_r1 import TaskCompletion, build
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.step import Recipe, Schedule
 from palaestra.types import Episode, Group, Key, stage
 from palaestra.update import AdamW
 from palaestra.values import vary
 
-if TYPE_CHECKING:
-    from palaestra.context import Context
-from palaestra.recipes.objectives.embodied_planner_r1 import TaskCompletion, build
-
 
 @stage
 class Approach:
     """A dense reward: what is not completed earns the share of the shortest way that is behind it (fact "distance")."""
 
-    async def __call__(self, ctx: "Context", key: Key, group: Group) -> Group:
+    async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         way = float(group.task.meta["start"].distance)
 
         def shaped(e: Episode) -> Episode:
@@ -29,9 +26,9 @@ class Approach:
         return replace(group, episodes=tuple(shaped(e) if e.ok else e for e in group.episodes))
 
 
-def small(recipe: Recipe) -> Recipe:
+def small(learned: Recipe) -> Recipe:
     """Half the prompts, so that twice as many steps fit into a cell."""
-    return vary(recipe, schedule=Schedule(prompts=8))
+    return vary(learned, schedule=Schedule(prompts=8))
 
 
 EXPERIMENT = Experiment(

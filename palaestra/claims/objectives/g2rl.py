@@ -1,7 +1,7 @@
 """The claim of g2rl: G2RL: gradient-guided exploration."""
 
 from palaestra.catalogue import recipe
-from palaestra.ledger.diversity import RATE, pass_at_8
+from palaestra.claims.diversity import RATE, pass_at_8
 from palaestra.ledger.experiment import Final, Greater
 from palaestra.objective.policy import Clipped, Entropy
 from palaestra.recipes.objectives.g2rl import build

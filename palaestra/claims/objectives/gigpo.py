@@ -16,9 +16,9 @@ def anywhere(gamma: float = 0.95) -> Recipe:
     return vary(build(), credit=chain(Peers(SameState()), Blend(((1.0, whole), (1.0, steps)))))
 
 
-def small(recipe: Recipe) -> Recipe:
+def small(learned: Recipe) -> Recipe:
     """Half the prompts, so that twice as many steps fit into a cell."""
-    return vary(recipe, schedule=Schedule(prompts=8))
+    return vary(learned, schedule=Schedule(prompts=8))
 
 
 EXPERIMENT = Experiment(

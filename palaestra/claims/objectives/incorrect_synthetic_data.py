@@ -2,20 +2,18 @@
 
 from typing import Literal
 
-from palaestra.catalogue import recipe
+from palaestra.claims.starts import imitation
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.pipeline import Output, Part, Pipeline
 from palaestra.recipes.objectives.incorrect_synthetic_data import build
 from palaestra.step import Schedule
-from palaestra.update import AdamW
 from palaestra.values import vary
 
 
 def taught(form: Literal["root", "branch", "whole"]) -> Pipeline:
     """First imitation of workings, until about half of them are right; then pairs."""
-    imitation = vary(recipe("sft"), optimiser=AdamW(lr=5e-4), schedule=Schedule(prompts=32, steps=35))
     pairs = vary(build(form=form), schedule=Schedule(prompts=4))
-    return Pipeline(parts={"sft": Part(imitation), "rl": Part(pairs, model=Output("sft"))})
+    return Pipeline(parts={"sft": Part(imitation(35)), "rl": Part(pairs, model=Output("sft"))})
 
 
 EXPERIMENT = Experiment(

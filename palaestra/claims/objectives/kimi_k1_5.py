@@ -1,4 +1,4 @@
-"""The claim of kimi-k1-5: Kimi k1.5 (mirror-descent policy objective, length reward, curriculum and prioritised sampling, partial rollouts, long2short)."""
+"""The claim of kimi-k1.5: mirror descent on whole answers with a length reward."""
 
 from palaestra.catalogue import recipe
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged

@@ -1,8 +1,8 @@
 """The claim of rover: Random Policy Valuation (ROVER)."""
 
 from palaestra.catalogue import recipe
+from palaestra.claims.diversity import RATE, pass_at_8
 from palaestra.credit.links import Center, chain
-from palaestra.ledger.diversity import RATE, pass_at_8
 from palaestra.ledger.experiment import Greater
 from palaestra.objective.policy import Clipped, Entropy
 from palaestra.recipes.objectives.rover import build

@@ -7,9 +7,9 @@ from palaestra.step import Recipe, Schedule
 from palaestra.values import override, vary
 
 
-def small(recipe: Recipe) -> Recipe:
+def small(learned: Recipe) -> Recipe:
     """8 prompts x 4 answers a step, so that more steps fit into a cell."""
-    return override(vary(recipe, schedule=Schedule(prompts=8)), "collect.links.0.n", 4)
+    return override(vary(learned, schedule=Schedule(prompts=8)), "collect.links.0.n", 4)
 
 
 WARMUP = 6  # steps

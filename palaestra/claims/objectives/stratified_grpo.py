@@ -1,20 +1,17 @@
 """The claim of stratified-grpo: Stratified GRPO (stratified advantage normalisation)."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from palaestra.catalogue import recipe
+from palaestra.context import Context
 from palaestra.ledger.experiment import Cell, Experiment, Final, Greater, Logged
+from palaestra.recipes.objectives.stratified_grpo import build
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.step import Recipe
 from palaestra.types import Episode, Group, Key, stage
 from palaestra.values import vary
-
-if TYPE_CHECKING:
-    from palaestra.context import Context
-from palaestra.recipes.objectives.stratified_grpo import build
 
 
 @stage
@@ -22,7 +19,7 @@ class Structure:
     """Leaves what the experiment reports as parts of the reward: searches, problems of two hops and those solved, and the
     squared distances of the reward to the mean of its group ("spread") and of its stratum ("within")."""
 
-    async def __call__(self, ctx: "Context", key: Key, group: Group) -> Group:
+    async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         strata: dict[int, list[float]] = {}
         for e in group.valid:
             strata.setdefault(e.facts["searches"], []).append(e.total)
@@ -57,8 +54,8 @@ class Share:
         return sum(s[f"part/{self.part}"] for s in rows) / whole if whole else float("nan")
 
 
-def told(recipe: Recipe) -> Recipe:
-    return vary(recipe, collect=links(Sample(n=8), Score(), Structure()))
+def told(learned: Recipe) -> Recipe:
+    return vary(learned, collect=links(Sample(n=8), Score(), Structure()))
 
 
 EXPERIMENT = Experiment(

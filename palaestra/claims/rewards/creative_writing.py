@@ -1,17 +1,14 @@
 """The claim of creative-writing: Creative writing in small models: refined reward model vs adversarial principle judge."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
+from palaestra.context import Context
 from palaestra.ledger.experiment import Experiment, Final, Greater
 from palaestra.rewards.rules import Refine, Rules, RuleVerdict
 from palaestra.types import Result, rng_of, stage
-
-if TYPE_CHECKING:
-    from palaestra.context import Context
-
 
 Greeting = tuple[str, ...]
 

@@ -1,16 +1,14 @@
 """The claim of encore: ENCORE: entropy-penalised multi-head reward composition."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
+from palaestra.context import Context
 from palaestra.ledger.experiment import Experiment, Final, Greater
-from palaestra.types import Result, rng_of, stage
-
-if TYPE_CHECKING:
-    from palaestra.context import Context
 from palaestra.recipes.rewards.encore import entropies, entropy_weights
+from palaestra.types import Result, rng_of, stage
 
 Scheme = Literal["uniform", "random", "one rule", "lowest five", "encore", "fitted"]
 

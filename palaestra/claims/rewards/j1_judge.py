@@ -1,20 +1,16 @@
 """The claim of j1-judge: J1: incentivising thinking in LLM-as-a-judge."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from palaestra.claims.starts import imitation
+from palaestra.context import Context
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.pipeline import Output, Part, Pipeline
-from palaestra.rollout.collect import links
+from palaestra.recipes.rewards.j1_judge import build
 from palaestra.rollout.recorded import recorded
-from palaestra.step import Recipe, Schedule
+from palaestra.step import Recipe
 from palaestra.toys.base import written
 from palaestra.types import Group, Key, Task, rng_of, stage
-from palaestra.update import AdamW
-from palaestra.values import vary
-
-if TYPE_CHECKING:
-    from palaestra.context import Context
-from palaestra.recipes.rewards.j1_judge import build
 
 
 @stage
@@ -24,7 +20,7 @@ class Biased:
     first: float = 0.8
     works: float = 0.3
 
-    async def __call__(self, ctx: "Context", key: Key, group: Group) -> Group:
+    async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         rng = rng_of(key)
         half: Task = group.task.meta["halves"][int(rng.integers(2))]
         source: Any = ctx.bench.tasks
@@ -33,11 +29,9 @@ class Biased:
         return Group(task=group.task, episodes=(recorded(ctx, "policy", half.prompt, reply, 1.0),))
 
 
-def after_bias(recipe: Recipe) -> Pipeline:
-    biased = vary(
-        recipe("sft"), collect=links(Biased()), optimiser=AdamW(lr=1e-3), schedule=Schedule(prompts=32, steps=30)
-    )
-    return Pipeline(parts={"biased": Part(biased), "rl": Part(recipe, model=Output("biased"))})
+def after_bias(learned: Recipe) -> Pipeline:
+    biased = imitation(30, Biased(), lr=1e-3)
+    return Pipeline(parts={"biased": Part(biased), "rl": Part(learned, model=Output("biased"))})
 
 
 EXPERIMENT = Experiment(

@@ -2,28 +2,24 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from palaestra.catalogue import recipe
-from palaestra.context import Runnable
+from palaestra.claims.starts import imitation
+from palaestra.context import Context, Runnable
 from palaestra.ledger.experiment import Experiment, Final, Greater
 from palaestra.pipeline import Output, Part, Pipeline
-from palaestra.rollout.collect import Sample, links
+from palaestra.recipes.rewards.j1_stts import build
+from palaestra.rollout.collect import Sample
 from palaestra.rollout.recorded import recorded
 from palaestra.run.evaluation import attempts
 from palaestra.schedule import Jump
 from palaestra.step import Recipe, Schedule
 from palaestra.toys.formats import UNSURE
 from palaestra.types import Group, Key, Result, rng_of, stage
-from palaestra.update import AdamW
 from palaestra.values import override, vary
 from palaestra.worlds.forced import Forced
-
-if TYPE_CHECKING:
-    from palaestra.context import Context
-from palaestra.recipes.rewards.j1_stts import build
 
 
 @stage
@@ -38,7 +34,7 @@ class Reflect:
     doubt: Any = 0.3
     most: int = 3
 
-    async def __call__(self, ctx: "Context", key: Key, group: Group) -> Group:
+    async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         source: Any = ctx.bench.tasks
         rng, task = rng_of(key), group.task
         *steps, own, answer = source.demonstration(task, rng, "work").split("\n")
@@ -53,12 +49,7 @@ class Reflect:
 
 def reflected(steps: int = 75) -> Recipe:
     """Step 1. The verdict is learned in 25 steps without doubts, for a small judge's begin at a coin."""
-    return vary(
-        recipe("sft"),
-        collect=links(Reflect(doubt=Jump(0.0, 0.3, 25))),
-        optimiser=AdamW(lr=8e-4, warmup=5),
-        schedule=Schedule(prompts=32, steps=steps),
-    )
+    return imitation(steps, Reflect(doubt=Jump(0.0, 0.3, 25)), lr=8e-4, warmup=5)
 
 
 def slope(accuracy: Sequence[float], rounds: Sequence[int]) -> float:
@@ -74,7 +65,7 @@ class Scaling:
     rounds: tuple[int, ...] = (0, 1, 2, 3)
     tasks: int = 192
 
-    async def run(self, ctx: "Context") -> Result:
+    async def run(self, ctx: Context) -> Result:
         result, right, said = await self.recipe.run(ctx), [], []
         for n in self.rounds:
             forced = ctx.with_bench(replace(ctx.bench, world=Forced(n), reward=None))
@@ -91,9 +82,9 @@ class Scaling:
         return Result(metrics={**result.metrics, "stts": found}, artifacts=result.artifacts)
 
 
-def small(recipe: Recipe) -> Recipe:
+def small(learned: Recipe) -> Recipe:
     """Step 2 with 8 prompts x 8 verdicts, each long enough for three doubts."""
-    return override(vary(recipe, schedule=Schedule(prompts=8)), "collect.links.0.max_tokens", 192)
+    return override(vary(learned, schedule=Schedule(prompts=8)), "collect.links.0.max_tokens", 192)
 
 
 EXPERIMENT = Experiment(

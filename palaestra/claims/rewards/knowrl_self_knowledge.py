@@ -1,17 +1,17 @@
 """The claim of knowrl-self-knowledge: KnowRL: introspection + consensus rewarding."""
 
+from palaestra.claims.starts import judging_start
 from palaestra.ledger.experiment import Balanced, Experiment, Greater, Logged
 from palaestra.pipeline import Output, Part, Pipeline
 from palaestra.recipes.rewards.knowrl_self_knowledge import build
-from palaestra.recipes.rewards.rl_tango import shown
 from palaestra.step import Recipe
 from palaestra.update import AdamW
 from palaestra.values import vary
 
 
-def taught(recipe: Recipe) -> Pipeline:
+def taught(learned: Recipe) -> Pipeline:
     """From a start that was shown how to judge."""
-    return Pipeline(parts={"shown": Part(shown()), "rl": Part(recipe, model=Output("shown"))})
+    return Pipeline(parts={"shown": Part(judging_start()), "rl": Part(learned, model=Output("shown"))})
 
 
 EXPERIMENT = Experiment(

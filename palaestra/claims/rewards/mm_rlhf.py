@@ -1,19 +1,15 @@
 """The claim of mm-rlhf: MM-RLHF: critique-based reward model, dynamic reward scaling."""
 
-from typing import TYPE_CHECKING
-
 from palaestra.catalogue import recipe
+from palaestra.context import Context
 from palaestra.errors import Fault
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
+from palaestra.recipes.rewards.mm_rlhf import DynamicDPO, RankedPairs
 from palaestra.rewards.labels import Labels
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.step import Recipe, Schedule
 from palaestra.types import Group, Reward, rng_of, stage
 from palaestra.values import vary
-
-if TYPE_CHECKING:
-    from palaestra.context import Context
-from palaestra.recipes.rewards.mm_rlhf import DynamicDPO, RankedPairs
 
 
 @stage

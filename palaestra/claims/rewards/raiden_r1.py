@@ -1,18 +1,16 @@
 """The claim of raiden-r1: RAIDEN-R1: verifiable role-awareness reward."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
+from palaestra.context import Context
 from palaestra.ledger.experiment import Experiment, Final, Greater
+from palaestra.recipes.rewards.raiden_r1 import Role
 from palaestra.types import Message, Result, Task, rng_of, stage
 from palaestra.verifiers.answers.short import named, normal
 from palaestra.verifiers.base import reply
-
-if TYPE_CHECKING:
-    from palaestra.context import Context
-from palaestra.recipes.rewards.raiden_r1 import Role
 
 FACTS: dict[str, tuple[tuple[str, ...], ...]] = {  # each key with its equivalents
     "job": (
@@ -87,7 +85,7 @@ class Separation:
     kind: Kind = "multi-term"
     personas: int = 100
 
-    async def run(self, ctx: "Context") -> Result:
+    async def run(self, ctx: Context) -> Result:
         rng = rng_of(("personas", ctx.seed))
         wins, stuffed = list[float](), list[float]()
         for task in (persona(rng) for _ in range(self.personas)):

@@ -1,31 +1,19 @@
 """The claim of rl-tango: RL Tango: generator and verifier trained together."""
 
 from palaestra.catalogue import recipe
+from palaestra.claims.starts import judging_start
 from palaestra.credit.links import chain
 from palaestra.ledger.experiment import Balanced, Experiment, Final, Greater, Moving
 from palaestra.pipeline import Output, Part, Pipeline
 from palaestra.recipes.rewards.rl_tango import Z, build
-from palaestra.rollout.collect import links
-from palaestra.rollout.verdicts import DemonstrateVerdict
 from palaestra.step import Recipe, Schedule
-from palaestra.update import AdamW
 from palaestra.values import override, vary
 
 
-def small(recipe: Recipe) -> Pipeline:
+def small(learned: Recipe) -> Pipeline:
     """8 prompts x 8 answers, from a start that judges."""
-    rl = override(vary(recipe, schedule=Schedule(prompts=8)), "collect.links.0.n", 8)
-    return Pipeline(parts={"shown": Part(shown()), "rl": Part(rl, model=Output("shown"))})
-
-
-def shown() -> Recipe:
-    """Makes a start that judges better than a coin: half of its verdicts are worked, and those are mostly true."""
-    return vary(
-        recipe("sft"),
-        collect=links(DemonstrateVerdict()),
-        optimiser=AdamW(lr=5e-4, warmup=5),
-        schedule=Schedule(prompts=32, steps=80),
-    )
+    rl = override(vary(learned, schedule=Schedule(prompts=8)), "collect.links.0.n", 8)
+    return Pipeline(parts={"shown": Part(judging_start()), "rl": Part(rl, model=Output("shown"))})
 
 
 EXPERIMENT = Experiment(

@@ -2,17 +2,14 @@
 
 from itertools import product
 from math import factorial, prod
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
+from palaestra.context import Context
 from palaestra.ledger.experiment import Experiment, Final, Greater
 from palaestra.rewards.bridging import Fit, note, twice
 from palaestra.types import Result, rng_of, stage
-
-if TYPE_CHECKING:
-    from palaestra.context import Context
-
 
 KINDS = ("fact", "plus slogan", "minus slogan", "filler", "false claim")
 

@@ -1,26 +1,16 @@
 """The claim of salu: SALU: unanswerability recognition with RLHF."""
 
 from palaestra.catalogue import recipe
-from palaestra.credit.rows import Imitate
 from palaestra.ledger.experiment import Experiment, Greater, Logged
-from palaestra.objective.policy import Imitation
 from palaestra.pipeline import Output, Part, Pipeline
 from palaestra.recipes.rewards.salu import build
-from palaestra.rollout.collect import links
-from palaestra.rollout.recorded import Demonstrate
 from palaestra.step import Schedule
 from palaestra.values import vary
 
 
 def staged(scale: float, wrong: float) -> Pipeline:
     """Both stages; the first one is short, so that it abstains unreliably."""
-    imitation = vary(
-        recipe("grpo"),
-        collect=links(Demonstrate()),
-        credit=Imitate(),
-        objective=Imitation(),
-        schedule=Schedule(prompts=16, steps=12),
-    )
+    imitation = vary(recipe("sft"), schedule=Schedule(prompts=16, steps=12))
     rl = vary(build(scale, wrong), schedule=Schedule(prompts=8, steps=30))
     return Pipeline(parts={"sft": Part(imitation), "rl": Part(rl, model=Output("sft"))})
 

@@ -4,21 +4,17 @@
 highest mean log-prob, "majority" the commonest final answer (self-consistency, arXiv:2203.11171).
 """
 
-from __future__ import annotations
-
 from collections import Counter
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
 from palaestra.card import Card
+from palaestra.context import Context
 from palaestra.rollout.collect import Sample
 from palaestra.run.evaluation import attempts, final_answer, greedy
 from palaestra.stats import proportion
 from palaestra.types import RIGHT, Episode, Group, Result, stage
-
-if TYPE_CHECKING:
-    from palaestra.context import Context
 
 CARD = Card(
     title="Best of n sampling",

@@ -18,7 +18,6 @@ apart and is not the one that the authors say gives the paper's numbers.
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import takewhile
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -27,7 +26,7 @@ from torch.nn.functional import normalize
 
 from palaestra.card import Card, Size
 from palaestra.catalogue import recipe
-from palaestra.context import Credit
+from palaestra.context import Context, Credit
 from palaestra.errors import UserError
 from palaestra.objective.algebra import Algebra, Couples
 from palaestra.objective.policy import Clipped, ValueLoss
@@ -50,9 +49,6 @@ from palaestra.types import (
     stage,
 )
 from palaestra.values import vary
-
-if TYPE_CHECKING:
-    from palaestra.context import Context
 
 CARD = Card(
     title="CARFT: contrastive learning with annotated CoT",
@@ -77,7 +73,7 @@ class Annotate:
     The fact "answer_tokens" says how many tokens of the reply are its answer line (0 where it has no other line).
     """
 
-    async def __call__(self, ctx: "Context", key: Key, group: Group) -> Group:
+    async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         task, dialect = group.task, ctx.engine().dialect
         written = task.meta.get("demonstration") or demonstration(ctx.bench.tasks, task, rng_of(key), "work")
         reasoning = str(written).rpartition("\n")[0]
@@ -95,7 +91,7 @@ class Annotate:
         return replace(group, episodes=tuple(annotated(e) if e.ok and e.rows else e for e in group.episodes))
 
 
-def answer_tokens(ctx: "Context", row: Row) -> int:
+def answer_tokens(ctx: Context, row: Row) -> int:
     """Tokens of the last line of the row's last reply."""
     ids = next((s.ids for s in reversed(row.segments) if s.trained), ())
     for n in range(1, len(ids) + 1):

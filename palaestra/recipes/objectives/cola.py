@@ -15,8 +15,6 @@ Left out: a KL on codes (it would need the head as it was at the end of construc
 regulariser, a sampling temperature of 2 for codes, tree search over codes.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch import Tensor

@@ -12,11 +12,10 @@ All succeed, all fail, or a group of one: A = 0. `reduce="sequences"` is GRPO's 
 """
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from palaestra.card import Card, Size
 from palaestra.catalogue import recipe
-from palaestra.context import Collect
+from palaestra.context import Collect, Context
 from palaestra.objective.algebra import Reduction
 from palaestra.objective.policy import KL, Clipped, Entropy
 from palaestra.rollout.collect import Sample, Score, links
@@ -24,9 +23,6 @@ from palaestra.step import Recipe
 from palaestra.types import Group, Key, Reward, stage
 from palaestra.values import vary
 from palaestra.worlds.blind import Blind
-
-if TYPE_CHECKING:
-    from palaestra.context import Context
 
 CARD = Card(
     title="Embodied Planner-R1 (Interactive Policy Optimization, group rollout, completion reward)",
@@ -50,7 +46,7 @@ CARD = Card(
 class TaskCompletion:
     """1 if any payment was positive and the transcript is whole, else 0. What the world paid becomes the part "paid"."""
 
-    async def __call__(self, ctx: "Context", key: Key, group: Group) -> Group:
+    async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         return replace(
             group,
             episodes=tuple(
@@ -72,7 +68,7 @@ class Unobserved:
 
     link: Collect
 
-    async def __call__(self, ctx: "Context", key: Key, group: Group) -> Group:
+    async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         blind = ctx.with_bench(replace(ctx.bench, world=Blind(ctx.bench.world)))
         return await self.link(blind, key, group)
 

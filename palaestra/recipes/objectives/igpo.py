@@ -14,12 +14,13 @@ release).
 """
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from palaestra.card import Card, Size
 from palaestra.catalogue import recipe
+from palaestra.context import Context
 from palaestra.credit.advantages import group_mean, group_std
 from palaestra.credit.links import chain
 from palaestra.credit.scopes import numbered
@@ -32,9 +33,6 @@ from palaestra.rollout.collect import Sample, Score, links
 from palaestra.step import Recipe
 from palaestra.types import Episode, Group, Key, Row, Segment, rng_of, stage
 from palaestra.values import vary
-
-if TYPE_CHECKING:
-    from palaestra.context import Context
 
 CARD = Card(
     title="Information Gain-based Policy Optimization",
@@ -61,7 +59,7 @@ class GoldProbability:
     template: str = "ANSWER({})"
     model: str = "policy"
 
-    async def __call__(self, ctx: "Context", key: Key, group: Group) -> Group:
+    async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         if group.task.answer is None:
             raise UserError(
                 f"task {group.task.id!r} has no answer, and igpo pays for the probability of the gold answer"

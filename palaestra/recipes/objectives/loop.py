@@ -9,12 +9,13 @@ divided by the rollouts of the minibatch (the released code: by its nominal size
 """
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
 from palaestra.card import Card, Size
 from palaestra.catalogue import recipe
+from palaestra.context import Context
 from palaestra.credit.advantages import leave_one_out
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.objective.policy import Clipped
@@ -24,9 +25,6 @@ from palaestra.step import Recipe
 from palaestra.types import Group, Key, stage
 from palaestra.update import Plain
 from palaestra.values import vary
-
-if TYPE_CHECKING:
-    from palaestra.context import Context
 
 CARD = Card(
     title="LOOP: leave-one-out PPO for interactive agents (AppWorld)",
@@ -58,7 +56,7 @@ class MuteSmall:
 
     least: float = 0.01
 
-    async def __call__(self, ctx: "Context", key: Key, group: Group) -> Group:
+    async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         totals = np.array([e.total for e in group.valid])
         advantages = iter(leave_one_out(totals, np.zeros(len(totals), np.int64)))
         episodes = (

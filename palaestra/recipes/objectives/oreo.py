@@ -48,10 +48,10 @@ CARD = Card(
 )
 
 
-def offline(recipe: Recipe, *more: Collect) -> Recipe:
+def offline(learned: Recipe, *more: Collect) -> Recipe:
     """The same method on answers of the start model."""
     collect = links(Sample(n=8, model="ref"), Score(), *more, Offline())
-    return vary(recipe, collect=collect, references={"ref": "policy"})
+    return vary(learned, collect=collect, references={"ref": "policy"})
 
 
 def build(

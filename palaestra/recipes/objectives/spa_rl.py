@@ -157,7 +157,7 @@ def build(
     return vary(ppo, learners={"policy": policy, "estimator": estimator})
 
 
-def rested(recipe: Recipe, warmup: int) -> Recipe:
+def rested(learned: Recipe, warmup: int) -> Recipe:
     """A recipe of one learner that does not move in the first `warmup` steps."""
-    (learner,) = recipe.learners.values()
-    return vary(recipe, update=Cycle(learner.update, period=1, on=(0,), warmup=warmup))
+    (learner,) = learned.learners.values()
+    return vary(learned, update=Cycle(learner.update, period=1, on=(0,), warmup=warmup))

@@ -9,10 +9,10 @@ without variance are drawn again; a batch is never padded with them. Loss of DAP
 """
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from palaestra.card import Card, Size
 from palaestra.catalogue import recipe
+from palaestra.context import Context
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.credit.pass_at_k import PassAtK
 from palaestra.credit.turns import Blend
@@ -24,9 +24,6 @@ from palaestra.step import Recipe
 from palaestra.toys.base import final
 from palaestra.types import Group, Key, Reward, stage
 from palaestra.values import vary
-
-if TYPE_CHECKING:
-    from palaestra.context import Context
 
 CARD = Card(
     title="GREAM: sparse-regularised group policy optimisation, generative reasoning recommendation",
@@ -59,7 +56,7 @@ def worth(answer: str | None, gold: str) -> float:
 class PartialCredit:
     """Gives what the bench judges wrong the worth of its matching prefix; the bench's own reward becomes the part "exact"."""
 
-    async def __call__(self, ctx: "Context", key: Key, group: Group) -> Group:
+    async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         gold = str(group.task.answer)
         episodes = tuple(
             replace(e, reward=Reward(total=max(e.total, worth(final(said(e)), gold)), parts={"exact": e.total}))

@@ -11,8 +11,6 @@ stratum of one or of equal rewards has A_SAN = 0; with one stratum the method is
 of the paper exact.
 """
 
-from typing import TYPE_CHECKING
-
 from palaestra.card import Card, Size
 from palaestra.catalogue import recipe
 from palaestra.credit.links import Center, Scale, chain
@@ -21,8 +19,7 @@ from palaestra.credit.turns import Blend
 from palaestra.step import Recipe
 from palaestra.values import vary
 
-if TYPE_CHECKING:
-    pass
+pass
 
 CARD = Card(
     title="Stratified GRPO (stratified advantage normalisation)",

@@ -16,11 +16,10 @@ reward, of such data `choice`.
 """
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from palaestra.card import Card, Size
 from palaestra.catalogue import recipe
-from palaestra.context import Draw
+from palaestra.context import Context, Draw
 from palaestra.curriculum.draw import Shuffled
 from palaestra.errors import UserError
 from palaestra.rewards.where import Where
@@ -32,9 +31,6 @@ from palaestra.types import RIGHT, Key, State, Task, stage
 from palaestra.values import vary
 from palaestra.verifiers.answers.choice import shuffled
 from palaestra.verifiers.reward import Verified
-
-if TYPE_CHECKING:
-    from palaestra.context import Context
 
 CARD = Card(
     title="AlphaMed: minimalist rule-based RL on medical multiple choice",
@@ -56,7 +52,7 @@ class ShownOptions:
 
     draw: Draw = Shuffled()
 
-    def __call__(self, ctx: "Context", key: Key, n: int, state: State) -> tuple[list[Task], State]:
+    def __call__(self, ctx: Context, key: Key, n: int, state: State) -> tuple[list[Task], State]:
         tasks, state = self.draw(ctx, key, n, state)
         return [shown(t, (*key, t.id)) for t in tasks], state
 
@@ -85,7 +81,7 @@ class OfLevel:
     field: str = "level"
     draw: Draw = ShownOptions()
 
-    def __call__(self, ctx: "Context", key: Key, n: int, state: State) -> tuple[list[Task], State]:
+    def __call__(self, ctx: Context, key: Key, n: int, state: State) -> tuple[list[Task], State]:
         found: list[Task] = []
         for i in range(ROUNDS):
             tasks, state = self.draw(ctx, (*key, i), n - len(found), state)
@@ -100,7 +96,7 @@ class OfLevel:
         raise UserError(f"{ctx.bench.name!r} has too few tasks of the levels {', '.join(map(str, self.levels))}")
 
 
-async def difficulty(ctx: "Context", tasks: int, n: int = 5) -> dict[str, int]:
+async def difficulty(ctx: Context, tasks: int, n: int = 5) -> dict[str, int]:
     """Errors of the run's model among `n` answers to each of the first training tasks, by task."""
     groups = await attempts(ctx, tasks, Sample(n=n), split="train", label="levels")
     return {g.task.id: sum(e.total < RIGHT for e in g.valid) for g in groups}

@@ -13,17 +13,15 @@ bonus for the sentence itself. Where nothing was wrong, the copy is the answer. 
 sentences that are corrupted here it says nothing, the reward of a step does. Character n-grams stand in for a sentence encoder.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 from palaestra.card import Card, Size
 from palaestra.catalogue import recipe
-from palaestra.context import Draw
+from palaestra.context import Context, Draw
 from palaestra.curriculum.draw import Shuffled
 from palaestra.errors import UserError
 from palaestra.rewards.verify import said
@@ -36,9 +34,6 @@ from palaestra.verifiers.answers.short import statement
 from palaestra.verifiers.base import reply
 from palaestra.verifiers.text.similarity import counted
 from palaestra.verifiers.text.spelling import consensus, normal, rescaled
-
-if TYPE_CHECKING:
-    from palaestra.context import Context
 
 CARD = Card(
     title="CEC-Zero: Chinese spelling correction by self-generated errors",

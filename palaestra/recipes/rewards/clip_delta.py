@@ -19,19 +19,17 @@ Here the PRM checks the arithmetic of each line and nothing else (`TrueLines`), 
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal, Protocol
 
 from palaestra.card import Card, Size
 from palaestra.catalogue import recipe
+from palaestra.context import Context
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.rollout.steps import steps
 from palaestra.step import Recipe
 from palaestra.types import Episode, Event, Group, Key, Task, stage
 from palaestra.values import vary
 from palaestra.verifiers.compose import clip_delta_steps, clip_steps, delta_steps
-
-if TYPE_CHECKING:
-    from palaestra.context import Context
 
 CARD = Card(
     title="Designing RL rewards at training time: Clipping and Delta for PRMs",
@@ -92,10 +90,10 @@ class BoundedStepRewards:
     keep_last: bool = True
     prm: StepModel = TrueLines()
 
-    async def __call__(self, ctx: "Context", key: Key, group: Group) -> Group:
+    async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         return replace(group, episodes=tuple(self._paid(ctx, group.task, e) for e in group.episodes))
 
-    def _paid(self, ctx: "Context", task: Task, e: Episode) -> Episode:
+    def _paid(self, ctx: Context, task: Task, e: Episode) -> Episode:
         if e.reward is None:
             return e
         found = steps(e, ctx.decode)

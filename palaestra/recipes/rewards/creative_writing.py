@@ -9,10 +9,8 @@ verdict. A binary verdict on four samples is often the same for all: such a grou
 stand-in that needs no model: it reads the rules it knows from its prompt and applies them.
 """
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from palaestra.card import Card, Size
 from palaestra.catalogue import recipe
@@ -32,8 +30,7 @@ from palaestra.types import ChatRequest
 from palaestra.update import AdamW
 from palaestra.values import vary
 
-if TYPE_CHECKING:
-    pass
+pass
 
 CARD = Card(
     title="Creative writing in small models: refined reward model vs adversarial principle judge",

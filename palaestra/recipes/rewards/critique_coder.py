@@ -18,11 +18,11 @@ Tasks with the column `tests` are code. Any other task keeps its own check, and 
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from palaestra.card import Card, Size
 from palaestra.catalogue import recipe
-from palaestra.context import RewardFn
+from palaestra.context import Context, RewardFn
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.objective.policy import Clipped
 from palaestra.rewards.verify import said
@@ -36,9 +36,6 @@ from palaestra.types import Group, Key, Message, Reward, Task, rng_of, stage
 from palaestra.values import vary
 from palaestra.verifiers.code.programs import blocks_of
 from palaestra.verifiers.reward import Verified
-
-if TYPE_CHECKING:
-    from palaestra.context import Context
 
 CARD = Card(
     title="Critique-Coder: critique RL",
@@ -75,10 +72,10 @@ class Criticise:
     model: str = "start"
     reward: RewardFn | None = None
 
-    async def __call__(self, ctx: "Context", key: Key, group: Group) -> Group:
+    async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         return await Sample(n=self.n)(ctx, key, await self.asked(ctx, key, group))
 
-    async def asked(self, ctx: "Context", key: Key, group: Group) -> Group:
+    async def asked(self, ctx: Context, key: Key, group: Group) -> Group:
         """The group, or the question about a candidate in its place."""
         rng = rng_of(("critique", ctx.seed, group.task.id))
         if rng.random() >= self.share:
@@ -114,7 +111,7 @@ class CritiqueLabel:
     weight: Any = 1.0
     variant: Variant = "paper"
 
-    async def __call__(self, ctx: "Context", group: Group) -> list[Reward]:
+    async def __call__(self, ctx: Context, group: Group) -> list[Reward]:
         return [self.judge(said(e), group.task) for e in group.episodes]
 
     def judge(self, text: str, task: Task) -> Reward:

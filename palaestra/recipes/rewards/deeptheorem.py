@@ -16,10 +16,11 @@ Tasks with the column `theorem` and an answer "proved" or "disproved" are judged
 them before the first wrong one, which pays nothing.
 """
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from palaestra.card import Card, Size
 from palaestra.catalogue import recipe
+from palaestra.context import Context
 from palaestra.errors import Fault, UserError
 from palaestra.rewards.verify import said
 from palaestra.rewards.where import Where
@@ -30,9 +31,6 @@ from palaestra.types import Group, Key, Reward, State, Task, stage
 from palaestra.values import vary
 from palaestra.verifiers.reward import Verified
 from palaestra.verifiers.text.formats import Clean
-
-if TYPE_CHECKING:
-    from palaestra.context import Context
 
 CARD = Card(
     title="DeepTheorem: RL on verified theorem variants",
@@ -59,7 +57,7 @@ class OfAnswer:
 
     answers: tuple[str, ...]
 
-    def __call__(self, ctx: "Context", key: Key, n: int, state: State) -> tuple[list[Task], State]:
+    def __call__(self, ctx: Context, key: Key, n: int, state: State) -> tuple[list[Task], State]:
         at, found = state.get("cursor", 0), list[Task]()
         end = at + ROUNDS * max(n, 1)
         while len(found) < n and at < end:
@@ -75,7 +73,7 @@ class OfAnswer:
 class ProofLabel:
     """1 if the answer line has the right label and the text no degenerate form; the part "process" judges the proof."""
 
-    async def __call__(self, ctx: "Context", group: Group) -> list[Reward | Fault]:
+    async def __call__(self, ctx: Context, group: Group) -> list[Reward | Fault]:
         return [self.judge(said(e), group.task) for e in group.episodes]
 
     def judge(self, text: str, task: Task) -> Reward:

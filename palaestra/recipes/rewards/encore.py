@@ -11,11 +11,8 @@ like a coin is no evidence for a preference. Why it may not: ratings that are ha
 are constants of the data set: `counts` are how often each rule got each level.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,8 +21,7 @@ from palaestra.catalogue import recipe
 from palaestra.errors import UserError
 from palaestra.step import Recipe
 
-if TYPE_CHECKING:
-    pass
+pass
 
 CARD = Card(
     title="ENCORE: entropy-penalised multi-head reward composition",

@@ -17,11 +17,11 @@ stand-in.
 
 import asyncio
 import re
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from palaestra.card import Card, Size
 from palaestra.catalogue import recipe
-from palaestra.context import Source
+from palaestra.context import Context, Source
 from palaestra.errors import Fault, UserError
 from palaestra.judges.pointwise import Judge
 from palaestra.judges.prompt import GRADE, reference_of
@@ -35,9 +35,6 @@ from palaestra.services.chat.scripted import Scripted
 from palaestra.step import Recipe
 from palaestra.types import Episode, Group, Reward, Task, stage
 from palaestra.values import vary
-
-if TYPE_CHECKING:
-    from palaestra.context import Context
 
 CARD = Card(
     title="General-Reasoner: generative answer verifier",
@@ -103,10 +100,10 @@ class Equivalence:
     penalty: float = 0.05
     model: str = "policy"
 
-    async def __call__(self, ctx: "Context", group: Group) -> list[Reward | Fault]:
+    async def __call__(self, ctx: Context, group: Group) -> list[Reward | Fault]:
         return list(await asyncio.gather(*(self._reward(ctx, group.task, e) for e in group.episodes)))
 
-    async def _reward(self, ctx: "Context", task: Task, episode: Episode) -> Reward | Fault:
+    async def _reward(self, ctx: Context, task: Task, episode: Episode) -> Reward | Fault:
         if task.answer is None:
             raise UserError(f"task {task.id!r} has no answer for the verifier to compare with; give it one")
         released = self.variant == "released"
@@ -130,7 +127,7 @@ class Equivalence:
         parts = {"pass": float(passed), "missing": float(found is None), "difference": float(difference)}
         return Reward(total=total, parts=parts)
 
-    def answer(self, ctx: "Context", episode: Episode) -> str | None:
+    def answer(self, ctx: Context, episode: Episode) -> str | None:
         if self.variant == "paper":
             return extracted(said(episode))
         return extracted(ctx.decode(episode.rows[-1].context()[-WINDOW:]), RELEASED)

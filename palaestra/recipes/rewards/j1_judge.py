@@ -16,7 +16,7 @@ out of them before you build such tasks.
 """
 
 import re
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -31,8 +31,7 @@ from palaestra.step import Recipe
 from palaestra.types import Task, stage
 from palaestra.values import vary
 
-if TYPE_CHECKING:
-    pass
+pass
 
 CARD = Card(
     title="J1: incentivising thinking in LLM-as-a-judge",

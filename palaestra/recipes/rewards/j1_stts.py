@@ -13,8 +13,6 @@ of verdicts that stay the same, `stts.undecided` that of answers which are none,
 text of the environment, so it carries no gradient.
 """
 
-from typing import TYPE_CHECKING
-
 from palaestra.card import Card, Size
 from palaestra.catalogue import recipe
 from palaestra.judges.prompt import spoken
@@ -25,8 +23,7 @@ from palaestra.toys.base import exact, final
 from palaestra.types import Task
 from palaestra.values import vary
 
-if TYPE_CHECKING:
-    pass
+pass
 
 CARD = Card(
     title="J1-7B: simple test-time scaling for judges",

@@ -14,15 +14,13 @@ supported word for word, where the paper asks an entailment model about retrieve
 as a recipe of its own.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from palaestra.card import Card, Size
 from palaestra.catalogue import recipe
-from palaestra.context import Source
+from palaestra.context import Context, Source
 from palaestra.errors import Fault
 from palaestra.judges.prompt import defused
 from palaestra.rewards.answers import tagged
@@ -36,9 +34,6 @@ from palaestra.values import vary
 from palaestra.verifiers.answers.judgement import REFUSALS, statements, worth_of_facts
 from palaestra.verifiers.answers.short import agreed, normal
 from palaestra.verifiers.text.formats import Tags
-
-if TYPE_CHECKING:
-    from palaestra.context import Context
 
 CARD = Card(
     title="KnowRL: knowledge-verified factuality reward",

@@ -13,15 +13,13 @@ No label is used, so a constant verdict earns everything and has no gradient lef
 whose truth the bench knows: parts `truthful` and `right`. `oracle=True` pays that truth.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from palaestra.card import Card, Size
 from palaestra.catalogue import recipe
-from palaestra.context import Draw
+from palaestra.context import Context, Draw
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.curriculum.draw import Shuffled
 from palaestra.errors import Fault
@@ -35,9 +33,6 @@ from palaestra.toys.formats import AT_ONCE, STEPWISE, instructed, judging, quest
 from palaestra.types import Example, Group, Groups, Key, Message, Reward, State, Task, rng_of, stage
 from palaestra.values import vary
 from palaestra.verifiers.answers.judgement import verdict
-
-if TYPE_CHECKING:
-    from palaestra.context import Context
 
 CARD = Card(
     title="KnowRL: introspection + consensus rewarding",

@@ -18,12 +18,13 @@ J(start), so cutting finer earns nothing. The paper adds a KL penalty of unknown
 
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from palaestra.card import Card, Size
 from palaestra.catalogue import recipe
+from palaestra.context import Context
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.credit.table import Table, Values
 from palaestra.errors import Fault
@@ -36,9 +37,6 @@ from palaestra.rollout.collect import Sample, Score, links
 from palaestra.step import Recipe
 from palaestra.types import Event, Group, Reward, stage
 from palaestra.values import vary
-
-if TYPE_CHECKING:
-    from palaestra.context import Context
 
 CARD = Card(
     title="Learning to Think: information-gain dense process reward (PAC-Bayes, Fisher)",
@@ -77,7 +75,7 @@ class InformationStepRewards:
     rank: int = 16
     model: str = "policy"
 
-    async def __call__(self, ctx: "Context", group: Group) -> list[Reward | Fault]:
+    async def __call__(self, ctx: Context, group: Group) -> list[Reward | Fault]:
         found = await InformationGain(self.model, weight=self.alpha)(ctx, group)
         if not self.beta:
             return found

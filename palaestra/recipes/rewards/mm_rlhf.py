@@ -13,10 +13,8 @@ trains the reward model beside the policy, on the labels and critiques of a prog
 as in the paper.
 """
 
-from __future__ import annotations
-
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -39,8 +37,7 @@ from palaestra.types import Batch, Episode, Example, Groups, Outputs, Signals, S
 from palaestra.update import AdamW
 from palaestra.values import vary
 
-if TYPE_CHECKING:
-    pass
+pass
 
 CARD = Card(
     title="MM-RLHF: critique-based reward model, dynamic reward scaling",

@@ -12,13 +12,12 @@ source, another script than the reference's, loops and text four times too long 
 learned metrics pay. Equal rewards: advantage 0.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from palaestra.card import Card, Size
 from palaestra.catalogue import recipe
+from palaestra.context import Context
 from palaestra.errors import Fault
 from palaestra.rewards.rewritten import Rewritten, Written, blocks
 from palaestra.rollout.collect import Sample, Score, links
@@ -26,9 +25,6 @@ from palaestra.step import Recipe
 from palaestra.types import Group, Reward, Task, stage
 from palaestra.values import vary
 from palaestra.verifiers.reward import Verified
-
-if TYPE_CHECKING:
-    from palaestra.context import Context
 
 CARD = Card(
     title="MT-R1-Zero: rule-metric mixed reward for translation",

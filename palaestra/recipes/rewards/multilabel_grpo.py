@@ -9,14 +9,13 @@ says. `build` trains the reward model beside the policy on the labels of `Labels
 policy that is safe because it refuses everything shows there. A score that is not finite is an error of its episode.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from palaestra.card import Card, Size
 from palaestra.catalogue import recipe
+from palaestra.context import Context
 from palaestra.credit import advantages as pure
 from palaestra.credit.links import Center, Chain, Scale, chain
 from palaestra.credit.preferences import Rate
@@ -31,9 +30,6 @@ from palaestra.step import Learner, Recipe
 from palaestra.types import Group, Reward, stage
 from palaestra.update import AdamW
 from palaestra.values import vary
-
-if TYPE_CHECKING:
-    from palaestra.context import Context
 
 CARD = Card(
     title="GRPO with multi-label reward regression",

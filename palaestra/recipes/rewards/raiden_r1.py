@@ -19,7 +19,6 @@ nothing: it asks each reward to tell right replies from wrong ones.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from palaestra.card import Card, Size
 from palaestra.catalogue import recipe
@@ -33,8 +32,7 @@ from palaestra.verifiers.answers.short import normal
 from palaestra.verifiers.base import reply
 from palaestra.verifiers.reward import Verified
 
-if TYPE_CHECKING:
-    pass
+pass
 
 CARD = Card(
     title="RAIDEN-R1: verifiable role-awareness reward",

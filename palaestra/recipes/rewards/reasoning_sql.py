@@ -12,15 +12,12 @@ only format. A judge sees no comments (they can talk to it); its failure leaves 
 advantage 0.
 """
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from palaestra.card import Card, Size
 from palaestra.catalogue import recipe
-from palaestra.context import RewardFn, Source
+from palaestra.context import Context, RewardFn, Source
 from palaestra.errors import Fault
 from palaestra.judges.pointwise import Judge
 from palaestra.rewards.rewritten import AsQuery, Rewritten
@@ -30,9 +27,6 @@ from palaestra.types import Group, Reward, stage
 from palaestra.values import vary
 from palaestra.verifiers.reward import Verified
 from palaestra.verifiers.sql.queries import query_of
-
-if TYPE_CHECKING:
-    from palaestra.context import Context
 
 CARD = Card(
     title="Reasoning-SQL: partial rewards for text-to-SQL",

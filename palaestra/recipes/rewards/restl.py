@@ -14,14 +14,12 @@ encoder of the question. The order of the curriculum is by propositions or lengt
 two need candidates.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from palaestra.card import Card, Size
 from palaestra.catalogue import recipe
-from palaestra.context import Draw
+from palaestra.context import Context, Draw
 from palaestra.credit.preferences import Compare
 from palaestra.curriculum.draw import Shuffled
 from palaestra.errors import Fault
@@ -41,9 +39,6 @@ from palaestra.verifiers.base import reply
 from palaestra.verifiers.logic.equivalence import equivalent
 from palaestra.verifiers.logic.stl import ATOM, NotFormula, parse
 from palaestra.verifiers.logic.temporal import aspects
-
-if TYPE_CHECKING:
-    from palaestra.context import Context
 
 CARD = Card(
     title="RESTL: multi-aspect rewards for NL to signal temporal logic",

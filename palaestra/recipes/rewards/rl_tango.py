@@ -21,12 +21,13 @@ import asyncio
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
 from palaestra.card import Card, Size
 from palaestra.catalogue import recipe
+from palaestra.context import Context
 from palaestra.credit.advantages import group_mean, group_std
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.credit.seats import Seat
@@ -57,9 +58,6 @@ from palaestra.types import (
 )
 from palaestra.update import Cycle, Plain
 from palaestra.values import vary
-
-if TYPE_CHECKING:
-    from palaestra.context import Context
 
 CARD = Card(
     title="RL Tango: generator and verifier trained together",
@@ -138,11 +136,11 @@ class VerifySteps:
     weight: float = 0.8  # of the form
     max_tokens: int = 64
 
-    async def __call__(self, ctx: "Context", key: Key, group: Group) -> Group:
+    async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         found = (self._of(ctx, (*key, i), group.task, e) for i, e in enumerate(group.episodes))
         return replace(group, episodes=tuple(await asyncio.gather(*found)))
 
-    async def _of(self, ctx: "Context", key: Key, task: Task, e: Episode) -> Episode:
+    async def _of(self, ctx: Context, key: Key, task: Task, e: Episode) -> Episode:
         if e.reward is None:
             return e
         sampling = Sampling(temperature=1.0, max_tokens=self.max_tokens)
@@ -159,7 +157,7 @@ class VerifySteps:
         )  # fmt: skip
         return self.paid(replace(e, rows=(*e.rows, row.add(spoken))), reply.text, ctx)
 
-    def paid(self, e: Episode, reply: str, ctx: "Context") -> Episode:
+    def paid(self, e: Episode, reply: str, ctx: Context) -> Episode:
         """The episode with what its last row's reply means for both."""
         assert e.reward is not None
         found = [s for s in steps(e, ctx.decode) if s.row < len(e.rows) - 1]

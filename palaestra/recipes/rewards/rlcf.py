@@ -10,12 +10,9 @@ false claim that both camps like, and colluding raters. `build` trains the predi
 `Camps`, which stand for people: both like right answers, one likes workings, the other brevity.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from palaestra.card import Card, Size
 from palaestra.catalogue import recipe
+from palaestra.context import Context
 from palaestra.credit.preferences import Rate
 from palaestra.errors import Fault
 from palaestra.objective.reward_model import Regression
@@ -26,9 +23,6 @@ from palaestra.step import Learner, Recipe
 from palaestra.types import Group, Reward, stage
 from palaestra.update import AdamW
 from palaestra.values import vary
-
-if TYPE_CHECKING:
-    from palaestra.context import Context
 
 CARD = Card(
     title="RLCF: reinforcement learning from community feedback (Community Notes)",

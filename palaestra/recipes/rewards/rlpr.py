@@ -15,12 +15,13 @@ drawn:
 A text that names every candidate before it answers raises r for any reference: watch `length`.
 """
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from palaestra.card import Card, Size
 from palaestra.catalogue import recipe
+from palaestra.context import Context
 from palaestra.objective.policy import Clipped
 from palaestra.rewards.intrinsic import AnswerProbability, Reducer, opened
 from palaestra.rollout.collect import Sample, Score, links
@@ -29,9 +30,6 @@ from palaestra.toys.base import ANSWER, final, lines_of
 from palaestra.types import Group, State, stage
 from palaestra.values import vary
 from palaestra.verifiers.text.formats import Tags
-
-if TYPE_CHECKING:
-    from palaestra.context import Context
 
 CARD = Card(
     title="RLPR: probability reward without verifiers",

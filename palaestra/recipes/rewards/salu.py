@@ -10,14 +10,12 @@ where 60% can be answered. An abstention is a response that is one of the phrase
 it is wrong, and so is an empty response.
 """
 
-from __future__ import annotations
-
 import math
 import re
-from typing import TYPE_CHECKING
 
 from palaestra.card import Card, Size
 from palaestra.catalogue import recipe
+from palaestra.context import Context
 from palaestra.errors import Fault, UserError
 from palaestra.models.score import score
 from palaestra.rewards.intrinsic import confidence, prompt_of
@@ -27,9 +25,6 @@ from palaestra.rollout.collect import Sample, Score, judged, links
 from palaestra.step import Recipe
 from palaestra.types import Episode, Group, Reward, stage
 from palaestra.values import vary
-
-if TYPE_CHECKING:
-    from palaestra.context import Context
 
 CARD = Card(
     title="SALU: unanswerability recognition with RLHF",

@@ -15,10 +15,9 @@ other task is one file, empty before, that its worked solution fills: the reply 
 line the mistake of form.
 """
 
-from typing import TYPE_CHECKING
-
 from palaestra.card import Card, Size
 from palaestra.catalogue import recipe
+from palaestra.context import Context
 from palaestra.rewards.verify import said
 from palaestra.rewards.where import Where
 from palaestra.rollout.collect import Sample, Score, links
@@ -28,9 +27,6 @@ from palaestra.types import Group, Reward, rng_of, stage
 from palaestra.values import vary
 from palaestra.verifiers.code.patches import diffs, likeness
 from palaestra.verifiers.reward import Verified
-
-if TYPE_CHECKING:
-    from palaestra.context import Context
 
 CARD = Card(
     title="SWE-RL: similarity reward on software evolution",
@@ -53,7 +49,7 @@ class Likeness:
 
     malformed: float = -1.0
 
-    async def __call__(self, ctx: "Context", group: Group) -> list[Reward]:
+    async def __call__(self, ctx: Context, group: Group) -> list[Reward]:
         oracle = demonstration(ctx.bench.tasks, group.task, rng_of((group.task.id, "oracle")), "work")
         return [self.judge(said(e), oracle) for e in group.episodes]
 
