@@ -55,7 +55,7 @@ class CellRequest:
     def runnable(self) -> Runnable:
         if not self.arm:
             return setup.recipe_of(self.settings)
-        method, _, name = self.arm.partition(":")
+        method, _, name = self.arm.rpartition(":")
         return experiment_of(method).arms[name]
 
     def configuration(self) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from palaestra import catalogue
 from palaestra.catalogue import Entry
 from palaestra.errors import UserError
 from palaestra.ledger.cells import CellOutcome, CellRequest, run_all, silent
@@ -85,7 +86,7 @@ def reproduce(
         for name, m in experiment.controls.items()
     }
     return {
-        "id": method,
+        "id": catalogue.entry_of(method).id,
         "claim": experiment.claim,
         "metric": experiment.metric,
         "expected": str(experiment.expect),
