@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from palaestra import catalogue
+from palaestra.claims.base import rloo as rloo_claim
 from palaestra.cli.main import main
 from palaestra.errors import UserError
 from palaestra.ledger import cells, digests, files, pages, results
@@ -205,16 +206,19 @@ SMALL = """
         "broken": replace(small(rloo.build()), collect=broken)},
         expect=Greater("b", "a"), falsified_if="f", tokens=20, evaluate=2, seeds=1,
     )
+
+    def build():
+        return rloo.build()
 """
 
 
 @pytest.mark.slow
 def test_cells_run_fail_and_resume(tmp_path, monkeypatch):
-    (tmp_path / "small_experiment.py").write_text(textwrap.dedent(SMALL))
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{files.PACKAGE.parent}")
+    own = tmp_path / "small_experiment.py"
+    own.write_text(textwrap.dedent(SMALL))
+    monkeypatch.setenv("PYTHONPATH", str(files.PACKAGE.parent))
     said = []
-    found = results.reproduce("x", "small_experiment", out=tmp_path, say=said.append)
+    found = results.reproduce(str(own), out=tmp_path, say=said.append)
     assert found["verdict"] == "inconclusive" and found["reason"] == "1 seeds are too few"
     assert found["arms"]["broken"]["values"] == [None]
     assert "nobody answers" in found["arms"]["broken"]["failed"]["broken, seed 0"]
@@ -224,7 +228,7 @@ def test_cells_run_fail_and_resume(tmp_path, monkeypatch):
     assert len(list((tmp_path / "cells").iterdir())) == 3
     assert not list((tmp_path / "cells").rglob("checkpoints"))
     said.clear()
-    again = results.reproduce("x", "small_experiment", out=tmp_path, arms=("a", "b"), say=said.append)
+    again = results.reproduce(str(own), out=tmp_path, arms=("a", "b"), say=said.append)
     assert said == [] and again["arms"]["a"]["values"] == found["arms"]["a"]["values"]
 
 
@@ -368,7 +372,7 @@ def test_an_arm_is_one_of_all_its_tasks():
 def published(tmp_path, monkeypatch):
     """A result of the experiment of rloo, as `reproduce` writes it."""
     values = {"no baseline": [0.1, 0.2, 0.3], "rloo": [0.31, 0.4, 0.52], "batch mean": [0.3, 0.3, 0.3]}
-    experiment = rloo.EXPERIMENT
+    experiment = rloo_claim.EXPERIMENT
     result = results.judged(experiment, {a: {"count": v} for a, v in values.items()})
     for name, arm in result["arms"].items():
         curve = {"tokens": [0.0, 100.0], "reward": [0.1, 0.5], "deviation": [0.01, 0.02]}
@@ -449,7 +453,7 @@ def test_a_page_shows_the_result(published):
 def test_how_many_seeds_would_decide(mean, half, told):
     """Five seeds, margin 0.02. The half width goes with t / sqrt(n): 1.2417 at 5 seeds, 1.0494 at 6, 0.9248 at 7."""
     expect = Greater(better="rloo", than="no baseline", by=0.02)
-    experiment = replace(rloo.EXPERIMENT, expect=expect)
+    experiment = replace(rloo_claim.EXPERIMENT, expect=expect)
     result = {"effect": mean, "ci95": [mean - half, mean + half], "seeds": 5, "reason": "open"}
     assert pages.undecided(experiment, result) == f"open; with this mean and spread {told}"
     assert pages.undecided(experiment, result | {"seeds": 2}) == "open"

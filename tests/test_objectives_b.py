@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from palaestra.claims.objectives import stratified_grpo as stratified_grpo_claim
 from palaestra.cli.train import smoke
 from palaestra.credit.pass_at_k import pass_at_k_advantages
 from palaestra.credit.scopes import anchor
@@ -68,11 +69,11 @@ def test_structure_is_reported_by_stratum():
     """Searches 0, 0, 1 with outcomes 0, 1, 1: mean 2/3, spread 2/3; only the first stratum varies, by 1/4 twice."""
     task = HopTasks(hops=(2, 2)).task("train", 0)
     episodes = (Episode(facts={"searches": s}, reward=Reward(total=r)) for s, r in ((0, 0.0), (0, 1.0), (1, 1.0)))
-    found = asyncio.run(stratified_grpo.Structure()(None, (), Group(task=task, episodes=tuple(episodes))))
+    found = asyncio.run(stratified_grpo_claim.Structure()(None, (), Group(task=task, episodes=tuple(episodes))))
     parts = {k: sum(e.reward.parts[k] for e in found.episodes) for k in found.episodes[0].reward.parts}
     assert parts == near({"searches": 1, "two hops": 3, "two hops solved": 2, "spread": 2 / 3, "within": 0.5})
     steps = [{"part/within": w, "part/spread": 1.0} for w in (0.9, 0.1, 0.3)]
-    share = [stratified_grpo.Share("within", "spread", n)(Cell(summary={}, steps=steps)) for n in (0, 2)]
+    share = [stratified_grpo_claim.Share("within", "spread", n)(Cell(summary={}, steps=steps)) for n in (0, 2)]
     assert share == near([1.3 / 3, 0.2])
 
 

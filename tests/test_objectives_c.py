@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from palaestra import catalogue
 from palaestra.credit.links import Chain
 from palaestra.errors import UserError
 from palaestra.explanation.method import explain
@@ -468,7 +469,7 @@ def test_contrast_learns_only_from_right_answers():
 def test_annotation_is_measured_and_never_trained(context, small):
     recipe, ctx, state = small(carft.build()), context(), start(0)
     prepare(recipe, ctx)
-    assert carft.CARD.parent == "ppo"
+    assert catalogue.parent_of("carft") == "ppo"
     state, metrics = asyncio.run(step(recipe, ctx, state))
     own, noted = ctx.seen[0].episodes[0].rows
     solution = ctx.bench.tasks.steps(ctx.seen[0].task)

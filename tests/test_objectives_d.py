@@ -23,6 +23,7 @@ from palaestra.curriculum.prioritised import Prioritised, Successes, weights
 from palaestra.curriculum.replay import Replay, by_prompt, prioritised, trimmed
 from palaestra.errors import Fault, UserError
 from palaestra.explanation.method import explain
+from palaestra.ledger.experiment import experiment_of
 from palaestra.models.latent import LatentHead, straight_through
 from palaestra.models.load import weights_sha256
 from palaestra.objective.residual import Balance, PathConsistency, ValueConsistency
@@ -998,9 +999,9 @@ def test_what_learns_from_equal_rewards_refuses_a_gate(build):
 
 
 ARMS = [
-    (m.CARD.id, name, recipe)
-    for m in (agro, capo, cola, isd, kimi_k1_5, oreo, pav, tba)
-    for name, arm in m.EXPERIMENT.arms.items()
+    (method, name, recipe)
+    for method in ("agro", "capo", "cola", "incorrect-synthetic-data", "kimi-k1.5", "oreo", "pav", "tba")
+    for name, arm in experiment_of(method).arms.items()
     for recipe in ([part.runnable for part in arm.parts.values()] if isinstance(arm, Pipeline) else [arm])
 ]
 

@@ -64,7 +64,7 @@ def test_it_is_explained(source, capsys):
 def test_it_is_shown_with_or_without_a_card(source, capsys):
     assert main(["show", source()]) == 0
     assert capsys.readouterr().out.startswith("mine: A bonus for brevity\n")
-    card = "\nfrom palaestra.card import Card\nCARD = Card(id='b', family='own', title='B', claim='It is brief.', parent='grpo')"
+    card = "\nfrom palaestra.card import Card\nCARD = Card(title='B', claim='It is brief.')"
     assert main(["show", source(BODY + card, "carded.py")]) == 0
     out = capsys.readouterr().out
     assert "claim: It is brief." in out and "difference from grpo" in out

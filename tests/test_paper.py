@@ -15,7 +15,7 @@ from palaestra.run import setup
 
 FAMILIES = ("base", "objectives", "rewards")
 BUILT = [e for e in catalogue.everything() if e.built]
-SIZED = [e for e in BUILT if importlib.import_module(e.module).CARD.size]
+SIZED = [e for e in BUILT if (size := importlib.import_module(e.module).CARD.size) and size.model]
 OPEN = [e for e in BUILT if e.family in FAMILIES and e not in SIZED]
 TOLD = [e for e in SIZED if importlib.import_module(e.module).CARD.size.arguments]
 

@@ -9,6 +9,9 @@ import pytest
 import torch
 from fake import episode, task
 
+from palaestra.claims.rewards import j1_stts as j1_stts_claim
+from palaestra.claims.rewards import self_rewarding as self_rewarding_claim
+from palaestra.claims.rewards import soft_verifier as soft_verifier_claim
 from palaestra.context import Bench
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.credit.table import Table, Values
@@ -260,7 +263,10 @@ def test_soft_verifier_advantages_of_the_catalogue():
 
 def test_soft_verifier_rules():
     gold = Task(id="t", answer="2*3+8")
-    assert soft_verifier.contained("or 2*3+8 or 9", gold) == 1 and soft_verifier.contained("= 8+2*3", gold) == 0
+    assert (
+        soft_verifier_claim.contained("or 2*3+8 or 9", gold) == 1
+        and soft_verifier_claim.contained("= 8+2*3", gold) == 0
+    )
     assert soft_verifier.overlap("= 2*3+8", gold) == 0.5 and soft_verifier.overlap("", gold) == 0
 
 
@@ -387,7 +393,7 @@ def test_self_rewarding_audit_of_the_catalogue():
     assert (found.tp, found.fp, found.fn, found.tn) == (40, 10, 5, 45)
     assert (found.agreement, found.precision) == (0.85, 0.8) and found.inflation == pytest.approx(0.05)
     steps = [{"reward": 0.5, "part/gold": 0.45}] * 3
-    assert self_rewarding.Inflation()(Cell(summary={}, steps=steps)) == pytest.approx(0.05)
+    assert self_rewarding_claim.Inflation()(Cell(summary={}, steps=steps)) == pytest.approx(0.05)
 
 
 def test_self_rewarding_judge_sees_no_reference():
@@ -426,8 +432,8 @@ def test_self_rewarding_by_the_frozen_start(context):
 def test_a_lazy_judge_pays_one_digit():
     task = Task(id="a", prompt=(Message(role="user", content="384+277"),), answer="661")
     group = Group(task=task, episodes=tuple(saying(t) for t in ("= 1", "= 661", "= 660", "= 661.0", "x1")))
-    assert [r.total for r in run(self_rewarding.judge(self_rewarding.LAZY)(None, group))] == [1, 1, 0, 0, 0]
-    assert [r.total for r in run(self_rewarding.judge(self_rewarding.errs(0.0))(None, group))] == [0, 1, 0, 1, 0]
+    assert [r.total for r in run(self_rewarding.judge(self_rewarding_claim.LAZY)(None, group))] == [1, 1, 0, 0, 0]
+    assert [r.total for r in run(self_rewarding.judge(self_rewarding_claim.errs(0.0))(None, group))] == [0, 1, 0, 1, 0]
 
 
 # ---- j1-judge
@@ -531,9 +537,9 @@ def test_pairs_to_judge_are_both_orders_of_one_problem():
 
 
 def test_j1_stts_slope_of_the_catalogue():
-    assert j1_stts.slope([70, 72, 73], [0, 1, 2]) == pytest.approx(1.5)
+    assert j1_stts_claim.slope([70, 72, 73], [0, 1, 2]) == pytest.approx(1.5)
     assert np.polyfit([0, 1, 2], [70, 72, 73], 1)[1] == pytest.approx(70.1667, abs=1e-4)
-    assert j1_stts.slope([70], [0]) == 0
+    assert j1_stts_claim.slope([70], [0]) == 0
 
 
 def test_j1_stts_pays_verdicts_of_the_catalogue():
@@ -592,12 +598,12 @@ def test_reflections_doubt_up_to_three_times_and_end_rightly(context, name, task
         found = (run(reflect(ctx, (i,), Group(task=first))).episodes[0].rows[0].segments[-1].text for i in range(40))
         return list(found)
 
-    found = texts(j1_stts.Reflect())
+    found = texts(j1_stts_claim.Reflect())
     doubts = [t.count("= ?") for t in found]
     assert all(tasks.check(t, first) == 1 for t in found) and {0, 1} < set(doubts) <= {0, 1, 2, 3}
     assert doubts.count(0) > len(doubts) / 2  # a verdict is likelier than a doubt
     assert len({t.split("= ?")[0] for t in found if "= ?" in t}) > 1 and len({t.split("= ?\n")[-1] for t in found}) == 1
-    assert {t.count("= ?") for t in texts(j1_stts.Reflect(doubt=0.0))} == {0}
+    assert {t.count("= ?") for t in texts(j1_stts_claim.Reflect(doubt=0.0))} == {0}
 
 
 # ---- l2t

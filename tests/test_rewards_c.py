@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from palaestra.claims.rewards import raiden_r1 as raiden_r1_claim
+from palaestra.claims.starts import DemonstrateVerdict
 from palaestra.context import Bench
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.credit.table import Table, Values
@@ -30,7 +32,6 @@ from palaestra.recipes.rewards import (
 )
 from palaestra.rewards.verify import Exact, Verify
 from palaestra.rewards.where import Where
-from palaestra.rollout.verdicts import DemonstrateVerdict
 from palaestra.run.driver import prepare
 from palaestra.schedule import resolve
 from palaestra.step import Schedule, start, step
@@ -678,19 +679,22 @@ def test_raiden_single_terms_need_agreement():
 def test_raiden_rewards_of_stand_ins(kind):
     rng = np.random.default_rng(0)
     for _ in range(20):
-        task = raiden_r1.persona(rng)
+        task = raiden_r1_claim.persona(rng)
         worth = {
-            k: raiden_r1.paid(kind, raiden_r1.response(k, task, rng), task) for k in raiden_r1.RIGHT + raiden_r1.WRONG
+            k: raiden_r1_claim.paid(kind, raiden_r1_claim.response(k, task, rng), task)
+            for k in raiden_r1_claim.RIGHT + raiden_r1_claim.WRONG
         }
         assert worth["plain"] >= 0.7 and worth["unthought"] == worth["silence"] == 0
         if kind == "multi-term":
-            assert [worth[k] for k in raiden_r1.RIGHT] == [1, 1, 1] and sum(worth[k] for k in raiden_r1.WRONG) == 0
+            assert [worth[k] for k in raiden_r1_claim.RIGHT] == [1, 1, 1] and sum(
+                worth[k] for k in raiden_r1_claim.WRONG
+            ) == 0
         else:
             assert worth["stuffed"] >= 0.7  # the exploit: naming every key there is
 
 
 def test_raiden_separation_is_a_program(context):
-    run = lambda kind, seed: asyncio.run(raiden_r1.Separation(kind, 40).run(context(seed=seed))).metrics
+    run = lambda kind, seed: asyncio.run(raiden_r1_claim.Separation(kind, 40).run(context(seed=seed))).metrics
     assert run("multi-term", 0)["separation"] == 1 and run("multi-term", 0)["stuffed"] == 0
     assert run("single-term", 0) == run("single-term", 0) != run("single-term", 1)
     assert run("single-term", 0)["separation"] < 1

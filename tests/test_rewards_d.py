@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from palaestra.claims.rewards import encore as encore_claim
 from palaestra.cli.train import smoke
 from palaestra.credit.labelled import Labelled
 from palaestra.credit.links import Chain
@@ -136,22 +137,22 @@ def steps(recipe, ctx, n):
     return found
 
 
-def smoke_arms(module, context, tmp_path):
+def smoke_arms(experiment, context, tmp_path):
     """The arms that an experiment compares run, and its measure finds their numbers."""
     from palaestra.ledger.cells import read_cell
     from palaestra.ledger.experiment import Cell
 
     found = {}
-    for i, name in enumerate(module.EXPERIMENT.expect.arms):
+    for i, name in enumerate(experiment.expect.arms):
         out = tmp_path / str(i)
-        ctx = context(module.EXPERIMENT.tasks[0], out=out, evaluate=4, steps=1, tokens=100)
-        result = asyncio.run(smoke(module.EXPERIMENT.arms[name]).run(ctx))
+        ctx = context(experiment.tasks[0], out=out, evaluate=4, steps=1, tokens=100)
+        result = asyncio.run(smoke(experiment.arms[name]).run(ctx))
         out.mkdir(exist_ok=True)
         (out / "cell.json").write_text(json.dumps(dict(result.metrics)))
         cell = read_cell(out)
         assert isinstance(cell, Cell)
-        found[name] = module.EXPERIMENT.measure(cell)
-        for control in module.EXPERIMENT.controls.values():
+        found[name] = experiment.measure(cell)
+        for control in experiment.controls.values():
             control(cell)
     return found
 
@@ -368,16 +369,17 @@ def test_encore_recipe_weighs_the_heads():
 def test_encore_accuracy_by_hand():
     pairs = np.array([[[4, 0], [0, 4]], [[4, 4], [4, 4]]])
     assert (
-        encore.agreement(pairs, np.array([1.0, 0.0])) == 0.75 and encore.agreement(pairs, np.array([0.0, 1.0])) == 0.25
+        encore_claim.agreement(pairs, np.array([1.0, 0.0])) == 0.75
+        and encore_claim.agreement(pairs, np.array([0.0, 1.0])) == 0.25
     )
-    assert (encore.fitted(pairs) * [1, -1] > 0).all()
+    assert (encore_claim.fitted(pairs) * [1, -1] > 0).all()
 
 
 def test_encore_constants_cancel_in_a_comparison():
     """Whatever weight a constant rule gets, the order of two responses stays; a guard matters for the scale only."""
     found = {}
     for guard in (True, False):
-        program = encore.Rules("encore", pairs=300, constant=True, guard=guard)
+        program = encore_claim.Rules("encore", pairs=300, constant=True, guard=guard)
         found[guard] = asyncio.run(program.run(SimpleNamespace(seed=0))).metrics
     assert found[True] == found[False] and found[True]["correlation"] < -0.7
 
@@ -702,5 +704,5 @@ NAMES = ["reward_robust", "rlbff", "multilabel_grpo", "encore", "creative_writin
 def test_the_arms_run(name, context, tmp_path):
     import importlib
 
-    found = smoke_arms(importlib.import_module(f"palaestra.recipes.rewards.{name}"), context, tmp_path)
+    found = smoke_arms(importlib.import_module(f"palaestra.claims.rewards.{name}").EXPERIMENT, context, tmp_path)
     assert found

@@ -15,11 +15,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from palaestra import catalogue
 from palaestra.identity import today
 from palaestra.ledger.digests import configuration, sha256
+from palaestra.ledger.experiment import experiment_of
 from palaestra.ledger.files import folder, read_result
-from palaestra.ledger.results import experiment_of, settings
+from palaestra.ledger.results import settings
 from palaestra.markdown import one_line_lists
 
 THERE = """
@@ -133,7 +133,7 @@ def main() -> None:
         asked = [(m, a) for m, a in arms if results[m]["commit"] == commit]
         codes |= dict(zip(asked, measured_with(commit, asked), strict=True))
     for method, arm in arms:
-        found, experiment = results[method]["arms"][arm], experiment_of(method, catalogue.find(method).__name__)
+        found, experiment = results[method]["arms"][arm], experiment_of(method)
         old = there[method, arm]
         new = [
             configuration(experiment.arms[arm], settings(experiment, t), experiment.tokens, experiment.samples)

@@ -99,17 +99,14 @@ def size_of(method: str, model: str = "", lora: int = 0, tokens: int = 0) -> Siz
     card: Card = catalogue.find(method).CARD
     if model and model not in SHAPES:
         raise UserError(f"--model {model}: its dimensions are not known here; --paper knows {', '.join(SHAPES)}")
-    if card.shape == "program":
+    if catalogue.entry_of(method).shape == "program":
         raise UserError(f"{method} trains no model, so there is nothing to build; see palaestra show {method}")
-    if card.size is None and not model:
-        why = (
-            f"the paper does not say what model it trains ({card.paper_scale})"
-            if card.paper_scale
-            else "no paper sets its size"
-        )
+    size = card.size or Size()
+    if not (size.model or model):
+        told = f"the paper does not say what model it trains ({size.setting})"
+        why = told if size.setting else "no paper sets its size"
         remedy = f"palaestra doctor {method} --paper --model qwen2.5-7b"
         raise UserError(f"{method}: {why}, so there is nothing to build; choose a model, for instance {remedy}")
-    size = card.size or Size(model=model)
     return replace(size, model=model or size.model, lora=lora or size.lora, tokens=tokens or size.tokens)
 
 
@@ -199,7 +196,7 @@ def dry_run(
     learner = largest.learners.get("policy") or next(iter(largest.learners.values()))
     return {
         "recipe": method,
-        "paper": catalogue.find(method).CARD.paper_scale,
+        "paper": size.setting,
         "model": size.model,
         "lora": size.lora,
         "parameters": {n: sum(p.numel() for p in _parameters(m)) for n, m in ctx.models.items()},

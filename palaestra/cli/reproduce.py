@@ -8,9 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from palaestra import catalogue
-from palaestra.errors import UserError
 from palaestra.ledger import results
+from palaestra.ledger.experiment import experiment_of
 from palaestra.ledger.files import read_result
 from palaestra.ledger.pages import interval
 from palaestra.markdown import one_line_lists
@@ -20,19 +19,14 @@ from palaestra.view.drawing import duration
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
-    if catalogue.own(arguments.method):
-        raise UserError(
-            f"reproduce runs the claims of the catalogue; try yours with: palaestra compare grpo {arguments.method}"
-        )
-    method, module = arguments.method, catalogue.find(arguments.method).__name__
-    experiment = results.experiment_of(method, module)
+    method = arguments.method
+    experiment = experiment_of(method)
     out, arms = made(Path(arguments.out)), arguments.arms.split(",") if arguments.arms else list(experiment.arms)
     n = (arguments.seeds or experiment.seeds) * len(arms) * len(experiment.tasks)
     say = lambda text: print(text, file=sys.stderr, flush=True)
     say(f"{method}: {experiment.claim}\n{n} cells of about {duration(experiment.seconds)} on {cores()} cores")
     found = results.reproduce(
         method,
-        module,
         out=out,
         seeds=arguments.seeds,
         arms=arms,

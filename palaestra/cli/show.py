@@ -12,30 +12,36 @@ from palaestra.values import brief, describe, difference
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
-    module = catalogue.find(arguments.method)
-    card, built = module.CARD, module.build()
-    parent = catalogue.find(card.parent).build() if card.parent else None
-    changes = difference(parent, built) if parent is not None else []
+    module, entry = catalogue.find(arguments.method), catalogue.entry_of(arguments.method)
+    parent, built = catalogue.parent_of(arguments.method), module.build()
+    changes = difference(catalogue.recipe(parent), built) if parent else []
     result = {
-        "card": asdict(card),
+        "card": {
+            "id": entry.id,
+            "family": entry.family,
+            "shape": entry.shape,
+            **asdict(module.CARD),
+            "parent": parent,
+            "changes": {path: f"{brief(before)} -> {brief(after)}" for path, before, after in changes},
+            "paper_scale": module.CARD.size.setting if module.CARD.size else "",
+        },
         "formula": (module.__doc__ or "").strip(),
         "recipe": describe(built),
         "difference": [{"path": p, "parent": brief(a), "method": brief(b)} for p, a, b in changes],
     }
     if not arguments.json:
-        _print(card, built, result)
+        _print(built, result)
     return result
 
 
-def _print(card: Any, built: Any, result: dict[str, Any]) -> None:
-    print(f"{card.id}: {card.title}" + (f"  ({card.paper})" if card.paper else ""))
+def _print(built: Any, result: dict[str, Any]) -> None:
+    card = result["card"]
+    print(f"{card['id']}: {card['title']}" + (f"  ({card['paper']})" if card["paper"] else ""))
     print(f"\n{result['formula']}\n")
-    if card.claim:
-        print(f"claim: {card.claim}")
-    for stage, change in card.changes.items():
-        print(f"  {stage}: {change}")
-    if card.parent:
-        print(f"\ndifference from {card.parent}:")
+    if card["claim"]:
+        print(f"claim: {card['claim']}\n")
+    if card["parent"]:
+        print(f"difference from {card['parent']}:")
         for row in result["difference"]:
             print(f"  {row['path']}\n    - {row['parent']}\n    + {row['method']}")
         print()

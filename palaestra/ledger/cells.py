@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
-import importlib
 import json
 import multiprocessing
 import os
@@ -30,7 +29,7 @@ import torch
 from palaestra.context import Runnable
 from palaestra.errors import Fault, UserError
 from palaestra.ledger.digests import code_sha256, configuration, sha256
-from palaestra.ledger.experiment import Cell
+from palaestra.ledger.experiment import Cell, experiment_of
 from palaestra.run import setup
 from palaestra.run.plan import Plan
 from palaestra.services.cores import cores
@@ -45,7 +44,7 @@ ADDRESS = 20  # characters of the digest
 
 @value
 class CellRequest:
-    """A cell that is wanted. `arm` is "module:name" of an experiment's arm; "" = the recipe of the settings."""
+    """A cell that is wanted. `arm` is "method:name" of an experiment's arm; "" = the recipe of the settings."""
 
     label: str  # for people: "grpo, seed 0"
     settings: setup.Settings
@@ -56,8 +55,8 @@ class CellRequest:
     def runnable(self) -> Runnable:
         if not self.arm:
             return setup.recipe_of(self.settings)
-        module, _, name = self.arm.partition(":")
-        return importlib.import_module(module).EXPERIMENT.arms[name]
+        method, _, name = self.arm.rpartition(":")
+        return experiment_of(method).arms[name]
 
     def configuration(self) -> dict[str, Any]:
         return configuration(self.runnable(), self.settings, self.tokens, self.samples)

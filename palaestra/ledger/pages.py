@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from palaestra import catalogue
-from palaestra.card import UNKNOWN, Card
+from palaestra.card import UNKNOWN, Card, Size
 from palaestra.ledger.experiment import Experiment
 from palaestra.ledger.figure import curves_svg
 from palaestra.ledger.files import read_result
-from palaestra.ledger.results import ENOUGH, older, standing
+from palaestra.ledger.results import ENOUGH, experiment_of, older, standing
 from palaestra.markdown import code, render
 from palaestra.stats import Interval, narrowed
 from palaestra.values import brief, children, difference
@@ -77,15 +77,19 @@ def status(entry: catalogue.Entry) -> str:
 def method_page(entry: catalogue.Entry, result: Mapping[str, Any] | None, picture: bool) -> str:
     module = importlib.import_module(entry.module)
     card: Card = module.CARD
-    experiment: Experiment | None = getattr(module, "EXPERIMENT", None)
+    size, parent = card.size or Size(), catalogue.parent_of(entry.id)
+    experiment = experiment_of(entry.id) if entry.claim else None
     return render(
         "method.md",
+        entry=entry,
         card=card,
+        size=size,
+        parent=parent,
         paper=paper(card),
-        unknown=[UNKNOWN[name] for name in card.size.unknown] if card.size else [],
+        unknown=[UNKNOWN[name] for name in size.unknown],
         standing=standing(entry),
         text=(module.__doc__ or "").strip(),
-        rows=recipe_rows(card, module.build()),
+        rows=recipe_rows(parent, module.build()),
         experiment=experiment,
         result=result,
         results=RESULTS,
@@ -100,11 +104,11 @@ def paper(card: Card) -> str:
     return f"[{card.paper}]({place}{number})" if place else card.paper
 
 
-def recipe_rows(card: Card, built: Any) -> list[tuple[str, ...]]:
+def recipe_rows(parent: str, built: Any) -> list[tuple[str, ...]]:
     """The fields that differ from the parent's, or, of a method without one, its parts."""
-    if not card.parent:
+    if not parent:
         return [(code(name), code(brief(part))) for name, part in parts(built)]
-    changes = difference(catalogue.find(card.parent).build(), built)
+    changes = difference(catalogue.recipe(parent), built)
     return [(code(path), code(brief(before)), code(brief(after))) for path, before, after in changes]
 
 

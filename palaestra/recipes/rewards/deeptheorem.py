@@ -16,12 +16,12 @@ Tasks with the column `theorem` and an answer "proved" or "disproved" are judged
 them before the first wrong one, which pays nothing.
 """
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from palaestra.card import Card, Size
+from palaestra.catalogue import recipe
+from palaestra.context import Context
 from palaestra.errors import Fault, UserError
-from palaestra.ledger.experiment import Experiment, Greater, Logged
-from palaestra.recipes.base import grpo
 from palaestra.rewards.verify import said
 from palaestra.rewards.where import Where
 from palaestra.rollout.collect import Sample, Score, links
@@ -32,26 +32,21 @@ from palaestra.values import vary
 from palaestra.verifiers.reward import Verified
 from palaestra.verifiers.text.formats import Clean
 
-if TYPE_CHECKING:
-    from palaestra.context import Context
-
 CARD = Card(
-    id="deeptheorem",
-    family="rewards",
     title="DeepTheorem: RL on verified theorem variants",
     paper="arXiv:2505.23754",
-    parent="grpo",
     claim="RL on theorems and their contradicting variants teaches informal proving from verdicts alone.",
-    changes={
-        "draw": "true and contradictory variants of every theorem",
-        "reward": "the label behind guards against degenerate text",
-    },
     source="released code (Jiahao004/DeepTheorem); names of the rubric from memory",
-    paper_scale=(
-        "Qwen2.5 1.5B to 7B bases, 121k theorems, 128 prompts x 64, 8,192 tokens, lr 1e-6 after 50 of 1,000 steps, "
-        "no KL"
+    size=Size(
+        setting="Qwen2.5 1.5B to 7B bases, 121k theorems, 128 prompts x 64, 8,192 tokens, lr 1e-6 after 50 of 1,000 steps, "
+        "no KL",
+        model="qwen2.5-7b",
+        prompts=128,
+        samples=64,
+        tokens=8192,
+        lr=1e-6,
+        arguments={"optimiser.warmup": 50},
     ),
-    size=Size(model="qwen2.5-7b", prompts=128, samples=64, tokens=8192, lr=1e-6, arguments={"optimiser.warmup": 50}),
 )
 ROUNDS = 1000  # batches looked through for tasks of the wanted answers
 
@@ -62,7 +57,7 @@ class OfAnswer:
 
     answers: tuple[str, ...]
 
-    def __call__(self, ctx: "Context", key: Key, n: int, state: State) -> tuple[list[Task], State]:
+    def __call__(self, ctx: Context, key: Key, n: int, state: State) -> tuple[list[Task], State]:
         at, found = state.get("cursor", 0), list[Task]()
         end = at + ROUNDS * max(n, 1)
         while len(found) < n and at < end:
@@ -78,7 +73,7 @@ class OfAnswer:
 class ProofLabel:
     """1 if the answer line has the right label and the text no degenerate form; the part "process" judges the proof."""
 
-    async def __call__(self, ctx: "Context", group: Group) -> list[Reward | Fault]:
+    async def __call__(self, ctx: Context, group: Group) -> list[Reward | Fault]:
         return [self.judge(said(e), group.task) for e in group.episodes]
 
     def judge(self, text: str, task: Task) -> Reward:
@@ -97,20 +92,5 @@ def build(only: tuple[str, ...] = (), variant: Literal["paper", "released"] = "p
     """`only` trains on variants with these answers, e.g. ("right",): the original theorems."""
     theorem = Verified("theorem" if variant == "paper" else "theorem(released=True)")
     reward = Where("theorem", Where("steps", ProofLabel(), theorem))
-    recipe = vary(grpo.build(), collect=links(Sample(n=8), Score(reward=reward)))
-    return vary(recipe, draw=OfAnswer(only)) if only else recipe
-
-
-EXPERIMENT = Experiment(
-    claim="Trained on both variants of a theorem a policy tells true from false ones better than trained on the true ones.",
-    arms={"originals": build(("right",)), "variants": build()},
-    expect=Greater("variants", "originals", by=0.05),
-    falsified_if="training on variants stays at the half that a constant label earns",
-    metric="held-out accuracy over true and contradictory variants (greedy)",
-    task="variants",
-    tokens=60_000,
-    seconds=40.0,
-    controls={"outcome in training": Logged("reward"), "process in training": Logged("part/process")},
-    note="Theorems are values of chains, proofs their steps. The control `process` is checked line by line, the paper's by a "
-    "rubric model.",
-)
+    theorems = vary(recipe("grpo"), collect=links(Sample(n=8), Score(reward=reward)))
+    return vary(theorems, draw=OfAnswer(only)) if only else theorems

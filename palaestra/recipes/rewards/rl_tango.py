@@ -21,26 +21,24 @@ import asyncio
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
 from palaestra.card import Card, Size
+from palaestra.catalogue import recipe
+from palaestra.context import Context
 from palaestra.credit.advantages import group_mean, group_std
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.credit.seats import Seat
 from palaestra.credit.table import Table, Values
 from palaestra.errors import Fault
-from palaestra.ledger.experiment import Balanced, Experiment, Final, Greater, Moving
-from palaestra.pipeline import Output, Part, Pipeline
-from palaestra.recipes.base import grpo, sft
 from palaestra.rewards.verify import said
 from palaestra.rollout.collect import Sample, Score, links, rewarded
 from palaestra.rollout.player import EnginePlayer
 from palaestra.rollout.steps import steps
-from palaestra.rollout.verdicts import DemonstrateVerdict
 from palaestra.schedule import Exponential
-from palaestra.step import Learner, Recipe, Schedule
+from palaestra.step import Learner, Recipe
 from palaestra.toys.base import final, lines_of
 from palaestra.toys.formats import judging
 from palaestra.types import (
@@ -58,28 +56,21 @@ from palaestra.types import (
     stage,
     value,
 )
-from palaestra.update import AdamW, Cycle, Plain
-from palaestra.values import override, vary
-
-if TYPE_CHECKING:
-    from palaestra.context import Context
+from palaestra.update import Cycle, Plain
+from palaestra.values import vary
 
 CARD = Card(
-    id="rl-tango",
-    family="rewards",
     title="RL Tango: generator and verifier trained together",
     paper="arXiv:2505.15034",
-    parent="grpo",
     claim="A verifier of steps that learns beside the generator makes RL faster and better than outcomes alone.",
-    changes={
-        "collect": "a verifier's verdicts on the steps of every solution",
-        "credit": "normalised outcome, mixed with normalised verdicts from each token on",
-        "learners": "the verifier, paid for right verdicts and form, balanced by class",
-        "update": "three steps of the generator, one of the verifier",
-    },
     source="text of the paper without its display equations; the sum of the verifier's reward and ddof are inferred",
-    paper_scale="Qwen2.5-Math-7B after SFT, verifier Qwen2.5-7B, 455k prompts, batch 256 x 5, lr 1e-6, 200 steps, warm-up 40",
-    size=Size(model="qwen2.5-7b", prompts=256, samples=5, lr=1e-6),
+    size=Size(
+        setting="Qwen2.5-Math-7B after SFT, verifier Qwen2.5-7B, 455k prompts, batch 256 x 5, lr 1e-6, 200 steps, warm-up 40",
+        model="qwen2.5-7b",
+        prompts=256,
+        samples=5,
+        lr=1e-6,
+    ),
 )
 STEP = re.compile(r"^\s*step\s+(\d{1,3})\s*:\s*(.*?)\s*(right|wrong)\s*\.?\s*$", re.IGNORECASE | re.MULTILINE)
 FINAL = re.compile(r"^\s*final\s*:\s*(right|wrong)\s*\.?\s*$", re.IGNORECASE | re.MULTILINE)
@@ -145,11 +136,11 @@ class VerifySteps:
     weight: float = 0.8  # of the form
     max_tokens: int = 64
 
-    async def __call__(self, ctx: "Context", key: Key, group: Group) -> Group:
+    async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         found = (self._of(ctx, (*key, i), group.task, e) for i, e in enumerate(group.episodes))
         return replace(group, episodes=tuple(await asyncio.gather(*found)))
 
-    async def _of(self, ctx: "Context", key: Key, task: Task, e: Episode) -> Episode:
+    async def _of(self, ctx: Context, key: Key, task: Task, e: Episode) -> Episode:
         if e.reward is None:
             return e
         sampling = Sampling(temperature=1.0, max_tokens=self.max_tokens)
@@ -166,7 +157,7 @@ class VerifySteps:
         )  # fmt: skip
         return self.paid(replace(e, rows=(*e.rows, row.add(spoken))), reply.text, ctx)
 
-    def paid(self, e: Episode, reply: str, ctx: "Context") -> Episode:
+    def paid(self, e: Episode, reply: str, ctx: Context) -> Episode:
         """The episode with what its last row's reply means for both."""
         assert e.reward is not None
         found = [s for s in steps(e, ctx.decode) if s.row < len(e.rows) - 1]
@@ -241,9 +232,9 @@ def build(
     form: Form = Reworked(),
 ) -> Recipe:
     """`learns=False` fixes the verifier, `balanced=False` drops the class weights, `apart=False` merges before normalising."""
-    recipe = grpo.build()
+    grpo = recipe("grpo")
     generator = replace(
-        recipe.learners["policy"],
+        grpo.learners["policy"],
         credit=chain(StepMixture(Exponential(share, 1e-3, 200) if share > 1e-3 else share, apart)),
         update=Cycle(Plain(), on=(0, 1, 2), warmup=warmup),
     )
@@ -253,48 +244,4 @@ def build(
         update=Cycle(Plain(), on=(3,) if learns else (), warms=learns, warmup=warmup),
     )
     collect = links(Sample(n=8), Score(), VerifySteps(form))
-    return vary(recipe, collect=collect, learners={"policy": generator, "verifier": verifier})
-
-
-def small(recipe: Recipe) -> Pipeline:
-    """8 prompts x 8 answers, from a start that judges."""
-    rl = override(vary(recipe, schedule=Schedule(prompts=8)), "collect.links.0.n", 8)
-    return Pipeline(parts={"shown": Part(shown()), "rl": Part(rl, model=Output("shown"))})
-
-
-def shown() -> Recipe:
-    """Makes a start that judges better than a coin: half of its verdicts are worked, and those are mostly true."""
-    return vary(
-        sft.build(),
-        collect=links(DemonstrateVerdict()),
-        optimiser=AdamW(lr=5e-4, warmup=5),
-        schedule=Schedule(prompts=32, steps=80),
-    )
-
-
-EXPERIMENT = Experiment(
-    claim="Over the first 20 generator steps, outcomes are 5 points better with a verifier that learns than with GRPO.",
-    arms={
-        "grpo": small(vary(grpo.build(), credit=chain(*Z))),
-        "tango": small(build(warmup=20)),
-        "fixed": small(build(warmup=20, learns=False)),
-        "unbalanced": small(build(warmup=20, balanced=False)),
-        "merged": small(build(warmup=20, apart=False)),
-    },
-    expect=Greater("tango", "grpo", by=0.05),
-    falsified_if="with the verifier's verdicts the mean outcome of these steps is not 5 points higher",
-    measure=Moving(20),
-    metric="mean outcome of the 1,280 answers of the generator's first 20 steps (temperature 1)",
-    task="chain(operands=(2,3))",
-    tokens=100_000,
-    evaluate=128,
-    seconds=80.0,
-    controls={
-        "accuracy at the end": Final(),
-        "balanced accuracy of the verifier": Balanced(),
-    },
-    note="80 steps of imitated verdicts, half of them worked, come first in every arm, for the built-in model's are a coin. The "
-    "verifier is a copy of this start; 20 updates of it alone come before the 20 steps, which with its own among them take 46. A "
-    "step is judged by whether the verifier's own working has it. 5 points, as the paper's Tango is 9 ahead after 200 steps. At "
-    "equal sampled tokens, the verdicts' included, GRPO makes more steps: `accuracy at the end` compares that.",
-)
+    return vary(grpo, collect=collect, learners={"policy": generator, "verifier": verifier})

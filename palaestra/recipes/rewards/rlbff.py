@@ -12,18 +12,14 @@ the episode unscored; an empty response is asked about like any other.
 """
 
 from palaestra.card import Card, Size
+from palaestra.catalogue import recipe
 from palaestra.context import Collect, Credit
-from palaestra.credit.preferences import Compare
 from palaestra.credit.rows import Imitate
 from palaestra.judges.pointwise import Judge
 from palaestra.judges.reading import Odds
 from palaestra.judges.train import ENTAIL, Verdicts
-from palaestra.ledger.experiment import Experiment, Final, Greater
 from palaestra.objective.policy import Imitation
-from palaestra.objective.reward_model import BradleyTerry
-from palaestra.recipes.base import grpo
 from palaestra.rewards.labels import LABELS, Also, Beside, Labels, Noisy
-from palaestra.rewards.learned import Learned
 from palaestra.rewards.principles import QUESTIONS, Entailed, Principled, Question, yes_or_no
 from palaestra.rewards.probe import RankingProbe
 from palaestra.rollout.collect import Sample, Score, links
@@ -34,19 +30,14 @@ from palaestra.update import AdamW
 from palaestra.values import vary
 
 CARD = Card(
-    id="rlbff",
-    family="rewards",
     title="RLBFF: binary flexible feedback, principle entailment",
     paper="arXiv:2509.21319",
-    parent="grpo",
     claim="A reward model asked about one principle at a time ranks better than one trained on overall preferences.",
-    changes={
-        "collect": "the reward is the log-odds of a yes to the prompt's principle, which the policy does not see",
-        "learners": "a reward model that imitates verdicts on principles",
-    },
     source="second-hand for formula, thresholds and tables, released model card; same verdict of neighbours and mean inferred",
-    paper_scale="Llama-3.3-70B and Qwen3-32B reward models, about 100k principles of HelpSteer3; policy Qwen3-32B",
-    size=Size(model="qwen3-32b"),
+    size=Size(
+        setting="Llama-3.3-70B and Qwen3-32B reward models, about 100k principles of HelpSteer3; policy Qwen3-32B",
+        model="qwen3-32b",
+    ),
 )
 
 
@@ -58,7 +49,7 @@ def judge(template: str = ENTAIL) -> Judge:
 
 def build(questions: tuple[Question, ...] = QUESTIONS, template: str = ENTAIL) -> Recipe:
     asked = judge(template)
-    parent = grpo.build()
+    parent = recipe("grpo")
     collect = links(
         Sample(n=8),
         Principled(questions),
@@ -77,7 +68,7 @@ def trained(credit: Credit, objective: Objective, *more: Collect, heads: tuple[s
     """A reward model alone, on answers of the start policy with noisy labels; brevity counts most in the overall one."""
     labels = Noisy(Labels(weights=(0.2, 0.2, 0.5, 0.1)), share=0.1)
     return vary(
-        grpo.build(),
+        recipe("grpo"),
         collect=links(Sample(n=4), Score(reward=labels), *more),
         learners={"reward": Learner(credit=credit, objective=objective, heads=heads, optimiser=AdamW(lr=1e-3))},
         schedule=Schedule(prompts=8, steps=25),
@@ -88,24 +79,3 @@ def entailment(questions: tuple[Question, ...]) -> RankingProbe:
     asked = judge(SHORT)
     train = trained(Imitate(), Imitation(), Principled(questions), Verdicts(asked, yes_or_no))
     return RankingProbe(train, Entailed(asked, QUESTIONS), tuple((name, name) for name in LABELS))
-
-
-EXPERIMENT = Experiment(
-    claim="Asked for one property of an answer, a model of flexible principles ranks answers better than one of preferences.",
-    arms={
-        "bradley-terry": RankingProbe(
-            trained(Compare(pairs="all"), BradleyTerry(), heads=("score",)), Learned(), tuple(("", n) for n in LABELS)
-        ),
-        "one principle": entailment(QUESTIONS[:1]),
-        "flexible": entailment(QUESTIONS),
-    },
-    expect=Greater("flexible", "bradley-terry"),
-    falsified_if="asked for a property, the model of preferences is as accurate or better",
-    measure=Final("ranked.mean"),
-    metric="accuracy on pairs of held-out answers, mean over four properties",
-    tokens=12_000,
-    evaluate=4,
-    controls={n: Final(f"ranked.{n}") for n in LABELS},
-    note="Properties that a program checks stand for written feedback, a tenth of the labels is wrong. Overall preference weighs "
-    "brevity most. Ranking only: no policy is trained on it here.",
-)

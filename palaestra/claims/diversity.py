@@ -1,7 +1,5 @@
 """The experiment that methods for diverse answers have in common: what is solved within 8 samples on T-rec."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from palaestra.context import Runnable

@@ -1,17 +1,18 @@
-"""Demonstrations of judging, for models whose verdicts begin at a coin."""
+"""Starts that several claims share: short imitation, and a start that judges better than a coin."""
 
-from __future__ import annotations
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
-
-from palaestra.rollout.recorded import recorded
+from palaestra.catalogue import recipe
+from palaestra.context import Collect, Context
+from palaestra.rollout.collect import links
+from palaestra.rollout.recorded import Demonstrate, recorded
+from palaestra.step import Recipe, Schedule
 from palaestra.toys.base import final, written
 from palaestra.toys.formats import judging
 from palaestra.toys.mistakes import wrong_answer
 from palaestra.types import Group, Key, rng_of, stage
-
-if TYPE_CHECKING:
-    from palaestra.context import Context
+from palaestra.update import AdamW
+from palaestra.values import vary
 
 
 @stage
@@ -33,3 +34,20 @@ class DemonstrateVerdict:
         judged = judging(task, answer, right)
         made = recorded(ctx, "policy", judged.prompt, written(own, judged.answer), 1.0)
         return Group(task=task, episodes=(made,))
+
+
+def imitation(
+    steps: int, collect: Collect = Demonstrate(), *, prompts: int = 32, lr: float = 5e-4, warmup: int = 0
+) -> Recipe:
+    """A short imitation of demonstrations, `prompts` a step, at a constant rate after `warmup` steps."""
+    return vary(
+        recipe("sft"),
+        collect=links(collect),
+        optimiser=AdamW(lr=lr, warmup=warmup),
+        schedule=Schedule(prompts=prompts, steps=steps),
+    )
+
+
+def judging_start() -> Recipe:
+    """Makes a start that judges better than a coin: half of its verdicts are worked, and those are mostly true."""
+    return imitation(80, DemonstrateVerdict(), warmup=5)
