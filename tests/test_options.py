@@ -8,13 +8,13 @@ from types import SimpleNamespace
 import pytest
 
 from palaestra.recipes.rewards import alphamed
+from palaestra.rewards.audit import audit
+from palaestra.rewards.verified import Verified
 from palaestra.run.benches import from_data
 from palaestra.tasks.files import FileTasks, first
 from palaestra.tasks.options import contained, lettered
 from palaestra.tasks.oracle import problems, saying
 from palaestra.types import Group, Message, Task
-from palaestra.verifiers.audit import audit
-from palaestra.verifiers.reward import Verified
 
 RED = ["red", "green", "blue"]
 CTX = SimpleNamespace(judging=nullcontext)

@@ -10,8 +10,9 @@ from matplotlib.image import imread
 from synthetic import metrics
 
 from palaestra.stats import Interval, proportion
+from palaestra.store.folder import evaluations_of
 from palaestra.view.drawing import percent, series, short, smoothed
-from palaestra.view.plots import compare, curve, curve_svg, diverging, evaluations_of, token_weights
+from palaestra.view.plots import compare, curve, curve_svg, diverging, token_weights
 
 
 def width_of(path):

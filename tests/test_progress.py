@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from palaestra.view.progress import BLOCKS, Progress, clock_time, sparkline
+from palaestra.run.progress import BLOCKS, Progress, clock_time, sparkline
 
 STEP = {
     "reward": 0.5, "reward_low": 0.4, "reward_high": 0.6, "length": 12.34, "truncated": 0.02, "errors": 0.0,

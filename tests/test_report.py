@@ -21,7 +21,8 @@ from palaestra.markdown import visible
 from palaestra.run.setup import Settings
 from palaestra.stats import mean_interval, proportion
 from palaestra.store.folder import read_run
-from palaestra.view.exhibits import Raw, StepRollouts, coloured, instructive_group, notable
+from palaestra.store.reading import Raw, StepRollouts
+from palaestra.view.exhibits import coloured, instructive_group, notable
 from palaestra.view.report import duration, flat, judged, write_report
 
 NASTY = (

@@ -23,10 +23,10 @@ from palaestra.recipes.rewards import (
     restl,
     think2sql,
 )
+from palaestra.rewards.verified import Verified
 from palaestra.services.chat.scripted import Scripted
 from palaestra.types import Episode, Group, Message, Reward, Row, Segment, Task, rng_of
 from palaestra.values import vary
-from palaestra.verifiers.reward import Verified
 from palaestra.verifiers.text.similarity import edit_distance, relative_length
 from palaestra.worlds.question import Question
 

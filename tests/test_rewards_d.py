@@ -16,6 +16,16 @@ from palaestra.credit.links import Chain
 from palaestra.credit.preferences import Compare
 from palaestra.errors import Fault, UserError
 from palaestra.explanation.method import explain
+from palaestra.judges.principles import (
+    QUESTIONS,
+    Entailed,
+    Principled,
+    agreed,
+    consensus,
+    partial_ratio,
+    quoted,
+    yes_or_no,
+)
 from palaestra.judges.prompt import defused
 from palaestra.judges.reading import Odds
 from palaestra.recipes.base import grpo
@@ -33,16 +43,6 @@ from palaestra.rewards import bridging
 from palaestra.rewards.intrinsic import confidence
 from palaestra.rewards.labels import LABELS, Also, Beside, Labels, Noisy, properties
 from palaestra.rewards.learned import robust
-from palaestra.rewards.principles import (
-    QUESTIONS,
-    Entailed,
-    Principled,
-    agreed,
-    consensus,
-    partial_ratio,
-    quoted,
-    yes_or_no,
-)
 from palaestra.rewards.probe import accuracy
 from palaestra.rewards.rules import Refine, RuleVerdict, revised
 from palaestra.rollout.collect import links

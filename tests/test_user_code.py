@@ -13,6 +13,7 @@ from oracle import check_oracle
 
 from palaestra.errors import Fault, UserError
 from palaestra.rewards.user import UserReward, reward_by_name
+from palaestra.rewards.verified import Verified
 from palaestra.rollout.collect import Sample
 from palaestra.run import setup
 from palaestra.run.evaluation import attempts
@@ -21,7 +22,6 @@ from palaestra.tasks.repeats import caveat
 from palaestra.toys.chain import ArithmeticChain
 from palaestra.toys.grid import GridTasks
 from palaestra.types import Group, Message, Task
-from palaestra.verifiers.reward import Verified
 from palaestra.worlds.user import UserTasks, UserWorld, load_environment
 
 TASK = Task(
@@ -198,7 +198,7 @@ def test_a_composed_reward_stands_in_a_functions_place(source):
     """By hand: 2 * 1 for the right answer, less 0.5 for the number of words beyond it."""
     path = source(
         "from palaestra.rewards.user import UserReward\n"
-        "from palaestra.verifiers.reward import Verified\n"
+        "from palaestra.rewards.verified import Verified\n"
         "from palaestra.rewards.weighted import Weighted\n"
         "def words(responses, answers):\n    return [len(r.split()) - 1 for r in responses]\n"
         "OWN = UserReward(__file__ + ':words')\n"

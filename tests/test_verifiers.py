@@ -15,12 +15,12 @@ import pytest
 
 from palaestra.cli.main import main
 from palaestra.errors import Fault, UserError
+from palaestra.rewards.audit import Auditor
+from palaestra.rewards.verified import Verified
 from palaestra.services.sandbox import kind
 from palaestra.types import Group, Message, Reward, Task, rng_of
-from palaestra.verifiers.audit import Auditor
 from palaestra.verifiers.base import Judgement, fields_of, guarded
 from palaestra.verifiers.registry import VERIFIERS, class_of, described, get
-from palaestra.verifiers.reward import Verified
 from palaestra.verifiers.table import KEYS, NOTHING, REFUSALS, Case, baselines, best, case_of, golds, judge, wrongs
 from palaestra.verifiers.typed import declared, fits
 from tools.verifiers import fuzz as module

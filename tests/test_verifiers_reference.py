@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palaestra.errors import UserError
+from palaestra.rewards.verified import Verified
 from palaestra.types import Task
 from palaestra.verifiers.answers.judgement import Factuality, Selective, consistent
 from palaestra.verifiers.code.patches import Patch, likeness
@@ -28,7 +29,6 @@ from palaestra.verifiers.compose import (
 )
 from palaestra.verifiers.logic.temporal import Temporal
 from palaestra.verifiers.registry import VERIFIERS, get
-from palaestra.verifiers.reward import Verified
 from palaestra.verifiers.sql.queries import PartialSql, Sql, TableSql, names
 from palaestra.verifiers.sql.tables import Database
 from palaestra.verifiers.sql.worker import run

@@ -10,12 +10,12 @@ from decimal import Decimal
 import pytest
 
 from palaestra.errors import UserError
+from palaestra.rewards.audit import audit
+from palaestra.rewards.verified import Verified
 from palaestra.tasks.oracle import saying
 from palaestra.types import Group, Message, Task
-from palaestra.verifiers.audit import audit
 from palaestra.verifiers.base import judged
 from palaestra.verifiers.registry import get
-from palaestra.verifiers.reward import Verified
 from palaestra.verifiers.sql import sqlite, worker
 from palaestra.verifiers.sql.instances import bundled
 from palaestra.verifiers.sql.queries import Sql, TableSql

@@ -6,12 +6,12 @@ import pytest
 
 from palaestra.errors import Fault, UserError
 from palaestra.judges.pointwise import Judge
+from palaestra.rewards.verified import Verified
 from palaestra.rewards.verify import Verify
 from palaestra.rewards.weighted import Weighted
 from palaestra.services.chat.scripted import Scripted
 from palaestra.tasks.oracle import saying
 from palaestra.types import Group, Message, Reward, Task
-from palaestra.verifiers.reward import Verified
 
 TASK = Task(id="t/0", prompt=(Message(role="user", content="2+2?"),), answer="4")
 

@@ -11,9 +11,9 @@ from dataclasses import asdict
 from typing import Any, TextIO
 
 from palaestra.errors import UserError
+from palaestra.rewards.audit import Audit, audit
 from palaestra.rewards.user import reward_by_name
 from palaestra.tasks.files import first
-from palaestra.verifiers.audit import Audit, audit
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:

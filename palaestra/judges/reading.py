@@ -16,9 +16,9 @@ from pydantic import BaseModel, Field, create_model
 from palaestra.context import Client
 from palaestra.errors import Fault, UserError
 from palaestra.judges.prompt import spoken
-from palaestra.rewards.answers import mark
 from palaestra.services.chat.structured import ask
 from palaestra.types import ChatRequest, rng_of, stage
+from palaestra.verifiers.answers.final import mark
 
 
 class Reading(Protocol):

@@ -10,10 +10,10 @@ import re
 from collections.abc import Callable
 from statistics import NormalDist
 
-from palaestra.rewards.answers import same
 from palaestra.toys.base import ANSWER
 from palaestra.toys.count import Count
 from palaestra.types import ChatRequest, Reply, Task, rng_of, stage
+from palaestra.verifiers.answers.final import same
 
 SUM = re.compile(r"(\d+)\+(\d+)")
 COUNT = re.compile(r"make (\d+) from ([\d ]+)")

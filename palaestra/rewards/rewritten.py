@@ -13,9 +13,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from palaestra.errors import Fault
+from palaestra.rewards.verified import Verified, each
 from palaestra.toys.base import final
 from palaestra.types import Group, Reward, Task, stage
-from palaestra.verifiers.reward import Verified, each
 
 if TYPE_CHECKING:
     from palaestra.context import Context

@@ -26,10 +26,10 @@ from weakref import WeakKeyDictionary
 from palaestra.context import RewardFn
 from palaestra.errors import Fault, UserError
 from palaestra.rewards.together import together
+from palaestra.rewards.verified import Verified
 from palaestra.rewards.verify import reward_of, said
 from palaestra.tasks.user_code import blamed, file_of, load
 from palaestra.types import Group, Reward, Task, stage
-from palaestra.verifiers.reward import Verified
 
 if TYPE_CHECKING:
     from palaestra.context import Context

@@ -8,8 +8,8 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from palaestra.errors import Fault, UserError
-from palaestra.rewards.answers import gold_of, right
 from palaestra.types import Episode, Group, Reward, Task, Tasks, stage
+from palaestra.verifiers.answers.final import gold_of, right
 
 if TYPE_CHECKING:
     from palaestra.context import Context
@@ -46,7 +46,7 @@ class Verify:
 
 @stage
 class Exact:
-    """1 if the response's final answer is the task's answer, else 0; see `palaestra.rewards.answers`."""
+    """1 if the response's final answer is the task's answer, else 0; see `palaestra.verifiers.answers.final`."""
 
     def __call__(self, text: str, task: Task) -> float:
         if task.answer is None:

@@ -64,7 +64,7 @@ def max_tokens(spec: str) -> int:
 def from_data(data: str, test_data: str, reward: str) -> Bench:
     """The user's own problems, with their own reward, a verifier by name, or exact answers, of `options` the right one."""
     from palaestra.rewards.user import reward_by_name
-    from palaestra.verifiers.reward import Verified
+    from palaestra.rewards.verified import Verified
 
     tasks = FileTasks(data, test=test_data, answers=not reward)
     if reward:

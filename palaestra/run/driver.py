@@ -17,11 +17,11 @@ from palaestra.models.load import load_heads, save, trainable_copy, weights_sha2
 from palaestra.rollout.collect import Sample
 from palaestra.run.evaluation import attempts, greedy, sampled_scores
 from palaestra.run.plan import Plan
+from palaestra.run.progress import Progress
 from palaestra.schedule import resolve
 from palaestra.step import Recipe, start, step
 from palaestra.store import checkpoint, rollouts
 from palaestra.types import Metrics, Result, State
-from palaestra.view.progress import Progress
 
 if TYPE_CHECKING:
     from palaestra.run.context import RunContext

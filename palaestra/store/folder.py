@@ -11,9 +11,8 @@ from typing import Any
 from palaestra.errors import UserError
 from palaestra.markdown import visible
 from palaestra.stats import Interval
+from palaestra.store.reading import StepRollouts
 from palaestra.types import value
-from palaestra.view.exhibits import StepRollouts
-from palaestra.view.plots import evaluations_of
 
 NO_PLACE = "a run folder has config.toml, metrics.jsonl and, when it has ended, summary.json"
 
@@ -84,3 +83,10 @@ def rollouts_of(files: Sequence[Path]) -> StepRollouts | None:
         if found.all:
             return found
     return None
+
+
+def evaluations_of(records: Sequence[Mapping[str, Any]]) -> list[tuple[float, Interval]]:
+    """The evaluation records of a metrics.jsonl."""
+    return [
+        (float(r["step"]), Interval.of(r["evaluation"])) for r in records if isinstance(r.get("evaluation"), Mapping)
+    ]

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from palaestra.store.checkpoint import write_atomic
+from palaestra.store.reading import number
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -146,11 +147,6 @@ def svg_text(x: float, y: float, text: str, colour: str, anchor: str = "start", 
     """A piece of text of a hand-written SVG, at its baseline."""
     style = f"fill='{colour}' text-anchor='{anchor}' font-weight='{weight}'"
     return f"<text x='{x:.1f}' y='{y:.1f}' {style}>{escape(text)}</text>"
-
-
-def number(x: Any) -> float | None:
-    """What is a number and finite."""
-    return float(x) if isinstance(x, (int, float)) and math.isfinite(x) else None
 
 
 def duration(seconds: float) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from palaestra.stats import Interval, mean_interval, t_quantile
+from palaestra.store.folder import evaluations_of
 from palaestra.view.drawing import (
     DASHES,
     HELD_OUT,
@@ -52,13 +53,6 @@ def curve_svg(metrics: Metrics, *, evaluations: Evaluations = (), narrow: bool =
     """The same picture without its title, as SVG for the inside of a page; see `drawing.inline`."""
     with styled():
         return inline(_curve(metrics, evaluations, "", NARROW if narrow else WIDE), salt=f"curve{narrow}")
-
-
-def evaluations_of(records: Metrics) -> list[tuple[float, Interval]]:
-    """The evaluation records of a metrics.jsonl."""
-    return [
-        (float(r["step"]), Interval.of(r["evaluation"])) for r in records if isinstance(r.get("evaluation"), Mapping)
-    ]
 
 
 def _curve(metrics: Metrics, evaluations: Evaluations, title: str, size: tuple[float, float]) -> Figure:

@@ -18,9 +18,9 @@ from palaestra.run.setup import eval_command
 from palaestra.stats import Interval, difference, mean_interval, proportion
 from palaestra.store.checkpoint import write_atomic
 from palaestra.store.folder import Run, read_run, rollouts_of
+from palaestra.store.reading import Rollout, StepRollouts, number
 from palaestra.view import exhibits
-from palaestra.view.drawing import duration, number, percent, series, short, smoothed
-from palaestra.view.exhibits import Rollout, StepRollouts
+from palaestra.view.drawing import duration, percent, series, short, smoothed
 from palaestra.view.plots import curve, curve_svg
 
 ENDS = 5  # steps at each end that are averaged to tell what changed, at most a quarter of the run

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.rewards.answers import folded, number, plain
+from palaestra.verifiers.answers.final import folded, number, plain
 from palaestra.verifiers.registry import entry_of
 from palaestra.verifiers.table import Case, golds
 from tools.verifiers.slips import Maker, asked_again, left_standing, off_by_one, pick

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from palaestra.rewards.answers import gold_of, number, plain
+from palaestra.verifiers.answers.final import gold_of, number, plain
 from palaestra.verifiers.maths.text import pieces, squeezed
 from palaestra.verifiers.table import Case
 

@@ -1,12 +1,12 @@
 """The claim of rlbff: RLBFF: binary flexible feedback, principle entailment."""
 
 from palaestra.credit.preferences import Compare
+from palaestra.judges.principles import QUESTIONS
 from palaestra.ledger.experiment import Experiment, Final, Greater
 from palaestra.objective.reward_model import BradleyTerry
 from palaestra.recipes.rewards.rlbff import entailment, trained
 from palaestra.rewards.labels import LABELS
 from palaestra.rewards.learned import Learned
-from palaestra.rewards.principles import QUESTIONS
 from palaestra.rewards.probe import RankingProbe
 
 EXPERIMENT = Experiment(

@@ -22,6 +22,7 @@ from palaestra.catalogue import recipe
 from palaestra.context import Context, Draw
 from palaestra.curriculum.draw import Shuffled
 from palaestra.errors import UserError
+from palaestra.rewards.verified import Verified
 from palaestra.rewards.where import Where
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.run.evaluation import attempts
@@ -30,7 +31,6 @@ from palaestra.tasks import options
 from palaestra.types import RIGHT, Key, State, Task, stage
 from palaestra.values import vary
 from palaestra.verifiers.answers.choice import shuffled
-from palaestra.verifiers.reward import Verified
 
 CARD = Card(
     title="AlphaMed: minimalist rule-based RL on medical multiple choice",

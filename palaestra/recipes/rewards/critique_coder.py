@@ -25,6 +25,7 @@ from palaestra.catalogue import recipe
 from palaestra.context import Context, RewardFn
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.objective.policy import Clipped
+from palaestra.rewards.verified import Verified
 from palaestra.rewards.verify import said
 from palaestra.rewards.where import Where
 from palaestra.rollout.collect import MuteTruncated, Sample, Score, links
@@ -35,7 +36,6 @@ from palaestra.toys.formats import judging
 from palaestra.types import Group, Key, Message, Reward, Task, rng_of, stage
 from palaestra.values import vary
 from palaestra.verifiers.code.programs import blocks_of
-from palaestra.verifiers.reward import Verified
 
 CARD = Card(
     title="Critique-Coder: critique RL",
@@ -43,8 +43,8 @@ CARD = Card(
     claim="Replacing a fifth of the coding problems by critiques of solutions makes a better coder than solving alone.",
     source="released code (TIGER-AI-Lab/Critique-Coder); the mix, the 80% and the 0.8 from two public summaries",
     size=Size(
-        setting="Qwen3-4B and 8B, 128 prompts x 8, minibatches of 64, lr 1e-6, temperature 0.6, top-p 0.95, top-k 20 (not built), "
-        "16k then 32k tokens, no KL; candidates of Qwen3-Coder-30B-A3B",
+        setting="Qwen3-4B and 8B, 128 prompts x 8, minibatches of 64, lr 1e-6, temperature 0.6, top-p 0.95, top-k 20 "
+        "(not built), 16k then 32k tokens, no KL; candidates of Qwen3-Coder-30B-A3B",
         model="qwen3-8b",
         prompts=128,
         samples=8,

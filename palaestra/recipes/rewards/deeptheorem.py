@@ -22,6 +22,7 @@ from palaestra.card import Card, Size
 from palaestra.catalogue import recipe
 from palaestra.context import Context
 from palaestra.errors import Fault, UserError
+from palaestra.rewards.verified import Verified
 from palaestra.rewards.verify import said
 from palaestra.rewards.where import Where
 from palaestra.rollout.collect import Sample, Score, links
@@ -29,7 +30,6 @@ from palaestra.step import Recipe
 from palaestra.toys.base import exact, lines_of
 from palaestra.types import Group, Key, Reward, State, Task, stage
 from palaestra.values import vary
-from palaestra.verifiers.reward import Verified
 from palaestra.verifiers.text.formats import Clean
 
 CARD = Card(

@@ -28,13 +28,13 @@ from palaestra.judges.prompt import GRADE, reference_of
 from palaestra.judges.reading import Text
 from palaestra.judges.standin import Grader
 from palaestra.objective.policy import KL, Clipped, Entropy
-from palaestra.rewards.answers import boxed
 from palaestra.rewards.verify import said
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.services.chat.scripted import Scripted
 from palaestra.step import Recipe
 from palaestra.types import Episode, Group, Reward, Task, stage
 from palaestra.values import vary
+from palaestra.verifiers.answers.final import boxed
 
 CARD = Card(
     title="General-Reasoner: generative answer verifier",

@@ -23,7 +23,6 @@ from palaestra.catalogue import recipe
 from palaestra.context import Context, Source
 from palaestra.errors import Fault
 from palaestra.judges.prompt import defused
-from palaestra.rewards.answers import tagged
 from palaestra.rewards.rewritten import blocks
 from palaestra.rewards.verify import said
 from palaestra.rollout.collect import Sample, Score, links
@@ -31,6 +30,7 @@ from palaestra.step import Recipe
 from palaestra.toys.formats import UNSURE, question
 from palaestra.types import ChatRequest, Group, Message, Reward, Task, stage
 from palaestra.values import vary
+from palaestra.verifiers.answers.final import tagged
 from palaestra.verifiers.answers.judgement import REFUSALS, statements, worth_of_facts
 from palaestra.verifiers.answers.short import agreed, normal
 from palaestra.verifiers.text.formats import Tags

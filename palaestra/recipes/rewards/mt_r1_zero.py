@@ -20,11 +20,11 @@ from palaestra.catalogue import recipe
 from palaestra.context import Context
 from palaestra.errors import Fault
 from palaestra.rewards.rewritten import Rewritten, Written, blocks
+from palaestra.rewards.verified import Verified
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.step import Recipe
 from palaestra.types import Group, Reward, Task, stage
 from palaestra.values import vary
-from palaestra.verifiers.reward import Verified
 
 CARD = Card(
     title="MT-R1-Zero: rule-metric mixed reward for translation",

@@ -18,12 +18,12 @@ from typing import Literal
 from palaestra.card import Card, Size
 from palaestra.catalogue import recipe
 from palaestra.rewards.rewritten import Rewritten, Written
+from palaestra.rewards.verified import Verified
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.step import Recipe
 from palaestra.toys.base import final
 from palaestra.types import Task, stage
 from palaestra.values import vary
-from palaestra.verifiers.reward import Verified
 
 CARD = Card(
     title="Multi-dimensional constraint framework for instruction following",

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 
 from palaestra.card import Card, Size
 from palaestra.catalogue import recipe
+from palaestra.rewards.verified import Verified
 from palaestra.rewards.verify import Verify
 from palaestra.rewards.where import Where
 from palaestra.rollout.collect import Sample, Score, links
@@ -30,7 +31,6 @@ from palaestra.types import Task, stage
 from palaestra.values import vary
 from palaestra.verifiers.answers.short import normal
 from palaestra.verifiers.base import reply
-from palaestra.verifiers.reward import Verified
 
 pass
 

@@ -21,11 +21,11 @@ from palaestra.context import Context, RewardFn, Source
 from palaestra.errors import Fault
 from palaestra.judges.pointwise import Judge
 from palaestra.rewards.rewritten import AsQuery, Rewritten
+from palaestra.rewards.verified import Verified
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.step import Recipe
 from palaestra.types import Group, Reward, stage
 from palaestra.values import vary
-from palaestra.verifiers.reward import Verified
 from palaestra.verifiers.sql.queries import query_of
 
 CARD = Card(

@@ -21,6 +21,7 @@ from typing import Literal
 
 from palaestra.card import Card, Size
 from palaestra.catalogue import recipe
+from palaestra.rewards.verified import Verified
 from palaestra.rewards.verify import Verify
 from palaestra.rewards.where import Where
 from palaestra.rollout.collect import Sample, Score, links
@@ -28,7 +29,6 @@ from palaestra.step import Recipe
 from palaestra.toys.base import final, lines_of
 from palaestra.types import Task, stage
 from palaestra.values import vary
-from palaestra.verifiers.reward import Verified
 from palaestra.verifiers.text.similarity import edit_similarity
 
 CARD = Card(

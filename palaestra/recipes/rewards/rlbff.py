@@ -4,7 +4,7 @@
 
 Trained on (prompt, response, principle, verdict) as on text, by the likelihood of the one word; the principles come from
 written feedback: one is kept if its quote is in the feedback (partial ratio above 60) and every other annotator of the
-response says the like (cosine above 0.8), see `palaestra.rewards.principles`. Then GRPO: every prompt has a principle that
+response says the like (cosine above 0.8), see `palaestra.judges.principles`. Then GRPO: every prompt has a principle that
 the reward model sees and the policy does not. Several principles are averaged (`Entailed`). r is only compared within a group,
 so among responses to one prompt and principle. There is one response in a question, hence no bias of position.
 `build` trains the reward model beside the policy, with the labels of `Labels` as the annotators. A judge that fails leaves
@@ -16,11 +16,11 @@ from palaestra.catalogue import recipe
 from palaestra.context import Collect, Credit
 from palaestra.credit.rows import Imitate
 from palaestra.judges.pointwise import Judge
+from palaestra.judges.principles import QUESTIONS, Entailed, Principled, Question, yes_or_no
 from palaestra.judges.reading import Odds
 from palaestra.judges.train import ENTAIL, Verdicts
 from palaestra.objective.policy import Imitation
 from palaestra.rewards.labels import LABELS, Also, Beside, Labels, Noisy
-from palaestra.rewards.principles import QUESTIONS, Entailed, Principled, Question, yes_or_no
 from palaestra.rewards.probe import RankingProbe
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.services.chat.local import LocalModel

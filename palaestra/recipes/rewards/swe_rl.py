@@ -18,6 +18,7 @@ line the mistake of form.
 from palaestra.card import Card, Size
 from palaestra.catalogue import recipe
 from palaestra.context import Context
+from palaestra.rewards.verified import Verified
 from palaestra.rewards.verify import said
 from palaestra.rewards.where import Where
 from palaestra.rollout.collect import Sample, Score, links
@@ -26,7 +27,6 @@ from palaestra.toys.base import demonstration, final
 from palaestra.types import Group, Reward, rng_of, stage
 from palaestra.values import vary
 from palaestra.verifiers.code.patches import diffs, likeness
-from palaestra.verifiers.reward import Verified
 
 CARD = Card(
     title="SWE-RL: similarity reward on software evolution",

@@ -17,10 +17,10 @@ from typing import Literal
 from palaestra.card import Card, Size
 from palaestra.catalogue import recipe
 from palaestra.rewards.rewritten import AsQuery, Rewritten
+from palaestra.rewards.verified import Verified
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.step import Recipe
 from palaestra.values import vary
-from palaestra.verifiers.reward import Verified
 
 CARD = Card(
     title="Think2SQL: execution-accuracy RL for text-to-SQL",

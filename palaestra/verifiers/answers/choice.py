@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from palaestra.errors import UserError
-from palaestra.rewards.answers import boxed, folded, plain
 from palaestra.tasks.options import LETTERS
 from palaestra.types import Key, rng_of, stage
+from palaestra.verifiers.answers.final import boxed, folded, plain
 from palaestra.verifiers.answers.short import statement
 from palaestra.verifiers.base import Judgement, binary, failed, guarded, reply
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from palaestra.errors import UserError
-from palaestra.rewards.answers import mark, tagged
 from palaestra.types import stage
+from palaestra.verifiers.answers.final import mark, tagged
 from palaestra.verifiers.answers.short import agreed, normal, words
 from palaestra.verifiers.base import Judgement, binary, failed, guarded, needed, reply
 from palaestra.verifiers.text.formats import Tags

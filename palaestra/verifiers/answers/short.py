@@ -10,8 +10,19 @@ from collections.abc import Hashable, Sequence
 from typing import Any, NoReturn
 
 from palaestra.errors import UserError
-from palaestra.rewards.answers import announced, boxed, final, folded, gold_of, number, plain, right, same, tagged
 from palaestra.types import stage
+from palaestra.verifiers.answers.final import (
+    announced,
+    boxed,
+    final,
+    folded,
+    gold_of,
+    number,
+    plain,
+    right,
+    same,
+    tagged,
+)
 from palaestra.verifiers.base import Judgement, binary, failed, fences, guarded, needed, reply
 
 SEPARATOR = re.compile(r"[,;\n]|\band\b", re.IGNORECASE)
@@ -30,7 +41,7 @@ def statement(response: str) -> str | None:
 
 @stage
 class ExactAnswer:
-    """1 if the response's final answer is the reference; numbers by value. `palaestra.rewards.answers` has the rules."""
+    """1 if the response's final answer is the reference; numbers by value. `palaestra.verifiers.answers.final` has the rules."""
 
     @guarded
     def __call__(self, response: str, answer: Any, *, prompt: str = "") -> Judgement:

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from palaestra.errors import UserError
-from palaestra.rewards.answers import gold_of, right
 from palaestra.types import stage
+from palaestra.verifiers.answers.final import gold_of, right
 from palaestra.verifiers.answers.short import equal, strict_json
 from palaestra.verifiers.base import Judgement, failed, guarded, needed, reply
 

@@ -10,8 +10,8 @@ from fractions import Fraction
 from typing import Any
 
 from palaestra.errors import Fault, UserError
-from palaestra.rewards.answers import LONGEST, MARKS, final, gold_of, number, plain, same, undone
 from palaestra.types import stage
+from palaestra.verifiers.answers.final import LONGEST, MARKS, final, gold_of, number, plain, same, undone
 from palaestra.verifiers.answers.short import statement
 from palaestra.verifiers.base import Judgement, binary, failed, guarded, needed, reply
 from palaestra.verifiers.maths.text import AND, SHORT_FRACTION, listed, loose, measured, pieces, squeezed, unitless

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from palaestra.rewards.answers import number, plain
+from palaestra.verifiers.answers.final import number, plain
 
 UNDONE = re.compile(
     r"\\(?:o?int|i+nt|sum|prod|lim|partial|[dt]?binom|det|gcd|bmod|pmod|mod|max|min)(?![a-zA-Z])|[!'∫∑∏∂]"

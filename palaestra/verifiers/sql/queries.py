@@ -8,8 +8,8 @@ from itertools import pairwise
 from typing import Any, Literal, TypeAlias
 
 from palaestra.errors import Fault, UserError
-from palaestra.rewards.answers import tagged
 from palaestra.types import stage
+from palaestra.verifiers.answers.final import tagged
 from palaestra.verifiers.base import Judgement, failed, fences, guarded, needed, reply
 from palaestra.verifiers.sql.tables import Database, Engine, file_of, is_ordered
 from palaestra.verifiers.text.formats import Tags

@@ -9,9 +9,9 @@ from functools import cache
 from typing import Any
 
 from palaestra.errors import UserError
-from palaestra.rewards.answers import boxed, gold_of, plain, same
 from palaestra.tasks.names import suggestion
 from palaestra.types import stage
+from palaestra.verifiers.answers.final import boxed, gold_of, plain, same
 from palaestra.verifiers.base import Judgement, binary, failed, guarded, needed, reply
 
 ROLES = ("User:", "Assistant:", "<|im_start|>", "<|im_end|>", "<|endoftext|>", "Human:")

@@ -7,9 +7,9 @@ from functools import lru_cache
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from palaestra.errors import Fault, UserError
-from palaestra.rewards.answers import folded
 from palaestra.tasks.user_code import load
 from palaestra.types import stage
+from palaestra.verifiers.answers.final import folded
 from palaestra.verifiers.base import Judgement, failed, guarded, needed
 from palaestra.verifiers.text.formats import Tags, repeated, scripts
 

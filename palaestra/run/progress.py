@@ -18,7 +18,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Column, Table
 from rich.text import Text
 
-from palaestra.view.drawing import number
+from palaestra.store.reading import number
 
 EVERY = 5.0  # seconds between plain lines
 RECENT = 20  # steps that the pace is taken from
