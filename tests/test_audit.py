@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from oracle import check_oracle
 
-from palaestra.cli.main import audit as command
+from palaestra.cli import audit as command
 from palaestra.cli.main import main
 from palaestra.rewards import user
 from palaestra.rewards.user import UserReward

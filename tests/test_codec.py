@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from safetensors.torch import load, save
 
+from palaestra import identity
 from palaestra.store.codec import decode, encode
 from palaestra.types import Episode, Event, Example, Group, Message, Origin, Reward, Row, Segment, Task, stage
 
@@ -212,12 +213,12 @@ def test_what_cannot_be_stored_is_named_with_its_place(bad, named):
 
 
 @pytest.fixture
-def toys():
+def toys(monkeypatch):
     """A module of the package with a mutable dataclass, a frozen one, a nested one and a plain class."""
-    module = ModuleType("palaestra.toys")
+    module = ModuleType("palaestra.playthings")
 
     def own(cls):
-        cls.__module__ = "palaestra.toys"
+        cls.__module__ = "palaestra.playthings"
         cls.__qualname__ = cls.__qualname__.rpartition("<locals>.")[2]
         setattr(module, cls.__name__, cls)
         return cls
@@ -231,7 +232,7 @@ def toys():
         class Inner:
             y: tuple = ()
 
-    Frozen.Inner.__module__, Frozen.Inner.__qualname__ = "palaestra.toys", "Frozen.Inner"
+    Frozen.Inner.__module__, Frozen.Inner.__qualname__ = "palaestra.playthings", "Frozen.Inner"
 
     @own
     @dataclasses.dataclass
@@ -243,9 +244,11 @@ def toys():
         pass
 
     module.Alias, module.Outside = Frozen, Foreign
-    sys.modules["palaestra.toys"] = module
-    yield module
-    del sys.modules["palaestra.toys"]
+    monkeypatch.setitem(sys.modules, "palaestra.playthings", module)
+    known = dict(identity.places())
+    names = ("Frozen", "Mutable", "Plain", "Alias", "Outside")
+    monkeypatch.setattr(identity, "places", lambda: known | dict.fromkeys(names, "palaestra.playthings"))
+    return module
 
 
 def test_any_frozen_dataclass_of_the_package(toys):
@@ -268,11 +271,19 @@ def test_any_frozen_dataclass_of_the_package(toys):
         "palaestra.types:__builtins__",
         "palaestra.__main__:Anything",
         "palaestra.missing:Anything",
-        "palaestra.toys:Mutable",
-        "palaestra.toys:Plain",
-        "palaestra.toys:Alias",
-        "palaestra.toys:Outside",
-        "palaestra.toys:Frozen.Other",
+        "palaestra.playthings:Mutable",
+        "palaestra.playthings:Plain",
+        "palaestra.playthings:Alias",
+        "palaestra.playthings:Outside",
+        "palaestra.playthings:Frozen.Other",
+        "Mutable",
+        "Plain",
+        "Alias",
+        "Outside",
+        "Frozen.Other",
+        "Frozen.x",
+        "Fault",
+        "system",
     ],
 )
 def test_nothing_else_can_be_made_from_a_file(name, toys):
@@ -284,6 +295,6 @@ def test_nothing_else_can_be_made_from_a_file(name, toys):
 
 def test_a_class_that_lost_a_field_is_not_made(toys):
     plain, found = encode(toys.Frozen(3))
-    plain["classes"]["palaestra.toys:Frozen"] = ["z"]
+    plain["classes"]["Frozen"] = ["z"]
     with pytest.raises(TypeError, match="'z'"):
         decode(plain, found)

@@ -28,7 +28,6 @@ from palaestra.run.setup import Settings
 from palaestra.types import Result
 from palaestra.values import override
 
-MODULE = "palaestra.recipes.base.rloo"
 TWO = Experiment(
     claim="b beats a.",
     arms={"a": grpo.build(), "b": rloo.build()},
@@ -103,7 +102,7 @@ def test_a_model_is_what_lies_in_its_folder(tmp_path):
 
 
 def test_an_arm_is_the_same_cell_as_the_recipe_it_is():
-    arm = replace(request(recipe=""), arm=f"{MODULE}:rloo")
+    arm = replace(request(recipe=""), arm="rloo:rloo")
     assert arm.digest() == request().digest()
 
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaestra.api.training import smallest
+from palaestra.claims.objectives import embodied_planner_r1 as planner_claim
 from palaestra.claims.objectives import stratified_grpo as stratified_grpo_claim
 from palaestra.credit.pass_at_k import pass_at_k_advantages
 from palaestra.credit.scopes import anchor
@@ -411,7 +412,7 @@ def test_a_dense_reward_pays_for_the_way_behind_it():
         task=task,
         episodes=tuple(Episode(facts={"distance": d}, reward=Reward(total=float(d == 0))) for d in left),
     )
-    found = asyncio.run(planner.Approach()(None, (), group))
+    found = asyncio.run(planner_claim.Approach()(None, (), group))
     assert [e.total for e in found.episodes] == near([0.0, 1 - 1 / way, 1.0, 0.0])
 
 

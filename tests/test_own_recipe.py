@@ -14,7 +14,7 @@ from palaestra.run.setup import Settings, recipe_of
 BODY = """\"\"\"A bonus for brevity.\"\"\"
 from palaestra.credit.links import Center, chain
 from palaestra.credit.table import Values
-from palaestra.recipes.base import grpo
+from palaestra.catalogue import recipe
 from palaestra.values import vary
 from palaestra.types import stage
 
@@ -26,7 +26,7 @@ class Brief:
         return Values(level=x.level, x_N=x.x_N - self.weight * table.lengths_E)
 
 def build(weight: float = 0.5):
-    return vary(grpo.build(), credit=chain(Brief(weight), Center("group")))
+    return vary(recipe("grpo"), credit=chain(Brief(weight), Center("group")))
 """
 
 

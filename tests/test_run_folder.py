@@ -15,7 +15,8 @@ import pytest
 import torch
 
 from palaestra.api import training
-from palaestra.cli.main import main, sandbox, train
+from palaestra.cli import sandbox, train
+from palaestra.cli.main import main
 from palaestra.errors import Stopped, UserError
 from palaestra.models.load import save
 from palaestra.recipes.base import grpo

@@ -140,11 +140,11 @@ def test_the_call_waits_until_nothing_is_sampled(source):
 
 def test_a_fault_stays_a_fault(source):
     with pytest.raises(Fault, match="judge: down"):
-        scored(source("from palaestra.types import Fault\ndef score(r, a): raise Fault('judge', 'down')"), "a")
+        scored(source("from palaestra.errors import Fault\ndef score(r, a): raise Fault('judge', 'down')"), "a")
 
 
 def test_a_fault_is_that_of_all_who_waited_for_the_call(source):
-    path = source("from palaestra.types import Fault\ndef score(r, a): raise Fault('judge', 'down')")
+    path = source("from palaestra.errors import Fault\ndef score(r, a): raise Fault('judge', 'down')")
     reward, group = UserReward(f"{path}:score"), Group(task=TASK, episodes=(saying("x"),))
 
     async def asked():
@@ -236,7 +236,8 @@ def test_missing_files(source, tmp_path):
 
 
 GUESS = """
-from palaestra.types import Ask, Fault, Frame, Message, Task
+from palaestra.errors import Fault
+from palaestra.types import Ask, Frame, Message, Task
 class Guess:
     seats = ("policy",)
     max_tokens = 5

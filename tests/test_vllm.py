@@ -214,7 +214,7 @@ def test_no_orphan_when_the_parent_is_killed(log, tmp_path):
 import asyncio, sys, time
 from pathlib import Path
 from palaestra.models.load import load
-from palaestra.rollout import vllm
+from palaestra.engines import vllm
 from palaestra.types import Sampling
 vllm.SERVER, vllm.SHARED, vllm.interpreter = Path({str(FAKE)!r}), Path({str(tmp_path)!r}), lambda: sys.executable
 engine = vllm.VllmEngine(load("tiny"))

@@ -46,7 +46,7 @@ try:
 except ImportError:
     from palaestra import values
 try:
-    from palaestra.run.setup import bench_of
+    from palaestra.runtime.setup import bench_of
 except ImportError:
     from palaestra.run.setup import bench_of
 
