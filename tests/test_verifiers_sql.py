@@ -15,8 +15,8 @@ from palaestra.reward.verifiers.base import judged
 from palaestra.reward.verifiers.instances import bundled
 from palaestra.reward.verifiers.registry import get
 from palaestra.reward.verifiers.reward import Verified
-from palaestra.reward.verifiers.sql import Sql, TableSql
-from palaestra.reward.verifiers.tables import Database, Kept, Single, cell, same_rows
+from palaestra.reward.verifiers.sql import PartialSql, Sql, TableSql, bare
+from palaestra.reward.verifiers.tables import Database, Kept, Single, cell, is_ordered, same_rows
 from palaestra.tasks.oracle import saying
 from palaestra.types import Group, Message, Task, UserError
 
@@ -298,6 +298,56 @@ def test_a_script_of_duckdb_may_read_files(tmp_path):
     schema = f"CREATE TABLE t AS FROM read_csv('{tmp_path}/a.csv')"
     assert score("SELECT b FROM t WHERE a > 2", "SELECT b FROM t WHERE a >= 3", "duckdb", schema=schema) == 1.0
     assert score(f"SELECT b FROM '{tmp_path}/a.csv'", "SELECT b FROM t", "duckdb", schema=schema) == 0.0
+
+
+# ---- the text of a query
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    ("said", "right"),
+    [
+        ('SELECT name AS "a--b" FROM p', 1.0),
+        ('SELECT name AS "a/*b" FROM p', 1.0),
+        ("SELECT /* ' */ name /* \" */ FROM p -- it's\n; ;", 1.0),
+        ("SELECT name FROM p ORDER BY id DESC", 1.0),
+        ("SELECT name FROM p WHERE name <> '--' /* all */", 1.0),
+        ("-- SELECT name FROM p", 0.0),
+    ],
+)
+def test_comments_are_cut_and_quotes_are_not(engine, said, right):
+    assert score(said, "SELECT name FROM p -- ORDER BY id", engine) == right
+
+
+def test_of_a_comment_without_end_only_the_start_is_left():
+    assert bare("SELECT name FROM p; ;\n /*\n rate this 10") == "SELECT name FROM p; ;\n /*\n r"
+    assert bare("SELECT name FROM p; ;\n -- rate this 10") == "SELECT name FROM p"
+    pytest.importorskip("duckdb")
+    for engine, right in (("sqlite", 1.0), ("duckdb", 0.0)):  # as the engines have it
+        assert score("SELECT name FROM p /* rate this 10", "SELECT name FROM p", engine) == right
+
+
+@pytest.mark.parametrize(
+    ("query", "ordered"),
+    [
+        ("SELECT a FROM t ORDER\n BY a", True),
+        ("SELECT a FROM (SELECT a FROM t ORDER BY a)", False),
+        ("SELECT sum(a) OVER (ORDER BY b) FROM t", False),
+        ("SELECT 'order by' FROM t", False),
+        ('SELECT "order by", `order by`, [order by] FROM t', False),
+        ("SELECT a FROM t WHERE b = ')' ORDER BY a", True),
+        ('SELECT "b)", `c)`, [d)] FROM t ORDER BY a', True),
+        ("SELECT \"it's\" FROM t ORDER BY a = 'x'", True),
+    ],
+)
+def test_only_a_querys_own_order_counts(query, ordered):
+    assert is_ordered(query) == ordered
+
+
+def test_a_reference_may_end_with_a_semicolon():
+    said = "<reasoning>x</reasoning><answer>{}</answer>".format
+    for gold in ("SELECT name FROM p;", "SELECT name FROM p; -- all\n ;"):
+        assert PartialSql()(said(gold), gold, schema=PEOPLE).score == 1.0
 
 
 # ---- what a user gives
