@@ -15,7 +15,7 @@ from palaestra.reward.verifiers.base import judged
 from palaestra.reward.verifiers.instances import bundled
 from palaestra.reward.verifiers.registry import get
 from palaestra.reward.verifiers.reward import Verified
-from palaestra.reward.verifiers.sql import PartialSql, Sql, TableSql, bare
+from palaestra.reward.verifiers.sql import PartialSql, Sql, TableSql, bare, names
 from palaestra.reward.verifiers.tables import Database, Kept, Single, cell, is_ordered, same_rows
 from palaestra.tasks.oracle import saying
 from palaestra.types import Group, Message, Task, UserError
@@ -342,6 +342,20 @@ def test_of_a_comment_without_end_only_the_start_is_left():
 )
 def test_only_a_querys_own_order_counts(query, ordered):
     assert is_ordered(query) == ordered
+
+
+def test_names_of_a_query():
+    assert names("SELECT t.date, text FROM t AS u WHERE CURRENT_DATE > t.date") == {"t", "date", "text"}
+    assert names("SELECT CAST(a AS DATE), b::text, date(c) FROM t") == {"a", "b", "c", "t"}
+
+
+def test_long_texts_are_read_in_linear_time():
+    start = time.perf_counter()
+    for piece in ("[", "[a", "[a'", "'", '"', "`", "/*", "a as "):
+        text = piece * (80_000 // len(piece))
+        names(bare(text))
+        is_ordered(text)
+    assert time.perf_counter() - start < 15  # 20 s and more in quadratic time
 
 
 def test_a_reference_may_end_with_a_semicolon():

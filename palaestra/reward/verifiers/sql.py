@@ -21,12 +21,12 @@ COPIED = 20_000_000  # bytes of a database file at most of which other instances
 SEEDS = (1, 2)  # of the instances with moved values
 COMMENT = re.compile(r"""--[^\n]*|/\*.*?\*/|('[^']*'|"[^"]*"|`[^`]*`)|(/\*\s*\S).*""", re.DOTALL)
 NEARLY = 0.9  # the most that a table is worth which is not the gold one: cells do not see the order of rows
-WORD = re.compile(r"'(?:[^']|'')*'|\"([^\"]+)\"|`([^`]+)`|\[([A-Za-z_][^\]]*)\]|([A-Za-z_]\w*)(\s*\()?")
+WORD = re.compile(r"'[^']*'|::\w+|\"([^\"]+)\"|`([^`]+)`|\[([A-Za-z_][^][]*)]|([A-Za-z_]\w*)(\s*\()?")
 KEYWORDS = """
 select from where and or not in is null like between exists as on using join inner left right full outer
 cross natural group by order having limit offset asc desc distinct all union intersect except with
-recursive case when then else end cast integer int text real date varchar values nulls first last over
-partition true false glob collate escape interval
+recursive case when then else end cast integer int real varchar values nulls first last over partition
+true false glob collate escape interval current_date current_time current_timestamp
 """
 RESERVED = frozenset(KEYWORDS.split())
 
