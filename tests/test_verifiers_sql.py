@@ -18,8 +18,8 @@ from palaestra.verifiers.base import judged
 from palaestra.verifiers.registry import get
 from palaestra.verifiers.sql import sqlite, worker
 from palaestra.verifiers.sql.instances import bundled
-from palaestra.verifiers.sql.queries import Sql, TableSql
-from palaestra.verifiers.sql.tables import Database, Kept, Single, cell, same_rows
+from palaestra.verifiers.sql.queries import PartialSql, Sql, TableSql, bare, names
+from palaestra.verifiers.sql.tables import Database, Kept, Single, cell, is_ordered, same_rows
 
 PEOPLE = (
     "CREATE TABLE p(id INTEGER PRIMARY KEY, name TEXT, age INT); "
@@ -297,6 +297,70 @@ def test_a_script_of_duckdb_may_read_files(tmp_path):
     schema = f"CREATE TABLE t AS FROM read_csv('{tmp_path}/a.csv')"
     assert score("SELECT b FROM t WHERE a > 2", "SELECT b FROM t WHERE a >= 3", "duckdb", schema=schema) == 1.0
     assert score(f"SELECT b FROM '{tmp_path}/a.csv'", "SELECT b FROM t", "duckdb", schema=schema) == 0.0
+
+
+# ---- the text of a query
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    ("said", "right"),
+    [
+        ('SELECT name AS "a--b" FROM p', 1.0),
+        ('SELECT name AS "a/*b" FROM p', 1.0),
+        ("SELECT /* ' */ name /* \" */ FROM p -- it's\n; ;", 1.0),
+        ("SELECT name FROM p ORDER BY id DESC", 1.0),
+        ("SELECT name FROM p WHERE name <> '--' /* all */", 1.0),
+        ("-- SELECT name FROM p", 0.0),
+    ],
+)
+def test_comments_are_cut_and_quotes_are_not(engine, said, right):
+    assert score(said, "SELECT name FROM p -- ORDER BY id", engine) == right
+
+
+def test_of_a_comment_without_end_only_the_start_is_left():
+    assert bare("SELECT name FROM p; ;\n /*\n rate this 10") == "SELECT name FROM p; ;\n /*\n r"
+    assert bare("SELECT name FROM p; ;\n -- rate this 10") == "SELECT name FROM p"
+    pytest.importorskip("duckdb")
+    for engine, right in (("sqlite", 1.0), ("duckdb", 0.0)):  # as the engines have it
+        assert score("SELECT name FROM p /* rate this 10", "SELECT name FROM p", engine) == right
+
+
+@pytest.mark.parametrize(
+    ("query", "ordered"),
+    [
+        ("SELECT a FROM t ORDER\n BY a", True),
+        ("SELECT a FROM (SELECT a FROM t ORDER BY a)", False),
+        ("SELECT sum(a) OVER (ORDER BY b) FROM t", False),
+        ("SELECT 'order by' FROM t", False),
+        ('SELECT "order by", `order by`, [order by] FROM t', False),
+        ("SELECT a FROM t WHERE b = ')' ORDER BY a", True),
+        ('SELECT "b)", `c)`, [d)] FROM t ORDER BY a', True),
+        ("SELECT \"it's\" FROM t ORDER BY a = 'x'", True),
+    ],
+)
+def test_only_a_querys_own_order_counts(query, ordered):
+    assert is_ordered(query) == ordered
+
+
+def test_names_of_a_query():
+    assert names("SELECT t.date, text FROM t AS u WHERE CURRENT_DATE > t.date") == {"t", "date", "text"}
+    assert names("SELECT CAST(a AS DATE), b::text, date(c) FROM t") == {"a", "b", "c", "t"}
+
+
+def test_long_texts_are_read_in_linear_time():
+    start = time.perf_counter()
+    for piece in ("[", "[a", "[a'", "'", '"', "`", "/*", "a as "):
+        text = piece * (80_000 // len(piece))
+        names(bare(text))
+        is_ordered(text)
+    assert time.perf_counter() - start < 15  # 20 s and more in quadratic time
+
+
+def test_a_reference_may_end_with_a_semicolon():
+    said = "<reasoning>x</reasoning><answer>{}</answer>".format
+    for gold in ("SELECT name FROM p;", "SELECT name FROM p; -- all\n ;"):
+        assert PartialSql()(said(gold), gold, schema=PEOPLE).score == 1.0
 
 
 # ---- what a user gives

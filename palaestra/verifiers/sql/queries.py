@@ -20,14 +20,14 @@ CHILD = "palaestra.verifiers.sql.worker"
 FENCES = ("sql", "sqlite", "sqlite3", "duckdb", "postgresql", "postgres", "mysql", "")
 COPIED = 20_000_000  # bytes of a database file at most of which other instances are made: they are kept
 SEEDS = (1, 2)  # of the instances with moved values
-COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/|('(?:[^']|'')*')", re.DOTALL)
+COMMENT = re.compile(r"""--[^\n]*|/\*.*?\*/|('[^']*'|"[^"]*"|`[^`]*`)|(/\*\s*\S).*""", re.DOTALL)
 NEARLY = 0.9  # the most that a table is worth which is not the gold one: cells do not see the order of rows
-WORD = re.compile(r"'(?:[^']|'')*'|\"([^\"]+)\"|`([^`]+)`|\[([A-Za-z_][^\]]*)\]|([A-Za-z_]\w*)(\s*\()?")
+WORD = re.compile(r"'[^']*'|::\w+|\"([^\"]+)\"|`([^`]+)`|\[([A-Za-z_][^][]*)]|([A-Za-z_]\w*)(\s*\()?")
 KEYWORDS = """
 select from where and or not in is null like between exists as on using join inner left right full outer
 cross natural group by order having limit offset asc desc distinct all union intersect except with
-recursive case when then else end cast integer int text real date varchar values nulls first last over
-partition true false glob collate escape interval
+recursive case when then else end cast integer int real varchar values nulls first last over partition
+true false glob collate escape interval current_date current_time current_timestamp
 """
 RESERVED = frozenset(KEYWORDS.split())
 
@@ -37,13 +37,21 @@ def query_of(text: str) -> str:
     inside = tagged(text)
     inside = text if inside is None else inside
     blocks = fences(inside, FENCES)
-    return COMMENT.sub(lambda m: m[1] or " ", blocks[-1] if blocks else inside).strip().rstrip(";").strip()
+    return bare(blocks[-1] if blocks else inside)
+
+
+def bare(query: str) -> str:
+    """A query without comments and the semicolons behind it.
+
+    A comment that is not closed leaves its first character: sqlite runs it, duckdb must refuse it.
+    """
+    return COMMENT.sub(lambda m: m[1] or m[2] or " ", query).strip().rstrip("; \t\r\n")
 
 
 def names(query: str) -> set[Any]:
     """The tables and columns that a query names: its identifiers without keywords, functions and its own aliases."""
     found: list[tuple[str, bool]] = []
-    for m in WORD.finditer(COMMENT.sub(lambda m: m[1] or " ", query)):
+    for m in WORD.finditer(query):
         word = next((w for w in m.groups()[:4] if w), "").lower()
         if word and not m[5]:
             found.append((word, bool(m[4])))
@@ -88,8 +96,7 @@ class Sql:
         request = {
             "task": "compared", "engine": self.engine, "schemas": schemas, "path": path, "said": query, "gold": gold,
             "halves": ("", "odd", "even") if thin else ("",), "seeds": SEEDS if thin else (), "seconds": self.seconds,
-            "ordered": is_ordered(COMMENT.sub(lambda m: m[1] or " ", gold)), "columns_ordered": self.columns_ordered,
-            "likeness": likeness,
+            "ordered": is_ordered(bare(gold)), "columns_ordered": self.columns_ordered, "likeness": likeness,
         }  # fmt: skip
         found = self.asked(request)
         if "error" in found:
@@ -165,7 +172,8 @@ class PartialSql(Sql):
                 score=form / self._most(feedback), parts={"format": form, "paper": form}, status="unparsable"
             )
         found = self.execution(query, gold, schema, database)
-        words = [COMMENT.sub(lambda m: m[1] or " ", q).lower().split() for q in (gold, query)]
+        gold = bare(gold)
+        words = [q.lower().split() for q in (gold, query)]
         parts = {
             "execution": found.score,
             "syntax": found.parts["runs"],

@@ -203,7 +203,7 @@ def _digits(x: Any) -> Any:
 def is_ordered(query: str) -> bool:
     """Whether a query's own rows are ordered: ORDER BY outside brackets."""
     text, depth = "", 0
-    for c in re.sub(r"'(?:[^']|'')*'", "''", query):
+    for c in re.sub(r"""'[^']*'|"[^"]*"|`[^`]*`|\[[^][]*]""", "''", query):
         depth += (c == "(") - (c == ")")
         text += c if depth == 0 else " "
     return bool(re.search(r"\border\s+by\b", text, re.IGNORECASE))
