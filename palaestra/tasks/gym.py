@@ -207,8 +207,14 @@ def refuse(generator: str) -> None:
 
 @lru_cache(maxsize=1)
 def registry() -> Mapping[str, tuple[type, type]]:
-    with aside():
-        import reasoning_gym
+    """The dataset and the configuration of each generator. Raises UserError where reasoning-gym is not installed."""
+    try:
+        with aside():
+            import reasoning_gym
+    except ImportError as missing:
+        raise UserError(
+            f"rg:NAME needs reasoning-gym ({missing}): pip install 'palaestra[gym]', which needs a C compiler"
+        ) from None
     return reasoning_gym.factory.DATASETS
 
 

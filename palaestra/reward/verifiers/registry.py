@@ -81,7 +81,7 @@ VERIFIERS: Mapping[str, Entry] = {
     "tool-calls": Entry(make="tools:ToolCalls", put=""),
     "tool-calls-partial": Entry(make="tools:ToolCalls", settings={"partial": True}, put=""),
     "tool-answer": Entry(make="tools:ToolAnswer"),
-    "gym": Entry(make="gym:GymAnswer", put=ANSWER),
+    "gym": Entry(make="gym:GymAnswer", put=ANSWER, extra="gym"),
     "verdict": Entry(make="judgement:Verdict", put="[[{}]]"),
     "factuality": Entry(make="judgement:Factuality", put="<think>Hm.</think><answer>{}</answer>"),
     "selective": Entry(make="judgement:Selective", put=ANSWER),
