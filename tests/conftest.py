@@ -10,16 +10,30 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 import pytest
 from hypothesis import HealthCheck, settings
 
+from palaestra.errors import UserError
 from palaestra.models.load import load
+from palaestra.models.smollm2 import weights
 from palaestra.run.benches import named
 from palaestra.run.context import RunContext
 from palaestra.run.driver import train
 from palaestra.run.plan import Plan
+from palaestra.tasks.gym import registry
 from palaestra.values import override
 
 # Speed is measured in `bench`: a busy machine fails no property.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
+
+NEEDS = {"gym": registry, "smollm2": weights}  # marks of tests that need more than `pip install '.[test]'` brings
+
+
+def pytest_runtest_setup(item):
+    for name, need in NEEDS.items():
+        if item.get_closest_marker(name):
+            try:
+                need()
+            except UserError as missing:
+                pytest.skip(str(missing))
 
 
 @pytest.fixture

@@ -117,7 +117,6 @@ def dialects(core):
 
 @pytest.fixture(scope="module")
 def smollm2():
-    pytest.importorskip("gguf")
     return Chat.of(read_tokenizer(folder()))
 
 
@@ -181,6 +180,7 @@ def test_a_thousand_conversations(dialects, name):
 
 
 @pytest.mark.slow
+@pytest.mark.smollm2
 def test_conversations_of_smollm2(smollm2):
     assert smollm2.stable
     check_conversations(smollm2, "chatml", 200)

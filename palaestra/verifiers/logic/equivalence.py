@@ -12,14 +12,14 @@ from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
-import pycosat  # pyright: ignore[reportMissingModuleSource]
+from pysat.solvers import Minisat22
 
 from palaestra.errors import Fault
 from palaestra.verifiers.logic.stl import Formula, Traces, horizon, robustness
 
 TRUE = 1  # the variable that is always true; a negative literal is a negation
 LARGEST = 250_000  # literals of all nodes
-BUDGET = 1_000_000  # propagations of the solver: about a second
+BUDGET = 2_000_000  # propagations of the solver: about a second
 
 Cut = tuple[str, int, Fraction, bool]  # a signal, a time, a threshold, and whether it is exceeded rather than reached
 
@@ -106,18 +106,24 @@ class Circuit:
             rest = self.either([self.at(h, t + k), rest]) if k >= a else rest
         return rest
 
-    def model(self, *wanted: int) -> list[bool] | None:
-        """By variable, truth values under which these literals hold; None = there are none. Raises Undecided."""
+    def model(self, *wanted: int) -> set[int] | None:
+        """The literals of one assignment under which those wanted hold; a variable that no node reads may have none.
+
+        None = there is no such assignment. Raises Undecided.
+        """
         clauses = [[x] for x in (TRUE, *wanted)]
         for literals, node in self.nodes.items():
             clauses += [*([-node, x] for x in literals), [node, *(-x for x in literals)]]
         for low, high in pairwise(sorted(self.cuts)):
             if low[:2] == high[:2]:  # x > 2 implies x >= 2, which implies x > 1
                 clauses.append([-self.cuts[high], self.cuts[low]])
-        found = pycosat.solve(clauses, vars=self.n, prop_limit=BUDGET)
-        if found == "UNKNOWN":
-            raise Undecided
-        return None if found == "UNSAT" else [False, *(x > 0 for x in found)]
+        with Minisat22(bootstrap_with=clauses) as solver:
+            solver.prop_budget(BUDGET)
+            # Interruptible calls release the interpreter's lock: answers are judged in threads.
+            decided = solver.solve_limited(expect_interrupt=True)
+            if decided is None:
+                raise Undecided
+            return set(solver.get_model() or ()) if decided else None
 
 
 def equivalent(f: Formula, g: Formula) -> bool:
@@ -160,7 +166,7 @@ def difference(f: Formula, g: Formula) -> Traces | None:
     steps = max(horizon(f), horizon(g)) + 1
     traces = {name: np.zeros((1, steps)) for name in bounds}
     for (name, t, bound, over), variable in circuit.cuts.items():
-        if true[variable]:
+        if variable in true:
             traces[name][0, t] = max(traces[name][0, t], 2 * bounds[name].index(bound) + 1 + over)
     if len({bool(robustness(placed(h, bounds), traces)[0, 0] > 0) for h in (f, g)}) == 1:
         raise Fault("verifier", f"stl: no difference on the trace that was found for {f} and {g}")
