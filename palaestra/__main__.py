@@ -1,7 +1,5 @@
 """`python -m palaestra` is the command `palaestra`."""
 
-import sys
+from palaestra.cli import program
 
-from palaestra.cli import main
-
-sys.exit(main())
+program()

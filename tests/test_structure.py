@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).parent.parent / "palaestra"
 LAYERS = {  # a module may import its own layer and lower ones
     0: ("types", "card", "flags", "markdown"),
-    1: ("schedule", "models", "tasks", "worlds", "services"),
+    1: ("schedule", "models", "tasks", "worlds", "services", "trackers"),
     2: ("curriculum", "rollout", "reward", "credit", "objective", "update", "ledger.statistics", "ledger.experiment",
         "ledger.diversity"),
     3: ("step", "pipeline", "catalogue"),

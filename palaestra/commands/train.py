@@ -20,6 +20,8 @@ from palaestra.runtime.checkpoint import disk, write_atomic
 from palaestra.runtime.context import Context
 from palaestra.runtime.plan import Plan
 from palaestra.runtime.train import Stopped
+from palaestra.trackers.feed import Trackers
+from palaestra.trackers.registry import makers
 from palaestra.types import Paused, Result, UserError
 
 SMOKE = {"schedule.prompts": 2, "collect.links.0.n": 2, "pool.size": 2, "n": 2, "tasks": 4}
@@ -33,8 +35,10 @@ def run(arguments: argparse.Namespace) -> dict[str, Any] | None:
     if arguments.smoke:
         recipe = smoke(recipe)
         settings = settings.merged({"steps": 2, "evaluate": 4})
-    with run_folder(arguments, settings) as out:
+    trackers = Trackers(makers(settings.track), seconds=settings.track_seconds)
+    with run_folder(arguments, settings) as out, trackers:
         ctx = setup.context(settings, out=out, talk=True)
+        ctx.trackers, trackers.say = trackers, ctx.say
         ctx.resumed = bool(arguments.resume)
         ctx.plan = plan(settings, recipe, out)
         ctx.say(
@@ -160,7 +164,9 @@ def _word(x: str) -> str:
 
 def write_settings(out: Path, settings: setup.Settings, recipe: Any) -> None:
     """The run's complete configuration."""
-    whole = {k: v for k, v in asdict(settings).items() if v not in (None, "")}
+    whole = {k: v for k, v in asdict(settings).items() if v not in (None, "", ())}
+    if not settings.track:
+        del whole["track_seconds"]
     leaves, takes = config.flatten(recipe), setup.arguments(settings.recipe)
     # a leaf stands under its full path only: what a resumed run sets by a shorter one must come after it
     others = {k: v for k, v in settings.set.items() if k in takes or config.find(recipe, k) not in leaves}
@@ -213,6 +219,7 @@ def finish(ctx: Context, result: Result, settings: setup.Settings, quiet: bool) 
     }
     write_atomic(out / "summary.json", json.dumps(summary, indent=1))
     write_report(out)
+    ctx.trackers.finish(summary, (out / "report.html", out / "curve.png"))
     if not quiet:
         print(farewell(summary, settings, out))
     return summary

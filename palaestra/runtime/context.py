@@ -28,6 +28,7 @@ from palaestra.runtime.plan import Plan
 from palaestra.schedule import resolve
 from palaestra.services.chat.base import Client, Source
 from palaestra.tasks.repeats import caveat
+from palaestra.trackers.feed import Trackers
 from palaestra.types import (
     Batch,
     Bench,
@@ -68,6 +69,7 @@ class Context:
     slots: int = 256  # sequences that an engine runs at a time
     cache_mb: int = 4096  # of an engine's keys and values
     lora: LoRA | None = None  # adapters of the models that parts load; None = all weights are trained
+    trackers: Trackers = field(default_factory=Trackers)  # the parts of a pipeline share them
 
     def __post_init__(self) -> None:
         self.engines: dict[str, Engine] = {}
@@ -324,6 +326,7 @@ class Context:
             labels = {k: v for k, v in self.plan.labels.items() if not k.endswith("command")}
             whole = {**labels, "part": name, **result.metrics, "artifacts": dict(result.artifacts)}
             write_atomic(done, json.dumps(whole, indent=1))
+            self.trackers.finish(whole)
         return result
 
     def record(self, seen: Groups, examples: Mapping[str, list[Example]]) -> None:
