@@ -19,6 +19,7 @@ from palaestra.runtime.report import ONE_SEED, ends, facts, verdict
 from palaestra.types import UserError
 
 HUB = {"smollm2": "HuggingFaceTB/SmolLM2-135M-Instruct"}  # models that come from the hub by another way
+ACCURACY = "Held-out accuracy"  # what a report calls a share; a mean reward has another name
 REPEATED = (
     "task", "data", "test_data", "reward", "env", "model", "dtype", "lora", "engine", "tis", "max_tokens", "steps",
     "evaluate", "evaluate_every",
@@ -110,7 +111,7 @@ def metadata(run: Run, settings: setup.Settings, repo: str) -> ModelCardData:
     tags = ["palaestra", plain(settings.recipe)]
     if run.summary.get("sampled_tokens", last.get("sampled_tokens")):  # imitation alone samples nothing
         tags.append("reinforcement-learning")
-    if after is not None and 0 <= after.low <= after.high <= 1:
+    if after is not None and verdict(run)["what"] == ACCURACY:
         interval = f"95% interval {after.low:.4f} to {after.high:.4f}, n = {after.n}"
         results.append(
             EvalResult(
