@@ -3,11 +3,14 @@
 import importlib
 import json
 import os
+import re
+import shlex
 import sqlite3
 import struct
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,6 +26,9 @@ from palaestra.trackers.reading import SHOWN, messages, read_episodes
 from palaestra.trackers.registry import makers
 from palaestra.types import UserError
 
+PAGE = (Path(__file__).parent.parent / "docs" / "trackers.md").read_text()
+BLOCKS = re.findall(r"```(\w*)\n(.*?)```", PAGE, re.DOTALL)
+COMMANDS = [line for kind, code in BLOCKS if not kind for line in code.splitlines()]
 SMOKE = ["train", "grpo", "--smoke", "--evaluate", "4"]
 CLOCK = ("seconds", "tokens_per_second")
 PLUGIN = '''
@@ -542,3 +548,42 @@ def test_accelerate_does_not_join_processes(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(UserError, match="WORLD_SIZE"):
         makers(["accelerate:mlflow"])
+
+
+# ---- the page
+
+
+@pytest.mark.slow
+def test_commands_of_the_page(tmp_path, monkeypatch, capsys):
+    """In their order, at smoke size; what would leave the machine is only made ready."""
+    for package in ("trackio", "wandb", "tensorboardX"):
+        pytest.importorskip(package)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))  # read when it is imported
+    for name in [m for m in sys.modules if m.partition(".")[0] == "trackio"]:
+        monkeypatch.delitem(sys.modules, name)
+    assert {c.split()[1] for c in COMMANDS} == {"train", "track", "push"}
+    for command in COMMANDS:
+        argv = shlex.split(command)[1:]
+        argv += ["--smoke"] if argv[0] == "train" else ["--dry-run"] if argv[-1] == "--private" else []
+        assert cli.main(argv) == 0, capsys.readouterr().err
+    assert "is left out" not in capsys.readouterr().err
+    second = tmp_path / "runs" / "grpo-chain-tiny-s0-2"
+    assert list(tmp_path.glob("wandb/offline-run-*")) and list(second.glob("tensorboard/events.*"))
+    assert list(tmp_path.glob("logs/grpo-chain-tiny-s0/events.*")) and list(tmp_path.glob("trackio/*.db"))
+
+
+def test_the_tracker_of_the_page(plain, tmp_path, monkeypatch):
+    (code,) = (code for kind, code in BLOCKS if kind == "python")
+    (offer,) = (tomllib.loads(code) for kind, code in BLOCKS if kind == "toml")
+    (tmp_path / "my_tracker.py").write_text(code)
+    info = tmp_path / "my_tracker-1.0.dist-info"
+    info.mkdir()
+    points = offer["project"]["entry-points"]["palaestra.trackers"]
+    told = ["[palaestra.trackers]", *(f"{name} = {target}" for name, target in points.items())]
+    (info / "entry_points.txt").write_text("\n".join(told))
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my-tracker\nVersion: 1.0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert cli.main(["track", str(plain), "--to", f"lines:{tmp_path}/out.jsonl"]) == 0
+    read = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert read == [{"run": "run", "step": line["step"], **numbers_of(line)} for line in lines(plain)]
