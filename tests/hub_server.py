@@ -1,4 +1,4 @@
-"""A stand-in for the Hugging Face hub on the loopback interface: it takes what the real client sends to upload a model."""
+"""A stand-in for the Hugging Face hub on the loopback interface, to which a model is uploaded."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class Hub:
-    """`files` are what was committed; `refuse` maps the start of a path to the status that it is answered with."""
+    """`files` are what was committed; `refuse` maps the start of a path to the status it gets."""
 
     def __init__(self, token, refuse=None):
         self.token, self.refuse = token, refuse or {}
@@ -40,7 +40,10 @@ class Hub:
         if "/preupload/" in path:
             return 200, {"files": [self.mode(f["path"]) for f in json.loads(body)["files"]]}
         if path.endswith("/info/lfs/objects/batch"):
-            return 200, {"transfer": "basic", "objects": [self.place(o) for o in json.loads(body)["objects"]]}
+            return 200, {
+                "transfer": "basic",
+                "objects": [self.place(o) for o in json.loads(body)["objects"]],
+            }
         if "/commit/" in path:
             repo = path.removeprefix("/api/models/").partition("/commit/")[0]
             return 200, self.commit(repo, [json.loads(line) for line in body.splitlines()])

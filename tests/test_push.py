@@ -1,4 +1,4 @@
-"""A pushed model is what was trained, its card says what was measured, and nothing else leaves the machine."""
+"""A pushed model is what was trained, its card what was measured; nothing else leaves the machine."""
 
 import json
 import os
@@ -22,7 +22,13 @@ from palaestra.runtime.setup import Settings
 from palaestra.types import UserError
 
 TOKEN = "hf_abcdefghijklmnopqrstuvwxyz"
-MODEL = {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
+MODEL = {
+    "config.json",
+    "generation_config.json",
+    "model.safetensors",
+    "tokenizer.json",
+    "tokenizer_config.json",
+}
 MODEL |= {"chat_template.jinja", "README.md"}
 
 
@@ -30,14 +36,26 @@ MODEL |= {"chat_template.jinja", "README.md"}
 def run(tmp_path_factory):
     """A run of three steps, measured in between; its adapters name a folder of this machine."""
     folder = tmp_path_factory.mktemp("push") / "my-run"
-    words = ["train", "grpo", "--smoke", "--lora", "2", "--evaluate", "4", "--seed", "3", "--evaluate-every", "1"]
+    words = [
+        "train",
+        "grpo",
+        "--smoke",
+        "--lora",
+        "2",
+        "--evaluate",
+        "4",
+        "--seed",
+        "3",
+        "--evaluate-every",
+        "1",
+    ]
     assert cli.main([*words, "kl=0.1", "--out", str(folder)]) == 0
     return folder
 
 
 @pytest.fixture
 def push_to(monkeypatch, capfd):
-    """The command with the real client, which is told where the hub is. Returns status, standard output and error."""
+    """The command with the real client, told where the hub is: status, standard output, error."""
 
     def call(known, *words, token=TOKEN, offline=False):
         monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", offline)
@@ -131,7 +149,11 @@ def test_the_card_says_what_was_measured(run):
     text = model_card(replace(found, summary=summary), 2, "ada/my-run")
     card = ModelCard(text)
     (result,) = card.data.eval_results
-    assert (result.metric_type, result.metric_value, result.dataset_name) == ("accuracy", 0.9875, "chain")
+    assert (result.metric_type, result.metric_value, result.dataset_name) == (
+        "accuracy",
+        0.9875,
+        "chain",
+    )
     assert "95% interval 0.9700 to 0.9950, n = 512" in result.metric_name
     assert card.data.library_name == "transformers" and card.data.tags == [
         "palaestra",
@@ -145,7 +167,8 @@ def test_the_card_says_what_was_measured(run):
     assert "Better, beyond what chance explains" in text and "one run with one seed" in text
     assert "Mind that 37 of the held-out problems are also drawn in training." in text
     assert "https://arxiv.org/abs/2402.03300" in text and summary["weights_sha256"] in text
-    assert "palaestra train grpo --lora 2 --steps 2 --evaluate 4 --evaluate-every 1 --seed 3 kl=0.1 " in text
+    words = "--lora 2 --steps 2 --evaluate 4 --evaluate-every 1 --seed 3 kl=0.1 collect.links.0.n=2 schedule.prompts=2"
+    assert f"\npalaestra train grpo {words}\n" in text
 
 
 def test_a_number_of_another_step_is_not_the_model_s(run):
@@ -194,7 +217,13 @@ def test_the_command_names_no_folder(run, tmp_path):
         assert told == f"palaestra train grpo --model {model} --recompute --seed 0"
 
 
-def test_a_path_that_would_leave_the_machine_stops_it(run, tmp_path):
+def test_a_path_that_would_leave_the_machine_stops_it(run, tmp_path, capsys):
+    told = tmp_path / "told"
+    shutil.copytree(run, told)
+    summary = json.loads((told / "summary.json").read_text())
+    (told / "summary.json").write_text(json.dumps({**summary, "caveat": f"see {told}/notes"}))
+    assert cli.main(["push", str(told), "--dry-run"]) == 2
+    assert "README.md names" in capsys.readouterr().err
     with pytest.raises(UserError, match=r"README\.md names .* of this machine"):
         push.check_paths({"README.md": f"see {run.resolve()}/x".encode()}, run)
     push.check_paths({"README.md": b"see runs/x"}, run)
@@ -206,6 +235,7 @@ def test_a_path_that_would_leave_the_machine_stops_it(run, tmp_path):
 # ---- which model
 
 
+@pytest.mark.slow
 def test_parts_and_learners_of_a_run(tmp_path, capsys):
     """Of a pipeline the last part's model; of several learners the policy."""
     place = tmp_path / "pipe"

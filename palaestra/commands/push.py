@@ -1,6 +1,7 @@
-"""`palaestra push`: a trained model on the Hugging Face hub, with a card that says what was measured.
+"""`palaestra push`: a trained model on the Hugging Face hub, with a card of what was measured.
 
-Sent are weights, settings of the model, and its tokenizer; neither what resuming needs nor what the run recorded.
+Sent are weights, settings of the model, and its tokenizer; neither what resuming needs nor what the
+run recorded.
 """
 
 from __future__ import annotations
@@ -26,12 +27,18 @@ from palaestra.trackers.base import described
 from palaestra.types import Fault, UserError
 
 SENT = (
-    "model*.safetensors", "model.safetensors.index.json", "heads.safetensors", "config.json", "generation_config.json",
-    "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
-    "vocab.json", "merges.txt", "chat_template.jinja",
+    "model*.safetensors", "model.safetensors.index.json", "heads.safetensors", "config.json",
+    "generation_config.json", "tokenizer.json", "tokenizer.model", "tokenizer_config.json",
+    "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt",
+    "chat_template.jinja",
 )  # fmt: skip
 SETTINGS = ("config.json", "generation_config.json", "tokenizer_config.json")
-LOCAL = ("_name_or_path", "name_or_path", "is_local", "local_files_only")  # where it was loaded from on this machine
+LOCAL = (
+    "_name_or_path",
+    "name_or_path",
+    "is_local",
+    "local_files_only",
+)  # where it was loaded from on this machine
 CARD = "README.md"
 
 
@@ -52,7 +59,12 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     card = model_card(trained.run, trained.step, repo, trained.alone)
     files: dict[str, bytes | Path] = {CARD: card.encode(), **contents(trained.model)}
     check_paths(files, trained.run.folder)
-    result = {"repo": repo, "files": sorted(files), "step": trained.step, "sent": not arguments.dry_run}
+    result = {
+        "repo": repo,
+        "files": sorted(files),
+        "step": trained.step,
+        "sent": not arguments.dry_run,
+    }
     if arguments.dry_run:
         result["card"] = card
     else:
@@ -73,7 +85,7 @@ def told(result: Mapping[str, Any]) -> str:
 
 
 def find(folder: Path) -> Trained:
-    """The model of a run folder (of a pipeline its last part's), of a checkpoint, or of a learner in one."""
+    """The model of a run (of a pipeline its last part), of a checkpoint, or of a learner in one."""
     place = folder.expanduser().resolve()
     if not place.is_dir():
         raise UserError(f"push {folder}: no such folder")
@@ -83,7 +95,8 @@ def find(folder: Path) -> Trained:
         last = place / list(whole.parts)[-1] if whole.parts else place
         found, damaged = latest(last)
         if found is None:
-            raise UserError(f"push {folder}: " + (f"{damaged[0][0]} is damaged" if damaged else "it has no checkpoint"))
+            why = f"{damaged[0][0]} is damaged" if damaged else "it has no checkpoint"
+            raise UserError(f"push {folder}: {why}")
         return Trained(whole, learner(found.path), found.step, learner(found.path) == found.path)
     number = saved.name.removeprefix(STEP)
     step = int(number) if saved.name.startswith(STEP) and number.isdecimal() else -1
@@ -107,7 +120,8 @@ def learner(checkpoint: Path) -> Path:
     models = sorted(p.parent for p in checkpoint.glob("*/config.json"))
     chosen = [m for m in models if m.name == "policy"] or models
     if len(chosen) != 1:
-        raise UserError(f"push {checkpoint}: name one of its models, {', '.join(str(m) for m in models)}")
+        names = ", ".join(map(str, models))
+        raise UserError(f"push {checkpoint}: name one of its models, {names}")
     return chosen[0]
 
 
@@ -115,19 +129,21 @@ def learner(checkpoint: Path) -> Path:
 
 
 def contents(model: Path) -> dict[str, bytes | Path]:
-    """The files of a model by name. Settings are sent without what says where they were loaded from."""
+    """The files of a model by name. Settings are sent without the place they were loaded from."""
     named = [p for p in sorted(model.iterdir()) if any(fnmatch.fnmatch(p.name, s) for s in SENT)]
     return {p.name: cleaned(p) if p.name in SETTINGS else p for p in named if p.is_file()}
 
 
 def cleaned(file: Path) -> bytes:
-    settings = {k: v for k, v in json.loads(file.read_text(encoding="utf-8")).items() if k not in LOCAL}
+    settings = json.loads(file.read_text(encoding="utf-8"))
+    settings = {k: v for k, v in settings.items() if k not in LOCAL}
     return (json.dumps(settings, indent=2, ensure_ascii=False) + "\n").encode()
 
 
 def check_paths(files: Mapping[str, bytes | Path], run: Path) -> None:
     """Raises UserError where a text that is written here names a folder of this machine."""
-    here = {f"{p}/" for p in (Path.home(), Path.cwd(), run.resolve(), run.resolve().parent) if p != Path("/")}
+    places = (Path.home(), Path.cwd(), run.resolve(), run.resolve().parent)
+    here = {f"{p}/" for p in places if p != Path("/")}
     for name, content in files.items():
         if isinstance(content, bytes) and (leaks := [p for p in here if p.encode() in content]):
             raise UserError(f"push: {name} names {leaks[0]} of this machine; nothing was sent")
@@ -143,8 +159,8 @@ def owner() -> str:
 
 
 def send(repo: str, files: Mapping[str, bytes | Path], private: bool) -> str:
-    """One commit with all files, in a repository that is made where there is none. Returns its address."""
-    operations = [CommitOperationAdd(path_in_repo=name, path_or_fileobj=content) for name, content in files.items()]
+    """One commit with all files, in a repository that is made where there is none; its address."""
+    operations = [CommitOperationAdd(name, content) for name, content in files.items()]
     with hub(f"push to {repo}"):
         url = huggingface_hub.create_repo(repo, private=private or None, exist_ok=True)
         message = "Model, tokenizer and card of a run of palaestra"
@@ -154,17 +170,22 @@ def send(repo: str, files: Mapping[str, bytes | Path], private: bool) -> str:
 
 @contextmanager
 def hub(doing: str) -> Generator[None]:
-    """What the hub refuses, in one line: a UserError where a login or another name would do. Never with the token."""
+    """What the hub refuses, in one line, never with the token.
+
+    A UserError where a login or another name would do, else a Fault.
+    """
     try:
         yield
     except Exception as error:
         status = error.response.status_code if isinstance(error, HfHubHTTPError) else 0
         if isinstance(error, LocalTokenNotFoundError) or status == 401:
-            raise UserError(f"{doing}: the hub does not know you; set HF_TOKEN, or run: hf auth login") from None
+            login = "set HF_TOKEN, or run: hf auth login"
+            raise UserError(f"{doing}: the hub does not know you; {login}") from None
         if isinstance(error, OfflineModeIsEnabled):
-            raise UserError(f"{doing}: HF_HUB_OFFLINE is set; take it away, or use --dry-run") from None
+            raise UserError(f"{doing}: HF_HUB_OFFLINE is set; unset it, or use --dry-run") from None
         said = secret_free(next(iter(str(error).strip().splitlines()), type(error).__name__))
-        if status in (400, 403, 404) or isinstance(error, ValueError):  # no such owner, a name it does not take
+        # 400, ValueError: a name that it does not take; 404: no such owner
+        if status in (400, 403, 404) or isinstance(error, ValueError):
             raise UserError(f"{doing}: {said}") from None
         raise Fault("hub", f"{doing}: {said}") from None
 

@@ -35,7 +35,8 @@ def tracked(run: Path) -> list[Path]:
     whole = read_run(run)
     if (run / "metrics.jsonl").is_file():
         return [run]
-    parts = [run / name for name in whole.parts] or sorted(run.iterdir(), key=lambda p: p.stat().st_mtime)
+    parts = [run / name for name in whole.parts]
+    parts = parts or sorted(run.iterdir(), key=lambda p: p.stat().st_mtime)
     parts = [p for p in parts if (p / "metrics.jsonl").is_file()]
     if not parts:
         raise UserError(f"{run} has no metrics.jsonl: the run has not begun")

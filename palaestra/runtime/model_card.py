@@ -1,4 +1,7 @@
-"""The README.md of a model on the Hugging Face hub, made from the run that trained it. It names no place on this machine."""
+"""The README.md of a model on the Hugging Face hub, made from the run that trained it.
+
+It names no place on this machine.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +21,11 @@ from palaestra.runtime.folder import Run
 from palaestra.runtime.report import ONE_SEED, ends, facts, verdict
 from palaestra.types import UserError
 
-HUB = {"smollm2": "HuggingFaceTB/SmolLM2-135M-Instruct"}  # models that come from the hub by another way
+HUB = {"smollm2": "HuggingFaceTB/SmolLM2-135M-Instruct"}  # what comes from it by another way
 ACCURACY = "Held-out accuracy"  # what a report calls a share; a mean reward has another name
 REPEATED = (
-    "task", "data", "test_data", "reward", "env", "model", "dtype", "lora", "engine", "tis", "max_tokens", "steps",
-    "evaluate", "evaluate_every",
+    "task", "data", "test_data", "reward", "env", "model", "dtype", "lora", "engine", "tis",
+    "max_tokens", "steps", "evaluate", "evaluate_every",
 )  # fmt: skip
 
 
@@ -75,7 +78,7 @@ def settings_of(run: Run) -> setup.Settings:
 
 
 def until(run: Run, step: int) -> Run:
-    """The run as it was after `step` steps: an accuracy that was measured at another step is not this model's."""
+    """The run as it was after `step` steps: an accuracy of another step is not this model's."""
     if run.summary.get("steps") == step:
         return run
     begun = not run.summary or run.summary.get("accuracy_before")
@@ -109,7 +112,8 @@ def metadata(run: Run, settings: setup.Settings, repo: str) -> ModelCardData:
     after, problem = ends(run)[1], plain(settings.problem)
     results, last = [], run.steps[-1] if run.steps else {}
     tags = ["palaestra", plain(settings.recipe)]
-    if run.summary.get("sampled_tokens", last.get("sampled_tokens")):  # imitation alone samples nothing
+    sampled = run.summary.get("sampled_tokens", last.get("sampled_tokens"))
+    if sampled:  # imitation alone samples nothing
         tags.append("reinforcement-learning")
     if after is not None and verdict(run)["what"] == ACCURACY:
         interval = f"95% interval {after.low:.4f} to {after.high:.4f}, n = {after.n}"
@@ -162,7 +166,8 @@ def differences(settings: setup.Settings) -> dict[str, Any]:
     takes = setup.arguments(settings.recipe)
     own = {k: v for k, v in settings.set.items() if k in takes}
     made = config.flatten(setup.recipe_of(replace(settings, set=own)))
-    return own | {k: v for k, v in settings.set.items() if k in made and not config.stored_as(made[k], v)}
+    known = {k: v for k, v in settings.set.items() if k in made}
+    return own | {k: v for k, v in known.items() if not config.stored_as(made[k], v)}
 
 
 def literal(given: Any) -> str:
@@ -171,13 +176,15 @@ def literal(given: Any) -> str:
         return str(given).lower()
     if isinstance(given, list):
         return "[" + ", ".join(map(literal, given)) + "]"
-    return plain(given) if isinstance(given, str) and given.startswith(("/", "~", ".")) else str(given)
+    place = isinstance(given, str) and given.startswith(("/", "~", "."))
+    return plain(given) if place else str(given)
 
 
 def own_files(settings: setup.Settings) -> bool:
     """Whether the command names files, which only its author has."""
     model = settings.model not in OWN and not base_model(settings)
-    return bool(model or settings.data or settings.env) or ".py" in settings.recipe + settings.reward
+    code = ".py" in settings.recipe + settings.reward
+    return bool(model or code or settings.data or settings.env)
 
 
 def plain(name: str) -> str:

@@ -1,4 +1,7 @@
-"""Trackers that accelerate knows: MLflow, Aim, ClearML, Comet, DVCLive. They are sent settings and numbers."""
+"""Trackers that accelerate knows: MLflow, Aim, ClearML, Comet, DVCLive.
+
+They are sent settings and numbers.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,18 @@ from typing import Any
 from palaestra.trackers.base import PROJECT, library
 from palaestra.types import UserError
 
-PACKAGES = {"mlflow": "mlflow", "aim": "aim", "clearml": "clearml", "comet": "comet_ml", "dvclive": "dvclive"}
+PACKAGES = {
+    "mlflow": "mlflow",
+    "aim": "aim",
+    "clearml": "clearml",
+    "comet": "comet_ml",
+    "dvclive": "dvclive",
+}
 EXTRA = "palaestra[mlflow]"  # accelerate comes with it
 
 
 class Accelerated:
-    """`accelerate:NAME[:PROJECT]`. Where the numbers go is said by the variables of the service itself."""
+    """`accelerate:NAME[:PROJECT]`. The variables of the service itself say where the numbers go."""
 
     def __init__(self, given: str = ""):
         self.name, _, project = given.partition(":")
@@ -23,15 +32,16 @@ class Accelerated:
             known = ", ".join(f"accelerate:{n}" for n in PACKAGES)
             raise UserError(f"--track accelerate:{given}: there are {known}")
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:  # accelerate would join its processes
-            raise UserError(f"--track accelerate:{given} works in one process, and WORLD_SIZE says there are more")
+            raise UserError(f"--track accelerate:{given} is for one process, not WORLD_SIZE > 1")
         self.project = project or PROJECT
         self.accelerate = library("accelerate", EXTRA)
         self.tracking = library("accelerate.tracking", EXTRA)
-        self.package = library(PACKAGES[self.name], EXTRA if self.name == "mlflow" else PACKAGES[self.name])
+        package = PACKAGES[self.name]
+        self.package = library(package, EXTRA if self.name == "mlflow" else package)
         self.tracker: Any = None
 
     def start(self, run: Mapping[str, Any]) -> None:
-        self.accelerate.PartialState(cpu=True)  # its trackers want one; the run's device is not its business
+        self.accelerate.PartialState(cpu=True)  # its trackers want one; the GPU is the run's
         kind = self.tracking.LOGGER_TYPE_TO_CLASS[PACKAGES[self.name]]
         self.tracker = kind(**self.options(run))
         self.tracker.start()
@@ -58,7 +68,10 @@ class Accelerated:
         if self.name == "clearml":
             return {"run_name": name, "project_name": self.project, "task_name": name}
         if self.name == "comet":
-            return {"run_name": self.project, "experiment_config": self.package.ExperimentConfig(name=name)}
+            return {
+                "run_name": self.project,
+                "experiment_config": self.package.ExperimentConfig(name=name),
+            }
         return {"run_name": name, "experiment": self.project}
 
     def known(self, run: Mapping[str, Any]) -> str | None:
@@ -81,5 +94,6 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         if isinstance(given, Mapping):
             leaves |= flat(given, f"{prefix}{key}.")
         else:
-            leaves[f"{prefix}{key}"] = given if isinstance(given, bool | int | float) else str(given)
+            number = isinstance(given, bool | int | float)
+            leaves[f"{prefix}{key}"] = given if number else str(given)
     return leaves

@@ -1,4 +1,7 @@
-"""What a tracker is: an observer of a run, which writes or sends its numbers elsewhere. The run folder is the truth."""
+"""What a tracker is: an observer of a run, which writes or sends its numbers elsewhere.
+
+The run folder is the truth.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,14 @@ PROJECT = "palaestra"  # what runs are kept under, unless `--track NAME:PROJECT`
 
 
 class Tracker(Protocol):
-    """An observer of one run. One thread calls its methods, in the order in which they stand here."""
+    """An observer of one run. One thread calls its methods, in the order given here."""
 
     def start(self, run: Mapping[str, Any]) -> None:
         """Called once, also when a run goes on; `run` is what `described` returns."""
         ...
 
     def log(self, step: int, numbers: Mapping[str, float]) -> None:
-        """The numbers of a line of metrics.jsonl; those of an evaluation come after their step's own."""
+        """The numbers of a line of metrics.jsonl; an evaluation comes after its step's own line."""
         ...
 
     def episodes(self, step: int, file: Path) -> None:
@@ -56,7 +59,7 @@ def described(folder: Path, step: int = 0) -> dict[str, Any]:
 
 
 def numbers_of(record: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers of a line of metrics.jsonl by name, those of an evaluation as `evaluation/mean`."""
+    """The numbers of a line of metrics.jsonl; those of an evaluation as `evaluation/mean`."""
     numbers: dict[str, float] = {}
     for name, given in record.items():
         if isinstance(given, Mapping):
@@ -67,7 +70,7 @@ def numbers_of(record: Mapping[str, Any]) -> dict[str, float]:
 
 
 def library(module: str, install: str) -> Any:
-    """A tracker's own package. Raises UserError where it is not there or does not load; `install` is what pip gets."""
+    """A tracker's own package, which pip gets as `install`; UserError where it does not load."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

@@ -1,7 +1,7 @@
 """How a run feeds trackers without waiting for any.
 
-Each works in a thread of its own behind a bounded queue. One that raises, falls behind or does not answer is left
-out with one line; the run, its files and its exit status are those of a run without it.
+Each works in a thread of its own behind a bounded queue. One that raises, falls behind or does not
+answer is left out with one line; the run, its files and its exit status are those of a run without.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from operator import methodcaller
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -29,20 +30,21 @@ def stuck() -> bool:
 
 
 class Lane:
-    """A tracker with its queue and its thread. The process does not wait for the thread when it ends.
+    """A tracker with its queue and its thread, in which it is also made.
 
-    `drop` is told once, with the reason, when the tracker is left out.
+    The process does not wait for the thread when it ends. `drop` is told once, with the reason,
+    when the tracker is left out.
     """
 
-    def __init__(self, tracker: Tracker, seconds: float, drop: Callable[[str], None]):
-        self.tracker, self.seconds, self.open = tracker, seconds, True
+    def __init__(self, make: Callable[[], Tracker], seconds: float, drop: Callable[[str], None]):
+        self.make, self.seconds, self.open = make, seconds, True
         self._drop, self._lock = drop, threading.Lock()
-        self._calls: queue.Queue[Callable[[], None] | None] = queue.Queue(ROOM)
-        self._begun = 0.0  # when the call under way began; 0 = there is none
+        self._calls: queue.Queue[Callable[[Tracker], Any] | None] = queue.Queue(ROOM)
+        self._begun = 0.0  # when what is under way began; 0 = nothing is
         self._thread = threading.Thread(target=self._work, name=THREAD, daemon=True)
         self._thread.start()
 
-    def put(self, call: Callable[[], None] | None) -> None:
+    def put(self, call: Callable[[Tracker], Any] | None) -> None:
         """Hands over a call, or None as the last one. Never waits."""
         begun = self._begun
         if begun and time.monotonic() - begun > self.seconds:
@@ -68,21 +70,24 @@ class Lane:
             self._drop(why)
 
     def _work(self) -> None:
-        while (call := self._calls.get()) is not None and self.open:
+        try:
             self._begun = time.monotonic()
-            try:
-                call()
-            except BaseException as error:  # a library may end its thread with SystemExit
-                said = f"{type(error).__name__}: {error}".splitlines()[0]
-                return self.leave(said[:LONGEST])
+            tracker = self.make()
             self._begun = 0.0
+            while (call := self._calls.get()) is not None and self.open:
+                self._begun = time.monotonic()
+                call(tracker)
+                self._begun = 0.0
+        except BaseException as error:  # a library may end its thread with SystemExit
+            self.leave(f"{type(error).__name__}: {error}".splitlines()[0][:LONGEST])
 
 
 class Trackers:
     """The trackers of a run by name, and of the parts of a pipeline one after another.
 
-    `make` maps names to what makes a tracker; `say` is told of each one that is left out. As a context manager it
-    lets trackers of a run that does not end finish too. Without trackers every method does nothing.
+    `make` maps names to what makes a tracker; `say` is told of each one that is left out. As a
+    context manager it lets the trackers of a run that does not end finish too. Without trackers
+    every method does nothing.
     """
 
     def __init__(
@@ -95,32 +100,27 @@ class Trackers:
         self.lanes: dict[str, Lane] = {}
 
     def start(self, folder: Path, step: int = 0) -> None:
-        """A run begins, or goes on after `step` steps, in its folder; one that has not finished does so first."""
+        """A run begins in its folder, or goes on after `step` steps; the one before it finishes."""
         self.finish()
         for name, make in [*self.make.items()]:
-            drop = partial(self._drop, name, folder)
-            try:
-                tracker = make()
-            except Exception as error:
-                drop(f"{type(error).__name__}: {error}")
-                continue
-            self.lanes[name] = Lane(tracker, self.seconds, drop)
-            self.lanes[name].put(partial(tracker.start, described(folder, step)))
+            self.lanes[name] = Lane(make, self.seconds, partial(self._drop, name, folder))
+            self.lanes[name].put(methodcaller("start", described(folder, step)))
 
     def log(self, record: Mapping[str, Any]) -> None:
         """A line of metrics.jsonl."""
         for lane in self.lanes.values():
-            lane.put(partial(lane.tracker.log, record["step"], numbers_of(record)))
+            lane.put(methodcaller("log", record["step"], numbers_of(record)))
 
     def episodes(self, step: int, file: Path) -> None:
+        """A rollout file that is complete."""
         for lane in self.lanes.values():
-            lane.put(partial(lane.tracker.episodes, step, file))
+            lane.put(methodcaller("episodes", step, file))
 
     def finish(self, summary: Mapping[str, Any] | None = None, files: Sequence[Path] = ()) -> None:
         """The run has ended, or without a summary was stopped. Waits for all trackers together."""
         until, lanes = time.monotonic() + self.seconds, [*self.lanes.values()]
         for lane in lanes:
-            lane.put(partial(lane.tracker.finish, dict(summary or {}), tuple(files)))
+            lane.put(methodcaller("finish", dict(summary or {}), tuple(files)))
             lane.put(None)
         for lane in lanes:
             lane.wait(until)

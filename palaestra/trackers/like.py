@@ -1,4 +1,4 @@
-"""Trackers with the interface of Weights & Biases: `init` gives a run, which has `log` and `finish`."""
+"""Trackers with the interface of Weights & Biases: `init` gives a run, which has `log`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from palaestra.trackers.base import PROJECT, library, numbers_of
 from palaestra.trackers.reading import COLUMNS, messages, read_episodes
 
 EPISODES = "rollouts"  # what a step's are logged as; "episodes" is a number of metrics.jsonl
-TABLE_ROWS = 10_000  # of one table: so many does Weights & Biases show, and a table is held in memory
+TABLE_ROWS = 10_000  # of one table, which is held in memory; Weights & Biases shows so many
 
 
 class Like:
-    """What these packages have in common; each says what else it takes, and how it shows episodes."""
+    """What they have in common; each says what else it takes, and how it shows episodes."""
 
     package = ""
 
@@ -39,7 +39,8 @@ class Like:
         self.run.log(self.shown(step, read_episodes(file)), step=step)
 
     def finish(self, summary: Mapping[str, Any], files: Sequence[Path]) -> None:
-        pages = {p.stem: self.library.Html(str(p), inject=False) for p in files if p.suffix == ".html"}
+        html = [p for p in files if p.suffix == ".html"]
+        pages = {p.stem: self.library.Html(str(p), inject=False) for p in html}
         if pages:
             self.run.log(pages, step=self.step)
         self.close(summary)
@@ -57,7 +58,10 @@ class Like:
 
 
 class Trackio(Like):
-    """trackio keeps runs in a database of this machine, or of a server that its variables name; episodes are Traces."""
+    """trackio: a database of this machine, or of a server that its variables name.
+
+    Episodes are Traces.
+    """
 
     package = "trackio"
 
@@ -67,14 +71,20 @@ class Trackio(Like):
 
     def shown(self, step: int, episodes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         traces = [
-            self.library.Trace(messages=messages(e), metadata={k: e[k] for k in COLUMNS if k not in ("prompt", "text")})
+            self.library.Trace(
+                messages=messages(e),
+                metadata={k: e[k] for k in COLUMNS if k not in ("prompt", "text")},
+            )
             for e in episodes
         ]
         return {EPISODES: traces}
 
 
 class Wandb(Like):
-    """Weights & Biases, offline unless WANDB_MODE says otherwise; episodes are a table that grows by a part a step."""
+    """Weights & Biases, offline unless WANDB_MODE says otherwise.
+
+    Episodes are a table that grows by a part a step.
+    """
 
     package = "wandb"
 
@@ -87,8 +97,13 @@ class Wandb(Like):
         self.tables = 0
 
     def options(self, run: Mapping[str, Any]) -> dict[str, Any]:
-        settings = self.library.Settings(console="off", quiet=True)  # standard output is the run's own
-        return {"id": re.sub(r"[/\\#?%:]", "-", run["name"]), "resume": "allow", "settings": settings}
+        # standard output is the run's own
+        settings = self.library.Settings(console="off", quiet=True)
+        return {
+            "id": re.sub(r"[/\\#?%:]", "-", run["name"]),
+            "resume": "allow",
+            "settings": settings,
+        }
 
     def shown(self, step: int, episodes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         columns = ["step", *COLUMNS]

@@ -31,10 +31,13 @@ def read_episodes(file: Path) -> Sequence[Mapping[str, Any]]:
 
 
 def messages(episode: Mapping[str, Any]) -> list[dict[str, str]]:
-    """An episode as a conversation: prompt and answer, or the turns of its first row where there are several."""
+    """An episode as a conversation: prompt and answer, or the turns of its first row."""
     rows = episode["rows"]
     if not rows or max(rows[0]["turn"], default=0) == 0:
-        return [{"role": "user", "content": episode["prompt"]}, {"role": "assistant", "content": episode["text"]}]
+        return [
+            {"role": "user", "content": episode["prompt"]},
+            {"role": "assistant", "content": episode["text"]},
+        ]
     tokens = zip(rows[0]["author"], rows[0]["turn"], rows[0]["tokens"], strict=True)
     turns = groupby(tokens, key=lambda token: token[:2])
     return [

@@ -1,7 +1,7 @@
 """Trackers by name: those that come with the package, and those of other packages.
 
-Another package offers one under the entry point group `palaestra.trackers`: a name, and a callable that makes a
-`Tracker` from the text after `NAME:`. It raises UserError where it cannot work.
+Another package offers one under the entry point group `palaestra.trackers`: a name, and a callable
+that makes a `Tracker` from the text after `NAME:`. It raises UserError where it cannot work.
 """
 
 from __future__ import annotations
@@ -59,8 +59,10 @@ def factory(target: str) -> Callable[[str], Tracker]:
         try:
             return others[name].load()
         except Exception as error:
-            raise UserError(f"--track {name}: {others[name].value} does not load: {error}") from None
+            place = others[name].value
+            raise UserError(f"--track {name}: {place} does not load: {error}") from None
     if name in PACKAGES:
-        raise UserError(f"--track {target}: it is sent through accelerate: --track accelerate:{target}")
+        raise UserError(f"--track {target}: it works by accelerate: --track accelerate:{target}")
     known = [*OWN, *others]
-    raise UserError(f"--track {target}: no such tracker{suggestion(name, known) or f'; there are {known}'}")
+    hint = suggestion(name, known) or f"; there are {', '.join(known)}"
+    raise UserError(f"--track {target}: no such tracker{hint}")

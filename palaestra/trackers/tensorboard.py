@@ -11,7 +11,7 @@ from palaestra.trackers.base import library
 
 
 class TensorBoard:
-    """Writes into `tensorboard/` of the run folder, or with a folder given into one of the run's name inside it."""
+    """Writes into `tensorboard/` of the run folder, or into `folder`, by the name of the run."""
 
     def __init__(self, folder: str = ""):
         self.folder = folder
