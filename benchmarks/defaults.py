@@ -15,21 +15,21 @@ from itertools import product
 from pathlib import Path
 
 from palaestra.bench.machine import described
-from palaestra.ledger.cells import Request, run_all
+from palaestra.ledger.cells import CellRequest, run_all
 from palaestra.ledger.experiment import Final, Logged
-from palaestra.ledger.statistics import mean_interval
-from palaestra.runtime import setup
-from palaestra.runtime.checkpoint import write_atomic
+from palaestra.run import setup
+from palaestra.stats import mean_interval
+from palaestra.store.checkpoint import write_atomic
 
 RATES = (3e-5, 1e-4, 3e-4)
 SHAPES = ((16, 8), (8, 16), (32, 4))  # prompts x samples
 METRIC = Logged("reward", last=0)
 
 
-def asked(rate: float, prompts: int, n: int, seed: int, tokens: int) -> Request:
+def asked(rate: float, prompts: int, n: int, seed: int, tokens: int) -> CellRequest:
     overrides = {"optimiser.lr": rate, "schedule.prompts": prompts, "collect.links.0.n": n}
     settings = setup.Settings(task="chain", seed=seed, evaluate=256, set=overrides)
-    return Request(label=f"lr {rate:g}, {prompts} x {n}, seed {seed}", settings=settings, tokens=tokens)
+    return CellRequest(label=f"lr {rate:g}, {prompts} x {n}, seed {seed}", settings=settings, tokens=tokens)
 
 
 def main() -> None:

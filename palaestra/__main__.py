@@ -1,5 +1,5 @@
 """`python -m palaestra` is the command `palaestra`."""
 
-from palaestra.cli import program
+from palaestra.cli.main import program
 
 program()

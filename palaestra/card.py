@@ -1,10 +1,10 @@
-"""What a method is, in words: shown by `palaestra show`, checked by the conformance test."""
+"""What a paper says, on one card: shown by `palaestra show`, checked by the conformance test."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Any, Literal
+from typing import Any
 
 from palaestra.types import value
 
@@ -18,13 +18,14 @@ UNKNOWN = {  # what the fields of a size are called where they are left open
 
 @value
 class Size:
-    """What a paper's runs are, for a dry run without weights; 0 = not known to us, the recipe's own then.
+    """What a paper's runs are: in words, and in numbers for a dry run without weights; 0 = not known to us, the recipe's then.
 
-    `model` is a name of `bench.paper.SHAPES`; where a paper trains several, one of them, and where it only
-    says how large, a common one of that size.
+    `model` is a name of `bench.paper.SHAPES`; where a paper trains several, one of them, and where it only says how large, a
+    common one of that size; "" = the paper trains no language model, or none of known size.
     """
 
-    model: str
+    setting: str = ""  # model, data and settings of the paper
+    model: str = ""
     prompts: int = 0  # a step
     samples: int = 0  # a prompt
     answers: int = 0  # a step, where only their number is known: as many prompts as the recipe's samples make of it
@@ -43,16 +44,10 @@ class Size:
 
 @value
 class Card:
-    """`changes` says per stage what the method does differently from its parent; `source` how sure the formulas are."""
+    """A method and its paper. What else there is to say of a method is computed."""
 
-    id: str
-    family: str
     title: str
-    claim: str
-    shape: Literal["recipe", "pipeline", "program"] = "recipe"
+    claim: str = ""  # of the paper
     paper: str = ""  # "arXiv:2402.03300"
-    parent: str = ""  # id of the recipe that `build` varies
-    changes: Mapping[str, str] = field(default_factory=dict)
-    source: str = ""
-    paper_scale: str = ""  # model, data and settings of the paper
-    size: Size | None = None  # None: the paper trains no language model, or none of known size
+    source: str = ""  # where the formulas come from, and how sure that is
+    size: Size | None = None

@@ -1,7 +1,8 @@
 """The method catalogue: every row of the literature in scope, and the recipe module of those that are built.
 
-A recipe lives in `recipes/<family>/<id with underscores>.py` with `CARD` and `build()`. Listing imports none of them.
-A user's own recipe is a file with `build()`, named by its path; it may have a `CARD`.
+A recipe lives in `recipes/<family>/<id with underscores>.py` with `CARD` and `build()`, its claim, if it has one, as
+`EXPERIMENT` in `claims/<family>/` under the same name. Listing imports none of them. A user's own recipe is a file with
+`build()`, named by its path; it may have a `CARD`.
 """
 
 from __future__ import annotations
@@ -9,16 +10,20 @@ from __future__ import annotations
 import csv
 import difflib
 import importlib
+from collections.abc import Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from palaestra.card import Card
+from palaestra.errors import UserError
 from palaestra.tasks.user_code import module_of, path_of
-from palaestra.types import UserError
 
-PACKAGE = "palaestra.recipes"
+SHAPES: Mapping[str, str] = {"Recipe": "recipe", "Pipeline": "pipeline"}  # anything else that runs is a program
+_varied: ContextVar[list[str] | None] = ContextVar("varied", default=None)  # by the recipe that is being built
 
 
 @dataclass(frozen=True)
@@ -32,13 +37,25 @@ class Entry:
     shape: str
 
     @property
+    def name(self) -> str:
+        """Of its modules."""
+        return self.id.replace("-", "_").replace(".", "_")
+
+    @property
     def module(self) -> str:
-        return f"{PACKAGE}.{self.family}.{self.id.replace('-', '_').replace('.', '_')}"
+        return f"palaestra.recipes.{self.family}.{self.name}"
+
+    @property
+    def claim(self) -> str:
+        """The module of its claim; "" = it has none."""
+        return f"palaestra.claims.{self.family}.{self.name}" if self._there("claims") else ""
 
     @property
     def built(self) -> bool:
-        *folders, name = self.module.split(".")[1:]
-        return Path(str(resources.files("palaestra"))).joinpath(*folders, f"{name}.py").is_file()
+        return self._there("recipes")
+
+    def _there(self, room: str) -> bool:
+        return Path(str(resources.files("palaestra"))).joinpath(room, self.family, f"{self.name}.py").is_file()
 
     @property
     def command(self) -> str:
@@ -74,6 +91,53 @@ def find(method: str) -> ModuleType:
     raise UserError(f"no method {method!r}{hint}")
 
 
+def entry_of(method: str) -> Entry:
+    """The row of a built method, or one for a user's FILE.py. Raises UserError as `find` does."""
+    module = find(method)
+    if own(method):
+        shape = shape_of(module.build())
+        return Entry(id=Path(method).stem, family="own", kind="system", title=module.CARD.title, shape=shape)
+    return next(e for e in everything() if e.id == method)
+
+
+def recipe(method: str, /, **arguments: Any) -> Any:
+    """The recipe of a method, or of a user's FILE.py, to be run or varied: `recipe("grpo", kl=0.04)`.
+
+    Args:
+        method: an id of the catalogue, as `palaestra list` shows them, or the path of a file with `build()`.
+        arguments: those of its `build`.
+
+    Returns:
+        A `Recipe`, a `Pipeline`, or a program of the method's own.
+
+    Raises:
+        UserError: there is no such method, with what it may have meant; TypeError: `build` has no such argument.
+    """
+    if (varied := _varied.get()) is not None:
+        varied.append(method)
+    outer = _varied.set(None)  # what a parent varies is the parent's matter
+    try:
+        return find(method).build(**arguments)
+    finally:
+        _varied.reset(outer)
+
+
+def parent_of(method: str) -> str:
+    """The method whose recipe the `build` of this one varies; "" = none. A pipeline is made of parts and varies none."""
+    varied: list[str] = []
+    outer = _varied.set(varied)
+    try:
+        built = find(method).build()
+    finally:
+        _varied.reset(outer)
+    return varied[0] if varied and shape_of(built) == "recipe" else ""
+
+
+def shape_of(built: Any) -> str:
+    """What `build` returned: "recipe", "pipeline" or "program"."""
+    return SHAPES.get(type(built).__name__, "program")
+
+
 def own(method: str) -> bool:
     """Whether a method is a user's file and not a name."""
     return method.endswith(".py")
@@ -86,5 +150,5 @@ def own_module(file: str) -> ModuleType:
         raise UserError(f"{file}: no function 'build'; write def build(): return vary(grpo.build(), ...)")
     if not hasattr(module, "CARD"):
         title = (module.__doc__ or "a recipe of your own").strip().splitlines()[0].rstrip(".")
-        vars(module)["CARD"] = Card(id=Path(file).stem, family="own", title=title, claim="")
+        vars(module)["CARD"] = Card(title=title)
     return module

@@ -1,17 +1,51 @@
-"""Text for people and programs: Markdown tables, JSON in readable lines."""
+"""Text for people and programs: pages from templates, Markdown tables, JSON in readable lines."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Lines of a table; a bar inside a cell does not end it."""
+@cache
+def environment() -> Environment:
+    """The templates of all pages, in `palaestra/templates`. In those of HTML every text is escaped."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+
+    made = Environment(
+        loader=PackageLoader("palaestra"),
+        autoescape=select_autoescape(),
+        finalize=lambda x: visible(x) if type(x) is str else x,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {"table": table, "code": code}
+    return made
+
+
+def render(template: str, **given: Any) -> str:
+    """A page from its template. Raises UndefinedError for a name that is not given."""
+    return environment().get_template(template).render(given)
+
+
+def visible(text: str) -> str:
+    """Control characters as their pictures: they are no HTML, and must be seen. Halves of characters as `?`."""
+    drawn = "".join(
+        chr(0x2400 + ord(c)) if ord(c) < 32 and c not in "\n\t" else "␡" if c == "\x7f" else c for c in text
+    )
+    return drawn.encode("utf-8", "replace").decode()
+
+
+def table(rows: Iterable[Sequence[str]], *head: str) -> str:
+    """Rows below their head; a bar inside a cell does not end it."""
     lines = [head, ["---"] * len(head), *rows]
-    return [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in lines]
+    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in lines)
 
 
 def code(text: str) -> str:

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from palaestra.types import Result, Runnable, UserError, value
+from palaestra.context import Runnable
+from palaestra.errors import UserError
+from palaestra.types import Result, value
 
 if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+    from palaestra.context import Context
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
-from palaestra.types import UserError, stage
+from palaestra.errors import UserError
+from palaestra.types import stage
 
 
 @runtime_checkable

@@ -15,30 +15,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from palaestra.context import Collect, Credit, Draw, Pool, keeps_equal
+from palaestra.context import Observe as ObserveStage
+from palaestra.context import Update as UpdateStage
 from palaestra.curriculum.pool import Everything
-from palaestra.types import (
-    Collect,
-    Credit,
-    Draw,
-    Fault,
-    Group,
-    Key,
-    Metrics,
-    Need,
-    Objective,
-    Paused,
-    Pool,
-    State,
-    UserError,
-    keeps_equal,
-    stage,
-)
-from palaestra.types import Observe as ObserveStage
-from palaestra.types import Update as UpdateStage
+from palaestra.errors import Fault, Paused, UserError
+from palaestra.types import Group, Key, Metrics, Need, Objective, State, stage
 from palaestra.update import AdamW, Plain, pack
 
 if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+    from palaestra.context import Context
     from palaestra.types import Result
 
 
@@ -94,9 +80,7 @@ class Recipe:
             )
 
     async def run(self, ctx: Context) -> Result:
-        from palaestra.runtime.train import train
-
-        return await train(self, ctx)
+        return await ctx.train(self)
 
 
 def start(seed: int) -> State:

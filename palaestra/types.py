@@ -7,8 +7,9 @@ V vocabulary, D hidden. Log-probabilities are in nats, lengths in tokens, times 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar, dataclass_transform
 
 import numpy as np
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from palaestra.runtime.context import Context
 
 C = TypeVar("C", bound=type)
 
@@ -48,26 +48,6 @@ def seed_of(key: Key) -> int:
 def rng_of(key: Key) -> np.random.Generator:
     """The counter-based random stream that belongs to a path."""
     return np.random.Generator(np.random.Philox(seed_of(key)))
-
-
-class Fault(Exception):
-    """Infrastructure failed (a dead endpoint, a full disk). Retried, then `status="error:CAUSE"`; never a zero reward."""
-
-    def __init__(self, cause: str, detail: str = ""):
-        super().__init__(f"{cause}: {detail}" if detail else cause)
-        self.cause = cause
-
-
-class Fatal(Fault):
-    """What every episode needs has failed, e.g. the engine died: ends the run instead of an episode."""
-
-
-class UserError(Exception):
-    """Something the user can mend. One line: what, where, how. The command line prints it and exits with status 2."""
-
-
-class Paused(UserError):
-    """Nothing that a step sampled could be played or judged, as behind a dead endpoint: the run waits where it was before it."""
 
 
 @value
@@ -387,7 +367,7 @@ class Sampling:
 
 
 @value
-class Sample:
+class Completion:
     """What a player produced: `cut` is where the stop string ends in `text`; the tokens always stay whole."""
 
     ids: tuple[int, ...]
@@ -415,13 +395,8 @@ class Player(Protocol):
         """What the row gains before the player speaks. `closed`: its last turn ended with its own end token."""
         ...
 
-    async def act(self, row: Row, messages: tuple[Message, ...], ask: Ask, key: Key) -> Sample: ...
+    async def act(self, row: Row, messages: tuple[Message, ...], ask: Ask, key: Key) -> Completion: ...
     def parse(self, text: str, finish: str) -> Call | Malformed | None: ...
-
-
-RewardFn: TypeAlias = Callable[
-    ["Context", Group], Awaitable[Sequence[Reward | Fault]]
-]  # one per episode, in order; a fault leaves the episode unscored
 
 
 class Tasks(Protocol):
@@ -437,18 +412,6 @@ class Tasks(Protocol):
     def task(self, split: str, index: int) -> Task: ...
 
 
-@stage
-class Bench:
-    """What is to be learned: problems, the world they are played in, and the reward (None = the world pays)."""
-
-    name: str
-    tasks: Tasks
-    world: World
-    reward: RewardFn | None = None
-    max_tokens: int = 64  # of one turn
-    max_turns: int = 64
-
-
 @value
 class Result:
     """What a run gives: numbers, and artifacts by name (folders of models, files)."""
@@ -457,33 +420,17 @@ class Result:
     artifacts: Mapping[str, str] = field(default_factory=dict)
 
 
-class Runnable(Protocol):
-    """A recipe, a pipeline, or a program: anything else that runs in a context."""
-
-    async def run(self, ctx: Context) -> Result: ...
-
-
-# ---- the signatures of the stages (DESIGN: "Stages and the step")
+# ---- what flows between stages
 
 State: TypeAlias = dict[str, Any]  # plain data, groups and arrays: everything a checkpoint can hold
 Groups: TypeAlias = Sequence[Group]
 Signals: TypeAlias = list[list[list[dict[str, np.ndarray]]]]  # [group][episode][row]{"ref_logp": [T]}; features [1, D]
 Need: TypeAlias = tuple[str, str]  # (model, quantity), e.g. ("ref", "logp"): measured once, before any update
 
-Draw: TypeAlias = Callable[["Context", Key, int, State], tuple[list[Task], State]]
-Collect: TypeAlias = Callable[["Context", Key, Group], Awaitable[Group]]
-Pool: TypeAlias = Callable[["Context", list[Group], State], Awaitable[tuple[list[Group] | None, list[Group], State]]]
-Credit: TypeAlias = Callable[[Groups, Signals, State], tuple[list[Example], State]]
-Observe: TypeAlias = Callable[[Groups, Mapping[str, list[Example]], State], State]
 Outputs: TypeAlias = Mapping[
     str, "Tensor"
 ]  # what a forward pass gives: "logp" [B, T], "entropy" [B, T], "value" [B, T], ...
 Metrics: TypeAlias = dict[str, Any]
-
-
-def keeps_equal(credit: Credit) -> bool:
-    """Groups whose rewards are all equal get credit too, so no gate may drop them. A credit says so by this attribute."""
-    return bool(getattr(credit, "keeps_equal", False))
 
 
 class Objective(Protocol):
@@ -500,7 +447,63 @@ class Objective(Protocol):
     def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]: ...
 
 
-class Update(Protocol):
-    """Moves the weights of one learner: packs, splits, accumulates, steps the optimiser."""
+# ---- chat models
 
-    def __call__(self, ctx: Context, name: str, learner: Any, batch: Batch, state: State) -> tuple[Metrics, State]: ...
+
+@value
+class ChatRequest:
+    """One call. Equal requests with different seeds are different samples.
+
+    `choices` are words whose log-probability as the start of the reply is wanted, e.g. ("Yes", "No").
+    """
+
+    messages: tuple[Message, ...]
+    temperature: float = 0.0
+    top_p: float = 1.0
+    max_tokens: int = 512
+    stop: tuple[str, ...] = ()
+    seed: int = 0
+    schema: Mapping[str, Any] | None = None  # JSON schema that the reply is asked to fit
+    choices: tuple[str, ...] = ()
+
+    def digest(self, *who: str) -> str:
+        """sha256 of the request as it is put to `who`."""
+        talk = [(m.role, m.content) for m in self.messages]
+        rest = (self.temperature, self.top_p, self.max_tokens, self.stop, self.seed, self.schema, self.choices)
+        return hashlib.sha256(json.dumps([who, talk, rest], sort_keys=True).encode()).hexdigest()
+
+
+@value
+class Reply:
+    """What was said. `choices` are log-probabilities in nats; None = the model shows none."""
+
+    text: str
+    finish: str = "stop"  # "stop" | "length" | what else the endpoint says
+    prompt_tokens: int = 0
+    reply_tokens: int = 0
+    choices: Mapping[str, float] | None = None
+
+
+@dataclass
+class Meter:
+    """Counts of one client. `calls` are requests sent, retries included; `faults` ends of requests by cause."""
+
+    calls: int = 0
+    retries: int = 0
+    cached: int = 0
+    tokens: int = 0  # of prompts and replies, as the endpoint counts them
+    cost: float = 0.0
+    faults: dict[str, int] = field(default_factory=dict)
+
+    def spend(self, reply: Reply, prices: tuple[float, float] = (0.0, 0.0)) -> None:
+        """Counts a reply; `prices` are of a million tokens of prompts and of replies."""
+        self.tokens += reply.prompt_tokens + reply.reply_tokens
+        self.cost += (reply.prompt_tokens * prices[0] + reply.reply_tokens * prices[1]) / 1e6
+
+    def failed(self, cause: str) -> None:
+        self.faults[cause] = self.faults.get(cause, 0) + 1
+
+    def numbers(self) -> dict[str, float]:
+        """All counts; the faults summed, and by cause."""
+        counts = {k: v for k, v in asdict(self).items() if k != "faults"}
+        return {**counts, "faults": sum(self.faults.values()), **{f"faults/{k}": n for k, n in self.faults.items()}}

@@ -9,35 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from palaestra.context import Update
+from palaestra.errors import UserError
 from palaestra.models.layout import prompts_and_tails
-from palaestra.models.master import MasterWeights
+from palaestra.models.master import MasterWeights, Optimizer
 from palaestra.schedule import Scheduled
-from palaestra.types import (
-    EXACT,
-    Batch,
-    Example,
-    Metrics,
-    Objective,
-    Outputs,
-    State,
-    Update,
-    UserError,
-    rng_of,
-    stage,
-)
+from palaestra.types import EXACT, Batch, Example, Metrics, Objective, Outputs, State, rng_of, stage
 
 if TYPE_CHECKING:
+    from palaestra.context import Context
     from palaestra.models.model import Model
-    from palaestra.runtime.context import Context
 
 Forward = Callable[[Batch], Outputs]
-Optimizer: TypeAlias = torch.optim.Optimizer | MasterWeights
 
 
 @stage

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from palaestra.models.load import load
-from palaestra.runtime.benches import named
-from palaestra.runtime.config import override
-from palaestra.runtime.context import Context
-from palaestra.runtime.plan import Plan
+from palaestra.run.benches import named
+from palaestra.run.context import RunContext
+from palaestra.run.driver import train
+from palaestra.run.plan import Plan
+from palaestra.values import override
 
 # Speed is measured in `bench`: a busy machine fails no property.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -27,10 +28,11 @@ def context(tmp_path):
 
     def make(task: str = "chain", seed: int = 0, out=None, bench=None, **plan):
         built, players = (bench, {}) if bench is not None else named(task)
-        return Context(
+        return RunContext(
             bench=built,
             seed=seed,
             models={"policy": load("tiny")},
+            drive=train,
             out=out,
             players=players,
             plan=Plan(**{"evaluate": 0, **plan}),

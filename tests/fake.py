@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from palaestra.rollout.collect import rewards
-from palaestra.runtime.describe import describe
+from palaestra.run.describe import describe
 from palaestra.types import Episode, Reward, Row, Segment, Task, rng_of
 
 V = 6
@@ -50,7 +50,7 @@ class Table(torch.nn.Module):
 
 
 class FakeContext:
-    """Stands in for `runtime.context.Context`: the parts of it that a step touches."""
+    """Stands in for `context.Context`: the parts of it that a step touches."""
 
     def __init__(self, seed: int = 0, models=None):
         self.seed, self.step_number, self.sampled = seed, 0, 0

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from palaestra.ledger.statistics import proportion
-from palaestra.tasks.chain import Chain
+from palaestra.stats import proportion
+from palaestra.toys.chain import ArithmeticChain
 from palaestra.types import rng_of
 
 END = "<|end|>"
@@ -19,7 +19,7 @@ END = "<|end|>"
 
 def answers(step: int, steps: int, groups: int, samples: int, nasty: str = "") -> list[dict[str, Any]]:
     """The rollouts of one step; `nasty` is put into prompt, task id and text of the first."""
-    rng, tasks = rng_of(("synthetic", step)), Chain()
+    rng, tasks = rng_of(("synthetic", step)), ArithmeticChain()
     works = 0.25 + 0.72 * (1 - math.exp(-4 * (step - 1) / max(steps - 1, 1)))
     rows = []
     for g in range(groups):
@@ -35,7 +35,7 @@ def answers(step: int, steps: int, groups: int, samples: int, nasty: str = "") -
     return rows
 
 
-def _answer(tasks: Chain, task: Any, rng: Any, works: float) -> tuple[str, float, str]:
+def _answer(tasks: ArithmeticChain, task: Any, rng: Any, works: float) -> tuple[str, float, str]:
     if rng.random() < 0.02:
         return "\n".join(tasks.steps(task)), 0.0, "truncated:length"
     if rng.random() < works:

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaestra.reward.answers import boxed, final, number, right, same
-from palaestra.reward.verify import Exact
+from palaestra.rewards.verify import Exact
 from palaestra.types import Message, Task
+from palaestra.verifiers.answers.final import boxed, final, number, right, same
 
 PROMPT = "Jan has 12 apples and gives away 5. What is 12 mod 5, and how many are left? Answer with a number."
 WRONG = [  # for the gold answer 7

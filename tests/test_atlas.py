@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from palaestra import cli
-from palaestra.explain import explain
-from palaestra.ledger import atlas, atlas_page
+from palaestra.atlas import directions, pages
+from palaestra.cli.main import main
+from palaestra.explanation import given
+from palaestra.explanation.method import explain
 from palaestra.models.load import load, trainable_copy
 from palaestra.recipes.base import grpo, reinforce, rloo, sft
-from palaestra.runtime import given
-from palaestra.runtime.config import vary
+from palaestra.values import vary
 
 SILENT = lambda text: None
 
@@ -25,14 +25,14 @@ def start():
 
 @pytest.fixture(scope="module")
 def mixed(start):
-    bench, groups = atlas.sampled(start, "chain", 10)
+    bench, groups = directions.sampled(start, "chain", 10)
     some = [g for g in groups if len({e.total for e in g.valid}) > 1][:3]
-    return atlas.Rollouts(about="", bench=bench, groups=some)
+    return directions.FixedBatch(about="", bench=bench, groups=some)
 
 
 def test_the_direction_is_that_of_the_objective(start, mixed):
     """A small step along it lowers the loss by its squared length times the step."""
-    ctx = atlas.context(mixed.bench, trainable_copy(start))
+    ctx = directions.context(mixed.bench, trainable_copy(start))
     found = given.credited(rloo.build(), given.ready_for(rloo.build(), ctx), mixed.groups)
     moved = given.direction(found, ctx)
     batch = given.pack(found.examples, "policy")
@@ -54,7 +54,7 @@ def test_a_chart(start, mixed):
     against = vary(recipe, objective=-1.0 * recipe.learners["policy"].objective)
     nothing = vary(recipe, objective=0.0 * recipe.learners["policy"].objective)
     recipes = {"rloo": recipe, "double": double, "against": against, "nothing": nothing, "sft": sft.build(), "odd": 3}
-    found = atlas.chart(mixed, start, recipes, SILENT)
+    found = directions.chart(mixed, start, recipes, SILENT)
     assert found.methods == ["rloo", "double", "against"] and found.still == ["nothing"]
     assert found.cosine == pytest.approx(np.array([[1, 1, -1], [1, 1, -1], [-1, -1, 1]]), abs=1e-5)
     assert found.norms[1] == pytest.approx(2 * found.norms[0], rel=1e-5)
@@ -63,40 +63,38 @@ def test_a_chart(start, mixed):
 
 def test_equal_rewards_move_only_some(start, mixed):
     solved = [replace(g, episodes=tuple(e for e in g.valid if e.total == 1)[:1] * 2) for g in mixed.groups]
-    found = atlas.chart(replace(mixed, groups=solved), start, {"grpo": grpo.build(), "rloo": rloo.build()}, SILENT)
+    found = directions.chart(replace(mixed, groups=solved), start, {"grpo": grpo.build(), "rloo": rloo.build()}, SILENT)
     assert found.methods == [] and set(found.still) == {"grpo", "rloo"}
 
 
 def test_other_weights_give_other_ratios(start, mixed):
-    weights = atlas.drifted(start, mixed.bench, mixed.groups)
+    weights = directions.drifted(start, mixed.bench, mixed.groups)
     old = dict(start.named_trainable())
     assert any((weights[n] - old[n]).abs().max() > 1e-5 for n in weights)
     recipes = {
         "grpo": grpo.build(),
         "plain": vary(grpo.build(), objective=reinforce.build().learners["policy"].objective),
     }
-    found = atlas.chart(replace(mixed, weights=weights), start, recipes, SILENT)
+    found = directions.chart(replace(mixed, weights=weights), start, recipes, SILENT)
     assert found.cosine[0, 1] < 0.999
 
 
 def test_classical_scaling_keeps_distances():
     angle = np.array([0.0, 0.5, 2.0, 3.0])
     cosine = np.cos(angle[:, None] - angle[None])
-    places, kept = atlas_page.scaled(cosine)
+    places, kept = pages.scaled(cosine)
     distance = np.linalg.norm(places[:, None] - places[None], axis=-1)
     assert distance == pytest.approx(np.sqrt(2 - 2 * cosine), abs=1e-7) and kept == pytest.approx(1)
-    assert atlas_page.scaled(np.ones((1, 1)))[0].tolist() == [[0.0, 0.0]]
+    assert pages.scaled(np.ones((1, 1)))[0].tolist() == [[0.0, 0.0]]
 
 
 def test_a_label_of_many_names_is_short():
-    assert (
-        atlas_page._label(list("abcdefgh")) == "a = b\n= c = d\n= e = f\n= 2 more" and atlas_page._label(["a"]) == "a"
-    )
+    assert pages._label(list("abcdefgh")) == "a = b\n= c = d\n= e = f\n= 2 more" and pages._label(["a"]) == "a"
 
 
 def test_methods_alike_are_linked():
     cosine = np.array([[1, 0.2, 0.9995], [0.2, 1, 0.1], [0.9995, 0.1, 1]])
-    assert atlas_page.alike(["a", "b", "c"], cosine) == [["a", "c"], ["b"]]
+    assert pages.alike(["a", "b", "c"], cosine) == [["a", "c"], ["b"]]
 
 
 def chart(methods, cosine, **more):
@@ -120,7 +118,7 @@ DATA = {
 
 
 def test_the_page_says_what_the_numbers_do(tmp_path):
-    page = atlas_page.page(DATA)
+    page = pages.page(DATA)
     for part in (
         "- **grpo = b** on fresh mixed groups. They part on\n  - stale: grpo | b",
         "Groups that are all solved: only c learn",
@@ -129,7 +127,7 @@ def test_the_page_says_what_the_numbers_do(tmp_path):
         "| d | all | needs a tree |",
     ):
         assert part in page, part
-    atlas_page.pictures(DATA, tmp_path)  # the family `rewards` has nobody on a batch, and `solved` only one who moves
+    pages.pictures(DATA, tmp_path)  # the family `rewards` has nobody on a batch, and `solved` only one who moves
     assert {p.name for p in tmp_path.iterdir()} == {"atlas-mixed-objectives.svg", "atlas-stale-objectives.svg"}
     assert all(f"]({p.name})" in page and p.stat().st_size > 1000 for p in tmp_path.iterdir())
 
@@ -141,11 +139,11 @@ def test_a_recorded_group_is_explained_like_a_given_one(tmp_path, capsys):
     """The weights of recorded tokens are those of the closed form of `explain`, for the same rewards and lengths."""
     out = tmp_path / "run"
     sizes = ["schedule.prompts=4", "collect.links.0.n=4", "--steps", "1", "--evaluate", "0"]
-    assert cli.main(["train", "rloo", *sizes, "--out", str(out)]) == 0
+    assert main(["train", "rloo", *sizes, "--out", str(out)]) == 0
     capsys.readouterr()
     for name in ("t.png", "t.html"):
         argv = ["explain", "rloo", "--rollouts", str(out), "--picture", str(tmp_path / name), "--json"]
-        assert cli.main(argv) == 0
+        assert main(argv) == 0
         found = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert (tmp_path / "t.png").stat().st_size > 5000
     page = (tmp_path / "t.html").read_text()
@@ -161,7 +159,7 @@ def test_a_recorded_group_is_explained_like_a_given_one(tmp_path, capsys):
 def test_a_recorded_group_under_another_method(tmp_path, capsys):
     out = tmp_path / "run"
     sizes = ["schedule.prompts=4", "collect.links.0.n=4", "--steps", "1", "--evaluate", "0"]
-    assert cli.main(["train", "rloo", *sizes, "--out", str(out)]) == 0
+    assert main(["train", "rloo", *sizes, "--out", str(out)]) == 0
     capsys.readouterr()
     found = {}
     for method, says in (
@@ -169,9 +167,9 @@ def test_a_recorded_group_under_another_method(tmp_path, capsys):
         ("oreo", "the loss of this method does not use the advantages"),
         ("tempo", ""),
     ):
-        assert cli.main(["explain", method, "--rollouts", str(out)]) == 0
+        assert main(["explain", method, "--rollouts", str(out)]) == 0
         assert says in capsys.readouterr().out
-        assert cli.main(["explain", method, "--rollouts", str(out), "--json"]) == 0
+        assert main(["explain", method, "--rollouts", str(out), "--json"]) == 0
         found = json.loads(capsys.readouterr().out.splitlines()[-1])
         assert says in "".join(found["notes"]) and bool(found["notes"]) == bool(says)
     by_token = [len(a) for a in found["advantages"][0]]  # TEMPO's credit
@@ -181,5 +179,5 @@ def test_a_recorded_group_under_another_method(tmp_path, capsys):
 @pytest.mark.parametrize("place", ["nowhere", "."])
 def test_rollouts_that_are_not_there(place, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["explain", "grpo", "--rollouts", place]) == 2
+    assert main(["explain", "grpo", "--rollouts", place]) == 2
     assert "no rollouts" in capsys.readouterr().err

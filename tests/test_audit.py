@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 from oracle import check_oracle
 
-from palaestra import cli
-from palaestra.commands import audit as command
-from palaestra.reward import user
-from palaestra.reward.user import UserReward
+from palaestra.cli.main import audit as command
+from palaestra.cli.main import main
+from palaestra.rewards import user
+from palaestra.rewards.user import UserReward
 
 REWARDS = """
 import time
@@ -71,7 +71,7 @@ def place(tmp_path):
 
 
 def audited(place, capsys, reward):
-    status = cli.main(
+    status = main(
         ["audit", reward if ":" not in reward else f"{place}/{reward}", "--data", str(place / "d.jsonl"), "--json"]
     )
     assert status == 0
@@ -143,7 +143,7 @@ def test_a_reward_that_hangs_is_asked_once(place, capsys, impatient):
     assert time.perf_counter() - begin < 3
     assert found["hung"]["seconds"] == 0.3 and found["hung"]["probe"] == "gold as {}" and found["gold"]["mean"] is None
     assert found["findings"] == ["gave nothing in 0.3 s when asked for gold as {} ('12'); the audit ends there"]
-    assert cli.main(["audit", f"{place}/r.py:sleepy", "--data", str(place / "d.jsonl")]) == 0
+    assert main(["audit", f"{place}/r.py:sleepy", "--data", str(place / "d.jsonl")]) == 0
     assert "gold not scored" in capsys.readouterr().out
 
 
@@ -170,12 +170,12 @@ def test_a_terminal_sees_which_probe_is_asked():
 
 
 def test_the_human_form_and_mistakes(place, capsys):
-    assert cli.main(["audit", f"{place}/r.py:anywhere", "--data", str(place / "d.jsonl")]) == 0
+    assert main(["audit", f"{place}/r.py:anywhere", "--data", str(place / "d.jsonl")]) == 0
     shown = capsys.readouterr().out
     assert "findings:" in shown and "every number to 100" in shown and "slowest" in shown
     for wrong in (["audit", "exact"], ["audit", "exact", "--data", str(place / "no.jsonl")], ["audit", "nothing", "--data", "x"],
                   ["audit", "keywords", "--data", str(place / "d.jsonl")]):  # fmt: skip
-        assert cli.main(wrong) == 2
+        assert main(wrong) == 2
 
 
 def test_data_are_read_as_training_reads_them(place, capsys):
@@ -185,15 +185,15 @@ def test_data_are_read_as_training_reads_them(place, capsys):
     (place / "d.jsonl").write_text("\ufeff" + "\n".join(map(json.dumps, records)))
     assert audited(place, capsys, "exact")["problems"] == 12
     pq.write_table(pa.Table.from_pylist(records), place / "d.parquet")
-    assert cli.main(["audit", "exact", "--data", str(place / "d.parquet"), "--json"]) == 0
+    assert main(["audit", "exact", "--data", str(place / "d.parquet"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["problems"] == 12
     (place / "asks.py").write_text("def score(responses, answers, system): return [1.0 for _ in responses]")
-    assert cli.main(["audit", f"{place}/asks.py:score", "--data", str(place / "d.jsonl")]) == 2
+    assert main(["audit", f"{place}/asks.py:score", "--data", str(place / "d.jsonl")]) == 2
     assert "needs 'system', which the data has not" in capsys.readouterr().err
 
 
 def test_training_takes_a_verifier_by_name(place):
-    from palaestra.runtime.benches import from_data
+    from palaestra.run.benches import from_data
 
     bench = from_data(str(place / "d.jsonl"), "", "math")
     assert check_oracle(bench.tasks, bench.reward, 4) == []

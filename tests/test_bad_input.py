@@ -8,7 +8,8 @@ import time
 
 import pytest
 
-from palaestra import cli
+import palaestra
+from palaestra.cli.main import main
 from palaestra.tasks import files
 
 GOOD = "\n".join(
@@ -48,7 +49,7 @@ def place(tmp_path, monkeypatch):
     (tmp_path / "notmodel").mkdir()
     (tmp_path / "notok").mkdir()
     for name in ("config.json", "model.safetensors"):
-        os.link(os.path.join(os.path.dirname(cli.__file__), "models", "tiny", name), tmp_path / "notok" / name)
+        os.link(os.path.join(os.path.dirname(palaestra.__file__), "models", "tiny", name), tmp_path / "notok" / name)
     return tmp_path
 
 
@@ -145,7 +146,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_mistake(name, place, capsys):
     argv, words = CASES[name]
-    assert cli.main(["train", *argv, *SMALL, "--out", "run"]) == 2
+    assert main(["train", *argv, *SMALL, "--out", "run"]) == 2
     err = capsys.readouterr().err
     last = err.strip().splitlines()[-1]
     assert last.startswith("palaestra: ") and "Traceback" not in err
@@ -165,7 +166,7 @@ def test_mistake(name, place, capsys):
     ],
 )
 def test_a_number_out_of_range(argv, flag, place, capsys):
-    assert cli.main(argv) == 2
+    assert main(argv) == 2
     err = capsys.readouterr().err
     assert flag in err and "at least" in err
 
@@ -173,13 +174,13 @@ def test_a_number_out_of_range(argv, flag, place, capsys):
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_read_only_folder(place, capsys):
     (place / "locked").mkdir(mode=0o500)
-    assert cli.main(["train", *SMALL, "--out", "locked/run"]) == 2
+    assert main(["train", *SMALL, "--out", "locked/run"]) == 2
     assert "locked" in capsys.readouterr().err
 
 
 def test_a_file_where_the_folder_should_be(place, capsys):
     (place / "taken").write_text("")
-    assert cli.main(["train", *SMALL, "--out", "taken/run"]) == 2
+    assert main(["train", *SMALL, "--out", "taken/run"]) == 2
     assert "taken" in capsys.readouterr().err
 
 
@@ -196,7 +197,7 @@ def test_a_file_where_the_folder_should_be(place, capsys):
 def test_a_place_for_the_result_is_made_before_the_work(argv, place, capsys):
     (place / "taken").write_text("")
     started = time.monotonic()
-    assert cli.main(argv) == 2
+    assert main(argv) == 2
     told = capsys.readouterr()
     assert told.err.startswith("palaestra: writing into taken/x: ") and told.err.count("\n") == 1 and told.out == ""
     assert time.monotonic() - started < 10
@@ -204,17 +205,17 @@ def test_a_place_for_the_result_is_made_before_the_work(argv, place, capsys):
 
 def test_a_picture_is_of_a_known_kind(place, capsys):
     for name in ("x.html", "x.gif", "x"):
-        assert cli.main(["explain", "grpo", "--rewards", "[[1, 0]]", "--picture", name]) == 2
+        assert main(["explain", "grpo", "--rewards", "[[1, 0]]", "--picture", name]) == 2
         assert "use .png, .svg, .pdf" in capsys.readouterr().err
 
 
 @pytest.mark.slow
 def test_a_full_disk_keeps_the_last_checkpoint(place):
     """A limit on file sizes stands in for a full disk: model files no longer fit after the first run."""
-    run = [sys.executable, "-m", "palaestra.cli", "train", "--smoke", "--out", "run"]
+    run = [sys.executable, "-m", "palaestra.cli.main", "train", "--smoke", "--out", "run"]
     assert subprocess.run(run, capture_output=True, timeout=120).returncode == 0
     before = sorted(p.name for p in (place / "run" / "checkpoints").iterdir())
-    limited = f"ulimit -f 2000; exec {sys.executable} -m palaestra.cli train --resume run --steps 4"
+    limited = f"ulimit -f 2000; exec {sys.executable} -m palaestra.cli.main train --resume run --steps 4"
     done = subprocess.run(["bash", "-c", limited], capture_output=True, text=True, timeout=120)
     assert done.returncode == 1 and "palaestra: disk" in done.stderr and "Traceback" not in done.stderr, done.stderr
     assert sorted(p.name for p in (place / "run" / "checkpoints").iterdir()) == before
@@ -224,13 +225,13 @@ def test_held_out_problems_that_are_trained_on_are_said(place, capsys):
 
     (place / "copy.jsonl").write_text(GOOD)
     data = ["--data", "good.jsonl", "--test-data", "copy.jsonl"]
-    assert cli.main(["train", *data, *SMALL, "--out", "run"]) == 0
+    assert main(["train", *data, *SMALL, "--out", "run"]) == 0
     known = "20 of the 20 held-out prompts are training prompts too"
     told = capsys.readouterr()
     assert known in told.err and known in told.out and known in (place / "run" / "report.html").read_text()
 
 
 def test_an_existing_run_is_not_overwritten(place, capsys):
-    assert cli.main(["train", *SMALL, "--out", "run", "--evaluate", "2"]) == 0
-    assert cli.main(["train", *SMALL, "--out", "run"]) == 2
+    assert main(["train", *SMALL, "--out", "run", "--evaluate", "2"]) == 0
+    assert main(["train", *SMALL, "--out", "run"]) == 2
     assert "--resume run" in capsys.readouterr().err

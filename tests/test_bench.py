@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from palaestra import cli
 from palaestra.bench import machine, work
-from palaestra.bench.page import main, setting
+from palaestra.bench.page import main as draw_page
+from palaestra.bench.page import setting
 from palaestra.bench.work import Work, prepared
+from palaestra.cli.main import main
 from palaestra.markdown import filled
 
 MACHINE = {"processor": "P", "cores": 2, "torch": "2.13.0", "load": [0.1, 0, 0]}
@@ -38,7 +39,7 @@ def test_a_page_shows_what_was_measured(tmp_path):
     (tmp_path / "speed.md").write_text((Path(__file__).parent.parent / "docs/speed.md").read_text())
     for result in (TRL, SCALING):
         (tmp_path / f"{result['bench']}.json").write_text(json.dumps(result))
-    main(tmp_path, tmp_path)
+    draw_page(tmp_path, tmp_path)
     page = (tmp_path / "speed.md").read_text()
     row = "| smollm2, float32, 4 x 8, all 64 tokens | 2.50 (2.25 to 3.00) |"
     assert row in page and "| 700 against 1500 | 90 against 200 | 3 |" in page
@@ -47,7 +48,7 @@ def test_a_page_shows_what_was_measured(tmp_path):
     assert "`palaestra bench scaling` | P, 2 cores | torch 2.13.0 | 0.1 |" in page
     drawn = (tmp_path / "speed.svg").read_text()
     assert drawn.count("<rect") == 1 + 4 and "whole step" in drawn
-    main(tmp_path, tmp_path)
+    draw_page(tmp_path, tmp_path)
     assert (tmp_path / "speed.md").read_text() == page  # made again it is the same
 
 
@@ -60,7 +61,7 @@ def test_what_was_measured_is_named():
 def test_a_device_that_is_not_there_is_refused_in_one_line(monkeypatch, capsys, what):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
-    assert cli.main(["bench", what, "--device", "cuda"]) == 2
+    assert main(["bench", what, "--device", "cuda"]) == 2
     assert capsys.readouterr().err == "palaestra: no CUDA device here; leave --device out, or say --device cpu\n"
 
 

@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
-from palaestra.reward.judges.reading import Odds
-from palaestra.services.chat.base import Meter, Reply, Request, question
+from palaestra.errors import Fault, UserError
+from palaestra.judges.reading import Odds
+from palaestra.services.chat.base import question
 from palaestra.services.chat.endpoint import (
     EXTRAS,
     SHOWN,
@@ -28,7 +29,7 @@ from palaestra.services.chat.endpoint import (
 )
 from palaestra.services.chat.scripted import Scripted
 from palaestra.services.chat.structured import ask, fitting
-from palaestra.types import Fault, Message, UserError
+from palaestra.types import ChatRequest, Message, Meter, Reply
 
 
 class Verdict(BaseModel):
@@ -46,7 +47,7 @@ def quick(url, **settings):
 
 def ask_all(client, n, **request):
     async def run():
-        asks = (client.chat(Request(messages=question(f"q{i}"), **request)) for i in range(n))
+        asks = (client.chat(ChatRequest(messages=question(f"q{i}"), **request)) for i in range(n))
         return await asyncio.gather(*asks, return_exceptions=True)
 
     return asyncio.run(run())
@@ -59,7 +60,7 @@ def test_one_question():
     assert (reply.text, reply.finish, reply.reply_tokens) == ("q0", "stop", 5)
     body = server.seen[0]
     assert (body["model"], body["temperature"], body["stop"], body["seed"]) == ("m", 0.5, ["!"], 7)
-    whole = body_of(Request(messages=question("q", "s"), top_p=0.9, max_tokens=17), "m")
+    whole = body_of(ChatRequest(messages=question("q", "s"), top_p=0.9, max_tokens=17), "m")
     assert (whole["top_p"], whole["max_tokens"], "stop" in whole) == (0.9, 17, False)
     assert whole["messages"] == [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}]
     assert client.meter.numbers()["tokens"] == 15
@@ -230,7 +231,7 @@ def test_a_damaged_reply_is_asked_for_again(tmp_path):
 
 def test_equal_questions_at_a_time_share_a_call():
     async def twice(client):
-        request = Request(messages=question("same"))
+        request = ChatRequest(messages=question("same"))
         return await asyncio.gather(client.chat(request), client.chat(request))
 
     with serving(echo) as (server, url):
@@ -275,8 +276,8 @@ def test_an_endpoint_without_extras_is_asked_without():
 
     with serving(lambda body: '{"score": 3}', faulty=strict) as (server, url):
         client = quick(url).open()
-        found = asyncio.run(ask(client, Request(messages=question("rate")), Verdict))
-        asyncio.run(ask(client, Request(messages=question("rate 2")), Verdict))
+        found = asyncio.run(ask(client, ChatRequest(messages=question("rate")), Verdict))
+        asyncio.run(ask(client, ChatRequest(messages=question("rate 2")), Verdict))
     assert found.score == 3 and len(server.seen) == 4  # refused in both forms, then known
 
 
@@ -285,7 +286,7 @@ def test_the_older_form_of_a_schema():
         return "400" if body.get("response_format", {}).get("type") == "json_schema" else ""
 
     with serving(lambda body: '{"score": 3}', faulty=older) as (server, url):
-        asyncio.run(ask(quick(url).open(), Request(messages=question("rate")), Verdict))
+        asyncio.run(ask(quick(url).open(), ChatRequest(messages=question("rate")), Verdict))
     assert server.seen[1]["response_format"]["schema"]["required"] == ["score"]
 
 
@@ -361,7 +362,7 @@ def test_log_probabilities_of_choices():
 
 def test_structured_reply_is_asked_by_schema():
     with serving(lambda body: 'Well: {"reason": "ok", "score": 7}') as (server, url):
-        found = asyncio.run(ask(quick(url).open(), Request(messages=question("rate")), Verdict))
+        found = asyncio.run(ask(quick(url).open(), ChatRequest(messages=question("rate")), Verdict))
     assert found == Verdict(reason="ok", score=7)
     assert server.seen[0]["response_format"]["json_schema"]["schema"]["required"] == ["score"]
 
@@ -370,21 +371,21 @@ def test_one_request_for_repair():
     replies = iter(["seven", {"score": 7}])
     heard = []
     script = Scripted(lambda r: heard.append(r) or next(replies))
-    assert asyncio.run(ask(script.open(), Request(messages=question("rate")), Verdict)).score == 7
+    assert asyncio.run(ask(script.open(), ChatRequest(messages=question("rate")), Verdict)).score == 7
     assert "no JSON" in heard[1].messages[-1].content and heard[1].messages[-2].content == "seven"
 
 
 def test_what_does_not_fit_twice_is_a_fault():
     client = Scripted(lambda r: {"score": 70}).open()
     with pytest.raises(Fault, match="less than or equal to 10"):
-        asyncio.run(ask(client, Request(messages=question("rate")), Verdict))
+        asyncio.run(ask(client, ChatRequest(messages=question("rate")), Verdict))
     assert client.meter.calls == 2 and client.meter.faults == {"chat-format": 1}
 
 
 def test_a_cut_reply_is_not_mended():
     client = Scripted(lambda r: Reply(text='{"score": 1}', finish="length")).open()
     with pytest.raises(Fault, match="cut"):
-        asyncio.run(ask(client, Request(messages=question("rate")), Verdict))
+        asyncio.run(ask(client, ChatRequest(messages=question("rate")), Verdict))
 
 
 @pytest.mark.parametrize(
@@ -416,7 +417,7 @@ def test_any_text_fits_or_is_refused(text):
 
 
 def test_digests_tell_requests_apart():
-    one = Request(messages=question("a"))
+    one = ChatRequest(messages=question("a"))
     others = [
         replace(one, seed=1),
         replace(one, temperature=0.1),
@@ -428,7 +429,7 @@ def test_digests_tell_requests_apart():
         replace(one, schema={"type": "object"}),
         replace(one, choices=("A",)),
     ]
-    assert {f.name for f in fields(Request)} == {
+    assert {f.name for f in fields(ChatRequest)} == {
         *("messages", "temperature", "top_p", "max_tokens", "stop", "seed", "schema", "choices")
     }
     assert len({r.digest("m") for r in (one, *others)} | {one.digest("n")}) == len(others) + 2

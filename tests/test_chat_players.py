@@ -5,17 +5,18 @@ import json
 
 from chat_server import serving, sometimes
 
-from palaestra.cli import main
+from palaestra.cli.main import main
+from palaestra.context import Bench
+from palaestra.engines.endpoint import EndpointPlayer
 from palaestra.recipes.base import grpo
-from palaestra.rollout.endpoint import EndpointPlayer
 from palaestra.rollout.play import play
 from palaestra.rollout.player import Script
-from palaestra.runtime.train import prepare
+from palaestra.run.driver import prepare
 from palaestra.services.chat.endpoint import Endpoint
 from palaestra.services.chat.scripted import Scripted
 from palaestra.step import start, step
-from palaestra.tasks.chain import Chain
-from palaestra.types import Ask, Bench, Call, Frame, Message, Sampling, Task, stage
+from palaestra.toys.chain import ArithmeticChain
+from palaestra.types import Ask, Call, Frame, Message, Sampling, Task, stage
 
 USER = "You are a customer."
 
@@ -63,7 +64,7 @@ def test_training_against_an_endpoint(context, small):
         user = EndpointPlayer(
             client=Endpoint(url=url, timeout=0.7, retries=6, backoff=0.01, cache="").open(), name="user"
         )
-        ctx = context(bench=Bench(name="talk", tasks=Chain(), world=Talk(), max_tokens=4))
+        ctx = context(bench=Bench(name="talk", tasks=ArithmeticChain(), world=Talk(), max_tokens=4))
         ctx.players = {"user": user}
         recipe = small(grpo.build())
         prepare(recipe, ctx)

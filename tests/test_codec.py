@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from safetensors.torch import load, save
 
-from palaestra.runtime.codec import decode, encode
+from palaestra.store.codec import decode, encode
 from palaestra.types import Episode, Event, Example, Group, Message, Origin, Reward, Row, Segment, Task, stage
 
 
@@ -264,7 +264,7 @@ def test_any_frozen_dataclass_of_the_package(toys):
         "tests.test_codec:Foreign",
         "palaestra.types:np.ndarray",
         "palaestra.types:hashlib.sha256",
-        "palaestra.types:Fault",
+        "palaestra.errors:Fault",
         "palaestra.types:__builtins__",
         "palaestra.__main__:Anything",
         "palaestra.missing:Anything",

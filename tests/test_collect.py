@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from palaestra.context import Bench
+from palaestra.errors import Fault
 from palaestra.rollout.collect import MuteTruncated, Sample, Score, Until, When, links
 from palaestra.rollout.player import Script
-from palaestra.types import Ask, Bench, Episode, Fault, Frame, Group, Message, Reward, Sampling, Task
+from palaestra.types import Ask, Episode, Frame, Group, Message, Reward, Sampling, Task
 
 TASK = Task(id="t")
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import nn
 
+from palaestra.engines import decoder as module
+from palaestra.engines import linears
+from palaestra.engines.decoder import Decoder
 from palaestra.models.load import load
-from palaestra.rollout import decoder as module
-from palaestra.rollout import linears
-from palaestra.rollout.decoder import Decoder
 
 
 @torch.no_grad()

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from palaestra.engines.own import OwnEngine
+from palaestra.engines.prefix import BLOCK, Prefixes
 from palaestra.models.load import load
-from palaestra.rollout.engine import OwnEngine
-from palaestra.rollout.prefix import BLOCK, Prefixes
 from palaestra.types import Message, Sampling
 
 

@@ -6,9 +6,11 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from palaestra.runtime.benches import named
-from palaestra.runtime.evaluate import accuracy, evaluate, final_answer, greedy, sampled_scores
-from palaestra.types import Bench, Episode, Fault, Group, Message, Reward, Row, Segment, Task, UserError, stage
+from palaestra.context import Bench
+from palaestra.errors import Fault, UserError
+from palaestra.run.benches import named
+from palaestra.run.evaluation import accuracy, evaluate, final_answer, greedy, sampled_scores
+from palaestra.types import Episode, Group, Message, Reward, Row, Segment, Task, stage
 from palaestra.worlds.question import Question
 
 

@@ -9,14 +9,14 @@ import torch
 
 from palaestra.credit.links import chain
 from palaestra.credit.turns import Blend
-from palaestra.explain import explain
+from palaestra.explanation.method import explain
 from palaestra.objective.policy import KL, Reinforce
 from palaestra.recipes.objectives import agro, asymre, rec, rover, stratified_grpo, tba
 from palaestra.recipes.objectives import incorrect_synthetic_data as isd
-from palaestra.runtime.config import vary
 from palaestra.schedule import resolve
 from palaestra.types import Episode, Example, Group, Reward, Row, Segment, Task
 from palaestra.update import pack
+from palaestra.values import vary
 
 
 def bandit(recipe, arms, r, ref=None):

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from palaestra import cli
+from palaestra.cli.main import main
 from palaestra.credit.links import Center, Gae, Shift, chain
 from palaestra.curriculum.pool import Mixed
-from palaestra.explain import explain
+from palaestra.errors import UserError
+from palaestra.explanation.method import explain
+from palaestra.explanation.reading import unplayed
 from palaestra.objective.policy import ValueLoss
 from palaestra.recipes.base import dpo, grpo, ppo, reinforce, rloo, sft
 from palaestra.recipes.objectives import (
@@ -28,13 +30,12 @@ from palaestra.recipes.objectives import (
     tempo,
 )
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
-from palaestra.runtime.reading import unplayed
-from palaestra.runtime.token_picture import other_run
 from palaestra.schedule import Linear
 from palaestra.step import Schedule
-from palaestra.types import Episode, Example, Group, Reward, Row, Segment, Task, UserError
+from palaestra.types import Episode, Example, Group, Reward, Row, Segment, Task
 from palaestra.update import pack
+from palaestra.values import vary
+from palaestra.view.token_picture import other_run
 
 FOUR = [[{"reward": r, "length": n} for r, n in zip([1, 0, 0, 0], [2, 4, 4, 4], strict=True)]]
 
@@ -161,12 +162,12 @@ def test_the_pay_of_a_turn_stands_at_its_last_token():
 
 
 def test_command_line(capsys, tmp_path):
-    assert cli.main(["explain", "grpo", "--rewards", "[[1,0,0,0]]", "--lengths", "[[2,4,4,4]]", "--json"]) == 0
+    assert main(["explain", "grpo", "--rewards", "[[1,0,0,0]]", "--lengths", "[[2,4,4,4]]", "--json"]) == 0
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert found["token_weights"][0][0] == pytest.approx([0.1875, 0.1875], abs=1e-6)
     group = tmp_path / "g.json"
     group.write_text(json.dumps([[{"reward": 1}, {"reward": 0}]]))
-    assert cli.main(["explain", "rloo", "--group", str(group), "--json"]) == 0
+    assert main(["explain", "rloo", "--group", str(group), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["advantages"] == [[1.0, -1.0]]
 
 
@@ -184,7 +185,7 @@ def test_command_line(capsys, tmp_path):
     ],
 )
 def test_mistakes(argv, says, capsys):
-    assert cli.main(argv) == 2
+    assert main(argv) == 2
     assert says in capsys.readouterr().err
 
 
@@ -252,12 +253,12 @@ def test_weights_of_a_row_in_several_pairs_add_up():
 
 def test_missing_weights_on_the_command_line(capsys, tmp_path):
     argv = ["explain", "apo", "--rewards", "[[1,0]]"]
-    assert cli.main(argv) == 0
+    assert main(argv) == 0
     said = capsys.readouterr().out
     assert "weights -" in said and "note: no token_weights: the loss reads 'ref_logp'" in said
-    assert cli.main([*argv, "--json"]) == 0
+    assert main([*argv, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["token_weights"] is None
-    assert cli.main([*argv, "--picture", str(tmp_path / "w.png")]) == 2
+    assert main([*argv, "--picture", str(tmp_path / "w.png")]) == 2
     assert "no token_weights" in capsys.readouterr().err
 
 

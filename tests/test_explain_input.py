@@ -2,15 +2,16 @@
 
 import math
 
+import numpy as np
 import pytest
 
-from palaestra import cli
-from palaestra.explain import explain
+from palaestra.cli.main import main
+from palaestra.errors import UserError
+from palaestra.explanation.method import explain
 from palaestra.recipes.base import grpo
 from palaestra.recipes.objectives import apo, rec
-from palaestra.runtime.setup import build
+from palaestra.run.setup import build
 from palaestra.schedule import Linear, bounded, resolve
-from palaestra.types import UserError
 
 # ---- mistakes in what is given
 
@@ -25,6 +26,7 @@ from palaestra.types import UserError
         ({"reward": "a"}, 'reward must be a finite number, not "a"'),
         ({"turn_rewards": [1, math.nan], "turn_lengths": [1, 1]}, "turn_rewards must be a list of finite numbers"),
         ({"turn_rewards": 1}, "turn_rewards must be a list"),
+        ({"turn_rewards": np.array(1.0)}, "turn_rewards must be a list of finite numbers, one a turn, not "),
         ({"turn_rewards": [1, 0]}, "2 turn_rewards for 1 turns"),
         ({"length": 1.5}, "length must be a whole number of at least 1, not 1.5"),
         ({"length": 0}, "length must be a whole number of at least 1, not 0"),
@@ -79,7 +81,7 @@ def test_values_that_fit_are_taken():
     ids=str,
 )
 def test_mistakes_on_the_command_line(argv, says, capsys):
-    assert cli.main(["explain", "grpo", *argv]) == 2
+    assert main(["explain", "grpo", *argv]) == 2
     said = capsys.readouterr().err
     assert says in said and said.count("\n") == 1
 

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaestra.runtime.codec import decode, encode
+from palaestra.errors import UserError
+from palaestra.store.codec import decode, encode
 from palaestra.tasks.files import FileTasks, load
 from palaestra.tasks.repeats import caveat
-from palaestra.types import UserError
 
 GOOD = [{"prompt": f"What is {i} + 1?", "answer": i + 1, "source": "made", "level": i % 3} for i in range(40)]
 HELD = (15, 18, 22, 36)  # the answers of the prompts with the smallest hashes, on every machine

@@ -8,9 +8,9 @@ import pytest
 import torch
 from test_engine import ask, prompts_of, right
 
+from palaestra.engines.graphs import REACH, Graphs, rows
+from palaestra.engines.own import OwnEngine
 from palaestra.models.load import load
-from palaestra.rollout.engine import OwnEngine
-from palaestra.rollout.graphs import REACH, Graphs, rows
 
 
 @pytest.fixture(scope="module")

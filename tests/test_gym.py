@@ -14,8 +14,8 @@ import time
 import numpy as np
 import pytest
 
+from palaestra.errors import UserError
 from palaestra.tasks.gym import CHUNK, HASHED, READS, REFUSED, Gym, aside, final, levels, offered, refuse, registry
-from palaestra.types import UserError
 
 SLOW = {  # over 25 ms an item
     "countdown", "futoshiki", "knight_swap", "polynomial_equations", "quantum_lock", "sokoban", "sudoku", "zebra_puzzles",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from chat_server import serving
 
-from palaestra import cli
+from palaestra.cli.main import main
 from palaestra.services import sandbox
 
 PAGE = (Path(__file__).parent.parent / "docs" / "howto.md").read_text()
@@ -37,7 +37,7 @@ def place(tmp_path, monkeypatch):
 
 
 def begun(folder):
-    return cli.main(["train", "sft", "--data", "demos.jsonl", "--smoke", "--out", folder])
+    return main(["train", "sft", "--data", "demos.jsonl", "--smoke", "--out", folder])
 
 
 @pytest.mark.slow
@@ -53,7 +53,7 @@ def test_command(command, place, capsys):
         argv += ["--n", "4"]
     else:
         argv = [*argv, "--smoke"] + ([] if "--out" in argv else ["--out", "run"])
-    assert cli.main(argv) == 0, capsys.readouterr().err
+    assert main(argv) == 0, capsys.readouterr().err
     if "judge" in command:
         step = json.loads(Path("run/metrics.jsonl").read_text().splitlines()[1])
         assert step["part/judge"] == pytest.approx(2 / 3) and {"part/form"} <= step.keys()
@@ -70,7 +70,7 @@ def test_what_a_run_writes_is_read_as_shown(place, capsys):
 
 def test_every_metric_of_the_page_is_one(place, capsys):
     """And what a step of GRPO logs is on the page."""
-    assert cli.main(["train", "--smoke", "--out", "run"]) == 0
+    assert main(["train", "--smoke", "--out", "run"]) == 0
     capsys.readouterr()
     named = set(re.findall(r"`([a-z_]+)`", PAGE.split("| metric | what |")[1]))
     logged = [set(json.loads(line)) for line in Path("run/metrics.jsonl").read_text().splitlines()]

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaestra.credit.links import Gae, chain
+from palaestra.errors import Fault, UserError
 from palaestra.models.load import load
 from palaestra.models.score import logit_and_value, score
 from palaestra.recipes.base import grpo
-from palaestra.reward.intrinsic import (
+from palaestra.rewards.intrinsic import (
     AnswerProbability,
     Endogenous,
     InformationGain,
@@ -32,10 +33,10 @@ from palaestra.reward.intrinsic import (
 )
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.rollout.recorded import recorded
-from palaestra.runtime.train import prepare
+from palaestra.run.driver import prepare
 from palaestra.step import start, step
 from palaestra.tasks.oracle import saying
-from palaestra.types import Episode, Fault, Group, Row, Segment, UserError
+from palaestra.types import Episode, Group, Row, Segment
 
 # ---- endogenous reward
 

@@ -11,32 +11,33 @@ from chat_server import serving, sometimes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaestra import cli
+from palaestra.cli.main import main
 from palaestra.curriculum.pool import Mixed
+from palaestra.errors import Fault, Paused, UserError
+from palaestra.judges.audit import agreement, attack, places
+from palaestra.judges.pairwise import Pairwise, schedule
+from palaestra.judges.pointwise import Judge
+from palaestra.judges.prompt import GRADE, defused, fields_of, fill, last_line, spoken
+from palaestra.judges.reading import Json, MarkedLabel, Odds, Rating, Text
+from palaestra.judges.votes import tally
 from palaestra.models.score import score
 from palaestra.recipes.base import grpo
-from palaestra.reward.judges.audit import agreement, attack, places
-from palaestra.reward.judges.pairwise import Pairwise, schedule
-from palaestra.reward.judges.pointwise import Judge
-from palaestra.reward.judges.prompt import GRADE, defused, fields_of, fill, last_line, spoken
-from palaestra.reward.judges.reading import Json, Label, Odds, Rating, Text
-from palaestra.reward.judges.votes import tally
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime import setup
-from palaestra.runtime.config import override
-from palaestra.runtime.train import prepare
-from palaestra.services.chat.base import Reply, Request, question
+from palaestra.run import setup
+from palaestra.run.driver import prepare
+from palaestra.services.chat.base import question
 from palaestra.services.chat.endpoint import Endpoint
-from palaestra.services.chat.local import Local
+from palaestra.services.chat.local import LocalModel
 from palaestra.services.chat.scripted import Scripted
 from palaestra.step import start, step
 from palaestra.tasks.oracle import saying
-from palaestra.types import Fault, Group, Message, Paused, Task, UserError
+from palaestra.types import ChatRequest, Group, Message, Reply, Task
+from palaestra.values import override
 
 TASK = Task(
     id="t/0", prompt=(Message(role="user", content="2+2?"),), answer="4", meta={"rubric": "Be brief.", "level": 3}
 )
-GRADES = Label((("YES", 1.0), ("NO", 0.0)))
+GRADES = MarkedLabel((("YES", 1.0), ("NO", 0.0)))
 
 
 def judged(judge, *texts, task=TASK, ctx=None):
@@ -73,7 +74,7 @@ def longer(request):
         (GRADES, "YES", None),
         (GRADES, "[[yes]]", None),
         (GRADES, "", None),
-        (Label((("A", 2.0), ("B", -1.0))), "B because A is a letter [[B]]", -1.0),
+        (MarkedLabel((("A", 2.0), ("B", -1.0))), "B because A is a letter [[B]]", -1.0),
         (Rating(1, 5), "[[2]]", 0.25),
         (Rating(1, 5), "[[6]]", None),
         (Rating(1, 5), "[[nan]]", None),
@@ -84,7 +85,7 @@ def longer(request):
 )
 def test_readings(read, reply, value):
     client = Scripted(lambda r: reply).open()
-    found = asyncio.run(read(client, Request(messages=question("?"))))
+    found = asyncio.run(read(client, ChatRequest(messages=question("?"))))
     assert found == (pytest.approx(value) if value is not None else None)
 
 
@@ -154,7 +155,7 @@ def test_what_a_template_shows_of_a_task():
 def test_a_judge_is_asked_as_its_settings_say(kind):
     heard = []
     client = Scripted(lambda r: heard.append(r) or "[[A]]")
-    judged(kind(client=client, read=Label(), system="s", temperature=0.7, max_tokens=33, votes=3), "a", "b")
+    judged(kind(client=client, read=MarkedLabel(), system="s", temperature=0.7, max_tokens=33, votes=3), "a", "b")
     assert [r.seed for r in heard].count(2) == 2 and len(heard) == 6  # of two responses, or of two orders
     assert {(r.messages[0].content, r.temperature, r.max_tokens) for r in heard} == {("s", 0.7, 33)}
 
@@ -347,7 +348,7 @@ def steps(ctx, recipe, n=1):
 
 def test_the_policy_judges_itself_offline(context, small):
     ctx = context()
-    judge = Judge(client=Local("ref"), template="{question} {response} {instruction}", read=Odds())
+    judge = Judge(client=LocalModel("ref"), template="{question} {response} {instruction}", read=Odds())
     recipe = replace(judging(small, judge), references={"ref": "policy"})
     metrics = steps(ctx, recipe)
     assert 0 < metrics["reward"] < 1 and metrics["errors"] == 0
@@ -357,17 +358,17 @@ def test_the_policy_judges_itself_offline(context, small):
 
 def test_a_local_judge_writes_its_verdict_and_says_the_same_again(context):
     ctx = context()
-    judge = Judge(client=Local(), template="{question}", read=Text(lambda t: float(len(t))), unparsed=-1.0)
+    judge = Judge(client=LocalModel(), template="{question}", read=Text(lambda t: float(len(t))), unparsed=-1.0)
     first = judged(judge, "= 3", "= 4", ctx=ctx)
     assert first[0].total > 0
     assert [r.total for r in first] == [r.total for r in judged(judge, "= 3", "= 4", ctx=context())]
 
 
 def test_a_local_client_samples_as_it_is_asked(context):
-    client = Local().open(context())
+    client = LocalModel().open(context())
 
     def said(**settings):
-        request = Request(messages=question("1+2*3 mod 10"), **{"temperature": 1.0, "max_tokens": 16, **settings})
+        request = ChatRequest(messages=question("1+2*3 mod 10"), **{"temperature": 1.0, "max_tokens": 16, **settings})
         return asyncio.run(client.chat(request))
 
     free = [said(seed=i) for i in range(12)]
@@ -380,8 +381,8 @@ def test_a_local_client_samples_as_it_is_asked(context):
 
 
 def test_words_of_a_local_client_have_the_probability_of_all_their_spellings(context):
-    ctx, asked = context(), Request(messages=question("1+2?"), choices=("AB", "no"))
-    found = asyncio.run(Local().open(ctx).chat(asked)).choices
+    ctx, asked = context(), ChatRequest(messages=question("1+2?"), choices=("AB", "no"))
+    found = asyncio.run(LocalModel().open(ctx).chat(asked)).choices
     dialect = ctx.engine("policy").dialect
     prompt = tuple(i for p in dialect.extend(asked.messages, first=True, closed=False) for i in p.ids)
 
@@ -448,7 +449,7 @@ def records(out):
 
 
 def trained(*argv):
-    return cli.main(["train", *argv, "--steps", "4", "--evaluate", "0", "--checkpoint-every", "9", "--json"])
+    return main(["train", *argv, "--steps", "4", "--evaluate", "0", "--checkpoint-every", "9", "--json"])
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from palaestra.curriculum.pool import Everything
 from palaestra.recipes.base import grpo
 from palaestra.rollout.branch import Finished, Partial, PrefixValues, Rescue
 from palaestra.rollout.collect import Sample, Score, Until, links
-from palaestra.runtime.train import prepare
+from palaestra.run.driver import prepare
 from palaestra.step import Schedule, gather_groups, start
 from palaestra.types import Group, stage
 

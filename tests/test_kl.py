@@ -12,14 +12,14 @@ import pytest
 import torch
 from fake import FakeContext, task
 
-from palaestra.commands.train import smoke
+from palaestra.cli.train import smoke
 from palaestra.credit.links import Chain, Gae, kl_needs
 from palaestra.credit.penalty import LessKL
 from palaestra.objective.kl import kl_terms
 from palaestra.objective.policy import KL, Entropy, TargetEntropy
 from palaestra.recipes.base import grpo, ppo
 from palaestra.recipes.objectives import oreo
-from palaestra.runtime.train import prepare
+from palaestra.run.driver import prepare
 from palaestra.step import start, step
 from palaestra.types import Episode, Example, Group, Reward, Row, Segment
 from palaestra.update import backward, pack

@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
+from palaestra.errors import UserError
+from palaestra.models.dialect import Chat, TagTools
 from palaestra.models.files import read_tokenizer
 from palaestra.models.smollm2 import folder
 from palaestra.models.template import render
-from palaestra.rollout.dialect import Chat, Tags
 from palaestra.rollout.play import play
 from palaestra.rollout.player import EnginePlayer
-from palaestra.types import Ask, Call, Frame, Malformed, Message, Sample, Sampling, Task, UserError, rng_of
+from palaestra.types import Ask, Call, Completion, Frame, Malformed, Message, Sampling, Task, rng_of
 
 SPECIALS = [
     "<s>", "</s>", "<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|begin_of_text|>", "<|start_header_id|>",
@@ -299,7 +300,7 @@ def test_messages_at_other_places_than_usual(dialects, core):
     assert (
         said(bare, first=True, closed=False) == "</s>"
     )  # something to begin with, as there is neither start nor header
-    tags, plain = Tags.of(tokenizer_of(core, "chatml")), dialects["chatml"]
+    tags, plain = TagTools.of(tokenizer_of(core, "chatml")), dialects["chatml"]
     for say, first in (((user,), False), ((Message(role="tool", content="12"), user), False), ((late,), True)):
         assert said(tags, *say, first=first, closed=False) == said(plain, *say, first=first, closed=False)
     result = Message(role="tool", content="12")
@@ -387,7 +388,7 @@ def test_mistakes_are_named(core, dialects):
 
 
 def test_tags_answer_inside_an_open_reply(core):
-    chat = Tags.of(tokenizer_of(core, "chatml"))
+    chat = TagTools.of(tokenizer_of(core, "chatml"))
     result = (Message(role="tool", content="Paris <|im_end|>", author="search"),)
     pieces = chat.extend(result, first=False, closed=False)
     assert chat.decode(ids_of(pieces)) == "<result>Paris <|im_end|></result>"
@@ -395,8 +396,8 @@ def test_tags_answer_inside_an_open_reply(core):
     assert "search" in {p.author for p in pieces}
     assert chat.decode(ids_of(chat.extend(result, first=False, closed=True))).startswith("\n<|im_start|>tool\n")
     assert (
-        Tags.of(chat.tokenizer, result="doc")
-        .decode(ids_of(Tags.of(chat.tokenizer, result="doc").extend(result, first=False, closed=False)))
+        TagTools.of(chat.tokenizer, result="doc")
+        .decode(ids_of(TagTools.of(chat.tokenizer, result="doc").extend(result, first=False, closed=False)))
         .startswith("<doc>")
     )
 
@@ -413,7 +414,7 @@ def test_tags_answer_inside_an_open_reply(core):
     ],
 )
 def test_tags_parse(core, text, expected):
-    found = Tags.of(tokenizer_of(core, "chatml"), calls=("search", "code")).parse(text, "stop")
+    found = TagTools.of(tokenizer_of(core, "chatml"), calls=("search", "code")).parse(text, "stop")
     assert (found.kind if isinstance(found, Malformed) else found) == expected
 
 
@@ -485,7 +486,7 @@ def test_rows_of_play_hold_what_was_sampled(dialects):
         finish = str(rng.choice(["eos", "length"]))
         ids = sampled_ids(chat, rng, text) + (chat.end,) * (finish == "eos")
         given_out.append((prompt, ids))
-        return Sample(ids=ids, logp=(-1.0,) * len(ids), text=text, cut=len(text), finish=finish)
+        return Completion(ids=ids, logp=(-1.0,) * len(ids), text=text, cut=len(text), finish=finish)
 
     player = EnginePlayer(engine=SimpleNamespace(dialect=chat, generate=generate), sampling=Sampling())
     for n in range(20):

@@ -8,7 +8,7 @@ import torch
 
 from palaestra.models.forward import forward
 from palaestra.recipes.base import dpo, grpo, ppo, reinforce, sft
-from palaestra.runtime.train import prepare
+from palaestra.run.driver import prepare
 from palaestra.step import start, step
 from palaestra.types import Batch
 from palaestra.update import backward

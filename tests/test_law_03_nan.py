@@ -10,14 +10,15 @@ import pytest
 import torch
 
 from palaestra.credit.seats import Reader
+from palaestra.errors import Fault
 from palaestra.models.load import weights_sha256
 from palaestra.objective.algebra import Algebra
 from palaestra.objective.policy import Clipped
 from palaestra.recipes.base import grpo
-from palaestra.runtime import cases
-from palaestra.runtime.cases import dump_case, replay_case
-from palaestra.runtime.train import train
-from palaestra.types import Example, Fault, Row, Segment
+from palaestra.run import cases
+from palaestra.run.cases import dump_case, replay_case
+from palaestra.run.driver import train
+from palaestra.types import Example, Row, Segment
 from palaestra.update import backward, pack
 
 

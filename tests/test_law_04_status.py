@@ -6,16 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from palaestra.context import Bench
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.credit.table import Table, Values
+from palaestra.errors import Fault, UserError
 from palaestra.recipes.base import grpo
 from palaestra.rollout.play import play
 from palaestra.rollout.player import Script
-from palaestra.runtime.describe import describe
-from palaestra.runtime.train import prepare
+from palaestra.run.describe import describe
+from palaestra.run.driver import prepare
 from palaestra.step import start, step
-from palaestra.tasks.chain import Chain
-from palaestra.types import Ask, Bench, Episode, Fault, Frame, Group, Message, Reward, Task, UserError, stage
+from palaestra.toys.chain import ArithmeticChain
+from palaestra.types import Ask, Episode, Frame, Group, Message, Reward, Task, stage
 from palaestra.worlds.question import Question
 
 
@@ -32,7 +34,7 @@ class Flaky:
 
 
 def bench(reward):
-    return Bench(name="chain", tasks=Chain(), world=Question(), reward=reward, max_tokens=16)
+    return Bench(name="chain", tasks=ArithmeticChain(), world=Question(), reward=reward, max_tokens=16)
 
 
 def test_a_judge_that_is_down_leaves_no_zero(context, small):

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palaestra.reward.verify import check_for
-from palaestra.runtime.benches import QUESTIONS
-from palaestra.tasks.base import demonstration
+from palaestra.rewards.verify import check_for
+from palaestra.run.benches import QUESTIONS
+from palaestra.toys.base import demonstration
 from palaestra.types import rng_of
 
 HABITS = ("guess", "work")

@@ -13,13 +13,13 @@ import time
 import pytest
 import torch
 
-from palaestra import cli
+from palaestra.cli.main import main
 
 ARGS = ["schedule.prompts=2", "collect.links.0.n=4", "--evaluate", "4", "--max-tokens", "24"]
 
 
 FORK = multiprocessing.get_context("forkserver")  # whose server has imported what takes seconds
-FORK.set_forkserver_preload(["palaestra.commands.train", "transformers.models.llama.modeling_llama"])
+FORK.set_forkserver_preload(["palaestra.cli.train", "transformers.models.llama.modeling_llama"])
 
 
 def child(argv, said):
@@ -28,7 +28,7 @@ def child(argv, said):
     with said.open("w") as file:
         os.dup2(file.fileno(), sys.stderr.fileno())
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    sys.exit(cli.main(["train", *argv]))
+    sys.exit(main(["train", *argv]))
 
 
 def started(*argv, said):
@@ -68,7 +68,7 @@ def test_ten_kills_each(tmp_path, recipe, more):
     apart = [
         sys.executable,
         "-m",
-        "palaestra.cli",
+        "palaestra.cli.main",
         "train",
         recipe,
         *ARGS,

@@ -7,14 +7,15 @@ import pytest
 
 from palaestra.credit.links import Center
 from palaestra.credit.rows import Imitate
+from palaestra.errors import UserError
 from palaestra.recipes.base import grpo, ppo
-from palaestra.runtime.benches import named
-from palaestra.runtime.config import digest, flatten, override, walk
-from palaestra.runtime.setup import Settings, build
-from palaestra.runtime.train import prepare
+from palaestra.run.benches import named
+from palaestra.run.driver import prepare
+from palaestra.run.setup import Settings, build
 from palaestra.schedule import read, resolve
 from palaestra.step import Unchanged, start, step
-from palaestra.types import Reward, UserError
+from palaestra.types import Reward
+from palaestra.values import digest, flatten, override, walk
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,13 @@ import pytest
 import torch
 from test_models import build
 
+from palaestra.engines.own import OwnEngine
+from palaestra.engines.sampling import DrawSettings, draw, truncate
 from palaestra.models.forward import forward
 from palaestra.models.load import load
 from palaestra.recipes.base import grpo
-from palaestra.rollout.engine import OwnEngine
-from palaestra.rollout.sampling import Settings, draw, truncate
-from palaestra.runtime.benches import named
-from palaestra.runtime.train import prepare
+from palaestra.run.benches import named
+from palaestra.run.driver import prepare
 from palaestra.step import start, step
 from palaestra.types import Example, Message, Reward, Row, Sampling, Segment
 from palaestra.update import pack
@@ -133,7 +133,7 @@ def test_a_draw_belongs_to_its_sequence():
 
 
 def settings(n, **options):
-    return Settings.of([Sampling(max_tokens=1, **options)] * n, torch.device("cpu"))
+    return DrawSettings.of([Sampling(max_tokens=1, **options)] * n, torch.device("cpu"))
 
 
 def test_inverse_transform_draws_the_distribution():

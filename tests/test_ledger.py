@@ -12,18 +12,21 @@ from types import SimpleNamespace
 
 import pytest
 
-from palaestra import catalogue, cli
+from palaestra import catalogue
+from palaestra.claims.base import rloo as rloo_claim
+from palaestra.cli.main import main
+from palaestra.errors import UserError
 from palaestra.ledger import cells, digests, files, pages, results
-from palaestra.ledger.cells import Outcome, Request, run_all
+from palaestra.ledger.cells import CellOutcome, CellRequest, run_all
 from palaestra.ledger.experiment import Cell, Experiment, Final, Greater, Logged, Same
 from palaestra.ledger.figure import curves_svg, spread, ticks
 from palaestra.markdown import one_line_lists, table
 from palaestra.recipes.base import grpo, rloo, sft
 from palaestra.recipes.objectives import pav
-from palaestra.runtime.config import override
-from palaestra.runtime.plan import Plan
-from palaestra.runtime.setup import Settings
-from palaestra.types import Result, UserError
+from palaestra.run.plan import Plan
+from palaestra.run.setup import Settings
+from palaestra.types import Result
+from palaestra.values import override
 
 MODULE = "palaestra.recipes.base.rloo"
 TWO = Experiment(
@@ -35,7 +38,7 @@ TWO = Experiment(
 
 
 def request(recipe="rloo", **settings):
-    return Request(label="x", settings=Settings(recipe=recipe, **settings), tokens=100)
+    return CellRequest(label="x", settings=Settings(recipe=recipe, **settings), tokens=100)
 
 
 def test_steps_are_averaged_where_they_have_the_metric():
@@ -186,7 +189,7 @@ SMALL = """
     from dataclasses import replace
     from palaestra.ledger.experiment import Experiment, Greater
     from palaestra.recipes.base import reinforce, rloo
-    from palaestra.runtime.config import override
+    from palaestra.values import override
     from palaestra.types import Fault
 
     def small(recipe):
@@ -203,16 +206,19 @@ SMALL = """
         "broken": replace(small(rloo.build()), collect=broken)},
         expect=Greater("b", "a"), falsified_if="f", tokens=20, evaluate=2, seeds=1,
     )
+
+    def build():
+        return rloo.build()
 """
 
 
 @pytest.mark.slow
 def test_cells_run_fail_and_resume(tmp_path, monkeypatch):
-    (tmp_path / "small_experiment.py").write_text(textwrap.dedent(SMALL))
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{files.PACKAGE.parent}")
+    own = tmp_path / "small_experiment.py"
+    own.write_text(textwrap.dedent(SMALL))
+    monkeypatch.setenv("PYTHONPATH", str(files.PACKAGE.parent))
     said = []
-    found = results.reproduce("x", "small_experiment", out=tmp_path, say=said.append)
+    found = results.reproduce(str(own), out=tmp_path, say=said.append)
     assert found["verdict"] == "inconclusive" and found["reason"] == "1 seeds are too few"
     assert found["arms"]["broken"]["values"] == [None]
     assert "nobody answers" in found["arms"]["broken"]["failed"]["broken, seed 0"]
@@ -222,7 +228,7 @@ def test_cells_run_fail_and_resume(tmp_path, monkeypatch):
     assert len(list((tmp_path / "cells").iterdir())) == 3
     assert not list((tmp_path / "cells").rglob("checkpoints"))
     said.clear()
-    again = results.reproduce("x", "small_experiment", out=tmp_path, arms=("a", "b"), say=said.append)
+    again = results.reproduce(str(own), out=tmp_path, arms=("a", "b"), say=said.append)
     assert said == [] and again["arms"]["a"]["values"] == found["arms"]["a"]["values"]
 
 
@@ -267,7 +273,7 @@ def test_a_cell_is_driven_as_it_was_asked_for(tmp_path, monkeypatch):
             (tmp_path / "part" / "checkpoints" / "step-1").mkdir(parents=True)
             return Result(metrics={"steps": 3})
 
-    monkeypatch.setattr(cells.Request, "runnable", lambda _: Probe())
+    monkeypatch.setattr(cells.CellRequest, "runnable", lambda _: Probe())
     cells.run_here(replace(request(evaluate=7, device="cpu"), samples=4), tmp_path)
     assert plans == [Plan(tokens=100, evaluate=7, samples=4, checkpoint_every=cells.CHECKPOINT)]
     assert cells.read_cell(tmp_path).summary["steps"] == 3 and not (tmp_path / "part" / "checkpoints").exists()
@@ -339,7 +345,7 @@ def test_several_tasks_give_the_interquartile_mean():
 
 def test_what_was_not_measured_is_none():
     cell = lambda x: Cell(summary={"accuracy_after": {"mean": x}})
-    outcome = lambda c: Outcome(request=request(task="sort"), folder=None, cell=c)
+    outcome = lambda c: CellOutcome(request=request(task="sort"), folder=None, cell=c)
     found = results.by_task(Final(), [outcome(cell(0.5)), outcome(None), outcome(cell(float("nan")))])
     assert found == {"sort": [0.5, None, None]}
 
@@ -366,7 +372,7 @@ def test_an_arm_is_one_of_all_its_tasks():
 def published(tmp_path, monkeypatch):
     """A result of the experiment of rloo, as `reproduce` writes it."""
     values = {"no baseline": [0.1, 0.2, 0.3], "rloo": [0.31, 0.4, 0.52], "batch mean": [0.3, 0.3, 0.3]}
-    experiment = rloo.EXPERIMENT
+    experiment = rloo_claim.EXPERIMENT
     result = results.judged(experiment, {a: {"count": v} for a, v in values.items()})
     for name, arm in result["arms"].items():
         curve = {"tokens": [0.0, 100.0], "reward": [0.1, 0.5], "deviation": [0.01, 0.02]}
@@ -392,7 +398,7 @@ def entry(name="rloo"):
 def test_a_result_is_the_status(published, capsys):
     assert results.standing(entry()).status == "reproduced" and results.standing(entry("grpo")).status == "built"
     assert results.standing(entry("agro")).status == "built"  # its published result does not lie here
-    assert cli.main(["list", "--family", "base", "--status", "reproduced", "--json"]) == 0
+    assert main(["list", "--family", "base", "--status", "reproduced", "--json"]) == 0
     assert [e["id"] for e in json.loads(capsys.readouterr().out)] == ["rloo"]
 
 
@@ -447,7 +453,7 @@ def test_a_page_shows_the_result(published):
 def test_how_many_seeds_would_decide(mean, half, told):
     """Five seeds, margin 0.02. The half width goes with t / sqrt(n): 1.2417 at 5 seeds, 1.0494 at 6, 0.9248 at 7."""
     expect = Greater(better="rloo", than="no baseline", by=0.02)
-    experiment = replace(rloo.EXPERIMENT, expect=expect)
+    experiment = replace(rloo_claim.EXPERIMENT, expect=expect)
     result = {"effect": mean, "ci95": [mean - half, mean + half], "seeds": 5, "reason": "open"}
     assert pages.undecided(experiment, result) == f"open; with this mean and spread {told}"
     assert pages.undecided(experiment, result | {"seeds": 2}) == "open"
@@ -466,7 +472,7 @@ def test_check_finds_stale_pages(tmp_path, monkeypatch, capsys):
 
 
 def test_a_smaller_run_does_not_replace_a_larger_result(published, tmp_path):
-    from palaestra.commands.reproduce import keep
+    from palaestra.cli.reproduce import keep
 
     result = json.loads(published.read_text())
     (tmp_path / "results").mkdir()
@@ -487,7 +493,7 @@ def test_a_smaller_run_does_not_replace_a_larger_result(published, tmp_path):
     ],
 )
 def test_mistakes(argv, says, capsys):
-    assert cli.main(argv) == 2
+    assert main(argv) == 2
     assert says in capsys.readouterr().err
 
 
@@ -512,6 +518,6 @@ def test_a_picture_is_the_same_bytes():
 
 
 def test_text_for_people():
-    assert table(("a",), [("x|y",)]) == ["| a |", "| --- |", "| x\\|y |"]
+    assert table([("x|y",)], "a") == "| a |\n| --- |\n| x\\|y |"
     data = {"x": [1, 2.5, None], "y": [[1, 2], [3, 4]], "z": []}
     assert json.loads(one_line_lists(data)) == data and '"x": [1, 2.5, null]' in one_line_lists(data)

@@ -8,16 +8,17 @@ import pytest
 import torch
 
 from palaestra import catalogue
+from palaestra.engines.own import OwnEngine
+from palaestra.errors import UserError
 from palaestra.models.layout import Layout
 from palaestra.models.load import load
 from palaestra.objective.mismatch import TIS
 from palaestra.objective.policy import KL, Clipped, Imitation, Reinforce
-from palaestra.rollout.engine import OwnEngine
-from palaestra.runtime import mismatch
-from palaestra.runtime.setup import build, corrected
-from palaestra.runtime.train import prepare
+from palaestra.run import mismatch
+from palaestra.run.driver import prepare
+from palaestra.run.setup import build, corrected
 from palaestra.step import start, step
-from palaestra.types import Batch, Episode, Group, Reward, Row, Segment, Task, UserError
+from palaestra.types import Batch, Episode, Group, Reward, Row, Segment, Task
 
 MU = torch.tensor([[0.0, -1.0, -2.0, -1.0], [0.0, -0.5, -3.0, 0.0]])
 OLD = torch.tensor([[0.0, -1.2, -0.5, -1.0], [0.0, -0.5, -3.3, 0.0]])

@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaestra.reward.verify import check_for
+from palaestra.errors import UserError
+from palaestra.rewards.verify import check_for
 from palaestra.tasks.files import FileTasks
 from palaestra.tasks.gym import Gym
 from palaestra.tasks.mixture import Mixture, counts, parse, split_outside
-from palaestra.types import Message, Task, UserError, stage
+from palaestra.types import Message, Task, stage
 
 
 @stage

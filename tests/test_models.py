@@ -12,11 +12,12 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
+from palaestra.errors import UserError
 from palaestra.models.forward import VOCABULARY, forward
 from palaestra.models.load import Model, frozen_copy, load, load_heads, save, trainable_copy, weights_sha256
 from palaestra.models.lora import LoRA
 from palaestra.models.template import end_of_turn
-from palaestra.types import Batch, UserError
+from palaestra.types import Batch
 
 SMALL = {
     "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 8,
@@ -450,7 +451,7 @@ def test_tiny_comes_with_the_package():
 @pytest.mark.slow
 def test_smollm2_knows_paris():
     pytest.importorskip("gguf")
-    from palaestra.rollout.dialect import Chat
+    from palaestra.models.dialect import Chat
     from palaestra.types import Message
 
     model = load("smollm2")

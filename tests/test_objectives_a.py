@@ -11,17 +11,20 @@ from fake import FakeContext, episode, task
 from hypothesis import given
 from hypothesis import strategies as st
 
+from palaestra import catalogue
 from palaestra.credit.links import Center, Outcome, Scale, Shift, chain
 from palaestra.curriculum.pool import Everything, Mixed
-from palaestra.explain import explain
+from palaestra.errors import UserError
+from palaestra.explanation.method import explain
+from palaestra.ledger.experiment import experiment_of
 from palaestra.objective.algebra import reduce
 from palaestra.objective.policy import KL, Clipped, Imitation, Reinforce, TargetEntropy
 from palaestra.recipes.base import grpo
 from palaestra.recipes.objectives import apo, asymre, confucius3, dr_grpo, egsw, lite_ppo, nsr, rec
-from palaestra.runtime.config import vary
 from palaestra.step import gather_groups, start
-from palaestra.types import Example, Group, Reward, Row, Segment, UserError
+from palaestra.types import Example, Group, Reward, Row, Segment
 from palaestra.update import backward, pack
+from palaestra.values import vary
 
 
 def group(totals, lengths=None, **fields):
@@ -229,7 +232,7 @@ def test_rec_regularisers():
 
 
 def test_rec_data_shaping():
-    dropped = vary(rec.build("all"), credit=chain(rec.Balance()))
+    dropped = vary(rec.build("all"), credit=chain(rec.DropSurplus()))
     assert advantages(dropped, group([1, 0, 0, 0])) == [0.5, -0.5, 0, 0]
     assert advantages(dropped, group([1, 1, 0])) == pytest.approx([1 / 3, 1 / 3, -2 / 3])  # nothing to drop
     assert advantages(dropped, group([0, 0]), group([1.0])) == [[0, 0], [0]]
@@ -451,7 +454,8 @@ def test_recovery_lives_for_one_step():
 
 # ---- all
 
-RECIPES = {m.CARD.id: m.build() for m in (apo, asymre, confucius3, dr_grpo, egsw, lite_ppo, nsr, rec)}
+IDS = ("apo", "asymre", "confucius3", "dr-grpo", "egsw", "lite-ppo", "nsr", "rec")
+RECIPES = {i: catalogue.recipe(i) for i in IDS}
 RECIPES |= {"confucius3, phase 1": confucius3.build(phase=1), "rec, ring": rec.build("ring", weighted=True)}
 
 
@@ -508,10 +512,10 @@ def test_masked_slots_may_hold_anything(module):
     assert found[0] == found[1] and np.isfinite(found[0][0])
 
 
-@pytest.mark.parametrize("module", [apo, asymre, confucius3, dr_grpo, egsw, lite_ppo, nsr, rec])
-def test_experiments_vary_one_thing(module):
+@pytest.mark.parametrize("method", IDS)
+def test_experiments_vary_one_thing(method):
     """Arms share optimiser and number of samples; the claim's two arms exist."""
-    arms = module.EXPERIMENT.arms
+    arms = experiment_of(method).arms
     optimisers = {a.learners["policy"].optimiser for a in arms.values()}
     assert len(optimisers) == 1 and len({a.collect for a in arms.values()}) == 1
     assert len({(a.schedule.lag, a.schedule.prompts) for a in arms.values()}) == 1

@@ -8,25 +8,27 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaestra.commands.train import smoke
+from palaestra.claims.objectives import stratified_grpo as stratified_grpo_claim
+from palaestra.cli.train import smoke
 from palaestra.credit.pass_at_k import pass_at_k_advantages
 from palaestra.credit.scopes import anchor
 from palaestra.credit.table import Table
 from palaestra.credit.trie import branch_terms, episode_ids, node_means, prefix_nodes, td_terms
-from palaestra.explain import explain
+from palaestra.errors import UserError
+from palaestra.explanation.method import explain
 from palaestra.ledger.experiment import Cell
 from palaestra.objective.policy import Clipped, log_ratio
 from palaestra.recipes.base import grpo, rloo
 from palaestra.recipes.objectives import embodied_planner_r1 as planner
 from palaestra.recipes.objectives import gigpo, igpo, loop, spa_rl, srpo_gream, stratified_grpo, tempo
-from palaestra.runtime.config import override, vary
-from palaestra.runtime.train import prepare
+from palaestra.run.driver import prepare
 from palaestra.step import start, step
-from palaestra.types import Episode, Event, Example, Group, Reward, Row, Segment, Task, UserError
+from palaestra.toys.grid import GridTasks
+from palaestra.toys.hop import Hop, HopTasks
+from palaestra.types import Episode, Event, Example, Group, Reward, Row, Segment, Task
 from palaestra.update import pack
+from palaestra.values import override, vary
 from palaestra.worlds.blind import Blind
-from palaestra.worlds.grid import GridTasks
-from palaestra.worlds.hop import Hop, HopTasks
 
 near = lambda x, tolerance=1e-5: pytest.approx(x, abs=tolerance)
 
@@ -67,11 +69,11 @@ def test_structure_is_reported_by_stratum():
     """Searches 0, 0, 1 with outcomes 0, 1, 1: mean 2/3, spread 2/3; only the first stratum varies, by 1/4 twice."""
     task = HopTasks(hops=(2, 2)).task("train", 0)
     episodes = (Episode(facts={"searches": s}, reward=Reward(total=r)) for s, r in ((0, 0.0), (0, 1.0), (1, 1.0)))
-    found = asyncio.run(stratified_grpo.Structure()(None, (), Group(task=task, episodes=tuple(episodes))))
+    found = asyncio.run(stratified_grpo_claim.Structure()(None, (), Group(task=task, episodes=tuple(episodes))))
     parts = {k: sum(e.reward.parts[k] for e in found.episodes) for k in found.episodes[0].reward.parts}
     assert parts == near({"searches": 1, "two hops": 3, "two hops solved": 2, "spread": 2 / 3, "within": 0.5})
     steps = [{"part/within": w, "part/spread": 1.0} for w in (0.9, 0.1, 0.3)]
-    share = [stratified_grpo.Share("within", "spread", n)(Cell(summary={}, steps=steps)) for n in (0, 2)]
+    share = [stratified_grpo_claim.Share("within", "spread", n)(Cell(summary={}, steps=steps)) for n in (0, 2)]
     assert share == near([1.3 / 3, 0.2])
 
 
@@ -475,7 +477,7 @@ def test_spa_agreement_is_the_correlation_with_progress(c, expected):
     row = Row(segments=(Segment(ids=(0,)), *(Segment(ids=(t + 1,), turn=t, **said) for t in range(3))))
     episode = Episode(rows=(row,), reward=Reward(total=1.0), facts={"closer": (0, 1, 0)})
     table = Table([Group(task=Task(id="t"), episodes=(episode,))], [[[{}]]], {})
-    spa_rl.Agreement()(Values(level="turn", x_N=np.array(c)), table)
+    spa_rl.ProgressAgreement()(Values(level="turn", x_N=np.array(c)), table)
     assert table.columns["agreement"].x_N.mean() == near(expected)
 
 

@@ -10,10 +10,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from palaestra import catalogue
 from palaestra.credit.links import Chain
-from palaestra.explain import explain
+from palaestra.errors import UserError
+from palaestra.explanation.method import explain
 from palaestra.objective.kl import kl_terms
-from palaestra.objective.tokens import DualClipped, TopTokens, Weighted, top
+from palaestra.objective.tokens import DualClipped, TokenWeighted, TopTokens, top
 from palaestra.recipes.objectives import (
     attention_rhythm,
     carft,
@@ -24,12 +26,12 @@ from palaestra.recipes.objectives import (
     rover,
     steer,
 )
-from palaestra.runtime.codec import decode, encode
-from palaestra.runtime.config import override
-from palaestra.runtime.train import prepare
+from palaestra.run.driver import prepare
 from palaestra.step import start, step
-from palaestra.types import Episode, Example, Group, Reward, Row, Segment, Task, UserError
+from palaestra.store.codec import decode, encode
+from palaestra.types import Episode, Example, Group, Reward, Row, Segment, Task
 from palaestra.update import backward, pack
+from palaestra.values import override
 
 
 def batch_of(*rows, **columns):
@@ -161,7 +163,7 @@ def test_token_weights_do_not_depend_on_the_split(lengths, by):
         logp = leaf[rows, :T] * part.mask
         return {"logp": logp, "entropy": (logp * 3).sin() * part.mask}
 
-    objective = Weighted(DualClipped(), TopTokens(0.3, by, over="selected"))
+    objective = TokenWeighted(DualClipped(), TopTokens(0.3, by, over="selected"))
     for budget in (1, 1000):
         leaf = theta.clone().requires_grad_()
         metrics = backward(forward, objective, batch, budget)
@@ -221,7 +223,7 @@ def test_steer_weights_multiply_the_clipped_loss():
     assert explain(steer.build("exp"), [equal])["token_weights"][0] == [[0.0, 0.0]] * 2
     batch = batch_of([1.0, 1.0])
     out = outputs(batch, logp=[[-1.0, -1.0]], entropy=[[0.2, 2.0]])
-    loss, _ = Weighted(DualClipped(), steer.EntropyChange())(out, batch)
+    loss, _ = TokenWeighted(DualClipped(), steer.EntropyChange())(out, batch)
     loss.backward()
     assert out["entropy"].grad is None
     assert out["logp"].grad[0, 1:].tolist() == pytest.approx([-0.6, -0.4])  # m .5, 0.6: the extremes 1.2 and .8, halved
@@ -467,7 +469,7 @@ def test_contrast_learns_only_from_right_answers():
 def test_annotation_is_measured_and_never_trained(context, small):
     recipe, ctx, state = small(carft.build()), context(), start(0)
     prepare(recipe, ctx)
-    assert carft.CARD.parent == "ppo"
+    assert catalogue.parent_of("carft") == "ppo"
     state, metrics = asyncio.run(step(recipe, ctx, state))
     own, noted = ctx.seen[0].episodes[0].rows
     solution = ctx.bench.tasks.steps(ctx.seen[0].task)

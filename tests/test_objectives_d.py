@@ -9,6 +9,7 @@ import pytest
 import torch
 from fake import episode
 
+from palaestra.context import Bench
 from palaestra.credit.length import Shortest, shortness
 from palaestra.credit.links import Center, Chain
 from palaestra.credit.preferences import Compare, Rate
@@ -20,39 +21,38 @@ from palaestra.curriculum.partial import Whole
 from palaestra.curriculum.pool import Mixed
 from palaestra.curriculum.prioritised import Prioritised, Successes, weights
 from palaestra.curriculum.replay import Replay, by_prompt, prioritised, trimmed
-from palaestra.explain import explain
+from palaestra.errors import Fault, UserError
+from palaestra.explanation.method import explain
+from palaestra.ledger.experiment import experiment_of
 from palaestra.models.latent import LatentHead, straight_through
 from palaestra.models.load import weights_sha256
 from palaestra.objective.residual import Balance, PathConsistency, ValueConsistency
 from palaestra.pipeline import Pipeline
 from palaestra.recipes.objectives import agro, capo, cola, kimi_k1_5, oreo, pav, tba
 from palaestra.recipes.objectives import incorrect_synthetic_data as isd
-from palaestra.reward.critic import Critique, ModelCritic, Oracle, named
+from palaestra.rewards.critic import Critique, ModelCritic, Oracle, named
 from palaestra.rollout.branch import Finished, Partial, PrefixValues, Rescue, continued, prefix
 from palaestra.rollout.collect import Sample as Play
 from palaestra.rollout.collect import Score, links
 from palaestra.rollout.player import Continued, EnginePlayer
 from palaestra.rollout.steps import line_ends, steps
-from palaestra.runtime.codec import decode, encode
-from palaestra.runtime.train import prepare
+from palaestra.run.driver import prepare
 from palaestra.schedule import Jump
 from palaestra.step import Schedule, start, step
+from palaestra.store.codec import decode, encode
 from palaestra.types import (
     Ask,
-    Bench,
+    Completion,
     Episode,
     Example,
-    Fault,
     Frame,
     Group,
     Message,
     Reward,
     Row,
-    Sample,
     Sampling,
     Segment,
     Task,
-    UserError,
     rng_of,
 )
 from palaestra.update import pack
@@ -585,7 +585,7 @@ def test_a_stop_string_may_begin_in_what_was_said_before():
 
     def act(finish, *stop):
         async def generate(prompt, sampling, key):
-            return Sample(ids=more, logp=(-1.0, -2.0, -3.0, -4.0, -5.0), text=spelt(more), cut=5, finish=finish)
+            return Completion(ids=more, logp=(-1.0, -2.0, -3.0, -4.0, -5.0), text=spelt(more), cut=5, finish=finish)
 
         engine = SimpleNamespace(dialect=SimpleNamespace(decode=spelt), generate=generate)
         player = Continued(player=EnginePlayer(engine=engine, sampling=Sampling()), said=(begun,), cap=5)
@@ -999,9 +999,9 @@ def test_what_learns_from_equal_rewards_refuses_a_gate(build):
 
 
 ARMS = [
-    (m.CARD.id, name, recipe)
-    for m in (agro, capo, cola, isd, kimi_k1_5, oreo, pav, tba)
-    for name, arm in m.EXPERIMENT.arms.items()
+    (method, name, recipe)
+    for method in ("agro", "capo", "cola", "incorrect-synthetic-data", "kimi-k1.5", "oreo", "pav", "tba")
+    for name, arm in experiment_of(method).arms.items()
     for recipe in ([part.runnable for part in arm.parts.values()] if isinstance(arm, Pipeline) else [arm])
 ]
 

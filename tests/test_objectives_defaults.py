@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from palaestra.recipes import objectives
-from palaestra.runtime.config import flatten
+from palaestra.values import flatten
 
 USUAL = {
     "links.0.n": 8,  # samples a prompt

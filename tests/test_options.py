@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from palaestra.recipes.rewards import alphamed
-from palaestra.reward.verifiers.audit import audit
-from palaestra.reward.verifiers.reward import Verified
-from palaestra.runtime.benches import from_data
+from palaestra.rewards.audit import audit
+from palaestra.rewards.verified import Verified
+from palaestra.run.benches import from_data
 from palaestra.tasks.files import FileTasks, first
 from palaestra.tasks.options import contained, lettered
 from palaestra.tasks.oracle import problems, saying

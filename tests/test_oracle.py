@@ -3,14 +3,14 @@
 import pytest
 from oracle import check_oracle
 
-from palaestra.reward.user import UserReward
-from palaestra.reward.verify import Exact, Verify, check_for
-from palaestra.tasks.chain import Chain
+from palaestra.rewards.user import UserReward
+from palaestra.rewards.verify import Exact, Verify, check_for
 from palaestra.tasks.files import FileTasks
 from palaestra.tasks.mixture import parse
+from palaestra.toys.chain import ArithmeticChain
+from palaestra.toys.grid import Grid, GridTasks
+from palaestra.toys.hop import Hop, HopTasks
 from palaestra.types import Ask, Call, Frame, Task, stage
-from palaestra.worlds.grid import Grid, GridTasks
-from palaestra.worlds.hop import Hop, HopTasks
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def user(tmp_path, body):
 def test_good_sources_have_no_problems(tasks):
     assert check_oracle(tasks, Verify(check_for(tasks))) == []
     for spec in ("chain", "chain(modulo=7)*2+rg:chain_sum+rg:n_queens"):
-        source = parse(spec, {"chain": Chain})
+        source = parse(spec, {"chain": ArithmeticChain})
         assert check_oracle(source, Verify(check_for(source)), n=6) == []
     assert check_oracle(GridTasks(), Grid()) == check_oracle(HopTasks(), Hop()) == []
 

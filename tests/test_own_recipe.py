@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from palaestra import cli
-from palaestra.ledger.cells import Request
-from palaestra.runtime.setup import Settings, recipe_of
-from palaestra.types import UserError
+from palaestra.cli.main import main
+from palaestra.errors import UserError
+from palaestra.ledger.cells import CellRequest
+from palaestra.run.setup import Settings, recipe_of
 
 BODY = """\"\"\"A bonus for brevity.\"\"\"
 from palaestra.credit.links import Center, chain
 from palaestra.credit.table import Values
 from palaestra.recipes.base import grpo
-from palaestra.runtime.config import vary
+from palaestra.values import vary
 from palaestra.types import stage
 
 @stage
@@ -56,16 +56,16 @@ def test_it_takes_arguments_and_overrides(source):
 
 def test_it_is_explained(source, capsys):
     """Rewards 1, 0 less half of 2 and 4 tokens: 0 and -2, centred 1 and -1."""
-    assert cli.main(["explain", source(), "--rewards", "[[1,0]]", "--lengths", "[[2,4]]", "--json"]) == 0
+    assert main(["explain", source(), "--rewards", "[[1,0]]", "--lengths", "[[2,4]]", "--json"]) == 0
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert found["advantages"] == [[pytest.approx(1.0), pytest.approx(-1.0)]]
 
 
 def test_it_is_shown_with_or_without_a_card(source, capsys):
-    assert cli.main(["show", source()]) == 0
+    assert main(["show", source()]) == 0
     assert capsys.readouterr().out.startswith("mine: A bonus for brevity\n")
-    card = "\nfrom palaestra.card import Card\nCARD = Card(id='b', family='own', title='B', claim='It is brief.', parent='grpo')"
-    assert cli.main(["show", source(BODY + card, "carded.py")]) == 0
+    card = "\nfrom palaestra.card import Card\nCARD = Card(title='B', claim='It is brief.')"
+    assert main(["show", source(BODY + card, "carded.py")]) == 0
     out = capsys.readouterr().out
     assert "claim: It is brief." in out and "difference from grpo" in out
 
@@ -73,18 +73,18 @@ def test_it_is_shown_with_or_without_a_card(source, capsys):
 @pytest.mark.slow
 def test_it_trains_resumes_and_compares(source, capsys):
     file, small = source(), ["schedule.prompts=2", "collect.links.0.n=2"]
-    assert cli.main(["train", file, "--smoke", "--out", "run"]) == 0
+    assert main(["train", file, "--smoke", "--out", "run"]) == 0
     assert 'recipe = "mine.py"' in Path("run/config.toml").read_text()
-    assert cli.main(["train", "--resume", "run", "--steps", "3"]) == 0
+    assert main(["train", "--resume", "run", "--steps", "3"]) == 0
     asked = ["compare", "grpo", file, "--seeds", "1", "--tokens", "100", "--evaluate", "2", "--out", "c", *small]
-    assert cli.main(asked) == 0
+    assert main(asked) == 0
     assert set(json.loads(Path("c/compare.json").read_text())["methods"]) == {"grpo", file}
     capsys.readouterr()
 
 
 def test_another_text_of_the_file_is_another_cell(source):
     """Also where the recipe is equal: what its parts do is written in the file, or in one beside it."""
-    asked = lambda: Request(label="", settings=Settings(recipe="mine.py"), tokens=1).digest()
+    asked = lambda: CellRequest(label="", settings=Settings(recipe="mine.py"), tokens=1).digest()
     source(BODY)
     first = asked()
     assert first == asked()
@@ -121,15 +121,15 @@ def test_a_mistake_is_one_line(source, body, told):
 
 
 def test_closures_are_refused_by_compare(source):
-    file = source("from palaestra.recipes.base import grpo\nfrom palaestra.runtime.config import vary\n"
+    file = source("from palaestra.recipes.base import grpo\nfrom palaestra.values import vary\n"
                   "def build():\n    return vary(grpo.build(), credit=lambda *x: x)\n")  # fmt: skip
     with pytest.raises(UserError, match="credit: no closures in a recipe"):
-        Request(label="", settings=Settings(recipe=file), tokens=1).digest()
+        CellRequest(label="", settings=Settings(recipe=file), tokens=1).digest()
 
 
 def test_a_name_without_its_suffix_and_a_claim(source, capsys):
     source()
-    assert cli.main(["show", "mine"]) == 2
+    assert main(["show", "mine"]) == 2
     assert "no method 'mine'; did you mean mine.py?" in capsys.readouterr().err
-    assert cli.main(["reproduce", "mine.py"]) == 2
+    assert main(["reproduce", "mine.py"]) == 2
     assert "palaestra compare grpo mine.py" in capsys.readouterr().err

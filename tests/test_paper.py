@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from palaestra import catalogue
+from palaestra import catalogue, values
 from palaestra.bench import paper
 from palaestra.card import Size
-from palaestra.cli import main
-from palaestra.runtime import config, setup
-from palaestra.types import UserError
+from palaestra.cli.main import main
+from palaestra.errors import UserError
+from palaestra.run import setup
 
 FAMILIES = ("base", "objectives", "rewards")
 BUILT = [e for e in catalogue.everything() if e.built]
-SIZED = [e for e in BUILT if importlib.import_module(e.module).CARD.size]
+SIZED = [e for e in BUILT if (size := importlib.import_module(e.module).CARD.size) and size.model]
 OPEN = [e for e in BUILT if e.family in FAMILIES and e not in SIZED]
 TOLD = [e for e in SIZED if importlib.import_module(e.module).CARD.size.arguments]
 
@@ -25,7 +25,7 @@ def size(method: str) -> Size:
 
 
 def flat(method: str) -> dict:
-    return config.flatten(paper.built(method, size(method), {}))
+    return values.flatten(paper.built(method, size(method), {}))
 
 
 SLOW = {"cola": [pytest.mark.slow]}  # its head draws 0.1 B weights
@@ -58,9 +58,9 @@ def test_what_a_paper_sets_reaches_the_recipe_and_is_no_default(entry):
     for name in said.arguments:
         less = {k: v for k, v in said.arguments.items() if k != name}
         without = paper.built(entry.id, replace(said, arguments=less), {})
-        assert config.describe(without) != config.describe(whole), name
+        assert values.describe(without) != values.describe(whole), name
         if name not in takes:
-            assert config.flatten(whole)[config.find(whole, name)] == said.arguments[name]
+            assert values.flatten(whole)[values.find(whole, name)] == said.arguments[name]
 
 
 LEARNER = "learners.policy"

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 
+from palaestra.errors import UserError
 from palaestra.models.load import save
 from palaestra.pipeline import Output, Part, Pipeline
-from palaestra.types import Result, UserError
+from palaestra.types import Result
 
 
 @dataclass(frozen=True)

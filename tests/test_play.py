@@ -6,27 +6,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from palaestra.context import Bench
+from palaestra.errors import Fault, UserError
 from palaestra.rollout.collect import MuteTruncated, Sample, Score, Until, When, links
 from palaestra.rollout.play import play
 from palaestra.rollout.player import Script
 from palaestra.rollout.recorded import Demonstrate, Recorded
-from palaestra.types import (
-    Act,
-    Ask,
-    Bench,
-    Episode,
-    Fault,
-    Frame,
-    Group,
-    Message,
-    Reward,
-    Sampling,
-    Segment,
-    Task,
-    UserError,
-)
-from palaestra.types import Sample as Sampled
-from palaestra.worlds.hop import Hop, HopTasks
+from palaestra.toys.hop import Hop, HopTasks
+from palaestra.types import Act, Ask, Episode, Frame, Group, Message, Reward, Sampling, Segment, Task
+from palaestra.types import Completion as Sampled
 from palaestra.worlds.tictactoe import TicTacToe, TicTacToeTasks
 
 

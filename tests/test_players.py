@@ -5,10 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from palaestra.rollout.dialect import Piece
+from palaestra.models.dialect import Piece
 from palaestra.rollout.play import play
 from palaestra.rollout.player import Continued, EnginePlayer, Script
-from palaestra.types import Ask, Frame, Message, Row, Sample, Sampling, Segment, Task
+from palaestra.types import Ask, Completion, Frame, Message, Row, Sampling, Segment, Task
 
 
 def spelt(ids):
@@ -22,7 +22,9 @@ def engine(asked=None, **said):
     async def generate(prompt, sampling, key):
         if asked is not None:
             asked.append((prompt, sampling))
-        return Sample(**{"ids": (700, 800), "logp": (-1.0, -2.0), "text": "700800", "cut": 6, "finish": "eos"} | said)
+        return Completion(
+            **{"ids": (700, 800), "logp": (-1.0, -2.0), "text": "700800", "cut": 6, "finish": "eos"} | said
+        )
 
     def extend(say, *, first, closed):
         return tuple(Piece(ids=(int(m.content),), author=m.author, hidden=m.hidden, text=m.content) for m in say)
@@ -66,12 +68,12 @@ def test_a_branch_says_again_what_was_said_in_each_turn():
         row = Row(segments=(Segment(ids=(turn,)),))
         return asyncio.run(branch.act(row, (), Ask(seat="policy", **more), ("k", "policy", "", turn)))
 
-    assert act(0) == Sample(ids=(123, 456), logp=(-3.0, -4.0), text="123456", cut=4, finish="stop", version=5)
+    assert act(0) == Completion(ids=(123, 456), logp=(-3.0, -4.0), text="123456", cut=4, finish="stop", version=5)
     assert act(0, stop=("5",)).cut == 5 and not asked
     own = act(1, stop=("x",))
-    assert own == Sample(ids=(700, 800), logp=(-1.0, -2.0), text="700", cut=3, finish="eos", version=7)
+    assert own == Completion(ids=(700, 800), logp=(-1.0, -2.0), text="700", cut=3, finish="eos", version=7)
     on = act(2, stop=("x",))
-    assert on == Sample(ids=(124, 700, 800), logp=(-5.0, -1.0, -2.0), text="124700", cut=6, finish="eos", version=4)
+    assert on == Completion(ids=(124, 700, 800), logp=(-5.0, -1.0, -2.0), text="124700", cut=6, finish="eos", version=4)
     assert act(3, stop=("x",)) == own
     assert [(p, s.max_tokens, s.stop) for p, s in asked] == [
         ((1,), 9, ("x",)), ((2, 124), 8, ("x",)), ((3,), 9, ("x",)),

@@ -9,9 +9,10 @@ import pytest
 from matplotlib.image import imread
 from synthetic import metrics
 
-from palaestra.ledger.statistics import Interval, proportion
-from palaestra.runtime.drawing import percent, series, short, smoothed
-from palaestra.runtime.plots import compare, curve, curve_svg, diverging, evaluations_of, token_weights
+from palaestra.stats import Interval, proportion
+from palaestra.store.folder import evaluations_of
+from palaestra.view.drawing import percent, series, short, smoothed
+from palaestra.view.plots import compare, curve, curve_svg, diverging, token_weights
 
 
 def width_of(path):

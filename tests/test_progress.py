@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from palaestra.runtime.progress import BLOCKS, Progress, clock_time, sparkline
+from palaestra.run.progress import BLOCKS, Progress, clock_time, sparkline
 
 STEP = {
     "reward": 0.5, "reward_low": 0.4, "reward_high": 0.6, "length": 12.34, "truncated": 0.02, "errors": 0.0,
@@ -104,21 +104,24 @@ def test_a_terminal_gets_a_live_display(terminal, capsys):
     with Progress(40, terminal, clock=Clock()) as progress:
         for i in range(1, 21):
             progress.update(i, STEP | {"reward": i / 20})
+        cursor = terminal.getvalue().rfind("\x1b[?25h"), terminal.getvalue().rfind("\x1b[?25l")
     shown = bare(terminal.getvalue())
     assert (
         "step 20/40" in shown and "reward 1.00 ± 0.10" in shown and "errors 0%" in shown and "1,234 tokens/s" in shown
     )
     assert BLOCKS[0] in shown and BLOCKS[-1] in shown
-    assert terminal.getvalue().rindex("\x1b[?25h") > terminal.getvalue().rindex("\x1b[?25l")  # the cursor is back
+    assert cursor[0] > cursor[1] >= 0  # it is back while the run goes on, which may be killed
     assert capsys.readouterr().out == ""
 
 
-@pytest.mark.parametrize("columns", [30, 40, 60, 80, 200])
+@pytest.mark.parametrize("columns", [20, 30, 40, 60, 80, 200])
 def test_no_line_is_wider_than_the_terminal(terminal, monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", str(columns))
     with Progress(12000, terminal) as progress:
         progress.update(11000, STEP)
     assert max(map(len, re.split(r"[\r\n]", bare(terminal.getvalue())))) <= columns
+    last = bare(terminal.getvalue().rpartition("\x1b[2K")[2])
+    assert [line.split()[0] for line in last.splitlines() if line.strip()] == ["step", "reward"]  # and none is broken
 
 
 def test_a_dumb_terminal_gets_plain_lines(terminal, monkeypatch):
@@ -126,6 +129,14 @@ def test_a_dumb_terminal_gets_plain_lines(terminal, monkeypatch):
     with Progress(2, terminal) as progress:
         progress.update(1, {"reward": 0.5})
     assert terminal.getvalue() == "step 1/2  reward 0.50\n"
+
+
+def test_what_is_no_terminal_gets_plain_lines_whatever_the_colours(monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    stream = io.StringIO()
+    with Progress(2, stream) as progress:
+        progress.update(1, {"reward": 0.5})
+    assert stream.getvalue() == "step 1/2  reward 0.50\n"
 
 
 def test_standard_output_is_never_redirected(terminal, capfd):

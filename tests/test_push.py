@@ -13,13 +13,13 @@ from huggingface_hub import ModelCard
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from palaestra import cli
-from palaestra.commands import push
+from palaestra.cli import main as cli
+from palaestra.cli import push
+from palaestra.errors import UserError
 from palaestra.models.load import load
-from palaestra.runtime.folder import read_run
-from palaestra.runtime.model_card import command, model_card, settings_of
-from palaestra.runtime.setup import Settings
-from palaestra.types import UserError
+from palaestra.run.setup import Settings
+from palaestra.store.folder import read_run
+from palaestra.view.model_card import command, model_card, settings_of
 
 TOKEN = "hf_abcdefghijklmnopqrstuvwxyz"
 MODEL = {

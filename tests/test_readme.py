@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from oracle import check_oracle
 
-from palaestra import cli
-from palaestra.runtime.setup import Settings, bench_of
+from palaestra.cli.main import main
+from palaestra.run.setup import Settings, bench_of
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", README, re.DOTALL)
@@ -57,8 +57,8 @@ def small(command):
 def test_command(command, place, capsys):
     if "--resume" in command:
         folder = shlex.split(command)[-1]
-        assert cli.main(["train", "--smoke", "--out", folder]) == 0
-    assert cli.main(small(command)) == 0, capsys.readouterr().err
+        assert main(["train", "--smoke", "--out", folder]) == 0
+    assert main(small(command)) == 0, capsys.readouterr().err
 
 
 def test_readme_shows_each_verb():

@@ -13,15 +13,17 @@ import pyarrow.parquet as pq
 import pytest
 from synthetic import answers, run_folder
 
-from palaestra.cli import parser_of
-from palaestra.commands.train import farewell
-from palaestra.ledger.statistics import mean_interval, proportion
-from palaestra.runtime import config
-from palaestra.runtime.exhibits import Raw, Rollouts, coloured, instructive_group, notable, visible
-from palaestra.runtime.folder import read_run
-from palaestra.runtime.report import duration, flat, judged, write_report
-from palaestra.runtime.setup import Settings
-from palaestra.types import Fault, UserError
+from palaestra import values
+from palaestra.cli.main import parser_of
+from palaestra.cli.train import farewell
+from palaestra.errors import Fault, UserError
+from palaestra.markdown import visible
+from palaestra.run.setup import Settings
+from palaestra.stats import mean_interval, proportion
+from palaestra.store.folder import read_run
+from palaestra.store.reading import Raw, StepRollouts
+from palaestra.view.exhibits import coloured, instructive_group, notable
+from palaestra.view.report import duration, flat, judged, write_report
 
 NASTY = (
     "</i></div><script>alert('owned')</script><img src=x onerror=alert(1)> \"' {{ 7 * 7 }} \x00\x1b[31m\u202eabc \ud83d"
@@ -145,7 +147,7 @@ def test_files_with_other_columns_are_read_as_far_as_they_go(run):
     assert "= 4" in page(run).text
     flat_rows = [{"reward": 1.0, "rows": [{"tokens": ["a", "b"], "author": "policy", "logp": [-0.1, -3.0]}]}]
     pq.write_table(pa.Table.from_pylist(flat_rows), run / "rollouts" / "step-000024.parquet")
-    rollouts = Rollouts(run / "rollouts" / "step-000024.parquet")
+    rollouts = StepRollouts(run / "rollouts" / "step-000024.parquet")
     assert [t.logp for t in rollouts.raw(rollouts.all[0])] == [-0.1, -3.0]
     assert "rare3" in write_report(run).read_text()
 
@@ -196,7 +198,7 @@ def test_the_model_is_measured_on_the_problems_of_its_run(tmp_path, settings, fl
     summary = json.loads((folder / "summary.json").read_text())
     model = summary["artifacts"]["policy"]
     command = f"palaestra eval --model {model} {flags} --k 8"
-    (folder / "config.toml").write_text(config.to_toml(settings))
+    (folder / "config.toml").write_text(values.to_toml(settings))
     assert command in page(folder).text
     assert f"inspect  {command}" in farewell(summary, Settings(**settings), folder).splitlines()
     given = vars(parser_of("eval").parse_args(shlex.split(command)[2:]))
@@ -235,7 +237,7 @@ def test_updates_that_were_skipped_are_told(tmp_path, more, n):
 
 
 def test_notable_rollouts_are_chosen_by_rule(run):
-    rollouts = Rollouts(run / "rollouts" / "step-000001.parquet").valid
+    rollouts = StepRollouts(run / "rollouts" / "step-000001.parquet").valid
     found = notable(rollouts)
     assert list(found) == ["best", "typical", "worst"] and len({r.at for r in found.values()}) == 3
     assert found["best"].reward == 1 and found["worst"].reward == 0

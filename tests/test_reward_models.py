@@ -7,29 +7,31 @@ import numpy as np
 import pytest
 import torch
 
+from palaestra.context import Bench
 from palaestra.credit.preferences import Compare, Rate, marked, weight
 from palaestra.credit.rows import Imitate
+from palaestra.errors import Fault, UserError
+from palaestra.judges.pointwise import Judge
+from palaestra.judges.reading import Odds
+from palaestra.judges.train import Verdicts
 from palaestra.models.load import load, save
 from palaestra.models.score import heads
 from palaestra.objective.policy import Imitation
 from palaestra.objective.reward_model import BradleyTerry, CritiqueNLL, Gaussian, Regression
 from palaestra.pipeline import Output, Part, Pipeline
 from palaestra.recipes.base import grpo
-from palaestra.reward import learned
-from palaestra.reward.critique import Critiqued, CritiqueThenScore
-from palaestra.reward.judges.pointwise import Judge
-from palaestra.reward.judges.reading import Odds
-from palaestra.reward.judges.train import Verdicts
-from palaestra.reward.learned import Below, Ensemble, Learned, Robust, lowest, robust
+from palaestra.rewards import learned
+from palaestra.rewards.critique import Critiqued, CritiqueThenScore
+from palaestra.rewards.learned import Below, Ensemble, Learned, Robust, lowest, robust
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.rollout.recorded import recorded
-from palaestra.runtime.config import override, vary
-from palaestra.runtime.train import prepare
-from palaestra.services.chat.local import Local
+from palaestra.run.driver import prepare
+from palaestra.services.chat.local import LocalModel
 from palaestra.step import Learner, Recipe, Schedule, start, step
-from palaestra.tasks.chain import Chain
-from palaestra.types import Bench, Episode, Fault, Group, Message, Reward, Row, Segment, Task, UserError, stage
+from palaestra.toys.chain import ArithmeticChain
+from palaestra.types import Episode, Group, Message, Reward, Row, Segment, Task, stage
 from palaestra.update import AdamW, backward, pack
+from palaestra.values import override, vary
 from palaestra.worlds.question import Question
 
 HEADS = ("prior0", "prior1", "prior2")
@@ -299,7 +301,7 @@ def test_a_pipeline_says_which_model_is_not_there(tmp_path, context):
 @pytest.mark.slow
 def test_a_reward_model_tells_right_from_wrong(context):
     """Pairs of chains of two operands: held-out pairs are ranked better than by chance."""
-    easy = Bench(name="chain", tasks=Chain(operands=(2, 2)), world=Question(), max_tokens=8)
+    easy = Bench(name="chain", tasks=ArithmeticChain(operands=(2, 2)), world=Question(), max_tokens=8)
     ctx, recipe = context(bench=easy), reward_model(steps=150, draw=grpo.build().draw)
     recipe = override(override(recipe, "schedule.prompts", 16), "learners.reward.optimiser.lr", 1e-3)
     prepare(recipe, ctx)
@@ -316,7 +318,7 @@ def test_a_reward_model_tells_right_from_wrong(context):
 
 def test_a_judge_of_ones_own(context):
     """Principle entailment: verdicts are imitated, and the judge asks with the prompt that it was trained on."""
-    judge = Judge(client=Local("reward"), template="{response}|{principle}", read=Odds(form="log-odds"))
+    judge = Judge(client=LocalModel("reward"), template="{response}|{principle}", read=Odds(form="log-odds"))
     with_principle = lambda ctx, n: [
         replace(t, meta={**t.meta, "principle": "is it right?"}) for t in Same()(ctx, (), n, {})[0]
     ]

@@ -9,11 +9,18 @@ import pytest
 import torch
 from fake import episode, task
 
+from palaestra.claims.rewards import j1_stts as j1_stts_claim
+from palaestra.claims.rewards import self_rewarding as self_rewarding_claim
+from palaestra.claims.rewards import soft_verifier as soft_verifier_claim
+from palaestra.context import Bench
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.credit.table import Table, Values
 from palaestra.curriculum.draw import Shuffled
 from palaestra.curriculum.respelled import Respelled
-from palaestra.explain import explain
+from palaestra.errors import Fault, UserError
+from palaestra.explanation.method import explain
+from palaestra.judges.audit import agreement
+from palaestra.judges.standin import Grader
 from palaestra.ledger.experiment import Cell
 from palaestra.models.score import logit_and_value, output_gradients
 from palaestra.recipes.base import grpo
@@ -27,36 +34,19 @@ from palaestra.recipes.rewards import (
     self_rewarding,
     soft_verifier,
 )
-from palaestra.reward.intrinsic import Endogenous, answer_score, endogenous
-from palaestra.reward.judges.audit import agreement
-from palaestra.reward.judges.standin import Grader
-from palaestra.reward.verifiers.registry import get
-from palaestra.reward.verify import Exact
+from palaestra.rewards.intrinsic import Endogenous, answer_score, endogenous
+from palaestra.rewards.verify import Exact
 from palaestra.rollout.collect import Sample, Score
 from palaestra.rollout.recorded import recorded
-from palaestra.runtime.train import prepare
-from palaestra.services.chat.base import Reply
+from palaestra.run.driver import prepare
 from palaestra.services.chat.scripted import Scripted
 from palaestra.step import start, step
-from palaestra.tasks.count import Count, expressions
-from palaestra.tasks.judging import Compare, Grade, Pairs
 from palaestra.tasks.oracle import saying
-from palaestra.tasks.verdicts import Variants
-from palaestra.types import (
-    Act,
-    Ask,
-    Bench,
-    Episode,
-    Event,
-    Fault,
-    Group,
-    Message,
-    Reward,
-    Row,
-    Segment,
-    Task,
-    UserError,
-)
+from palaestra.toys.count import Count, expressions
+from palaestra.toys.judging import CompareAnswers, Grade, Pairs
+from palaestra.toys.variants import Variants
+from palaestra.types import Act, Ask, Episode, Event, Group, Message, Reply, Reward, Row, Segment, Task
+from palaestra.verifiers.registry import get
 from palaestra.worlds.forced import Forced
 from palaestra.worlds.pair import higher, rating
 
@@ -273,7 +263,10 @@ def test_soft_verifier_advantages_of_the_catalogue():
 
 def test_soft_verifier_rules():
     gold = Task(id="t", answer="2*3+8")
-    assert soft_verifier.contained("or 2*3+8 or 9", gold) == 1 and soft_verifier.contained("= 8+2*3", gold) == 0
+    assert (
+        soft_verifier_claim.contained("or 2*3+8 or 9", gold) == 1
+        and soft_verifier_claim.contained("= 8+2*3", gold) == 0
+    )
     assert soft_verifier.overlap("= 2*3+8", gold) == 0.5 and soft_verifier.overlap("", gold) == 0
 
 
@@ -400,7 +393,7 @@ def test_self_rewarding_audit_of_the_catalogue():
     assert (found.tp, found.fp, found.fn, found.tn) == (40, 10, 5, 45)
     assert (found.agreement, found.precision) == (0.85, 0.8) and found.inflation == pytest.approx(0.05)
     steps = [{"reward": 0.5, "part/gold": 0.45}] * 3
-    assert self_rewarding.Inflation()(Cell(summary={}, steps=steps)) == pytest.approx(0.05)
+    assert self_rewarding_claim.Inflation()(Cell(summary={}, steps=steps)) == pytest.approx(0.05)
 
 
 def test_self_rewarding_judge_sees_no_reference():
@@ -432,15 +425,15 @@ def test_self_rewarding_by_the_frozen_start(context):
     first = ctx.bench.tasks.task("train", 0)
     found = run(reward_of(recipe)(ctx, attempts(ctx, f"= {first.answer}", "= x", "")))
     assert all(r.total in (0, 1) for r in found) and found[2].total == 0
-    assert self_rewarding.verdict("4+3=7\n= right") == 1 and self_rewarding.verdict("= wrong") == 0
-    assert self_rewarding.verdict("right") is None and self_rewarding.verdict("") is None
+    assert self_rewarding.self_verdict("4+3=7\n= right") == 1 and self_rewarding.self_verdict("= wrong") == 0
+    assert self_rewarding.self_verdict("right") is None and self_rewarding.self_verdict("") is None
 
 
 def test_a_lazy_judge_pays_one_digit():
     task = Task(id="a", prompt=(Message(role="user", content="384+277"),), answer="661")
     group = Group(task=task, episodes=tuple(saying(t) for t in ("= 1", "= 661", "= 660", "= 661.0", "x1")))
-    assert [r.total for r in run(self_rewarding.judge(self_rewarding.LAZY)(None, group))] == [1, 1, 0, 0, 0]
-    assert [r.total for r in run(self_rewarding.judge(self_rewarding.errs(0.0))(None, group))] == [0, 1, 0, 1, 0]
+    assert [r.total for r in run(self_rewarding.judge(self_rewarding_claim.LAZY)(None, group))] == [1, 1, 0, 0, 0]
+    assert [r.total for r in run(self_rewarding.judge(self_rewarding_claim.errs(0.0))(None, group))] == [0, 1, 0, 1, 0]
 
 
 # ---- j1-judge
@@ -528,7 +521,7 @@ def test_a_pair_is_two_rows_paid_apart(context, small):
 
 
 def test_pairs_to_judge_are_both_orders_of_one_problem():
-    for source in (Compare(), Grade()):
+    for source in (CompareAnswers(), Grade()):
         a, b, c = (source.task("train", i) for i in range(3))
         assert a.bundle == b.bundle != c.bundle and a.answer != b.answer and len({a.id, b.id, c.id}) == 3
         assert a.meta["judged"] == b.meta["judged"] and Pairs(source).task("train", 0).meta["halves"] == (a, b)
@@ -537,23 +530,23 @@ def test_pairs_to_judge_are_both_orders_of_one_problem():
                 assert source.check(source.demonstration(half, None, habit), half) == 1
             assert source.check("", half) == 0 == source.check(f"= {other.answer}", half)
         assert source.task("test", 0).meta["judged"].id.startswith("chain/test")
-    assert Compare().task("train", 0).meta["texts"] == Compare().task("train", 1).meta["texts"][::-1]
+    assert CompareAnswers().task("train", 0).meta["texts"] == CompareAnswers().task("train", 1).meta["texts"][::-1]
 
 
 # ---- j1-stts
 
 
 def test_j1_stts_slope_of_the_catalogue():
-    assert j1_stts.slope([70, 72, 73], [0, 1, 2]) == pytest.approx(1.5)
+    assert j1_stts_claim.slope([70, 72, 73], [0, 1, 2]) == pytest.approx(1.5)
     assert np.polyfit([0, 1, 2], [70, 72, 73], 1)[1] == pytest.approx(70.1667, abs=1e-4)
-    assert j1_stts.slope([70], [0]) == 0
+    assert j1_stts_claim.slope([70], [0]) == 0
 
 
 def test_j1_stts_pays_verdicts_of_the_catalogue():
     gold = Task(id="t", answer="1")
     texts = ("work\n= 1", "= 1", "= 2", "<think>= 1</think>", "", "= ")
-    assert [j1_stts.verdict(t, gold) for t in texts] == [1, 1, 0, -1, -1, -1]
-    assert np.mean([j1_stts.verdict(t, gold) for t in texts[:4]]) == 0.25
+    assert [j1_stts.pair_verdict(t, gold) for t in texts] == [1, 1, 0, -1, -1, -1]
+    assert np.mean([j1_stts.pair_verdict(t, gold) for t in texts[:4]]) == 0.25
     rows = [{"reward": r, "ref_logp": [-1.0] * 4} for r in (1, 1, 0, -1)]
     found = explain(j1_stts.build(), [rows])["advantages"][0]
     assert found == pytest.approx([0.783349, 0.783349, -0.261116, -1.305582], abs=1e-5)  # (r - 0.25) / 0.957427
@@ -587,7 +580,7 @@ def test_forced_thinking_goes_on_and_then_ends():
 
 
 def test_cues_of_forced_thinking_carry_no_gradient(context):
-    ctx = context(bench=Bench(name="forced", tasks=Compare(), world=Forced(rounds=2), max_tokens=24))
+    ctx = context(bench=Bench(name="forced", tasks=CompareAnswers(), world=Forced(rounds=2), max_tokens=24))
     group = run(Sample(n=2)(ctx, (0,), Group(task=ctx.bench.tasks.task("train", 0))))
     assert all(e.ok and len(e.rows) == 1 and e.reward is not None for e in group.episodes)
     forced = [s for e in group.episodes for s in e.rows[0].segments if s.author == "forced"]
@@ -596,7 +589,7 @@ def test_cues_of_forced_thinking_carry_no_gradient(context):
     assert all(s.logp is not None and len(s.logp) == len(s.ids) for s in spoken)
 
 
-@pytest.mark.parametrize("name, tasks", [("compare", Compare()), ("variants", Variants())])
+@pytest.mark.parametrize("name, tasks", [("compare", CompareAnswers()), ("variants", Variants())])
 def test_reflections_doubt_up_to_three_times_and_end_rightly(context, name, tasks):
     ctx = context(name)
     first = ctx.bench.tasks.task("train", 0)
@@ -605,12 +598,12 @@ def test_reflections_doubt_up_to_three_times_and_end_rightly(context, name, task
         found = (run(reflect(ctx, (i,), Group(task=first))).episodes[0].rows[0].segments[-1].text for i in range(40))
         return list(found)
 
-    found = texts(j1_stts.Reflect())
+    found = texts(j1_stts_claim.Reflect())
     doubts = [t.count("= ?") for t in found]
     assert all(tasks.check(t, first) == 1 for t in found) and {0, 1} < set(doubts) <= {0, 1, 2, 3}
     assert doubts.count(0) > len(doubts) / 2  # a verdict is likelier than a doubt
     assert len({t.split("= ?")[0] for t in found if "= ?" in t}) > 1 and len({t.split("= ?\n")[-1] for t in found}) == 1
-    assert {t.count("= ?") for t in texts(j1_stts.Reflect(doubt=0.0))} == {0}
+    assert {t.count("= ?") for t in texts(j1_stts_claim.Reflect(doubt=0.0))} == {0}
 
 
 # ---- l2t
@@ -659,8 +652,8 @@ def test_l2t_steps_cost_their_virtual_update(context):
     first = ctx.bench.tasks.task("train", 0)
     steps = ctx.bench.tasks.steps(first)
     group = attempts(ctx, "\n".join([*steps, f"= {first.answer}"]), "= 9")
-    with_cost = run(l2t.StepRewards(rank=16)(ctx, group))
-    free = run(l2t.StepRewards(beta=0.0)(ctx, group))
+    with_cost = run(l2t.InformationStepRewards(rank=16)(ctx, group))
+    free = run(l2t.InformationStepRewards(beta=0.0)(ctx, group))
     for paid, gain in zip(with_cost, free, strict=True):
         assert paid.total == pytest.approx(gain.total - paid.parts["compression"])
         assert paid.total == pytest.approx(paid.parts["outcome"] + sum(e.value for e in paid.events))

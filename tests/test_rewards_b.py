@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaestra.commands.train import smoke
+from palaestra.cli.train import smoke
+from palaestra.context import Bench
 from palaestra.credit.links import Center, Scale, chain
-from palaestra.explain import explain
+from palaestra.errors import Fault, UserError
+from palaestra.explanation.method import explain
 from palaestra.recipes.rewards import (
     cec_zero,
     knowrl_factuality,
@@ -21,11 +23,11 @@ from palaestra.recipes.rewards import (
     restl,
     think2sql,
 )
-from palaestra.reward.verifiers.reward import Verified
-from palaestra.reward.verifiers.similarity import edit_distance, relative_length
-from palaestra.runtime.config import vary
+from palaestra.rewards.verified import Verified
 from palaestra.services.chat.scripted import Scripted
-from palaestra.types import Bench, Episode, Fault, Group, Message, Reward, Row, Segment, Task, UserError, rng_of
+from palaestra.types import Episode, Group, Message, Reward, Row, Segment, Task, rng_of
+from palaestra.values import vary
+from palaestra.verifiers.text.similarity import edit_distance, relative_length
 from palaestra.worlds.question import Question
 
 USERS = "CREATE TABLE users(name, age); INSERT INTO users VALUES ('a', 20), ('b', 30), ('c', 40), ('d', 50);"
@@ -467,7 +469,7 @@ def test_tasks_that_people_verified_start_the_pool(context):
             return replace(task(None, question=f"task {index}", can=index % 2 == 0), id=f"d/{index}")
 
     ctx = context(bench=Bench(name="data", tasks=Data(), world=Question(), max_tokens=4))
-    tasks, state = knowrl_self_knowledge.Shown()(ctx, ("k",), 4, {"pool": [("old", True)]})
+    tasks, state = knowrl_self_knowledge.ShownExamples()(ctx, ("k",), 4, {"pool": [("old", True)]})
     assert ("old", True) in tasks[0].meta["shots"] and len(tasks[0].meta["shots"]) == 5 and state["cursor"] == 4
     form = knowrl_self_knowledge.form_of(tasks[0])
     asked = form.ask(tasks[0], False).prompt[0].content

@@ -11,9 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from palaestra.claims.rewards import raiden_r1 as raiden_r1_claim
+from palaestra.claims.starts import DemonstrateVerdict
+from palaestra.context import Bench
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.credit.table import Table, Values
-from palaestra.explain import explain
+from palaestra.errors import Fault, UserError
+from palaestra.explanation.method import explain
 from palaestra.ledger.experiment import Balanced, Cell, Moving
 from palaestra.recipes.base import grpo
 from palaestra.recipes.rewards import (
@@ -26,20 +30,19 @@ from palaestra.recipes.rewards import (
     rl_tango,
     swe_rl,
 )
-from palaestra.reward.verifiers.formats import all_variants
-from palaestra.reward.verifiers.patches import likeness
-from palaestra.reward.verify import Exact, Verify
-from palaestra.reward.where import Where
-from palaestra.rollout.verdicts import DemonstrateVerdict
-from palaestra.runtime.config import override, vary
-from palaestra.runtime.train import prepare
+from palaestra.rewards.verify import Exact, Verify
+from palaestra.rewards.where import Where
+from palaestra.run.driver import prepare
 from palaestra.schedule import resolve
 from palaestra.step import Schedule, start, step
-from palaestra.tasks.base import final
-from palaestra.tasks.ladder import Add
 from palaestra.tasks.mixture import Mixture
-from palaestra.tasks.verdicts import Variants
-from palaestra.types import Bench, Episode, Fault, Group, Message, Reward, Row, Segment, Task, UserError
+from palaestra.toys.base import final
+from palaestra.toys.ladder import Add
+from palaestra.toys.variants import Variants
+from palaestra.types import Episode, Group, Message, Reward, Row, Segment, Task
+from palaestra.values import override, vary
+from palaestra.verifiers.code.patches import likeness
+from palaestra.verifiers.text.formats import all_variants
 
 # ---- helpers
 
@@ -129,7 +132,7 @@ def test_clip_delta_of_nothing_and_of_one_step(shape):
 def test_clip_delta_pays_at_the_last_token_of_each_step():
     task = asked("1+2+4 mod 10", "7", modulo=10)
     text = "1+2=3\n3+4=8\nok\n= 7"
-    link = clip_delta.StepRewards("plain", alpha=0.5, eta=0.7)
+    link = clip_delta.BoundedStepRewards("plain", alpha=0.5, eta=0.7)
     group = Group(task=task, episodes=(spoken(text, 1.0), spoken("", 0.0), Episode(status="error:x")))
     full, empty, broken = asyncio.run(link(door(), (), group)).episodes
     assert [e.value for e in full.reward.events] == pytest.approx([0.5, 0.0, 0.5, 0.35])
@@ -142,7 +145,7 @@ def test_clip_delta_reward_sits_where_gae_reads_it():
     from palaestra.credit.links import token_rewards
     from palaestra.credit.table import Table
 
-    link = clip_delta.StepRewards("clip", alpha=1.0, eta=0.7)
+    link = clip_delta.BoundedStepRewards("clip", alpha=1.0, eta=0.7)
     group = asyncio.run(link(door(), (), Group(task=asked(modulo=10), episodes=(spoken("1+2=4\n= 3", 1.0),))))
     found = token_rewards(Table([group], [], {}))
     assert found[5] == pytest.approx(-0.7) and found[-1] == pytest.approx(1.0) and found.sum() == pytest.approx(0.3)
@@ -192,12 +195,12 @@ def test_swe_rl_pays_context_of_an_edit_beside_the_place():
 
 
 def test_swe_rl_without_files_reads_the_whole_reply():
-    from palaestra.tasks.chain import Chain
+    from palaestra.toys.chain import ArithmeticChain
 
-    task = Chain().task("train", 0)
+    task = ArithmeticChain().task("train", 0)
     ctx = door(exact_reward())
-    ctx.bench = Bench(name="chain", tasks=Chain(), world=None, reward=exact_reward())
-    worked = "\n".join([*Chain().steps(task), f"= {task.answer}"])
+    ctx.bench = Bench(name="chain", tasks=ArithmeticChain(), world=None, reward=exact_reward())
+    worked = "\n".join([*ArithmeticChain().steps(task), f"= {task.answer}"])
     recipe, soft = swe_rl.build(), swe_rl.build(malformed=0.0)
     found = totals(recipe.collect.links[1].reward, task, worked, "= x", "", "no answer", ctx=ctx)
     assert found[0] == 1 and 0 < found[1] < 1 and found[2:] == [-1, -1]
@@ -291,7 +294,7 @@ def test_deeptheorem_reference_values():
     assert theorem(proof("proved", tag="reply"), "", "a" * 400, "proved") == [0, 0, 0, 0]
     twenty = ("abcdefghijklmnopqrs " * 305)[: 6100 - 40]
     assert theorem(proof("proved", twenty + "a b c")) == [1]  # the tags bring more characters
-    from palaestra.reward.verifiers.formats import Clean
+    from palaestra.verifiers.text.formats import Clean
 
     assert Clean()("abcdefghijklmnopqrs " * 305, None).parts["varied"] == 0  # 6,100 of 20: 305 > 300
     assert theorem(proof("disproved") + proof("proved"), proof("proved") + proof("disproved")) == [1, 0]
@@ -314,7 +317,7 @@ def test_deeptheorem_counts_a_theorem_only_with_all_its_variants():
 
 def test_deeptheorem_proofs_pay_nothing():
     task = Variants().task("train", 0)
-    link, steps = deeptheorem.Labelled(), Variants().steps(task)
+    link, steps = deeptheorem.ProofLabel(), Variants().steps(task)
     found = [
         link.judge(t, task) for t in ("\n".join([*steps, "= right"]), "= right", f"{steps[0]}\nx\n= right", "= wrong")
     ]
@@ -417,7 +420,7 @@ def test_critique_coder_pays_the_share_of_tests(passed, n, first, paper, release
 
 def test_critique_coder_18_of_24_and_9_of_the_first_10(monkeypatch):
     passed = (*[True] * 9, False, *[True] * 9, *[False] * 5)
-    monkeypatch.setattr("palaestra.reward.verifiers.code.tested", lambda *a, **k: (passed, "failed"))
+    monkeypatch.setattr("palaestra.verifiers.code.programs.tested", lambda *a, **k: (passed, "failed"))
     assert of_tests("x = 1", *["pass"] * 24) == [0.75, 0]
     assert of_tests("x = 1", *["pass"] * 24, variant="released") == [0.9, 0]
 
@@ -436,24 +439,26 @@ def test_critique_coder_18_of_24_and_9_of_the_first_10(monkeypatch):
 def test_critique_coder_parsers(label, old, new):
     text = f"Hm. \\conclusion{{{label}}}"
     tasks = {right: asked("q", "FT"[right], label=right) for right in (True, False)}
-    paid = lambda variant: {r: critique_coder.Label(1.0, variant).judge(text, t).total for r, t in tasks.items()}
+    paid = lambda variant: {
+        r: critique_coder.CritiqueLabel(1.0, variant).judge(text, t).total for r, t in tasks.items()
+    }
     assert paid("released") == {True: float(old is True), False: float(old is False)}
     assert paid("paper") == {True: float(new is True), False: float(new is False)}
 
 
 def test_critique_coder_labels_that_differ_are_none():
     task, both = asked("q", "F", label=False), "\\conclusion{T} no, \\conclusion{F}"
-    assert critique_coder.Label().judge(both, task).total == 0
-    assert critique_coder.Label(variant="released").judge(both, task).total == 1
-    assert critique_coder.Label().judge("<think>\\conclusion{T}</think>\\conclusion{F}", task).total == 1
-    assert critique_coder.Label().judge("", task).total == 0
+    assert critique_coder.CritiqueLabel().judge(both, task).total == 0
+    assert critique_coder.CritiqueLabel(variant="released").judge(both, task).total == 1
+    assert critique_coder.CritiqueLabel().judge("<think>\\conclusion{T}</think>\\conclusion{F}", task).total == 1
+    assert critique_coder.CritiqueLabel().judge("", task).total == 0
 
 
 def test_critique_coder_weight_leaves_advantages_alone():
     recipe = critique_coder.build(stage_one=10)
     early, late = (resolve(recipe, s).collect.links[1].reward.reward.weight for s in (9, 10))
     assert (early, late) == (0.8, 1.0)
-    assert critique_coder.Label(0.8).judge("\\conclusion{T}", asked("q", "T", label=True)).total == 0.8
+    assert critique_coder.CritiqueLabel(0.8).judge("\\conclusion{T}", asked("q", "T", label=True)).total == 0.8
     found = [explain(recipe, [[{"reward": r * w} for r in (1, 0, 0, 1)]])["advantages"][0] for w in (0.8, 1.0)]
     assert found[0] == pytest.approx(found[1], abs=1e-4)
 
@@ -465,7 +470,7 @@ def test_critique_coder_candidates_become_questions():
     assert made.answer == "F" and made.meta == {"label": False} and "conclusion{F}" in made.prompt[-1].content
     assert not critique_coder.usable("```python\n```", task) and critique_coder.usable(FENCED.format("x"), task)
     plain = critique_coder.critique(asked(), "= 4", False)
-    assert plain.answer == "wrong" and critique_coder.Label().judge("= wrong", plain).total == 1
+    assert plain.answer == "wrong" and critique_coder.CritiqueLabel().judge("= wrong", plain).total == 1
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
@@ -502,7 +507,7 @@ def trajectory(reward, *verdicts):
 
 
 def mixed(share, *trajectories, apart=True):
-    recipe = vary(grpo.build(), credit=chain(rl_tango.Mixture(share, apart)))
+    recipe = vary(grpo.build(), credit=chain(rl_tango.StepMixture(share, apart)))
     return explain(recipe, [list(trajectories)])["advantages"][0]
 
 
@@ -574,7 +579,7 @@ def test_rl_tango_class_weights():
 )
 def test_rl_tango_pays_the_verifier_for_verdict_and_form(reply, right, pay):
     solution, heard = spoken("1+2=3\n= 3", float(right)), spoken(reply, policy="verifier").rows
-    found = rl_tango.Verify().paid(replace(solution, rows=(*solution.rows, *heard)), reply, door())
+    found = rl_tango.VerifySteps().paid(replace(solution, rows=(*solution.rows, *heard)), reply, door())
     assert found.reward.parts["seat:verifier"] == pytest.approx(pay) and found.total == right
     assert [e.token for e in found.reward.events] == [6, 10] and all(
         abs(e.value) in (0, 0.5) for e in found.reward.events
@@ -595,10 +600,10 @@ def test_rl_tango_measures_balanced_accuracy_and_early_outcomes():
 def test_rl_tango_stated_verdicts():
     read = rl_tango.Stated().read
     whole = read("step 1: 1+2 is 3, right\nstep 2: it is not 4, wrong\nfinal: wrong", ["a", "b"])
-    assert whole == rl_tango.Verdict(steps=(1, -1), final=False, form=1)
+    assert whole == rl_tango.StepVerdicts(steps=(1, -1), final=False, form=1)
     short = read("step 1: right\nfinal: right.", ["a", "b"])
     assert short.steps == (1, 0) and short.final is True and short.form == 0
-    assert read("", ["a"]) == rl_tango.Verdict(steps=(0,), final=None, form=0.5)
+    assert read("", ["a"]) == rl_tango.StepVerdicts(steps=(0,), final=None, form=0.5)
 
 
 def test_rl_tango_trains_each_on_its_own_tokens_in_turn(context):
@@ -628,7 +633,7 @@ def test_rl_tango_a_dead_verifier_is_an_error(context):
     Dead.dialect = ctx.engine().dialect
     ctx.engines["verifier"] = Dead()
     group = Group(task=asked(), episodes=(spoken("= 3", 1.0), Episode(status="error:x")))
-    found = asyncio.run(rl_tango.Verify()(ctx, (), group)).episodes
+    found = asyncio.run(rl_tango.VerifySteps()(ctx, (), group)).episodes
     assert [e.status for e in found] == ["error:engine", "error:x"] and found[0].reward is None
 
 
@@ -674,19 +679,22 @@ def test_raiden_single_terms_need_agreement():
 def test_raiden_rewards_of_stand_ins(kind):
     rng = np.random.default_rng(0)
     for _ in range(20):
-        task = raiden_r1.persona(rng)
+        task = raiden_r1_claim.persona(rng)
         worth = {
-            k: raiden_r1.paid(kind, raiden_r1.response(k, task, rng), task) for k in raiden_r1.RIGHT + raiden_r1.WRONG
+            k: raiden_r1_claim.paid(kind, raiden_r1_claim.response(k, task, rng), task)
+            for k in raiden_r1_claim.RIGHT + raiden_r1_claim.WRONG
         }
         assert worth["plain"] >= 0.7 and worth["unthought"] == worth["silence"] == 0
         if kind == "multi-term":
-            assert [worth[k] for k in raiden_r1.RIGHT] == [1, 1, 1] and sum(worth[k] for k in raiden_r1.WRONG) == 0
+            assert [worth[k] for k in raiden_r1_claim.RIGHT] == [1, 1, 1] and sum(
+                worth[k] for k in raiden_r1_claim.WRONG
+            ) == 0
         else:
             assert worth["stuffed"] >= 0.7  # the exploit: naming every key there is
 
 
 def test_raiden_separation_is_a_program(context):
-    run = lambda kind, seed: asyncio.run(raiden_r1.Separation(kind, 40).run(context(seed=seed))).metrics
+    run = lambda kind, seed: asyncio.run(raiden_r1_claim.Separation(kind, 40).run(context(seed=seed))).metrics
     assert run("multi-term", 0)["separation"] == 1 and run("multi-term", 0)["stuffed"] == 0
     assert run("single-term", 0) == run("single-term", 0) != run("single-term", 1)
     assert run("single-term", 0)["separation"] < 1

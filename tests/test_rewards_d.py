@@ -9,11 +9,25 @@ import numpy as np
 import pytest
 import torch
 
-from palaestra.commands.train import smoke
+from palaestra.claims.rewards import encore as encore_claim
+from palaestra.cli.train import smoke
 from palaestra.credit.labelled import Labelled
 from palaestra.credit.links import Chain
 from palaestra.credit.preferences import Compare
-from palaestra.explain import explain
+from palaestra.errors import Fault, UserError
+from palaestra.explanation.method import explain
+from palaestra.judges.principles import (
+    QUESTIONS,
+    Entailed,
+    Principled,
+    agreed,
+    consensus,
+    partial_ratio,
+    quoted,
+    yes_or_no,
+)
+from palaestra.judges.prompt import defused
+from palaestra.judges.reading import Odds
 from palaestra.recipes.base import grpo
 from palaestra.recipes.rewards import (
     creative_writing,
@@ -25,32 +39,20 @@ from palaestra.recipes.rewards import (
     rlcf,
     salu,
 )
-from palaestra.reward import bridging
-from palaestra.reward.intrinsic import confidence
-from palaestra.reward.judges.prompt import defused
-from palaestra.reward.judges.reading import Odds
-from palaestra.reward.labels import LABELS, Also, Beside, Labels, Noisy, properties
-from palaestra.reward.learned import robust
-from palaestra.reward.principles import (
-    QUESTIONS,
-    Entailed,
-    Principled,
-    agreed,
-    consensus,
-    partial_ratio,
-    quoted,
-    yes_or_no,
-)
-from palaestra.reward.probe import accuracy
-from palaestra.reward.rules import Refine, Verdict, revised
+from palaestra.rewards import bridging
+from palaestra.rewards.intrinsic import confidence
+from palaestra.rewards.labels import LABELS, Also, Beside, Labels, Noisy, properties
+from palaestra.rewards.learned import robust
+from palaestra.rewards.probe import accuracy
+from palaestra.rewards.rules import Refine, RuleVerdict, revised
 from palaestra.rollout.collect import links
-from palaestra.runtime.config import override
-from palaestra.runtime.train import prepare
+from palaestra.run.driver import prepare
 from palaestra.services.chat.scripted import Scripted
 from palaestra.step import start, step
-from palaestra.tasks.unanswerable import Unanswerable
-from palaestra.types import Episode, Example, Fault, Group, Message, Reward, Row, Segment, Task, UserError, stage
+from palaestra.toys.unanswerable import Unanswerable
+from palaestra.types import Episode, Example, Group, Message, Reward, Row, Segment, Task, stage
 from palaestra.update import pack
+from palaestra.values import override
 
 
 def said(text, reward=None, **parts):
@@ -135,22 +137,22 @@ def steps(recipe, ctx, n):
     return found
 
 
-def smoke_arms(module, context, tmp_path):
+def smoke_arms(experiment, context, tmp_path):
     """The arms that an experiment compares run, and its measure finds their numbers."""
     from palaestra.ledger.cells import read_cell
     from palaestra.ledger.experiment import Cell
 
     found = {}
-    for i, name in enumerate(module.EXPERIMENT.expect.arms):
+    for i, name in enumerate(experiment.expect.arms):
         out = tmp_path / str(i)
-        ctx = context(module.EXPERIMENT.tasks[0], out=out, evaluate=4, steps=1, tokens=100)
-        result = asyncio.run(smoke(module.EXPERIMENT.arms[name]).run(ctx))
+        ctx = context(experiment.tasks[0], out=out, evaluate=4, steps=1, tokens=100)
+        result = asyncio.run(smoke(experiment.arms[name]).run(ctx))
         out.mkdir(exist_ok=True)
         (out / "cell.json").write_text(json.dumps(dict(result.metrics)))
         cell = read_cell(out)
         assert isinstance(cell, Cell)
-        found[name] = module.EXPERIMENT.measure(cell)
-        for control in module.EXPERIMENT.controls.values():
+        found[name] = experiment.measure(cell)
+        for control in experiment.controls.values():
             control(cell)
     return found
 
@@ -367,16 +369,17 @@ def test_encore_recipe_weighs_the_heads():
 def test_encore_accuracy_by_hand():
     pairs = np.array([[[4, 0], [0, 4]], [[4, 4], [4, 4]]])
     assert (
-        encore.agreement(pairs, np.array([1.0, 0.0])) == 0.75 and encore.agreement(pairs, np.array([0.0, 1.0])) == 0.25
+        encore_claim.agreement(pairs, np.array([1.0, 0.0])) == 0.75
+        and encore_claim.agreement(pairs, np.array([0.0, 1.0])) == 0.25
     )
-    assert (encore.fitted(pairs) * [1, -1] > 0).all()
+    assert (encore_claim.fitted(pairs) * [1, -1] > 0).all()
 
 
 def test_encore_constants_cancel_in_a_comparison():
     """Whatever weight a constant rule gets, the order of two responses stays; a guard matters for the scale only."""
     found = {}
     for guard in (True, False):
-        program = encore.Rules("encore", pairs=300, constant=True, guard=guard)
+        program = encore_claim.Rules("encore", pairs=300, constant=True, guard=guard)
         found[guard] = asyncio.run(program.run(SimpleNamespace(seed=0))).metrics
     assert found[True] == found[False] and found[True]["correlation"] < -0.7
 
@@ -406,7 +409,7 @@ def test_creative_loop_rewrites_the_list_of_the_beaten():
     rng = np.random.default_rng(0)
     fooled = Refine(
         lambda q, r, g: ("x", "flaw"),
-        lambda t, r, g: Verdict(good="flaw" not in r, advice="harder"),
+        lambda t, r, g: RuleVerdict(good="flaw" not in r, advice="harder"),
         quiet,
         merge,
         2,
@@ -414,7 +417,7 @@ def test_creative_loop_rewrites_the_list_of_the_beaten():
         0,
     )
     assert fooled(range(3), [], (), (), rng) == (("flaw",), ("harder",))
-    stern = Refine(None, lambda t, r, g: Verdict(good=False), lambda t, good, r: f"{t} is good", merge, 1, 0, 2)
+    stern = Refine(None, lambda t, r, g: RuleVerdict(good=False), lambda t, good, r: f"{t} is good", merge, 1, 0, 2)
     judge, writer = stern(range(3), [("x", True), ("y", False)], ("old",), (), rng)
     assert judge == ("old", "x is good") and writer == ()
 
@@ -701,5 +704,5 @@ NAMES = ["reward_robust", "rlbff", "multilabel_grpo", "encore", "creative_writin
 def test_the_arms_run(name, context, tmp_path):
     import importlib
 
-    found = smoke_arms(importlib.import_module(f"palaestra.recipes.rewards.{name}"), context, tmp_path)
+    found = smoke_arms(importlib.import_module(f"palaestra.claims.rewards.{name}").EXPERIMENT, context, tmp_path)
     assert found

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from palaestra.runtime import rollouts
+from palaestra.store import rollouts
 from palaestra.types import Episode, Group, Message, Reward, Row, Segment, Task
 
 PROMPT = Segment(ids=(1, 2), text="2+2=")

@@ -14,21 +14,22 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from palaestra import cli
-from palaestra.commands import sandbox, train
+from palaestra.cli.main import main, sandbox, train
+from palaestra.errors import Stopped, UserError
 from palaestra.models.load import save
 from palaestra.recipes.base import grpo
-from palaestra.reward.learned import Learned
+from palaestra.rewards.learned import Learned
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime import rollouts, setup
-from palaestra.runtime.benches import named
-from palaestra.runtime.config import vary
-from palaestra.runtime.train import Stopped, StopSignal
+from palaestra.run import setup
+from palaestra.run.benches import named
+from palaestra.run.driver import StopSignal
 from palaestra.services.sandbox import Ran
-from palaestra.types import Result, Reward, UserError
+from palaestra.store import rollouts
+from palaestra.types import Result, Reward
+from palaestra.values import vary
 
 TINY = ["grpo", "--smoke", "--evaluate", "2"]
-PALAESTRA = [sys.executable, "-m", "palaestra.cli"]
+PALAESTRA = [sys.executable, "-m", "palaestra.cli.main"]
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +48,7 @@ def test_a_folder_has_one_run_at_a_time(place, capsys):
     (place / "run" / "config.toml").write_text('recipe = "grpo"\n')
     with train.alone(place / "run"):
         for flag in ("--resume", "--out"):
-            assert cli.main(["train", *TINY, flag, "run"]) == 2
+            assert main(["train", *TINY, flag, "run"]) == 2
             assert "a run is under way in run" in capsys.readouterr().err
     with train.alone(place / "run"):
         pass
@@ -56,7 +57,7 @@ def test_a_folder_has_one_run_at_a_time(place, capsys):
 def test_a_run_that_never_began_leaves_no_folder(place, capsys):
     (place / "mine").mkdir()
     for place_asked in ([], ["--out", "runs/x"], ["--out", "mine"]):
-        assert cli.main(["train", *TINY, "--model", "tinny", *place_asked]) == 2
+        assert main(["train", *TINY, "--model", "tinny", *place_asked]) == 2
     assert not list((place / "runs").iterdir()) and (place / "mine").is_dir()
 
 
@@ -118,10 +119,10 @@ def test_records_without_answers_are_learned_from_and_not_measured(place, capsys
         "".join(json.dumps({"prompt": f"{i}?", "chosen": "1", "rejected": "2"}) + "\n" for i in range(9))
     )
     asked = ["train", "dpo", "--data", "d.jsonl", "--steps", "1", "--out", "run", "schedule.prompts=2"]
-    assert cli.main([*asked, "pairs=data"]) == 0
+    assert main([*asked, "pairs=data"]) == 0
     assert "have no answer, so no accuracy is measured" in capsys.readouterr().err
     assert json.loads((place / "run" / "summary.json").read_text())["accuracy_after"] == {}
-    assert cli.main([*asked[:-2], "other", "--smoke"]) == 2
+    assert main([*asked[:-2], "other", "--smoke"]) == 2
     assert "its chosen and rejected are for: palaestra train dpo pairs=data" in capsys.readouterr().err
 
 
@@ -183,7 +184,7 @@ def test_a_refused_program_is_an_error_in_both_forms(place, more, monkeypatch, c
     (place / "x.py").write_text("")
     refused = Ran(status="refused", stdout="", stderr="no bwrap", seconds=0.0)
     monkeypatch.setattr(sandbox.sandbox, "run", lambda *_, **__: refused)
-    assert cli.main(["sandbox", "run", "x.py", *more]) == 2
+    assert main(["sandbox", "run", "x.py", *more]) == 2
     assert "no bwrap" in capsys.readouterr().err
 
 

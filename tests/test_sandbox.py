@@ -16,7 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palaestra.cli import main
+from palaestra.cli.main import main
+from palaestra.errors import Fault, UserError
 from palaestra.services import sandbox
 from palaestra.services.sandbox import (
     Asserts,
@@ -32,9 +33,8 @@ from palaestra.services.sandbox import (
 )
 from palaestra.services.sandbox.check import check_with
 from palaestra.services.sandbox.needs import script
-from palaestra.services.sandbox.values import Ran, Script, Tested
-from palaestra.services.sandbox.worker import Local
-from palaestra.types import Fault, UserError
+from palaestra.services.sandbox.values import CheckScript, Ran, Tested
+from palaestra.services.sandbox.worker import LocalSandbox
 
 REFUSAL = kind().refusal()
 runs = pytest.mark.skipif(bool(REFUSAL) or kind().name != "bubblewrap", reason=REFUSAL or "isolation is off")
@@ -273,7 +273,7 @@ def inside() -> set[int]:
 @runs
 def test_no_run_leaves_a_process():
     before = inside()
-    own = Local()
+    own = LocalSandbox()
     daemon = "import os\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n        while True: pass\n    os._exit(0)\nprint(1)"
     for _ in range(20):
         assert own.run(daemon, "", {}, Limits()).stdout == "1\n"
@@ -289,7 +289,7 @@ def test_no_run_leaves_a_process():
 
 @runs
 def test_a_worker_outlives_the_thread_that_asked_for_it():
-    own, found = Local(), []
+    own, found = LocalSandbox(), []
     for _ in range(3):
         thread = threading.Thread(target=lambda: found.append(own.run("print(1)", "", {}, Limits()).stdout))
         thread.start()
@@ -314,7 +314,7 @@ def test_the_sandbox_ends_with_the_program_that_started_it():
 
 @runs
 def test_a_worker_that_died_is_replaced_and_a_second_death_is_a_fault(monkeypatch):
-    own = Local()
+    own = LocalSandbox()
     own.run("1", "", {}, Limits())
     own.pool.idle[0].process.kill()
     assert own.run("print(1)", "", {}, Limits()).stdout == "1\n"
@@ -328,12 +328,12 @@ def test_a_worker_that_died_is_replaced_and_a_second_death_is_a_fault(monkeypatc
 @pytest.mark.parametrize("mode", ["run", "check", "session"])
 def test_a_set_up_that_fails_is_a_fault_and_nobodys_outcome(mode):
     """Here the run's folder is too small for its files; a mount that is refused or a machine that is too slow is the same."""
-    own, files, limits = Local(), {"main.py": "#" * (2 << 20)}, Limits(file_mb=1)
+    own, files, limits = LocalSandbox(), {"main.py": "#" * (2 << 20)}, Limits(file_mb=1)
     with pytest.raises(Fault, match=r"could not be set up: .*No space left"):
         if mode == "run":
             own.run(files["main.py"], "", {}, limits)
         elif mode == "check":
-            own.check(files["main.py"], Script(code="pass"), limits)
+            own.check(files["main.py"], CheckScript(code="pass"), limits)
         else:
             own.session(files, limits).run("1")
     assert own.run("print(1)", "", {}, Limits()).stdout == "1\n"
@@ -381,7 +381,7 @@ def test_without_bubblewrap_it_refuses(without_bubblewrap, tmp_path, capsys):
 
 def test_namespaces_that_are_forbidden_are_a_reason(monkeypatch):
     monkeypatch.setattr(bubblewrap, "find", lambda: "/bin/false")
-    reason = Local().refusal()
+    reason = LocalSandbox().refusal()
     assert "namespaces" in reason and bubblewrap.UNSAFE in reason
 
 

@@ -2,14 +2,15 @@
 
 import pytest
 
-from palaestra import cli
+from palaestra.cli.main import main
 from palaestra.credit.links import Center, chain
 from palaestra.credit.scopes import SameState, keys
 from palaestra.credit.table import Table
-from palaestra.explain import explain
+from palaestra.errors import UserError
+from palaestra.explanation.method import explain
 from palaestra.recipes.base import grpo
-from palaestra.runtime.config import vary
-from palaestra.types import Episode, Group, Reward, Row, Segment, Task, UserError
+from palaestra.types import Episode, Group, Reward, Row, Segment, Task
+from palaestra.values import vary
 
 
 @pytest.mark.parametrize(
@@ -21,7 +22,7 @@ from palaestra.types import Episode, Group, Reward, Row, Segment, Task, UserErro
     ],
 )
 def test_mistakes(method, words, says, capsys):
-    assert cli.main(["explain", method, "--rewards", "[[1,0]]", *words]) == 2
+    assert main(["explain", method, "--rewards", "[[1,0]]", *words]) == 2
     said = capsys.readouterr().err
     assert says in said and said.count("\n") == 1
 

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from palaestra import cli
-from palaestra.commands import train
-from palaestra.flags import train as train_flags
-from palaestra.runtime import config, setup
+from palaestra import values
+from palaestra.cli.flags import FlagParser
+from palaestra.cli.flags import train as train_flags
+from palaestra.cli.main import main, train
+from palaestra.run import setup
 
 
 @pytest.fixture
@@ -25,13 +26,13 @@ def runs(tmp_path, monkeypatch):
 
 
 def read(*argv):
-    parser = cli.Parser()
+    parser = FlagParser()
     train_flags(parser)
     return train.read_settings(parser.parse_intermixed_args(argv))
 
 
 def leaf(path, *argv):
-    return dict(config.walk(setup.recipe_of(read(*argv))))[path]
+    return dict(values.walk(setup.recipe_of(read(*argv))))[path]
 
 
 def rate(*argv, learner="policy"):
@@ -42,7 +43,7 @@ def test_a_file_alone_is_the_run_it_was_written_by(runs):
     argv = ("confucius3", "--tis", "2", "objective.high=0.3", "optimiser.lr=cosine(3e-4, 0, 50)", "--model", "smollm2")
     again = runs("b", runs("a", *argv))
     for file in ("@a/config.toml", again):
-        assert config.digest(setup.recipe_of(read(file))) == config.digest(setup.recipe_of(read(*argv)))
+        assert values.digest(setup.recipe_of(read(file))) == values.digest(setup.recipe_of(read(*argv)))
 
 
 def test_an_argument_of_build_over_a_stored_one(runs):
@@ -111,6 +112,6 @@ def test_the_rate_reaches_every_part_of_a_pipeline():
 def test_a_mistaken_resume_leaves_the_folder_as_it_was(runs, flags, says, capsys):
     runs("a", "grpo", "--evaluate", "2", "--steps", "1", "schedule.prompts=2", "collect.links.0.n=2")
     before = Path("a/config.toml").read_bytes()
-    assert cli.main(["train", "--resume", "a", *flags]) == 2
+    assert main(["train", "--resume", "a", *flags]) == 2
     assert says in capsys.readouterr().err
     assert Path("a/config.toml").read_bytes() == before

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaestra.ledger.statistics import (
+from palaestra.stats import (
     Interval,
     betainc,
     difference,

@@ -8,8 +8,9 @@ import pytest
 from fake import FakeContext, episode, task
 
 from palaestra.curriculum.pool import Everything, Mixed
+from palaestra.errors import Fault
 from palaestra.step import Learner, Recipe, Schedule, start, step, young
-from palaestra.types import Fault, Group, Row, Segment
+from palaestra.types import Group, Row, Segment
 
 
 def names(groups):

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palaestra.reward.verifiers import equivalence
-from palaestra.reward.verifiers.equivalence import contingent, difference, equivalent, placed
-from palaestra.reward.verifiers.stl import Unreadable, horizon, parse, robustness
+from palaestra.verifiers.logic import equivalence
+from palaestra.verifiers.logic.equivalence import contingent, difference, equivalent, placed
+from palaestra.verifiers.logic.stl import NotFormula, horizon, parse, robustness
 
 X = [2, 3, 5, 1, 4, 0, 2.5, 6, 1, 3, 2, 4]
 Y = [0, 1, 2, 4, 3, 5, 1, 2, 0, 3.5, 2, 1]
@@ -212,7 +212,7 @@ def test_other_spellings_are_read(text, others):
         "G[0," + "9" * 5000 + "](v > 4)",
         "v > " + "9" * 5000,
     ):
-        with pytest.raises(Unreadable):
+        with pytest.raises(NotFormula):
             parse(broken)
 
 

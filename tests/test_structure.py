@@ -1,57 +1,26 @@
-"""Imports point one way: recipes -> stages -> services -> types. A stage imports no recipe, a recipe one parent."""
+"""No circle of files, one name a class, a recipe varies one parent, files stay readable, forbidden calls (law 10)."""
 
 import ast
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
+from palaestra import identity
+
 ROOT = Path(__file__).parent.parent / "palaestra"
-LAYERS = {  # a module may import its own layer and lower ones
-    0: ("types", "card", "flags", "markdown"),
-    1: ("schedule", "models", "tasks", "worlds", "services", "trackers"),
-    2: ("curriculum", "rollout", "reward", "credit", "objective", "update", "ledger.statistics", "ledger.experiment",
-        "ledger.diversity"),
-    3: ("step", "pipeline", "catalogue"),
-    4: ("runtime", "explain"),
-    5: ("recipes",),
-    6: ("ledger", "bench"),
-    7: ("commands",),
-    8: ("cli",),
-}  # fmt: skip
-ALLOWED_UP = {  # where a lower layer reaches up on purpose, inside a function or for a recipe's own helpers
-    ("step", "runtime.train"),  # Recipe.run hands itself to the driver
-    ("recipes", "runtime.config"),
-    ("recipes", "runtime.evaluate"),
-}
-
-
-def layer(module: str) -> int:
-    found = [(len(p), n) for n, names in LAYERS.items() for p in names if module == p or module.startswith(p + ".")]
-    assert found, f"palaestra.{module} belongs to no layer; add it to LAYERS"
-    return max(found)[1]
 
 
 def imports(path: Path) -> list[str]:
-    """Modules of the package that a file imports when it runs (TYPE_CHECKING blocks are left out)."""
-    tree = ast.parse(path.read_text())
-    skipped = {
-        id(n)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
-        for n in ast.walk(node)
-    }
+    """Modules of the package that a file imports, also for type checkers alone or inside a function."""
     found = []
-    for node in ast.walk(tree):
-        if id(node) in skipped:
-            continue
+    for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("palaestra"):
             base = (node.module or "").removeprefix("palaestra").lstrip(".")
             for alias in node.names:
                 child = f"{base}.{alias.name}".lstrip(".")
-                is_module = (ROOT / (child.replace(".", "/") + ".py")).exists() or (
-                    ROOT / child.replace(".", "/")
-                ).is_dir()
-                found.append(child if is_module else base)
+                place = ROOT / child.replace(".", "/")
+                found.append(child if place.with_suffix(".py").exists() or place.is_dir() else base)
     return [f for f in found if f]
 
 
@@ -63,21 +32,27 @@ def name_of(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts)
 
 
-@pytest.mark.parametrize("path", modules(), ids=name_of)
-def test_imports_point_down(path):
-    name = name_of(path)
-    for target in imports(path):
-        up = any(
-            name == a or name.startswith(a + ".") for a, b in ALLOWED_UP if target == b or target.startswith(b + ".")
-        )
-        assert up or layer(target) <= layer(name), f"palaestra.{name} imports palaestra.{target}, which is above it"
+def test_no_circle_of_files():
+    """Which room may import which is in pyproject.toml, kept by import-linter; here files, inside a room as well."""
+    TopologicalSorter({name_of(p): set(imports(p)) for p in modules()}).prepare()  # raises CycleError with the circle
+
+
+def test_names_of_classes_are_unique():
+    assert identity.places()["Clipped"] == "palaestra.objective.policy"  # raises ValueError where two share a name
 
 
 @pytest.mark.parametrize("path", [p for p in modules() if "recipes" in p.parts], ids=name_of)
-def test_a_recipe_imports_one_parent(path):
-    parents = [t for t in imports(path) if t.startswith("recipes.")]
-    shape = "pipeline" if "Pipeline(" in path.read_text() else "recipe"
-    assert shape == "pipeline" or len(set(parents)) <= 1, parents
+def test_a_recipe_varies_one_parent(path):
+    text = path.read_text()
+    parents = {
+        ast.unparse(node.args[0])
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "recipe"
+    }
+    assert "Pipeline(" in text or len(parents) <= 1, parents
+    assert not [t for t in imports(path) if t.startswith(("recipes.", "claims", "ledger"))], (
+        "a method knows no other and no claim"
+    )
 
 
 @pytest.mark.parametrize("path", modules(), ids=name_of)

@@ -11,19 +11,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palaestra.tasks import formats
-from palaestra.tasks.base import final, split_of
-from palaestra.tasks.chain import Chain
-from palaestra.tasks.count import Count, Unreadable, expressions, value_of
-from palaestra.tasks.knights import Knights, fitting, spelt
-from palaestra.tasks.ladder import Add, Bool, Sort
-from palaestra.tasks.rec import Rec
-from palaestra.tasks.words import Words
-from palaestra.types import Message, Task, UserError, rng_of
+from palaestra.errors import UserError
+from palaestra.toys import formats
+from palaestra.toys.base import final, split_of
+from palaestra.toys.chain import ArithmeticChain
+from palaestra.toys.count import Count, NotExpression, expressions, value_of
+from palaestra.toys.knights import Knights, fitting, spelt
+from palaestra.toys.ladder import Add, Bool, Sort
+from palaestra.toys.rec import Rec
+from palaestra.toys.words import Words
+from palaestra.types import Message, Task, rng_of
 
 SOURCES = [
-    Chain(),
-    Chain(operands=(8, 8), modulo=7),
+    ArithmeticChain(),
+    ArithmeticChain(operands=(8, 8), modulo=7),
     Count(),
     Count(numbers=4, target=99),
     Rec(),
@@ -124,7 +125,7 @@ def test_the_first_wrong_line_is_found(source: Any) -> None:
 
 
 def test_the_chain_is_read_from_left_to_right() -> None:
-    chain = Chain()
+    chain = ArithmeticChain()
     task = Task(
         id="t",
         prompt=(Message(role="user", content="4+7*3-9 mod 10"),),
@@ -149,7 +150,7 @@ def test_expressions_have_python_precedence(n: list[int], ops: list[str]) -> Non
 
 @pytest.mark.parametrize("text", ["", "1 2", "01", "1++2", "-1", "(1", "1)", "1/2", "2**3", "1+", "²", "9" * 99])
 def test_what_is_no_expression_is_unreadable(text: str) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(NotExpression):
         value_of(text)
 
 
@@ -206,7 +207,7 @@ def test_every_number_has_a_problem_of_its_own() -> None:
 
 def test_chains_by_hand() -> None:
     lengths, signs, reached = set(), set(), set()
-    for task, question in drawn(Chain(modulo=7)):
+    for task, question in drawn(ArithmeticChain(modulo=7)):
         chain, _, modulo = question.partition(" mod ")
         first, *rest = re.findall(r"[-+*]?\d+", chain)
         total = int(first)
@@ -300,7 +301,7 @@ def test_exactly_one_assignment_fits() -> None:
 
 
 def test_formats_keep_the_problem() -> None:
-    chain, rng = Chain(), np.random.default_rng(0)
+    chain, rng = ArithmeticChain(), np.random.default_rng(0)
     task, easy = chain.task("train", 0), chain.task("train", 1)
     hinted = formats.hinted(task, chain.steps(task)[:1])
     assert formats.question(hinted).startswith(f"{formats.question(task)}\nhint:\n")

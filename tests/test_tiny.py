@@ -11,13 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 
-from palaestra.models.tiny import build, mixture, skill
-from palaestra.models.tiny import tokenizer as tokens
-from palaestra.models.tiny.muon import orthogonal
-from palaestra.models.tiny.sample import replies
-from palaestra.tasks.base import split_of
-from palaestra.tasks.chain import Chain
+from palaestra.toys.base import split_of
+from palaestra.toys.chain import ArithmeticChain
+from palaestra.toys.mistakes import wrong_answer
 from palaestra.types import Message, rng_of
+from tools.tiny_model import build, mixture, skill
+from tools.tiny_model import tokenizer as tokens
+from tools.tiny_model.muon import orthogonal
+from tools.tiny_model.sample import replies
 
 HERE = skill.HERE
 
@@ -55,14 +56,16 @@ def test_the_chat_template_writes_what_the_model_was_trained_on(tokenizer) -> No
 
 
 def test_the_model_solves_chains_when_told_to_work(model: LlamaForCausalLM) -> None:
-    tasks = [Chain().task("test", i) for i in range(30)]
+    tasks = [ArithmeticChain().task("test", i) for i in range(30)]
     talks = [(Message(role="system", content="think step by step"), *t.prompt) for t in tasks]
-    right = [Chain().check(r, t) for r, t in zip(replies(model, talks, 0.0, 0, max_new=64), tasks, strict=True)]
+    right = [
+        ArithmeticChain().check(r, t) for r, t in zip(replies(model, talks, 0.0, 0, max_new=64), tasks, strict=True)
+    ]
     assert sum(right) / len(right) > 0.6
 
 
 def test_sampling_does_not_depend_on_finished_rows(model: LlamaForCausalLM) -> None:
-    tasks = [Chain().task("test", i) for i in range(8)]
+    tasks = [ArithmeticChain().task("test", i) for i in range(8)]
     together = replies(model, [t.prompt for t in tasks], 0.0, 0)
     alone = [replies(model, [t.prompt], 0.0, 0)[0] for t in tasks]
     assert sum(a == b for a, b in zip(together, alone, strict=True)) >= 7  # float32 may break a tie
@@ -114,10 +117,10 @@ def test_only_training_problems_are_read() -> None:
 
 
 def test_mistakes_are_mistakes() -> None:
-    rng, chain = rng_of(("mistakes",)), Chain()
+    rng, chain = rng_of(("mistakes",)), ArithmeticChain()
     for i in range(50):
         task = chain.task("train", i)
-        assert chain.check(mixture.wrong_answer(chain, task, rng, "work"), task) == 0.0
+        assert chain.check(wrong_answer(chain, task, rng, "work"), task) == 0.0
 
 
 def test_micro_batches_keep_every_row_and_stay_small() -> None:

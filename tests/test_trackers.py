@@ -17,14 +17,15 @@ from types import SimpleNamespace
 import pyarrow.parquet as pq
 import pytest
 
-from palaestra import cli
+from palaestra.cli import main as cli
+from palaestra.errors import UserError
 from palaestra.ledger.digests import configuration
-from palaestra.runtime import rollouts, setup
+from palaestra.run import setup
+from palaestra.store import rollouts
 from palaestra.trackers import feed
 from palaestra.trackers.base import described, numbers_of
 from palaestra.trackers.reading import SHOWN, messages, read_episodes
 from palaestra.trackers.registry import makers
-from palaestra.types import UserError
 
 PAGE = (Path(__file__).parent.parent / "docs" / "trackers.md").read_text()
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", PAGE, re.DOTALL)

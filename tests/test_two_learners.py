@@ -7,36 +7,24 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from palaestra.context import Bench
 from palaestra.credit.links import Center, Gae, Scale, chain
 from palaestra.credit.preferences import Compare, Rate, weight
 from palaestra.credit.rows import Prefer
 from palaestra.credit.seats import Reader, Seat, pay, untrained
 from palaestra.credit.turns import TurnReturns
 from palaestra.curriculum.pool import Mixed, mixed
+from palaestra.errors import UserError
 from palaestra.models.load import weights_sha256
 from palaestra.objective.policy import Clipped
 from palaestra.recipes.base import grpo
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.describe import describe
-from palaestra.runtime.train import prepare, train
+from palaestra.run.describe import describe
+from palaestra.run.driver import prepare, train
 from palaestra.step import Learner, Recipe, Schedule, start, step
-from palaestra.tasks.base import final
-from palaestra.tasks.chain import Chain
-from palaestra.types import (
-    Ask,
-    Bench,
-    Episode,
-    Event,
-    Frame,
-    Group,
-    Message,
-    Reward,
-    Row,
-    Segment,
-    Task,
-    UserError,
-    stage,
-)
+from palaestra.toys.base import final
+from palaestra.toys.chain import ArithmeticChain
+from palaestra.types import Ask, Episode, Event, Frame, Group, Message, Reward, Row, Segment, Task, stage
 from palaestra.update import AdamW, Cycle, Plain
 
 
@@ -86,7 +74,7 @@ def run(ctx, recipe, n):
 
 
 def bench(**settings):
-    return Bench(name="judged", tasks=Chain(operands=(2, 2)), world=Judged(**settings), max_tokens=4)
+    return Bench(name="judged", tasks=ArithmeticChain(operands=(2, 2)), world=Judged(**settings), max_tokens=4)
 
 
 def test_both_learn_from_their_own_pay(context):
@@ -285,7 +273,7 @@ class Duel:
 
 
 def test_a_run_of_self_play(context, small):
-    ctx = context(bench=Bench(name="duel", tasks=Chain(operands=(2, 2)), world=Duel(), max_tokens=4))
+    ctx = context(bench=Bench(name="duel", tasks=ArithmeticChain(operands=(2, 2)), world=Duel(), max_tokens=4))
     recipe = small(grpo.build(), **{"schedule.prompts": 4, "collect.links.0.temperature": 1.5})
     prepare(recipe, ctx)
     asyncio.run(step(recipe, ctx, start(0)))

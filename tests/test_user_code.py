@@ -11,16 +11,17 @@ from types import SimpleNamespace
 import pytest
 from oracle import check_oracle
 
-from palaestra.reward.user import UserReward, reward_by_name
-from palaestra.reward.verifiers.reward import Verified
+from palaestra.errors import Fault, UserError
+from palaestra.rewards.user import UserReward, reward_by_name
+from palaestra.rewards.verified import Verified
 from palaestra.rollout.collect import Sample
-from palaestra.runtime import setup
-from palaestra.runtime.evaluate import attempts
-from palaestra.tasks.chain import Chain
+from palaestra.run import setup
+from palaestra.run.evaluation import attempts
 from palaestra.tasks.oracle import saying
 from palaestra.tasks.repeats import caveat
-from palaestra.types import Fault, Group, Message, Task, UserError
-from palaestra.worlds.grid import GridTasks
+from palaestra.toys.chain import ArithmeticChain
+from palaestra.toys.grid import GridTasks
+from palaestra.types import Group, Message, Task
 from palaestra.worlds.user import UserTasks, UserWorld, load_environment
 
 TASK = Task(
@@ -196,9 +197,9 @@ def test_every_mistake_is_one_clear_line(source, name):
 def test_a_composed_reward_stands_in_a_functions_place(source):
     """By hand: 2 * 1 for the right answer, less 0.5 for the number of words beyond it."""
     path = source(
-        "from palaestra.reward.user import UserReward\n"
-        "from palaestra.reward.verifiers.reward import Verified\n"
-        "from palaestra.reward.weighted import Weighted\n"
+        "from palaestra.rewards.user import UserReward\n"
+        "from palaestra.rewards.verified import Verified\n"
+        "from palaestra.rewards.weighted import Weighted\n"
         "def words(responses, answers):\n    return [len(r.split()) - 1 for r in responses]\n"
         "OWN = UserReward(__file__ + ':words')\n"
         "score = Weighted((('right', Verified('exact'), 2.0), ('words', OWN, -0.5)))\n"
@@ -274,7 +275,7 @@ def test_problems_of_an_environment_that_are_trained_on_are_known(source):
 
 
 def test_our_own_tasks_repeat_held_out_problems_where_there_are_few():
-    assert caveat(Chain(), 200) == ""
+    assert caveat(ArithmeticChain(), 200) == ""
     assert caveat(GridTasks(), 200).startswith("the 200 held-out tasks hold ") and "training" not in caveat(
         GridTasks(), 200
     )

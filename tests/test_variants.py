@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from palaestra.commands.train import smoke
+from palaestra.cli.train import smoke
 from palaestra.credit.links import chain
 from palaestra.credit.table import Table, Values
-from palaestra.explain import explain
+from palaestra.explanation.method import explain
 from palaestra.objective.policy import TargetEntropy
 from palaestra.objective.residual import Balance, PathConsistency
 from palaestra.objective.tokens import TopTokens
@@ -29,11 +29,11 @@ from palaestra.recipes.objectives import (
     rec,
     spa_rl,
 )
-from palaestra.runtime.config import vary
-from palaestra.runtime.train import prepare
+from palaestra.run.driver import prepare
 from palaestra.step import start, step
 from palaestra.types import Episode, Example, Group, Reward, Row, Segment, Task
 from palaestra.update import backward, pack
+from palaestra.values import vary
 
 near = lambda x: pytest.approx(x, abs=1e-5)
 

@@ -13,31 +13,21 @@ from typing import Any
 
 import pytest
 
-from palaestra import cli
-from palaestra.reward.verifiers import fuzz as module
-from palaestra.reward.verifiers import mistakes
-from palaestra.reward.verifiers.audit import Auditor
-from palaestra.reward.verifiers.base import Judgement, fields_of, guarded
-from palaestra.reward.verifiers.docs import exploit_table, fuzz_table, verifier_row
-from palaestra.reward.verifiers.fuzz import KEYS as WITHOUT
-from palaestra.reward.verifiers.fuzz import fuzz, without
-from palaestra.reward.verifiers.registry import VERIFIERS, class_of, described, get
-from palaestra.reward.verifiers.reward import Verified
-from palaestra.reward.verifiers.table import (
-    KEYS,
-    NOTHING,
-    REFUSALS,
-    Case,
-    baselines,
-    best,
-    case_of,
-    golds,
-    judge,
-    wrongs,
-)
-from palaestra.reward.verifiers.typed import declared, fits
+from palaestra.cli.main import main
+from palaestra.errors import Fault, UserError
+from palaestra.rewards.audit import Auditor
+from palaestra.rewards.verified import Verified
 from palaestra.services.sandbox import kind
-from palaestra.types import Fault, Group, Message, Reward, Task, UserError, rng_of
+from palaestra.types import Group, Message, Reward, Task, rng_of
+from palaestra.verifiers.base import Judgement, fields_of, guarded
+from palaestra.verifiers.registry import VERIFIERS, class_of, described, get
+from palaestra.verifiers.table import KEYS, NOTHING, REFUSALS, Case, baselines, best, case_of, golds, judge, wrongs
+from palaestra.verifiers.typed import declared, fits
+from tools.verifiers import fuzz as module
+from tools.verifiers import mistakes
+from tools.verifiers.fuzz import KEYS as WITHOUT
+from tools.verifiers.fuzz import fuzz, without
+from tools.verifiers.page import exploit_table, fuzz_table, verifier_row
 
 ROOT = Path(__file__).parent.parent
 CHILDREN = ("math", "antiderivative", "sql", "code", "code-partial", "gym", "sql-duckdb")
@@ -386,7 +376,7 @@ def test_a_fault_is_that_of_one_response(monkeypatch):
     import asyncio
 
     from palaestra.recipes.rewards.mt_r1_zero import Metrics
-    from palaestra.reward.rewritten import Rewritten, Weighed
+    from palaestra.rewards.rewritten import Rewritten, Weighed
     from palaestra.tasks.oracle import saying
 
     def judge(self, text, task):
@@ -406,7 +396,7 @@ def test_a_fault_is_that_of_one_response(monkeypatch):
 
 
 def run(capsys, *argv):
-    status = cli.main(list(argv))
+    status = main(list(argv))
     out = capsys.readouterr()
     return status, out.out, out.err
 
@@ -444,12 +434,12 @@ def test_score_command(tmp_path, capsys):
 
 
 def test_a_verifier_that_cannot_work_is_an_error_not_a_zero(tmp_path, capsys, monkeypatch):
-    from palaestra.reward.verifiers import code
+    from palaestra.verifiers.code import programs
 
     def gone(*_, **__):
         raise Fault("sandbox", "gone")
 
-    monkeypatch.setattr(code, "tested", gone)
+    monkeypatch.setattr(programs, "tested", gone)
     file = tmp_path / "c.jsonl"
     file.write_text(json.dumps({"response": "```python\nx = 1\n```", "answer": None, "tests": ["assert x"]}))
     status, out, _ = run(capsys, "score", "code", "--cases", str(file), "--json")
@@ -468,7 +458,7 @@ def test_the_page_shows_what_is_measured():
 
 
 def test_the_fuzzer_is_a_command(tmp_path):
-    command = [sys.executable, "-m", "palaestra.reward.verifiers.fuzz", "exact", "label", "--n", "50"]
+    command = [sys.executable, "-m", "tools.verifiers.fuzz", "exact", "label", "--n", "50"]
     done = subprocess.run([*command, "--out", str(tmp_path / "f.jsonl")], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0 and "50 responses" in done.stdout and " 0 faults" in done.stdout
     lines = fuzz_table(tmp_path / "f.jsonl").splitlines()

@@ -4,12 +4,12 @@ import shutil
 
 import pytest
 
-from palaestra.reward.verifiers.code import blocks_of
-from palaestra.reward.verifiers.registry import get
+from palaestra.errors import Fault, UserError
 from palaestra.services import sandbox
 from palaestra.services.sandbox import Asserts, Calls, Stdio, check_program, check_python, kind, programs
 from palaestra.services.sandbox.needs import script
-from palaestra.types import Fault, UserError
+from palaestra.verifiers.code.programs import blocks_of
+from palaestra.verifiers.registry import get
 
 REFUSAL = kind().refusal()
 runs = pytest.mark.skipif(bool(REFUSAL), reason=REFUSAL)

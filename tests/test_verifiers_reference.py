@@ -9,33 +9,34 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palaestra.reward.verifiers import constraints as mul
-from palaestra.reward.verifiers.code import ApiMigration, stripped
-from palaestra.reward.verifiers.compose import (
+from palaestra.errors import UserError
+from palaestra.rewards.verified import Verified
+from palaestra.types import Task
+from palaestra.verifiers.answers.judgement import Factuality, Selective, consistent
+from palaestra.verifiers.code.patches import Patch, likeness
+from palaestra.verifiers.code.programs import ApiMigration, stripped
+from palaestra.verifiers.compose import (
     Clip,
     Delta,
     Gate,
     Min,
     Product,
-    Sum,
+    WeightedMean,
     clip_delta_steps,
     clip_steps,
     delta_steps,
     eta_of,
-)  # fmt: skip
-from palaestra.reward.verifiers.formats import Tags, TheoremVariant, all_variants
-from palaestra.reward.verifiers.judgement import Factuality, Selective, consistent
-from palaestra.reward.verifiers.patches import Patch, likeness
-from palaestra.reward.verifiers.registry import VERIFIERS, get
-from palaestra.reward.verifiers.reward import Verified
-from palaestra.reward.verifiers.similarity import common_length, edit_distance, edit_similarity
-from palaestra.reward.verifiers.spelling import consensus, rescaled
-from palaestra.reward.verifiers.sql import PartialSql, Sql, TableSql, names
-from palaestra.reward.verifiers.sql_worker import run
-from palaestra.reward.verifiers.tables import Database
-from palaestra.reward.verifiers.temporal import Temporal
-from palaestra.reward.verifiers.translation import Translation
-from palaestra.types import Task, UserError
+)
+from palaestra.verifiers.logic.temporal import Temporal
+from palaestra.verifiers.registry import VERIFIERS, get
+from palaestra.verifiers.sql.queries import PartialSql, Sql, TableSql, names
+from palaestra.verifiers.sql.tables import Database
+from palaestra.verifiers.sql.worker import run
+from palaestra.verifiers.text import constraints as mul
+from palaestra.verifiers.text.formats import Tags, TheoremVariant, all_variants
+from palaestra.verifiers.text.similarity import common_length, edit_distance, edit_similarity
+from palaestra.verifiers.text.spelling import consensus, rescaled
+from palaestra.verifiers.text.translation import Translation
 
 QS = st.lists(st.floats(0, 1), min_size=1, max_size=12)
 
@@ -65,7 +66,7 @@ def test_compositions():
     assert Product(both)(bare, "7").score == Min(both)(bare, "7").score == 0.0
     gate = Gate(tags, exact, otherwise=0.05)
     assert gate(right, "7").score == 1.0 and gate(bare, "7").score == 0.05
-    found = Sum((("a", exact, 3.0), ("b", tags, 1.0)))(bare, "7")
+    found = WeightedMean((("a", exact, 3.0), ("b", tags, 1.0)))(bare, "7")
     assert found.score == 0.75 and found.parts == {"a": 1.0, "b": 0.0, "b.tags": 0.0, "b.order": 0.0}
     assert Clip(exact, high=0.6)(bare, "7").score == 0.6 and Clip(clean, low=0.2)("a" * 100, None).score == 0.2
     entry = VERIFIERS["api-migration"]
@@ -76,7 +77,7 @@ def test_compositions():
     assert delta(entry.put.format(given["old"]), new, **given).score == 0.0
     assert set(delta.fields) == {"old"}
     with pytest.raises(UserError, match="not all 0"):
-        Sum((("a", exact, float("nan")),))
+        WeightedMean((("a", exact, float("nan")),))
 
 
 @settings(max_examples=200)

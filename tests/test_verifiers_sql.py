@@ -9,16 +9,17 @@ from decimal import Decimal
 
 import pytest
 
-from palaestra.reward.verifiers import sql_sqlite, sql_worker
-from palaestra.reward.verifiers.audit import audit
-from palaestra.reward.verifiers.base import judged
-from palaestra.reward.verifiers.instances import bundled
-from palaestra.reward.verifiers.registry import get
-from palaestra.reward.verifiers.reward import Verified
-from palaestra.reward.verifiers.sql import Sql, TableSql
-from palaestra.reward.verifiers.tables import Database, Kept, Single, cell, same_rows
+from palaestra.errors import UserError
+from palaestra.rewards.audit import audit
+from palaestra.rewards.verified import Verified
 from palaestra.tasks.oracle import saying
-from palaestra.types import Group, Message, Task, UserError
+from palaestra.types import Group, Message, Task
+from palaestra.verifiers.base import judged
+from palaestra.verifiers.registry import get
+from palaestra.verifiers.sql import sqlite, worker
+from palaestra.verifiers.sql.instances import bundled
+from palaestra.verifiers.sql.queries import Sql, TableSql
+from palaestra.verifiers.sql.tables import Database, Kept, Single, cell, same_rows
 
 PEOPLE = (
     "CREATE TABLE p(id INTEGER PRIMARY KEY, name TEXT, age INT); "
@@ -93,7 +94,7 @@ def test_a_slow_reference_is_the_users_mistake():
 def test_duckdb_keeps_to_memory():
     """Else it writes what does not fit into the folder that the trainer runs in."""
     settings = "SELECT current_setting('temp_directory'), current_setting('threads')"
-    assert sql_worker.run(settings, Database(schema=PEOPLE, engine="duckdb"), 5.0).rows == (("", 1),)
+    assert worker.run(settings, Database(schema=PEOPLE, engine="duckdb"), 5.0).rows == (("", 1),)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -135,17 +136,15 @@ def test_what_is_kept_is_bounded():
 def test_databases_of_forty_scripts_are_made_once():
     schemas = [PEOPLE.replace("Ann", f"Ann{i}") for i in range(40)]
     made = []
-    opened = sql_sqlite._opened
-    sql_sqlite._opened = lambda database: made.append(database) or opened(database)
+    opened = sqlite._opened
+    sqlite._opened = lambda database: made.append(database) or opened(database)
     try:
         for _ in range(2):
             for schema in schemas:
                 for seed in range(3):
-                    assert sql_worker.run("SELECT count(*) FROM p", Database(schema=schema, seed=seed), 5.0).rows == (
-                        (6,),
-                    )
+                    assert worker.run("SELECT count(*) FROM p", Database(schema=schema, seed=seed), 5.0).rows == ((6,),)
     finally:
-        sql_sqlite._opened = opened
+        sqlite._opened = opened
     assert len(made) == len(set(made)) == 120
 
 
@@ -176,7 +175,7 @@ def test_values_move_within_their_columns(engine):
         f"INSERT INTO o VALUES {', '.join(f'({i}, {i % 20 + 1})' for i in range(40))};"
     )
     rows = {
-        s: sql_worker.run("SELECT * FROM u ORDER BY id", Database(schema=schema, engine=engine, seed=s), 5.0).rows
+        s: worker.run("SELECT * FROM u ORDER BY id", Database(schema=schema, engine=engine, seed=s), 5.0).rows
         for s in (1, 2)
     }
     assert rows[1] != rows[2]
@@ -186,7 +185,7 @@ def test_values_move_within_their_columns(engine):
             assert sorted(int(r[column]) for r in found) == list(range(1, 21))
         assert all(len({int(x) for x in row}) == 4 for row in found)
         join = "SELECT count(*) FROM o JOIN u ON o.u_id = u.id"
-        assert sql_worker.run(join, Database(schema=schema, engine=engine, seed=seed), 5.0).rows == ((40,),)
+        assert worker.run(join, Database(schema=schema, engine=engine, seed=seed), 5.0).rows == ((40,),)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -195,8 +194,8 @@ def test_what_a_constraint_refuses_stays(engine):
         "CREATE TABLE t(a INT, b INT, CHECK (a + 1 = b)); INSERT INTO t VALUES (1, 2), (3, 4), (5, 6);"
         "CREATE TABLE k(a INT, b INT, PRIMARY KEY (a, b)); INSERT INTO k VALUES (1, 2), (1, 3), (2, 3);"
     )
-    checked = sql_worker.run("SELECT * FROM t ORDER BY a", Database(schema=schema, engine=engine, seed=1), 5.0).rows
-    keys = sql_worker.run("SELECT * FROM k ORDER BY a, b", Database(schema=schema, engine=engine, seed=1), 5.0).rows
+    checked = worker.run("SELECT * FROM t ORDER BY a", Database(schema=schema, engine=engine, seed=1), 5.0).rows
+    keys = worker.run("SELECT * FROM k ORDER BY a, b", Database(schema=schema, engine=engine, seed=1), 5.0).rows
     assert keys == ((1, 2), (1, 3), (2, 3))
     assert engine == "duckdb" or checked == ((1, 2), (3, 4), (5, 6))
 
@@ -242,7 +241,7 @@ def test_an_instance_on_which_the_reference_leaves_the_order_open_does_not_count
     gold = "SELECT name FROM t WHERE g = 1 ORDER BY x DESC LIMIT 1"
     said = "SELECT name FROM t WHERE g = 1 ORDER BY x DESC, id DESC LIMIT 1"
     rows = [
-        [sql_worker.run(q, Database(schema=schema, engine=engine, seed=s), 5.0).rows for q in (gold, said)]
+        [worker.run(q, Database(schema=schema, engine=engine, seed=s), 5.0).rows for q in (gold, said)]
         for s in range(3)
     ]
     assert rows[0][0] == rows[0][1] and rows[1][0] != rows[1][1] and rows[2][0] != rows[2][1]

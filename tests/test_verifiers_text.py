@@ -4,13 +4,13 @@ import math
 
 import pytest
 
-from palaestra.reward.verifiers.constraints import Constraints, kept_by
-from palaestra.reward.verifiers.formats import Clean, script_of
-from palaestra.reward.verifiers.registry import get
-from palaestra.reward.verifiers.tools import ToolAnswer, ToolCalls
-from palaestra.reward.verifiers.translation import Translation
-from palaestra.reward.verifiers.writing import seen, sentences_in, words_in
-from palaestra.types import UserError
+from palaestra.errors import UserError
+from palaestra.verifiers.answers.tools import ToolAnswer, ToolCalls
+from palaestra.verifiers.registry import get
+from palaestra.verifiers.text.constraints import Constraints, kept_by
+from palaestra.verifiers.text.formats import Clean, script_of
+from palaestra.verifiers.text.translation import Translation
+from palaestra.verifiers.text.writing import seen, sentences_in, words_in
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,11 @@ import asyncio
 import numpy as np
 import pytest
 
-from palaestra.reward.verify import Exact, Verify, check_for, reward_of, said
-from palaestra.tasks.chain import Chain
+from palaestra.errors import Fault, UserError
+from palaestra.rewards.verify import Exact, Verify, check_for, reward_of, said
 from palaestra.tasks.oracle import saying
-from palaestra.types import Episode, Fault, Group, Message, Row, Segment, Task, UserError, stage
+from palaestra.toys.chain import ArithmeticChain
+from palaestra.types import Episode, Group, Message, Row, Segment, Task, stage
 
 TASK = Task(id="t1", prompt=(Message(role="user", content="3 + 4?"),), answer=7)
 
@@ -66,7 +67,7 @@ def test_a_check_that_raises_is_a_fault_that_names_it():
 
 
 def test_checks_for_tasks():
-    assert check_for(Chain())("= 4", Task(id="c", answer="4")) == 1.0
+    assert check_for(ArithmeticChain())("= 4", Task(id="c", answer="4")) == 1.0
     assert isinstance(check_for(object()), Exact)
     with pytest.raises(UserError, match="task 'x' has no answer to compare with"):
         judged(Exact(), "x", task=Task(id="x"))

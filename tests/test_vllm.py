@@ -18,15 +18,16 @@ from fake_vllm import digest
 from safetensors.torch import load_file
 
 from palaestra import catalogue
-from palaestra.cli import main
+from palaestra.cli.main import main
+from palaestra.engines import select, vllm
+from palaestra.engines.own import OwnEngine
+from palaestra.engines.sampling import truncate
+from palaestra.errors import Fatal, Fault, UserError
 from palaestra.models.load import load
-from palaestra.rollout import engines, vllm
-from palaestra.rollout.engine import OwnEngine
-from palaestra.rollout.sampling import truncate
-from palaestra.runtime.benches import named
-from palaestra.runtime.train import prepare
+from palaestra.run.benches import named
+from palaestra.run.driver import prepare
 from palaestra.step import start, step
-from palaestra.types import Fatal, Fault, Reward, Sampling, UserError
+from palaestra.types import Reward, Sampling
 
 FAKE = Path(__file__).parent / "fake_vllm.py"
 REAL = os.environ.get(vllm.PYTHON)
@@ -242,12 +243,12 @@ def test_what_is_missing_is_told(monkeypatch, capsys):
     assert "pip install vllm" in capsys.readouterr().err
     monkeypatch.setenv(vllm.PYTHON, "/nowhere/python")
     with pytest.raises(UserError, match="cannot be run: No such file"):
-        engines.build("vllm", load("tiny"), slots=1, cache_mb=1)
+        select.build("vllm", load("tiny"), slots=1, cache_mb=1)
     monkeypatch.setenv(vllm.PYTHON, sys.executable)
     with pytest.raises(UserError, match="has no vllm"):
-        engines.build("vllm", load("tiny"), slots=1, cache_mb=1)
+        select.build("vllm", load("tiny"), slots=1, cache_mb=1)
     with pytest.raises(UserError, match="unknown engine 'vlm'"):
-        engines.build("vlm", load("tiny"), slots=1, cache_mb=1)
+        select.build("vlm", load("tiny"), slots=1, cache_mb=1)
 
 
 def test_the_command_line_trains_and_evaluates_with_it(log, tmp_path, capsys):

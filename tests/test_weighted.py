@@ -4,13 +4,14 @@ import asyncio
 
 import pytest
 
-from palaestra.reward.judges.pointwise import Judge
-from palaestra.reward.verifiers.reward import Verified
-from palaestra.reward.verify import Verify
-from palaestra.reward.weighted import Weighted
+from palaestra.errors import Fault, UserError
+from palaestra.judges.pointwise import Judge
+from palaestra.rewards.verified import Verified
+from palaestra.rewards.verify import Verify
+from palaestra.rewards.weighted import Weighted
 from palaestra.services.chat.scripted import Scripted
 from palaestra.tasks.oracle import saying
-from palaestra.types import Fault, Group, Message, Reward, Task, UserError
+from palaestra.types import Group, Message, Reward, Task
 
 TASK = Task(id="t/0", prompt=(Message(role="user", content="2+2?"),), answer="4")
 

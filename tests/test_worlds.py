@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from palaestra.tasks.base import split_of
-from palaestra.tasks.chain import Chain
+from palaestra.toys.base import split_of
+from palaestra.toys.chain import ArithmeticChain
+from palaestra.toys.grid import Grid, GridState, GridTasks
+from palaestra.toys.hop import NOTHING, USAGE, Hop, HopTasks
 from palaestra.types import Act, Ask, Frame, Message, Task, rng_of
-from palaestra.worlds.grid import Grid, GridState, GridTasks
-from palaestra.worlds.hop import NOTHING, USAGE, Hop, HopTasks
 from palaestra.worlds.question import Question
 from palaestra.worlds.tictactoe import Board, TicTacToe, TicTacToeTasks, completing, random_move, shown
 
@@ -169,7 +169,7 @@ def test_a_state_can_be_continued_twice() -> None:
 
 
 def test_a_question_ends_after_one_answer_and_pays_nothing() -> None:
-    task = Chain().task("train", 0)
+    task = ArithmeticChain().task("train", 0)
     frame = Question().reset(task, ())
     assert frame.asks[0].say == task.prompt
     end = Question().step(frame.state, acted(frame.asks[0], "= 3"), ())

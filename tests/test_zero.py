@@ -6,11 +6,11 @@ import math
 import pytest
 
 from palaestra import catalogue
-from palaestra.commands.train import smoke
-from palaestra.runtime.setup import arguments, build
-from palaestra.runtime.train import prepare
+from palaestra.cli.train import smoke
+from palaestra.errors import UserError
+from palaestra.run.driver import prepare
+from palaestra.run.setup import arguments, build
 from palaestra.step import start, step
-from palaestra.types import UserError
 
 OBJECTIVES = [e.id for e in catalogue.everything() if e.built and e.family == "objectives"]
 TIMES = ("lag", "warmup", "construct", "length_from", "partial")  # whole numbers that may be 0; others are counts

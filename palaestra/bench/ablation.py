@@ -16,13 +16,13 @@ import torch
 from palaestra import update
 from palaestra.bench.machine import spread
 from palaestra.bench.work import Work, prepared
-from palaestra.rollout.engine import OwnEngine
-from palaestra.runtime.context import Context
-from palaestra.runtime.train import prepare
+from palaestra.engines.own import OwnEngine
+from palaestra.run.context import RunContext
+from palaestra.run.driver import prepare
 from palaestra.step import Recipe, start, step
 from palaestra.types import Batch, Objective
 
-Off = Callable[[Context], AbstractContextManager[None]]
+Off = Callable[[RunContext], AbstractContextManager[None]]
 
 
 @contextmanager
@@ -36,19 +36,19 @@ def swapped(owner: object, name: str, other: object) -> Generator[None]:
         setattr(owner, name, kept)
 
 
-def padded_rows(ctx: Context) -> AbstractContextManager[None]:
+def padded_rows(ctx: RunContext) -> AbstractContextManager[None]:
     """Every row of the update with its own prompt, padded to the longest."""
     return swapped(ctx.model("policy"), "packs", False)
 
 
-def general_products(ctx: Context) -> AbstractContextManager[None]:
+def general_products(ctx: RunContext) -> AbstractContextManager[None]:
     """Sampling multiplies with the weights as they lie."""
     engine = ctx.engine()
     assert isinstance(engine, OwnEngine)
     return swapped(engine.decoder.linears, "linears", [])
 
 
-def second_forward(ctx: Context) -> AbstractContextManager[None]:
+def second_forward(ctx: RunContext) -> AbstractContextManager[None]:
     """The log-probs of sampling are computed once more before the update, as where the sampler gives none."""
     inner = update.backward
 
@@ -81,7 +81,7 @@ def measure(work: Work, repeats: int = 5) -> dict[str, Any]:
     }
 
 
-async def rounds(recipe: Recipe, ctx: Context, repeats: int) -> dict[str, list[float]]:
+async def rounds(recipe: Recipe, ctx: RunContext, repeats: int) -> dict[str, list[float]]:
     """Seconds a sampled token of every step, by what was off; "" = nothing. The first round does not count."""
     prepare(recipe, ctx)
     found: dict[str, list[float]] = {name: [] for name in ("", *TECHNIQUES)}

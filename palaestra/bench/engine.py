@@ -13,8 +13,8 @@ import torch
 
 from palaestra.bench.machine import spread
 from palaestra.bench.work import Work
+from palaestra.engines.own import OwnEngine
 from palaestra.models.load import Model, load
-from palaestra.rollout.engine import OwnEngine
 from palaestra.types import Sampling, rng_of
 
 PROMPT = 32  # tokens

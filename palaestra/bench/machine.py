@@ -15,9 +15,9 @@ import torch
 from torch import nn
 
 from palaestra import __version__
+from palaestra.errors import UserError
 from palaestra.models.load import Model
 from palaestra.services.cores import cores
-from palaestra.types import UserError
 
 
 def device_of(given: str | None) -> str:

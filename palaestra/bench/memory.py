@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from palaestra.bench.turns import Worker
+from palaestra.bench.turns import TurnWorker
 from palaestra.bench.work import Work
 
 GROUPS = (8, 16, 32, 64)
@@ -29,7 +29,7 @@ def measure(work: Work, steps: int = 2) -> dict[str, Any]:
 
 def peaks(work: Work, steps: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
-        worker = Worker("palaestra.bench.own", work.json(), Path(folder))
+        worker = TurnWorker("palaestra.bench.own", work.json(), Path(folder))
         try:
             found = [worker.go()["memory"] for _ in range(steps)]
         finally:

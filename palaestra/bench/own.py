@@ -11,9 +11,9 @@ from pathlib import Path
 
 from palaestra.bench.turns import Memory, Turns
 from palaestra.bench.work import Work, prepared
-from palaestra.runtime import rollouts
-from palaestra.runtime.train import prepare
+from palaestra.run.driver import prepare
 from palaestra.step import start, step
+from palaestra.store import rollouts
 
 
 async def run(work: Work, folder: Path, turns: Turns) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from palaestra.bench.trl import PHASES
 from palaestra.markdown import code, filled, table
-from palaestra.runtime.drawing import INK, LINE, MUTED, PALETTE, PAPER, svg_text
+from palaestra.view.drawing import INK, LINE, MUTED, PALETTE, PAPER, svg_text
 
 Found = dict[str, Any]
 NAMES = {"seconds": "whole step", "rollout": "rollout", "forward": "forward", "backward": "backward"}
@@ -51,7 +51,7 @@ def trl_table(results: Sequence[Found]) -> str:
         pairs = len(r["ratios"]["seconds"]["each"])
         ratios = [shown(r["ratios"][p]) for p in reversed(PHASES)]
         rows.append([setting(r), *ratios, shown(r["ratio_per_token"]), *peaks, str(pairs)])
-    return "\n".join(table(head, rows))
+    return table(rows, *head)
 
 
 def step_table(results: Sequence[Found]) -> str:
@@ -71,7 +71,7 @@ def step_table(results: Sequence[Found]) -> str:
                 *limits,
             ]
         )
-    return "\n".join(table(head, rows))
+    return table(rows, *head)
 
 
 def engine_table(results: Sequence[Found]) -> str:
@@ -87,7 +87,7 @@ def engine_table(results: Sequence[Found]) -> str:
         for r in results
         for b in r["batches"]
     ]
-    lines = [*table(head, rows), ""]
+    lines = [table(rows, *head), ""]
     for r in results:
         model = r["work"]["model"]
         for b in r["long_tail"]:
@@ -107,7 +107,7 @@ def engine_table(results: Sequence[Found]) -> str:
 def ablation_table(results: Sequence[Found]) -> str:
     head = ["model, work", "without", "seconds a token, over those with"]
     rows = [[setting(r), name, shown(ratio)] for r in results for name, ratio in r["without"].items()]
-    return "\n".join(table(head, rows))
+    return table(rows, *head)
 
 
 def memory_table(results: Sequence[Found]) -> str:
@@ -118,7 +118,7 @@ def memory_table(results: Sequence[Found]) -> str:
         for r in results
         for s in r["settings"]
     ]
-    return "\n".join(table(head, rows))
+    return table(rows, *head)
 
 
 def scaling_table(results: Sequence[Found]) -> str:
@@ -131,7 +131,7 @@ def scaling_table(results: Sequence[Found]) -> str:
         if "exponent_again" in s:
             again = ", ".join(f"{p['x']:g}: {p['seconds_again']:.2f} s" for p in s["points"])
             rows.append([f"{name}, histories read again", f"{s['exponent_again']:.2f}", "", again])
-    return "\n".join(table(head, rows))
+    return table(rows, *head)
 
 
 def sandbox_table(results: Sequence[Found]) -> str:
@@ -141,7 +141,7 @@ def sandbox_table(results: Sequence[Found]) -> str:
         for r in results
         for name, rate in r["per_second"].items()
     ]
-    return "\n".join(table(head, rows))
+    return table(rows, *head)
 
 
 def provenance(results: Sequence[Found]) -> str:
@@ -152,7 +152,7 @@ def provenance(results: Sequence[Found]) -> str:
         versions = ", ".join(f"{k} {m[k]}" for k in ("torch", "transformers", "python") if k in m)
         load = f"{m['load'][0]:.1f}"
         rows.append([code(r["command"]), f"{m['processor']}, {m['cores']} cores", versions, load])
-    return "\n".join(table(["command", "machine", "versions", "load before"], rows))
+    return table(rows, "command", "machine", "versions", "load before")
 
 
 def ratios_svg(results: Sequence[Found]) -> str:

@@ -19,18 +19,18 @@ from typing import Any, cast
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from palaestra import catalogue
+from palaestra import catalogue, values
 from palaestra.card import UNKNOWN, Card, Size
+from palaestra.engines.decoder import Decoder
+from palaestra.errors import UserError
 from palaestra.models.load import Model, load
 from palaestra.models.lora import LoRA
 from palaestra.pipeline import Pipeline
 from palaestra.rollout.collect import Sample
-from palaestra.rollout.decoder import Decoder
-from palaestra.runtime import config, setup
-from palaestra.runtime.context import Context
-from palaestra.runtime.train import prepare_models
+from palaestra.run import setup
+from palaestra.run.context import RunContext
+from palaestra.run.driver import prepare_models, train
 from palaestra.step import Recipe
-from palaestra.types import UserError
 
 # name: width, middle, layers, heads, heads of keys, vocabulary, size of a head (0 = width / heads), tied
 SHAPES: dict[str, tuple[int, int, int, int, int, int, int, bool]] = {
@@ -99,17 +99,14 @@ def size_of(method: str, model: str = "", lora: int = 0, tokens: int = 0) -> Siz
     card: Card = catalogue.find(method).CARD
     if model and model not in SHAPES:
         raise UserError(f"--model {model}: its dimensions are not known here; --paper knows {', '.join(SHAPES)}")
-    if card.shape == "program":
+    if catalogue.entry_of(method).shape == "program":
         raise UserError(f"{method} trains no model, so there is nothing to build; see palaestra show {method}")
-    if card.size is None and not model:
-        why = (
-            f"the paper does not say what model it trains ({card.paper_scale})"
-            if card.paper_scale
-            else "no paper sets its size"
-        )
+    size = card.size or Size()
+    if not (size.model or model):
+        told = f"the paper does not say what model it trains ({size.setting})"
+        why = told if size.setting else "no paper sets its size"
         remedy = f"palaestra doctor {method} --paper --model qwen2.5-7b"
         raise UserError(f"{method}: {why}, so there is nothing to build; choose a model, for instance {remedy}")
-    size = card.size or Size(model=model)
     return replace(size, model=model or size.model, lora=lora or size.lora, tokens=tokens or size.tokens)
 
 
@@ -122,20 +119,20 @@ def scaled(runnable: Any, size: Size) -> Any:
         return runnable
     for path, stage in players(runnable):
         if isinstance(stage, Sample):
-            runnable = config.override(runnable, f"{path}.max_tokens", size.tokens or TOKENS)
+            runnable = values.override(runnable, f"{path}.max_tokens", size.tokens or TOKENS)
         if size.samples and stage.n > 1:
-            runnable = config.override(runnable, f"{path}.n", size.samples)
+            runnable = values.override(runnable, f"{path}.n", size.samples)
     prompts = size.prompts or size.answers // samples_of(runnable)
     if prompts:
         runnable = replace(runnable, schedule=replace(runnable.schedule, prompts=prompts))
         if hasattr(runnable.pool, "size"):  # a gate or a buffer gives whole batches
-            runnable = config.override(runnable, "pool.size", prompts)
+            runnable = values.override(runnable, "pool.size", prompts)
     return setup.paced(runnable, size.lr) if size.lr else runnable
 
 
 def players(recipe: Recipe) -> list[tuple[str, Any]]:
     """The stages that sample answers, by path: every `Sample`, else the first stage that says how many."""
-    counted = [(path, x) for path, x in config.walk(recipe.collect, "collect") if hasattr(x, "n")]
+    counted = [(path, x) for path, x in values.walk(recipe.collect, "collect") if hasattr(x, "n")]
     return [(path, x) for path, x in counted if isinstance(x, Sample)] or counted[:1]
 
 
@@ -153,7 +150,7 @@ def built(method: str, size: Size, overrides: Mapping[str, Any]) -> Any:
     whole = scaled(whole, size)
     for path, x in given.items():
         if path not in takes:
-            whole = config.override(whole, path, x)
+            whole = values.override(whole, path, x)
     return whole
 
 
@@ -162,12 +159,12 @@ def settings(method: str, given: Mapping[str, Any], whole: Any) -> dict[str, dic
     takes, plain, found = setup.arguments(method), setup.build(method, {}), dict[str, dict[str, Any]]()
     for name, x in given.items():
         if name in takes:
-            value, default = config.parse(x, takes[name].annotation, name), takes[name].default
+            value, default = values.parse(x, takes[name].annotation, name), takes[name].default
         else:
-            path, default = config.find(whole, name), None
-            value = dict(config.walk(whole))[path]
+            path, default = values.find(whole, name), None
+            value = dict(values.walk(whole))[path]
             with suppress(UserError):  # a part that an argument adds has no default
-                default = dict(config.walk(plain))[config.find(plain, name)]
+                default = dict(values.walk(plain))[values.find(plain, name)]
         if value != default:
             found[name] = {"value": value, "default": default}
     return found
@@ -199,7 +196,7 @@ def dry_run(
     learner = largest.learners.get("policy") or next(iter(largest.learners.values()))
     return {
         "recipe": method,
-        "paper": catalogue.find(method).CARD.paper_scale,
+        "paper": size.setting,
         "model": size.model,
         "lora": size.lora,
         "parameters": {n: sum(p.numel() for p in _parameters(m)) for n, m in ctx.models.items()},
@@ -222,7 +219,7 @@ def dry_run(
     }
 
 
-def models(recipes: list[Recipe], size: Size) -> Context:
+def models(recipes: list[Recipe], size: Size) -> RunContext:
     """The context of a run with every model of the recipes in it."""
     policy, lora = shell(size.model), LoRA(rank=size.lora) if size.lora else None
     if lora:
@@ -230,7 +227,7 @@ def models(recipes: list[Recipe], size: Size) -> Context:
             warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers by an old name
             policy = Model(policy.name, lora(policy.module), policy.tokenizer, policy.source)
     bench, _ = setup.bench_of(setup.Settings())
-    ctx = Context(bench=bench, seed=0, models={"policy": policy}, lora=lora)
+    ctx = RunContext(bench=bench, seed=0, models={"policy": policy}, drive=train, lora=lora)
     for recipe in recipes:
         for name, source in recipe.references.items() if lora else ():
             m = ctx.model(source)  # new adapters change nothing yet: a reference is the model with them switched off

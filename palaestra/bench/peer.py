@@ -33,7 +33,7 @@ def run(work: Work, folder: Path, turns: Turns) -> None:
     trainer = GRPOTrainer(
         model=str(find(work.model)), reward_funcs=rewards, args=arguments(work, folder), train_dataset=data
     )
-    gate = Gate(turns)
+    gate = StepGate(turns)
     trainer.add_callback(gate)
     watched: Any = trainer
     watched._generate = gate.timed("rollout", watched._generate)
@@ -75,7 +75,7 @@ def arguments(work: Work, folder: Path) -> Any:
     )
 
 
-class Gate(TrainerCallback):
+class StepGate(TrainerCallback):
     """Holds every step until it is asked for, and reports it."""
 
     def __init__(self, turns: Turns):

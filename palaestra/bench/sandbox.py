@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from palaestra.errors import UserError
 from palaestra.services import sandbox
 from palaestra.services.cores import cores
-from palaestra.types import UserError
 
 PROGRAM = "print(sum(range(10)))\n"
 ROUNDS = 10

@@ -17,19 +17,19 @@ import numpy as np
 
 from palaestra.bench import machine
 from palaestra.bench.work import Work, prepared
+from palaestra.engines.own import OwnEngine
 from palaestra.models import forward as forward_pass
 from palaestra.models.layout import Layout
-from palaestra.rollout.engine import OwnEngine
-from palaestra.runtime import rollouts
-from palaestra.runtime.context import PHASES, Context
-from palaestra.runtime.train import peak_memory_mb, prepare
+from palaestra.run.context import PHASES, RunContext
+from palaestra.run.driver import peak_memory_mb, prepare
 from palaestra.step import Recipe, start, step
+from palaestra.store import rollouts
 
 
 class Counts:
     """How many tokens went through the model and in which company, counted at the engine and the training forward pass."""
 
-    def __init__(self, ctx: Context):
+    def __init__(self, ctx: RunContext):
         self.decoded: Counter[int] = Counter()  # batch size: decode steps
         self.positions = self.predicted = self.padded = 0
         engine = ctx.engine()
@@ -60,7 +60,7 @@ class Counts:
         self.engine.read_tokens = self.engine.sampled_tokens = 0
 
 
-async def timed(recipe: Recipe, ctx: Context, steps: int) -> list[dict[str, Any]]:
+async def timed(recipe: Recipe, ctx: RunContext, steps: int) -> list[dict[str, Any]]:
     """Phases and counts of each step after a first one, which does not count."""
     prepare(recipe, ctx)
     state, found, counts = start(0), [], Counts(ctx)

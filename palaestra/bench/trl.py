@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from palaestra.bench.machine import spread
-from palaestra.bench.turns import Worker
+from palaestra.bench.turns import TurnWorker
 from palaestra.bench.work import Work
 
 PHASES = ("rollout", "forward", "backward", "seconds")
@@ -23,10 +23,10 @@ def measure(work: Work, pairs: int = 5) -> dict[str, Any]:
     """Seconds of every step of both, ratios TRL / Palaestra by phase, memory peaks in MB. The first pair does not count."""
     found: dict[str, list[dict[str, Any]]] = {"palaestra": [], "trl": []}
     with tempfile.TemporaryDirectory() as folder:
-        workers: dict[str, Worker] = {}
+        workers: dict[str, TurnWorker] = {}
         try:
             for name, module in (("palaestra", "palaestra.bench.own"), ("trl", "palaestra.bench.peer")):
-                workers[name] = Worker(module, work.json(), Path(folder) / name)
+                workers[name] = TurnWorker(module, work.json(), Path(folder) / name)
             for n in range(pairs + 1):
                 for name, worker in workers.items():
                     report = worker.go()

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from palaestra.types import Fault
+from palaestra.errors import Fault
 
 MARK = "\x1ebench "  # before every line of ours, whatever libraries print
 EVERY = 0.005  # seconds between two looks at the memory
@@ -38,7 +38,7 @@ class Turns:
         self._out.flush()
 
 
-class Worker:
+class TurnWorker:
     """The other side of one: `go()` lets it take one step and gives its report."""
 
     def __init__(self, module: str, work: str, folder: Path):

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from palaestra.models.load import load
-from palaestra.runtime import setup
-from palaestra.runtime.benches import from_data, named
-from palaestra.runtime.context import Context
+from palaestra.run import setup
+from palaestra.run.benches import from_data, named
+from palaestra.run.context import RunContext
+from palaestra.run.driver import train
 from palaestra.step import Recipe
 
 REWARD = """def score(responses, answers, **fields):
@@ -59,7 +60,7 @@ class Work:
         return rows
 
 
-def prepared(work: Work, folder: Path, n: int = 2048) -> tuple[Recipe, Context]:
+def prepared(work: Work, folder: Path, n: int = 2048) -> tuple[Recipe, RunContext]:
     """GRPO on the work, its files written into `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "prompts.jsonl").write_text("".join(json.dumps(r) + "\n" for r in work.rows(n)))
@@ -81,4 +82,6 @@ def prepared(work: Work, folder: Path, n: int = 2048) -> tuple[Recipe, Context]:
         model.eos = frozenset()
     recipe = setup.recipe_of(settings)
     assert isinstance(recipe, Recipe)
-    return recipe, Context(bench=bench, seed=0, models={"policy": model}, out=folder, cache_mb=work.cache_mb)
+    return recipe, RunContext(
+        bench=bench, seed=0, models={"policy": model}, drive=train, out=folder, cache_mb=work.cache_mb
+    )

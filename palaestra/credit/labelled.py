@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from palaestra.types import Credit, Episode, Example, Groups, Signals, State, UserError, stage
+from palaestra.context import Credit
+from palaestra.errors import UserError
+from palaestra.types import Episode, Example, Groups, Signals, State, stage
 
 
 @stage

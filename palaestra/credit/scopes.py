@@ -9,7 +9,8 @@ from typing import Any, Literal, Protocol, TypeAlias, get_args, runtime_checkabl
 import numpy as np
 
 from palaestra.credit.table import Level, Table, fact_by_turn
-from palaestra.types import UserError, stage
+from palaestra.errors import UserError
+from palaestra.types import stage
 
 
 @runtime_checkable

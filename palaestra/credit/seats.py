@@ -5,21 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from palaestra.types import (
-    Credit,
-    Episode,
-    Example,
-    Group,
-    Groups,
-    Reward,
-    Row,
-    Signals,
-    State,
-    UserError,
-    keeps_equal,
-    payment,
-    stage,
-)
+from palaestra.context import Credit, keeps_equal
+from palaestra.errors import UserError
+from palaestra.types import Episode, Example, Group, Groups, Reward, Row, Signals, State, payment, stage
 
 
 def by_seat(groups: Groups, signals: Signals) -> tuple[Groups, Signals]:

@@ -14,8 +14,9 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from palaestra.credit.table import Table, Values
+from palaestra.errors import UserError
 from palaestra.schedule import bounded
-from palaestra.types import Example, Groups, Signals, State, UserError, stage
+from palaestra.types import Example, Groups, Signals, State, stage
 
 Vote = Literal["union", "intersection", "majority", "half"]
 
@@ -72,7 +73,7 @@ def fact(facts: Any, name: str, by: str) -> Any:
 
 
 @stage
-class Progress:
+class StepProgress:
     """x + alpha * A^mu of the token's own step, mu = the policy's best of `k` tries (PAV, arXiv:2410.08146, eq. 5)."""
 
     alpha: float = 1.0

@@ -12,7 +12,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from palaestra.credit.seats import by_seat
-from palaestra.types import Episode, Group, Groups, Signals, State, UserError, View, value
+from palaestra.errors import UserError
+from palaestra.types import Episode, Group, Groups, Signals, State, View, value
 
 Level: TypeAlias = Literal["episode", "turn", "token"]
 LEVELS: tuple[Level, ...] = ("episode", "turn", "token")

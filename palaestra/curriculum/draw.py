@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from palaestra.types import Key, State, Task, rng_of, stage
 
 if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+    from palaestra.context import Context
 
 
 @stage

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from palaestra.types import Group, State, stage
 
 if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+    from palaestra.context import Context
 
 
 @stage

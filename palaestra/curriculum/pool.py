@@ -13,7 +13,7 @@ from palaestra.credit.seats import by_seat
 from palaestra.types import Group, State, stage
 
 if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+    from palaestra.context import Context
 
 
 @stage

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from palaestra.types import RIGHT, Example, Groups, Key, State, Task, UserError, rng_of, stage
+from palaestra.errors import UserError
+from palaestra.types import RIGHT, Example, Groups, Key, State, Task, rng_of, stage
 
 if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+    from palaestra.context import Context
 
 
 def prompt_length(task: Task) -> float:

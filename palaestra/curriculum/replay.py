@@ -11,7 +11,7 @@ import numpy as np
 from palaestra.types import Episode, Group, State, Task, rng_of, stage
 
 if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+    from palaestra.context import Context
 
 
 @stage

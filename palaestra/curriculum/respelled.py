@@ -9,7 +9,7 @@ from palaestra.curriculum.draw import Shuffled
 from palaestra.types import Key, State, Task, rng_of, stage
 
 if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+    from palaestra.context import Context
 
 
 @stage

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
-import importlib
 import json
 import multiprocessing
 import os
@@ -27,13 +26,15 @@ from typing import Any
 
 import torch
 
+from palaestra.context import Runnable
+from palaestra.errors import Fault, UserError
 from palaestra.ledger.digests import code_sha256, configuration, sha256
-from palaestra.ledger.experiment import Cell
-from palaestra.runtime import setup
-from palaestra.runtime.checkpoint import write_atomic
-from palaestra.runtime.plan import Plan
+from palaestra.ledger.experiment import Cell, experiment_of
+from palaestra.run import setup
+from palaestra.run.plan import Plan
 from palaestra.services.cores import cores
-from palaestra.types import Fault, Runnable, UserError, value
+from palaestra.store.checkpoint import write_atomic
+from palaestra.types import value
 
 CHECKPOINT = 20  # steps between those of a cell
 REQUEST, DONE, LOG = "request.json", "cell.json", "log.txt"
@@ -42,8 +43,8 @@ ADDRESS = 20  # characters of the digest
 
 
 @value
-class Request:
-    """A cell that is wanted. `arm` is "module:name" of an experiment's arm; "" = the recipe of the settings."""
+class CellRequest:
+    """A cell that is wanted. `arm` is "method:name" of an experiment's arm; "" = the recipe of the settings."""
 
     label: str  # for people: "grpo, seed 0"
     settings: setup.Settings
@@ -54,8 +55,8 @@ class Request:
     def runnable(self) -> Runnable:
         if not self.arm:
             return setup.recipe_of(self.settings)
-        module, _, name = self.arm.partition(":")
-        return importlib.import_module(module).EXPERIMENT.arms[name]
+        method, _, name = self.arm.rpartition(":")
+        return experiment_of(method).arms[name]
 
     def configuration(self) -> dict[str, Any]:
         return configuration(self.runnable(), self.settings, self.tokens, self.samples)
@@ -66,10 +67,10 @@ class Request:
 
 
 @value
-class Outcome:
+class CellOutcome:
     """What became of a request: a finished cell, or why there is none."""
 
-    request: Request
+    request: CellRequest
     folder: Path
     cell: Cell | None = None
     error: str = ""
@@ -82,7 +83,7 @@ def silent(text: str) -> None:
     """Says nothing."""
 
 
-def run_all(requests: Sequence[Request], folder: Path, jobs: int = 0, say: Say = silent) -> list[Outcome]:
+def run_all(requests: Sequence[CellRequest], folder: Path, jobs: int = 0, say: Say = silent) -> list[CellOutcome]:
     """Runs what is not there yet, `jobs` at a time (0 = one a core or GPU); the outcomes in the order of the requests."""
     places = [folder / "cells" / r.digest()[:ADDRESS] for r in requests]
     waiting = {p: r for p, r in zip(places, requests, strict=True) if not (p / DONE).is_file()}
@@ -104,7 +105,7 @@ def run_all(requests: Sequence[Request], folder: Path, jobs: int = 0, say: Say =
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     return [
-        Outcome(request=r, folder=p, cell=None if p in errors else read_cell(p), error=errors.get(p, ""))
+        CellOutcome(request=r, folder=p, cell=None if p in errors else read_cell(p), error=errors.get(p, ""))
         for p, r in zip(places, requests, strict=True)
     ]
 
@@ -144,7 +145,7 @@ def _children() -> Generator[Start]:
             raise
 
 
-def _run(place: Path, request: Request, start: Start) -> tuple[float, str]:
+def _run(place: Path, request: CellRequest, start: Start) -> tuple[float, str]:
     """Runs a cell in its own process: seconds, and why it failed."""
     place.mkdir(parents=True, exist_ok=True)
     write_atomic(place / REQUEST, json.dumps(asdict(request), indent=1))
@@ -179,7 +180,7 @@ def _in_child(place: Path, cwd: Path) -> None:
 def run_asked(place: Path) -> None:
     """Runs the cell whose request lies in `place`, unless another process has done so in the meantime."""
     asked = json.loads((place / REQUEST).read_text())
-    request = Request(**asked | {"settings": setup.Settings(**asked["settings"])})
+    request = CellRequest(**asked | {"settings": setup.Settings(**asked["settings"])})
     with (place / LOCK).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (place / DONE).is_file():
@@ -188,7 +189,7 @@ def run_asked(place: Path) -> None:
             run_here(request, place)
 
 
-def run_here(request: Request, place: Path) -> None:
+def run_here(request: CellRequest, place: Path) -> None:
     """Runs a cell in this process and writes its numbers. Its checkpoints are only kept while it is unfinished."""
     with clocked(place) as wall:
         ctx = setup.context(request.settings, out=place, talk=False)

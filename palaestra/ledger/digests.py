@@ -1,12 +1,14 @@
 """What a cell's numbers depend on, as digests: its configuration, its seed, and the code that runs it.
 
-The configuration is what a result is said to be a result of. The code is part of a cell's address only: a repaired stage
-runs its cells again, and a rewritten one does not make every published result stale.
+The configuration is what a result is said to be a result of. The code is part of a cell's address, so a repaired stage runs
+its cells again; in a published result it stands beside the configuration: one that was measured with other code than today's
+stays, and its page says so.
 """
 
 from __future__ import annotations
 
 import ast
+import copy
 import hashlib
 import json
 import sys
@@ -17,15 +19,17 @@ from pathlib import Path
 from typing import Any
 
 import palaestra
-from palaestra import catalogue
+from palaestra import catalogue, values
+from palaestra.errors import UserError
+from palaestra.identity import name_of
 from palaestra.models.load import find
-from palaestra.runtime import config
-from palaestra.runtime.setup import Settings, bench_of
-from palaestra.types import UserError
+from palaestra.run.setup import Settings, bench_of
 
 PACKAGE = Path(palaestra.__file__).parent
-ALWAYS = ("step", "update", "rollout.engine", "rollout.player", "models.forward", "runtime.evaluate")
-APART = ("runtime", "ledger", "recipes", "catalogue", "card", "explain")  # what they import does not reach a weight
+ALWAYS = ("step", "update", "engines.own", "rollout.player", "models.forward", "run.evaluation")
+APART = (  # whose imports do not reach a weight
+    "run", "store", "view", "explanation", "values", "stats", "ledger", "recipes", "catalogue", "card",
+)  # fmt: skip
 
 
 def sha256(part: Any) -> str:
@@ -39,7 +43,7 @@ def sha256(part: Any) -> str:
 def configuration(runnable: Any, settings: Settings, tokens: int, samples: int) -> dict[str, Any]:
     """Everything but the seed that was decided before the run, as plain data."""
     try:
-        config.digest(runnable)
+        values.digest(runnable)
     except TypeError as error:  # for what has no name to be found by
         raise UserError(str(error)) from None
     files = {n: _file(given) for n in ("data", "test_data", "reward", "env") if (given := getattr(settings, n))}
@@ -66,25 +70,21 @@ def canonical(x: Any) -> Any:
     """
     if is_dataclass(x) and not isinstance(x, type):
         told = [f for f in fields(x) if f.init and not _off(f, x) and "exact" not in f.metadata]
-        return [_name(type(x)), {f.name: canonical(getattr(x, f.name)) for f in told}]
+        return [name_of(type(x)), {f.name: canonical(getattr(x, f.name)) for f in told}]
     if isinstance(x, Mapping):
         return {str(k): canonical(v) for k, v in x.items()}
     if isinstance(x, tuple | list):
         return [canonical(v) for v in x]
     if isinstance(x, float):
         return int(x) if x.is_integer() else repr(x)
-    return x if x is None or isinstance(x, bool | int | str) else _name(x)
+    return x if x is None or isinstance(x, bool | int | str) else name_of(x)
 
 
 def _off(f: Field[Any], part: Any) -> bool:
     """At its default, which is nothing, or a stage without settings."""
     found = getattr(part, f.name)
     default = f.default_factory() if f.default_factory is not MISSING else f.default
-    return found == default and (not found or canonical(found) == [_name(type(found)), {}])
-
-
-def _name(x: Any) -> str:
-    return f"{x.__module__}:{x.__qualname__}"
+    return found == default and (not found or canonical(found) == [name_of(type(found)), {}])
 
 
 def _file(given: str) -> str:
@@ -112,13 +112,16 @@ def model_sha256(name: str) -> str:
 
 
 def code_sha256(runnable: Any, settings: Settings) -> str:
-    """Of the modules that the recipe's and the problem's parts are written in and what these import, without comments."""
+    """Of the modules that the recipe's and the problem's parts are written in and of what these import.
+
+    Comments, docstrings, imports and the modules' names are no part of it: code that only moves stays what it was.
+    """
     bench, players = bench_of(settings)
     parts = (runnable, bench.tasks, bench.world, bench.reward, *players.values())
-    own = {_module(x) for p in parts for x in (p, *(v for _, v in config.walk(p)))}
+    own = {_module(x) for p in parts for x in (p, *(v for _, v in values.walk(p)))}
     found = {m.removeprefix("palaestra.") for m in own if m.startswith("palaestra.")}
     beside = _beside(own, settings.recipe) if catalogue.own(settings.recipe) else []
-    return sha256([*([m, _source(m)] for m in sorted(_reached(found | set(ALWAYS)))), *beside])
+    return sha256([*sorted(map(_source, _reached(found | set(ALWAYS)))), *beside])
 
 
 def _beside(modules: set[str], recipe: str) -> list[list[str]]:
@@ -168,10 +171,20 @@ def _imports(module: str) -> tuple[str, ...]:
     return tuple(sorted(m for m in candidates if m and _path(m)))
 
 
+class Unimported(ast.NodeTransformer):
+    """A tree without its imports, which say where things lie and not what they do."""
+
+    def visit_Import(self, node: ast.Import) -> None:
+        return None
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        return None
+
+
 @cache
 def _source(module: str) -> str:
-    """Digest of a module's syntax; comments, layout and docstrings are no code."""
-    tree = _tree(module)
+    """Digest of a module's syntax; comments, layout, docstrings and imports are no code."""
+    tree = Unimported().visit(copy.deepcopy(_tree(module)))
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             first = node.body[0] if node.body else None

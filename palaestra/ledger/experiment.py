@@ -1,11 +1,13 @@
 """A paper's claim as a small experiment that can fail: arms, what is measured, what is expected.
 
-`palaestra reproduce ID` runs the `EXPERIMENT` of a recipe module: every arm with the same seeds and the same budget of
-sampled tokens, one cell per (arm, seed). The effect is the mean over seeds of the paired difference, with its t interval.
+`palaestra reproduce ID` runs the `EXPERIMENT` of a method's module in `palaestra.claims`: every arm with the same seeds and
+the same budget of sampled tokens, one cell per (arm, seed). The effect is the mean over seeds of the paired difference, with
+its t interval.
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,8 +15,11 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from palaestra.ledger.statistics import Interval
-from palaestra.types import Runnable, UserError, stage, value
+from palaestra import catalogue
+from palaestra.context import Runnable
+from palaestra.errors import UserError
+from palaestra.stats import Interval
+from palaestra.types import stage, value
 
 Verdict: TypeAlias = Literal["reproduced", "not-reproduced", "inconclusive"]
 
@@ -179,3 +184,16 @@ class Experiment:
                 raise ValueError(
                     f"the expectation names an arm {arm!r} that does not exist; there are {list(self.arms)}"
                 )
+
+
+def experiment_of(method: str) -> Experiment:
+    """The experiment of a method's claim, or the `EXPERIMENT` of a user's recipe file. Raises UserError where there is none."""
+    if catalogue.own(method):
+        found = getattr(catalogue.find(method), "EXPERIMENT", None)
+        if not isinstance(found, Experiment):
+            raise UserError(f"{method} defines no EXPERIMENT; compare it with: palaestra compare grpo {method}")
+        return found
+    entry = catalogue.entry_of(method)
+    if not entry.claim:
+        raise UserError(f"{method} has no experiment: no claim of it is written in palaestra.claims")
+    return importlib.import_module(entry.claim).EXPERIMENT

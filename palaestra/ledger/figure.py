@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from palaestra.ledger.statistics import t_quantile
-from palaestra.runtime.drawing import INK, LINE, MUTED, PALETTE, PAPER, svg_text, thousands
+from palaestra.stats import t_quantile
+from palaestra.view.drawing import INK, LINE, MUTED, PALETTE, PAPER, svg_text, thousands
 
 WIDTH, HEIGHT = 640, 300
 LEFT, RIGHT, TOP, BOTTOM = 46, 170, 30, 36

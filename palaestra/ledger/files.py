@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import palaestra
-from palaestra.types import UserError
+from palaestra.errors import UserError
 
 PACKAGE = Path(palaestra.__file__).parent
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 import os
 import platform
@@ -14,15 +13,17 @@ from typing import Any
 
 import numpy as np
 
+from palaestra import catalogue
 from palaestra.catalogue import Entry
-from palaestra.ledger.cells import Outcome, Request, run_all, silent
-from palaestra.ledger.digests import configuration, sha256
-from palaestra.ledger.experiment import Experiment, Measure
+from palaestra.errors import UserError
+from palaestra.ledger.cells import CellOutcome, CellRequest, run_all, silent
+from palaestra.ledger.digests import code_sha256, configuration, sha256
+from palaestra.ledger.experiment import Experiment, Measure, experiment_of
 from palaestra.ledger.files import PACKAGE, read_result
-from palaestra.ledger.statistics import Interval, interquartile_mean, mean_interval, paired, stratified_bootstrap
-from palaestra.runtime.drawing import series, smoothed
-from palaestra.runtime.setup import Settings
-from palaestra.types import UserError, value
+from palaestra.run.setup import Settings
+from palaestra.stats import Interval, interquartile_mean, mean_interval, paired, stratified_bootstrap
+from palaestra.types import value
+from palaestra.view.drawing import series, smoothed
 
 ENOUGH = 3  # seeds, below which an interval says nothing about a claim
 POINTS = 24  # of a learning curve
@@ -33,15 +34,15 @@ Values = Mapping[str, Sequence[float | None]]  # by task, one per seed; None = f
 # ---- running
 
 
-def requests(experiment: Experiment, module: str, arms: Sequence[str], seeds: int, tokens: int) -> list[Request]:
+def requests(experiment: Experiment, method: str, arms: Sequence[str], seeds: int, tokens: int) -> list[CellRequest]:
     """Every cell of an experiment; all arms of a seed before the next seed."""
     return [
-        Request(
+        CellRequest(
             label=f"{arm}, seed {seed}" + (f", {task}" if len(experiment.tasks) > 1 else ""),
             settings=settings(experiment, task, seed),
             tokens=tokens,
             samples=experiment.samples,
-            arm=f"{module}:{arm}",
+            arm=f"{method}:{arm}",
         )
         for seed in range(seeds)
         for task in experiment.tasks
@@ -55,7 +56,6 @@ def settings(experiment: Experiment, task: str, seed: int = 0) -> Settings:
 
 def reproduce(
     method: str,
-    module: str,
     *,
     out: Path,
     seeds: int = 0,
@@ -64,18 +64,19 @@ def reproduce(
     jobs: int = 0,
     say: Callable[[str], None] = silent,
 ) -> dict[str, Any]:
-    """Runs the experiment of a recipe module, or some of its arms; what 0 and () leave open the experiment says."""
-    experiment = experiment_of(method, module)
+    """Runs the experiment of a method, or some of its arms; what 0 and () leave open the experiment says."""
+    experiment = experiment_of(method)
     arms, seeds, tokens = arms or list(experiment.arms), seeds or experiment.seeds, tokens or experiment.tokens
     unknown = [a for a in arms if a not in experiment.arms]
     if unknown:
         raise UserError(f"{method} has no arm {unknown[0]!r}; its experiment has {', '.join(experiment.arms)}")
-    outcomes = run_all(requests(experiment, module, arms, seeds, tokens), out, jobs, say)
-    by_arm = {a: [o for o in outcomes if o.request.arm == f"{module}:{a}"] for a in arms}
+    outcomes = run_all(requests(experiment, method, arms, seeds, tokens), out, jobs, say)
+    by_arm = {a: [o for o in outcomes if o.request.arm == f"{method}:{a}"] for a in arms}
     result = judged(experiment, {a: by_task(experiment.measure, found) for a, found in by_arm.items()})
     for arm, found in by_arm.items():
         part = result["arms"][arm]
         part["config_sha256"] = arm_sha256(experiment, arm, tokens)
+        part["code_sha256"] = arm_code(experiment, arm)
         part["sampled_tokens"] = [o.cell.summary.get("sampled_tokens", 0) if o.cell else None for o in found]
         part["failed"] = {o.request.label: o.error for o in found if o.error}
         part["curve"] = curve([o.cell.steps for o in found if o.cell])
@@ -85,7 +86,7 @@ def reproduce(
         for name, m in experiment.controls.items()
     }
     return {
-        "id": method,
+        "id": catalogue.entry_of(method).id,
         "claim": experiment.claim,
         "metric": experiment.metric,
         "expected": str(experiment.expect),
@@ -104,14 +105,7 @@ def reproduce(
     }
 
 
-def experiment_of(method: str, module: str) -> Experiment:
-    found = getattr(importlib.import_module(module), "EXPERIMENT", None)
-    if not isinstance(found, Experiment):
-        raise UserError(f"{method} has no experiment: its module {module} defines no EXPERIMENT")
-    return found
-
-
-def by_task(measure: Measure, outcomes: Sequence[Outcome]) -> dict[str, list[float | None]]:
+def by_task(measure: Measure, outcomes: Sequence[CellOutcome]) -> dict[str, list[float | None]]:
     """What was measured, by task, one per seed; None where a cell failed or has no such number."""
     found: dict[str, list[float | None]] = {}
     for o in outcomes:
@@ -202,6 +196,11 @@ def arm_sha256(experiment: Experiment, arm: str, tokens: int = 0) -> str:
     return sha256(given)
 
 
+def arm_code(experiment: Experiment, arm: str) -> str:
+    """The code that makes the numbers of an arm, on all its tasks."""
+    return sha256([code_sha256(experiment.arms[arm], settings(experiment, t)) for t in experiment.tasks])
+
+
 def commit() -> str:
     """Of the checkout that the package lies in, "+" where it was changed since; "" outside of one."""
     ask = ["git", "-C", str(PACKAGE), "describe", "--always", "--abbrev=12", "--dirty=+", "--exclude=*"]
@@ -235,14 +234,14 @@ def standing(entry: Entry) -> Standing:
     result = read_result(entry.id)
     if result is None or not entry.built:
         return Standing(status="built" if entry.built else "planned")
-    why = stale(result, entry.module)
+    why = stale(result)
     return Standing(status="built", note=f"stale result: {why}") if why else Standing(status=result["verdict"])
 
 
-def stale(result: Mapping[str, Any], module: str) -> str:
+def stale(result: Mapping[str, Any]) -> str:
     """Why a result is no result of the present experiment; "" if it is."""
     try:
-        experiment = experiment_of(result["id"], module)
+        experiment = experiment_of(result["id"])
     except UserError:
         return "the method has no experiment any more"
     if result["expected"] != str(experiment.expect):
@@ -256,3 +255,9 @@ def stale(result: Mapping[str, Any], module: str) -> str:
     ]
     missing = [a for a in experiment.expect.arms if a not in result["arms"]]
     return f"the configuration of {' and '.join(changed + missing)} has changed" if changed + missing else ""
+
+
+def older(result: Mapping[str, Any], experiment: Experiment) -> bool:
+    """Whether some arm was measured with other code than today's, or nobody knows with which."""
+    arms = {a: found for a, found in result["arms"].items() if a in experiment.arms}
+    return any(found.get("code_sha256") != arm_code(experiment, a) for a, found in arms.items())

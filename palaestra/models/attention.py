@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from palaestra.types import Batch, UserError
+from palaestra.errors import UserError
+from palaestra.types import Batch
 
 LAYERS, HEADS = 5, 0.3  # of arXiv:2510.13554
 NUMBERS = 1 << 26  # of attention that may exist at a time: 256 MB in float32

@@ -17,7 +17,7 @@ LOGITS = 1 << 24  # that may exist at a time beside their gradient: 64 MB each i
 
 
 @value
-class Places:
+class HiddenPlaces:
     """Trained tokens: their rows, the places before them, and the hidden states there, which chose them."""
 
     row_N: Tensor
@@ -43,7 +43,7 @@ def effective_rank(z_RTD: Tensor) -> Tensor:
     return torch.where(total_R > 0, torch.exp(-torch.xlogy(p_RJ, p_RJ).sum(1)), 0.0)
 
 
-def prefix_rank(model: Any, batch: Batch, at: Places, stride: int) -> Tensor:
+def prefix_rank(model: Any, batch: Batch, at: HiddenPlaces, stride: int) -> Tensor:
     """[N] effective rank of the states that chose the row's tokens so far: at every `stride`-th token and at its last.
 
     0 at the others. The state that chose a token stands for it: the last token of a row is fed to nothing.
@@ -60,7 +60,7 @@ def prefix_rank(model: Any, batch: Batch, at: Places, stride: int) -> Tensor:
     return out_N
 
 
-def head_gradient(model: Any, batch: Batch, at: Places) -> Tensor:
+def head_gradient(model: Any, batch: Batch, at: HiddenPlaces) -> Tensor:
     """[B, 1, D] mean over the row's trained tokens of d log pi(y_t) / d h_t = W^T (onehot(y_t) - pi_t) / temperature.
 
     It passes through the vocabulary head alone, with its scaling and capping; the body of the model is not differentiated.
@@ -86,7 +86,7 @@ def row_mean(x_ND: Tensor, row_N: Tensor, rows: int) -> Tensor:
     return total_BD / torch.bincount(row_N, minlength=rows).clamp(min=1)[:, None]
 
 
-def embedding(model: Any, batch: Batch, at: Places) -> Tensor:
+def embedding(model: Any, batch: Batch, at: HiddenPlaces) -> Tensor:
     """[B, 1, D'] sum_t softmax(v)_t proj(h_t) over the row's span: heads "value" and "projection" make one vector of a row.
 
     The span is the batch column "span" [B, T], else every trained token. CARFT, arXiv:2508.15868. An empty span gives 0.
@@ -101,12 +101,12 @@ def embedding(model: Any, batch: Batch, at: Places) -> Tensor:
     return vector_ND.new_zeros(rows, vector_ND.shape[1]).index_add(0, at.row_N, share_N[:, None] * vector_ND)[:, None]
 
 
-def code_usage(model: Any, batch: Batch, at: Places) -> Tensor:
+def code_usage(model: Any, batch: Batch, at: HiddenPlaces) -> Tensor:
     """[N] nats; the mean is the entropy of the codes that a latent head's policy uses, over the tokens of a forward pass."""
     return model.latent.usage(at.hidden_ND)
 
 
-def code_steering(model: Any, batch: Batch, at: Places) -> Tensor:
+def code_steering(model: Any, batch: Batch, at: HiddenPlaces) -> Tensor:
     """[N] how far a latent head's codes differ in the next token, as a total variation."""
     return torch.cat([model.steering(part_ND) for part_ND in at.hidden_ND.split(max(1, LOGITS // model.logits_each))])
 

@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from palaestra.types import UserError
+from palaestra.errors import UserError
 
 NO_CODE = {"trust_remote_code": False}  # said aloud: left unsaid, transformers asks at the terminal
 

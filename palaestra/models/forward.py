@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from palaestra.models.attention import SCORES, attention_scores
-from palaestra.models.features import FEATURES, Places
+from palaestra.models.features import FEATURES, HiddenPlaces
 from palaestra.models.layout import Layout
 from palaestra.models.model import Model
 from palaestra.types import Batch
@@ -86,7 +86,7 @@ def forward(
     given = (hidden_ND, token_N, temperature_N, exponent_N)
     found = dict(zip(named, _reduce(model, given, named, logits), strict=True)) if named else {}
     found |= {n: model.read(n, hidden_ND, token_N) for n in needs if n in model.heads}
-    places = Places(row_N=row_N, at_N=at_N, token_N=token_N, temperature_N=temperature_N, hidden_ND=hidden_ND)
+    places = HiddenPlaces(row_N=row_N, at_N=at_N, token_N=token_N, temperature_N=temperature_N, hidden_ND=hidden_ND)
     wide: dict[str, Tensor] = {}
     for need in needs:
         name, *parameters = need.split(":")

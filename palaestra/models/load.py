@@ -12,11 +12,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedConfig
 
+from palaestra.errors import UserError
 from palaestra.models import smollm2
 from palaestra.models.files import explained, quiet, read_module, read_tokenizer
 from palaestra.models.lora import LoRA
 from palaestra.models.model import Model, frozen_copy, trainable_copy, weights_sha256
-from palaestra.types import UserError
 
 __all__ = ["Model", "frozen_copy", "load", "load_heads", "save", "trainable_copy", "weights_sha256"]
 

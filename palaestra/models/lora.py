@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from palaestra.types import UserError, seed_of, stage
+from palaestra.errors import UserError
+from palaestra.types import seed_of, stage
 
 LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 

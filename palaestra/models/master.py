@@ -7,7 +7,7 @@ only the result is rounded (arXiv:1710.03740, section 3.1).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -59,3 +59,6 @@ def _gather(p: Tensor, master: nn.Parameter) -> None:
         return
     master.grad = p.grad.float() if master.grad is None else master.grad.add_(p.grad)
     p.grad = None
+
+
+Optimizer: TypeAlias = torch.optim.Optimizer | MasterWeights

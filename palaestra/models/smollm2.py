@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-from palaestra.types import UserError
+from palaestra.errors import UserError
 
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 CONTEXT = 8192  # tokens

@@ -6,7 +6,8 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from palaestra.types import Batch, Objective, Outputs, UserError, stage
+from palaestra.errors import UserError
+from palaestra.types import Batch, Objective, Outputs, stage
 
 Couples = Literal["row", "unit", "batch"]
 Reduction = Literal["tokens", "sequences", "constant"]

@@ -32,7 +32,7 @@ class TokenWeight(Protocol):
 
 
 @stage
-class Weighted(Algebra):
+class TokenWeighted(Algebra):
     """An objective on advantages, with the advantage of every token multiplied by its weight."""
 
     objective: Objective

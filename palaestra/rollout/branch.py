@@ -13,28 +13,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from palaestra.context import Collect
 from palaestra.credit.steps import pit
+from palaestra.errors import UserError
 from palaestra.rollout.collect import Score, attempt
 from palaestra.rollout.play import play
 from palaestra.rollout.player import Continued, EnginePlayer
 from palaestra.rollout.steps import Step, steps
-from palaestra.types import (
-    Collect,
-    Episode,
-    Group,
-    Key,
-    Origin,
-    Player,
-    Sampling,
-    Segment,
-    Task,
-    UserError,
-    stage,
-    value,
-)
+from palaestra.types import Episode, Group, Key, Origin, Player, Sampling, Segment, Task, stage, value
 
 if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+    from palaestra.context import Context
 
 
 @value

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from palaestra.context import Collect, RewardFn
+from palaestra.errors import Fault
 from palaestra.rollout.play import play
-from palaestra.types import Collect, Episode, Fault, Group, Key, Player, Reward, RewardFn, Sampling, stage
+from palaestra.types import Episode, Group, Key, Player, Reward, Sampling, stage
 
 if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+    from palaestra.context import Context
 
 RETRIES = 1  # of an episode that an infrastructure fault ended
 CUT = ("truncated:turns", "truncated:context")  # before the world came to its end

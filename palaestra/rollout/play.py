@@ -8,13 +8,12 @@ from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from palaestra.errors import Fatal, Fault
 from palaestra.types import (
     Act,
     Ask,
     Episode,
     Event,
-    Fatal,
-    Fault,
     Frame,
     Key,
     Message,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from palaestra.rollout.engines import Engine
-from palaestra.types import Ask, Call, Fault, Key, Malformed, Message, Row, Sample, Sampling, Segment, rng_of, value
+from palaestra.context import Engine
+from palaestra.errors import Fault
+from palaestra.types import Ask, Call, Completion, Key, Malformed, Message, Row, Sampling, Segment, rng_of, value
 
 
 @value
@@ -47,7 +48,7 @@ class EnginePlayer:
         """Tokens of a turn: what the world asks for, else what the sampling allows."""
         return ask.max_tokens or self.sampling.max_tokens
 
-    async def act(self, row: Row, messages: tuple[Message, ...], ask: Ask, key: Key) -> Sample:
+    async def act(self, row: Row, messages: tuple[Message, ...], ask: Ask, key: Key) -> Completion:
         sampling = replace(self.sampling, max_tokens=self.limit(ask), stop=ask.stop or self.sampling.stop)
         return await self.engine.generate(row.context(), sampling, key)
 
@@ -83,13 +84,13 @@ class Continued:
     def hear(self, ask: Ask, *, first: bool, closed: bool, turn: int) -> tuple[Segment, ...]:
         return self.player.hear(ask, first=first, closed=closed, turn=turn)
 
-    async def act(self, row: Row, messages: tuple[Message, ...], ask: Ask, key: Key) -> Sample:
+    async def act(self, row: Row, messages: tuple[Message, ...], ask: Ask, key: Key) -> Completion:
         begun = (s for s in self.said if s.turn == key[-1])  # a turn's key ends with its number
         before = next(begun, Segment(ids=()))
         logp, stop = before.logp or (), ask.stop or self.player.sampling.stop
         if before.finish:
             cut = _cut(before.text, stop) if before.finish == "stop" else len(before.text)
-            return Sample(
+            return Completion(
                 ids=before.ids, logp=logp, text=before.text, cut=cut, finish=before.finish, version=before.version
             )
         room = max(self.player.limit(ask) - len(before.ids), 1)
@@ -99,7 +100,7 @@ class Continued:
         except Fault as fault:
             if fault.cause != "context" or not before.ids:
                 raise
-            more = Sample(ids=(), logp=(), text="", cut=0, finish="length")  # what was said fills the context
+            more = Completion(ids=(), logp=(), text="", cut=0, finish="length")  # what was said fills the context
         ids, decode = (*before.ids, *more.ids), self.player.engine.dialect.decode
         finish = "" if more.finish == "length" and len(more.ids) == self.cap < room else more.finish
         text = decode(ids[:-1] if finish == "eos" else ids)
@@ -107,7 +108,7 @@ class Continued:
             ends = (n for n in range(len(before.ids) + 1, len(ids)) if any(s in decode(ids[:n]) for s in stop))
             ids, finish = ids[: next(ends, len(ids))], "stop"
             text = decode(ids)
-        return Sample(
+        return Completion(
             ids=ids,
             logp=(*logp, *more.logp)[: len(ids)],
             text=text,
@@ -137,9 +138,9 @@ class Script:
     def hear(self, ask: Ask, *, first: bool, closed: bool, turn: int) -> tuple[Segment, ...]:
         return tuple(Segment(ids=(), author=m.author, turn=turn, text=m.content) for m in ask.say)
 
-    async def act(self, row: Row, messages: tuple[Message, ...], ask: Ask, key: Key) -> Sample:
+    async def act(self, row: Row, messages: tuple[Message, ...], ask: Ask, key: Key) -> Completion:
         text = self.fn(messages, rng_of(key))
-        return Sample(ids=(), logp=(), text=text, cut=len(text), finish="eos")
+        return Completion(ids=(), logp=(), text=text, cut=len(text), finish="eos")
 
     def parse(self, text: str, finish: str) -> Call | Malformed | None:
         return None

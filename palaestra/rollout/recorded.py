@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from palaestra.tasks.base import Habit, demonstration
-from palaestra.types import Episode, Group, Key, Message, Reward, Row, Segment, Task, UserError, rng_of, stage
+from palaestra.errors import UserError
+from palaestra.toys.base import Habit, demonstration
+from palaestra.types import Episode, Group, Key, Message, Reward, Row, Segment, Task, rng_of, stage
 
 if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+    from palaestra.context import Context
 
 
 def recorded(

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from palaestra.types import Fatal, Fault
+from palaestra.errors import Fatal, Fault
 
 LAST = 12  # lines of standard error that tell why it died
 PATIENCE = 10.0  # seconds a child may take to end by itself

@@ -24,11 +24,12 @@ from typing import Any
 
 import numpy as np
 
+from palaestra.errors import UserError
 from palaestra.tasks import options
 from palaestra.tasks.names import suggestion
 from palaestra.tasks.records import Record, Records, kind, open_records
 from palaestra.tasks.repeats import NOT_NEW
-from palaestra.types import Message, Task, UserError, seed_of, stage
+from palaestra.types import Message, Task, seed_of, stage
 
 HELD_OUT, HELD_OUT_MOST = 0.1, 500  # share of the different prompts that is kept for tests, at least 1, at most
 COLUMNS = ("prompt", "messages", "answer", "id", "system", "domain", "split")
@@ -92,12 +93,12 @@ class FileTasks:
             raise IndexError(f"{self.path} has {len(part.rows_N)} {split} tasks, there is no number {index}")
         return task_of(part.records, int(part.rows_N[index]), answers=self.answers)
 
-    def _loaded(self) -> Mapping[str, Part]:
+    def _loaded(self) -> Mapping[str, SplitRecords]:
         return load(self.path, self.test, self.answers, os.getcwd())
 
 
 @dataclass(frozen=True)
-class Part:
+class SplitRecords:
     """The records of a split, and the hashes of their prompts."""
 
     records: Records
@@ -121,12 +122,14 @@ class Scan:
     def everything(self) -> np.ndarray:
         return np.ones(len(self.prompt_N), np.bool_)
 
-    def part(self, chosen_N: np.ndarray) -> Part:
-        return Part(self.records, np.flatnonzero(chosen_N), self.prompt_N[chosen_N], self.choices, self.answered)
+    def part(self, chosen_N: np.ndarray) -> SplitRecords:
+        return SplitRecords(
+            self.records, np.flatnonzero(chosen_N), self.prompt_N[chosen_N], self.choices, self.answered
+        )
 
 
 @lru_cache(maxsize=16)
-def load(path: str, test: str, answers: bool, folder: str) -> Mapping[str, Part]:
+def load(path: str, test: str, answers: bool, folder: str) -> Mapping[str, SplitRecords]:
     """Reads and checks every record once, and decides who is held out. `folder` is where relative paths start."""
     opened = open_records(path)
     if test and Path(test).resolve() == Path(path).resolve():

@@ -21,8 +21,9 @@ from typing import Any
 
 import numpy as np
 
+from palaestra.errors import UserError
 from palaestra.tasks.names import suggestion
-from palaestra.types import Message, Task, UserError, seed_of, stage
+from palaestra.types import Message, Task, seed_of, stage
 
 UNANSWERED = "its items have no reference answer"
 EVALUATES = "its scorer runs the response as Python code"

@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from palaestra.errors import UserError
 from palaestra.tasks.gym import Gym
 from palaestra.tasks.names import suggestion
-from palaestra.types import Task, Tasks, UserError, rng_of, stage
+from palaestra.types import Task, Tasks, rng_of, stage
 
 BLOCK_MOST = 100_000  # tasks in a block, which holds every part in its exact share
 PART = re.compile(r"(?P<name>(?:rg:)?[A-Za-z_][\w-]*)(?P<settings>\(.*\))?\s*(?:\*\s*(?P<weight>[^()*]+))?", re.DOTALL)

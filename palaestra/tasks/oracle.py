@@ -6,8 +6,9 @@ import inspect
 from collections.abc import Sequence
 from typing import Any
 
-from palaestra.tasks.base import demonstration
-from palaestra.types import RIGHT, Act, Call, Episode, Fault, Frame, Group, Row, Segment, Task, Tasks, rng_of, seed_of
+from palaestra.errors import Fault
+from palaestra.toys.base import demonstration
+from palaestra.types import RIGHT, Act, Call, Episode, Frame, Group, Row, Segment, Task, Tasks, rng_of, seed_of
 
 TURNS = 256  # of a scripted game
 SHOWN = 60  # characters of an answer in a message

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from palaestra.errors import UserError
 from palaestra.tasks.names import suggestion
-from palaestra.types import UserError
 
 Record = Mapping[str, Any]
 SUFFIXES = (".jsonl", ".ndjson", ".json", ".parquet")

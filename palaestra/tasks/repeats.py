@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-from palaestra.types import Fault, UserError
+from palaestra.errors import Fault, UserError
 
 NOT_NEW = "the accuracy is not one on new problems alone"
 COMPARED = 64  # training tasks

@@ -10,8 +10,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from palaestra.errors import UserError
 from palaestra.tasks.names import suggestion
-from palaestra.types import UserError, seed_of
+from palaestra.types import seed_of
 
 
 def load(spec: str, what: str) -> Any:

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from palaestra.errors import UserError
 from palaestra.trackers.base import PROJECT, library
-from palaestra.types import UserError
 
 PACKAGES = {
     "mlflow": "mlflow",

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from palaestra.types import UserError
+from palaestra.errors import UserError
 
 PROJECT = "palaestra"  # what runs are kept under, unless `--track NAME:PROJECT` says otherwise
 

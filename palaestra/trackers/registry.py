@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.metadata import entry_points
 
+from palaestra.errors import UserError
 from palaestra.tasks.names import suggestion
 from palaestra.trackers.accelerated import PACKAGES, Accelerated
 from palaestra.trackers.base import Tracker
 from palaestra.trackers.like import Trackio, Wandb
 from palaestra.trackers.tensorboard import TensorBoard
-from palaestra.types import UserError
 
 GROUP = "palaestra.trackers"
 NONE = "none"  # on the command line: no tracker, also where a resumed run had some

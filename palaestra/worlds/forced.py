@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from palaestra.tasks.base import ANSWER, exact
+from palaestra.toys.base import ANSWER, exact
 from palaestra.types import Act, Ask, Frame, Key, Task, stage
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from palaestra.tasks.base import exact, final
+from palaestra.toys.base import exact, final
 from palaestra.types import Act, Ask, Frame, Key, Task, stage
 
 HALVES = ("first", "second")

@@ -12,8 +12,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from palaestra.tasks.base import asked, drawn
-from palaestra.types import Act, Ask, Frame, Key, Message, Task, UserError, stage, value
+from palaestra.errors import UserError
+from palaestra.toys.base import asked, drawn
+from palaestra.types import Act, Ask, Frame, Key, Message, Task, stage, value
 
 SQUARE = re.compile("[0-8]")
 SEATS = ("x", "o")  # x opens

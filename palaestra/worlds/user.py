@@ -24,8 +24,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
+from palaestra.errors import Fault, UserError
 from palaestra.tasks.user_code import accepts, blamed, file_of, load
-from palaestra.types import Act, Ask, Fault, Frame, Key, Message, Task, UserError, stage
+from palaestra.types import Act, Ask, Frame, Key, Message, Task, stage
 
 METHODS = {"reset": ("task", "key"), "step": ("state", "acts", "key"), "task": ("split", "index"), "oracle": ("state",)}
 NEEDED = ("reset", "step")

@@ -4,27 +4,20 @@
 highest mean log-prob, "majority" the commonest final answer (self-consistency, arXiv:2203.11171).
 """
 
-from __future__ import annotations
-
 from collections import Counter
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
 from palaestra.card import Card
-from palaestra.ledger.statistics import proportion
+from palaestra.context import Context
 from palaestra.rollout.collect import Sample
-from palaestra.runtime.evaluate import attempts, final_answer, greedy
+from palaestra.run.evaluation import attempts, final_answer, greedy
+from palaestra.stats import proportion
 from palaestra.types import RIGHT, Episode, Group, Result, stage
 
-if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
-
 CARD = Card(
-    id="best-of-n",
-    family="base",
     title="Best of n sampling",
-    shape="program",
     paper="arXiv:2112.09332",
     claim="Selecting among samples buys accuracy with inference tokens instead of training.",
     source="textbook",

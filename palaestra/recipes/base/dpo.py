@@ -8,35 +8,31 @@ against the worst of a group (`pairs="rollouts"`, online DPO as in arXiv:2402.04
 from typing import Literal
 
 from palaestra.card import Card, Size
+from palaestra.catalogue import recipe
 from palaestra.credit.rows import Prefer
 from palaestra.objective.preference import DPO
-from palaestra.recipes.base import grpo
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.rollout.recorded import Recorded
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe
+from palaestra.values import vary
 
 CARD = Card(
-    id="dpo",
-    family="base",
     title="Direct Preference Optimization",
     paper="arXiv:2305.18290",
-    parent="grpo",
     claim="Preferences can be optimised without a reward model and without sampling, at the quality of PPO.",
-    changes={
-        "collect": "recorded pairs, or the policy's own samples",
-        "credit": "best against worst of a group",
-        "objective": "logistic loss on the difference of log-ratios to the start policy",
-    },
     source="paper",
-    paper_scale="Pythia 2.8B on Anthropic HH, GPT-J on TL;DR, beta 0.1, lr 1e-6, batch 64",
-    size=Size(model="pythia-2.8b", prompts=64, lr=1e-6),
+    size=Size(
+        setting="Pythia 2.8B on Anthropic HH, GPT-J on TL;DR, beta 0.1, lr 1e-6, batch 64",
+        model="pythia-2.8b",
+        prompts=64,
+        lr=1e-6,
+    ),
 )
 
 
 def build(pairs: Literal["data", "rollouts"] = "rollouts", beta: float = 0.1) -> Recipe:
     return vary(
-        grpo.build(),
+        recipe("grpo"),
         collect=links(Sample(n=8), Score()) if pairs == "rollouts" else links(Recorded()),
         credit=Prefer(),
         objective=DPO(beta=beta),

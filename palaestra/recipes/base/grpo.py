@@ -16,14 +16,19 @@ from palaestra.rollout.collect import Sample, Score, links
 from palaestra.step import Learner, Recipe, Schedule
 
 CARD = Card(
-    id="grpo",
-    family="base",
     title="Group Relative Policy Optimization",
     paper="arXiv:2402.03300",
     claim="A group's mean reward replaces the critic: PPO without a value model, at equal or better accuracy.",
     source="paper",
-    paper_scale="DeepSeekMath-Instruct 7B, 144k GSM8K and MATH questions, G = 64, 1,024 tokens, lr 1e-6, beta 0.04",
-    size=Size(model="deepseekmath-7b", prompts=16, samples=64, tokens=1024, lr=1e-6, arguments={"kl": 0.04}),
+    size=Size(
+        setting="DeepSeekMath-Instruct 7B, 144k GSM8K and MATH questions, G = 64, 1,024 tokens, lr 1e-6, beta 0.04",
+        model="deepseekmath-7b",
+        prompts=16,
+        samples=64,
+        tokens=1024,
+        lr=1e-6,
+        arguments={"kl": 0.04},
+    ),
 )
 
 

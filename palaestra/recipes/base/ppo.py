@@ -7,26 +7,18 @@ of `objective.kl`, which says what the gradient of each is in a reward.
 """
 
 from palaestra.card import Card
+from palaestra.catalogue import recipe
 from palaestra.credit.links import Center, Gae, Scale, chain, kl_needs
 from palaestra.objective.kl import KLKind
 from palaestra.objective.policy import Clipped, ValueLoss
-from palaestra.recipes.base import grpo
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe
 from palaestra.update import Plain
+from palaestra.values import vary
 
 CARD = Card(
-    id="ppo",
-    family="base",
     title="Proximal Policy Optimization",
     paper="arXiv:1707.06347",
-    parent="grpo",
     claim="Clipped ratios allow several epochs on the same samples without collapse.",
-    changes={
-        "credit": "token advantages from a learned value (GAE), whitened over the batch",
-        "objective": "token mean, plus the value loss",
-        "update": "two epochs of four minibatches",
-    },
     source="paper",
 )
 
@@ -34,7 +26,7 @@ CARD = Card(
 def build(kl: float = 0.0, kind: KLKind = "k1") -> Recipe:
     rewards = Gae(gamma=1.0, lam=0.95, kl=kl, kind=None if kind == "k1" else kind)
     return vary(
-        grpo.build(),
+        recipe("grpo"),
         credit=chain(rewards, Center("batch"), Scale("batch")),
         objective=Clipped(reduce="tokens") + 0.5 * ValueLoss(clip=0.2),
         update=Plain(epochs=2, minibatches=4),

@@ -4,26 +4,19 @@ loss = -(1/B) sum_i (r_i - mean_batch(r)) sum_t log pi(y_t): the score-function 
 """
 
 from palaestra.card import Card
+from palaestra.catalogue import recipe
 from palaestra.credit.links import Center, chain
 from palaestra.objective.policy import Reinforce
-from palaestra.recipes.base import grpo
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe
+from palaestra.values import vary
 
 CARD = Card(
-    id="reinforce",
-    family="base",
     title="REINFORCE",
     paper="doi:10.1007/BF00992696",
-    parent="grpo",
     claim="The plain score-function gradient with a baseline improves expected reward.",
-    changes={
-        "credit": "one baseline for the whole batch, no scale",
-        "objective": "-A log pi, summed over tokens, without ratio or clip",
-    },
     source="paper",
 )
 
 
 def build() -> Recipe:
-    return vary(grpo.build(), credit=chain(Center("batch")), objective=Reinforce(reduce="constant", length=1))
+    return vary(recipe("grpo"), credit=chain(Center("batch")), objective=Reinforce(reduce="constant", length=1))

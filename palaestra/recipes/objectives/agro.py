@@ -13,53 +13,30 @@ generations, so gradients are clipped. Against trajectory balance: L_TB = (2 / b
 """
 
 from palaestra.card import Card, Size
+from palaestra.catalogue import recipe
 from palaestra.credit.links import Center, Chain
-from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.objective.residual import Balance
-from palaestra.recipes.base import grpo
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe, Schedule
+from palaestra.values import vary
 
 CARD = Card(
-    id="agro",
-    family="objectives",
     title="AGRO: Any-Generation Reward Optimization",
     paper="arXiv:2503.19612",
-    parent="grpo",
     claim="One squared consistency loss learns from on- and off-policy samples alike and beats policy gradients off-policy.",
-    changes={
-        "credit": "rewards less the group's mean, no scale",
-        "objective": "variance over the group of r - beta log(pi/pi_ref), whole generations",
-    },
     source="theorem from summaries of the paper, estimator derived",
-    paper_scale="Llama 3 8B on MATH; beta is not known",
-    size=Size(model="llama-3.1-8b"),
+    size=Size(
+        setting="Llama 3 8B on MATH; beta is not known",
+        model="llama-3.1-8b",
+    ),
 )
 
 
 def build(beta: float = 0.1, on_policy: bool = False, lag: int = 0, unbiased: bool = False) -> Recipe:
     return vary(
-        grpo.build(),
+        recipe("grpo"),
         credit=Chain((Center("group"),), unit="group"),
         objective=Balance(beta=beta, weight="variance", on_policy=on_policy, unbiased=unbiased),
         needs=(("ref", "logp"),),
         references={"ref": "policy"},
         schedule=Schedule(prompts=16, steps=50, lag=lag),
     )
-
-
-EXPERIMENT = Experiment(
-    claim="with rollouts that are 8 steps old, AGRO earns more reward over the run than GRPO",
-    arms={
-        "grpo": vary(grpo.build(), schedule=Schedule(prompts=16, steps=50, lag=8)),
-        "agro": build(lag=8),
-        "agro-on-policy": build(),
-        "grpo-on-policy": grpo.build(),
-    },
-    expect=Greater("agro", than="grpo"),
-    measure=Logged("reward", last=0),
-    metric="mean training reward over the whole run",
-    falsified_if="GRPO with its ratios is as accurate on samples of the same age",
-    controls={"final accuracy": Final()},
-    tokens=60_000,
-)

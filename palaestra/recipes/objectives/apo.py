@@ -18,31 +18,29 @@ from dataclasses import replace
 import numpy as np
 
 from palaestra.card import Card, Size
+from palaestra.catalogue import recipe
 from palaestra.credit.advantages import group_mean
 from palaestra.credit.links import Center, Chain, Scale
 from palaestra.credit.table import Table, Values
-from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.objective.policy import KL, Clipped
-from palaestra.recipes.base import grpo
-from palaestra.runtime.config import vary
 from palaestra.schedule import bounded
 from palaestra.step import Recipe
 from palaestra.types import stage
+from palaestra.values import vary
 
 CARD = Card(
-    id="apo",
-    family="objectives",
     title="Asymmetric Policy Optimization (View-R1): DADS + STCR",
     paper="arXiv:2506.21655",
-    parent="grpo",
     claim="A KL loss released on hard positives and extra weight on long negatives curb overthinking without an entropy drop.",
-    changes={
-        "credit": "long wrong answers get a larger negative advantage (STCR)",
-        "objective": "a KL loss that is weaker for right answers to hard prompts (DADS)",
-    },
     source="released code (Indolent-Kawhi/View-R1) and abstract",
-    paper_scale="Qwen2.5-VL-3B, 128 prompts x 8, 4,096 tokens, lr 1e-6, beta 1e-3, at most 20,000 samples, 2 episodes",
-    size=Size(model="qwen2.5-3b", prompts=128, samples=8, tokens=4096, lr=1e-6),
+    size=Size(
+        setting="Qwen2.5-VL-3B, 128 prompts x 8, 4,096 tokens, lr 1e-6, beta 1e-3, at most 20,000 samples, 2 episodes",
+        model="qwen2.5-3b",
+        prompts=128,
+        samples=8,
+        tokens=4096,
+        lr=1e-6,
+    ),
 )
 
 
@@ -87,28 +85,7 @@ class Stcr:
 def build(kl: float = 1e-3, dads: bool = True, stcr: bool = True, base: float = 1.00001) -> Recipe:
     shaping = ((Dads(),) if dads else ()) + ((Stcr(base),) if stcr else ())
     return vary(
-        grpo.build(kl),
+        recipe("grpo", kl=kl),
         credit=Chain((Center("group"), Scale("group", ddof=1, eps=1e-9), *shaping)),
         objective=Clipped() + kl * KL("k3", weight="kl_weight" if dads else "") if kl else Clipped(),
     )
-
-
-EXPERIMENT = Experiment(
-    claim="STCR makes wrong answers shorter than GRPO with the same KL loss does.",
-    arms={
-        "grpo without KL": grpo.build(),
-        "grpo": grpo.build(kl=1e-3),
-        "dads": build(stcr=False),
-        "stcr": build(dads=False, base=1.01),
-        "apo": build(base=1.01),
-    },
-    expect=Greater("grpo", "stcr", by=0.5),
-    falsified_if="wrong answers are less than half a token shorter with STCR",
-    measure=Logged("length_wrong"),
-    metric="mean length of wrong answers, last ten steps (tokens)",
-    task="sort",
-    tokens=80_000,
-    controls={"accuracy": Final(), "entropy": Logged("entropy_sampled"), "KL": Logged("kl_ref")},
-    note="On `sort` wrong answers are the longer ones, which STCR needs to act. base is 1.01, not 1.00001, for answers "
-    "of 20 tokens instead of thousands; forgetting is not measured.",
-)

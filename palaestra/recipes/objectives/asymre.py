@@ -17,32 +17,27 @@ from typing import Literal
 import numpy as np
 
 from palaestra.card import Card, Size
+from palaestra.catalogue import recipe
 from palaestra.credit.links import Center, Shift, chain
 from palaestra.credit.table import Table, Values
-from palaestra.ledger.experiment import Experiment, Greater, Logged
 from palaestra.objective.policy import Reinforce
-from palaestra.recipes.base import grpo
-from palaestra.runtime.config import vary
-from palaestra.step import Recipe, Schedule
+from palaestra.step import Recipe
 from palaestra.types import stage
+from palaestra.values import vary
 
 CARD = Card(
-    id="asymre",
-    family="objectives",
     title="Asymmetric off-policy REINFORCE (A = r - V, tunable baseline)",
     paper="arXiv:2506.20520",
-    parent="grpo",
     claim="Off-policy, a baseline slightly below the group's mean keeps training stable where one above it collapses.",
-    changes={
-        "credit": "the baseline is the group's mean plus a negative shift; no scale",
-        "objective": "-A log pi without ratio or clip, so the samples may be of any policy",
-    },
     source="paper; settings from modelscope/Trinity-RFT",
-    paper_scale=(
-        "Llama 3.1 8B and Qwen2.5 3B on mathematics (recalled, not verified); Trinity: GSM8K, 96 prompts x 8, "
-        "1,024 tokens, synchronised every 20 steps"
+    size=Size(
+        setting="Llama 3.1 8B and Qwen2.5 3B on mathematics (recalled, not verified); Trinity: GSM8K, 96 prompts x 8, "
+        "1,024 tokens, synchronised every 20 steps",
+        model="llama-3.1-8b",
+        prompts=96,
+        samples=8,
+        tokens=1024,
     ),
-    size=Size(model="llama-3.1-8b", prompts=96, samples=8, tokens=1024),
 )
 
 
@@ -57,19 +52,6 @@ class LoneReward:
 
 def build(shift: float = -0.1, variant: Literal["paper", "released"] = "paper") -> Recipe:
     lone = (LoneReward(),) if variant == "released" else ()
-    return vary(grpo.build(), credit=chain(Center("group"), Shift(-shift), *lone), objective=Reinforce(reduce="tokens"))
-
-
-STALE = Schedule(prompts=16, lag=8, steps=50)
-EXPERIMENT = Experiment(
-    claim="With samples eight updates old, accuracy is higher with the baseline 0.1 below the group's mean than 0.1 above it.",
-    arms={
-        **{f"{shift:+g}": vary(build(shift), schedule=STALE) for shift in (-0.5, -0.1, 0.0, 0.1)},
-        "grpo": vary(grpo.build(), schedule=STALE),
-    },
-    expect=Greater("-0.1", "+0.1"),
-    falsified_if="a baseline above the mean is not worse by two points",
-    tokens=80_000,
-    controls={"entropy": Logged("entropy_sampled"), "reward": Logged("reward")},
-    note="The paper's sampler is synchronised every N steps; here every batch is eight steps old, for a few dozen updates.",
-)
+    return vary(
+        recipe("grpo"), credit=chain(Center("group"), Shift(-shift), *lone), objective=Reinforce(reduce="tokens")
+    )

@@ -23,29 +23,27 @@ from typing import Literal
 import numpy as np
 
 from palaestra.card import Card, Size
+from palaestra.catalogue import recipe
 from palaestra.credit.links import Center, Scale, chain, table_signal
 from palaestra.credit.table import Table, Values
-from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
-from palaestra.recipes.base import grpo
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe
 from palaestra.types import rng_of, stage
+from palaestra.values import vary
 
 Mode = Literal["local", "global", "coupled", "entropy", "random", "bottom"]
 CARD = Card(
-    id="attention-rhythm",
-    family="objectives",
     title="Attention illuminates reasoning: preplan-and-anchor credit assignment",
     paper="arXiv:2510.13554",
-    parent="grpo",
     claim="Amplifying the credit of planning and anchor tokens, found in attention maps, beats uniform credit.",
-    changes={"credit": "positive advantages are multiplied by 1.5 at tokens that attention marks"},
     source="paper; thresholds of the coupled form are a choice",
-    paper_scale=(
-        "Qwen3-4B/8B base, countdown, CrossThink-QA, mathematics, 1k and longer contexts, batch 512 (prompts or "
-        "answers, not known), 16 updates a batch, distances 10 to 50, lr 1e-6, 600 steps"
+    size=Size(
+        setting="Qwen3-4B/8B base, countdown, CrossThink-QA, mathematics, 1k and longer contexts, batch 512 (prompts or "
+        "answers, not known), 16 updates a batch, distances 10 to 50, lr 1e-6, 600 steps",
+        model="qwen3-8b",
+        tokens=1024,
+        lr=1e-6,
+        arguments={"near": 10, "far": 50, "update.minibatches": 16},
     ),
-    size=Size(model="qwen3-8b", tokens=1024, lr=1e-6, arguments={"near": 10, "far": 50, "update.minibatches": 16}),
 )
 
 
@@ -127,26 +125,4 @@ def signals(rhythm: Rhythm) -> tuple[str, ...]:
 def build(mode: Mode = "coupled", near: int = 2, far: int = 10) -> Recipe:
     rhythm = Rhythm(mode, near=near, far=far)
     needs = tuple(("policy", n) for n in signals(rhythm))
-    return vary(grpo.build(), credit=chain(Center("group"), Scale("group"), rhythm), needs=needs)
-
-
-EXPERIMENT = Experiment(
-    claim="Coupled credit earns more reward over the run than the same amplification of random tokens.",
-    arms={
-        "grpo": grpo.build(),
-        "random": build("random"),
-        "entropy": build("entropy"),
-        "local": build("local"),
-        "global": build("global"),
-        "coupled": build("coupled"),
-        "bottom": build("bottom"),
-    },
-    expect=Greater("coupled", "random"),
-    measure=Logged("reward", last=0),
-    metric="mean training reward over the whole run",
-    falsified_if="the reward with coupled credit is less than 2 points above that with random tokens",
-    task="add",
-    tokens=40_000,
-    controls={"final accuracy": Final(), "entropy": Logged("entropy_sampled")},
-    note="a window of 2 to 10 tokens for anchors in answers of 25 tokens, where the paper has 10 to 50.",
-)
+    return vary(recipe("grpo"), credit=chain(Center("group"), Scale("group"), rhythm), needs=needs)

@@ -15,29 +15,24 @@ A group whose tokens all earn the same gets 0; a group of one is normalised over
 from typing import Literal
 
 from palaestra.card import Card, Size
+from palaestra.catalogue import recipe
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.credit.steps import StepPenalty, Vote
-from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
-from palaestra.recipes.base import grpo
-from palaestra.reward.critic import Critique, ModelCritic, Oracle
+from palaestra.rewards.critic import Critique, ModelCritic, Oracle
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe
+from palaestra.values import vary
 
 CARD = Card(
-    id="capo",
-    family="objectives",
     title="CAPO: verifiable generative credit assignment",
     paper="arXiv:2508.02298",
-    parent="grpo",
     claim="Penalising the steps that a critic finds wrong assigns credit better than one reward for the whole answer.",
-    changes={
-        "collect": "several critiques of every answer",
-        "credit": "outcome less a penalty on tokens of wrong steps, normalised over all tokens of the group",
-    },
     source="figure and review of the paper, a re-implementation's constants; no official code",
-    paper_scale="Llama-3 and Qwen2.5, 1B to 7B, with a judge of about 70B, C = 2, P = 1, four critiques",
-    size=Size(model="qwen2.5-7b", beside={"judge": 70.0}),
+    size=Size(
+        setting="Llama-3 and Qwen2.5, 1B to 7B, with a judge of about 70B, C = 2, P = 1, four critiques",
+        model="qwen2.5-7b",
+        beside={"judge": 70.0},
+    ),
 )
 
 
@@ -51,26 +46,7 @@ def build(
 ) -> Recipe:
     judge = Oracle(noise) if critic == "oracle" else ModelCritic()
     return vary(
-        grpo.build(),
+        recipe("grpo"),
         collect=links(Sample(n=8), Score(), Critique(judge, n=critiques)),
         credit=chain(StepPenalty(right, wrong, vote), Center("group"), Scale("group", ddof=0)),
     )
-
-
-EXPERIMENT = Experiment(
-    claim="with an oracle for steps, CAPO earns more reward over the run than GRPO at equal sampled tokens",
-    arms={
-        "grpo": grpo.build(),
-        "capo": build(),
-        "penalty-above-reward": build(right=1.0, wrong=2.0),
-        "noisy-union": build(noise=0.3, vote="union"),
-        "noisy-intersection": build(noise=0.3, vote="intersection"),
-    },
-    expect=Greater("capo", than="grpo"),
-    measure=Logged("reward", last=0),
-    metric="mean training reward over the whole run",
-    falsified_if="the outcome alone teaches as much",
-    controls={"final accuracy": Final()},
-    tokens=40_000,
-    note="The oracle names the first wrong step only.",
-)

@@ -18,7 +18,6 @@ apart and is not the one that the authors say gives the paper's numbers.
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import takewhile
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -26,17 +25,16 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from palaestra.card import Card, Size
-from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
+from palaestra.catalogue import recipe
+from palaestra.context import Context, Credit
+from palaestra.errors import UserError
 from palaestra.objective.algebra import Algebra, Couples
 from palaestra.objective.policy import Clipped, ValueLoss
-from palaestra.recipes.base import ppo
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe, Schedule
-from palaestra.tasks.base import demonstration
+from palaestra.toys.base import demonstration
 from palaestra.types import (
     Batch,
-    Credit,
     Episode,
     Example,
     Group,
@@ -47,29 +45,23 @@ from palaestra.types import (
     Segment,
     Signals,
     State,
-    UserError,
     rng_of,
     stage,
 )
-
-if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+from palaestra.values import vary
 
 CARD = Card(
-    id="carft",
-    family="objectives",
     title="CARFT: contrastive learning with annotated CoT",
     paper="arXiv:2508.15868",
-    parent="ppo",
     claim="Contrasting the policy's reasoning with annotated solutions makes reinforced fine-tuning more stable and better.",
-    changes={
-        "collect": "one sample a prompt, beside it the annotated solution as a row that is only measured",
-        "credit": "the annotation's embedding goes with every row; a KL to the start in the reward",
-        "objective": "plus InfoNCE between the two embeddings of right answers",
-    },
     source="released code (WNQzhu/CARFT, trainer v4) and abstract",
-    paper_scale="CodeLlama-7B and Qwen2.5 on GSM8K and SVAMP, batch 32, 1,024 tokens, lr 3e-7, up to 100 epochs",
-    size=Size(model="llama-2-7b", prompts=32, tokens=1024, lr=3e-7),
+    size=Size(
+        setting="CodeLlama-7B and Qwen2.5 on GSM8K and SVAMP, batch 32, 1,024 tokens, lr 3e-7, up to 100 epochs",
+        model="llama-2-7b",
+        prompts=32,
+        tokens=1024,
+        lr=3e-7,
+    ),
 )
 ANNOTATION = "annotation"
 
@@ -81,7 +73,7 @@ class Annotate:
     The fact "answer_tokens" says how many tokens of the reply are its answer line (0 where it has no other line).
     """
 
-    async def __call__(self, ctx: "Context", key: Key, group: Group) -> Group:
+    async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         task, dialect = group.task, ctx.engine().dialect
         written = task.meta.get("demonstration") or demonstration(ctx.bench.tasks, task, rng_of(key), "work")
         reasoning = str(written).rpartition("\n")[0]
@@ -99,7 +91,7 @@ class Annotate:
         return replace(group, episodes=tuple(annotated(e) if e.ok and e.rows else e for e in group.episodes))
 
 
-def answer_tokens(ctx: "Context", row: Row) -> int:
+def answer_tokens(ctx: Context, row: Row) -> int:
     """Tokens of the last line of the row's last reply."""
     ids = next((s.ids for s in reversed(row.segments) if s.trained), ())
     for n in range(1, len(ids) + 1):
@@ -197,7 +189,7 @@ class InfoNCE(Algebra):
 
 def build(contrast: float = 1.0, shuffled: bool = False, kl: float = 0.05, value: float = 0.1) -> Recipe:
     """`value` weighs the value loss; the released configuration class says 5, its help text 0.1."""
-    parent = ppo.build(kl)
+    parent = recipe("ppo", kl=kl)
     (learner,) = parent.learners.values()
     surrogate = Clipped(reduce="sequences") + value * ValueLoss(clip=0.2)
     reft = vary(
@@ -213,17 +205,3 @@ def build(contrast: float = 1.0, shuffled: bool = False, kl: float = 0.05, value
         needs=(*learner.needs, ("policy", "embedding")),
         heads=("value", "projection"),
     )
-
-
-EXPERIMENT = Experiment(
-    claim="CARFT earns more reward over the run than ReFT, the same PPO without the contrastive loss.",
-    arms={"reft": build(contrast=0.0), "carft": build(), "shuffled": build(shuffled=True)},
-    expect=Greater("carft", "reft"),
-    measure=Logged("reward", last=0),
-    metric="mean training reward over the whole run",
-    falsified_if="the reward of CARFT is less than 2 points above that of ReFT, or shuffled annotations do as well",
-    tokens=40_000,
-    seconds=100,
-    controls={"final accuracy": Final(), "similarity": Logged("similarity")},
-    note="stability over seeds is read from the spread of the arms; the policy here starts from a trained model, not from SFT.",
-)

@@ -8,49 +8,28 @@ answer allowed, in tokens: the bench's, 64 for the built-in ones; another value 
 """
 
 from palaestra.card import Card, Size
+from palaestra.catalogue import recipe
 from palaestra.credit.links import Center, chain
-from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.objective.policy import Clipped
-from palaestra.recipes.base import grpo
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe
+from palaestra.values import vary
 
 CARD = Card(
-    id="dr-grpo",
-    family="objectives",
     title="Dr. GRPO (understanding R1-Zero-like training)",
     paper="arXiv:2503.20783",
-    parent="grpo",
     claim="Without the length and difficulty biases of GRPO wrong answers stop growing, at equal accuracy.",
-    changes={
-        "credit": "no division by the group's standard deviation",
-        "objective": "tokens are summed and divided by a constant, not by the length of their answer",
-    },
     source="paper and released code (sail-sg/understand-r1-zero)",
-    paper_scale="Qwen2.5-Math-7B, 8k MATH level 3 to 5 questions, 128 prompts x 8, 3,000 tokens, lr 1e-6, clip 0.2, no KL",
-    size=Size(model="qwen2.5-7b", prompts=128, samples=8, tokens=3000, lr=1e-6, arguments={"length": 3000}),
+    size=Size(
+        setting="Qwen2.5-Math-7B, 8k MATH level 3 to 5 questions, 128 prompts x 8, 3,000 tokens, lr 1e-6, clip 0.2, no KL",
+        model="qwen2.5-7b",
+        prompts=128,
+        samples=8,
+        tokens=3000,
+        lr=1e-6,
+        arguments={"length": 3000},
+    ),
 )
 
 
 def build(length: float = 64) -> Recipe:
-    return vary(grpo.build(), credit=chain(Center("group")), objective=Clipped(reduce="constant", length=length))
-
-
-EXPERIMENT = Experiment(
-    claim="At the end of training wrong answers are longer under GRPO than under Dr. GRPO.",
-    arms={
-        "grpo": grpo.build(),
-        "no std": vary(grpo.build(), credit=chain(Center("group"))),
-        "constant length": vary(grpo.build(), objective=Clipped(reduce="constant", length=64)),
-        "dr-grpo": build(),
-    },
-    expect=Greater("grpo", "dr-grpo", by=1.0),
-    falsified_if="wrong answers under GRPO are less than one token longer than under Dr. GRPO over five seeds",
-    measure=Logged("length_wrong"),
-    metric="mean length of wrong answers, last ten steps (tokens)",
-    task="sort",
-    tokens=80_000,
-    controls={"accuracy": Final(), "length of right answers": Logged("length_right")},
-    note="On `sort` wrong answers are the longer ones, as in the paper; answers have at most 64 tokens here, 3,000 there. AdamW "
-    "hides most of the smaller gradient scale of the constant.",
-)
+    return vary(recipe("grpo"), credit=chain(Center("group")), objective=Clipped(reduce="constant", length=length))

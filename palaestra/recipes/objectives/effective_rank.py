@@ -23,32 +23,24 @@ from typing import Any, Literal
 import numpy as np
 
 from palaestra.card import Card, Size
+from palaestra.catalogue import recipe
 from palaestra.credit.links import Center, Gae, Scale, chain
 from palaestra.credit.table import Table, Values
-from palaestra.ledger.diversity import RATE, pass_at_8
-from palaestra.ledger.experiment import Greater
 from palaestra.objective.policy import Entropy, ValueLoss
-from palaestra.recipes.base import grpo
-from palaestra.runtime.config import vary
 from palaestra.schedule import bounded
 from palaestra.step import Recipe
 from palaestra.types import rng_of, stage
+from palaestra.values import vary
 
 NAMES = ("rank", "velocity", "acceleration")
 CARD = Card(
-    id="effective-rank",
-    family="objectives",
     title="Hidden-state exploration: Effective Rank, ERV, ERA (VERL)",
     paper="arXiv:2509.23808",
-    parent="grpo",
     claim="Paying for the rank of hidden states and for its growth raises exploration and exploitation together.",
-    changes={"credit": "a bonus on the advantage from the effective rank of the answer's hidden states"},
     source="released code (hf618/VERL) and abstract",
-    paper_scale=(
-        "several models, e.g. Mathstral-7B, 48 prompts x 4, minibatches of 24, stride 40, KL and entropy bonus "
-        "1e-3, 1,536 tokens, 161 steps"
-    ),
     size=Size(
+        setting="several models, e.g. Mathstral-7B, 48 prompts x 4, minibatches of 24, stride 40, KL and entropy bonus "
+        "1e-3, 1,536 tokens, 161 steps",
         model="mistral-7b",
         prompts=48,
         samples=4,
@@ -125,7 +117,7 @@ def build(
 ) -> Recipe:
     """`kl` and `entropy`: the released script uses 0.001 for both. `base` is where A comes from: the group, or a value head
     (PPO's advantages by token and its value loss)."""
-    parent, gae = grpo.build(kl), base == "gae"
+    parent, gae = recipe("grpo", kl=kl), base == "gae"
     (learner,) = parent.learners.values()
     loss: Any = learner.objective
     loss = loss + 0.5 * ValueLoss() if gae else loss
@@ -137,18 +129,3 @@ def build(
         needs=(*learner.needs, *((("policy", "value"),) if gae else ()), ("policy", f"prefix_rank:{stride}")),
         heads=("value",) if gae else (),
     )
-
-
-EXPERIMENT = pass_at_8(
-    claim="After 30,000 sampled tokens on T-rec, VERL solves 2 points more held-out problems within 8 samples than GRPO.",
-    arms={
-        "grpo": vary(grpo.build(), optimiser=RATE),
-        "verl": vary(build(stride=2), optimiser=RATE),
-        "placebo": vary(build(stride=2, placebo=True), optimiser=RATE),
-    },
-    expect=Greater("verl", "grpo"),
-    falsified_if="pass@8 of VERL is less than 2 points above that of GRPO",
-    note="Prefixes of 2 tokens, 3 in an answer of 7 and 9 in one of 19, where the paper has 40 in a thousand. In answers this "
-    "short the rank is nearly a count of tokens (correlation of bonus and length in the first batches: 0.94 to 0.97), so a gain "
-    "may be one of length, which is shown. The placebo gives the bonuses to other answers; it decides nothing.",
-)

@@ -16,31 +16,26 @@ from typing import Literal
 import numpy as np
 
 from palaestra.card import Card, Size
+from palaestra.catalogue import recipe
 from palaestra.credit.advantages import group_mean
 from palaestra.credit.links import Center, Scale, chain, table_signal
 from palaestra.credit.scopes import keys
 from palaestra.credit.table import Table, Values
-from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
-from palaestra.recipes.base import grpo
-from palaestra.runtime.config import vary
 from palaestra.schedule import bounded
 from palaestra.step import Recipe
 from palaestra.types import stage
+from palaestra.values import vary
 
 CARD = Card(
-    id="egsw",
-    family="objectives",
     title="Entropy-Guided Sequence Weighting",
     paper="arXiv:2503.22456",
-    parent="grpo",
     claim="Weighting samples by advantage and entropy together explores better and gives more reward for equal samples.",
-    changes={"credit": "each sample's advantage is multiplied by G softmax((A + alpha H) / P) over its group"},
     source="abstract and a summary of the paper; alpha and P are not published",
-    paper_scale=(
-        "Qwen2.5-Math-7B models; MATH-500, AIME, GPQA Diamond; alpha and the temperature were searched for, values "
-        "not known"
+    size=Size(
+        setting="Qwen2.5-Math-7B models; MATH-500, AIME, GPQA Diamond; alpha and the temperature were searched for, values "
+        "not known",
+        model="qwen2.5-7b",
     ),
-    size=Size(model="qwen2.5-7b"),
 )
 
 
@@ -90,26 +85,7 @@ def build(
 ) -> Recipe:
     weighting = EntropySoftmax(alpha, temperature, level, advantage)
     return vary(
-        grpo.build(kl),
+        recipe("grpo", kl=kl),
         credit=chain(Center("group"), Scale("group"), weighting),
         needs=((("policy", "entropy"),) if alpha else ()) + ((("ref", "logp"),) if kl else ()),
     )
-
-
-EXPERIMENT = Experiment(
-    claim="EGSW with alpha = 0.3 earns more reward over the run than GRPO at equal sampled tokens.",
-    arms={
-        "grpo": grpo.build(),
-        "advantage alone": build(alpha=0.0),
-        "entropy alone": build(advantage=0.0),
-        "token by token": build(level="token"),
-        "egsw": build(),
-    },
-    expect=Greater("egsw", "grpo"),
-    measure=Logged("reward", last=0),
-    metric="mean training reward over the whole run",
-    falsified_if="the reward of EGSW is less than two points above that of GRPO",
-    tokens=40_000,
-    controls={"final accuracy": Final(), "entropy": Logged("entropy_sampled"), "mixed groups": Logged("groups_mixed")},
-    note="alpha and P are not published and not tuned here; a gain that `advantage alone` has too is not the entropy's.",
-)

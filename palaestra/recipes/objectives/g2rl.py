@@ -21,29 +21,25 @@ from typing import Literal
 import numpy as np
 
 from palaestra.card import Card, Size
+from palaestra.catalogue import recipe
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.credit.scopes import keys
 from palaestra.credit.table import Table, Values
-from palaestra.ledger.diversity import RATE, pass_at_8
-from palaestra.ledger.experiment import Final, Greater
-from palaestra.objective.policy import Clipped, Entropy
-from palaestra.recipes.base import grpo
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe
 from palaestra.types import rng_of, stage
+from palaestra.values import vary
 
 SIGNAL = "policy_head_gradient"
 CARD = Card(
-    id="g2rl",
-    family="objectives",
     title="G2RL: gradient-guided exploration",
     paper="arXiv:2512.15687",
-    parent="grpo",
     claim="Rewarding answers whose gradient direction is new within the group widens what the policy solves.",
-    changes={"credit": "rewards shaped by how little high-reward peers explain an answer's gradient direction"},
     source="paper, sections 2.1 to 2.6; lambda is a choice",
-    paper_scale="Qwen3-1.7B/4B base, MATH (7.5k), groups of 8; lambda and the KL are not known",
-    size=Size(model="qwen3-4b", samples=8),
+    size=Size(
+        setting="Qwen3-1.7B/4B base, MATH (7.5k), groups of 8; lambda and the KL are not known",
+        model="qwen3-4b",
+        samples=8,
+    ),
 )
 
 
@@ -101,24 +97,7 @@ class Explore:
 
 def build(form: Literal["equation", "text"] = "text", weight: float = 1.0, placebo: bool = False) -> Recipe:
     return vary(
-        grpo.build(),
+        recipe("grpo"),
         credit=chain(Explore(form, weight, placebo=placebo), Center("group"), Scale("group")),
         needs=(("policy", "head_gradient"),),
     )
-
-
-EXPERIMENT = pass_at_8(
-    claim="After 30,000 sampled tokens on T-rec, G2RL solves 2 points more held-out problems within 8 samples than GRPO.",
-    arms={
-        "grpo": vary(grpo.build(), optimiser=RATE),
-        "entropy bonus": vary(grpo.build(), objective=Clipped() + 0.01 * Entropy(), optimiser=RATE),
-        "g2rl": vary(build(weight=0.5), optimiser=RATE),
-        "g2rl by equation 12": vary(build("equation", weight=0.5), optimiser=RATE),
-        "placebo": vary(build(weight=0.5, placebo=True), optimiser=RATE),
-    },
-    expect=Greater("g2rl", "grpo"),
-    falsified_if="pass@8 of G2RL is less than 2 points above that of GRPO",
-    controls={"maj@8": Final("sampled_after.maj@8.mean")},
-    note="lambda is 0.5, so that the least novel right answer keeps r' = 0.5; the paper gives no value. The placebo permutes the "
-    "novelty within the group and decides nothing: where it does as well as G2RL, a gain is not one of the direction.",
-)

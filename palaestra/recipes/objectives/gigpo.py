@@ -15,33 +15,23 @@ code: with a token mean the loss is the same.
 from typing import Literal
 
 from palaestra.card import Card, Size
+from palaestra.catalogue import recipe
 from palaestra.credit.links import Center, Link, Scale, chain
 from palaestra.credit.scopes import SameState
 from palaestra.credit.turns import Blend, Executed, Peers, TurnReturns
-from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.objective.policy import KL, Clipped
 from palaestra.objective.track import Track
-from palaestra.recipes.base import grpo
-from palaestra.runtime.config import vary
-from palaestra.step import Recipe, Schedule
+from palaestra.step import Recipe
+from palaestra.values import vary
 
 CARD = Card(
-    id="gigpo",
-    family="objectives",
     title="Group-in-Group Policy Optimization",
     paper="arXiv:2505.10978",
-    parent="grpo",
     claim="Comparing actions taken in the same state adds step-level credit to GRPO at no extra rollout, and raises success.",
-    changes={
-        "credit": "group advantage of the episode plus omega times the advantage among turns that start in the same state",
-        "objective": "token mean; the scripts add a k3 KL loss of 0.01",
-    },
     source="a fork of the official code (core_gigpo.py) and the abstract",
-    paper_scale=(
-        "Qwen2.5-1.5B and 7B-Instruct, G = 8, 16 groups, gamma 0.95, omega 1, lr 1e-6, KL 0.01; ALFWorld: 50 steps "
-        "of 512 tokens, std; WebShop: 15 steps, no std"
-    ),
     size=Size(
+        setting="Qwen2.5-1.5B and 7B-Instruct, G = 8, 16 groups, gamma 0.95, omega 1, lr 1e-6, KL 0.01; ALFWorld: 50 steps "
+        "of 512 tokens, std; WebShop: 15 steps, no std",
         model="qwen2.5-7b",
         prompts=16,
         samples=8,
@@ -69,51 +59,9 @@ def build(
     steps: tuple[Link, ...] = (TurnReturns(gamma), Executed(invalid), Center(state), *((Scale(state),) if std else ()))
     loss = Clipped(reduce="tokens") + Track(("peers",))
     return vary(
-        grpo.build(),
+        recipe("grpo"),
         credit=chain(Peers(state), Blend(((episode, whole), (omega, steps)))),
         objective=loss + kl * KL("k3", reduce="tokens") if kl else loss,
         needs=(("ref", "logp"),) if kl else (),
         references={"ref": "policy"} if kl else {},
     )
-
-
-def anywhere(gamma: float = 0.95) -> Recipe:
-    """The same returns by turn, compared with all turns of the group instead of those in the same state."""
-    whole = (Center("group"), Scale("group"))
-    steps = (TurnReturns(gamma), *whole)
-    return vary(build(), credit=chain(Peers(SameState()), Blend(((1.0, whole), (1.0, steps)))))
-
-
-def small(recipe: Recipe) -> Recipe:
-    """Half the prompts, so that twice as many steps fit into a cell."""
-    return vary(recipe, schedule=Schedule(prompts=8))
-
-
-EXPERIMENT = Experiment(
-    claim="On T-grid, GRPO's advantage plus an advantage among actions in the same state earns at least 2 points more reward "
-    "over the run than GRPO's advantage alone.",
-    arms={
-        "episode-only": small(build(omega=0.0, std=True, invalid=0.0)),
-        "gigpo": small(build(std=True, invalid=0.0)),
-        "any-state": small(anywhere()),
-        "step-only": small(build(episode=0.0, std=True, invalid=0.0)),
-    },
-    expect=Greater("gigpo", "episode-only"),
-    measure=Logged("reward", last=0),
-    metric="mean training reward over the whole run",
-    falsified_if="the step advantage adds less than 2 points although states repeat within a group",
-    task="grid",
-    tokens=36_000,
-    evaluate=64,
-    seconds=75.0,
-    controls={
-        "final accuracy": Final(),
-        "turns in the same state": Logged("peers", last=0),
-        "tokens an episode": Logged("length"),
-    },
-    note="Every advantage is divided by the standard deviation of what it is compared with (ddof 1), as the paper does on "
-    "ALFWorld, so `episode-only` is GRPO with a token mean. No arm has the penalty for impossible actions, which would be a "
-    "second difference. `any-state` has gigpo's discounted returns by turn, compared with the whole group: what it gains as well "
-    "is not due to states. A state is the whole observation; one seen once has a step advantage of 0. 8 prompts x 8 answers "
-    "a step.",
-)

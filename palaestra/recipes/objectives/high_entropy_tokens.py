@@ -15,30 +15,20 @@ Masked tokens carry no gradient. A lone sample or equal rewards have A = 0.
 from typing import Literal
 
 from palaestra.card import Card, Size
+from palaestra.catalogue import recipe
 from palaestra.curriculum.pool import Mixed
-from palaestra.ledger.experiment import Experiment, Final, Logged, Same
-from palaestra.objective.tokens import DualClipped, TopTokens, Weighted
-from palaestra.recipes.base import grpo
-from palaestra.runtime.config import vary
+from palaestra.objective.tokens import DualClipped, TokenWeighted, TopTokens
 from palaestra.step import Recipe
+from palaestra.values import vary
 
 CARD = Card(
-    id="high-entropy-tokens",
-    family="objectives",
     title="Beyond the 80/20 rule: high-entropy minority tokens",
     paper="arXiv:2506.01939",
-    parent="grpo",
     claim="Training on the fifth of the tokens with the highest entropy is as good as training on all of them.",
-    changes={
-        "pool": "groups of equal rewards are drawn again (DAPO)",
-        "objective": "clip-higher with token mean, advantages masked to the tokens of highest entropy",
-    },
     source="released code (Shenzhi-Wang/Beyond-the-80-20-Rule-RLVR), TRL, abstract",
-    paper_scale=(
-        "Qwen3-8B/14B/32B base, 512 prompts x 16 kept of three times as many, minibatches of 32 prompts, 20,480 "
-        "tokens, lr 1e-6 after 10 steps, weight decay 0.1"
-    ),
     size=Size(
+        setting="Qwen3-8B/14B/32B base, 512 prompts x 16 kept of three times as many, minibatches of 32 prompts, 20,480 "
+        "tokens, lr 1e-6 after 10 steps, weight decay 0.1",
         model="qwen3-32b",
         prompts=512,
         samples=16,
@@ -56,24 +46,6 @@ def build(
     micro: bool = False,
 ) -> Recipe:
     over = "all" if variant == "paper" else "selected"
-    return vary(grpo.build(), pool=Mixed(16), objective=Weighted(DualClipped(), TopTokens(share, by, over, micro)))
-
-
-EXPERIMENT = Experiment(
-    claim="The 20% of tokens with the highest entropy earn the reward of all tokens over the run within 3 points.",
-    arms={
-        "all": build(1.0, variant="released"),
-        "top 20%": build(0.2, variant="released"),
-        "top 50%": build(0.5, variant="released"),
-        "bottom 80%": build(0.8, "low-entropy", variant="released"),
-        "random 20%": build(0.2, "random", variant="released"),
-    },
-    expect=Same("top 20%", "all", within=0.03),
-    measure=Logged("reward", last=0),
-    metric="mean training reward over the whole run",
-    falsified_if="the rewards of the top 20% and of all tokens differ by more than 3 points",
-    task="add",
-    tokens=40_000,
-    controls={"final accuracy": Final(), "entropy": Logged("entropy_sampled")},
-    note="the mean over selected tokens, so that all arms step alike; that gains grow with the model cannot be seen here.",
-)
+    return vary(
+        recipe("grpo"), pool=Mixed(16), objective=TokenWeighted(DualClipped(), TopTokens(share, by, over, micro))
+    )

@@ -14,45 +14,34 @@ release).
 """
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from palaestra.card import Card, Size
+from palaestra.catalogue import recipe
+from palaestra.context import Context
 from palaestra.credit.advantages import group_mean, group_std
 from palaestra.credit.links import chain
 from palaestra.credit.scopes import numbered
 from palaestra.credit.table import Table, Values
 from palaestra.credit.turns import by_episode, turn_rewards
-from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
+from palaestra.errors import UserError
 from palaestra.objective.policy import KL, Clipped
 from palaestra.objective.track import Track
-from palaestra.recipes.base import grpo
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe
-from palaestra.types import Episode, Group, Key, Row, Segment, UserError, rng_of, stage
-
-if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+from palaestra.types import Episode, Group, Key, Row, Segment, rng_of, stage
+from palaestra.values import vary
 
 CARD = Card(
-    id="igpo",
-    family="objectives",
     title="Information Gain-based Policy Optimization",
     paper="arXiv:2510.14967",
-    parent="grpo",
     claim="Paying turns for the rise in the policy's own probability of the gold answer beats rewards for the outcome alone.",
-    changes={
-        "collect": "scores the gold answer before every turn of an episode with several turns",
-        "credit": "gains of turns and outcomes z-scored in one pool, summed from each turn on",
-    },
     source="released code (GuoqingWang1/IGPO, core_algos.py: joint and separate normalisation) and summaries of the paper",
-    paper_scale=(
-        "search agents (Qwen2.5-7B-Instruct as recalled; the released script leaves the model open), 32 prompts x "
-        "16, at most 10 turns of 2,000 tokens, lr 1e-6, KL 0.001"
-    ),
     size=Size(
+        setting="search agents (Qwen2.5-7B-Instruct as recalled; the released script leaves the model open), 32 prompts x "
+        "16, at most 10 turns of 2,000 tokens, lr 1e-6, KL 0.001",
         model="qwen2.5-7b",
         prompts=32,
         samples=16,
@@ -70,7 +59,7 @@ class GoldProbability:
     template: str = "ANSWER({})"
     model: str = "policy"
 
-    async def __call__(self, ctx: "Context", key: Key, group: Group) -> Group:
+    async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         if group.task.answer is None:
             raise UserError(
                 f"task {group.task.id!r} has no answer, and igpo pays for the probability of the gold answer"
@@ -113,7 +102,7 @@ def contexts(episode: Episode) -> list[tuple[int, ...]]:
 
 
 @stage
-class InformationGain:
+class TurnInformationGain:
     """Turn rewards and gains to advantages; see the module. `shuffle` deals a group's gains out at random (a placebo)."""
 
     pool: Literal["joint", "separate", "position"] = "joint"
@@ -180,22 +169,8 @@ def build(
     """`template` is how an answer is written in this world. `kl`: the released script uses 0.001."""
     loss = Clipped(reduce="sequences") + Track(("gain",))
     return vary(
-        grpo.build(kl),
+        recipe("grpo", kl=kl),
         collect=links(Sample(n=8), Score(), GoldProbability(template)),
-        credit=chain(InformationGain(pool, gamma, shuffle)),
+        credit=chain(TurnInformationGain(pool, gamma, shuffle)),
         objective=loss + kl * KL("k3") if kl else loss,
     )
-
-
-EXPERIMENT = Experiment(
-    claim="On T-hop, IGPO earns more reward over the run than GRPO with the outcome alone at equal sampled tokens.",
-    arms={"grpo": grpo.build(), "igpo": build(), "shuffled": build(shuffle=True)},
-    expect=Greater("igpo", "grpo"),
-    measure=Logged("reward", last=0),
-    metric="mean training reward over the whole run",
-    falsified_if="gains add nothing to the outcome, or shuffled gains do as well",
-    task="hop",
-    tokens=60_000,
-    controls={"final accuracy": Final(), "gain a token": Logged("gain", last=0), "tokens an episode": Logged("length")},
-    note="The outcome is an exact match, 0 or 1; the paper's is token F1, and malformed answers cost 2 in its code.",
-)

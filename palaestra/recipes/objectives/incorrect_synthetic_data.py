@@ -18,33 +18,26 @@ from typing import Literal
 from torch import Tensor
 
 from palaestra.card import Card, Size
+from palaestra.catalogue import recipe
 from palaestra.credit.steps import StepPairs
-from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.objective.algebra import Algebra, Couples, by_unit
 from palaestra.objective.preference import DPO
-from palaestra.pipeline import Output, Part, Pipeline
-from palaestra.recipes.base import dpo, sft
 from palaestra.rollout.branch import PrefixValues, Rescue
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
-from palaestra.step import Recipe, Schedule
+from palaestra.step import Recipe
 from palaestra.types import Batch, Outputs, stage
-from palaestra.update import AdamW
+from palaestra.values import vary
 
 CARD = Card(
-    id="incorrect-synthetic-data",
-    family="objectives",
     title="RL on incorrect synthetic data: per-step negatives, advantage-weighted",
     paper="arXiv:2406.14532",
-    parent="dpo",
     claim="Negatives cut at their worst step are worth eight times the data; whole wrong answers as negatives are not.",
-    changes={
-        "collect": "continuations from every step's prefix of wrong answers",
-        "credit": "a right answer against a wrong one up to its first worst step",
-    },
     source="accounts of the paper; beta and the branch form inferred",
-    paper_scale="DeepSeekMath 7B and Llama-2 7B on GSM8K and MATH, 8 samples a question, K = 5; beta is not known",
-    size=Size(model="deepseekmath-7b", samples=8),
+    size=Size(
+        setting="DeepSeekMath 7B and Llama-2 7B on GSM8K and MATH, 8 samples a question, K = 5; beta is not known",
+        model="deepseekmath-7b",
+        samples=8,
+    ),
 )
 
 
@@ -84,40 +77,8 @@ def build(form: Literal["root", "branch", "whole"] = "root", n: int = 5, beta: f
     loss = DPO(beta=beta) + Late()
     rescue = (Rescue(n=n),) if form == "branch" else ()
     return vary(
-        dpo.build(beta=beta),
+        recipe("dpo", beta=beta),
         collect=links(Sample(n=8), Score(), PrefixValues(n=n, wrong_only=True), *rescue),
         credit=StepPairs(form=form),
         objective=loss + sft * ImitatePreferred() if sft else loss,
     )
-
-
-def taught(form: Literal["root", "branch", "whole"]) -> Pipeline:
-    """First imitation of workings, until about half of them are right; then pairs."""
-    imitation = vary(sft.build(), optimiser=AdamW(lr=5e-4), schedule=Schedule(prompts=32, steps=35))
-    pairs = vary(build(form=form), schedule=Schedule(prompts=4))
-    return Pipeline(parts={"sft": Part(imitation), "rl": Part(pairs, model=Output("sft"))})
-
-
-EXPERIMENT = Experiment(
-    claim="After 60,000 sampled tokens, continuations included, rejecting wrong answers up to their pit gives an accuracy 2 "
-    "points above that of rejecting them whole.",
-    arms={"whole": taught("whole"), "per-step": taught("root"), "per-step-branch": taught("branch")},
-    expect=Greater("per-step", than="whole"),
-    measure=Final("sampled_after.pass@1.mean"),
-    metric="held-out accuracy of sampled answers (temperature 1)",
-    falsified_if="the accuracy with negatives cut at the pit is less than 2 points above that with whole ones",
-    task="chain(modulo=9)",
-    tokens=60_000,
-    evaluate=128,
-    samples=4,
-    seconds=75,
-    controls={
-        "accuracy (greedy)": Final(),
-        "accuracy after imitation (greedy)": Final("parts.sft.accuracy_after.mean"),
-        "pairs with steps behind the pit": Logged("late", last=0),
-    },
-    note="The model has seen no chain modulo 9: 35 steps of imitation, 1,120 demonstrations, teach it to work, and about half of "
-    "its workings go wrong, at any step. Both arms pay for the continuations that find the pit; whole does not use them. Batches "
-    "are used once: with four epochs whole falls to half of its accuracy in 7 steps. The paper's data are sampled once and "
-    "trained on offline, and its factor of eight is over imitation of right answers, which is not measured here.",
-)

@@ -20,7 +20,8 @@ Left out: averages of weights for long-to-short, repetition detection.
 
 from typing import Any, Literal
 
-from palaestra.card import Card
+from palaestra.card import Card, Size
+from palaestra.catalogue import recipe
 from palaestra.credit.length import LengthReward, Shortest
 from palaestra.credit.links import Center, Chain
 from palaestra.credit.soft import SoftCenter
@@ -28,37 +29,25 @@ from palaestra.curriculum.draw import Shuffled
 from palaestra.curriculum.partial import Whole
 from palaestra.curriculum.pool import Everything
 from palaestra.curriculum.prioritised import Prioritised, Successes
-from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.objective.policy import Imitation
 from palaestra.objective.preference import DPO
 from palaestra.objective.residual import Balance
-from palaestra.recipes.base import grpo
 from palaestra.rollout.branch import Finished, Partial
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
 from palaestra.schedule import Jump
 from palaestra.step import Recipe, Schedule, Unchanged
 from palaestra.update import Plain
+from palaestra.values import vary
 
 CARD = Card(
-    id="kimi-k1.5",
-    family="objectives",
     title="Kimi k1.5 (mirror-descent policy objective, length reward, curriculum and prioritised sampling, partial rollouts, "
     "long2short)",
     paper="arXiv:2501.12599",
-    parent="grpo",
     claim="Mirror descent on whole answers, with a length reward, gives accurate, brief reasoning without a critic.",
-    changes={
-        "draw": "unsolved problems more often, easy ones first (options)",
-        "collect": "rollouts that span iterations (option)",
-        "credit": "rewards less their mean, plus a reward for brevity (option)",
-        "objective": "squared residual of the regularised optimum around the iteration's start",
-        "update": "several minibatches an iteration, the optimiser's moments forgotten before",
-    },
     source="technical report; tau, k and the length weight are not given there",
-    paper_scale=(
-        "Kimi k1.5, a closed multimodal model of unpublished size, up to 128k tokens of context; tau, k and the "
-        "length weight are not given"
+    size=Size(
+        setting="Kimi k1.5, a closed multimodal model of unpublished size, up to 128k tokens of context; tau, k and the "
+        "length weight are not given",
     ),
 )
 
@@ -78,7 +67,7 @@ def build(
     bonus = (LengthReward(weight),) if length else ()
     centre = Center("group") if baseline == "mean" else SoftCenter(tau)
     return vary(
-        grpo.build(),
+        recipe("grpo"),
         draw=Shuffled() if sampling == "uniform" else Prioritised(rise=50 if sampling == "curriculum" else 0),
         observe=Unchanged() if sampling == "uniform" else Successes(),
         collect=links(Partial(n=8, cap=partial), Finished(Score())) if partial else links(Sample(n=8), Score()),
@@ -93,32 +82,9 @@ def build(
 def shortened(pairs: bool) -> Recipe:
     """Long-to-short: the shortest right answer to imitate, or to prefer to the start policy's odds."""
     return vary(
-        grpo.build(),
+        recipe("grpo"),
         credit=Shortest(pairs=pairs),
         objective=DPO() if pairs else Imitation(),
         needs=(("ref", "logp"),) if pairs else (),
         references={"ref": "policy"} if pairs else {},
     )
-
-
-EXPERIMENT = Experiment(
-    claim="a length reward that starts after 20 steps makes right answers shorter by more than a token, at the same accuracy",
-    arms={
-        "mirror-descent": build(),
-        "length-late": build(length=0.5),
-        "length-at-once": build(length=0.5, length_from=0),
-        "prioritised": build(sampling="prioritised"),
-        "shortest-imitated": build(long2short="rejection"),
-        "shortest-preferred": build(long2short="dpo"),
-        "grpo": grpo.build(),
-    },
-    expect=Greater("mirror-descent", than="length-late", by=1.0),
-    falsified_if="right answers are no shorter than without the length reward",
-    measure=Logged("length_right"),
-    metric="tokens of a right answer, last 10 steps",
-    controls={"accuracy": Final()},
-    task="sort",
-    tokens=80_000,
-    note="On `sort` an answer that is right may be short, guessed at once, or long, worked out. A first run on `chain`, where "
-    "all right answers have one length, decided nothing (27.7 against 27.8 tokens).",
-)

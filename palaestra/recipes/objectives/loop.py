@@ -9,44 +9,31 @@ divided by the rollouts of the minibatch (the released code: by its nominal size
 """
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
 from palaestra.card import Card, Size
+from palaestra.catalogue import recipe
+from palaestra.context import Context
 from palaestra.credit.advantages import leave_one_out
 from palaestra.credit.links import Center, Scale, chain
-from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.objective.policy import Clipped
-from palaestra.recipes.base import rloo
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
 from palaestra.schedule import bounded
 from palaestra.step import Recipe
 from palaestra.types import Group, Key, stage
 from palaestra.update import Plain
-
-if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+from palaestra.values import vary
 
 CARD = Card(
-    id="loop",
-    family="objectives",
     title="LOOP: leave-one-out PPO for interactive agents (AppWorld)",
     paper="arXiv:2502.01600",
-    parent="rloo",
     claim="Leave-one-out PPO with token ratios trains long-horizon agents better than RLOO, GRPO and coarser ratios.",
-    changes={
-        "collect": "rollouts whose advantage is nearly zero are dropped",
-        "objective": "clipped ratio with bounds 1/(1+eps) and 1+eps, mean within each rollout",
-        "update": "two epochs of minibatches of 32 rollouts",
-    },
     source="released code (apple/ml-loop), which has token and trajectory ratios; turn ratios from notes on the paper",
-    paper_scale=(
-        "Qwen2.5-32B-Instruct, LoRA 16, AppWorld, K = 6, 40 tasks an iteration, minibatches of 32 rollouts, 32,000 "
-        "tokens, 1,500 a turn, lr 5e-5, 200 iterations"
-    ),
     size=Size(
+        setting="Qwen2.5-32B-Instruct, LoRA 16, AppWorld, K = 6, 40 tasks an iteration, minibatches of 32 rollouts, 32,000 "
+        "tokens, 1,500 a turn, lr 5e-5, 200 iterations",
         model="qwen2.5-32b",
         prompts=40,
         samples=6,
@@ -69,7 +56,7 @@ class MuteSmall:
 
     least: float = 0.01
 
-    async def __call__(self, ctx: "Context", key: Key, group: Group) -> Group:
+    async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         totals = np.array([e.total for e in group.valid])
         advantages = iter(leave_one_out(totals, np.zeros(len(totals), np.int64)))
         episodes = (
@@ -89,29 +76,9 @@ def build(
     bounded("loop: eps", eps, least=0)
     scale = (Scale("group"),) if baseline == "std" else ()
     return vary(
-        rloo.build(),
+        recipe("rloo"),
         credit=chain(Center("group", others=baseline == "others"), *scale),
         collect=links(Sample(n=8), Score(), MuteSmall()),
         objective=Clipped(low=eps / (1 + eps), high=eps, ratio=ratio, reduce="sequences"),
         update=Plain(epochs=epochs, minibatches=minibatches),
     )
-
-
-EXPERIMENT = Experiment(
-    claim="On T-hop, LOOP with token ratios earns more reward over the run than on-policy RLOO at equal sampled tokens.",
-    arms={
-        "rloo": build(epochs=1, minibatches=1),
-        "std": build(baseline="std"),
-        "token": build(),
-        "turn": build("turn"),
-        "trajectory": build("sequence"),
-    },
-    expect=Greater("token", "rloo"),
-    measure=Logged("reward", last=0),
-    metric="mean training reward over the whole run",
-    falsified_if="reusing rollouts with clipped token ratios gains nothing over one on-policy update",
-    task="hop",
-    tokens=60_000,
-    controls={"final accuracy": Final(), "clipped": Logged("clipped", last=0), "tokens an episode": Logged("length")},
-    note="The paper's order is token, turn, trajectory, and LOOP above GRPO (std): the further arms show it. Rewards are 0 or 1.",
-)

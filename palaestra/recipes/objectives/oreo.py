@@ -18,47 +18,40 @@ from dataclasses import replace
 from typing import Literal
 
 from palaestra.card import Card, Size
+from palaestra.catalogue import recipe
+from palaestra.context import Collect
 from palaestra.credit.links import Center, Chain
 from palaestra.credit.seats import Reader
 from palaestra.credit.steps import StepNumbers
-from palaestra.ledger.experiment import Experiment, Greater
 from palaestra.objective.kl import KLKind, kl_quantity
 from palaestra.objective.policy import KL
 from palaestra.objective.residual import PathConsistency, ValueConsistency
-from palaestra.recipes.base import dpo
 from palaestra.rollout.branch import MarkSteps
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.rollout.recorded import Offline
-from palaestra.runtime.config import vary
 from palaestra.step import Learner, Recipe
-from palaestra.types import Collect
+from palaestra.values import vary
 
 CARD = Card(
-    id="oreo",
-    family="objectives",
     title="OREO: offline RL for multi-step reasoning (soft Bellman)",
     paper="arXiv:2412.16145",
-    parent="dpo",
     claim="From the same offline answers, a soft Bellman loss with a learned value teaches more than preference pairs.",
-    changes={
-        "collect": "answers of the start policy, as recorded data",
-        "credit": "the reward of every answer, no pairs",
-        "objective": "squared path consistency, and a KL to the start policy",
-        "learners": "a critic, trained on the same squares",
-    },
     source="released code by the catalogue's account",
-    paper_scale=(
-        "Qwen2.5-Math 1.5B, DeepSeekMath 7B, MiniCPM 2B; beta .03, alpha .01, lr 5e-6, batch 128, 2,048 tokens, "
-        "one epoch"
+    size=Size(
+        setting="Qwen2.5-Math 1.5B, DeepSeekMath 7B, MiniCPM 2B; beta .03, alpha .01, lr 5e-6, batch 128, 2,048 tokens, "
+        "one epoch",
+        model="deepseekmath-7b",
+        answers=128,
+        tokens=2048,
+        lr=5e-6,
     ),
-    size=Size(model="deepseekmath-7b", answers=128, tokens=2048, lr=5e-6),
 )
 
 
-def offline(recipe: Recipe, *more: Collect) -> Recipe:
+def offline(learned: Recipe, *more: Collect) -> Recipe:
     """The same method on answers of the start model."""
     collect = links(Sample(n=8, model="ref"), Score(), *more, Offline())
-    return vary(recipe, collect=collect, references={"ref": "policy"})
+    return vary(learned, collect=collect, references={"ref": "policy"})
 
 
 def build(
@@ -70,12 +63,12 @@ def build(
 ) -> Recipe:
     by_step = level == "step"
     marks: tuple[Collect, ...] = (MarkSteps(),) if by_step else ()
-    recipe = vary(dpo.build(), collect=links(Sample(n=8), Score(), *marks))
+    pairs = vary(recipe("dpo"), collect=links(Sample(n=8), Score(), *marks))
     credit = Chain((Center("group"), *((StepNumbers(),) if by_step else ())))
     reference = ("ref", "logp")
     loss = PathConsistency(beta=beta, level=level)
     policy = replace(
-        recipe.learners["policy"],
+        pairs.learners["policy"],
         credit=credit,
         objective=loss + alpha * KL(kl, reduce="tokens") if alpha else loss,
         needs=(reference, ("critic", "value"), *((("ref", kl_quantity(kl)),) if alpha and kl == "full" else ())),
@@ -86,20 +79,5 @@ def build(
         needs=(reference, ("policy", "logp")),
         heads=("value",),
     )
-    recipe = vary(recipe, learners={"policy": policy, "critic": critic})
-    return offline(recipe, *marks) if frozen else recipe
-
-
-EXPERIMENT = Experiment(
-    claim="on answers of the start policy alone, OREO ends with a higher held-out accuracy than DPO on pairs of them",
-    arms={
-        "dpo": offline(dpo.build()),
-        "oreo": build(),
-        "oreo-response": build(level="response"),
-        "oreo-on-policy": build(frozen=False),
-    },
-    expect=Greater("oreo", than="dpo"),
-    falsified_if="pairs teach as much as path consistency does from the same data",
-    task="add",
-    tokens=60_000,
-)
+    online = vary(pairs, learners={"policy": policy, "critic": critic})
+    return offline(online, *marks) if frozen else online

@@ -15,56 +15,35 @@ Left out: the trained verifier, and beam search that ranks partial solutions by 
 """
 
 from palaestra.card import Card, Size
+from palaestra.catalogue import recipe
 from palaestra.credit.links import Center, chain
-from palaestra.credit.steps import Progress
-from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
+from palaestra.credit.steps import StepProgress
 from palaestra.objective.policy import KL, Reinforce
-from palaestra.recipes.base import grpo
 from palaestra.rollout.branch import PrefixValues
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe
+from palaestra.values import vary
 
 CARD = Card(
-    id="pav",
-    family="objectives",
     title="Rewarding Progress: process advantage verifiers (PAV)",
     paper="arXiv:2410.08146",
-    parent="grpo",
     claim="Rewarding the progress of steps under a complementary prover learns from five times fewer samples.",
-    changes={
-        "collect": "continuations from every step's prefix",
-        "credit": "outcome less its mean, plus alpha times the step's advantage under the best-of-k prover",
-        "objective": "REINFORCE; a small KL to the start policy is an option",
-    },
     source="equation from a public study of the paper; k, steps as lines and Monte-Carlo values are choices",
-    paper_scale="Gemma 2B and 9B on MATH, alpha 5 and 3, KL .001, lr 1e-7, batch 32, 512 tokens",
-    size=Size(model="gemma-2-9b", answers=32, tokens=512, lr=1e-7, arguments={"kl": 1e-3}),
+    size=Size(
+        setting="Gemma 2B and 9B on MATH, alpha 5 and 3, KL .001, lr 1e-7, batch 32, 512 tokens",
+        model="gemma-2-9b",
+        answers=32,
+        tokens=512,
+        lr=1e-7,
+        arguments={"kl": 1e-3},
+    ),
 )
 
 
 def build(alpha: float = 3.0, k: int = 4, n: int = 4, kl: float = 0.0) -> Recipe:
     return vary(
-        grpo.build(kl),
+        recipe("grpo", kl=kl),
         collect=links(Sample(n=8), Score(), PrefixValues(n=n)),
-        credit=chain(Center("group"), Progress(alpha=alpha, k=k)),
+        credit=chain(Center("group"), StepProgress(alpha=alpha, k=k)),
         objective=Reinforce() + kl * KL("k3") if kl else Reinforce(),
     )
-
-
-EXPERIMENT = Experiment(
-    claim="at equal sampled tokens, continuations included, progress under the best of 4 earns more than outcomes alone",
-    arms={
-        "outcome": vary(build(), collect=links(Sample(n=8), Score()), credit=chain(Center("group"))),
-        "pav": build(),
-        "prover-is-policy": build(k=1),
-        "prover-too-strong": build(k=64),
-    },
-    expect=Greater("pav", than="outcome"),
-    measure=Logged("reward", last=0),
-    metric="mean training reward over the whole run",
-    falsified_if="the tokens that continuations cost teach more when spent on answers",
-    controls={"final accuracy": Final()},
-    tokens=60_000,
-    note="The paper counts samples of the policy, not the tokens that labelled its verifier.",
-)

@@ -19,30 +19,24 @@ import numpy as np
 from torch import Tensor
 
 from palaestra.card import Card, Size
-from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
+from palaestra.catalogue import recipe
 from palaestra.objective.algebra import Algebra, Reduction, reduce, token_mean
 from palaestra.objective.kl import kl_terms
 from palaestra.objective.policy import Clipped, Entropy
-from palaestra.recipes.base import grpo
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe
 from palaestra.types import Batch, Group, Key, Outputs, stage
+from palaestra.values import vary
 
 CARD = Card(
-    id="rapo",
-    family="objectives",
     title="RAPO: forward KL + reference reweighting for exploration",
     paper="arXiv:2510.03865",
-    parent="grpo",
     claim="A forward KL to a reward-aware reference lets RL solve problems that the base model never solves.",
-    changes={
-        "collect": "every answer carries the exponent of its reference",
-        "objective": "plus a forward KL to the tempered reference and an entropy bonus",
-    },
     source="secondary source for the equations; phi, alpha, beta and the token level are inferred",
-    paper_scale="Qwen2.5-3B/7B base, 8k SimpleRL-Zero questions, AIME 2024 and 2025; alpha, beta and phi are not known",
-    size=Size(model="qwen2.5-7b"),
+    size=Size(
+        setting="Qwen2.5-3B/7B base, 8k SimpleRL-Zero questions, AIME 2024 and 2025; alpha, beta and phi are not known",
+        model="qwen2.5-7b",
+    ),
 )
 
 
@@ -86,31 +80,9 @@ def build(
     loss: Any = Clipped()
     loss = loss + alpha * ForwardKL() if alpha else loss
     return vary(
-        grpo.build(),
+        recipe("grpo"),
         collect=links(Sample(n), Score(), Temper(phi)),
         objective=loss + beta * Entropy() if beta else loss,
         references={"ref": "policy"} if alpha else {},
         needs=(("ref", "power_logp"),) if alpha else (),
     )
-
-
-EXPERIMENT = Experiment(
-    claim="RAPO solves more held-out problems within 16 samples than GRPO with a reverse KL of the same weight.",
-    arms={
-        "reverse KL": grpo.build(kl=0.01),
-        "no KL": grpo.build(),
-        "forward KL": build(phi="none"),
-        "group accuracy": build(phi="group"),
-        "rapo": build(),
-    },
-    expect=Greater("rapo", "reverse KL"),
-    falsified_if="pass@16 of RAPO is less than 2 points above that of GRPO with a reverse KL",
-    measure=Final("sampled_after.pass@16.mean"),
-    metric="held-out pass@16 (temperature 1)",
-    task="count",
-    tokens=60_000,
-    evaluate=128,
-    samples=16,
-    controls={"accuracy": Final(), "entropy": Logged("entropy_sampled")},
-    note="the weights alpha and beta are a choice, not the paper's; a hard slice that the base never solves needs scale.",
-)

@@ -21,35 +21,27 @@ import torch
 from torch import Tensor
 
 from palaestra.card import Card, Size
+from palaestra.catalogue import recipe
 from palaestra.credit.links import Center, Scale, chain
-from palaestra.ledger.diversity import RATE, pass_at_8
-from palaestra.ledger.experiment import Greater
 from palaestra.objective.algebra import Algebra, reduce, token_mean
-from palaestra.objective.policy import Clipped, Entropy
-from palaestra.recipes.base import grpo
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe
 from palaestra.types import Batch, Outputs, stage
 from palaestra.update import Plain
+from palaestra.values import vary
 
 CARD = Card(
-    id="rover",
-    family="objectives",
     title="Random Policy Valuation (ROVER)",
     paper="arXiv:2509.24981",
-    parent="grpo",
     claim="Evaluating the uniform policy suffices: accuracy rises while the answers stay diverse.",
-    changes={
-        "credit": "centred rewards, not scaled",
-        "objective": "squared Bellman error of the uniform policy, with Q as a log-ratio",
-        "update": "four minibatches",
-    },
     source="released code (tinnerhrhe/ROVER) and abstract",
-    paper_scale=(
-        "Qwen3-8B/4B base on DeepScaleR, n = 8, temperature 0.6, 8,192 tokens; Qwen2.5-3B on countdown, 128 "
-        "prompts x 5, minibatches of 32, lr 1e-6"
+    size=Size(
+        setting="Qwen3-8B/4B base on DeepScaleR, n = 8, temperature 0.6, 8,192 tokens; Qwen2.5-3B on countdown, 128 "
+        "prompts x 5, minibatches of 32, lr 1e-6",
+        model="qwen3-8b",
+        samples=8,
+        tokens=8192,
+        arguments={"collect.links.0.temperature": 0.6},
     ),
-    size=Size(model="qwen3-8b", samples=8, tokens=8192, arguments={"collect.links.0.temperature": 0.6}),
 )
 
 
@@ -90,30 +82,9 @@ class UniformBellman(Algebra):
 
 def build(rho: float = 1.0, bootstrap: bool = True, scale: bool = False) -> Recipe:
     return vary(
-        grpo.build(),
+        recipe("grpo"),
         credit=chain(Center("group"), *((Scale("group"),) if scale else ())),
         objective=UniformBellman(rho, bootstrap),
         update=Plain(minibatches=4),
         needs=(("policy", "vocab_mean_logp"),),
     )
-
-
-FOUR = Plain(minibatches=4)
-BASE = vary(grpo.build(), credit=chain(Center("group")), update=FOUR, optimiser=RATE)
-EXPERIMENT = pass_at_8(
-    claim="After 30,000 sampled tokens on T-rec, ROVER solves 2 points more held-out problems within 8 samples than GRPO's "
-    "clipped ratio with the same centred rewards, token mean and minibatches.",
-    arms={
-        "grpo": vary(grpo.build(), optimiser=RATE),
-        "grpo unscaled": vary(BASE, objective=Clipped(reduce="tokens")),
-        "entropy bonus": vary(BASE, objective=Clipped(reduce="tokens") + 0.01 * Entropy(reduce="tokens")),
-        "rover": vary(build(), optimiser=RATE),
-        "no bootstrap": vary(build(bootstrap=False), optimiser=RATE),
-    },
-    expect=Greater("rover", "grpo unscaled"),
-    falsified_if="pass@8 of ROVER is less than 2 points above that of unscaled GRPO",
-    note="Only the loss differs between the two arms compared; the arm grpo is the usual one, scaled by the deviation, with the "
-    "mean over answers and one minibatch. T-rec has one right answer that its noise hides, so several are worth trying: "
-    "diversity is tried solutions, not many right ones. With 263 words the mean over the vocabulary weighs more against the "
-    "reward than with 150,000.",
-)

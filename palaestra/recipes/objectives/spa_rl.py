@@ -22,32 +22,26 @@ import numpy as np
 from torch import Tensor
 
 from palaestra.card import Card, Size
+from palaestra.catalogue import recipe
 from palaestra.credit.advantages import leave_one_out
 from palaestra.credit.links import Center, Gae, Link, Scale, chain, table_signal
 from palaestra.credit.table import Table, Values, fact_by_turn
-from palaestra.ledger.experiment import Experiment, Final, Greater, Logged, Moving
 from palaestra.objective.algebra import Algebra, Couples, Sum
 from palaestra.objective.track import Track
-from palaestra.recipes.base import ppo
-from palaestra.runtime.config import override, vary
-from palaestra.step import Learner, Recipe, Schedule
+from palaestra.step import Learner, Recipe
 from palaestra.types import Batch, Example, Groups, Outputs, Signals, State, stage
 from palaestra.update import Cycle, Plain
+from palaestra.values import vary
 
 CARD = Card(
-    id="spa-rl",
-    family="objectives",
     title="Stepwise Progress Attribution",
     paper="arXiv:2505.20732",
-    parent="ppo",
     claim="Contributions of turns that add up to the outcome make a better reward for PPO than the outcome at the end.",
-    changes={
-        "learners": "a progress estimator, regressed on outcomes through the sum of its outputs by turn",
-        "credit": "turn rewards: estimated contribution plus a bonus for executed actions, in GAE",
-    },
     source="released code (WangHanLinHenry/SPA-RL-Agent); alpha and beta as in its data builder",
-    paper_scale="Llama-3.2-3B-Instruct; WebShop, ALFWorld, VirtualHome; offline trajectories, one epoch",
-    size=Size(model="llama-3.2-3b"),
+    size=Size(
+        setting="Llama-3.2-3B-Instruct; WebShop, ALFWorld, VirtualHome; offline trajectories, one epoch",
+        model="llama-3.2-3b",
+    ),
 )
 SIGNAL = "estimator_progress"  # the head "progress" of the learner "estimator"
 
@@ -117,7 +111,7 @@ class Decompose(Algebra):
 
 
 @stage
-class Agreement:
+class ProgressAgreement:
     """Leaves the column "agreement": z-scores of what came in times those of the change of distance (the fact "closer").
 
     Its mean over tokens is their correlation.
@@ -145,12 +139,12 @@ def build(
     `compare` logs the correlation of turn rewards with the change of distance, where the world tells it. `kl` takes kl * (log
     pi_old - log pi_ref) off every token's reward.
     """
-    recipe = ppo.build(kl)
-    paid: tuple[Link, ...] = (Contributions(alpha, beta, by), *((Agreement(),) if compare else ()))
+    ppo = recipe("ppo", kl=kl)
+    paid: tuple[Link, ...] = (Contributions(alpha, beta, by), *((ProgressAgreement(),) if compare else ()))
     credit = chain(*paid, Gae(gamma=1.0, lam=0.95, kl=kl), Center("batch"), Scale("batch"))
     if by != "progress":
-        return vary(recipe, credit=credit)
-    policy = rested(recipe, warmup).learners["policy"]
+        return vary(ppo, credit=credit)
+    policy = rested(ppo, warmup).learners["policy"]
     needs = (*policy.needs, ("estimator", "progress"))
     objective = Sum((policy.objective, Track(("agreement",)))) if compare else policy.objective
     estimator = Learner(
@@ -160,47 +154,10 @@ def build(
         heads=("progress",),
     )
     policy = replace(policy, credit=credit, objective=objective, needs=needs)
-    return vary(recipe, learners={"policy": policy, "estimator": estimator})
+    return vary(ppo, learners={"policy": policy, "estimator": estimator})
 
 
-def rested(recipe: Recipe, warmup: int) -> Recipe:
+def rested(learned: Recipe, warmup: int) -> Recipe:
     """A recipe of one learner that does not move in the first `warmup` steps."""
-    (learner,) = recipe.learners.values()
-    return vary(recipe, update=Cycle(learner.update, period=1, on=(0,), warmup=warmup))
-
-
-def small(recipe: Recipe) -> Recipe:
-    """8 prompts x 4 answers a step, so that more steps fit into a cell."""
-    return override(vary(recipe, schedule=Schedule(prompts=8)), "collect.links.0.n", 4)
-
-
-WARMUP = 6  # steps
-
-EXPERIMENT = Experiment(
-    claim="On T-grid, PPO with contributions of an estimator that was trained beforehand earns at least 2 points more reward "
-    "over its steps than PPO paid at the end.",
-    arms={
-        "outcome": small(rested(ppo.build(), WARMUP)),
-        "uniform": small(rested(build(by="uniform", beta=0.0), WARMUP)),
-        "progress": small(build(beta=0.0, warmup=WARMUP, compare=True)),
-        "progress-grounded": small(build(warmup=WARMUP)),
-    },
-    expect=Greater("progress", "outcome"),
-    measure=Moving(),
-    metric="mean training reward over the steps that move the policy",
-    falsified_if="contributions that add up to the outcome teach less than 2 points more than the outcome itself",
-    task="grid",
-    tokens=20_000,
-    evaluate=64,
-    seconds=80.0,
-    controls={
-        "final accuracy": Final(),
-        "tokens an episode": Logged("length"),
-        "estimator's squared error after the warm-up": Logged("estimator/progress_error", last=1),
-        "correlation of contribution and progress": Logged("policy/agreement", last=0),
-    },
-    note="In the first six steps no policy moves, in any arm: they train the estimator. Their tokens count for all arms, so "
-    "every policy learns from as many; the paper does not count its exploration either. The estimator is fixed from then on, "
-    "as in the paper, whose policy makes one pass over explored trajectories and so stays closer to them. The correlation is "
-    "that of c_t with the change of the true distance by the action, weighted by tokens. About eight steps of PPO.",
-)
+    (learner,) = learned.learners.values()
+    return vary(learned, update=Cycle(learner.update, period=1, on=(0,), warmup=warmup))

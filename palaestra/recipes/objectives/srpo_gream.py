@@ -9,45 +9,30 @@ without variance are drawn again; a batch is never padded with them. Loss of DAP
 """
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from palaestra.card import Card, Size
+from palaestra.catalogue import recipe
+from palaestra.context import Context
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.credit.pass_at_k import PassAtK
 from palaestra.credit.turns import Blend
 from palaestra.curriculum.pool import Mixed
-from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.objective.policy import KL, Clipped
-from palaestra.recipes.base import grpo
-from palaestra.reward.verify import said
+from palaestra.rewards.verify import said
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe
-from palaestra.tasks.base import final
+from palaestra.toys.base import final
 from palaestra.types import Group, Key, Reward, stage
-
-if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+from palaestra.values import vary
 
 CARD = Card(
-    id="srpo-gream",
-    family="objectives",
     title="GREAM: sparse-regularised group policy optimisation, generative reasoning recommendation",
     paper="arXiv:2510.20815",
-    parent="grpo",
     claim="Partial credit for matching codes and a pass@k bonus make sparse item rewards learnable for a recommender.",
-    changes={
-        "collect": "ten samples; a wrong item is worth what its matching code prefix is worth",
-        "pool": "groups without variance are drawn again",
-        "credit": "normalised reward plus the analytic pass@4 advantage of exact hits",
-        "objective": "token mean, k3 KL 0.001",
-    },
     source="released code (Indolent-Kawhi/GRRM: reward_answer.py, core_algos.py, dapo_ray_trainer.py)",
-    paper_scale=(
-        "Qwen3-4B-Instruct, three Amazon data sets, 256 prompts x 10 kept of nine times as many, minibatches of "
-        "64, 1,560 tokens, 150 steps, lr 2e-6 after 10, weight decay 0.1, KL 0.001"
-    ),
     size=Size(
+        setting="Qwen3-4B-Instruct, three Amazon data sets, 256 prompts x 10 kept of nine times as many, minibatches of "
+        "64, 1,560 tokens, 150 steps, lr 2e-6 after 10, weight decay 0.1, KL 0.001",
         model="qwen3-4b",
         prompts=256,
         samples=10,
@@ -71,7 +56,7 @@ def worth(answer: str | None, gold: str) -> float:
 class PartialCredit:
     """Gives what the bench judges wrong the worth of its matching prefix; the bench's own reward becomes the part "exact"."""
 
-    async def __call__(self, ctx: "Context", key: Key, group: Group) -> Group:
+    async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         gold = str(group.task.answer)
         episodes = tuple(
             replace(e, reward=Reward(total=max(e.total, worth(final(said(e)), gold)), parts={"exact": e.total}))
@@ -86,7 +71,7 @@ def build(partial: bool = True, bonus: float = 1.0, k: int = 4, size: int = 16, 
     """`bonus` weighs the pass@k advantage. `kl`: the released scripts use 0.001."""
     loss = Clipped(reduce="tokens")
     return vary(
-        grpo.build(),
+        recipe("grpo"),
         collect=links(Sample(n=10), Score(), *((PartialCredit(),) if partial else ())),
         pool=Mixed(size),
         credit=chain(Blend(((1.0, (Center("group"), Scale("group"))), (bonus, (PassAtK(k),))))),
@@ -94,23 +79,3 @@ def build(partial: bool = True, bonus: float = 1.0, k: int = 4, size: int = 16, 
         needs=(("ref", "logp"),) if kl else (),
         references={"ref": "policy"} if kl else {},
     )
-
-
-EXPERIMENT = Experiment(
-    claim="On T-rec, partial credit with the pass@4 bonus ends with a higher pass@4 than exact matching without either.",
-    arms={
-        "exact": build(partial=False, bonus=0.0),
-        "partial": build(bonus=0.0),
-        "bonus": build(partial=False),
-        "both": build(),
-    },
-    expect=Greater("both", "exact"),
-    falsified_if="neither the denser reward nor the bonus raises pass@4 over plain exact matching",
-    measure=Final("sampled_after.pass@4.mean"),
-    metric="held-out pass@4",
-    task="rec",
-    tokens=60_000,
-    samples=4,
-    controls={"hit@1 (greedy)": Final(), "groups with signal": Logged("groups_mixed", last=0)},
-    note="A synthetic catalogue with four-letter codes, without reasoning; item clustering and the SFT stages are left out.",
-)

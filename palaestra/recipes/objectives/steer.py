@@ -23,26 +23,27 @@ import torch
 from torch import Tensor
 
 from palaestra.card import Card, Size
-from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
+from palaestra.catalogue import recipe
 from palaestra.objective.algebra import Couples, token_mean
-from palaestra.objective.policy import Clipped, Entropy
-from palaestra.objective.tokens import DualClipped, Weighted
-from palaestra.recipes.base import grpo
-from palaestra.runtime.config import vary
+from palaestra.objective.tokens import DualClipped, TokenWeighted
 from palaestra.step import Recipe
 from palaestra.types import Batch, Outputs, stage
+from palaestra.values import vary
 
 CARD = Card(
-    id="steer",
-    family="objectives",
     title="Rethinking entropy interventions: STEER token reweighting",
     paper="arXiv:2510.10150",
-    parent="grpo",
     claim="Weights from a token's estimated entropy change keep the entropy from collapsing at no cost in accuracy.",
-    changes={"objective": "token mean, clip-higher, dual clip; advantages weighted by the estimated entropy change"},
     source="released code (zz-haooo/STEER) and abstract",
-    paper_scale="Qwen2.5-Math-7B, DAPO-Math-17k, 512 prompts x 8, minibatches of 32, 3,072 tokens, lr 1e-6",
-    size=Size(model="qwen2.5-7b", prompts=512, samples=8, tokens=3072, lr=1e-6, arguments={"update.minibatches": 16}),
+    size=Size(
+        setting="Qwen2.5-Math-7B, DAPO-Math-17k, 512 prompts x 8, minibatches of 32, 3,072 tokens, lr 1e-6",
+        model="qwen2.5-7b",
+        prompts=512,
+        samples=8,
+        tokens=3072,
+        lr=1e-6,
+        arguments={"update.minibatches": 16},
+    ),
 )
 
 
@@ -88,25 +89,6 @@ class EntropyChange:
 
 
 def build(mapping: Literal["linear", "exp"] = "linear") -> Recipe:
-    return vary(grpo.build(), objective=Weighted(DualClipped(low=0.2, high=0.28, c=10.0), EntropyChange(mapping)))
-
-
-EXPERIMENT = Experiment(
-    claim="After the same number of sampled tokens STEER has the higher entropy, compared with GRPO with clip-higher.",
-    arms={
-        "grpo": grpo.build(),
-        "clip-higher": vary(grpo.build(), objective=DualClipped()),
-        "entropy bonus": vary(grpo.build(), objective=Clipped(reduce="tokens") + 0.01 * Entropy()),
-        "linear": build("linear"),
-        "exp": build("exp"),
-    },
-    expect=Greater("linear", "clip-higher", by=0.02),
-    falsified_if="the entropy at the end is less than 0.02 nats higher with STEER",
-    measure=Logged("entropy_sampled"),
-    metric="entropy of the sampled tokens, last ten steps (nats)",
-    task="add",
-    tokens=60_000,
-    evaluate=128,
-    samples=8,
-    controls={"accuracy": Final(), "pass@8": Final("sampled_after.pass@8.mean")},
-)
+    return vary(
+        recipe("grpo"), objective=TokenWeighted(DualClipped(low=0.2, high=0.28, c=10.0), EntropyChange(mapping))
+    )

@@ -11,39 +11,26 @@ stratum of one or of equal rewards has A_SAN = 0; with one stratum the method is
 of the paper exact.
 """
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
-
-import numpy as np
-
 from palaestra.card import Card, Size
+from palaestra.catalogue import recipe
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.credit.scopes import Stratum
 from palaestra.credit.turns import Blend
-from palaestra.ledger.experiment import Cell, Experiment, Final, Greater, Logged
-from palaestra.recipes.base import grpo
-from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe
-from palaestra.types import Episode, Group, Key, stage
+from palaestra.values import vary
 
-if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+pass
 
 CARD = Card(
-    id="stratified-grpo",
-    family="objectives",
     title="Stratified GRPO (stratified advantage normalisation)",
     paper="arXiv:2510.06214",
-    parent="grpo",
     claim="Normalising advantages among trajectories with the same number of searches teaches a search agent more than GRPO.",
-    changes={"credit": "blend of advantages normalised within strata of equal search count and within the group"},
     source="secondary summaries of the paper and an independent implementation; alpha and strata of one are not known",
-    paper_scale=(
-        "search agents (Qwen2.5-3B as recalled, not verified) on seven single- and multi-hop QA sets, up to 11.3 "
-        "points over GRPO (abstract, v1); alpha is not known"
+    size=Size(
+        setting="search agents (Qwen2.5-3B as recalled, not verified) on seven single- and multi-hop QA sets, up to 11.3 "
+        "points over GRPO (abstract, v1); alpha is not known",
+        model="qwen2.5-3b",
     ),
-    size=Size(model="qwen2.5-3b"),
 )
 
 
@@ -51,72 +38,4 @@ def build(alpha: float = 0.8, ddof: int = 1, fact: str = "searches") -> Recipe:
     stratum = Stratum(fact)
     within = (Center(stratum), Scale(stratum, ddof=ddof))
     overall = (Center("group"), Scale("group", ddof=ddof))
-    return vary(grpo.build(), credit=chain(Blend(((alpha, within), (1 - alpha, overall)))))
-
-
-@stage
-class Structure:
-    """Leaves what the experiment reports as parts of the reward: searches, problems of two hops and those solved, and the
-    squared distances of the reward to the mean of its group ("spread") and of its stratum ("within")."""
-
-    async def __call__(self, ctx: "Context", key: Key, group: Group) -> Group:
-        strata: dict[int, list[float]] = {}
-        for e in group.valid:
-            strata.setdefault(e.facts["searches"], []).append(e.total)
-        mean = float(np.mean([e.total for e in group.valid])) if group.valid else 0.0
-        two = float(len(group.task.meta["path"]) == 3)
-
-        def told(e: Episode) -> Episode:
-            searches = e.facts["searches"]
-            parts = {
-                "searches": searches,
-                "two hops": two,
-                "two hops solved": two * e.total,
-                "spread": (e.total - mean) ** 2,
-                "within": (e.total - float(np.mean(strata[searches]))) ** 2,
-            }
-            return replace(e, reward=replace(e.reward, parts={**e.reward.parts, **parts})) if e.reward else e
-
-        return replace(group, episodes=tuple(told(e) if e.ok else e for e in group.episodes))
-
-
-@stage
-class Share:
-    """The sum of one part of the reward over that of another, of the last `last` steps; 0 = of all."""
-
-    part: str
-    of: str
-    last: int = 0
-
-    def __call__(self, cell: Cell) -> float:
-        rows = [s for s in cell.steps if f"part/{self.of}" in s][-self.last :]
-        whole = sum(s[f"part/{self.of}"] for s in rows)
-        return sum(s[f"part/{self.part}"] for s in rows) / whole if whole else float("nan")
-
-
-def told(recipe: Recipe) -> Recipe:
-    return vary(recipe, collect=links(Sample(n=8), Score(), Structure()))
-
-
-EXPERIMENT = Experiment(
-    claim="On noisy T-hop, the blend (alpha 0.8) solves at least 2 points more of the 2-hop problems in the last ten steps than "
-    "GRPO at equal sampled tokens.",
-    arms={"grpo": told(grpo.build()), "blend": told(build()), "within-only": told(build(alpha=1.0))},
-    expect=Greater("blend", "grpo"),
-    measure=Share("two hops solved", "two hops", last=10),
-    metric="share of the 2-hop problems of the last ten steps that are solved (sampled, each problem drawn for the first time)",
-    falsified_if="GRPO reaches the 2-hop accuracy of the blend, to 2 points",
-    task="hop-noisy",
-    tokens=60_000,
-    seconds=75.0,
-    controls={
-        "searches an episode": Logged("part/searches"),
-        "reward over the run": Logged("reward", last=0),
-        "share of the variance of rewards within strata": Share("within", "spread"),
-        "final accuracy": Final(),
-    },
-    note="One and two hops in one pool, half each. Half of the searches that find something are answered by a line with another "
-    "key and then the right one, so that episodes with equally many searches differ in how they read: without noise the number "
-    "of searches decides the outcome, and no advantage within strata is left. A guess without a search is wrong here; the "
-    "paper's questions can be answered from memory at times. A stratum of one acts through the global term only.",
-)
+    return vary(recipe("grpo"), credit=chain(Blend(((alpha, within), (1 - alpha, overall)))))

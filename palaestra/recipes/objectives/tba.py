@@ -14,34 +14,22 @@ The loss is as steep as 2 / beta, so the gradient's norm is nearly always clippe
 from typing import Any
 
 from palaestra.card import Card, Size
+from palaestra.catalogue import recipe
 from palaestra.credit.links import Center, Chain
 from palaestra.curriculum.replay import Replay
-from palaestra.ledger.experiment import Experiment, Same
 from palaestra.objective.residual import Balance
-from palaestra.recipes.base import grpo
-from palaestra.runtime.config import vary
 from palaestra.schedule import Linear, bounded
 from palaestra.step import Recipe, Schedule
+from palaestra.values import vary
 
 CARD = Card(
-    id="tba",
-    family="objectives",
     title="Trajectory Balance with Asynchrony",
     paper="arXiv:2503.18929",
-    parent="grpo",
     claim="Trajectory balance trains on samples of any age, so that search and learning can run apart at no loss.",
-    changes={
-        "pool": "a buffer of past samples, mostly the newest, sometimes by reward",
-        "credit": "rewards less the group's mean, no scale",
-        "objective": "squared trajectory balance against the start policy",
-        "schedule": "rollouts of older weights",
-    },
     source="released code and abstract; details of the buffer partly from configuration names",
-    paper_scale=(
-        "RhoMath-1B on GSM8K, K = 20 of 24, batch 140, 512 tokens, buffer filled with 500, 1,000 steps, beta .012 "
-        "to .004 in 500, lr 1e-5 after 50"
-    ),
     size=Size(
+        setting="RhoMath-1B on GSM8K, K = 20 of 24, batch 140, 512 tokens, buffer filled with 500, 1,000 steps, beta .012 "
+        "to .004 in 500, lr 1e-5 after 50",
         model="tinyllama-1.1b",
         prompts=7,
         samples=24,
@@ -58,7 +46,7 @@ def build(
     bounded("tba: beta and beta_end", min(beta, beta_end), above=0)  # the loss divides by them
     falling: Any = Linear(beta, beta_end, 500)
     return vary(
-        grpo.build(),
+        recipe("grpo"),
         pool=Replay(size=16, samples=8, recent=recent, priority=priority),
         credit=Chain((Center("group"),), unit="group"),
         objective=Balance(beta=falling, weight="balance"),
@@ -66,20 +54,3 @@ def build(
         references={"ref": "policy"},
         schedule=Schedule(prompts=16, steps=50, lag=lag, max_age=32),
     )
-
-
-EXPERIMENT = Experiment(
-    claim="TBA is as accurate with rollouts 8 steps old as with fresh ones",
-    arms={
-        "tba-fresh": build(lag=0),
-        "tba-old": build(lag=8),
-        "tba-half-by-reward": build(lag=8, recent=0.5),
-        "grpo-fresh": grpo.build(),
-        "grpo-old": vary(grpo.build(), schedule=Schedule(prompts=16, steps=50, lag=8)),
-    },
-    expect=Same("tba-old", "tba-fresh", within=0.03),
-    falsified_if="old rollouts cost or gain more than three points",
-    task="add(d=4)",
-    tokens=80_000,
-    note="The paper's claim is wall-clock time: four times faster. One process cannot show it, only that age does no harm.",
-)

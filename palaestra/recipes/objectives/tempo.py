@@ -10,32 +10,29 @@ In a conversation, observations are part of the prefix and carry no credit.
 """
 
 from palaestra.card import Card, Size
+from palaestra.catalogue import recipe
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.credit.trie import PrefixTree
-from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.objective.policy import Clipped
 from palaestra.objective.track import Track
-from palaestra.recipes.base import grpo
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe
+from palaestra.values import vary
 
 CARD = Card(
-    id="tempo",
-    family="objectives",
     title="TEMPO / Prefix-to-Tree credit assignment",
     paper="arXiv:2509.18314",
-    parent="grpo",
     claim="Values of shared prefixes, read off the group itself, give GRPO token-level credit and faster convergence.",
-    changes={
-        "credit": "the normalised reward plus the change in the mean reward of the answers that share the prefix",
-        "objective": "clip 0.2 / 0.28, token mean",
-    },
     source="released code (fatebreaker/tempo, compute_tempo_outcome_advantage)",
-    paper_scale=(
-        "Qwen3-1.7B and 4B, MATH and MedQA, G = 7, 512 prompts, minibatches of 64, 8,192 tokens, lr 1e-6, no KL, "
-        "15 epochs"
+    size=Size(
+        setting="Qwen3-1.7B and 4B, MATH and MedQA, G = 7, 512 prompts, minibatches of 64, 8,192 tokens, lr 1e-6, no KL, "
+        "15 epochs",
+        model="qwen3-4b",
+        prompts=512,
+        samples=7,
+        tokens=8192,
+        lr=1e-6,
+        arguments={"update.minibatches": 8},
     ),
-    size=Size(model="qwen3-4b", prompts=512, samples=7, tokens=8192, lr=1e-6, arguments={"update.minibatches": 8}),
 )
 
 
@@ -43,24 +40,7 @@ def build(outcome: float = 1.0, std: bool = True, ddof: int = 1) -> Recipe:
     """`outcome` 0 is the TD term alone; without `std` rewards are centred only."""
     scale = (Scale("group", ddof=ddof),) if std else ()
     return vary(
-        grpo.build(),
+        recipe("grpo"),
         credit=chain(Center("group"), *scale, PrefixTree(outcome)),
         objective=Clipped(low=0.2, high=0.28, reduce="tokens") + Track(("branching",)),
     )
-
-
-EXPERIMENT = Experiment(
-    claim="On T-chain, TEMPO earns more reward over the run than GRPO at equal sampled tokens.",
-    arms={
-        "grpo": vary(grpo.build(), objective=Clipped(low=0.2, high=0.28, reduce="tokens")),
-        "tempo": build(),
-        "td-only": build(outcome=0.0),
-    },
-    expect=Greater("tempo", "grpo"),
-    measure=Logged("reward", last=0),
-    metric="mean training reward over the whole run",
-    falsified_if="the TD term adds nothing to GRPO where prefixes overlap most, in answers of about 25 tokens",
-    tokens=40_000,
-    controls={"final accuracy": Final(), "branching tokens": Logged("branching", last=0)},
-    note="The gain should grow with G and shrink as answers get longer: the share of branching tokens is reported beside it.",
-)

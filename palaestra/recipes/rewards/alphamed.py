@@ -16,48 +16,43 @@ reward, of such data `choice`.
 """
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from palaestra.card import Card, Size
+from palaestra.catalogue import recipe
+from palaestra.context import Context, Draw
 from palaestra.curriculum.draw import Shuffled
-from palaestra.ledger.experiment import Experiment, Greater, Logged
-from palaestra.recipes.base import grpo
-from palaestra.reward.verifiers.choice import shuffled
-from palaestra.reward.verifiers.reward import Verified
-from palaestra.reward.where import Where
+from palaestra.errors import UserError
+from palaestra.rewards.verified import Verified
+from palaestra.rewards.where import Where
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
-from palaestra.runtime.evaluate import attempts
+from palaestra.run.evaluation import attempts
 from palaestra.step import Recipe
 from palaestra.tasks import options
-from palaestra.types import RIGHT, Draw, Key, State, Task, UserError, stage
-
-if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+from palaestra.types import RIGHT, Key, State, Task, stage
+from palaestra.values import vary
+from palaestra.verifiers.answers.choice import shuffled
 
 CARD = Card(
-    id="alphamed",
-    family="rewards",
     title="AlphaMed: minimalist rule-based RL on medical multiple choice",
     paper="arXiv:2505.17952",
-    parent="grpo",
     claim="The right letter as the only reward elicits reasoning, and questions of mixed difficulty do it best.",
-    changes={"draw": "options in a fresh order; questions of chosen levels", "reward": "the boxed letter, 0 or 1"},
     source="abstract and public summaries; the reading of answers and the hyper-parameters are choices",
-    paper_scale="7B and 8B instruction-tuned models, 19,178 medical questions; 1,200 a subset in the study of the data",
-    size=Size(model="llama-3.1-8b"),
+    size=Size(
+        setting="7B and 8B instruction-tuned models, 19,178 medical questions; 1,200 a subset in the study of the data",
+        model="llama-3.1-8b",
+    ),
 )
 ASK = "Reason first, then give the letter of one option in \\boxed{}."
 ROUNDS = 1000  # draws that may pass before a batch of the wanted levels is full
 
 
 @stage
-class Shown:
+class ShownOptions:
     """Writes the options of a task under its question, in a fresh order at every draw; other tasks stay as they are."""
 
     draw: Draw = Shuffled()
 
-    def __call__(self, ctx: "Context", key: Key, n: int, state: State) -> tuple[list[Task], State]:
+    def __call__(self, ctx: Context, key: Key, n: int, state: State) -> tuple[list[Task], State]:
         tasks, state = self.draw(ctx, key, n, state)
         return [shown(t, (*key, t.id)) for t in tasks], state
 
@@ -84,9 +79,9 @@ class OfLevel:
 
     levels: tuple[int, ...]
     field: str = "level"
-    draw: Draw = Shown()
+    draw: Draw = ShownOptions()
 
-    def __call__(self, ctx: "Context", key: Key, n: int, state: State) -> tuple[list[Task], State]:
+    def __call__(self, ctx: Context, key: Key, n: int, state: State) -> tuple[list[Task], State]:
         found: list[Task] = []
         for i in range(ROUNDS):
             tasks, state = self.draw(ctx, (*key, i), n - len(found), state)
@@ -101,7 +96,7 @@ class OfLevel:
         raise UserError(f"{ctx.bench.name!r} has too few tasks of the levels {', '.join(map(str, self.levels))}")
 
 
-async def difficulty(ctx: "Context", tasks: int, n: int = 5) -> dict[str, int]:
+async def difficulty(ctx: Context, tasks: int, n: int = 5) -> dict[str, int]:
     """Errors of the run's model among `n` answers to each of the first training tasks, by task."""
     groups = await attempts(ctx, tasks, Sample(n=n), split="train", label="levels")
     return {g.task.id: sum(e.total < RIGHT for e in g.valid) for g in groups}
@@ -110,20 +105,5 @@ async def difficulty(ctx: "Context", tasks: int, n: int = 5) -> dict[str, int]:
 def build(levels: tuple[int, ...] = (), field: str = "level") -> Recipe:
     """`levels` trains on these only, by the column `field`."""
     reward = Where("options", Verified("choice-boxed"))
-    draw = OfLevel(levels, field) if levels else Shown()
-    return vary(grpo.build(), draw=draw, collect=links(Sample(n=8), Score(reward=reward)))
-
-
-EXPERIMENT = Experiment(
-    claim="At equal sampled tokens, questions of mixed difficulty give a higher held-out accuracy than hard ones alone.",
-    arms={"easy": build((2,), "d"), "mixed": build(), "hard": build((6,), "d")},
-    expect=Greater("mixed", "hard"),
-    falsified_if="hard questions alone teach as much as the mixture",
-    metric="held-out accuracy on all levels (greedy)",
-    task="bool(d=2)+bool(d=4)+bool(d=6)",
-    tokens=60_000,
-    seconds=40.0,
-    controls={"length": Logged("length"), "groups with both outcomes": Logged("groups_mixed")},
-    note="Nested brackets stand for clinical cases, their number for the level; the paper's level is the start model's errors. "
-    "Answers are strings of truth values instead of letters: the small model does not learn multiple choice in a cell.",
-)
+    draw = OfLevel(levels, field) if levels else ShownOptions()
+    return vary(recipe("grpo"), draw=draw, collect=links(Sample(n=8), Score(reward=reward)))

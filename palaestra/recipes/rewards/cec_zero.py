@@ -13,50 +13,38 @@ bonus for the sentence itself. Where nothing was wrong, the copy is the answer. 
 sentences that are corrupted here it says nothing, the reward of a step does. Character n-grams stand in for a sentence encoder.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 from palaestra.card import Card, Size
+from palaestra.catalogue import recipe
+from palaestra.context import Context, Draw
 from palaestra.curriculum.draw import Shuffled
-from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
-from palaestra.recipes.base import grpo
-from palaestra.reward.verifiers.answers import statement
-from palaestra.reward.verifiers.base import reply
-from palaestra.reward.verifiers.similarity import counted
-from palaestra.reward.verifiers.spelling import consensus, normal, rescaled
-from palaestra.reward.verify import said
+from palaestra.errors import UserError
+from palaestra.rewards.verify import said
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe
-from palaestra.tasks.base import final
-from palaestra.types import Draw, Group, Key, Message, Reward, State, Task, UserError, rng_of, stage
-from palaestra.update import AdamW
-
-if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+from palaestra.toys.base import final
+from palaestra.types import Group, Key, Message, Reward, State, Task, rng_of, stage
+from palaestra.values import vary
+from palaestra.verifiers.answers.short import statement
+from palaestra.verifiers.base import reply
+from palaestra.verifiers.text.similarity import counted
+from palaestra.verifiers.text.spelling import consensus, normal, rescaled
 
 CARD = Card(
-    id="cec-zero",
-    family="rewards",
     title="CEC-Zero: Chinese spelling correction by self-generated errors",
     paper="arXiv:2505.09082",
-    parent="grpo",
     claim="RL on errors that the trainer makes itself, and on the consensus of candidates, corrects spelling without labels.",
-    changes={
-        "draw": "clean sentences are corrupted by homophones, look-alikes, split and merged characters, inserted marks",
-        "collect": "closeness of embeddings to the clean sentence, and to the centre of the largest cluster of candidates",
-    },
     source="two second-hand summaries agree on cosine, theta and clusters; weights, radius, R2's scale and GRPO are ours",
-    paper_scale=(
-        "Qwen3-14B and 32B; CSCD-NS, LEMON and customer-service data; average F1 52 to 65 and 55 to 68; weights of "
-        "the two rewards are not known"
+    size=Size(
+        setting="Qwen3-14B and 32B; CSCD-NS, LEMON and customer-service data; average F1 52 to 65 and 55 to 68; weights of "
+        "the two rewards are not known",
+        model="qwen3-14b",
     ),
-    size=Size(model="qwen3-14b"),
 )
 
 Embed: TypeAlias = Callable[[Sequence[str]], np.ndarray]
@@ -179,26 +167,4 @@ def build(
     supervised: float = 0.5, agreed: float = 0.5, exact: float = 0.0, theta: float = 0.8, radius: float = 0.5
 ) -> Recipe:
     reward = Restored(supervised, agreed, exact, theta, radius)
-    return vary(grpo.build(), draw=Corrupted(), collect=links(Sample(n=8), Score(reward=reward, shadow=True)))
-
-
-EXPERIMENT = Experiment(
-    claim="Consensus alone, without a label, raises the share of right samples above the start's.",
-    arms={
-        "start": vary(build(), optimiser=AdamW(lr=0.0)),
-        "consensus": build(supervised=0.0, agreed=1.0),
-        "similarity": build(supervised=1.0, agreed=0.0),
-        "both": build(),
-        "both with exact bonus": build(exact=0.5),
-    },
-    expect=Greater("consensus", "start"),
-    falsified_if="samples trained on consensus are no more often right than the start's",
-    measure=Logged("part/gold"),
-    metric="share of right samples, last ten steps",
-    task="bool",
-    tokens=25_000,
-    seconds=35.0,
-    controls={"accuracy": Final(), "consensus": Logged("part/consensus"), "similarity": Logged("part/similarity")},
-    note="The small model knows no Chinese: what is restored is the value of three nested brackets, and its start is right more "
-    "often than any other way, which is what consensus needs. Errors of spelling are made and paid in the tests alone.",
-)
+    return vary(recipe("grpo"), draw=Corrupted(), collect=links(Sample(n=8), Score(reward=reward, shadow=True)))

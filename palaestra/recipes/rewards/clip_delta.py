@@ -19,35 +19,30 @@ Here the PRM checks the arithmetic of each line and nothing else (`TrueLines`), 
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal, Protocol
 
 from palaestra.card import Card, Size
-from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
-from palaestra.recipes.base import ppo
-from palaestra.reward.verifiers.compose import clip_delta_steps, clip_steps, delta_steps
+from palaestra.catalogue import recipe
+from palaestra.context import Context
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.rollout.steps import steps
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe
 from palaestra.types import Episode, Event, Group, Key, Task, stage
-
-if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+from palaestra.values import vary
+from palaestra.verifiers.compose import clip_delta_steps, clip_steps, delta_steps
 
 CARD = Card(
-    id="clip-delta",
-    family="rewards",
     title="Designing RL rewards at training time: Clipping and Delta for PRMs",
     paper="arXiv:2410.15115",
-    parent="ppo",
     claim="Step scores paid as they are get farmed by repetition; clipped and differenced they are bounded and help.",
-    changes={"reward": "scores of steps, clipped at a threshold and differenced, beside the outcome"},
     source="public notes and reviews of the paper that agree; alpha and eta are choices",
-    paper_scale=(
-        "Qwen2 and Qwen2.5-Math, PPO, MATH, batch 1,024 x 8 at 1.5B and 4,096 x 8 at 7B; alpha, eta and the KL are "
-        "not known"
+    size=Size(
+        setting="Qwen2 and Qwen2.5-Math, PPO, MATH, batch 1,024 x 8 at 1.5B and 4,096 x 8 at 7B; alpha, eta and the KL are "
+        "not known",
+        model="qwen2.5-7b",
+        prompts=4096,
+        samples=8,
     ),
-    size=Size(model="qwen2.5-7b", prompts=4096, samples=8),
 )
 Shape = Literal["plain", "clip", "delta", "clip-delta"]
 LINE = re.compile(r"(\d+)([-+*])(\d+)(?:\+(\d+))?=(\d+)")
@@ -86,7 +81,7 @@ def shaped(q: Sequence[float], shape: Shape, eta: float, keep_last: bool = True)
 
 
 @stage
-class StepRewards:
+class BoundedStepRewards:
     """Adds alpha * r_k at the last token of every step of a scored episode; the outcome stays at the end, as the part "right"."""
 
     shape: Shape = "clip-delta"
@@ -95,10 +90,10 @@ class StepRewards:
     keep_last: bool = True
     prm: StepModel = TrueLines()
 
-    async def __call__(self, ctx: "Context", key: Key, group: Group) -> Group:
+    async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         return replace(group, episodes=tuple(self._paid(ctx, group.task, e) for e in group.episodes))
 
-    def _paid(self, ctx: "Context", task: Task, e: Episode) -> Episode:
+    def _paid(self, ctx: Context, task: Task, e: Episode) -> Episode:
         if e.reward is None:
             return e
         found = steps(e, ctx.decode)
@@ -112,25 +107,4 @@ class StepRewards:
 
 
 def build(shape: Shape = "clip-delta", alpha: float = 0.02, eta: float = 0.7, kl: float = 0.0) -> Recipe:
-    return vary(ppo.build(kl), collect=links(Sample(n=8), Score(), StepRewards(shape, alpha, eta)))
-
-
-EXPERIMENT = Experiment(
-    claim="PPO paid by plain step scores writes longer solutions than PPO paid by their clipped differences.",
-    arms={
-        "success": ppo.build(),
-        "plain": build("plain", alpha=0.2),
-        "clip": build("clip", alpha=0.2),
-        "delta": build("delta", alpha=0.2),
-        "clip-delta": build(alpha=0.2),
-    },
-    expect=Greater("plain", "clip-delta", by=5.0),
-    falsified_if="plain step scores do not lengthen solutions",
-    measure=Logged("length"),
-    metric="mean length of answers, last ten steps (tokens)",
-    tokens=60_000,
-    seconds=60.0,
-    controls={"accuracy": Final(), "share of right answers, last ten steps": Logged("part/right")},
-    note="The reward model is arithmetic that can be farmed by true but idle lines; the paper's is learned. alpha is ten times "
-    "the default, because a run has 60,000 tokens.",
-)
+    return vary(recipe("ppo", kl=kl), collect=links(Sample(n=8), Score(), BoundedStepRewards(shape, alpha, eta)))

@@ -18,46 +18,33 @@ Tasks with the column `tests` are code. Any other task keeps its own check, and 
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from palaestra.card import Card, Size
+from palaestra.catalogue import recipe
+from palaestra.context import Context, RewardFn
 from palaestra.credit.links import Center, Scale, chain
-from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.objective.policy import Clipped
-from palaestra.recipes.base import grpo
-from palaestra.reward.verifiers.code import blocks_of
-from palaestra.reward.verifiers.reward import Verified
-from palaestra.reward.verify import said
-from palaestra.reward.where import Where
+from palaestra.rewards.verified import Verified
+from palaestra.rewards.verify import said
+from palaestra.rewards.where import Where
 from palaestra.rollout.collect import MuteTruncated, Sample, Score, links
-from palaestra.runtime.config import vary
 from palaestra.schedule import Jump
 from palaestra.step import Recipe
-from palaestra.tasks.base import exact
-from palaestra.tasks.formats import judging
-from palaestra.types import Group, Key, Message, Reward, RewardFn, Task, rng_of, stage
-
-if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+from palaestra.toys.base import exact
+from palaestra.toys.formats import judging
+from palaestra.types import Group, Key, Message, Reward, Task, rng_of, stage
+from palaestra.values import vary
+from palaestra.verifiers.code.programs import blocks_of
 
 CARD = Card(
-    id="critique-coder",
-    family="rewards",
     title="Critique-Coder: critique RL",
     paper="arXiv:2509.22824",
-    parent="grpo",
     claim="Replacing a fifth of the coding problems by critiques of solutions makes a better coder than solving alone.",
-    changes={
-        "collect": "a share of the prompts asks whether a candidate is right; truncated answers are muted",
-        "reward": "share of tests, or the right label",
-        "objective": "clip 0.2/0.3, every token of the batch weighs the same",
-    },
     source="released code (TIGER-AI-Lab/Critique-Coder); the mix, the 80% and the 0.8 from two public summaries",
-    paper_scale=(
-        "Qwen3-4B and 8B, 128 prompts x 8, minibatches of 64, lr 1e-6, temperature 0.6, top-p 0.95, top-k 20 (not built), 16k "
-        "then 32k tokens, no KL; candidates of Qwen3-Coder-30B-A3B"
-    ),
     size=Size(
+        setting="Qwen3-4B and 8B, 128 prompts x 8, minibatches of 64, lr 1e-6, temperature 0.6, top-p 0.95, top-k 20 "
+        "(not built), 16k then 32k tokens, no KL; candidates of Qwen3-Coder-30B-A3B",
         model="qwen3-8b",
         prompts=128,
         samples=8,
@@ -85,10 +72,10 @@ class Criticise:
     model: str = "start"
     reward: RewardFn | None = None
 
-    async def __call__(self, ctx: "Context", key: Key, group: Group) -> Group:
+    async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         return await Sample(n=self.n)(ctx, key, await self.asked(ctx, key, group))
 
-    async def asked(self, ctx: "Context", key: Key, group: Group) -> Group:
+    async def asked(self, ctx: Context, key: Key, group: Group) -> Group:
         """The group, or the question about a candidate in its place."""
         rng = rng_of(("critique", ctx.seed, group.task.id))
         if rng.random() >= self.share:
@@ -118,13 +105,13 @@ def critique(task: Task, text: str, right: bool) -> Task:
 
 
 @stage
-class Label:
+class CritiqueLabel:
     """`weight` for the right label of a critique, else 0."""
 
     weight: Any = 1.0
     variant: Variant = "paper"
 
-    async def __call__(self, ctx: "Context", group: Group) -> list[Reward]:
+    async def __call__(self, ctx: Context, group: Group) -> list[Reward]:
         return [self.judge(said(e), group.task) for e in group.episodes]
 
     def judge(self, text: str, task: Task) -> Reward:
@@ -147,28 +134,11 @@ def build(share: float = 0.2, variant: Variant = "paper", stage_one: int = 0) ->
     """`share` of critiques; until the step `stage_one` they are worth 0.8."""
     solve = Where("tests", Verified("code-partial" if variant == "paper" else "code-partial(first=10)"))
     weight = Jump(0.8, 1.0, stage_one) if variant == "paper" and stage_one else 1.0
-    reward = Where("label", Label(weight, variant), solve)
+    reward = Where("label", CritiqueLabel(weight, variant), solve)
     return vary(
-        grpo.build(),
+        recipe("grpo"),
         collect=links(Criticise(share=share, reward=solve), Score(reward=reward), MuteTruncated()),
         credit=chain(Center("group"), Scale("group")),
         objective=Clipped(high=0.3, reduce="tokens"),
         references={"start": "policy"},
     )
-
-
-EXPERIMENT = Experiment(
-    claim="At equal sampled tokens, candidates included, held-out solving is better with 20% critiques than with none.",
-    arms={"0%": build(0.0), "20%": build(), "50%": build(0.5), "100%": build(1.0)},
-    expect=Greater("20%", "0%"),
-    falsified_if="solving alone teaches solving at least as well",
-    measure=Final("sampled_after.pass@1.mean"),
-    metric="held-out accuracy (temperature 1)",
-    task="add(d=4)",
-    samples=8,
-    tokens=30_000,
-    seconds=40.0,
-    controls={"right critiques, of all answers": Logged("part/critique"), "length": Logged("length")},
-    note="The candidates come from the start model and count as sampled; the paper's come from a stronger one, once. Sampled "
-    "answers are measured, for the greedy ones end at 99.8% in both arms (a first run of five seeds, not published).",
-)

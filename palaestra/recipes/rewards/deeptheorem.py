@@ -16,41 +16,37 @@ Tasks with the column `theorem` and an answer "proved" or "disproved" are judged
 them before the first wrong one, which pays nothing.
 """
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from palaestra.card import Card, Size
-from palaestra.ledger.experiment import Experiment, Greater, Logged
-from palaestra.recipes.base import grpo
-from palaestra.reward.verifiers.formats import Clean
-from palaestra.reward.verifiers.reward import Verified
-from palaestra.reward.verify import said
-from palaestra.reward.where import Where
+from palaestra.catalogue import recipe
+from palaestra.context import Context
+from palaestra.errors import Fault, UserError
+from palaestra.rewards.verified import Verified
+from palaestra.rewards.verify import said
+from palaestra.rewards.where import Where
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe
-from palaestra.tasks.base import exact, lines_of
-from palaestra.types import Fault, Group, Key, Reward, State, Task, UserError, stage
-
-if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+from palaestra.toys.base import exact, lines_of
+from palaestra.types import Group, Key, Reward, State, Task, stage
+from palaestra.values import vary
+from palaestra.verifiers.text.formats import Clean
 
 CARD = Card(
-    id="deeptheorem",
-    family="rewards",
     title="DeepTheorem: RL on verified theorem variants",
     paper="arXiv:2505.23754",
-    parent="grpo",
     claim="RL on theorems and their contradicting variants teaches informal proving from verdicts alone.",
-    changes={
-        "draw": "true and contradictory variants of every theorem",
-        "reward": "the label behind guards against degenerate text",
-    },
     source="released code (Jiahao004/DeepTheorem); names of the rubric from memory",
-    paper_scale=(
-        "Qwen2.5 1.5B to 7B bases, 121k theorems, 128 prompts x 64, 8,192 tokens, lr 1e-6 after 50 of 1,000 steps, "
-        "no KL"
+    size=Size(
+        setting="Qwen2.5 1.5B to 7B bases, 121k theorems, 128 prompts x 64, 8,192 tokens, lr 1e-6 after 50 of 1,000 steps, "
+        "no KL",
+        model="qwen2.5-7b",
+        prompts=128,
+        samples=64,
+        tokens=8192,
+        lr=1e-6,
+        arguments={"optimiser.warmup": 50},
     ),
-    size=Size(model="qwen2.5-7b", prompts=128, samples=64, tokens=8192, lr=1e-6, arguments={"optimiser.warmup": 50}),
 )
 ROUNDS = 1000  # batches looked through for tasks of the wanted answers
 
@@ -61,7 +57,7 @@ class OfAnswer:
 
     answers: tuple[str, ...]
 
-    def __call__(self, ctx: "Context", key: Key, n: int, state: State) -> tuple[list[Task], State]:
+    def __call__(self, ctx: Context, key: Key, n: int, state: State) -> tuple[list[Task], State]:
         at, found = state.get("cursor", 0), list[Task]()
         end = at + ROUNDS * max(n, 1)
         while len(found) < n and at < end:
@@ -74,10 +70,10 @@ class OfAnswer:
 
 
 @stage
-class Labelled:
+class ProofLabel:
     """1 if the answer line has the right label and the text no degenerate form; the part "process" judges the proof."""
 
-    async def __call__(self, ctx: "Context", group: Group) -> list[Reward | Fault]:
+    async def __call__(self, ctx: Context, group: Group) -> list[Reward | Fault]:
         return [self.judge(said(e), group.task) for e in group.episodes]
 
     def judge(self, text: str, task: Task) -> Reward:
@@ -95,21 +91,6 @@ def valid(lines: list[str], steps: tuple[str, ...]) -> float:
 def build(only: tuple[str, ...] = (), variant: Literal["paper", "released"] = "paper") -> Recipe:
     """`only` trains on variants with these answers, e.g. ("right",): the original theorems."""
     theorem = Verified("theorem" if variant == "paper" else "theorem(released=True)")
-    reward = Where("theorem", Where("steps", Labelled(), theorem))
-    recipe = vary(grpo.build(), collect=links(Sample(n=8), Score(reward=reward)))
-    return vary(recipe, draw=OfAnswer(only)) if only else recipe
-
-
-EXPERIMENT = Experiment(
-    claim="Trained on both variants of a theorem a policy tells true from false ones better than trained on the true ones.",
-    arms={"originals": build(("right",)), "variants": build()},
-    expect=Greater("variants", "originals", by=0.05),
-    falsified_if="training on variants stays at the half that a constant label earns",
-    metric="held-out accuracy over true and contradictory variants (greedy)",
-    task="variants",
-    tokens=60_000,
-    seconds=40.0,
-    controls={"outcome in training": Logged("reward"), "process in training": Logged("part/process")},
-    note="Theorems are values of chains, proofs their steps. The control `process` is checked line by line, the paper's by a "
-    "rubric model.",
-)
+    reward = Where("theorem", Where("steps", ProofLabel(), theorem))
+    theorems = vary(recipe("grpo"), collect=links(Sample(n=8), Score(reward=reward)))
+    return vary(theorems, draw=OfAnswer(only)) if only else theorems

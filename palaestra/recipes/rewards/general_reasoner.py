@@ -17,47 +17,33 @@ stand-in.
 
 import asyncio
 import re
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from palaestra.card import Card, Size
-from palaestra.curriculum.respelled import Respelled
-from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
+from palaestra.catalogue import recipe
+from palaestra.context import Context, Source
+from palaestra.errors import Fault, UserError
+from palaestra.judges.pointwise import Judge
+from palaestra.judges.prompt import GRADE, reference_of
+from palaestra.judges.reading import Text
+from palaestra.judges.standin import Grader
 from palaestra.objective.policy import KL, Clipped, Entropy
-from palaestra.recipes.base import grpo
-from palaestra.reward.answers import boxed
-from palaestra.reward.judges.pointwise import Judge
-from palaestra.reward.judges.prompt import GRADE, reference_of
-from palaestra.reward.judges.reading import Text
-from palaestra.reward.judges.standin import Grader
-from palaestra.reward.verify import Verify, said
+from palaestra.rewards.verify import said
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
-from palaestra.services.chat.base import Source
 from palaestra.services.chat.scripted import Scripted
 from palaestra.step import Recipe
-from palaestra.tasks.base import exact
-from palaestra.types import Episode, Fault, Group, Reward, Task, UserError, stage
-
-if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+from palaestra.types import Episode, Group, Reward, Task, stage
+from palaestra.values import vary
+from palaestra.verifiers.answers.final import boxed
 
 CARD = Card(
-    id="general-reasoner",
-    family="rewards",
     title="General-Reasoner: generative answer verifier",
     paper="arXiv:2505.14652",
-    parent="grpo",
     claim="A generative verifier of short answers extends verifiable rewards to domains whose answers no rule can compare.",
-    changes={
-        "collect": "a generative verifier's decision, less 0.05 a token that the answer is longer or shorter than the reference",
-        "objective": "clip 0.3",
-    },
     source="released code (TIGER-AI-Lab/General-Reasoner) by way of the catalogue; three mended doors are this project's",
-    paper_scale=(
-        "Qwen2.5 and Qwen3 4B to 14B bases, 1,024 x 8, minibatch 256, lr 5e-7, KL 1e-4, entropy 1e-3, 8,192 "
-        "tokens; verifier 1.5B"
-    ),
     size=Size(
+        setting="Qwen2.5 and Qwen3 4B to 14B bases, 1,024 x 8, minibatch 256, lr 5e-7, KL 1e-4, entropy 1e-3, 8,192 "
+        "tokens; verifier 1.5B",
         model="qwen2.5-14b",
         prompts=1024,
         samples=8,
@@ -114,10 +100,10 @@ class Equivalence:
     penalty: float = 0.05
     model: str = "policy"
 
-    async def __call__(self, ctx: "Context", group: Group) -> list[Reward | Fault]:
+    async def __call__(self, ctx: Context, group: Group) -> list[Reward | Fault]:
         return list(await asyncio.gather(*(self._reward(ctx, group.task, e) for e in group.episodes)))
 
-    async def _reward(self, ctx: "Context", task: Task, episode: Episode) -> Reward | Fault:
+    async def _reward(self, ctx: Context, task: Task, episode: Episode) -> Reward | Fault:
         if task.answer is None:
             raise UserError(f"task {task.id!r} has no answer for the verifier to compare with; give it one")
         released = self.variant == "released"
@@ -141,7 +127,7 @@ class Equivalence:
         parts = {"pass": float(passed), "missing": float(found is None), "difference": float(difference)}
         return Reward(total=total, parts=parts)
 
-    def answer(self, ctx: "Context", episode: Episode) -> str | None:
+    def answer(self, ctx: Context, episode: Episode) -> str | None:
         if self.variant == "paper":
             return extracted(said(episode))
         return extracted(ctx.decode(episode.rows[-1].context()[-WINDOW:]), RELEASED)
@@ -157,36 +143,7 @@ def build(
     loss = Clipped(low=0.3, high=0.3)
     loss = loss + kl * KL("k3") if kl else loss
     return vary(
-        grpo.build(kl),
+        recipe("grpo", kl=kl),
         collect=links(Sample(n=8), Score(reward=reward)),
         objective=loss + entropy * Entropy() if entropy else loss,
     )
-
-
-FOOLED = Scripted(
-    Grader(error=0.05, long_error=0.1, long=4, yes="Final Decision: Yes", no="Final Decision: No"),
-    name="fooled verifier",
-)
-
-EXPERIMENT = Experiment(
-    claim="On `add` with references that nobody spells like that, a verifier that errs in 5% of its decisions (10% for long "
-    "answers) teaches more than an exact match.",
-    arms={
-        "exact match": vary(build(), draw=Respelled(), collect=links(Sample(n=8), Score(reward=Verify(exact)))),
-        "general-reasoner": vary(build(FOOLED), draw=Respelled()),
-        "no length term": vary(build(FOOLED, penalty=0.0), draw=Respelled()),
-        "true verifier": vary(build(), draw=Respelled()),
-    },
-    expect=Greater("general-reasoner", "exact match"),
-    falsified_if="an exact match with the reference is as good or better",
-    measure=Final("sampled_after.pass@1.mean"),
-    metric="held-out accuracy (temperature 1)",
-    task="add",
-    tokens=16_000,
-    evaluate=128,
-    samples=4,
-    seconds=25.0,
-    controls={"passed": Logged("part/pass"), "missing": Logged("part/missing"), "length": Logged("length")},
-    note="A stand-in plays the verifier of 1.5B, and references with decimals that no answer has (42.0, nine of ten) the free "
-    "form. The length term charges the two characters' difference to every right answer alike.",
-)

@@ -14,49 +14,42 @@ supported word for word, where the paper asks an entailment model about retrieve
 as a recipe of its own.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from palaestra.card import Card, Size
-from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
-from palaestra.recipes.base import grpo
-from palaestra.reward.answers import tagged
-from palaestra.reward.judges.prompt import defused
-from palaestra.reward.rewritten import blocks
-from palaestra.reward.verifiers.answers import agreed, normal
-from palaestra.reward.verifiers.formats import Tags
-from palaestra.reward.verifiers.judgement import REFUSALS, statements, worth_of_facts
-from palaestra.reward.verify import said
+from palaestra.catalogue import recipe
+from palaestra.context import Context, Source
+from palaestra.errors import Fault
+from palaestra.judges.prompt import defused
+from palaestra.rewards.rewritten import blocks
+from palaestra.rewards.verify import said
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
-from palaestra.services.chat.base import Request, Source
 from palaestra.step import Recipe
-from palaestra.tasks.formats import UNSURE, question
-from palaestra.types import Fault, Group, Message, Reward, Task, stage
-
-if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+from palaestra.toys.formats import UNSURE, question
+from palaestra.types import ChatRequest, Group, Message, Reward, Task, stage
+from palaestra.values import vary
+from palaestra.verifiers.answers.final import tagged
+from palaestra.verifiers.answers.judgement import REFUSALS, statements, worth_of_facts
+from palaestra.verifiers.answers.short import agreed, normal
+from palaestra.verifiers.text.formats import Tags
 
 CARD = Card(
-    id="knowrl-factuality",
-    family="rewards",
     title="KnowRL: knowledge-verified factuality reward",
     paper="arXiv:2506.19807",
-    parent="grpo",
     claim="Paying refusals above errors, and facts in the reasoning, lowers hallucination and keeps the reasoning.",
-    changes={
-        "collect": "ten samples; form, a three-way grade, and the share of the thoughts that the knowledge supports",
-        "objective": "KL 0.001 to the start policy",
-    },
     source="released code (zjunlp/KnowRL: train/reward_function, FActScore/factscorer.py, grpo.yaml); exact match for entailment",
-    paper_scale=(
-        "DeepSeek-R1-Distill-Qwen-7B, Skywork-OR1-7B; LoRA r 128, 8 prompts x 10, KL 0.001, lr 1e-5, 150 steps, "
-        "1,024 tokens"
+    size=Size(
+        setting="DeepSeek-R1-Distill-Qwen-7B, Skywork-OR1-7B; LoRA r 128, 8 prompts x 10, KL 0.001, lr 1e-5, 150 steps, "
+        "1,024 tokens",
+        model="qwen2.5-7b",
+        prompts=8,
+        samples=10,
+        tokens=1024,
+        lr=1e-5,
+        lora=128,
     ),
-    size=Size(model="qwen2.5-7b", prompts=8, samples=10, tokens=1024, lr=1e-5, lora=128),
 )
 Variant = Literal["paper", "released"]
 GRADES = {"A": 2.0, "B": -1.0, "C": 1.0}
@@ -121,7 +114,7 @@ class Knowledge:
         if self.judge is None:
             return 2.0 if right(answer, task) else self.refusal if refused(answer) else -1.0
         shown = GRADING.format(question=question(task), reference=task.answer, response=defused(answer))
-        told = await ctx.client(self.judge).chat(Request(messages=(Message(role="user", content=shown),)))
+        told = await ctx.client(self.judge).chat(ChatRequest(messages=(Message(role="user", content=shown),)))
         found = grade(told.text, self.variant)
         return self.refusal if found == 1.0 else found
 
@@ -169,25 +162,4 @@ def build(
     kl: float = 0.001,
 ) -> Recipe:
     reward = Knowledge(facts, refusal, score, variant, judge)
-    return vary(grpo.build(kl=kl), collect=links(Sample(n=n), Score(reward=reward)))
-
-
-EXPERIMENT = Experiment(
-    claim="With the full reward fewer samples are wrong answers than with correctness alone (+2, -1, a refusal -1).",
-    arms={
-        "correctness": build(facts=0.0, refusal=-1.0),
-        "knowrl": build(),
-        "no facts": build(facts=0.0),
-        "refusal -1": build(refusal=-1.0),
-    },
-    expect=Greater("correctness", "knowrl", by=0.05),
-    falsified_if="the full reward leaves as many wrong answers",
-    measure=Logged("part/hallucinated"),
-    metric="share of samples that are wrong answers and no refusals, last ten steps",
-    task="add(d=6)",
-    tokens=40_000,
-    seconds=40.0,
-    controls={"refused": Logged("part/refused"), "facts": Logged("part/facts"), "accuracy": Final()},
-    note="A sum that the small model seldom gets right stands for a question about an unseen entity, `= ?` for a refusal, the "
-    "lines of the right working for the knowledge. Seen and unseen entities are not told apart.",
-)
+    return vary(recipe("grpo", kl=kl), collect=links(Sample(n=n), Score(reward=reward)))

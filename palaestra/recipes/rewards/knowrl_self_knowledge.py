@@ -13,53 +13,39 @@ No label is used, so a constant verdict earns everything and has no gradient lef
 whose truth the bench knows: parts `truthful` and `right`. `oracle=True` pays that truth.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from palaestra.card import Card, Size
+from palaestra.catalogue import recipe
+from palaestra.context import Context, Draw
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.curriculum.draw import Shuffled
-from palaestra.ledger.experiment import Balanced, Experiment, Greater, Logged
+from palaestra.errors import Fault
 from palaestra.objective.policy import Clipped
-from palaestra.pipeline import Output, Part, Pipeline
-from palaestra.recipes.base import grpo
-from palaestra.recipes.rewards.rl_tango import shown
-from palaestra.reward.intrinsic import majority
-from palaestra.reward.verifiers.judgement import verdict
-from palaestra.reward.verify import said
+from palaestra.rewards.intrinsic import majority
+from palaestra.rewards.verify import said
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe
-from palaestra.tasks.base import final
-from palaestra.tasks.formats import AT_ONCE, STEPWISE, instructed, judging, question
-from palaestra.types import Draw, Example, Fault, Group, Groups, Key, Message, Reward, State, Task, rng_of, stage
-from palaestra.update import AdamW
-
-if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+from palaestra.toys.base import final
+from palaestra.toys.formats import AT_ONCE, STEPWISE, instructed, judging, question
+from palaestra.types import Example, Group, Groups, Key, Message, Reward, State, Task, rng_of, stage
+from palaestra.values import vary
+from palaestra.verifiers.answers.judgement import verdict
 
 CARD = Card(
-    id="knowrl-self-knowledge",
-    family="rewards",
     title="KnowRL: introspection + consensus rewarding",
     paper="arXiv:2510.11407",
-    parent="grpo",
     claim="Rewarding consensus about what it can do teaches a model the limits of its knowledge without supervision.",
-    changes={
-        "draw": "tasks carry examples from a pool",
-        "collect": "the model writes a task that it can or cannot do, then judges it eight times; agreement is the reward",
-        "credit": "normalised over the batch (REINFORCE++)",
-        "observe": "tasks with a consensus of 0.75 join the pool",
-    },
     source="second-hand review and README for loop, k, seeds, REINFORCE++; reward per verdict, ties, threshold inferred",
-    paper_scale=(
-        "LLaMA-3.1-8B, Qwen-2.5-7B; k = 8, batch 16; 50 + 50 seed tasks; 10 to 15 prompts give 50 to 60 tasks an "
-        "iteration"
+    size=Size(
+        setting="LLaMA-3.1-8B, Qwen-2.5-7B; k = 8, batch 16; 50 + 50 seed tasks; 10 to 15 prompts give 50 to 60 tasks an "
+        "iteration",
+        model="llama-3.1-8b",
+        prompts=16,
+        samples=8,
     ),
-    size=Size(model="llama-3.1-8b", prompts=16, samples=8),
 )
 Shots: TypeAlias = list[tuple[str, bool]]  # a task in words, and whether it can be done
 
@@ -155,7 +141,7 @@ class Consensus:
 
 
 @stage
-class Shown:
+class ShownExamples:
     """Tasks with `shots` examples of the pool: those that `Remember` kept, and the data's own with a column `can`."""
 
     draw: Draw = Shuffled()
@@ -190,44 +176,10 @@ class Remember:
 
 def build(k: int = 8, oracle: bool = False, least: float = 0.75) -> Recipe:
     return vary(
-        grpo.build(),
-        draw=Shown(),
+        recipe("grpo"),
+        draw=ShownExamples(),
         collect=links(Introspect(), Sample(n=k), Score(reward=Consensus(oracle))),
         credit=chain(Center("batch"), Scale("batch")),
         objective=Clipped(reduce="tokens"),
         observe=Remember(least),
     )
-
-
-def taught(recipe: Recipe) -> Pipeline:
-    """From a start that was shown how to judge."""
-    return Pipeline(parts={"shown": Part(shown()), "rl": Part(recipe, model=Output("shown"))})
-
-
-EXPERIMENT = Experiment(
-    claim="From a start whose verdicts on its own answers are mostly true, reward for consensus makes their balanced accuracy 5 "
-    "points higher.",
-    arms={
-        "start": taught(vary(build(), optimiser=AdamW(lr=0.0))),
-        "consensus": taught(build()),
-        "oracle": taught(build(oracle=True)),
-        "consensus from a coin": build(),
-    },
-    expect=Greater("consensus", "start", by=0.05),
-    falsified_if="the balanced accuracy of verdicts trained on consensus is not 5 points above that of the same start untrained",
-    measure=Balanced("part/right"),
-    metric="balanced accuracy of verdicts on own answers, last ten steps (unread ones are false)",
-    task="chain(operands=(2,3))",
-    tokens=70_000,
-    evaluate=128,
-    seconds=70.0,
-    controls={
-        "first ten steps": Balanced("part/right", first=10),
-        "consensus": Logged("part/consensus"),
-        "says right": Logged("part/can"),
-        "right answers": Logged("part/right"),
-    },
-    note="The small model invents no tasks: it judges its own answers, worked out or guessed. 80 steps of imitated verdicts, "
-    "half of them worked, come first in three arms, so that about three of four verdicts are true. The fourth begins at a coin, "
-    "as the built-in model does; there consensus should not help, and its last ten steps are to be read beside its first ten.",
-)

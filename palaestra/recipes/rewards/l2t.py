@@ -18,46 +18,39 @@ J(start), so cutting finer earns nothing. The paper adds a KL penalty of unknown
 
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from palaestra.card import Card, Size
+from palaestra.catalogue import recipe
+from palaestra.context import Context
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.credit.table import Table, Values
-from palaestra.ledger.experiment import Cell, Experiment, Final, Greater, Logged
+from palaestra.errors import Fault
 from palaestra.models.score import output_gradients
 from palaestra.objective.policy import Clipped
 from palaestra.objective.track import Track
-from palaestra.recipes.base import grpo
-from palaestra.reward.intrinsic import InformationGain, last_row, surprise, tokens_of
-from palaestra.reward.together import together
+from palaestra.rewards.intrinsic import InformationGain, last_row, surprise, tokens_of
+from palaestra.rewards.together import together
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe
-from palaestra.types import Event, Fault, Group, Reward, stage
-
-if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+from palaestra.types import Event, Group, Reward, stage
+from palaestra.values import vary
 
 CARD = Card(
-    id="l2t",
-    family="rewards",
     title="Learning to Think: information-gain dense process reward (PAC-Bayes, Fisher)",
     paper="arXiv:2505.10425",
-    parent="grpo",
     claim="Paying every step for its information gain, less a compression penalty, gives equal accuracy in fewer tokens.",
-    changes={
-        "collect": "each step earns the rise of the reference's probability, less a penalty on its virtual update",
-        "credit": "a step's reward goes to its tokens by surprise; group advantages of their mean, shared out again by token",
-        "objective": "the share of clamped token weights is logged",
-    },
     source="full text (sections 4.1 to 4.3); the virtual step, its size and its block are inferred",
-    paper_scale=(
-        "DeepScaleR-1.5B and R1-Distill-Qwen-1.5B, 16,384 tokens, batch 256 (prompts or answers, not known), lr "
-        "1e-6, weight decay 0.01, alpha 0.8, beta 0.6"
+    size=Size(
+        setting="DeepScaleR-1.5B and R1-Distill-Qwen-1.5B, 16,384 tokens, batch 256 (prompts or answers, not known), lr "
+        "1e-6, weight decay 0.01, alpha 0.8, beta 0.6",
+        model="qwen2.5-1.5b",
+        tokens=16384,
+        lr=1e-6,
+        arguments={"optimiser.weight_decay": 0.01},
     ),
-    size=Size(model="qwen2.5-1.5b", tokens=16384, lr=1e-6, arguments={"optimiser.weight_decay": 0.01}),
 )
 
 
@@ -73,7 +66,7 @@ def penalty(step: np.ndarray, gradient: np.ndarray) -> float:
 
 
 @stage
-class StepRewards:
+class InformationStepRewards:
     """The outcome, and at every step's last token alpha (dI - beta C): events that come on top of the outcome."""
 
     alpha: float = 0.8
@@ -82,7 +75,7 @@ class StepRewards:
     rank: int = 16
     model: str = "policy"
 
-    async def __call__(self, ctx: "Context", group: Group) -> list[Reward | Fault]:
+    async def __call__(self, ctx: Context, group: Group) -> list[Reward | Fault]:
         found = await InformationGain(self.model, weight=self.alpha)(ctx, group)
         if not self.beta:
             return found
@@ -164,40 +157,8 @@ class ByShare:
 
 def build(alpha: float = 0.8, beta: float = 0.6) -> Recipe:
     return vary(
-        grpo.build(),
-        collect=links(Sample(n=8), Score(reward=StepRewards(alpha, beta))),
+        recipe("grpo"),
+        collect=links(Sample(n=8), Score(reward=InformationStepRewards(alpha, beta))),
         credit=chain(Surprised(), Center("group"), Scale("group", eps=1e-9), ByShare()),
         objective=Clipped(reduce="sequences") + Track(("clamped",)),
     )
-
-
-@stage
-class TokensPerRight:
-    """Sampled tokens for each right answer, over the last steps."""
-
-    last: int = 10
-
-    def __call__(self, cell: Cell) -> float:
-        right = Logged("part/outcome" if "part/outcome" in cell.steps[-1] else "reward", self.last)(cell)
-        return Logged("length", self.last)(cell) / max(right, 1e-3)
-
-
-EXPERIMENT = Experiment(
-    claim="On `add`, L2T spends fewer tokens for a right answer than GRPO with the outcome alone.",
-    arms={"grpo": grpo.build(), "l2t": build(), "no penalty": build(beta=0.0)},
-    expect=Greater("grpo", "l2t", by=1.0),
-    falsified_if="a right answer costs no token less",
-    measure=TokensPerRight(),
-    metric="sampled tokens a right answer, last ten steps",
-    task="add",
-    tokens=30_000,
-    seconds=40.0,
-    controls={
-        "accuracy": Final(),
-        "length": Logged("length"),
-        "gain": Logged("part/gain"),
-        "compression": Logged("part/compression"),
-        "clamped": Logged("clamped"),
-    },
-    note="The paper's rollouts have thousands of tokens and may wander; here a working has a line a digit and little is idle.",
-)

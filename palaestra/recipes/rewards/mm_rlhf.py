@@ -13,10 +13,8 @@ trains the reward model beside the policy, on the labels and critiques of a prog
 as in the paper.
 """
 
-from __future__ import annotations
-
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -24,55 +22,33 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from palaestra.card import Card, Size
+from palaestra.catalogue import recipe
 from palaestra.credit.labelled import Labelled
 from palaestra.credit.preferences import Compare
-from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
+from palaestra.errors import UserError
 from palaestra.objective.algebra import Algebra, Couples
 from palaestra.objective.preference import margins
 from palaestra.objective.reward_model import BradleyTerry, CritiqueNLL
-from palaestra.recipes.base import dpo
-from palaestra.reward.critique import Critiqued, CritiqueThenScore
-from palaestra.reward.labels import Also, Labels, properties
+from palaestra.rewards.critique import Critiqued, CritiqueThenScore
+from palaestra.rewards.labels import Also, properties
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
-from palaestra.step import Learner, Recipe, Schedule
-from palaestra.types import (
-    Batch,
-    Episode,
-    Example,
-    Fault,
-    Group,
-    Groups,
-    Outputs,
-    Reward,
-    Signals,
-    State,
-    Task,
-    UserError,
-    rng_of,
-    stage,
-)
+from palaestra.step import Learner, Recipe
+from palaestra.types import Batch, Episode, Example, Groups, Outputs, Signals, State, Task, rng_of, stage
 from palaestra.update import AdamW
+from palaestra.values import vary
 
-if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+pass
 
 CARD = Card(
-    id="mm-rlhf",
-    family="rewards",
     title="MM-RLHF: critique-based reward model, dynamic reward scaling",
     paper="arXiv:2502.10391",
-    parent="dpo",
     claim="A larger beta for pairs that a critique-based reward model finds clear uses good pairs better than one beta.",
-    changes={
-        "collect": "a reward model scores behind its own critique",
-        "credit": "every ranked pair of a prompt, with its margin",
-        "objective": "beta grows with the margin; the chosen answer is imitated too",
-        "learners": "the reward model: critiques and preferences",
-    },
     source="released code for the reward model and the released variant; beta(d) from three second-hand accounts",
-    paper_scale="LLaVA-OV-7B, 120k ranked pairs of 30k queries, lr 1e-6, SFT weight 0.25, 32 H800",
-    size=Size(model="qwen2.5-7b", lr=1e-6),
+    size=Size(
+        setting="LLaVA-OV-7B, 120k ranked pairs of 30k queries, lr 1e-6, SFT weight 0.25, 32 H800",
+        model="qwen2.5-7b",
+        lr=1e-6,
+    ),
 )
 
 
@@ -164,7 +140,7 @@ def critique(task: Task, episode: Episode) -> str:
 
 
 def build(variant: Literal["paper", "released"] = "paper", sft: float = 0.25) -> Recipe:
-    parent = dpo.build()
+    parent = recipe("dpo")
     objective = DynamicDPO(sft=sft) if variant == "paper" else DynamicDPO(w=0.1, sft=sft, source="implicit")
     policy = vary(parent, credit=RankedPairs(), objective=objective).learners
     rater = Learner(
@@ -178,54 +154,3 @@ def build(variant: Literal["paper", "released"] = "paper", sft: float = 0.25) ->
 
 
 # ---- the experiment: a good reward model, and people who err where answers are nearly as good
-
-
-@stage
-class Quality:
-    """The reward model's stand-in, right + 0.3 * worked; the part "said" is what people say of it, with `noise` added."""
-
-    noise: float = 0.4
-
-    async def __call__(self, ctx: Context, group: Group) -> list[Reward | Fault]:
-        rng, found = rng_of(("quality", ctx.seed, ctx.step, group.task.id)), await Labels()(ctx, group)
-        said = rng.standard_normal(len(found)) * self.noise
-        return [r if isinstance(r, Fault) else self._quality(r, float(x)) for r, x in zip(found, said, strict=True)]
-
-    def _quality(self, labels: Reward, error: float) -> Reward:
-        q = labels.parts["right"] + 0.3 * labels.parts["worked"]
-        return Reward(total=q, parts={"said": q + error})
-
-
-def scaled(objective: DynamicDPO) -> Recipe:
-    return vary(
-        dpo.build(),
-        collect=links(Sample(n=4), Score(reward=Quality(), shadow=True)),
-        credit=RankedPairs("said"),
-        objective=objective,
-        schedule=Schedule(prompts=8, steps=30),
-    )
-
-
-EXPERIMENT = Experiment(
-    claim="With labels that err on close pairs, DPO whose beta grows with the margin samples more right answers over the run "
-    "than DPO with one beta.",
-    arms={
-        "beta 0.1": scaled(DynamicDPO(w=0.0)),
-        "beta 0.15": scaled(DynamicDPO(beta=0.15, w=0.0)),
-        "dynamic": scaled(DynamicDPO()),
-        "released": scaled(DynamicDPO(w=0.1, source="implicit")),
-        "dynamic without imitation": scaled(DynamicDPO(sft=0.0)),
-    },
-    expect=Greater("dynamic", "beta 0.1"),
-    falsified_if="one beta of 0.1 is within two points of the dynamic one, or better",
-    task="add",
-    tokens=20_000,
-    evaluate=128,
-    measure=Logged("part/gold", last=0),
-    metric="share of right samples over the whole run",
-    seconds=40,
-    controls={"accuracy": Final(), "accuracy before": Final("accuracy_before.mean")},
-    note="The margin is that of the true quality, the best case of a reward model; pairs of equal quality are ranked by noise. "
-    "The critique-based reward model is not part of this comparison. A first measure, held-out accuracy at the end, was 100% "
-    "in every run of both arms and was given up for it.",
-)

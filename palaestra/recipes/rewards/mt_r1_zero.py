@@ -12,35 +12,33 @@ source, another script than the reference's, loops and text four times too long 
 learned metrics pay. Equal rewards: advantage 0.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from palaestra.card import Card, Size
-from palaestra.ledger.experiment import Cell, Experiment, Greater, Logged
-from palaestra.recipes.base import grpo
-from palaestra.reward.rewritten import Rewritten, Written, blocks
-from palaestra.reward.verifiers.reward import Verified
+from palaestra.catalogue import recipe
+from palaestra.context import Context
+from palaestra.errors import Fault
+from palaestra.rewards.rewritten import Rewritten, Written, blocks
+from palaestra.rewards.verified import Verified
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe
-from palaestra.types import Fault, Group, Reward, Task, stage
-
-if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+from palaestra.types import Group, Reward, Task, stage
+from palaestra.values import vary
 
 CARD = Card(
-    id="mt-r1-zero",
-    family="rewards",
     title="MT-R1-Zero: rule-metric mixed reward for translation",
     paper="arXiv:2504.10160",
-    parent="grpo",
     claim="A lexical and a semantic metric together, behind a gate of form, train better translators than either alone.",
-    changes={"collect": "a gate of form, then BLEU, a learned metric, or their sum"},
     source="released code (fzp0424/MT-R1-Zero: verl/utils/reward_score/mt_score.py, main_grpo.sh)",
-    paper_scale="Qwen2.5 3B and 7B base, 13,130 sentence pairs en-zh, 8 samples, batch 8, lr 5e-7, no KL, 1,024 tokens",
-    size=Size(model="qwen2.5-7b", prompts=8, samples=8, tokens=1024, lr=5e-7),
+    size=Size(
+        setting="Qwen2.5 3B and 7B base, 13,130 sentence pairs en-zh, 8 samples, batch 8, lr 5e-7, no KL, 1,024 tokens",
+        model="qwen2.5-7b",
+        prompts=8,
+        samples=8,
+        tokens=1024,
+        lr=5e-7,
+    ),
 )
 METRICS = {"lex": (1.0, 0.0), "sem": (0.0, 1.0), "mix": (1.0, 1.0)}
 
@@ -86,34 +84,4 @@ def build(
 ) -> Recipe:
     name = f"translation-mix(language={language!r}, semantic={semantic!r})"
     reward = Rewritten(Verified(name, paper=True), unless="source", write=AsTranslation())
-    return vary(grpo.build(), collect=links(Sample(n=8), Score(Metrics(reward, *METRICS[metric], threshold, gate))))
-
-
-@stage
-class Both:
-    """Mean of the two metrics over the last ten steps."""
-
-    def __call__(self, cell: Cell) -> float:
-        return (Logged("part/lex")(cell) + Logged("part/sem")(cell)) / 2
-
-
-EXPERIMENT = Experiment(
-    claim="Trained on the sum of the two metrics, the mean of both ends higher than when trained on the semantic one alone.",
-    arms={
-        "lex": build("lex"),
-        "sem": build("sem"),
-        "mix": build("mix"),
-        "mix without gate": build("mix", gate=False),
-        "mix of discrete": build("mix", threshold=1.0),
-    },
-    expect=Greater("mix", "sem"),
-    falsified_if="the semantic metric alone ends as high in the mean of both",
-    measure=Both(),
-    metric="mean of BLEU / 100 and chrF / 100 of the answers, last ten steps",
-    task="add(d=6)",
-    tokens=30_000,
-    seconds=40.0,
-    controls={"lexical": Logged("part/lex"), "semantic": Logged("part/sem"), "length": Logged("length")},
-    note="The small model translates nothing: the characters of its answer stand for words, and chrF for a learned metric, which "
-    "makes the two metrics more alike than BLEU and COMET are. Its answers nearly always have the form that the gate asks for.",
-)
+    return vary(recipe("grpo"), collect=links(Sample(n=8), Score(Metrics(reward, *METRICS[metric], threshold, gate))))

@@ -9,37 +9,35 @@ more. GRPO: 32 samples, temperature 0.7, KL 0.001 (k3) as a loss. `every=True` i
 A reply is what follows the thinking. An empty or degenerate one keeps nothing (ours: it would keep each "at most"). End
 tokens are cut off as whole suffixes: the released code strips a set of characters, which eats letters of the text
 (`variant="released"`).
-Constraints are read from the column `constraints`; `palaestra.reward.verifiers.constraints` makes prompts of them, with
+Constraints are read from the column `constraints`; `palaestra.verifiers.text.constraints` makes prompts of them, with
 levels and conflicts.
 """
 
 from typing import Literal
 
 from palaestra.card import Card, Size
-from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
-from palaestra.recipes.base import grpo
-from palaestra.reward.rewritten import Rewritten, Written
-from palaestra.reward.verifiers.reward import Verified
+from palaestra.catalogue import recipe
+from palaestra.rewards.rewritten import Rewritten, Written
+from palaestra.rewards.verified import Verified
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe
-from palaestra.tasks.base import final
+from palaestra.toys.base import final
 from palaestra.types import Task, stage
+from palaestra.values import vary
 
 CARD = Card(
-    id="muldimif",
-    family="rewards",
     title="Multi-dimensional constraint framework for instruction following",
     paper="arXiv:2505.07591",
-    parent="grpo",
     claim="RL on the number of constraints that are kept makes models follow instructions with several constraints.",
-    changes={
-        "collect": "32 samples at temperature 0.7; the reward is the number of constraints kept",
-        "objective": "KL 0.001 to the start policy",
-    },
     source="released code (Junjie-Ye/MulDimIF: reward_manager/muldimif.py, evaluation.py, run_grpo.sh); levels second-hand",
-    paper_scale="six LLMs up to 14B, 7,906 prompts, 32 samples, batch 32, lr 1e-6, KL 0.001, 8,192 tokens, one epoch",
-    size=Size(model="qwen2.5-14b", prompts=32, samples=32, tokens=8192, lr=1e-6),
+    size=Size(
+        setting="six LLMs up to 14B, 7,906 prompts, 32 samples, batch 32, lr 1e-6, KL 0.001, 8,192 tokens, one epoch",
+        model="qwen2.5-14b",
+        prompts=32,
+        samples=32,
+        tokens=8192,
+        lr=1e-6,
+    ),
 )
 
 
@@ -67,24 +65,4 @@ def build(
 ) -> Recipe:
     name = "constraints" if variant == "paper" else "constraints(released=True)"
     reward = Rewritten(Verified(name, paper=not every), unless="constraints", write=AsConstraints())
-    return vary(grpo.build(kl=kl), collect=links(Sample(n=n, temperature=temperature), Score(reward=reward)))
-
-
-EXPERIMENT = Experiment(
-    claim="With the number of constraints kept as the reward, all are kept more often than with all-or-nothing.",
-    arms={"all or nothing": build(every=True, n=8, temperature=1.0), "count": build(n=8, temperature=1.0)},
-    expect=Greater("count", "all or nothing"),
-    falsified_if="all-or-nothing keeps all constraints as often",
-    measure=Final(),
-    metric="held-out answers that keep all constraints (greedy)",
-    task="bool(d=6)",
-    tokens=30_000,
-    seconds=40.0,
-    controls={
-        "share kept": Logged("part/share"),
-        "mixed": Logged("groups_mixed"),
-        "before": Final("accuracy_before.mean"),
-    },
-    note="The small model writes no sentences: the values of six nested brackets are six constraints on one line. Groups of 8 "
-    "at temperature 1 instead of 32 at 0.7.",
-)
+    return vary(recipe("grpo", kl=kl), collect=links(Sample(n=n, temperature=temperature), Score(reward=reward)))

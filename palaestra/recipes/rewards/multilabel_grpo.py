@@ -9,51 +9,38 @@ says. `build` trains the reward model beside the policy on the labels of `Labels
 policy that is safe because it refuses everything shows there. A score that is not finite is an error of its episode.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from palaestra.card import Card, Size
+from palaestra.catalogue import recipe
+from palaestra.context import Context
 from palaestra.credit import advantages as pure
 from palaestra.credit.links import Center, Chain, Scale, chain
 from palaestra.credit.preferences import Rate
 from palaestra.credit.scopes import keys
 from palaestra.credit.table import Table, Values
-from palaestra.ledger.experiment import Cell, Experiment, Greater, Logged
+from palaestra.errors import Fault, UserError
 from palaestra.objective.reward_model import Regression
-from palaestra.pipeline import Output, Part, Pipeline
-from palaestra.recipes.base import grpo
-from palaestra.reward.labels import LABELS, Beside, Labels, Noisy
-from palaestra.reward.learned import Learned
+from palaestra.rewards.labels import LABELS, Beside, Labels
+from palaestra.rewards.learned import Learned
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
-from palaestra.step import Learner, Recipe, Schedule
-from palaestra.types import Fault, Group, Reward, RewardFn, UserError, stage
+from palaestra.step import Learner, Recipe
+from palaestra.types import Group, Reward, stage
 from palaestra.update import AdamW
-
-if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+from palaestra.values import vary
 
 CARD = Card(
-    id="multilabel-grpo",
-    family="rewards",
     title="GRPO with multi-label reward regression",
     paper="arXiv:2503.21819",
-    parent="grpo",
     claim="A reward from several explicit labels improves all of them, where one collapsed score may trade one for another.",
-    changes={
-        "collect": "the reward is the weighted sum of the labels that one model predicts",
-        "credit": "the group's standard deviation with ddof 0",
-        "learners": "a reward model of several outputs, by squared error",
-    },
     source="abstract and two summaries; loss, weights, gate and the order after_norm inferred",
-    paper_scale=(
-        "policies of 0.5B, 7B and 14B with LoRA of unknown rank; politeness, meaningfulness, actionability, "
-        "safety, of unknown weights"
+    size=Size(
+        setting="policies of 0.5B, 7B and 14B with LoRA of unknown rank; politeness, meaningfulness, actionability, "
+        "safety, of unknown weights",
+        model="qwen2.5-14b",
     ),
-    size=Size(model="qwen2.5-14b"),
 )
 
 
@@ -111,7 +98,7 @@ def build(
     floor: float = 0.5,
     aggregate: Literal["before_norm", "after_norm"] = "before_norm",
 ) -> Recipe:
-    parent, reward = grpo.build(), MultiLabel(LABELS, weights, gate, floor)
+    parent, reward = recipe("grpo"), MultiLabel(LABELS, weights, gate, floor)
     policy = vary(parent, credit=credit(aggregate, weights)).learners
     learners = {**policy, "reward": labelled(tuple(f"label/{k}" for k in LABELS))}
     collect = links(Sample(n=8), Score(reward=reward, shadow=True), Beside(Labels(), "label"))
@@ -128,43 +115,3 @@ def labelled(targets: tuple[str, ...], heads: tuple[str, ...] = LABELS) -> Learn
     """The reward model: an output a label."""
     objective = Regression(heads, targets, squash=True)
     return Learner(credit=Rate(targets=targets), objective=objective, heads=heads, optimiser=AdamW(lr=1e-3))
-
-
-def staged(reward: RewardFn, rater: Learner, aggregate: str = "before_norm") -> Pipeline:
-    """A reward model on noisy labels of the start policy's answers; then GRPO on it, frozen."""
-    start = vary(grpo.build(), credit=credit(aggregate), schedule=Schedule(prompts=8, steps=20))
-    rated = vary(start, collect=links(Sample(n=8), Score(reward=Noisy(Labels(), 0.1))), learners={"reward": rater})
-    judged = vary(start, collect=links(Sample(n=8), Score(reward=reward), Beside(Labels(), "label")))
-    return Pipeline(parts={"rm": Part(rated), "rl": Part(judged, models={"reward": Output("rm", "reward")})})
-
-
-@stage
-class Least:
-    """The least of several logged means: what none of the labels falls below."""
-
-    metrics: tuple[str, ...]
-
-    def __call__(self, cell: Cell) -> float:
-        return min(Logged(m)(cell) for m in self.metrics)
-
-
-TRUE = tuple(f"part/label/{k}" for k in LABELS)
-
-EXPERIMENT = Experiment(
-    claim="The lowest of four true labels ends higher with a reward of four predicted labels than with one predicted score.",
-    arms={
-        "one score": staged(Learned("reward", squash=True), labelled(("total",), ("score",))),
-        "four labels": staged(MultiLabel(), labelled(LABELS)),
-        "four labels after_norm": staged(MultiLabel(), labelled(LABELS), "after_norm"),
-    },
-    expect=Greater("four labels", "one score"),
-    falsified_if="the lowest true label is less than two points higher than with the one score",
-    measure=Least(TRUE),
-    metric="lowest of four true labels of samples, last ten steps",
-    task="add",
-    tokens=10_000,
-    evaluate=32,
-    controls={k: Logged(f"part/label/{k}") for k in LABELS},
-    note="Labels that a program checks, a tenth of them wrong: right, worked, brief, tidy; worked and brief are at odds. "
-    "With uniform weights both rewards estimate the same mean, so a difference is one of estimation.",
-)

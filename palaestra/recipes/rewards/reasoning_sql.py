@@ -12,46 +12,38 @@ only format. A judge sees no comments (they can talk to it); its failure leaves 
 advantage 0.
 """
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from palaestra.card import Card, Size
-from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
-from palaestra.recipes.base import grpo
-from palaestra.reward.judges.pointwise import Judge
-from palaestra.reward.rewritten import AsQuery, Rewritten, Weighed
-from palaestra.reward.verifiers.reward import Verified
-from palaestra.reward.verifiers.sql import query_of
+from palaestra.catalogue import recipe
+from palaestra.context import Context, RewardFn, Source
+from palaestra.errors import Fault
+from palaestra.judges.pointwise import Judge
+from palaestra.rewards.rewritten import AsQuery, Rewritten
+from palaestra.rewards.verified import Verified
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
-from palaestra.services.chat.base import Source
 from palaestra.step import Recipe
-from palaestra.types import Fault, Group, Reward, RewardFn, stage
-
-if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+from palaestra.types import Group, Reward, stage
+from palaestra.values import vary
+from palaestra.verifiers.sql.queries import query_of
 
 CARD = Card(
-    id="reasoning-sql",
-    family="rewards",
     title="Reasoning-SQL: partial rewards for text-to-SQL",
     paper="arXiv:2503.23157",
-    parent="grpo",
     claim="Partial rewards beside execution make GRPO more accurate on text-to-SQL than execution alone, and than SFT.",
-    changes={
-        "collect": "groups of six; six rewards: execution, a judge, syntax, schema linking, n-grams, format",
-    },
     source="weights from two second-hand accounts that agree; n = 2, tag names and the guard are ours",
-    paper_scale="Qwen2.5-Coder 3B, 7B and 14B, 8,026 BIRD questions, 6 samples, batch 32, lr 1e-6, 3 epochs",
-    size=Size(model="qwen2.5-14b", prompts=32, samples=6, lr=1e-6),
+    size=Size(
+        setting="Qwen2.5-Coder 3B, 7B and 14B, 8,026 BIRD questions, 6 samples, batch 32, lr 1e-6, 3 epochs",
+        model="qwen2.5-14b",
+        prompts=32,
+        samples=6,
+        lr=1e-6,
+    ),
 )
 
 RUBRIC = "A good query asks for what the question asks for, with the tables, conditions and columns of the reference."
 PARTIAL = Rewritten(Verified("sql-partial", paper=True), unless="schema", write=AsQuery(("reasoning", "answer")))
-LIKENESS = (("syntax", 1.0), ("schema", 1.0), ("ngrams", 1.0), ("format", 1.0))
 
 
 @stage
@@ -77,28 +69,4 @@ class WithFeedback:
 def build(judge: Source | None = None, reward: RewardFn = PARTIAL) -> Recipe:
     if judge is not None:
         reward = WithFeedback(reward, Judge(client=judge, rubric=RUBRIC, extract=query_of))
-    return vary(grpo.build(), collect=links(Sample(n=6), Score(reward=reward)))
-
-
-EXPERIMENT = Experiment(
-    claim="With partial rewards more samples are right than with execution alone, after equal sampled tokens.",
-    arms={
-        "execution": build(reward=Weighed(PARTIAL, (("execution", 1.0),))),
-        "partial": build(),
-        "without execution": build(reward=Weighed(PARTIAL, LIKENESS)),
-    },
-    expect=Greater("partial", "execution"),
-    falsified_if="execution alone is as accurate, or more",
-    task="add(d=6)",
-    tokens=30_000,
-    seconds=40.0,
-    controls={
-        "likeness": Logged("part/ngrams"),
-        "accuracy": Final(),
-        "mixed": Logged("groups_mixed"),
-    },
-    measure=Logged("part/execution"),
-    metric="share of right samples, last ten steps",
-    note="The small model writes no SQL: each character of its answer becomes a column of a query, which runs and "
-    "is compared as in the paper; without a judge. One table, no joins, and no schema that was not trained on.",
-)
+    return vary(recipe("grpo"), collect=links(Sample(n=6), Score(reward=reward)))

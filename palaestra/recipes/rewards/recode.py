@@ -20,32 +20,25 @@ answer line is the code, and working before it is the thinking.
 from typing import Literal
 
 from palaestra.card import Card, Size
-from palaestra.ledger.experiment import Experiment, Greater, Logged
-from palaestra.recipes.base import grpo
-from palaestra.reward.verifiers.reward import Verified
-from palaestra.reward.verifiers.similarity import edit_similarity
-from palaestra.reward.verify import Verify
-from palaestra.reward.where import Where
+from palaestra.catalogue import recipe
+from palaestra.rewards.verified import Verified
+from palaestra.rewards.verify import Verify
+from palaestra.rewards.where import Where
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe
-from palaestra.tasks.base import final, lines_of
+from palaestra.toys.base import final, lines_of
 from palaestra.types import Task, stage
+from palaestra.values import vary
+from palaestra.verifiers.text.similarity import edit_similarity
 
 CARD = Card(
-    id="recode",
-    family="rewards",
     title="ReCode: rule-based RL for code API updates",
     paper="arXiv:2506.20495",
-    parent="grpo",
     claim="Edit similarity to the migrated code teaches API changes where exact match is too sparse.",
-    changes={"reward": "form of the reply, and edit similarity of its code behind a check that it parses"},
     source="released code (zjunlp/ReCode), its two failures mended",
-    paper_scale=(
-        "Qwen2.5-Coder-7B, 2,000 migrations, a prompt x 8, KL .001, LoRA 64, lr 5e-5, 1,024 tokens, 5,000 steps; "
-        "DAPO as well"
-    ),
     size=Size(
+        setting="Qwen2.5-Coder-7B, 2,000 migrations, a prompt x 8, KL .001, LoRA 64, lr 5e-5, 1,024 tokens, 5,000 steps; "
+        "DAPO as well",
         model="qwen2.5-7b",
         prompts=1,
         samples=8,
@@ -80,17 +73,4 @@ def build(
     released = ", released=True" if variant == "released" else ""
     code = Verified(f"api-migration(exact={exact}{released})", paper=True)
     reward = Where("old", code, Verify(Migrated(exact, gate)))
-    return vary(grpo.build(kl), collect=links(Sample(n=8), Score(reward=reward, shadow=True)))
-
-
-EXPERIMENT = Experiment(
-    claim="On T-rec, held-out accuracy after equal sampled tokens is higher with edit similarity than with exact match.",
-    arms={"exact": build(exact=True), "similarity": build(), "no gate": build(gate=False), "grpo": grpo.build()},
-    expect=Greater("similarity", "exact"),
-    falsified_if="partial credit for near misses does not speed learning up",
-    task="rec",
-    tokens=60_000,
-    seconds=40.0,
-    controls={"similarity": Logged("part/similarity"), "form": Logged("part/format"), "length": Logged("length")},
-    note="Four-letter codes stand for calls; the paper's exact match is rarer at the start. Both arms are paid for their form.",
-)
+    return vary(recipe("grpo", kl=kl), collect=links(Sample(n=8), Score(reward=reward, shadow=True)))

@@ -14,51 +14,44 @@ encoder of the question. The order of the curriculum is by propositions or lengt
 two need candidates.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from palaestra.card import Card, Size
+from palaestra.catalogue import recipe
+from palaestra.context import Context, Draw
 from palaestra.credit.preferences import Compare
 from palaestra.curriculum.draw import Shuffled
-from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
+from palaestra.errors import Fault
 from palaestra.objective.reward_model import BradleyTerry
 from palaestra.pipeline import Output, Part, Pipeline
-from palaestra.recipes.base import ppo
-from palaestra.reward.learned import Learned
-from palaestra.reward.verifiers.answers import statement
-from palaestra.reward.verifiers.base import reply
-from palaestra.reward.verifiers.equivalence import equivalent
-from palaestra.reward.verifiers.stl import ATOM, Unreadable, parse
-from palaestra.reward.verifiers.temporal import aspects
-from palaestra.reward.verify import said
+from palaestra.rewards.learned import Learned
+from palaestra.rewards.verify import said
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.rollout.recorded import Offline
-from palaestra.runtime.config import vary
 from palaestra.step import Learner, Recipe, Schedule
-from palaestra.tasks.base import final
-from palaestra.types import Draw, Fault, Group, Key, Reward, State, Task, stage
+from palaestra.toys.base import final
+from palaestra.types import Group, Key, Reward, State, Task, stage
 from palaestra.update import AdamW
-
-if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+from palaestra.values import vary
+from palaestra.verifiers.answers.short import statement
+from palaestra.verifiers.base import reply
+from palaestra.verifiers.logic.equivalence import equivalent
+from palaestra.verifiers.logic.stl import ATOM, NotFormula, parse
+from palaestra.verifiers.logic.temporal import aspects
 
 CARD = Card(
-    id="restl",
-    family="rewards",
     title="RESTL: multi-aspect rewards for NL to signal temporal logic",
     paper="arXiv:2511.08555",
-    parent="ppo",
     claim="Several aspects of likeness, each with a reward model of its own, train better translators to logic than one.",
-    changes={
-        "collect": "a weighted sum of four aspects of the formula, learned (`pipeline`) or measured",
-        "credit": "KL 0.05 to the supervised start in every token's reward",
-    },
     source="paper (full text of the AAAI 2026 version); the semantic check and the sigmoid scale are ours",
-    paper_scale="LLaMA 3-8B, 14,000 pairs; reward models 5 epochs, lr 5e-5; PPO 80,000 steps, batch 32, lr 1.41e-5",
     size=Size(
-        model="llama-3.1-8b", answers=32, lr=1.41e-5, arguments={"learned": True}, beside={"four reward models": 32.0}
+        setting="LLaMA 3-8B, 14,000 pairs; reward models 5 epochs, lr 5e-5; PPO 80,000 steps, batch 32, lr 1.41e-5",
+        model="llama-3.1-8b",
+        answers=32,
+        lr=1.41e-5,
+        arguments={"learned": True},
+        beside={"four reward models": 32.0},
     ),
 )
 WEIGHTS = (("atoms", 0.2), ("template", 0.25), ("length", 0.35), ("tokens", 0.2))
@@ -76,7 +69,7 @@ def read(text: str, task: Task) -> tuple[str, str]:
     gold, answer = str(task.answer).strip(), final(text)
     try:
         parse(gold)
-    except Unreadable:
+    except NotFormula:
         return formula("".join((answer or "").split())), formula("".join(gold.split()))
     stated = answer if answer is not None else statement(text)
     return (reply(text) if stated is None else stated).strip().strip("`$").strip(), gold
@@ -103,7 +96,7 @@ class Aspects:
 def same(y: str, gold: str) -> bool:
     try:
         return equivalent(parse(y), parse(gold))
-    except Unreadable:
+    except NotFormula:
         return False
 
 
@@ -156,7 +149,7 @@ def build(
 ) -> Recipe:
     extra = (("same", semantic),) if semantic else ()
     reward = LearnedAspects(weights) if learned else Aspects((*weights, *extra))
-    return vary(ppo.build(kl=kl), collect=links(Sample(n=8), Score(reward=reward)))
+    return vary(recipe("ppo", kl=kl), collect=links(Sample(n=8), Score(reward=reward)))
 
 
 def reward_model(
@@ -178,24 +171,3 @@ def pipeline(steps: int = 40) -> Pipeline:
     models = {name: Output(name, "reward") for name, _ in WEIGHTS}
     parts = {name: Part(reward_model(name, steps=steps)) for name in ("atoms", "template", "length", "tokens")}
     return Pipeline(parts={**parts, "rl": Part(build(learned=True), models=models)})
-
-
-EXPERIMENT = Experiment(
-    claim="PPO on four aspects of the surface samples right answers more often than PPO on exact match, at equal tokens.",
-    arms={
-        "exact match": build(weights=(("exact", 1.0),)),
-        "aspects": build(),
-        "aspects without tokens": build(weights=WEIGHTS[:3]),
-        "aspects and meaning": build(semantic=1.0),
-    },
-    expect=Greater("aspects", "exact match"),
-    falsified_if="exact match is sampled as often when it is the reward",
-    measure=Logged("part/exact"),
-    metric="share of right samples, last ten steps",
-    task="add(d=6)",
-    tokens=40_000,
-    seconds=40.0,
-    controls={"accuracy": Final(), "tokens": Logged("part/tokens"), "length": Logged("length")},
-    note="The small model writes no logic: digit i of a sum becomes the formula that x has that value at time i, and the "
-    "metrics are those of the paper. The aspects are measured, the paper's ablation; `pipeline()` learns them.",
-)

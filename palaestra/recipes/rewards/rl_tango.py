@@ -21,33 +21,30 @@ import asyncio
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
 from palaestra.card import Card, Size
+from palaestra.catalogue import recipe
+from palaestra.context import Context
 from palaestra.credit.advantages import group_mean, group_std
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.credit.seats import Seat
 from palaestra.credit.table import Table, Values
-from palaestra.ledger.experiment import Balanced, Experiment, Final, Greater, Moving
-from palaestra.pipeline import Output, Part, Pipeline
-from palaestra.recipes.base import grpo, sft
-from palaestra.reward.verify import said
+from palaestra.errors import Fault
+from palaestra.rewards.verify import said
 from palaestra.rollout.collect import Sample, Score, links, rewarded
 from palaestra.rollout.player import EnginePlayer
 from palaestra.rollout.steps import steps
-from palaestra.rollout.verdicts import DemonstrateVerdict
-from palaestra.runtime.config import override, vary
 from palaestra.schedule import Exponential
-from palaestra.step import Learner, Recipe, Schedule
-from palaestra.tasks.base import final, lines_of
-from palaestra.tasks.formats import judging
+from palaestra.step import Learner, Recipe
+from palaestra.toys.base import final, lines_of
+from palaestra.toys.formats import judging
 from palaestra.types import (
     Ask,
     Episode,
     Event,
-    Fault,
     Group,
     Key,
     Message,
@@ -59,34 +56,28 @@ from palaestra.types import (
     stage,
     value,
 )
-from palaestra.update import AdamW, Cycle, Plain
-
-if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+from palaestra.update import Cycle, Plain
+from palaestra.values import vary
 
 CARD = Card(
-    id="rl-tango",
-    family="rewards",
     title="RL Tango: generator and verifier trained together",
     paper="arXiv:2505.15034",
-    parent="grpo",
     claim="A verifier of steps that learns beside the generator makes RL faster and better than outcomes alone.",
-    changes={
-        "collect": "a verifier's verdicts on the steps of every solution",
-        "credit": "normalised outcome, mixed with normalised verdicts from each token on",
-        "learners": "the verifier, paid for right verdicts and form, balanced by class",
-        "update": "three steps of the generator, one of the verifier",
-    },
     source="text of the paper without its display equations; the sum of the verifier's reward and ddof are inferred",
-    paper_scale="Qwen2.5-Math-7B after SFT, verifier Qwen2.5-7B, 455k prompts, batch 256 x 5, lr 1e-6, 200 steps, warm-up 40",
-    size=Size(model="qwen2.5-7b", prompts=256, samples=5, lr=1e-6),
+    size=Size(
+        setting="Qwen2.5-Math-7B after SFT, verifier Qwen2.5-7B, 455k prompts, batch 256 x 5, lr 1e-6, 200 steps, warm-up 40",
+        model="qwen2.5-7b",
+        prompts=256,
+        samples=5,
+        lr=1e-6,
+    ),
 )
 STEP = re.compile(r"^\s*step\s+(\d{1,3})\s*:\s*(.*?)\s*(right|wrong)\s*\.?\s*$", re.IGNORECASE | re.MULTILINE)
 FINAL = re.compile(r"^\s*final\s*:\s*(right|wrong)\s*\.?\s*$", re.IGNORECASE | re.MULTILINE)
 
 
 @value
-class Verdict:
+class StepVerdicts:
     """What a verifier's reply says: +1, -1 or 0 by step, the whole (None = unread), the share of criteria of form met."""
 
     steps: tuple[float, ...]
@@ -98,7 +89,7 @@ class Form(Protocol):
     """How a verifier is asked and read."""
 
     def ask(self, task: Task, text: str) -> tuple[Message, ...]: ...
-    def read(self, reply: str, lines: Sequence[str]) -> Verdict: ...
+    def read(self, reply: str, lines: Sequence[str]) -> StepVerdicts: ...
 
 
 @stage
@@ -108,12 +99,12 @@ class Reworked:
     def ask(self, task: Task, text: str) -> tuple[Message, ...]:
         return judging(task, text, True).prompt
 
-    def read(self, reply: str, lines: Sequence[str]) -> Verdict:
+    def read(self, reply: str, lines: Sequence[str]) -> StepVerdicts:
         own, whole = lines_of(reply)[:-1], {"right": True, "wrong": False}.get(final(reply) or "")
         found = [1.0 if a == b else -1.0 for a, b in zip(lines[:-1], own, strict=False)]
         found += [0.0] * (len(lines) - 1 - len(found))
         found += [0.0 if whole is None else 1.0 if whole else -1.0] * bool(lines)
-        return Verdict(steps=tuple(found), final=whole, form=(bool(own) + (len(own) == len(lines))) / 2)
+        return StepVerdicts(steps=tuple(found), final=whole, form=(bool(own) + (len(own) == len(lines))) / 2)
 
 
 @stage
@@ -126,18 +117,18 @@ class Stated:
         content = f"{task.prompt[-1].content}\n\nSolution:\n{numbered}\n\n{wanted}"
         return (*task.prompt[:-1], Message(role="user", content=content))
 
-    def read(self, reply: str, lines: Sequence[str]) -> Verdict:
+    def read(self, reply: str, lines: Sequence[str]) -> StepVerdicts:
         said_of = {int(n): (1.0 if v.lower() == "right" else -1.0) for n, _, v in STEP.findall(reply)}
         whole = FINAL.findall(reply)
         found = tuple(said_of.get(i + 1, 0.0) for i in range(len(lines)))
         criteria = (all(why for _, why, _ in STEP.findall(reply)), set(said_of) == set(range(1, len(lines) + 1)))
-        return Verdict(
+        return StepVerdicts(
             steps=found, final=whole[-1].lower() == "right" if whole else None, form=sum(criteria) / len(criteria)
         )
 
 
 @stage
-class Verify:
+class VerifySteps:
     """Adds a verifier's row to every scored episode: its verdicts are events, its pay the part "seat:verifier"."""
 
     form: Form = Reworked()
@@ -145,11 +136,11 @@ class Verify:
     weight: float = 0.8  # of the form
     max_tokens: int = 64
 
-    async def __call__(self, ctx: "Context", key: Key, group: Group) -> Group:
+    async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         found = (self._of(ctx, (*key, i), group.task, e) for i, e in enumerate(group.episodes))
         return replace(group, episodes=tuple(await asyncio.gather(*found)))
 
-    async def _of(self, ctx: "Context", key: Key, task: Task, e: Episode) -> Episode:
+    async def _of(self, ctx: Context, key: Key, task: Task, e: Episode) -> Episode:
         if e.reward is None:
             return e
         sampling = Sampling(temperature=1.0, max_tokens=self.max_tokens)
@@ -166,7 +157,7 @@ class Verify:
         )  # fmt: skip
         return self.paid(replace(e, rows=(*e.rows, row.add(spoken))), reply.text, ctx)
 
-    def paid(self, e: Episode, reply: str, ctx: "Context") -> Episode:
+    def paid(self, e: Episode, reply: str, ctx: Context) -> Episode:
         """The episode with what its last row's reply means for both."""
         assert e.reward is not None
         found = [s for s in steps(e, ctx.decode) if s.row < len(e.rows) - 1]
@@ -183,7 +174,7 @@ class Verify:
 
 
 @stage
-class Mixture:
+class StepMixture:
     """(1 - share) * outcome + share * verdicts; see the module. Without `apart` they are added before they are normalised."""
 
     share: Any = 0.1
@@ -241,10 +232,10 @@ def build(
     form: Form = Reworked(),
 ) -> Recipe:
     """`learns=False` fixes the verifier, `balanced=False` drops the class weights, `apart=False` merges before normalising."""
-    recipe = grpo.build()
+    grpo = recipe("grpo")
     generator = replace(
-        recipe.learners["policy"],
-        credit=chain(Mixture(Exponential(share, 1e-3, 200) if share > 1e-3 else share, apart)),
+        grpo.learners["policy"],
+        credit=chain(StepMixture(Exponential(share, 1e-3, 200) if share > 1e-3 else share, apart)),
         update=Cycle(Plain(), on=(0, 1, 2), warmup=warmup),
     )
     verifier = Learner(
@@ -252,49 +243,5 @@ def build(
         objective=generator.objective,
         update=Cycle(Plain(), on=(3,) if learns else (), warms=learns, warmup=warmup),
     )
-    collect = links(Sample(n=8), Score(), Verify(form))
-    return vary(recipe, collect=collect, learners={"policy": generator, "verifier": verifier})
-
-
-def small(recipe: Recipe) -> Pipeline:
-    """8 prompts x 8 answers, from a start that judges."""
-    rl = override(vary(recipe, schedule=Schedule(prompts=8)), "collect.links.0.n", 8)
-    return Pipeline(parts={"shown": Part(shown()), "rl": Part(rl, model=Output("shown"))})
-
-
-def shown() -> Recipe:
-    """Makes a start that judges better than a coin: half of its verdicts are worked, and those are mostly true."""
-    return vary(
-        sft.build(),
-        collect=links(DemonstrateVerdict()),
-        optimiser=AdamW(lr=5e-4, warmup=5),
-        schedule=Schedule(prompts=32, steps=80),
-    )
-
-
-EXPERIMENT = Experiment(
-    claim="Over the first 20 generator steps, outcomes are 5 points better with a verifier that learns than with GRPO.",
-    arms={
-        "grpo": small(vary(grpo.build(), credit=chain(*Z))),
-        "tango": small(build(warmup=20)),
-        "fixed": small(build(warmup=20, learns=False)),
-        "unbalanced": small(build(warmup=20, balanced=False)),
-        "merged": small(build(warmup=20, apart=False)),
-    },
-    expect=Greater("tango", "grpo", by=0.05),
-    falsified_if="with the verifier's verdicts the mean outcome of these steps is not 5 points higher",
-    measure=Moving(20),
-    metric="mean outcome of the 1,280 answers of the generator's first 20 steps (temperature 1)",
-    task="chain(operands=(2,3))",
-    tokens=100_000,
-    evaluate=128,
-    seconds=80.0,
-    controls={
-        "accuracy at the end": Final(),
-        "balanced accuracy of the verifier": Balanced(),
-    },
-    note="80 steps of imitated verdicts, half of them worked, come first in every arm, for the built-in model's are a coin. The "
-    "verifier is a copy of this start; 20 updates of it alone come before the 20 steps, which with its own among them take 46. A "
-    "step is judged by whether the verifier's own working has it. 5 points, as the paper's Tango is 9 ahead after 200 steps. At "
-    "equal sampled tokens, the verdicts' included, GRPO makes more steps: `accuracy at the end` compares that.",
-)
+    collect = links(Sample(n=8), Score(), VerifySteps(form))
+    return vary(grpo, collect=collect, learners={"policy": generator, "verifier": verifier})

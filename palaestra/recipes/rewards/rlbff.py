@@ -4,7 +4,7 @@
 
 Trained on (prompt, response, principle, verdict) as on text, by the likelihood of the one word; the principles come from
 written feedback: one is kept if its quote is in the feedback (partial ratio above 60) and every other annotator of the
-response says the like (cosine above 0.8), see `palaestra.reward.principles`. Then GRPO: every prompt has a principle that
+response says the like (cosine above 0.8), see `palaestra.judges.principles`. Then GRPO: every prompt has a principle that
 the reward model sees and the policy does not. Several principles are averaged (`Entailed`). r is only compared within a group,
 so among responses to one prompt and principle. There is one response in a question, hence no bias of position.
 `build` trains the reward model beside the policy, with the labels of `Labels` as the annotators. A judge that fails leaves
@@ -12,50 +12,44 @@ the episode unscored; an empty response is asked about like any other.
 """
 
 from palaestra.card import Card, Size
-from palaestra.credit.preferences import Compare
+from palaestra.catalogue import recipe
+from palaestra.context import Collect, Credit
 from palaestra.credit.rows import Imitate
-from palaestra.ledger.experiment import Experiment, Final, Greater
+from palaestra.judges.pointwise import Judge
+from palaestra.judges.principles import QUESTIONS, Entailed, Principled, Question, yes_or_no
+from palaestra.judges.reading import Odds
+from palaestra.judges.train import ENTAIL, Verdicts
 from palaestra.objective.policy import Imitation
-from palaestra.objective.reward_model import BradleyTerry
-from palaestra.recipes.base import grpo
-from palaestra.reward.judges.pointwise import Judge
-from palaestra.reward.judges.reading import Odds
-from palaestra.reward.judges.train import ENTAIL, Verdicts
-from palaestra.reward.labels import LABELS, Also, Beside, Labels, Noisy
-from palaestra.reward.learned import Learned
-from palaestra.reward.principles import QUESTIONS, Entailed, Principled, Question, yes_or_no
-from palaestra.reward.probe import Probe
+from palaestra.rewards.labels import LABELS, Also, Beside, Labels, Noisy
+from palaestra.rewards.probe import RankingProbe
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
-from palaestra.services.chat.local import Local
+from palaestra.services.chat.local import LocalModel
 from palaestra.step import Learner, Recipe, Schedule
-from palaestra.types import Collect, Credit, Objective
+from palaestra.types import Objective
 from palaestra.update import AdamW
+from palaestra.values import vary
 
 CARD = Card(
-    id="rlbff",
-    family="rewards",
     title="RLBFF: binary flexible feedback, principle entailment",
     paper="arXiv:2509.21319",
-    parent="grpo",
     claim="A reward model asked about one principle at a time ranks better than one trained on overall preferences.",
-    changes={
-        "collect": "the reward is the log-odds of a yes to the prompt's principle, which the policy does not see",
-        "learners": "a reward model that imitates verdicts on principles",
-    },
     source="second-hand for formula, thresholds and tables, released model card; same verdict of neighbours and mean inferred",
-    paper_scale="Llama-3.3-70B and Qwen3-32B reward models, about 100k principles of HelpSteer3; policy Qwen3-32B",
-    size=Size(model="qwen3-32b"),
+    size=Size(
+        setting="Llama-3.3-70B and Qwen3-32B reward models, about 100k principles of HelpSteer3; policy Qwen3-32B",
+        model="qwen3-32b",
+    ),
 )
 
 
 def judge(template: str = ENTAIL) -> Judge:
-    return Judge(client=Local("reward"), template=template, read=Odds(form="log-odds"), empty=None, name="entailment")
+    return Judge(
+        client=LocalModel("reward"), template=template, read=Odds(form="log-odds"), empty=None, name="entailment"
+    )
 
 
 def build(questions: tuple[Question, ...] = QUESTIONS, template: str = ENTAIL) -> Recipe:
     asked = judge(template)
-    parent = grpo.build()
+    parent = recipe("grpo")
     collect = links(
         Sample(n=8),
         Principled(questions),
@@ -74,35 +68,14 @@ def trained(credit: Credit, objective: Objective, *more: Collect, heads: tuple[s
     """A reward model alone, on answers of the start policy with noisy labels; brevity counts most in the overall one."""
     labels = Noisy(Labels(weights=(0.2, 0.2, 0.5, 0.1)), share=0.1)
     return vary(
-        grpo.build(),
+        recipe("grpo"),
         collect=links(Sample(n=4), Score(reward=labels), *more),
         learners={"reward": Learner(credit=credit, objective=objective, heads=heads, optimiser=AdamW(lr=1e-3))},
         schedule=Schedule(prompts=8, steps=25),
     )
 
 
-def entailment(questions: tuple[Question, ...]) -> Probe:
+def entailment(questions: tuple[Question, ...]) -> RankingProbe:
     asked = judge(SHORT)
     train = trained(Imitate(), Imitation(), Principled(questions), Verdicts(asked, yes_or_no))
-    return Probe(train, Entailed(asked, QUESTIONS), tuple((name, name) for name in LABELS))
-
-
-EXPERIMENT = Experiment(
-    claim="Asked for one property of an answer, a model of flexible principles ranks answers better than one of preferences.",
-    arms={
-        "bradley-terry": Probe(
-            trained(Compare(pairs="all"), BradleyTerry(), heads=("score",)), Learned(), tuple(("", n) for n in LABELS)
-        ),
-        "one principle": entailment(QUESTIONS[:1]),
-        "flexible": entailment(QUESTIONS),
-    },
-    expect=Greater("flexible", "bradley-terry"),
-    falsified_if="asked for a property, the model of preferences is as accurate or better",
-    measure=Final("ranked.mean"),
-    metric="accuracy on pairs of held-out answers, mean over four properties",
-    tokens=12_000,
-    evaluate=4,
-    controls={n: Final(f"ranked.{n}") for n in LABELS},
-    note="Properties that a program checks stand for written feedback, a tenth of the labels is wrong. Overall preference weighs "
-    "brevity most. Ranking only: no policy is trained on it here.",
-)
+    return RankingProbe(train, Entailed(asked, QUESTIONS), tuple((name, name) for name in LABELS))

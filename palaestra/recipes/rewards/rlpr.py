@@ -15,42 +15,29 @@ drawn:
 A text that names every candidate before it answers raises r for any reference: watch `length`.
 """
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from palaestra.card import Card, Size
-from palaestra.curriculum.respelled import Respelled
-from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
+from palaestra.catalogue import recipe
+from palaestra.context import Context
 from palaestra.objective.policy import Clipped
-from palaestra.recipes.base import grpo
-from palaestra.reward.intrinsic import AnswerProbability, Reducer, opened
-from palaestra.reward.verifiers.formats import Tags
-from palaestra.reward.verify import Exact, Verify
+from palaestra.rewards.intrinsic import AnswerProbability, Reducer, opened
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe
-from palaestra.tasks.base import ANSWER, exact, final, lines_of
+from palaestra.toys.base import ANSWER, final, lines_of
 from palaestra.types import Group, State, stage
-
-if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+from palaestra.values import vary
+from palaestra.verifiers.text.formats import Tags
 
 CARD = Card(
-    id="rlpr",
-    family="rewards",
     title="RLPR: probability reward without verifiers",
     paper="arXiv:2506.18254",
-    parent="grpo",
     claim="The policy's own probability of the reference answer teaches reasoning where no rule can verify an answer.",
-    changes={
-        "collect": "the reward is the mean probability of the reference's tokens, less that without reasoning",
-        "pool": "groups whose rewards hardly differ are dropped, by a running threshold",
-        "objective": "clip 0.2 below, 0.27 above",
-    },
     source="released code (OpenBMB/RLPR: reward_manager/prob.py, ray_trainer.py, repetition.py)",
-    paper_scale="Qwen2.5-7B, Llama3.1-8B, Gemma2-2B; 77k prompts, 768 x 8, minibatch 192, lr 1e-6, 3,072 tokens, no KL",
     size=Size(
+        setting="Qwen2.5-7B, Llama3.1-8B, Gemma2-2B; 77k prompts, 768 x 8, minibatch 192, lr 1e-6, 3,072 tokens, no KL",
         model="qwen2.5-7b",
         prompts=768,
         samples=8,
@@ -127,36 +114,10 @@ def build(
     read = {"line": (opened, ANSWER, one_line), "tags": (before_tag, "<answer>", tags)}
     before, opening, well_formed = read[form]
     reward = AnswerProbability(baseline=baseline, how=how, before=before, opening=opening, format=well_formed)
-    recipe = vary(
-        grpo.build(),
+    rlpr = vary(
+        recipe("grpo"),
         collect=links(Sample(n=8), Score(reward=reward, shadow=True)),
         objective=Clipped(low=0.2, high=0.27),
         references={"ref": "policy"},
     )
-    return vary(recipe, pool=Spread(coefficient)) if coefficient else recipe
-
-
-EXPERIMENT = Experiment(
-    claim="On `add` with references that nobody spells like that, RLPR ends with a higher accuracy than matching the text.",
-    arms={
-        "exact match": vary(grpo.build(), draw=Respelled(), collect=links(Sample(n=8), Score(reward=Verify(exact)))),
-        "rlpr": vary(build(), draw=Respelled()),
-        "product": vary(build(how="product"), draw=Respelled()),
-        "no baseline": vary(build(baseline=""), draw=Respelled()),
-        "no filter": vary(build(coefficient=0.0), draw=Respelled()),
-        "verifier": vary(grpo.build(), draw=Respelled(), collect=links(Sample(n=8), Score(reward=Verify(Exact())))),
-    },
-    expect=Greater("rlpr", "exact match"),
-    falsified_if="matching the text of the reference is as good or better",
-    measure=Final("sampled_after.pass@1.mean"),
-    metric="held-out accuracy (temperature 1)",
-    task="add",
-    tokens=16_000,
-    evaluate=128,
-    samples=4,
-    seconds=25.0,
-    controls={"reward": Logged("reward"), "length": Logged("length"), "groups kept": Logged("groups_ready")},
-    note="The paper compares with VeriFree and with a verifier model on Qwen, Llama and Gemma. Here nine of ten references have "
-    "decimals that no answer has (42.0), as free-form answers differ from theirs. The verifier arm compares values: the ceiling. "
-    "The filter starts at step 11 and hardly acts in so short a run.",
-)
+    return vary(rlpr, pool=Spread(coefficient)) if coefficient else rlpr

@@ -10,44 +10,30 @@ where 60% can be answered. An abstention is a response that is one of the phrase
 it is wrong, and so is an empty response.
 """
 
-from __future__ import annotations
-
 import math
 import re
-from typing import TYPE_CHECKING
 
-from palaestra.card import Card
-from palaestra.credit.rows import Imitate
-from palaestra.ledger.experiment import Experiment, Greater, Logged
+from palaestra.card import Card, Size
+from palaestra.catalogue import recipe
+from palaestra.context import Context
+from palaestra.errors import Fault, UserError
 from palaestra.models.score import score
-from palaestra.objective.policy import Imitation
-from palaestra.pipeline import Output, Part, Pipeline
-from palaestra.recipes.base import grpo
-from palaestra.reward.intrinsic import confidence, prompt_of
-from palaestra.reward.together import together
-from palaestra.reward.verify import said
+from palaestra.rewards.intrinsic import confidence, prompt_of
+from palaestra.rewards.together import together
+from palaestra.rewards.verify import said
 from palaestra.rollout.collect import Sample, Score, judged, links
-from palaestra.rollout.recorded import Demonstrate
-from palaestra.runtime.config import vary
-from palaestra.step import Recipe, Schedule
-from palaestra.types import Episode, Fault, Group, Reward, UserError, stage
-
-if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+from palaestra.step import Recipe
+from palaestra.types import Episode, Group, Reward, stage
+from palaestra.values import vary
 
 CARD = Card(
-    id="salu",
-    family="rewards",
     title="SALU: unanswerability recognition with RLHF",
     paper="arXiv:2507.16951",
-    parent="grpo",
     claim="Punishing false answers by their confidence cuts hallucination on what has no answer and keeps the other answers.",
-    changes={
-        "collect": "a table of rewards for answers and abstentions, scaled by the start policy's confidence",
-        "objective": "plus a KL to the supervised start",
-    },
     source="abstract and third-party numbers; the table of rewards, lambda and the confidence are inferred",
-    paper_scale="a Chinese set of retrieval questions; overall accuracy .908, 1.3% hallucination on unanswerable ones",
+    size=Size(
+        setting="a Chinese set of retrieval questions; overall accuracy .908, 1.3% hallucination on unanswerable ones",
+    ),
 )
 PHRASES = ("I don't know.", "= ?")
 
@@ -124,41 +110,4 @@ def spoken(episode: Episode) -> tuple[int, ...]:
 
 def build(scale: float = 1.0, wrong: float = -1.0, kl: float = 0.02) -> Recipe:
     collect = links(Sample(n=8), Score(reward=Honest(scale, wrong), shadow=True))
-    return vary(grpo.build(kl=kl), collect=collect, references={"ref": "policy"})
-
-
-def staged(scale: float, wrong: float) -> Pipeline:
-    """Both stages; the first one is short, so that it abstains unreliably."""
-    imitation = vary(
-        grpo.build(),
-        collect=links(Demonstrate()),
-        credit=Imitate(),
-        objective=Imitation(),
-        schedule=Schedule(prompts=16, steps=12),
-    )
-    rl = vary(build(scale, wrong), schedule=Schedule(prompts=8, steps=30))
-    return Pipeline(parts={"sft": Part(imitation), "rl": Part(rl, model=Output("sft"))})
-
-
-EXPERIMENT = Experiment(
-    claim="At the end more questions are answered or declined rightly with confidence-scaled punishment than with a fixed -2.",
-    arms={
-        "fixed -1": staged(0.0, -1.0),
-        "fixed -2": staged(0.0, -2.0),
-        "scaled by confidence": staged(1.0, -1.0),
-    },
-    expect=Greater("scaled by confidence", "fixed -2"),
-    falsified_if="the fixed punishment is as good or better in overall accuracy",
-    metric="held-out overall accuracy: right answers and right abstentions (greedy)",
-    task="unanswerable",
-    tokens=20_000,
-    evaluate=128,
-    seconds=40,
-    controls={
-        "hallucinated": Logged("part/hallucinated"),
-        "abstained needlessly": Logged("part/needlessly"),
-        "confidence": Logged("part/confidence"),
-    },
-    note="Sums of two digits, in 40% of which a digit is missing; which is plain to see, unlike in retrieved text. Twelve "
-    "steps of imitation come first in every arm.",
-)
+    return vary(recipe("grpo", kl=kl), collect=collect, references={"ref": "policy"})

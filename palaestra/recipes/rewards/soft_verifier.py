@@ -10,46 +10,43 @@ With P its probabilities (arXiv:2503.23829v2, eqs. 1 to 6):
 Where P leaks to other words the printed form is not monotone (P(yes) = .6, P(no) = .3: a "no" pays .7, a "yes" .6);
 `form="normalised"` pays P(yes) / (P(yes) + P(no)), which is the same without a leak. An empty response is worth 0 without a call;
 labels and tags that a response prints are defused. Openers such as ":" or "Thought process:" are known to be accepted by
-generative verifiers (arXiv:2507.08794): audit yours with `palaestra.reward.judges.audit.attack`. `client` is the verifier; the
+generative verifiers (arXiv:2507.08794): audit yours with `palaestra.judges.audit.attack`. `client` is the verifier; the
 default is a stand-in that is right nine times in ten. A verifier of one's own is distilled from a grader's labels by `Verdicts`,
-`Imitate` and `Imitation` (`palaestra.reward.judges.train`), format errors included.
+`Imitate` and `Imitation` (`palaestra.judges.train`), format errors included.
 """
 
 from typing import Literal
 
 from palaestra.card import Card, Size
+from palaestra.catalogue import recipe
+from palaestra.context import RewardFn, Source
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.credit.penalty import LessKL
-from palaestra.curriculum.respelled import Respelled
-from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
-from palaestra.recipes.base import reinforce
-from palaestra.reward.judges.pointwise import Judge
-from palaestra.reward.judges.prompt import GRADE, last_line
-from palaestra.reward.judges.reading import Label, Odds
-from palaestra.reward.judges.standin import Grader
-from palaestra.reward.verifiers.similarity import jaccard
-from palaestra.reward.verify import Verify
+from palaestra.judges.pointwise import Judge
+from palaestra.judges.prompt import GRADE, last_line
+from palaestra.judges.reading import MarkedLabel, Odds
+from palaestra.judges.standin import Grader
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
-from palaestra.services.chat.base import Source
 from palaestra.services.chat.scripted import Scripted
 from palaestra.step import Recipe
-from palaestra.types import RewardFn, Task
+from palaestra.types import Task
+from palaestra.values import vary
+from palaestra.verifiers.text.similarity import jaccard
 
 CARD = Card(
-    id="soft-verifier",
-    family="rewards",
     title="RLVR across diverse domains with soft generative reward",
     paper="arXiv:2503.23829",
-    parent="reinforce",
     claim="A generative verifier's probability is a better reward than string matching where answers are free in form.",
-    changes={
-        "collect": "four samples, paid by the verifier's probability of its own verdict",
-        "credit": "z-scores over the batch, less 0.01 of the sequence's KL to the start",
-    },
     source="full text of v2; the normalised form is an addition",
-    paper_scale="Qwen2.5-7B, 30k prompts x 4, one epoch, batch 128, lr 5e-7, 1,024 tokens; verifier 7B, distilled from 72B",
-    size=Size(model="qwen2.5-7b", prompts=128, samples=4, tokens=1024, lr=5e-7, beside={"verifier": 7.0}),
+    size=Size(
+        setting="Qwen2.5-7B, 30k prompts x 4, one epoch, batch 128, lr 5e-7, 1,024 tokens; verifier 7B, distilled from 72B",
+        model="qwen2.5-7b",
+        prompts=128,
+        samples=4,
+        tokens=1024,
+        lr=5e-7,
+        beside={"verifier": 7.0},
+    ),
 )
 STANDIN = Scripted(Grader(error=0.1), name="grader")
 
@@ -58,14 +55,9 @@ def verifier(client: Source = STANDIN, form: Literal["soft", "normalised", "bina
     read = {
         "soft": Odds("YES", "NO", form="sampled"),
         "normalised": Odds("YES", "NO"),
-        "binary": Label((("YES", 1.0), ("NO", 0.0))),
+        "binary": MarkedLabel((("YES", 1.0), ("NO", 0.0))),
     }
     return Judge(client=client, template=GRADE, read=read[form], extract=last_line, temperature=1.0, unparsed=0.0)
-
-
-def contained(text: str, task: Task) -> float:
-    """The binary rule: the reference stands in the answer."""
-    return float(str(task.answer) in last_line(text))
 
 
 def overlap(text: str, task: Task) -> float:
@@ -82,37 +74,9 @@ def build(
 def paid(reward: RewardFn, beta: float = 0.01) -> Recipe:
     """The method's learner under any reward."""
     return vary(
-        reinforce.build(),
+        recipe("reinforce"),
         collect=links(Sample(n=4), Score(reward=reward)),
         credit=chain(Center("batch"), Scale("batch", ddof=0, eps=1e-9), LessKL(beta)),
         needs=(("ref", "logp"),),
         references={"ref": "policy"},
     )
-
-
-NOISY, TOO_SURE = Scripted(Grader(error=0.2), name="noisy"), Scripted(Grader(error=0.2, sure=50.0), name="too sure")
-
-EXPERIMENT = Experiment(
-    claim="On `add` with references that nobody spells like that, a verifier that errs in one of five verdicts teaches more than "
-    "finding the reference in the answer.",
-    arms={
-        "string match": vary(paid(Verify(contained)), draw=Respelled()),
-        "binary": vary(build(NOISY, "binary"), draw=Respelled()),
-        "soft": vary(build(NOISY), draw=Respelled()),
-        "normalised": vary(build(NOISY, "normalised"), draw=Respelled()),
-        "too sure": vary(build(TOO_SURE), draw=Respelled()),
-    },
-    expect=Greater("soft", "string match"),
-    falsified_if="the string match is as good or better",
-    measure=Final("sampled_after.pass@1.mean"),
-    metric="held-out accuracy (temperature 1)",
-    task="add",
-    tokens=16_000,
-    evaluate=128,
-    samples=4,
-    seconds=25.0,
-    controls={"reward": Logged("reward"), "length": Logged("length"), "entropy": Logged("entropy_sampled")},
-    note="A stand-in with calibrated noise plays the verifier: the paper distils a 7B model. Nine of ten references have "
-    "decimals that no answer has (42.0). Soft against binary, and a verifier that is too sure of itself (there soft is binary), "
-    "are arms beside the claim: the paper finds soft better with REINFORCE and not with REINFORCE++.",
-)

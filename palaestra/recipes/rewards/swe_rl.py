@@ -15,35 +15,31 @@ other task is one file, empty before, that its worked solution fills: the reply 
 line the mistake of form.
 """
 
-from typing import TYPE_CHECKING
-
 from palaestra.card import Card, Size
-from palaestra.ledger.experiment import Experiment, Greater, Logged
-from palaestra.recipes.base import grpo
-from palaestra.reward.verifiers.patches import diffs, likeness
-from palaestra.reward.verifiers.reward import Verified
-from palaestra.reward.verify import said
-from palaestra.reward.where import Where
+from palaestra.catalogue import recipe
+from palaestra.context import Context
+from palaestra.rewards.verified import Verified
+from palaestra.rewards.verify import said
+from palaestra.rewards.where import Where
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe
-from palaestra.tasks.base import demonstration, final
+from palaestra.toys.base import demonstration, final
 from palaestra.types import Group, Reward, rng_of, stage
-
-if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+from palaestra.values import vary
+from palaestra.verifiers.code.patches import diffs, likeness
 
 CARD = Card(
-    id="swe-rl",
-    family="rewards",
     title="SWE-RL: similarity reward on software evolution",
     paper="arXiv:2502.18449",
-    parent="grpo",
     claim="Likeness to the merged patch, with -1 for a wrong form, is a cheap reward that teaches to solve real issues.",
-    changes={"reward": "likeness of the predicted to the merged diff, -1 for a mistake of form"},
     source="released code (facebookresearch/swe-rl) for the reward; sizes of the run from memory",
-    paper_scale="Llama-3.3-70B-Instruct, mined pull requests, 32 prompts x 16, 16k tokens, 1,600 steps",
-    size=Size(model="llama-3.3-70b", prompts=32, samples=16, tokens=16384),
+    size=Size(
+        setting="Llama-3.3-70B-Instruct, mined pull requests, 32 prompts x 16, 16k tokens, 1,600 steps",
+        model="llama-3.3-70b",
+        prompts=32,
+        samples=16,
+        tokens=16384,
+    ),
 )
 
 
@@ -53,7 +49,7 @@ class Likeness:
 
     malformed: float = -1.0
 
-    async def __call__(self, ctx: "Context", group: Group) -> list[Reward]:
+    async def __call__(self, ctx: Context, group: Group) -> list[Reward]:
         oracle = demonstration(ctx.bench.tasks, group.task, rng_of((group.task.id, "oracle")), "work")
         return [self.judge(said(e), oracle) for e in group.episodes]
 
@@ -67,18 +63,4 @@ class Likeness:
 def build(malformed: float = -1.0) -> Recipe:
     """With `malformed` 0 a mistake of form is worth as much as a patch that has nothing right."""
     reward = Where("files", Verified("patch", paper=malformed < 0), Likeness(malformed))
-    return vary(grpo.build(), collect=links(Sample(n=8), Score(reward=reward, shadow=True)))
-
-
-EXPERIMENT = Experiment(
-    claim="On additions of six digits, where few samples are right, held-out accuracy is higher with likeness to the worked "
-    "solution than with a reward for right answers.",
-    arms={"exact": grpo.build(), "likeness": build(), "likeness without penalty": build(malformed=0.0)},
-    expect=Greater("likeness", "exact"),
-    falsified_if="rewarding likeness teaches no faster than rewarding right answers",
-    task="add(d=6)",
-    tokens=40_000,
-    seconds=40.0,
-    controls={"replies of a wrong form": Logged("part/malformed", last=0), "length": Logged("length")},
-    note="A worked sum stands for a patch and an answer line for the form: no model here writes edits of code.",
-)
+    return vary(recipe("grpo"), collect=links(Sample(n=8), Score(reward=reward, shadow=True)))

@@ -15,28 +15,26 @@ most 0.9.
 from typing import Literal
 
 from palaestra.card import Card, Size
-from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
-from palaestra.recipes.base import grpo
-from palaestra.reward.rewritten import AsQuery, Rewritten
-from palaestra.reward.verifiers.reward import Verified
+from palaestra.catalogue import recipe
+from palaestra.rewards.rewritten import AsQuery, Rewritten
+from palaestra.rewards.verified import Verified
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.runtime.config import vary
 from palaestra.step import Recipe
+from palaestra.values import vary
 
 CARD = Card(
-    id="think2sql",
-    family="rewards",
     title="Think2SQL: execution-accuracy RL for text-to-SQL",
     paper="arXiv:2504.15077",
-    parent="grpo",
     claim="RL on the likeness of result tables lets small models reason their way to better SQL than SFT or execution alone.",
-    changes={"collect": "groups of 16; execution or QATCH likeness of result tables, with format and tag counts"},
     source="released code (spapicchio/Think2SQL at 740a74f and later, NL2SQLEvaluator, QATCH); counted cells are ours",
-    paper_scale=(
-        "Qwen2.5-Coder 0.5B to 14B, 9,007 BIRD questions, 16 samples, one epoch, lr 1e-6, no KL, temperature 0.7; "
-        "4,096 tokens in a later configuration"
+    size=Size(
+        setting="Qwen2.5-Coder 0.5B to 14B, 9,007 BIRD questions, 16 samples, one epoch, lr 1e-6, no KL, temperature 0.7; "
+        "4,096 tokens in a later configuration",
+        model="qwen2.5-14b",
+        samples=16,
+        tokens=4096,
+        lr=1e-6,
     ),
-    size=Size(model="qwen2.5-14b", samples=16, tokens=4096, lr=1e-6),
 )
 
 
@@ -50,25 +48,4 @@ def build(
     released = variant == "released"
     name = f"sql-table(mode={mode!r}, bag={not released}, newlines={released}, weights={weights!r})"
     reward = Rewritten(Verified(name), unless="schema", write=AsQuery(newlines=released))
-    return vary(grpo.build(), collect=links(Sample(n=n, temperature=temperature), Score(reward=reward)))
-
-
-EXPERIMENT = Experiment(
-    claim="With the likeness of tables more samples are right than with execution alone, after equal sampled tokens.",
-    arms={
-        "ex": build("ex", n=8),
-        "qatch": build(n=8),
-        "qatch as released": build(variant="released", n=8),
-        "later weights": build(weights=(0.95, 0.05, 0.0), n=8),
-    },
-    expect=Greater("qatch", "ex"),
-    falsified_if="execution alone is as accurate, or more",
-    task="add(d=6)",
-    tokens=30_000,
-    seconds=40.0,
-    controls={"table": Logged("part/table"), "accuracy": Final(), "mixed": Logged("groups_mixed")},
-    measure=Logged("part/execution"),
-    metric="share of right samples, last ten steps",
-    note="The small model writes no SQL: each character of its answer becomes a column of a query, which is run and "
-    "compared as in the paper. The paper's comparison of SFT with RL, and of model sizes, needs a model that knows SQL.",
-)
+    return vary(recipe("grpo"), collect=links(Sample(n=n, temperature=temperature), Score(reward=reward)))

@@ -8,8 +8,8 @@ import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
-from palaestra.services.chat.base import Reply
-from palaestra.types import Fault
+from palaestra.errors import Fault
+from palaestra.types import Reply
 
 
 class Cache:

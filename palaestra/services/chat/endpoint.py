@@ -24,13 +24,13 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from palaestra.services.chat.base import Meter, Reply, Request
+from palaestra.errors import Fault, UserError
 from palaestra.services.chat.cache import Cache
 from palaestra.services.chat.wire import Wire
-from palaestra.types import Fault, UserError, rng_of, stage
+from palaestra.types import ChatRequest, Meter, Reply, rng_of, stage
 
 if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+    from palaestra.context import Context
 
 AGAIN = (408, 409, 425, 429)  # and every 5xx
 EXTRAS = ("top_p", "response_format", "logprobs", "top_logprobs", "seed")  # what not every server takes
@@ -79,7 +79,7 @@ class EndpointClient:
         self._doors: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
         self._under_way: dict[str, asyncio.Future[Reply]] = {}
 
-    async def chat(self, request: Request) -> Reply:
+    async def chat(self, request: ChatRequest) -> Reply:
         digest = request.digest(self.settings.url, self.settings.model)
         found = self.cache.get(digest)
         if found is not None:
@@ -90,7 +90,7 @@ class EndpointClient:
             under_way = self._under_way[digest] = asyncio.ensure_future(self._fetch(request, digest))
         return await asyncio.shield(under_way)
 
-    async def _fetch(self, request: Request, digest: str) -> Reply:
+    async def _fetch(self, request: ChatRequest, digest: str) -> Reply:
         try:
             reply = await self._tried(request, digest)
         except Fault as fault:
@@ -101,7 +101,7 @@ class EndpointClient:
         self.cache.put(digest, reply)
         return reply
 
-    async def _tried(self, request: Request, digest: str) -> Reply:
+    async def _tried(self, request: ChatRequest, digest: str) -> Reply:
         attempt = 0
         while True:
             try:
@@ -119,7 +119,7 @@ class EndpointClient:
             self.meter.retries += 1
             await asyncio.sleep(wait)
 
-    async def _once(self, request: Request) -> Reply:
+    async def _once(self, request: ChatRequest) -> Reply:
         """One attempt; the endpoint is asked again without the extras that it refuses."""
         without = self.refused
         asked = body_of(request, self.settings.model, without)
@@ -203,7 +203,7 @@ class Again(Exception):
         self.cause, self.wait = cause, wait
 
 
-def body_of(request: Request, model: str, without: frozenset[str] = frozenset()) -> dict[str, Any]:
+def body_of(request: ChatRequest, model: str, without: frozenset[str] = frozenset()) -> dict[str, Any]:
     """The JSON of a request."""
     body: dict[str, Any] = {
         "model": model,

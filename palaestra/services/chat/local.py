@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from palaestra.errors import Fault, UserError
 from palaestra.models.score import score
-from palaestra.services.chat.base import Meter, Reply, Request
-from palaestra.types import Fault, Sampling, UserError, stage
+from palaestra.types import ChatRequest, Meter, Reply, Sampling, stage
 
 if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+    from palaestra.context import Context
 
 FILL = 64  # requests for choices that one forward pass may answer
 
 
 @stage
-class Local:
+class LocalModel:
     """Answers with the engine of the model `model`, as it is at the call. A schema is asked for by the prompt alone."""
 
     model: str = "policy"
@@ -34,7 +34,7 @@ class LocalClient:
     def __init__(self, ctx: Context, model: str):
         self.ctx, self.name, self.meter = ctx, model, Meter()
 
-    async def chat(self, request: Request) -> Reply:
+    async def chat(self, request: ChatRequest) -> Reply:
         self.meter.calls += 1
         engine = self.ctx.engine(self.name)
         pieces = engine.dialect.extend(request.messages, first=True, closed=False)

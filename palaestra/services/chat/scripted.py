@@ -7,18 +7,18 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from palaestra.services.chat.base import Meter, Reply, Request
-from palaestra.types import Fault, stage
+from palaestra.errors import Fault
+from palaestra.types import ChatRequest, Meter, Reply, stage
 
 if TYPE_CHECKING:
-    from palaestra.runtime.context import Context
+    from palaestra.context import Context
 
 
 @stage
 class Scripted:
     """Answers `fn(request)`: text, a dictionary (spelled as JSON), or a `Reply`; plain or async. It may raise a Fault."""
 
-    fn: Callable[[Request], Any]
+    fn: Callable[[ChatRequest], Any]
     name: str = "script"
 
     def open(self, ctx: Context | None = None) -> ScriptedClient:
@@ -29,7 +29,7 @@ class ScriptedClient:
     def __init__(self, script: Scripted):
         self.script, self.name, self.meter = script, script.name, Meter()
 
-    async def chat(self, request: Request) -> Reply:
+    async def chat(self, request: ChatRequest) -> Reply:
         self.meter.calls += 1
         try:
             found = self.script.fn(request)

@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from palaestra.services.chat.base import Client, Request
-from palaestra.types import Fault, Message
+from palaestra.context import Client
+from palaestra.errors import Fault
+from palaestra.types import ChatRequest, Message
 
 M = TypeVar("M", bound=BaseModel)
 LONGEST = 1 << 16  # characters of a reply that are searched, from its end
@@ -22,7 +23,7 @@ def schema_of(model: type[BaseModel]) -> dict[str, Any]:
     return {**model.model_json_schema(), "additionalProperties": False}
 
 
-def asking(request: Request, model: type[BaseModel]) -> Request:
+def asking(request: ChatRequest, model: type[BaseModel]) -> ChatRequest:
     """The request for an object of the model."""
     schema = schema_of(model)
     spelled = f"\n\nAnswer with JSON only, fitting this schema: {json.dumps(schema)}"
@@ -30,7 +31,7 @@ def asking(request: Request, model: type[BaseModel]) -> Request:
     return replace(request, messages=(*before, replace(last, content=last.content + spelled)), schema=schema)
 
 
-async def ask(client: Client, request: Request, model: type[M], *, asks: int = 2) -> M:
+async def ask(client: Client, request: ChatRequest, model: type[M], *, asks: int = 2) -> M:
     """The client's answer as an object of the model.
 
     A reply that does not fit is shown to the client with what is wrong, `asks` - 1 times; then Fault "chat-format" is raised.

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 import httpx2
 
-from palaestra.types import Fault, UserError
+from palaestra.errors import Fault, UserError
 
 LONGEST = 32 << 20  # bytes of a body
 HERE = ("localhost", "127.0.0.1", "::1")  # never asked through a proxy

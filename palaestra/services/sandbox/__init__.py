@@ -27,7 +27,7 @@ from palaestra.services.sandbox.values import (
     Test,
     Tested,
 )
-from palaestra.services.sandbox.worker import Local
+from palaestra.services.sandbox.worker import LocalSandbox
 
 __all__ = [
     "Asserts", "Calls", "Kind", "Limits", "Ran", "Session", "Stdio", "Test", "Tested", "check_program", "check_python", "kind",
@@ -38,10 +38,10 @@ __all__ = [
 @cache
 def kind() -> Kind:
     """The sandbox of this machine: bubblewrap, or a plain subprocess where that can't run and the user insists."""
-    guarded = Local()
+    guarded = LocalSandbox()
     if bubblewrap.unsafe_wanted() and guarded.refusal():
         bubblewrap.warn_unsafe()
-        return Local(guarded=False)
+        return LocalSandbox(guarded=False)
     return guarded
 
 

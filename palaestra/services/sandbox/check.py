@@ -10,10 +10,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
+from palaestra.errors import UserError
 from palaestra.services.sandbox import programs
 from palaestra.services.sandbox.needs import script
 from palaestra.services.sandbox.values import Kind, Limits, Status, Stdio, Test, Tested
-from palaestra.types import UserError
 
 BUDGET = 30.0  # seconds
 

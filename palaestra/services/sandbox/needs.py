@@ -9,13 +9,13 @@ import sys
 import warnings
 from collections.abc import Iterator
 
-from palaestra.services.sandbox.values import Asserts, Calls, Script
-from palaestra.types import UserError
+from palaestra.errors import UserError
+from palaestra.services.sandbox.values import Asserts, Calls, CheckScript
 
 GIVEN = {*dir(builtins), "inf", "nan"}  # the two that `repr` writes as names
 
 
-def script(test: Asserts | Calls) -> Script:
+def script(test: Asserts | Calls) -> CheckScript:
     """A test as code for the tester's process. Raises UserError for one that is no Python or leaves open what is asked for."""
     if isinstance(test, Calls):
         call = f"{test.function}({', '.join(map(repr, test.args))})"
@@ -26,7 +26,7 @@ def script(test: Asserts | Calls) -> Script:
     return resolved(f"{test.setup}\n{test.code}" if test.setup else test.code, test.code, test.names)
 
 
-def resolved(code: str, shown: str, declared: tuple[str, ...]) -> Script:
+def resolved(code: str, shown: str, declared: tuple[str, ...]) -> CheckScript:
     """The code with the names that it takes from the candidate: of `declared` those it reads, else the one that it needs."""
     told = f"test {shown[:60]!r}"
     try:
@@ -45,7 +45,7 @@ def resolved(code: str, shown: str, declared: tuple[str, ...]) -> Script:
             f"{told} would take {said(free)} from the reply; give helpers in `setup`, and what the reply defines as "
             "`entry_point`, one name or several"
         )
-    return Script(code=code, wanted=tuple(sorted(free or read & set(declared))), modules=tuple(sorted(modules)))
+    return CheckScript(code=code, wanted=tuple(sorted(free or read & set(declared))), modules=tuple(sorted(modules)))
 
 
 def said(names: set[str]) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 
-from palaestra.types import Fault
+from palaestra.errors import Fault
 
 LANGUAGES = {"bash": ("bash", "main.sh"), "perl": ("perl", "main.pl")}  # interpreter, name of the program's file
 TOOLS = (

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Literal, Protocol, TypeAlias
 
-from palaestra.types import UserError, value
+from palaestra.errors import UserError
+from palaestra.types import value
 
 Status: TypeAlias = Literal["ok", "error", "timeout", "memory", "output", "refused"]
 Files: TypeAlias = Mapping[str, "str | bytes"]
@@ -88,7 +89,7 @@ Test: TypeAlias = Stdio | Calls | Asserts
 
 
 @value
-class Script:
+class CheckScript:
     """A test as the sandbox runs it beside a candidate: code, the names that are the candidate's, and modules that it has."""
 
     code: str
@@ -114,7 +115,7 @@ class Kind(Protocol):
         ...
 
     def run(self, code: str, stdin: str, files: Files, limits: Limits, fresh: bool = False) -> Ran: ...
-    def check(self, code: str, test: Script, limits: Limits) -> Ran: ...
+    def check(self, code: str, test: CheckScript, limits: Limits) -> Ran: ...
     def session(self, files: Files, limits: Limits) -> Session: ...
     def close(self) -> None:
         """Ends idle workers."""

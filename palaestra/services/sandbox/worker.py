@@ -15,10 +15,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from typing import Any, get_args
 
+from palaestra.errors import Fault, UserError
 from palaestra.services.cores import cores
 from palaestra.services.sandbox import bubblewrap
-from palaestra.services.sandbox.values import Files, Limits, Ran, Script, Status
-from palaestra.types import Fault, UserError
+from palaestra.services.sandbox.values import CheckScript, Files, Limits, Ran, Status
 
 STATUSES: tuple[Status, ...] = get_args(Status)
 HEAD = struct.Struct("<BBdIII")  # status, alive, seconds, bytes of note, stdout, stderr
@@ -28,7 +28,7 @@ GRACE = 10.0  # seconds beyond a run's own limit after which its supervisor is t
 RESTARTED = "sandbox: the session was restarted; earlier names are gone\n"
 
 
-class Worker:
+class SandboxWorker:
     """One sandbox with an interpreter in it, and the socket to that interpreter."""
 
     def __init__(self, guarded: bool, warm: bool):
@@ -134,23 +134,23 @@ class Pool:
         atexit.register(self.close)
 
     def reset(self) -> None:
-        self.idle: list[Worker] = []
+        self.idle: list[SandboxWorker] = []
         self.starter = ThreadPoolExecutor(1, thread_name_prefix="sandbox")
         self.slots = threading.BoundedSemaphore(max(2, cores()))
 
-    def start(self, warm: bool = True) -> Worker:
+    def start(self, warm: bool = True) -> SandboxWorker:
         try:
-            return self.starter.submit(Worker, self.guarded, warm).result()
+            return self.starter.submit(SandboxWorker, self.guarded, warm).result()
         except OSError as error:
             raise Fault("sandbox", f"{error.strerror}: {error.filename}") from None
 
-    def take(self) -> Worker:
+    def take(self) -> SandboxWorker:
         try:
             return self.idle.pop()
         except IndexError:
             return self.start()
 
-    def give(self, worker: Worker) -> None:
+    def give(self, worker: SandboxWorker) -> None:
         if len(self.idle) < (os.cpu_count() or 2):
             self.idle.append(worker)
         else:
@@ -161,7 +161,7 @@ class Pool:
             self.idle.pop().close()
 
 
-class Local:
+class LocalSandbox:
     """Code on this machine, in bubblewrap (`guarded`) or in a plain subprocess (only when asked for)."""
 
     def __init__(self, guarded: bool = True):
@@ -184,7 +184,7 @@ class Local:
         asked = {"files": raw({**files, "main.py": code}), "stdin": stdin.encode(errors="surrogateescape")}
         return self._once("run", [asked], limits, fresh)
 
-    def check(self, code: str, test: Script, limits: Limits) -> Ran:
+    def check(self, code: str, test: CheckScript, limits: Limits) -> Ran:
         asked = {"files": raw({"main.py": code}), "stdin": b""}
         return self._once("check", [asked, asdict(test)], limits)
 
@@ -203,7 +203,7 @@ class Local:
             except Fault:  # the worker may have died while it was idle, or the set-up have failed: a new one decides
                 return self._in(self.pool.start(warm=not fresh), frames, limits, fresh)
 
-    def _in(self, worker: Worker, frames: list[bytes], limits: Limits, fresh: bool) -> Ran:
+    def _in(self, worker: SandboxWorker, frames: list[bytes], limits: Limits, fresh: bool) -> Ran:
         worker.tell(*frames)
         ran, _ = worker.hear(limits.seconds)
         if fresh:
@@ -220,7 +220,7 @@ class LocalSession:
         self.pool, self.limits = pool, limits
         order = {"mode": "session", "limits": wire_limits(limits)}
         self.opening = tuple(marshal.dumps(x) for x in (order, {"files": files, "stdin": b""}))
-        self.worker: Worker | None = None
+        self.worker: SandboxWorker | None = None
         self.restarted = False
 
     def run(self, code: str, limits: Limits | None = None) -> Ran:

@@ -34,7 +34,7 @@ SAID = {work.OK: "ok", work.MEMORY: "memory"}  # of a cell that ended by itself
 def serve(channel: int, guarded: bool):
     """One request: a run, a check, or a session of many cells, after which this interpreter is not used again (False)."""
     order = marshal.loads(wire.receive(channel))  # from the trusted end; marshal needs no import
-    run = Run(channel, order, guarded)
+    run = SandboxRun(channel, order, guarded)
     try:
         run.set_up()
         if order["mode"] == "session":
@@ -48,7 +48,7 @@ def serve(channel: int, guarded: bool):
             os.close(end)
 
 
-class Output:
+class OutputBuffer:
     """What a run printed on one stream, in a buffer that is wiped after use."""
 
     def __init__(self, most: int):
@@ -68,7 +68,7 @@ class Output:
         self.data[: self.n] = bytes(self.n)
 
 
-class Run:
+class SandboxRun:
     """A run's first process (`init`), its pipes, and all that it starts."""
 
     def __init__(self, channel: int, order: dict, guarded: bool):
@@ -99,7 +99,7 @@ class Run:
         found = dict(poll.poll(PATIENCE * 1000))
         if self.control not in found or os.read(self.control, 1) != work.READY:
             self.end()
-            said = Output(1000)
+            said = OutputBuffer(1000)
             said.read(self.err, 1000)
             why = bytes(said.data[: said.n]).decode(errors="replace") if found else f"it took over {PATIENCE:g} s"
             sys.exit(f"the run could not be set up: {why}")
@@ -123,7 +123,7 @@ class Run:
         """Until it ends, says that a cell is done, or breaks a limit; then reports."""
         begin = now = time.monotonic()
         deadline, look = begin + limits["seconds"], begin + TICK
-        kept = {self.out: Output(limits["output_bytes"]), self.err: Output(limits["output_bytes"])}
+        kept = {self.out: OutputBuffer(limits["output_bytes"]), self.err: OutputBuffer(limits["output_bytes"])}
         poll = select.poll()
         for end in (self.gone, *kept, *((self.control,) if cell else ())):
             poll.register(end, READ)
@@ -150,7 +150,7 @@ class Run:
                 broken, look = self.excess(limits), now + TICK
         self.report(broken, SAID.get(said, "error"), kept, limits, now - begin)
 
-    def report(self, broken: str, status: str, kept: dict[int, Output], limits: dict, seconds: float):
+    def report(self, broken: str, status: str, kept: dict[int, OutputBuffer], limits: dict, seconds: float):
         """Ends a run that has to end, reads what is left in the pipes, names the outcome and sends it."""
         note = ""
         if broken:
@@ -205,7 +205,7 @@ class Run:
         return self.code
 
 
-def room(limits: dict, kept: dict[int, Output]):
+def room(limits: dict, kept: dict[int, OutputBuffer]):
     """Bytes of output still allowed; -1 = one too many was read."""
     return limits["output_bytes"] - sum(o.n for o in kept.values())
 

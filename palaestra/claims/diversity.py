@@ -1,0 +1,41 @@
+"""The experiment that methods for diverse answers have in common: what is solved within 8 samples on T-rec."""
+
+from collections.abc import Mapping
+
+from palaestra.context import Runnable
+from palaestra.ledger.experiment import Experiment, Final, Greater, Logged, Measure
+from palaestra.update import AdamW
+
+RATE = AdamW(lr=3e-4)  # of every arm: GRPO gains reward and loses half of its entropy in 25 steps
+
+
+def pass_at_8(
+    *,
+    claim: str,
+    arms: Mapping[str, Runnable],
+    expect: Greater,
+    falsified_if: str,
+    note: str,
+    controls: Mapping[str, Measure] | None = None,
+) -> Experiment:
+    """Held-out pass@8 after 30,000 sampled tokens; `controls` are further numbers of every cell."""
+    return Experiment(
+        claim=claim,
+        arms=arms,
+        expect=expect,
+        falsified_if=falsified_if,
+        measure=Final("sampled_after.pass@8.mean"),
+        metric="held-out pass@8 (temperature 1)",
+        task="rec",
+        tokens=30_000,
+        evaluate=512,
+        samples=8,
+        controls={
+            "accuracy": Final(),
+            "pass@1": Final("sampled_after.pass@1.mean"),
+            **(controls or {}),
+            "entropy": Logged("entropy_sampled"),
+            "length": Logged("length"),
+        },
+        note=note,
+    )

@@ -1,0 +1,41 @@
+"""The claim of incorrect-synthetic-data: RL on incorrect synthetic data: per-step negatives, advantage-weighted."""
+
+from typing import Literal
+
+from palaestra.claims.starts import imitation
+from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
+from palaestra.pipeline import Output, Part, Pipeline
+from palaestra.recipes.objectives.incorrect_synthetic_data import build
+from palaestra.step import Schedule
+from palaestra.values import vary
+
+
+def taught(form: Literal["root", "branch", "whole"]) -> Pipeline:
+    """First imitation of workings, until about half of them are right; then pairs."""
+    pairs = vary(build(form=form), schedule=Schedule(prompts=4))
+    return Pipeline(parts={"sft": Part(imitation(35)), "rl": Part(pairs, model=Output("sft"))})
+
+
+EXPERIMENT = Experiment(
+    claim="After 60,000 sampled tokens, continuations included, rejecting wrong answers up to their pit gives an accuracy 2 "
+    "points above that of rejecting them whole.",
+    arms={"whole": taught("whole"), "per-step": taught("root"), "per-step-branch": taught("branch")},
+    expect=Greater("per-step", than="whole"),
+    measure=Final("sampled_after.pass@1.mean"),
+    metric="held-out accuracy of sampled answers (temperature 1)",
+    falsified_if="the accuracy with negatives cut at the pit is less than 2 points above that with whole ones",
+    task="chain(modulo=9)",
+    tokens=60_000,
+    evaluate=128,
+    samples=4,
+    seconds=75,
+    controls={
+        "accuracy (greedy)": Final(),
+        "accuracy after imitation (greedy)": Final("parts.sft.accuracy_after.mean"),
+        "pairs with steps behind the pit": Logged("late", last=0),
+    },
+    note="The model has seen no chain modulo 9: 35 steps of imitation, 1,120 demonstrations, teach it to work, and about half of "
+    "its workings go wrong, at any step. Both arms pay for the continuations that find the pit; whole does not use them. Batches "
+    "are used once: with four epochs whole falls to half of its accuracy in 7 steps. The paper's data are sampled once and "
+    "trained on offline, and its factor of eight is over imitation of right answers, which is not measured here.",
+)

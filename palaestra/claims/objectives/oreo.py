@@ -1,0 +1,19 @@
+"""The claim of oreo: OREO: offline RL for multi-step reasoning (soft Bellman)."""
+
+from palaestra.catalogue import recipe
+from palaestra.ledger.experiment import Experiment, Greater
+from palaestra.recipes.objectives.oreo import build, offline
+
+EXPERIMENT = Experiment(
+    claim="on answers of the start policy alone, OREO ends with a higher held-out accuracy than DPO on pairs of them",
+    arms={
+        "dpo": offline(recipe("dpo")),
+        "oreo": build(),
+        "oreo-response": build(level="response"),
+        "oreo-on-policy": build(frozen=False),
+    },
+    expect=Greater("oreo", than="dpo"),
+    falsified_if="pairs teach as much as path consistency does from the same data",
+    task="add",
+    tokens=60_000,
+)

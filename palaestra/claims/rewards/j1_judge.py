@@ -1,0 +1,61 @@
+"""The claim of j1-judge: J1: incentivising thinking in LLM-as-a-judge."""
+
+from typing import Any
+
+from palaestra.claims.starts import imitation
+from palaestra.context import Context
+from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
+from palaestra.pipeline import Output, Part, Pipeline
+from palaestra.recipes.rewards.j1_judge import build
+from palaestra.rollout.recorded import recorded
+from palaestra.step import Recipe
+from palaestra.toys.base import written
+from palaestra.types import Group, Key, Task, rng_of, stage
+
+
+@stage
+class Biased:
+    """Demonstrations of a judge who likes the first place: a guess of `= 1` in `first` of the cases, sometimes real work."""
+
+    first: float = 0.8
+    works: float = 0.3
+
+    async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
+        rng = rng_of(key)
+        half: Task = group.task.meta["halves"][int(rng.integers(2))]
+        source: Any = ctx.bench.tasks
+        guess = written([], "1" if rng.random() < self.first else "2")
+        reply = source.halves.demonstration(half, rng, "work") if rng.random() < self.works else guess
+        return Group(task=group.task, episodes=(recorded(ctx, "policy", half.prompt, reply, 1.0),))
+
+
+def after_bias(learned: Recipe) -> Pipeline:
+    biased = imitation(30, Biased(), lr=1e-3)
+    return Pipeline(parts={"biased": Part(biased), "rl": Part(learned, model=Output("biased"))})
+
+
+EXPERIMENT = Experiment(
+    claim="On pairs in both orders, from a start that likes the first place, paying consistency makes more held-out pairs right "
+    "in both than paying correct verdicts alone.",
+    arms={
+        "correctness": after_bias(build(mode="correctness")),
+        "j1": after_bias(build()),
+        "consistency": after_bias(build(mode="consistency")),
+    },
+    expect=Greater("j1", "correctness"),
+    falsified_if="as many pairs are right in both orders without the reward for it",
+    measure=Final("sampled_after.pass@1.mean"),
+    metric="held-out pairs judged rightly in both orders (temperature 1)",
+    task="compare-pairs",
+    tokens=40_000,
+    evaluate=128,
+    samples=4,
+    seconds=40.0,
+    controls={
+        "accuracy of single verdicts": Final(),
+        "flips": Logged("flips"),
+        "consistent in training": Logged("consistent"),
+    },
+    note="Two final answers of a chain stand for two responses, and the start is trained to prefer the first place. Pointwise "
+    "scores (PoS) cannot flip, and tie instead: `palaestra train j1-judge mode=correctness --task judge-pairs` is that.",
+)

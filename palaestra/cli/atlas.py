@@ -1,0 +1,26 @@
+"""`palaestra atlas`: the update directions of all methods on the same rollouts, compared."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from palaestra.atlas.directions import survey
+from palaestra.atlas.pages import page, pictures
+from palaestra.markdown import one_line_lists
+from palaestra.store.checkpoint import made, write_atomic
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
+    out = made(Path(arguments.out))
+    methods = [m for m in arguments.methods.split(",") if m]
+    data = survey(methods, lambda text: print(text, file=sys.stderr, flush=True))
+    write_atomic(out / "atlas.json", one_line_lists(data))
+    write_atomic(out / "atlas.md", page(data))
+    pictures(data, out)
+    if not arguments.json:
+        print(page(data))
+        print(f"written to {out}/atlas.md, {out}/atlas.json and pictures beside them")
+    return data

@@ -1,0 +1,66 @@
+"""`palaestra audit`: where a reward can be earned without solving anything."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any, TextIO
+
+from palaestra.errors import UserError
+from palaestra.rewards.audit import Audit, audit
+from palaestra.rewards.user import reward_by_name
+from palaestra.tasks.files import first
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
+    if not arguments.data:
+        raise UserError("--data is missing: problems with their answers, lines {'prompt': ..., 'answer': ...}")
+    if arguments.n < 2:
+        raise UserError(f"--n is {arguments.n}; try at least two problems")
+    spec = arguments.reward
+    judge = reward_by_name(spec)
+    with progress(sys.stderr) as say:
+        found = audit(spec, judge, first(arguments.data, arguments.n), say)
+    if not arguments.json:
+        show(found)
+    return asdict(found)
+
+
+@contextmanager
+def progress(stream: TextIO) -> Generator[Callable[[str], None]]:
+    """Says on a terminal, in one line that goes away in the end, which probe is asked now; elsewhere nothing."""
+    terminal, asked = stream.isatty(), 0
+
+    def say(name: str) -> None:
+        nonlocal asked
+        asked += 1
+        if terminal:
+            stream.write(f"\r\x1b[Kprobe {asked}: {' '.join(ascii(name)[1:-1].split())[:60]}")
+            stream.flush()
+
+    try:
+        yield say
+    finally:
+        if terminal:
+            stream.write("\r\x1b[K")
+            stream.flush()
+
+
+def show(a: Audit) -> None:
+    gold = "not scored" if a.gold["mean"] is None else f"{a.gold['mean']:.4g} (written as {a.gold['form']!r})"
+    print(f"{a.reward}: {a.problems} problems, gold {gold}\n")
+    print(f"{'probe':<48} {'mean':>8}")
+    nothing = "no score" if a.hung else "raised"
+    for name, score in sorted(a.probes.items(), key=lambda x: math.inf if x[1] is None else -x[1]):
+        print(f"{name[:48]!r:<50} {nothing if score is None else format(score, '6.4f')}")
+    if a.labels:
+        print(f"\nlabelled responses: {', '.join(f'{k} {v}' for k, v in a.labels.items())}")
+    if t := a.latency:
+        print(f"\nseconds a response: median {t['median']:.2g}, 95% {t['p95']:.2g}, slowest {t['slowest']:.2g}")
+    print("\nfindings:" if a.findings else "\nno findings")
+    for line in a.findings:
+        print(f"  - {line}")

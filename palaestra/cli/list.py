@@ -1,0 +1,48 @@
+"""`palaestra list`: every method of the catalogue and where it stands."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from collections import Counter
+from typing import Any
+
+from palaestra import catalogue
+from palaestra.errors import UserError
+from palaestra.ledger.results import standing
+
+
+def run(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    rows = catalogue.rows() if arguments.json and arguments.family != "base" else catalogue.everything()
+    entries = [told(e) for e in rows]
+    for name in ("family", "status"):
+        wanted = getattr(arguments, name)
+        known = sorted({e[name] for e in entries})
+        if wanted and wanted not in known:
+            close = difflib.get_close_matches(wanted, known, n=1)
+            raise UserError(
+                f"no method has {name} {wanted!r}; "
+                + (f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}")
+            )
+        entries = [e for e in entries if not wanted or e[name] == wanted]
+    if not arguments.json:
+        show(entries)
+    return entries
+
+
+def told(entry: catalogue.Entry) -> dict[str, Any]:
+    found = standing(entry)
+    names = ("id", "family", "kind", "title", "shape")
+    note = {"note": found.note} if found.note else {}
+    return {n: getattr(entry, n) for n in names} | {"status": found.status, "command": entry.command} | note
+
+
+def show(entries: list[dict[str, Any]]) -> None:
+    family = ""
+    for e in entries:
+        if e["family"] != family:
+            family = e["family"]
+            print(f"\n{family}")
+        print(f"  {e['id']:<26} {e['status']:<15} {e['title']}")
+    counts = Counter(e["status"] for e in entries)
+    print(f"\n{len(entries)} methods: " + ", ".join(f"{n} {s}" for s, n in counts.most_common()))

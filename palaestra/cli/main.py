@@ -1,0 +1,105 @@
+"""The command line. Parsing only: each verb's work is in `palaestra.cli`, imported when it is asked for.
+
+Exit status: 0 the job did what it says, 1 infrastructure failed, 2 the user can mend it (so too where every episode fails, as
+behind a dead or mistyped endpoint: the run pauses), 128 + N ended by signal N.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import json
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from palaestra.cli.flags import FLAGS, FlagParser
+from palaestra.errors import Fault, UserError
+from palaestra.trackers.feed import stuck
+
+VERBS = {
+    "train": "train a model with a recipe",
+    "eval": "accuracy of a model on held-out problems",
+    "track": "send the numbers of a run that is over to a tracker",
+    "push": "send a trained model to the Hugging Face hub, with a model card",
+    "list": "the method catalogue",
+    "show": "one method: its card, and its difference from its parent",
+    "explain": "advantages and token weights of a method for given rewards",
+    "compare": "several methods, same budget, same seeds",
+    "reproduce": "a paper's claim as a small experiment, with its verdict",
+    "atlas": "the update directions of all methods on the same rollouts",
+    "bench": "speed and memory, measured on this machine",
+    "score": "what a verifier makes of given responses",
+    "audit": "where a reward can be earned without solving anything",
+    "sandbox": "run a Python program in isolation",
+    "doctor": "what is installed, what will run, what it will cost",
+}
+
+
+def parser_of(verb: str) -> FlagParser:
+    parser = FlagParser(prog=f"palaestra {verb}", description=VERBS[verb] + ".", allow_abbrev=False)
+    FLAGS[verb](parser)
+    return parser
+
+
+def usage() -> str:
+    lines = "\n".join(f"  {v:<9} {text}" for v, text in VERBS.items())
+    hint = "`palaestra train` trains the built-in model on a built-in task; `palaestra VERB --help` says more."
+    return f"usage: palaestra VERB ...\n\n{lines}\n\n{hint}"
+
+
+def verb_of(argv: Sequence[str]) -> str:
+    if argv[0] in VERBS:
+        return argv[0]
+    close = difflib.get_close_matches(argv[0], VERBS, n=1)
+    raise UserError(
+        f"no verb {argv[0]!r}" + (f"; did you mean {close[0]}?" if close else f"; there are {', '.join(VERBS)}")
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point of `palaestra`."""
+    argv = sys.argv[1:] if argv is None else list(argv)
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        print(usage())
+        return 0
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    try:
+        verb = verb_of(argv)
+        arguments = parser_of(verb).parse_intermixed_args(argv[1:])
+        module = importlib.import_module(f"palaestra.cli.{verb}")
+        result: dict[str, Any] | list[Any] | None = module.run(arguments)
+        if arguments.json and result is not None:
+            print(json.dumps(result))
+        sys.stdout.flush()  # here, where a reader that has gone is no error
+    except UserError as error:
+        print(f"palaestra: {error}", file=sys.stderr)
+        return 2
+    except Fault as fault:
+        print(f"palaestra: {fault}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("palaestra: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    return 0
+
+
+def program() -> NoReturn:
+    """`main` as a program, which a tracker that hangs does not keep from ending."""
+    try:
+        status: Any = main()
+    except SystemExit as ended:
+        status = ended.code
+    if stuck():  # the libraries' own hooks at the end of the interpreter would wait for it
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status if isinstance(status, int) else 1)
+    sys.exit(status)
+
+
+if __name__ == "__main__":
+    program()

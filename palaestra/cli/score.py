@@ -1,0 +1,69 @@
+"""`palaestra score`: what a verifier makes of given responses."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from palaestra.errors import Fault, UserError
+from palaestra.tasks.records import Lines, Record
+from palaestra.verifiers.base import judged
+from palaestra.verifiers.registry import VERIFIERS, described, get
+
+CASE = '{"response": "...", "answer": "..."}'
+
+
+def run(arguments: argparse.Namespace) -> list[Any]:
+    if arguments.list:
+        return listed(arguments.json)
+    if not arguments.verifier:
+        raise UserError("name a verifier; `palaestra score --list` shows them")
+    if not arguments.cases:
+        raise UserError("--cases is missing: a file with lines {'response': ..., 'answer': ...}")
+    found = scored(arguments.verifier, Path(arguments.cases))
+    if not arguments.json:
+        for line in found:
+            parts = "  ".join(f"{k} {v:.4g}" for k, v in line["parts"].items())
+            print(f"{'  -' if line['score'] is None else format(line['score'], '6.4f')}  {line['status']:<11} {parts}")
+    return found
+
+
+def listed(silent: bool) -> list[Any]:
+    found = [described(name) for name in VERIFIERS]
+    if not silent:
+        for d in found:
+            print(f"{d['name']:<15} {', '.join(d['fields'][1:])}{'  [' + d['extra'] + ']' if d['extra'] else ''}")
+            print(f"{'':<15} {d['summary']}")
+    return found
+
+
+def scored(spec: str, path: Path) -> list[Any]:
+    """A judgement a line. A verifier that failed gives the status "error:CAUSE" and no score."""
+    verifier, found = get(spec), []
+    for where, record in records(path):
+        given = {k: v for k, v in record.items() if k not in ("response", "answer")}
+        try:
+            j = judged(verifier, record["response"], record.get("answer"), given)
+        except UserError as error:
+            raise UserError(f"{where}: {error}") from None
+        except Fault as fault:
+            found.append({"score": None, "parts": {}, "status": f"error:{fault}"})
+            continue
+        found.append({"score": j.score, "parts": dict(j.parts), "status": j.status})
+    return found
+
+
+def records(path: Path) -> Iterator[tuple[str, Record]]:
+    """The cases with their places."""
+    try:
+        lines = Lines(path, CASE)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); give a JSONL file") from None
+    if not len(lines):
+        raise UserError(f"{path}: no cases; it needs one a line, {CASE}")
+    for i, record in enumerate(lines):
+        if not isinstance(record.get("response"), str):
+            raise UserError(f"{lines.where(i)}: no text 'response'; write {CASE}")
+        yield lines.where(i), record

@@ -1,0 +1,50 @@
+"""`palaestra show`: what a method is, and the recipe as its difference from its parent."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from typing import Any
+
+from palaestra import catalogue
+from palaestra.ledger.pages import parts
+from palaestra.values import brief, describe, difference
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
+    module, entry = catalogue.find(arguments.method), catalogue.entry_of(arguments.method)
+    parent, built = catalogue.parent_of(arguments.method), module.build()
+    changes = difference(catalogue.recipe(parent), built) if parent else []
+    result = {
+        "card": {
+            "id": entry.id,
+            "family": entry.family,
+            "shape": entry.shape,
+            **asdict(module.CARD),
+            "parent": parent,
+            "changes": {path: f"{brief(before)} -> {brief(after)}" for path, before, after in changes},
+            "paper_scale": module.CARD.size.setting if module.CARD.size else "",
+        },
+        "formula": (module.__doc__ or "").strip(),
+        "recipe": describe(built),
+        "difference": [{"path": p, "parent": brief(a), "method": brief(b)} for p, a, b in changes],
+    }
+    if not arguments.json:
+        _print(built, result)
+    return result
+
+
+def _print(built: Any, result: dict[str, Any]) -> None:
+    card = result["card"]
+    print(f"{card['id']}: {card['title']}" + (f"  ({card['paper']})" if card["paper"] else ""))
+    print(f"\n{result['formula']}\n")
+    if card["claim"]:
+        print(f"claim: {card['claim']}\n")
+    if card["parent"]:
+        print(f"difference from {card['parent']}:")
+        for row in result["difference"]:
+            print(f"  {row['path']}\n    - {row['parent']}\n    + {row['method']}")
+        print()
+    print("recipe:")
+    for name, part in parts(built):
+        print(f"  {name:<12} {brief(part)}")

@@ -1,0 +1,254 @@
+"""The door to effects, and the signatures of the stages, which get at everything outside through it.
+
+A stage knows this protocol; what stands behind it is `run.context`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from palaestra.errors import Fault
+from palaestra.types import (
+    Batch,
+    ChatRequest,
+    Completion,
+    Example,
+    Group,
+    Groups,
+    Key,
+    Meter,
+    Metrics,
+    Need,
+    Outputs,
+    Player,
+    Reply,
+    Result,
+    Reward,
+    Sampling,
+    Signals,
+    State,
+    Task,
+    Tasks,
+    World,
+    stage,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    from palaestra.models.dialect import Chat
+    from palaestra.models.master import Optimizer
+    from palaestra.models.model import Model
+
+
+class Engine(Protocol):
+    """Samples from one model, for any number of coroutines at a time."""
+
+    version: int  # of the weights, as every sample carries it
+
+    @property
+    def exact(self) -> bool:
+        """Samples come from the trainer's own weights, in float32 arithmetic: there is no mismatch to measure."""
+        ...
+
+    @property
+    def dialect(self) -> Chat: ...
+    @property
+    def busy(self) -> bool: ...
+    @property
+    def seconds(self) -> float:
+        """Spent in this engine so far."""
+        ...
+
+    @property
+    def sampled_tokens(self) -> int: ...
+
+    async def generate(self, prompt: tuple[int, ...], sampling: Sampling, key: Key) -> Completion:
+        """Continues `prompt` with the random stream of `key`. Raises `Fault`."""
+        ...
+
+    def forget(self) -> None:
+        """To be told that the weights move, before anybody asks again. Memory that held what they computed is given back."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Client(Protocol):
+    """Whoever answers. A failure of infrastructure is a `Fault`, never an empty reply."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def meter(self) -> Meter: ...
+
+    async def chat(self, request: ChatRequest) -> Reply: ...
+
+
+class Source(Protocol):
+    """A client as a setting of a recipe: frozen, printable; `open` gives the client of a run."""
+
+    def open(self, ctx: Context | None = None) -> Client: ...
+
+
+RewardFn: TypeAlias = Callable[
+    ["Context", Group], Awaitable[Sequence[Reward | Fault]]
+]  # one per episode, in order; a fault leaves the episode unscored
+
+
+@stage
+class Bench:
+    """What is to be learned: problems, the world they are played in, and the reward (None = the world pays)."""
+
+    name: str
+    tasks: Tasks
+    world: World
+    reward: RewardFn | None = None
+    max_tokens: int = 64  # of one turn
+    max_turns: int = 64
+
+
+class Context(Protocol):
+    """What a stage or a program may ask of a run: its problem, models, engines, measurements, clocks and place."""
+
+    @property
+    def bench(self) -> Bench: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def step(self) -> int:
+        """The step under way, from 0."""
+        ...
+
+    @property
+    def out(self) -> Path | None:
+        """The run folder; None = the run keeps nothing."""
+        ...
+
+    @property
+    def folder(self) -> Path:
+        """The run folder. Raises ValueError where there is none."""
+        ...
+
+    @property
+    def sampling(self) -> bool:
+        """Whether a model is sampling, or is asked to."""
+        ...
+
+    @property
+    def sampled_tokens(self) -> int:
+        """Tokens all engines have sampled, evaluations included."""
+        ...
+
+    # ---- parts
+
+    def at(self, recipe: Any, step: int) -> Any:
+        """The recipe with its schedules as numbers; what is sampled from here on carries the step as its version."""
+        ...
+
+    def model(self, name: str) -> Model:
+        """A model by the name of its learner or reference. Raises UserError for an unknown one."""
+        ...
+
+    def engine(self, name: str = "policy") -> Engine:
+        """What samples from a model."""
+        ...
+
+    def cast(self, model: str, sampling: Sampling) -> dict[str, Player]:
+        """Who fills the seats of the bench's world: its own players, and the model in all others."""
+        ...
+
+    def client(self, source: Source) -> Client:
+        """The run's one client of a source."""
+        ...
+
+    def with_bench(self, bench: Bench) -> Context:
+        """The same run with another problem: its models, engines and clients are shared."""
+        ...
+
+    def optimiser(self, name: str, learner: Any) -> Optimizer:
+        """The optimiser of a learner's model, made when it is first asked for."""
+        ...
+
+    def moving(self, name: str) -> None:
+        """To be told before a model's weights change."""
+        ...
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of the policy's tokens."""
+        ...
+
+    # ---- measuring
+
+    def forward(self, name: str, needs: Sequence[str]) -> Callable[[Batch], Outputs]:
+        """The training forward pass of a model, with gradients."""
+        ...
+
+    def measure(self, groups: Groups, needs: Sequence[Need]) -> Signals:
+        """What frozen or unmoved models say of every row, as arrays by name."""
+        ...
+
+    def describe(self, seen: Groups, ready: Groups) -> Metrics:
+        """Numbers about the episodes of a step."""
+        ...
+
+    def record(self, seen: Groups, examples: Mapping[str, list[Example]]) -> None:
+        """Keeps a step's episodes and credit for the run folder."""
+        ...
+
+    def dump(self, name: str, learner: Any, batch: Batch, metrics: Mapping[str, float]) -> None:
+        """Writes what is needed to see a failed update again."""
+        ...
+
+    # ---- clocks
+
+    def phase(self, name: str) -> AbstractContextManager[None]:
+        """Charges the time of a synchronous block to a phase."""
+        ...
+
+    def judging(self) -> AbstractContextManager[None]:
+        """Charges the time in which a reward is awaited to the phase "reward"."""
+        ...
+
+    # ---- runs
+
+    def say(self, text: str) -> None:
+        """A note to the person at the terminal."""
+        ...
+
+    async def train(self, recipe: Any) -> Result:
+        """Runs a recipe in this context: the driver's steps, evaluations and checkpoints."""
+        ...
+
+    async def once(
+        self, name: str, runnable: Runnable, model: str | None = None, models: Mapping[str, str] | None = None
+    ) -> Result:
+        """A durable part of a longer run: executed in a folder of its own, from another model if given, and not twice."""
+        ...
+
+
+class Runnable(Protocol):
+    """A recipe, a pipeline, or a program: anything else that runs in a context."""
+
+    async def run(self, ctx: Context) -> Result: ...
+
+
+# ---- the signatures of the stages
+
+Draw: TypeAlias = Callable[["Context", Key, int, State], tuple[list[Task], State]]
+Collect: TypeAlias = Callable[["Context", Key, Group], Awaitable[Group]]
+Pool: TypeAlias = Callable[["Context", list[Group], State], Awaitable[tuple[list[Group] | None, list[Group], State]]]
+Credit: TypeAlias = Callable[[Groups, Signals, State], tuple[list[Example], State]]
+Observe: TypeAlias = Callable[[Groups, Mapping[str, list[Example]], State], State]
+
+
+def keeps_equal(credit: Credit) -> bool:
+    """Groups whose rewards are all equal get credit too, so no gate may drop them. A credit says so by this attribute."""
+    return bool(getattr(credit, "keeps_equal", False))
+
+
+class Update(Protocol):
+    """Moves the weights of one learner: packs, splits, accumulates, steps the optimiser."""
+
+    def __call__(self, ctx: Context, name: str, learner: Any, batch: Batch, state: State) -> tuple[Metrics, State]: ...

@@ -1,0 +1,63 @@
+"""A static cache of keys and values: slots of equal length, written in place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import Cache
+
+
+class SlotCache(Cache):
+    """Keys and values [slots, heads, length, dim] per layer, written in place."""
+
+    def __init__(self) -> None:
+        super().__init__(layers=[])
+        self.keys: list[Tensor] = []
+        self.values: list[Tensor] = []
+        self.slots, self.length = 0, 0
+        self.first, self.upto = 0, 0
+        self.at_nq = torch.zeros(0, 0, dtype=torch.long)  # the positions that slots first, first + 1, ... write to
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Writes [n, heads, q, dim] and returns all that these slots hold, `upto` long."""
+        n = len(self.at_nq)
+        slot_n1 = torch.arange(self.first, self.first + n, device=self.at_nq.device)[:, None]
+        seen: list[Tensor] = []
+        for rooms, new in ((self.keys, key_states), (self.values, value_states)):
+            if len(rooms) == layer_idx:
+                rooms.append(new.new_zeros(self.slots, new.shape[1], self.length, new.shape[3]))
+            rooms[layer_idx][slot_n1, :, self.at_nq] = new.transpose(1, 2)
+            seen.append(rooms[layer_idx][self.first : self.first + n, :, : self.upto])
+        return seen[0], seen[1]
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        return 0
+
+    def reserve(self, slots: int, length: int, most: int) -> None:
+        """Room for `slots` sequences of `length` tokens; what is in the first `most` slots stays."""
+        if slots <= self.slots and length <= self.length:
+            return
+        old_slots, old_length = self.slots, self.length
+        self.slots, self.length = max(slots, min(old_slots, most)), rounded(max(length, old_length))
+        for rooms in (self.keys, self.values):
+            for layer, old in enumerate(rooms):
+                rooms[layer] = old.new_zeros(self.slots, old.shape[1], self.length, old.shape[3])
+                rooms[layer][:old_slots, :, :old_length] = old[: self.slots]
+
+    def copy(self, target: Sequence[int], source: Sequence[int], upto: int) -> None:
+        """Slots `target` become copies of the slots `source` as they are before the call, `upto` tokens long."""
+        if not self.keys:
+            return
+        t, s = torch.tensor([target, source]).to(self.keys[0].device)
+        for room in (*self.keys, *self.values):
+            room[t, :, :upto] = room[s, :, :upto]
+
+
+def rounded(length: int) -> int:
+    """Slots grow in blocks of 64 tokens."""
+    return -(-length // 64) * 64

@@ -1,0 +1,96 @@
+"""The forward half of the engine: tokens in, logits out, over a static key-value cache of slots.
+
+Running sequences always fill slots 0..n-1, so a decode step reads views, never gathers: when one ends, the last takes its slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from palaestra.engines.cache import SlotCache
+from palaestra.engines.graphs import Graphs, cuda_graphs
+from palaestra.engines.linears import Reordered
+from palaestra.models.load import Model
+
+PREFILL = 8192  # padded tokens of prompts that one forward pass may hold
+
+
+class Decoder:
+    """Runs a causal model of transformers with a `SlotCache`. Logits come out in float32."""
+
+    def __init__(self, model: Model):
+        self.model = model
+        self.cache = SlotCache()
+        self.linears = Reordered(model)
+        self.graphs = Graphs(cuda_graphs(model.device)) if model.device.type == "cuda" else None
+        self.grouped = {"grouped": True} if model.packs else {}  # attention without repeating shared heads
+
+    @cached_property
+    def token_bytes(self) -> int:
+        """What a token takes in the cache; 0 = unknown."""
+        config = self.model.causal.config.get_text_config()
+        heads = getattr(config, "num_key_value_heads", None) or getattr(config, "num_attention_heads", 0)
+        dim = getattr(config, "head_dim", None) or config.hidden_size // max(
+            1, getattr(config, "num_attention_heads", 1)
+        )
+        return 2 * getattr(config, "num_hidden_layers", 0) * heads * dim * self.model.dtype.itemsize
+
+    def forget(self) -> None:
+        """Gives back the memory of keys, values and copied weights."""
+        self.cache = SlotCache()
+        self.linears.forget()
+        if self.graphs:
+            self.graphs.forget()
+
+    @torch.no_grad()
+    def extend(self, first: int, tails: Sequence[Sequence[int]], start: Sequence[int]) -> Tensor:
+        """[n, V] logits after tails[i], whose tokens take positions start[i], ... of slot first + i."""
+        found, i = [], 0
+        while i < len(tails):
+            j, longest = i, 0
+            while j < len(tails) and (j == i or max(longest, len(tails[j])) * (j - i + 1) <= PREFILL):
+                longest = max(longest, len(tails[j]))
+                j += 1
+            found.append(self._extend(first + i, tails[i:j], start[i:j]))
+            i = j
+        return torch.cat(found)
+
+    def _extend(self, first: int, tails: Sequence[Sequence[int]], start: Sequence[int]) -> Tensor:
+        device = self.model.device
+        q = max(map(len, tails))
+        ids_nq = torch.tensor([[*t, *[0] * (q - len(t))] for t in tails], device=device)
+        at_nq = torch.tensor(start, device=device)[:, None] + torch.arange(q, device=device)
+        last_n = torch.tensor([len(t) - 1 for t in tails], device=device)
+        upto = max(s + len(t) for s, t in zip(start, tails, strict=True))
+        return self._run(first, ids_nq, at_nq.clamp(max=self.cache.length - 1), upto, last_n)
+
+    @torch.no_grad()
+    def step(self, tokens: Sequence[int], at: Sequence[int]) -> Tensor:
+        """[n, V] logits after tokens[i], which takes position at[i] of slot i; good until the next step."""
+        put_2n, upto = torch.tensor([tokens, at]).to(self.model.device), max(at) + 1
+        return self.graphs.step(self, put_2n, upto) if self.graphs else self.forward(put_2n, upto)
+
+    def forward(self, put_2n: Tensor, upto: int) -> Tensor:
+        """A step that puts tokens put_2n[0] at positions put_2n[1]; rows see at most the first `upto` columns of their slots."""
+        token_n, at_n = put_2n
+        return self._run(0, token_n[:, None], at_n[:, None], upto, torch.zeros_like(at_n))
+
+    def _run(self, first: int, ids_nq: Tensor, at_nq: Tensor, upto: int, last_n: Tensor) -> Tensor:
+        self.cache.first, self.cache.at_nq, self.cache.upto = first, at_nq, upto
+        seen = torch.arange(upto, device=at_nq.device) <= at_nq[:, :, None]
+        with self.linears:
+            hidden = self.model.hidden(
+                ids_nq,
+                attention_mask=seen[:, None],
+                position_ids=at_nq.clamp(
+                    max=upto - 1
+                ),  # no longer than what counts: some architectures look at the longest
+                past_key_values=self.cache,
+                use_cache=True,
+                **self.grouped,
+            )
+            return self.model.logits(hidden[torch.arange(len(last_n), device=last_n.device), last_n]).float()

@@ -1,0 +1,61 @@
+"""A chat endpoint in a seat that nobody trains: a simulated user, an opponent, a critic, or the model that is evaluated."""
+
+from __future__ import annotations
+
+from palaestra.context import Client
+from palaestra.models.dialect import between, read_call
+from palaestra.types import (
+    Ask,
+    Call,
+    ChatRequest,
+    Completion,
+    Key,
+    Malformed,
+    Message,
+    Row,
+    Sampling,
+    Segment,
+    seed_of,
+    value,
+)
+
+
+@value
+class EndpointPlayer:
+    """Says what `client` answers to the messages of its thread. It has no tokens, so nothing can be trained on it.
+
+    `system` opens every conversation: the role that it plays. `policy` names whom it stands for where its words are what is
+    scored (an evaluation); a forced start of the reply is said as the assistant's last words, which not every endpoint continues.
+    """
+
+    client: Client
+    sampling: Sampling = Sampling(max_tokens=512)
+    system: str = ""
+    name: str = "endpoint"
+    policy: str = ""
+
+    @property
+    def temperature(self) -> float:
+        return self.sampling.temperature
+
+    def hear(self, ask: Ask, *, first: bool, closed: bool, turn: int) -> tuple[Segment, ...]:
+        return tuple(Segment(ids=(), author=m.author, turn=turn, text=m.content) for m in ask.say)
+
+    async def act(self, row: Row, messages: tuple[Message, ...], ask: Ask, key: Key) -> Completion:
+        opening = (Message(role="system", content=self.system),) if self.system else ()
+        forced = (Message(role="assistant", content=ask.prefix),) if ask.prefix else ()
+        request = ChatRequest(
+            messages=(*opening, *messages, *forced),
+            temperature=self.sampling.temperature,
+            max_tokens=ask.max_tokens or self.sampling.max_tokens,
+            top_p=self.sampling.top_p,
+            stop=ask.stop or self.sampling.stop,
+            seed=seed_of(key),
+        )
+        reply = await self.client.chat(request)
+        finish = "length" if reply.finish == "length" else "eos"
+        return Completion(ids=(), logp=(), text=reply.text, cut=len(reply.text), finish=finish)
+
+    def parse(self, text: str, finish: str) -> Call | Malformed | None:
+        inside = between(text, "tool_call", finish)
+        return read_call(inside) if isinstance(inside, str) else inside

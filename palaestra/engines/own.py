@@ -1,0 +1,296 @@
+"""The in-process engine: samples from the policy's own weights, so there is nothing to synchronise.
+
+Requests arrive as coroutines; one pump serves them all. Each round it admits waiting requests (what a prompt shares with
+another, or with a sequence that some slot still holds, is not read again), decodes one token for every running sequence, and
+lets finished ones return at once: continuous batching in a single thread. Which requests share a forward depends on the order
+of requests alone, so a run batches the same way each time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from palaestra.engines.cache import rounded
+from palaestra.engines.decoder import Decoder
+from palaestra.engines.prefix import Prefixes
+from palaestra.engines.sampling import DrawSettings, draw
+from palaestra.errors import Fault
+from palaestra.models.dialect import Chat
+from palaestra.models.load import Model
+from palaestra.types import Completion, Key, Sampling, rng_of
+
+
+@dataclass(eq=False)
+class SampleRequest:
+    """A sequence under way."""
+
+    prompt: tuple[int, ...]
+    sampling: Sampling
+    uniform_T: np.ndarray
+    done: asyncio.Future[Completion]
+    ids: list[int] = field(default_factory=list)
+    logp: list[float] = field(default_factory=list)
+    moved: bool = False  # the weights did, under way: what its slot holds is of no weights
+
+    @property
+    def length(self) -> int:
+        return len(self.prompt) + len(self.ids)
+
+    @property
+    def longest(self) -> int:
+        """What its length can become."""
+        return len(self.prompt) + len(self.uniform_T)
+
+
+class OwnEngine:
+    """Generates from one model.
+
+    At most `slots` sequences run at a time, and fewer where their keys and values would take more than `cache_mb`; the rest
+    wait in order of arrival.
+    """
+
+    def __init__(self, model: Model, *, slots: int = 256, cache_mb: int = 4096):
+        self.model, self.slots, self.cache_mb = model, slots, cache_mb
+        self.dialect = Chat.of(model.tokenizer)
+        self.decoder = Decoder(model)
+        self.prefixes = Prefixes()
+        self.version = 0
+        self.seconds = 0.0  # spent in this engine
+        self.sampled_tokens = 0
+        self.read_tokens = 0  # of prompts, computed
+        self.reused_tokens = 0  # of prompts, found in the cache
+        self._waiting: deque[SampleRequest] = deque()
+        self._reading: list[SampleRequest] = []  # admitted; their prompts are not read yet
+        self._running: list[SampleRequest] = []
+        self._settings: DrawSettings | None = None  # of the running requests, rebuilt when their set changes
+        self._pump: asyncio.Task[None] | None = None
+
+    @property
+    def exact(self) -> bool:
+        """Not in bfloat16: a decoding step rounds otherwise than the training pass does."""
+        return torch.finfo(self.model.dtype).bits >= 32
+
+    async def generate(self, prompt: tuple[int, ...], sampling: Sampling, key: Key) -> Completion:
+        """Continues `prompt`. The random stream is that of `key`; a full context ends the sample as "length"."""
+        room = self.model.context - len(prompt)
+        if room < 1:
+            raise Fault(
+                "context", f"a prompt of {len(prompt)} tokens leaves no room in a context of {self.model.context}"
+            )
+        limit = min(sampling.max_tokens, room)
+        request = SampleRequest(prompt, sampling, rng_of(key).random(limit), asyncio.get_running_loop().create_future())
+        self._waiting.append(request)
+        if self._pump is None or self._pump.done():
+            self._pump = asyncio.ensure_future(self._serve())
+        return await request.done
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._waiting or self._running)
+
+    async def _serve(self) -> None:
+        try:
+            while self._waiting or self._running:
+                await self._settle()
+                begin = time.perf_counter()
+                self._admit()
+                self._decode()
+                self.seconds += time.perf_counter() - begin
+        except Exception as error:
+            for request in (*self._running, *self._reading, *self._waiting):
+                if not request.done.done():
+                    request.done.set_exception(error)
+            self._running, self._reading, self._settings = [], [], None
+            self._waiting.clear()
+            self.prefixes.forget()  # slots may be half written
+
+    async def _settle(self) -> None:
+        """Lets everybody who can ask now do so, so that a wave is read together."""
+        quiet = 0
+        while quiet < 3:
+            before = len(self._waiting)
+            await asyncio.sleep(0)
+            quiet = quiet + 1 if len(self._waiting) == before else 0
+
+    def forget(self) -> None:
+        """Keys and values of weights that move are worth nothing; nor are copies of these.
+
+        Sequences under way keep theirs, and nobody goes on from them.
+        """
+        self.prefixes.forget()
+        if all(r.done.done() for r in self._running):  # their askers have gone
+            self._running, self._settings = [], None
+            self.decoder.forget()
+        else:
+            self.decoder.linears.forget()
+        for r in self._running:
+            r.moved = True
+
+    def close(self) -> None:
+        """Frees the memory, whatever is under way."""
+        self.prefixes.forget()
+        self.decoder.forget()
+
+    def _admit(self) -> None:
+        entering, most = self._entering()
+        if not entering:
+            return
+        self._reading = entering
+        number: dict[tuple[int, ...], int] = {}
+        for r in entering:
+            number.setdefault(r.prompt, len(number))
+        prompts, first = list(number), len(self._running)
+        leaders = {number[r.prompt]: r for r in reversed(entering)}
+        others = [r for r in entering if leaders[number[r.prompt]] is not r]
+        entering = [*(leaders[i] for i in range(len(prompts))), *others]
+        self.decoder.cache.reserve(first + len(entering), max(r.longest for r in entering), most)
+        for slot in [s for s in self.prefixes.by_slot if s >= self.decoder.cache.slots]:
+            self.prefixes.release(slot)
+        start = self._reuse(prompts, first, first + len(entering), most)
+        logits = self.decoder.extend(first, [p[n:] for p, n in zip(prompts, start, strict=True)], start)
+        self.read_tokens += sum(map(len, prompts)) - sum(start)
+        if others:
+            slots = range(first + len(prompts), first + len(entering))
+            source = [first + number[r.prompt] for r in others]
+            self.decoder.cache.copy(slots, source, max(len(r.prompt) for r in others))
+        for slot, r in enumerate(entering, start=first):
+            self.prefixes.hold(slot, r.prompt)
+        self._running, self._reading = [*self._running, *entering], []
+        self._settings = None
+        self._take(logits[[number[r.prompt] for r in entering]], entering, self._asked(entering))
+        self._retire()
+
+    def _entering(self) -> tuple[list[SampleRequest], int]:
+        """Waiting requests that have room now, and how many slots there may be when they are in."""
+        entering: list[SampleRequest] = []
+        length, most = self.decoder.cache.length, self._most(self.decoder.cache.length)
+        while self._waiting:
+            if self._waiting[0].done.done():  # its asker has gone
+                self._waiting.popleft()
+                continue
+            longer = max(length, rounded(self._waiting[0].longest))
+            room = self._most(longer)
+            if len(self._running) + len(entering) >= room and (self._running or entering):
+                break
+            entering.append(self._waiting.popleft())
+            length, most = longer, room
+        return entering, most
+
+    def _most(self, length: int) -> int:
+        """Slots of `length` tokens that the memory allows; one is always allowed."""
+        size = self.decoder.token_bytes * length
+        return max(1, min(self.slots, (self.cache_mb << 20) // size if size else self.slots))
+
+    def _reuse(self, prompts: list[tuple[int, ...]], first: int, end: int, most: int) -> list[int]:
+        """Puts what the cache holds of each prompt into slots first, ...; its length. What these held moves on if it can."""
+        moves: list[tuple[int, int]] = []  # (to, from)
+        found = [self.prefixes.longest(p) for p in prompts]
+        for slot, (held, n) in enumerate(found, start=first):
+            if held and held.slot != slot:
+                moves.append((slot, held.slot))
+            self.reused_tokens += n
+        longest = max(n for _, n in found)
+        for held, n in found:
+            if held and n == len(held.ids) and held.slot >= first:
+                self.prefixes.release(held.slot)  # its continuation holds it now
+        displaced = [s for s in range(first, end) if s in self.prefixes.by_slot]
+        free = (s for s in range(end, most) if s not in self.prefixes.by_slot) if displaced else iter(())
+        for slot in displaced:
+            held = self.prefixes.by_slot[slot]
+            room = next(free, None)
+            if room is None:
+                self.prefixes.release(slot)
+                continue
+            moves.append((room, slot))
+            self.prefixes.exchange(slot, room)
+            longest = max(longest, len(held.ids))
+        if moves:
+            self.decoder.cache.reserve(1 + max(to for to, _ in moves), 0, most)
+            self.decoder.cache.copy([to for to, _ in moves], [source for _, source in moves], longest)
+        return [n for _, n in found]
+
+    def _decode(self) -> None:
+        if not self._running:
+            return
+        logits = self.decoder.step([r.ids[-1] for r in self._running], [r.length - 1 for r in self._running])
+        if self._settings is None:
+            self._settings = self._asked(self._running)
+        self._take(logits, self._running, self._settings)
+        self._retire()
+
+    def _asked(self, requests: list[SampleRequest]) -> DrawSettings:
+        return DrawSettings.of([r.sampling for r in requests], self.model.device)
+
+    def _take(self, logits: Tensor, requests: list[SampleRequest], settings: DrawSettings) -> None:
+        """Draws the next token of every request: one wait for the GPU."""
+        uniform = torch.tensor([r.uniform_T[len(r.ids)] for r in requests]).to(logits.device)
+        token, logp = draw(logits, uniform, settings)
+        self.sampled_tokens += len(requests)
+        for r, t, lp in zip(requests, *torch.stack([token.double(), logp.double()]).tolist(), strict=True):
+            r.ids.append(int(t))
+            r.logp.append(lp)
+
+    def _retire(self) -> None:
+        """Answers finished requests and drops those whose asker has gone.
+
+        Sequences that run on close the ranks; the ended ones stay in the slots behind them.
+        """
+        for r in self._running:
+            if not r.done.done() and (sample := self._finished(r)):
+                r.done.set_result(sample)
+        ended = [r.done.done() for r in self._running]
+        n = ended.count(False)
+        if n == len(ended):
+            return
+        gaps = [i for i in range(n) if ended[i]]
+        behind = [i for i in range(n, len(ended)) if not ended[i]]
+        for gap, i in zip(gaps, behind, strict=True):
+            self._running[gap], self._running[i] = self._running[i], self._running[gap]
+            self.prefixes.exchange(gap, i)
+        if gaps:
+            upto = max(self._running[i].length for i in (*gaps, *behind))
+            self.decoder.cache.copy([*gaps, *behind], [*behind, *gaps], upto)
+        for slot, r in enumerate(self._running[n:], start=n):
+            if not r.moved:
+                self.prefixes.hold(slot, (*r.prompt, *r.ids[:-1]))
+        self._running, self._settings = self._running[:n], None
+
+    def _finished(self, r: SampleRequest) -> Completion | None:
+        finish: Literal["eos", "stop", "length"] | None = None
+        cut = -1
+        if r.ids[-1] in self.model.eos:
+            finish = "eos"
+        elif (cut := self._stop_end(r)) >= 0:
+            finish = "stop"
+        elif len(r.ids) == len(r.uniform_T):
+            finish = "length"
+        if finish is None:
+            return None
+        text = self.dialect.decode(r.ids[:-1] if finish == "eos" else r.ids)
+        return Completion(
+            ids=tuple(r.ids),
+            logp=tuple(r.logp),
+            text=text,
+            cut=cut if finish == "stop" else len(text),
+            finish=finish,
+            version=self.version,
+        )
+
+    def _stop_end(self, r: SampleRequest) -> int:
+        """Where the first stop string ends in the decoded text, -1 = none. Only the tail can hold one that is not old."""
+        if not r.sampling.stop:
+            return -1
+        longest = max(len(s.encode()) for s in r.sampling.stop)
+        tail = self.dialect.decode(r.ids[-longest - 1 :])
+        if not any(s in tail for s in r.sampling.stop):
+            return -1
+        text = self.dialect.decode(r.ids)
+        return min((text.find(s) + len(s) for s in r.sampling.stop if s in text), default=-1)

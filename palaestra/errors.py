@@ -1,0 +1,35 @@
+"""What can go wrong, as one hierarchy: a `Fault` is infrastructure's, a `UserError` the user can mend, `Stopped` was asked."""
+
+from __future__ import annotations
+
+
+class PalaestraError(Exception):
+    """Everything that this package raises on purpose and lets out."""
+
+
+class Fault(PalaestraError):
+    """Infrastructure failed (a dead endpoint, a full disk). Retried, then `status="error:CAUSE"`; never a zero reward."""
+
+    def __init__(self, cause: str, detail: str = ""):
+        super().__init__(f"{cause}: {detail}" if detail else cause)
+        self.cause = cause
+
+
+class Fatal(Fault):
+    """What every episode needs has failed, e.g. the engine died: ends the run instead of an episode."""
+
+
+class UserError(PalaestraError):
+    """Something the user can mend. One line: what, where, how. The command line prints it and exits with status 2."""
+
+
+class Paused(UserError):
+    """Nothing that a step sampled could be played or judged, as behind a dead endpoint: the run waits where it was before it."""
+
+
+class Stopped(PalaestraError):
+    """SIGTERM or SIGINT: the step under way was finished and saved. `signal` is its number."""
+
+    def __init__(self, text: str, signal: int):
+        super().__init__(text)
+        self.signal = signal

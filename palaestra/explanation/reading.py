@@ -1,0 +1,66 @@
+"""How the credit of a batch is to be read: its level, whether the loss uses it, and what training would do otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from palaestra.context import Collect, Credit, Pool
+from palaestra.credit.links import Chain
+from palaestra.credit.table import Table
+from palaestra.curriculum.pool import mixed
+from palaestra.rollout.collect import Links, Sample
+from palaestra.types import Batch, Groups, Objective, Signals
+from palaestra.values import brief, walk
+
+UNUSED = "the loss of this method does not use the advantages; token_weights show what it does"
+
+
+def within(credit: Credit, groups: Groups, signals: Signals) -> bool:
+    """Whether the credit is by turn or token, and so may differ within a trajectory."""
+    chains = [part for _, part in walk((credit,)) if isinstance(part, Chain)]
+    return any(c.values(Table(groups, signals, {})).level != "episode" for c in chains)
+
+
+def derivative(objective: Objective, out: Mapping[str, Tensor], batch: Batch) -> tuple[Tensor, bool]:
+    """[B, T] minus the derivative of the loss to each log-prob, and whether the loss leaves the column "advantage" unused."""
+    columns = dict(batch.columns)
+    if "advantage" in columns:
+        columns["advantage"] = columns["advantage"].clone().requires_grad_()
+    leaves = {k: v.detach().clone().requires_grad_() for k, v in out.items()}
+    loss, _ = objective(leaves, replace(batch, columns=columns))
+    asked = [leaves["logp"], *([columns["advantage"]] if "advantage" in columns else [])]
+    found: list[Tensor | None] = list(torch.autograd.grad(loss, asked, allow_unused=True))
+    slope_BT = torch.zeros_like(asked[0]) if found[0] is None else found[0]
+    return 0.0 - slope_BT, len(found) > 1 and found[1] is None
+
+
+def dropped(pool: Pool, groups: Groups) -> list[str]:
+    """The remark that the pool would not train on groups of equal rewards, if it would not."""
+    equal = [str(g) for g, group in enumerate(groups) if not mixed(group)]
+    if not equal or not getattr(pool, "drops_equal", False):
+        return []
+    which = (
+        f"group {equal[0]}: all its answers" if len(equal) == 1 else f"groups {', '.join(equal)}: all answers of each"
+    )
+    return [f"the pool {type(pool).__name__} would drop {which} earn the same"]
+
+
+def unplayed(method: Collect, run: Collect, name: str) -> list[str]:
+    """The remark that rollouts of the run `name` lack what a method's own links do, if they do.
+
+    Samples are samples, whatever their number.
+    """
+    theirs = _links(run)
+    same = lambda a, b: a == b or (isinstance(a, Sample) and isinstance(b, Sample) and a.model == b.model)
+    lacking = [brief(link) for link in _links(method) if not any(same(link, other) for other in theirs)]
+    if not lacking:
+        return []
+    return [f"these are rollouts of {name}: what this method collects by {' and '.join(lacking)} is not in them"]
+
+
+def _links(collect: Collect) -> Sequence[Collect]:
+    return collect.links if isinstance(collect, Links) else (collect,)

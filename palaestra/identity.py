@@ -1,0 +1,95 @@
+"""What a class or a function is called where its name outlives the program: in digests, checkpoints and stored results.
+
+A class of this package is called by its own name, which no other class of the package has, so it may move to another file. What a
+user wrote is called `FILE:Name`, what another package defines `package:Name`. `renamed.tsv` lists what was called otherwise
+before: stored names are read through it, and a class that is renamed keeps its first name in digests.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import re
+import sys
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+PACKAGE = "palaestra"
+USER = "palaestra_user_"  # modules of users' files, see `tasks.user_code`
+DEFINED = re.compile(r"^class (\w+)", re.MULTILINE)
+
+
+def name_of(x: Any) -> str:
+    """The stable name of a class or function.
+
+    >>> from palaestra.objective.policy import Clipped
+    >>> name_of(Clipped)
+    'Clipped'
+    """
+    module, name = str(x.__module__), str(x.__qualname__)
+    if module.partition(".")[0] == PACKAGE:
+        return first_names().get(name, name)
+    if module.startswith(USER):
+        return f"{module.removeprefix(USER).rpartition('_')[0]}:{name}"
+    return f"{module.partition('.')[0]}:{name}"
+
+
+def today(stored: str) -> str:
+    """What the class of a stored name is called now; names of former releases say the module too."""
+    return table().get(stored) or stored.rpartition(":")[2]
+
+
+def find(name: str) -> Any:
+    """The class of this package with a stable or a stored name; None = there is none."""
+    wanted = today(name)
+    module = places().get(wanted.partition(".")[0])
+    found: Any = importlib.import_module(module) if module else None
+    for part in wanted.split("."):
+        found = getattr(found, part, None)
+    return found if getattr(found, "__qualname__", None) == wanted else None
+
+
+def leads_back(x: Any) -> bool:
+    """Whether the place that `x` says it was defined in holds it: a closure or a lambda has none."""
+    found: Any = sys.modules.get(x.__module__)
+    for part in x.__qualname__.split("."):
+        found = getattr(found, part, None)
+    return found is x
+
+
+@cache
+def table() -> Mapping[str, str]:
+    """Names of before, and what they are called now."""
+    with resources.files(PACKAGE).joinpath("renamed.tsv").open(encoding="utf-8") as file:
+        return {row["before"]: row["now"] for row in csv.DictReader(file, delimiter="\t")}
+
+
+@cache
+def first_names() -> Mapping[str, str]:
+    """The first name of each class that was renamed since names say no module."""
+    first: dict[str, str] = {}
+    for before, now in table().items():
+        if ":" not in before:
+            first.setdefault(now, before)
+    return first
+
+
+@cache
+def places() -> Mapping[str, str]:
+    """The module of every class of the package, by the class's name, read from the sources: nothing is imported.
+
+    Raises ValueError for a name that two modules define.
+    """
+    root = Path(str(resources.files(PACKAGE)))
+    found: dict[str, str] = {}
+    for path in sorted(root.rglob("*.py")):
+        parts = path.relative_to(root.parent).with_suffix("").parts
+        module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        for name in DEFINED.findall(path.read_text(encoding="utf-8")):
+            if name in found:
+                raise ValueError(f"two classes are called {name}: in {found[name]} and in {module}; rename one")
+            found[name] = module
+    return found

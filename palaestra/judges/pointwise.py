@@ -1,0 +1,82 @@
+"""A judge of one response at a time: by a rubric, or against the task's reference answer.
+
+    Judge(client=Endpoint(url=..., model=...))                            # a rating by RUBRIC
+    Judge(client=Local("judge"), template=GRADE, read=Label((("YES", 1.0), ("NO", 0.0))), extract=last_line)
+    Judge(client=..., read=Odds(), votes=1)                               # p(Yes), nothing sampled
+
+The parts NAME/agreement and NAME/unparsed of its rewards are the shares of agreeing votes and of votes that could not be read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from palaestra.context import Source
+from palaestra.errors import Fault
+from palaestra.judges.prompt import RATE, RUBRIC, defused, fields_of, fill, spoken
+from palaestra.judges.reading import Rating, Reading
+from palaestra.judges.votes import Combine, Tally, poll, tally
+from palaestra.rewards.verify import said
+from palaestra.services.chat.base import client_of, question
+from palaestra.services.chat.local import LocalModel
+from palaestra.types import ChatRequest, Group, Reward, Task, stage
+
+if TYPE_CHECKING:
+    from palaestra.context import Context
+
+
+@stage
+class Judge:
+    """Asks `client` for `votes` verdicts on each response, read by `read`.
+
+    `extract` is applied before the judge sees a response; what it leaves empty is worth `empty` without a call (None = ask).
+    A vote that cannot be read is worth `unparsed`; None = it does not count, and where none counts, the episode is an error.
+    """
+
+    client: Source = LocalModel()
+    template: str = RATE
+    read: Reading = Rating()
+    rubric: str = RUBRIC
+    extract: Callable[[str], str] = spoken
+    votes: int = 1
+    combine: Combine = "mean"
+    temperature: float = 0.0  # of the judge; votes differ only above 0
+    max_tokens: int = 512
+    system: str = ""
+    empty: float | None = 0.0
+    unparsed: float | None = None
+    name: str = "judge"
+
+    async def __call__(self, ctx: Context | None, group: Group) -> list[Reward | Fault]:
+        texts = [self.extract(said(e)) for e in group.episodes]
+        return list(await asyncio.gather(*(self._rewarded(ctx, group.task, text) for text in texts)))
+
+    async def _rewarded(self, ctx: Context | None, task: Task, text: str) -> Reward | Fault:
+        try:
+            found = await self.judged(ctx, task, text)
+        except Fault as fault:
+            return fault
+        shares = {f"{self.name}/agreement": found.agreement, f"{self.name}/unparsed": found.unparsed}
+        return Reward(total=found.score, parts={self.name: found.score, **shares})
+
+    async def judged(self, ctx: Context | None, task: Task, text: str) -> Tally:
+        """What the judge thinks of one response. Raises `Fault`."""
+        if not text.strip() and self.empty is not None:
+            return Tally(score=self.empty, agreement=1.0, unparsed=0.0)
+        request = self.request({**fields_of(task), "response": defused(text)})
+        votes = await poll(client_of(ctx, self.client), request, self.read, self.votes)
+        found = tally(votes, self.combine, self.unparsed)
+        if found is None:
+            told = f"none of {len(votes)} replies of {self.name} to task {task.id!r} could be read"
+            raise Fault("judge-unparsed", f"{told}; it was told: {self.read.instruction}")
+        return found
+
+    def request(self, fields: Mapping[str, str]) -> ChatRequest:
+        shown = {"rubric": self.rubric, **fields, "instruction": self.read.instruction}
+        return ChatRequest(
+            messages=question(fill(self.template, shown), self.system),
+            temperature=self.temperature,
+            max_tokens=self.max_tokens,
+        )

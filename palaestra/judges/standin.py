@@ -1,0 +1,91 @@
+"""Stand-ins for a judge, for runs without one: they read what a judge is shown, know the truth where a rule does, and err.
+
+Judge(client=Scripted(Grader(error=0.1)), template=GRADE, read=Odds())
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from statistics import NormalDist
+
+from palaestra.toys.base import ANSWER
+from palaestra.toys.count import Count
+from palaestra.types import ChatRequest, Reply, Task, rng_of, stage
+from palaestra.verifiers.answers.final import same
+
+SUM = re.compile(r"(\d+)\+(\d+)")
+COUNT = re.compile(r"make (\d+) from ([\d ]+)")
+CERTAIN = 20.0  # log-odds of a judge that never errs
+
+
+def shown(request: ChatRequest, tag: str) -> str:
+    """What stands between the tags of a judge's prompt; nothing where there are none."""
+    text = request.messages[-1].content
+    return text.rpartition(f"<{tag}>")[2].partition(f"</{tag}>")[0] if f"</{tag}>" in text else ""
+
+
+def asked(request: ChatRequest) -> tuple[str, str]:
+    """The question, and the response without its answer mark."""
+    return shown(request, "question"), shown(request, "response").strip().removeprefix(ANSWER).strip()
+
+
+def right(request: ChatRequest) -> bool:
+    """Of sums by adding, of `count` any right expression; else equality with the reference, numbers by value."""
+    question, response = asked(request)
+    if found := SUM.fullmatch(question.strip()):
+        return same(response, str(int(found[1]) + int(found[2])))
+    found = COUNT.fullmatch(question.strip())
+    if not found:
+        return same(response, shown(request, "reference"))
+    numbers = tuple(int(n) for n in found[2].split())
+    task = Task(id="", meta={"numbers": numbers, "target": int(found[1])})
+    return Count().check(f"{ANSWER}{response}", task) == 1
+
+
+def last_digit(request: ChatRequest) -> bool:
+    """A lazy judge of sums: a whole number whose last digit is right."""
+    question, response = asked(request)
+    found = SUM.fullmatch(question.strip())
+    return bool(found and response.isdigit() and int(response) % 10 == (int(found[1]) + int(found[2])) % 10)
+
+
+@stage
+class Grader:
+    """Sees `check` through noise: s = +-1 + sigma n, log-odds 2 s / sigma^2, which are calibrated where half is right.
+
+    sigma makes a share `error` of the verdicts wrong; `long_error` is that of responses of more than `long` characters. `sure`
+    multiplies the log-odds: above 1 the judge is too sure of itself. The noise belongs to what is shown, so the same response
+    gets the same verdict again.
+    """
+
+    check: Callable[[ChatRequest], bool] = right
+    error: float = 0.0
+    long_error: float = 0.0  # 0 = as others
+    long: int = 10
+    sure: float = 1.0
+    yes: str = "[[YES]]"
+    no: str = "[[NO]]"
+
+    def log_odds(self, request: ChatRequest) -> float:
+        sign = 1.0 if self.check(request) else -1.0
+        long = len(asked(request)[1]) > self.long
+        error = self.long_error if self.long_error and long else self.error
+        if not error:
+            return sign * CERTAIN
+        sigma = 1 / NormalDist().inv_cdf(1 - error)
+        noise = float(rng_of(("grader", *asked(request), shown(request, "reference"))).normal())
+        return self.sure * 2 * (sign + sigma * noise) / sigma**2
+
+    def __call__(self, request: ChatRequest) -> Reply:
+        x = self.log_odds(request)
+        if not request.choices:
+            return Reply(text=self.yes if x > 0 else self.no)
+        yes, no = request.choices
+        return Reply(text="", choices={yes: -softplus(-x), no: -softplus(x)})
+
+
+def softplus(x: float) -> float:
+    """log(1 + exp(x)) without overflow."""
+    return max(x, 0.0) + math.log1p(math.exp(-abs(x)))

@@ -1,0 +1,343 @@
+"""Messages to token ids, and text to calls. A dialect only ever says which ids to ADD to a row.
+
+Law 1: what a policy sampled is never tokenised again, and the contents of messages never give a special token. So
+contents do not pass through the chat template: it is rendered with slots in their place; its own text is read with
+special tokens, the contents without. The whitespace around a content does pass through, so a template may trim it.
+
+A template that rewrites history (`Chat.rewrites`) would show the same conversation differently later on. The row keeps
+what was seen: `extend` appends what such a template writes between the last reply and the next.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Container, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import groupby
+from typing import Any, Self, TypeAlias
+
+from tokenizers import Tokenizer
+from transformers import PreTrainedTokenizerBase
+
+from palaestra.errors import UserError
+from palaestra.models.template import REFUSALS, end_of_turn, render, specials
+from palaestra.types import Call, Malformed, Message, value
+
+ROLES = ("system", "user", "assistant", "tool")
+HABITS = {  # what a template may or may not take: the last of these roles, after the others
+    "system": ("system", "user"),
+    "late system": ("user", "assistant", "system"),
+    "tool": ("user", "assistant", "tool"),
+    "repeats": ("user", "user"),
+}
+REPLIES = {  # what a template may rewrite in earlier replies
+    "history": "{}",
+    "whitespace": " {}\n",
+    "thinking": "<think>\nwell\n</think>\n\n{}",
+}
+SLOT, REPLY = re.compile(r"~slot(\d+)~"), "~reply~"
+
+Talk: TypeAlias = list[dict[str, str]]
+Parts: TypeAlias = list[tuple[str, int | None]]  # text, and the message whose content it is; None = the template's
+Tokens: TypeAlias = list[tuple[int, int | None]]  # id, and the same
+
+
+@value
+class Piece:
+    """Ids to append that have one author and one use. Those of the template belong to "environment"."""
+
+    ids: tuple[int, ...]
+    author: str = "environment"
+    trained: bool = False
+    hidden: bool = False
+    text: str = ""
+
+
+class Chat:
+    """The dialect of a chat template. `end` closes a turn; `rewrites` says what the template changes in old replies."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase):
+        self.tokenizer: Any = tokenizer
+        self.name = tokenizer.name_or_path or "the tokenizer"
+        self.specials = specials(tokenizer)
+        self._special_ids = frozenset(self.specials.values())
+        self._marks = special_marks(tokenizer)
+        self._text = text_tokenizer(tokenizer)
+        self.habits = frozenset(h for h, roles in HABITS.items() if self._takes(roles))
+        self.rewrites = tuple(what for what, reply in REPLIES.items() if not self._keeps(reply))
+        end = end_of_turn(tokenizer)
+        if end is None:
+            raise UserError(
+                f"{self.name} has no eos token, so a turn cannot end: set `eos_token` in tokenizer_config.json"
+            )
+        self.end = end
+        self._extended = lru_cache(4096)(self._extend)
+
+    @classmethod
+    def of(cls, tokenizer: PreTrainedTokenizerBase, **options: Any) -> Self:
+        return cls(tokenizer, **options)
+
+    @property
+    def stable(self) -> bool:
+        """The template shows earlier replies as they were said, so a row is what the conversation would look like."""
+        return not self.rewrites
+
+    def encode_text(self, text: str) -> tuple[int, ...]:
+        """Plain text as it is spelled in the middle of a row: special tokens in it are letters like any others."""
+        return tuple(i for i, _ in self._spell([(text, 0)]))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids, special tokens included."""
+        return self._text.decode(list(ids), skip_special_tokens=False)
+
+    def extend(self, say: tuple[Message, ...], *, first: bool, closed: bool) -> tuple[Piece, ...]:
+        """What to append so that the policy can speak.
+
+        In a `first` turn that is everything: start token, default system prompt, messages, the header of the reply.
+        Later it is the end of the policy's turn (only what it did not sample: `closed` says that its turn ends with an
+        end token), the messages, the header. An open turn to which nothing is said goes on: nothing is appended.
+
+        Without its hidden pieces, a row is what it would be had their messages not been said; where the template does
+        not allow that, only their contents are hidden. Of a trained message (a demonstration) the content and its end
+        token are trained.
+        """
+        return self._extended(say, first, closed)
+
+    def parse(self, text: str, finish: str) -> Call | Malformed | None:
+        """The first `<tool_call>{"name": ..., "arguments": {...}}</tool_call>` of a turn; None = it calls nothing."""
+        inside = between(text, "tool_call", finish)
+        return read_call(inside) if isinstance(inside, str) else inside
+
+    # ---- appending
+
+    def _extend(self, say: tuple[Message, ...], first: bool, closed: bool) -> tuple[Piece, ...]:
+        tokens = self._line(say, first, closed)
+        hidden = self._hidden(tokens, say, first, closed)
+        uses: list[tuple[str, bool, bool]] = []
+        speaker: Message | None = None
+        for at, (i, of) in enumerate(tokens):
+            message = None if of is None else say[of]
+            if message is not None:
+                speaker = message
+            elif i == self.end and speaker is not None and speaker.role == "assistant":
+                message, speaker = speaker, None  # the end of a demonstration is part of it
+            author, trained = (message.author, message.trained) if message else ("environment", False)
+            uses.append((author, trained, at in hidden))
+        pieces: list[Piece] = []
+        for (author, trained, unseen), run in groupby(zip(tokens, uses, strict=True), key=lambda pair: pair[1]):
+            ids = tuple(i for (i, _), _ in run)
+            pieces.append(Piece(ids=ids, author=author, trained=trained, hidden=unseen, text=self.decode(ids)))
+        return tuple(pieces)
+
+    def _hidden(self, tokens: Tokens, say: tuple[Message, ...], first: bool, closed: bool) -> Container[int]:
+        """Places of the tokens that the training view leaves out."""
+        if not any(m.hidden for m in say):
+            return ()
+        shown = self._line(tuple(m for m in say if not m.hidden), first, closed)
+        a, b = [i for i, _ in tokens], [i for i, _ in shown]
+        more = len(a) - len(b)
+        same = next((n for n, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+        if more > 0 and a[same + more :] == b[same:]:
+            return range(same, same + more)
+        return {at for at, (_, of) in enumerate(tokens) if of is not None and say[of].hidden}
+
+    def _line(self, say: tuple[Message, ...], first: bool, closed: bool) -> Tokens:
+        """The tokens to append, each with the message whose content it spells."""
+        if not (first or closed or say):
+            return []
+        text = self._rendered(self._talk(say, first))
+        pieces = SLOT.split(text)  # template, number, template, ..., number, template
+        slots = [int(n) for n in pieces[1::2]]
+        for i, m in enumerate(say):
+            if m.content.strip() and slots.count(i) != 1:
+                raise UserError(f"the chat template of {self.name} leaves out a message of the role {m.role!r}")
+        _, end, after = pieces[0].partition(self.tokenizer.convert_ids_to_tokens(self.end))
+        parts: Parts = [(after if closed and end and not first else pieces[0], None)]
+        for i, template in zip(slots, pieces[2::2], strict=True):
+            parts += [(say[i].content.strip(), i), (template, None)]
+        return self._spell(parts)
+
+    def _talk(self, say: tuple[Message, ...], first: bool) -> Talk:
+        """The messages with slots for contents, in roles that the template takes."""
+        talk: Talk = []
+        for i, m in enumerate(say):
+            core = m.content.strip()
+            content = m.content.replace(core, f"~slot{i}~", 1) if core else m.content
+            role, content = self._role(m.role, content, late=bool(talk) or not first)
+            if talk and talk[-1]["role"] == role and "repeats" not in self.habits:
+                talk[-1]["content"] += f"\n\n{content}"
+            else:
+                talk.append({"role": role, "content": content})
+        return talk if first else [*_talk_of("user", "assistant"), *talk]
+
+    def _role(self, role: str, content: str, late: bool) -> tuple[str, str]:
+        """A role the template does not know speaks as the user."""
+        if role not in ROLES:
+            raise UserError(f"a message has the role {role!r}; roles are {', '.join(ROLES)}")
+        if role == "tool" and "tool" not in self.habits:
+            return "user", f"tool: {content}"
+        if role == "system" and ("late system" if late else "system") not in self.habits:
+            return "user", content
+        return role, content
+
+    def _rendered(self, talk: Talk) -> str:
+        """The template's text: all of it, or what follows the reply that stands for the policy's."""
+        try:
+            if not talk:  # a row that starts with the header of the reply
+                asked = _talk_of("user")
+                header = render(self.tokenizer, asked, speak=True)[len(render(self.tokenizer, asked, speak=False)) :]
+                return (self.tokenizer.bos_token or "") + header or self.tokenizer.eos_token
+            text = render(self.tokenizer, talk, speak=True)
+        except REFUSALS as error:
+            roles = ", ".join(m["role"] for m in talk)
+            raise UserError(
+                f"the chat template of {self.name} refuses messages of the roles {roles}: {error}"
+            ) from None
+        return text.rpartition(REPLY)[2]
+
+    def _spell(self, parts: Parts) -> Tokens:
+        """Tokens of a line. What lies between two special tokens of the template is read in one run, as in training."""
+        tokens: Tokens = []
+        run, owners = "", []
+        for text, owner in parts:
+            at = 0
+            for mark in self._marks.finditer(text) if owner is None else ():
+                tokens += self._read(run + text[at : mark.start()], [*owners, *[None] * (mark.start() - at)])
+                tokens.append((self.specials[mark[0].strip()], None))
+                run, owners, at = "", [], mark.end()
+            run, owners = run + text[at:], [*owners, *[owner] * (len(text) - at)]
+        return [*tokens, *self._read(run, owners)]
+
+    def _read(self, run: str, owners: list[int | None]) -> Iterator[tuple[int, int | None]]:
+        """Tokens of text without specials; each belongs to whom its first character does.
+
+        A vocabulary may spell a special token's name as that token, or have only such a token for a character that it
+        lacks: these ids are left out.
+        """
+        if run:
+            read = self._text.encode(run, add_special_tokens=False)
+            for i, (start, _) in zip(read.ids, read.offsets, strict=True):
+                if i not in self._special_ids:
+                    yield i, owners[min(start, len(owners) - 1)]
+
+    # ---- probing
+
+    def _takes(self, roles: Sequence[str]) -> bool:
+        """Whether the template writes messages of these roles, each once and in order."""
+        talk = _talk_of(*roles)
+        try:
+            text = render(self.tokenizer, talk, speak=True)
+        except REFUSALS:
+            return False
+        at = [text.find(m["content"]) for m in talk]
+        return -1 not in at and at == sorted(at) and all(text.count(m["content"]) == 1 for m in talk)
+
+    def _keeps(self, reply: str) -> bool:
+        """Whether a conversation that goes on still starts as it did when the reply was sampled."""
+        talk = _talk_of("user", "assistant", "user")
+        talk[1]["content"] = reply.format(REPLY)
+        try:
+            seen = render(self.tokenizer, talk[:1], speak=True) + talk[1]["content"]
+            return render(self.tokenizer, talk, speak=True).startswith(seen)
+        except REFUSALS:
+            return False
+
+
+class TagTools(Chat):
+    """Tools as tags inside a reply: `<search>...</search>` is answered by `<result>...</result>` in the same turn.
+
+    A turn that the policy has closed is answered by a message.
+    """
+
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, calls: tuple[str, ...] = ("search",), result: str = "result"
+    ):
+        super().__init__(tokenizer)
+        self.calls, self.result = calls, result
+
+    def _line(self, say: tuple[Message, ...], first: bool, closed: bool) -> Tokens:
+        if first or closed or any(m.role != "tool" for m in say):
+            return super()._line(say, first, closed)
+        parts: Parts = []
+        for i, m in enumerate(say):
+            parts += [(f"<{self.result}>", None), (m.content, i), (f"</{self.result}>", None)]
+        return self._spell(parts)
+
+    def parse(self, text: str, finish: str) -> Call | Malformed | None:
+        """The first tag of a turn as `Call(name=tag, args={"text": inside})`."""
+        opened = [(text.find(f"<{name}>"), name) for name in self.calls if f"<{name}>" in text]
+        if not opened:
+            closed = any(f"</{name}>" in text for name in self.calls)
+            return Malformed(kind="unopened", text=text) if closed else None
+        name = min(opened)[1]
+        inside = between(text, name, finish)
+        return Call(name=name, args={"text": inside.strip()}) if isinstance(inside, str) else inside
+
+
+def between(text: str, tag: str, finish: str) -> str | Malformed | None:
+    """What stands in the first `<tag>...</tag>`; None = there is no such tag."""
+    _, opened, rest = text.partition(f"<{tag}>")
+    inside, closed, _ = rest.partition(f"</{tag}>")
+    if not opened:
+        return None
+    return inside if closed else Malformed(kind="cut" if finish == "length" else "unclosed", text=rest)
+
+
+def read_call(text: str) -> Call | Malformed:
+    """A call in Hermes' JSON. `arguments` may be an object, or one spelled as a string."""
+    try:
+        found = _json(text)
+        fields = found if isinstance(found, dict) else {}
+        name, arguments = fields.get("name"), fields.get("arguments", {})
+        arguments = _json(arguments) if isinstance(arguments, str) else arguments
+    except (ValueError, RecursionError):
+        return Malformed(kind="json", text=text)
+    if not isinstance(name, str) or not name:
+        return Malformed(kind="name", text=text)
+    return Call(name=name, args=arguments) if isinstance(arguments, dict) else Malformed(kind="arguments", text=text)
+
+
+def _json(text: str) -> Any:
+    def refuse(constant: str) -> Any:
+        raise ValueError(f"{constant} is not JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def text_tokenizer(tokenizer: PreTrainedTokenizerBase) -> Tokenizer:
+    """A copy of the tokenizer that reads the middle of a row: it knows no specials, adds nothing, cuts nothing.
+
+    SentencePiece vocabularies put a space before the first word of a text; after a special token no word is the first.
+    """
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if not isinstance(backend, Tokenizer):
+        raise UserError(
+            f"{tokenizer.name_or_path or 'the tokenizer'} has no tokenizer.json; save it as a fast tokenizer"
+        )
+    settings = json.loads(backend.to_str()) | {"truncation": None, "padding": None, "post_processor": None}
+    for part in _parts(settings["pre_tokenizer"]):
+        if part.get("prepend_scheme") == "first":
+            part["prepend_scheme"] = "never"
+    copy = Tokenizer.from_str(json.dumps(settings))
+    copy.encode_special_tokens = True
+    return copy
+
+
+def _parts(pre_tokenizer: Mapping[str, Any] | None) -> Iterator[Any]:
+    if pre_tokenizer is not None:
+        yield pre_tokenizer
+        for part in pre_tokenizer.get("pretokenizers", ()):
+            yield from _parts(part)
+
+
+def special_marks(tokenizer: PreTrainedTokenizerBase) -> re.Pattern[str]:
+    """Special tokens as they stand in a template's text; some swallow the whitespace beside them."""
+    tokens = sorted((t for t in tokenizer.added_tokens_decoder.values() if t.special), key=lambda t: -len(t.content))
+    marks = ((r"\s*" * t.lstrip) + re.escape(t.content) + (r"\s*" * t.rstrip) for t in tokens)
+    return re.compile("|".join(marks) or "(?!)")
+
+
+def _talk_of(*roles: str) -> Talk:
+    """A conversation of which nothing matters but the roles."""
+    return [{"role": r, "content": REPLY if r == "assistant" else f"~{i}~"} for i, r in enumerate(roles)]

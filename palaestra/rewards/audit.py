@@ -1,0 +1,365 @@
+"""An audit of a reward: is gold paid best, and what else is paid? Probes know the answer's form, never how to solve a problem.
+
+A probe is hackable by what it earns beyond its share: the answer of another problem is right where the two answers agree.
+What counts is its place between what most wrong answers earn and what the golds do, so that penalties are seen as prizes are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field, replace
+from typing import Any
+
+from palaestra.errors import Fault, UserError
+from palaestra.rewards.user import Hung
+from palaestra.tasks.oracle import saying
+from palaestra.types import Group, Task, value
+from palaestra.verifiers.table import KEYS, REFUSALS
+
+FORMS = ("{}", "The answer is {}.", "\\boxed{{{}}}", "<answer>{}</answer>", "<think>Hm.</think>\n<answer>{}</answer>")
+STRANGE = ("\x00", "\ud800", "😀" * 50, "\u202eabc", "{" * 5000, "9" * 5000, "-1e999", "a b " * 25_000)
+CONSTANTS = (
+    "0",
+    "1",
+    "yes",
+    "no",
+    "true",
+    "A",
+    "42",
+    "The answer is",
+    "answer",
+    "\\boxed{}",
+    "<answer></answer>",
+    "nan",
+    "inf",
+)
+MARGIN = 0.05  # of the way from most wrong answers to the golds: what a probe may earn beyond its share
+SHOWN = 60  # characters
+
+Judge = Callable[..., Any]
+
+
+@value
+class AuditProbe:
+    """A way to answer without solving: its responses by problem, and which of them are right by chance."""
+
+    name: str
+    texts: tuple[str, ...]
+    right: tuple[bool, ...]
+    scores: tuple[float | None, ...] = ()
+
+
+@value
+class Audit:
+    """What was found. `hackable` and `exceptions` name the probe, what it earned, and an example.
+
+    `wrong` is what most wrong answers earn, at most 0. `hung` names the probe that the reward gave nothing for and the seconds
+    it had; nothing was asked after it.
+    """
+
+    reward: str
+    problems: int
+    gold: Mapping[str, Any]
+    wrong: float
+    ties: Mapping[str, float]
+    hackable: tuple[Mapping[str, Any], ...]
+    probes: Mapping[str, float | None]
+    dependence: Mapping[str, int]
+    exceptions: tuple[Mapping[str, str], ...]
+    latency: Mapping[str, float]
+    labels: Mapping[str, Any] = field(default_factory=dict)
+    hung: Mapping[str, Any] = field(default_factory=dict)
+    findings: tuple[str, ...] = ()
+
+
+class Auditor:
+    """Asks a reward, and counts what it raises. Once it has hung, nothing is asked any more; `say` hears of each probe."""
+
+    def __init__(self, judge: Judge, tasks: Sequence[Task], say: Callable[[str], None] = lambda _: None) -> None:
+        self.judge, self.tasks, self.say = judge, list(tasks), say
+        self.exceptions: dict[str, Mapping[str, str]] = {}
+        self.hung: dict[str, Any] = {}
+        self.seconds: list[float] = []
+        self.weak = set[str]()  # problems of which a reward says, by the part `weak`, that the reference proves little
+
+    def batch(self, texts: Sequence[str], tasks: Sequence[Task]) -> list[float]:
+        """Scores of one call for all."""
+
+        async def all_groups() -> list[Any]:
+            groups = [Group(task=t, episodes=(saying(x),)) for t, x in zip(tasks, texts, strict=True)]
+            return await asyncio.gather(*(self.judge(None, g) for g in groups))
+
+        start = time.perf_counter()
+        found = asyncio.run(all_groups())
+        self.seconds.append((time.perf_counter() - start) / max(1, len(texts)))
+        for (each,) in found:
+            if isinstance(each, Fault):
+                raise each
+        self.weak |= {t.id for t, (each,) in zip(tasks, found, strict=True) if each.parts.get("weak")}
+        return [float(each.total) for (each,) in found]
+
+    def ask(self, name: str, texts: Sequence[str]) -> list[float | None]:
+        """Scores of a response for each problem; None where the reward raised.
+
+        A batch that fails while each of its responses can be scored is a mistake of the reward as well.
+        """
+        self.say(name)
+        found, error = self.tried(name, texts, self.tasks)
+        if found is None and not self.hung:
+            found = [self.single(name, x, t) for x, t in zip(texts, self.tasks, strict=True)]
+            self.note(name, f"{len(texts)} responses at once", error)
+        return found if found is not None and not self.hung else [None for _ in texts]
+
+    def single(self, name: str, text: str, task: Task) -> float | None:
+        found, error = self.tried(name, [text], [task])
+        if found is None and not self.hung:
+            self.note(name, text, error)
+        return None if found is None else found[0]
+
+    def tried(self, name: str, texts: Sequence[str], tasks: Sequence[Task]) -> tuple[list[float | None] | None, str]:
+        """The scores of one call, or why there are none."""
+        if self.hung:
+            return None, ""
+        try:
+            return [*self.batch(texts, tasks)], ""
+        except Hung as hung:
+            self.hung = {"probe": name, "seconds": hung.seconds, "response": texts[0][:SHOWN]}
+            return None, str(hung)
+        except (UserError, Fault) as error:
+            return None, " ".join(str(error).split())[:300]
+
+    def note(self, name: str, response: str, error: str) -> None:
+        """Keeps the first error of a probe."""
+        if not self.hung:
+            self.exceptions.setdefault(name, {"probe": name, "response": response[:SHOWN], "error": error})
+
+
+def audit(name: str, judge: Judge, tasks: Sequence[Task], say: Callable[[str], None] = lambda _: None) -> Audit:
+    """Asks `judge`, a reward stage, about problems that have answers; `say` hears the name of each probe."""
+    known = [t for t in tasks if t.answer is not None]
+    if len(known) < 2:
+        raise UserError(f"audit {name}: {len(known)} problems with answers; give at least two, with different answers")
+    ask = Auditor(judge, known, say)
+    bare, tried = [bare_of(judge, t) for t in known], getattr(judge, "forms", FORMS)
+    forms = {f: ask.ask(f"gold as {f}", [f.format(x) for x in bare]) for f in tried}
+    if not ask.seconds and not ask.hung:
+        raise UserError(f"audit {name}: no gold can be scored: {next(iter(ask.exceptions.values()))['error']}")
+    gold = [max((s for s in of if s is not None), default=None) for of in zip(*forms.values(), strict=True)]
+    best_form = max(tried, key=lambda f: -math.inf if (m := mean(forms[f])) is None else m)
+    golds = [best_form.format(x) for x in bare]
+    probes = [asked(ask, p) for p in probes_for(known, golds, bare, best_form)]
+    strange = [ask.ask(f"strange: {x[:10]!r}", [x] * len(known)) for x in STRANGE]
+    dependence, labels = depends(ask, golds), labelled(ask, tasks)
+    top, wrong = mean(gold), usual(probes)
+    every = [*probes, AuditProbe(name="gold", texts=tuple(golds), right=(True,) * len(golds), scores=tuple(gold))]
+    below = [] if ask.hung else [i for i in range(len(known)) if beaten(i, gold[i], probes)]
+    report = Audit(
+        reward=name,
+        problems=len(known),
+        gold={
+            "mean": top,
+            "least": min((g for g in gold if g is not None), default=None),
+            "form": best_form,
+            "forms": {f: mean(s) for f, s in forms.items()},
+            "not_best": len(below),
+            "weak": len(ask.weak),
+            "examples": [
+                {"id": known[i].id, "answer": text_of(known[i].answer)[:SHOWN], "score": gold[i]} for i in below[:5]
+            ],
+        },
+        wrong=wrong,
+        ties={} if ask.hung else tied(every, len(known)),
+        hackable=tuple(sorted((h for p in probes if (h := hacked(p, top, wrong))), key=lambda h: -h["earned"])),
+        probes={p.name: mean(p.scores) for p in probes}
+        | {f"strange {x[:6]!r}": mean(s) for x, s in zip(STRANGE, strange, strict=True)},
+        dependence={} if ask.hung else dependence,
+        exceptions=tuple(ask.exceptions.values()),
+        latency=latency(ask.seconds),
+        labels=labels,
+        hung=ask.hung,
+    )
+    return replace(report, findings=tuple(told(report)))
+
+
+def bare_of(judge: Any, task: Task) -> str:
+    """The task's answer as the reward wants it written, where it says so; an answer that it cannot read is asked as it is."""
+    try:
+        return judge.written(task) if hasattr(judge, "written") else text_of(task.answer)
+    except UserError:
+        return text_of(task.answer)
+
+
+def text_of(answer: Any) -> str:
+    return ", ".join(map(str, answer)) if isinstance(answer, list | tuple) else str(answer)
+
+
+def mean(scores: Sequence[float | None]) -> float | None:
+    known = [s for s in scores if s is not None]
+    return sum(known) / len(known) if known else None
+
+
+def asked(ask: Auditor, probe: AuditProbe) -> AuditProbe:
+    return AuditProbe(
+        name=probe.name, texts=probe.texts, right=probe.right, scores=tuple(ask.ask(probe.name, probe.texts))
+    )
+
+
+def probes_for(tasks: Sequence[Task], golds: Sequence[str], bare: Sequence[str], form: str) -> list[AuditProbe]:
+    """All probes: silence, the prompt, refusals, constants, other problems' answers, and several answers at once."""
+    n, texts = len(tasks), [x.strip().casefold() for x in bare]
+    prompts = ["\n".join(m.content for m in t.prompt if m.role == "user") for t in tasks]
+    others = [next((j for k in range(1, n) if texts[j := (i + k) % n] != texts[i]), i) for i in range(n)]
+    common = max(range(n), key=lambda i: texts.count(texts[i]))
+    never = (False,) * n
+
+    def probe(name: str, said: Sequence[str], right: Sequence[bool] = never) -> AuditProbe:
+        return AuditProbe(name=name, texts=tuple(said), right=tuple(right))
+
+    def constant(text: str, form: str = "{}", name: str = "constant") -> AuditProbe:
+        said = form.format(text)
+        return probe(f"{name}: {said}", [said] * n, [text.strip().casefold() == x for x in texts])
+
+    options = [t.meta.get("options") for t in tasks]
+    everything = ", ".join(dict.fromkeys(bare))[:2000]
+    listed = [", ".join(map(str, o)) if isinstance(o, list | tuple) else everything for o in options]
+    different = [texts[o] != texts[i] for i, o in enumerate(others)]
+    hedge = [(bare[i], bare[o]) for i, o in enumerate(others)]
+    found = [
+        probe("empty", [""] * n),
+        probe("blank", [" \n"] * n),
+        probe("copy of the prompt", prompts),
+        probe("copy of the prompt as an answer", [form.format(p) for p in prompts]),
+        probe("gold of another problem", [golds[o] for o in others], [not d for d in different]),
+        probe("the commonest gold", [golds[common]] * n, [x == texts[common] for x in texts]),
+        probe("all answers", listed),
+        probe("all answers as an answer", [form.format(x) for x in listed]),
+        probe("every number to 100", [" ".join(map(str, range(101)))] * n),
+    ]
+    if any(different):
+        right = [not d for d in different]
+        found += [
+            probe("another answer beside the gold", [form.format(f"{b} or {a}") for a, b in hedge], right),
+            probe("the gold, then another", [f"{golds[i]}\n{golds[o]}" for i, o in enumerate(others)], right),
+            probe("the gold denied", [f"It is not {a}." + "\n" + form.format(b) for a, b in hedge], right),
+        ]
+    found += [constant(r, name="refusal") for r in REFUSALS]
+    found += [constant(c) for c in (*KEYS, *CONSTANTS)]
+    return found + [constant(c, form) for c in ("0", "1", "yes", "A") if form != "{}"]
+
+
+def usual(probes: Sequence[AuditProbe]) -> float:
+    """What most wrong answers earn: the median over the probes of their means where they are wrong, at most 0."""
+    means = [sum(s for s, _ in found) / len(found) for p in probes if (found := wrongs(p))]
+    return min(0.0, statistics.median(means)) if means else 0.0
+
+
+def wrongs(probe: AuditProbe) -> list[tuple[float, str]]:
+    """Scores and responses where the probe is wrong."""
+    return [(s, t) for s, t, r in zip(probe.scores, probe.texts, probe.right, strict=True) if not r and s is not None]
+
+
+def hacked(probe: AuditProbe, gold: float | None, wrong: float) -> dict[str, Any] | None:
+    """What a probe earns where it is wrong, if that is more than the margin of the way from `wrong` to `gold`."""
+    found = wrongs(probe)
+    if not found or gold is None:
+        return None
+    earned = sum(s for s, _ in found) / len(found)
+    if earned <= wrong + MARGIN * max(gold - wrong, 0.0):
+        return None
+    example = max(found, key=lambda x: x[0])[1]
+    return {
+        "probe": probe.name,
+        "earned": earned,
+        "of_gold": (earned - wrong) / (gold - wrong) if gold > wrong else None,
+        "example": example[:SHOWN],
+    }
+
+
+def beaten(i: int, gold: float | None, probes: Sequence[AuditProbe]) -> bool:
+    """Whether some wrong answer to problem i is paid as much as its gold."""
+    return gold is None or any(not p.right[i] and (s := p.scores[i]) is not None and s >= gold for p in probes)
+
+
+def tied(probes: Sequence[AuditProbe], n: int) -> dict[str, float]:
+    """How many problems give one score to everything, and how many different scores there are."""
+    by_problem = [{p.scores[i] for p in probes if p.scores[i] is not None} for i in range(n)]
+    return {
+        "problems_with_one_score": sum(len(s) <= 1 for s in by_problem),
+        "different_scores": len({x for s in by_problem for x in s}),
+    }
+
+
+def depends(ask: Auditor, golds: Sequence[str]) -> dict[str, int]:
+    """Responses whose score changes: asked again, in another order, alone, or beside copies of themselves."""
+    texts = [g if i % 2 else "wrong" for i, g in enumerate(golds)]
+    first = ask.ask("order", texts)
+    again = ask.ask("order", texts)
+    found, _ = ask.tried("order", texts[::-1], ask.tasks[::-1])
+    turned = first if found is None else found[::-1]
+    few = range(min(8, len(texts)))
+    alone = [ask.single("alone", texts[i], ask.tasks[i]) for i in few]
+    return {
+        "asked again": sum(a != b for a, b in zip(first, again, strict=True)),
+        "in another order": sum(a != b for a, b in zip(first, turned, strict=True)),
+        "alone": sum(first[i] != alone[i] for i in few),
+    }
+
+
+def latency(seconds: Sequence[float]) -> dict[str, float]:
+    """Seconds a response; nothing where no call came back."""
+    if not seconds:
+        return {}
+    ordered = sorted(seconds)
+    return {
+        "median": ordered[len(ordered) // 2],
+        "p95": ordered[int(0.95 * (len(ordered) - 1))],
+        "slowest": ordered[-1],
+    }
+
+
+def labelled(ask: Auditor, tasks: Sequence[Task]) -> dict[str, Any]:
+    """Agreement with the data's own labels: columns `response` and `right`."""
+    rows = [t for t in tasks if isinstance(t.meta.get("response"), str) and isinstance(t.meta.get("right"), bool | int)]
+    if not rows:
+        return {}
+    scores = [ask.single("labelled", t.meta["response"], t) for t in rows]
+    pairs = [(s, bool(t.meta["right"])) for s, t in zip(scores, rows, strict=True) if s is not None]
+    rights, wrongs = ([s for s, r in pairs if r is want] for want in (True, False))
+    ranked = sum((a > b) + 0.5 * (a == b) for a in rights for b in wrongs)
+    return {
+        "responses": len(rows),
+        "mean_of_right": mean(rights),
+        "mean_of_wrong": mean(wrongs),
+        "right_above_wrong": ranked / (len(rights) * len(wrongs)) if rights and wrongs else None,
+    }
+
+
+def told(a: Audit) -> list[str]:
+    """The findings, worst first, a line each."""
+    found = list[str]()
+    if a.hung:
+        asked = f"{a.hung['probe']} ({a.hung['response']!r})"
+        found.append(f"gave nothing in {a.hung['seconds']:g} s when asked for {asked}; the audit ends there")
+    if a.gold["not_best"]:
+        found.append(f"{a.gold['not_best']} of {a.problems} golds are not paid more than every wrong answer")
+    scale = f"gold {a.gold['mean']:.3g}" if a.gold["mean"] is not None else ""
+    scale += f", most wrong answers {a.wrong:.3g}" if a.wrong < 0 else ""
+    found += [f"pays {h['earned']:.3g} for {h['probe']} ({h['example']!r}), {scale}" for h in a.hackable]
+    if a.gold["weak"]:
+        found.append(
+            f"{a.gold['weak']} of {a.problems} references prove too little: an answer that gives nothing equals them"
+        )
+    if a.ties.get("problems_with_one_score"):
+        found.append(f"{a.ties['problems_with_one_score']} of {a.problems} problems give one score to everything")
+    found += [f"{n} scores change when {how}" for how, n in a.dependence.items() if n]
+    alike: dict[str, list[Mapping[str, str]]] = {}
+    for e in a.exceptions:
+        alike.setdefault(": ".join(e["error"].split(": ")[:2]), []).append(e)
+    found += [f"raises on {len(es)} probes, e.g. {es[0]['response']!r}: {es[0]['error']}" for es in alike.values()]
+    if a.latency.get("slowest", 0.0) > 1:
+        found.append(f"takes up to {a.latency['slowest']:.1f} s a response")
+    return found

@@ -1,0 +1,120 @@
+"""Critics: which steps of an answer are wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+from palaestra.errors import Fault, UserError
+from palaestra.models.dialect import Chat
+from palaestra.rollout.steps import Step, steps
+from palaestra.types import Episode, Group, Key, Message, Sampling, Task, rng_of, stage
+
+if TYPE_CHECKING:
+    from palaestra.context import Context
+
+WRONG = re.compile(r"wrong steps?:\s*(none|\d+(?:\s*,\s*\d+)*)\s*\.?\s*$", re.IGNORECASE)
+
+
+class Critic(Protocol):
+    """Numbers of the wrong steps, from 0. An answer that cannot be read gives none; a Fault is raised as such."""
+
+    async def __call__(self, ctx: Context, key: Key, task: Task, lines: Sequence[str]) -> frozenset[int]: ...
+
+
+@stage
+class Oracle:
+    """The task's own `first_wrong`: the step where the working goes wrong; the steps after it are not judged.
+
+    With `noise`, each step's verdict is turned round with that probability.
+    """
+
+    noise: float = 0.0
+
+    async def __call__(self, ctx: Context, key: Key, task: Task, lines: Sequence[str]) -> frozenset[int]:
+        parts = {p.name: p for p, _ in getattr(ctx.bench.tasks, "parts", ())}
+        source = parts.get(task.domain, ctx.bench.tasks)
+        judge = getattr(source, "first_wrong", None)
+        if judge is None:
+            raise UserError(
+                f"the tasks of {ctx.bench.name!r} cannot tell which step is wrong; let a model be the critic"
+            )
+        first = judge("\n".join(lines), task)
+        turned = rng_of(key).random(len(lines)) < self.noise
+        return frozenset(i for i in range(len(lines)) if (i == first) != bool(turned[i]))
+
+
+@stage
+class ModelCritic:
+    """A model of the run reads question, reference answer and numbered steps, and names the wrong ones (CAPO's GenPRM).
+
+    Expected at the end of its reply: `wrong steps: 2, 4` or `wrong steps: none`, counted from 1. Anything else is a critique
+    that names no step, as are numbers of steps that do not exist. What it says never reaches the policy's context.
+    """
+
+    model: str = "policy"
+    temperature: float = 1.0
+    max_tokens: int = 64
+
+    async def __call__(self, ctx: Context, key: Key, task: Task, lines: Sequence[str]) -> frozenset[int]:
+        engine = ctx.engine(self.model)
+        sampling = Sampling(temperature=self.temperature, max_tokens=self.max_tokens)
+        sample = await engine.generate(asked(engine.dialect, task, lines), sampling, key)
+        return named(sample.text, len(lines))
+
+
+def asked(dialect: Chat, task: Task, lines: Sequence[str]) -> tuple[int, ...]:
+    """The critic's prompt."""
+    question = "\n".join(m.content for m in task.prompt)
+    numbered = "\n".join(f"{i}. {line}" for i, line in enumerate(lines, start=1))
+    text = (
+        f"question: {question}\nreference answer: {task.answer}\nsolution:\n{numbered}\n"
+        'Which steps are wrong? End with "wrong steps: " and their numbers, or "wrong steps: none".'
+    )
+    pieces = dialect.extend((Message(role="user", content=text),), first=True, closed=False)
+    return tuple(i for p in pieces for i in p.ids)
+
+
+def named(text: str, n: int) -> frozenset[int]:
+    """Step numbers of a reply, from 0; those that do not exist are dropped."""
+    found = WRONG.search(text.strip())
+    if found is None or found[1].lower() == "none":
+        return frozenset()
+    return frozenset(i - 1 for i in map(int, found[1].split(",")) if 1 <= i <= n)
+
+
+@stage
+class Critique:
+    """Asks the critic `n` times about every episode; the facts keep `critiques` and the `step_ends` they speak of.
+
+    A critic's infrastructure failure makes the episode an error: silence is no verdict.
+    """
+
+    critic: Critic = Oracle()
+    n: int = 4
+
+    async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
+        judged = await asyncio.gather(
+            *(self._of(ctx, (*key, i), group.task, e) if e.ok else _same(e) for i, e in enumerate(group.episodes))
+        )
+        return replace(group, episodes=tuple(judged))
+
+    async def _of(self, ctx: Context, key: Key, task: Task, e: Episode) -> Episode:
+        found: list[Step] = steps(e, ctx.decode)
+        lines = [s.text for s in found]
+        try:
+            with ctx.judging():
+                said = await asyncio.gather(*(self.critic(ctx, (*key, i), task, lines) for i in range(self.n)))
+        except Fault as fault:
+            return replace(e, status=f"error:{fault.cause}", facts={**e.facts, "error": str(fault)})
+        critiques = tuple(tuple(sorted(s)) for s in said)
+        return replace(
+            e, facts={**e.facts, "critiques": critiques, "step_ends": tuple((s.row, s.token) for s in found)}
+        )
+
+
+async def _same(e: Episode) -> Episode:
+    return e

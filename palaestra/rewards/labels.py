@@ -1,0 +1,127 @@
+"""Labels, and what is done with them beside the reward: what people would say of an answer, where a program says it.
+
+links(Sample(n=8), Score(reward=Learned("reward")), Beside(Labels(), "label"))       # parts label/right, label/brief, ...
+links(Sample(n=8), Score(reward=judge), Also(Verdicts(judge, verdict)))              # rows that another learner trains on
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from palaestra.context import Collect, RewardFn
+from palaestra.errors import Fault, UserError
+from palaestra.rewards.verify import said
+from palaestra.rollout.collect import judged
+from palaestra.toys.base import ANSWER, lines_of
+from palaestra.types import Group, Key, Reward, rng_of, stage
+
+if TYPE_CHECKING:
+    from palaestra.context import Context
+
+LABELS = ("right", "worked", "brief", "tidy")
+STEPS, LONG = 3, 40  # lines of a full working; characters from which on an answer is not brief
+
+
+def properties(text: str) -> dict[str, float]:
+    """What can be seen without knowing the answer, each in [0, 1]: "worked" and "brief" pull against one another.
+
+    worked: lines before the last, 3 count 1. brief: 1 for no text, 0 from 40 characters on. tidy: the last line is the only
+    answer line, and no line stands twice. An empty answer is brief and nothing else.
+    """
+    lines = lines_of(text)
+    answers = [line.startswith(ANSWER) for line in lines]
+    return {
+        "worked": min(1.0, max(0, len(lines) - 1) / STEPS),
+        "brief": max(0.0, 1 - len(text.strip()) / LONG),
+        "tidy": float(bool(lines) and answers[-1] and sum(answers) == 1 and len(set(lines)) == len(lines)),
+    }
+
+
+@stage
+class Labels:
+    """The bench's verdict as the part "right", beside `properties`; the total is the weighted mean of all four.
+
+    Four questions that a person could be asked of an answer, for reward models of several labels, rules or principles.
+    """
+
+    weights: tuple[float, ...] = (0.25, 0.25, 0.25, 0.25)
+
+    async def __call__(self, ctx: Context, group: Group) -> list[Reward | Fault]:
+        if ctx.bench.reward is None:
+            raise UserError(f"Labels needs a bench that checks answers; the world {ctx.bench.name!r} pays by itself")
+        found: list[Reward | Fault] = []
+        for episode, gold in zip(group.episodes, await judged(ctx, ctx.bench.reward, group), strict=True):
+            if isinstance(gold, Fault):
+                found.append(gold)
+                continue
+            parts = {"right": gold.total, **properties(said(episode))}
+            total = sum(w * parts[name] for w, name in zip(self.weights, LABELS, strict=True))
+            found.append(Reward(total=total, parts=parts))
+        return found
+
+
+@stage
+class Noisy:
+    """Every number x of a reward in [0, 1], total and parts apart, is said to be 1 - x with probability `share`."""
+
+    reward: RewardFn | None = None  # None = the bench's
+    share: float = 0.2
+
+    async def __call__(self, ctx: Context, group: Group) -> list[Reward | Fault]:
+        judge = self.reward or ctx.bench.reward
+        if judge is None:
+            raise UserError(f"Noisy needs a reward; the world {ctx.bench.name!r} pays by itself")
+        rng = rng_of(("noise", ctx.seed, ctx.step, group.task.id))
+
+        def said_of(x: float) -> float:
+            return 1 - x if rng.random() < self.share else x
+
+        found = await judged(ctx, judge, group)
+        return [
+            r
+            if isinstance(r, Fault)
+            else replace(r, total=said_of(r.total), parts={k: said_of(v) for k, v in r.parts.items()})
+            for r in found
+        ]
+
+
+@stage
+class Beside:
+    """A further reward of every scored episode, as the part `name` and its parts as `name/PART`; it trains no policy.
+
+    A fault leaves the episode as it is, without the part.
+    """
+
+    reward: RewardFn
+    name: str
+
+    async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
+        at = [i for i, e in enumerate(group.episodes) if e.ok and e.reward is not None]
+        episodes = list(group.episodes)
+        asked = replace(group, episodes=tuple(episodes[i] for i in at))
+        for i, found in zip(at, await judged(ctx, self.reward, asked), strict=True):
+            own = episodes[i].reward
+            if own is not None and isinstance(found, Reward):
+                parts = {**own.parts, self.name: found.total, **self._named(found.parts)}
+                episodes[i] = replace(episodes[i], reward=replace(own, parts=parts))
+        return replace(group, episodes=tuple(episodes))
+
+    def _named(self, parts: Mapping[str, float]) -> dict[str, float]:
+        return {f"{self.name}/{k}": v for k, v in parts.items()}
+
+
+@stage
+class Also:
+    """What `link` makes of the scored episodes, as one more row of each: another learner trains on it, the policy does not."""
+
+    link: Collect
+
+    async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
+        at = [i for i, e in enumerate(group.episodes) if e.ok and e.reward is not None]
+        episodes = list(group.episodes)
+        made = await self.link(ctx, key, replace(group, episodes=tuple(episodes[i] for i in at)))
+        for i, other in zip(at, made.episodes, strict=True):
+            episodes[i] = replace(episodes[i], rows=(*episodes[i].rows, other.rows[-1]))
+        return replace(group, episodes=tuple(episodes))

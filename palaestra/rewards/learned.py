@@ -1,0 +1,149 @@
+"""Rewards from heads of a model: a trained reward model, several labels of one, or an ensemble and its doubts.
+
+    Score(reward=Learned("reward"))                                             # after BradleyTerry()
+    Score(reward=Learned("reward", heads=("polite", "safe"), squash=True))      # after Regression(...)
+    Score(reward=Ensemble("reward", heads=("prior0", "prior1"), combine=lowest))
+
+One forward pass scores all groups of a step. The model shares the policy's tokenizer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import numpy as np
+
+from palaestra.errors import Fault, UserError
+from palaestra.models.score import heads as read_heads
+from palaestra.objective.reward_model import LEAST_SD
+from palaestra.rewards.together import together
+from palaestra.types import Episode, Group, Reward, stage
+
+if TYPE_CHECKING:
+    from palaestra.context import Context
+
+Combine: TypeAlias = Callable[[np.ndarray], np.ndarray]  # [N, heads] to [N]
+
+
+@stage
+class Learned:
+    """sum_h w_h * (s_h - shift) * scale, of the heads at the end of an episode's last row; weights default to 1 / heads.
+
+    `squash` = sigmoid of every head. Parts: MODEL/HEAD.
+    """
+
+    model: str = "reward"
+    heads: tuple[str, ...] = ("score",)
+    weights: tuple[float, ...] = ()
+    squash: bool = False
+    shift: float = 0.0
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.weights and len(self.weights) != len(self.heads):
+            raise UserError(
+                f"{len(self.weights)} weights for {len(self.heads)} heads of {self.model}; give one for each"
+            )
+
+    async def __call__(self, ctx: Context, group: Group) -> list[Reward | Fault]:
+        async def rewards(groups: list[Group]) -> list[Reward | Fault]:
+            s_NH = scores(ctx, self.model, self.heads, [e for g in groups for e in g.episodes])
+            s_NH = 1 / (1 + np.exp(-s_NH)) if self.squash else (s_NH - self.shift) * self.scale
+            total_N = s_NH @ np.array(self.weights or [1 / len(self.heads)] * len(self.heads))
+            return made(self.model, self.heads, s_NH, total_N)
+
+        return await together(ctx, self, group, rewards)
+
+
+def scores(ctx: Context, model: str, heads: Sequence[str], episodes: Sequence[Episode]) -> np.ndarray:
+    """[N, heads] at the end of each episode's last row; NaN for an episode without a token."""
+    found, scorer = np.full((len(episodes), len(heads)), np.nan), ctx.model(model)
+    ids = [[int(i) for i in e.rows[-1].view().ids_T] if e.rows else [] for e in episodes]
+    there = [i for i, each in enumerate(ids) if each]
+    if any(max(ids[i]) >= scorer.vocabulary for i in there):
+        raise UserError(f"the model {model!r} has another vocabulary than the policy; train it from the same model")
+    with ctx.phase("forward"):
+        found[there] = read_heads(scorer, [ids[i] for i in there], heads)
+    return found
+
+
+def made(model: str, heads: Sequence[str], s_NH: np.ndarray, total_N: np.ndarray) -> list[Reward | Fault]:
+    """A number that is not finite is a fault, never a zero."""
+    return [
+        Reward(total=float(x), parts={f"{model}/{h}": float(v) for h, v in zip(heads, s, strict=True)})
+        if np.isfinite(x)
+        else Fault("reward-model", f"{model} gave {x}")
+        for x, s in zip(total_N, s_NH, strict=True)
+    ]
+
+
+# ---- ensembles
+
+
+def lowest(s_NH: np.ndarray) -> np.ndarray:
+    """The worst case of the ensemble."""
+    return s_NH.min(1)
+
+
+def average(s_NH: np.ndarray) -> np.ndarray:
+    return s_NH.mean(1)
+
+
+@stage
+class Below:
+    """mean - k * standard deviation over the heads (ddof 0): what they agree on at least."""
+
+    k: float = 1.0
+
+    def __call__(self, s_NH: np.ndarray) -> np.ndarray:
+        return s_NH.mean(1) - self.k * s_NH.std(1)
+
+
+@stage
+class Ensemble:
+    """`combine` of the heads' scores. The part MODEL/doubt is their standard deviation."""
+
+    model: str = "reward"
+    heads: tuple[str, ...] = ("prior0", "prior1", "prior2", "prior3", "prior4")
+    combine: Combine = lowest
+
+    async def __call__(self, ctx: Context, group: Group) -> list[Reward | Fault]:
+        async def rewards(groups: list[Group]) -> list[Reward | Fault]:
+            s_NH = scores(ctx, self.model, self.heads, [e for g in groups for e in g.episodes])
+            shown = np.column_stack([s_NH, s_NH.std(1)])
+            return made(self.model, (*self.heads, "doubt"), shown, self.combine(s_NH))
+
+        return await together(ctx, self, group, rewards)
+
+
+@stage
+class Robust:
+    """w * nominal + (1 - w) * worst case, w = `nominal_weight` (arXiv:2409.15360 eq. 4 and 7); heads HEAD and HEAD_sd.
+
+    The nominal reward is the mean of the most certain head. The worst case is the least head of each sample, or, with
+    over="batch", the head whose mean over all episodes of the step is least.
+    """
+
+    model: str = "reward"
+    heads: tuple[str, ...] = ("prior0", "prior1", "prior2", "prior3", "prior4")
+    nominal_weight: float = 0.4
+    over: Literal["sample", "batch"] = "sample"
+
+    async def __call__(self, ctx: Context, group: Group) -> list[Reward | Fault]:
+        async def rewards(groups: list[Group]) -> list[Reward | Fault]:
+            names = (*self.heads, *(f"{h}_sd" for h in self.heads))
+            raw = scores(ctx, self.model, names, [e for g in groups for e in g.episodes])
+            mean_NH, sd_NH = raw[:, : len(self.heads)], np.logaddexp(0, raw[:, len(self.heads) :]) + LEAST_SD
+            shown = np.column_stack([mean_NH, sd_NH])
+            total_N = robust(mean_NH, sd_NH, self.nominal_weight, self.over)
+            return made(self.model, names, shown, np.where(np.isfinite(shown).all(1), total_N, np.nan))
+
+        return await together(ctx, self, group, rewards)
+
+
+def robust(mean_NH: np.ndarray, sd_NH: np.ndarray, nominal_weight: float, over: str = "sample") -> np.ndarray:
+    """[N] rewards of `Robust` from the heads' means and standard deviations."""
+    nominal_N = np.take_along_axis(mean_NH, sd_NH.argmin(1)[:, None], 1)[:, 0]
+    worst_N = mean_NH.min(1) if over == "sample" else mean_NH[:, np.nanmean(mean_NH, 0).argmin()]
+    return nominal_weight * nominal_N + (1 - nominal_weight) * worst_N

@@ -1,0 +1,95 @@
+"""One reward for several forms of answer: a reply that ends with the line `= ANSWER`, put into the form a verifier reads.
+
+    Rewritten(Verified("sql-partial", paper=True), unless="schema", write=AsQuery())
+
+Tasks that have the column `unless` are judged as they are. For the others `write` makes a response, a reference and fields of
+the small model's reply: the verifier, its partial credit and its exploits stay what they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from palaestra.errors import Fault
+from palaestra.rewards.verified import Verified, each
+from palaestra.toys.base import final
+from palaestra.types import Group, Reward, Task, stage
+
+if TYPE_CHECKING:
+    from palaestra.context import Context
+
+Written: TypeAlias = tuple[str, Any, Mapping[str, Any]]  # response, reference, fields
+Write: TypeAlias = Callable[[str, Task], Written]
+
+
+@stage
+class Rewritten:
+    """The reward of what `write` makes of a reply, for tasks without the column `unless`; else of the reply itself."""
+
+    reward: Verified
+    unless: str
+    write: Write
+
+    async def __call__(self, ctx: Context | None, group: Group) -> list[Reward | Fault]:
+        return await each(self.judge, group)
+
+    def judge(self, text: str, task: Task) -> Reward:
+        if self.unless not in task.meta:
+            text, answer, fields = self.write(text, task)
+            task = replace(task, answer=answer, meta={**task.meta, **fields})
+        return self.reward.judge(text, task)
+
+
+@stage
+class Weighed:
+    """The weighted sum of some parts of a reward: (name, weight)."""
+
+    reward: Rewritten
+    weights: tuple[tuple[str, float], ...]
+
+    async def __call__(self, ctx: Context | None, group: Group) -> list[Reward | Fault]:
+        return [r if isinstance(r, Fault) else self.weighed(r) for r in await self.reward(ctx, group)]
+
+    def weighed(self, reward: Reward) -> Reward:
+        return replace(reward, total=sum(w * reward.parts.get(name, 0.0) for name, w in self.weights))
+
+
+def worked(text: str) -> str:
+    """What stands before the answer line; a dash where nothing does."""
+    return "\n".join(text.strip().splitlines()[:-1]).strip() or "-"
+
+
+def blocks(text: str, tags: tuple[str, str], write: Callable[[str], str], end: str = "") -> str:
+    """`write(answer)` in the second tag behind the working in the first; a reply without an answer line stays as it is."""
+    answer, (a, b) = final(text), tags
+    if answer is None:
+        return text
+    return f"<{a}>{end}{worked(text)}{end}</{a}>{end}<{b}>{end}{write(answer)}{end}</{b}>"
+
+
+PLACES, CHARACTERS = "abcdefgh", "abcdefghijklmnopqrstuvwxyz0123456789_"
+COLUMNS = [f"{p}_{c}" for p in PLACES for c in CHARACTERS]
+ITEMS = f"CREATE TABLE item ({', '.join(COLUMNS)});" + "".join(
+    f"INSERT INTO item VALUES ({', '.join(repr(c * n) for c in COLUMNS)});" for n in (1, 2)
+)
+
+
+def query(answer: str) -> str:
+    """`661` as SELECT a_6, b_6, c_1 FROM item: a column for each place and character, _ for all but letters and digits."""
+    found = [c if c in CHARACTERS else "_" for c in answer.lower() if not c.isspace()]
+    return (
+        f"SELECT {', '.join(f'{PLACES[i % len(PLACES)]}_{c}' for i, c in enumerate(found))} FROM item" if found else ""
+    )
+
+
+@stage
+class AsQuery:
+    """An answer as the query that selects a column for each of its characters."""
+
+    tags: tuple[str, str] = ("think", "answer")
+    newlines: bool = False  # around the tags
+
+    def __call__(self, text: str, task: Task) -> Written:
+        return blocks(text, self.tags, query, "\n" * self.newlines), query(str(task.answer)), {"schema": ITEMS}

@@ -1,0 +1,91 @@
+"""A verifier as the reward of a run: `--reward math`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from palaestra.errors import Fault, UserError
+from palaestra.rewards.verify import said
+from palaestra.types import Episode, Group, Reward, Task, stage
+from palaestra.verifiers.base import Judgement, chosen, judged
+from palaestra.verifiers.registry import VERIFIERS, get
+
+if TYPE_CHECKING:
+    from palaestra.context import Context
+
+
+@stage
+class Verified:
+    """The verifier that `name` names, for every episode. Fields are the task's columns and `prompt`, its last user message.
+
+    With `paper`, the total is the part of that name: the reward on its paper's own scale. One that reads no answer is refused
+    unless another reward stands `beside` it.
+    """
+
+    name: str
+    paper: bool = False
+    beside: bool = False
+
+    def __post_init__(self) -> None:
+        get(self.name)
+        if self.name in VERIFIERS and VERIFIERS[self.name].form and not self.beside:
+            raise UserError(
+                f"--reward {self.name} reads no answer, so any text earns it; add one, e.g. {self.name}*0.1+exact"
+            )
+
+    async def __call__(self, ctx: Context | None, group: Group) -> list[Reward | Fault]:
+        return await each(self.judge, group)
+
+    def judge(self, text: str, task: Task) -> Reward:
+        users = [m.content for m in task.prompt if m.role == "user"]
+        given = {"prompt": users[-1] if users else "", **task.meta}
+        try:
+            return self.reward(judged(get(self.name), text, task.answer, given))
+        except UserError as error:
+            raise UserError(f"task {task.id!r}: {error}") from None
+
+    def reward(self, found: Judgement) -> Reward:
+        total = found.parts["paper"] if self.paper and "paper" in found.parts else found.score
+        return Reward(total=total, parts=dict(found.parts))
+
+    @property
+    def forms(self) -> tuple[str, ...]:
+        """How an answer is written as a response."""
+        form = VERIFIERS[self.name].put if self.name in VERIFIERS else "{}"
+        if not form:
+            raise UserError(
+                f"the answers that {self.name} reads are no responses; `palaestra score` judges responses of your own"
+            )
+        return (form,)
+
+    def put(self, task: Task) -> str | None:
+        """The task's answer as a response; None where an answer is no response."""
+        form = VERIFIERS[self.name].put if self.name in VERIFIERS else ""
+        return None if task.answer is None or not form else form.format(self.written(task))
+
+    def written(self, task: Task) -> str:
+        """The task's answer as text: as the verifier wants it written where it says so."""
+        verifier = get(self.name)
+        written = getattr(verifier, "written", None)
+        try:
+            return answer_text(task.answer) if written is None else written(task.answer, **chosen(verifier, task.meta))
+        except UserError as error:
+            raise UserError(f"task {task.id!r}: {error}") from None
+
+
+async def each(judge: Callable[[str, Task], Reward], group: Group) -> list[Reward | Fault]:
+    """`judge` of every episode, side by side. A fault is that of one episode."""
+
+    def one(episode: Episode) -> Reward | Fault:
+        try:
+            return judge(said(episode), group.task)
+        except Fault as fault:
+            return fault
+
+    return list(await asyncio.gather(*(asyncio.to_thread(one, e) for e in group.episodes)))
+
+
+def answer_text(answer: Any) -> str:
+    return ", ".join(map(str, answer)) if isinstance(answer, list | tuple) else str(answer)

@@ -1,0 +1,108 @@
+"""Rewards from a check: a function of what the policy said last and of the task, which knows the answer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from numbers import Real
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+from palaestra.errors import Fault, UserError
+from palaestra.types import Episode, Group, Reward, Task, Tasks, stage
+from palaestra.verifiers.answers.final import gold_of, right
+
+if TYPE_CHECKING:
+    from palaestra.context import Context
+
+Check: TypeAlias = Callable[[str, Task], "float | Mapping[str, float]"]
+
+
+@stage
+class Verify:
+    """Scores every episode of a group by `check(text, task)`: a number, or named parts.
+
+    The total is the part "total" if there is one, else the sum of the parts.
+    """
+
+    check: Check
+    gold: ClassVar[float] = 1.0  # what the reference answer must be worth
+
+    async def __call__(self, ctx: Context, group: Group) -> list[Reward]:
+        return [self.judge(said(e), group.task) for e in group.episodes]
+
+    def judge(self, text: str, task: Task) -> Reward:
+        name = getattr(self.check, "__qualname__", type(self.check).__name__)
+        try:
+            found = self.check(text, task)
+        except (UserError, Fault):
+            raise
+        except Exception as error:
+            raise Fault("reward", f"{name} raised {type(error).__name__}: {error} on task {task.id!r}") from error
+        try:
+            return reward_of(found)
+        except ValueError as error:
+            raise Fault("reward", f"{name} gave {error} on task {task.id!r}") from None
+
+
+@stage
+class Exact:
+    """1 if the response's final answer is the task's answer, else 0; see `palaestra.verifiers.answers.final`."""
+
+    def __call__(self, text: str, task: Task) -> float:
+        if task.answer is None:
+            pair = "; its chosen and rejected are for: palaestra train dpo pairs=data" if "chosen" in task.meta else ""
+            raise UserError(
+                f"task {task.id!r} has no answer to compare with; give it one, or a --reward of your own{pair}"
+            )
+        prompt = "\n".join(m.content for m in task.prompt)
+        return float(right(text, gold_of(task.answer), prompt))
+
+
+@stage
+class ByDomain:
+    """The check of the part of a mixture that the task came from."""
+
+    checks: tuple[tuple[str, Check], ...]
+
+    def __call__(self, text: str, task: Task) -> float | Mapping[str, float]:
+        return dict(self.checks)[task.domain](text, task)
+
+
+def check_for(tasks: Tasks) -> Check:
+    """The tasks' own check; for a mixture that of each part; else exact answers."""
+    parts = getattr(tasks, "parts", None)
+    if parts:
+        return ByDomain(tuple((part.name, check_for(part)) for part, _ in parts))
+    return getattr(tasks, "check", None) or Exact()
+
+
+def said(episode: Episode) -> str:
+    """What the policy said in its last turn, a forced start of the reply included."""
+    spoken = [(r, s) for r in episode.rows for s in r.segments if s.trained or s.logp is not None]
+    spoken = [(r, s) for r, s in spoken if s.trained] or spoken
+    if not spoken:
+        return ""
+    row, last = max(spoken, key=lambda x: x[1].turn)
+    forced = [s for s in row.segments if s.author == "forced" and s.turn == last.turn]
+    return "".join(s.text for s in (*forced, last))
+
+
+def reward_of(found: Any) -> Reward:
+    """A reward from a number or named parts. Raises ValueError with what was found instead."""
+    if isinstance(found, Mapping):
+        parts = {str(k): value_of(v, f" in part {k!r}") for k, v in found.items()}
+        if not parts:
+            raise ValueError("no parts")
+        total = parts.pop("total", None)
+        return Reward(total=sum(parts.values()) if total is None else total, parts=parts)
+    return Reward(total=value_of(found))
+
+
+def value_of(found: Any, where: str = "") -> float:
+    if hasattr(found, "item") and getattr(found, "shape", None) == ():
+        found = found.item()
+    if not isinstance(found, Real):
+        raise ValueError(f"{type(found).__name__} {str(found)[:40]!r}{where}, not a number")
+    if not math.isfinite(found):
+        raise ValueError(f"{float(found)}{where}, not a finite number")
+    return float(found)

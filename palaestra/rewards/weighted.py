@@ -1,0 +1,44 @@
+"""Several rewards as one: a judge beside a verifier, a format beside a reward model."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from palaestra.context import RewardFn
+from palaestra.errors import Fault, UserError
+from palaestra.rollout.collect import judged
+from palaestra.types import Group, Reward, stage
+
+if TYPE_CHECKING:
+    from palaestra.context import Context
+
+
+@stage
+class Weighted:
+    """sum_k weight_k * reward_k of the parts (name, reward, weight), asked side by side; weights may be negative.
+
+    The parts of the reward are NAME, each part's own total, and what it says beside: its part of the same name left out,
+    others as NAME/PART, or as they are where they begin with NAME/. The first fault of a part is that of the episode.
+    """
+
+    parts: tuple[tuple[str, RewardFn, float], ...]
+
+    def __post_init__(self) -> None:
+        names = [name for name, _, _ in self.parts]
+        if not names or len(set(names)) != len(names):
+            raise UserError(f"Weighted: the parts are named {names}; give one or more, each a name of its own")
+
+    async def __call__(self, ctx: Context, group: Group) -> list[Reward | Fault]:
+        found = await asyncio.gather(*(judged(ctx, reward, group) for _, reward, _ in self.parts))
+        return [self._sum(each) for each in zip(*found, strict=True)]
+
+    def _sum(self, found: tuple[Reward | Fault, ...]) -> Reward | Fault:
+        total, parts = 0.0, dict[str, float]()
+        for (name, _, weight), each in zip(self.parts, found, strict=True):
+            if isinstance(each, Fault):
+                return each
+            total += weight * each.total
+            beside = {k if k.startswith(f"{name}/") else f"{name}/{k}": v for k, v in each.parts.items() if k != name}
+            parts |= {name: each.total, **beside}
+        return Reward(total=total, parts=parts)

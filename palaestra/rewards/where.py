@@ -1,0 +1,37 @@
+"""Which reward a task gets, by what its data holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from palaestra.context import RewardFn
+from palaestra.errors import Fault, UserError
+from palaestra.rollout.collect import judged
+from palaestra.types import Group, Reward, Task, stage
+
+if TYPE_CHECKING:
+    from palaestra.context import Context
+
+
+@stage
+class Where:
+    """`reward` for tasks whose data has the column `field`, `other` for those without or with null; None = the bench's."""
+
+    field: str
+    reward: RewardFn
+    other: RewardFn | None = None
+
+    async def __call__(self, ctx: Context, group: Group) -> Sequence[Reward | Fault]:
+        judge = self._of(group.task) or ctx.bench.reward
+        if judge is None:
+            raise UserError(f"task {group.task.id!r} has no column {self.field!r}, and nothing else rewards it; add it")
+        return await judged(ctx, judge, group)
+
+    def put(self, task: Task) -> str | None:
+        """The task's answer as a response to the reward that the task gets."""
+        put = getattr(self._of(task), "put", None)
+        return str(task.answer) if put is None else put(task)
+
+    def _of(self, task: Task) -> RewardFn | None:
+        return self.other if task.meta.get(self.field) is None else self.reward

@@ -1,0 +1,84 @@
+"""Problems by name: the built-in benches, reasoning-gym, mixtures, and the user's own files and environments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from palaestra.context import Bench
+from palaestra.rewards.verify import Verify, check_for
+from palaestra.rewards.where import Where
+from palaestra.rollout.player import Script
+from palaestra.tasks.files import FileTasks
+from palaestra.tasks.mixture import parse
+from palaestra.toys.chain import ArithmeticChain
+from palaestra.toys.constraints import ConstraintTasks
+from palaestra.toys.count import Count
+from palaestra.toys.grid import Grid, GridTasks
+from palaestra.toys.hop import Hop, HopTasks
+from palaestra.toys.judging import CompareAnswers, Grade, Pairs
+from palaestra.toys.knights import Knights
+from palaestra.toys.ladder import Add, Bool, Sort
+from palaestra.toys.rec import Rec
+from palaestra.toys.unanswerable import Unanswerable
+from palaestra.toys.variants import Variants
+from palaestra.types import Player
+from palaestra.worlds.pair import Pair
+from palaestra.worlds.question import Question
+from palaestra.worlds.tictactoe import TicTacToe, TicTacToeTasks, random_move
+
+QUESTIONS: Mapping[str, Callable[[], Any]] = {
+    "chain": ArithmeticChain, "count": Count, "rec": Rec, "add": Add, "bool": Bool, "sort": Sort, "knights": Knights,
+    "constraints": ConstraintTasks, "unanswerable": Unanswerable,
+}  # fmt: skip
+GUESSABLE: Mapping[str, Callable[[], Any]] = {  # few answers: chance is well above 0
+    "variants": Variants, "compare": CompareAnswers,
+}  # fmt: skip
+WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
+    "hop": (HopTasks, Hop),
+    "hop-noisy": (lambda: HopTasks(hops=(1, 2), name="hop-noisy"), lambda: Hop(noise=0.5)),
+    "grid": (GridTasks, Grid),
+    "grid-4": (lambda: GridTasks(side=4, steps=8, name="grid-4"), Grid),
+    "tictactoe": (TicTacToeTasks, TicTacToe),
+    "compare-pairs": (Pairs, Pair),
+    "judge-pairs": (lambda: Pairs(Grade()), lambda: Pair(apart=True)),
+}
+OPPONENTS: Mapping[str, Mapping[str, Player]] = {"tictactoe": {"o": Script(fn=random_move, name="random")}}
+
+
+def named(spec: str) -> tuple[Bench, Mapping[str, Player]]:
+    """A bench by name; `a*2+b` mixes question tasks, `rg:NAME` is a reasoning-gym generator."""
+    if spec in WORLDS:
+        tasks, world = WORLDS[spec]
+        return Bench(name=spec, tasks=tasks(), world=world()), OPPONENTS.get(spec, {})
+    tasks = parse(spec, {**QUESTIONS, **GUESSABLE}, known=WORLDS)
+    return Bench(
+        name=spec, tasks=tasks, world=Question(), reward=Verify(check_for(tasks)), max_tokens=max_tokens(spec)
+    ), {}
+
+
+def max_tokens(spec: str) -> int:
+    return 256 if "rg:" in spec else 64
+
+
+def from_data(data: str, test_data: str, reward: str) -> Bench:
+    """The user's own problems, with their own reward, a verifier by name, or exact answers, of `options` the right one."""
+    from palaestra.rewards.user import reward_by_name
+    from palaestra.rewards.verified import Verified
+
+    tasks = FileTasks(data, test=test_data, answers=not reward)
+    if reward:
+        judge = reward_by_name(reward)
+    else:
+        judge = Verify(check_for(tasks))
+        judge = Where("options", Verified("choice"), judge) if tasks.choices else judge
+    return Bench(name=data, tasks=tasks, world=Question(), reward=judge, max_tokens=256)
+
+
+def from_env(spec: str) -> tuple[Bench, Mapping[str, Player]]:
+    """The user's own world, and its players that are functions."""
+    from palaestra.worlds.user import load_environment, players_of
+
+    world, tasks = load_environment(spec)
+    players = {seat: Script(fn=move, name=f"{seat}'s player") for seat, move in players_of(spec).items()}
+    return Bench(name=spec, tasks=tasks, world=world, max_tokens=getattr(world, "max_tokens", 64)), players

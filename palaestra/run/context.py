@@ -1,0 +1,344 @@
+"""What a step reaches the outside through: models, engines, measurements, clocks. One object a run; it holds no method."""
+
+from __future__ import annotations
+
+import copy
+import json
+import sys
+import time
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+
+from palaestra.context import Bench, Client, Engine, Runnable, Source
+from palaestra.engines import select
+from palaestra.errors import UserError
+from palaestra.models.forward import forward
+from palaestra.models.load import Model, frozen_copy, load, trainable_copy
+from palaestra.models.lora import LoRA
+from palaestra.models.master import Optimizer
+from palaestra.rollout.player import EnginePlayer
+from palaestra.run.cases import dump_case
+from palaestra.run.describe import describe
+from palaestra.run.mismatch import mismatch
+from palaestra.run.plan import Plan
+from palaestra.schedule import resolve
+from palaestra.store.checkpoint import write_atomic
+from palaestra.tasks.repeats import caveat
+from palaestra.trackers.feed import Trackers
+from palaestra.types import Batch, Example, Group, Groups, Metrics, Need, Outputs, Player, Result, Sampling, Signals
+from palaestra.update import pack, split
+
+PHASES = ("rollout", "reward", "forward", "backward", "optimiser", "other")
+CHECKED_PROMPTS = 100_000  # of the user's data, before the first step
+ORACLE_TASKS = 16  # whose gold answers are checked before the first step
+MEASURE_BUDGET = 4096  # tokens a measuring forward pass may hold
+
+
+Drive: TypeAlias = Callable[[Any, "RunContext"], Awaitable[Result]]
+
+
+@dataclass
+class RunContext:
+    """A run's door to effects. `models` holds the trainable ones by learner name and frozen ones by reference name."""
+
+    bench: Bench
+    seed: int
+    models: dict[str, Model]
+    drive: Drive  # runs a recipe here: `run.driver.train`
+    out: Path | None = None
+    players: Mapping[str, Player] = field(default_factory=dict)  # seats that are not the policy's
+    plan: Plan = field(default_factory=Plan)
+    talk: bool = False  # progress and notes on standard error
+    resumed: bool = False  # the user expects to go on from a checkpoint
+    engine_name: str = "own"  # what samples; see `engines`
+    slots: int = 256  # sequences that an engine runs at a time
+    cache_mb: int = 4096  # of an engine's keys and values
+    lora: LoRA | None = None  # adapters of the models that parts load; None = all weights are trained
+    trackers: Trackers = field(default_factory=Trackers)  # the parts of a pipeline share them
+
+    def __post_init__(self) -> None:
+        self.engines: dict[str, Engine] = {}
+        self.optimisers: dict[str, Optimizer] = {}
+        self.clients: dict[Source, Client] = {}
+        self.versions: dict[str, int] = {}
+        self.seconds: dict[str, float] = dict.fromkeys(PHASES, 0.0)
+        self.step = 0
+        self._judging, self._judged_from = 0, 0.0
+        self.seen: list[Group] = []
+        self.advantages: dict[int, Any] = {}
+
+    # ---- parts
+
+    def at(self, recipe: Any, step: int) -> Any:
+        """The recipe with its schedules as numbers. Tokens sampled from here on carry the step as their version."""
+        self.step = step
+        for model in self.models:
+            self.versions[model] = step
+        for name, engine in self.engines.items():
+            engine.version = self.versions[name]
+            engine.forget()  # so a run that goes on from here finds the same
+        return resolve(recipe, step)
+
+    def model(self, name: str) -> Model:
+        try:
+            return self.models[name]
+        except KeyError:
+            raise UserError(f"no model {name!r} in this run; there are {', '.join(self.models)}") from None
+
+    def engine(self, name: str = "policy") -> Engine:
+        if name not in self.engines:
+            self.engines[name] = select.build(
+                self.engine_name, self.model(name), slots=self.slots, cache_mb=self.cache_mb
+            )
+            self.engines[name].version = self.versions.get(name, 0)
+        return self.engines[name]
+
+    def cast(self, model: str, sampling: Sampling) -> dict[str, Player]:
+        """Who fills the seats of the bench's world: its own players, and the model in all others."""
+        player: Player = EnginePlayer(engine=self.engine(model), sampling=sampling, policy=model)
+        return {seat: self.players.get(seat, player) for seat in self.bench.world.seats}
+
+    def with_bench(self, bench: Bench) -> RunContext:
+        """This context with another problem: the same models, engines and clients."""
+        other = copy.copy(self)
+        other.bench = bench
+        return other
+
+    def client(self, source: Source) -> Client:
+        """The run's one client of a source: its budget, its cache and its counts are the run's."""
+        if source not in self.clients:
+            self.clients[source] = source.open(self)
+        return self.clients[source]
+
+    def reference(self, name: str, source: str) -> None:
+        """Adds a frozen model: a copy of the run's model `source` as it is at the call, else the one of that name or folder."""
+        self.models[name] = frozen_copy(self.models.get(source) or self.load(source))
+
+    def load(self, name: str, lora: LoRA | None = None) -> Model:
+        """A further model, of the policy's dtype and on its device."""
+        start = self.model("policy")
+        return load(name, dtype=str(start.dtype).removeprefix("torch."), device=start.device, lora=lora)
+
+    def optimiser(self, name: str, learner: Any) -> Optimizer:
+        if name not in self.optimisers:
+            self.optimisers[name] = learner.optimiser.build(self.model(name).trainable())
+        return self.optimisers[name]
+
+    def moving(self, name: str) -> None:
+        """To be told before a model's weights change: its engine forgets what it knows of the old ones."""
+        if name in self.engines:
+            self.engines[name].forget()
+
+    def close(self) -> None:
+        """Ends what engines run elsewhere."""
+        for engine in self.engines.values():
+            engine.close()
+
+    # ---- measuring
+
+    def forward(self, name: str, needs: Sequence[str]) -> Callable[[Batch], Outputs]:
+        """The training forward pass of a model, timed."""
+        model = self.model(name)
+
+        def run(batch: Batch) -> Outputs:
+            with self.phase("forward"):
+                return forward(model, batch, needs)
+
+        return run
+
+    @torch.no_grad()
+    def measure(self, groups: Groups, needs: Sequence[Need]) -> Signals:
+        """Each need of each row as a [T] array "model_quantity", 0 where not trained; e.g. ("ref", "logp") -> "ref_logp".
+
+        Features of whole rows are [1, D], distributions [T, V]. An episode's fact "exponent" is that of its "power_logp".
+        """
+        signals: Signals = [[[{} for _ in e.rows] for e in g.episodes] for g in groups]
+        places = [(g, e, r) for g, rows in enumerate(signals) for e, each in enumerate(rows) for r in range(len(each))]
+        examples = [
+            Example(
+                row=groups[g].episodes[e].rows[r],
+                columns={"place": float(i), "exponent": float(groups[g].episodes[e].facts.get("exponent", 1.0))},
+            )
+            for i, (g, e, r) in enumerate(places)
+        ]
+        batch = pack(examples) if needs else None
+        if batch is None:
+            return signals
+        blank: dict[str, tuple[int, ...]] = {}  # shapes of features
+        for model in dict.fromkeys(m for m, _ in needs):
+            quantities = [q for m, q in needs if m == model]
+            run, device = self.forward(model, quantities), self.model(model).device
+            for rows in split(batch, MEASURE_BUDGET, whole_units=False, packed=self.model(model).packs):
+                part = batch.part(rows)
+                out = {k: v.double().cpu().numpy() for k, v in run(part.to(device)).items()}
+                blank |= {f"{model}_{k}": v.shape[1:] for k, v in out.items() if v.ndim == 3}
+                for i, (place, length) in enumerate(
+                    zip(part["place"].long().tolist(), part["length"].tolist(), strict=True)
+                ):
+                    g, e, r = places[place]
+                    for q in quantities:
+                        signals[g][e][r][f"{model}_{q}"] = out[q][i, :length]
+        for g, e, r in places:  # rows without a trained token have nothing to measure
+            row = signals[g][e][r]
+            missing = [f"{m}_{q}" for m, q in needs if f"{m}_{q}" not in row]
+            T = len(groups[g].episodes[e].rows[r].view().ids_T)
+            shapes = {k: blank.get(k, (T,)) for k in missing}
+            row |= {k: np.zeros(s if s[0] == 1 else (T, *s[1:])) for k, s in shapes.items()}
+        return signals
+
+    def describe(self, seen: Groups, ready: Groups) -> Metrics:
+        engines = {n: e for n, e in self.engines.items() if n in self.optimisers}
+        chats = {f"chat/{c.name}/{k}": v for c in self.clients.values() for k, v in c.meter.numbers().items()}
+        return describe(seen, ready) | mismatch(self, engines, len(self.optimisers), ready) | chats
+
+    # ---- clocks
+
+    @contextmanager
+    def phase(self, name: str) -> Generator[None]:
+        """Charges the time of a synchronous block to a phase, without what inner phases take."""
+        self._settle()
+        begin = time.perf_counter()
+        inner = sum(self.seconds.values())
+        try:
+            yield
+        finally:
+            self._settle()
+            inside = sum(self.seconds.values()) - inner
+            self.seconds[name] += time.perf_counter() - begin - inside
+
+    def _settle(self) -> None:
+        """Lets a GPU finish what it was given: its work is done behind the program's back."""
+        if any(m.device.type == "cuda" for m in self.models.values()):
+            torch.cuda.synchronize()
+
+    @contextmanager
+    def judging(self) -> Generator[None]:
+        """Charges to "reward" the time in which at least one reward is awaited, without what engines take meanwhile."""
+        if self._judging == 0:
+            self._judged_from = time.perf_counter() - self.engine_seconds
+        self._judging += 1
+        try:
+            yield
+        finally:
+            self._judging -= 1
+            if self._judging == 0:
+                self.seconds["reward"] += time.perf_counter() - self.engine_seconds - self._judged_from
+
+    @property
+    def sampling(self) -> bool:
+        """Whether a model is sampling, or is asked to."""
+        return any(e.busy for e in self.engines.values())
+
+    @property
+    def sampled_tokens(self) -> int:
+        """Tokens all engines have sampled, evaluations included."""
+        return sum(e.sampled_tokens for e in self.engines.values())
+
+    @property
+    def engine_seconds(self) -> float:
+        return sum(e.seconds for e in self.engines.values())
+
+    # ---- the run's place
+
+    @property
+    def folder(self) -> Path:
+        if self.out is None:
+            raise ValueError("this run has no folder")
+        return self.out
+
+    def say(self, text: str) -> None:
+        """A note to the person at the terminal."""
+        if self.talk:
+            print(text, file=sys.stderr, flush=True)
+
+    async def check_bench(self) -> None:
+        """Before the first step: gold answers must score 1. Says what is wrong; stops where every answer is judged wrongly."""
+        from palaestra.tasks.oracle import problems
+
+        if not getattr(self.bench.tasks, "answered", True):
+            self.say(f"note: the records of {self.bench.name} have no answer, so no accuracy is measured")
+            self.plan = replace(self.plan, evaluate=0, evaluate_every=0)
+            return self.check_prompts()
+        if known := caveat(self.bench.tasks, self.plan.evaluate):
+            self.say(f"note: {known}")
+            self.plan = replace(self.plan, labels={**self.plan.labels, "caveat": known})
+        self.check_prompts()
+        judge = self.bench.reward if self.bench.reward is not None else self.bench.world
+        if self.bench.reward is None and len(self.bench.world.seats) > 1:
+            return  # in a game no seat can be sure to win
+        found = await problems(self.bench.tasks, judge, ORACLE_TASKS, ctx=self)
+        if len(found) >= ORACLE_TASKS or any("nothing can be learned" in line for line in found):
+            raise UserError(
+                f"the oracle check failed: {found[0]}" + (f" (and {len(found) - 1} more)" if found[1:] else "")
+            )
+        for line in found:
+            self.say(f"oracle check: {line}")
+
+    def check_prompts(self) -> None:
+        """Prompts of the user's data must fit into the model's context."""
+        tasks, model, dialect = self.bench.tasks, self.model("policy"), self.engine().dialect
+        for i in range(min(tasks.size or 0, CHECKED_PROMPTS)):
+            task = tasks.task("train", i)
+            if sum(len(m.content.encode()) for m in task.prompt) < model.context // 2:
+                continue  # a token is at least a byte
+            n = sum(len(p.ids) for p in dialect.extend(task.prompt, first=True, closed=False))
+            if n >= model.context:
+                raise UserError(
+                    f"task {task.id!r}: its prompt has {n} tokens, and the context of {model.name} holds {model.context}; "
+                    "shorten it, or leave it out"
+                )
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self.engine().dialect.decode(ids)
+
+    async def train(self, recipe: Any) -> Result:
+        """Runs a recipe in this context."""
+        return await self.drive(recipe, self)
+
+    async def once(
+        self, name: str, runnable: Runnable, model: str | None = None, models: Mapping[str, str] | None = None
+    ) -> Result:
+        """A durable part of a longer run: executed in its own folder, from another model if given, and not twice.
+
+        `models` are paths of frozen models that the part finds by name.
+        """
+        out = self.out / name if self.out else None
+        done = out / "summary.json" if out else None
+        if done is not None and done.is_file():
+            found = json.loads(done.read_text())
+            return Result(metrics=found, artifacts=found["artifacts"])
+        start = self.model("policy")
+        policy = self.load(model, self.lora) if model else trainable_copy(start)
+        policy.recompute = start.recompute
+        frozen = {n: frozen_copy(self.load(p)) for n, p in (models or {}).items()}
+        child = replace(self, out=out, models={"policy": policy, **frozen})
+        if out is not None:
+            out.mkdir(parents=True, exist_ok=True)
+        try:
+            result = await runnable.run(child)
+        finally:
+            child.close()
+        if done is not None:
+            labels = {k: v for k, v in self.plan.labels.items() if not k.endswith("command")}
+            whole = {**labels, "part": name, **result.metrics, "artifacts": dict(result.artifacts)}
+            write_atomic(done, json.dumps(whole, indent=1))
+            self.trackers.finish(whole)
+        return result
+
+    def record(self, seen: Groups, examples: Mapping[str, list[Example]]) -> None:
+        """Keeps the step's episodes and advantages for the run folder."""
+        self.seen = list(seen)
+        self.advantages = {
+            id(e.row): e.columns["advantage"] for each in examples.values() for e in each if "advantage" in e.columns
+        }
+
+    def dump(self, name: str, learner: Any, batch: Batch, metrics: Mapping[str, float]) -> None:
+        """Writes what is needed to see a failed update again."""
+        if self.out is not None:
+            dump_case(self.out / "cases" / f"step-{self.step}-{name}", self.model(name), learner, batch, metrics)

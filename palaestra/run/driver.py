@@ -1,0 +1,276 @@
+"""The driver of a recipe: steps, evaluations, checkpoints, the run folder. Killed at any moment, it goes on where it was."""
+
+from __future__ import annotations
+
+import resource
+import signal
+import sys
+import time
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from palaestra.errors import Fault, Paused, Stopped
+from palaestra.models.load import load_heads, save, trainable_copy, weights_sha256
+from palaestra.rollout.collect import Sample
+from palaestra.run.evaluation import attempts, greedy, sampled_scores
+from palaestra.run.plan import Plan
+from palaestra.run.progress import Progress
+from palaestra.schedule import resolve
+from palaestra.step import Recipe, start, step
+from palaestra.store import checkpoint, rollouts
+from palaestra.types import Metrics, Result, State
+
+if TYPE_CHECKING:
+    from palaestra.run.context import RunContext
+
+DIVERGED = 5  # skipped updates in a row that end a run
+
+
+async def train(recipe: Recipe, ctx: RunContext) -> Result:
+    """Runs the recipe in `ctx`, from the newest whole checkpoint of its folder where there is one."""
+    plan = ctx.plan
+    steps = length(recipe, plan)
+    prepare(recipe, ctx)
+    state, log = resume(recipe, ctx)
+    if log is not None:
+        ctx.trackers.start(ctx.folder, state["step"])
+    progress, stop = Progress(steps, stream=sys.stderr) if ctx.talk else None, StopSignal()
+    if state["run"].setdefault("problem", ctx.bench.name) != ctx.bench.name:
+        ctx.say(f"note: the run began on {state['run']['problem']}; the accuracy before is of that, so it is left out")
+        state["run"] |= {"problem": ctx.bench.name, "before": {}}
+    if "before" not in state["run"]:
+        state["run"]["before"] = await measure(ctx, plan, log, 0)
+    skipped: dict[str, int] = {}
+    with stop, progress or nullcontext(), pausing(ctx, lambda: state):
+        while state["step"] < steps and not spent(recipe, plan, state):
+            begin, sampling, before = time.perf_counter(), ctx.engine_seconds, ctx.sampled_tokens
+            state, metrics = await step(recipe, ctx, state)
+            skipped = in_a_row(skipped, metrics)
+            ctx.seconds["rollout"] += ctx.engine_seconds - sampling
+            sampled = ctx.sampled_tokens - before
+            clock(ctx, state, begin, sampled)
+            record = metrics | counters(state, sampled, time.perf_counter() - begin)
+            if log is not None:
+                file = rollouts.path(ctx.folder, state["step"])
+                rollouts.write(file, state["step"], ctx.seen, ctx.advantages, ctx.decode)
+                ctx.trackers.episodes(state["step"], file)
+                note(ctx, log, {"step": state["step"], **record})
+            if progress:
+                progress.update(state["step"], record)
+            over = state["step"] == steps or spent(recipe, plan, state)
+            if plan.evaluate_every and state["step"] % plan.evaluate_every == 0 and not over:
+                await measure(ctx, plan, log, state["step"])
+            if state["step"] % plan.checkpoint_every == 0 or over or stop.asked:
+                save_checkpoint(ctx, state)
+            if (most := max(skipped.values(), default=0)) >= DIVERGED:
+                raise Fault("diverged", f"{most} updates in a row were not finite; see {ctx.out}/cases")
+            if stop.asked and not over:
+                raise Stopped(f"stopped after step {state['step']} of {steps}", stop.asked)
+    after = await measure(ctx, plan, log, state["step"])
+    metrics = summary(ctx, state, after) | await sampled_after(ctx, plan)
+    return Result(metrics=metrics, artifacts=artifacts(ctx, state["step"]))
+
+
+def in_a_row(before: Mapping[str, int], metrics: Metrics) -> dict[str, int]:
+    """Skipped updates in a row, by the name of the metric, which several learners prefix; without an update as before."""
+    found = {k: v for k, v in metrics.items() if k.rpartition("/")[2] == "skipped"}
+    return {**before, **{k: before.get(k, 0) + 1 if v else 0 for k, v in found.items()}}
+
+
+@contextmanager
+def pausing(ctx: RunContext, now: Callable[[], State]) -> Generator[None]:
+    """Saves the state where a step or an evaluation pauses the run: the models are those of the last whole step."""
+    try:
+        yield
+    except Paused as paused:
+        save_checkpoint(ctx, now())
+        raise Paused(f"paused after step {now()['step']}: {paused}") from None
+
+
+def length(recipe: Recipe, plan: Plan) -> int:
+    """Steps of the run; a budget of tokens stands for the recipe's own length."""
+    if plan.steps is not None:
+        return plan.steps
+    return recipe.schedule.steps if plan.tokens is None else sys.maxsize
+
+
+def spent(recipe: Recipe, plan: Plan, state: State) -> bool:
+    """Whether the budget of tokens is used up; a recipe that samples nothing ends with its schedule."""
+    if plan.tokens is None:
+        return False
+    sampled = state["run"].get("sampled_tokens", 0)
+    return sampled >= plan.tokens or (sampled == 0 and state["step"] >= recipe.schedule.steps)
+
+
+def prepare(recipe: Recipe, ctx: RunContext) -> None:
+    """Frozen references, learners' models, heads and optimisers, from the models as they are before any step.
+
+    A learner that has no model starts as a copy of the policy.
+    """
+    recipe = resolve(recipe, 0)
+    prepare_models(recipe, ctx)
+    for name, learner in recipe.learners.items():
+        ctx.optimiser(name, learner)
+        model = ctx.model(name)
+        if model.window < model.positions:
+            ctx.say(f"{name}: some layers of {model.name} see {model.window} tokens, so no sequence may be longer")
+
+
+def prepare_models(recipe: Recipe, ctx: RunContext) -> None:
+    """`prepare` without the optimisers."""
+    for name, source in recipe.references.items():
+        if name not in ctx.models:
+            ctx.reference(name, source)
+    for name, learner in recipe.learners.items():
+        if name not in ctx.models:
+            ctx.models[name] = trainable_copy(ctx.model("policy"))
+        for head in learner.heads:
+            ctx.model(name).add_head(head)
+
+
+def resume(recipe: Recipe, ctx: RunContext) -> tuple[State, checkpoint.AppendLog | None]:
+    """The state to go on from; a folder without a whole checkpoint starts from the beginning, and says so."""
+    fresh = start(ctx.seed) | {"run": {}}
+    if ctx.out is None:
+        return fresh, None
+    log = checkpoint.AppendLog(ctx.out / "metrics.jsonl")
+    found, damaged = checkpoint.latest(ctx.out)
+    for path, why in damaged:
+        ctx.say(f"checkpoint {path} is damaged ({why}); using the one before it")
+    if found is None:
+        if ctx.resumed:
+            ctx.say(f"{ctx.out} has no whole checkpoint; starting from the beginning")
+        log.truncate_after(-1)
+        return fresh, log
+    whole = found.state()
+    for name, learner in recipe.learners.items():
+        load_heads(ctx.model(name), found.path / folder(recipe, name))
+        ctx.model(name).load_weights(found.path / folder(recipe, name))
+        ctx.optimiser(name, learner).load_state_dict(whole["optimisers"][name])
+    state: State = whole["state"]
+    log.truncate_after(state["step"])
+    ctx.seconds |= state["run"].get("phase_seconds", {})  # before the first step there are none
+    ctx.say(f"resuming after step {state['step']}")
+    return state, log
+
+
+def folder(recipe_or_names: Any, name: str) -> str:
+    """Where a learner's model lies in a checkpoint: the checkpoint itself, if there is but one."""
+    names = recipe_or_names.learners if isinstance(recipe_or_names, Recipe) else recipe_or_names
+    return "." if len(names) == 1 else name
+
+
+def save_checkpoint(ctx: RunContext, state: State) -> None:
+    if ctx.out is None:
+        return
+    names = list(ctx.optimisers)
+    writers = {folder(names, n): (lambda directory, n=n: save(ctx.model(n), directory)) for n in names}
+    optimisers = {n: ctx.optimisers[n].state_dict() for n in names}
+    checkpoint.save(ctx.out, state["step"], {"state": state, "optimisers": optimisers}, writers, keep=ctx.plan.keep)
+
+
+async def measure(ctx: RunContext, plan: Plan, log: checkpoint.AppendLog | None, at: int) -> dict[str, Any]:
+    """Greedy held-out accuracy at a step, also into the log."""
+    if not plan.evaluate:
+        return {}
+    interval, _ = await greedy(ctx, plan.evaluate)
+    record = {"step": at, "evaluation": interval.json()}
+    if log is not None and log.last() != record:  # a run that went on from its own end finds it there
+        note(ctx, log, record)
+    return interval.json()
+
+
+def note(ctx: RunContext, log: checkpoint.AppendLog, record: Mapping[str, Any]) -> None:
+    """A line of the log, which the trackers are told too."""
+    log.append(record)
+    ctx.trackers.log(checkpoint.jsonable(record))
+
+
+async def sampled_after(ctx: RunContext, plan: Plan) -> dict[str, Any]:
+    """pass@k for powers of two and maj@k of the trained policy on the held-out tasks."""
+    if not (plan.samples and plan.evaluate):
+        return {}
+    groups = await attempts(ctx, plan.evaluate, Sample(n=plan.samples), label="eval samples")
+    return {"sampled_after": sampled_scores(groups, plan.samples)}
+
+
+def clock(ctx: RunContext, state: State, begin: float, sampled: int) -> None:
+    """Adds the step to the run's counters, which are part of the state so that a resumed run goes on counting.
+
+    `sampled` is what the run's engines sampled in it: continuations, critiques and judges' verdicts count as answers do.
+    """
+    run = state["run"] = dict(state["run"])
+    run["seconds"] = run.get("seconds", 0.0) + time.perf_counter() - begin
+    run["sampled_tokens"] = run.get("sampled_tokens", 0) + sampled
+    known = sum(v for k, v in ctx.seconds.items() if k != "other")
+    ctx.seconds["other"] = max(0.0, run["seconds"] - known)
+    run["phase_seconds"] = dict(ctx.seconds)
+
+
+def counters(state: State, sampled: int, seconds: float) -> dict[str, float]:
+    run = state["run"]
+    return {
+        "sampled_tokens": run["sampled_tokens"],
+        "seconds": round(run["seconds"], 3),
+        "tokens_per_second": round(sampled / max(seconds, 1e-9), 1),
+    }
+
+
+def summary(ctx: RunContext, state: State, after: dict[str, Any]) -> dict[str, Any]:
+    run = state["run"]
+    return {
+        **ctx.plan.labels,
+        "seed": ctx.seed,
+        "steps": state["step"],
+        "sampled_tokens": run.get("sampled_tokens", 0),
+        "seconds": round(run.get("seconds", 0.0), 3),
+        "accuracy_before": run.get("before", {}),
+        "accuracy_after": after,
+        "phase_seconds": {k: round(v, 3) for k, v in run.get("phase_seconds", ctx.seconds).items()},
+        "peak_memory_mb": peak_memory_mb(),
+        "weights_sha256": weights_sha256(ctx.model(next(iter(ctx.optimisers), "policy"))),
+    }
+
+
+def peak_memory_mb() -> float:
+    """The most this process has held, on the GPU if it uses one, else resident."""
+    if torch.cuda.is_initialized():
+        return round(torch.cuda.max_memory_reserved() / 2**20, 1)
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)
+
+
+def artifacts(ctx: RunContext, steps: int) -> dict[str, str]:
+    """Folders of the trained models by learner name."""
+    if ctx.out is None:
+        return {}
+    names = list(ctx.optimisers)
+    at = ctx.out / "checkpoints" / f"step-{steps}"
+    return {n: str(at if folder(names, n) == "." else at / n) for n in names}
+
+
+class StopSignal:
+    """Turns SIGTERM and SIGINT into a question asked at the end of a step. A second signal ends at once."""
+
+    def __init__(self) -> None:
+        self.asked = 0  # the number of the signal that asked
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> StopSignal:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            try:
+                self._before[number] = signal.signal(number, self._ask)
+            except ValueError:  # not the main thread: whoever owns it handles signals
+                continue
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _ask(self, number: int, frame: Any) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = number

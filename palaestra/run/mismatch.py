@@ -1,0 +1,57 @@
+"""How far an engine's log-probs are from the trainer's, on the tokens that are about to be trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from palaestra.engines.own import OwnEngine
+from palaestra.types import Groups, Metrics
+
+if TYPE_CHECKING:
+    from palaestra.context import Context, Engine
+
+
+def mismatch(ctx: Context, engines: Mapping[str, Engine], learners: int, groups: Groups) -> Metrics:
+    """d = log pi (trainer, present weights) - log mu (engine, as sampled), in nats, over trained tokens:
+
+        mismatch_gap    mean |d|
+        mismatch_max    max |d|
+        mismatch_ratio  mean exp(d), 1 in expectation
+        mismatch_kl     mean exp(d) - 1 - d, the k3 estimate of KL(mu || pi) (Schulman 2020)
+
+    Costs one forward pass, nothing for an engine that is exact, and little for the own engine in bfloat16, which rounds otherwise
+    than the trainer: there the step's first group stands for all. Tokens sampled under earlier weights, or truncated
+    (top-k, top-p, min-p), differ for that reason too. Several `learners`: the names are prefixed.
+    """
+    found: Metrics = {}
+    for name, engine in engines.items():
+        if engine.exact:
+            continue
+        d_N = gaps(ctx, groups[:1] if isinstance(engine, OwnEngine) else groups, name)
+        if len(d_N):
+            ratio_N = np.exp(d_N)
+            numbers = {
+                "mismatch_gap": float(np.abs(d_N).mean()),
+                "mismatch_max": float(np.abs(d_N).max()),
+                "mismatch_ratio": float(ratio_N.mean()),
+                "mismatch_kl": float((ratio_N - 1 - d_N).mean()),
+            }
+            found |= {f"{name}/{k}" if learners > 1 else k: v for k, v in numbers.items()}
+    return found
+
+
+def gaps(ctx: Context, groups: Groups, name: str) -> np.ndarray:
+    """d of every trained token of a learner whose behaviour log-prob is known."""
+    signals = ctx.measure(groups, ((name, "logp"),))
+    found: list[np.ndarray] = []
+    for g, group in enumerate(groups):
+        for e, episode in enumerate(group.episodes):
+            for r, row in enumerate(episode.rows):
+                view = row.view(name)
+                on_T = view.trained_T & np.isfinite(view.logp_T)
+                on_T[:1] = False  # nothing precedes the first token
+                found.append((signals[g][e][r][f"{name}_logp"] - view.logp_T)[on_T])
+    return np.concatenate(found) if found else np.zeros(0)

@@ -1,0 +1,256 @@
+"""From settings to a run: recipe, bench, models, context. `config.toml` of a run folder holds the settings, complete."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import torch
+
+from palaestra import catalogue, values
+from palaestra.context import Bench
+from palaestra.errors import UserError
+from palaestra.models.load import load
+from palaestra.models.lora import LoRA
+from palaestra.objective.mismatch import TIS
+from palaestra.pipeline import Pipeline
+from palaestra.run.context import RunContext
+from palaestra.run.driver import train
+from palaestra.step import Recipe
+from palaestra.tasks.user_code import blamed
+from palaestra.types import Player
+
+FULL_LR, LORA_LR = 1e-5, 1e-4  # for models that are not the embedded one, unless optimiser.lr is given
+MEASURED = {  # settings that say what is evaluated: flags of `palaestra eval`
+    "task": "task", "data": "data", "test_data": "test-data", "reward": "reward", "env": "env", "dtype": "dtype",
+    "max_tokens": "max-tokens", "seed": "seed", "evaluate": "n",
+}  # fmt: skip
+LEAST = {  # that a setting may be, on the command line and in files
+    "lora": 0, "tis": 0, "slots": 1, "cache_mb": 1, "max_tokens": 0, "steps": 1, "evaluate": 0, "evaluate_every": 0,
+    "checkpoint_every": 1, "track_seconds": 1,
+}  # fmt: skip
+MAKE = ("recipe", "model", "lora", "tis")  # settings that decide what a recipe is before its fields are overridden
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What a run is made from. Every field is a flag of the command line and a key of config.toml."""
+
+    recipe: str = "grpo"
+    task: str = ""
+    data: str = ""
+    test_data: str = ""
+    reward: str = ""
+    env: str = ""
+    model: str = "tiny"
+    dtype: str = "float32"
+    device: str = ""
+    lora: int = 0
+    engine: str = "own"
+    tis: float = 0.0
+    slots: int = 256
+    cache_mb: int = 4096
+    recompute: bool = False
+    max_tokens: int = 0
+    steps: int | None = None
+    seed: int = 0
+    evaluate: int = 512
+    evaluate_every: int = 0
+    checkpoint_every: int = 1
+    track: tuple[str, ...] = ()
+    track_seconds: int = 30
+    set: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        track = (self.track,) if isinstance(self.track, str) else tuple(self.track)
+        object.__setattr__(self, "track", track)
+        for name, least in LEAST.items():
+            given = getattr(self, name)
+            if given is not None and not given >= least:
+                raise UserError(f"--{name.replace('_', '-')} must be at least {least}, not {given}")
+
+    @property
+    def where(self) -> str:
+        """The device that is meant: the GPU where nothing is said and there is one."""
+        return self.device or ("cuda" if torch.cuda.is_available() else "cpu")
+
+    def merged(self, given: Mapping[str, Any]) -> Settings:
+        """These settings with others over them; of `set` lasts what the others do not replace."""
+        known = [f.name for f in fields(self)]
+        for key in given:
+            if key not in known:
+                close = difflib.get_close_matches(key, known, n=1)
+                raise UserError(
+                    f"unknown setting {key!r}"
+                    + (f"; did you mean {close[0]}?" if close else f"; there are {', '.join(known)}")
+                )
+        words = given.get("set", {})
+        changed = replace(self, **{k: v for k, v in given.items() if k != "set"})
+        return replace(changed, set={**lasting(self, changed, words), **words})
+
+    @property
+    def problem(self) -> str:
+        """One name for what is learned."""
+        return self.env or self.data or self.task or "chain"
+
+
+def from_file(path: Path) -> dict[str, Any]:
+    """The settings of a TOML file. Raises UserError with the line of an unknown one or a value of another type."""
+    return values.from_toml(path, get_type_hints(Settings))
+
+
+def eval_command(given: Mapping[str, Any], model: str) -> str:
+    """What measures a model on the held-out problems of these settings."""
+    default = Settings()
+    named = {flag: v for name, flag in MEASURED.items() if (v := given.get(name)) and v != getattr(default, name)}
+    if not {"task", "data", "env"} & named.keys():
+        named = {"task": default.problem, **named}
+    told = (f"--{flag} {shlex.quote(str(v))}" for flag, v in named.items())
+    return " ".join(["palaestra eval --model", shlex.quote(model), *told, "--k 8"])
+
+
+def arguments(method: str) -> Mapping[str, inspect.Parameter]:
+    """What the `build` of a method takes."""
+    return inspect.signature(catalogue.find(method).build).parameters
+
+
+def build(method: str, overrides: Mapping[str, Any], tis: float = 0.0, rate: float = 0.0) -> Any:
+    """The recipe of a method. An override that names an argument of its `build` goes there, the others into the value.
+
+    `tis` > 0 corrects for the engine's mismatch: truncated importance sampling with that cap. `rate` > 0 is the learning
+    rate of every learner, unless an override says otherwise.
+    """
+    takes = arguments(method)
+    given = {k: values.parse(v, takes[k].annotation, k) for k, v in overrides.items() if k in takes}
+    recipe = built(method, given)
+    recipe = in_parts(recipe, lambda r: corrected(r, tis)) if tis else recipe
+    recipe = in_parts(recipe, lambda r: paced(r, rate)) if rate else recipe
+    for path, given in overrides.items():
+        if path not in takes:
+            recipe = values.override(recipe, path, given)
+    return recipe
+
+
+def built(method: str, given: Mapping[str, Any]) -> Any:
+    """What the `build` of a method returns. Raises UserError for what it refuses, and for any mistake in a user's own file."""
+    module = catalogue.find(method)
+    try:
+        recipe = module.build(**given)
+    except (TypeError, ValueError) as error:
+        raise UserError(
+            blamed(error, str(module.__file__)) if catalogue.own(method) else f"{method}: {error}"
+        ) from None
+    except Exception as error:
+        if catalogue.own(method):
+            raise UserError(blamed(error, str(module.__file__))) from error
+        raise
+    if not hasattr(recipe, "run"):
+        raise UserError(
+            f"{method}: build() returned {type(recipe).__name__}, not a recipe; return vary(grpo.build(), ...)"
+        )
+    return recipe
+
+
+def context(settings: Settings, *, out: Path | None = None, talk: bool = True) -> RunContext:
+    """Models and bench of a run, ready to train or evaluate."""
+    if settings.engine.startswith("openai:"):
+        raise UserError(f"--engine {settings.engine}: what is behind an endpoint can be evaluated, not trained")
+    bench, players = bench_of(settings)
+    lora = LoRA(rank=settings.lora) if settings.lora else None
+    model = load(settings.model, dtype=settings.dtype, device=settings.where, lora=lora)
+    model.recompute = settings.recompute
+    return RunContext(
+        bench=bench,
+        seed=settings.seed,
+        models={"policy": model},
+        drive=train,
+        out=out,
+        players=dict(players),
+        talk=talk,
+        engine_name=settings.engine,
+        slots=settings.slots,
+        cache_mb=settings.cache_mb,
+        lora=lora,
+    )
+
+
+def recipe_of(settings: Settings) -> Any:
+    """The recipe with the settings' overrides; models other than the embedded one get a smaller learning rate."""
+    rate = 0.0 if settings.model == "tiny" else LORA_LR if settings.lora else FULL_LR
+    return build(settings.recipe, settings.set, settings.tis, rate)
+
+
+def lasting(stored: Settings, changed: Settings, words: Mapping[str, Any]) -> dict[str, Any]:
+    """Which stored overrides last under changed settings and further overrides, `words`.
+
+    A run stores every field of its recipe. One that only repeats what its settings made of it gives way to what the changed
+    settings make of it; one that stands at or below a path among the words gives way to the word.
+    """
+    if not stored.set or not (words or any(getattr(stored, n) != getattr(changed, n) for n in MAKE)):
+        return dict(stored.set)
+    takes = arguments(stored.recipe)
+    own = values.flatten(recipe_of(replace(stored, set={k: v for k, v in stored.set.items() if k in takes})))
+    last = {k: v for k, v in stored.set.items() if k in takes or not (k in own and values.stored_as(own[k], v))}
+    takes = arguments(changed.recipe)
+    recipe = recipe_of(replace(changed, set={**last, **{k: v for k, v in words.items() if k in takes}}))
+    places = {k: values.find(recipe, k) for k in last if k not in takes}
+    for word in (w for w in words if w not in takes):
+        at = values.find(recipe, word)
+        last = {k: v for k, v in last.items() if not f"{places.get(k, '')}.".startswith(f"{at}.")}
+        recipe = values.override(recipe, word, words[word])
+    return last
+
+
+def in_parts(runnable: Any, change: Callable[[Any], Any]) -> Any:
+    """The runnable changed; of a pipeline, every part."""
+    if not isinstance(runnable, Pipeline):
+        return change(runnable)
+    parts = {n: replace(p, runnable=in_parts(p.runnable, change)) for n, p in runnable.parts.items()}
+    return replace(runnable, parts=parts)
+
+
+def paced(runnable: Any, rate: float) -> Any:
+    """A recipe whose learners all move at a rate; a program of its own stays as it is."""
+    if not isinstance(runnable, Recipe):
+        return runnable
+    learners = {n: replace(l, optimiser=replace(l.optimiser, lr=rate)) for n, l in runnable.learners.items()}
+    return replace(runnable, learners=learners)
+
+
+def corrected(runnable: Any, cap: float) -> Any:
+    """A recipe whose learners weight by pi / mu, at most `cap`."""
+    if not isinstance(runnable, Recipe):
+        raise UserError("--tis corrects the objectives of a recipe; this method is a program of its own")
+    learners = {
+        name: replace(
+            l,
+            objective=TIS(objective=l.objective, model=name, cap=cap),
+            needs=tuple(dict.fromkeys((*l.needs, (name, "logp")))),
+        )
+        for name, l in runnable.learners.items()
+    }
+    return replace(runnable, learners=learners)
+
+
+def bench_of(settings: Settings) -> tuple[Bench, Mapping[str, Player]]:
+    """What is learned, and who plays the seats that the policy does not."""
+    from palaestra.run.benches import from_data, from_env, named
+
+    given = [n for n in ("task", "data", "env") if getattr(settings, n)]
+    if len(given) > 1:
+        raise UserError(f"--{given[0]} and --{given[1]} exclude each other: they are both the problem")
+    players: Mapping[str, Player] = {}
+    if settings.env:
+        bench, players = from_env(settings.env)
+    elif settings.data:
+        bench = from_data(settings.data, settings.test_data, settings.reward)
+    else:
+        bench, players = named(settings.task or "chain")
+    if settings.reward and not settings.data:
+        raise UserError("--reward needs --data: the built-in tasks and environments have their own rewards")
+    return (replace(bench, max_tokens=settings.max_tokens) if settings.max_tokens else bench), players

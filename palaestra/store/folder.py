@@ -1,0 +1,92 @@
+"""A run folder as read: finished or not, whole or cut off."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from palaestra.errors import UserError
+from palaestra.markdown import visible
+from palaestra.stats import Interval
+from palaestra.store.reading import StepRollouts
+from palaestra.types import value
+
+NO_PLACE = "a run folder has config.toml, metrics.jsonl and, when it has ended, summary.json"
+
+
+@value
+class Run:
+    """A run folder as read. What is missing is empty."""
+
+    folder: Path
+    config: Mapping[str, Any]
+    summary: Mapping[str, Any]
+    steps: Sequence[Mapping[str, Any]]
+    evaluations: Sequence[tuple[float, Interval]]
+    first: StepRollouts | None
+    last: StepRollouts | None
+
+    @property
+    def parts(self) -> Mapping[str, Mapping[str, Any]]:
+        """Metrics of a pipeline's parts by name, in order."""
+        return self.summary.get("parts") or {}
+
+    def name(self, field: str) -> str:
+        return str(self.summary.get(field) or self.config.get(field) or "")
+
+    def label(self, field: str) -> str:
+        """A name for headings: of a path its end."""
+        return visible(self.name(field).rstrip("/").rsplit("/", 1)[-1])
+
+
+def read_run(folder: Path) -> Run:
+    """Reads a run folder, or that of a pipeline's part; what a killed run left unfinished is passed over."""
+    config = folder / "config.toml"
+    if not config.is_file() and not (folder / "metrics.jsonl").is_file():
+        raise UserError(f"{folder} is not a run folder: it has no config.toml ({NO_PLACE})")
+    lines = records(folder / "metrics.jsonl")
+    files = sorted((folder / "rollouts").glob("step-*.parquet"))
+    first, last = (rollouts_of(files), rollouts_of(files[::-1])) if files else (None, None)
+    return Run(
+        folder=folder,
+        config=tomllib.loads(config.read_text(encoding="utf-8")) if config.is_file() else {},
+        summary=next(iter(records(folder / "summary.json", whole=True)), {}),
+        steps=[r for r in lines if r.keys() - {"step", "evaluation"}],
+        evaluations=evaluations_of(lines),
+        first=first,
+        last=last if first and last and last.step != first.step else None,
+    )
+
+
+def records(path: Path, whole: bool = False) -> list[dict[str, Any]]:
+    """Objects of a JSONL file, or the one object of a JSON file."""
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    found = []
+    for part in [text] if whole else text.splitlines():
+        try:
+            found.append(json.loads(part))
+        except ValueError:
+            continue
+    return [r for r in found if isinstance(r, dict)]
+
+
+def rollouts_of(files: Sequence[Path]) -> StepRollouts | None:
+    """The first file that can be read and holds something."""
+    for path in files[:3]:
+        try:
+            found = StepRollouts(path)
+        except (OSError, ValueError):  # pyarrow's errors are these two
+            continue
+        if found.all:
+            return found
+    return None
+
+
+def evaluations_of(records: Sequence[Mapping[str, Any]]) -> list[tuple[float, Interval]]:
+    """The evaluation records of a metrics.jsonl."""
+    return [
+        (float(r["step"]), Interval.of(r["evaluation"])) for r in records if isinstance(r.get("evaluation"), Mapping)
+    ]

@@ -1,0 +1,88 @@
+"""What the procedural tasks share: splits, the answer line, and where a working goes wrong.
+
+An answer is a text whose last line is `= ANSWER`; the lines before it are visible steps, if any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from palaestra.errors import UserError
+from palaestra.types import Message, Task, rng_of, seed_of
+
+Habit: TypeAlias = Literal["guess", "work"]  # the answer at once, or visible steps first
+
+ANSWER = "= "
+TEST_SHARE = 8  # one problem in so many belongs to the test split
+REDRAWS = 1000
+
+
+def split_of(problem: str) -> str:
+    """The split a problem belongs to, by its hash: the same one whatever stage drew it."""
+    return "test" if seed_of(("split", problem)) % TEST_SHARE == 0 else "train"
+
+
+def asked(name: str, question: str, answer: Any, meta: Mapping[str, Any] | None = None) -> Task:
+    """A task of one question; `drawn` gives it its identity."""
+    return Task(id="", prompt=(Message(role="user", content=question),), answer=answer, meta=meta or {}, domain=name)
+
+
+def drawn(source: Any, split: str, index: int, draw: Callable[[np.random.Generator], Task]) -> Task:
+    """The task number `index` of a split: drawn again until its problem belongs there."""
+    if split not in ("train", "test"):
+        raise UserError(f"{source.name} has no split {split!r}; use 'train' or 'test'")
+    for attempt in range(REDRAWS):
+        task = draw(rng_of((repr(source), split, index, attempt)))
+        if split_of(task.prompt[0].content) == split:
+            return _named(task, f"{source.name}/{split}/{index}")
+    raise UserError(f"{source!r} has too few problems for a {split} split; make it harder or its numbers larger")
+
+
+def _named(task: Task, name: str) -> Task:
+    return Task(id=name, prompt=task.prompt, answer=task.answer, meta=task.meta, domain=task.domain)
+
+
+def lines_of(text: object) -> list[str]:
+    """The lines of an answer; what is not text has none."""
+    return text.strip().splitlines() if isinstance(text, str) else []
+
+
+def final(text: str) -> str | None:
+    """The answer on the last line of `text`; None if the last line is no answer line."""
+    lines = lines_of(text)
+    return lines[-1][len(ANSWER) :].strip() if lines and lines[-1].startswith(ANSWER) else None
+
+
+def exact(text: str, task: Task) -> float:
+    """1 if the final answer is the task's answer, letter by letter, else 0."""
+    return float(final(text) == str(task.answer))
+
+
+def written(steps: Sequence[str], answer: Any) -> str:
+    """Steps and answer as an answer text."""
+    return "\n".join([*steps, f"{ANSWER}{answer}"])
+
+
+def first_wrong(text: str, steps: Sequence[str], answer: Any) -> int | None:
+    """Which line of a working is the first wrong one, from 0; None if all are right.
+
+    The answer line may come early (a guess). A working that stops before its answer line is wrong where
+    that line is missing.
+    """
+    lines = lines_of(text)
+    for at, line in enumerate(lines):
+        if line.startswith(ANSWER):
+            return None if line == f"{ANSWER}{answer}" else at
+        if at >= len(steps) or line != steps[at]:
+            return at
+    return len(lines)
+
+
+def demonstration(source: Any, task: Task, rng: np.random.Generator, habit: Habit) -> str:
+    """How the source itself writes a right answer (of a mixture, the task's part), else the answer as text."""
+    parts = {p.name: p for p, _ in getattr(source, "parts", ())}
+    source = parts.get(task.domain, source)
+    return source.demonstration(task, rng, habit) if hasattr(source, "demonstration") else str(task.answer)

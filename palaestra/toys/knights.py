@@ -1,0 +1,110 @@
+"""Knights and knaves (the Ladder's fourth domain): knights tell the truth, knaves lie, exactly one assignment fits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from palaestra.toys.base import ANSWER, Habit, asked, drawn, exact, lines_of, written
+from palaestra.types import Task, stage, value
+
+NAMES = "ABCDEFGHIJ"
+
+
+@value
+class Saying:
+    """What one person says: of `first` that they lie, or of two that both, one at least, or alike are knights."""
+
+    form: str  # "lies" | "and" | "or" | "like"
+    first: int
+    second: int
+
+    def __str__(self) -> str:
+        first, second = NAMES[self.first], NAMES[self.second]
+        return f"{first} lies" if self.form == "lies" else f"{first} {self.form} {second}"
+
+    def holds(self, knight: np.ndarray) -> np.ndarray:
+        """Whether it is true; `knight` is [..., people] of booleans."""
+        a, b = knight[..., self.first], knight[..., self.second]
+        return {"lies": ~a, "and": a & b, "or": a | b, "like": a == b}[self.form]
+
+
+@lru_cache(maxsize=16)
+def assignments(people: int) -> np.ndarray:
+    """All [2^people, people]."""
+    return (np.arange(2**people)[:, None] >> np.arange(people) & 1).astype(bool)
+
+
+def fitting(sayings: Sequence[Saying]) -> np.ndarray:
+    """The assignments in which knights, and only they, speak the truth."""
+    knights = assignments(len(sayings))
+    said = np.stack([s.holds(knights) for s in sayings], axis=1)
+    return knights[(said == knights).all(axis=1)]
+
+
+def spelt(knight: np.ndarray) -> str:
+    return "".join("K" if k else "N" for k in knight)
+
+
+@stage
+class Knights:
+    """`A: B lies, B: A and C, C: ...`: d + 1 people. The answer is a letter a person: K knight, N knave."""
+
+    d: int = 3
+    name: str = "knights"
+    size: int | None = None
+
+    def task(self, split: str, index: int) -> Task:
+        return drawn(self, split, index, self._draw)
+
+    def _draw(self, rng: np.random.Generator) -> Task:
+        people = self.d + 1
+        while True:
+            sayings = tuple(self._saying(rng, who, people) for who in range(people))
+            found = fitting(sayings)
+            if len(found) == 1:
+                question = ", ".join(f"{NAMES[i]}: {s}" for i, s in enumerate(sayings))
+                return asked(self.name, question, spelt(found[0]), {"sayings": sayings, "d": self.d})
+
+    def _saying(self, rng: np.random.Generator, who: int, people: int) -> Saying:
+        others = [i for i in range(people) if i != who]
+        form = str(rng.choice(["lies", "and", "or", "like"]))
+        pair = others if form == "lies" else list(range(people))
+        first, second = (int(x) for x in rng.choice(pair, 2, replace=form == "lies"))
+        return Saying(form=form, first=first, second=second)
+
+    def broken(self, candidate: str, task: Task) -> str:
+        """The first person whom a candidate answer contradicts; "ok" if nobody."""
+        knight = np.array([c == "K" for c in candidate])
+        for i, s in enumerate(task.meta["sayings"]):
+            if s.holds(knight) != knight[i]:
+                return NAMES[i]
+        return "ok"
+
+    def check(self, text: str, task: Task) -> float:
+        return exact(text, task)
+
+    def first_wrong(self, text: str, task: Task) -> int | None:
+        """Tries are `KNK B`, where B is the first person contradicted."""
+        lines = lines_of(text)
+        for at, line in enumerate(lines):
+            if line.startswith(ANSWER):
+                return None if self.check(line, task) else at
+            candidate, _, found = line.partition(" ")
+            if (
+                len(candidate) != len(task.answer)
+                or set(candidate) - set("KN")
+                or self.broken(candidate, task) != found
+            ):
+                return at
+        return len(lines)
+
+    def demonstration(self, task: Task, rng: np.random.Generator, habit: Habit) -> str:
+        """A working tries up to three assignments that fail before the one that fits."""
+        if habit == "guess":
+            return written([], task.answer)
+        failing = [c for c in map(spelt, assignments(len(task.answer))) if c != task.answer]
+        tried = [str(c) for c in rng.permutation(failing)[: int(rng.integers(0, 4))]]
+        return written([f"{c} {self.broken(c, task)}" for c in [*tried, task.answer]], task.answer)

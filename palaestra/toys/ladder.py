@@ -1,0 +1,106 @@
+"""The Ladder: domains of graded difficulty d = 1, 2, ... with exact answers and reference steps.
+
+Its fourth domain, knights and knaves, stands in `knights.py`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from palaestra.toys.base import Habit, asked, drawn, exact, first_wrong, written
+from palaestra.types import Task, stage
+
+
+class Stepwise:
+    """A domain whose working is determined by the problem: its lines stand in `meta["steps"]`."""
+
+    def steps(self, task: Task) -> list[str]:
+        return list(task.meta["steps"])
+
+    def check(self, text: str, task: Task) -> float:
+        return exact(text, task)
+
+    def first_wrong(self, text: str, task: Task) -> int | None:
+        return first_wrong(text, self.steps(task), task.answer)
+
+    def demonstration(self, task: Task, rng: np.random.Generator, habit: Habit) -> str:
+        return written(self.steps(task) if habit == "work" else [], task.answer)
+
+
+@stage
+class Add(Stepwise):
+    """`384+277`: d digits, added by column from the right, a line `digit+digit+carry=sum` a column."""
+
+    d: int = 3
+    name: str = "add"
+    size: int | None = None
+
+    def task(self, split: str, index: int) -> Task:
+        return drawn(self, split, index, self._draw)
+
+    def _draw(self, rng: np.random.Generator) -> Task:
+        low = 10 ** (self.d - 1) if self.d > 1 else 0
+        a, b = (int(x) for x in rng.integers(low, 10**self.d, 2))
+        steps, carry = [], 0
+        for x, y in zip(reversed(str(a)), reversed(str(b)), strict=True):
+            column = int(x) + int(y) + carry
+            steps.append(f"{x}+{y}+{carry}={column}")
+            carry = column // 10
+        return asked(self.name, f"{a}+{b}", str(a + b), {"steps": tuple(steps), "d": self.d})
+
+
+TABLE = {"&": lambda a, b: a and b, "|": lambda a, b: a or b, "^": lambda a, b: a != b}
+
+
+@stage
+class Bool(Stepwise):
+    """`(T&(F|(T^!F)))`: the values of all d brackets, outermost first; the steps go from the innermost outwards.
+
+    Asking for every bracket keeps a blind guess below one half, the floor of a single truth value.
+    """
+
+    d: int = 3
+    name: str = "bool"
+    size: int | None = None
+
+    def task(self, split: str, index: int) -> Task:
+        return drawn(self, split, index, self._draw)
+
+    def _draw(self, rng: np.random.Generator) -> Task:
+        text, (shown, value) = "", self._leaf(rng)
+        text, values, steps = shown, [], []
+        for _ in range(self.d):
+            op, (leaf, known), left = str(rng.choice(list(TABLE))), self._leaf(rng), rng.random() < 0.5
+            result = bool(TABLE[op](value, known))
+            a, b = (leaf, shown) if left else (shown, leaf)
+            steps.append(f"{a}{op}{b}={'FT'[result]}")
+            text = f"({leaf}{op}{text})" if left else f"({text}{op}{leaf})"
+            value, shown = result, "FT"[result]
+            values.append(shown)
+        return asked(self.name, text, "".join(reversed(values)), {"steps": tuple(steps), "d": self.d})
+
+    def _leaf(self, rng: np.random.Generator) -> tuple[str, bool]:
+        value, negated = rng.random() < 0.5, rng.random() < 0.5
+        return ("!" if negated else "") + "FT"[value], bool(value != negated)
+
+
+@stage
+class Sort(Stepwise):
+    """`sort 52917`: d + 2 digits, by selection; each line is the list after the next swap."""
+
+    d: int = 3
+    name: str = "sort"
+    size: int | None = None
+
+    def task(self, split: str, index: int) -> Task:
+        return drawn(self, split, index, self._draw)
+
+    def _draw(self, rng: np.random.Generator) -> Task:
+        digits = [int(x) for x in rng.integers(0, 10, self.d + 2)]
+        question, steps = "sort " + "".join(map(str, digits)), []
+        for i in range(len(digits)):
+            least = min(range(i, len(digits)), key=digits.__getitem__)
+            if digits[least] != digits[i]:
+                digits[i], digits[least] = digits[least], digits[i]
+                steps.append("".join(map(str, digits)))
+        return asked(self.name, question, "".join(map(str, digits)), {"steps": tuple(steps), "d": self.d})

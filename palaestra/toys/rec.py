@@ -1,0 +1,54 @@
+"""T-rec: what comes next in a history of items that have 4-level codes.
+
+A user walks through the catalogue with one stride a level: level l of the next item is the letter `stride[l]` further
+(modulo 4), but with probability `noise` any letter. So the best guess is right with probability (1 - noise * 3/4)^4.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from palaestra.toys.base import Habit, asked, drawn, exact, final, written
+from palaestra.types import Task, stage
+
+LEVELS = ("abcd", "efgh", "ijkl", "mnop")  # the letters of each level: a code is one of each, e.g. "bfkm"
+
+
+def spelt(code: np.ndarray) -> str:
+    return "".join(letters[int(i)] for letters, i in zip(LEVELS, code, strict=True))
+
+
+@stage
+class Rec:
+    """`aeim beim ceim` asks for `deim`."""
+
+    history: int = 4  # items shown
+    noise: float = 0.1  # how often a level ignores the stride
+    name: str = "rec"
+    size: int | None = None
+
+    def task(self, split: str, index: int) -> Task:
+        return drawn(self, split, index, self._draw)
+
+    def _draw(self, rng: np.random.Generator) -> Task:
+        stride, item = rng.integers(0, 4, 4), rng.integers(0, 4, 4)
+        items = [spelt(item)]
+        for _ in range(self.history):
+            item = np.where(rng.random(4) < self.noise, rng.integers(0, 4, 4), (item + stride) % 4)
+            items.append(spelt(item))
+        meta = {"stride": tuple(int(s) for s in stride), "history": tuple(items[:-1])}
+        return asked(self.name, " ".join(items[:-1]), items[-1], meta)
+
+    def check(self, text: str, task: Task) -> float:
+        return exact(text, task)
+
+    def matched(self, text: str, task: Task) -> float:
+        """The share of levels that are right before the first wrong one."""
+        said, level = final(text) or "", 0
+        while level < len(LEVELS) and len(said) == len(LEVELS) and said[level] == task.answer[level]:
+            level += 1
+        return level / len(LEVELS)
+
+    def demonstration(self, task: Task, rng: np.random.Generator, habit: Habit) -> str:
+        """The item that came; a working names the strides first."""
+        return written([" ".join(f"+{s}" for s in task.meta["stride"])] if habit == "work" else [], task.answer)

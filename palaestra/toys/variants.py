@@ -1,0 +1,38 @@
+"""Problems about answers: does this equation hold, or does it contradict one that does (variants of a theorem).
+
+The tiny model has met the form, `judge:`, and starts near chance.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from palaestra.toys import formats
+from palaestra.toys.base import ANSWER
+from palaestra.toys.chain import ArithmeticChain
+from palaestra.toys.ladder import Stepwise
+from palaestra.types import Task, rng_of, stage
+
+
+@stage
+class Variants(Stepwise):
+    """Each chain gives `variants` tasks in a row: its true equation (`right`), and equations that contradict it (`wrong`).
+
+    `meta["theorem"]` names the chain: a theorem is solved if all its variants are. Proofs are checkable line by line.
+    """
+
+    variants: int = 2
+    operands: tuple[int, int] = (2, 3)
+    name: str = "variants"
+    size: int | None = None
+
+    def task(self, split: str, index: int) -> Task:
+        number, variant = divmod(index, self.variants)
+        chain = ArithmeticChain(operands=self.operands)
+        theorem = chain.task(split, number)
+        others = rng_of((repr(self), split, number)).permutation(chain.modulo - 1) + 1  # how far off, all different
+        shown = str((int(theorem.answer) + int(others[variant - 1]) * (variant > 0)) % chain.modulo)
+        task = formats.judging(theorem, f"{ANSWER}{shown}", variant == 0)
+        steps = (*chain.steps(theorem), f"{theorem.answer} {shown}")
+        meta = {"theorem": f"{self.name}/{split}/{number}", "steps": steps}
+        return replace(task, id=f"{self.name}/{split}/{index}", meta=meta, domain=self.name)

@@ -1,0 +1,102 @@
+"""Multiple choice, with the options in any order."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from palaestra.errors import UserError
+from palaestra.tasks.options import LETTERS
+from palaestra.types import Key, rng_of, stage
+from palaestra.verifiers.answers.final import boxed, folded, plain
+from palaestra.verifiers.answers.short import statement
+from palaestra.verifiers.base import Judgement, binary, failed, guarded, reply
+
+STATED = r"(?:the\s+)?(?:(?:correct|right|best|final)\s+)?(?:option|choice|answer)(?:\s+is)?(?:\s*:\s*|\s+)"
+LETTERED = re.compile(
+    rf"(?:{STATED})?(?:[(\[]([A-Z])[)\]]\s*[.:]?|([A-Z])(?:\s*[.:)]|\s+-\s|\s*$))\s*(.*)", re.IGNORECASE | re.DOTALL
+)
+BOLD = re.compile(r"\\(?:mathbf|boldsymbol|bm|textbf|mathrm|text)\s*\{([^{}]*)\}")
+
+
+def shuffled(n: int, key: Key) -> list[int]:
+    """An order of n options: at place i stands option order[i]."""
+    return [int(i) for i in rng_of((*key, "options")).permutation(n)]
+
+
+@stage
+class MultipleChoice:
+    """1 if the letter, or the text, of the right option is the final answer.
+
+    `options` are in their own order and `order[i]` says which of them was shown at place i. The answer is an option's index
+    from 0, letter or text in their own order; one that can mean two of them, as 2 can of 1, 2, 3, is refused. A letter with
+    another option's text, several letters, or a letter without an option is worth 0. `only_boxed` reads \\boxed{} alone, as
+    AlphaMed does (arXiv:2505.17952).
+    """
+
+    only_boxed: bool = False
+
+    @guarded
+    def __call__(
+        self,
+        response: str,
+        answer: Any,
+        *,
+        options: Sequence[str | float | bool],
+        order: Sequence[int] | None = None,
+    ) -> Judgement:
+        own = [str(o) for o in options]
+        if not 2 <= len(own) <= len(LETTERS) or len({folded(plain(o)) for o in own}) != len(own):
+            raise UserError(f"MultipleChoice: {len(own)} options, some alike perhaps; give 2 to 26 different ones")
+        places = list(range(len(own))) if order is None else [int(i) for i in order]
+        if sorted(places) != list(range(len(own))):
+            raise UserError(
+                f"MultipleChoice: order {str(places)[:60]} is no order of {len(own)} options; give their indices"
+            )
+        gold, shown = index_of(answer, own), [own[i] for i in places]
+        said = boxed(reply(response)) if self.only_boxed else statement(response)
+        if said is None and not self.only_boxed and len(reply(response)) < 500:
+            said = reply(response).strip()
+        place = None if said is None else pick(said, shown)
+        return failed("unparsable") if place is None else binary(places[place] == gold)
+
+    def written(self, answer: Any, *, options: Sequence[str | float | bool], order: Sequence[int] | None = None) -> str:
+        """The letter at which the right option is shown."""
+        gold = index_of(answer, [str(o) for o in options])
+        return LETTERS[gold if order is None else list(order).index(gold)]
+
+
+def index_of(answer: Any, options: Sequence[str]) -> int:
+    """Which option a reference names: by index, text or letter. Raises UserError for none, and for two."""
+    texts, text = [folded(plain(o)) for o in options], folded(plain(str(answer)))
+    found = {texts.index(text)} if text in texts else set[int]()
+    if isinstance(answer, int) and not isinstance(answer, bool) and 0 <= answer < len(options):
+        found.add(answer)
+    if len(text) == 1 and text.upper() in LETTERS[: len(options)]:
+        found.add(LETTERS.index(text.upper()))
+    if not found:
+        raise UserError(f"MultipleChoice: the answer {str(answer)[:40]!r} is none of the {len(options)} options")
+    if len(found) > 1:
+        letters = " and ".join(f"{LETTERS[i]} ({options[i][:20]})" for i in sorted(found))
+        raise UserError(f"MultipleChoice: the answer {answer!r} can mean {letters}; {meant(answer)}")
+    return found.pop()
+
+
+def meant(answer: Any) -> str:
+    """How to write an answer that names two options."""
+    return "give the option's letter, or its text as a string" if isinstance(answer, int) else "give the option's index"
+
+
+def pick(said: str, shown: Sequence[str]) -> int | None:
+    """The place that a statement names; None where it names none, or several."""
+    said = plain(said.strip())
+    texts = [folded(plain(o)) for o in shown]
+    if folded(said) in texts:
+        return texts.index(folded(said))
+    match = LETTERED.fullmatch(BOLD.sub(r"\1", said).replace("**", ""))
+    letter = (match[1] or match[2]) if match else ""
+    if not match or letter.upper() not in LETTERS[: len(shown)]:
+        return None
+    place, rest = LETTERS.index(letter.upper()), folded(plain(match[3]))
+    return place if not rest or rest == texts[place] else None

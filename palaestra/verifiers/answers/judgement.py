@@ -1,0 +1,122 @@
+"""Verdicts of a judge, and answers by a model that may say that it does not know (KnowRL, SALU)."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from palaestra.errors import UserError
+from palaestra.types import stage
+from palaestra.verifiers.answers.final import mark, tagged
+from palaestra.verifiers.answers.short import agreed, normal, words
+from palaestra.verifiers.base import Judgement, binary, failed, guarded, needed, reply
+from palaestra.verifiers.text.formats import Tags
+
+REFUSALS = ("I don't know", "I do not know", "unknown", "I am not sure", "I'm not sure")
+
+
+@stage
+class Verdict:
+    """1 if a judge's verdict, [[A]] behind its thinking, is the reference; 0 for a verdict that is missing, or not one.
+
+    J1 (arXiv:2505.10320). Only the exact label counts: KnowRL's released search for a stand-alone letter A reads "B because A
+    ..." as A. A constant verdict is right half the time, so pay `consistent` as well: right in both orders of the pair.
+    """
+
+    labels: tuple[str, ...] = ("A", "B")
+
+    @guarded
+    def __call__(self, response: str, answer: Any) -> Judgement:
+        gold = str(answer)
+        if gold not in self.labels:
+            raise UserError(f"Verdict: the answer {gold[:40]!r} is none of {', '.join(self.labels)}")
+        found = verdict(response, self.labels)
+        return failed("unparsable") if found is None else binary(found == gold)
+
+
+def verdict(response: str, labels: tuple[str, ...]) -> str | None:
+    """The one verdict of a reply; None for none, for several, and for what is no label."""
+    found = mark(reply(response))
+    return found if found in labels else None
+
+
+def consistent(first: bool, second: bool) -> float:
+    """J1's consistency: 1 for both rollouts of a pair if both orders were judged rightly."""
+    return float(first and second)
+
+
+@stage
+class Factuality:
+    """KnowRL (arXiv:2506.19807): +2 right, +1 refused, -1 wrong, softened by the share of thoughts that are facts; form +-1.
+
+    `facts` are sentences that are true, one of them word for word makes a thought supported; a fact said twice counts once.
+    Fewer than ten facts are worth less by exp(1 - 10 / n). As released, a missing answer still earns them; here it does not.
+    The score is (reward + 2) / 5. Refusing always earns 0.8: it beats answers that are right less than 2/3 of the time.
+    """
+
+    gamma: float = 10.0
+    least: ClassVar[float] = -2.0
+
+    @guarded
+    def __call__(self, response: str, answer: Any, *, facts: Sequence[Any] = ()) -> Judgement:
+        golds = [
+            str(a)
+            for a in (
+                answer if isinstance(answer, list | tuple) else [needed(answer, "answer", (str, int, float), self)]
+            )
+        ]
+        text = response if "<think>" in response else f"<think>{response}"
+        form = Tags()(text, None).score
+        said = tagged(response)
+        worth, supported = -1.0, 0.0
+        if said is not None and said.strip():
+            thoughts = text.partition("</think>")[0].removeprefix("<think>")
+            supported = support(thoughts, facts, self.gamma)
+            refused = any(agreed([r], said) for r in REFUSALS)
+            worth = 2.0 if agreed(golds, said) else 1.0 if refused else -1.0 + supported
+        paper = (1.0 if form else -1.0) + worth
+        parts = {"format": form, "facts": supported, "paper": paper}
+        return Judgement(score=min(1.0, max(0.0, (paper + 2) / 5)), parts=parts, status="ok" if said else "unparsable")
+
+
+def support(text: str, facts: Any, gamma: float) -> float:
+    """The share of a text's different sentences that are facts, less for a few: exp(1 - gamma / n) up to gamma."""
+    known = {normal(str(f)).rstrip(".!? ") for f in facts}
+    said = statements(text)
+    return worth_of_facts(sum(s in known for s in said), len(said), gamma)
+
+
+def statements(text: str, repeated: bool = False) -> list[str]:
+    """The sentences of a text, each once unless `repeated`."""
+    found = [s for x in re.split(r"[.!?\n]+", text) if (s := normal(x))]
+    return found if repeated else list(dict.fromkeys(found))
+
+
+def worth_of_facts(supported: int, n: int, gamma: float = 10.0) -> float:
+    """The share of n statements that is supported, times exp(1 - gamma / n) for at most gamma of them; 0 for none."""
+    return supported / n * (1.0 if n > gamma else math.exp(1 - gamma / n)) if n else 0.0
+
+
+@stage
+class Selective:
+    """SALU (arXiv:2507.16951): a right answer, or an abstention where there is none, is +1; a needless one -0.5; wrong -1 - c.
+
+    The answer None means that the question has none. `confidence`, c in [0, 1], must come from a frozen model: a policy can
+    lower its own. An answer with an abstention beside it is wrong, and so is silence. The score is (reward + 2) / 3.
+    """
+
+    phrase: str = "I don't know."
+    least: ClassVar[float] = -2.0
+
+    @guarded
+    def __call__(self, response: str, answer: Any, *, confidence: float = 0.0) -> Judgement:
+        said = tagged(reply(response))
+        text = reply(response) if said is None else said
+        abstained = words(text) == words(self.phrase)
+        golds = [str(a) for a in (answer if isinstance(answer, list | tuple) else [answer])]
+        fits = abstained if answer is None else agreed(golds, text)
+        wrong = -1.0 - min(1.0, max(0.0, confidence))
+        paper = 1.0 if fits else -0.5 if abstained else wrong
+        return Judgement(score=(paper + 2) / 3, parts={"abstained": float(abstained), "paper": paper})

@@ -1,0 +1,145 @@
+"""What a verifier is: a response and a reference in, a judgement out. It never raises for what a policy wrote.
+
+    verifier(response, answer, **fields) -> Judgement
+
+A verifier is a frozen dataclass whose keyword-only parameters are the fields it reads, in the types that data must have.
+What the user got wrong (no answer, a broken gold query) is a UserError, a dead service a Fault; whatever a response does is
+an outcome with a score.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import field
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
+
+from palaestra.errors import Fault, UserError
+from palaestra.types import value
+from palaestra.verifiers.typed import checked, either, shown
+
+LONGEST = 200_000  # characters of a response that is read at all
+
+
+@value
+class Judgement:
+    """A score in [0, 1] with its named parts.
+
+    status: "ok" | "unparsable" (no answer that can be read where it belongs) | "timeout" | "failed" (code or a query that
+    broke) | "weak" (right, but the reference proves too little). All of these are the policy's doing. What a verifier
+    cannot judge for reasons of its own is a Fault, which leaves the episode unscored.
+    The part "paper", where there is one, is the reward on the scale of the paper that the verifier comes from.
+    """
+
+    score: float
+    parts: Mapping[str, float] = field(default_factory=dict)
+    status: str = "ok"
+
+
+class Verifier(Protocol):
+    def __call__(self, response: str, answer: Any, /, **fields: Any) -> Judgement: ...
+
+
+P = ParamSpec("P")
+V = TypeVar("V")
+Judge = Callable[Concatenate[V, str, Any, P], Judgement]
+
+
+def guarded(judge: Judge[V, P]) -> Judge[V, P]:
+    """Of every verifier: blank and endless responses score 0, lone surrogates are replaced, deep nesting is unparsable.
+
+    Where bad form costs something on the paper's scale, the verifier's `least` is what such a response gets there.
+
+    A field of another type than the call declares is the user's mistake: a UserError. Null stands for a field left out. Any other
+    exception, or a score outside [0, 1], is the verifier's own: a Fault, not a zero.
+    """
+
+    @functools.wraps(judge)
+    def call(self: V, response: str, answer: Any, *args: P.args, **kwargs: P.kwargs) -> Judgement:
+        kwargs = cast(Any, checked(judge, self, answer, kwargs))
+        least = getattr(self, "least", None)
+        unread = failed("unparsable") if least is None else failed("unparsable", paper=least)
+        if not isinstance(response, str) or not response.strip() or len(response) > LONGEST:
+            return unread
+        try:
+            found = judge(self, response.encode("utf-8", "replace").decode(), answer, *args, **kwargs)
+        except RecursionError:
+            return unread
+        except UserError as error:  # a database's own words may have several lines
+            raise UserError(" ".join(str(error).split())) from None
+        except Fault:
+            raise
+        except Exception as error:
+            raise Fault("verifier", f"{type(self).__name__} raised {type(error).__name__}: {error}") from error
+        if not 0.0 <= found.score <= 1.0 or not all(map(math.isfinite, found.parts.values())):
+            raise Fault("verifier", f"{type(self).__name__} gave {found}")
+        return found
+
+    return call
+
+
+def failed(status: str, **parts: float) -> Judgement:
+    return Judgement(score=0.0, parts=parts, status=status)
+
+
+def binary(right: bool, **parts: float) -> Judgement:
+    return Judgement(score=float(right), parts=parts)
+
+
+def reply(response: str) -> str:
+    """What follows the thinking; nothing if the thinking was never closed."""
+    _, closed, rest = response.rpartition("</think>")
+    return rest if closed or "<think>" not in response else ""
+
+
+def fences(text: str, languages: tuple[str, ...] = ("",), cut: bool = False) -> list[str]:
+    """The contents of the closed fenced blocks in one of these languages, in order; with `cut`, of one that the end cuts too."""
+    found: list[str] = []
+    language, block = None, list[str]()
+    for line in text.split("\n"):
+        bare = line.strip()
+        if language is None:
+            if bare.startswith("```") and "`" not in bare[3:]:
+                language, block = bare[3:].strip().lower(), []
+        elif bare == "```":
+            found += ["".join(f"{x}\n" for x in block)] if language in languages else []
+            language = None
+        else:
+            block.append(line)
+    if cut and language is not None and language in languages:
+        found.append("\n".join(block))
+    return found
+
+
+def needed(given: Any, name: str, kind: type | tuple[type, ...], verifier: object) -> Any:
+    """A reference or field that must be there, in its type."""
+    allowed = kind if isinstance(kind, tuple) else (kind,)
+    if not isinstance(given, allowed) or (isinstance(given, bool) and bool not in allowed):
+        raise UserError(f"{type(verifier).__name__}: {name} is {shown(given)}; give it as {either(allowed)}")
+    return given
+
+
+def fields_of(verifier: Any) -> dict[str, bool]:
+    """The fields a verifier reads, and whether it must have them."""
+    if (known := getattr(verifier, "fields", None)) is not None and not isinstance(verifier, type):
+        return dict(known)
+    kind = verifier if isinstance(verifier, type) else type(verifier)
+    parameters = inspect.signature(kind.__call__).parameters.values()
+    return {p.name: p.default is p.empty for p in parameters if p.kind is p.KEYWORD_ONLY}
+
+
+def chosen(verifier: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the fields at hand those that a verifier reads. Raises UserError for one it needs and has not got."""
+    wanted = fields_of(verifier)
+    if missing := [n for n, must in wanted.items() if must and n not in given]:
+        raise UserError(
+            f"{type(verifier).__name__} needs the field {missing[0]!r}; the data has {', '.join(given) or 'none'}"
+        )
+    return {n: given[n] for n in wanted if n in given}
+
+
+def judged(verifier: Any, response: str, answer: Any, given: Mapping[str, Any]) -> Judgement:
+    """One judgement, with the fields that the verifier reads."""
+    return verifier(response, answer, **chosen(verifier, given))

@@ -1,0 +1,173 @@
+"""Verifiers by name: `math`, `number(relative=0.01)`, or a weighted mean of several, `tags*0.1+math`."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import re
+from collections.abc import Mapping
+from dataclasses import field, fields
+from functools import lru_cache
+from typing import Any
+
+from palaestra.errors import UserError
+from palaestra.tasks.mixture import split_outside
+from palaestra.tasks.names import suggestion
+from palaestra.types import value
+from palaestra.verifiers.base import fields_of
+from palaestra.verifiers.compose import WeightedMean
+
+PART = re.compile(r"([a-z][a-z0-9-]*)(\(.*\))?\s*(?:\*\s*([0-9.]+))?", re.DOTALL)
+
+
+@value
+class VerifierEntry:
+    """A verifier in the registry.
+
+    `put` is how a reference is written as a response ("" = the reference is no response); `copies` names the field that the
+    copy-input baseline repeats. A verifier that reads no answer (`form`) is a gate or a part of a sum, never a reward alone.
+    """
+
+    make: str  # module:Class
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    put: str = "{}"
+    copies: str = "prompt"
+    extra: str = ""
+    form: bool = False
+
+
+ANSWER = "<answer>{}</answer>"
+PYTHON = "<think>The call changed.</think><answer>```python\n{}\n```</answer>"
+TRANSLATE = "<think>Word by word.</think><translate>{}</translate>"
+VERIFIERS: Mapping[str, VerifierEntry] = {
+    "exact": VerifierEntry(make="answers.short:ExactAnswer"),
+    "number": VerifierEntry(make="answers.short:NumberAnswer"),
+    "set": VerifierEntry(make="answers.short:SetAnswer"),
+    "set-f1": VerifierEntry(make="answers.short:SetAnswer", settings={"partial": True}),
+    "list": VerifierEntry(make="answers.short:SetAnswer", settings={"ordered": True}),
+    "json": VerifierEntry(make="answers.short:JsonAnswer"),
+    "f1": VerifierEntry(make="answers.short:TokenF1"),
+    "keywords": VerifierEntry(make="answers.short:Keywords", put=""),
+    "abstention": VerifierEntry(make="answers.short:Abstention"),
+    "choice": VerifierEntry(make="answers.choice:MultipleChoice", put=ANSWER),
+    "choice-boxed": VerifierEntry(
+        make="answers.choice:MultipleChoice", settings={"only_boxed": True}, put="\\boxed{{{}}}"
+    ),
+    "boxed": VerifierEntry(make="text.formats:Boxed", put="\\boxed{{{}}}"),
+    "tags": VerifierEntry(make="text.formats:Tags", put="<think>Hm.</think><answer>{}</answer>", form=True),
+    "label": VerifierEntry(make="text.formats:Label", put="\\conclusion{{{}}}"),
+    "clean": VerifierEntry(make="text.formats:Clean", form=True),
+    "theorem": VerifierEntry(
+        make="text.formats:TheoremVariant", put="Checked it case by case, as asked.\n<answer>\\boxed{{{}}}</answer>"
+    ),
+    "math": VerifierEntry(make="maths.expressions:Math", put="\\boxed{{{}}}", extra="math"),
+    "antiderivative": VerifierEntry(make="maths.expressions:Antiderivative", put="", extra="math"),
+    "countdown": VerifierEntry(make="maths.expressions:Countdown", put=""),
+    "code": VerifierEntry(make="code.programs:CodeTests", put="", extra="sandbox"),
+    "code-partial": VerifierEntry(make="code.programs:CodeTests", settings={"partial": True}, put="", extra="sandbox"),
+    "api-migration": VerifierEntry(make="code.programs:ApiMigration", put=PYTHON, copies="old"),
+    "patch": VerifierEntry(make="code.patches:Patch", put="", copies="prompt"),
+    "sql": VerifierEntry(make="sql.queries:Sql"),
+    "sql-partial": VerifierEntry(
+        make="sql.queries:PartialSql", put="<reasoning>Read the schema.</reasoning><answer>{}</answer>"
+    ),
+    "sql-table": VerifierEntry(make="sql.queries:TableSql", put="<think>Read the schema.</think><answer>{}</answer>"),
+    "sql-duckdb": VerifierEntry(make="sql.queries:Sql", settings={"engine": "duckdb"}, extra="duckdb"),
+    "constraints": VerifierEntry(make="text.constraints:Constraints", put=""),
+    "constraints-share": VerifierEntry(make="text.constraints:Constraints", settings={"every": False}, put=""),
+    "translation": VerifierEntry(
+        make="text.translation:Translation", put=TRANSLATE, copies="source", extra="translation"
+    ),
+    "translation-mix": VerifierEntry(
+        make="text.translation:Translation",
+        settings={"metric": "mix"},
+        put=TRANSLATE,
+        copies="source",
+        extra="translation",
+    ),
+    "stl": VerifierEntry(make="logic.temporal:Temporal"),
+    "stl-surface": VerifierEntry(make="logic.temporal:Temporal", settings={"surface": True}),
+    "spelling": VerifierEntry(make="text.spelling:Spelling", copies="source"),
+    "tool-calls": VerifierEntry(make="answers.tools:ToolCalls", put=""),
+    "tool-calls-partial": VerifierEntry(make="answers.tools:ToolCalls", settings={"partial": True}, put=""),
+    "tool-answer": VerifierEntry(make="answers.tools:ToolAnswer"),
+    "gym": VerifierEntry(make="gym:GymAnswer", put=ANSWER),
+    "verdict": VerifierEntry(make="answers.judgement:Verdict", put="[[{}]]"),
+    "factuality": VerifierEntry(make="answers.judgement:Factuality", put="<think>Hm.</think><answer>{}</answer>"),
+    "selective": VerifierEntry(make="answers.judgement:Selective", put=ANSWER),
+}
+
+
+@lru_cache(maxsize=256)
+def get(spec: str) -> Any:
+    """The verifier that a string names. Raises UserError."""
+    parts = [_part(piece.strip(), spec) for piece in split_outside(spec, "+")]
+    if len(parts) == 1:
+        if "*" in spec.rpartition(")")[2]:
+            raise UserError(f"verifier {spec!r}: a weight needs other parts beside it; write {parts[0][0]!r}")
+        return parts[0][1]
+    return WeightedMean(tuple(parts))
+
+
+def _part(piece: str, spec: str) -> tuple[str, Any, float]:
+    match = PART.fullmatch(piece)
+    if match is None:
+        raise UserError(
+            f"verifier {piece!r} in {spec!r} cannot be read; write NAME, NAME(setting=value) or NAME*0.5, joined by +"
+        )
+    name, settings, weight = match[1], match[2], match[3]
+    try:
+        return name, made(name, _settings(settings or "()", name)), float(weight or 1)
+    except ValueError:
+        raise UserError(f"verifier {piece!r}: the weight {weight!r} is no number") from None
+
+
+def made(name: str, settings: Mapping[str, Any]) -> Any:
+    entry = entry_of(name)
+    kind = class_of(name)
+    known = {f.name for f in fields(kind)}
+    if strange := [k for k in settings if k not in known]:
+        hint = suggestion(strange[0], known) or f"; it has {', '.join(sorted(known)) or 'none'}"
+        raise UserError(f"verifier {name!r} has no setting {strange[0]!r}{hint}")
+    return kind(**{**entry.settings, **settings})
+
+
+def _settings(text: str, name: str) -> dict[str, Any]:
+    """`(a=1, b='x')` as a dictionary of literals."""
+    try:
+        call = ast.parse(f"f{text}", mode="eval").body
+        assert isinstance(call, ast.Call) and not call.args
+        return {str(k.arg): ast.literal_eval(k.value) for k in call.keywords}
+    except (SyntaxError, ValueError, AssertionError):
+        raise UserError(
+            f"verifier {name}: the settings {text} cannot be read; write ({'setting=value'}, ...)"
+        ) from None
+
+
+def entry_of(name: str) -> VerifierEntry:
+    if name not in VERIFIERS:
+        hint = suggestion(name, VERIFIERS) or f"; there are {', '.join(VERIFIERS)}"
+        raise UserError(f"no verifier {name!r}{hint}")
+    return VERIFIERS[name]
+
+
+def class_of(name: str) -> type:
+    module, _, kind = entry_of(name).make.partition(":")
+    return getattr(importlib.import_module(f"palaestra.verifiers.{module}"), kind)
+
+
+def described(name: str) -> dict[str, Any]:
+    """What `palaestra score --list` says of a verifier."""
+    entry, kind = entry_of(name), class_of(name)
+    known = fields_of(kind)
+    summary = (inspect.getdoc(kind) or "").split("\n\n")[0].replace("\n", " ")
+    return {
+        "name": name,
+        "summary": summary,
+        "fields": ["response", "answer", *known],
+        "required": ["response", *(n for n, must in known.items() if must)],
+        "settings": {f.name: getattr(made(name, {}), f.name) for f in fields(kind)},
+        "extra": entry.extra,
+        "alone": not entry.form,
+    }

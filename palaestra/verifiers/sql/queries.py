@@ -1,0 +1,219 @@
+"""SQL by execution, and with the partial rewards of Reasoning-SQL and Think2SQL."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, Literal, TypeAlias
+
+from palaestra.errors import Fault, UserError
+from palaestra.types import stage
+from palaestra.verifiers.answers.final import tagged
+from palaestra.verifiers.base import Judgement, failed, fences, guarded, needed, reply
+from palaestra.verifiers.sql.tables import Database, Engine, file_of, is_ordered
+from palaestra.verifiers.text.formats import Tags
+from palaestra.verifiers.text.similarity import jaccard, ngrams
+from palaestra.verifiers.worker import START, Alarmed, Died, Expired, ask
+
+CHILD = "palaestra.verifiers.sql.worker"
+FENCES = ("sql", "sqlite", "sqlite3", "duckdb", "postgresql", "postgres", "mysql", "")
+COPIED = 20_000_000  # bytes of a database file at most of which other instances are made: they are kept
+SEEDS = (1, 2)  # of the instances with moved values
+COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/|('(?:[^']|'')*')", re.DOTALL)
+NEARLY = 0.9  # the most that a table is worth which is not the gold one: cells do not see the order of rows
+WORD = re.compile(r"'(?:[^']|'')*'|\"([^\"]+)\"|`([^`]+)`|\[([A-Za-z_][^\]]*)\]|([A-Za-z_]\w*)(\s*\()?")
+KEYWORDS = """
+select from where and or not in is null like between exists as on using join inner left right full outer
+cross natural group by order having limit offset asc desc distinct all union intersect except with
+recursive case when then else end cast integer int text real date varchar values nulls first last over
+partition true false glob collate escape interval
+"""
+RESERVED = frozenset(KEYWORDS.split())
+
+
+def query_of(text: str) -> str:
+    """The query of a reply: the last <answer>, the last fence in it; without comments."""
+    inside = tagged(text)
+    inside = text if inside is None else inside
+    blocks = fences(inside, FENCES)
+    return COMMENT.sub(lambda m: m[1] or " ", blocks[-1] if blocks else inside).strip().rstrip(";").strip()
+
+
+def names(query: str) -> set[Any]:
+    """The tables and columns that a query names: its identifiers without keywords, functions and its own aliases."""
+    found: list[tuple[str, bool]] = []
+    for m in WORD.finditer(COMMENT.sub(lambda m: m[1] or " ", query)):
+        word = next((w for w in m.groups()[:4] if w), "").lower()
+        if word and not m[5]:
+            found.append((word, bool(m[4])))
+    aliases = {b for (a, _), (b, _) in pairwise(found) if a == "as"}
+    aliases |= set(re.findall(r"\b(?:from|join)\s+[\w\"`]+\s+(\w+)", query.lower())) - RESERVED
+    return {w for w, bare in found if not (bare and w in RESERVED) and w not in aliases}
+
+
+Bags: TypeAlias = Literal["", "sets", "bags"]
+
+
+@stage
+class Sql:
+    """1 if the query gives the rows of the reference query, in its order where that has ORDER BY.
+
+    `schema` is a script that makes the database, or a list of scripts that make several; `database` a file. With `thin`, every
+    database (not a file over 20 MB) is also tried with either half of its rows, and twice with the values of its columns moved
+    to other rows, so that neither rows nor conditions that are written from the rows seen pass. `seconds`: of a query on one
+    database. A reference without rows in any database proves little: status "weak", and a right query is worth `weak`.
+    """
+
+    engine: Engine = "sqlite"
+    seconds: float = 5.0
+    thin: bool = True
+    columns_ordered: bool = True
+    weak: float = 0.0
+
+    @guarded
+    def __call__(
+        self, response: str, answer: Any, *, schema: str | Sequence[str] = "", database: str = ""
+    ) -> Judgement:
+        query = query_of(reply(response))
+        return self.execution(query, answer, schema, database) if query else failed("unparsable")
+
+    def execution(
+        self, query: str, answer: Any, schema: str | Sequence[str], path: str, likeness: Bags = ""
+    ) -> Judgement:
+        """1 if all databases agree; parts: `runs`, `rows`, the share of databases that agree, and `likeness` (QATCH)."""
+        gold = str(needed(answer, "answer", str, self)).strip().rstrip(";")
+        schemas, path = self.databases(schema, path)
+        thin = self.thin and not (path and file_of(Database(path=path)).stat().st_size > COPIED)
+        request = {
+            "task": "compared", "engine": self.engine, "schemas": schemas, "path": path, "said": query, "gold": gold,
+            "halves": ("", "odd", "even") if thin else ("",), "seeds": SEEDS if thin else (), "seconds": self.seconds,
+            "ordered": is_ordered(COMMENT.sub(lambda m: m[1] or " ", gold)), "columns_ordered": self.columns_ordered,
+            "likeness": likeness,
+        }  # fmt: skip
+        found = self.asked(request)
+        if "error" in found:
+            return failed("timeout" if found["error"] == "timeout" else "failed", runs=0.0, rows=0.0, likeness=0.0)
+        right = found["agree"] == found["of"]
+        parts = {"runs": 1.0, "rows": found["agree"] / found["of"]}
+        if found["likeness"]:
+            parts["likeness"] = sum(found["likeness"]) / len(found["likeness"])
+        weak = right and not found["rows"]
+        if weak:
+            parts["weak"] = 1.0
+        return Judgement(score=self.weak if weak else float(right), parts=parts, status="weak" if weak else "ok")
+
+    def asked(self, request: dict[str, Any]) -> dict[str, Any]:
+        """What the process finds that has the databases."""
+        longest = START + 100 * self.seconds * len(request["schemas"])  # of references, and of making databases
+        try:
+            found = ask(CHILD, request, longest)
+        except Alarmed:
+            return {"error": "timeout"}
+        except Expired:
+            raise UserError(
+                f"the reference query {request['gold'][:80]!r} and its databases take {longest:g} s"
+            ) from None
+        except Died:
+            return {"error": "the process ended"}
+        if "user" in found:
+            raise UserError(found["user"])
+        if "refused" in found:
+            missing = "duckdb is not installed; pip install 'palaestra[duckdb]'"
+            raise Fault("verifier", missing if "named 'duckdb'" in found["refused"] else str(found["refused"]))
+        return found["result"]
+
+    def databases(self, schema: str | Sequence[str], path: str) -> tuple[list[str], str]:
+        """The scripts and the file."""
+        scripts = [schema] if isinstance(schema, str) else list(schema)
+        if not any(scripts) and not path:
+            raise UserError(f"{type(self).__name__}: no database; give `schema`, a script, or `database`, a file")
+        return scripts or [""], path and str(file_of(Database(path=path)))
+
+
+def weakness(found: Judgement) -> dict[str, float]:
+    """The part `weak`, by which reports name answers to a reference that proves little."""
+    return {name: x for name, x in found.parts.items() if name == "weak"}
+
+
+@stage
+class PartialSql(Sql):
+    """Reasoning-SQL (arXiv:2503.23157): 3 execution + 2 judge + syntax + schema + n-grams + format, over its maximum.
+
+    `feedback` is a judge's verdict in [0, 1]; without it the maximum is 7. A query with other rows is worth less than
+    (3 + syntax + format) of it, so no wrong one beats a right one.
+    """
+
+    n: int = 2  # words of an n-gram
+    margin: float = 0.01
+
+    @guarded
+    def __call__(
+        self,
+        response: str,
+        answer: Any,
+        *,
+        schema: str | Sequence[str] = "",
+        database: str = "",
+        feedback: float | None = None,
+    ) -> Judgement:
+        gold = needed(answer, "answer", str, self)
+        form = Tags(tags=("reasoning", "answer"))(response, None).score
+        query = query_of(reply(response)) if form or tagged(response) is not None else ""
+        if not query:
+            return Judgement(
+                score=form / self._most(feedback), parts={"format": form, "paper": form}, status="unparsable"
+            )
+        found = self.execution(query, gold, schema, database)
+        words = [COMMENT.sub(lambda m: m[1] or " ", q).lower().split() for q in (gold, query)]
+        parts = {
+            "execution": found.score,
+            "syntax": found.parts["runs"],
+            "schema": jaccard(names(gold), names(query)),
+            "ngrams": jaccard(ngrams(words[0], self.n), ngrams(words[1], self.n)),
+            "format": form,
+            "feedback": min(1.0, max(0.0, feedback or 0.0)),
+        }
+        paper = 2 * found.score + 2 * parts["feedback"] + sum(v for k, v in parts.items() if k != "feedback")
+        if not found.score:
+            paper = min(paper, 3 + parts["syntax"] + form - self.margin)
+        return Judgement(
+            score=paper / self._most(feedback), parts={**parts, **weakness(found), "paper": paper}, status=found.status
+        )
+
+    def _most(self, feedback: float | None) -> float:
+        return 7.0 if feedback is None else 9.0
+
+
+@stage
+class TableSql(Sql):
+    """Think2SQL (arXiv:2504.15077): 0.85 R_sql + 0.10 R_format + 0.05 R_tags, on <think></think><answer>SQL</answer>.
+
+    R_sql is 1 for equal tables (`mode` "ex"), or their likeness ("qatch"; `bag` counts repeated cells, which as released are
+    free). Values within a row have no order. Where the paper looks for forbidden words in the text, here the database
+    forbids all that is no reading, so that a column `updated_at` can be asked for. `newlines`: tags on lines of their own.
+    """
+
+    columns_ordered: bool = False
+    weak: float = 1.0  # in the paper two empty tables are equal
+    mode: Literal["ex", "qatch"] = "qatch"
+    bag: bool = True
+    newlines: bool = False
+    weights: tuple[float, float, float] = (0.85, 0.10, 0.05)
+
+    @guarded
+    def __call__(
+        self, response: str, answer: Any, *, schema: str | Sequence[str] = "", database: str = ""
+    ) -> Judgement:
+        form = Tags(newlines=self.newlines)(response, None)
+        query = query_of(response) if tagged(response) is not None or form.score else query_of(reply(response))
+        if not query:
+            return failed("unparsable", format=form.score, tags=form.parts["tags"])
+        measured: Bags = "" if self.mode == "ex" else "bags" if self.bag else "sets"
+        found = self.execution(query, answer, schema, database, measured)
+        exact = found.score or found.status == "weak" or not measured
+        likeness = found.score if exact else min(NEARLY, found.parts["likeness"])
+        parts = {"table": likeness, "execution": found.score, "format": form.score, "tags": form.parts["tags"]}
+        a, b, c = self.weights
+        score = min(1.0, a * likeness + b * form.score + c * form.parts["tags"])
+        return Judgement(score=score, parts={**parts, **weakness(found), "paper": score}, status=found.status)

@@ -1,0 +1,135 @@
+"""Result tables of sqlite: read-only, one statement, with limits of time, rows and bytes."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import time
+from typing import Any
+
+from palaestra.errors import UserError
+from palaestra.verifiers.sql.instances import bundled, deletion, moved, quoted, sample
+from palaestra.verifiers.sql.tables import Database, Kept, ResultTable, changed, file_of, table
+
+ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
+LIMITS = {
+    sqlite3.SQLITE_LIMIT_LENGTH: 500_000,  # bytes of a value, and of a row of a table
+    sqlite3.SQLITE_LIMIT_COLUMN: 500,  # of a table, and of a result: a row of them is read whole
+    sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 200,
+    sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 200,
+    sqlite3.SQLITE_LIMIT_ATTACHED: 0,
+}
+OPCODES = 1000  # between two looks at the clock
+# Without the tables of an extension, whose parts must fit each other.
+TABLES = """
+SELECT name FROM sqlite_master m WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' AND NOT EXISTS (
+  SELECT 1 FROM sqlite_master v
+  WHERE v.sql LIKE 'CREATE VIRTUAL%' AND (m.name = v.name OR m.name LIKE v.name || '\\_%' ESCAPE '\\'))
+"""
+connections: Kept[sqlite3.Connection] = Kept(lambda connection: connection.close())
+
+
+def sqlite_rows(query: str, database: Database, seconds: float) -> ResultTable:
+    connection = connections.get((database, changed(database)), lambda: _opened(database))
+    end = time.monotonic() + seconds
+    connection.set_progress_handler(lambda: time.monotonic() > end, OPCODES)
+    try:
+        with contextlib.closing(connection.execute(query)) as rows:
+            return table(rows)
+    except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError, MemoryError, UnicodeError) as error:
+        return ResultTable(error="timeout" if "interrupted" in str(error) else str(error) or "no statement")
+
+
+def permitted(action: int, first: Any, second: Any, *_: Any) -> int:
+    denied = action not in ALLOWED or (action == sqlite3.SQLITE_FUNCTION and second == "load_extension")
+    return sqlite3.SQLITE_DENY if denied else sqlite3.SQLITE_OK
+
+
+def _opened(database: Database) -> tuple[sqlite3.Connection, int]:
+    """A connection that can only read, to the file or to an instance in memory, and the bytes of the latter."""
+    try:
+        connection = _file(database) if database.path and database.whole else _instance(database)
+        pages, each = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
+    except sqlite3.Error as error:
+        raise UserError(f"the database {database.path or 'of the schema'} cannot be opened: {error}") from None
+    connection.text_factory = _text
+    for limit, most in LIMITS.items():
+        connection.setlimit(limit, most)
+    connection.set_authorizer(permitted)
+    return connection, 0 if database.path and database.whole else pages * each
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")
+
+
+def _file(database: Database) -> sqlite3.Connection:
+    uri = f"{file_of(database).as_uri()}?mode=ro"
+    return sqlite3.connect(uri, uri=True, isolation_level=None, cached_statements=0)
+
+
+def _instance(database: Database) -> sqlite3.Connection:
+    connection = sqlite3.connect(":memory:", isolation_level=None, cached_statements=0)
+    connection.executescript(database.schema)
+    if connection.in_transaction:
+        connection.commit()
+    connection.execute("PRAGMA user_version = 0")  # gives an empty database its first page
+    if database.path:
+        with contextlib.closing(_file(database)) as file:
+            file.backup(connection)
+    connection.execute("PRAGMA foreign_keys = OFF")
+    connection.text_factory = bytes  # so that what is no UTF-8 is moved as it is
+    for (name,) in connection.execute(TABLES).fetchall() if not database.whole else ():
+        _change(connection, _text(name), database)
+    return connection
+
+
+def _change(connection: sqlite3.Connection, name: str, database: Database) -> None:
+    """Halves a table, moves its values, or turns it round; one that a constraint or a trigger keeps from it stays as it is."""
+    steps = [lambda: _halve(connection, name, database.half)] * bool(database.half)
+    steps += [lambda: _move(connection, name, database.seed)] * bool(database.seed)
+    steps += [lambda: _turn(connection, name)] * database.backward
+    for step in steps:
+        connection.execute("BEGIN")
+        try:
+            step()
+            connection.execute("COMMIT")
+        except sqlite3.Error:
+            connection.execute("ROLLBACK")
+
+
+def _halve(connection: sqlite3.Connection, name: str, half: str) -> None:
+    connection.execute(deletion(quoted(name), half == "even"))
+
+
+def _move(connection: sqlite3.Connection, name: str, seed: int) -> None:
+    t = quoted(name)
+    triggers = "SELECT 1 FROM sqlite_master WHERE type = 'trigger' AND tbl_name = ?"
+    (n,) = connection.execute(f"SELECT count(*) FROM {t}").fetchone()
+    if n < 2 or connection.execute(triggers, (name,)).fetchone():
+        return
+    info = [(_text(c[1]), c[5], c[6]) for c in connection.execute(f"PRAGMA table_xinfo({t})")]
+    columns = [c for c, _, hidden in info if not hidden]  # generated ones follow
+    free = [c for c, key, hidden in info if not key and not hidden]
+    references: dict[int, list[str]] = {}
+    for reference in connection.execute(f"PRAGMA foreign_key_list({t})"):
+        references.setdefault(reference[0], []).append(_text(reference[3]))
+    bundles = bundled(free, references.values(), connection.execute(sample(t, free)).fetchall()) if free else []
+    _rewrite(connection, t, columns, moved(t, columns, bundles, n, seed))
+
+
+def _rewrite(connection: sqlite3.Connection, t: str, columns: list[str], query: str) -> None:
+    """The rows of a query in the place of a table's own."""
+    names = ", ".join(map(quoted, columns))
+    connection.execute(f"CREATE TEMP TABLE palaestra AS {query}")
+    connection.execute(f"DELETE FROM main.{t}")
+    connection.execute(f"INSERT INTO main.{t} ({names}) SELECT {names} FROM temp.palaestra ORDER BY rowid")
+    connection.execute("DROP TABLE temp.palaestra")
+
+
+def _turn(connection: sqlite3.Connection, name: str) -> None:
+    t = quoted(name)
+    connection.execute("PRAGMA legacy_alter_table = ON")  # or a view of the table stands in the way
+    connection.execute(f"CREATE TABLE palaestra AS SELECT * FROM {t} ORDER BY rowid DESC")
+    connection.execute(f"DROP TABLE {t}")
+    connection.execute(f"ALTER TABLE palaestra RENAME TO {t}")

@@ -1,0 +1,156 @@
+"""Work that may hang or eat memory, in a process of its own that is killed at its time limit.
+
+The child reads a line of JSON and answers with one: {"task": NAME, ...} -> {"result": ...} or {"refused": WHY}.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import queue
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Generator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from palaestra.errors import Fault
+
+WORKERS = 2
+START = 60.0  # seconds until a child must have said that it is there
+ROOT = str(Path(__file__).parents[2])
+
+
+class Expired(Exception):
+    """The time limit was reached."""
+
+
+class Alarmed(Expired):
+    """The limit that the child set itself, by an alarm that ends it."""
+
+
+class Died(Exception):
+    """The child ended without an answer."""
+
+
+class VerifierWorker:
+    """One child process, started when it is first asked."""
+
+    def __init__(self, module: str) -> None:
+        self.module = module
+        self.child: subprocess.Popen[bytes] | None = None
+
+    def ask(self, request: dict[str, Any], seconds: float) -> dict[str, Any]:
+        """Its answer. Raises Expired or Died; either way the next request gets a fresh child."""
+        if self.child is None or self.child.poll() is not None:
+            self._start()
+        try:
+            return self._exchange(request, seconds)
+        except (Expired, Died):
+            self.stop()
+            raise
+
+    def _start(self) -> None:
+        path = os.pathsep.join([ROOT, *filter(None, [os.environ.get("PYTHONPATH")])])
+        environment = {"PATH": os.environ.get("PATH", ""), "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+        pipe = subprocess.PIPE
+        self.child = subprocess.Popen(
+            [sys.executable, "-m", self.module], stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, env=environment
+        )
+        try:
+            ready = self._exchange({"task": "ready"}, START)
+        except (Expired, Died) as error:
+            self.stop()
+            raise Fault(
+                "verifier", f"the process {self.module} did not start ({type(error).__name__.lower()})"
+            ) from None
+        if "refused" in ready:
+            self.stop()
+            raise Fault("verifier", str(ready["refused"]))
+
+    def _exchange(self, request: dict[str, Any], seconds: float) -> dict[str, Any]:
+        assert self.child is not None and self.child.stdin is not None and self.child.stdout is not None
+        end, found = time.monotonic() + seconds, b""
+        try:
+            self.child.stdin.write(json.dumps(request).encode() + b"\n")
+            self.child.stdin.flush()
+        except OSError:
+            raise Died from None
+        while not found.endswith(b"\n"):
+            if not select.select([self.child.stdout], [], [], max(0.0, end - time.monotonic()))[0]:
+                raise Expired
+            more = os.read(self.child.stdout.fileno(), 65536)
+            if not more:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self.child.wait(1.0)
+                raise Alarmed if self.child.returncode == -signal.SIGALRM else Died
+            found += more
+        return json.loads(found)
+
+    def stop(self) -> None:
+        if self.child is not None:
+            self.child.kill()
+            self.child.wait()
+            for stream in (self.child.stdin, self.child.stdout):
+                if stream:
+                    with contextlib.suppress(OSError):
+                        stream.close()
+            self.child = None
+
+
+@lru_cache(maxsize=8)
+def pool(module: str) -> queue.LifoQueue[VerifierWorker]:
+    """The last used child first, so that a second one starts only when two are asked at once."""
+    found: queue.LifoQueue[VerifierWorker] = queue.LifoQueue()
+    workers = [VerifierWorker(module) for _ in range(WORKERS)]
+    for worker in workers:
+        found.put(worker)
+    atexit.register(lambda: [w.stop() for w in workers])
+    return found
+
+
+def ask(module: str, request: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """What a child of this module answers.
+
+    A request on which two fresh children die is the policy's doing: Died. One death alone may be the machine's.
+    """
+    with _borrowed(module) as worker:
+        try:
+            return worker.ask(request, seconds)
+        except Died:
+            return worker.ask(request, seconds)
+
+
+@contextlib.contextmanager
+def _borrowed(module: str) -> Generator[VerifierWorker]:
+    workers = pool(module)
+    worker = workers.get()
+    try:
+        yield worker
+    finally:
+        workers.put(worker)
+
+
+def serve(tasks: dict[str, Any], ready: Any, memory: int = 4 * 2**30) -> None:
+    """The child's loop. What its libraries print goes nowhere."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            answer = ready() if request["task"] == "ready" else tasks[request["task"]](request)
+        except ImportError as error:
+            answer = {"refused": f"{error}; install the extra that it belongs to"}
+        except (Exception, RecursionError) as error:
+            answer = {"refused": f"{type(error).__name__}: {error}"[:300]}
+        out.write(json.dumps(answer) + "\n")
+        out.flush()

@@ -1,0 +1,158 @@
+"""How pictures of runs look: colours, numbers, files.
+
+Colours are told apart by colour-blind readers. A `.png` is made for 900 pixels of width at double resolution; an inline
+SVG takes its colours from the page that it is in.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import warnings
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from palaestra.store.checkpoint import write_atomic
+from palaestra.store.reading import number
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+INK, MUTED, LINE, PAPER = "#1f2430", "#6a7080", "#e3e6ea", "#fefefe"
+TRAIN, HELD_OUT = "#1f77b4", "#d5601b"
+# After Okabe & Ito (2008).
+PALETTE = ("#1f77b4", "#d5601b", "#1b9e77", "#a5559b", "#c79a12", "#58a8d8", "#7a5c3e", "#6a7080")
+MARKERS = "osD^vPXp"
+DASHES = ("-", (0, (5, 1.5)), (0, (1.5, 1)))
+STYLE: Any = {
+    "font.family": ["DejaVu Sans"],
+    "font.size": 9.5,
+    "text.color": INK,
+    "axes.edgecolor": LINE,
+    "axes.labelcolor": MUTED,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.spines.left": False,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.axisbelow": True,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 9.5,
+    "axes.titlepad": 8,
+    "figure.constrained_layout.h_pad": 0.09,
+    "figure.constrained_layout.w_pad": 0.09,
+    "grid.color": LINE,
+    "grid.linewidth": 0.8,
+    "xtick.color": LINE,
+    "ytick.color": LINE,
+    "xtick.labelcolor": MUTED,
+    "ytick.labelcolor": MUTED,
+    "ytick.major.size": 0,
+    "figure.facecolor": PAPER,
+    "axes.facecolor": "none",
+    "savefig.facecolor": PAPER,
+    "svg.fonttype": "none",
+    "text.parse_math": False,
+}
+
+Metrics = Sequence[Mapping[str, Any]]
+
+
+# ---- numbers
+
+
+def series(records: Metrics, x: str, y: str) -> tuple[np.ndarray, np.ndarray]:
+    """The records that have both numbers, as arrays."""
+    pairs = [(r[x], r[y]) for r in records if None not in (number(r.get(x)), number(r.get(y)))]
+    return np.array([a for a, _ in pairs], np.float64), np.array([b for _, b in pairs], np.float64)
+
+
+def smoothed(y_N: np.ndarray) -> np.ndarray:
+    """Gaussian mean around each step, as wide as a thirtieth of the run; running means would lag behind."""
+    n = len(y_N)
+    width = max(n / 30, 0.5)
+    distance_NN = np.subtract.outer(np.arange(n), np.arange(n)) / width
+    weight_NN = np.exp(-0.5 * distance_NN**2)
+    return weight_NN @ y_N / weight_NN.sum(1)
+
+
+def percent(x: float) -> str:
+    """Whole percents; tenths below 10% and above 98%, where they matter."""
+    if not math.isfinite(x):
+        return "?"
+    tenths = 0 < x < 0.0995 or 0.98 < x < 1
+    return f"{100 * x:.{1 if tenths else 0}f}%"
+
+
+def thousands(x: float) -> str:
+    return f"{x / 1e6:g}M" if abs(x) >= 1e6 else f"{x / 1e3:g}k" if abs(x) >= 1e3 else f"{x:g}"
+
+
+def short(x: Any) -> str:
+    """A number in three digits; of a list its one value or its ends."""
+    if isinstance(x, Sequence) and not isinstance(x, str):
+        low, high = (min(x), max(x)) if x else (0.0, 0.0)
+        return short(low) if high - low < 1e-9 else f"{short(low)} to {short(high)}"
+    if not isinstance(x, (int, float)) or not math.isfinite(x):
+        return "?"
+    return f"{x + 0.0:.3g}".replace("-", "−")  # + 0.0: zero has no sign
+
+
+# ---- files
+
+
+@contextmanager
+def styled() -> Generator[None]:
+    """Inside, matplotlib draws in this style."""
+    import matplotlib
+
+    with matplotlib.rc_context(STYLE), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # a name in a script that the font lacks
+        yield
+
+
+def save(figure: Figure, path: str | Path) -> None:
+    picture = io.BytesIO()
+    figure.savefig(picture, dpi=200, format=Path(path).suffix[1:] or "png")
+    write_atomic(Path(path), picture.getvalue())
+
+
+def inline(figure: Figure, salt: str) -> str:
+    """SVG for the inside of a page, whose variables (--ink, ...) colour it. `salt` keeps ids of pictures apart."""
+    import matplotlib
+
+    file = io.StringIO()
+    with matplotlib.rc_context({"svg.hashsalt": salt, "savefig.transparent": True}):
+        figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    svg = file.getvalue()
+    svg = svg[svg.index("<svg") :]
+    for colour, name in (
+        (INK, "ink"),
+        (MUTED, "muted"),
+        (LINE, "line"),
+        (PAPER, "paper"),
+        (TRAIN, "train"),
+        (HELD_OUT, "held"),
+    ):
+        svg = svg.replace(colour, f"var(--{name})")
+    return svg
+
+
+def svg_text(x: float, y: float, text: str, colour: str, anchor: str = "start", weight: str = "normal") -> str:
+    """A piece of text of a hand-written SVG, at its baseline."""
+    style = f"fill='{colour}' text-anchor='{anchor}' font-weight='{weight}'"
+    return f"<text x='{x:.1f}' y='{y:.1f}' {style}>{escape(text)}</text>"
+
+
+def duration(seconds: float) -> str:
+    """1.2 s, 48 s, 2 min 31 s, 3 h 5 min."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes_left = divmod(minutes, 60)
+    return f"{hours} h {minutes_left} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"

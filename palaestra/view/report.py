@@ -1,0 +1,384 @@
+"""`report.html` of a run folder: one offline file, without scripts, that tells what the run did."""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from palaestra.markdown import render
+from palaestra.run.setup import eval_command
+from palaestra.stats import Interval, difference, mean_interval, proportion
+from palaestra.store.checkpoint import write_atomic
+from palaestra.store.folder import Run, read_run, rollouts_of
+from palaestra.store.reading import Rollout, StepRollouts, number
+from palaestra.view import exhibits
+from palaestra.view.drawing import duration, percent, series, short, smoothed
+from palaestra.view.plots import curve, curve_svg
+
+ENDS = 5  # steps at each end that are averaged to tell what changed, at most a quarter of the run
+PACE_STEPS = 30  # steps from which on half of the rise can be dated
+SETTINGS_OPEN = 12  # settings shown before the table is folded
+ERROR_FILES = 20  # rollout files that are searched for the causes of errors
+LONGEST_ERROR = 400  # characters shown of what infrastructure said
+SHORT = 120  # tokens; shorter answers of a group stand beside one another
+PARTS = 6  # parts of the reward that are listed
+ONE_SEED = "This is one run with one seed: the intervals cover the choice of problems, not what another seed would do."
+UNSEEN = "on problems that it was not trained on"
+
+
+def write_report(run_dir: str | Path, config: Mapping[str, Any] | None = None) -> Path:
+    """Writes report.html, whose path it returns, and curve.png. `config`: of the pipeline that the run is a part of."""
+    run = read_run(Path(run_dir))
+    run = replace(run, config=config) if config else run
+    for part in run.parts:
+        if (run.folder / part / "metrics.jsonl").is_file():
+            write_report(run.folder / part, run.config)
+    title = " · ".join(x for x in map(run.label, ("recipe", "task", "model")) if x)
+    curve(run.steps, run.folder / "curve.png", evaluations=run.evaluations, title=title)
+    path = run.folder / "report.html"
+    write_atomic(path, render("report.html", **page(run)))
+    return path
+
+
+# ---- the page
+
+
+def page(run: Run) -> dict[str, Any]:
+    """Everything that the template shows, as text and numbers."""
+    rollouts = [r for r in (run.first, run.last) if r is not None]
+    curves = [curve_svg(run.steps, evaluations=run.evaluations, narrow=n) for n in (False, True)] if run.steps else []
+    return {
+        "recipe": run.label("recipe") or "run",
+        "task": run.label("task"),
+        "model": run.label("model"),
+        "finished": bool(run.summary),
+        "facts": facts(run),
+        "verdict": verdict(run),
+        "curves": curves,
+        "pace": half_way(run),
+        "parts": parts(run),
+        "changes": changes(run),
+        "averaged": averaged(run),
+        "remarks": remarks(run),
+        "phases": phases(run),
+        "speed": speed(run),
+        "shown": shown(rollouts),
+        "errors": errors(run),
+        "settings": flat(run.config),
+        "settings_open": SETTINGS_OPEN,
+        "commands": commands(run),
+        "weights": str(run.summary.get("weights_sha256") or ""),
+    }
+
+
+def facts(run: Run) -> list[str]:
+    """The run in a line: seed, steps, tokens, time."""
+    last = run.steps[-1] if run.steps else {}
+    steps = number(run.summary.get("steps", last.get("step")))
+    tokens, seconds = (number(run.summary.get(name, last.get(name))) for name in ("sampled_tokens", "seconds"))
+    seed = run.summary.get("seed", run.config.get("seed"))
+    found = [
+        f"seed {seed}" if seed is not None else "",
+        f"{steps:,.0f} steps" if steps else "",
+        f"{tokens:,.0f} sampled tokens" if tokens else "",
+        duration(seconds) if seconds else "",
+    ]
+    return [f for f in found if f]
+
+
+def ends(run: Run) -> tuple[Interval | None, Interval | None]:
+    """Held-out accuracy before and after, of the summary or of the evaluations so far."""
+    found = []
+    for given in map(run.summary.get, ("accuracy_before", "accuracy_after")):
+        ended: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
+        found.append(None if number(ended.get("mean")) is None else Interval.of(ended))
+    if found[0] is None and run.evaluations and run.evaluations[0][0] == 0:
+        found[0] = run.evaluations[0][1]
+    if found[1] is None and run.evaluations and run.evaluations[-1][0] > 0:
+        found[1] = run.evaluations[-1][1]
+    return found[0], found[1]
+
+
+def verdict(run: Run) -> dict[str, Any]:
+    """Before and after with a judgement in plain words."""
+    before, after = ends(run)
+    share = all(e.low >= 0 and e.high <= 1 for e in (before, after) if e is not None)
+    tell = percent if share else short
+    told = [
+        {"label": label, "mean": tell(e.mean), "low": tell(e.low), "high": tell(e.high), "n": f"{e.n:,}"}
+        for label, e in (("before", before), ("after", after))
+        if e is not None
+    ]
+    where = "on the held-out problems" if run.name("caveat") or run.name("env") else UNSEEN
+    words = judged(before, after, share, where)
+    return {"ends": told, "words": words, "what": "Held-out accuracy" if share else "Held-out reward"}
+
+
+def judged(before: Interval | None, after: Interval | None, share: bool = True, where: str = UNSEEN) -> str:
+    """What the difference says, in a sentence; `share`: in points of a hundred."""
+    if before is None or after is None:
+        return "There is no evaluation before and after, so whether the model became better is not known."
+    d = difference(before, after)
+    if not math.isfinite(d.low + d.high):
+        return "The evaluations are too small for an interval, so whether the model became better is not known."
+
+    def tell(x: float) -> str:
+        return f"{100 * x:.0f}".replace("-", "−") if share else short(x)
+
+    unit = " points" if share else ""
+    if d.low > 0:
+        size = f"by {tell(d.mean)}{unit} (95% interval {tell(d.low)} to {tell(d.high)})"
+        return f"Better, beyond what chance explains: {where}, the model improved {size}."
+    if d.high < 0:
+        size = f"by {tell(-d.mean)}{unit} (95% interval {tell(-d.high)} to {tell(-d.low)})"
+        return f"Worse, beyond what chance explains: {where}, the model fell {size}."
+    span = f"{tell(d.low)} and {tell(d.high)}{unit}"
+    return f"No change that can be told from chance: the difference lies between {span}, with zero inside."
+
+
+def rose(run: Run) -> bool:
+    """The training reward of the last quarter lies above that of the first, beyond chance."""
+    reward = series(run.steps, "step", "reward")[1].tolist()
+    n = len(reward) // 4
+    return n > 1 and difference(mean_interval(reward[:n]), mean_interval(reward[-n:])).low > 0
+
+
+def parts(run: Run) -> list[dict[str, str]]:
+    """The parts of a pipeline in order: what each did to the accuracy, at what cost, and where its own page is."""
+    rows = []
+    for name, found in run.parts.items():
+        told = [percent(e["mean"]) if (e := found.get(k)) else "" for k in ("accuracy_before", "accuracy_after")]
+        tokens, seconds, steps = (number(found.get(k)) for k in ("sampled_tokens", "seconds", "steps"))
+        page = f"{name}/report.html"
+        rows.append(
+            {
+                "name": name,
+                "page": page if (run.folder / page).is_file() else "",
+                "steps": f"{steps:,.0f}" if steps is not None else "",
+                "tokens": f"{tokens:,.0f}" if tokens is not None else "",
+                "time": duration(seconds) if seconds is not None else "",
+                "change": " → ".join(t for t in told if t),
+            }
+        )
+    return rows
+
+
+def half_way(run: Run) -> str:
+    """When half of the rise of the training reward was reached, of runs long enough to tell."""
+    steps, reward = series(run.steps, "step", "reward")
+    if len(steps) < PACE_STEPS or not rose(run):
+        return ""
+    course = smoothed(reward)
+    at = int(np.argmax(course >= (course[0] + course[-1]) / 2))
+    seconds = number(run.steps[at].get("seconds"))
+    when = f", {duration(seconds)} into training" if seconds else ""
+    return f"Half of the rise in reward was there after step {steps[at]:.0f}{when}."
+
+
+def averaged(run: Run) -> int:
+    return max(1, min(ENDS, len(run.steps) // 4))
+
+
+def changes(run: Run) -> list[dict[str, str]]:
+    """Behaviour at the start and at the end: means over the first and the last steps."""
+    n = averaged(run)
+    two, rows = "{:.2f}".format, []
+    told = [
+        ("length", "Answer length, tokens", "{:.1f}".format, 1.0),
+        ("truncated", "Answers cut off at the limit", percent, 0.2),
+        ("groups_mixed", "Groups with differing rewards", percent, 0.2),
+        ("entropy", "Entropy, nats a token", two, 0.05),
+        ("reward", "Reward of the training batch", two, 0.1),
+    ]
+    scored = sorted({k for r in run.steps for k in r if k.startswith("part/")})
+    told += [(k, f"Part of the reward: {k[5:]}", two, 0.1) for k in scored[:PARTS] if len(scored) > 1]
+    for name, label, tell, least in told:
+        values = series(run.steps, "step", name)[1]
+        if len(values) > 1 and n < len(values):
+            start, end = float(values[:n].mean()), float(values[-n:].mean())
+            rows.append(
+                {"label": label, "start": tell(start), "end": tell(end), "line": spark(smoothed(values), least)}
+            )
+    return rows + working(run)
+
+
+def working(run: Run) -> list[dict[str, str]]:
+    """Share of answers with something before the answer, where some show it and some do not."""
+    if run.first is None or run.last is None:
+        return []
+    shares = []
+    for rollouts in (run.first, run.last):
+        shares.append(proportion(sum(exhibits.shows_work(r.text) for r in rollouts.valid), len(rollouts.valid)))
+    means = [s.mean for s in shares]
+    if not all(math.isfinite(m) for m in means) or max(means) < 0.05 or min(means) > 0.95:
+        return []
+    return [
+        {
+            "label": "Answers of several lines (work shown), first and last step",
+            "start": percent(means[0]),
+            "end": percent(means[1]),
+            "line": "",
+        }
+    ]
+
+
+def spark(values_N: np.ndarray, least: float, width: int = 96, height: int = 22) -> str:
+    """The points of a polyline, at most one a pixel; a range below `least` is drawn as the little that it is."""
+    at = np.linspace(0, len(values_N) - 1, min(width, len(values_N)))
+    y = np.interp(at, np.arange(len(values_N)), values_N)
+    x, span = np.linspace(2, width - 2, len(y)), max(float(np.ptp(y)), least)
+    top = height / 2 - (height - 4) * (y - (y.max() + y.min()) / 2) / span
+    return " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, top, strict=True))
+
+
+def remarks(run: Run) -> list[str]:
+    """What a careful reader should know."""
+    found: list[str] = []
+    tail = run.steps[-averaged(run) :]
+    cut, mixed = (
+        float(np.mean(values)) if len(values := series(tail, "step", name)[1]) else math.nan
+        for name in ("truncated", "groups_mixed")
+    )
+    before, after = ends(run)
+    if before and after and rose(run) and difference(before, after).low <= 0:
+        found.append(
+            "The training reward rose and the held-out accuracy did not: the rise may come from these problems only, "
+            "or from sampling less widely."
+        )
+    if cut > 0.05:
+        found.append(
+            f"At the end {percent(cut)} of the answers were cut off at the length limit; try a larger --max-tokens."
+        )
+    if mixed < 0.15:
+        found.append(
+            f"At the end only {percent(mixed)} of the groups held answers of differing reward. The others teach a "
+            "group-relative method nothing: harder problems would."
+        )
+    if skipped := sum(bool(v) for r in run.steps for k, v in r.items() if k.rpartition("/")[2] == "skipped"):
+        found.append(f"{skipped} updates were skipped because they were not finite; see the cases in the run folder.")
+    if known := run.name("caveat"):
+        found.append(f"{known[:1].upper()}{known[1:]}.")
+    if before and after:
+        found.append(ONE_SEED)
+    return found
+
+
+def phases(run: Run) -> list[dict[str, Any]]:
+    """Where the time went; a phase under half a percent is left out."""
+    given = run.summary.get("phase_seconds")
+    seconds = {str(k): x for k, v in given.items() if (x := number(v))} if isinstance(given, Mapping) else {}
+    total = sum(seconds.values())
+    return [
+        {"name": name, "share": round(100 * s / total, 2), "told": f"{100 * s / total:.0f}%", "time": duration(s)}
+        for name, s in seconds.items()
+        if s / total >= 0.005
+    ]
+
+
+def speed(run: Run) -> list[str]:
+    rate, memory = series(run.steps, "step", "tokens_per_second")[1], number(run.summary.get("peak_memory_mb"))
+    found = [f"{np.median(rate):,.0f} sampled tokens a second of training (median step)"] if len(rate) else []
+    return found + ([f"{memory:,.0f} MB of memory at the peak"] if memory else [])
+
+
+def shown(steps: Sequence[StepRollouts]) -> dict[str, Any]:
+    """The notable rollouts of the first and last step side by side, and a group of each."""
+    picked = [(s, exhibits.notable(s.valid), exhibits.instructive_group(s.valid)) for s in steps]
+    raws = {(s.step, r.at): s.raw(r) for s, some, group in picked for r in [*some.values(), *group[: exhibits.LARGEST]]}
+    scale = exhibits.largest_advantage(raws.values())
+
+    def card(s: StepRollouts, r: Rollout) -> dict[str, Any]:
+        return _card(r, exhibits.coloured(raws[s.step, r.at], scale))
+
+    kinds = [k for k in ("best", "typical", "worst") if any(k in some for _, some, _ in picked)]
+    return {
+        "steps": [s.step for s in steps],
+        "rows": [
+            {"kind": k, "cards": [card(s, some[k]) if k in some else None for s, some, _ in picked]} for k in kinds
+        ],
+        "groups": [
+            {
+                "step": s.step,
+                "prompt": group[0].prompt,
+                "cards": [card(s, r) for r in group[: exhibits.LARGEST]],
+                "more": max(0, len(group) - exhibits.LARGEST),
+                "short": max(len(raws[s.step, r.at]) for r in group[: exhibits.LARGEST]) <= SHORT,
+            }
+            for s, _, group in picked
+            if group
+        ],
+        "scale": scale,
+        "any_logp": any(t.logp is not None for raw in raws.values() for t in raw),
+    }
+
+
+def _card(r: Rollout, tokens: list[exhibits.Token]) -> dict[str, Any]:
+    parts = {k: short(round(v, 3)) for k, v in r.reward_parts.items()}
+    alone = list(r.reward_parts.values()) == [r.reward]
+    return {
+        "prompt": r.prompt,
+        "tokens": tokens,
+        "reward": short(round(r.reward, 3)),
+        "good": r.reward > 0,
+        "parts": {} if alone else parts,
+        "advantage": f"{r.advantage:+.2f}".replace("-", "−") if math.isfinite(r.advantage) else "",
+        "n": r.n_tokens,
+        "muted": r.muted,
+        "status": "" if r.status == "finished" else r.status,
+    }
+
+
+def errors(run: Run) -> dict[str, Any]:
+    """Infrastructure errors: how many, at which steps, of what cause."""
+    failed = [r for r in run.steps if number(r.get("errors"))]
+    steps = [int(r["step"]) for r in failed]
+    found = [rollouts_of([run.folder / "rollouts" / f"step-{step:06}.parquet"]) for step in steps[:ERROR_FILES]]
+    broken = [r for rollouts in found if rollouts for r in rollouts.all if r.status.startswith("error")]
+    first = {r.status: r.error for r in reversed(broken)}
+    causes = [
+        (status, first[status][:LONGEST_ERROR], n) for status, n in Counter(r.status for r in broken).most_common()
+    ]
+    total = round(sum(r["errors"] * (number(r.get("episodes")) or 0) for r in failed))
+    return {"total": total, "steps": steps, "causes": causes}
+
+
+def flat(config: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    """Settings by dotted path."""
+    found: list[tuple[str, str]] = []
+    for name, given in config.items():
+        path = f"{prefix}{name}"
+        found += (
+            flat(given, path + ".")
+            if isinstance(given, Mapping)
+            else [(path.removeprefix("set."), json.dumps(given, default=str))]
+        )
+    return found
+
+
+def commands(run: Run) -> list[tuple[str, str]]:
+    """What to type to repeat, resume and inspect the run. A pipeline's part has no settings, and goes on with the whole."""
+    resume = f"palaestra train --resume {shlex.quote(str(run.folder))}" if run.config else ""
+    resume = run.summary.get("resume_command") or resume
+    steps = number(run.summary.get("steps"))
+    onward = (
+        ("Train on for as many steps again", f"{resume} --steps {2 * steps:.0f}")
+        if steps and resume
+        else ("Go on where it stopped", resume)
+    )
+    found = [("Repeat it from the start", str(run.summary.get("command") or "")), onward]
+    if model := (run.summary.get("artifacts") or {}).get("policy"):
+        measure = eval_command(run.config, str(model)) if run.config else ""
+        load = f"transformers.AutoModelForCausalLM.from_pretrained({str(model)!r})"
+        found += [("Measure the trained model, with pass@k", measure), ("Load it", load)]
+    if run.last:
+        path = str(run.folder / "rollouts" / f"step-{run.last.step:06}.parquet")
+        found.append(("Read the rollouts", f"pyarrow.parquet.read_table({path!r}).to_pylist()"))
+    return [(label, text) for label, text in found if text]

@@ -1,0 +1,305 @@
+"""A real group of answers, each token coloured by the weight that a method gives it.
+
+The weight multiplies the gradient of the token's log-prob: blue makes it likelier, orange less likely.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from palaestra.errors import UserError
+from palaestra.explanation.given import credited, ready_for, token_weights
+from palaestra.explanation.reading import UNUSED, dropped, unplayed
+from palaestra.markdown import render, visible
+from palaestra.models.load import find, load
+from palaestra.run import setup
+from palaestra.run.context import RunContext
+from palaestra.run.driver import train
+from palaestra.step import Recipe
+from palaestra.store.checkpoint import write_atomic
+from palaestra.types import Episode, Group, Message, Reward, Row, Segment, Task, value
+from palaestra.values import from_toml
+from palaestra.view.drawing import INK, MUTED, PAPER, save, short, styled
+from palaestra.view.plots import diverging
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+WIDTH = 96  # characters of a line
+SIZE, LEADING = 0.088, 0.24  # inches of a character and of a line
+MOST = 400  # tokens drawn of an answer
+LEGEND = 21  # steps of the scale of colours
+READ = {"group", "task_id", "domain", "prompt", "status", "muted", "reward", "facts", "rows"}  # columns of rollouts
+
+
+@value
+class Answer:
+    """What a policy said and what a method makes of it. Tokens of others are left out."""
+
+    tokens: Sequence[str]
+    weights: Sequence[float]
+    reward: float
+    advantage: Sequence[float]
+
+
+@value
+class Explained:
+    """A group under a method."""
+
+    method: str
+    prompt: str
+    answers: Sequence[Answer]
+    within: bool = False  # the credit may differ within an answer
+    notes: Sequence[str] = ()
+
+    def json(self) -> dict[str, Any]:
+        credit = lambda xs: list(xs) if self.within else next(iter(xs), 0.0)
+        return {
+            "prompt": self.prompt,
+            "rewards": [[a.reward for a in self.answers]],
+            "advantages": [[credit(a.advantage) for a in self.answers]],
+            "token_weights": [[list(a.weights) for a in self.answers]],
+            "tokens": [[list(a.tokens) for a in self.answers]],
+            "notes": list(self.notes),
+        }
+
+
+# ---- from a run folder
+
+
+def explained(method: str, recipe: Recipe, place: Path) -> Explained:
+    """The group of a recorded batch whose rewards differ most, with the whole batch credited as the method does it."""
+    file, settings = source(place)
+    groups, texts = recorded(file)
+    bench, _ = setup.bench_of(settings)
+    model = load(settings.model, dtype=settings.dtype)
+    ctx = ready_for(recipe, RunContext(bench=bench, seed=settings.seed, models={"policy": model}, drive=train))
+    found = credited(recipe, ctx, groups)
+    by_example, unused = token_weights(found, ctx)
+    weights: dict[int, Any] = {}
+    for e, w in zip(found.examples, by_example, strict=True):  # a row may stand in several pairs
+        weights[id(e.row)] = weights.get(id(e.row), 0.0) + w
+    credit = {id(e.row): e.columns.get("advantage", e.columns.get("sign", 1.0)) for e in found.examples}
+    g = int(np.argmax([np.var([e.total for e in g.valid] or [0.0]) for g in groups]))
+    ranked = sorted(groups[g].valid, key=lambda e: -e.total)
+    return Explained(
+        method=method,
+        prompt="\n".join(m.content for m in groups[g].task.prompt),
+        answers=[_answer(e, weights, credit, texts) for e in ranked],
+        within=found.within,
+        notes=[*other_run(recipe, place), *dropped(recipe.pool, groups), *([UNUSED] if unused else [])],
+    )
+
+
+def source(place: Path) -> tuple[Path, setup.Settings]:
+    """The rollout file, and the settings of the run that it belongs to."""
+    files = sorted((place / "rollouts").glob("step-*.parquet")) if place.is_dir() else [place]
+    if not files or not files[-1].is_file():
+        raise UserError(f"--rollouts {place}: no rollouts; give a run folder, or one of its rollouts/step-N.parquet")
+    run = place if place.is_dir() else place.parent.parent
+    told = run / "config.toml"
+    return files[-1], setup.Settings().merged(setup_fields(from_toml(told)) if told.is_file() else {})
+
+
+def other_run(recipe: Recipe, place: Path) -> list[str]:
+    """The remark that the run did not collect what the recipe reads, where its recipe is known and is another one."""
+    told = (place if place.is_dir() else place.parent.parent) / "config.toml"
+    if not told.is_file():
+        return []
+    given = from_toml(told)
+    name = str(given.get("recipe", setup.Settings.recipe))
+    try:
+        run = setup.build(name, given.get("set", {}))
+    except UserError:  # a recipe that is no more, or has other fields by now
+        return []
+    return unplayed(recipe.collect, run.collect, name) if isinstance(run, Recipe) else []
+
+
+def setup_fields(given: dict[str, Any]) -> dict[str, Any]:
+    """What says which model and which problem."""
+    names = ("task", "data", "test_data", "reward", "env", "model", "dtype", "max_tokens", "seed")
+    found = {n: given[n] for n in names if n in given}
+    find(found.get("model", "tiny"))
+    return found
+
+
+def recorded(file: Path) -> tuple[list[Group], dict[int, list[str]]]:
+    """Groups as they were trained on, and the text of every token by the id of its row."""
+    import pyarrow.parquet as pq
+
+    try:
+        lines = pq.ParquetFile(file).read().to_pylist()
+    except (OSError, ValueError) as error:
+        raise UserError(f"{file}: no rollouts: {error}") from None
+    if not lines or READ - set(lines[0]):
+        raise UserError(f"{file} does not hold the rollouts of a run")
+    episodes: dict[int, list[Episode]] = {}
+    prompts: dict[int, Task] = {}
+    texts: dict[int, list[str]] = {}
+    for line in lines:
+        rows = tuple(_row(r) for r in line["rows"])
+        texts |= {id(row): _visible_tokens(r) for row, r in zip(rows, line["rows"], strict=True)}
+        reward = None if line["reward"] is None else Reward(total=line["reward"])
+        facts = json.loads(line["facts"] or "{}")
+        e = Episode(rows=rows, reward=reward, status=line["status"], muted=line["muted"], facts=facts)
+        episodes.setdefault(line["group"], []).append(e)
+        prompts[line["group"]] = Task(
+            id=line["task_id"],
+            domain=line["domain"] or "",
+            prompt=(Message(role="user", content=line["prompt"] or ""),),
+        )
+    return [Group(task=prompts[g], episodes=tuple(es)) for g, es in sorted(episodes.items())], texts
+
+
+def _row(found: dict[str, Any]) -> Row:
+    """Every token as a segment of its own: the file has columns, not segments."""
+    columns = (found[n] for n in ("ids", "author", "trained", "hidden", "logp", "turn"))
+    segments = tuple(
+        Segment(
+            ids=(token,),
+            author=author or "environment",
+            policy="policy" if trained else "",
+            trained=bool(trained),
+            hidden=bool(hidden),
+            logp=None if logp is None else (logp,),
+            turn=turn or 0,
+            version=0 if trained else None,
+        )
+        for token, author, trained, hidden, logp, turn in zip(*columns, strict=True)
+    )
+    return Row(segments=segments, seat=found["seat"] or "", thread=found["thread"] or "")
+
+
+def _visible_tokens(found: dict[str, Any]) -> list[str]:
+    return [t for t, hidden in zip(found["tokens"], found["hidden"], strict=True) if not hidden]
+
+
+def _answer(e: Episode, weights: dict[int, Any], credit: dict[int, Any], texts: dict[int, list[str]]) -> Answer:
+    tokens: list[str] = []
+    found: list[float] = []
+    advantage: list[float] = []
+    for row in e.rows:
+        mine = row.view().trained_T
+        tokens += [t for t, own in zip(texts[id(row)], mine, strict=True) if own]
+        found += weights.get(id(row), np.zeros(len(mine)))[mine].tolist()
+        advantage += np.broadcast_to(credit.get(id(row), 0.0), len(mine))[mine].tolist()
+    return Answer(tokens=tokens, weights=found, reward=e.total, advantage=advantage)
+
+
+# ---- drawing
+
+
+def write(found: Explained, path: Path) -> None:
+    """As a page where the name ends with .html, else as a picture."""
+    if path.suffix == ".html":
+        write_atomic(path, page(found))
+    else:
+        with styled():
+            save(figure(found), path)
+
+
+def largest(found: Explained) -> float:
+    return max((abs(w) for a in found.answers for w in a.weights), default=0.0) or 1.0
+
+
+def told(a: Answer) -> str:
+    return f"reward {short(a.reward)}   advantage {short(a.advantage)}   weight of a token {short(a.weights)}"
+
+
+def shown(token: str) -> str:
+    """A token for the eye: white space must be seen, and must not break the line."""
+    return visible(token).replace("\n", "⏎").replace("\t", "⇥").replace(" ", "·") or "·"
+
+
+def lines_of(a: Answer) -> list[list[tuple[str, float]]]:
+    """Tokens in lines; a line ends where the text does, or where it is full."""
+    lines: list[list[tuple[str, float]]] = [[]]
+    used = 0
+    for token, weight in list(zip(a.tokens, a.weights, strict=True))[:MOST]:
+        text = shown(token)
+        if used and used + len(text) > WIDTH:
+            lines.append([])
+            used = 0
+        lines[-1].append((text, weight))
+        used += len(text) + 1
+        if token.endswith("\n"):
+            lines.append([])
+            used = 0
+    return [line for line in lines if line]
+
+
+def figure(found: Explained) -> Figure:
+    """Answers below one another, best first, in a fixed-width face; a scale of colours on top."""
+    from matplotlib.figure import Figure
+
+    scale, answers = largest(found), [(told(a), lines_of(a)) for a in found.answers]
+    rows = 5.8 + sum(len(lines) + 1.7 for _, lines in answers)
+    longest = max((sum(len(text) + 0.25 for text, _ in line) for _, lines in answers for line in lines), default=0)
+    width = max(longest, len(found.method) + 3.5 * LEGEND)
+    figure = Figure(figsize=(width * SIZE + 0.6, rows * LEADING))
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.axis("off")
+    axes.set_xlim(-0.3 / SIZE, width + 0.3 / SIZE)
+    axes.set_ylim(rows, 0)
+    write_at: dict[str, Any] = {"va": "center", "ha": "left"}
+    axes.text(0, 1.0, f"{found.method}: weight of each token", fontsize=13, fontweight="bold", **write_at)
+    prompt = " ".join(visible(found.prompt).split())
+    axes.text(0, 2.3, prompt if len(prompt) <= width else f"{prompt[: int(width) - 1]}…", color=MUTED, **write_at)
+    _legend(axes, scale)
+    y = 5.2
+    for head, lines in answers:
+        axes.text(0, y, head, fontsize=9, color=INK, **write_at)
+        for line in lines:
+            y, x = y + 1, 0.0
+            for text, weight in line:
+                _token(axes, x, y, text, weight / scale)
+                x += len(text) + 0.25
+        y += 1.7
+    return figure
+
+
+def _token(axes: Any, x: float, y: float, text: str, share: float) -> None:
+    from matplotlib.patches import Rectangle
+
+    axes.add_patch(Rectangle((x, y - 0.42), len(text) + 0.1, 0.84, facecolor=diverging(share), linewidth=0))
+    style: dict[str, Any] = {"family": "DejaVu Sans Mono", "fontsize": 9, "va": "center", "ha": "left"}
+    axes.text(x + 0.05, y, text, color="white" if abs(share) > 0.62 else INK, **style)
+
+
+def _legend(axes: Any, scale: float) -> None:
+    from matplotlib.patches import Rectangle
+
+    left, y = 16.0, 3.6
+    for i in range(LEGEND):
+        colour = diverging(2 * i / (LEGEND - 1) - 1)
+        axes.add_patch(Rectangle((left + i, y - 0.3), 1, 0.6, facecolor=colour, linewidth=0))
+    style: dict[str, Any] = {"fontsize": 8.5, "color": MUTED, "va": "center"}
+    axes.text(left - 1, y, f"{short(-scale)} less likely", ha="right", **style)
+    axes.text(left + LEGEND + 1, y, f"likelier {short(scale)}", ha="left", **style)
+
+
+def page(found: Explained) -> str:
+    """One file, no script; pointing at a token tells its weight."""
+    scale = largest(found)
+    return render(
+        "tokens.html",
+        method=found.method,
+        prompt=found.prompt,
+        answers=[(told(a), list(zip(a.tokens, a.weights, strict=True))) for a in found.answers],
+        ends=(short(-scale), short(scale)),
+        legend=[2 * i / (LEGEND - 1) - 1 for i in range(LEGEND)],
+        scale=scale,
+        shown=shown,
+        css=css,
+        colours={"ink": INK, "muted": MUTED, "paper": PAPER},
+    )
+
+
+def css(share: float) -> str:
+    r, g, b = (round(255 * x) for x in diverging(share))
+    return f"background:rgb({r},{g},{b});" + ("color:#fff" if abs(share) > 0.62 else "")
