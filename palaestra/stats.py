@@ -244,3 +244,29 @@ def betainc(a: float, b: float, x: float) -> float:
         if abs(fraction - before) <= 1e-16 * fraction:
             break
     return front * fraction
+
+
+# ---- many comparisons
+
+
+def fisher(a: int, n: int, b: int, m: int) -> float:
+    """Two-sided p of a of n against b of m successes being equally likely (Fisher's exact test); 1 where a side is empty."""
+    if not (n and m):
+        return 1.0
+    ways = lambda x: (
+        math.comb(n, x) * math.comb(m, a + b - x)
+    )  # successes x on the first side, the sum being what it is
+    here = ways(a)
+    each = [ways(x) for x in range(max(0, a + b - m), min(n, a + b) + 1)]
+    return sum(w for w in each if w <= here) / sum(each)
+
+
+def false_discoveries(p_N: Sequence[float], bound: float) -> list[bool]:
+    """Which hypotheses may be rejected so that of the rejected at most `bound` are expected to be true.
+
+    Benjamini and Hochberg (1995): the k smallest, k the largest with p_(k) <= k bound / N.
+    """
+    order = sorted(range(len(p_N)), key=lambda i: p_N[i])
+    passed = [k for k, i in enumerate(order, start=1) if p_N[i] <= k * bound / len(p_N)]
+    rejected = set(order[: max(passed, default=0)])
+    return [i in rejected for i in range(len(p_N))]

@@ -12,6 +12,7 @@ from palaestra.curriculum.pool import Mixed
 from palaestra.errors import UserError
 from palaestra.explanation.method import explain
 from palaestra.explanation.reading import unplayed
+from palaestra.explanation.recorded import other_run
 from palaestra.objective.policy import ValueLoss
 from palaestra.recipes.base import dpo, grpo, ppo, reinforce, rloo, sft
 from palaestra.recipes.objectives import (
@@ -35,7 +36,6 @@ from palaestra.step import Schedule
 from palaestra.types import Episode, Example, Group, Reward, Row, Segment, Task
 from palaestra.update import pack
 from palaestra.values import vary
-from palaestra.view.token_picture import other_run
 
 FOUR = [[{"reward": r, "length": n} for r, n in zip([1, 0, 0, 0], [2, 4, 4, 4], strict=True)]]
 

@@ -3,8 +3,9 @@
 import pytest
 from jinja2 import UndefinedError
 
+from palaestra.explanation.recorded import Answer, Explained
 from palaestra.markdown import render
-from palaestra.view.token_picture import Answer, Explained, page
+from palaestra.view.token_picture import page
 
 NASTY = "<b>\x00|\"'"
 

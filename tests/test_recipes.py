@@ -8,7 +8,7 @@ import time
 import pytest
 
 from palaestra import catalogue
-from palaestra.cli.train import smoke
+from palaestra.api.training import smallest
 from palaestra.models.load import weights_sha256
 from palaestra.run.driver import prepare
 from palaestra.step import Recipe, start, step
@@ -20,7 +20,7 @@ RECIPES = [e for e in BUILT if e.shape == "recipe"]
 
 
 def build(entry):
-    return smoke(importlib.import_module(entry.module).build())
+    return smallest(importlib.import_module(entry.module).build())
 
 
 @pytest.mark.parametrize("entry", BUILT, ids=lambda e: e.id)

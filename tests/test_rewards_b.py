@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaestra.cli.train import smoke
+from palaestra.api.training import smallest
 from palaestra.context import Bench
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.errors import Fault, UserError
@@ -340,7 +340,7 @@ def test_easy_inputs_come_first(context):
 
 @pytest.mark.slow
 def test_four_reward_models_then_ppo(context, tmp_path):
-    small = smoke(restl.pipeline(steps=1))
+    small = smallest(restl.pipeline(steps=1))
     ctx = context(task="add(d=2)", out=tmp_path, evaluate=2, steps=1)
     result = asyncio.run(small.run(ctx))
     assert set(result.metrics["parts"]) == {"atoms", "template", "length", "tokens", "rl"}

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from palaestra.api.training import smallest
 from palaestra.claims.rewards import encore as encore_claim
-from palaestra.cli.train import smoke
 from palaestra.credit.labelled import Labelled
 from palaestra.credit.links import Chain
 from palaestra.credit.preferences import Compare
@@ -146,7 +146,7 @@ def smoke_arms(experiment, context, tmp_path):
     for i, name in enumerate(experiment.expect.arms):
         out = tmp_path / str(i)
         ctx = context(experiment.tasks[0], out=out, evaluate=4, steps=1, tokens=100)
-        result = asyncio.run(smoke(experiment.arms[name]).run(ctx))
+        result = asyncio.run(smallest(experiment.arms[name]).run(ctx))
         out.mkdir(exist_ok=True)
         (out / "cell.json").write_text(json.dumps(dict(result.metrics)))
         cell = read_cell(out)
@@ -170,7 +170,7 @@ def test_reward_robust_between_nominal_and_worst():
 
 
 def test_reward_robust_trains_both_stages_beside_the_policy(context):
-    ctx, recipe = context(), override(smoke(reward_robust.build()), "collect.links.0.n", 8)
+    ctx, recipe = context(), override(smallest(reward_robust.build()), "collect.links.0.n", 8)
     found = steps(recipe, ctx, 2)
     assert {"part/nominal", "part/gold", "part/reward/prior4_sd"} <= set(found[-1])
     assert {"nominal/ranked", "reward/squared_error", "policy/loss"} <= set(found[-1])
@@ -216,7 +216,7 @@ def test_rlbff_keeps_what_is_quoted_and_shared():
 
 def test_rlbff_policy_does_not_see_the_principle(context):
     ctx = context()
-    recipe = override(smoke(rlbff.build()), "collect.links.0.n", 4)
+    recipe = override(smallest(rlbff.build()), "collect.links.0.n", 4)
     found = steps(recipe, ctx, 2)
     for g in ctx.seen:
         name, words = g.task.meta["asked"], g.task.meta["principle"]
@@ -321,7 +321,7 @@ def test_multilabel_after_norm_is_not_ruled_by_the_widest_label():
 
 def test_multilabel_trains_on_every_label(context):
     ctx = context()
-    found = steps(smoke(multilabel_grpo.build()), ctx, 2)
+    found = steps(smallest(multilabel_grpo.build()), ctx, 2)
     assert {f"part/label/{k}" for k in LABELS} | {f"part/reward/{k}" for k in LABELS} <= set(found[-1])
     assert all(ctx.model("reward").heads[k].out.bias.abs() > 0 for k in LABELS)
 
@@ -444,7 +444,7 @@ def test_creative_judge_pays_one_zero_or_nothing():
 
 def test_creative_reward_model_signal(context):
     ctx = context()
-    found = steps(smoke(creative_writing.build("reward model")), ctx, 2)
+    found = steps(smallest(creative_writing.build("reward model")), ctx, 2)
     assert "part/reward/score" in found[-1] and creative_writing.build().schedule == grpo.build().schedule
     assert creative_writing.build().collect.links[0].n == 4
 
@@ -530,7 +530,7 @@ def test_rlcf_reward(context):
 
 def test_rlcf_ratings_train_the_predictor_only(context):
     ctx = context()
-    found = steps(smoke(rlcf.build()), ctx, 2)
+    found = steps(smallest(rlcf.build()), ctx, 2)
     assert {"part/rated/plus", "part/rated/minus", "part/intercept", "reward/squared_error"} <= set(found[-1])
     camps = asyncio.run(rlcf.Camps()(ctx, group(said("2+2=4\n= 4"))))[0]
     assert camps.parts["plus"] == pytest.approx((1 + 1 / 3) / 2) and camps.parts["minus"] == pytest.approx(
@@ -673,7 +673,7 @@ def test_mm_rlhf_pairs():
 
 def test_mm_rlhf_reward_model_reads_its_own_critique(context):
     ctx = context()
-    recipe = override(smoke(mm_rlhf.build()), "collect.links.0.n", 4)
+    recipe = override(smallest(mm_rlhf.build()), "collect.links.0.n", 4)
     found = steps(recipe, ctx, 2)
     e = ctx.seen[0].episodes[0]
     assert [s.author for s in e.rows[1].segments][-1] == "critique" and e.rows[1].segments[-1].text in (

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from palaestra.api import training
 from palaestra.cli.main import main, sandbox, train
 from palaestra.errors import Stopped, UserError
 from palaestra.models.load import save
@@ -39,18 +40,18 @@ def place(tmp_path, monkeypatch):
 
 
 def test_runs_that_start_together_have_folders_of_their_own():
-    first, second = (train.new_folder(None, setup.Settings())[0] for _ in range(2))
+    first, second = (training.new_folder(None, setup.Settings())[0] for _ in range(2))
     assert first.is_dir() and second.is_dir() and first != second
 
 
 def test_a_folder_has_one_run_at_a_time(place, capsys):
     (place / "run").mkdir()
     (place / "run" / "config.toml").write_text('recipe = "grpo"\n')
-    with train.alone(place / "run"):
+    with training.alone(place / "run"):
         for flag in ("--resume", "--out"):
             assert main(["train", *TINY, flag, "run"]) == 2
             assert "a run is under way in run" in capsys.readouterr().err
-    with train.alone(place / "run"):
+    with training.alone(place / "run"):
         pass
 
 

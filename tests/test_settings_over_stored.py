@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from palaestra import values
+from palaestra.api.training import write_settings
 from palaestra.cli.flags import FlagParser
 from palaestra.cli.flags import train as train_flags
 from palaestra.cli.main import main, train
@@ -19,7 +20,7 @@ def runs(tmp_path, monkeypatch):
     def make(name, *argv):
         settings = read(*argv)
         (tmp_path / name).mkdir()
-        train.write_settings(tmp_path / name, settings, setup.recipe_of(settings))
+        write_settings(tmp_path / name, settings, setup.recipe_of(settings))
         return f"@{name}/config.toml"
 
     return make

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from palaestra import catalogue
-from palaestra.cli.train import smoke
+from palaestra.api.training import smallest
 from palaestra.errors import UserError
 from palaestra.run.driver import prepare
 from palaestra.run.setup import arguments, build
@@ -35,7 +35,7 @@ CASES = [
 
 
 def one_step(method, given, context):
-    recipe = smoke(build(method, given))
+    recipe = smallest(build(method, given))
     ctx, state = context(WORLDS.get(method, "chain")), start(0)
     prepare(recipe, ctx)
     return asyncio.run(step(recipe, ctx, state))[1]

@@ -5,15 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from palaestra.api.asking import compare_cells
 from palaestra.cli.train import percent, read_settings
-from palaestra.errors import Fault, UserError
-from palaestra.ledger.cells import CellOutcome, CellRequest, run_all
+from palaestra.errors import UserError
 from palaestra.ledger.experiment import Cell
-from palaestra.stats import mean_interval, paired
 from palaestra.store.checkpoint import made, write_atomic
 
 
@@ -23,54 +21,15 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         raise UserError("compare needs at least two recipes: palaestra compare grpo rloo")
     shared, out = [w for w in arguments.words if w not in methods], made(Path(arguments.out))
     read = {m: read_settings(argparse.Namespace(**vars(arguments) | {"words": [m, *shared]})) for m in methods}
-    settings = read[methods[0]]
-    asked = [
-        CellRequest(
-            label=f"{m}, seed {seed}",
-            settings=replace(read[m], seed=seed),
-            tokens=arguments.tokens,
-        )
-        for seed in range(arguments.seeds)
-        for m in methods
-    ]
-    outcomes = run_all(asked, out, arguments.jobs, lambda text: print(text, file=sys.stderr, flush=True))
-    cells = {m: [finished(o) for o in outcomes if o.request.settings.recipe == m] for m in methods}
-    result = {
-        "task": settings.problem,
-        "model": settings.model,
-        "budget_tokens": arguments.tokens,
-        "seeds": arguments.seeds,
-        "methods": {m: summary(found) for m, found in cells.items()},
-        "differences": {
-            f"{m} - {methods[0]}": paired(after(cells[methods[0]]), after(cells[m])).json() for m in methods[1:]
-        },
-    }
+    say = lambda text: print(text, file=sys.stderr, flush=True)
+    result, cells = compare_cells(
+        read, seeds=arguments.seeds, tokens=arguments.tokens, out=out, jobs=arguments.jobs, say=say
+    )
     write_atomic(out / "compare.json", json.dumps(result, indent=1))
     draw(cells, out)
     if not arguments.json:
         table(result, out)
     return result
-
-
-def finished(outcome: CellOutcome) -> Cell:
-    if outcome.cell is None:
-        raise Fault("cell", f"{outcome.request.label} {outcome.error}; the others are kept, run it again to go on")
-    return outcome.cell
-
-
-def after(cells: list[Cell]) -> list[float]:
-    return [c.summary["accuracy_after"]["mean"] for c in cells]
-
-
-def summary(cells: list[Cell]) -> dict[str, Any]:
-    return {
-        "before": mean_interval([c.summary["accuracy_before"]["mean"] for c in cells]).json(),
-        "after": mean_interval(after(cells)).json(),
-        "values": after(cells),
-        "sampled_tokens": [c.summary["sampled_tokens"] for c in cells],
-        "seconds": [c.summary["wall_seconds"] for c in cells],
-        "folders": [str(c.folder) for c in cells],
-    }
 
 
 def draw(cells: dict[str, list[Cell]], out: Path) -> None:

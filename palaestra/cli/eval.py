@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
+from dataclasses import asdict
 from typing import Any
 
+from palaestra.api.asking import evaluate
 from palaestra.cli.train import percent, read_settings
-from palaestra.run.evaluation import evaluate
-from palaestra.run.served import context
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
-    settings = read_settings(arguments)
-    ctx = context(settings, arguments.key_env, talk=not arguments.json)
-    try:
-        result = asyncio.run(evaluate(ctx, arguments.n, arguments.k, arguments.temperature))
-    finally:
-        ctx.close()
-    result = {
-        "task": settings.problem,
-        "model": settings.model,
-        "seed": settings.seed,
-        "n": result["greedy"]["n"],
-        "k": arguments.k,
-        **result,
-        **{f"chat/{k}": v for c in ctx.clients.values() for k, v in c.meter.numbers().items()},
-    }
+    settings = asdict(read_settings(arguments))
+    result = evaluate(
+        settings.pop("model"),
+        n=arguments.n,
+        k=arguments.k,
+        temperature=arguments.temperature,
+        key_env=arguments.key_env,
+        talk=not arguments.json,
+        **settings,
+    )
     if not arguments.json:
         table(result)
     return result

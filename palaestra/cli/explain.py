@@ -73,7 +73,8 @@ def check_place(picture: Path, kinds: Sequence[str]) -> None:
 
 def recorded(arguments: argparse.Namespace, recipe: Recipe) -> dict[str, Any]:
     """A real group from a run's rollouts."""
-    from palaestra.view.token_picture import explained, told, write
+    from palaestra.explanation.recorded import explained
+    from palaestra.view.token_picture import told, write
 
     found = explained(arguments.method, recipe, Path(arguments.rollouts))
     if arguments.picture:

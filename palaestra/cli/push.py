@@ -22,7 +22,7 @@ from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError, Offl
 from palaestra.errors import Fault, UserError
 from palaestra.models.load import check
 from palaestra.store.checkpoint import STEP, Checkpoint, latest
-from palaestra.store.folder import Run, read_run
+from palaestra.store.folder import RunFolder, read_run
 from palaestra.trackers.base import described
 from palaestra.view.model_card import model_card
 
@@ -46,7 +46,7 @@ CARD = "README.md"
 class Trained:
     """A model of a run: the folder it lies in, and the step after which it was saved."""
 
-    run: Run
+    run: RunFolder
     model: Path
     step: int
     alone: bool  # the run has no other learner
@@ -107,7 +107,7 @@ def find(folder: Path) -> Trained:
     return Trained(part(saved.parent.parent), model, step, model == saved)
 
 
-def part(folder: Path) -> Run:
+def part(folder: Path) -> RunFolder:
     """A run with its settings, which those of a pipeline's part are the pipeline's."""
     run = read_run(folder)
     return run if run.config else replace(run, config=read_run(folder.parent).config)

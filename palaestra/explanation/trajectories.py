@@ -164,9 +164,16 @@ def _reward(t: Trajectory, lengths: list[int]) -> Reward:
 def read_groups(rewards: str | None, lengths: str | None, file: str | None) -> list[list[Trajectory]]:
     """The groups of the command line: `--rewards [--lengths]`, or `--group FILE.json`."""
     if file is not None:
-        return _trajectories(_json(Path(file), f"--group {file}"))
+        return groups_from(None, None, _json(Path(file), f"--group {file}"))
     if rewards is None:
         raise UserError("give --rewards '[[1,0,0,0]]' or --group FILE.json")
+    return groups_from(_json(rewards, "--rewards"), None if lengths is None else _json(lengths, "--lengths"), None)
+
+
+def groups_from(rewards: Any, lengths: Any, groups: Any) -> list[list[Trajectory]]:
+    """Groups from nested lists of rewards and lengths, or from trajectories. Raises UserError for another shape."""
+    if groups is not None:
+        return _trajectories(groups)
     totals, sizes = _nested(rewards, "--rewards", "[[1,0,0,0]]"), None
     if lengths is not None:
         sizes = _nested(lengths, "--lengths", "[[5,9,3,7]]")
@@ -178,11 +185,10 @@ def read_groups(rewards: str | None, lengths: str | None, file: str | None) -> l
     ]
 
 
-def _nested(text: str, name: str, example: str) -> list[list[Any]]:
-    found = _json(text, name)
-    if not isinstance(found, list) or not found or not all(isinstance(g, list) and g for g in found):
+def _nested(groups: Any, name: str, example: str) -> list[list[Any]]:
+    if not isinstance(groups, list) or not groups or not all(isinstance(g, list) and g for g in groups):
         raise UserError(f"{name} must be a list of groups, none of them empty, such as {example}")
-    return found
+    return groups
 
 
 def _json(source: str | Path, name: str) -> Any:

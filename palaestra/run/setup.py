@@ -30,10 +30,12 @@ MEASURED = {  # settings that say what is evaluated: flags of `palaestra eval`
     "task": "task", "data": "data", "test_data": "test-data", "reward": "reward", "env": "env", "dtype": "dtype",
     "max_tokens": "max-tokens", "seed": "seed", "evaluate": "n",
 }  # fmt: skip
+PROBLEM = ("task", "data", "test_data", "reward", "env")  # settings that say what is learned
 LEAST = {  # that a setting may be, on the command line and in files
     "lora": 0, "tis": 0, "slots": 1, "cache_mb": 1, "max_tokens": 0, "steps": 1, "evaluate": 0, "evaluate_every": 0,
     "checkpoint_every": 1, "track_seconds": 1,
 }  # fmt: skip
+VALUE = "python"  # what a recipe is called that is a value of a program and not in the catalogue
 MAKE = ("recipe", "model", "lora", "tis")  # settings that decide what a recipe is before its fields are overridden
 
 
@@ -94,6 +96,11 @@ class Settings:
         return replace(changed, set={**lasting(self, changed, words), **words})
 
     @property
+    def rate(self) -> float:
+        """The learning rate of models that are not the embedded one; 0 = the recipe's own."""
+        return 0.0 if self.model == "tiny" else LORA_LR if self.lora else FULL_LR
+
+    @property
     def problem(self) -> str:
         """One name for what is learned."""
         return self.env or self.data or self.task or "chain"
@@ -102,6 +109,12 @@ class Settings:
 def from_file(path: Path) -> dict[str, Any]:
     """The settings of a TOML file. Raises UserError with the line of an unknown one or a value of another type."""
     return values.from_toml(path, get_type_hints(Settings))
+
+
+def typed(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as their declared types. Raises UserError for a value of another type; unknown names are left as they are."""
+    known = get_type_hints(Settings)
+    return {k: values.parse(v, known[k], k) if k in known else v for k, v in given.items()}
 
 
 def eval_command(given: Mapping[str, Any], model: str) -> str:
@@ -116,6 +129,8 @@ def eval_command(given: Mapping[str, Any], model: str) -> str:
 
 def arguments(method: str) -> Mapping[str, inspect.Parameter]:
     """What the `build` of a method takes."""
+    if method == VALUE:
+        return {}
     return inspect.signature(catalogue.find(method).build).parameters
 
 
@@ -127,17 +142,24 @@ def build(method: str, overrides: Mapping[str, Any], tis: float = 0.0, rate: flo
     """
     takes = arguments(method)
     given = {k: values.parse(v, takes[k].annotation, k) for k, v in overrides.items() if k in takes}
-    recipe = built(method, given)
+    return changed(built(method, given), {k: v for k, v in overrides.items() if k not in takes}, tis, rate)
+
+
+def changed(recipe: Any, overrides: Mapping[str, Any], tis: float = 0.0, rate: float = 0.0) -> Any:
+    """A recipe with a correction, a rate and fields by their paths, in this order; see `build`."""
     recipe = in_parts(recipe, lambda r: corrected(r, tis)) if tis else recipe
     recipe = in_parts(recipe, lambda r: paced(r, rate)) if rate else recipe
     for path, given in overrides.items():
-        if path not in takes:
-            recipe = values.override(recipe, path, given)
+        recipe = values.override(recipe, path, given)
     return recipe
 
 
 def built(method: str, given: Mapping[str, Any]) -> Any:
     """What the `build` of a method returns. Raises UserError for what it refuses, and for any mistake in a user's own file."""
+    if method == VALUE:
+        raise UserError(
+            "the recipe of this run is a value of a program; go on with palaestra.train(recipe, resume=...)"
+        )
     module = catalogue.find(method)
     try:
         recipe = module.build(**given)
@@ -181,8 +203,14 @@ def context(settings: Settings, *, out: Path | None = None, talk: bool = True) -
 
 def recipe_of(settings: Settings) -> Any:
     """The recipe with the settings' overrides; models other than the embedded one get a smaller learning rate."""
-    rate = 0.0 if settings.model == "tiny" else LORA_LR if settings.lora else FULL_LR
-    return build(settings.recipe, settings.set, settings.tis, rate)
+    return build(settings.recipe, settings.set, settings.tis, settings.rate)
+
+
+def adjusted(recipe: Any, settings: Settings) -> Any:
+    """A recipe that is a value, with what the settings say of it."""
+    if not hasattr(recipe, "run"):
+        raise UserError(f"a {type(recipe).__name__} is no recipe; give a method's name, recipe(...) or vary(...)")
+    return changed(recipe, settings.set, settings.tis, settings.rate)
 
 
 def lasting(stored: Settings, changed: Settings, words: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ NO_PLACE = "a run folder has config.toml, metrics.jsonl and, when it has ended, 
 
 
 @value
-class Run:
+class RunFolder:
     """A run folder as read. What is missing is empty."""
 
     folder: Path
@@ -42,7 +42,7 @@ class Run:
         return visible(self.name(field).rstrip("/").rsplit("/", 1)[-1])
 
 
-def read_run(folder: Path) -> Run:
+def read_run(folder: Path) -> RunFolder:
     """Reads a run folder, or that of a pipeline's part; what a killed run left unfinished is passed over."""
     config = folder / "config.toml"
     if not config.is_file() and not (folder / "metrics.jsonl").is_file():
@@ -50,7 +50,7 @@ def read_run(folder: Path) -> Run:
     lines = records(folder / "metrics.jsonl")
     files = sorted((folder / "rollouts").glob("step-*.parquet"))
     first, last = (rollouts_of(files), rollouts_of(files[::-1])) if files else (None, None)
-    return Run(
+    return RunFolder(
         folder=folder,
         config=tomllib.loads(config.read_text(encoding="utf-8")) if config.is_file() else {},
         summary=next(iter(records(folder / "summary.json", whole=True)), {}),

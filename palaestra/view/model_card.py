@@ -17,7 +17,7 @@ from palaestra import __version__, catalogue, markdown, values
 from palaestra.errors import UserError
 from palaestra.models.load import OWN
 from palaestra.run import setup
-from palaestra.store.folder import Run
+from palaestra.store.folder import RunFolder
 from palaestra.view.report import ONE_SEED, ends, facts, verdict
 
 HUB = {"smollm2": "HuggingFaceTB/SmolLM2-135M-Instruct"}  # what comes from it by another way
@@ -28,7 +28,7 @@ REPEATED = (
 )  # fmt: skip
 
 
-def model_card(run: Run, step: int, repo: str, alone: bool = True) -> str:
+def model_card(run: RunFolder, step: int, repo: str, alone: bool = True) -> str:
     """The card of the checkpoint after `step` steps, for a repository "OWNER/NAME".
 
     `alone`: the run has no other learner, so that its digest of weights is this model's.
@@ -59,13 +59,13 @@ def model_card(run: Run, step: int, repo: str, alone: bool = True) -> str:
     return markdown.render("model_card.md", **page) + "\n"
 
 
-def settings_of(run: Run) -> setup.Settings:
+def settings_of(run: RunFolder) -> setup.Settings:
     """The settings of a run's config.toml that this version knows."""
     known = {f.name for f in fields(setup.Settings)}
     return setup.Settings(**{k: v for k, v in run.config.items() if k in known})
 
 
-def until(run: Run, step: int) -> Run:
+def until(run: RunFolder, step: int) -> RunFolder:
     """The run as it was after `step` steps: an accuracy of another step is not this model's."""
     if run.summary.get("steps") == step:
         return run
@@ -95,7 +95,7 @@ def method(recipe: str) -> str:
     return f"{card.title} (`{plain(recipe)}`" + (f", {link})" if link else ")")
 
 
-def metadata(run: Run, settings: setup.Settings, repo: str) -> ModelCardData:
+def metadata(run: RunFolder, settings: setup.Settings, repo: str) -> ModelCardData:
     """What the hub reads. A mean reward, which is no share, is left to the text."""
     after, problem = ends(run)[1], plain(settings.problem)
     results, last = [], run.steps[-1] if run.steps else {}

@@ -17,7 +17,7 @@ from palaestra.markdown import render
 from palaestra.run.setup import eval_command
 from palaestra.stats import Interval, difference, mean_interval, proportion
 from palaestra.store.checkpoint import write_atomic
-from palaestra.store.folder import Run, read_run, rollouts_of
+from palaestra.store.folder import RunFolder, read_run, rollouts_of
 from palaestra.store.reading import Rollout, StepRollouts, number
 from palaestra.view import exhibits
 from palaestra.view.drawing import duration, percent, series, short, smoothed
@@ -51,7 +51,7 @@ def write_report(run_dir: str | Path, config: Mapping[str, Any] | None = None) -
 # ---- the page
 
 
-def page(run: Run) -> dict[str, Any]:
+def page(run: RunFolder) -> dict[str, Any]:
     """Everything that the template shows, as text and numbers."""
     rollouts = [r for r in (run.first, run.last) if r is not None]
     curves = [curve_svg(run.steps, evaluations=run.evaluations, narrow=n) for n in (False, True)] if run.steps else []
@@ -79,7 +79,7 @@ def page(run: Run) -> dict[str, Any]:
     }
 
 
-def facts(run: Run) -> list[str]:
+def facts(run: RunFolder) -> list[str]:
     """The run in a line: seed, steps, tokens, time."""
     last = run.steps[-1] if run.steps else {}
     steps = number(run.summary.get("steps", last.get("step")))
@@ -94,7 +94,7 @@ def facts(run: Run) -> list[str]:
     return [f for f in found if f]
 
 
-def ends(run: Run) -> tuple[Interval | None, Interval | None]:
+def ends(run: RunFolder) -> tuple[Interval | None, Interval | None]:
     """Held-out accuracy before and after, of the summary or of the evaluations so far."""
     found = []
     for given in map(run.summary.get, ("accuracy_before", "accuracy_after")):
@@ -107,7 +107,7 @@ def ends(run: Run) -> tuple[Interval | None, Interval | None]:
     return found[0], found[1]
 
 
-def verdict(run: Run) -> dict[str, Any]:
+def verdict(run: RunFolder) -> dict[str, Any]:
     """Before and after with a judgement in plain words."""
     before, after = ends(run)
     share = all(e.low >= 0 and e.high <= 1 for e in (before, after) if e is not None)
@@ -144,14 +144,14 @@ def judged(before: Interval | None, after: Interval | None, share: bool = True, 
     return f"No change that can be told from chance: the difference lies between {span}, with zero inside."
 
 
-def rose(run: Run) -> bool:
+def rose(run: RunFolder) -> bool:
     """The training reward of the last quarter lies above that of the first, beyond chance."""
     reward = series(run.steps, "step", "reward")[1].tolist()
     n = len(reward) // 4
     return n > 1 and difference(mean_interval(reward[:n]), mean_interval(reward[-n:])).low > 0
 
 
-def parts(run: Run) -> list[dict[str, str]]:
+def parts(run: RunFolder) -> list[dict[str, str]]:
     """The parts of a pipeline in order: what each did to the accuracy, at what cost, and where its own page is."""
     rows = []
     for name, found in run.parts.items():
@@ -171,7 +171,7 @@ def parts(run: Run) -> list[dict[str, str]]:
     return rows
 
 
-def half_way(run: Run) -> str:
+def half_way(run: RunFolder) -> str:
     """When half of the rise of the training reward was reached, of runs long enough to tell."""
     steps, reward = series(run.steps, "step", "reward")
     if len(steps) < PACE_STEPS or not rose(run):
@@ -183,11 +183,11 @@ def half_way(run: Run) -> str:
     return f"Half of the rise in reward was there after step {steps[at]:.0f}{when}."
 
 
-def averaged(run: Run) -> int:
+def averaged(run: RunFolder) -> int:
     return max(1, min(ENDS, len(run.steps) // 4))
 
 
-def changes(run: Run) -> list[dict[str, str]]:
+def changes(run: RunFolder) -> list[dict[str, str]]:
     """Behaviour at the start and at the end: means over the first and the last steps."""
     n = averaged(run)
     two, rows = "{:.2f}".format, []
@@ -210,7 +210,7 @@ def changes(run: Run) -> list[dict[str, str]]:
     return rows + working(run)
 
 
-def working(run: Run) -> list[dict[str, str]]:
+def working(run: RunFolder) -> list[dict[str, str]]:
     """Share of answers with something before the answer, where some show it and some do not."""
     if run.first is None or run.last is None:
         return []
@@ -239,7 +239,7 @@ def spark(values_N: np.ndarray, least: float, width: int = 96, height: int = 22)
     return " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, top, strict=True))
 
 
-def remarks(run: Run) -> list[str]:
+def remarks(run: RunFolder) -> list[str]:
     """What a careful reader should know."""
     found: list[str] = []
     tail = run.steps[-averaged(run) :]
@@ -271,7 +271,7 @@ def remarks(run: Run) -> list[str]:
     return found
 
 
-def phases(run: Run) -> list[dict[str, Any]]:
+def phases(run: RunFolder) -> list[dict[str, Any]]:
     """Where the time went; a phase under half a percent is left out."""
     given = run.summary.get("phase_seconds")
     seconds = {str(k): x for k, v in given.items() if (x := number(v))} if isinstance(given, Mapping) else {}
@@ -283,7 +283,7 @@ def phases(run: Run) -> list[dict[str, Any]]:
     ]
 
 
-def speed(run: Run) -> list[str]:
+def speed(run: RunFolder) -> list[str]:
     rate, memory = series(run.steps, "step", "tokens_per_second")[1], number(run.summary.get("peak_memory_mb"))
     found = [f"{np.median(rate):,.0f} sampled tokens a second of training (median step)"] if len(rate) else []
     return found + ([f"{memory:,.0f} MB of memory at the peak"] if memory else [])
@@ -336,7 +336,7 @@ def _card(r: Rollout, tokens: list[exhibits.Token]) -> dict[str, Any]:
     }
 
 
-def errors(run: Run) -> dict[str, Any]:
+def errors(run: RunFolder) -> dict[str, Any]:
     """Infrastructure errors: how many, at which steps, of what cause."""
     failed = [r for r in run.steps if number(r.get("errors"))]
     steps = [int(r["step"]) for r in failed]
@@ -363,7 +363,7 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
     return found
 
 
-def commands(run: Run) -> list[tuple[str, str]]:
+def commands(run: RunFolder) -> list[tuple[str, str]]:
     """What to type to repeat, resume and inspect the run. A pipeline's part has no settings, and goes on with the whole."""
     resume = f"palaestra train --resume {shlex.quote(str(run.folder))}" if run.config else ""
     resume = run.summary.get("resume_command") or resume

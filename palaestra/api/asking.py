@@ -1,0 +1,204 @@
+"""Questions to models, methods and runs: what `palaestra eval`, `explain` and `compare` answer, as values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from palaestra.api.loops import run_blocking
+from palaestra.api.run import Run
+from palaestra.errors import Fault, UserError
+from palaestra.explanation.method import explain as explain_groups
+from palaestra.explanation.trajectories import Trajectory, groups_from
+from palaestra.ledger.cells import CellOutcome, CellRequest, Say, run_all, silent
+from palaestra.ledger.experiment import Cell
+from palaestra.run import setup
+from palaestra.run.evaluation import evaluate as evaluate_context
+from palaestra.run.served import context
+from palaestra.stats import Interval, difference, mean_interval, paired
+from palaestra.step import Recipe
+from palaestra.store.checkpoint import made
+
+
+def evaluate(
+    model: str | Path | Run = "tiny",
+    *,
+    n: int = 512,
+    k: int = 8,
+    temperature: float = 1.0,
+    key_env: str = "",
+    talk: bool = False,
+    **settings: Any,
+) -> dict[str, Any]:
+    """How good a model is on held-out problems, as `palaestra eval --json` says it.
+
+    Args:
+        model: a name, a folder, or a run: its trained model, on its problem where no other is given.
+        n: held-out problems.
+        k: samples a problem, for pass@k and maj@k; 1 = greedy only.
+        temperature: of the samples.
+        key_env: with engine="openai:URL" the environment variable that holds its API key.
+        talk: progress and notes on standard error.
+        settings: those of `train`: task, data, reward, env, max_tokens, seed, ...
+
+    Returns:
+        {"greedy": {"mean", "low", "high", "n"}, "pass@1": ..., "maj@8": ..., "domains": ..., "errors": ...}
+
+    Raises:
+        UserError: something that can be mended; Fault: infrastructure failed.
+    """
+    given: dict[str, Any] = setup.typed(settings)
+    if isinstance(model, Run):
+        kept = {k: v for k, v in model.config.items() if k in setup.MEASURED}
+        asked = {k for k in setup.PROBLEM if k in given}
+        given = {k: v for k, v in kept.items() if not (asked and k in setup.PROBLEM)} | given
+        name = str((model.summary.get("artifacts") or {}).get("policy") or model.config.get("model", "tiny"))
+    else:
+        name = str(model)
+    chosen = setup.Settings().merged({**given, "model": name})
+    ctx = context(chosen, key_env, talk=talk)
+    try:
+        found = run_blocking(evaluate_context(ctx, n, k, temperature))
+    finally:
+        ctx.close()
+    return {
+        "task": chosen.problem,
+        "model": chosen.model,
+        "seed": chosen.seed,
+        "n": found["greedy"]["n"],
+        "k": k,
+        **found,
+        **{f"chat/{k}": v for c in ctx.clients.values() for k, v in c.meter.numbers().items()},
+    }
+
+
+def explain(
+    method: str | Recipe,
+    *,
+    rewards: Sequence[Sequence[float]] | None = None,
+    lengths: Sequence[Sequence[int]] | None = None,
+    groups: Sequence[Sequence[Trajectory]] | None = None,
+    **settings: Any,
+) -> dict[str, Any]:
+    """What a method does to given rewards, as `palaestra explain --json` says it. No model is needed.
+
+    Args:
+        method: an id of the catalogue, a user's FILE.py, or a recipe.
+        rewards: groups of rewards, [[1, 0, 0, 0]].
+        lengths: their lengths in tokens.
+        groups: instead of both, groups of trajectories with more fields: {"reward": 1, "length": 3, "entropy": [...], ...}.
+        settings: arguments of the method's `build`, or fields by their paths.
+
+    Returns:
+        {"advantages": one a trajectory, or one a token, "token_weights": [group][trajectory][token], what multiplies the gradient
+        of each token's log-probability (None = something is missing, see the notes), "notes": lines of text}
+
+    Raises:
+        UserError: the method has no advantages, or its credit reads what is not given.
+    """
+    recipe = setup.build(method, settings) if isinstance(method, str) else method
+    if not isinstance(recipe, Recipe):
+        raise UserError(f"{method!r} is not an RL recipe: it has no advantages to explain")
+    return explain_groups(recipe, groups_from(rewards, lengths, groups))
+
+
+def compare(
+    *methods: str | Run,
+    seeds: int = 3,
+    tokens: int = 200_000,
+    out: str | Path = "runs/compare",
+    jobs: int = 0,
+    say: Say = silent,
+    **settings: Any,
+) -> dict[str, Any]:
+    """Several methods on the same problem, seeds and budget, as `palaestra compare --json` says it; or runs that are over.
+
+    Args:
+        methods: two or more ids of the catalogue or FILE.py, which are trained; or two or more runs.
+        seeds: of each method: 0, 1, ...
+        tokens: sampled policy tokens that every run may spend.
+        out: a folder for the runs; what is there already is not run again.
+        jobs: runs at a time; 0 = one a core or GPU.
+        say: is told about progress, line by line.
+        settings: those of `train`: task, data, model, evaluate, ...
+
+    Returns:
+        {"methods": {name: {"before", "after", "values", ...}}, "differences": {"b - a": interval, paired by seed}}; of runs
+        "differences" are not paired.
+
+    Raises:
+        UserError: fewer than two, or methods and runs mixed; Fault: a cell failed, the others are kept.
+    """
+    if len(methods) < 2:
+        raise UserError("compare needs at least two methods, or two runs")
+    runs = [m for m in methods if isinstance(m, Run)]
+    if runs:
+        return compare_runs(runs, whole=len(runs) == len(methods))
+    named = [str(m) for m in methods]
+    read = {m: setup.Settings().merged({**setup.typed(settings), "recipe": m}) for m in named}
+    return compare_cells(read, seeds=seeds, tokens=tokens, out=made(Path(out)), jobs=jobs, say=say)[0]
+
+
+def compare_runs(runs: Sequence[Run], whole: bool) -> dict[str, Any]:
+    """Runs that are over, by their own evaluations."""
+    if not whole:
+        raise UserError("compare takes methods or runs, not both: train the method first, then compare the runs")
+    names = {str(r.folder): r for r in runs}
+    after = {n: Interval.of(r.summary.get("accuracy_after") or {}) for n, r in names.items()}
+    first, *others = names
+    return {
+        "methods": {
+            n: {"before": r.summary.get("accuracy_before") or {}, "after": after[n].json()} for n, r in names.items()
+        },
+        "differences": {f"{n} - {first}": difference(after[first], after[n]).json() for n in others},
+    }
+
+
+def compare_cells(
+    read: Mapping[str, setup.Settings], *, seeds: int, tokens: int, out: Path, jobs: int, say: Say
+) -> tuple[dict[str, Any], dict[str, list[Cell]]]:
+    """Trains every method with every seed; the comparison, and the cells of each method."""
+    requests = [
+        CellRequest(label=f"{m}, seed {seed}", settings=replace(settings, seed=seed), tokens=tokens)
+        for seed in range(seeds)
+        for m, settings in read.items()
+    ]
+    outcomes = run_all(requests, out, jobs, say)
+    cells = {m: [cell_of(o) for o in outcomes if o.request.settings.recipe == m] for m in read}
+    first, *others = read
+    result = {
+        "task": read[first].problem,
+        "model": read[first].model,
+        "budget_tokens": tokens,
+        "seeds": seeds,
+        "methods": {m: summary_of(found) for m, found in cells.items()},
+        "differences": {
+            f"{m} - {first}": paired(accuracy_after(cells[first]), accuracy_after(cells[m])).json() for m in others
+        },
+    }
+    return result, cells
+
+
+def cell_of(outcome: CellOutcome) -> Cell:
+    """A finished cell. Raises Fault for one that failed."""
+    if outcome.cell is None:
+        raise Fault("cell", f"{outcome.request.label} {outcome.error}; the others are kept, run it again to go on")
+    return outcome.cell
+
+
+def accuracy_after(cells: Sequence[Cell]) -> list[float]:
+    return [c.summary["accuracy_after"]["mean"] for c in cells]
+
+
+def summary_of(cells: Sequence[Cell]) -> dict[str, Any]:
+    """The numbers of a method's cells."""
+    return {
+        "before": mean_interval([c.summary["accuracy_before"]["mean"] for c in cells]).json(),
+        "after": mean_interval(accuracy_after(cells)).json(),
+        "values": accuracy_after(cells),
+        "sampled_tokens": [c.summary["sampled_tokens"] for c in cells],
+        "seconds": [c.summary["wall_seconds"] for c in cells],
+        "folders": [str(c.folder) for c in cells],
+    }

@@ -1,0 +1,195 @@
+"""A run as a value: its summary, its steps, episodes and problems as tables, its model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from palaestra.errors import UserError
+from palaestra.explanation.recorded import explained
+from palaestra.models.load import load
+from palaestra.models.model import Model
+from palaestra.run.setup import build
+from palaestra.stats import false_discoveries, fisher
+from palaestra.step import Recipe
+from palaestra.store import rollouts
+from palaestra.store.folder import RunFolder, read_run
+from palaestra.types import RIGHT
+
+BOUND = 0.1  # expected share of false ones among problems that are called learned or forgotten
+
+
+class Run:
+    """A run folder: `train` returns one, `open` finds one again. Nothing of it is read before it is asked for.
+
+    Tables are of pyarrow: `.to_pandas()`, `polars.from_arrow(...)` and `.filter(...)` work on them.
+    """
+
+    def __init__(self, folder: str | Path):
+        """Raises UserError where `folder` is no run folder."""
+        self.folder = Path(folder)
+        self._read = read_run(self.folder)
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.folder)!r})"
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The settings of config.toml."""
+        return self._read.config
+
+    @property
+    def summary(self) -> Mapping[str, Any]:
+        """summary.json; empty while the run has not ended."""
+        return self._read.summary
+
+    @cached_property
+    def steps(self) -> pa.Table:
+        """One row a step: the metrics of metrics.jsonl, null where a step has none."""
+        return table(self._read.steps)
+
+    @cached_property
+    def evaluations(self) -> pa.Table:
+        """One row an evaluation: step, mean, low and high (95%), n."""
+        measured = [{"step": int(at), **found.json()} for at, found in self._read.evaluations]
+        return table(measured)
+
+    def episodes(self, tokens: bool = False) -> pa.Table:
+        """One row an episode of training, in the columns of the rollout files; of a pipeline, of all parts.
+
+        Args:
+            tokens: also `rows`, the contexts token by token, which are most of the size.
+        """
+        files = [str(p) for p in sorted(self.folder.rglob("rollouts/step-*.parquet"))]
+        names = [n for n in rollouts.SCHEMA.names if tokens or n != "rows"]
+        if not files:
+            return rollouts.SCHEMA.empty_table().select(names)
+        return ds.dataset(files, schema=rollouts.SCHEMA, format="parquet").to_table(columns=names)
+
+    def problems(self) -> pa.Table:
+        """One row a problem that was tried: task_id, domain, episodes, solved (share), first and last (shares in the first
+        and last third of the run's steps), p, and fate.
+
+        fate: "solved" (always), "never", "learned" or "forgotten" (the thirds differ; judged for all problems at once, so that
+        about one in ten of those called so is chance: Benjamini and Hochberg 1995), else "mixed".
+        """
+        return table(fates(self.episodes().to_pylist()))
+
+    def group(self, step: int, group: int = 0) -> RecordedGroup:
+        """The answers to one prompt of a step, by its number in the step. Raises UserError where it is not recorded."""
+        file = rollouts.path(self.folder, step)
+        if not file.is_file():
+            raise UserError(f"{self.folder} has no rollouts of step {step}; see run.episodes()['step']")
+        return RecordedGroup(file, step, group)
+
+    def model(self, learner: str = "policy") -> Model:
+        """The trained model of a learner: `.module` is the transformers model, `.tokenizer` its tokenizer.
+
+        Raises UserError where the run has kept none.
+        """
+        kept = self.summary.get("artifacts") or {}
+        if learner not in kept:
+            raise UserError(f"{self.folder} keeps no model {learner!r}; it has {', '.join(kept) or 'none'}")
+        return load(kept[learner])
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the verdict of the report, and the learning curve."""
+        from palaestra.view.plots import curve_svg
+        from palaestra.view.report import verdict
+
+        folder: RunFolder = self._read
+        title = f"{folder.label('recipe')} on {folder.label('task')}"
+        said = verdict(folder)["words"]
+        picture = curve_svg(folder.steps, evaluations=folder.evaluations) if folder.steps else ""
+        return f"<div><b>{escape(title)}</b><p>{escape(said)}</p>{picture}</div>"
+
+
+class RecordedGroup:
+    """The answers to one prompt in one step of a run."""
+
+    def __init__(self, file: Path, step: int, group: int):
+        self.file, self.step, self.number = file, step, group
+
+    def __repr__(self) -> str:
+        return f"RecordedGroup(step={self.step}, group={self.number})"
+
+    def episodes(self) -> pa.Table:
+        """Its rows of the rollout file, with their tokens."""
+        found = ds.dataset(str(self.file), schema=rollouts.SCHEMA, format="parquet")
+        return found.to_table(filter=ds.field("group") == self.number)
+
+    def explain(self, method: str | Recipe, **settings: Any) -> dict[str, Any]:
+        """What a method makes of it: prompt, rewards, advantages, token_weights, tokens and notes, best answer first.
+
+        Args:
+            method: an id of the catalogue, a user's FILE.py, or a recipe.
+            settings: arguments of the method's `build`, or fields by their paths.
+        """
+        recipe = build(method, settings) if isinstance(method, str) else method
+        if not isinstance(recipe, Recipe):
+            raise UserError(f"{method!r} is not an RL recipe: it has no advantages to explain")
+        name = method if isinstance(method, str) else "recipe"
+        return explained(name, recipe, self.file, self.number).json()
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Rows as a table with all their columns; a value that fits no column is its JSON text."""
+    names = list(dict.fromkeys(k for row in rows for k in row))
+    columns = {n: [row.get(n) for row in rows] for n in names}
+    return pa.table({n: column(xs) for n, xs in columns.items()})
+
+
+def column(xs: Sequence[Any]) -> pa.Array:
+    try:
+        return pa.array(xs)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        if all(x is None or isinstance(x, int | float) for x in xs):
+            return pa.array([None if x is None else float(x) for x in xs])
+        return pa.array([None if x is None else json.dumps(x) for x in xs])
+
+
+def fates(episodes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What became of each problem over the run, see `Run.problems`."""
+    scored = [e for e in episodes if e["reward"] is not None and not str(e["status"]).startswith("error")]
+    steps = [e["step"] for e in scored]
+    if not steps:
+        return []
+    third = (max(steps) - min(steps) + 1) / 3
+    early, late = min(steps) + third, max(steps) + 1 - third
+    found: dict[str, dict[str, Any]] = {}
+    for e in scored:
+        one = found.setdefault(e["task_id"], {"domain": e["domain"], "all": [], "first": [], "last": []})
+        right = e["reward"] >= RIGHT
+        for place, inside in (("all", True), ("first", e["step"] < early), ("last", e["step"] >= late)):
+            one[place] += [right] if inside else []
+    rows = [
+        {
+            "task_id": task,
+            "domain": one["domain"],
+            "episodes": len(one["all"]),
+            "solved": share(one["all"]),
+            "first": share(one["first"]),
+            "last": share(one["last"]),
+            "p": fisher(sum(one["first"]), len(one["first"]), sum(one["last"]), len(one["last"])),
+        }
+        for task, one in found.items()
+    ]
+    sure = false_discoveries([row["p"] for row in rows], BOUND)
+    return [{**row, "fate": fate(row, moved)} for row, moved in zip(rows, sure, strict=True)]
+
+
+def share(right: Sequence[bool]) -> float | None:
+    return sum(right) / len(right) if right else None
+
+
+def fate(row: Mapping[str, Any], moved: bool) -> str:
+    if moved:
+        return "learned" if row["last"] > row["first"] else "forgotten"
+    return {1.0: "solved", 0.0: "never"}.get(row["solved"], "mixed")

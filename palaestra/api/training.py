@@ -1,0 +1,246 @@
+"""A training run from settings to report: what `palaestra train` and `palaestra.train` do."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import shlex
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from palaestra import values
+from palaestra.api.loops import run_blocking
+from palaestra.api.run import Run
+from palaestra.errors import Paused, Stopped, UserError
+from palaestra.run import setup
+from palaestra.run.context import RunContext
+from palaestra.run.plan import Plan
+from palaestra.store.checkpoint import disk, write_atomic
+from palaestra.trackers.feed import Trackers
+from palaestra.trackers.registry import makers
+from palaestra.types import Result
+from palaestra.view.report import write_report
+
+SMOKE = {"schedule.prompts": 2, "collect.links.0.n": 2, "pool.size": 2, "n": 2, "tasks": 4}
+LOCK = ".lock"
+KEPT = ("recipe", "model", "dtype", "lora", "seed")  # what the weights and the state of a checkpoint are made for
+
+
+def train(
+    recipe: Any = None,
+    *,
+    out: str | Path | None = None,
+    resume: str | Path | None = None,
+    smoke: bool = False,
+    quiet: bool = False,
+    **settings: Any,
+) -> Run:
+    """Trains a model, as `palaestra train` does: the same run folder, the same report.
+
+    Args:
+        recipe: an id of the catalogue, a user's FILE.py, or a recipe (`recipe("grpo")`, `vary(...)`); None = that of the run
+            in `resume`, else "grpo".
+        out: the run folder; None = runs/RECIPE-TASK-MODEL-sSEED.
+        resume: go on with the run in this folder, with its settings where none are given.
+        smoke: two tiny steps, to see that it runs.
+        quiet: no progress on standard error.
+        settings: those of the command line, with "_" for "-": task, data, reward, env, model, steps (optimiser steps), seed,
+            max_tokens (of an answer), evaluate (held-out problems), ...; `set` holds fields of the recipe by their paths,
+            {"objective.high": 0.3}.
+
+    Returns:
+        The finished run.
+
+    Raises:
+        UserError: something that can be mended, in one line; Paused: every episode failed; Fault: infrastructure failed;
+        Stopped: SIGTERM or SIGINT, the run can be resumed.
+    """
+    value = recipe is not None and not isinstance(recipe, str)
+    named = {} if recipe is None else {"recipe": setup.VALUE if value else recipe}
+    before = setup.Settings().merged(stored(Path(resume)) if resume is not None else named)
+    chosen = before.merged(named | setup.typed(settings))
+    if resume is not None:
+        check_kept(before, chosen, Path(resume))
+    made = setup.adjusted(recipe, chosen) if value else None
+    return Run(work(chosen, out=out, resume=resume, smoke=smoke, talk=not quiet, recipe=made))
+
+
+def work(
+    settings: setup.Settings,
+    *,
+    out: str | Path | None = None,
+    resume: str | Path | None = None,
+    smoke: bool = False,
+    talk: bool = True,
+    recipe: Any = None,
+) -> Path:
+    """Runs settings in a folder of their own, which it returns; `recipe` stands in the place of the one they name."""
+    runnable = setup.recipe_of(settings) if recipe is None else recipe
+    if smoke:
+        runnable = smallest(runnable)
+        settings = settings.merged({"steps": 2, "evaluate": 4})
+    trackers = Trackers(makers(settings.track), seconds=settings.track_seconds)
+    with run_folder(out, resume, settings) as place, trackers:
+        ctx = setup.context(settings, out=place, talk=talk)
+        ctx.trackers, trackers.say = trackers, ctx.say
+        ctx.resumed = resume is not None
+        ctx.plan = plan(settings, place)
+        ctx.say(
+            f"{settings.recipe} on {settings.problem} with {settings.model}, seed {settings.seed}; run folder {place}"
+        )
+        try:
+            result = run_blocking(checked(runnable, ctx, settings))
+        except Stopped as stopped:
+            raise Stopped(f"{stopped}; go on with: {resume_command(place)}", stopped.signal) from None
+        except Paused as paused:
+            raise UserError(f"{paused}; mend it, then go on with: {resume_command(place)}") from None
+        finally:
+            ctx.close()
+        write_summary(ctx, result, settings)
+        return place
+
+
+async def checked(recipe: Any, ctx: RunContext, settings: setup.Settings) -> Result:
+    """The run, once its problem is known to be one that can be learned."""
+    await ctx.check_bench()
+    write_settings(ctx.folder, settings, recipe)
+    return await recipe.run(ctx)
+
+
+def check_kept(before: setup.Settings, settings: setup.Settings, folder: Path) -> None:
+    """A run goes on with what its checkpoints were made with."""
+    for name in KEPT:
+        old, new = getattr(before, name), getattr(settings, name)
+        if old != new:
+            fresh = f"palaestra train @{shlex.quote(str(folder / 'config.toml'))}"
+            raise UserError(f"--resume {folder}: its {name} is {old} and stays so; for {new} start a new run: {fresh}")
+
+
+def stored(folder: Path) -> dict[str, Any]:
+    if not folder.is_dir():
+        raise UserError(f"--resume {folder}: no such folder")
+    if not (folder / "config.toml").is_file():
+        raise UserError(f"--resume {folder}: not a run folder, it has no config.toml")
+    return setup.from_file(folder / "config.toml")
+
+
+# ---- the run's place
+
+
+@contextmanager
+def run_folder(asked: str | Path | None, resume: str | Path | None, settings: setup.Settings) -> Generator[Path]:
+    """The run's folder, for this run alone. One that was made for a run that never began goes away with it."""
+    out, made = (Path(resume), False) if resume else new_folder(asked, settings)
+    with alone(out):
+        begun = (out / "config.toml").exists()
+        if begun and not resume:
+            raise UserError(f"--out {out} already holds a run; go on with --resume {out}, or choose another folder")
+        try:
+            yield out
+        finally:
+            if made and not (out / "config.toml").exists():
+                (out / LOCK).unlink()
+                with suppress(OSError):  # there is something in it
+                    out.rmdir()
+
+
+def new_folder(asked: str | Path | None, settings: setup.Settings) -> tuple[Path, bool]:
+    """The folder asked for, or a free one with the run's name; and whether it was made here."""
+    name = "-".join(_word(x) for x in (settings.recipe, settings.problem, settings.model)) + f"-s{settings.seed}"
+    out, n = Path(asked or Path("runs") / name), 1
+    made = not (asked and out.is_dir())
+    try:
+        while True:
+            try:
+                out.mkdir(parents=True, exist_ok=bool(asked))
+                return out, made
+            except FileExistsError:  # also where another run that starts just now was faster
+                if asked:
+                    raise
+                n += 1
+                out = Path("runs") / f"{name}-{n}"
+    except OSError as error:
+        raise UserError(f"cannot create the run folder {out}: {error.strerror}; choose another with --out") from None
+
+
+@contextmanager
+def alone(out: Path) -> Generator[None]:
+    """Holds a folder as long as the process lives. A file system without locks lets everybody in."""
+    with disk(f"writing {out / LOCK}"):
+        file = (out / LOCK).open("ab")
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(
+                f"a run is under way in {out}; wait for its end, or choose another folder with --out"
+            ) from None
+        except OSError as error:
+            if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP):
+                raise
+        yield
+
+
+def _word(x: str) -> str:
+    return "".join(c if c.isalnum() else "-" for c in Path(x).stem).strip("-").lower()
+
+
+def write_settings(out: Path, settings: setup.Settings, recipe: Any) -> None:
+    """The run's complete configuration."""
+    whole = {k: v for k, v in asdict(settings).items() if v not in (None, "", ())}
+    if not settings.track:
+        del whole["track_seconds"]
+    leaves, takes = values.flatten(recipe), setup.arguments(settings.recipe)
+    # a leaf stands under its full path only: what a resumed run sets by a shorter one must come after it
+    others = {k: v for k, v in settings.set.items() if k in takes or values.find(recipe, k) not in leaves}
+    whole["set"] = {**others, **leaves}
+    write_atomic(out / "config.toml", values.to_toml(whole))
+
+
+def plan(settings: setup.Settings, out: Path) -> Plan:
+    names = {"recipe": settings.recipe, "task": settings.problem, "model": settings.model}
+    commands = {
+        "command": f"palaestra train @{shlex.quote(str(out / 'config.toml'))}",
+        "resume_command": resume_command(out),
+    }
+    return Plan(
+        steps=settings.steps,
+        evaluate=settings.evaluate,
+        evaluate_every=settings.evaluate_every,
+        checkpoint_every=settings.checkpoint_every,
+        labels=names | commands,
+    )
+
+
+def resume_command(out: Path) -> str:
+    return f"palaestra train --resume {shlex.quote(str(out))}"
+
+
+def smallest(runnable: Any) -> Any:
+    """A recipe at its smallest: two prompts, two samples; of a pipeline, every part."""
+
+    def small(recipe: Any) -> Any:
+        known = values.flatten(recipe)
+        for path, given in SMOKE.items():
+            recipe = values.override(recipe, path, given) if path in known else recipe
+        return recipe
+
+    return setup.in_parts(runnable, small)
+
+
+def write_summary(ctx: RunContext, result: Result, settings: setup.Settings) -> None:
+    """summary.json, the curve and the report."""
+    summary = {
+        **ctx.plan.labels,
+        "seed": settings.seed,
+        **result.metrics,
+        "artifacts": dict(result.artifacts),
+        "out": str(ctx.folder),
+    }
+    write_atomic(ctx.folder / "summary.json", json.dumps(summary, indent=1))
+    write_report(ctx.folder)
+    ctx.trackers.finish(summary, (ctx.folder / "report.html", ctx.folder / "curve.png"))
