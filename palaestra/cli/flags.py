@@ -90,6 +90,18 @@ def train(parser: FlagParser) -> None:
     add("--evaluate", type=int, metavar="N", help="held-out problems before and after (default: 512)")
     add("--evaluate-every", type=int, metavar="STEPS", help="also in between (default: 0 = no)")
     add("--checkpoint-every", type=int, metavar="STEPS", help="(default: 1)")
+    add(
+        "--track",
+        action="append",
+        metavar="NAME[:PROJECT]",
+        help="also send the run to trackio, wandb, tensorboard, accelerate:mlflow; may stand several times",
+    )
+    add(
+        "--track-seconds",
+        type=int,
+        metavar="S",
+        help="a tracker that does not answer for so long is left out (default: 30)",
+    )
     add("--smoke", action="store_true", help="two tiny steps, to see that it runs")
 
 
@@ -101,6 +113,22 @@ def evaluate(parser: FlagParser) -> None:
     add("--k", type=whole(1), default=8, help="samples a problem, for pass@k and maj@k; 1 = greedy only")
     add("--temperature", type=float, default=1.0)
     add("--key-env", metavar="NAME", default="", help="with --engine openai:URL: the variable that holds its API key")
+
+
+def track(parser: FlagParser) -> None:
+    add = parser.add_argument
+    add("run", metavar="RUN", help="a run folder, also of a run that was stopped")
+    add("--to", action="append", required=True, metavar="NAME[:PROJECT]", help="as --track of train; may be repeated")
+    json_flag(parser)
+
+
+def push(parser: FlagParser) -> None:
+    add = parser.add_argument
+    add("folder", metavar="FOLDER", help="a run folder (its last checkpoint), or a checkpoint in one")
+    add("repo", nargs="?", default="", metavar="REPO", help="OWNER/NAME, or NAME (default: the run's name)")
+    add("--private", action="store_true", help="a new repository is for you alone")
+    add("--dry-run", action="store_true", help="print the model card and the files, and send nothing")
+    json_flag(parser)
 
 
 def listing(parser: FlagParser) -> None:
@@ -223,6 +251,8 @@ def doctor(parser: FlagParser) -> None:
 FLAGS: dict[str, Callable[[FlagParser], None]] = {
     "train": train,
     "eval": evaluate,
+    "track": track,
+    "push": push,
     "list": listing,
     "show": show,
     "explain": explain,

@@ -12,14 +12,17 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from palaestra.cli.flags import FLAGS, FlagParser
 from palaestra.errors import Fault, UserError
+from palaestra.trackers.feed import stuck
 
 VERBS = {
     "train": "train a model with a recipe",
     "eval": "accuracy of a model on held-out problems",
+    "track": "send the numbers of a run that is over to a tracker",
+    "push": "send a trained model to the Hugging Face hub, with a model card",
     "list": "the method catalogue",
     "show": "one method: its card, and its difference from its parent",
     "explain": "advantages and token weights of a method for given rewards",
@@ -85,5 +88,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
+def program() -> NoReturn:
+    """`main` as a program, which a tracker that hangs does not keep from ending."""
+    try:
+        status: Any = main()
+    except SystemExit as ended:
+        status = ended.code
+    if stuck():  # the libraries' own hooks at the end of the interpreter would wait for it
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status if isinstance(status, int) else 1)
+    sys.exit(status)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    program()

@@ -30,6 +30,7 @@ from palaestra.run.plan import Plan
 from palaestra.schedule import resolve
 from palaestra.store.checkpoint import write_atomic
 from palaestra.tasks.repeats import caveat
+from palaestra.trackers.feed import Trackers
 from palaestra.types import Batch, Example, Group, Groups, Metrics, Need, Outputs, Player, Result, Sampling, Signals
 from palaestra.update import pack, split
 
@@ -59,6 +60,7 @@ class RunContext:
     slots: int = 256  # sequences that an engine runs at a time
     cache_mb: int = 4096  # of an engine's keys and values
     lora: LoRA | None = None  # adapters of the models that parts load; None = all weights are trained
+    trackers: Trackers = field(default_factory=Trackers)  # the parts of a pipeline share them
 
     def __post_init__(self) -> None:
         self.engines: dict[str, Engine] = {}
@@ -326,6 +328,7 @@ class RunContext:
             labels = {k: v for k, v in self.plan.labels.items() if not k.endswith("command")}
             whole = {**labels, "part": name, **result.metrics, "artifacts": dict(result.artifacts)}
             write_atomic(done, json.dumps(whole, indent=1))
+            self.trackers.finish(whole)
         return result
 
     def record(self, seen: Groups, examples: Mapping[str, list[Example]]) -> None:

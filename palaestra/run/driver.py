@@ -35,6 +35,8 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
     steps = length(recipe, plan)
     prepare(recipe, ctx)
     state, log = resume(recipe, ctx)
+    if log is not None:
+        ctx.trackers.start(ctx.folder, state["step"])
     progress, stop = Progress(steps, stream=sys.stderr) if ctx.talk else None, StopSignal()
     if state["run"].setdefault("problem", ctx.bench.name) != ctx.bench.name:
         ctx.say(f"note: the run began on {state['run']['problem']}; the accuracy before is of that, so it is left out")
@@ -52,10 +54,10 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
             clock(ctx, state, begin, sampled)
             record = metrics | counters(state, sampled, time.perf_counter() - begin)
             if log is not None:
-                rollouts.write(
-                    rollouts.path(ctx.folder, state["step"]), state["step"], ctx.seen, ctx.advantages, ctx.decode
-                )
-                log.append({"step": state["step"], **record})
+                file = rollouts.path(ctx.folder, state["step"])
+                rollouts.write(file, state["step"], ctx.seen, ctx.advantages, ctx.decode)
+                ctx.trackers.episodes(state["step"], file)
+                note(ctx, log, {"step": state["step"], **record})
             if progress:
                 progress.update(state["step"], record)
             over = state["step"] == steps or spent(recipe, plan, state)
@@ -177,8 +179,14 @@ async def measure(ctx: RunContext, plan: Plan, log: checkpoint.AppendLog | None,
     interval, _ = await greedy(ctx, plan.evaluate)
     record = {"step": at, "evaluation": interval.json()}
     if log is not None and log.last() != record:  # a run that went on from its own end finds it there
-        log.append(record)
+        note(ctx, log, record)
     return interval.json()
+
+
+def note(ctx: RunContext, log: checkpoint.AppendLog, record: Mapping[str, Any]) -> None:
+    """A line of the log, which the trackers are told too."""
+    log.append(record)
+    ctx.trackers.log(checkpoint.jsonable(record))
 
 
 async def sampled_after(ctx: RunContext, plan: Plan) -> dict[str, Any]:

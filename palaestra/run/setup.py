@@ -33,7 +33,7 @@ MEASURED = {  # settings that say what is evaluated: flags of `palaestra eval`
 PROBLEM = ("task", "data", "test_data", "reward", "env")  # settings that say what is learned
 LEAST = {  # that a setting may be, on the command line and in files
     "lora": 0, "tis": 0, "slots": 1, "cache_mb": 1, "max_tokens": 0, "steps": 1, "evaluate": 0, "evaluate_every": 0,
-    "checkpoint_every": 1,
+    "checkpoint_every": 1, "track_seconds": 1,
 }  # fmt: skip
 VALUE = "python"  # what a recipe is called that is a value of a program and not in the catalogue
 MAKE = ("recipe", "model", "lora", "tis")  # settings that decide what a recipe is before its fields are overridden
@@ -64,9 +64,13 @@ class Settings:
     evaluate: int = 512
     evaluate_every: int = 0
     checkpoint_every: int = 1
+    track: tuple[str, ...] = ()
+    track_seconds: int = 30
     set: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        track = (self.track,) if isinstance(self.track, str) else tuple(self.track)
+        object.__setattr__(self, "track", track)
         for name, least in LEAST.items():
             given = getattr(self, name)
             if given is not None and not given >= least:

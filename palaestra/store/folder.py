@@ -47,21 +47,21 @@ def read_run(folder: Path) -> RunFolder:
     config = folder / "config.toml"
     if not config.is_file() and not (folder / "metrics.jsonl").is_file():
         raise UserError(f"{folder} is not a run folder: it has no config.toml ({NO_PLACE})")
-    records = _records(folder / "metrics.jsonl")
+    lines = records(folder / "metrics.jsonl")
     files = sorted((folder / "rollouts").glob("step-*.parquet"))
     first, last = (rollouts_of(files), rollouts_of(files[::-1])) if files else (None, None)
     return RunFolder(
         folder=folder,
         config=tomllib.loads(config.read_text(encoding="utf-8")) if config.is_file() else {},
-        summary=next(iter(_records(folder / "summary.json", whole=True)), {}),
-        steps=[r for r in records if r.keys() - {"step", "evaluation"}],
-        evaluations=evaluations_of(records),
+        summary=next(iter(records(folder / "summary.json", whole=True)), {}),
+        steps=[r for r in lines if r.keys() - {"step", "evaluation"}],
+        evaluations=evaluations_of(lines),
         first=first,
         last=last if first and last and last.step != first.step else None,
     )
 
 
-def _records(path: Path, whole: bool = False) -> list[dict[str, Any]]:
+def records(path: Path, whole: bool = False) -> list[dict[str, Any]]:
     """Objects of a JSONL file, or the one object of a JSON file."""
     text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     found = []

@@ -1,0 +1,68 @@
+"""Trackers by name: those that come with the package, and those of other packages.
+
+Another package offers one under the entry point group `palaestra.trackers`: a name, and a callable
+that makes a `Tracker` from the text after `NAME:`. It raises UserError where it cannot work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from importlib.metadata import entry_points
+
+from palaestra.errors import UserError
+from palaestra.tasks.names import suggestion
+from palaestra.trackers.accelerated import PACKAGES, Accelerated
+from palaestra.trackers.base import Tracker
+from palaestra.trackers.like import Trackio, Wandb
+from palaestra.trackers.tensorboard import TensorBoard
+
+GROUP = "palaestra.trackers"
+NONE = "none"  # on the command line: no tracker, also where a resumed run had some
+OWN: Mapping[str, Callable[[str], Tracker]] = {
+    "trackio": Trackio,
+    "wandb": Wandb,
+    "tensorboard": TensorBoard,
+    "accelerate": Accelerated,
+}
+
+
+def makers(targets: Sequence[str]) -> dict[str, Callable[[], Tracker]]:
+    """What makes each tracker of `NAME[:PROJECT]` texts, tried once.
+
+    Raises UserError for an unknown name, one that is given twice, and a package that is missing.
+    """
+    make: dict[str, Callable[[], Tracker]] = {}
+    for target in targets:
+        if target == NONE:
+            continue
+        if kind(target) in map(kind, make):
+            raise UserError(f"--track {target}: {kind(target)} is given twice")
+        make[target] = partial(factory(target), target.partition(":")[2])
+        make[target]()
+    return make
+
+
+def kind(target: str) -> str:
+    """A target without its project: a process has at most one run of each."""
+    names = target.split(":")
+    return ":".join(names[:2]) if names[0] == "accelerate" else names[0]
+
+
+def factory(target: str) -> Callable[[str], Tracker]:
+    """What makes a tracker from the text after its name."""
+    name = target.partition(":")[0]
+    if name in OWN:
+        return OWN[name]
+    others = {e.name: e for e in entry_points(group=GROUP)}
+    if name in others:
+        try:
+            return others[name].load()
+        except Exception as error:
+            place = others[name].value
+            raise UserError(f"--track {name}: {place} does not load: {error}") from None
+    if name in PACKAGES:
+        raise UserError(f"--track {target}: it works by accelerate: --track accelerate:{target}")
+    known = [*OWN, *others]
+    hint = suggestion(name, known) or f"; there are {', '.join(known)}"
+    raise UserError(f"--track {target}: no such tracker{hint}")

@@ -1,0 +1,180 @@
+"""The README.md of a model on the Hugging Face hub, made from the run that trained it.
+
+It names no place on this machine.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import EvalResult, ModelCardData
+
+from palaestra import __version__, catalogue, markdown, values
+from palaestra.errors import UserError
+from palaestra.models.load import OWN
+from palaestra.run import setup
+from palaestra.store.folder import RunFolder
+from palaestra.view.report import ONE_SEED, ends, facts, verdict
+
+HUB = {"smollm2": "HuggingFaceTB/SmolLM2-135M-Instruct"}  # what comes from it by another way
+ACCURACY = "Held-out accuracy"  # what a report calls a share; a mean reward has another name
+REPEATED = (
+    "task", "data", "test_data", "reward", "env", "model", "dtype", "lora", "engine", "tis",
+    "max_tokens", "steps", "evaluate", "evaluate_every",
+)  # fmt: skip
+
+
+def model_card(run: RunFolder, step: int, repo: str, alone: bool = True) -> str:
+    """The card of the checkpoint after `step` steps, for a repository "OWNER/NAME".
+
+    `alone`: the run has no other learner, so that its digest of weights is this model's.
+    """
+    settings = settings_of(run)
+    last, run = run.summary.get("steps"), until(run, step)
+    told = verdict(run)
+    page = {
+        "metadata": metadata(run, settings, repo).to_yaml().strip(),
+        "name": repo.rpartition("/")[2],
+        "repo": repo,
+        "model": base_model(settings) or f"The model {plain(settings.model)}",
+        "problem": plain(settings.problem),
+        "method": method(settings.recipe),
+        "what": told["what"],
+        "ends": told["ends"],
+        "words": told["words"],
+        "one_seed": ONE_SEED,
+        "part": "" if (run.folder / "config.toml").is_file() else run.folder.name,
+        "caveat": run.name("caveat"),
+        "facts": facts(run),
+        "checkpoint": checkpoint(step, last),
+        "version": __version__,
+        "weights": run.summary.get("weights_sha256") if alone else None,
+        "command": command(settings),
+        "own_files": own_files(settings),
+    }
+    return markdown.render("model_card.md", **page) + "\n"
+
+
+def settings_of(run: RunFolder) -> setup.Settings:
+    """The settings of a run's config.toml that this version knows."""
+    known = {f.name for f in fields(setup.Settings)}
+    return setup.Settings(**{k: v for k, v in run.config.items() if k in known})
+
+
+def until(run: RunFolder, step: int) -> RunFolder:
+    """The run as it was after `step` steps: an accuracy of another step is not this model's."""
+    if run.summary.get("steps") == step:
+        return run
+    begun = not run.summary or run.summary.get("accuracy_before")
+    return replace(
+        run,
+        summary={k: run.summary[k] for k in ("seed", "caveat") if k in run.summary},
+        steps=[r for r in run.steps if r["step"] <= step],
+        evaluations=[e for e in run.evaluations if e[0] == step or (e[0] == 0 and begun)],
+    )
+
+
+def checkpoint(step: int, last: int | None) -> str:
+    """Which one it is of the run."""
+    if last is None:
+        return f"the checkpoint after step {step}; the run had not ended"
+    return f"the checkpoint after step {step} of {last}" + (", the last" if step == last else "")
+
+
+def method(recipe: str) -> str:
+    """A method's title, with its paper where it has one; of a recipe file its name."""
+    try:
+        card = catalogue.find(recipe).CARD
+    except UserError:
+        return f"a recipe of the author's own, `{plain(recipe)}`"
+    link = re.sub(r"^arXiv:(\S+)$", r"[arXiv:\1](https://arxiv.org/abs/\1)", card.paper)
+    return f"{card.title} (`{plain(recipe)}`" + (f", {link})" if link else ")")
+
+
+def metadata(run: RunFolder, settings: setup.Settings, repo: str) -> ModelCardData:
+    """What the hub reads. A mean reward, which is no share, is left to the text."""
+    after, problem = ends(run)[1], plain(settings.problem)
+    results, last = [], run.steps[-1] if run.steps else {}
+    tags = ["palaestra", plain(settings.recipe)]
+    sampled = run.summary.get("sampled_tokens", last.get("sampled_tokens"))
+    if sampled:  # imitation alone samples nothing
+        tags.append("reinforcement-learning")
+    if after is not None and verdict(run)["what"] == ACCURACY:
+        interval = f"95% interval {after.low:.4f} to {after.high:.4f}, n = {after.n}"
+        results.append(
+            EvalResult(
+                task_type="text-generation",
+                dataset_type=problem,
+                dataset_name=problem,
+                metric_type="accuracy",
+                metric_name=f"held-out accuracy, greedy ({interval})",
+                metric_value=round(after.mean, 4),
+            )
+        )
+    return ModelCardData(
+        library_name="transformers",
+        pipeline_tag="text-generation",
+        base_model=base_model(settings) or None,
+        tags=tags,
+        model_name=repo.rpartition("/")[2],
+        eval_results=results or None,
+    )
+
+
+def base_model(settings: setup.Settings) -> str:
+    """The model's id on the hub, where it has one."""
+    name = HUB.get(settings.model, settings.model)
+    return name if re.fullmatch(r"[\w.-]+/[\w.-]+", name) and not Path(name).exists() else ""
+
+
+def command(settings: setup.Settings) -> str:
+    """What repeats the run from its start; nothing where the recipe is a file that is not here."""
+    try:
+        changed = differences(settings)
+    except UserError:
+        return ""
+    default = setup.Settings()
+    words = ["palaestra", "train", plain(settings.recipe)]
+    for name in REPEATED:
+        given = getattr(settings, name)
+        if given != getattr(default, name):
+            shown = given if name == "model" and base_model(settings) else plain(str(given))
+            words += [f"--{name.replace('_', '-')}", shlex.quote(shown)]
+    words += ["--recompute"] if settings.recompute else []
+    words += ["--seed", str(settings.seed)]
+    return " ".join([*words, *(shlex.quote(f"{k}={literal(v)}") for k, v in changed.items())])
+
+
+def differences(settings: setup.Settings) -> dict[str, Any]:
+    """What is set in a recipe unlike what its settings make of it."""
+    takes = setup.arguments(settings.recipe)
+    own = {k: v for k, v in settings.set.items() if k in takes}
+    made = values.flatten(setup.recipe_of(replace(settings, set=own)))
+    known = {k: v for k, v in settings.set.items() if k in made}
+    return own | {k: v for k, v in known.items() if not values.stored_as(made[k], v)}
+
+
+def literal(given: Any) -> str:
+    """As an override is written."""
+    if isinstance(given, bool):
+        return str(given).lower()
+    if isinstance(given, list):
+        return "[" + ", ".join(map(literal, given)) + "]"
+    place = isinstance(given, str) and given.startswith(("/", "~", "."))
+    return plain(given) if place else str(given)
+
+
+def own_files(settings: setup.Settings) -> bool:
+    """Whether the command names files, which only its author has."""
+    model = settings.model not in OWN and not base_model(settings)
+    code = ".py" in settings.recipe + settings.reward
+    return bool(model or code or settings.data or settings.env)
+
+
+def plain(name: str) -> str:
+    """Of a path its end."""
+    return name.rstrip("/").rpartition("/")[2]
