@@ -61,7 +61,7 @@ def test_files_stay_readable(path):
     assert text.startswith('"""'), "a module says what it is in its first line"
     if "longer than" in text.split('"""')[1]:
         return  # the header gives the reason
-    assert text.count("\n") <= 400
+    assert text.count("\n") <= 600
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             assert node.end_lineno - node.lineno <= 60, node.name

@@ -163,7 +163,7 @@ def fates(episodes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         return []
     third = (max(steps) - min(steps) + 1) / 3
     early, late = min(steps) + third, max(steps) + 1 - third
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, dict[str, Any]] = {}  # by problem
     for e in scored:
         one = found.setdefault(e["task_id"], {"domain": e["domain"], "all": [], "first": [], "last": []})
         right = e["reward"] >= RIGHT
@@ -177,12 +177,12 @@ def fates(episodes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             "solved": share(one["all"]),
             "first": share(one["first"]),
             "last": share(one["last"]),
-            "p": fisher(sum(one["first"]), len(one["first"]), sum(one["last"]), len(one["last"])),
         }
         for task, one in found.items()
     ]
-    sure = false_discoveries([row["p"] for row in rows], BOUND)
-    return [{**row, "fate": fate(row, moved)} for row, moved in zip(rows, sure, strict=True)]
+    p_N = [fisher(sum(o["first"]), len(o["first"]), sum(o["last"]), len(o["last"])) for o in found.values()]
+    sure = false_discoveries(p_N, BOUND)
+    return [{**row, "p": p, "fate": fate(row, moved)} for row, p, moved in zip(rows, p_N, sure, strict=True)]
 
 
 def share(right: Sequence[bool]) -> float | None:

@@ -209,7 +209,7 @@ def recipe_of(settings: Settings) -> Any:
 def adjusted(recipe: Any, settings: Settings) -> Any:
     """A recipe that is a value, with what the settings say of it."""
     if not hasattr(recipe, "run"):
-        raise UserError(f"a {type(recipe).__name__} is no recipe; give a method's name, recipe(...) or vary(...)")
+        raise UserError(f"{recipe!r} is no recipe; give a method's name, recipe(...) or vary(...)")
     return changed(recipe, settings.set, settings.tis, settings.rate)
 
 

@@ -1,0 +1,170 @@
+"""The Python interface: what the commands do, as values."""
+
+import asyncio
+import json
+import math
+import shutil
+from pathlib import Path
+
+import pytest
+
+from palaestra.api.asking import compare, evaluate, explain
+from palaestra.api.run import Run, fates, table
+from palaestra.api.training import train
+from palaestra.catalogue import recipe
+from palaestra.cli.main import main
+from palaestra.errors import UserError
+from palaestra.stats import false_discoveries, fisher
+from palaestra.values import vary
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def run(tmp_path):
+    return train("rloo", smoke=True, quiet=True, evaluate=2, out=tmp_path / "rloo")
+
+
+@pytest.mark.slow
+def test_train_makes_the_run_that_the_command_makes(run, capsys):
+    assert main(["train", "rloo", "--smoke", "--evaluate", "2", "--out", "command", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert said["weights_sha256"] == run.summary["weights_sha256"]
+    names = {p.relative_to(run.folder) for p in run.folder.rglob("*")}
+    assert names == {p.relative_to("command") for p in Path("command").rglob("*")}
+    assert run.steps["step"].to_pylist() == [1, 2] and run.config["recipe"] == "rloo"
+    assert run.steps.drop_columns(["seconds", "tokens_per_second"]).equals(
+        Run("command").steps.drop_columns(["seconds", "tokens_per_second"])
+    )
+
+
+@pytest.mark.slow
+def test_a_run_has_tables_a_model_and_groups(run):
+    episodes = run.episodes(tokens=True)
+    assert episodes.num_rows == 8 and len(episodes["rows"][0].as_py()[0]["ids"]) > 3
+    assert "rows" not in run.episodes().column_names and run.evaluations["n"].to_pylist() == [4, 4]
+    assert run.problems()["episodes"].to_pylist() == [2, 2, 2, 2]
+    assert run.model().module.config.model_type == "llama" and "<svg" in run._repr_html_()
+    group = run.group(step=2, group=1)
+    assert group.episodes().num_rows == 2
+    for method in ("grpo", recipe("rloo")):
+        assert len(group.explain(method)["advantages"][0]) == 2
+    with pytest.raises(UserError, match="no rollouts of step 3"):
+        run.group(step=3)
+    with pytest.raises(UserError, match="no group 7; it has 2"):
+        run.group(step=2, group=7).explain("grpo")
+    with pytest.raises(UserError, match="no model 'critic'"):
+        run.model("critic")
+
+
+@pytest.mark.slow
+def test_a_recipe_that_is_a_value_trains_and_goes_on_inside_a_running_loop():
+    mine = vary(recipe("grpo"), schedule=vary(recipe("grpo").schedule, prompts=2))
+
+    async def notebook():
+        return train(mine, steps=1, evaluate=0, quiet=True, set={"collect.links.0.n": 2})
+
+    run = asyncio.run(notebook())
+    assert run.config["recipe"] == "python" and run.steps.num_rows == 1
+    assert train(mine, resume=run.folder, steps=2, quiet=True).steps.num_rows == 2
+    with pytest.raises(UserError, match="is a value of a program"):
+        train(resume=run.folder, steps=3, quiet=True)
+    with pytest.raises(UserError, match="is a value of a program"):
+        train("grpo", resume=run.folder, steps=3, quiet=True)
+
+
+def test_mistakes_are_one_line():
+    for wrong, said in (
+        ({"stepz": 3}, "unknown setting 'stepz'; did you mean steps"),
+        ({"steps": "many"}, "steps takes"),
+        ({"steps": 0}, "--steps must be at least 1"),
+    ):
+        with pytest.raises(UserError, match=said):
+            train("grpo", quiet=True, **wrong)
+    with pytest.raises(UserError, match="no method 'grpoo'; did you mean grpo"):
+        train("grpoo", quiet=True)
+    with pytest.raises(UserError, match="3 is no recipe"):
+        train(3, quiet=True)
+    with pytest.raises(UserError, match="not a run folder"):
+        Run("nowhere")
+    with pytest.raises(UserError, match="at least two"):
+        compare("grpo")
+    with pytest.raises(UserError, match="must have the shape of"):
+        explain("grpo", rewards=[[1, 0]], lengths=[[1]])
+    assert not Path("runs").exists()
+
+
+def test_explain_says_what_the_command_says(capsys):
+    assert main(["explain", "rloo", "--rewards", "[[1,0,0,1]]", "--lengths", "[[5,9,3,7]]", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert explain("rloo", rewards=[[1, 0, 0, 1]], lengths=[[5, 9, 3, 7]]) == said
+    assert said["advantages"][0] == pytest.approx([2 / 3, -2 / 3, -2 / 3, 2 / 3])
+    assert explain(recipe("rloo"), groups=[[{"reward": 1.0}, {"reward": 0.0}]])["advantages"] == [[1.0, -1.0]]
+
+
+@pytest.mark.slow
+def test_evaluate_and_compare(run, capsys):
+    assert main(["eval", "--n", "4", "--k", "2", "--json"]) == 0
+    assert evaluate("tiny", n=4, k=2) == json.loads(capsys.readouterr().out.splitlines()[-1])
+    asked = evaluate(run, n=2, k=1)
+    assert asked["model"].endswith("step-2") and asked["task"] == "chain" and asked["n"] == 2
+    found = compare(run, Run(shutil.copytree(run.folder, "copy")))
+    (name,) = found["differences"]
+    assert found["differences"][name]["mean"] == 0 and found["methods"][str(run.folder)]["after"]["n"] == 4
+    with pytest.raises(UserError, match="methods or runs, not both"):
+        compare(run, "grpo")
+
+
+def test_fishers_exact_test():
+    """Tea tasting: 3 of 4 against 1 of 4 has p = 34 / 70; 4 of 4 against 0 of 4 has 2 / 70 (Fisher 1935)."""
+    assert fisher(3, 4, 1, 4) == pytest.approx(34 / 70) and fisher(4, 4, 0, 4) == pytest.approx(2 / 70)
+    assert fisher(0, 0, 3, 4) == 1.0 and fisher(2, 4, 2, 4) == 1.0
+
+
+def test_false_discoveries():
+    """Benjamini and Hochberg (1995), table 1 at 0.05: the first four of fifteen."""
+    p = [
+        0.0001,
+        0.0004,
+        0.0019,
+        0.0095,
+        0.0201,
+        0.0278,
+        0.0298,
+        0.0344,
+        0.0459,
+        0.3240,
+        0.4262,
+        0.5719,
+        0.6528,
+        0.7590,
+        1.0,
+    ]
+    assert false_discoveries(p, 0.05) == [True] * 4 + [False] * 11
+    assert false_discoveries([], 0.1) == [] and false_discoveries([0.2, 0.01], 0.05) == [False, True]
+
+
+def test_what_became_of_a_problem():
+    """Nine steps: a is always solved, b never, c learned, d forgotten, e solved half of the time."""
+    rewards = {"a": lambda s: 1.0, "b": lambda s: 0.0, "c": lambda s: float(s >= 4), "d": lambda s: float(s < 4)}
+    rewards["e"] = lambda s: float(s % 2)
+    made = [
+        {"task_id": t, "domain": "", "step": s, "reward": right(s), "status": "finished"}
+        for s in range(1, 10)
+        for t, right in rewards.items()
+        for _ in range(3)
+    ]
+    broken = {"task_id": "a", "domain": "", "step": 1, "reward": None, "status": "error:judge"}
+    found = {row["task_id"]: row for row in fates([*made, broken])}
+    told = {"a": "solved", "b": "never", "c": "learned", "d": "forgotten", "e": "mixed"}
+    assert {t: row["fate"] for t, row in found.items()} == told
+    assert found["c"]["first"] == 0 and found["c"]["last"] == 1 and found["a"]["episodes"] == 27
+
+
+def test_a_table_takes_what_steps_hold():
+    found = table([{"a": 1, "b": "x"}, {"a": 0.5, "c": [1]}, {"c": "text", "a": None}])
+    assert found["a"].to_pylist() == [1.0, 0.5, None] and found["b"].to_pylist() == ["x", None, None]
+    assert found["c"].to_pylist() == [None, "[1]", '"text"'] and math.isclose(found["a"][1].as_py(), 0.5)
