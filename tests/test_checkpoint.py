@@ -313,7 +313,7 @@ import resource, signal, sys
 from pathlib import Path
 import torch
 from palaestra.store.checkpoint import AppendLog, save, write_atomic
-from palaestra.types import Fault
+from palaestra.errors import Fault
 from tests.test_checkpoint import hidden, model, state, whole
 
 run = Path(sys.argv[1])

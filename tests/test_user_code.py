@@ -236,8 +236,7 @@ def test_missing_files(source, tmp_path):
 
 
 GUESS = """
-from palaestra.errors import Fault
-from palaestra.types import Ask, Frame, Message, Task
+from palaestra.errors import Fault; from palaestra.types import Ask, Frame, Message, Task
 class Guess:
     seats = ("policy",)
     max_tokens = 5

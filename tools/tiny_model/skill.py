@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from transformers import LlamaForCausalLM
 
+import palaestra
 from palaestra.toys import formats
 from palaestra.toys.chain import ArithmeticChain
 from palaestra.toys.count import Count
@@ -30,7 +31,7 @@ from palaestra.types import Act, Message, Task, rng_of, seed_of
 from palaestra.worlds.tictactoe import TicTacToeTasks
 from tools.tiny_model.sample import replies
 
-HERE = Path(__file__).parent
+HERE = Path(palaestra.__file__).parent / "models" / "tiny"
 Talk = tuple[Message, ...]
 Numbers = dict[str, float]
 
