@@ -24,7 +24,8 @@ from palaestra.values import override
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
 
-NEEDS = {"gym": registry, "smollm2": weights}  # marks of tests that need more than `pip install '.[test]'` brings
+# Marks of tests that need more than `pip install '.[test]'` brings, and what raises without it.
+NEEDS = {"gym": registry, "smollm2": weights}
 
 
 def pytest_runtest_setup(item):

@@ -143,7 +143,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.gym) if "generator" in n else n for n in CASES])
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.gym] * ("generator" in n)) for n in CASES])
 def test_mistake(name, place, capsys):
     argv, words = CASES[name]
     assert main(["train", *argv, *SMALL, "--out", "run"]) == 2

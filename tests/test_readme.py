@@ -53,7 +53,7 @@ def small(command):
     return [*argv, "schedule.prompts=2", "collect.links.0.n=2"] if argv[0] == "doctor" else argv
 
 
-@pytest.mark.parametrize("command", [pytest.param(c, marks=pytest.mark.gym) if "rg:" in c else c for c in COMMANDS])
+@pytest.mark.parametrize("command", [pytest.param(c, marks=[pytest.mark.gym] * ("rg:" in c)) for c in COMMANDS])
 def test_command(command, place, capsys):
     if "--resume" in command:
         folder = shlex.split(command)[-1]

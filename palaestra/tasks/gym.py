@@ -117,11 +117,11 @@ def offered() -> list[str]:
 
 def levels(generator: str) -> int:
     """How many difficulties a generator's curriculum has; 0 = it has none."""
-    from reasoning_gym.factory import create_curriculum, has_curriculum  # pyright: ignore[reportMissingImports]
+    from reasoning_gym import factory  # pyright: ignore[reportMissingImports]
 
-    if not has_curriculum(generator):
+    if not factory.has_curriculum(generator):
         return 0
-    return max(len(a.levels) for a in create_curriculum(generator).attributes.values())
+    return max(len(a.levels) for a in factory.create_curriculum(generator).attributes.values())
 
 
 @lru_cache(maxsize=4096)
@@ -180,14 +180,14 @@ def _settings(gym: Gym, config: type) -> dict[str, Any]:
 
 def _levelled(gym: Gym) -> Any:
     """The curriculum's configuration with every attribute at level `difficulty`, or at its last if it has fewer."""
-    from reasoning_gym.factory import create_curriculum  # pyright: ignore[reportMissingImports]
+    from reasoning_gym import factory  # pyright: ignore[reportMissingImports]
 
     n = levels(gym.generator)
     if not n:
         raise UserError(f"rg:{gym.generator} has no difficulties; set its ranges instead")
     if isinstance(gym.difficulty, bool) or not isinstance(gym.difficulty, int) or not 0 <= gym.difficulty < n:
         raise UserError(f"rg:{gym.generator} has the difficulties 0 to {n - 1}, not {gym.difficulty!r}")
-    curriculum = create_curriculum(gym.generator)
+    curriculum = factory.create_curriculum(gym.generator)
     for attribute in curriculum.attributes.values():
         curriculum.set_attr_level(attribute.name, min(gym.difficulty, len(attribute.levels) - 1))
     return curriculum.generate_configuration()
@@ -208,7 +208,7 @@ def refuse(generator: str) -> None:
 
 @lru_cache(maxsize=1)
 def registry() -> Mapping[str, tuple[type, type]]:
-    """The dataset and the configuration of each generator. Raises UserError where reasoning-gym is not installed."""
+    """The dataset and the configuration of each generator. Raises UserError without reasoning-gym."""
     try:
         with aside():
             import reasoning_gym  # pyright: ignore[reportMissingImports]

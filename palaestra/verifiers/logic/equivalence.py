@@ -107,9 +107,9 @@ class Circuit:
         return rest
 
     def model(self, *wanted: int) -> set[int] | None:
-        """The literals of one assignment under which those wanted hold; a variable that no node reads may have none.
+        """The literals of one assignment under which those wanted hold; None = there is none.
 
-        None = there is no such assignment. Raises Undecided.
+        A variable that no node reads may have no literal. Raises Undecided.
         """
         clauses = [[x] for x in (TRUE, *wanted)]
         for literals, node in self.nodes.items():
