@@ -189,7 +189,7 @@ SMALL = """
     from palaestra.ledger.experiment import Experiment, Greater
     from palaestra.recipes.base import reinforce, rloo
     from palaestra.values import override
-    from palaestra.types import Fault
+    from palaestra.errors import Fault
 
     def small(recipe):
         return override(override(recipe, "schedule.prompts", 2), "collect.links.0.n", 2)
