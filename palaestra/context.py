@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 from palaestra.errors import Fault
 from palaestra.types import (
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from palaestra.models.model import Model
 
 
+@runtime_checkable
 class Engine(Protocol):
     """Samples from one model, for any number of coroutines at a time."""
 
@@ -228,6 +229,7 @@ class Context(Protocol):
         ...
 
 
+@runtime_checkable
 class Runnable(Protocol):
     """A recipe, a pipeline, or a program: anything else that runs in a context."""
 
@@ -243,12 +245,116 @@ Credit: TypeAlias = Callable[[Groups, Signals, State], tuple[list[Example], Stat
 Observe: TypeAlias = Callable[[Groups, Mapping[str, list[Example]], State], State]
 
 
-def keeps_equal(credit: Credit) -> bool:
-    """Groups whose rewards are all equal get credit too, so no gate may drop them. A credit says so by this attribute."""
-    return bool(getattr(credit, "keeps_equal", False))
-
-
 class Update(Protocol):
     """Moves the weights of one learner: packs, splits, accumulates, steps the optimiser."""
 
     def __call__(self, ctx: Context, name: str, learner: Any, batch: Batch, state: State) -> tuple[Metrics, State]: ...
+
+
+# ---- what stages may say of themselves: one that has the attribute says it, whether it names the
+# protocol or not; a field, a class variable or a property will do
+
+
+@runtime_checkable
+class KeepsEqual(Protocol):
+    """A credit that says whether groups of equal rewards get credit too. Without it, no."""
+
+    @property
+    def keeps_equal(self) -> bool: ...
+
+
+@runtime_checkable
+class DropsEqual(Protocol):
+    """A pool that says whether it drops groups of equal rewards. Without it, no."""
+
+    @property
+    def drops_equal(self) -> bool: ...
+
+
+@runtime_checkable
+class LeavesEqual(Protocol):
+    """A link of credit that says how a group of equal rewards leaves it. Without it, as it came."""
+
+    @property
+    def equal(self) -> bool | None:
+        """With credit (True), without (False), or as it came (None)."""
+        ...
+
+
+@runtime_checkable
+class Spreads(Protocol):
+    """A link of credit that says whether it tells what was rewarded equally apart. Without it, no.
+
+    No centring that follows undoes it, so groups of equal rewards keep credit.
+    """
+
+    @property
+    def spreads(self) -> bool: ...
+
+
+@runtime_checkable
+class GivesBatches(Protocol):
+    """A pool that gives whole batches. A dry run at a paper's size gives it the paper's prompts."""
+
+    @property
+    def size(self) -> int:
+        """Groups of a batch."""
+        ...
+
+
+@runtime_checkable
+class CountsSamples(Protocol):
+    """A stage of `collect` that says how many answers to a prompt it samples."""
+
+    @property
+    def n(self) -> int: ...
+
+
+def keeps_equal(credit: Credit) -> bool:
+    """Groups whose rewards are all equal get credit too, so no gate may drop them."""
+    return isinstance(credit, KeepsEqual) and credit.keeps_equal
+
+
+def drops_equal(pool: Pool) -> bool:
+    """Groups whose rewards are all equal are not trained on."""
+    return isinstance(pool, DropsEqual) and pool.drops_equal
+
+
+# ---- what rewards may be able to do beside judging: who checks or audits one must know how a right
+# answer is written
+
+
+@runtime_checkable
+class PaysGold(Protocol):
+    """A reward that says what a reference is worth. Without it, no less than any other answer."""
+
+    @property
+    def gold(self) -> float | None: ...
+
+
+@runtime_checkable
+class PutsAnswers(Protocol):
+    """A reward that writes a task's answer as a response. Without it the tasks demonstrate one."""
+
+    def put(self, task: Task) -> str | None:
+        """The response; None where the answer is none and nothing can be checked."""
+        ...
+
+
+@runtime_checkable
+class WritesAnswers(Protocol):
+    """A reward that writes a task's answer in a way of its own. Without it, it is plain text."""
+
+    def written(self, task: Task) -> str:
+        """The answer as text, which a form goes around."""
+        ...
+
+
+@runtime_checkable
+class TakesForms(Protocol):
+    """A reward that says how an answer stands in a response. Without it common forms are tried."""
+
+    @property
+    def forms(self) -> tuple[str, ...]:
+        """With {} where the answer goes, e.g. "<answer>{}</answer>"."""
+        ...

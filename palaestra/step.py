@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from palaestra.context import Collect, Credit, Draw, Pool, keeps_equal
+from palaestra.context import Collect, Credit, Draw, Pool, drops_equal, keeps_equal
 from palaestra.context import Observe as ObserveStage
 from palaestra.context import Update as UpdateStage
 from palaestra.curriculum.pool import Everything
@@ -73,7 +73,7 @@ class Recipe:
 
     def __post_init__(self) -> None:
         keeps = [name for name, l in self.learners.items() if keeps_equal(l.credit)]
-        if keeps and getattr(self.pool, "drops_equal", False):
+        if keeps and drops_equal(self.pool):
             raise UserError(
                 f"learner {keeps[0]!r} learns from groups whose rewards are all equal, which the pool "
                 f"{type(self.pool).__name__} drops; use pool=Everything()"

@@ -10,7 +10,16 @@ import hashlib
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar, dataclass_transform
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    dataclass_transform,
+    runtime_checkable,
+)  # fmt: skip
 
 import numpy as np
 
@@ -344,8 +353,14 @@ class Frame:
     status: str = "finished"  # read when nobody is asked: "finished" | "truncated:WHY"
 
 
+@runtime_checkable
 class World(Protocol):
-    """An environment. Methods may be plain or async; the same key gives the same randomness."""
+    """An environment. Methods may be plain or async; the same key gives the same randomness.
+
+    The state in a frame is a plain value and `step` leaves it as it was: whoever kept one can go on
+    from it, so every world can be forked. What a world may be able to do beside this: `Solves`,
+    `SolvesSome`, `LimitsTurns`, `Casts`.
+    """
 
     @property
     def seats(self) -> tuple[str, ...]: ...
@@ -399,8 +414,13 @@ class Player(Protocol):
     def parse(self, text: str, finish: str) -> Call | Malformed | None: ...
 
 
+@runtime_checkable
 class Tasks(Protocol):
-    """Where problems come from. Splits "train" and "test" are disjoint; the same index gives the same task."""
+    """Where problems come from. Splits "train" and "test" are disjoint; an index names one task.
+
+    What a source may be able to do beside this: `HeldOutSize`, `Answers`, `Warns`, `Checks`,
+    `Demonstrates`, `FindsMistakes`, `Mixes`.
+    """
 
     @property
     def name(self) -> str: ...
@@ -410,6 +430,150 @@ class Tasks(Protocol):
         ...
 
     def task(self, split: str, index: int) -> Task: ...
+
+
+# ---- what sources of tasks and worlds may be able to do: a class that has the attribute has the
+# ability, whether it names the protocol or not; one that names it is checked by a type checker
+
+Habit: TypeAlias = Literal["guess", "work"]  # the answer at once, or visible steps first
+
+
+@runtime_checkable
+class TrainingSize(Protocol):
+    """An environment that says how many training tasks it has. Without it they are endless."""
+
+    @property
+    def size(self) -> int | None:
+        """Training tasks; None = endless."""
+        ...
+
+
+@runtime_checkable
+class HeldOutSize(Protocol):
+    """Tasks whose held-out split has an end, beyond which nothing asks. Without it, it has none."""
+
+    @property
+    def test_size(self) -> int | None:
+        """Tasks of the split "test"; None = endless."""
+        ...
+
+
+@runtime_checkable
+class GivesTasks(Protocol):
+    """An environment with tasks of its own. Without it tasks hold only their split and index."""
+
+    def task(self, split: str, index: int) -> Task: ...
+
+
+@runtime_checkable
+class Answers(Protocol):
+    """Tasks that say whether they have answers, without which no accuracy is measured."""
+
+    @property
+    def answered(self) -> bool: ...
+
+
+@runtime_checkable
+class Warns(Protocol):
+    """Tasks that know what speaks against their held-out split. Without it some are compared."""
+
+    @property
+    def caveat(self) -> str | None:
+        """One line for the reader of an accuracy; "" = nothing, None = nobody knows."""
+        ...
+
+
+@runtime_checkable
+class Checks(Protocol):
+    """Tasks with a check of their own, the reward then. Without it answers are compared."""
+
+    def check(self, text: str, task: Task) -> float | Mapping[str, float]:
+        """A number, or named parts, for what the policy said last."""
+        ...
+
+
+@runtime_checkable
+class Demonstrates(Protocol):
+    """Tasks that can be shown solved: for imitation, and for the check before the first step.
+
+    Without it the answer itself, as text, is the demonstration.
+    """
+
+    def demonstration(self, task: Task, rng: np.random.Generator, habit: Habit) -> str: ...
+
+
+@runtime_checkable
+class FindsMistakes(Protocol):
+    """Tasks that know where a working goes wrong: what an oracle of the steps is made of."""
+
+    def first_wrong(self, text: str, task: Task) -> int | None:
+        """The first wrong line of a working, from 0; None if all are right."""
+        ...
+
+
+@runtime_checkable
+class Mixes(Protocol):
+    """Tasks of several sources; the `domain` of each task is the name of its source."""
+
+    @property
+    def parts(self) -> Sequence[tuple[Tasks, float]]:
+        """The sources with their weights."""
+        ...
+
+
+def split_size(tasks: Tasks, split: str) -> int | None:
+    """How many tasks a split has; None = endless, or nobody knows."""
+    if split == "test":
+        return tasks.test_size if isinstance(tasks, HeldOutSize) else None
+    return tasks.size
+
+
+def source_of(tasks: Tasks, task: Task) -> Tasks:
+    """Where a task came from: of a mixture its part, else the tasks themselves."""
+    parts = tasks.parts if isinstance(tasks, Mixes) else ()
+    return {part.name: part for part, _ in parts}.get(task.domain, tasks)
+
+
+@runtime_checkable
+class Solves(Protocol):
+    """A world that knows what to say. It is played before the first step, and must earn 1."""
+
+    def oracle(self, state: Any) -> str | Call | Awaitable[str | Call]:
+        """What the seat to move should say, or which tool it should call, in a frame's state."""
+        ...
+
+
+@runtime_checkable
+class SolvesSome(Solves, Protocol):
+    """A world that stands for another one, and has an oracle only where that has one."""
+
+    @property
+    def has_oracle(self) -> bool: ...
+
+
+@runtime_checkable
+class LimitsTurns(Protocol):
+    """A world that says how long a turn may be. Without it, as long as in other benches."""
+
+    @property
+    def max_tokens(self) -> int:
+        """Tokens of one turn."""
+        ...
+
+
+@runtime_checkable
+class Casts(Protocol):
+    """A world that brings players who are not trained. Without it the policy has every seat."""
+
+    @property
+    def players(self) -> Mapping[str, Callable[[Sequence[Message], np.random.Generator], str]]:
+        """By seat, a function of what was said so far and of randomness that says the next turn."""
+        ...
+
+
+def solves(world: object) -> bool:
+    """Whether a world can be asked for its oracle."""
+    return world.has_oracle if isinstance(world, SolvesSome) else isinstance(world, Solves)
 
 
 @value

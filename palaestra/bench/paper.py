@@ -21,6 +21,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from palaestra import catalogue, values
 from palaestra.card import UNKNOWN, Card, Size
+from palaestra.context import CountsSamples, GivesBatches
 from palaestra.engines.decoder import Decoder
 from palaestra.errors import UserError
 from palaestra.models.load import Model, load
@@ -125,14 +126,15 @@ def scaled(runnable: Any, size: Size) -> Any:
     prompts = size.prompts or size.answers // samples_of(runnable)
     if prompts:
         runnable = replace(runnable, schedule=replace(runnable.schedule, prompts=prompts))
-        if hasattr(runnable.pool, "size"):  # a gate or a buffer gives whole batches
+        if isinstance(runnable.pool, GivesBatches):
             runnable = values.override(runnable, "pool.size", prompts)
     return setup.paced(runnable, size.lr) if size.lr else runnable
 
 
 def players(recipe: Recipe) -> list[tuple[str, Any]]:
     """The stages that sample answers, by path: every `Sample`, else the first stage that says how many."""
-    counted = [(path, x) for path, x in values.walk(recipe.collect, "collect") if hasattr(x, "n")]
+    stages = values.walk(recipe.collect, "collect")
+    counted = [(path, x) for path, x in stages if isinstance(x, CountsSamples)]
     return [(path, x) for path, x in counted if isinstance(x, Sample)] or counted[:1]
 
 

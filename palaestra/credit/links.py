@@ -1,9 +1,8 @@
 """Advantages chain: `Chain((Center("group"), Scale("group")))` is the advantage of GRPO.
 
 A link maps (values, table) to values and may read signals or keep state in the table; the last step lifts the values to
-tokens and makes one example per row. A link may declare `equal`: whether a group whose rewards are all equal leaves it with
-credit (True), without (False), or as it came (None or no declaration); and `spreads`, that it tells episodes or tokens of
-such a group apart, which no centring undoes.
+tokens and makes one example per row. What a link does to a group whose rewards are all equal it
+says by `equal` and `spreads` (`context.LeavesEqual`, `context.Spreads`).
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 import torch
 
+from palaestra.context import LeavesEqual, Spreads
 from palaestra.credit import advantages as pure
 from palaestra.credit.scopes import Scope, keys
 from palaestra.credit.table import Level, Table, Values
@@ -23,6 +23,8 @@ from palaestra.types import Example, Groups, Need, Signals, State, stage
 
 
 class Link(Protocol):
+    """A step of credit: values of a batch in, values of the same batch out, at any level."""
+
     def __call__(self, x: Values, table: Table) -> Values: ...
 
 
@@ -193,10 +195,11 @@ class Chain:
     @property
     def keeps_equal(self) -> bool:
         """Groups with equal rewards get credit, so no gate may drop them. The last link that declares it decides."""
-        if any(getattr(link, "spreads", False) for link in self.links):
+        if any(isinstance(link, Spreads) and link.spreads for link in self.links):
             return True
-        said = [equal for link in self.links if (equal := getattr(link, "equal", None)) is not None]
-        return bool(said and said[-1])
+        said = [link.equal for link in self.links if isinstance(link, LeavesEqual)]
+        known = [equal for equal in said if equal is not None]
+        return bool(known and known[-1])
 
     def __call__(self, groups: Groups, signals: Signals, state: State) -> tuple[list[Example], State]:
         table = Table(groups, signals, state)

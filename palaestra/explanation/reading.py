@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from palaestra.context import Collect, Credit, Pool
+from palaestra.context import Collect, Credit, Pool, drops_equal
 from palaestra.credit.links import Chain
 from palaestra.credit.table import Table
 from palaestra.curriculum.pool import mixed
@@ -41,7 +41,7 @@ def derivative(objective: Objective, out: Mapping[str, Tensor], batch: Batch) ->
 def dropped(pool: Pool, groups: Groups) -> list[str]:
     """The remark that the pool would not train on groups of equal rewards, if it would not."""
     equal = [str(g) for g, group in enumerate(groups) if not mixed(group)]
-    if not equal or not getattr(pool, "drops_equal", False):
+    if not equal or not drops_equal(pool):
         return []
     which = (
         f"group {equal[0]}: all its answers" if len(equal) == 1 else f"groups {', '.join(equal)}: all answers of each"

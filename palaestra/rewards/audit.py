@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
+from palaestra.context import TakesForms, WritesAnswers
 from palaestra.errors import Fault, UserError
 from palaestra.rewards.user import Hung
 from palaestra.tasks.oracle import saying
@@ -144,7 +145,8 @@ def audit(name: str, judge: Judge, tasks: Sequence[Task], say: Callable[[str], N
     if len(known) < 2:
         raise UserError(f"audit {name}: {len(known)} problems with answers; give at least two, with different answers")
     ask = Auditor(judge, known, say)
-    bare, tried = [bare_of(judge, t) for t in known], getattr(judge, "forms", FORMS)
+    bare = [bare_of(judge, t) for t in known]
+    tried = judge.forms if isinstance(judge, TakesForms) else FORMS
     forms = {f: ask.ask(f"gold as {f}", [f.format(x) for x in bare]) for f in tried}
     if not ask.seconds and not ask.hung:
         raise UserError(f"audit {name}: no gold can be scored: {next(iter(ask.exceptions.values()))['error']}")
@@ -188,9 +190,11 @@ def audit(name: str, judge: Judge, tasks: Sequence[Task], say: Callable[[str], N
 def bare_of(judge: Any, task: Task) -> str:
     """The task's answer as the reward wants it written, where it says so; an answer that it cannot read is asked as it is."""
     try:
-        return judge.written(task) if hasattr(judge, "written") else text_of(task.answer)
+        if isinstance(judge, WritesAnswers):
+            return judge.written(task)
     except UserError:
-        return text_of(task.answer)
+        pass
+    return text_of(task.answer)
 
 
 def text_of(answer: Any) -> str:

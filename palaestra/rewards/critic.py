@@ -11,7 +11,18 @@ from typing import TYPE_CHECKING, Protocol
 from palaestra.errors import Fault, UserError
 from palaestra.models.dialect import Chat
 from palaestra.rollout.steps import Step, steps
-from palaestra.types import Episode, Group, Key, Message, Sampling, Task, rng_of, stage
+from palaestra.types import (
+    Episode,
+    FindsMistakes,
+    Group,
+    Key,
+    Message,
+    Sampling,
+    Task,
+    rng_of,
+    source_of,
+    stage,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from palaestra.context import Context
@@ -35,14 +46,12 @@ class Oracle:
     noise: float = 0.0
 
     async def __call__(self, ctx: Context, key: Key, task: Task, lines: Sequence[str]) -> frozenset[int]:
-        parts = {p.name: p for p, _ in getattr(ctx.bench.tasks, "parts", ())}
-        source = parts.get(task.domain, ctx.bench.tasks)
-        judge = getattr(source, "first_wrong", None)
-        if judge is None:
+        source = source_of(ctx.bench.tasks, task)
+        if not isinstance(source, FindsMistakes):
             raise UserError(
                 f"the tasks of {ctx.bench.name!r} cannot tell which step is wrong; let a model be the critic"
             )
-        first = judge("\n".join(lines), task)
+        first = source.first_wrong("\n".join(lines), task)
         turned = rng_of(key).random(len(lines)) < self.noise
         return frozenset(i for i in range(len(lines)) if (i == first) != bool(turned[i]))
 

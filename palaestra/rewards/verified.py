@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from palaestra.errors import Fault, UserError
 from palaestra.rewards.verify import said
 from palaestra.types import Episode, Group, Reward, Task, stage
-from palaestra.verifiers.base import Judgement, chosen, judged
+from palaestra.verifiers.base import Judgement, WritesReference, chosen, judged
 from palaestra.verifiers.registry import VERIFIERS, get
 
 if TYPE_CHECKING:
@@ -68,9 +68,10 @@ class Verified:
     def written(self, task: Task) -> str:
         """The task's answer as text: as the verifier wants it written where it says so."""
         verifier = get(self.name)
-        written = getattr(verifier, "written", None)
         try:
-            return answer_text(task.answer) if written is None else written(task.answer, **chosen(verifier, task.meta))
+            if isinstance(verifier, WritesReference):
+                return verifier.written(task.answer, **chosen(verifier, task.meta))
+            return answer_text(task.answer)
         except UserError as error:
             raise UserError(f"task {task.id!r}: {error}") from None
 

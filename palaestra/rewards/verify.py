@@ -8,7 +8,7 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from palaestra.errors import Fault, UserError
-from palaestra.types import Episode, Group, Reward, Task, Tasks, stage
+from palaestra.types import Checks, Episode, Group, Mixes, Reward, Task, Tasks, stage
 from palaestra.verifiers.answers.final import gold_of, right
 
 if TYPE_CHECKING:
@@ -70,10 +70,9 @@ class ByDomain:
 
 def check_for(tasks: Tasks) -> Check:
     """The tasks' own check; for a mixture that of each part; else exact answers."""
-    parts = getattr(tasks, "parts", None)
-    if parts:
-        return ByDomain(tuple((part.name, check_for(part)) for part, _ in parts))
-    return getattr(tasks, "check", None) or Exact()
+    if isinstance(tasks, Mixes) and tasks.parts:
+        return ByDomain(tuple((part.name, check_for(part)) for part, _ in tasks.parts))
+    return tasks.check if isinstance(tasks, Checks) else Exact()
 
 
 def said(episode: Episode) -> str:

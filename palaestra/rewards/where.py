@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from palaestra.context import RewardFn
+from palaestra.context import PutsAnswers, RewardFn
 from palaestra.errors import Fault, UserError
 from palaestra.rollout.collect import judged
 from palaestra.types import Group, Reward, Task, stage
@@ -30,8 +30,8 @@ class Where:
 
     def put(self, task: Task) -> str | None:
         """The task's answer as a response to the reward that the task gets."""
-        put = getattr(self._of(task), "put", None)
-        return str(task.answer) if put is None else put(task)
+        judge = self._of(task)
+        return judge.put(task) if isinstance(judge, PutsAnswers) else str(task.answer)
 
     def _of(self, task: Task) -> RewardFn | None:
         return self.other if task.meta.get(self.field) is None else self.reward

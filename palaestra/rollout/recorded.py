@@ -6,8 +6,20 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from palaestra.errors import UserError
-from palaestra.toys.base import Habit, demonstration
-from palaestra.types import Episode, Group, Key, Message, Reward, Row, Segment, Task, rng_of, stage
+from palaestra.toys.base import demonstration
+from palaestra.types import (
+    Episode,
+    Group,
+    Habit,
+    Key,
+    Message,
+    Reward,
+    Row,
+    Segment,
+    Task,
+    rng_of,
+    stage,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from palaestra.context import Context

@@ -81,4 +81,4 @@ def from_env(spec: str) -> tuple[Bench, Mapping[str, Player]]:
 
     world, tasks = load_environment(spec)
     players = {seat: Script(fn=move, name=f"{seat}'s player") for seat, move in players_of(spec).items()}
-    return Bench(name=spec, tasks=tasks, world=world, max_tokens=getattr(world, "max_tokens", 64)), players
+    return Bench(name=spec, tasks=tasks, world=world, max_tokens=world.max_tokens), players

@@ -31,7 +31,20 @@ from palaestra.schedule import resolve
 from palaestra.store.checkpoint import write_atomic
 from palaestra.tasks.repeats import caveat
 from palaestra.trackers.feed import Trackers
-from palaestra.types import Batch, Example, Group, Groups, Metrics, Need, Outputs, Player, Result, Sampling, Signals
+from palaestra.types import (
+    Answers,
+    Batch,
+    Example,
+    Group,
+    Groups,
+    Metrics,
+    Need,
+    Outputs,
+    Player,
+    Result,
+    Sampling,
+    Signals,
+)  # fmt: skip
 from palaestra.update import pack, split
 
 PHASES = ("rollout", "reward", "forward", "backward", "optimiser", "other")
@@ -261,7 +274,7 @@ class RunContext:
         """Before the first step: gold answers must score 1. Says what is wrong; stops where every answer is judged wrongly."""
         from palaestra.tasks.oracle import problems
 
-        if not getattr(self.bench.tasks, "answered", True):
+        if isinstance(self.bench.tasks, Answers) and not self.bench.tasks.answered:
             self.say(f"note: the records of {self.bench.name} have no answer, so no accuracy is measured")
             self.plan = replace(self.plan, evaluate=0, evaluate_every=0)
             return self.check_prompts()

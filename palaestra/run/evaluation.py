@@ -10,7 +10,7 @@ from palaestra.errors import UserError
 from palaestra.rollout.collect import Sample, Score
 from palaestra.stats import Interval, majority_at_k, mean_interval, pass_at_k, proportion
 from palaestra.step import check_some
-from palaestra.types import RIGHT, Group
+from palaestra.types import RIGHT, Group, split_size
 
 if TYPE_CHECKING:
     from palaestra.context import Context
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 async def attempts(ctx: Context, n: int, sample: Sample, *, split: str = "test", label: str = "eval") -> list[Group]:
     """Up to `n` tasks of a split, each attempted as `sample` says and scored. Does not touch the run's random streams."""
-    score, size = Score(), getattr(ctx.bench.tasks, "test_size", None)
+    score, size = Score(), split_size(ctx.bench.tasks, "test")
 
     async def one(i: int) -> Group:
         key = (ctx.seed, label, i)

@@ -13,7 +13,7 @@ from typing import Any, get_type_hints
 import torch
 
 from palaestra import catalogue, values
-from palaestra.context import Bench
+from palaestra.context import Bench, Runnable
 from palaestra.errors import UserError
 from palaestra.models.load import load
 from palaestra.models.lora import LoRA
@@ -171,7 +171,7 @@ def built(method: str, given: Mapping[str, Any]) -> Any:
         if catalogue.own(method):
             raise UserError(blamed(error, str(module.__file__))) from error
         raise
-    if not hasattr(recipe, "run"):
+    if not isinstance(recipe, Runnable):
         raise UserError(
             f"{method}: build() returned {type(recipe).__name__}, not a recipe; return vary(grpo.build(), ...)"
         )

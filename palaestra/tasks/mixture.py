@@ -17,7 +17,7 @@ import numpy as np
 from palaestra.errors import UserError
 from palaestra.tasks.gym import Gym
 from palaestra.tasks.names import suggestion
-from palaestra.types import Task, Tasks, rng_of, stage
+from palaestra.types import Task, Tasks, rng_of, split_size, stage
 
 BLOCK_MOST = 100_000  # tasks in a block, which holds every part in its exact share
 PART = re.compile(r"(?P<name>(?:rg:)?[A-Za-z_][\w-]*)(?P<settings>\(.*\))?\s*(?:\*\s*(?P<weight>[^()*]+))?", re.DOTALL)
@@ -51,7 +51,7 @@ class Mixture:
         share = counts(tuple(w for _, w in self.parts))
         ends = []
         for i, (part, _) in enumerate(self.parts):
-            n = size_of(part, "test")
+            n = split_size(part, "test")
             if n is not None:
                 places = np.flatnonzero(block(self.name, "test", n // share[i], share) == i)
                 ends.append(n // share[i] * sum(share) + int(places[n % share[i]]))
@@ -63,7 +63,7 @@ class Mixture:
         order = block(self.name, split, number, share)
         i = int(order[at])
         part, nth = self.parts[i][0], number * share[i] + int((order[:at] == i).sum())
-        n = size_of(part, split)
+        n = split_size(part, split)
         task = part.task(split, nth if n is None else int(shuffled(part.name, split, nth // n, n)[nth % n]))
         identity = task.id if task.id.startswith(f"{part.name}/") else f"{part.name}/{task.id}"
         return replace(task, id=identity, domain=part.name)
@@ -96,10 +96,6 @@ def block(name: str, split: str, number: int, share: tuple[int, ...]) -> np.ndar
 def shuffled(name: str, split: str, epoch: int, n: int) -> np.ndarray:
     """[n] the order of a finite part in an epoch."""
     return rng_of(("epoch", name, split, epoch)).permutation(n)
-
-
-def size_of(part: Tasks, split: str) -> int | None:
-    return getattr(part, "test_size", None) if split == "test" else part.size
 
 
 def parse(spec: str, registry: Mapping[str, Callable[..., Any]], known: Collection[str] = ()) -> Any:

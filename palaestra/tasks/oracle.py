@@ -3,39 +3,57 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
+from palaestra.context import PaysGold, PutsAnswers, RewardFn
 from palaestra.errors import Fault
 from palaestra.toys.base import demonstration
-from palaestra.types import RIGHT, Act, Call, Episode, Frame, Group, Row, Segment, Task, Tasks, rng_of, seed_of
+from palaestra.types import (
+    RIGHT,
+    Act,
+    Call,
+    Episode,
+    Frame,
+    Group,
+    Reward,
+    Row,
+    Segment,
+    Solves,
+    Task,
+    Tasks,
+    World,
+    rng_of,
+    seed_of,
+    solves,
+)  # fmt: skip
+
+Payer: TypeAlias = RewardFn | World  # whoever says what an episode is worth
+Adviser: TypeAlias = Callable[[Any], Any]  # what to say, by a world's state
 
 TURNS = 256  # of a scripted game
 SHOWN = 60  # characters of an answer in a message
 
 
-async def problems(tasks: Tasks, judge: Any, n: int = 16, *, ctx: Any = None) -> list[str]:
+async def problems(tasks: Tasks, judge: Payer, n: int = 16, *, ctx: Any = None) -> list[str]:
     """What is wrong with the first `n` training tasks under `judge`, a reward or a world; nothing = all is well."""
     first = [tasks.task("train", i) for i in range(n if tasks.size is None else min(n, tasks.size))]
-    if hasattr(judge, "reset"):
+    if isinstance(judge, World):
         return await _of_world(first, judge)
     return await _of_reward(tasks, first, judge, ctx)
 
 
-async def _of_reward(source: Tasks, tasks: Sequence[Task], judge: Any, ctx: Any) -> list[str]:
+async def _of_reward(source: Tasks, tasks: Sequence[Task], judge: RewardFn, ctx: Any) -> list[str]:
     """A gold answer is worth `judge.gold` where a judge has it, else no less than any other answer that is tried."""
-    exact, found, seen = getattr(judge, "gold", None), [], set[float]()
-    put = getattr(judge, "put", lambda t: demonstration(source, t, rng_of(("oracle", t.id)), "guess"))
-    written = {t.id: put(t) for t in tasks if t.answer is not None}
+    exact, found, seen = worth(judge), list[str](), set[float]()
+    written = {t.id: put(source, t, judge) for t in tasks if t.answer is not None}
     golds = {identity: text for identity, text in written.items() if text is not None}
     for task in tasks:
         gold_said = golds.get(task.id)
         wrong = next((g for g in golds.values() if g != gold_said), "")
         texts = ["", wrong, *([] if gold_said is None else [gold_said])]
         rewards = await judge(ctx, Group(task=task, episodes=tuple(saying(t) for t in texts)))
-        for failed in (r for r in rewards if isinstance(r, Fault)):
-            raise failed
-        scores = [r.total for r in rewards]
+        scores = [total(r) for r in rewards]
         seen |= set(scores)
         if gold_said is None:
             continue
@@ -52,21 +70,39 @@ async def _of_reward(source: Tasks, tasks: Sequence[Task], judge: Any, ctx: Any)
     return found
 
 
+def worth(judge: RewardFn) -> float | None:
+    """What a gold answer is worth, where the judge says so."""
+    return judge.gold if isinstance(judge, PaysGold) else None
+
+
+def total(found: Reward | Fault) -> float:
+    if isinstance(found, Fault):
+        raise found
+    return found.total
+
+
+def put(source: Tasks, task: Task, judge: RewardFn) -> str | None:
+    """The task's answer as a response, as the judge writes it or as its source demonstrates it."""
+    if isinstance(judge, PutsAnswers):
+        return judge.put(task)
+    return demonstration(source, task, rng_of(("oracle", task.id)), "guess")
+
+
 def saying(text: str) -> Episode:
     """A finished episode in which the policy said `text`."""
     said = Segment(ids=(), logp=(), author="policy", policy="policy", trained=True, text=text, finish="eos")
     return Episode(rows=(Row(segments=(said,)),), status="finished")
 
 
-async def _of_world(tasks: Sequence[Task], world: Any) -> list[str]:
+async def _of_world(tasks: Sequence[Task], world: World) -> list[str]:
     """Plays every task as the world's oracle says, and in silence. A world without an oracle is not checked."""
-    if not getattr(world, "has_oracle", hasattr(world, "oracle")):
+    if not (isinstance(world, Solves) and solves(world)):
         return []
-    return [line for task in tasks for line in await _of_game(task, world)]
+    return [line for task in tasks for line in await _of_game(task, world, world.oracle)]
 
 
-async def _of_game(task: Task, world: Any) -> list[str]:
-    paid, end = await played(world, task, world.oracle)
+async def _of_game(task: Task, world: World, oracle: Adviser) -> list[str]:
+    paid, end = await played(world, task, oracle)
     if end != "finished":
         return [f"task {task.id!r}: the oracle's game is {end}; it must come to an end"]
     if len(world.seats) > 1:
@@ -79,7 +115,7 @@ async def _of_game(task: Task, world: Any) -> list[str]:
     return []
 
 
-async def played(world: Any, task: Task, oracle: Any) -> tuple[float, str]:
+async def played(world: World, task: Task, oracle: Adviser | None) -> tuple[float, str]:
     """What the first seat is paid in a game that `oracle(state)` (or silence) plays for all seats, and how it ended."""
     key = ("oracle", seed_of((task.id,)))
     frame: Frame = await _done(world.reset(task, key))
@@ -94,7 +130,7 @@ async def played(world: Any, task: Task, oracle: Any) -> tuple[float, str]:
     return paid, f"not over after {TURNS} turns" if frame.asks else frame.status
 
 
-def _paid(frame: Frame, world: Any) -> float:
+def _paid(frame: Frame, world: World) -> float:
     return sum(float(x) for (seat, _), x in frame.pay.items() if seat == world.seats[0])
 
 

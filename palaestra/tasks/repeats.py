@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
 
 from palaestra.errors import Fault, UserError
+from palaestra.types import Tasks, Warns, split_size
 
 NOT_NEW = "the accuracy is not one on new problems alone"
 COMPARED = 64  # training tasks
 
 
-def caveat(tasks: Any, n: int) -> str:
+def caveat(tasks: Tasks, n: int) -> str:
     """What is known against `n` held-out tasks; tasks that have a `caveat` say so themselves. Empty: nothing."""
-    if (told := getattr(tasks, "caveat", None)) is not None:
-        return told
+    if isinstance(tasks, Warns) and (known := tasks.caveat) is not None:
+        return known
     test, train = problems(tasks, "test", n), problems(tasks, "train", COMPARED)
     different, trained = set(test), set(test) & set(train)
     known = f"the {len(test)} held-out tasks hold {len(different)} different problems"
@@ -23,9 +23,9 @@ def caveat(tasks: Any, n: int) -> str:
     return f"{known}: the accuracy's interval is narrower than so few allow" if len(different) < len(test) else ""
 
 
-def problems(tasks: Any, split: str, n: int) -> list[str]:
+def problems(tasks: Tasks, split: str, n: int) -> list[str]:
     """The first tasks of a split without their ids, up to where it has no more. Those that hold nothing else are left out."""
-    size, found = getattr(tasks, "test_size" if split == "test" else "size", None), list[str]()
+    size, found = split_size(tasks, split), list[str]()
     with suppress(UserError, Fault, IndexError):
         for i in range(n if size is None else min(size, n)):
             task = tasks.task(split, i)

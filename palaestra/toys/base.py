@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from palaestra.errors import UserError
-from palaestra.types import Message, Task, rng_of, seed_of
-
-Habit: TypeAlias = Literal["guess", "work"]  # the answer at once, or visible steps first
+from palaestra.types import Demonstrates, Habit, Message, Task, Tasks, rng_of, seed_of, source_of
 
 ANSWER = "= "
 TEST_SHARE = 8  # one problem in so many belongs to the test split
@@ -92,8 +90,9 @@ def first_wrong(text: str, steps: Sequence[str], answer: Any) -> int | None:
     return len(lines)
 
 
-def demonstration(source: Any, task: Task, rng: np.random.Generator, habit: Habit) -> str:
+def demonstration(tasks: Tasks, task: Task, rng: np.random.Generator, habit: Habit) -> str:
     """How the source itself writes a right answer (of a mixture, the task's part), else the answer as text."""
-    parts = {p.name: p for p, _ in getattr(source, "parts", ())}
-    source = parts.get(task.domain, source)
-    return source.demonstration(task, rng, habit) if hasattr(source, "demonstration") else str(task.answer)
+    source = source_of(tasks, task)
+    if isinstance(source, Demonstrates):
+        return source.demonstration(task, rng, habit)
+    return str(task.answer)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from palaestra.toys.base import Habit, asked, drawn, exact, first_wrong, written
-from palaestra.types import Task, stage
+from palaestra.toys.base import asked, drawn, exact, first_wrong, written
+from palaestra.types import Habit, Task, stage
 
 
 def apply(a: int, op: str, b: int, modulo: int) -> int:

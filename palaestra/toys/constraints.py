@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from palaestra.toys.base import Habit, asked, drawn
-from palaestra.types import Task, stage
+from palaestra.toys.base import asked, drawn
+from palaestra.types import Habit, Task, stage
 
 TOPICS = (
     "the sea", "bread", "winter", "a library", "the moon", "trains", "coffee", "a garden", "music", "rain", "bicycles", "honey",

@@ -8,8 +8,8 @@ from itertools import combinations
 
 import numpy as np
 
-from palaestra.toys.base import ANSWER, Habit, asked, drawn, final, lines_of, written
-from palaestra.types import Task, stage
+from palaestra.toys.base import ANSWER, asked, drawn, final, lines_of, written
+from palaestra.types import Habit, Task, stage
 
 TOKEN = re.compile(r"0|[1-9][0-9]*|[-+*()]", re.ASCII)
 LONGEST = 80  # characters of an expression that is still read

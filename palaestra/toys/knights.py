@@ -7,8 +7,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from palaestra.toys.base import ANSWER, Habit, asked, drawn, exact, lines_of, written
-from palaestra.types import Task, stage, value
+from palaestra.toys.base import ANSWER, asked, drawn, exact, lines_of, written
+from palaestra.types import Habit, Task, stage, value
 
 NAMES = "ABCDEFGHIJ"
 

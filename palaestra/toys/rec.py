@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from palaestra.toys.base import Habit, asked, drawn, exact, final, written
-from palaestra.types import Task, stage
+from palaestra.toys.base import asked, drawn, exact, final, written
+from palaestra.types import Habit, Task, stage
 
 LEVELS = ("abcd", "efgh", "ijkl", "mnop")  # the letters of each level: a code is one of each, e.g. "bfkm"
 

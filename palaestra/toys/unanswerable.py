@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from palaestra.toys.base import TEST_SHARE, Habit, drawn, exact, written
+from palaestra.toys.base import TEST_SHARE, drawn, exact, written
 from palaestra.toys.ladder import Add
-from palaestra.types import Message, Task, stage
+from palaestra.types import Habit, Message, Task, stage
 
 UNKNOWN = "?"
 

@@ -14,7 +14,7 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, runtime_checkable
 
 from palaestra.errors import Fault, UserError
 from palaestra.types import value
@@ -39,7 +39,41 @@ class Judgement:
 
 
 class Verifier(Protocol):
+    """Judges a response by a reference. Keyword-only parameters of its call are fields it reads.
+
+    What a verifier may say beside this: `ReadsFields`, `PaysLeast`, `WritesReference`.
+    """
+
     def __call__(self, response: str, answer: Any, /, **fields: Any) -> Judgement: ...
+
+
+@runtime_checkable
+class ReadsFields(Protocol):
+    """A verifier that says which fields it reads. Without it the parameters of its call do."""
+
+    @property
+    def fields(self) -> Mapping[str, bool] | None:
+        """The fields, and whether it must have them; None = those of the call."""
+        ...
+
+
+@runtime_checkable
+class PaysLeast(Protocol):
+    """A verifier that says what a response that is not read gets on its paper's scale."""
+
+    @property
+    def least(self) -> float | None:
+        """None = nothing is said."""
+        ...
+
+
+@runtime_checkable
+class WritesReference(Protocol):
+    """A verifier that writes its reference in a way of its own, e.g. as the letter of an option."""
+
+    def written(self, answer: Any, **fields: Any) -> str:
+        """The reference as text; `fields` are those that a judgement reads."""
+        ...
 
 
 P = ParamSpec("P")
@@ -59,7 +93,7 @@ def guarded(judge: Judge[V, P]) -> Judge[V, P]:
     @functools.wraps(judge)
     def call(self: V, response: str, answer: Any, *args: P.args, **kwargs: P.kwargs) -> Judgement:
         kwargs = cast(Any, checked(judge, self, answer, kwargs))
-        least = getattr(self, "least", None)
+        least = self.least if isinstance(self, PaysLeast) else None
         unread = failed("unparsable") if least is None else failed("unparsable", paper=least)
         if not isinstance(response, str) or not response.strip() or len(response) > LONGEST:
             return unread
@@ -123,8 +157,9 @@ def needed(given: Any, name: str, kind: type | tuple[type, ...], verifier: objec
 
 def fields_of(verifier: Any) -> dict[str, bool]:
     """The fields a verifier reads, and whether it must have them."""
-    if (known := getattr(verifier, "fields", None)) is not None and not isinstance(verifier, type):
-        return dict(known)
+    made = not isinstance(verifier, type)
+    if made and isinstance(verifier, ReadsFields) and verifier.fields is not None:
+        return dict(verifier.fields)
     kind = verifier if isinstance(verifier, type) else type(verifier)
     parameters = inspect.signature(kind.__call__).parameters.values()
     return {p.name: p.default is p.empty for p in parameters if p.kind is p.KEYWORD_ONLY}

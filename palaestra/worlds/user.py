@@ -24,9 +24,24 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
+from palaestra.context import Bench
 from palaestra.errors import Fault, UserError
 from palaestra.tasks.user_code import accepts, blamed, file_of, load
-from palaestra.types import Act, Ask, Frame, Key, Message, Task, stage
+from palaestra.types import (
+    Act,
+    Ask,
+    Casts,
+    Frame,
+    GivesTasks,
+    HeldOutSize,
+    Key,
+    LimitsTurns,
+    Message,
+    Solves,
+    Task,
+    TrainingSize,
+    stage,
+)  # fmt: skip
 
 METHODS = {"reset": ("task", "key"), "step": ("state", "acts", "key"), "task": ("split", "index"), "oracle": ("state",)}
 NEEDED = ("reset", "step")
@@ -50,11 +65,12 @@ class UserWorld:
 
     @property
     def max_tokens(self) -> int:
-        return getattr(instance_of(self.spec), "max_tokens", 64)
+        instance = instance_of(self.spec)
+        return instance.max_tokens if isinstance(instance, LimitsTurns) else Bench.max_tokens
 
     @property
     def has_oracle(self) -> bool:
-        return hasattr(instance_of(self.spec), "oracle")
+        return isinstance(instance_of(self.spec), Solves)
 
     async def reset(self, task: Task, key: Key) -> Frame:
         return self._frame(await called(self.spec, "reset", task, key), "reset")
@@ -98,15 +114,17 @@ class UserTasks:
 
     @property
     def size(self) -> int | None:
-        return getattr(instance_of(self.spec), "size", None)
+        instance = instance_of(self.spec)
+        return instance.size if isinstance(instance, TrainingSize) else None
 
     @property
     def test_size(self) -> int | None:
-        return getattr(instance_of(self.spec), "test_size", None)
+        instance = instance_of(self.spec)
+        return instance.test_size if isinstance(instance, HeldOutSize) else None
 
     def task(self, split: str, index: int) -> Task:
         instance, where = instance_of(self.spec), f"{self.spec}.task"
-        if not hasattr(instance, "task"):
+        if not isinstance(instance, GivesTasks):
             return Task(id=f"{self.name}/{split}/{index}", meta={"split": split, "index": index}, domain=self.name)
         found = guarded(self.spec, instance.task, split, index)
         if not isinstance(found, Task):
@@ -144,7 +162,7 @@ def finite(amount: Any) -> bool:
 def players_of(spec: str) -> Mapping[str, Callable[..., str]]:
     """The functions that play seats in the policy's place: the attribute `players` of the class."""
     instance = instance_of(spec)
-    found = getattr(instance, "players", {})
+    found = given_players(instance)
     good = isinstance(found, Mapping) and all(callable(f) and accepts(f, "messages", "rng") for f in found.values())
     need(good, spec, "players", found, 'functions by seat: players = {"second": move}, with def move(messages, rng)')
     if strange := [seat for seat in found if seat not in instance.seats]:
@@ -152,6 +170,10 @@ def players_of(spec: str) -> Mapping[str, Callable[..., str]]:
     if set(found) == set(instance.seats):
         raise UserError(f"{spec}: players fills every seat; leave one to the policy")
     return {seat: partial(_move, spec, seat) for seat in found}
+
+
+def given_players(instance: object) -> Any:
+    return instance.players if isinstance(instance, Casts) else {}
 
 
 def _move(spec: str, seat: str, messages: Sequence[Message], rng: Any) -> str:
