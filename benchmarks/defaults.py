@@ -14,7 +14,7 @@ import json
 from itertools import product
 from pathlib import Path
 
-from palaestra.bench.machine import described
+from palaestra.bench.machine import describe_machine
 from palaestra.ledger.cells import CellRequest, run_all
 from palaestra.ledger.experiment import Final, Logged
 from palaestra.run import setup
@@ -50,7 +50,7 @@ def main() -> None:
     found = {
         "command": command,
         "metric": "mean training reward over the whole run",
-        "machine": described(),
+        "machine": describe_machine(),
         "rows": rows,
     }
     write_atomic(Path("benchmarks/defaults.json"), json.dumps(found, indent=1) + "\n")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
-from palaestra.types import value
+from palaestra.types import value_class
 
 UNKNOWN = {  # what the fields of a size are called where they are left open
     "prompts": "prompts a step",
@@ -16,7 +16,7 @@ UNKNOWN = {  # what the fields of a size are called where they are left open
 }
 
 
-@value
+@value_class
 class Size:
     """What a paper's runs are: in words, and in numbers for a dry run without weights; 0 = not known to us, the recipe's then.
 
@@ -42,7 +42,7 @@ class Size:
         return tuple(name for name, given in told.items() if not given)
 
 
-@value
+@value_class
 class Card:
     """A method and its paper. What else there is to say of a method is computed."""
 

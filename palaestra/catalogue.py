@@ -23,7 +23,7 @@ from palaestra.errors import UserError
 from palaestra.tasks.user_code import module_of, path_of
 
 SHAPES: Mapping[str, str] = {"Recipe": "recipe", "Pipeline": "pipeline"}  # anything else that runs is a program
-_varied: ContextVar[list[str] | None] = ContextVar("varied", default=None)  # by the recipe that is being built
+_parents: ContextVar[list[str] | None] = ContextVar("varied", default=None)  # by the recipe that is being built
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Entry:
         return f"palaestra train {self.id}" if self.built else ""
 
 
-def everything() -> list[Entry]:
+def all_entries() -> list[Entry]:
     """The base methods, then the literature, in the catalogue's order."""
     with resources.files("palaestra").joinpath("catalogue.tsv").open(encoding="utf-8") as f:
         return [Entry(**row) for row in csv.DictReader(f, delimiter="\t")]
@@ -70,14 +70,14 @@ def everything() -> list[Entry]:
 
 def rows() -> list[Entry]:
     """The 221 rows of the literature."""
-    return [e for e in everything() if e.family != "base"]
+    return [e for e in all_entries() if e.family != "base"]
 
 
 def find(method: str) -> ModuleType:
     """The recipe module of a method, or of a user's FILE.py; a UserError that suggests names otherwise."""
-    if own(method):
+    if is_own_file(method):
         return own_module(method)
-    known = {e.id: e for e in everything()}
+    known = {e.id: e for e in all_entries()}
     entry = known.get(method)
     if entry is not None and entry.built:
         return importlib.import_module(entry.module)
@@ -94,10 +94,10 @@ def find(method: str) -> ModuleType:
 def entry_of(method: str) -> Entry:
     """The row of a built method, or one for a user's FILE.py. Raises UserError as `find` does."""
     module = find(method)
-    if own(method):
+    if is_own_file(method):
         shape = shape_of(module.build())
         return Entry(id=Path(method).stem, family="own", kind="system", title=module.CARD.title, shape=shape)
-    return next(e for e in everything() if e.id == method)
+    return next(e for e in all_entries() if e.id == method)
 
 
 def recipe(method: str, /, **arguments: Any) -> Any:
@@ -113,23 +113,23 @@ def recipe(method: str, /, **arguments: Any) -> Any:
     Raises:
         UserError: there is no such method, with what it may have meant; TypeError: `build` has no such argument.
     """
-    if (varied := _varied.get()) is not None:
+    if (varied := _parents.get()) is not None:
         varied.append(method)
-    outer = _varied.set(None)  # what a parent varies is the parent's matter
+    outer = _parents.set(None)  # what a parent varies is the parent's matter
     try:
         return find(method).build(**arguments)
     finally:
-        _varied.reset(outer)
+        _parents.reset(outer)
 
 
 def parent_of(method: str) -> str:
     """The method whose recipe the `build` of this one varies; "" = none. A pipeline is made of parts and varies none."""
     varied: list[str] = []
-    outer = _varied.set(varied)
+    outer = _parents.set(varied)
     try:
         built = find(method).build()
     finally:
-        _varied.reset(outer)
+        _parents.reset(outer)
     return varied[0] if varied and shape_of(built) == "recipe" else ""
 
 
@@ -138,7 +138,7 @@ def shape_of(built: Any) -> str:
     return SHAPES.get(type(built).__name__, "program")
 
 
-def own(method: str) -> bool:
+def is_own_file(method: str) -> bool:
     """Whether a method is a user's file and not a name."""
     return method.endswith(".py")
 

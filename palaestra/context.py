@@ -345,7 +345,7 @@ class PutsAnswers(Protocol):
 class WritesAnswers(Protocol):
     """A reward that writes a task's answer in a way of its own. Without it, it is plain text."""
 
-    def written(self, task: Task) -> str:
+    def gold_text(self, task: Task) -> str:
         """The answer as text, which a form goes around."""
         ...
 

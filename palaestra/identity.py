@@ -19,7 +19,7 @@ from typing import Any
 
 PACKAGE = "palaestra"
 USER = "palaestra_user_"  # modules of users' files, see `tasks.user_code`
-DEFINED = re.compile(r"^class (\w+)", re.MULTILINE)
+CLASS_LINE = re.compile(r"^class (\w+)", re.MULTILINE)
 
 
 def name_of(x: Any) -> str:
@@ -37,14 +37,14 @@ def name_of(x: Any) -> str:
     return f"{module.partition('.')[0]}:{name}"
 
 
-def today(stored: str) -> str:
+def current_name(stored: str) -> str:
     """What the class of a stored name is called now; names of former releases say the module too."""
     return table().get(stored) or stored.rpartition(":")[2]
 
 
 def find(name: str) -> Any:
     """The class of this package with a stable or a stored name; None = there is none."""
-    wanted = today(name)
+    wanted = current_name(name)
     module = places().get(wanted.partition(".")[0])
     try:
         found: Any = importlib.import_module(module) if module else None
@@ -91,7 +91,7 @@ def places() -> Mapping[str, str]:
     for path in sorted(root.rglob("*.py")):
         parts = path.relative_to(root.parent).with_suffix("").parts
         module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-        for name in DEFINED.findall(path.read_text(encoding="utf-8")):
+        for name in CLASS_LINE.findall(path.read_text(encoding="utf-8")):
             if name in found:
                 raise ValueError(f"two classes are called {name}: in {found[name]} and in {module}; rename one")
             found[name] = module

@@ -20,7 +20,7 @@ def environment() -> Environment:
     made = Environment(
         loader=PackageLoader("palaestra"),
         autoescape=select_autoescape(),
-        finalize=lambda x: visible(x) if type(x) is str else x,
+        finalize=lambda x: escape_controls(x) if type(x) is str else x,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -34,7 +34,7 @@ def render(template: str, **given: Any) -> str:
     return environment().get_template(template).render(given)
 
 
-def visible(text: str) -> str:
+def escape_controls(text: str) -> str:
     """Control characters as their pictures: they are no HTML, and must be seen. Halves of characters as `?`."""
     drawn = "".join(
         chr(0x2400 + ord(c)) if ord(c) < 32 and c not in "\n\t" else "␡" if c == "\x7f" else c for c in text
@@ -58,7 +58,7 @@ def one_line_lists(data: Any) -> str:
     return re.sub(r"\[\s[^][{}]*\]", joined, json.dumps(data, indent=1)) + "\n"
 
 
-def filled(text: str, made: Mapping[str, str]) -> str:
+def fill_marks(text: str, made: Mapping[str, str]) -> str:
     """A page with these parts between their marks: `<!-- NAME: ... -->` and `<!-- end of NAME -->`, each on its line."""
     for name, part in made.items():
         marks = re.compile(rf"(<!-- {name}: [^\n]*-->\n).*?(<!-- end of {name} -->)", re.DOTALL)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from palaestra.context import Runnable
 from palaestra.errors import UserError
-from palaestra.types import Result, value
+from palaestra.types import Result, value_class
 
 if TYPE_CHECKING:
     from palaestra.context import Context
@@ -35,7 +35,7 @@ class Part:
         return (*(() if self.model is None else (self.model,)), *self.models.values())
 
 
-@value
+@value_class
 class Pipeline:
     """Runs its parts in order; the result is the last one's, with every part's metrics under its name."""
 

@@ -67,7 +67,9 @@ class Jump:
         return self.end if step >= self.step else self.start
 
 
-def bounded(name: str, x: Any, *, least: float = -math.inf, above: float = -math.inf, most: float = math.inf) -> None:
+def check_bounds(
+    name: str, x: Any, *, least: float = -math.inf, above: float = -math.inf, most: float = math.inf
+) -> None:
     """Raises UserError for a number out of its range. A schedule is checked where it becomes a number, no number at None."""
     if x is None or isinstance(x, Scheduled) or (x >= least and x > above and x <= most):
         return
@@ -79,16 +81,16 @@ def bounded(name: str, x: Any, *, least: float = -math.inf, above: float = -math
     raise UserError(f"{name} is {x}; it must be {' and '.join(asked)}")
 
 
-NAMED: Mapping[str, type[Any]] = {"linear": Linear, "cosine": Cosine, "exponential": Exponential, "jump": Jump}
+SCHEDULES: Mapping[str, type[Any]] = {"linear": Linear, "cosine": Cosine, "exponential": Exponential, "jump": Jump}
 
 
 def read(text: str) -> Scheduled | None:
     """The schedule that text names with its three numbers, "cosine(1e-4, 0, 100)"; None = it names none. Raises `ValueError`."""
     name, opened, rest = text.strip().partition("(")
-    if name not in NAMED or not opened or not rest.endswith(")"):
+    if name not in SCHEDULES or not opened or not rest.endswith(")"):
         return None
     start, end, steps = rest[:-1].split(",")
-    return NAMED[name](float(start), float(end), int(steps))
+    return SCHEDULES[name](float(start), float(end), int(steps))
 
 
 def resolve(part: Any, step: int) -> Any:

@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.types import Key, rng_of, value
+from palaestra.types import Key, rng_of, value_class
 
 LEVEL = 0.95
 
 Statistic = Callable[[np.ndarray], float]
 
 
-@value
+@value_class
 class Interval:
     """An estimate from `n` values and the ends of its confidence interval."""
 
@@ -79,7 +79,7 @@ def mean_interval(values_N: Sequence[float], level: float = LEVEL) -> Interval:
     return Interval(mean=mean, low=mean - half, high=mean + half, n=n)
 
 
-def narrowed(interval: Interval, n: int, level: float = LEVEL) -> Interval:
+def interval_at_n(interval: Interval, n: int, level: float = LEVEL) -> Interval:
     """The t interval that n observations of the same mean and spread would have. Of two or more observations."""
     quantile = lambda m: t_quantile((1 + level) / 2, m - 1) / math.sqrt(m)
     half = (interval.high - interval.low) / 2 * quantile(n) / quantile(interval.n)
@@ -89,7 +89,7 @@ def narrowed(interval: Interval, n: int, level: float = LEVEL) -> Interval:
 # ---- two samples
 
 
-def paired(a_N: Sequence[float], b_N: Sequence[float], level: float = LEVEL) -> Interval:
+def paired_difference(a_N: Sequence[float], b_N: Sequence[float], level: float = LEVEL) -> Interval:
     """Mean of b - a over pairs (the same seed, the same problem), with the t interval of the differences."""
     if len(a_N) != len(b_N):
         raise ValueError(f"{len(a_N)} values cannot be paired with {len(b_N)}")

@@ -1,10 +1,11 @@
 """One training step. It names no method: a method is what a `Recipe` puts into these fields.
 
-    draw -> collect -> pool        gather: which problems, how they are attempted and judged, what is kept
-    measure -> credit -> update    learn:  what else must be known, who gets the credit, how the weights move
+    draw -> collect -> pool        gather: which problems, how attempted and judged, what is kept
+    measure -> credit -> update    learn:  what must be known, who gets credit, how weights move
     observe                        feedback to the curriculum
 
-Every stage takes its state and returns it. Schedules become numbers in `ctx.at`, so no stage sees the clock.
+Every stage takes its state and returns it. Schedules become numbers in `ctx.at`, so no stage sees
+the clock.
 """
 
 from __future__ import annotations
@@ -61,7 +62,10 @@ class Learner:
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """A method as a value. `references` are frozen models by name: "policy" = a copy of the start, else a name or folder."""
+    """A method as a value.
+
+    `references` are frozen models by name: "policy" = a copy of the start, else a name or folder.
+    """
 
     draw: Draw
     collect: Collect
@@ -72,11 +76,11 @@ class Recipe:
     schedule: Schedule = Schedule()
 
     def __post_init__(self) -> None:
-        keeps = [name for name, l in self.learners.items() if keeps_equal(l.credit)]
+        keeps = [name for name, learner in self.learners.items() if keeps_equal(learner.credit)]
         if keeps and drops_equal(self.pool):
             raise UserError(
-                f"learner {keeps[0]!r} learns from groups whose rewards are all equal, which the pool "
-                f"{type(self.pool).__name__} drops; use pool=Everything()"
+                f"learner {keeps[0]!r} learns from groups whose rewards are all equal, which the "
+                f"pool {type(self.pool).__name__} drops; use pool=Everything()"
             )
 
     async def run(self, ctx: Context) -> Result:
@@ -85,90 +89,109 @@ class Recipe:
 
 def start(seed: int) -> State:
     """The state before the first step."""
-    return {"seed": seed, "step": 0, "draw": {}, "pool": {}, "again": [], "queue": [], "credit": {}, "update": {}}
+    return {
+        "seed": seed,
+        "step": 0,
+        "draw": {},
+        "pool": {},
+        "again": [],
+        "queue": [],
+        "credit": {},
+        "update": {},
+    }
 
 
 async def step(recipe: Recipe, ctx: Context, state: State) -> tuple[State, Metrics]:
-    """Gather a batch, learn from it. `state` is left as it was: a failed step changes nothing but the models."""
-    r, s = ctx.at(recipe, state["step"]), copied(state)
-    ready, seen = await gather_groups(r, ctx, s)
-    metrics = learn(r, ctx, s, ready, seen)
-    s["step"] += 1
-    return s, metrics
+    """Gather a batch, learn from it.
+
+    The caller's `state` is left as it was: a failed step changes nothing but the models.
+    """
+    recipe, state = ctx.at(recipe, state["step"]), copy_state(state)
+    ready, seen = await gather_groups(recipe, ctx, state)
+    metrics = learn(recipe, ctx, state, ready, seen)
+    state["step"] += 1
+    return state, metrics
 
 
-def copied(state: State) -> State:
+def copy_state(state: State) -> State:
     """Its dictionaries and lists may be written to; what is inside them is only ever replaced."""
     return {k: v.copy() if isinstance(v, dict | list) else v for k, v in state.items()}
 
 
-async def gather_groups(r: Recipe, ctx: Context, s: State) -> tuple[list[Group], list[Group]]:
-    """Fill the queue `lag` tickets ahead, pass the oldest through the pool, until the pool has a batch."""
-    ready, seen, oldest = None, [], s["step"] - max_age(r.schedule)
-    s["pool"] = {k: young(v, oldest) if groups(v) else v for k, v in s["pool"].items()}
-    for n in range(r.schedule.rounds):
-        while len(s["queue"]) <= r.schedule.lag:
-            key: Key = (s["seed"], "step", s["step"], n, len(s["queue"]))
-            s["queue"].append(await attempt(r, ctx, s, key))
-        new = s["queue"].pop(0)
+async def gather_groups(recipe: Recipe, ctx: Context, state: State) -> tuple[list[Group], list[Group]]:
+    """Fill the queue `lag` tickets ahead; the oldest pass the pool until it has a batch."""
+    ready, seen, oldest = None, [], state["step"] - max_age(recipe.schedule)
+    state["pool"] = {k: drop_old(v, oldest) if holds_groups(v) else v for k, v in state["pool"].items()}
+    for n in range(recipe.schedule.rounds):
+        while len(state["queue"]) <= recipe.schedule.lag:
+            key: Key = (state["seed"], "step", state["step"], n, len(state["queue"]))
+            state["queue"].append(await attempt(recipe, ctx, state, key))
+        new = state["queue"].pop(0)
         seen += new
-        ready, s["again"], s["pool"] = await r.pool(ctx, new, s["pool"])
+        ready, state["again"], state["pool"] = await recipe.pool(ctx, new, state["pool"])
         if ready is not None:
-            return young(ready, oldest), seen
+            return drop_old(ready, oldest), seen
     raise Fault(
-        "starved", f"the pool had no batch after {r.schedule.rounds} rounds; its gate keeps nothing of what is drawn"
+        "starved",
+        f"the pool had no batch after {recipe.schedule.rounds} rounds; its gate keeps nothing of what is drawn",
     )
 
 
-async def attempt(r: Recipe, ctx: Context, s: State, key: Key) -> list[Group]:
+async def attempt(recipe: Recipe, ctx: Context, state: State, key: Key) -> list[Group]:
     """Draw tasks, beside groups the pool sent back, and collect all of them at once.
 
-    Raises Paused if all fail: what failed never waits in the queue, so a resumed run draws the same again.
+    Raises Paused if all fail: what failed never waits in the queue, so a resumed run draws the
+    same again.
     """
-    resumed, s["again"] = s["again"], []
-    tasks, s["draw"] = r.draw(ctx, key, r.schedule.prompts - len(resumed), s["draw"])
-    starts = [*resumed, *(Group(task=t) for t in tasks)]
-    found = list(await asyncio.gather(*(r.collect(ctx, (*key, i), g) for i, g in enumerate(starts))))
-    check_some(found)
-    return found
+    resumed, state["again"] = state["again"], []
+    prompts = recipe.schedule.prompts - len(resumed)
+    tasks, state["draw"] = recipe.draw(ctx, key, prompts, state["draw"])
+    starts = [*resumed, *(Group(task=task) for task in tasks)]
+    attempts = (recipe.collect(ctx, (*key, i), group) for i, group in enumerate(starts))
+    groups = list(await asyncio.gather(*attempts))
+    check_some(groups)
+    return groups
 
 
-def check_some(found: list[Group]) -> None:
+def check_some(groups: list[Group]) -> None:
     """Raises Paused with the causes if there are episodes and all are errors."""
-    episodes = [e for g in found for e in g.episodes]
+    episodes = [e for group in groups for e in group.episodes]
     if episodes and not any(e.ok for e in episodes):
         causes = Counter(e.status.removeprefix("error:") for e in episodes).most_common()
-        told = ", ".join(f"{n} by {cause}" for cause, n in causes)
+        counts = ", ".join(f"{n} by {cause}" for cause, n in causes)
         why = episodes[0].facts.get("error", episodes[0].status)
-        raise Paused(f"every one of {len(episodes)} episodes failed, {told}; the first: {why}")
+        raise Paused(f"every one of {len(episodes)} episodes failed, {counts}; the first: {why}")
 
 
 def max_age(schedule: Schedule) -> int:
     return schedule.lag if schedule.max_age is None else schedule.max_age
 
 
-def young(found: list[Group], oldest: int) -> list[Group]:
+def drop_old(groups: list[Group], oldest: int) -> list[Group]:
     """Groups with no token older than `oldest`; offline data has no age."""
-    ages = [[v for e in g.episodes if not e.muted and (v := e.oldest()) is not None] for g in found]
-    return [g for g, versions in zip(found, ages, strict=True) if min(versions, default=oldest) >= oldest]
+    ages = [[v for e in group.episodes if not e.muted and (v := e.oldest()) is not None] for group in groups]
+    pairs = zip(groups, ages, strict=True)
+    return [group for group, versions in pairs if min(versions, default=oldest) >= oldest]
 
 
-def groups(part: Any) -> bool:
+def holds_groups(part: Any) -> bool:
     """Whether a part of the pool's state holds groups that wait for a batch."""
-    return isinstance(part, list) and all(isinstance(g, Group) for g in part)
+    return isinstance(part, list) and all(isinstance(x, Group) for x in part)
 
 
-def learn(r: Recipe, ctx: Context, s: State, ready: list[Group], seen: list[Group]) -> Metrics:
+def learn(recipe: Recipe, ctx: Context, state: State, ready: list[Group], seen: list[Group]) -> Metrics:
     """Measure and credit for every learner before any weight moves; then update each."""
     examples, metrics = {}, ctx.describe(seen, ready)
-    for name, l in r.learners.items():
-        signals = ctx.measure(ready, l.needs)
-        examples[name], s["credit"][name] = l.credit(ready, signals, s["credit"].get(name, {}))
-    for name, l in r.learners.items():
+    for name, learner in recipe.learners.items():
+        signals, before = ctx.measure(ready, learner.needs), state["credit"].get(name, {})
+        examples[name], state["credit"][name] = learner.credit(ready, signals, before)
+    for name, learner in recipe.learners.items():
         batch = pack(examples[name], name)
         if batch is not None:  # nothing to train on: the optimiser's clock stands still
-            found, s["update"][name] = l.update(ctx, name, l, batch, s["update"].get(name, {}))
-            metrics |= {f"{name}/{k}" if len(r.learners) > 1 else k: v for k, v in found.items()}
-    s["draw"] = r.observe(seen, examples, s["draw"])
+            before = state["update"].get(name, {})
+            found, state["update"][name] = learner.update(ctx, name, learner, batch, before)
+            several = len(recipe.learners) > 1
+            metrics |= {f"{name}/{k}" if several else k: v for k, v in found.items()}
+    state["draw"] = recipe.observe(seen, examples, state["draw"])
     ctx.record(seen, examples)
     return metrics

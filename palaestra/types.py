@@ -32,7 +32,7 @@ C = TypeVar("C", bound=type)
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
-def value(cls: C) -> C:
+def value_class(cls: C) -> C:
     """A noun: frozen, slotted, keyword-only."""
     return dataclass(frozen=True, slots=True, kw_only=True)(cls)
 
@@ -59,7 +59,7 @@ def rng_of(key: Key) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(seed_of(key)))
 
 
-@value
+@value_class
 class Message:
     """One message of a conversation. `author` says who really wrote it; `trained` lets demonstrations be learned from."""
 
@@ -70,7 +70,7 @@ class Message:
     hidden: bool = False  # seen when sampling, absent from the training view
 
 
-@value
+@value_class
 class Task:
     """A problem. `prompt` is shown to the policy, `answer` and `meta` are what a verifier or world needs to check it."""
 
@@ -82,7 +82,7 @@ class Task:
     domain: str = ""
 
 
-@value
+@value_class
 class Segment:
     """A run of tokens with one author, turn and policy version.
 
@@ -108,7 +108,7 @@ class Segment:
             raise ValueError(f"Segment.logp has {len(self.logp)} values for {len(self.ids)} tokens")
 
 
-@value
+@value_class
 class View:
     """What training sees of a row: numpy arrays over its T visible tokens."""
 
@@ -119,7 +119,7 @@ class View:
     temperature_T: np.ndarray
 
 
-@value
+@value_class
 class Row:
     """An append-only run of segments: one context that was really seen, by one seat in one thread."""
 
@@ -156,7 +156,7 @@ class Row:
         return sum(len(s.ids) for s in self.segments if s.logp is not None)
 
 
-@value
+@value_class
 class Event:
     """A reward at a token: `token` indexes the row's training view, -1 = the row's last trained token."""
 
@@ -166,10 +166,10 @@ class Event:
     part: str = ""
 
 
-RIGHT = 1 - 1e-9  # a total reward from here on counts as solved
+SOLVED_TOTAL = 1 - 1e-9  # a total reward from here on counts as solved
 
 
-@value
+@value_class
 class Reward:
     """`total` is what advantages start from; `parts` are named shares or shadows of it; `events` place reward in time.
 
@@ -183,18 +183,18 @@ class Reward:
     @property
     def payees(self) -> tuple[str, ...]:
         """The seats that were paid, the first one first."""
-        return tuple(p.removeprefix(PAID) for p in self.parts if p.startswith(PAID))
+        return tuple(p.removeprefix(PAY_PREFIX) for p in self.parts if p.startswith(PAY_PREFIX))
 
 
-PAID = "seat:"
+PAY_PREFIX = "seat:"
 
 
 def payment(seat: str) -> str:
     """The part of a reward, and of its events, that a seat was paid."""
-    return PAID + seat
+    return PAY_PREFIX + seat
 
 
-@value
+@value_class
 class Origin:
     """Where a forked episode comes from: the parent's index in its group and the turn it left at."""
 
@@ -202,7 +202,7 @@ class Origin:
     turn: int
 
 
-@value
+@value_class
 class Episode:
     """One attempt at a task. `facts` hold what the world knows and the transcript does not; never shown to a policy.
 
@@ -242,7 +242,7 @@ class Episode:
         return min(found, default=None)
 
 
-@value
+@value_class
 class Group:
     """Episodes of one task that are compared with one another."""
 
@@ -254,7 +254,7 @@ class Group:
         return tuple(e for e in self.episodes if e.ok)
 
 
-@value
+@value_class
 class Example:
     """A row with its credit: scalars or [T] arrays by name. What a replay of stale credit stores."""
 
@@ -263,7 +263,7 @@ class Example:
     unit: str = ""  # rows of one unit share a micro-batch (a pair, a coupled group); "" = a unit of its own
 
 
-@value
+@value_class
 class Batch:
     """Rows as tensors. The counts belong to the whole optimiser batch: a part of a batch keeps them.
 
@@ -301,7 +301,7 @@ class Batch:
 # ---- worlds and players
 
 
-@value
+@value_class
 class Call:
     """A tool call parsed from policy text."""
 
@@ -309,7 +309,7 @@ class Call:
     args: Mapping[str, Any] = field(default_factory=dict)
 
 
-@value
+@value_class
 class Malformed:
     """A call that did not parse: the policy's doing, so an outcome, not a fault."""
 
@@ -317,7 +317,7 @@ class Malformed:
     text: str = ""
 
 
-@value
+@value_class
 class Ask:
     """A seat acts next. Several at once are simultaneous moves, or n solvers of one question (by `thread`)."""
 
@@ -330,7 +330,7 @@ class Ask:
     prefix: str = ""  # forced start of the reply
 
 
-@value
+@value_class
 class Act:
     """What a seat did. `text` is cut after the stop string; the tokens are in the row."""
 
@@ -341,7 +341,7 @@ class Act:
     n_tokens: int
 
 
-@value
+@value_class
 class Frame:
     """A world's answer: its state (a value, so a fork is free), who acts next, and what was paid to (seat, thread)."""
 
@@ -369,7 +369,7 @@ class World(Protocol):
     def step(self, state: Any, acts: tuple[Act, ...], key: Key) -> Frame | Awaitable[Frame]: ...
 
 
-@value
+@value_class
 class Sampling:
     """How tokens are drawn. Temperature 0 is greedy. The recorded log-prob is under exactly this distribution."""
 
@@ -381,7 +381,7 @@ class Sampling:
     stop: tuple[str, ...] = ()
 
 
-@value
+@value_class
 class Completion:
     """What a player produced: `cut` is where the stop string ends in `text`; the tokens always stay whole."""
 
@@ -470,7 +470,7 @@ class Answers(Protocol):
     """Tasks that say whether they have answers, without which no accuracy is measured."""
 
     @property
-    def answered(self) -> bool: ...
+    def has_answers(self) -> bool: ...
 
 
 @runtime_checkable
@@ -576,7 +576,7 @@ def solves(world: object) -> bool:
     return world.has_oracle if isinstance(world, SolvesSome) else isinstance(world, Solves)
 
 
-@value
+@value_class
 class Result:
     """What a run gives: numbers, and artifacts by name (folders of models, files)."""
 
@@ -614,7 +614,7 @@ class Objective(Protocol):
 # ---- chat models
 
 
-@value
+@value_class
 class ChatRequest:
     """One call. Equal requests with different seeds are different samples.
 
@@ -637,7 +637,7 @@ class ChatRequest:
         return hashlib.sha256(json.dumps([who, talk, rest], sort_keys=True).encode()).hexdigest()
 
 
-@value
+@value_class
 class Reply:
     """What was said. `choices` are log-probabilities in nats; None = the model shows none."""
 
@@ -664,7 +664,7 @@ class Meter:
         self.tokens += reply.prompt_tokens + reply.reply_tokens
         self.cost += (reply.prompt_tokens * prices[0] + reply.reply_tokens * prices[1]) / 1e6
 
-    def failed(self, cause: str) -> None:
+    def count_fault(self, cause: str) -> None:
         self.faults[cause] = self.faults.get(cause, 0) + 1
 
     def numbers(self) -> dict[str, float]:

@@ -118,10 +118,10 @@ def _stack(rows: list[dict[str, Any]], units: list[str], dtype: torch.dtype) -> 
     columns["temperature"] = torch.where(on, columns["temperature"], 1.0)
     number = {u: i for i, u in enumerate(dict.fromkeys(units))}
     unit_B = torch.tensor([number[u] for u in units])
-    return counted(Batch(columns=columns, unit_B=unit_B, n_tokens=0, n_rows=0, n_units=0))
+    return recount(Batch(columns=columns, unit_B=unit_B, n_tokens=0, n_rows=0, n_units=0))
 
 
-def counted(batch: Batch) -> Batch:
+def recount(batch: Batch) -> Batch:
     """The batch as an optimiser batch of its own: its counts are its denominators."""
     return replace(
         batch,
@@ -274,7 +274,7 @@ class Plain:
         for chosen in np.array_split(units, self.minibatches):
             rows = torch.isin(batch.unit_B, torch.from_numpy(chosen)).nonzero()[:, 0]
             if len(rows):
-                yield counted(batch.part(rows))
+                yield recount(batch.part(rows))
 
 
 def step_optimiser(ctx: Context, name: str, learner: Any, batch: Batch, clock: int, budget: int) -> dict[str, float]:

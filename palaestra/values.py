@@ -67,9 +67,9 @@ def walk(part: Any, at: str = "") -> Iterator[tuple[str, Any]]:
         yield from walk(inner, path)
 
 
-def scalar(x: Any) -> bool:
+def is_scalar(x: Any) -> bool:
     """What a file of settings can hold: a number, text, a truth value, none, or a tuple of these."""
-    return x is None or isinstance(x, bool | int | float | str) or (isinstance(x, tuple) and all(map(scalar, x)))
+    return x is None or isinstance(x, bool | int | float | str) or (isinstance(x, tuple) and all(map(is_scalar, x)))
 
 
 def flatten(recipe: Any) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def flatten(recipe: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
     inside = "\0"
     for path, x in walk(recipe):
-        if scalar(x) and not path.startswith(inside):
+        if is_scalar(x) and not path.startswith(inside):
             found[path], inside = x, f"{path}."
     return found
 
@@ -90,8 +90,8 @@ def describe(part: Any) -> Any:
     if isinstance(part, Mapping):
         return {str(k): describe(v) for k, v in part.items()}
     if isinstance(part, tuple):
-        return list(part) if scalar(part) else [describe(v) for v in part]
-    return part if scalar(part) else getattr(part, "__qualname__", str(part))
+        return list(part) if is_scalar(part) else [describe(v) for v in part]
+    return part if is_scalar(part) else getattr(part, "__qualname__", str(part))
 
 
 def brief(part: Any) -> str:
@@ -106,11 +106,11 @@ def brief(part: Any) -> str:
             elif x != default:
                 given.append(f"{f.name}={brief(x)}")
         return f"{type(part).__name__}({', '.join(given)})"
-    if isinstance(part, tuple) and not scalar(part):
+    if isinstance(part, tuple) and not is_scalar(part):
         return " -> ".join(map(brief, part))
     if isinstance(part, Mapping):
         return ", ".join(f"{k}: {brief(v)}" for k, v in part.items())
-    return repr(part) if scalar(part) else getattr(part, "__qualname__", str(part))
+    return repr(part) if is_scalar(part) else getattr(part, "__qualname__", str(part))
 
 
 def difference(before: Any, after: Any, at: str = "") -> list[tuple[str, Any, Any]]:
@@ -118,7 +118,7 @@ def difference(before: Any, after: Any, at: str = "") -> list[tuple[str, Any, An
     if _equal(before, after):
         return []
     a, b = dict(children(before)), dict(children(after))
-    same_shape = type(before) is type(after) and not scalar(before) and (a or b)
+    same_shape = type(before) is type(after) and not is_scalar(before) and (a or b)
     if not same_shape or (isinstance(before, tuple) and len(a) != len(b)):
         return [(at, before, after)]
     paths = {name: f"{at}.{name}" if at else name for name in a | b}
@@ -379,7 +379,7 @@ def from_toml(path: Path, known: Mapping[str, Any] | None = None) -> dict[str, A
                 raise UserError(f"{place}: unknown setting {key!r}{hint}")
             settings[key] = parse(given, known[key], f"{place}: {key}")
     if isinstance(settings.get("set"), Mapping):
-        settings["set"] = dict(_dotted(settings["set"]))
+        settings["set"] = dict(_dotted_paths(settings["set"]))
     return settings
 
 
@@ -389,9 +389,9 @@ def _line(text: str, key: str) -> int:
     return text.count("\n", 0, found.end()) + 1 if found else 1
 
 
-def _dotted(table: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, Any]]:
+def _dotted_paths(table: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, Any]]:
     for key, x in table.items():
         if isinstance(x, Mapping):
-            yield from _dotted(x, f"{at}{key}.")
+            yield from _dotted_paths(x, f"{at}{key}.")
         else:
             yield f"{at}{key}", x

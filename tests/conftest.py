@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from palaestra.errors import UserError
 from palaestra.models.load import load
 from palaestra.models.smollm2 import weights
-from palaestra.run.benches import named
+from palaestra.run.benches import bench_by_name
 from palaestra.run.context import RunContext
 from palaestra.run.driver import train
 from palaestra.run.plan import Plan
@@ -42,7 +42,7 @@ def context(tmp_path):
     """Makes contexts over a fresh copy of the embedded model: context(task="chain", seed=0, out=None, **plan)."""
 
     def make(task: str = "chain", seed: int = 0, out=None, bench=None, **plan):
-        built, players = (bench, {}) if bench is not None else named(task)
+        built, players = (bench, {}) if bench is not None else bench_by_name(task)
         return RunContext(
             bench=built,
             seed=seed,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from palaestra.rewards.verify import Exact
 from palaestra.types import Message, Task
-from palaestra.verifiers.answers.final import boxed, final, number, right, same
+from palaestra.verifiers.answers.final import boxed_answer, extract_answer, is_right_answer, parse_number, same_answer
 
 PROMPT = "Jan has 12 apples and gives away 5. What is 12 mod 5, and how many are left? Answer with a number."
 WRONG = [  # for the gold answer 7
@@ -115,12 +115,12 @@ RIGHT = [
 
 @pytest.mark.parametrize("text", WRONG, ids=lambda t: repr(t[:30]))
 def test_wrong_numbers(text):
-    assert not right(text, "7", PROMPT)
+    assert not is_right_answer(text, "7", PROMPT)
 
 
 @pytest.mark.parametrize("text", RIGHT, ids=repr)
 def test_right_numbers(text):
-    assert right(text, "7", PROMPT)
+    assert is_right_answer(text, "7", PROMPT)
 
 
 @pytest.mark.parametrize("gold", ["5", "12"])
@@ -133,8 +133,8 @@ def test_an_echo_of_the_prompt_is_no_answer(gold):
         "Jan has 12 apples and gives away 5.",
         "So: what is 12 mod 5?",
     ):
-        assert not right(echo, gold, PROMPT), echo
-    assert right("5" if gold == "5" else "12", gold, PROMPT)
+        assert not is_right_answer(echo, gold, PROMPT), echo
+    assert is_right_answer("5" if gold == "5" else "12", gold, PROMPT)
 
 
 TEXTS = [  # gold, right, wrong
@@ -156,9 +156,9 @@ TEXTS = [  # gold, right, wrong
 @pytest.mark.parametrize("gold, good, bad", TEXTS, ids=[t[0] for t in TEXTS])
 def test_texts(gold, good, bad):
     for text in (gold, *good):
-        assert right(text, gold), text
+        assert is_right_answer(text, gold), text
     for text in ("", *bad):
-        assert not right(text, gold), text
+        assert not is_right_answer(text, gold), text
 
 
 def test_a_reference_solution_is_read_for_its_answer():
@@ -177,20 +177,30 @@ def test_thoughts_are_no_answer():
 
 
 def test_numbers():
-    assert number("1e3") == (1000, False) and number("5.") == (5, False) and number("3/4%") == (Fraction(3, 4), True)
+    assert (
+        parse_number("1e3") == (1000, False)
+        and parse_number("5.") == (5, False)
+        and parse_number("3/4%") == (Fraction(3, 4), True)
+    )
     for text in ("", "1/0", "1e9999", "1,23", "00", "9" * 1001, "1_000", "٣", "1 2", "/2", "2/", "-", "e5", "0x10"):
-        assert number(text) is None, text
+        assert parse_number(text) is None, text
     half = Fraction(1, 2)
     mixed = {"3\\frac{1}{2}": 3 + half, "-3\\frac{1}{2}": -3 - half, "-\\frac{1}{2}": -half, "\\frac{-1}{2}": -half}
-    assert {text: number(text) for text in mixed} == {text: (value, False) for text, value in mixed.items()}
-    assert number("3\\frac{-1}{2}") is number("1/2/3") is number("x\\frac{1}{2}") is None
-    assert same("1 / 2", "0.5") and right("\\boxed{12 / 2}", "6") and not right("12 / 2", "6", "What is 12 / 2?")
-    assert same("0.1", "1/10") and not same("0.30000000000000004", "0.3")
+    assert {text: parse_number(text) for text in mixed} == {text: (value, False) for text, value in mixed.items()}
+    assert parse_number("3\\frac{-1}{2}") is parse_number("1/2/3") is parse_number("x\\frac{1}{2}") is None
+    assert (
+        same_answer("1 / 2", "0.5")
+        and is_right_answer("\\boxed{12 / 2}", "6")
+        and not is_right_answer("12 / 2", "6", "What is 12 / 2?")
+    )
+    assert same_answer("0.1", "1/10") and not same_answer("0.30000000000000004", "0.3")
 
 
 def test_boxes_balance():
-    assert boxed("\\boxed{a{b}c} d}") == "a{b}c" and boxed("\\boxed{a") is None and boxed("") is None
-    assert boxed("\\boxed{1} \\boxed{\\boxed{2}}") == "2"
+    assert (
+        boxed_answer("\\boxed{a{b}c} d}") == "a{b}c" and boxed_answer("\\boxed{a") is None and boxed_answer("") is None
+    )
+    assert boxed_answer("\\boxed{1} \\boxed{\\boxed{2}}") == "2"
 
 
 MEGABYTE = 1_000_000
@@ -225,7 +235,7 @@ LONG = {
 def test_a_megabyte_takes_under_a_second(name):
     for gold in ("8", "text"):
         started = time.process_time()
-        assert not right(LONG[name], gold, PROMPT)
+        assert not is_right_answer(LONG[name], gold, PROMPT)
         assert time.process_time() - started < 1.0
 
 
@@ -234,12 +244,12 @@ def test_a_megabyte_takes_under_a_second(name):
     st.sampled_from(["7", "x", "50%", "1/2", "a b"]),
 )
 def test_never_raises(text, gold):
-    found = final(text, gold, "what is 7 or x?")
+    found = extract_answer(text, gold, "what is 7 or x?")
     assert found is None or isinstance(found, str)
-    assert right(text, gold) in (True, False)
+    assert is_right_answer(text, gold) in (True, False)
 
 
 @given(st.fractions(min_value=-(10**6), max_value=10**6, max_denominator=1000), st.fractions(max_denominator=1000))
 def test_values_decide(a, b):
-    assert same(str(a), str(b)) == (a == b)
-    assert right(f"The answer is {a}.", str(a))
+    assert same_answer(str(a), str(b)) == (a == b)
+    assert is_right_answer(f"The answer is {a}.", str(a))

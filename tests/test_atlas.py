@@ -25,7 +25,7 @@ def start():
 
 @pytest.fixture(scope="module")
 def mixed(start):
-    bench, groups = directions.sampled(start, "chain", 10)
+    bench, groups = directions.sample_groups(start, "chain", 10)
     some = [g for g in groups if len({e.total for e in g.valid}) > 1][:3]
     return directions.FixedBatch(about="", bench=bench, groups=some)
 
@@ -33,7 +33,7 @@ def mixed(start):
 def test_the_direction_is_that_of_the_objective(start, mixed):
     """A small step along it lowers the loss by its squared length times the step."""
     ctx = directions.context(mixed.bench, trainable_copy(start))
-    found = given.credited(rloo.build(), given.ready_for(rloo.build(), ctx), mixed.groups)
+    found = given.credit_groups(rloo.build(), given.prepare_context(rloo.build(), ctx), mixed.groups)
     moved = given.direction(found, ctx)
     batch = given.pack(found.examples, "policy")
     objective = found.learner.objective
@@ -68,7 +68,7 @@ def test_equal_rewards_move_only_some(start, mixed):
 
 
 def test_other_weights_give_other_ratios(start, mixed):
-    weights = directions.drifted(start, mixed.bench, mixed.groups)
+    weights = directions.drift_weights(start, mixed.bench, mixed.groups)
     old = dict(start.named_trainable())
     assert any((weights[n] - old[n]).abs().max() > 1e-5 for n in weights)
     recipes = {
@@ -82,10 +82,10 @@ def test_other_weights_give_other_ratios(start, mixed):
 def test_classical_scaling_keeps_distances():
     angle = np.array([0.0, 0.5, 2.0, 3.0])
     cosine = np.cos(angle[:, None] - angle[None])
-    places, kept = pages.scaled(cosine)
+    places, kept = pages.classical_scaling(cosine)
     distance = np.linalg.norm(places[:, None] - places[None], axis=-1)
     assert distance == pytest.approx(np.sqrt(2 - 2 * cosine), abs=1e-7) and kept == pytest.approx(1)
-    assert pages.scaled(np.ones((1, 1)))[0].tolist() == [[0.0, 0.0]]
+    assert pages.classical_scaling(np.ones((1, 1)))[0].tolist() == [[0.0, 0.0]]
 
 
 def test_a_label_of_many_names_is_short():
@@ -94,7 +94,7 @@ def test_a_label_of_many_names_is_short():
 
 def test_methods_alike_are_linked():
     cosine = np.array([[1, 0.2, 0.9995], [0.2, 1, 0.1], [0.9995, 0.1, 1]])
-    assert pages.alike(["a", "b", "c"], cosine) == [["a", "c"], ["b"]]
+    assert pages.group_by_direction(["a", "b", "c"], cosine) == [["a", "c"], ["b"]]
 
 
 def chart(methods, cosine, **more):

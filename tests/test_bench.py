@@ -9,9 +9,9 @@ import pytest
 from palaestra.bench import machine, work
 from palaestra.bench.page import main as draw_page
 from palaestra.bench.page import setting
-from palaestra.bench.work import Work, prepared
+from palaestra.bench.work import Work, prepare_work
 from palaestra.cli.main import main
-from palaestra.markdown import filled
+from palaestra.markdown import fill_marks
 
 MACHINE = {"processor": "P", "cores": 2, "torch": "2.13.0", "load": [0.1, 0, 0]}
 RATIO = {"median": 2.5, "low": 2.25, "high": 3.0, "each": [2.25, 2.5, 3.0]}
@@ -77,10 +77,10 @@ def test_the_device_that_is_meant(monkeypatch, given, there, meant):
 def test_the_work_is_done_on_its_device(monkeypatch, tmp_path):
     asked, load = [], work.load
     monkeypatch.setattr(work, "load", lambda *a, device, **k: asked.append(device) or load(*a, **k))
-    prepared(Work.read(Work(device="cuda").json()), tmp_path, 4)
+    prepare_work(Work.read(Work(device="cuda").json()), tmp_path, 4)
     assert asked == ["cuda"]
 
 
 def test_a_page_without_marks_is_not_filled():
     with pytest.raises(ValueError, match="no marks for 'trl'"):
-        filled("text", {"trl": "x"})
+        fill_marks("text", {"trl": "x"})

@@ -16,10 +16,10 @@ from pydantic import BaseModel, Field
 
 from palaestra.errors import Fault, UserError
 from palaestra.judges.reading import Odds
-from palaestra.services.chat.base import question
+from palaestra.services.chat.base import question_messages
 from palaestra.services.chat.endpoint import (
+    EXCERPT,
     EXTRAS,
-    SHOWN,
     Endpoint,
     body_of,
     first_top,
@@ -28,7 +28,7 @@ from palaestra.services.chat.endpoint import (
     retry_after,
 )
 from palaestra.services.chat.scripted import Scripted
-from palaestra.services.chat.structured import ask, fitting
+from palaestra.services.chat.structured import ask, parse_object
 from palaestra.types import ChatRequest, Message, Meter, Reply
 
 
@@ -47,7 +47,7 @@ def quick(url, **settings):
 
 def ask_all(client, n, **request):
     async def run():
-        asks = (client.chat(ChatRequest(messages=question(f"q{i}"), **request)) for i in range(n))
+        asks = (client.chat(ChatRequest(messages=question_messages(f"q{i}"), **request)) for i in range(n))
         return await asyncio.gather(*asks, return_exceptions=True)
 
     return asyncio.run(run())
@@ -60,7 +60,7 @@ def test_one_question():
     assert (reply.text, reply.finish, reply.reply_tokens) == ("q0", "stop", 5)
     body = server.seen[0]
     assert (body["model"], body["temperature"], body["stop"], body["seed"]) == ("m", 0.5, ["!"], 7)
-    whole = body_of(ChatRequest(messages=question("q", "s"), top_p=0.9, max_tokens=17), "m")
+    whole = body_of(ChatRequest(messages=question_messages("q", "s"), top_p=0.9, max_tokens=17), "m")
     assert (whole["top_p"], whole["max_tokens"], "stop" in whole) == (0.9, 17, False)
     assert whole["messages"] == [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}]
     assert client.meter.numbers()["tokens"] == 15
@@ -231,7 +231,7 @@ def test_a_damaged_reply_is_asked_for_again(tmp_path):
 
 def test_equal_questions_at_a_time_share_a_call():
     async def twice(client):
-        request = ChatRequest(messages=question("same"))
+        request = ChatRequest(messages=question_messages("same"))
         return await asyncio.gather(client.chat(request), client.chat(request))
 
     with serving(echo) as (server, url):
@@ -276,8 +276,8 @@ def test_an_endpoint_without_extras_is_asked_without():
 
     with serving(lambda body: '{"score": 3}', faulty=strict) as (server, url):
         client = quick(url).open()
-        found = asyncio.run(ask(client, ChatRequest(messages=question("rate")), Verdict))
-        asyncio.run(ask(client, ChatRequest(messages=question("rate 2")), Verdict))
+        found = asyncio.run(ask(client, ChatRequest(messages=question_messages("rate")), Verdict))
+        asyncio.run(ask(client, ChatRequest(messages=question_messages("rate 2")), Verdict))
     assert found.score == 3 and len(server.seen) == 4  # refused in both forms, then known
 
 
@@ -286,7 +286,7 @@ def test_the_older_form_of_a_schema():
         return "400" if body.get("response_format", {}).get("type") == "json_schema" else ""
 
     with serving(lambda body: '{"score": 3}', faulty=older) as (server, url):
-        asyncio.run(ask(quick(url).open(), ChatRequest(messages=question("rate")), Verdict))
+        asyncio.run(ask(quick(url).open(), ChatRequest(messages=question_messages("rate")), Verdict))
     assert server.seen[1]["response_format"]["schema"]["required"] == ["score"]
 
 
@@ -328,7 +328,7 @@ def test_a_key_on_the_edge_of_what_is_shown_is_masked(monkeypatch):
     client = quick("http://127.0.0.1:9/v1", key_env="TEST_JUDGE_KEY").open()
 
     async def post(body, headers):
-        return 418, {}, b"." * (SHOWN - 8) + b"sk-very-secret"
+        return 418, {}, b"." * (EXCERPT - 8) + b"sk-very-secret"
 
     client.wire.post = post
     (reply,) = ask_all(client, 1)
@@ -362,7 +362,7 @@ def test_log_probabilities_of_choices():
 
 def test_structured_reply_is_asked_by_schema():
     with serving(lambda body: 'Well: {"reason": "ok", "score": 7}') as (server, url):
-        found = asyncio.run(ask(quick(url).open(), ChatRequest(messages=question("rate")), Verdict))
+        found = asyncio.run(ask(quick(url).open(), ChatRequest(messages=question_messages("rate")), Verdict))
     assert found == Verdict(reason="ok", score=7)
     assert server.seen[0]["response_format"]["json_schema"]["schema"]["required"] == ["score"]
 
@@ -371,21 +371,21 @@ def test_one_request_for_repair():
     replies = iter(["seven", {"score": 7}])
     heard = []
     script = Scripted(lambda r: heard.append(r) or next(replies))
-    assert asyncio.run(ask(script.open(), ChatRequest(messages=question("rate")), Verdict)).score == 7
+    assert asyncio.run(ask(script.open(), ChatRequest(messages=question_messages("rate")), Verdict)).score == 7
     assert "no JSON" in heard[1].messages[-1].content and heard[1].messages[-2].content == "seven"
 
 
 def test_what_does_not_fit_twice_is_a_fault():
     client = Scripted(lambda r: {"score": 70}).open()
     with pytest.raises(Fault, match="less than or equal to 10"):
-        asyncio.run(ask(client, ChatRequest(messages=question("rate")), Verdict))
+        asyncio.run(ask(client, ChatRequest(messages=question_messages("rate")), Verdict))
     assert client.meter.calls == 2 and client.meter.faults == {"chat-format": 1}
 
 
 def test_a_cut_reply_is_not_mended():
     client = Scripted(lambda r: Reply(text='{"score": 1}', finish="length")).open()
     with pytest.raises(Fault, match="cut"):
-        asyncio.run(ask(client, ChatRequest(messages=question("rate")), Verdict))
+        asyncio.run(ask(client, ChatRequest(messages=question_messages("rate")), Verdict))
 
 
 @pytest.mark.parametrize(
@@ -399,7 +399,7 @@ def test_a_cut_reply_is_not_mended():
     ],
 )
 def test_json_is_found(text, score):
-    assert fitting(text, Verdict).score == score
+    assert parse_object(text, Verdict).score == score
 
 
 @pytest.mark.parametrize(
@@ -407,21 +407,21 @@ def test_json_is_found(text, score):
 )
 def test_what_is_no_answer(text):
     with pytest.raises(ValueError):
-        fitting(text, Verdict)
+        parse_object(text, Verdict)
 
 
 @given(st.text(alphabet='{}[]":,\\ sco1re', max_size=80))
 def test_any_text_fits_or_is_refused(text):
     with suppress(ValueError):
-        assert 0 <= fitting(text, Verdict).score <= 10
+        assert 0 <= parse_object(text, Verdict).score <= 10
 
 
 def test_digests_tell_requests_apart():
-    one = ChatRequest(messages=question("a"))
+    one = ChatRequest(messages=question_messages("a"))
     others = [
         replace(one, seed=1),
         replace(one, temperature=0.1),
-        replace(one, messages=question("b")),
+        replace(one, messages=question_messages("b")),
         replace(one, messages=(Message(role="assistant", content="a"),)),
         replace(one, top_p=0.9),
         replace(one, max_tokens=9),

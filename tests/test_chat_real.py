@@ -9,21 +9,21 @@ from pydantic import BaseModel
 
 from palaestra.cli.main import main
 from palaestra.errors import Fault, UserError
-from palaestra.judges.audit import places
+from palaestra.judges.audit import order_bias
 from palaestra.judges.pairwise import Pairwise
 from palaestra.judges.pointwise import Judge
-from palaestra.judges.prompt import GRADE
+from palaestra.judges.prompt import GRADE_PROMPT
 from palaestra.judges.reading import Json, Odds
 from palaestra.models.smollm2 import weights
-from palaestra.services.chat.base import question
+from palaestra.services.chat.base import question_messages
 from palaestra.services.chat.endpoint import Endpoint
 from palaestra.services.chat.structured import ask
-from palaestra.tasks.oracle import saying
+from palaestra.tasks.oracle import episode_saying
 from palaestra.types import ChatRequest, Group, Reward, Task
 
 pytestmark = [pytest.mark.slow, pytest.mark.smollm2]
 
-QUESTION = question("What is the capital of France?")
+QUESTION = question_messages("What is the capital of France?")
 TASK = Task(id="t/0", prompt=QUESTION, answer="Paris")
 KEY = "sk-palaestra"
 
@@ -54,8 +54,8 @@ class City(BaseModel):
 
 def test_it_talks_and_gives_odds(endpoint):
     async def run(client):
-        plain = await client.chat(ChatRequest(messages=question("Say hello."), max_tokens=16))
-        asked = question("Is Paris in France? Yes or No.")
+        plain = await client.chat(ChatRequest(messages=question_messages("Say hello."), max_tokens=16))
+        asked = question_messages("Is Paris in France? Yes or No.")
         odds = await client.chat(ChatRequest(messages=asked, choices=("Yes", "No"), max_tokens=1))
         return plain, odds
 
@@ -87,7 +87,7 @@ def test_it_stops_and_repeats_a_seed(endpoint):
 
 
 def test_its_refusals_are_told_apart(endpoint, url):
-    request = ChatRequest(messages=question("word " * 4000), max_tokens=8)
+    request = ChatRequest(messages=question_messages("word " * 4000), max_tokens=8)
     with pytest.raises(Fault, match=r"400.*context size") as fault:
         asyncio.run(endpoint.open().chat(request))
     assert fault.value.cause == "chat-refused"
@@ -99,13 +99,13 @@ def test_its_refusals_are_told_apart(endpoint, url):
 
 
 def test_it_judges(endpoint):
-    group = Group(task=TASK, episodes=(saying("Paris"), saying("London")))
+    group = Group(task=TASK, episodes=(episode_saying("Paris"), episode_saying("London")))
     for read in (Odds(), Json()):
-        judge = Judge(client=endpoint, template=GRADE, read=read, max_tokens=128)
+        judge = Judge(client=endpoint, template=GRADE_PROMPT, read=read, max_tokens=128)
         rewards = asyncio.run(judge(None, group))
         assert all(isinstance(r, Reward) and 0 <= r.total <= 1 for r in rewards)
     pairwise = Pairwise(client=endpoint, read=Odds(yes="A", no="B"))
-    report = asyncio.run(places(pairwise, [(TASK, "Paris", "London")]))
+    report = asyncio.run(order_bias(pairwise, [(TASK, "Paris", "London")]))
     assert report.faults == 0 and 0 <= report.first <= 1
 
 

@@ -14,7 +14,7 @@ import torch
 
 from palaestra.errors import Fault, UserError
 from palaestra.store import checkpoint
-from palaestra.store.checkpoint import AppendLog, Checkpoint, latest, save, write_atomic
+from palaestra.store.checkpoint import AppendLog, Checkpoint, find_latest, save, write_atomic
 
 
 def state(step):
@@ -35,7 +35,7 @@ def hidden(run):
 
 def whole(run, step):
     """Asserts that the newest checkpoint is that of `step`, in every part."""
-    found, damaged = latest(run)
+    found, damaged = find_latest(run)
     assert found is not None and not damaged and found.step == step
     kept = found.state()
     assert kept["step"] == step and kept["seen"] == {(step, "a")} and kept["x"].tolist() == [step] * 50
@@ -58,9 +58,9 @@ def test_a_checkpoint_comes_back(tmp_path):
 
 
 def test_nothing_saved_is_no_checkpoint(tmp_path):
-    assert latest(tmp_path) == (None, []) and list(tmp_path.iterdir()) == []
+    assert find_latest(tmp_path) == (None, []) and list(tmp_path.iterdir()) == []
     (tmp_path / "checkpoints" / "step-best").mkdir(parents=True)
-    assert latest(tmp_path) == (None, [])
+    assert find_latest(tmp_path) == (None, [])
 
 
 @pytest.mark.parametrize(("keep", "left"), [(1, [5]), (2, [4, 5]), (99, [1, 2, 3, 4, 5])])
@@ -88,7 +88,7 @@ def test_a_damaged_newer_one_never_costs_the_one_just_saved(tmp_path):
     for n in (1, 2, 3):
         save(tmp_path, n, state(n), model(n))
     (tmp_path / "checkpoints" / "step-3" / "manifest.json").unlink()
-    assert latest(tmp_path)[0].step == 2
+    assert find_latest(tmp_path)[0].step == 2
     save(tmp_path, 2, state(2), model(2), keep=1)
     whole(tmp_path, 2)
 
@@ -126,7 +126,7 @@ def test_damage_is_found_and_the_one_before_is_used(tmp_path, name, damage):
         middle = len(data) // 2
         flipped = data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
         file.write_bytes({"flip": flipped, "cut": data[:-1], "grow": data + b"\0"}[damage])
-    found, damaged = latest(tmp_path)
+    found, damaged = find_latest(tmp_path)
     assert found.step == 1 and found.state()["step"] == 1
     assert [path.name for path, _ in damaged] == ["step-2"] and Path(name).name in damaged[0][1]
 
@@ -146,7 +146,7 @@ def test_no_flipped_bit_of_a_manifest_does_harm(tmp_path):
 def test_another_format_or_step_is_not_read(tmp_path):
     path = save(tmp_path, 1, state(1), model(1))
     path.rename(path.with_name("step-7"))
-    assert latest(tmp_path)[1] == [
+    assert find_latest(tmp_path)[1] == [
         (path.with_name("step-7"), "manifest.json speaks of format 1 and step 1, not 1 and 7")
     ]
 
@@ -165,7 +165,7 @@ import os, shutil, signal, sys, time
 from pathlib import Path
 from palaestra.store import checkpoint
 from palaestra.types import rng_of
-from tests.test_checkpoint import hidden, latest, model, save, state, steps, whole
+from tests.test_checkpoint import hidden, find_latest, model, save, state, steps, whole
 
 run, step = Path(sys.argv[1]), 1
 save(run, 1, state(1), model(1))
@@ -194,7 +194,7 @@ for kill in range(20):  # at random moments
     told = os.read(read, 1 << 20)
     os.close(read)
     promised = int.from_bytes(told[-8:], "big") if told else step
-    step = latest(run)[0].step
+    step = find_latest(run)[0].step
     assert step >= promised, (step, promised)
     whole(run, step)
     assert hidden(run) == []
@@ -216,12 +216,12 @@ def stop_at(n):  # and before the n-th change of the disk, when saving the next 
 
 for again in (False, True):
     for n in range(10**6):
-        before, target = latest(run)[0].step, latest(run)[0].step + (not again)
+        before, target = find_latest(run)[0].step, find_latest(run)[0].step + (not again)
         pid = child(lambda: stop_at(n))
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         assert code in (0, 9), code
-        whole(run, latest(run)[0].step)
-        assert latest(run)[0].step in (before, target) and hidden(run) == []
+        whole(run, find_latest(run)[0].step)
+        assert find_latest(run)[0].step in (before, target) and hidden(run) == []
         if code == 0:
             break
     assert n >= 10 and steps(run) == [target]
@@ -256,7 +256,7 @@ def test_a_look_at_a_run_does_not_disturb_a_save(tmp_path):
     save(tmp_path, 1, state(1), model(1))
     save(tmp_path, 2, state(2), model(2))
     seen = []
-    looks = {"a": lambda d: seen.append(latest(tmp_path)[0].step), "b": lambda d: seen.append(d.exists())}
+    looks = {"a": lambda d: seen.append(find_latest(tmp_path)[0].step), "b": lambda d: seen.append(d.exists())}
     save(tmp_path, 3, state(3), model(3) | looks)
     assert seen == [2, True]
     whole(tmp_path, 3)
@@ -358,7 +358,7 @@ def test_a_file_where_the_folder_should_be(tmp_path):
     (tmp_path / "checkpoints").write_text("")
     with pytest.raises(UserError, match=r"checkpoints/step-1.*choose another folder"):
         save(tmp_path, 1, state(1), model(1))
-    assert latest(tmp_path) == (None, [])
+    assert find_latest(tmp_path) == (None, [])
 
 
 # ---- single files

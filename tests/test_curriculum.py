@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaestra.curriculum.draw import Shuffled
-from palaestra.curriculum.pool import mixed
+from palaestra.curriculum.pool import is_mixed
 from palaestra.curriculum.prioritised import Prioritised, Successes
-from palaestra.curriculum.replay import Replay, by_prompt, prioritised
+from palaestra.curriculum.replay import Replay, draw_by_priority, group_by_prompt
 from palaestra.types import Episode, Group, Message, Reward, Task, rng_of
 
 
@@ -67,7 +67,7 @@ def attempts(name, totals):
 def test_priorities_of_a_replay_are_exponential():
     """Rewards 0 and 1 at priority log 3: the better one comes first in 3 of 4 draws."""
     pair = attempts("a", (0.0, 1.0)).episodes
-    first = [prioritised(pair, 1, 1.0986, rng_of(("replay", n)))[0].total for n in range(4000)]
+    first = [draw_by_priority(pair, 1, 1.0986, rng_of(("replay", n)))[0].total for n in range(4000)]
     assert sum(first) / 4000 == pytest.approx(0.75, abs=0.03)
 
 
@@ -82,7 +82,10 @@ def test_a_replay_of_any_prompt_is_another_in_every_step():
 
 def test_the_newest_episodes_of_a_prompt_are_the_last_that_came():
     buffer = [attempts("a", (0.0, 0.25)), attempts("b", (9.0,)), attempts("a", (0.5,))]
-    assert [e.total for e in by_prompt(buffer)["a"][1]] == [0.0, 0.25, 0.5] and list(by_prompt(buffer)) == ["b", "a"]
+    assert [e.total for e in group_by_prompt(buffer)["a"][1]] == [0.0, 0.25, 0.5] and list(group_by_prompt(buffer)) == [
+        "b",
+        "a",
+    ]
     ready, _, state = asyncio.run(Replay(size=1, samples=2, recent=1.0)(SimpleNamespace(seed=0, step=0), buffer, {}))
     assert ready[0].task.id == "a" and [e.total for e in ready[0].episodes] == [0.25, 0.5]
     failed = Group(task=Task(id="a"), episodes=(Episode(status="error:x"),))
@@ -93,5 +96,5 @@ def test_the_newest_episodes_of_a_prompt_are_the_last_that_came():
 def test_an_error_is_nothing_to_compare_with():
     right, wrong = attempts("a", (1.0, 0.0)).episodes
     broken = replace(wrong, status="error:x")
-    assert mixed(Group(task=Task(id="a"), episodes=(right, wrong)))
-    assert not mixed(Group(task=Task(id="a"), episodes=(right, broken)))
+    assert is_mixed(Group(task=Task(id="a"), episodes=(right, wrong)))
+    assert not is_mixed(Group(task=Task(id="a"), episodes=(right, broken)))

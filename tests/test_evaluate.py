@@ -8,17 +8,17 @@ import pytest
 
 from palaestra.context import Bench
 from palaestra.errors import Fault, UserError
-from palaestra.run.benches import named
-from palaestra.run.evaluation import accuracy, evaluate, final_answer, greedy, sampled_scores
+from palaestra.run.benches import bench_by_name
+from palaestra.run.evaluation import accuracy, evaluate, greedy_accuracy, sampled_scores, vote_key
 from palaestra.types import Episode, Group, Message, Reward, Row, Segment, Task, stage
 from palaestra.worlds.question import Question
 
 
 def test_greedy_answers_to_held_out_problems(context):
     """The tasks of the split "test" in their order, whatever the seed; the likeliest tokens, so no chance is left."""
-    tasks, found = named("chain")[0].tasks, []
+    tasks, found = bench_by_name("chain")[0].tasks, []
     for seed in (0, 1):
-        _, groups = asyncio.run(greedy(context(seed=seed), 4))
+        _, groups = asyncio.run(greedy_accuracy(context(seed=seed), 4))
         assert [g.task for g in groups] == [tasks.task("test", i) for i in range(4)]
         assert not {g.task.prompt for g in groups} & {tasks.task("train", i).prompt for i in range(4)}
         found.append([e.text for g in groups for e in g.episodes])
@@ -31,7 +31,7 @@ def test_another_model_may_be_asked(context):
     ctx.reference("flat", "policy")
     for p in ctx.model("flat").module.parameters():
         p.zero_()
-    _, groups = asyncio.run(greedy(ctx, 1, model="flat"))
+    _, groups = asyncio.run(greedy_accuracy(ctx, 1, model="flat"))
     assert {i for s in groups[0].episodes[0].rows[0].segments if s.logp is not None for i in s.ids} == {0}
 
 
@@ -107,7 +107,7 @@ def test_scores_of_samples_are_means_over_subsets():
 
 
 def test_what_is_voted_on_is_the_last_line():
-    assert [final_answer(t) for t in ("a\nB \n\n", "", " \n", "= 4")] == ["b", "", "", "= 4"]
+    assert [vote_key(t) for t in ("a\nB \n\n", "", " \n", "= 4")] == ["b", "", "", "= 4"]
 
 
 def test_accuracy_is_a_share_or_a_mean():

@@ -11,7 +11,7 @@ from palaestra.credit.links import Center, Gae, Shift, chain
 from palaestra.curriculum.pool import Mixed
 from palaestra.errors import UserError
 from palaestra.explanation.method import explain
-from palaestra.explanation.reading import unplayed
+from palaestra.explanation.reading import other_links_remark
 from palaestra.explanation.recorded import other_run
 from palaestra.objective.policy import ValueLoss
 from palaestra.recipes.base import dpo, grpo, ppo, reinforce, rloo, sft
@@ -310,12 +310,12 @@ def test_a_loss_that_does_not_use_the_advantages_is_told():
 
 def test_rollouts_of_a_run_that_collected_otherwise_are_told():
     run = links(Sample(8), Score())
-    assert unplayed(links(Sample(4), Score()), run, "grpo") == []
-    assert unplayed(rapo.build().collect, run, "grpo") == [
+    assert other_links_remark(links(Sample(4), Score()), run, "grpo") == []
+    assert other_links_remark(rapo.build().collect, run, "grpo") == [
         "these are rollouts of grpo: what this method collects by Temper() is not in them"
     ]
-    assert "Sample(model='ref')" in unplayed(oreo.build().collect, run, "grpo")[0]
-    assert unplayed(grpo.build().collect, rapo.build().collect, "rapo") == []
+    assert "Sample(model='ref')" in other_links_remark(oreo.build().collect, run, "grpo")[0]
+    assert other_links_remark(grpo.build().collect, rapo.build().collect, "rapo") == []
 
 
 def test_the_recipe_of_a_run_stands_in_its_folder(tmp_path):

@@ -11,7 +11,7 @@ from palaestra.explanation.method import explain
 from palaestra.recipes.base import grpo
 from palaestra.recipes.objectives import apo, rec
 from palaestra.run.setup import build
-from palaestra.schedule import Linear, bounded, resolve
+from palaestra.schedule import Linear, check_bounds, resolve
 
 # ---- mistakes in what is given
 
@@ -120,9 +120,9 @@ def test_a_scheduled_setting_is_checked_at_its_step():
     assert resolve(recipe, 5).learners["policy"].objective.beta == pytest.approx(0.05)
     with pytest.raises(UserError, match=r"Balance\.beta is 0"):
         resolve(recipe, 10)
-    bounded("x", Linear(-1, -1, 1), least=0)
+    check_bounds("x", Linear(-1, -1, 1), least=0)
     with pytest.raises(UserError, match="x is 2; it must be at least 0 and at most 1"):
-        bounded("x", 2, least=0, most=1)
+        check_bounds("x", 2, least=0, most=1)
 
 
 def test_what_is_switched_off_is_not_needed():

@@ -47,7 +47,7 @@ def write(folder, name, content):
 @pytest.mark.parametrize("name", ["d.jsonl", "d.ndjson", "d.json", "d.parquet"])
 def test_every_format_gives_the_same_tasks(tmp_path, name):
     tasks = FileTasks(write(tmp_path, name, GOOD))
-    assert (tasks.size, tasks.test_size, tasks.leaked) == (36, 4, 0)
+    assert (tasks.size, tasks.test_size, tasks.n_leaked) == (36, 4, 0)
     train = [tasks.task("train", i) for i in range(tasks.size)]
     test = [tasks.task("test", i) for i in range(tasks.test_size)]
     assert sorted(t.answer for t in train + test) == list(range(1, 41))
@@ -68,7 +68,7 @@ def test_a_saved_dataset(tmp_path):
     assert FileTasks(str(tmp_path / "one")).size == 36
     datasets.DatasetDict(train=whole, test=whole.select(range(3))).save_to_disk(tmp_path / "two")
     two = FileTasks(str(tmp_path / "two"))
-    assert (two.size, two.test_size, two.leaked) == (40, 3, 3)
+    assert (two.size, two.test_size, two.n_leaked) == (40, 3, 3)
     datasets.DatasetDict(train=whole, validation=whole.select(range(3))).save_to_disk(tmp_path / "three")
     with pytest.raises(
         UserError, match="the splits are train, validation; name 'validation' 'test', or give --test-data"
@@ -137,12 +137,12 @@ def test_what_only_parquet_has_becomes_plain(tmp_path):
 def test_a_second_file_is_the_test_split(tmp_path):
     train, test = write(tmp_path, "a.jsonl", GOOD[:30]), write(tmp_path, "b.json", GOOD[28:])
     tasks = FileTasks(train, test=test)
-    assert (tasks.size, tasks.test_size, tasks.leaked) == (30, 12, 2)
+    assert (tasks.size, tasks.test_size, tasks.n_leaked) == (30, 12, 2)
     known = "2 of the 12 held-out prompts are training prompts too: the accuracy is not one on new problems alone"
     assert caveat(tasks, 5) == tasks.caveat == known and caveat(FileTasks(train), 5) == ""
     assert FileTasks(write(tmp_path, "c.jsonl", GOOD[:1]), test=test).size == 1
     twice = FileTasks(write(tmp_path, "e.jsonl", [*GOOD[:30], GOOD[28]]), test=test)
-    assert twice.leaked == 2  # held-out tasks, not the training tasks that they equal
+    assert twice.n_leaked == 2  # held-out tasks, not the training tasks that they equal
 
 
 def test_without_answers(tmp_path):
@@ -171,7 +171,9 @@ def test_equal_prompts_stay_together(tmp_path_factory, numbers):
             FileTasks(path)
         return
     tasks = FileTasks(path)
-    assert tasks.leaked == 0 and tasks.size > 0 and tasks.test_size > 0 and tasks.size + tasks.test_size == len(numbers)
+    assert (
+        tasks.n_leaked == 0 and tasks.size > 0 and tasks.test_size > 0 and tasks.size + tasks.test_size == len(numbers)
+    )
 
 
 def test_a_tenth_of_the_different_prompts_is_held_out(tmp_path):
@@ -324,11 +326,11 @@ def test_what_is_recorded_needs_no_answer(tmp_path):
     chat = [{"role": "user", "content": "1+1?"}, {"role": "assistant", "content": "2"}]
     pairs = [{"prompt": f"{i}+1?", "chosen": str(i + 1), "rejected": "0"} for i in range(3)]
     prefers = FileTasks(write(tmp_path, "pairs.jsonl", pairs))
-    assert not prefers.answered and prefers.task("train", 0).meta["rejected"] == "0"
+    assert not prefers.has_answers and prefers.task("train", 0).meta["rejected"] == "0"
     shown = FileTasks(write(tmp_path, "demos.jsonl", [{"prompt": f"{i}?", "demonstration": "d"} for i in range(3)]))
-    assert not shown.answered and shown.task("train", 0).answer is None
+    assert not shown.has_answers and shown.task("train", 0).answer is None
     talked = FileTasks(write(tmp_path, "chats.jsonl", [{"messages": chat}, {"prompt": "b", "demonstration": "c"}]))
     task = next(t for s in ("train", "test") if (t := talked.task(s, 0)).meta["demonstration"] == "2")
-    assert [m.content for m in task.prompt] == ["1+1?"] and not talked.answered
+    assert [m.content for m in task.prompt] == ["1+1?"] and not talked.has_answers
     both = FileTasks(write(tmp_path, "both.jsonl", [{**r, "demonstration": "d"} for r in GOOD]))
-    assert both.answered and FileTasks(str(tmp_path / "pairs.jsonl"), answers=False).answered
+    assert both.has_answers and FileTasks(str(tmp_path / "pairs.jsonl"), answers=False).has_answers

@@ -15,7 +15,19 @@ import numpy as np
 import pytest
 
 from palaestra.errors import UserError
-from palaestra.tasks.gym import CHUNK, HASHED, READS, REFUSED, Gym, aside, final, levels, offered, refuse, registry
+from palaestra.tasks.gym import (
+    CHUNK,
+    HASH_ORDERED,
+    READABLE_ANSWERS,
+    REFUSALS,
+    Gym,
+    extract_gym_answer,
+    isolate_randomness,
+    levels,
+    refuse,
+    registry,
+    usable_generators,
+)
 
 try:
     registry()
@@ -60,17 +72,21 @@ def check_generator(generator, folder):
 
 
 def cases(names):
-    return [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in names if n not in HASHED]
+    return [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in names if n not in HASH_ORDERED]
 
 
-@pytest.mark.parametrize("generator", cases(offered()))
+@pytest.mark.parametrize("generator", cases(usable_generators()))
 def test_every_generator(generator, tmp_path):
     check_generator(generator, tmp_path)
 
 
 def test_every_generator_is_offered_or_refused():
-    assert set(REFUSED) <= set(registry()) and set(HASHED) <= set(offered()) and set(READS) <= set(offered())
-    assert len(registry()) == 106 and len(offered()) == 94
+    assert (
+        set(REFUSALS) <= set(registry())
+        and set(HASH_ORDERED) <= set(usable_generators())
+        and set(READABLE_ANSWERS) <= set(usable_generators())
+    )
+    assert len(registry()) == 106 and len(usable_generators()) == 94
 
 
 def test_scorers_that_parse_the_response_are_guarded_or_refused():
@@ -78,10 +94,10 @@ def test_scorers_that_parse_the_response_are_guarded_or_refused():
     parses = re.compile(r"\beval\(answer|parse_expr\(answer|exec\(|literal_eval\(answer")
     for name, (made, _) in registry().items():
         if parses.search(inspect.getsource(made.score_answer)):
-            assert name in READS or name in REFUSED, name
+            assert name in READABLE_ANSWERS or name in REFUSALS, name
 
 
-@pytest.mark.parametrize("name", [n for n, why in REFUSED.items() if "no reference answer" in why])
+@pytest.mark.parametrize("name", [n for n, why in REFUSALS.items() if "no reference answer" in why])
 def test_refused_for_having_no_answer(name):
     made, config = registry()[name]
     assert made(config(seed=1, size=2))[0]["answer"] is None
@@ -108,7 +124,7 @@ def test_items_are_the_same_in_every_process(tmp_path):
         "    t = [g.task('train', i) for i in range(8)]\n"
         "    print(n, hashlib.md5(repr([(x.prompt, x.answer) for x in t]).encode()).hexdigest())\n"
     )
-    names = [n for n in offered() if n not in ("sokoban", "futoshiki", "knight_swap", "zebra_puzzles")]
+    names = [n for n in usable_generators() if n not in ("sokoban", "futoshiki", "knight_swap", "zebra_puzzles")]
     out = [
         subprocess.Popen(
             [sys.executable, "-c", code, *names],
@@ -120,7 +136,7 @@ def test_items_are_the_same_in_every_process(tmp_path):
     ]
     a, b = (p.communicate()[0].splitlines() for p in out)
     assert len(a) == len(names) == len(b)
-    assert {x.split()[0] for x, y in zip(a, b, strict=True) if x != y} == set(HASHED) - {"knight_swap"}
+    assert {x.split()[0] for x, y in zip(a, b, strict=True) if x != y} == set(HASH_ORDERED) - {"knight_swap"}
 
 
 def test_splits_share_no_problem():
@@ -193,7 +209,7 @@ def test_errors(settings, message):
         Gym(**settings)
 
 
-@pytest.mark.parametrize("name", HASHED)
+@pytest.mark.parametrize("name", HASH_ORDERED)
 def test_what_differs_between_processes_needs_a_fixed_hash(name):
     if sys.flags.hash_randomization:
         with pytest.raises(UserError, match="set PYTHONHASHSEED=0"):
@@ -208,11 +224,11 @@ def test_what_is_judged_side_by_side_leaves_the_process_as_it_was():
     output, before = sys.stdout, random.getstate()
 
     def second():
-        with aside(1):
+        with isolate_randomness(1):
             inside.set()
             left.wait(1)
 
-    with aside(2):
+    with isolate_randomness(2):
         thread = threading.Thread(target=second)
         thread.start()
         inside.wait(0.3)
@@ -222,8 +238,12 @@ def test_what_is_judged_side_by_side_leaves_the_process_as_it_was():
 
 
 def test_final():
-    assert final("a\n b \n\n", "7") == "b" and final("a\n b ", "x\ny") == "a\n b" and final("", "7") == ""
     assert (
-        final("<answer>1</answer> <answer> 2\n</answer> 3", "7") == "2"
-        and final("</answer><answer>5", "7") == "</answer><answer>5"
+        extract_gym_answer("a\n b \n\n", "7") == "b"
+        and extract_gym_answer("a\n b ", "x\ny") == "a\n b"
+        and extract_gym_answer("", "7") == ""
+    )
+    assert (
+        extract_gym_answer("<answer>1</answer> <answer> 2\n</answer> 3", "7") == "2"
+        and extract_gym_answer("</answer><answer>5", "7") == "</answer><answer>5"
     )

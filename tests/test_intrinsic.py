@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from palaestra.credit.links import Gae, chain
 from palaestra.errors import Fault, UserError
 from palaestra.models.load import load
-from palaestra.models.score import logit_and_value, score
+from palaestra.models.score import logit_and_value, score_pairs
 from palaestra.recipes.base import grpo
 from palaestra.rewards.intrinsic import (
     AnswerProbability,
@@ -20,22 +20,22 @@ from palaestra.rewards.intrinsic import (
     InformationGain,
     Majority,
     answer_score,
-    confidence,
-    debiased,
-    endogenous,
+    debias,
+    endogenous_rewards,
     gains,
+    last_turn_prompt,
     lines,
-    majority,
-    opened,
-    prompt_of,
+    majority_answer,
+    reasoning_prefix,
     repeats,
-    surprise,
+    sequence_confidence,
+    surprise_shares,
 )
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.rollout.recorded import recorded
+from palaestra.rollout.recorded import recorded_episode
 from palaestra.run.driver import prepare
 from palaestra.step import start, step
-from palaestra.tasks.oracle import saying
+from palaestra.tasks.oracle import episode_saying
 from palaestra.types import Episode, Group, Row, Segment
 
 # ---- endogenous reward
@@ -50,7 +50,7 @@ def test_endogenous_rewards_of_the_paper():
     logits, actions = catalogue_case()
     f, v = logit_and_value(logits, actions).T.numpy()
     assert v == pytest.approx([2.407606, 1.551445], abs=1e-6)
-    r = endogenous(f, v)
+    r = endogenous_rewards(f, v)
     assert r == pytest.approx([0.448555, 1.0], abs=1e-6) and r.sum() == pytest.approx(1.448555, abs=1e-6)
     logp = torch.log_softmax(logits, -1).gather(1, actions[:, None]).sum().item()
     assert logp == pytest.approx(-0.959051, abs=1e-6) and r.sum() == pytest.approx(logp + v[0])
@@ -58,19 +58,20 @@ def test_endogenous_rewards_of_the_paper():
 
 def test_a_shift_of_a_states_logits_moves_reward_between_its_neighbours():
     logits, actions = catalogue_case()
-    before = endogenous(*logit_and_value(logits, actions).T.numpy())
+    before = endogenous_rewards(*logit_and_value(logits, actions).T.numpy())
     logits[1] += 5
-    after = endogenous(*logit_and_value(logits, actions).T.numpy())
+    after = endogenous_rewards(*logit_and_value(logits, actions).T.numpy())
     assert after - before == pytest.approx([-5, 5]) and after.sum() == pytest.approx(before.sum())
-    assert endogenous(np.zeros(0), np.zeros(0)).tolist() == []
+    assert endogenous_rewards(np.zeros(0), np.zeros(0)).tolist() == []
     with pytest.raises(UserError, match="alpha"):
-        endogenous(np.zeros(1), np.zeros(1), 0.0)
+        endogenous_rewards(np.zeros(1), np.zeros(1), 0.0)
 
 
 def attempts(ctx, *texts):
     task = ctx.bench.tasks.task("train", 0)
     return Group(
-        task=task, episodes=tuple(replace(recorded(ctx, "policy", task.prompt, t, 0.0), reward=None) for t in texts)
+        task=task,
+        episodes=tuple(replace(recorded_episode(ctx, "policy", task.prompt, t, 0.0), reward=None) for t in texts),
     )
 
 
@@ -86,7 +87,7 @@ def test_the_stage_is_the_identity_of_the_paper(context, alpha):
         prompt, said = e.rows[0].segments[:-1], e.rows[0].segments[-1]
         context_ids = [i for s in prompt for i in s.ids]
         tempered = lambda x, t: torch.log_softmax(x / alpha, -1).gather(1, t[:, None])
-        logp = alpha * score(ctx.model("ref"), [(context_ids, said.ids)], tempered)[0].sum()
+        logp = alpha * score_pairs(ctx.model("ref"), [(context_ids, said.ids)], tempered)[0].sum()
         starts.append(r.total - logp)
         assert sum(ev.value for ev in r.events) == pytest.approx(r.total)
         assert [ev.token for ev in r.events] == list(range(len(context_ids), len(context_ids) + len(said.ids)))
@@ -103,7 +104,7 @@ def test_an_episode_without_tokens_is_a_fault(context):
     ctx = context()
     ctx.reference("ref", "policy")
     found = asyncio.run(
-        Endogenous()(ctx, Group(task=ctx.bench.tasks.task("train", 0), episodes=(saying("= 4"), Episode())))
+        Endogenous()(ctx, Group(task=ctx.bench.tasks.task("train", 0), episodes=(episode_saying("= 4"), Episode())))
     )
     assert all(isinstance(f, Fault) for f in found)
 
@@ -131,14 +132,14 @@ def test_answer_scores_of_the_paper():
     assert answer_score(synonym) == pytest.approx(0.567) and answer_score(synonym, "geometric") == pytest.approx(
         0.089628, abs=1e-6
     )
-    assert debiased(0.6, 0.35) == pytest.approx(0.25) and debiased(0.6, 0.7) == 0
+    assert debias(0.6, 0.35) == pytest.approx(0.25) and debias(0.6, 0.7) == 0
 
 
 @given(st.lists(st.floats(-30, 0), max_size=20), st.floats(0, 1))
 def test_answer_scores_are_probabilities(logp, base):
     for how in ("mean", "product", "geometric"):
         x = answer_score(np.array(logp), how)
-        assert 0 <= x <= 1 and 0 <= debiased(x, base) <= x
+        assert 0 <= x <= 1 and 0 <= debias(x, base) <= x
 
 
 def test_repetition():
@@ -159,7 +160,7 @@ def test_reward_by_the_probability_of_the_reference(context):
     form = AnswerProbability(baseline="ref", format=lambda text: float("= " in text))
     found = asyncio.run(form(ctx, group))
     assert found[0].total == pytest.approx(0.9 * right.total + 0.1) and found[2].total == 0
-    assert opened("a\n= 3\n= ") == "a\n= 3\n= " and opened("a = 3") is None
+    assert reasoning_prefix("a\n= 3\n= ") == "a\n= 3\n= " and reasoning_prefix("a = 3") is None
 
 
 def test_only_the_last_turns_forced_start_is_no_prompt():
@@ -170,7 +171,7 @@ def test_only_the_last_turns_forced_start_is_no_prompt():
         *(part("user", 0, 1, 2), part("forced", 0, 3), part("policy", 0, 4, 5)),
         *(part("tool", 1, 6), part("forced", 1, 7), part("policy", 1, 8)),
     )
-    assert prompt_of(Episode(rows=(Row(segments=talk),))) == (1, 2, 3, 4, 5, 6)
+    assert last_turn_prompt(Episode(rows=(Row(segments=talk),))) == (1, 2, 3, 4, 5, 6)
 
 
 # ---- information gain
@@ -178,9 +179,9 @@ def test_only_the_last_turns_forced_start_is_no_prompt():
 
 def test_gains_of_the_paper():
     assert gains([0.1, 0.4, 0.5]) == pytest.approx([0.3, 0.1])
-    assert surprise(np.array([-1.0, -3.0])) * 0.716 == pytest.approx([0.179, 0.537])
-    assert surprise(np.zeros(2)).tolist() == [0.5, 0.5]
-    assert confidence(np.log([0.9, 0.8])) == pytest.approx(0.848528, abs=1e-6)
+    assert surprise_shares(np.array([-1.0, -3.0])) * 0.716 == pytest.approx([0.179, 0.537])
+    assert surprise_shares(np.zeros(2)).tolist() == [0.5, 0.5]
+    assert sequence_confidence(np.log([0.9, 0.8])) == pytest.approx(0.848528, abs=1e-6)
 
 
 @given(st.lists(st.floats(0, 1), min_size=2, max_size=9), st.data())
@@ -204,7 +205,9 @@ def test_the_gain_of_each_step_stands_at_its_end(context):
     prompt = row.context()[: -len(said)]
 
     def j(start):
-        return np.exp(score(ctx.model("policy"), [((*prompt, *spell(start + "= ")), spell(task.answer))])[0]).mean()
+        return np.exp(
+            score_pairs(ctx.model("policy"), [((*prompt, *spell(start + "= ")), spell(task.answer))])[0]
+        ).mean()
 
     assert found.total == pytest.approx(j(text + f"= {task.answer}") - j(""), abs=1e-5)
     coarse = InformationGain(weight=1.0, outcome=False, steps=lambda t: [t])
@@ -218,14 +221,14 @@ def test_the_gain_of_each_step_stands_at_its_end(context):
 
 
 def test_majorities_of_the_catalogue():
-    assert majority(["F"] * 6 + ["I"] * 2) == ("F", 0.75)
-    assert majority(["F"] * 4 + ["I"] * 4) == (None, 0.5)
-    assert majority(["F"] * 5 + ["I"] + [None] * 2) == ("F", 5 / 8)
-    assert majority([None]) == (None, 0.0)
+    assert majority_answer(["F"] * 6 + ["I"] * 2) == ("F", 0.75)
+    assert majority_answer(["F"] * 4 + ["I"] * 4) == (None, 0.5)
+    assert majority_answer(["F"] * 5 + ["I"] + [None] * 2) == ("F", 5 / 8)
+    assert majority_answer([None]) == (None, 0.0)
 
 
 def test_agreement_is_paid():
-    group = Group(task=None, episodes=tuple(saying(t) for t in ("= 3", "= 3", "= 4", "what")))
+    group = Group(task=None, episodes=tuple(episode_saying(t) for t in ("= 3", "= 3", "= 4", "what")))
     found = asyncio.run(Majority()(None, group))
     assert [r.total for r in found] == [1, 1, 0, 0] and found[0].parts == {"consensus": 0.5, "unread": 0.0}
     tie = asyncio.run(Majority()(None, replace(group, episodes=group.episodes[1:3])))
@@ -258,9 +261,9 @@ def test_scores_are_those_of_the_training_pass():
     pairs = [((256, 60, 61), (62, 63)), ((256, 70), (71, 72, 73, 74))]
     with torch.no_grad():
         out = forward(model, _batch(pairs), ("logp",))["logp"]
-    found = score(model, pairs)
+    found = score_pairs(model, pairs)
     for b, (c, t) in enumerate(pairs):
         assert np.allclose(out[b, len(c) : len(c) + len(t)].numpy(), found[b], atol=1e-5)
-    assert len(score(model, [((1,), ())])[0]) == 0
+    assert len(score_pairs(model, [((1,), ())])[0]) == 0
     with pytest.raises(ValueError, match="no token"):
-        score(model, [((), (1,))])
+        score_pairs(model, [((), (1,))])

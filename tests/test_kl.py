@@ -12,7 +12,7 @@ import pytest
 import torch
 from fake import FakeContext, task
 
-from palaestra.api.training import smallest
+from palaestra.api.training import make_smallest
 from palaestra.credit.links import Chain, Gae, kl_needs
 from palaestra.credit.penalty import LessKL
 from palaestra.objective.kl import kl_terms
@@ -251,7 +251,7 @@ RECIPES = {
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_kind_trains(name, context):
     ctx, state = context("chain"), start(0)
-    recipe = smallest(RECIPES[name])
+    recipe = make_smallest(RECIPES[name])
     prepare(recipe, ctx)
     for _ in range(2):
         state, metrics = asyncio.run(step(recipe, ctx, state))

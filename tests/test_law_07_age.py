@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from test_step_shapes import RECIPES, Cycle, world
 
 from palaestra.curriculum.pool import Mixed
-from palaestra.step import Schedule, start, step, young
+from palaestra.step import Schedule, drop_old, start, step
 from palaestra.types import Group, Row, Segment
 
 
@@ -23,7 +23,7 @@ def aged(version):
 
 @given(st.lists(st.none() | st.integers(0, 9), max_size=8), st.integers(0, 9))
 def test_young_keeps_exactly_what_may_be_trained_on(versions, oldest):
-    kept = young([aged(v) for v in versions], oldest)
+    kept = drop_old([aged(v) for v in versions], oldest)
     found = [g.episodes[0].oldest() for g in kept]
     assert found == [v for v in versions if v is None or v >= oldest]
 

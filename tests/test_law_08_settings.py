@@ -9,7 +9,7 @@ from palaestra.credit.links import Center
 from palaestra.credit.rows import Imitate
 from palaestra.errors import UserError
 from palaestra.recipes.base import grpo, ppo
-from palaestra.run.benches import named
+from palaestra.run.benches import bench_by_name
 from palaestra.run.driver import prepare
 from palaestra.run.setup import Settings, build
 from palaestra.schedule import read, resolve
@@ -34,7 +34,7 @@ def test_unknown_field(path, says):
 
 def test_unknown_setting():
     with pytest.raises(UserError, match="did you mean recipe"):
-        Settings().merged({"recpie": "grpo"})
+        Settings().merge({"recpie": "grpo"})
 
 
 def test_every_field_of_a_recipe_can_be_set_by_its_path_and_back():
@@ -109,7 +109,7 @@ async def by_length(ctx, group):
 def test_schedules_of_an_optimiser(context, small):
     """The decay follows its schedule; what the moments were made with is refused one."""
     recipe = small(grpo.build(), **{"optimiser.weight_decay": "jump(0.1, 0.7, 1)"})
-    ctx, state = context(bench=replace(named("chain")[0], reward=by_length)), start(0)
+    ctx, state = context(bench=replace(bench_by_name("chain")[0], reward=by_length)), start(0)
     prepare(recipe, ctx)
     for decay in (0.1, 0.7):
         state, metrics = asyncio.run(step(recipe, ctx, state))

@@ -18,7 +18,7 @@ from palaestra.engines.sampling import DrawSettings, draw, truncate
 from palaestra.models.forward import forward
 from palaestra.models.load import load
 from palaestra.recipes.base import grpo
-from palaestra.run.benches import named
+from palaestra.run.benches import bench_by_name
 from palaestra.run.driver import prepare
 from palaestra.step import start, step
 from palaestra.types import Example, Message, Reward, Row, Sampling, Segment
@@ -95,7 +95,7 @@ def test_what_was_sampled_from_before_an_update_is_read_anew(context, small):
     """The engine holds keys and values of the contexts of the step, which belong to the weights before it."""
     recipe, ctx = (
         small(grpo.build(), **{"optimiser.lr": 0.01}),
-        context(bench=replace(named("chain")[0], reward=by_length)),
+        context(bench=replace(bench_by_name("chain")[0], reward=by_length)),
     )
     prepare(recipe, ctx)
     _, metrics = asyncio.run(step(recipe, ctx, start(0)))

@@ -136,7 +136,7 @@ def package(tmp_path, monkeypatch):
 
 
 def test_code_is_what_is_imported_without_comments(package):
-    assert digests._reached({"a"}) == {"a", "b"}
+    assert digests._reach({"a"}) == {"a", "b"}
     before = digests._source("b")
     for text, same in (("def f(x):\n  return x + 1", True), ("def f(x):\n    return x + 2", False)):
         (package / "b.py").write_text(text)
@@ -236,7 +236,7 @@ def test_a_cell_refuses_other_code_than_it_was_asked_for(tmp_path):
     place.mkdir()
     (place / cells.REQUEST).write_text(json.dumps(asdict(request())))
     with pytest.raises(Exception, match="the code has changed"):
-        cells.run_asked(place)
+        cells.run_requested(place)
 
 
 def test_the_seconds_of_a_cell_are_those_of_all_parts_of_its_run(tmp_path, monkeypatch):
@@ -245,19 +245,19 @@ def test_the_seconds_of_a_cell_are_those_of_all_parts_of_its_run(tmp_path, monke
         cells, "time", SimpleNamespace(perf_counter=iter([10.0, 12.0, 50.0, 53.0, 53.0, 90.0, 91.0]).__next__)
     )
     (tmp_path / cells.LOG).write_text("")
-    with suppress(KeyboardInterrupt), cells.clocked(tmp_path):
+    with suppress(KeyboardInterrupt), cells.clock_cell(tmp_path):
         raise KeyboardInterrupt
-    with cells.clocked(tmp_path) as wall:
+    with cells.clock_cell(tmp_path) as wall:
         assert wall() == 5.0
     (tmp_path / cells.WALL).write_text("null")  # what a killed part leaves
-    with cells.clocked(tmp_path) as wall:
+    with cells.clock_cell(tmp_path) as wall:
         assert wall() is None
     assert (tmp_path / cells.WALL).read_text() == "null"
 
 
 def test_the_seconds_of_a_cell_begun_without_a_clock_are_not_known(tmp_path):
     (tmp_path / "metrics.jsonl").write_text("")
-    with cells.clocked(tmp_path) as wall:
+    with cells.clock_cell(tmp_path) as wall:
         assert wall() is None
     told = {"arms": {}, "sampled_tokens": 0, "seconds": None, "machine": "m"}
     assert pages.sum_of(told) == "0 sampled tokens in 0 runs, core minutes not known (m),"
@@ -312,23 +312,24 @@ def test_steps_of_a_pipeline_follow_one_another(tmp_path):
     ],
 )
 def test_verdict(a, b, verdict):
-    found = results.judged(TWO, {"a": {"chain": a}, "b": {"chain": b}})
+    found = results.judge_arms(TWO, {"a": {"chain": a}, "b": {"chain": b}})
     assert found["verdict"] == verdict
     assert bool(found["reason"]) == (verdict == "inconclusive")
     assert (found["effect"] is None) == (None in b)
 
 
 def test_an_arm_that_was_not_run_leaves_the_claim_open():
-    found = results.judged(TWO, {"a": {"chain": [0.1, 0.2, 0.3]}})
+    found = results.judge_arms(TWO, {"a": {"chain": [0.1, 0.2, 0.3]}})
     assert (found["verdict"], found["effect"]) == ("inconclusive", None)
 
 
 def test_equivalence():
     same = replace(TWO, expect=Same("b", "a", within=0.1))
     values = [0.5, 0.51, 0.49, 0.5]
-    assert results.judged(same, {"a": {"t": values}, "b": {"t": values[::-1]}})["verdict"] == "reproduced"
+    assert results.judge_arms(same, {"a": {"t": values}, "b": {"t": values[::-1]}})["verdict"] == "reproduced"
     assert (
-        results.judged(same, {"a": {"t": values}, "b": {"t": [1 + x for x in values]}})["verdict"] == "not-reproduced"
+        results.judge_arms(same, {"a": {"t": values}, "b": {"t": [1 + x for x in values]}})["verdict"]
+        == "not-reproduced"
     )
 
 
@@ -336,7 +337,7 @@ def test_several_tasks_give_the_interquartile_mean():
     """Differences .1 .1 .1 | .2 .2 .2 | .9: sorted quarters cut one off each end of eight."""
     a = {t: [0.0] * 4 for t in ("one", "two")}
     b = {"one": [0.1, 0.1, 0.1, 0.1], "two": [0.3, 0.3, 0.3, 0.9]}
-    found = results.judged(replace(TWO, task=("one", "two")), {"a": a, "b": b})
+    found = results.judge_arms(replace(TWO, task=("one", "two")), {"a": a, "b": b})
     assert found["effect"] == pytest.approx((0.1 * 2 + 0.3 * 2) / 4)
     assert found["arms"]["b"]["values"] == pytest.approx([0.2, 0.2, 0.2, 0.5])
     assert found["arms"]["b"]["by_task"] == b and found["verdict"] == "reproduced"
@@ -345,7 +346,7 @@ def test_several_tasks_give_the_interquartile_mean():
 def test_what_was_not_measured_is_none():
     cell = lambda x: Cell(summary={"accuracy_after": {"mean": x}})
     outcome = lambda c: CellOutcome(request=request(task="sort"), folder=None, cell=c)
-    found = results.by_task(Final(), [outcome(cell(0.5)), outcome(None), outcome(cell(float("nan")))])
+    found = results.values_by_task(Final(), [outcome(cell(0.5)), outcome(None), outcome(cell(float("nan")))])
     assert found == {"sort": [0.5, None, None]}
 
 
@@ -372,7 +373,7 @@ def published(tmp_path, monkeypatch):
     """A result of the experiment of rloo, as `reproduce` writes it."""
     values = {"no baseline": [0.1, 0.2, 0.3], "rloo": [0.31, 0.4, 0.52], "batch mean": [0.3, 0.3, 0.3]}
     experiment = rloo_claim.EXPERIMENT
-    result = results.judged(experiment, {a: {"count": v} for a, v in values.items()})
+    result = results.judge_arms(experiment, {a: {"count": v} for a, v in values.items()})
     for name, arm in result["arms"].items():
         curve = {"tokens": [0.0, 100.0], "reward": [0.1, 0.5], "deviation": [0.01, 0.02]}
         arm |= {"config_sha256": results.arm_sha256(experiment, name), "failed": {}, "curve": curve}
@@ -391,7 +392,7 @@ def published(tmp_path, monkeypatch):
 
 
 def entry(name="rloo"):
-    return next(e for e in catalogue.everything() if e.id == name)
+    return next(e for e in catalogue.all_entries() if e.id == name)
 
 
 def test_a_result_is_the_status(published, capsys):
@@ -454,8 +455,8 @@ def test_how_many_seeds_would_decide(mean, half, told):
     expect = Greater(better="rloo", than="no baseline", by=0.02)
     experiment = replace(rloo_claim.EXPERIMENT, expect=expect)
     result = {"effect": mean, "ci95": [mean - half, mean + half], "seeds": 5, "reason": "open"}
-    assert pages.undecided(experiment, result) == f"open; with this mean and spread {told}"
-    assert pages.undecided(experiment, result | {"seeds": 2}) == "open"
+    assert pages.inconclusive_reason(experiment, result) == f"open; with this mean and spread {told}"
+    assert pages.inconclusive_reason(experiment, result | {"seeds": 2}) == "open"
 
 
 def test_check_finds_stale_pages(tmp_path, monkeypatch, capsys):

@@ -16,7 +16,7 @@ from palaestra.objective.mismatch import TIS
 from palaestra.objective.policy import KL, Clipped, Imitation, Reinforce
 from palaestra.run import mismatch
 from palaestra.run.driver import prepare
-from palaestra.run.setup import build, corrected
+from palaestra.run.setup import add_tis, build
 from palaestra.step import start, step
 from palaestra.types import Batch, Episode, Group, Reward, Row, Segment, Task
 
@@ -78,12 +78,12 @@ def test_a_recipe_is_corrected_and_its_fields_stay_reachable():
     assert isinstance(learner.objective, TIS) and learner.objective.cap == 3.0
     assert learner.needs == (("policy", "logp"),)
     plain = catalogue.find("grpo").build()
-    twins = corrected(replace(plain, learners=dict.fromkeys(("a", "b"), plain.learners["policy"])), 1.5)
+    twins = add_tis(replace(plain, learners=dict.fromkeys(("a", "b"), plain.learners["policy"])), 1.5)
     for name, learner in twins.learners.items():
         assert learner.objective == TIS(plain.learners["policy"].objective, model=name, cap=1.5)
         assert learner.needs == ((name, "logp"),)
     with pytest.raises(UserError, match="--tis"):
-        corrected(object(), 2.0)
+        add_tis(object(), 2.0)
 
 
 class Shifted(OwnEngine):

@@ -13,7 +13,7 @@ from palaestra.errors import UserError
 from palaestra.rewards.verify import check_for
 from palaestra.tasks.files import FileTasks
 from palaestra.tasks.gym import Gym, registry
-from palaestra.tasks.mixture import Mixture, counts, parse, split_outside
+from palaestra.tasks.mixture import Mixture, counts, parse_tasks, split_outside
 from palaestra.types import Message, Task, stage
 
 
@@ -102,22 +102,22 @@ def test_each_part_is_checked_its_own_way(tmp_path):
 
 
 def test_parse():
-    one = parse("numbers", REGISTRY)
+    one = parse_tasks("numbers", REGISTRY)
     assert one == Numbers()
-    assert parse("numbers(base=(3, 4))", REGISTRY) == replace(Numbers(base=(3, 4)), name="numbers(base=(3, 4))")
-    assert parse("numbers(base=[3,4])", REGISTRY).base == (3, 4)
-    assert parse(" numbers * 2 + other ", REGISTRY) == Mixture(((Numbers(), 2.0), (Numbers(name="other"), 1.0)))
+    assert parse_tasks("numbers(base=(3, 4))", REGISTRY) == replace(Numbers(base=(3, 4)), name="numbers(base=(3, 4))")
+    assert parse_tasks("numbers(base=[3,4])", REGISTRY).base == (3, 4)
+    assert parse_tasks(" numbers * 2 + other ", REGISTRY) == Mixture(((Numbers(), 2.0), (Numbers(name="other"), 1.0)))
     assert split_outside("a('+')+b([1+2])+c", "+") == ["a('+')", "b([1+2])", "c"]
 
 
 @pytest.mark.gym
 def test_parse_a_generator():
-    gym = parse("rg:chain_sum(min_terms=2,max_terms=3,difficulty=1)", {})
+    gym = parse_tasks("rg:chain_sum(min_terms=2,max_terms=3,difficulty=1)", {})
     assert gym == Gym("chain_sum", params=(("max_terms", 3), ("min_terms", 2)), difficulty=1)
-    assert parse("rg:chain_sum(allow_negation=True)*0.5+numbers", REGISTRY).parts[0][0].params == (
+    assert parse_tasks("rg:chain_sum(allow_negation=True)*0.5+numbers", REGISTRY).parts[0][0].params == (
         ("allow_negation", True),
     )
-    assert parse(gym.name, {}) == gym
+    assert parse_tasks(gym.name, {}) == gym
 
 
 def test_a_generator_without_reasoning_gym_is_one_line(monkeypatch, capsys):
@@ -165,7 +165,7 @@ def test_a_generator_without_reasoning_gym_is_one_line(monkeypatch, capsys):
 )
 def test_errors(spec, message):
     with pytest.raises(UserError, match=message) as error:
-        parse(spec, REGISTRY, known=("grid",))
+        parse_tasks(spec, REGISTRY, known=("grid",))
     assert "\n" not in str(error.value)
 
 

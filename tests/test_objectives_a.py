@@ -17,7 +17,7 @@ from palaestra.curriculum.pool import Everything, Mixed
 from palaestra.errors import UserError
 from palaestra.explanation.method import explain
 from palaestra.ledger.experiment import experiment_of
-from palaestra.objective.algebra import reduce
+from palaestra.objective.algebra import reduce_terms
 from palaestra.objective.policy import KL, Clipped, Imitation, Reinforce, TargetEntropy
 from palaestra.recipes.base import grpo
 from palaestra.recipes.objectives import apo, asymre, confucius3, dr_grpo, egsw, lite_ppo, nsr, rec
@@ -116,7 +116,7 @@ def test_lite_ppo_counts_every_token_once():
     rows = [Row(segments=(Segment(ids=(0,)), Segment(ids=(1,) * n, trained=True))) for n in (2, 6)]
     batch = pack([Example(row=r, columns={"advantage": 0.0}) for r in rows], dtype=torch.float64)
     loss_BT = torch.tensor([[1.0], [0.0]], dtype=torch.float64) * batch.mask
-    assert reduce(loss_BT, batch, "tokens") == 0.25 and reduce(loss_BT, batch, "sequences") == 0.5
+    assert reduce_terms(loss_BT, batch, "tokens") == 0.25 and reduce_terms(loss_BT, batch, "sequences") == 0.5
     assert lite_ppo.build().learners["policy"].objective.reduce == "tokens"
     found = weights(lite_ppo.build(), group([1, 0], [2, 6]))
     assert found[0][0] == pytest.approx(-found[1][0])  # equal advantages weigh the same token by token

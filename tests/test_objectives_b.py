@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaestra.api.training import smallest
+from palaestra.api.training import make_smallest
 from palaestra.claims.objectives import embodied_planner_r1 as planner_claim
 from palaestra.claims.objectives import stratified_grpo as stratified_grpo_claim
 from palaestra.credit.pass_at_k import pass_at_k_advantages
@@ -484,7 +484,7 @@ def test_spa_agreement_is_the_correlation_with_progress(c, expected):
 
 def test_spa_trains_the_estimator_before_the_policy(context):
     ctx, state = context("grid"), start(0)
-    recipe = smallest(spa_rl.build(warmup=1))
+    recipe = make_smallest(spa_rl.build(warmup=1))
     prepare(recipe, ctx)
     moved = []
     for _ in range(2):
@@ -560,7 +560,7 @@ def test_partial_credit():
 )  # fmt: skip
 def test_two_steps_in_a_world(recipe, task, context):
     ctx, state = context(task), start(0)
-    recipe = smallest(recipe)
+    recipe = make_smallest(recipe)
     prepare(recipe, ctx)
     for _ in range(2):
         state, metrics = asyncio.run(step(recipe, ctx, state))

@@ -15,7 +15,7 @@ from palaestra.credit.links import Chain
 from palaestra.errors import UserError
 from palaestra.explanation.method import explain
 from palaestra.objective.kl import kl_terms
-from palaestra.objective.tokens import DualClipped, TokenWeighted, TopTokens, top
+from palaestra.objective.tokens import DualClipped, TokenWeighted, TopTokens, mark_top_share
 from palaestra.recipes.objectives import (
     attention_rhythm,
     carft,
@@ -117,11 +117,11 @@ def test_rover_edges():
 def test_top_entropy_mask():
     """k = ceil(rho N): 1 of 5, 2 of 6, 2 of 10."""
     H = torch.tensor([[0.1, 2.0, 0.3, 1.5, 0.05]])
-    assert top(H, torch.ones(1, 5) > 0, 0.2).tolist() == [[0, 1, 0, 0, 0]]
+    assert mark_top_share(H, torch.ones(1, 5) > 0, 0.2).tolist() == [[0, 1, 0, 0, 0]]
     assert (np.quantile(H, 0.8) <= H).tolist() == [[False, True, False, False, False]]
     for n, k in ((6, 2), (10, 2), (1, 1)):
-        assert top(torch.zeros(1, n), torch.ones(1, n) > 0, 0.2).sum() == k  # ties: exactly k
-    assert top(torch.zeros(1, 3), torch.zeros(1, 3) > 0, 0.2).sum() == 0
+        assert mark_top_share(torch.zeros(1, n), torch.ones(1, n) > 0, 0.2).sum() == k  # ties: exactly k
+    assert mark_top_share(torch.zeros(1, 3), torch.zeros(1, 3) > 0, 0.2).sum() == 0
 
 
 @pytest.mark.parametrize(("variant", "expected"), [("released", 1.0), ("paper", 0.2)])
@@ -294,8 +294,8 @@ def test_g2rl_reference_values():
     r = np.array([1.0, -1, 1])
     nu = g2rl.novelty(FEATURES, r)
     assert nu.tolist() == pytest.approx([0.880797, 0.5, 1], abs=1e-6)
-    assert g2rl.scaled(nu, "equation").tolist() == pytest.approx([0.761594, 0, 1], abs=1e-6)
-    assert g2rl.scaled(nu, "text").tolist() == pytest.approx([0.523188, -1, 1], abs=1e-6)
+    assert g2rl.scale_novelty(nu, "equation").tolist() == pytest.approx([0.761594, 0, 1], abs=1e-6)
+    assert g2rl.scale_novelty(nu, "text").tolist() == pytest.approx([0.523188, -1, 1], abs=1e-6)
 
 
 @pytest.mark.parametrize(("form", "shaped"), [("equation", [1.761594, -1, 2]), ("text", [1.523188, 0, 2])])

@@ -15,12 +15,12 @@ from palaestra.credit.links import Center, Chain
 from palaestra.credit.preferences import Compare, Rate
 from palaestra.credit.rows import Imitate, Prefer
 from palaestra.credit.soft import soft_mean
-from palaestra.credit.steps import StepPairs, best_of, pit, progress, step_of_tokens, voted
+from palaestra.credit.steps import StepPairs, best_of, pit, progress, step_of_tokens, wrong_steps
 from palaestra.credit.table import Table
 from palaestra.curriculum.partial import Whole
 from palaestra.curriculum.pool import Mixed
 from palaestra.curriculum.prioritised import Prioritised, Successes, weights
-from palaestra.curriculum.replay import Replay, by_prompt, prioritised, trimmed
+from palaestra.curriculum.replay import Replay, draw_by_priority, group_by_prompt, trim_buffer
 from palaestra.errors import Fault, UserError
 from palaestra.explanation.method import explain
 from palaestra.ledger.experiment import experiment_of
@@ -30,12 +30,12 @@ from palaestra.objective.residual import Balance, PathConsistency, ValueConsiste
 from palaestra.pipeline import Pipeline
 from palaestra.recipes.objectives import agro, capo, cola, kimi_k1_5, oreo, pav, tba
 from palaestra.recipes.objectives import incorrect_synthetic_data as isd
-from palaestra.rewards.critic import Critique, ModelCritic, Oracle, named
-from palaestra.rollout.branch import Finished, Partial, PrefixValues, Rescue, continued, prefix
+from palaestra.rewards.critic import Critique, ModelCritic, Oracle, read_steps
+from palaestra.rollout.branch import Finished, Partial, PrefixValues, Rescue, prefix, sample_continuations
 from palaestra.rollout.collect import Sample as Play
 from palaestra.rollout.collect import Score, links
 from palaestra.rollout.player import Continued, EnginePlayer
-from palaestra.rollout.steps import line_ends, steps
+from palaestra.rollout.steps import answer_steps, line_ends
 from palaestra.run.driver import prepare
 from palaestra.schedule import Jump
 from palaestra.step import Schedule, start, step
@@ -398,10 +398,10 @@ def grown(n, rewards=(0.0, 1.0)):
 
 
 def test_replay_keeps_the_newest():
-    buffer = trimmed([*grown(3), *grown(1), *grown(1)], prompts=2, capacity=3)
+    buffer = trim_buffer([*grown(3), *grown(1), *grown(1)], prompts=2, capacity=3)
     assert [g.task.id for g in buffer] == ["2", "0", "0"]
     assert [len(g.episodes) for g in buffer] == [2, 1, 2]  # five of "0", the oldest two gone
-    assert list(by_prompt(buffer)) == ["2", "0"]
+    assert list(group_by_prompt(buffer)) == ["2", "0"]
 
 
 def test_replay_takes_recent_or_good_samples(context):
@@ -409,8 +409,8 @@ def test_replay_takes_recent_or_good_samples(context):
     newest = asyncio.run(Replay(size=2, samples=2, recent=1.0)(ctx, grown(4), {}))[0]
     assert [g.task.id for g in newest] == ["3", "2"]
     episodes = [episode((0,), (k,), r) for k, r in enumerate([0.0, 0.0, 1.0, 0.0])]
-    best = [prioritised(episodes, 1, 50.0, rng_of((i,)))[0].total for i in range(50)]
-    any_ = [prioritised(episodes, 1, 0.0, rng_of((i,)))[0].total for i in range(400)]
+    best = [draw_by_priority(episodes, 1, 50.0, rng_of((i,)))[0].total for i in range(50)]
+    any_ = [draw_by_priority(episodes, 1, 0.0, rng_of((i,)))[0].total for i in range(400)]
     assert min(best) == 1.0 and np.mean(any_) == pytest.approx(0.25, abs=0.07)
 
 
@@ -514,24 +514,24 @@ def test_lines_are_steps():
 def test_steps_of_an_answer(context):
     ctx = context()
     e = answer(ctx, "1+2=3\n3*4=2\n= 2")
-    found = steps(e, ctx.decode)
+    found = answer_steps(e, ctx.decode)
     assert [s.text for s in found] == ["1+2=3", "3*4=2", "= 2"]
     view = e.rows[0].view()
     assert found[-1].token == len(view.ids_T) - 1  # the end token belongs to the last step
     assert ctx.decode(view.ids_T[found[0].token + 1 : found[1].token + 1]) == "3*4=2\n"
-    assert [s.text for s in steps(e, ctx.decode, most=2)] == ["1+2=3", "3*4=2\n= 2"]
-    assert [s.kept for s in steps(answer(ctx, "= 2\n \n"), ctx.decode)] == [7]  # all that was said
+    assert [s.text for s in answer_steps(e, ctx.decode, most=2)] == ["1+2=3", "3*4=2\n= 2"]
+    assert [s.kept for s in answer_steps(answer(ctx, "= 2\n \n"), ctx.decode)] == [7]  # all that was said
     hint = Segment(ids=(5, 6), hidden=True)  # no token of the view
     hinted = replace(e, rows=(replace(e.rows[0], segments=(hint, *e.rows[0].segments)),))
-    assert steps(hinted, ctx.decode) == found
+    assert answer_steps(hinted, ctx.decode) == found
 
 
 def answer(ctx, text, index=0):
     """A finished episode as if sampled: known log-probs, version 0."""
-    from palaestra.rollout.recorded import recorded
+    from palaestra.rollout.recorded import recorded_episode
 
     task = ctx.bench.tasks.task("train", index)
-    e = recorded(ctx, "policy", task.prompt, text, ctx.bench.tasks.check(text, task))
+    e = recorded_episode(ctx, "policy", task.prompt, text, ctx.bench.tasks.check(text, task))
     said = e.rows[0].segments[-1]
     logp = tuple(-1.0 - n / 64 for n in range(len(said.ids)))
     said = replace(said, logp=logp, author="policy", version=0)
@@ -541,9 +541,9 @@ def answer(ctx, text, index=0):
 def test_continuations_begin_with_the_prefix(context):
     ctx = context()
     e = answer(ctx, "\n".join([*ctx.bench.tasks.steps(ctx.bench.tasks.task("train", 0)), "= 7"]))
-    first = steps(e, ctx.decode)[0]
+    first = answer_steps(e, ctx.decode)[0]
     task = ctx.bench.tasks.task("train", 0)
-    tried = asyncio.run(continued(ctx, (0,), Group(task=task), prefix(e, first.turn, first.kept), 3))
+    tried = asyncio.run(sample_continuations(ctx, (0,), Group(task=task), prefix(e, first.turn, first.kept), 3))
     logp = e.rows[0].segments[-1].logp[: first.kept]
     for t in tried:
         assert t.rows[0].segments[-1].logp[: first.kept] == logp and t.rows[0].segments[-1].logp[first.kept :] != logp
@@ -574,7 +574,7 @@ def test_a_continuation_from_the_end_of_a_turn_goes_on_in_the_next(context):
     (e,) = asyncio.run(Play(n=1)(ctx, (0,), group)).episodes
     first, _ = turns_of(e)
     assert first.finish == "eos"
-    for t in asyncio.run(continued(ctx, (0,), group, prefix(e, first.turn, len(first.ids)), 3)):
+    for t in asyncio.run(sample_continuations(ctx, (0,), group, prefix(e, first.turn, len(first.ids)), 3)):
         assert turns_of(t)[0] == first and len(turns_of(t)) == 2
 
 
@@ -635,7 +635,7 @@ def test_a_world_that_does_not_repeat_itself_is_refused(context):
     e, other = answer(ctx, "1+2=3\n= 2"), ctx.bench.tasks.task("train", 0)
     strayed = replace(other, prompt=(Message(role="user", content="2+2 mod 10"),))
     with pytest.raises(UserError, match="does not repeat itself"):
-        asyncio.run(continued(ctx, (0,), Group(task=strayed), prefix(e, 0, 4), 1))
+        asyncio.run(sample_continuations(ctx, (0,), Group(task=strayed), prefix(e, 0, 4), 1))
 
 
 # ---- pav
@@ -778,12 +778,18 @@ CRITIQUES = [{1, 3}, {1, 2, 3}, {1, 3}, {2, 3}]
 
 
 def test_votes_reference_values():
-    assert voted(CRITIQUES, "union") == {1, 2, 3}
-    assert voted(CRITIQUES, "intersection") == {3}
-    assert voted(CRITIQUES, "majority") == {1, 3}
-    assert voted(CRITIQUES, "half") == {1, 2, 3}
-    assert voted([[0], [1], [0]], "half") == voted([[0], [1], [0]], "majority") == {0}
-    assert voted([], "union") == voted([], "intersection") == voted([[], []], "majority") == voted([], "half") == set()
+    assert wrong_steps(CRITIQUES, "union") == {1, 2, 3}
+    assert wrong_steps(CRITIQUES, "intersection") == {3}
+    assert wrong_steps(CRITIQUES, "majority") == {1, 3}
+    assert wrong_steps(CRITIQUES, "half") == {1, 2, 3}
+    assert wrong_steps([[0], [1], [0]], "half") == wrong_steps([[0], [1], [0]], "majority") == {0}
+    assert (
+        wrong_steps([], "union")
+        == wrong_steps([], "intersection")
+        == wrong_steps([[], []], "majority")
+        == wrong_steps([], "half")
+        == set()
+    )
 
 
 def test_capo_reference_values():
@@ -837,10 +843,10 @@ def test_the_oracle_of_a_mixture_is_the_tasks_own(context):
 
 
 def test_what_a_model_critic_says_is_read_strictly():
-    assert named("I see.\nwrong steps: 2, 4", 4) == {1, 3}
-    assert named("Wrong step: 1.", 3) == {0}
-    assert named("wrong steps: none", 3) == named("all is well", 3) == named("", 3) == frozenset()
-    assert named("wrong steps: 0, 3, 9", 3) == {2}  # the others do not exist
+    assert read_steps("I see.\nwrong steps: 2, 4", 4) == {1, 3}
+    assert read_steps("Wrong step: 1.", 3) == {0}
+    assert read_steps("wrong steps: none", 3) == read_steps("all is well", 3) == read_steps("", 3) == frozenset()
+    assert read_steps("wrong steps: 0, 3, 9", 3) == {2}  # the others do not exist
 
 
 def test_a_model_critic_and_a_broken_one(context):

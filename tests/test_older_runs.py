@@ -15,7 +15,7 @@ from palaestra.api.run import Run
 from palaestra.cli.main import main
 from palaestra.ledger.digests import canonical, sha256
 from palaestra.objective.policy import Clipped
-from palaestra.run.benches import named
+from palaestra.run.benches import bench_by_name
 from palaestra.store.codec import decode, encode
 from palaestra.types import Group, Origin
 
@@ -77,7 +77,7 @@ def test_stored_names_of_before_are_read_through_the_table():
 
 @pytest.mark.parametrize("before", sorted(identity.table()))
 def test_every_renamed_name_leads_to_something(before):
-    now = identity.today(before)
+    now = identity.current_name(before)
     assert now in identity.places() or now[0].islower(), f"{before} is called {now}, which is nowhere"
 
 
@@ -105,7 +105,7 @@ def test_a_renamed_class_keeps_its_first_name(monkeypatch):
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_problems_are_drawn_as_before(name):
     """A source's random stream is named by its settings and its class: a renamed class must not draw other problems."""
-    tasks, seen = named(name)[0].tasks, hashlib.sha256()
+    tasks, seen = bench_by_name(name)[0].tasks, hashlib.sha256()
     for split in ("train", "test"):
         for i in range(40):
             t = tasks.task(split, i)

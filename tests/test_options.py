@@ -11,9 +11,9 @@ from palaestra.recipes.rewards import alphamed
 from palaestra.rewards.audit import audit
 from palaestra.rewards.verified import Verified
 from palaestra.run.benches import from_data
-from palaestra.tasks.files import FileTasks, first
-from palaestra.tasks.options import contained, lettered
-from palaestra.tasks.oracle import problems, saying
+from palaestra.tasks.files import FileTasks, first_tasks
+from palaestra.tasks.options import contains_options, letter_options
+from palaestra.tasks.oracle import episode_saying, problems
 from palaestra.types import Group, Message, Task
 
 RED = ["red", "green", "blue"]
@@ -49,14 +49,14 @@ def test_options_stand_under_the_question(tmp_path, record, said, messages):
         record = dict(record)
         record["messages"] = [*before, {"role": "user", "content": record.pop("prompt")}]
     (tmp_path / "d.jsonl").write_text(json.dumps(record))
-    (task,) = first(str(tmp_path / "d.jsonl"), 1)
+    (task,) = first_tasks(str(tmp_path / "d.jsonl"), 1)
     assert task.prompt[-1].content == said and task.meta["options"] == record["options"]
     assert len(task.prompt) == (3 if messages else 1)
 
 
 def test_a_letter_is_no_part_of_a_word():
-    assert not contained("Banana. red, b. blue", ["red", "blue"])
-    assert contained(lettered(RED), RED)
+    assert not contains_options("Banana. red, b. blue", ["red", "blue"])
+    assert contains_options(letter_options(RED), RED)
 
 
 def written(tmp_path, answer, n=12, **columns):
@@ -74,19 +74,19 @@ def test_training_and_evaluation_show_options_and_pay_the_right_one(tmp_path, an
         task = bench.tasks.task(split, 0)
         assert task.prompt[-1].content.endswith("?\nA. red\nB. green\nC. blue")
         texts = (r"\boxed{B}", r"\boxed{green}", r"\boxed{A}", r"\boxed{1}", "")
-        found = asyncio.run(bench.reward(CTX, Group(task=task, episodes=tuple(map(saying, texts)))))
+        found = asyncio.run(bench.reward(CTX, Group(task=task, episodes=tuple(map(episode_saying, texts)))))
         assert [r.total for r in found] == [1, 1, 0, 0, 0]
     assert asyncio.run(problems(bench.tasks, bench.reward, 8, ctx=CTX)) == []
 
 
 def test_the_letter_is_that_of_the_order_shown(tmp_path):
-    judge, (task, *_) = Verified("choice"), first(written(tmp_path, 1, order=[2, 0, 1]), 1)
+    judge, (task, *_) = Verified("choice"), first_tasks(written(tmp_path, 1, order=[2, 0, 1]), 1)
     assert task.prompt[-1].content.endswith("C. green") and judge.put(task) == "<answer>C</answer>"
     assert judge.judge(judge.put(task), task).total == 1 and judge.judge("B", task).total == 0
 
 
 def test_an_audit_asks_for_indices_as_letters(tmp_path):
-    tasks = first(written(tmp_path, 1, n=6), 6)
+    tasks = first_tasks(written(tmp_path, 1, n=6), 6)
     tasks = [*tasks[:3], *(Task(id=t.id, prompt=t.prompt, answer=2, meta=t.meta) for t in tasks[3:])]
     found = audit("choice", Verified("choice"), tasks)
     assert found.gold["mean"] == 1 and found.gold["not_best"] == 0
@@ -103,7 +103,7 @@ def test_some_tasks_with_options_and_some_without(tmp_path):
     (tmp_path / "d.jsonl").write_text("\n".join(map(json.dumps, records)))
     bench = from_data(str(tmp_path / "d.jsonl"), "", "")
     for task in (bench.tasks.task("train", i) for i in range(bench.tasks.size)):
-        found = asyncio.run(bench.reward(CTX, Group(task=task, episodes=(saying("A"), saying("red")))))
+        found = asyncio.run(bench.reward(CTX, Group(task=task, episodes=(episode_saying("A"), episode_saying("red")))))
         assert [r.total for r in found] == [float(task.meta["options"] is not None), 1]
     assert asyncio.run(problems(bench.tasks, bench.reward, 8, ctx=CTX)) == []
 
@@ -121,5 +121,5 @@ def test_alphamed_shows_options_once_in_an_order_of_its_own(tmp_path):
 def test_alphamed_keeps_an_order_that_the_question_speaks_of():
     text = "Choose (A) red, (B) green or (C) blue, please."
     task = Task(id="q", prompt=(Message(role="user", content=text),), answer=1, meta={"options": RED})
-    shown = alphamed.shown(task, ("k",))
+    shown = alphamed.show_options(task, ("k",))
     assert shown.prompt[-1].content == f"{text}\n{alphamed.ASK}" and "order" not in shown.meta

@@ -6,7 +6,7 @@ from oracle import check_oracle
 from palaestra.rewards.user import UserReward
 from palaestra.rewards.verify import Exact, Verify, check_for
 from palaestra.tasks.files import FileTasks
-from palaestra.tasks.mixture import parse
+from palaestra.tasks.mixture import parse_tasks
 from palaestra.toys.chain import ArithmeticChain
 from palaestra.toys.grid import Grid, GridTasks
 from palaestra.toys.hop import Hop, HopTasks
@@ -34,7 +34,7 @@ def test_good_sources_have_no_problems(tasks):
     "spec", ["chain", pytest.param("chain(modulo=7)*2+rg:chain_sum+rg:n_queens", marks=pytest.mark.gym)]
 )
 def test_good_generators_have_no_problems(spec):
-    source = parse(spec, {"chain": ArithmeticChain})
+    source = parse_tasks(spec, {"chain": ArithmeticChain})
     assert check_oracle(source, Verify(check_for(source)), n=6) == []
 
 

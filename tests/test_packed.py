@@ -13,7 +13,7 @@ from palaestra.models import packed
 from palaestra.models.forward import forward
 from palaestra.models.layout import Block, Layout
 from palaestra.models.load import frozen_copy, load, save
-from palaestra.models.packed import in_line
+from palaestra.models.packed import attend_in_line
 from palaestra.types import Example, Row, Segment
 from palaestra.update import pack, split
 
@@ -104,7 +104,7 @@ def test_shared_heads_in_line_are_those_of_grouped_attention():
     grouped = scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=0.3, enable_gqa=True)
     block = Block(query=mask, key=mask, mask=mask, filled=(mask, mask))
     for lined in (mask.repeat(1, 1, 3, 1), block.summand(3, torch.float64)):
-        torch.testing.assert_close(in_line(query, key, value, lined, 0.3), grouped)
+        torch.testing.assert_close(attend_in_line(query, key, value, lined, 0.3), grouped)
     assert block.summand(3, torch.float64) is lined and lined.stride(2) % 8 == 0
 
 

@@ -14,7 +14,7 @@ from palaestra.errors import UserError
 from palaestra.run import setup
 
 FAMILIES = ("base", "objectives", "rewards")
-BUILT = [e for e in catalogue.everything() if e.built]
+BUILT = [e for e in catalogue.all_entries() if e.built]
 SIZED = [e for e in BUILT if (size := importlib.import_module(e.module).CARD.size) and size.model]
 OPEN = [e for e in BUILT if e.family in FAMILIES and e not in SIZED]
 TOLD = [e for e in SIZED if importlib.import_module(e.module).CARD.size.arguments]
@@ -25,7 +25,7 @@ def size(method: str) -> Size:
 
 
 def flat(method: str) -> dict:
-    return values.flatten(paper.built(method, size(method), {}))
+    return values.flatten(paper.build_at_size(method, size(method), {}))
 
 
 SLOW = {"cola": [pytest.mark.slow]}  # its head draws 0.1 B weights
@@ -53,11 +53,11 @@ def test_it_builds_at_the_size_of_its_paper(entry):
 @pytest.mark.parametrize("entry", TOLD, ids=lambda e: e.id)
 def test_what_a_paper_sets_reaches_the_recipe_and_is_no_default(entry):
     said = size(entry.id)
-    whole, takes = paper.built(entry.id, said, {}), setup.arguments(entry.id)
+    whole, takes = paper.build_at_size(entry.id, said, {}), setup.arguments(entry.id)
     assert set(paper.settings(entry.id, said.arguments, whole)) == set(said.arguments)
     for name in said.arguments:
         less = {k: v for k, v in said.arguments.items() if k != name}
-        without = paper.built(entry.id, replace(said, arguments=less), {})
+        without = paper.build_at_size(entry.id, replace(said, arguments=less), {})
         assert values.describe(without) != values.describe(whole), name
         if name not in takes:
             assert values.flatten(whole)[values.find(whole, name)] == said.arguments[name]

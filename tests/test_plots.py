@@ -11,8 +11,8 @@ from synthetic import metrics
 
 from palaestra.stats import Interval, proportion
 from palaestra.store.folder import evaluations_of
-from palaestra.view.drawing import percent, series, short, smoothed
-from palaestra.view.plots import compare, curve, curve_svg, diverging, token_weights
+from palaestra.view.drawing import percent, series, short_number, smooth
+from palaestra.view.plots import compare, curve, curve_svg, diverging_colour, token_weights
 
 
 def width_of(path):
@@ -99,11 +99,11 @@ def test_token_weights_of_explain(tmp_path):
 
 
 def test_smoothing_keeps_constants_and_neither_lags_nor_overshoots():
-    assert smoothed(np.full(9, 3.0)) == pytest.approx(np.full(9, 3.0))
-    y = smoothed(np.arange(100.0))
+    assert smooth(np.full(9, 3.0)) == pytest.approx(np.full(9, 3.0))
+    y = smooth(np.arange(100.0))
     assert y[40:60] == pytest.approx(np.arange(40.0, 60.0))
     assert y.min() >= 0 and y.max() <= 99
-    assert len(smoothed(np.array([]))) == 0
+    assert len(smooth(np.array([]))) == 0
 
 
 def test_numbers_as_people_write_them():
@@ -116,7 +116,7 @@ def test_numbers_as_people_write_them():
         "100%",
         "?",
     ]
-    assert [short(x) for x in (1, -0.5, [2.0, 2.0], [1, -3], 0.33333)] == ["1", "−0.5", "2", "−3 to 1", "0.333"]
-    assert diverging(1)[2] > diverging(1)[0] and diverging(-1)[0] > diverging(-1)[2]
+    assert [short_number(x) for x in (1, -0.5, [2.0, 2.0], [1, -3], 0.33333)] == ["1", "−0.5", "2", "−3 to 1", "0.333"]
+    assert diverging_colour(1)[2] > diverging_colour(1)[0] and diverging_colour(-1)[0] > diverging_colour(-1)[2]
     x, y = series([{"a": 1, "b": 2}, {"a": 2}, {"a": 3, "b": math.nan}], "a", "b")
     assert (x.tolist(), y.tolist()) == ([1.0], [2.0])

@@ -229,7 +229,7 @@ def test_a_path_that_would_leave_the_machine_stops_it(run, tmp_path, capsys):
     push.check_paths({"README.md": b"see runs/x"}, run)
     settings = json.dumps({"model_type": "llama", "_name_or_path": str(run), "is_local": True})
     (tmp_path / "config.json").write_text(settings)
-    assert json.loads(push.cleaned(tmp_path / "config.json")) == {"model_type": "llama"}
+    assert json.loads(push.clean_config(tmp_path / "config.json")) == {"model_type": "llama"}
 
 
 # ---- which model

@@ -8,19 +8,19 @@ import time
 import pytest
 
 from palaestra import catalogue
-from palaestra.api.training import smallest
+from palaestra.api.training import make_smallest
 from palaestra.models.load import weights_sha256
 from palaestra.run.driver import prepare
 from palaestra.step import Recipe, start, step
 from palaestra.store.codec import decode, encode
 from palaestra.values import describe, difference, digest
 
-BUILT = [e for e in catalogue.everything() if e.built]
+BUILT = [e for e in catalogue.all_entries() if e.built]
 RECIPES = [e for e in BUILT if e.shape == "recipe"]
 
 
 def build(entry):
-    return smallest(importlib.import_module(entry.module).build())
+    return make_smallest(importlib.import_module(entry.module).build())
 
 
 @pytest.mark.parametrize("entry", BUILT, ids=lambda e: e.id)

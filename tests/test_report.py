@@ -17,13 +17,13 @@ from palaestra import values
 from palaestra.cli.main import parser_of
 from palaestra.cli.train import farewell
 from palaestra.errors import Fault, UserError
-from palaestra.markdown import visible
+from palaestra.markdown import escape_controls
 from palaestra.run.setup import Settings
 from palaestra.stats import mean_interval, proportion
 from palaestra.store.folder import read_run
 from palaestra.store.reading import Raw, StepRollouts
-from palaestra.view.exhibits import coloured, instructive_group, notable
-from palaestra.view.report import duration, flat, judged, write_report
+from palaestra.view.exhibits import colour_tokens, instructive_group, notable_rollouts
+from palaestra.view.report import duration, flatten_settings, judge_change, write_report
 
 NASTY = (
     "</i></div><script>alert('owned')</script><img src=x onerror=alert(1)> \"' {{ 7 * 7 }} \x00\x1b[31m\u202eabc \ud83d"
@@ -169,12 +169,14 @@ def test_errors_are_counted_and_no_answers(run):
 
 def test_verdicts_in_plain_words():
     low, same, high = (proportion(c, 500) for c in (100, 104, 300))
-    assert judged(low, high).startswith("Better") and "improved by 40 points" in judged(low, high)
-    assert judged(high, low).startswith("Worse") and "fell by 40 points" in judged(high, low)
-    assert judged(low, same).startswith("No change") and "−4 and 6 points" in judged(low, same)
-    assert "not known" in judged(low, None) and "not known" in judged(None, None)
-    assert "improved by 1.5 (" in judged(mean_interval([1, 1.1, 0.9]), mean_interval([2.5, 2.6, 2.4]), share=False)
-    assert "too small" in judged(mean_interval([1]), mean_interval([2]), share=False)
+    assert judge_change(low, high).startswith("Better") and "improved by 40 points" in judge_change(low, high)
+    assert judge_change(high, low).startswith("Worse") and "fell by 40 points" in judge_change(high, low)
+    assert judge_change(low, same).startswith("No change") and "−4 and 6 points" in judge_change(low, same)
+    assert "not known" in judge_change(low, None) and "not known" in judge_change(None, None)
+    assert "improved by 1.5 (" in judge_change(
+        mean_interval([1, 1.1, 0.9]), mean_interval([2.5, 2.6, 2.4]), share=False
+    )
+    assert "too small" in judge_change(mean_interval([1]), mean_interval([2]), share=False)
 
 
 def test_what_is_known_against_the_held_out_problems_is_told(tmp_path):
@@ -238,11 +240,11 @@ def test_updates_that_were_skipped_are_told(tmp_path, more, n):
 
 def test_notable_rollouts_are_chosen_by_rule(run):
     rollouts = StepRollouts(run / "rollouts" / "step-000001.parquet").valid
-    found = notable(rollouts)
+    found = notable_rollouts(rollouts)
     assert list(found) == ["best", "typical", "worst"] and len({r.at for r in found.values()}) == 3
     assert found["best"].reward == 1 and found["worst"].reward == 0
-    assert list(notable([r for r in rollouts if r.reward == 1])) == ["typical"]
-    assert notable([]) == {} and list(notable(rollouts[:1])) == ["typical"]
+    assert list(notable_rollouts([r for r in rollouts if r.reward == 1])) == ["typical"]
+    assert notable_rollouts([]) == {} and list(notable_rollouts(rollouts[:1])) == ["typical"]
     group = instructive_group(rollouts)
     assert len({r.group for r in group}) == 1 and [r.reward for r in group] == sorted(
         (r.reward for r in group), reverse=True
@@ -257,7 +259,7 @@ def test_colours_are_those_of_advantage_and_surprise():
         Raw(text="y", mine=False, logp=None, advantage=None),
         Raw(text="\n", mine=True, logp=-1.0, advantage=0.0),
     ]
-    tokens = coloured(raw, scale=2.0)
+    tokens = colour_tokens(raw, scale=2.0)
     assert [(t.text, t.look) for t in tokens] == [
         ("a", "up4"),
         ("b", "down1 rare4"),
@@ -265,13 +267,17 @@ def test_colours_are_those_of_advantage_and_surprise():
         ("\n", "break rare2"),
     ]
     assert tokens[1].told == "probability 0.0183, advantage −0.5"
-    assert coloured(raw * 500, 2.0)[-1].look == "rest"
-    assert visible("a\x00\x7f\tb\n") == "a␀␡\tb\n"
+    assert colour_tokens(raw * 500, 2.0)[-1].look == "rest"
+    assert escape_controls("a\x00\x7f\tb\n") == "a␀␡\tb\n"
 
 
 def test_small_things():
     assert [duration(s) for s in (1.23, 48, 151, 11100)] == ["1.2 s", "48 s", "2 min 31 s", "3 h 5 min"]
-    assert flat({"a": 1, "set": {"b.c": "x"}, "d": {"e": [1]}}) == [("a", "1"), ("b.c", '"x"'), ("d.e", "[1]")]
+    assert flatten_settings({"a": 1, "set": {"b.c": "x"}, "d": {"e": [1]}}) == [
+        ("a", "1"),
+        ("b.c", '"x"'),
+        ("d.e", "[1]"),
+    ]
 
 
 def test_only_the_first_and_the_last_rollouts_are_read(tmp_path, monkeypatch):

@@ -8,23 +8,23 @@ import pytest
 import torch
 
 from palaestra.context import Bench
-from palaestra.credit.preferences import Compare, Rate, marked, weight
+from palaestra.credit.preferences import Compare, Rate, add_marker, weight
 from palaestra.credit.rows import Imitate
 from palaestra.errors import Fault, UserError
 from palaestra.judges.pointwise import Judge
 from palaestra.judges.reading import Odds
 from palaestra.judges.train import Verdicts
 from palaestra.models.load import load, save
-from palaestra.models.score import heads
+from palaestra.models.score import score_texts
 from palaestra.objective.policy import Imitation
 from palaestra.objective.reward_model import BradleyTerry, CritiqueNLL, Gaussian, Regression
 from palaestra.pipeline import Output, Part, Pipeline
 from palaestra.recipes.base import grpo
 from palaestra.rewards import learned
 from palaestra.rewards.critique import Critiqued, CritiqueThenScore
-from palaestra.rewards.learned import Below, Ensemble, Learned, Robust, lowest, robust
+from palaestra.rewards.learned import Below, Ensemble, Learned, Robust, min_over_heads, robust
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.rollout.recorded import recorded
+from palaestra.rollout.recorded import recorded_episode
 from palaestra.run.driver import prepare
 from palaestra.services.chat.local import LocalModel
 from palaestra.step import Learner, Recipe, Schedule, start, step
@@ -66,7 +66,7 @@ def test_the_marker_stands_behind_the_text():
     assert worse.row.view().ids_T.tolist() == [1, 2, 5, 6, 6] and worse.columns["sign"] == -1
     assert worse.columns["trained"].tolist() == [False] * 4 + [True] and better.unit == worse.unit
     with pytest.raises(ValueError, match="without a token"):
-        marked(Row())
+        add_marker(Row())
 
 
 def test_pairs_of_a_group():
@@ -148,13 +148,13 @@ def test_heads_read_what_training_read(tmp_path):
     batch = batch_of(credit, group(*(Episode(rows=(r,), reward=Reward(total=float(i))) for i, r in enumerate(rows))))
     out = forward(model, batch, ("score", "prior0"))
     trained = torch.stack([(out[h] * batch["marker"]).sum(1) for h in ("score", "prior0")], 1).detach().numpy()
-    asked = heads(model, [r.view().ids_T for r in (rows[2], rows[0])], ("score", "prior0"))
+    asked = score_texts(model, [r.view().ids_T for r in (rows[2], rows[0])], ("score", "prior0"))
     assert np.allclose(trained, asked, atol=1e-5) and np.abs(asked).min() > 0
     save(model, tmp_path)
-    again = heads(load(str(tmp_path)), [r.view().ids_T for r in (rows[2], rows[0])], ("score", "prior0"))
+    again = score_texts(load(str(tmp_path)), [r.view().ids_T for r in (rows[2], rows[0])], ("score", "prior0"))
     assert np.allclose(again, asked, atol=1e-5)
     with pytest.raises(KeyError, match="no head 'value'"):
-        heads(model, [[1]], ("value",))
+        score_texts(model, [[1]], ("value",))
 
 
 def test_priors_differ_between_heads():
@@ -174,7 +174,7 @@ def test_robust_rewards_of_the_catalogue():
         assert robust(mean, sd, weight_of_nominal)[0] == pytest.approx(expected)
     two, same = np.array([[1.0, 0.0], [0.0, 1.0]]), np.ones((2, 2))
     assert robust(two, same, 0.0).mean() == 0 and robust(two, same, 0.0, "batch").mean() == 0.5
-    assert lowest(mean)[0] == 0.2 and Below(0.0)(mean)[0] == pytest.approx(0.86)
+    assert min_over_heads(mean)[0] == 0.2 and Below(0.0)(mean)[0] == pytest.approx(0.86)
 
 
 def test_a_score_that_is_not_finite_is_a_fault(context):
@@ -225,7 +225,7 @@ class RightAndWrong:
     async def __call__(self, ctx, key, group):
         right = int(group.task.answer)
         texts = ((f"= {right}", 1.0), (f"= {(right + 1) % 10}", 0.0))
-        made = [recorded(ctx, "reward", group.task.prompt, text, reward) for text, reward in texts]
+        made = [recorded_episode(ctx, "reward", group.task.prompt, text, reward) for text, reward in texts]
         return replace(group, episodes=tuple(made))
 
 
@@ -359,6 +359,6 @@ def test_critique_then_score(context):
         state, metrics = asyncio.run(step(recipe, ctx, state))
         nll.append(metrics["critique_nll"])
     assert nll[-1] < nll[0]
-    ep = recorded(ctx, "policy", (Message(role="user", content="1+1 mod 10"),), "= 2", 0.0)
+    ep = recorded_episode(ctx, "policy", (Message(role="user", content="1+1 mod 10"),), "= 2", 0.0)
     found = asyncio.run(CritiqueThenScore(max_tokens=6)(ctx, Group(task=Task(id="x"), episodes=(ep, ep))))
     assert all(isinstance(r, Reward) for r in found) and ctx.engine("reward").sampled_tokens > 0

@@ -19,7 +19,7 @@ from palaestra.curriculum.draw import Shuffled
 from palaestra.curriculum.respelled import Respelled
 from palaestra.errors import Fault, UserError
 from palaestra.explanation.method import explain
-from palaestra.judges.audit import agreement
+from palaestra.judges.audit import judge_agreement
 from palaestra.judges.standin import Grader
 from palaestra.ledger.experiment import Cell
 from palaestra.models.score import logit_and_value, output_gradients
@@ -34,21 +34,21 @@ from palaestra.recipes.rewards import (
     self_rewarding,
     soft_verifier,
 )
-from palaestra.rewards.intrinsic import Endogenous, answer_score, endogenous
+from palaestra.rewards.intrinsic import Endogenous, answer_score, endogenous_rewards
 from palaestra.rewards.verify import Exact
 from palaestra.rollout.collect import Sample, Score
-from palaestra.rollout.recorded import recorded
+from palaestra.rollout.recorded import recorded_episode
 from palaestra.run.driver import prepare
 from palaestra.services.chat.scripted import Scripted
 from palaestra.step import start, step
-from palaestra.tasks.oracle import saying
+from palaestra.tasks.oracle import episode_saying
 from palaestra.toys.count import Count, expressions
 from palaestra.toys.judging import CompareAnswers, Grade, Pairs
 from palaestra.toys.variants import Variants
 from palaestra.types import Act, Ask, Episode, Event, Group, Message, Reply, Reward, Row, Segment, Task
 from palaestra.verifiers.registry import get
 from palaestra.worlds.forced import Forced
-from palaestra.worlds.pair import higher, rating
+from palaestra.worlds.pair import is_higher, rating
 
 
 def run(work):
@@ -63,7 +63,7 @@ def scored(*totals):
 def attempts(ctx, *texts):
     """Replies to the bench's first task, not yet judged."""
     first = ctx.bench.tasks.task("train", 0)
-    each = (replace(recorded(ctx, "policy", first.prompt, t, 0.0), reward=None) for t in texts)
+    each = (replace(recorded_episode(ctx, "policy", first.prompt, t, 0.0), reward=None) for t in texts)
     return Group(task=first, episodes=tuple(each))
 
 
@@ -78,11 +78,11 @@ def test_endogenous_reward_of_the_catalogue():
     logits, actions = torch.tensor([[2.0, 1.0, 0.0], [0.0, 1.0, 0.0]], dtype=torch.float64), torch.tensor([0, 1])
     f, v = logit_and_value(logits, actions).T.numpy()
     assert v == pytest.approx([2.407606, 1.551445], abs=1e-6)
-    r = endogenous(f, v)
+    r = endogenous_rewards(f, v)
     assert r == pytest.approx([0.448555, 1.0], abs=1e-6) and r.sum() == pytest.approx(1.448555, abs=1e-6)
     assert r.sum() - v[0] == pytest.approx(-0.959051, abs=1e-6)
     logits[1] += 5
-    moved = endogenous(*logit_and_value(logits, actions).T.numpy())
+    moved = endogenous_rewards(*logit_and_value(logits, actions).T.numpy())
     assert moved - r == pytest.approx([-5, 5]) and moved.sum() == pytest.approx(r.sum())
 
 
@@ -125,8 +125,8 @@ def test_endogenous_token_rewards_reach_the_critic(context):
 
 
 def test_rlpr_rewards_of_the_catalogue():
-    reward = replace(reward_of(rlpr.build()), format=rlpr.one_line)
-    good, bad, loop = saying("3+4=7\n= 7"), saying("= 7\n= 7"), saying("go on " * 40 + "\n= 7")
+    reward = replace(reward_of(rlpr.build()), format=rlpr.has_one_answer_line)
+    good, bad, loop = episode_saying("3+4=7\n= 7"), episode_saying("= 7\n= 7"), episode_saying("go on " * 40 + "\n= 7")
     r = answer_score(np.log([0.9, 0.8, 0.1]))
     assert reward._reward(good, r, 0.35).total == pytest.approx(0.325)
     assert reward._reward(bad, r, 0.35).total == pytest.approx(0.225)
@@ -138,9 +138,13 @@ def test_rlpr_rewards_of_the_catalogue():
 
 
 def test_rlpr_formats():
-    assert rlpr.one_line("a\n= 7") == 1 and rlpr.one_line("= 7\nso") == 0 and rlpr.one_line("") == 0
-    assert rlpr.before_tag("<think>a</think><answer>7</answer>") == "<think>a</think><answer>"
-    assert rlpr.before_tag("7") is None
+    assert (
+        rlpr.has_one_answer_line("a\n= 7") == 1
+        and rlpr.has_one_answer_line("= 7\nso") == 0
+        and rlpr.has_one_answer_line("") == 0
+    )
+    assert rlpr.text_before_answer("<think>a</think><answer>7</answer>") == "<think>a</think><answer>"
+    assert rlpr.text_before_answer("7") is None
     assert rlpr.tags("<think>a</think><answer>7</answer>") == 1
     assert rlpr.tags("<think>a<think></think><answer>7</answer>") == 0 == rlpr.tags("<answer>7</answer>")
     tagged = reward_of(rlpr.build(form="tags"))
@@ -158,7 +162,7 @@ def test_rlpr_does_not_look_at_the_sampled_answer(context):
 
 
 def test_rlpr_threshold_of_the_catalogue():
-    assert rlpr.moved(0.2, 0.1, 0.99) == pytest.approx(0.199)
+    assert rlpr.moving_average(0.2, 0.1, 0.99) == pytest.approx(0.199)
     pool = rlpr.Spread(0.5, size=1)
     d = 0.1 / np.sqrt(2)  # rewards 0 and 2 d have the standard deviation d sqrt(2)
     low, at = scored(0, 2 * d * 0.99), scored(0, 2 * d)  # 0.099 and 0.1
@@ -203,7 +207,7 @@ def said_to(*texts, answer="7"):
     """Replies to one question with a reference."""
     return Group(
         task=Task(id="q", prompt=(Message(role="user", content="3+4?"),), answer=answer),
-        episodes=tuple(saying(t) for t in texts),
+        episodes=tuple(episode_saying(t) for t in texts),
     )
 
 
@@ -264,15 +268,15 @@ def test_soft_verifier_advantages_of_the_catalogue():
 def test_soft_verifier_rules():
     gold = Task(id="t", answer="2*3+8")
     assert (
-        soft_verifier_claim.contained("or 2*3+8 or 9", gold) == 1
-        and soft_verifier_claim.contained("= 8+2*3", gold) == 0
+        soft_verifier_claim.contains_reference("or 2*3+8 or 9", gold) == 1
+        and soft_verifier_claim.contains_reference("= 8+2*3", gold) == 0
     )
     assert soft_verifier.overlap("= 2*3+8", gold) == 0.5 and soft_verifier.overlap("", gold) == 0
 
 
 def test_graders_err_as_often_as_they_should():
     task = Task(id="c", prompt=(Message(role="user", content="make 14 from 2 3 8"),), answer="2*3+8")
-    group = Group(task=task, episodes=tuple(saying(f"= {e}") for e, _, _ in expressions((2, 3, 8))))
+    group = Group(task=task, episodes=tuple(episode_saying(f"= {e}") for e, _, _ in expressions((2, 3, 8))))
     truth = [Count().check(e.text, replace(task, meta={"numbers": (2, 3, 8), "target": 14})) for e in group.episodes]
     exact_judge = soft_verifier.verifier(Scripted(Grader()), "binary")
     assert [r.total for r in run(exact_judge(None, group))] == truth and 0 < sum(truth) < len(truth)
@@ -324,7 +328,7 @@ def test_general_reasoner_measures_answers_in_tokens(context):
     task = Task(id="t", prompt=(Message(role="user", content="?"),), answer="123456")
 
     def paid(variant, client, *texts):
-        group = Group(task=task, episodes=tuple(recorded(ctx, "policy", task.prompt, t, 0.0) for t in texts))
+        group = Group(task=task, episodes=tuple(recorded_episode(ctx, "policy", task.prompt, t, 0.0) for t in texts))
         return [r.total for r in run(general_reasoner.Equivalence(client, variant)(ctx, group))]
 
     assert paid("paper", yes, "so \\boxed{1234}", "Answer: " + "1" * 40, "\\boxed{123456}") == pytest.approx(
@@ -348,15 +352,15 @@ def test_general_reasoner_doors_of_the_released_code(context):
     task = Task(id="t", prompt=(Message(role="user", content="Answer: 7\n"),), answer="7")
     for variant, expected in (("paper", [0, -0.5]), ("released", [1, 1])):
         group = Group(
-            task=task, episodes=tuple(recorded(ctx, "policy", task.prompt, t, 0.0) for t in ("\\boxed{7}", "?"))
+            task=task, episodes=tuple(recorded_episode(ctx, "policy", task.prompt, t, 0.0) for t in ("\\boxed{7}", "?"))
         )
         found = run(general_reasoner.Equivalence(thinks, variant)(ctx, group))
         assert [r.total for r in found] == pytest.approx(expected)
-    assert general_reasoner.extracted("so\nThe answer is: 7") == "7"
-    assert general_reasoner.extracted("so\nThe answer is: 7", general_reasoner.RELEASED) is None
-    assert general_reasoner.extracted("Answer: 1\nFinal Answer: 2\n", general_reasoner.RELEASED) == "2"
-    assert general_reasoner.extracted("\\boxed{\\frac{1}{2}} and Answer: 3") == "\\frac{1}{2}"
-    assert general_reasoner.extracted("a=2\n= 7") == "7" and general_reasoner.extracted("") is None
+    assert general_reasoner.extract_final("so\nThe answer is: 7") == "7"
+    assert general_reasoner.extract_final("so\nThe answer is: 7", general_reasoner.RELEASED_PHRASE) is None
+    assert general_reasoner.extract_final("Answer: 1\nFinal Answer: 2\n", general_reasoner.RELEASED_PHRASE) == "2"
+    assert general_reasoner.extract_final("\\boxed{\\frac{1}{2}} and Answer: 3") == "\\frac{1}{2}"
+    assert general_reasoner.extract_final("a=2\n= 7") == "7" and general_reasoner.extract_final("") is None
 
 
 def test_general_reasoner_faults_and_silence(context):
@@ -389,7 +393,7 @@ def test_self_rewarding_formal_verifiers_of_the_catalogue():
 def test_self_rewarding_audit_of_the_catalogue():
     judged = [1] * 50 + [0] * 50
     gold = [1] * 40 + [0] * 10 + [1] * 5 + [0] * 45
-    found = agreement(judged, gold)
+    found = judge_agreement(judged, gold)
     assert (found.tp, found.fp, found.fn, found.tn) == (40, 10, 5, 45)
     assert (found.agreement, found.precision) == (0.85, 0.8) and found.inflation == pytest.approx(0.05)
     steps = [{"reward": 0.5, "part/gold": 0.45}] * 3
@@ -431,9 +435,15 @@ def test_self_rewarding_by_the_frozen_start(context):
 
 def test_a_lazy_judge_pays_one_digit():
     task = Task(id="a", prompt=(Message(role="user", content="384+277"),), answer="661")
-    group = Group(task=task, episodes=tuple(saying(t) for t in ("= 1", "= 661", "= 660", "= 661.0", "x1")))
-    assert [r.total for r in run(self_rewarding.judge(self_rewarding_claim.LAZY)(None, group))] == [1, 1, 0, 0, 0]
-    assert [r.total for r in run(self_rewarding.judge(self_rewarding_claim.errs(0.0))(None, group))] == [0, 1, 0, 1, 0]
+    group = Group(task=task, episodes=tuple(episode_saying(t) for t in ("= 1", "= 661", "= 660", "= 661.0", "x1")))
+    assert [r.total for r in run(self_rewarding.judge(self_rewarding_claim.LAZY_JUDGE)(None, group))] == [1, 1, 0, 0, 0]
+    assert [r.total for r in run(self_rewarding.judge(self_rewarding_claim.erring_judge(0.0))(None, group))] == [
+        0,
+        1,
+        0,
+        1,
+        0,
+    ]
 
 
 # ---- j1-judge
@@ -489,17 +499,24 @@ def test_j1_compares_within_an_order():
 
 
 def test_j1_pointwise_scores():
-    assert higher("= 6.5", "= 6.0") == 1 and higher("= 6.0", "= 6.0") == 0 == higher("= 6", "= 6.5")
-    assert higher("= right", "3+4=7\n= wrong") == 1 and higher("= right", "= right") == 0 == higher("= right", "what")
+    assert is_higher("= 6.5", "= 6.0") == 1 and is_higher("= 6.0", "= 6.0") == 0 == is_higher("= 6", "= 6.5")
+    assert is_higher("= right", "3+4=7\n= wrong") == 1 and is_higher("= right", "= right") == 0 == is_higher(
+        "= right", "what"
+    )
     assert rating("= 7 of 10") is None and rating("") is None and rating("= inf") is None
 
 
 def test_j1_pairwise_scores():
     a, b = Task(id="a", answer="A"), Task(id="b", answer="2")
     said = "<think>8?</think><score_A>{}</score_A><score_B>{}</score_B>".format
-    assert j1_judge.by_scores(said(7, 6), a) == 1 == j1_judge.by_scores(said(6, 6.5), b)
-    assert j1_judge.by_scores(said(7, 7), a) == 0 == j1_judge.by_scores(said(7, 7), b)
-    assert j1_judge.by_scores(said(7, 8), a) == 0 == j1_judge.by_scores("A is better", a) == j1_judge.by_scores("", b)
+    assert j1_judge.score_verdict(said(7, 6), a) == 1 == j1_judge.score_verdict(said(6, 6.5), b)
+    assert j1_judge.score_verdict(said(7, 7), a) == 0 == j1_judge.score_verdict(said(7, 7), b)
+    assert (
+        j1_judge.score_verdict(said(7, 8), a)
+        == 0
+        == j1_judge.score_verdict("A is better", a)
+        == j1_judge.score_verdict("", b)
+    )
 
 
 def test_a_pair_is_two_rows_paid_apart(context, small):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaestra.api.training import smallest
+from palaestra.api.training import make_smallest
 from palaestra.context import Bench
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.errors import Fault, UserError
@@ -275,16 +275,16 @@ def test_a_copy_with_an_error_is_paid_without_the_bonus():
 
 @given(st.text("的在他好明林abcdmn", min_size=1, max_size=12), st.integers(0, 50))
 def test_corruption_is_seeded_and_small(sentence, seed):
-    made = cec_zero.corrupted(sentence, rng_of(("c", seed)))
-    assert made == cec_zero.corrupted(sentence, rng_of(("c", seed))) and abs(len(made) - len(sentence)) <= 6
+    made = cec_zero.corrupt(sentence, rng_of(("c", seed)))
+    assert made == cec_zero.corrupt(sentence, rng_of(("c", seed))) and abs(len(made) - len(sentence)) <= 6
     assert edit_distance(made, sentence) <= 3 * 3
 
 
 def test_only_clean_sentences_are_corrupted():
     draw = cec_zero.Corrupted()
-    found = draw.made(task("x", sentence="明天见"), ("k", 1))
+    found = draw.corrupt_task(task("x", sentence="明天见"), ("k", 1))
     assert found.answer == "明天见" and found.meta["source"] in found.prompt[0].content
-    assert draw.made(task("x"), ("k", 1)) == task("x")
+    assert draw.corrupt_task(task("x"), ("k", 1)) == task("x")
 
 
 # ---- restl
@@ -340,7 +340,7 @@ def test_easy_inputs_come_first(context):
 
 @pytest.mark.slow
 def test_four_reward_models_then_ppo(context, tmp_path):
-    small = smallest(restl.pipeline(steps=1))
+    small = make_smallest(restl.pipeline(steps=1))
     ctx = context(task="add(d=2)", out=tmp_path, evaluate=2, steps=1)
     result = asyncio.run(small.run(ctx))
     assert set(result.metrics["parts"]) == {"atoms", "template", "length", "tokens", "rl"}
@@ -364,7 +364,7 @@ def test_facts_soften_errors_alone():
     assert [r.total for r in (wrong, right, refusal)] == pytest.approx([0.256709, 3, 2], abs=1e-6)
     assert [missing.total, blank.total, silent.total] == [-2.0, -2.0, -2.0]
     assert wrong.parts["hallucinated"] == 1 and refusal.parts["refused"] == 1
-    assert knowrl_factuality.combined(-1.0, 0.9) == pytest.approx(-0.1), "-1.1 with bad form"
+    assert knowrl_factuality.combine_worth(-1.0, 0.9) == pytest.approx(-0.1), "-1.1 with bad form"
 
 
 def test_fact_scores():
@@ -376,7 +376,7 @@ def test_fact_scores():
 
 def test_where_answering_pays():
     for s, p in ((0.0, 2 / 3), (1.0, 0.5)):
-        answers = lambda q, s=s: q * 3 + (1 - q) * (1 + knowrl_factuality.combined(-1.0, s))
+        answers = lambda q, s=s: q * 3 + (1 - q) * (1 + knowrl_factuality.combine_worth(-1.0, s))
         assert answers(p) == pytest.approx(2.0) and answers(p + 0.01) > 2.0 > answers(p - 0.01)
 
 

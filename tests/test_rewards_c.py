@@ -36,12 +36,12 @@ from palaestra.run.driver import prepare
 from palaestra.schedule import resolve
 from palaestra.step import Schedule, start, step
 from palaestra.tasks.mixture import Mixture
-from palaestra.toys.base import final
+from palaestra.toys.base import final_answer
 from palaestra.toys.ladder import Add
 from palaestra.toys.variants import Variants
 from palaestra.types import Episode, Group, Message, Reward, Row, Segment, Task
 from palaestra.values import override, vary
-from palaestra.verifiers.code.patches import likeness
+from palaestra.verifiers.code.patches import difflib_ratio
 from palaestra.verifiers.text.formats import all_variants
 
 # ---- helpers
@@ -99,22 +99,25 @@ Q = [0.9, 0.4, 0.95, 0.8]
 
 
 def test_clip_delta_reference_values():
-    assert clip_delta.shaped(Q, "plain", 0.7) == Q
-    assert clip_delta.shaped(Q, "clip", 0.7) == pytest.approx([0, -0.3, 0, 0])
-    assert clip_delta.shaped(Q, "delta", 0.7) == pytest.approx([0.5, -0.55, 0.95, 0])
-    assert clip_delta.shaped(Q, "clip-delta", 0.7) == pytest.approx([0.3, -0.3, 0, 0])
-    assert clip_delta.shaped([0.9, 0.4], "clip", 0.7, keep_last=False) == pytest.approx([0, 0])
+    assert clip_delta.shape_rewards(Q, "plain", 0.7) == Q
+    assert clip_delta.shape_rewards(Q, "clip", 0.7) == pytest.approx([0, -0.3, 0, 0])
+    assert clip_delta.shape_rewards(Q, "delta", 0.7) == pytest.approx([0.5, -0.55, 0.95, 0])
+    assert clip_delta.shape_rewards(Q, "clip-delta", 0.7) == pytest.approx([0.3, -0.3, 0, 0])
+    assert clip_delta.shape_rewards([0.9, 0.4], "clip", 0.7, keep_last=False) == pytest.approx([0, 0])
 
 
 @pytest.mark.parametrize("k", [4, 40])
 def test_clip_delta_repetition_pays_only_when_plain(k):
-    paid = {shape: sum(clip_delta.shaped([0.9] * k, shape, 0.7)) for shape in ("plain", "clip", "delta", "clip-delta")}
+    paid = {
+        shape: sum(clip_delta.shape_rewards([0.9] * k, shape, 0.7))
+        for shape in ("plain", "clip", "delta", "clip-delta")
+    }
     assert paid == pytest.approx({"plain": 0.9 * k, "clip": 0, "delta": 0.9, "clip-delta": 0})
 
 
 @given(st.lists(st.floats(0, 1), min_size=2, max_size=12))
 def test_clip_delta_returns_are_bounded(q):
-    delta, both = (clip_delta.shaped(q, s, 0.7) for s in ("delta", "clip-delta"))
+    delta, both = (clip_delta.shape_rewards(q, s, 0.7) for s in ("delta", "clip-delta"))
     for k in range(len(q) - 1):
         assert sum(delta[k:]) == pytest.approx(q[k])
     assert all(sum(both[k:]) <= 1e-12 for k in range(len(q)))
@@ -123,8 +126,8 @@ def test_clip_delta_returns_are_bounded(q):
 
 @pytest.mark.parametrize("shape", ["plain", "clip", "delta", "clip-delta"])
 def test_clip_delta_of_nothing_and_of_one_step(shape):
-    assert clip_delta.shaped([], shape, 0.7) == []
-    assert clip_delta.shaped([0.4], shape, 0.7) == pytest.approx(
+    assert clip_delta.shape_rewards([], shape, 0.7) == []
+    assert clip_delta.shape_rewards([0.4], shape, 0.7) == pytest.approx(
         {"plain": [0.4], "clip": [-0.3], "delta": [0], "clip-delta": [0]}[shape]
     )
 
@@ -178,7 +181,7 @@ def test_swe_rl_reference_values():
     oracle = {"add.py": OLD.replace("def add(a, b):", "def add(a: int, b: int) -> int:")}
     predicted = edit("add.py", "def add(a, b):", "def add(a: int, b: int):")
     assert patched({"add.py": OLD}, oracle, predicted) == pytest.approx(0.955414, abs=1e-6)
-    assert likeness("abcd", "bcde") == 0.75
+    assert difflib_ratio("abcd", "bcde") == 0.75
     assert patched({"add.py": OLD}, oracle, edit("add.py", "def sub(a, b):", "x")) == -1
     files = {"a.py": "x = 1\n", "b.py": "y = 1\n"}
     both = {"a.py": "x = 2\n", "b.py": "y = 2\n"}
@@ -372,7 +375,7 @@ def test_alphamed_reference_values():
 @given(st.integers(0, 1000))
 def test_alphamed_the_order_of_options_changes_no_reward(seed):
     reward = alphamed.build().collect.links[1].reward
-    task = alphamed.shown(CASE, ("k", seed))
+    task = alphamed.show_options(CASE, ("k", seed))
     place = task.meta["order"].index(1)
     assert f"{'ABCD'[place]}. aspirin" in task.prompt[-1].content
     found = totals(reward, task, *(f"\\boxed{{{x}}}" for x in "ABCD"))
@@ -388,8 +391,8 @@ def test_alphamed_draws_the_wanted_levels_in_fresh_orders():
     assert {t.meta["d"] for t in tasks} == {1, 4} and len(tasks) == 12 and state["cursor"] >= 12
     with pytest.raises(UserError, match="too few tasks"):
         alphamed.build((9,), "d").draw(ctx, ("a",), 1, {})
-    orders = {tuple(alphamed.shown(CASE, ("epoch", i)).meta["order"]) for i in range(40)}
-    assert len(orders) > 10 and alphamed.shown(asked(), ()) == asked()
+    orders = {tuple(alphamed.show_options(CASE, ("epoch", i)).meta["order"]) for i in range(40)}
+    assert len(orders) > 10 and alphamed.show_options(asked(), ()) == asked()
     ctx.bench = Bench(name="c", tasks=Variants(), world=None)
     with pytest.raises(UserError, match="no column 'level'"):
         alphamed.build((1,)).draw(ctx, ("a",), 1, {})
@@ -420,7 +423,7 @@ def test_critique_coder_pays_the_share_of_tests(passed, n, first, paper, release
 
 def test_critique_coder_18_of_24_and_9_of_the_first_10(monkeypatch):
     passed = (*[True] * 9, False, *[True] * 9, *[False] * 5)
-    monkeypatch.setattr("palaestra.verifiers.code.programs.tested", lambda *a, **k: (passed, "failed"))
+    monkeypatch.setattr("palaestra.verifiers.code.programs.run_tests", lambda *a, **k: (passed, "failed"))
     assert of_tests("x = 1", *["pass"] * 24) == [0.75, 0]
     assert of_tests("x = 1", *["pass"] * 24, variant="released") == [0.9, 0]
 
@@ -468,7 +471,7 @@ def test_critique_coder_candidates_become_questions():
     assert [share > critique_coder.LEAST for share in (20 / 24, 19 / 24, 24 / 30)] == [True, False, False]
     made = critique_coder.critique(task, FENCED.format("x = 1  # \\conclusion{T}"), False)
     assert made.answer == "F" and made.meta == {"label": False} and "conclusion{F}" in made.prompt[-1].content
-    assert not critique_coder.usable("```python\n```", task) and critique_coder.usable(FENCED.format("x"), task)
+    assert not critique_coder.is_usable("```python\n```", task) and critique_coder.is_usable(FENCED.format("x"), task)
     plain = critique_coder.critique(asked(), "= 4", False)
     assert plain.answer == "wrong" and critique_coder.CritiqueLabel().judge("= wrong", plain).total == 1
 
@@ -528,7 +531,7 @@ def test_demonstrated_verdicts_are_true(context):
     for i in range(16):
         (e,) = asyncio.run(DemonstrateVerdict()(ctx, (i,), Group(task=task))).episodes
         shown, said = "".join(s.text for s in e.rows[0].segments[:-1]), e.rows[0].segments[-1].text
-        answers = final(shown.removesuffix("<|assistant|>").removesuffix("<|end|>"))
+        answers = final_answer(shown.removesuffix("<|assistant|>").removesuffix("<|end|>"))
         assert said.splitlines()[-1] == ("= right" if answers == task.answer else "= wrong"), (shown, said)
         found.append((said.splitlines()[-1], "\n" in said))
     assert len(set(found)) == 4  # right and wrong, worked and at once
@@ -657,8 +660,8 @@ def test_raiden_reference_values():
     assert roles(f"{THOUGHT}I am a physician in London.") == [1.5]
     broken = f"{THOUGHT}{THOUGHT}A doctor, of London"
     assert roles(broken) == [1] and roles(broken, gated=True) == [0] and roles(broken, weight=0.2) == [1]
-    assert raiden_r1.kept([True] * 15 + [False] * 5, [True] * 20)
-    assert not raiden_r1.kept([True] * 14 + [False] * 6, [True] * 20) and not raiden_r1.kept([], [])
+    assert raiden_r1.is_kept([True] * 15 + [False] * 5, [True] * 20)
+    assert not raiden_r1.is_kept([True] * 14 + [False] * 6, [True] * 20) and not raiden_r1.is_kept([], [])
 
 
 def test_raiden_matches_words_of_the_reply_only():
@@ -681,7 +684,7 @@ def test_raiden_rewards_of_stand_ins(kind):
     for _ in range(20):
         task = raiden_r1_claim.persona(rng)
         worth = {
-            k: raiden_r1_claim.paid(kind, raiden_r1_claim.response(k, task, rng), task)
+            k: raiden_r1_claim.pay_reply(kind, raiden_r1_claim.response(k, task, rng), task)
             for k in raiden_r1_claim.RIGHT + raiden_r1_claim.WRONG
         }
         assert worth["plain"] >= 0.7 and worth["unthought"] == worth["silence"] == 0

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from palaestra.api.training import smallest
+from palaestra.api.training import make_smallest
 from palaestra.claims.rewards import encore as encore_claim
 from palaestra.credit.labelled import Labelled
 from palaestra.credit.links import Chain
@@ -17,16 +17,16 @@ from palaestra.credit.preferences import Compare
 from palaestra.errors import Fault, UserError
 from palaestra.explanation.method import explain
 from palaestra.judges.principles import (
-    QUESTIONS,
+    PRINCIPLE_QUESTIONS,
     Entailed,
     Principled,
-    agreed,
-    consensus,
+    annotator_consensus,
+    has_agreement,
+    has_quote,
+    label_verdict,
     partial_ratio,
-    quoted,
-    yes_or_no,
 )
-from palaestra.judges.prompt import defused
+from palaestra.judges.prompt import defuse
 from palaestra.judges.reading import Odds
 from palaestra.recipes.base import grpo
 from palaestra.recipes.rewards import (
@@ -40,11 +40,11 @@ from palaestra.recipes.rewards import (
     salu,
 )
 from palaestra.rewards import bridging
-from palaestra.rewards.intrinsic import confidence
-from palaestra.rewards.labels import LABELS, Also, Beside, Labels, Noisy, properties
+from palaestra.rewards.intrinsic import sequence_confidence
+from palaestra.rewards.labels import QUALITY_LABELS, Also, Beside, Labels, Noisy, text_properties
 from palaestra.rewards.learned import robust
 from palaestra.rewards.probe import accuracy
-from palaestra.rewards.rules import Refine, RuleVerdict, revised
+from palaestra.rewards.rules import Refine, RuleVerdict, revise
 from palaestra.rollout.collect import links
 from palaestra.run.driver import prepare
 from palaestra.services.chat.scripted import Scripted
@@ -86,14 +86,14 @@ class Broken:
 
 
 def test_properties_of_an_answer():
-    assert properties("2+2=4\n= 4") == {"worked": pytest.approx(1 / 3), "brief": 1 - 9 / 40, "tidy": 1.0}
-    assert properties("= 4\n= 4")["tidy"] == 0 and properties("1=1\n1=1\n= 4")["tidy"] == 0
-    assert properties("") == {"worked": 0.0, "brief": 1.0, "tidy": 0.0} and properties("9" * 99)["brief"] == 0
+    assert text_properties("2+2=4\n= 4") == {"worked": pytest.approx(1 / 3), "brief": 1 - 9 / 40, "tidy": 1.0}
+    assert text_properties("= 4\n= 4")["tidy"] == 0 and text_properties("1=1\n1=1\n= 4")["tidy"] == 0
+    assert text_properties("") == {"worked": 0.0, "brief": 1.0, "tidy": 0.0} and text_properties("9" * 99)["brief"] == 0
 
 
 def test_labels_know_the_bench(context):
     right, wrong = reward_of(Labels(), context(), "= 4", "= 5")
-    assert tuple(right.parts) == LABELS and right.parts["right"] == 1 and wrong.parts["right"] == 0
+    assert tuple(right.parts) == QUALITY_LABELS and right.parts["right"] == 1 and wrong.parts["right"] == 0
     assert right.total == pytest.approx((1 + 0 + 0.925 + 1) / 4)
     with pytest.raises(UserError, match="pays by itself"):
         reward_of(Labels(), context("grid"), "= 4")
@@ -146,7 +146,7 @@ def smoke_arms(experiment, context, tmp_path):
     for i, name in enumerate(experiment.expect.arms):
         out = tmp_path / str(i)
         ctx = context(experiment.tasks[0], out=out, evaluate=4, steps=1, tokens=100)
-        result = asyncio.run(smallest(experiment.arms[name]).run(ctx))
+        result = asyncio.run(make_smallest(experiment.arms[name]).run(ctx))
         out.mkdir(exist_ok=True)
         (out / "cell.json").write_text(json.dumps(dict(result.metrics)))
         cell = read_cell(out)
@@ -170,7 +170,7 @@ def test_reward_robust_between_nominal_and_worst():
 
 
 def test_reward_robust_trains_both_stages_beside_the_policy(context):
-    ctx, recipe = context(), override(smallest(reward_robust.build()), "collect.links.0.n", 8)
+    ctx, recipe = context(), override(make_smallest(reward_robust.build()), "collect.links.0.n", 8)
     found = steps(recipe, ctx, 2)
     assert {"part/nominal", "part/gold", "part/reward/prior4_sd"} <= set(found[-1])
     assert {"nominal/ranked", "reward/squared_error", "policy/loss"} <= set(found[-1])
@@ -198,8 +198,8 @@ def test_rlbff_log_odds():
 
 
 def test_rlbff_keeps_what_is_quoted_and_shared():
-    assert not quoted(60) and quoted(61)
-    assert not agreed((0.85, 0.79)) and agreed((0.85, 0.81)) and not agreed(())
+    assert not has_quote(60) and has_quote(61)
+    assert not has_agreement((0.85, 0.79)) and has_agreement((0.85, 0.81)) and not has_agreement(())
     assert (
         partial_ratio("short", "it is short.") == 100 and partial_ratio("", "x") == 0 and partial_ratio("", "") == 100
     )
@@ -209,24 +209,27 @@ def test_rlbff_keeps_what_is_quoted_and_shared():
         assert partial_ratio(quote, text) == pytest.approx(50.0)
     near, far = np.array([1.0, 0.1]), np.array([0.1, 1.0])
     three = [[(near, True), (far, True)], [(near, True)], [(near, True), (far, False)]]
-    assert consensus(three) == [[True, False], [True], [True, False]]
-    assert consensus([[(near, True)], [(near, False)]]) == [[False], [False]]  # the same words, another verdict
-    assert consensus([[(near, True)]]) == [[False]]
+    assert annotator_consensus(three) == [[True, False], [True], [True, False]]
+    assert annotator_consensus([[(near, True)], [(near, False)]]) == [
+        [False],
+        [False],
+    ]  # the same words, another verdict
+    assert annotator_consensus([[(near, True)]]) == [[False]]
 
 
 def test_rlbff_policy_does_not_see_the_principle(context):
     ctx = context()
-    recipe = override(smallest(rlbff.build()), "collect.links.0.n", 4)
+    recipe = override(make_smallest(rlbff.build()), "collect.links.0.n", 4)
     found = steps(recipe, ctx, 2)
     for g in ctx.seen:
         name, words = g.task.meta["asked"], g.task.meta["principle"]
-        assert (name, words) in QUESTIONS and not any(words in m.content for m in g.task.prompt)
+        assert (name, words) in PRINCIPLE_QUESTIONS and not any(words in m.content for m in g.task.prompt)
         for e in g.episodes:
             policy, verdict = e.rows
             heard = "".join(s.text for s in verdict.segments)
             assert words in heard and words not in "".join(s.text for s in policy.segments)
-            assert verdict.segments[-1].text == yes_or_no(g.task, e)
-            assert verdict.segments[-1].policy == "reward" and defused(e.text) in heard
+            assert verdict.segments[-1].text == label_verdict(g.task, e)
+            assert verdict.segments[-1].policy == "reward" and defuse(e.text) in heard
             assert abs(e.total) <= 10 and e.total == e.reward.parts["entailment"]
     assert found[-1]["reward/nll"] < found[0]["reward/nll"]
 
@@ -252,17 +255,17 @@ class Yes:
 
 def test_rlbff_several_principles_are_averaged(context):
     good, bad = reward_of(Entailed(Yes()), None, "= 4", "x")
-    assert good.total == pytest.approx(np.mean([len(w) for _, w in QUESTIONS])) and good.parts["right"] == 6
+    assert good.total == pytest.approx(np.mean([len(w) for _, w in PRINCIPLE_QUESTIONS])) and good.parts["right"] == 6
     assert isinstance(bad, Fault)
     asked = [asyncio.run(Principled()(None, (0, i), group(name=f"t/{i}"))).task.meta["asked"] for i in range(200)]
-    assert min(asked.count(n) for n, _ in QUESTIONS) > 30
+    assert min(asked.count(n) for n, _ in PRINCIPLE_QUESTIONS) > 30
     same = {asyncio.run(Principled()(None, (0,), group(name=f"t/{i}"))).task.meta["asked"] for i in range(40)}
-    assert same == {n for n, _ in QUESTIONS}  # of one key, by task
+    assert same == {n for n, _ in PRINCIPLE_QUESTIONS}  # of one key, by task
     task = Task(id="a", meta={"asked": "right"})
     labels = ({"right": 0.5}, {"right": 0.51}, {"right": 1.0, "label/right": 0.0}, {"right": 0.0, "label/right": 1.0})
-    assert [yes_or_no(task, said("= 4", 1.0, **parts)) for parts in labels] == ["No", "Yes", "No", "Yes"]
+    assert [label_verdict(task, said("= 4", 1.0, **parts)) for parts in labels] == ["No", "Yes", "No", "Yes"]
     with pytest.raises(Fault, match="no label 'right'"):
-        yes_or_no(Task(id="a", meta={"asked": "right"}), said("= 4", 1.0))
+        label_verdict(Task(id="a", meta={"asked": "right"}), said("= 4", 1.0))
 
 
 def test_accuracy_of_ranking():
@@ -277,7 +280,7 @@ def test_accuracy_of_ranking():
 def scored_by(ctx, reward, text, s):
     """What MultiLabel makes of the sigmoids `s`, through the heads of a model whose biases say just that."""
     ctx.models["reward"] = ctx.model("policy")
-    for name, x in zip(LABELS, s, strict=True):
+    for name, x in zip(QUALITY_LABELS, s, strict=True):
         ctx.model("reward").add_head(name)
         ctx.model("reward").heads[name].out.bias.data.fill_(math.log(x / (1 - x)) if x < 1 else 40.0)
     return reward_of(reward, ctx, text)[0]
@@ -321,9 +324,9 @@ def test_multilabel_after_norm_is_not_ruled_by_the_widest_label():
 
 def test_multilabel_trains_on_every_label(context):
     ctx = context()
-    found = steps(smallest(multilabel_grpo.build()), ctx, 2)
-    assert {f"part/label/{k}" for k in LABELS} | {f"part/reward/{k}" for k in LABELS} <= set(found[-1])
-    assert all(ctx.model("reward").heads[k].out.bias.abs() > 0 for k in LABELS)
+    found = steps(make_smallest(multilabel_grpo.build()), ctx, 2)
+    assert {f"part/label/{k}" for k in QUALITY_LABELS} | {f"part/reward/{k}" for k in QUALITY_LABELS} <= set(found[-1])
+    assert all(ctx.model("reward").heads[k].out.bias.abs() > 0 for k in QUALITY_LABELS)
 
 
 # ---- encore
@@ -372,7 +375,7 @@ def test_encore_accuracy_by_hand():
         encore_claim.agreement(pairs, np.array([1.0, 0.0])) == 0.75
         and encore_claim.agreement(pairs, np.array([0.0, 1.0])) == 0.25
     )
-    assert (encore_claim.fitted(pairs) * [1, -1] > 0).all()
+    assert (encore_claim.fit_weights(pairs) * [1, -1] > 0).all()
 
 
 def test_encore_constants_cancel_in_a_comparison():
@@ -388,18 +391,18 @@ def test_encore_constants_cancel_in_a_comparison():
 
 
 def test_creative_rating_of_people():
-    assert creative_writing.rating((3, 2, 2, 3, 1)) == pytest.approx(2.35) and creative_writing.EXCELLENT == 2
+    assert creative_writing.rating((3, 2, 2, 3, 1)) == pytest.approx(2.35) and creative_writing.EXCELLENCE == 2
     assert sum(creative_writing.WEIGHTS) == pytest.approx(1)
     assert math.log(1 + math.exp(0.0)) == pytest.approx(0.693147, abs=1e-6)  # a pair without a margin
 
 
 def test_creative_rule_lists_stay_short_and_whole():
     ten = tuple(f"rule {i}" for i in range(10))
-    assert revised(ten, [*ten, "one more"]) == ten
-    assert revised(ten, ["one more", *ten]) == ("one more", *ten[:9])
-    assert revised(("a",), ["b", " b ", "c"]) == ("b", "c")
+    assert revise(ten, [*ten, "one more"]) == ten
+    assert revise(ten, ["one more", *ten]) == ("one more", *ten[:9])
+    assert revise(("a",), ["b", " b ", "c"]) == ("b", "c")
     for broken in ("text", [], None, ["b", 3], ["b", " "]):
-        assert revised(("a",), broken) == ("a",)
+        assert revise(("a",), broken) == ("a",)
 
 
 def test_creative_loop_rewrites_the_list_of_the_beaten():
@@ -444,7 +447,7 @@ def test_creative_judge_pays_one_zero_or_nothing():
 
 def test_creative_reward_model_signal(context):
     ctx = context()
-    found = steps(smallest(creative_writing.build("reward model")), ctx, 2)
+    found = steps(make_smallest(creative_writing.build("reward model")), ctx, 2)
     assert "part/reward/score" in found[-1] and creative_writing.build().schedule == grpo.build().schedule
     assert creative_writing.build().collect.links[0].n == 4
 
@@ -464,12 +467,12 @@ TWO_CAMPS = (np.zeros(4), np.array([1.0, 1.0, -1.0, -1.0]), 0.5)
 )
 def test_rlcf_note_of_two_camps(ratings, mean, total):
     y = np.array(ratings, float)
-    assert bridging.note(y, *TWO_CAMPS) == pytest.approx(mean, abs=1e-6)
-    assert bridging.note(y, *TWO_CAMPS, reg="sum") == pytest.approx(total, abs=1e-6)
+    assert bridging.fit_note(y, *TWO_CAMPS) == pytest.approx(mean, abs=1e-6)
+    assert bridging.fit_note(y, *TWO_CAMPS, reg="sum") == pytest.approx(total, abs=1e-6)
     half = (TWO_CAMPS[0][::2], TWO_CAMPS[1][::2], 0.5)  # a cluster of two raters is two raters
-    assert bridging.note(y[::2], *half, times=np.array([2, 2])) == pytest.approx(mean, abs=1e-6)
+    assert bridging.fit_note(y[::2], *half, times=np.array([2, 2])) == pytest.approx(mean, abs=1e-6)
     turned = (TWO_CAMPS[0], -TWO_CAMPS[1], 0.5)
-    i, f = bridging.note(y, *turned)
+    i, f = bridging.fit_note(y, *turned)
     assert (i, -f) == pytest.approx(mean, abs=1e-6)  # the sign of all factors is free
 
 
@@ -492,19 +495,19 @@ def test_rlcf_fit_finds_what_camps_agree_on():
     y = kinds[np.repeat([0, 1], 15)]
     y[0] = 1 - y[0]
     y[1, :20] = np.nan  # too few ratings
-    found = bridging.twice(y, rng)
+    found = bridging.fit_twice(y, rng)
     liked, hated, plus, minus = found.i_N.reshape(4, 6).mean(1)
     assert liked > max(plus, minus) > hated and abs(plus - minus) < 0.1 and found.error < 0.05
     f = found.f_N.reshape(4, 6).mean(1)
     assert f[2] * f[3] < 0 and abs(f[2]) > 3 * abs(f[0])
     assert np.isnan(found.i_U[:2]).all() and not np.isnan(found.i_U[2:]).any()
     with pytest.raises(UserError, match="no rater has 10 ratings"):
-        bridging.twice(np.ones((3, 4)), rng)
+        bridging.fit_twice(np.ones((3, 4)), rng)
 
 
 def test_rlcf_missing_ratings_are_not_zeros():
     rated = np.array([1.0, np.nan, 1.0, np.nan])
-    i, f = bridging.note(rated, *TWO_CAMPS)
+    i, f = bridging.fit_note(rated, *TWO_CAMPS)
     assert i == pytest.approx(0.434783, abs=1e-6) and f == pytest.approx(0)
 
 
@@ -530,7 +533,7 @@ def test_rlcf_reward(context):
 
 def test_rlcf_ratings_train_the_predictor_only(context):
     ctx = context()
-    found = steps(smallest(rlcf.build()), ctx, 2)
+    found = steps(make_smallest(rlcf.build()), ctx, 2)
     assert {"part/rated/plus", "part/rated/minus", "part/intercept", "reward/squared_error"} <= set(found[-1])
     camps = asyncio.run(rlcf.Camps()(ctx, group(said("2+2=4\n= 4"))))[0]
     assert camps.parts["plus"] == pytest.approx((1 + 1 / 3) / 2) and camps.parts["minus"] == pytest.approx(
@@ -543,7 +546,7 @@ def test_rlcf_ratings_train_the_predictor_only(context):
 
 def test_salu_table():
     conf = math.sqrt(0.9 * 0.8)
-    assert confidence(np.log([0.9, 0.8])) == pytest.approx(0.848528, abs=1e-6)
+    assert sequence_confidence(np.log([0.9, 0.8])) == pytest.approx(0.848528, abs=1e-6)
     assert salu.table(False, False, False, -1 - conf) == pytest.approx(-1.848528, abs=1e-6)
     assert salu.table(False, True, False, -1 - conf) == pytest.approx(-1.848528, abs=1e-6)  # right by luck is no answer
     assert salu.table(True, False, False, -1 - conf) == pytest.approx(-1.848528, abs=1e-6)
@@ -560,9 +563,9 @@ def test_salu_table():
 
 def test_salu_abstentions():
     for text in ("I don't know.", " i DON\u2019T  know", '"I don\'t know!"', "= ?"):
-        assert salu.abstained(text)
+        assert salu.is_abstention(text)
     for text in ("", "I don't know. = 4", "= 4", "= 4?", "I know", "2+2=4\n= ?"):
-        assert not salu.abstained(text)
+        assert not salu.is_abstention(text)
 
 
 def test_salu_rewards_use_the_frozen_confidence(context):
@@ -591,7 +594,7 @@ def test_sums_that_cannot_be_done():
         question = t.prompt[0].content
         assert ("?" in question) == (not t.meta["answerable"]) == (t.answer == "?")
         shown = Unanswerable().demonstration(t, None, "work")
-        assert Unanswerable().check(shown, t) == 1 and salu.abstained(shown) == (not t.meta["answerable"])
+        assert Unanswerable().check(shown, t) == 1 and salu.is_abstention(shown) == (not t.meta["answerable"])
     test = {Unanswerable().task("test", i).prompt[0].content for i in range(200)}
     assert not test & {t.prompt[0].content for t in tasks}
     assert 0.3 < np.mean(["?" in Unanswerable().task("test", i).prompt[0].content for i in range(200)]) < 0.5
@@ -673,7 +676,7 @@ def test_mm_rlhf_pairs():
 
 def test_mm_rlhf_reward_model_reads_its_own_critique(context):
     ctx = context()
-    recipe = override(smallest(mm_rlhf.build()), "collect.links.0.n", 4)
+    recipe = override(make_smallest(mm_rlhf.build()), "collect.links.0.n", 4)
     found = steps(recipe, ctx, 2)
     e = ctx.seen[0].episodes[0]
     assert [s.author for s in e.rows[1].segments][-1] == "critique" and e.rows[1].segments[-1].text in (

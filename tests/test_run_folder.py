@@ -23,7 +23,7 @@ from palaestra.recipes.base import grpo
 from palaestra.rewards.learned import Learned
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.run import setup
-from palaestra.run.benches import named
+from palaestra.run.benches import bench_by_name
 from palaestra.run.driver import StopSignal
 from palaestra.services.sandbox import Ran
 from palaestra.store import rollouts
@@ -48,11 +48,11 @@ def test_runs_that_start_together_have_folders_of_their_own():
 def test_a_folder_has_one_run_at_a_time(place, capsys):
     (place / "run").mkdir()
     (place / "run" / "config.toml").write_text('recipe = "grpo"\n')
-    with training.alone(place / "run"):
+    with training.lock_folder(place / "run"):
         for flag in ("--resume", "--out"):
             assert main(["train", *TINY, flag, "run"]) == 2
             assert "a run is under way in run" in capsys.readouterr().err
-    with training.alone(place / "run"):
+    with training.lock_folder(place / "run"):
         pass
 
 
@@ -95,7 +95,7 @@ def test_a_run_that_was_left_and_gone_on_with_is_one_run(place, context, small):
     """The rate of a warm-up, the shuffles of minibatches, moments and counters go on; what was sampled adds up."""
     changes = {"update.minibatches": 2, "optimiser.warmup": 8, "optimiser.lr": 0.001, "collect.links.0.max_tokens": 12}
     recipe, plan, found = small(grpo.build(), **changes), {"checkpoint_every": 2, "keep": 9}, {}
-    bench = replace(named("chain")[0], reward=by_length)
+    bench = replace(bench_by_name("chain")[0], reward=by_length)
     for name, ends in (("whole", (3,)), ("left", (2, 3))):
         for steps in ends:
             ctx = context(bench=bench, out=place / name, steps=steps, **plan)

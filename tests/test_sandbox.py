@@ -353,7 +353,7 @@ def test_limits_and_names_are_checked():
 @pytest.fixture
 def without_bubblewrap(monkeypatch):
     monkeypatch.setattr(bubblewrap, "find", lambda: None)
-    monkeypatch.delenv(bubblewrap.UNSAFE, raising=False)
+    monkeypatch.delenv(bubblewrap.UNSAFE_VARIABLE, raising=False)
     kind.cache_clear()
     yield
     kind.cache_clear()
@@ -382,11 +382,11 @@ def test_without_bubblewrap_it_refuses(without_bubblewrap, tmp_path, capsys):
 def test_namespaces_that_are_forbidden_are_a_reason(monkeypatch):
     monkeypatch.setattr(bubblewrap, "find", lambda: "/bin/false")
     reason = LocalSandbox().refusal()
-    assert "namespaces" in reason and bubblewrap.UNSAFE in reason
+    assert "namespaces" in reason and bubblewrap.UNSAFE_VARIABLE in reason
 
 
 def test_the_opt_out_is_loud(without_bubblewrap, monkeypatch, capsys):
-    monkeypatch.setenv(bubblewrap.UNSAFE, "1")
+    monkeypatch.setenv(bubblewrap.UNSAFE_VARIABLE, "1")
     with pytest.warns(RuntimeWarning, match="runs as you"):
         assert run("print(input())", stdin="4").stdout == "4\n"
     assert "WARNING" in capsys.readouterr().err and kind().name == "unsafe"

@@ -4,7 +4,7 @@ import pytest
 
 from palaestra.cli.main import main
 from palaestra.credit.links import Center, chain
-from palaestra.credit.scopes import SameState, keys
+from palaestra.credit.scopes import SameState, scope_keys
 from palaestra.credit.table import Table
 from palaestra.errors import UserError
 from palaestra.explanation.method import explain
@@ -49,7 +49,7 @@ def test_the_agent_is_the_seat_where_no_fact_says_more():
     rows = {s: Row(segments=(Segment(ids=(0,)), said), seat=s) for s in "ab"}
     episodes = (Episode(rows=(rows[s],), reward=Reward(total=r)) for s, r in (("a", 1.0), ("b", 0.0), ("a", 0.0)))
     table = Table([Group(task=Task(id="t"), episodes=tuple(episodes))], [], {})
-    assert keys(table, "agent").tolist() == [0, 1, 0]
+    assert scope_keys(table, "agent").tolist() == [0, 1, 0]
 
 
 def test_tasks_that_look_alike_are_not_compared():
@@ -60,10 +60,17 @@ def test_tasks_that_look_alike_are_not_compared():
     tasks = (Task(id=str(i), domain="sums" if i < 2 else "words") for i in range(3))
     table = Table([Group(task=t, episodes=(episode, episode)) for t in tasks], [], {})
     for scope in ("group", "agent", "stratum"):
-        assert keys(table, scope).tolist() == [0, 0, 1, 1, 2, 2], scope
-        assert keys(table, scope, "turn").tolist() == [0] * 4 + [1] * 4 + [2] * 4, scope
-    assert keys(table, "domain").tolist() == [0, 0, 0, 0, 1, 1]
-    assert keys(table, "batch").tolist() == [0] * 6 and keys(table, "episode").tolist() == [0, 1, 2, 3, 4, 5]
-    assert keys(table, "position", "turn").tolist() == [0, 1, 0, 1, 2, 3, 2, 3, 4, 5, 4, 5]
+        assert scope_keys(table, scope).tolist() == [0, 0, 1, 1, 2, 2], scope
+        assert scope_keys(table, scope, "turn").tolist() == [0] * 4 + [1] * 4 + [2] * 4, scope
+    assert scope_keys(table, "domain").tolist() == [0, 0, 0, 0, 1, 1]
+    assert scope_keys(table, "batch").tolist() == [0] * 6 and scope_keys(table, "episode").tolist() == [
+        0,
+        1,
+        2,
+        3,
+        4,
+        5,
+    ]
+    assert scope_keys(table, "position", "turn").tolist() == [0, 1, 0, 1, 2, 3, 2, 3, 4, 5, 4, 5]
     for scope in (SameState(), SameState(similarity=0.5)):
-        assert keys(table, scope, "turn").tolist() == [0] * 4 + [1] * 4 + [2] * 4
+        assert scope_keys(table, scope, "turn").tolist() == [0] * 4 + [1] * 4 + [2] * 4

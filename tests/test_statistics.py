@@ -15,10 +15,10 @@ from palaestra.stats import (
     betainc,
     difference,
     interquartile_mean,
+    interval_at_n,
     majority_at_k,
     mean_interval,
-    narrowed,
-    paired,
+    paired_difference,
     pass_at_k,
     proportion,
     stratified_bootstrap,
@@ -86,9 +86,9 @@ def test_the_t_interval_by_hand():
 
 def test_little_is_known_of_little():
     wide, twice = mean_interval([1, 2, 3]), mean_interval([1, 2, 3, 1, 2, 3])
-    close = narrowed(wide, 6)  # sd 1: 2.5706 / sqrt(6); the six observations have a smaller one, sqrt(0.8)
+    close = interval_at_n(wide, 6)  # sd 1: 2.5706 / sqrt(6); the six observations have a smaller one, sqrt(0.8)
     assert (close.mean, close.n) == (2, 6) and close.high - 2 == pytest.approx(2.57058 / math.sqrt(6), abs=1e-5)
-    assert twice.high - 2 == pytest.approx((close.high - 2) * math.sqrt(0.8)) and narrowed(
+    assert twice.high - 2 == pytest.approx((close.high - 2) * math.sqrt(0.8)) and interval_at_n(
         wide, 3
     ).low == pytest.approx(wide.low)
     assert mean_interval([3.0]) == Interval(mean=3.0, low=-math.inf, high=math.inf, n=1)
@@ -104,12 +104,12 @@ def test_bad_numbers_are_refused():
     with pytest.raises(ValueError, match="3 successes out of 2"):
         proportion(3, 2)
     with pytest.raises(ValueError, match="paired"):
-        paired([1.0], [1.0, 2.0])
+        paired_difference([1.0], [1.0, 2.0])
 
 
 def test_pairs_take_out_what_both_share():
     """Differences 1, 1, 1.6: mean 1.2, s = 0.34641; the spread between the pairs plays no part."""
-    found = paired([0, 10, 100], [1, 11, 101.6])
+    found = paired_difference([0, 10, 100], [1, 11, 101.6])
     assert found.mean == pytest.approx(1.2)
     assert found.high - found.low == pytest.approx(2 * 4.30265273 * 0.34641016 / math.sqrt(3))
 

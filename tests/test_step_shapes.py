@@ -16,12 +16,12 @@ from fake import FakeContext, episode, rewards, task
 from palaestra.credit.links import Center, Chain, Scale, chain
 from palaestra.credit.table import Values
 from palaestra.curriculum.pool import Mixed
-from palaestra.objective.algebra import Algebra, reduce
+from palaestra.objective.algebra import Algebra, reduce_terms
 from palaestra.objective.policy import Clipped, log_ratio
 from palaestra.rollout.collect import Until, When, links
 from palaestra.step import Learner, Recipe, Schedule, start, step
 from palaestra.types import Group, Segment, stage
-from palaestra.update import AdamW, backward, counted, pack
+from palaestra.update import AdamW, backward, pack, recount
 
 EASY = task("easy", (0,), (1, 2, 3))
 HARD = task("hard", (1,), (4, 4, 4), hint=(5,))
@@ -103,7 +103,7 @@ class GuidedLoss(Algebra):
         guided = (batch["guided"] > 0) & (batch.mask > 0)
         gamma = torch.quantile(rho[guided].detach(), self.q) if guided.any() else torch.tensor(1.0)
         plain = -torch.minimum(rho * A, rho.clamp(0.8, 1.2) * A)
-        return reduce(torch.where(guided, -A * rho / (rho + gamma), plain), batch, "tokens"), {}
+        return reduce_terms(torch.where(guided, -A * rho / (rho + gamma), plain), batch, "tokens"), {}
 
 
 @dataclass(frozen=True)
@@ -263,7 +263,7 @@ def test_counts_stay_with_the_whole_batch():
     batch = pack(examples)
     part = batch.part(torch.tensor([0]))
     assert (part.n_tokens, part.n_rows, part["ids"].shape) == (7, 3, (1, 2))
-    assert counted(part).n_tokens == 1
+    assert recount(part).n_tokens == 1
 
 
 def test_step_names_no_method():

@@ -9,7 +9,7 @@ from fake import FakeContext, episode, task
 
 from palaestra.curriculum.pool import Everything, Mixed
 from palaestra.errors import Fault
-from palaestra.step import Learner, Recipe, Schedule, start, step, young
+from palaestra.step import Learner, Recipe, Schedule, drop_old, start, step
 from palaestra.types import Group, Row, Segment
 
 
@@ -140,7 +140,7 @@ async def mixed(ctx, key, group):
 def test_what_trains_nothing_has_no_age():
     """Muted episodes count in the statistics only; one old episode that trains makes its group old."""
     groups = [aged("muted", 1, 5, muted=(0,)), aged("old", 5, 1, muted=(0,)), aged("all", 1, 2, muted=(0, 1))]
-    assert names(young(groups, 5)) == ["muted", "all"]
+    assert names(drop_old(groups, 5)) == ["muted", "all"]
 
 
 @pytest.mark.parametrize("where", ["collect", "pool", "credit", "observe"])

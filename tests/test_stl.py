@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palaestra.verifiers.logic import equivalence
-from palaestra.verifiers.logic.equivalence import Undecided, contingent, difference, equivalent, placed
-from palaestra.verifiers.logic.stl import NotFormula, horizon, parse, robustness
+from palaestra.verifiers.logic.equivalence import Undecided, are_equivalent, difference, is_contingent, place_bounds
+from palaestra.verifiers.logic.stl import NotFormula, horizon, parse_formula, robustness
 
 X = [2, 3, 5, 1, 4, 0, 2.5, 6, 1, 3, 2, 4]
 Y = [0, 1, 2, 4, 3, 5, 1, 2, 0, 3.5, 2, 1]
@@ -44,38 +44,42 @@ RTAMT = {
 @pytest.mark.parametrize("text", RTAMT)
 def test_robustness_is_that_of_rtamt(text):
     traces = {"x": np.array([X], float), "y": np.array([Y], float)}
-    assert robustness(parse(text), traces)[0, :4].tolist() == RTAMT[text]
+    assert robustness(parse_formula(text), traces)[0, :4].tolist() == RTAMT[text]
 
 
 def test_formulas_that_few_traces_satisfy_are_told_apart():
-    turns = lambda digits: parse(" and ".join(f"G[{i},{i}](x == {d})" for i, d in enumerate(digits)))
-    assert equivalent(turns("661"), parse("not F[0,1] not x == 6 and G[2,2](x == 1)"))
-    assert not equivalent(turns("123456"), turns("123459")) and not equivalent(parse("x > 1 and x < 0"), turns("12345"))
-    always = [parse(f"x > {n} or x <= {n}") for n in (1, 2)]
-    assert not equivalent(*always)  # a reference that nothing breaks says nothing
+    turns = lambda digits: parse_formula(" and ".join(f"G[{i},{i}](x == {d})" for i, d in enumerate(digits)))
+    assert are_equivalent(turns("661"), parse_formula("not F[0,1] not x == 6 and G[2,2](x == 1)"))
+    assert not are_equivalent(turns("123456"), turns("123459")) and not are_equivalent(
+        parse_formula("x > 1 and x < 0"), turns("12345")
+    )
+    always = [parse_formula(f"x > {n} or x <= {n}") for n in (1, 2)]
+    assert not are_equivalent(*always)  # a reference that nothing breaks says nothing
     start = time.perf_counter()
-    assert not equivalent(parse("<->".join(["G[0,9](x > 1)"] * 20)), parse("<->".join(["G[0,9](x > 1)"] * 19)))
+    assert not are_equivalent(
+        parse_formula("<->".join(["G[0,9](x > 1)"] * 20)), parse_formula("<->".join(["G[0,9](x > 1)"] * 19))
+    )
     assert time.perf_counter() - start < 5
 
 
 def test_robustness_by_hand():
     x = {"x": np.array([[2.0, 3.0, 5.0, 0.0]])}
-    value = lambda text: robustness(parse(text), x)[0].tolist()
+    value = lambda text: robustness(parse_formula(text), x)[0].tolist()
     assert (
         value("G[0,2](x > 1)") == [1.0, -1.0]
         and value("F[1,2](x > 4)") == [1.0, 1.0]
         and value("not x < 3") == [-1.0, 0.0, 2.0, -3.0]
     )
     assert value("(x > 1) U[1,2] (x > 4)") == [1.0, 1.0]
-    assert horizon(parse("G[0,21](velocity > 40 -> F[1,4](RPM < 2500))")) == 25
+    assert horizon(parse_formula("G[0,21](velocity > 40 -> F[1,4](RPM < 2500))")) == 25
     assert value("x > 1 and x < 3 or x == 5")[2] == 0.0
 
 
 @settings(max_examples=60)
 @given(a=st.integers(0, 6), n=st.integers(0, 6), c=st.integers(1, 9))
 def test_neighbouring_bounds_are_told_apart(a, n, c):
-    f = parse(f"G[{a},{a + n}](x > {c} -> F[0,{n}](y < {c}))")
-    assert equivalent(f, parse(f"not F[{a},{a + n}](x > {c} and not F[0,{n}](y < {c}))"))
+    f = parse_formula(f"G[{a},{a + n}](x > {c} -> F[0,{n}](y < {c}))")
+    assert are_equivalent(f, parse_formula(f"not F[{a},{a + n}](x > {c} and not F[0,{n}](y < {c}))"))
     others = (
         f"G[{a},{a + n + 1}](x > {c} -> F[0,{n}](y < {c}))",
         f"G[{a},{a + n}](x >= {c} -> F[0,{n}](y < {c}))",
@@ -83,7 +87,7 @@ def test_neighbouring_bounds_are_told_apart(a, n, c):
         f"G[{a},{a + n}](x > {c} -> F[0,{n}](y <= {c}))",
     )
     for other in others:
-        assert not equivalent(f, parse(other)), other
+        assert not are_equivalent(f, parse_formula(other)), other
 
 
 def drawn(rng, depth):
@@ -108,9 +112,9 @@ def test_equivalence_is_that_of_all_traces(seed):
     each = np.array(list(itertools.product(range(5), repeat=max(horizon(f), horizon(g)) + 1)), float)
     traces = {"x": np.repeat(each, len(each), 0), "y": np.tile(each, (len(each), 1))}
     bounds = {name: [Fraction(0), Fraction(1)] for name in "xy"}
-    a, b = (robustness(placed(h, bounds), traces)[:, 0] > 0 for h in (f, g))
+    a, b = (robustness(place_bounds(h, bounds), traces)[:, 0] > 0 for h in (f, g))
     assert (difference(f, g) is None) == bool((a == b).all())
-    assert contingent(f) == bool(a.any() and not a.all())
+    assert is_contingent(f) == bool(a.any() and not a.all())
 
 
 BOUNDS = {"A": 50, "x": 3, "y": 20, "z": 10}
@@ -126,11 +130,11 @@ TEMPLATES = (
 
 @pytest.mark.parametrize("template", TEMPLATES)
 def test_every_bound_off_by_one_is_another_meaning(template):
-    gold = parse(template.format(**BOUNDS))
+    gold = parse_formula(template.format(**BOUNDS))
     for name, d in itertools.product(BOUNDS, (1, -1)):
         if f"{{{name}}}" in template:
             other = template.format(**{**BOUNDS, name: BOUNDS[name] + d})
-            assert not equivalent(parse(other), gold), other
+            assert not are_equivalent(parse_formula(other), gold), other
 
 
 @pytest.mark.parametrize(
@@ -152,7 +156,9 @@ def test_every_bound_off_by_one_is_another_meaning(template):
     ],
 )
 def test_another_writing_is_proved_the_same(text, other):
-    assert equivalent(parse(other), parse(text)) and equivalent(parse(text), parse(other))
+    assert are_equivalent(parse_formula(other), parse_formula(text)) and are_equivalent(
+        parse_formula(text), parse_formula(other)
+    )
 
 
 @pytest.mark.parametrize(
@@ -166,7 +172,7 @@ def test_another_writing_is_proved_the_same(text, other):
     ],
 )
 def test_thresholds_are_compared_exactly(text, other):
-    assert not equivalent(parse(other), parse(text))
+    assert not are_equivalent(parse_formula(other), parse_formula(text))
 
 
 @pytest.mark.parametrize(
@@ -201,7 +207,7 @@ def test_thresholds_are_compared_exactly(text, other):
 )
 def test_other_spellings_are_read(text, others):
     for other in others:
-        assert parse(other) == parse(text), other
+        assert parse_formula(other) == parse_formula(text), other
     for broken in (
         "G[0;5](v > 40)",
         "G_(v > 40)",
@@ -213,15 +219,15 @@ def test_other_spellings_are_read(text, others):
         "v > " + "9" * 5000,
     ):
         with pytest.raises(NotFormula):
-            parse(broken)
+            parse_formula(broken)
 
 
 @pytest.mark.parametrize("bound", ["LARGEST", "BUDGET"])
 def test_what_cannot_be_decided_is_not_the_same(bound, monkeypatch):
-    f, g = parse("F[0,40](x > 1 and x > 2)"), parse("F[0,40](2 < x)")
-    assert equivalent(f, g)
-    contingent.cache_clear()
+    f, g = parse_formula("F[0,40](x > 1 and x > 2)"), parse_formula("F[0,40](2 < x)")
+    assert are_equivalent(f, g)
+    is_contingent.cache_clear()
     monkeypatch.setattr(equivalence, bound, 10)
-    assert not equivalent(f, g)
+    assert not are_equivalent(f, g)
     with pytest.raises(Undecided):
         difference(f, g)

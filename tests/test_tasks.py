@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from palaestra.errors import UserError
 from palaestra.toys import formats
-from palaestra.toys.base import final, split_of
+from palaestra.toys.base import final_answer, split_of
 from palaestra.toys.chain import ArithmeticChain
 from palaestra.toys.count import Count, NotExpression, expressions, value_of
-from palaestra.toys.knights import Knights, fitting, spelt
+from palaestra.toys.knights import Knights, fitting_assignments, spell
 from palaestra.toys.ladder import Add, Bool, Sort
 from palaestra.toys.rec import Rec
 from palaestra.toys.words import Words
@@ -168,8 +168,8 @@ def test_countdown_expressions_are_complete_and_right() -> None:
 def test_knights_have_one_solution() -> None:
     for d in (1, 4, 6):
         task = Knights(d).task("train", 0)
-        assert [spelt(k) for k in fitting(task.meta["sayings"])] == [task.answer]
-        assert Knights(d).broken(task.answer, task) == "ok"
+        assert [spell(k) for k in fitting_assignments(task.meta["sayings"])] == [task.answer]
+        assert Knights(d).first_contradicted(task.answer, task) == "ok"
 
 
 def test_bool_names_every_bracket_outermost_first() -> None:
@@ -181,14 +181,18 @@ def test_add_and_sort_steps_are_the_columns_and_swaps() -> None:
     task = Add(3).task("train", 0)
     assert len(Add(3).steps(task)) == 3
     digits = Sort(4).task("train", 0)
-    assert Sort(4).steps(digits)[-1] == digits.answer == "".join(sorted(formats.question(digits).removeprefix("sort ")))
+    assert (
+        Sort(4).steps(digits)[-1]
+        == digits.answer
+        == "".join(sorted(formats.question_text(digits).removeprefix("sort ")))
+    )
 
 
 def test_the_best_recommendation_follows_the_stride() -> None:
     task = Rec(noise=0.0).task("train", 0)
-    assert Rec().matched(f"= {task.answer}", task) == 1.0
-    assert Rec().matched(f"= {task.answer[:2]}zz", task) == 0.5
-    assert Rec().matched("", task) == 0.0
+    assert Rec().matching_share(f"= {task.answer}", task) == 1.0
+    assert Rec().matching_share(f"= {task.answer[:2]}zz", task) == 0.5
+    assert Rec().matching_share("", task) == 0.0
     first, second = task.meta["history"][:2]
     strides = [(ord(b) - ord(a)) % 4 for a, b in zip(first, second, strict=True)]
     assert tuple(strides) == task.meta["stride"]
@@ -198,7 +202,7 @@ def test_the_best_recommendation_follows_the_stride() -> None:
 
 
 def drawn(source: Any, n: int = 60) -> list[tuple[Task, str]]:
-    return [(t, formats.question(t)) for t in (source.task("train", i) for i in range(n))]
+    return [(t, formats.question_text(t)) for t in (source.task("train", i) for i in range(n))]
 
 
 def test_every_number_has_a_problem_of_its_own() -> None:
@@ -244,7 +248,7 @@ def test_levels_ignore_the_stride_each_by_itself() -> None:
         )
     assert np.mean(follows) == pytest.approx(0.625, abs=0.05)
     assert np.all(follows, axis=1).mean() == pytest.approx(0.153, abs=0.06)
-    assert Rec().matched(f"= {task.answer}z", task) == 0.0  # no code
+    assert Rec().matching_share(f"= {task.answer}z", task) == 0.0  # no code
 
 
 def test_columns_carry() -> None:
@@ -297,24 +301,24 @@ def test_exactly_one_assignment_fits() -> None:
             broken[spelling] = next((n for n, s, k in zip("ABCD", said, knights, strict=True) if s != k), "ok")
             fitting_ones += [spelling] * (broken[spelling] == "ok")
         assert fitting_ones == [task.answer]
-        assert {c: Knights(3).broken(c, task) for c in broken} == broken
+        assert {c: Knights(3).first_contradicted(c, task) for c in broken} == broken
 
 
 def test_formats_keep_the_problem() -> None:
     chain, rng = ArithmeticChain(), np.random.default_rng(0)
     task, easy = chain.task("train", 0), chain.task("train", 1)
-    hinted = formats.hinted(task, chain.steps(task)[:1])
-    assert formats.question(hinted).startswith(f"{formats.question(task)}\nhint:\n")
-    assert formats.hinted(task, []) == task and formats.with_examples(task, []) == task
-    shown = formats.with_examples(task, [(easy, chain.demonstration(easy, rng, "work"))])
-    assert formats.question(shown).endswith(f"now:\n{formats.question(task)}")
+    hinted = formats.add_hint(task, chain.steps(task)[:1])
+    assert formats.question_text(hinted).startswith(f"{formats.question_text(task)}\nhint:\n")
+    assert formats.add_hint(task, []) == task and formats.add_examples(task, []) == task
+    shown = formats.add_examples(task, [(easy, chain.demonstration(easy, rng, "work"))])
+    assert formats.question_text(shown).endswith(f"now:\n{formats.question_text(task)}")
     assert (hinted.answer, hinted.meta, shown.id) == (task.answer, task.meta, task.id)
-    assert [m.role for m in formats.instructed(task, formats.STEPWISE).prompt] == ["system", "user"]
-    assert formats.judging(task, "= 3", False).answer == "wrong"
+    assert [m.role for m in formats.add_instruction(task, formats.THINK_STEPWISE).prompt] == ["system", "user"]
+    assert formats.judging_task(task, "= 3", False).answer == "wrong"
     assert formats.critique(0).content == "line 1 is wrong, try again"
 
 
 def test_the_final_line_counts() -> None:
-    assert final("= 3\n= 4") == "4" and final("=  4") == "4"
-    assert final("= 3\nx") is None
-    assert final("") is None
+    assert final_answer("= 3\n= 4") == "4" and final_answer("=  4") == "4"
+    assert final_answer("= 3\nx") is None
+    assert final_answer("") is None

@@ -23,8 +23,8 @@ from palaestra.ledger.digests import configuration
 from palaestra.run import setup
 from palaestra.store import rollouts
 from palaestra.trackers import feed
-from palaestra.trackers.base import described, numbers_of
-from palaestra.trackers.reading import SHOWN, messages, read_episodes
+from palaestra.trackers.base import describe_run, numbers_of
+from palaestra.trackers.reading import SHOWN_EPISODES, messages, read_episodes
 from palaestra.trackers.registry import makers
 
 PAGE = (Path(__file__).parent.parent / "docs" / "trackers.md").read_text()
@@ -419,7 +419,7 @@ def test_so_many_episodes_of_a_step_are_sent(plain, tmp_path):
     table = pq.read_table(rollouts.path(plain, 1))
     many = tmp_path / "many.parquet"
     pq.write_table(table.take([0] * 70), many)
-    assert len(read_episodes(many)) == SHOWN == 64
+    assert len(read_episodes(many)) == SHOWN_EPISODES == 64
 
 
 # ---- the packages themselves
@@ -554,7 +554,7 @@ def test_tensorboard_hides_what_a_resumed_run_makes_again(plain, tmp_path):
     from tensorboardX.proto.event_pb2 import SessionLog
 
     (tracker,) = (make() for make in makers([f"tensorboard:{tmp_path}"]).values())
-    tracker.start(described(plain, step=7))
+    tracker.start(describe_run(plain, step=7))
     tracker.finish({}, ())
     data = next((tmp_path / "run").glob("events.*")).read_bytes()
     purge = bytes([0x10, 8]) + bytes([0x3A, 2, 0x08, SessionLog.START])  # step 8, and a session that starts
@@ -602,7 +602,7 @@ def test_mlflow_through_accelerate(plain, monkeypatch):
     assert fake.params["recipe"] == "grpo" and fake.params["set.collect.links.0.n"] == 2
     assert fake.metrics == [(line["step"], numbers_of(line)) for line in lines(plain)]
     (tracker,) = (make() for make in makers(["accelerate:mlflow:mine"]).values())
-    tracker.start(described(plain, step=2))
+    tracker.start(describe_run(plain, step=2))
     assert fake.runs[-1] == ("abc", "mine", "run") and fake.ended == 1
 
 

@@ -11,9 +11,9 @@ from palaestra.context import Bench
 from palaestra.credit.links import Center, Gae, Scale, chain
 from palaestra.credit.preferences import Compare, Rate, weight
 from palaestra.credit.rows import Prefer
-from palaestra.credit.seats import Reader, Seat, pay, untrained
+from palaestra.credit.seats import Reader, Seat, freeze_row, pay
 from palaestra.credit.turns import TurnReturns
-from palaestra.curriculum.pool import Mixed, mixed
+from palaestra.curriculum.pool import Mixed, is_mixed
 from palaestra.errors import UserError
 from palaestra.models.load import weights_sha256
 from palaestra.objective.policy import Clipped
@@ -22,7 +22,7 @@ from palaestra.rollout.collect import Sample, Score, links
 from palaestra.run.describe import describe
 from palaestra.run.driver import prepare, train
 from palaestra.step import Learner, Recipe, Schedule, start, step
-from palaestra.toys.base import final
+from palaestra.toys.base import final_answer
 from palaestra.toys.chain import ArithmeticChain
 from palaestra.types import Ask, Episode, Event, Frame, Group, Message, Reward, Row, Segment, Task, stage
 from palaestra.update import AdamW, Cycle, Plain
@@ -41,7 +41,7 @@ class Judged:
     def step(self, state, acts, key):
         (act,), (task, right) = acts, state
         if act.ask.seat == "policy":
-            right = final(act.text) == task.answer
+            right = final_answer(act.text) == task.answer
             shown = f"{task.prompt[0].content}\n{act.text}"
             ask = Ask(seat="verifier", say=(Message(role="user", content=shown),), max_tokens=1)
             return Frame(state=(task, right), asks=(ask,))
@@ -224,7 +224,7 @@ def test_a_seat_that_wrote_nothing_is_not_compared():
 
 
 def test_a_policy_in_the_second_seat_is_paid_for_that():
-    lone = lambda x, o: replace(duel(x, o), rows=(untrained(of_seat("x", (0, 2))), of_seat("o", (1,))))
+    lone = lambda x, o: replace(duel(x, o), rows=(freeze_row(of_seat("x", (0, 2))), of_seat("o", (1,))))
     found = credited(chain(Center("group")), lone(1.0, -1.0), lone(-1.0, 1.0))
     assert [(seat, c["advantage"][-1]) for seat, c in found] == [("o", -1.0), ("o", 1.0)]
 
@@ -243,8 +243,8 @@ def test_a_group_is_dropped_where_no_seat_that_trains_has_something_to_compare(p
     group = Group(task=Task(id="t"), episodes=tuple(duel(*p) for p in pays))
     ready, _, _ = asyncio.run(Mixed(size=1)(SimpleNamespace(), [group], {}))
     assert (ready is not None) == kept and describe([group], [])["groups_mixed"] == kept
-    alone = [replace(e, rows=(e.rows[0], untrained(e.rows[1]))) for e in group.episodes]
-    assert mixed(replace(group, episodes=tuple(alone))) == (len({x for x, _ in pays}) > 1)
+    alone = [replace(e, rows=(e.rows[0], freeze_row(e.rows[1]))) for e in group.episodes]
+    assert is_mixed(replace(group, episodes=tuple(alone))) == (len({x for x, _ in pays}) > 1)
 
 
 def test_a_seat_without_pay_keeps_the_total():

@@ -16,8 +16,8 @@ from palaestra.rewards.user import UserReward, reward_by_name
 from palaestra.rewards.verified import Verified
 from palaestra.rollout.collect import Sample
 from palaestra.run import setup
-from palaestra.run.evaluation import attempts
-from palaestra.tasks.oracle import saying
+from palaestra.run.evaluation import attempt_tasks
+from palaestra.tasks.oracle import episode_saying
 from palaestra.tasks.repeats import caveat
 from palaestra.toys.chain import ArithmeticChain
 from palaestra.toys.grid import GridTasks
@@ -45,7 +45,7 @@ def source(tmp_path):
 
 def scored(path, *texts, function="score", timeout=5.0):
     reward = UserReward(f"{path}:{function}", timeout=timeout)
-    return asyncio.run(reward(None, Group(task=TASK, episodes=tuple(map(saying, texts)))))
+    return asyncio.run(reward(None, Group(task=TASK, episodes=tuple(map(episode_saying, texts)))))
 
 
 def test_a_function_gets_the_batch_and_the_columns(source):
@@ -92,7 +92,7 @@ def test_one_call_judges_everything_that_waits(source):
 
     async def waves():
         for _ in range(2):
-            groups = [Group(task=TASK, episodes=(saying("x"),) * n) for n in (1, 2, 3)]
+            groups = [Group(task=TASK, episodes=(episode_saying("x"),) * n) for n in (1, 2, 3)]
             rounds.append(await asyncio.gather(*(reward(None, g) for g in groups)))
 
     asyncio.run(waves())
@@ -112,9 +112,9 @@ def test_every_group_of_a_call_gets_its_own(source):
     reward = UserReward(f"{path}:score")
     talk = tuple(Message(role=r, content=c) for r, c in (("user", "first"), ("assistant", "hm"), ("user", "last")))
     groups = [
-        Group(task=Task(id="a", answer="1", prompt=talk), episodes=(saying("x"),)),
-        Group(task=Task(id="b", answer="2", meta={"level": 5}), episodes=(saying("xx"), saying("xxx"))),
-        Group(task=Task(id="c", answer="3", meta={"level": 6}), episodes=(saying("xxxx"),)),
+        Group(task=Task(id="a", answer="1", prompt=talk), episodes=(episode_saying("x"),)),
+        Group(task=Task(id="b", answer="2", meta={"level": 5}), episodes=(episode_saying("xx"), episode_saying("xxx"))),
+        Group(task=Task(id="c", answer="3", meta={"level": 6}), episodes=(episode_saying("xxxx"),)),
     ]
 
     async def asked():
@@ -128,10 +128,10 @@ def test_the_call_waits_until_nothing_is_sampled(source):
     ctx = SimpleNamespace(sampling=True)
 
     async def late():
-        first = asyncio.ensure_future(reward(ctx, Group(task=TASK, episodes=(saying("x"),))))
+        first = asyncio.ensure_future(reward(ctx, Group(task=TASK, episodes=(episode_saying("x"),))))
         await asyncio.sleep(0.05)
         assert not first.done()
-        second = asyncio.ensure_future(reward(ctx, Group(task=TASK, episodes=(saying("y"),))))
+        second = asyncio.ensure_future(reward(ctx, Group(task=TASK, episodes=(episode_saying("y"),))))
         ctx.sampling = False
         return [r[0].total for r in await asyncio.gather(first, second)]
 
@@ -145,7 +145,7 @@ def test_a_fault_stays_a_fault(source):
 
 def test_a_fault_is_that_of_all_who_waited_for_the_call(source):
     path = source("from palaestra.errors import Fault\ndef score(r, a): raise Fault('judge', 'down')")
-    reward, group = UserReward(f"{path}:score"), Group(task=TASK, episodes=(saying("x"),))
+    reward, group = UserReward(f"{path}:score"), Group(task=TASK, episodes=(episode_saying("x"),))
 
     async def asked():
         return await asyncio.gather(*(reward(None, group) for _ in range(3)), return_exceptions=True)
@@ -205,7 +205,7 @@ def test_a_composed_reward_stands_in_a_functions_place(source):
         "score = Weighted((('right', Verified('exact'), 2.0), ('words', OWN, -0.5)))\n"
     )
     found = reward_by_name(f"{path}:score")
-    group = Group(task=TASK, episodes=tuple(map(saying, ("7", "so 7", "8"))))
+    group = Group(task=TASK, episodes=tuple(map(episode_saying, ("7", "so 7", "8"))))
     assert [r.total for r in asyncio.run(found(None, group))] == [2.0, 1.5, 0.0]
     assert reward_by_name("exact") == Verified("exact") and reward_by_name(f"{path}:words") == UserReward(
         f"{path}:words"
@@ -386,7 +386,7 @@ def test_a_seat_may_be_played_by_a_function(source):
     """The last of three stones is the first seat's; the second seat says what its function says and is not trained."""
     spec = source(NIM.format(players="players = {'second': lambda messages, rng: 'take ' + messages[-1].content}"))
     ctx = setup.context(setup.Settings(env=f"{spec}:Nim", evaluate=0), talk=False)
-    (group,) = asyncio.run(attempts(ctx, 1, Sample(n=1)))
+    (group,) = asyncio.run(attempt_tasks(ctx, 1, Sample(n=1)))
     (episode,) = group.episodes
     said = [
         (s.text, s.trained) for r in episode.rows if r.seat == "second" for s in r.segments if s.author != "environment"
@@ -416,4 +416,4 @@ def test_what_a_player_says_is_text(source):
     spec = source(NIM.format(players="players = {'second': lambda messages, rng: 3}"))
     ctx = setup.context(setup.Settings(env=f"{spec}:Nim", evaluate=0), talk=False)
     with pytest.raises(UserError, match="what the player of 'second' says is int 3; write text"):
-        asyncio.run(attempts(ctx, 1, Sample(n=1)))
+        asyncio.run(attempt_tasks(ctx, 1, Sample(n=1)))

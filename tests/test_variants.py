@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from palaestra.api.training import smallest
+from palaestra.api.training import make_smallest
 from palaestra.credit.links import chain
 from palaestra.credit.table import Table, Values
 from palaestra.explanation.method import explain
@@ -259,7 +259,7 @@ STEPS = {
 @pytest.mark.parametrize("name", STEPS)
 def test_variants_train(name, context):
     recipe, world = STEPS[name]
-    recipe, ctx, state = smallest(recipe), context(world), start(0)
+    recipe, ctx, state = make_smallest(recipe), context(world), start(0)
     prepare(recipe, ctx)
     for _ in range(2):
         state, metrics = asyncio.run(step(recipe, ctx, state))

@@ -19,10 +19,21 @@ from palaestra.rewards.audit import Auditor
 from palaestra.rewards.verified import Verified
 from palaestra.services.sandbox import kind
 from palaestra.types import Group, Message, Reward, Task, rng_of
-from palaestra.verifiers.base import Judgement, fields_of, guarded
-from palaestra.verifiers.registry import VERIFIERS, class_of, described, get
-from palaestra.verifiers.table import KEYS, NOTHING, REFUSALS, Case, baselines, best, case_of, golds, judge, wrongs
-from palaestra.verifiers.typed import declared, fits
+from palaestra.verifiers.base import Judgement, fields_of, guard_verifier
+from palaestra.verifiers.registry import VERIFIERS, class_of, describe_verifier, get
+from palaestra.verifiers.table import (
+    KEYS,
+    NOTHING,
+    REFUSALS,
+    Case,
+    baselines,
+    best_score,
+    case_of,
+    golds,
+    judge,
+    wrongs,
+)
+from palaestra.verifiers.typed import declared_fields, fits
 from tools.verifiers import fuzz as module
 from tools.verifiers import mistakes
 from tools.verifiers.fuzz import KEYS as WITHOUT
@@ -60,7 +71,7 @@ def test_answers_that_know_nothing(name):
     """Master keys earn less than half, and no baseline comes near the gold's 1 (the abstainers' own phrase aside)."""
     case = golds(name)[0]
     most = 0.65 if name == "constraints-share" else 0.5
-    assert best(name, case, KEYS) <= most
+    assert best_score(name, case, KEYS) <= most
     found = baselines(name)
     assert found["copy"] < 0.7 and found["constant"] < 0.6
     assert found["refuse"] < (0.85 if name in ("abstention", "factuality", "selective") else 0.5)
@@ -172,7 +183,7 @@ def test_a_mistake_of_the_verifier_is_a_fault():
         def __init__(self, found):
             self.found = found
 
-        @guarded
+        @guard_verifier
         def __call__(self, response, answer):
             return self.found()
 
@@ -272,7 +283,7 @@ def outcome(name, case):
 
 def test_every_field_declares_its_type():
     for name in VERIFIERS:
-        kinds = declared(inspect.unwrap(class_of(name).__call__))
+        kinds = declared_fields(inspect.unwrap(class_of(name).__call__))
         assert [k for k, (kind, _) in kinds.items() if kind is Any and k != "answer"] == [], name
 
 
@@ -309,7 +320,7 @@ def test_what_a_field_must_be_is_said():
     assert fits(None, str | None) and not fits("ab", Sequence[str]) and fits([], Sequence[str])
 
     class Broken:
-        @guarded
+        @guard_verifier
         def __call__(self, response: str, answer: Any, *, n: int = 0) -> Judgement:
             return response + n
 
@@ -336,17 +347,17 @@ def test_names():
         with pytest.raises(UserError, match=message):
             get(wrong)
     for name in VERIFIERS:
-        d = described(name)
+        d = describe_verifier(name)
         assert d["summary"] and d["fields"][:2] == ["response", "answer"] and class_of(name).__doc__
 
 
 def test_as_a_reward():
     import asyncio
 
-    from palaestra.tasks.oracle import saying
+    from palaestra.tasks.oracle import episode_saying
 
     task = Task(id="q", prompt=(Message(role="user", content="6*7?"),), answer="42")
-    group = Group(task=task, episodes=tuple(map(saying, ("\\boxed{42}", "41", "6*7"))))
+    group = Group(task=task, episodes=tuple(map(episode_saying, ("\\boxed{42}", "41", "6*7"))))
     assert [r.total for r in asyncio.run(Verified("math")(None, group))] == [1.0, 0.0, 0.0]
     with pytest.raises(UserError, match="any text earns it"):
         Verified("tags")
@@ -354,7 +365,9 @@ def test_as_a_reward():
         asyncio.run(Verified("choice")(None, group))
     paper = Task(id="p", answer="np.sum(a)")
     text = "<think>x</think><answer>\n```python\nnp.sum(x)\n```\n</answer>"
-    (found,) = asyncio.run(Verified("api-migration", paper=True)(None, Group(task=paper, episodes=(saying(text),))))
+    (found,) = asyncio.run(
+        Verified("api-migration", paper=True)(None, Group(task=paper, episodes=(episode_saying(text),)))
+    )
     assert found.total == pytest.approx(2.611111, abs=1e-6)
 
 
@@ -378,7 +391,7 @@ def test_a_fault_is_that_of_one_response(monkeypatch):
 
     from palaestra.recipes.rewards.mt_r1_zero import Metrics
     from palaestra.rewards.rewritten import Rewritten, Weighed
-    from palaestra.tasks.oracle import saying
+    from palaestra.tasks.oracle import episode_saying
 
     def judge(self, text, task):
         if text == "broken":
@@ -386,7 +399,7 @@ def test_a_fault_is_that_of_one_response(monkeypatch):
         return Reward(total=1.0, parts={"a": 2.0})
 
     monkeypatch.setattr(Verified, "judge", judge)
-    group = Group(task=Task(id="q", meta={"m": 1}), episodes=tuple(map(saying, ("x", "broken", "y"))))
+    group = Group(task=Task(id="q", meta={"m": 1}), episodes=tuple(map(episode_saying, ("x", "broken", "y"))))
     math = Verified("math")
     rewritten = Rewritten(math, unless="m", write=lambda text, task: (text, None, {}))
     totals = {math: 1.0, rewritten: 1.0, Weighed(rewritten, (("a", 3.0),)): 6.0, Metrics(rewritten): 1.0}
@@ -440,7 +453,7 @@ def test_a_verifier_that_cannot_work_is_an_error_not_a_zero(tmp_path, capsys, mo
     def gone(*_, **__):
         raise Fault("sandbox", "gone")
 
-    monkeypatch.setattr(programs, "tested", gone)
+    monkeypatch.setattr(programs, "run_tests", gone)
     file = tmp_path / "c.jsonl"
     file.write_text(json.dumps({"response": "```python\nx = 1\n```", "answer": None, "tests": ["assert x"]}))
     status, out, _ = run(capsys, "score", "code", "--cases", str(file), "--json")

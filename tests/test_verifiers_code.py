@@ -8,7 +8,7 @@ from palaestra.errors import Fault, UserError
 from palaestra.services import sandbox
 from palaestra.services.sandbox import Asserts, Calls, Stdio, check_program, check_python, kind, programs
 from palaestra.services.sandbox.needs import script
-from palaestra.verifiers.code.programs import blocks_of
+from palaestra.verifiers.code.programs import code_blocks
 from palaestra.verifiers.registry import get
 
 REFUSAL = kind().refusal()
@@ -173,12 +173,12 @@ def test_a_program_below_its_guard_is_not_run_by_a_test_that_imports_it():
 
 
 def test_fences():
-    assert blocks_of("```\na\n```") == ["a\n"] and blocks_of("```\na\n```\n```py\nb\n```\n```\nc\n```") == ["b\n"]
+    assert code_blocks("```\na\n```") == ["a\n"] and code_blocks("```\na\n```\n```py\nb\n```\n```\nc\n```") == ["b\n"]
     assert (
-        blocks_of("```python\na\n```\nor\n```Python\nb\nc") == ["a\n", "b\nc"]
-        and blocks_of("a") == blocks_of("```python") == []
+        code_blocks("```python\na\n```\nor\n```Python\nb\nc") == ["a\n", "b\nc"]
+        and code_blocks("a") == code_blocks("```python") == []
     )
-    assert blocks_of("```sh\na\n```\n```python\nb\n```", "bash") == ["a\n"]
+    assert code_blocks("```sh\na\n```\n```python\nb\n```", "bash") == ["a\n"]
 
 
 @runs

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from palaestra.errors import UserError
 from palaestra.rewards.verified import Verified
 from palaestra.types import Task
-from palaestra.verifiers.answers.judgement import Factuality, Selective, consistent
-from palaestra.verifiers.code.patches import Patch, likeness
-from palaestra.verifiers.code.programs import ApiMigration, stripped
+from palaestra.verifiers.answers.judgement import Factuality, Selective, consistency
+from palaestra.verifiers.code.patches import Patch, difflib_ratio
+from palaestra.verifiers.code.programs import ApiMigration, strip_comments
 from palaestra.verifiers.compose import (
     Clip,
     Delta,
@@ -35,7 +35,7 @@ from palaestra.verifiers.sql.worker import run
 from palaestra.verifiers.text import constraints as mul
 from palaestra.verifiers.text.formats import Tags, TheoremVariant, all_variants
 from palaestra.verifiers.text.similarity import common_length, edit_distance, edit_similarity
-from palaestra.verifiers.text.spelling import consensus, rescaled
+from palaestra.verifiers.text.spelling import cluster_consensus, rescale_similarity
 from palaestra.verifiers.text.translation import Translation
 
 QS = st.lists(st.floats(0, 1), min_size=1, max_size=12)
@@ -103,8 +103,8 @@ def test_recode():
     assert migration("np.sum(a)") == 3.0 and migration("df = (") == -1.0 and migration("np.sum(a)", form=False) == 1.0
     assert ApiMigration()("np.sum(a)", "np.sum(a)").parts["paper"] == -3.0
     assert 3.5 * edit_similarity("df.append(row)", "pd.concat([df, row])") - 1.5 == pytest.approx(-0.45)
-    assert stripped("# don't\nx = 'a # b'  # c\n\ny = \"don't\"\n") == "x = 'a # b'\ny = \"don't\""
-    assert stripped("# only a comment") == "" and edit_similarity("", "") == 1.0
+    assert strip_comments("# don't\nx = 'a # b'  # c\n\ny = \"don't\"\n") == "x = 'a # b'\ny = \"don't\""
+    assert strip_comments("# only a comment") == "" and edit_similarity("", "") == 1.0
     assert (
         ApiMigration(exact=True)("<think>c</think><answer>```python\nnp.sum(x)\n```</answer>", "np.sum(a)").parts[
             "paper"
@@ -122,7 +122,7 @@ def solution(*edits):
 
 
 def test_swe_rl():
-    assert likeness("abcd", "bcde") == 0.75
+    assert difflib_ratio("abcd", "bcde") == 0.75
     files = {"a.py": "def add(a, b):\n    return a + b"}
     gold = {"a.py": "def add(a: int, b: int) -> int:\n    return a + b"}
     found = Patch()(solution(edit("a.py", "def add(a, b):", "def add(a: int, b: int):")), gold, files=files)
@@ -298,12 +298,15 @@ def test_muldimif():
     assert found.parts["paper"] == 2.0 and found.parts["share"] == 0.4 and found.score == 0.0
     assert judge("rain is here!", None, constraints=four).score == 1.0
     assert mul.level(four) == 4 and mul.level(four[:1] * 3) == 1
-    assert mul.conflict([["language", "lowercase"], ["language", "uppercase"]])
-    assert mul.conflict([["length", "words", "at most", 3], ["length", "words", "at least", 4]]) and not mul.conflict(
-        four
+    assert mul.has_conflict([["language", "lowercase"], ["language", "uppercase"]])
+    assert mul.has_conflict(
+        [["length", "words", "at most", 3], ["length", "words", "at least", 4]]
+    ) and not mul.has_conflict(four)
+    assert mul.has_conflict([["content", "keyword", "Rain"], ["content", "forbidden", "rain"]])
+    assert (
+        mul.strip_end_tokens("please send<|im_end|>\n") == "please send"
+        and mul.strip_end_tokens("ends</s></s>") == "ends"
     )
-    assert mul.conflict([["content", "keyword", "Rain"], ["content", "forbidden", "rain"]])
-    assert mul.whole("please send<|im_end|>\n") == "please send" and mul.whole("ends</s></s>") == "ends"
     assert "rain" in mul.wording(four) and mul.wording(four).count("\n") == 3 and "\n" not in mul.wording(four, "prose")
     r = np.array([3.0, 5, 1, 3])
     assert np.allclose((r - r.mean()) / r.std(), [0, 1.414214, -1.414214, 0], atol=1e-6)
@@ -314,7 +317,7 @@ def test_muldimif():
 def test_a_constraint_is_a_truth_value(kind, text):
     more = {"content": ["a"], "length": ["at most", 3]}.get(kind[0], [])
     more = ["LATIN"] if kind == ("language", "script") else more
-    assert mul.kept_by(text, [*kind, *more]) in (True, False)
+    assert mul.keeps_constraint(text, [*kind, *more]) in (True, False)
 
 
 FORMULA = "G[0,21](velocity > 40 -> F[1,4](RPM < 2500))"
@@ -331,10 +334,10 @@ def test_restl():
 
 def test_cec_zero():
     e = [(1.0, 0.0), (0.96, 0.28), (0.98, math.sqrt(1 - 0.98**2)), (0.0, 1.0)]
-    assert [rescaled(e[0][0] * v[0]) for v in e] == pytest.approx([1, 0.8, 0.9, 0])
-    assert consensus(e, 0.5) == pytest.approx([0.934931, 0.962661, 0.996231, 0], abs=1e-4)
-    assert consensus([(1, 0), (0, 1)], 0.1) == [0.0, 0.0]
-    assert [rescaled(c) for c in (0.9, 0.95, 0.8, 0.79)] == pytest.approx([0.5, 0.75, 0, 0])
+    assert [rescale_similarity(e[0][0] * v[0]) for v in e] == pytest.approx([1, 0.8, 0.9, 0])
+    assert cluster_consensus(e, 0.5) == pytest.approx([0.934931, 0.962661, 0.996231, 0], abs=1e-4)
+    assert cluster_consensus([(1, 0), (0, 1)], 0.1) == [0.0, 0.0]
+    assert [rescale_similarity(c) for c in (0.9, 0.95, 0.8, 0.79)] == pytest.approx([0.5, 0.75, 0, 0])
 
 
 def test_mt_r1_zero():
@@ -370,7 +373,7 @@ def test_salu_and_j1_and_theorems():
     assert Selective()("Lyon", "Paris", confidence=0.848528).parts["paper"] == pytest.approx(-1.848528)
     assert Selective()("I don't know.", "Paris").parts["paper"] == -0.5
     assert Selective()("I don't know.", None).parts["paper"] == 1.0
-    assert [consistent(*x) for x in ((True, True), (True, False), (False, False))] == [1.0, 0.0, 0.0]
+    assert [consistency(*x) for x in ((True, True), (True, False), (False, False))] == [1.0, 0.0, 0.0]
     assert all_variants({"a": [1, 1, 0], "b": [1, 1, 1], "c": []}) == {"a": 0.0, "b": 1.0, "c": 0.0}
     few, many = (("".join(random.Random(0).choices(c, k=6100))) for c in ("ab ", "abcdefghijklmnopqrstuvwxy  "))
     assert TheoremVariant()(few + "<answer>\\boxed{proved}</answer>", "proved").score == 0.0

@@ -12,13 +12,13 @@ import pytest
 from palaestra.errors import UserError
 from palaestra.rewards.audit import audit
 from palaestra.rewards.verified import Verified
-from palaestra.tasks.oracle import saying
+from palaestra.tasks.oracle import episode_saying
 from palaestra.types import Group, Message, Task
-from palaestra.verifiers.base import judged
+from palaestra.verifiers.base import judge_response
 from palaestra.verifiers.registry import get
 from palaestra.verifiers.sql import sqlite, worker
-from palaestra.verifiers.sql.instances import bundled
-from palaestra.verifiers.sql.queries import PartialSql, Sql, TableSql, bare, names
+from palaestra.verifiers.sql.instances import bundle_columns
+from palaestra.verifiers.sql.queries import PartialSql, Sql, TableSql, names, strip_query
 from palaestra.verifiers.sql.tables import Database, Kept, Single, cell, is_ordered, same_rows
 
 PEOPLE = (
@@ -113,7 +113,7 @@ def test_a_file_is_judged_by_many_threads(engine, tmp_path):
     said = [f"SELECT name FROM p WHERE age > {i}" for i in (30, 29, 33, 34, 41, 32, 19, 60)]
     name = "sql" if engine == "sqlite" else "sql-duckdb"
     for _ in range(3):
-        found = asyncio.run(Verified(name)(None, Group(task=task, episodes=tuple(map(saying, said)))))
+        found = asyncio.run(Verified(name)(None, Group(task=task, episodes=tuple(map(episode_saying, said)))))
         assert [r.total for r in found] == [1.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0]
 
 
@@ -136,15 +136,15 @@ def test_what_is_kept_is_bounded():
 def test_databases_of_forty_scripts_are_made_once():
     schemas = [PEOPLE.replace("Ann", f"Ann{i}") for i in range(40)]
     made = []
-    opened = sqlite._opened
-    sqlite._opened = lambda database: made.append(database) or opened(database)
+    opened = sqlite._open
+    sqlite._open = lambda database: made.append(database) or opened(database)
     try:
         for _ in range(2):
             for schema in schemas:
                 for seed in range(3):
                     assert worker.run("SELECT count(*) FROM p", Database(schema=schema, seed=seed), 5.0).rows == ((6,),)
     finally:
-        sqlite._opened = opened
+        sqlite._open = opened
     assert len(made) == len(set(made)) == 120
 
 
@@ -202,10 +202,10 @@ def test_what_a_constraint_refuses_stays(engine):
 
 def test_columns_that_repeat_together_move_together():
     rows = [(i, c, {"a": "x", "b": "y", "c": "z"}[c], i % 3) for i, c in enumerate("aabbccaabbccacab")]
-    together = {frozenset(b) for b in bundled(("id", "city", "country", "n"), (), rows)}
+    together = {frozenset(b) for b in bundle_columns(("id", "city", "country", "n"), (), rows)}
     assert frozenset(("city", "country")) in together and frozenset(("id",)) in together
-    assert bundled(("a", "b", "c"), [("a", "c")], []) == [["a", "c"], ["b"]]
-    assert len(bundled(("id", "city", "country", "n"), (), rows[:6])) == 4  # six rows prove nothing
+    assert bundle_columns(("a", "b", "c"), [("a", "c")], []) == [["a", "c"], ["b"]]
+    assert len(bundle_columns(("id", "city", "country", "n"), (), rows[:6])) == 4  # six rows prove nothing
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -319,8 +319,8 @@ def test_comments_are_cut_and_quotes_are_not(engine, said, right):
 
 
 def test_of_a_comment_without_end_only_the_start_is_left():
-    assert bare("SELECT name FROM p; ;\n /*\n rate this 10") == "SELECT name FROM p; ;\n /*\n r"
-    assert bare("SELECT name FROM p; ;\n -- rate this 10") == "SELECT name FROM p"
+    assert strip_query("SELECT name FROM p; ;\n /*\n rate this 10") == "SELECT name FROM p; ;\n /*\n r"
+    assert strip_query("SELECT name FROM p; ;\n -- rate this 10") == "SELECT name FROM p"
     pytest.importorskip("duckdb")
     for engine, right in (("sqlite", 1.0), ("duckdb", 0.0)):  # as the engines have it
         assert score("SELECT name FROM p /* rate this 10", "SELECT name FROM p", engine) == right
@@ -352,7 +352,7 @@ def test_long_texts_are_read_in_linear_time():
     start = time.perf_counter()
     for piece in ("[", "[a", "[a'", "'", '"', "`", "/*", "a as "):
         text = piece * (80_000 // len(piece))
-        names(bare(text))
+        names(strip_query(text))
         is_ordered(text)
     assert time.perf_counter() - start < 15  # 20 s and more in quadratic time
 
@@ -385,7 +385,7 @@ def test_fences(language):
 )
 def test_wrong_fields_are_the_users_mistake(name, fields, message):
     with pytest.raises(UserError, match=message) as error:
-        judged(get(name), "<answer>SELECT 1</answer>", "SELECT 1", fields)
+        judge_response(get(name), "<answer>SELECT 1</answer>", "SELECT 1", fields)
     assert "\n" not in str(error.value)
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from palaestra.errors import Fault, UserError
-from palaestra.rewards.verify import Exact, Verify, check_for, reward_of, said
-from palaestra.tasks.oracle import saying
+from palaestra.rewards.verify import Exact, Verify, check_for, response_text, reward_of
+from palaestra.tasks.oracle import episode_saying
 from palaestra.toys.chain import ArithmeticChain
 from palaestra.types import Episode, Group, Message, Row, Segment, Task, stage
 
@@ -15,7 +15,7 @@ TASK = Task(id="t1", prompt=(Message(role="user", content="3 + 4?"),), answer=7)
 
 
 def judged(check, *texts, task=TASK):
-    return asyncio.run(Verify(check)(None, Group(task=task, episodes=tuple(map(saying, texts)))))
+    return asyncio.run(Verify(check)(None, Group(task=task, episodes=tuple(map(episode_saying, texts)))))
 
 
 def test_one_reward_for_each_episode_in_order():
@@ -85,8 +85,8 @@ def test_the_last_turn_of_the_policy_is_judged():
     )
     other = Row(segments=(segment("by another seat", 2, logp=(0.0,), author="opponent"),))
     forced = Row(segments=(segment("<answer>", 3, author="forced"), segment("7</answer>", 3, **policy)))
-    assert said(Episode(rows=(row,))) == "last"
-    assert said(Episode(rows=(row, other))) == said(Episode(rows=(other, row))) == "last"
-    assert said(Episode(rows=(other,))) == "by another seat"
-    assert said(Episode(rows=(row, forced))) == "<answer>7</answer>"
-    assert said(Episode()) == said(Episode(rows=(Row(segments=(segment("q", 0),)),))) == ""
+    assert response_text(Episode(rows=(row,))) == "last"
+    assert response_text(Episode(rows=(row, other))) == response_text(Episode(rows=(other, row))) == "last"
+    assert response_text(Episode(rows=(other,))) == "by another seat"
+    assert response_text(Episode(rows=(row, forced))) == "<answer>7</answer>"
+    assert response_text(Episode()) == response_text(Episode(rows=(Row(segments=(segment("q", 0),)),))) == ""

@@ -24,7 +24,7 @@ from palaestra.engines.own import OwnEngine
 from palaestra.engines.sampling import truncate
 from palaestra.errors import Fatal, Fault, UserError
 from palaestra.models.load import load
-from palaestra.run.benches import named
+from palaestra.run.benches import bench_by_name
 from palaestra.run.driver import prepare
 from palaestra.step import start, step
 from palaestra.types import Reward, Sampling
@@ -38,7 +38,7 @@ def log(tmp_path, monkeypatch):
     """What the fake server is asked, as a function that reads it."""
     monkeypatch.setattr(vllm, "SERVER", FAKE)
     monkeypatch.setattr(vllm, "interpreter", lambda: sys.executable)
-    monkeypatch.setattr(vllm, "SHARED", tmp_path)
+    monkeypatch.setattr(vllm, "SHARED_MEMORY", tmp_path)
     monkeypatch.setenv("FAKE_VLLM_LOG", str(tmp_path / "asked.jsonl"))
     return lambda: [json.loads(line) for line in (tmp_path / "asked.jsonl").read_text().splitlines()]
 
@@ -119,7 +119,7 @@ def test_prompts_without_room_are_faults_of_their_episode(engine):
 
 def test_every_step_samples_from_the_weights_of_the_last(log, context, small):
     recipe = small(catalogue.find("grpo").build())
-    ctx = context(bench=replace(named("chain")[0], reward=by_length))
+    ctx = context(bench=replace(bench_by_name("chain")[0], reward=by_length))
     ctx.engine_name = "vllm"
     prepare(recipe, ctx)
     state, digests = start(0), []

@@ -10,7 +10,7 @@ from palaestra.rewards.verified import Verified
 from palaestra.rewards.verify import Verify
 from palaestra.rewards.weighted import Weighted
 from palaestra.services.chat.scripted import Scripted
-from palaestra.tasks.oracle import saying
+from palaestra.tasks.oracle import episode_saying
 from palaestra.types import Group, Message, Reward, Task
 
 TASK = Task(id="t/0", prompt=(Message(role="user", content="2+2?"),), answer="4")
@@ -21,7 +21,7 @@ def short(text, task):
 
 
 def rewards(weighted, *texts):
-    return asyncio.run(weighted(None, Group(task=TASK, episodes=tuple(map(saying, texts)))))
+    return asyncio.run(weighted(None, Group(task=TASK, episodes=tuple(map(episode_saying, texts)))))
 
 
 def test_the_total_and_the_parts():

@@ -13,7 +13,7 @@ from palaestra.toys.grid import Grid, GridState, GridTasks
 from palaestra.toys.hop import NOTHING, USAGE, Hop, HopTasks
 from palaestra.types import Act, Ask, Frame, Message, Task, rng_of
 from palaestra.worlds.question import Question
-from palaestra.worlds.tictactoe import Board, TicTacToe, TicTacToeTasks, completing, random_move, shown
+from palaestra.worlds.tictactoe import Board, TicTacToe, TicTacToeTasks, completing_squares, draw_board, random_move
 
 WORLDS = [
     (Hop(), HopTasks()),
@@ -186,12 +186,12 @@ def game() -> TicTacToe:
 
 
 def test_boards_are_shown_to_the_seat_that_moves() -> None:
-    assert shown((4, 0)) == "you are x\no12\n3x5\n678"
-    assert completing((0, 4, 1), 0) == [2]
+    assert draw_board((4, 0)) == "you are x\no12\n3x5\n678"
+    assert completing_squares((0, 4, 1), 0) == [2]
 
 
 def test_a_random_move_is_a_free_square() -> None:
-    board = (Message(role="user", content=shown((4, 0, 8))),)
+    board = (Message(role="user", content=draw_board((4, 0, 8))),)
     assert {random_move(board, rng_of(("move", i))) for i in range(200)} == set("123567")
 
 

@@ -6,13 +6,13 @@ import math
 import pytest
 
 from palaestra import catalogue
-from palaestra.api.training import smallest
+from palaestra.api.training import make_smallest
 from palaestra.errors import UserError
 from palaestra.run.driver import prepare
 from palaestra.run.setup import arguments, build
 from palaestra.step import start, step
 
-OBJECTIVES = [e.id for e in catalogue.everything() if e.built and e.family == "objectives"]
+OBJECTIVES = [e.id for e in catalogue.all_entries() if e.built and e.family == "objectives"]
 TIMES = ("lag", "warmup", "construct", "length_from", "partial")  # whole numbers that may be 0; others are counts
 REFUSED = {  # divisors, and what gives no gradient at all
     ("agro", "beta"),
@@ -35,7 +35,7 @@ CASES = [
 
 
 def one_step(method, given, context):
-    recipe = smallest(build(method, given))
+    recipe = make_smallest(build(method, given))
     ctx, state = context(WORLDS.get(method, "chain")), start(0)
     prepare(recipe, ctx)
     return asyncio.run(step(recipe, ctx, state))[1]

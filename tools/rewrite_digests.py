@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from palaestra.identity import today
+from palaestra.identity import current_name
 from palaestra.ledger.digests import configuration, sha256
 from palaestra.ledger.experiment import experiment_of
 from palaestra.ledger.files import folder, read_result
@@ -105,7 +105,7 @@ def read_through(x: Any) -> Any:
         return {k: read_through(v) for k, v in x.items()}
     if isinstance(x, list):
         return [read_through(v) for v in x]
-    return today(x) if isinstance(x, str) and x.startswith("palaestra.") and ":" in x else x
+    return current_name(x) if isinstance(x, str) and x.startswith("palaestra.") and ":" in x else x
 
 
 def measured_with(commit: str, asked: list[tuple[str, str]]) -> list[str]:

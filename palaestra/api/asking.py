@@ -12,14 +12,14 @@ from palaestra.api.run import Run
 from palaestra.errors import Fault, UserError
 from palaestra.explanation.method import explain as explain_groups
 from palaestra.explanation.trajectories import Trajectory, groups_from
-from palaestra.ledger.cells import CellOutcome, CellRequest, Say, run_all, silent
+from palaestra.ledger.cells import CellOutcome, CellRequest, Say, run_all, say_nothing
 from palaestra.ledger.experiment import Cell
 from palaestra.run import setup
 from palaestra.run.evaluation import evaluate as evaluate_context
 from palaestra.run.served import context
-from palaestra.stats import Interval, difference, mean_interval, paired
+from palaestra.stats import Interval, difference, mean_interval, paired_difference
 from palaestra.step import Recipe
-from palaestra.store.checkpoint import made
+from palaestra.store.checkpoint import make_folder
 
 
 def evaluate(
@@ -49,15 +49,15 @@ def evaluate(
     Raises:
         UserError: something that can be mended; Fault: infrastructure failed.
     """
-    given: dict[str, Any] = setup.typed(settings)
+    given: dict[str, Any] = setup.check_types(settings)
     if isinstance(model, Run):
-        kept = {k: v for k, v in model.config.items() if k in setup.MEASURED}
+        kept = {k: v for k, v in model.config.items() if k in setup.EVAL_FLAGS}
         asked = {k for k in setup.PROBLEM if k in given}
         given = {k: v for k, v in kept.items() if not (asked and k in setup.PROBLEM)} | given
         name = str((model.summary.get("artifacts") or {}).get("policy") or model.config.get("model", "tiny"))
     else:
         name = str(model)
-    chosen = setup.Settings().merged({**given, "model": name})
+    chosen = setup.Settings().merge({**given, "model": name})
     ctx = context(chosen, key_env, talk=talk)
     try:
         found = run_blocking(evaluate_context(ctx, n, k, temperature))
@@ -110,7 +110,7 @@ def compare(
     tokens: int = 200_000,
     out: str | Path = "runs/compare",
     jobs: int = 0,
-    say: Say = silent,
+    say: Say = say_nothing,
     **settings: Any,
 ) -> dict[str, Any]:
     """Several methods on the same problem, seeds and budget, as `palaestra compare --json` says it; or runs that are over.
@@ -137,8 +137,8 @@ def compare(
     if runs:
         return compare_runs(runs, whole=len(runs) == len(methods))
     named = [str(m) for m in methods]
-    read = {m: setup.Settings().merged({**setup.typed(settings), "recipe": m}) for m in named}
-    return compare_cells(read, seeds=seeds, tokens=tokens, out=made(Path(out)), jobs=jobs, say=say)[0]
+    read = {m: setup.Settings().merge({**setup.check_types(settings), "recipe": m}) for m in named}
+    return compare_cells(read, seeds=seeds, tokens=tokens, out=make_folder(Path(out)), jobs=jobs, say=say)[0]
 
 
 def compare_runs(runs: Sequence[Run], whole: bool) -> dict[str, Any]:
@@ -175,7 +175,8 @@ def compare_cells(
         "seeds": seeds,
         "methods": {m: summary_of(found) for m, found in cells.items()},
         "differences": {
-            f"{m} - {first}": paired(accuracy_after(cells[first]), accuracy_after(cells[m])).json() for m in others
+            f"{m} - {first}": paired_difference(accuracy_after(cells[first]), accuracy_after(cells[m])).json()
+            for m in others
         },
     }
     return result, cells

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from palaestra.errors import UserError
-from palaestra.explanation.recorded import explained
+from palaestra.explanation.recorded import explain_rollouts
 from palaestra.models.load import load
 from palaestra.models.model import Model
 from palaestra.run.setup import build
@@ -21,7 +21,7 @@ from palaestra.stats import false_discoveries, fisher
 from palaestra.step import Recipe
 from palaestra.store import rollouts
 from palaestra.store.folder import RunFolder, read_run
-from palaestra.types import RIGHT
+from palaestra.types import SOLVED_TOTAL
 
 BOUND = 0.1  # expected share of false ones among problems that are called learned or forgotten
 
@@ -136,7 +136,7 @@ class RecordedGroup:
         if not isinstance(recipe, Recipe):
             raise UserError(f"{method!r} is not an RL recipe: it has no advantages to explain")
         name = method if isinstance(method, str) else "recipe"
-        return explained(name, recipe, self.file, self.number).json()
+        return explain_rollouts(name, recipe, self.file, self.number).json()
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
@@ -166,7 +166,7 @@ def fates(episodes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}  # by problem
     for e in scored:
         one = found.setdefault(e["task_id"], {"domain": e["domain"], "all": [], "first": [], "last": []})
-        right = e["reward"] >= RIGHT
+        right = e["reward"] >= SOLVED_TOTAL
         for place, inside in (("all", True), ("first", e["step"] < early), ("last", e["step"] >= late)):
             one[place] += [right] if inside else []
     rows = [

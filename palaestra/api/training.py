@@ -19,7 +19,7 @@ from palaestra.errors import Paused, Stopped, UserError
 from palaestra.run import setup
 from palaestra.run.context import RunContext
 from palaestra.run.plan import Plan
-from palaestra.store.checkpoint import disk, write_atomic
+from palaestra.store.checkpoint import disk_errors, write_atomic
 from palaestra.trackers.feed import Trackers
 from palaestra.trackers.registry import makers
 from palaestra.types import Result
@@ -27,7 +27,13 @@ from palaestra.view.report import write_report
 
 SMOKE = {"schedule.prompts": 2, "collect.links.0.n": 2, "pool.size": 2, "n": 2, "tasks": 4}
 LOCK = ".lock"
-KEPT = ("recipe", "model", "dtype", "lora", "seed")  # what the weights and the state of a checkpoint are made for
+FIXED_SETTINGS = (
+    "recipe",
+    "model",
+    "dtype",
+    "lora",
+    "seed",
+)  # what the weights and the state of a checkpoint are made for
 
 
 def train(
@@ -61,11 +67,11 @@ def train(
     """
     value = recipe is not None and not isinstance(recipe, str)
     named = {} if recipe is None else {"recipe": setup.VALUE if value else recipe}
-    before = setup.Settings().merged(stored(Path(resume)) if resume is not None else named)
-    chosen = before.merged(named | setup.typed(settings))
+    before = setup.Settings().merge(stored_settings(Path(resume)) if resume is not None else named)
+    chosen = before.merge(named | setup.check_types(settings))
     if resume is not None:
         check_kept(before, chosen, Path(resume))
-    made = setup.adjusted(recipe, chosen) if value else None
+    made = setup.adjust_recipe(recipe, chosen) if value else None
     return Run(work(chosen, out=out, resume=resume, smoke=smoke, talk=not quiet, recipe=made))
 
 
@@ -81,8 +87,8 @@ def work(
     """Runs settings in a folder of their own, which it returns; `recipe` stands in the place of the one they name."""
     runnable = setup.recipe_of(settings) if recipe is None else recipe
     if smoke:
-        runnable = smallest(runnable)
-        settings = settings.merged({"steps": 2, "evaluate": 4})
+        runnable = make_smallest(runnable)
+        settings = settings.merge({"steps": 2, "evaluate": 4})
     trackers = Trackers(makers(settings.track), seconds=settings.track_seconds)
     with run_folder(out, resume, settings) as place, trackers:
         ctx = setup.context(settings, out=place, talk=talk)
@@ -93,7 +99,7 @@ def work(
             f"{settings.recipe} on {settings.problem} with {settings.model}, seed {settings.seed}; run folder {place}"
         )
         try:
-            result = run_blocking(checked(runnable, ctx, settings))
+            result = run_blocking(check_and_run(runnable, ctx, settings))
         except Stopped as stopped:
             raise Stopped(f"{stopped}; go on with: {resume_command(place)}", stopped.signal) from None
         except Paused as paused:
@@ -104,7 +110,7 @@ def work(
         return place
 
 
-async def checked(recipe: Any, ctx: RunContext, settings: setup.Settings) -> Result:
+async def check_and_run(recipe: Any, ctx: RunContext, settings: setup.Settings) -> Result:
     """The run, once its problem is known to be one that can be learned."""
     await ctx.check_bench()
     write_settings(ctx.folder, settings, recipe)
@@ -113,14 +119,14 @@ async def checked(recipe: Any, ctx: RunContext, settings: setup.Settings) -> Res
 
 def check_kept(before: setup.Settings, settings: setup.Settings, folder: Path) -> None:
     """A run goes on with what its checkpoints were made with."""
-    for name in KEPT:
+    for name in FIXED_SETTINGS:
         old, new = getattr(before, name), getattr(settings, name)
         if old != new:
             fresh = f"palaestra train @{shlex.quote(str(folder / 'config.toml'))}"
             raise UserError(f"--resume {folder}: its {name} is {old} and stays so; for {new} start a new run: {fresh}")
 
 
-def stored(folder: Path) -> dict[str, Any]:
+def stored_settings(folder: Path) -> dict[str, Any]:
     if not folder.is_dir():
         raise UserError(f"--resume {folder}: no such folder")
     if not (folder / "config.toml").is_file():
@@ -135,7 +141,7 @@ def stored(folder: Path) -> dict[str, Any]:
 def run_folder(asked: str | Path | None, resume: str | Path | None, settings: setup.Settings) -> Generator[Path]:
     """The run's folder, for this run alone. One that was made for a run that never began goes away with it."""
     out, made = (Path(resume), False) if resume else new_folder(asked, settings)
-    with alone(out):
+    with lock_folder(out):
         begun = (out / "config.toml").exists()
         if begun and not resume:
             raise UserError(f"--out {out} already holds a run; go on with --resume {out}, or choose another folder")
@@ -168,9 +174,9 @@ def new_folder(asked: str | Path | None, settings: setup.Settings) -> tuple[Path
 
 
 @contextmanager
-def alone(out: Path) -> Generator[None]:
+def lock_folder(out: Path) -> Generator[None]:
     """Holds a folder as long as the process lives. A file system without locks lets everybody in."""
-    with disk(f"writing {out / LOCK}"):
+    with disk_errors(f"writing {out / LOCK}"):
         file = (out / LOCK).open("ab")
     with file:
         try:
@@ -220,7 +226,7 @@ def resume_command(out: Path) -> str:
     return f"palaestra train --resume {shlex.quote(str(out))}"
 
 
-def smallest(runnable: Any) -> Any:
+def make_smallest(runnable: Any) -> Any:
     """A recipe at its smallest: two prompts, two samples; of a pipeline, every part."""
 
     def small(recipe: Any) -> Any:
@@ -229,7 +235,7 @@ def smallest(runnable: Any) -> Any:
             recipe = values.override(recipe, path, given) if path in known else recipe
         return recipe
 
-    return setup.in_parts(runnable, small)
+    return setup.change_parts(runnable, small)
 
 
 def write_summary(ctx: RunContext, result: Result, settings: setup.Settings) -> None:

@@ -17,27 +17,27 @@ import torch
 from palaestra import catalogue, values
 from palaestra.context import Bench
 from palaestra.errors import UserError
-from palaestra.explanation.given import credited, direction, judged, ready_for, unscored
+from palaestra.explanation.given import credit_groups, direction, judge_groups, prepare_context, strip_rewards
 from palaestra.models.load import Model, load, trainable_copy
 from palaestra.recipes.base import rloo
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.run.benches import named
+from palaestra.run.benches import bench_by_name
 from palaestra.run.context import RunContext
 from palaestra.run.driver import train
 from palaestra.run.plan import Plan
 from palaestra.step import Recipe
-from palaestra.types import Group, value
+from palaestra.types import Group, value_class
 
 SEED = 0
 SAMPLES = 8  # of a group
 GROUPS = 8  # of a batch
-SEARCHED = 64  # tasks among which the groups of a kind are found
+SEARCH_TASKS = 64  # tasks among which the groups of a kind are found
 RIGHT = 4  # answers of a solved group: the small model seldom solves all eight
 DRIFT = 6  # updates between the rollouts of the stale batch and the weights that learn from it
-STILL = 1e-9  # length of a direction, as a share of the longest, below which nothing would move
+STILL_NORM = 1e-9  # length of a direction, as a share of the longest, below which nothing would move
 
 
-@value
+@value_class
 class FixedBatch:
     """A fixed batch. `weights` are those that learn from it, None = those it was sampled from."""
 
@@ -47,7 +47,7 @@ class FixedBatch:
     weights: Mapping[str, torch.Tensor] | None = None
 
 
-@value
+@value_class
 class Chart:
     """Methods on one batch. A method that would move nothing is `still`; its rows are not in the arrays."""
 
@@ -64,9 +64,9 @@ Say = Callable[[str], None]
 # ---- rollouts
 
 
-def batches(start: Model, groups: int = GROUPS, searched: int = SEARCHED) -> dict[str, FixedBatch]:
+def batches(start: Model, groups: int = GROUPS, searched: int = SEARCH_TASKS) -> dict[str, FixedBatch]:
     """The fixed rollouts: sampled from the start weights, with keys of their own."""
-    chain, found = sampled(start, "chain", searched)
+    chain, found = sample_groups(start, "chain", searched)
     solved = [replace(g, episodes=tuple(e for e in g.valid if e.total == 1)[:RIGHT]) for g in found]
     of = {
         "mixed": [g for g in found if len({e.total for e in g.valid}) > 1],
@@ -74,7 +74,7 @@ def batches(start: Model, groups: int = GROUPS, searched: int = SEARCHED) -> dic
         "failed": [g for g in found if not any(e.total for e in g.valid)],
     }
     mixed, rest = of["mixed"][:groups], of["mixed"][groups:]
-    grid, walks = sampled(start, "grid", groups)
+    grid, walks = sample_groups(start, "grid", groups)
     about = {
         "mixed": "answers some of which are right in every group, sampled from the weights that learn from them",
         "solved": f"groups of {RIGHT} answers that are all right",
@@ -83,15 +83,17 @@ def batches(start: Model, groups: int = GROUPS, searched: int = SEARCHED) -> dic
         "turns": "episodes of several turns in a grid world, some of which succeed in every group",
     }
     made = {k: FixedBatch(about=about[k], bench=chain, groups=gs[:groups]) for k, gs in of.items()}
-    made["stale"] = FixedBatch(about=about["stale"], bench=chain, groups=mixed, weights=drifted(start, chain, rest))
+    made["stale"] = FixedBatch(
+        about=about["stale"], bench=chain, groups=mixed, weights=drift_weights(start, chain, rest)
+    )
     some = [g for g in walks if len({e.total for e in g.valid}) > 1]
     made["turns"] = FixedBatch(about=about["turns"], bench=grid, groups=some[: groups // 2])
     return {k: r for k, r in made.items() if r.groups}
 
 
-def sampled(start: Model, task: str, n: int) -> tuple[Bench, list[Group]]:
+def sample_groups(start: Model, task: str, n: int) -> tuple[Bench, list[Group]]:
     """Scored groups of the first `n` training tasks."""
-    bench, _ = named(task)
+    bench, _ = bench_by_name(task)
     ctx = context(bench, trainable_copy(start))
     collect = links(Sample(n=SAMPLES), Score())
 
@@ -104,13 +106,13 @@ def sampled(start: Model, task: str, n: int) -> tuple[Bench, list[Group]]:
     return bench, [g for g in asyncio.run(all_of()) if len(g.valid) == SAMPLES]
 
 
-def drifted(start: Model, bench: Bench, groups: Sequence[Group]) -> dict[str, torch.Tensor]:
+def drift_weights(start: Model, bench: Bench, groups: Sequence[Group]) -> dict[str, torch.Tensor]:
     """The start weights after a few updates on other groups."""
     ctx, recipe = context(bench, trainable_copy(start)), rloo.build()
-    learner, model = recipe.learners["policy"], ready_for(recipe, ctx).model("policy")
+    learner, model = recipe.learners["policy"], prepare_context(recipe, ctx).model("policy")
     for i in range(DRIFT):
         part = groups[i::DRIFT] or groups
-        found = credited(recipe, ctx, part)
+        found = credit_groups(recipe, ctx, part)
         if direction(found, ctx) is None:
             continue
         optimiser = ctx.optimiser("policy", learner)
@@ -144,7 +146,7 @@ def chart(rollouts: FixedBatch, start: Model, recipes: Mapping[str, Any], say: S
         else:
             found[name] = np.zeros(1) if moved is None else moved
     norms = {n: float(np.linalg.norm(d)) for n, d in found.items()}
-    least = STILL * max(norms.values(), default=0.0)
+    least = STILL_NORM * max(norms.values(), default=0.0)
     live = [n for n in found if norms[n] > least]
     unit_ND = np.stack([found[n] / norms[n] for n in live]) if live else np.zeros((0, 1))
     cosine = np.clip(unit_ND @ unit_ND.T, -1.0, 1.0)
@@ -163,24 +165,24 @@ async def move(recipe: Any, rollouts: FixedBatch, start: Model) -> np.ndarray | 
         raise UserError("it is no RL recipe")
     if "pool.size" in values.flatten(recipe):
         recipe = values.override(recipe, "pool.size", len(rollouts.groups))
-    ctx = ready_for(recipe, context(rollouts.bench, trainable_copy(start)))
+    ctx = prepare_context(recipe, context(rollouts.bench, trainable_copy(start)))
     if rollouts.weights is not None:
         with torch.no_grad():
             for name, p in ctx.model("policy").named_trainable().items():
                 p.copy_(rollouts.weights.get(name, p))
     bench = rollouts.bench
-    given = [unscored(g) if bench.reward is not None else g for g in rollouts.groups]
-    return direction(credited(recipe, ctx, await judged(recipe, ctx, given)), ctx)
+    given = [strip_rewards(g) if bench.reward is not None else g for g in rollouts.groups]
+    return direction(credit_groups(recipe, ctx, await judge_groups(recipe, ctx, given)), ctx)
 
 
 # ---- all of it
 
 
 def survey(
-    methods: Sequence[str] = (), say: Say = print, groups: int = GROUPS, searched: int = SEARCHED
+    methods: Sequence[str] = (), say: Say = print, groups: int = GROUPS, searched: int = SEARCH_TASKS
 ) -> dict[str, Any]:
     """Charts of all batches as plain data."""
-    recipes = built(methods)
+    recipes = build_recipes(methods)
     start = load("tiny")
     say("sampling the fixed rollouts")
     fixed = batches(start, groups, searched)
@@ -190,26 +192,26 @@ def survey(
         "model": "tiny",
         "seed": SEED,
         "samples": SAMPLES,
-        "families": {e.id: e.family for e in catalogue.everything() if e.id in recipes},
+        "families": {e.id: e.family for e in catalogue.all_entries() if e.id in recipes},
         "batches": {
             name: {
                 "about": fixed[name].about,
                 "task": fixed[name].bench.name,
                 "groups": len(fixed[name].groups),
-                **plain(c),
+                **chart_data(c),
             }
             for name, c in charts.items()
         },
     }
 
 
-def built(methods: Sequence[str]) -> dict[str, Any]:
+def build_recipes(methods: Sequence[str]) -> dict[str, Any]:
     """Recipes by id, in the catalogue's order; without names all that are built."""
-    found = list(methods) or [e.id for e in catalogue.everything() if e.built and e.shape == "recipe"]
+    found = list(methods) or [e.id for e in catalogue.all_entries() if e.built and e.shape == "recipe"]
     return {m: catalogue.find(m).build() for m in found}
 
 
-def plain(c: Chart) -> dict[str, Any]:
+def chart_data(c: Chart) -> dict[str, Any]:
     return {
         "methods": list(c.methods),
         "norms": [float(f"{x:.4g}") for x in c.norms],

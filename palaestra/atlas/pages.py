@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from palaestra.markdown import render, table
-from palaestra.view.drawing import INK, LINE, MUTED, PALETTE, save, styled
-from palaestra.view.plots import diverging
+from palaestra.view.drawing import INK, LINE, MUTED, PALETTE, drawing_style, save
+from palaestra.view.plots import diverging_colour
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,21 +23,23 @@ Data = Mapping[str, Any]
 SAME, NEAR = 0.999, 0.95  # cosines
 BOX = (0.4, 0.9)  # of the map: the part of its panel that holds points
 ASPECT = 1.45  # of the map's panel: its width by its height
-SHOWN = 3  # methods that a picture needs
+LEAST_METHODS = 3  # methods that a picture needs
 NAMES = 6  # of equal methods beside their point
 
 
 def page(data: Data) -> str:
     """docs/atlas.md."""
     ran = {m for c in data["batches"].values() for m in (*c["methods"], *c["still"])}
-    return render("atlas.md", **data, ran=len(ran), same=between(data), charts=charts(data), refused=refused(data))
+    return render(
+        "atlas.md", **data, ran=len(ran), same=findings_between(data), charts=charts(data), refused=refusals(data)
+    )
 
 
 def charts(data: Data) -> Iterator[Data]:
     """Each batch with its families: what they show, and the name of their picture where they have one."""
     for name, c in data["batches"].items():
         families = [
-            (family, findings(part), file_name(name, family) if len(part["methods"]) >= SHOWN else "")
+            (family, findings(part), file_name(name, family) if len(part["methods"]) >= LEAST_METHODS else "")
             for family, part in parts(data, name)
         ]
         yield {**c, "name": name, "families": families, "sizes": sizes(c)}
@@ -46,7 +48,7 @@ def charts(data: Data) -> Iterator[Data]:
 def pictures(data: Data, folder: Path) -> None:
     for name in data["batches"]:
         for family, part in parts(data, name):
-            if len(part["methods"]) >= SHOWN:
+            if len(part["methods"]) >= LEAST_METHODS:
                 picture(f"{name}, {family}", part, folder / file_name(name, family))
 
 
@@ -75,18 +77,18 @@ def parts(data: Data, batch: str) -> Iterator[tuple[str, Data]]:
 def findings(c: Data) -> list[str]:
     """What one batch shows."""
     methods, cosine = c["methods"], np.array(c["cosine"])
-    groups = alike(methods, cosine)
-    lines = [f"The same direction (cosine at least {SAME}): {joined(g, ' = ')}." for g in groups if len(g) > 1]
+    groups = group_by_direction(methods, cosine)
+    lines = [f"The same direction (cosine at least {SAME}): {join_names(g, ' = ')}." for g in groups if len(g) > 1]
     if c["still"]:
-        lines.append(f"Nothing to learn here, so nothing would move: {joined(c['still'])}.")
+        lines.append(f"Nothing to learn here, so nothing would move: {join_names(c['still'])}.")
     heads = [methods.index(g[0]) for g in groups]
     pairs = sorted(((cosine[i, j], i, j) for i, j in combinations(heads, 2)), reverse=True)
     near = [f"{methods[i]} and {methods[j]} ({x:.2f})" for x, i, j in pairs if x >= NEAR]
     if near:
-        lines.append(f"Nearly the same (at least {NEAR}): {joined(near[:8])}" + (" and more." if near[8:] else "."))
+        lines.append(f"Nearly the same (at least {NEAR}): {join_names(near[:8])}" + (" and more." if near[8:] else "."))
     against = [f"{methods[i]} and {methods[j]} ({x:.2f})" for x, i, j in reversed(pairs) if x < -0.05]
     if against:
-        lines.append(f"Against one another: {joined(against[:5])}" + (" and more." if against[5:] else "."))
+        lines.append(f"Against one another: {join_names(against[:5])}" + (" and more." if against[5:] else "."))
     if len(heads) > 2:
         best = {i: max(cosine[i, j] for j in heads if j != i) for i in heads}
         alone = min(best, key=lambda i: best[i])
@@ -96,27 +98,27 @@ def findings(c: Data) -> list[str]:
     return lines or ["Only one method moves."]
 
 
-def between(data: Data) -> list[str]:
+def findings_between(data: Data) -> list[str]:
     """What holds on all batches, and what parts methods that are the same on fresh mixed groups."""
     batches = data["batches"]
     if "mixed" not in batches:
         return []
     lines: list[str] = []
-    for group in alike(batches["mixed"]["methods"], np.array(batches["mixed"]["cosine"])):
+    for group in group_by_direction(batches["mixed"]["methods"], np.array(batches["mixed"]["cosine"])):
         apart: list[str] = []
         for name, c in batches.items():
             here = [m for m in group if m in c["methods"]]
             places = [c["methods"].index(m) for m in here]
-            split = alike(here, np.array(c["cosine"])[np.ix_(places, places)]) if here else []
+            split = group_by_direction(here, np.array(c["cosine"])[np.ix_(places, places)]) if here else []
             still = [m for m in group if m in c["still"]]
             if len(split) > 1 or (here and still):
-                told = [" = ".join(p) for p in split] + ([f"{joined(still)} move nothing"] if still else [])
+                told = [" = ".join(p) for p in split] + ([f"{join_names(still)} move nothing"] if still else [])
                 apart.append(f"  - {name}: {' | '.join(told)}")
         if len(group) > 1:
             rest = "They part on" if apart else "No batch parts them."
-            lines += [f"- **{joined(group, ' = ')}** on fresh mixed groups. {rest}", *apart]
+            lines += [f"- **{join_names(group, ' = ')}** on fresh mixed groups. {rest}", *apart]
     moving = {n: c["methods"] for n, c in batches.items() if n in ("solved", "failed") and c["methods"]}
-    lines += [f"- Groups that are all {n}: only {joined(ms)} learn from them." for n, ms in moving.items()]
+    lines += [f"- Groups that are all {n}: only {join_names(ms)} learn from them." for n, ms in moving.items()]
     return lines
 
 
@@ -136,7 +138,7 @@ def sizes(c: Data) -> str:
     return table(rows, "method", *(() if grpo is None else ("cosine with grpo",)), *head)
 
 
-def refused(data: Data) -> list[tuple[str, str, str]]:
+def refusals(data: Data) -> list[tuple[str, str, str]]:
     """Method, batches, and why it cannot take part."""
     why: dict[tuple[str, str], list[str]] = {}
     for name, c in data["batches"].items():
@@ -146,14 +148,14 @@ def refused(data: Data) -> list[tuple[str, str, str]]:
     return [(m, "all" if len(on) == every else ", ".join(on), reason) for (m, reason), on in sorted(why.items())]
 
 
-def joined(names: Sequence[str], by: str = ", ") -> str:
+def join_names(names: Sequence[str], by: str = ", ") -> str:
     return by.join(names)
 
 
 # ---- arithmetic
 
 
-def scaled(cosine_NN: np.ndarray) -> tuple[np.ndarray, float]:
+def classical_scaling(cosine_NN: np.ndarray) -> tuple[np.ndarray, float]:
     """Classical scaling of sqrt(2 - 2 cos) to the plane, and the share of the squared distances it holds."""
     n = len(cosine_NN)
     if n < 2:
@@ -168,7 +170,7 @@ def scaled(cosine_NN: np.ndarray) -> tuple[np.ndarray, float]:
     return places, float(value_N[:2].sum() / total) if total > 0 else 1.0
 
 
-def alike(methods: Sequence[str], cosine_NN: np.ndarray, least: float = SAME) -> list[list[str]]:
+def group_by_direction(methods: Sequence[str], cosine_NN: np.ndarray, least: float = SAME) -> list[list[str]]:
     """Methods whose directions are the same: linked by cosines of at least `least`, in the order given."""
     left, found = list(range(len(methods))), []
     while left:
@@ -190,10 +192,10 @@ def picture(name: str, c: Data, path: Path) -> None:
     from matplotlib.figure import Figure
 
     methods, cosine = c["methods"], np.array(c["cosine"])
-    places, kept = scaled(cosine)
-    groups = sorted(alike(methods, cosine), key=lambda g: places[methods.index(g[0])][0])
+    places, kept = classical_scaling(cosine)
+    groups = sorted(group_by_direction(methods, cosine), key=lambda g: places[methods.index(g[0])][0])
     heads = [methods.index(g[0]) for g in groups]
-    with styled():
+    with drawing_style():
         side = max(4.2, 0.27 * len(groups) + 1.7)
         figure = Figure(figsize=(2.25 * side, side), layout="constrained")
         left, right = figure.subplots(1, 2, width_ratios=(1, 1.2))
@@ -216,7 +218,7 @@ def _label(group: Sequence[str]) -> str:
 
 def _matrix(axes: Axes, names: Sequence[str], cosine: np.ndarray) -> None:
     n = len(names)
-    axes.imshow(np.array([[diverging(x) for x in row] for row in cosine]), aspect="equal")
+    axes.imshow(np.array([[diverging_colour(x) for x in row] for row in cosine]), aspect="equal")
     axes.set_xticks(range(n), names, rotation=90)
     axes.set_yticks(range(n), names)
     axes.tick_params(length=0, labelcolor=INK)

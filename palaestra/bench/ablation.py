@@ -15,7 +15,7 @@ import torch
 
 from palaestra import update
 from palaestra.bench.machine import spread
-from palaestra.bench.work import Work, prepared
+from palaestra.bench.work import Work, prepare_work
 from palaestra.engines.own import OwnEngine
 from palaestra.run.context import RunContext
 from palaestra.run.driver import prepare
@@ -26,7 +26,7 @@ Off = Callable[[RunContext], AbstractContextManager[None]]
 
 
 @contextmanager
-def swapped(owner: object, name: str, other: object) -> Generator[None]:
+def swap_attribute(owner: object, name: str, other: object) -> Generator[None]:
     """Inside, an attribute is another."""
     kept = getattr(owner, name)
     setattr(owner, name, other)
@@ -38,14 +38,14 @@ def swapped(owner: object, name: str, other: object) -> Generator[None]:
 
 def padded_rows(ctx: RunContext) -> AbstractContextManager[None]:
     """Every row of the update with its own prompt, padded to the longest."""
-    return swapped(ctx.model("policy"), "packs", False)
+    return swap_attribute(ctx.model("policy"), "packs", False)
 
 
 def general_products(ctx: RunContext) -> AbstractContextManager[None]:
     """Sampling multiplies with the weights as they lie."""
     engine = ctx.engine()
     assert isinstance(engine, OwnEngine)
-    return swapped(engine.decoder.linears, "linears", [])
+    return swap_attribute(engine.decoder.linears, "linears", [])
 
 
 def second_forward(ctx: RunContext) -> AbstractContextManager[None]:
@@ -60,7 +60,7 @@ def second_forward(ctx: RunContext) -> AbstractContextManager[None]:
                 forward(batch.part(rows))
         return inner(forward, objective, batch, budget, packed)
 
-    return swapped(update, "backward", both)
+    return swap_attribute(update, "backward", both)
 
 
 TECHNIQUES: Mapping[str, Off] = {
@@ -73,7 +73,7 @@ TECHNIQUES: Mapping[str, Off] = {
 def measure(work: Work, repeats: int = 5) -> dict[str, Any]:
     """Seconds a sampled token without each technique, over those of the step with all of them in the same round."""
     with tempfile.TemporaryDirectory() as folder:
-        found = asyncio.run(rounds(*prepared(work, Path(folder)), repeats))
+        found = asyncio.run(rounds(*prepare_work(work, Path(folder)), repeats))
     whole = np.array(found[""])
     return {
         "seconds_per_token": float(np.median(whole)),

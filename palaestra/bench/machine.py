@@ -28,7 +28,7 @@ def device_of(given: str | None) -> str:
     return given or ("cuda" if there else "cpu")
 
 
-def described(device: str) -> dict[str, Any]:
+def describe_machine(device: str) -> dict[str, Any]:
     """Processor, versions, threads and load: what a time measured on a device belongs to."""
     cuda = device == "cuda"
     return {

@@ -10,16 +10,16 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from palaestra.bench.turns import Memory, Turns
-from palaestra.bench.work import Work, prepared
+from palaestra.bench.work import Work, prepare_work
 from palaestra.run.driver import prepare
 from palaestra.step import start, step
 from palaestra.store import rollouts
 
 
 async def run(work: Work, folder: Path, turns: Turns) -> None:
-    recipe, ctx = prepared(work, folder)
+    recipe, ctx = prepare_work(work, folder)
     prepare(recipe, ctx)
-    ctx.phase = watched(ctx.phase)  # type: ignore[method-assign]
+    ctx.phase = watch_phase(ctx.phase)  # type: ignore[method-assign]
     state, n = start(0), 0
     turns.ready()
     while turns.wait():
@@ -42,7 +42,7 @@ async def run(work: Work, folder: Path, turns: Turns) -> None:
         )
 
 
-def watched(phase: Callable[[str], AbstractContextManager[None]]) -> Callable[[str], AbstractContextManager[None]]:
+def watch_phase(phase: Callable[[str], AbstractContextManager[None]]) -> Callable[[str], AbstractContextManager[None]]:
     """The clock of a phase, with its memory."""
 
     @contextmanager

@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from palaestra.bench.trl import PHASES
-from palaestra.markdown import code, filled, table
+from palaestra.markdown import code, fill_marks, table
 from palaestra.view.drawing import INK, LINE, MUTED, PALETTE, PAPER, svg_text
 
-Found = dict[str, Any]
+BenchResult = dict[str, Any]
 NAMES = {"seconds": "whole step", "rollout": "rollout", "forward": "forward", "backward": "backward"}
 WIDTH, LEFT, RIGHT, ROW, TOP = 720, 250, 60, 22, 34
 FONT = "font-family='DejaVu Sans, Verdana, sans-serif' font-size='12'"
 
 
-def read(folder: Path) -> dict[str, list[Found]]:
+def read(folder: Path) -> dict[str, list[BenchResult]]:
     """Results by their kind: "trl", "step", ..."""
-    found: dict[str, list[Found]] = {}
+    found: dict[str, list[BenchResult]] = {}
     for file in sorted(folder.glob("*.json")):
         result = json.loads(file.read_text())
         if "bench" in result:
@@ -28,18 +28,18 @@ def read(folder: Path) -> dict[str, list[Found]]:
     return found
 
 
-def setting(result: Found) -> str:
+def setting(result: BenchResult) -> str:
     """What was measured: "smollm2, float32, 8 x 8, up to 64 tokens"."""
     w = result["work"]
     tokens = f"{'all' if w['full'] else 'up to'} {w['max_tokens']} tokens"
     return f"{w['model']}, {w['dtype']}, {w['prompts']} x {w['group']}, {tokens}"
 
 
-def shown(found: Found, digits: int = 2) -> str:
+def format_spread(found: BenchResult, digits: int = 2) -> str:
     return f"{found['median']:.{digits}f} ({found['low']:.{digits}f} to {found['high']:.{digits}f})"
 
 
-def trl_table(results: Sequence[Found]) -> str:
+def trl_table(results: Sequence[BenchResult]) -> str:
     head = ["work", *(NAMES[p] for p in reversed(PHASES)), "by token", "peak of the update, MB"]
     head += ["above the start of a step, MB", "pairs"]
     rows: list[list[str]] = []
@@ -49,12 +49,12 @@ def trl_table(results: Sequence[Found]) -> str:
             f"{memory['palaestra'][k]:.0f} against {memory['trl'][k]:.0f}" for k in ("update", "update_above_base")
         ]
         pairs = len(r["ratios"]["seconds"]["each"])
-        ratios = [shown(r["ratios"][p]) for p in reversed(PHASES)]
-        rows.append([setting(r), *ratios, shown(r["ratio_per_token"]), *peaks, str(pairs)])
+        ratios = [format_spread(r["ratios"][p]) for p in reversed(PHASES)]
+        rows.append([setting(r), *ratios, format_spread(r["ratio_per_token"]), *peaks, str(pairs)])
     return table(rows, *head)
 
 
-def step_table(results: Sequence[Found]) -> str:
+def step_table(results: Sequence[BenchResult]) -> str:
     head = ["work", "s a step", "tokens/s", "rollout", "forward", "backward", "optimiser", "between"]
     head += ["over the limit: rollout", "update", "step"]
     rows: list[list[str]] = []
@@ -74,7 +74,7 @@ def step_table(results: Sequence[Found]) -> str:
     return table(rows, *head)
 
 
-def engine_table(results: Sequence[Found]) -> str:
+def engine_table(results: Sequence[BenchResult]) -> str:
     head = ["model", "at a time", "tokens/s", "transformers", "ratio"]
     rows = [
         [
@@ -82,7 +82,7 @@ def engine_table(results: Sequence[Found]) -> str:
             str(b["batch"]),
             f"{b['own']:.0f}",
             f"{b['transformers']:.0f}",
-            shown(b["ratio"]),
+            format_spread(b["ratio"]),
         ]
         for r in results
         for b in r["batches"]
@@ -93,24 +93,24 @@ def engine_table(results: Sequence[Found]) -> str:
         for b in r["long_tail"]:
             lines.append(
                 f"- {model}: {b['sequences']} answers with a long tail (median {b['median_length']:.0f} tokens, longest "
-                f"{b['longest']}) in {b['slots']} slots: continuous batching is {shown(b['waves_over_continuous'])} "
+                f"{b['longest']}) in {b['slots']} slots: continuous batching is {format_spread(b['waves_over_continuous'])} "
                 "times as fast as waves that wait for their longest."
             )
         t = r["turns"]
         lines.append(
             f"- {model}: episodes of {t['turns']} turns: histories kept in the cache are "
-            f"{shown(t['again_over_kept'])} times as fast as histories read again."
+            f"{format_spread(t['again_over_kept'])} times as fast as histories read again."
         )
     return "\n".join(lines)
 
 
-def ablation_table(results: Sequence[Found]) -> str:
+def ablation_table(results: Sequence[BenchResult]) -> str:
     head = ["model, work", "without", "seconds a token, over those with"]
-    rows = [[setting(r), name, shown(ratio)] for r in results for name, ratio in r["without"].items()]
+    rows = [[setting(r), name, format_spread(ratio)] for r in results for name, ratio in r["without"].items()]
     return table(rows, *head)
 
 
-def memory_table(results: Sequence[Found]) -> str:
+def memory_table(results: Sequence[BenchResult]) -> str:
     head = ["model", "group", "cache budget, MB", "tokens a pass", "recompute", "before", "rollout", "update"]
     rows = [
         [s["model"], str(s["group"]), str(s["cache_mb"]), str(s["budget"]), "yes" if s["recompute"] else "no"]
@@ -121,7 +121,7 @@ def memory_table(results: Sequence[Found]) -> str:
     return table(rows, *head)
 
 
-def scaling_table(results: Sequence[Found]) -> str:
+def scaling_table(results: Sequence[BenchResult]) -> str:
     head = ["seconds of a step against", "exponent", "of the last two points", "measured at"]
     rows: list[list[str]] = []
     for name, s in ((n, s) for r in results for n, s in r.items() if isinstance(s, dict) and "exponent" in s):
@@ -134,7 +134,7 @@ def scaling_table(results: Sequence[Found]) -> str:
     return table(rows, *head)
 
 
-def sandbox_table(results: Sequence[Found]) -> str:
+def sandbox_table(results: Sequence[BenchResult]) -> str:
     head = ["runs", "a second", "ratio to a bare subprocess"]
     rows = [
         [name, f"{rate:.0f}", f"{r['ratio_to_bare'].get(name, 1.0):.2f}"]
@@ -144,7 +144,7 @@ def sandbox_table(results: Sequence[Found]) -> str:
     return table(rows, *head)
 
 
-def provenance(results: Sequence[Found]) -> str:
+def provenance(results: Sequence[BenchResult]) -> str:
     """The commands, and what they ran on."""
     rows: list[list[str]] = []
     for r in results:
@@ -155,7 +155,7 @@ def provenance(results: Sequence[Found]) -> str:
     return table(rows, "command", "machine", "versions", "load before")
 
 
-def ratios_svg(results: Sequence[Found]) -> str:
+def ratios_svg(results: Sequence[BenchResult]) -> str:
     """Ratios TRL / Palaestra of the whole step and its phases: the median as a bar, lowest to highest pair as a line."""
     bars = [(setting(r), p, r["ratios"][p]) for r in results for p in reversed(PHASES)]
     most = max([2.0, *(b["high"] for _, _, b in bars)])
@@ -195,7 +195,7 @@ def main(benchmarks: Path, docs: Path) -> None:
     made = {name: build(found[name]) if name in found else "Not measured." for name, build in TABLES.items()}
     made["provenance"] = provenance([r for results in found.values() for r in results])
     page = docs / "speed.md"
-    page.write_text(filled(page.read_text(), made))
+    page.write_text(fill_marks(page.read_text(), made))
     if "trl" in found:
         (docs / "speed.svg").write_text(ratios_svg(found["trl"]))
 

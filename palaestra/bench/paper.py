@@ -62,7 +62,7 @@ FLOPS = 0.4 * 989e12  # of one H100 in bfloat16 at 40% of its dense peak
 H100 = 80  # GB
 TOKENS = 1024  # of an answer, where nobody says
 STATE = 16  # bytes of a trained weight: bfloat16 with its gradient, float32 with two moments
-FROZEN = 2  # of a frozen one
+FROZEN_STATE = 2  # of a frozen one
 
 
 def shell(name: str) -> Model:
@@ -111,10 +111,10 @@ def size_of(method: str, model: str = "", lora: int = 0, tokens: int = 0) -> Siz
     return replace(size, model=model or size.model, lora=lora or size.lora, tokens=tokens or size.tokens)
 
 
-def scaled(runnable: Any, size: Size) -> Any:
+def scale_to_paper(runnable: Any, size: Size) -> Any:
     """A recipe with the paper's batch, group, length and rate; of a pipeline, every part."""
     if isinstance(runnable, Pipeline):
-        parts = {n: replace(p, runnable=scaled(p.runnable, size)) for n, p in runnable.parts.items()}
+        parts = {n: replace(p, runnable=scale_to_paper(p.runnable, size)) for n, p in runnable.parts.items()}
         return replace(runnable, parts=parts)
     if not isinstance(runnable, Recipe):
         return runnable
@@ -128,7 +128,7 @@ def scaled(runnable: Any, size: Size) -> Any:
         runnable = replace(runnable, schedule=replace(runnable.schedule, prompts=prompts))
         if isinstance(runnable.pool, GivesBatches):
             runnable = values.override(runnable, "pool.size", prompts)
-    return setup.paced(runnable, size.lr) if size.lr else runnable
+    return setup.set_rate(runnable, size.lr) if size.lr else runnable
 
 
 def players(recipe: Recipe) -> list[tuple[str, Any]]:
@@ -143,13 +143,13 @@ def samples_of(recipe: Recipe) -> int:
     return max((x.n for _, x in players(recipe)), default=1)
 
 
-def built(method: str, size: Size, overrides: Mapping[str, Any]) -> Any:
+def build_at_size(method: str, size: Size, overrides: Mapping[str, Any]) -> Any:
     """The method at a size: arguments of its `build` first, then the numbers, then fields by path; overrides come last."""
     takes = setup.arguments(method)
     rate = setup.LORA_LR if size.lora else setup.FULL_LR
     given = {**size.arguments, **overrides}
     whole = setup.build(method, {k: v for k, v in given.items() if k in takes}, rate=rate)
-    whole = scaled(whole, size)
+    whole = scale_to_paper(whole, size)
     for path, x in given.items():
         if path not in takes:
             whole = values.override(whole, path, x)
@@ -184,7 +184,7 @@ def dry_run(
     step at most: all answers as long as allowed, once sampled, once trained on, once read by each other model.
     """
     size, overrides = size_of(method, model, lora, tokens), overrides or {}
-    whole = built(method, size, overrides)
+    whole = build_at_size(method, size, overrides)
     runnables = [p.runnable for p in whole.parts.values()] if isinstance(whole, Pipeline) else [whole]
     recipes = [r for r in runnables if isinstance(r, Recipe)]
     ctx = models(recipes, size)
@@ -194,7 +194,7 @@ def dry_run(
     prompts, samples, length = largest.schedule.prompts, samples_of(largest), size.tokens or TOKENS
     answers = prompts * samples
     flops = answers * length * token_flops(ctx.models, trained)
-    state, frozen = STATE * sum(moved.values()) / 1e9, FROZEN * sum(still.values()) / 1e9
+    state, frozen = STATE * sum(moved.values()) / 1e9, FROZEN_STATE * sum(still.values()) / 1e9
     learner = largest.learners.get("policy") or next(iter(largest.learners.values()))
     return {
         "recipe": method,
@@ -214,7 +214,7 @@ def dry_run(
         "training_state_gb": round(state, 1),
         "frozen_gb": round(frozen, 1),
         "h100s": math.ceil((state + frozen) / H100),
-        "beside_gb": {name: round(FROZEN * b, 1) for name, b in size.beside.items()},
+        "beside_gb": {name: round(FROZEN_STATE * b, 1) for name, b in size.beside.items()},
         "keys_and_values_gb": round(Decoder(ctx.model("policy")).token_bytes * answers * length / 1e9, 1),
         "pflop_per_step": round(flops / 1e15, 1),
         "gpu_minutes_per_step": round(flops / FLOPS / 60, 2),
@@ -324,7 +324,7 @@ def _step(found: dict[str, Any]) -> str:
 def _weights(found: dict[str, Any]) -> str:
     state, frozen, n = found["training_state_gb"], found["frozen_gb"], found["h100s"]
     told = f"{state:,} GB for trained weights ({STATE} bytes each, with gradient and optimiser)"
-    told += f" + {frozen:,} GB frozen ({FROZEN} bytes each)" if frozen else ""
+    told += f" + {frozen:,} GB frozen ({FROZEN_STATE} bytes each)" if frozen else ""
     return f"{told}: {n} H100 of {H100} GB or more, before activations"
 
 

@@ -36,9 +36,9 @@ def run(work: Work, folder: Path, turns: Turns) -> None:
     gate = StepGate(turns)
     trainer.add_callback(gate)
     watched: Any = trainer
-    watched._generate = gate.timed("rollout", watched._generate)
-    watched.compute_loss = gate.timed("forward", watched.compute_loss)
-    watched.accelerator.backward = gate.timed("backward", watched.accelerator.backward)
+    watched._generate = gate.time_call("rollout", watched._generate)
+    watched.compute_loss = gate.time_call("forward", watched.compute_loss)
+    watched.accelerator.backward = gate.time_call("backward", watched.accelerator.backward)
     turns.ready()
     trainer.train()
 
@@ -93,7 +93,7 @@ class StepGate(TrainerCallback):
         self.memory.__exit__()
         self.turns.report({"seconds": seconds, "tokens": self.tokens, **self.spent, "memory": self.memory.peaks})
 
-    def timed(self, name: str, inner: Callable[..., Any]) -> Callable[..., Any]:
+    def time_call(self, name: str, inner: Callable[..., Any]) -> Callable[..., Any]:
         """`inner`, with its time and memory under `name`; what "rollout" gives is counted."""
 
         def call(*given: Any, **named: Any) -> Any:

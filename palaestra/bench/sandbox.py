@@ -24,7 +24,7 @@ from palaestra.services.cores import cores
 
 PROGRAM = "print(sum(range(10)))\n"
 ROUNDS = 10
-BUSY = 1.0  # seconds that a busy loop may run
+BUSY_SECONDS = 1.0  # seconds that a busy loop may run
 
 
 def measure(n: int, orphaned: int) -> dict[str, Any]:
@@ -32,9 +32,9 @@ def measure(n: int, orphaned: int) -> dict[str, Any]:
     refusal = sandbox.kind().refusal()
     if refusal:
         raise UserError(refusal)
-    before = everyone()
+    before = all_processes()
     threads = cores()
-    found = {"kind": sandbox.kind().name, "threads": threads, **rates(n, threads), **busy()}
+    found = {"kind": sandbox.kind().name, "threads": threads, **rates(n, threads), **time_busy_loop()}
     if orphaned:
         found |= orphans(orphaned, threads, before)
     return found
@@ -61,15 +61,15 @@ def rates(n: int, threads: int) -> dict[str, Any]:
         file.write_text(PROGRAM)
         sorts: dict[str, Callable[[int], Any]] = {
             "bare": lambda _: subprocess.run([sys.executable, str(file)], capture_output=True, check=True),
-            "cold": lambda _: proper(sandbox.run(PROGRAM, fresh=True)),
-            "warm": lambda _: proper(sandbox.run(PROGRAM)),
+            "cold": lambda _: check_run(sandbox.run(PROGRAM, fresh=True)),
+            "warm": lambda _: check_run(sandbox.run(PROGRAM)),
         }
         list(pool.map(sorts["warm"], range(2 * threads)))  # starts the workers
         a_round = max(1, n // ROUNDS)
         seconds: dict[str, list[float]] = {name: [] for name in sorts}
         for _ in range(ROUNDS):
             for name, do in sorts.items():
-                seconds[name].append(timed(pool, do, a_round))
+                seconds[name].append(time_runs(pool, do, a_round))
     rate = {name: a_round / np.array(s) for name, s in seconds.items()}
     quartiles = {name: np.percentile(rate[name] / rate["bare"], (25, 50, 75)).round(2) for name in ("cold", "warm")}
     return {
@@ -80,22 +80,24 @@ def rates(n: int, threads: int) -> dict[str, Any]:
     }
 
 
-def timed(pool: ThreadPoolExecutor, do: Callable[[int], Any], n: int) -> float:
+def time_runs(pool: ThreadPoolExecutor, do: Callable[[int], Any], n: int) -> float:
     begin = time.perf_counter()
     list(pool.map(do, range(n)))
     return time.perf_counter() - begin
 
 
-def proper(ran: sandbox.Ran) -> None:
+def check_run(ran: sandbox.Ran) -> None:
     if ran.stdout != "45\n":
         raise RuntimeError(f"a run of the bench went wrong: {ran}")
 
 
-def busy() -> dict[str, Any]:
+def time_busy_loop() -> dict[str, Any]:
     """How long a busy loop outlives its limit."""
     begin = time.perf_counter()
-    ran = sandbox.run("while True: pass", limits=sandbox.Limits(seconds=BUSY))
-    return {"busy_loop": {"limit": BUSY, "status": ran.status, "seconds": round(time.perf_counter() - begin, 3)}}
+    ran = sandbox.run("while True: pass", limits=sandbox.Limits(seconds=BUSY_SECONDS))
+    return {
+        "busy_loop": {"limit": BUSY_SECONDS, "status": ran.status, "seconds": round(time.perf_counter() - begin, 3)}
+    }
 
 
 def orphans(n: int, threads: int, before: set[int]) -> dict[str, Any]:
@@ -103,15 +105,15 @@ def orphans(n: int, threads: int, before: set[int]) -> dict[str, Any]:
     leave = "import os\nif os.fork() == 0:\n    os.setsid()\n    os.fork()\n    while True: pass\nprint(45)"
     begin = time.perf_counter()
     with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(lambda i: proper(sandbox.run(leave if i % 2 else "print(45)")), range(n)))
+        list(pool.map(lambda i: check_run(sandbox.run(leave if i % 2 else "print(45)")), range(n)))
     seconds = time.perf_counter() - begin
     sandbox.kind().close()
     time.sleep(0.5)
-    left = {p for p in everyone() - before if descends(p, os.getpid())}
+    left = {p for p in all_processes() - before if descends(p, os.getpid())}
     return {"orphans": {"runs": n, "seconds": round(seconds, 1), "left": len(left)}}
 
 
-def everyone() -> set[int]:
+def all_processes() -> set[int]:
     return {int(x) for x in os.listdir("/proc") if x.isdigit()}
 
 

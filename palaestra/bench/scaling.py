@@ -13,8 +13,8 @@ import numpy as np
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from palaestra.bench.engine import histories
-from palaestra.bench.step import timed
-from palaestra.bench.work import Work, prepared
+from palaestra.bench.step import time_steps
+from palaestra.bench.work import Work, prepare_work
 from palaestra.models.load import load
 
 BASE = Work(prompts=4, group=16, max_tokens=64, full=True)
@@ -30,7 +30,7 @@ def measure(repeats: int, device: str) -> dict[str, Any]:
         "prompt length": series([replace(base, prompt_tokens=n) for n in (16, 64, 128, 256)], "prompt_tokens", repeats),
     }
     with tempfile.TemporaryDirectory() as folder:
-        works = [replace(base, model=sized(Path(folder), width)) for width in (64, 128, 256, 512)]
+        works = [replace(base, model=make_model(Path(folder), width)) for width in (64, 128, 256, 512)]
         found["model size"] = series(works, "parameters", repeats)
     return found | {"turns": turns(repeats, device)}
 
@@ -43,8 +43,8 @@ def series(works: Sequence[Work], name: str, repeats: int) -> dict[str, Any]:
 
 def point(work: Work, name: str, repeats: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
-        recipe, ctx = prepared(work, Path(folder))
-        steps = asyncio.run(timed(recipe, ctx, repeats))
+        recipe, ctx = prepare_work(work, Path(folder))
+        steps = asyncio.run(time_steps(recipe, ctx, repeats))
     tokens = float(np.median([s["tokens"] for s in steps]))
     given = {"tokens": tokens, "parameters": float(ctx.model("policy").n_parameters)}
     x = given[name] if name in given else float(getattr(work, name))
@@ -55,7 +55,7 @@ def exponent(x: np.ndarray, seconds: np.ndarray) -> float:
     return float(np.polyfit(np.log(x), np.log(seconds), 1)[0])
 
 
-def sized(folder: Path, width: int) -> str:
+def make_model(folder: Path, width: int) -> str:
     """A model of random weights with the embedded model's tokenizer; `width` from 64 to 512 is 0.3 to 17 M parameters."""
     tiny = load("tiny")
     config = LlamaConfig(

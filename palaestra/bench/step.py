@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from palaestra.bench import machine
-from palaestra.bench.work import Work, prepared
+from palaestra.bench.work import Work, prepare_work
 from palaestra.engines.own import OwnEngine
 from palaestra.models import forward as forward_pass
 from palaestra.models.layout import Layout
@@ -60,7 +60,7 @@ class Counts:
         self.engine.read_tokens = self.engine.sampled_tokens = 0
 
 
-async def timed(recipe: Recipe, ctx: RunContext, steps: int) -> list[dict[str, Any]]:
+async def time_steps(recipe: Recipe, ctx: RunContext, steps: int) -> list[dict[str, Any]]:
     """Phases and counts of each step after a first one, which does not count."""
     prepare(recipe, ctx)
     state, found, counts = start(0), [], Counts(ctx)
@@ -95,8 +95,8 @@ async def timed(recipe: Recipe, ctx: RunContext, steps: int) -> list[dict[str, A
 def measure(work: Work, steps: int = 5) -> dict[str, Any]:
     """The whole report. Times in seconds; shares of the step."""
     with tempfile.TemporaryDirectory() as folder:
-        recipe, ctx = prepared(work, Path(folder))
-        found = asyncio.run(timed(recipe, ctx, steps))
+        recipe, ctx = prepare_work(work, Path(folder))
+        found = asyncio.run(time_steps(recipe, ctx, steps))
     linears = machine.Linears(ctx.model("policy"))
     device, dtype = ctx.model("policy").device, ctx.model("policy").dtype
     limits = [

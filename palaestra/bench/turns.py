@@ -17,7 +17,7 @@ import torch
 from palaestra.errors import Fault
 
 MARK = "\x1ebench "  # before every line of ours, whatever libraries print
-EVERY = 0.005  # seconds between two looks at the memory
+WATCH_SECONDS = 0.005  # seconds between two looks at the memory
 
 
 class Turns:
@@ -104,7 +104,7 @@ class Memory:
         return self
 
     def _watch(self) -> None:
-        while not self._over.wait(EVERY):
+        while not self._over.wait(WATCH_SECONDS):
             self.peaks[Memory.now] = max(self.peaks.get(Memory.now, 0.0), resident_mb())
 
     def __exit__(self, *_: object) -> None:

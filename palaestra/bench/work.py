@@ -9,7 +9,7 @@ from typing import Any
 
 from palaestra.models.load import load
 from palaestra.run import setup
-from palaestra.run.benches import from_data, named
+from palaestra.run.benches import bench_by_name, from_data
 from palaestra.run.context import RunContext
 from palaestra.run.driver import train
 from palaestra.step import Recipe
@@ -49,7 +49,7 @@ class Work:
 
     def rows(self, n: int) -> list[dict[str, Any]]:
         """`n` prompts as chat messages, the same in every process."""
-        bench, _ = named(self.task)
+        bench, _ = bench_by_name(self.task)
         tasks = [bench.tasks.task("train", i) for i in range(n)]
         rows: list[dict[str, Any]] = [
             {"messages": [{"role": m.role, "content": m.content} for m in t.prompt], "answer": "0"} for t in tasks
@@ -60,7 +60,7 @@ class Work:
         return rows
 
 
-def prepared(work: Work, folder: Path, n: int = 2048) -> tuple[Recipe, RunContext]:
+def prepare_work(work: Work, folder: Path, n: int = 2048) -> tuple[Recipe, RunContext]:
     """GRPO on the work, its files written into `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "prompts.jsonl").write_text("".join(json.dumps(r) + "\n" for r in work.rows(n)))

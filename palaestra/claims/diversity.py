@@ -6,10 +6,10 @@ from palaestra.context import Runnable
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged, Measure
 from palaestra.update import AdamW
 
-RATE = AdamW(lr=3e-4)  # of every arm: GRPO gains reward and loses half of its entropy in 25 steps
+PASS_AT_8_OPTIMISER = AdamW(lr=3e-4)  # of every arm: GRPO gains reward and loses half of its entropy in 25 steps
 
 
-def pass_at_8(
+def pass_at_8_experiment(
     *,
     claim: str,
     arms: Mapping[str, Runnable],

@@ -5,10 +5,10 @@ from typing import Any
 from palaestra.catalogue import recipe
 from palaestra.context import Collect, Context
 from palaestra.rollout.collect import links
-from palaestra.rollout.recorded import Demonstrate, recorded
+from palaestra.rollout.recorded import Demonstrate, recorded_episode
 from palaestra.step import Recipe, Schedule
-from palaestra.toys.base import final, written
-from palaestra.toys.formats import judging
+from palaestra.toys.base import final_answer, format_answer
+from palaestra.toys.formats import judging_task
 from palaestra.toys.mistakes import wrong_answer
 from palaestra.types import Group, Key, rng_of, stage
 from palaestra.update import AdamW
@@ -30,9 +30,9 @@ class DemonstrateVerdict:
         task, rng = group.task, rng_of(key)
         right, how = bool(rng.random() < 0.5), "work" if rng.random() < 0.5 else "guess"
         answer = source.demonstration(task, rng, how) if right else wrong_answer(source, task, rng, how)
-        own = [*source.steps(task), f"{task.answer} {final(answer)}"] if rng.random() < self.works else []
-        judged = judging(task, answer, right)
-        made = recorded(ctx, "policy", judged.prompt, written(own, judged.answer), 1.0)
+        own = [*source.steps(task), f"{task.answer} {final_answer(answer)}"] if rng.random() < self.works else []
+        judged = judging_task(task, answer, right)
+        made = recorded_episode(ctx, "policy", judged.prompt, format_answer(own, judged.answer), 1.0)
         return Group(task=task, episodes=(made,))
 
 

@@ -10,11 +10,11 @@ from typing import Any
 from palaestra.atlas.directions import survey
 from palaestra.atlas.pages import page, pictures
 from palaestra.markdown import one_line_lists
-from palaestra.store.checkpoint import made, write_atomic
+from palaestra.store.checkpoint import make_folder, write_atomic
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
-    out = made(Path(arguments.out))
+    out = make_folder(Path(arguments.out))
     methods = [m for m in arguments.methods.split(",") if m]
     data = survey(methods, lambda text: print(text, file=sys.stderr, flush=True))
     write_atomic(out / "atlas.json", one_line_lists(data))

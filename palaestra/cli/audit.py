@@ -13,7 +13,7 @@ from typing import Any, TextIO
 from palaestra.errors import UserError
 from palaestra.rewards.audit import Audit, audit
 from palaestra.rewards.user import reward_by_name
-from palaestra.tasks.files import first
+from palaestra.tasks.files import first_tasks
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -24,7 +24,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     spec = arguments.reward
     judge = reward_by_name(spec)
     with progress(sys.stderr) as say:
-        found = audit(spec, judge, first(arguments.data, arguments.n), say)
+        found = audit(spec, judge, first_tasks(arguments.data, arguments.n), say)
     if not arguments.json:
         show(found)
     return asdict(found)

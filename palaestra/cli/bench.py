@@ -14,7 +14,7 @@ from typing import Any
 from palaestra.bench import ablation, engine, machine, memory, sandbox, scaling, step, trl
 from palaestra.bench.work import Work
 from palaestra.errors import UserError
-from palaestra.store.checkpoint import made, write_atomic
+from palaestra.store.checkpoint import make_folder, write_atomic
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -35,8 +35,8 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     if work.peer_batch and work.prompts * work.group % work.peer_batch:
         raise UserError(f"--peer-batch {work.peer_batch} must divide prompts x group = {work.prompts * work.group}")
     if arguments.out:
-        made(Path(arguments.out))
-    before = machine.described(work.device)
+        make_folder(Path(arguments.out))
+    before = machine.describe_machine(work.device)
     if what == "step":
         found = step.measure(work, repeats)
         text = step.show(found)

@@ -12,14 +12,14 @@ from palaestra.api.asking import compare_cells
 from palaestra.cli.train import percent, read_settings
 from palaestra.errors import UserError
 from palaestra.ledger.experiment import Cell
-from palaestra.store.checkpoint import made, write_atomic
+from palaestra.store.checkpoint import make_folder, write_atomic
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     methods = [w for w in arguments.words if "=" not in w and not w.startswith("@")]
     if len(methods) < 2:
         raise UserError("compare needs at least two recipes: palaestra compare grpo rloo")
-    shared, out = [w for w in arguments.words if w not in methods], made(Path(arguments.out))
+    shared, out = [w for w in arguments.words if w not in methods], make_folder(Path(arguments.out))
     read = {m: read_settings(argparse.Namespace(**vars(arguments) | {"words": [m, *shared]})) for m in methods}
     say = lambda text: print(text, file=sys.stderr, flush=True)
     result, cells = compare_cells(

@@ -39,7 +39,7 @@ EXTRAS = {
     "tensorboard": (("tensorboardX",), "--track tensorboard"),
     "mlflow": (("accelerate", "mlflow"), "--track accelerate:mlflow"),
 }
-MEASURED, EVALUATED = 3, 64  # steps after the first, and held-out tasks, that an estimate takes
+MEASURED_STEPS, EVALUATED_TASKS = 3, 64  # steps after the first, and held-out tasks, that an estimate takes
 TOOLS = {"bwrap": "the sandbox for model-written code", "iverilog": "Verilog rewards"}
 
 
@@ -126,18 +126,18 @@ def estimate(arguments: argparse.Namespace) -> dict[str, Any]:
 async def _estimate(settings: setup.Settings, recipe: Recipe, ctx: Any) -> dict[str, Any]:
     """Times are for answers as long as the model's are now; `seconds_at_most`: for answers of the longest length allowed."""
     from palaestra.run.driver import peak_memory_mb, prepare
-    from palaestra.run.evaluation import greedy
+    from palaestra.run.evaluation import greedy_accuracy
 
     prepare(recipe, ctx)
     state, seconds, lengths = start(settings.seed), [], []
-    for _ in range(1 + MEASURED):
+    for _ in range(1 + MEASURED_STEPS):
         begin = time.perf_counter()
         state, metrics = await step(recipe, ctx, state)
         seconds.append(time.perf_counter() - begin)
         lengths.append(metrics["length"])
-    begin, tasks = time.perf_counter(), min(EVALUATED, settings.evaluate)
+    begin, tasks = time.perf_counter(), min(EVALUATED_TASKS, settings.evaluate)
     if tasks:
-        await greedy(ctx, tasks)
+        await greedy_accuracy(ctx, tasks)
     evaluation = 2 * settings.evaluate / max(tasks, 1) * (time.perf_counter() - begin)
     steps = settings.steps or recipe.schedule.steps
     each = float(np.median(seconds[1:]))

@@ -13,7 +13,7 @@ from palaestra.explanation.method import explain
 from palaestra.explanation.trajectories import read_groups
 from palaestra.run.setup import build
 from palaestra.step import Recipe
-from palaestra.store.checkpoint import made
+from palaestra.store.checkpoint import make_folder
 
 PICTURES = (".png", ".svg", ".pdf", ".html")  # the last of recorded groups only
 
@@ -26,7 +26,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.picture:
         check_place(Path(arguments.picture), PICTURES if arguments.rollouts else PICTURES[:-1])
     if arguments.rollouts:
-        return recorded(arguments, recipe)
+        return explain_recorded(arguments, recipe)
     groups = read_groups(arguments.rewards, arguments.lengths, arguments.group)
     result = explain(recipe, groups)
     if arguments.picture:
@@ -68,21 +68,21 @@ def check_place(picture: Path, kinds: Sequence[str]) -> None:
         raise UserError(
             f"--picture {picture}: cannot draw {picture.suffix or 'a file without suffix'}; use {', '.join(kinds)}"
         )
-    made(picture.parent)
+    make_folder(picture.parent)
 
 
-def recorded(arguments: argparse.Namespace, recipe: Recipe) -> dict[str, Any]:
+def explain_recorded(arguments: argparse.Namespace, recipe: Recipe) -> dict[str, Any]:
     """A real group from a run's rollouts."""
-    from palaestra.explanation.recorded import explained
-    from palaestra.view.token_picture import told, write
+    from palaestra.explanation.recorded import explain_rollouts
+    from palaestra.view.token_picture import describe_answer, write
 
-    found = explained(arguments.method, recipe, Path(arguments.rollouts))
+    found = explain_rollouts(arguments.method, recipe, Path(arguments.rollouts))
     if arguments.picture:
         write(found, Path(arguments.picture))
     if not arguments.json:
         print(found.prompt)
         for a in found.answers:
-            print(f"  {told(a)}\n    {''.join(a.tokens)!r}")
+            print(f"  {describe_answer(a)}\n    {''.join(a.tokens)!r}")
         remark(found.notes)
     return found.json()
 

@@ -24,7 +24,7 @@ class FlagParser(argparse.ArgumentParser):
         raise UserError(message)
 
 
-def whole(least: int) -> Callable[[str], int]:
+def whole_number(least: int) -> Callable[[str], int]:
     """Reads a whole number of at least `least`."""
 
     def read(text: str) -> int:
@@ -109,8 +109,8 @@ def evaluate(parser: FlagParser) -> None:
     run_flags(parser)
     add = parser.add_argument
     add("words", nargs="*", metavar="@FILE.toml", help="settings of a run")
-    add("--n", type=whole(1), default=512, help="held-out problems")
-    add("--k", type=whole(1), default=8, help="samples a problem, for pass@k and maj@k; 1 = greedy only")
+    add("--n", type=whole_number(1), default=512, help="held-out problems")
+    add("--k", type=whole_number(1), default=8, help="samples a problem, for pass@k and maj@k; 1 = greedy only")
     add("--temperature", type=float, default=1.0)
     add("--key-env", metavar="NAME", default="", help="with --engine openai:URL: the variable that holds its API key")
 
@@ -158,9 +158,9 @@ def compare(parser: FlagParser) -> None:
     run_flags(parser)
     add = parser.add_argument
     add("words", nargs="+", metavar="RECIPE | FILE.py | stage.field=value")
-    add("--seeds", type=whole(1), default=3)
-    add("--tokens", type=whole(1), default=200_000, help="sampled policy tokens every run may spend")
-    add("--evaluate", type=whole(1), default=512, metavar="N", help="held-out problems")
+    add("--seeds", type=whole_number(1), default=3)
+    add("--tokens", type=whole_number(1), default=200_000, help="sampled policy tokens every run may spend")
+    add("--evaluate", type=whole_number(1), default=512, metavar="N", help="held-out problems")
     jobs_flag(parser)
     add("--out", metavar="DIR", default="runs/compare")
 
@@ -168,16 +168,18 @@ def compare(parser: FlagParser) -> None:
 def reproduce(parser: FlagParser) -> None:
     add = parser.add_argument
     add("method")
-    add("--seeds", type=whole(0), default=0, metavar="N", help="(default: the experiment's)")
+    add("--seeds", type=whole_number(0), default=0, metavar="N", help="(default: the experiment's)")
     add("--arms", default="", metavar="A,B", help="only these arms")
-    add("--tokens", type=whole(0), default=0, metavar="N", help="another budget, for a trial")
+    add("--tokens", type=whole_number(0), default=0, metavar="N", help="another budget, for a trial")
     jobs_flag(parser)
     add("--out", metavar="DIR", default="ledger", help="for results/ID.json and finished cells (default: ledger)")
     json_flag(parser)
 
 
 def jobs_flag(parser: FlagParser) -> None:
-    parser.add_argument("--jobs", type=whole(0), default=0, metavar="N", help="runs at a time (default: one a core)")
+    parser.add_argument(
+        "--jobs", type=whole_number(0), default=0, metavar="N", help="runs at a time (default: one a core)"
+    )
 
 
 def atlas(parser: FlagParser) -> None:
@@ -193,20 +195,20 @@ def bench(parser: FlagParser) -> None:
     add("--model", default="tiny", metavar="NAME|DIR")
     add("--dtype", choices=("float32", "bfloat16"), default="float32")
     add("--device", choices=("cpu", "cuda"), help="of all but the sandbox (default: cuda where there is one)")
-    add("--prompts", type=whole(1), default=16, metavar="N", help="a step (default: 16)")
-    add("--group", type=whole(1), default=8, metavar="N", help="answers a prompt (default: 8)")
-    add("--max-tokens", type=whole(1), default=64, metavar="N", help="of an answer (default: 64)")
+    add("--prompts", type=whole_number(1), default=16, metavar="N", help="a step (default: 16)")
+    add("--group", type=whole_number(1), default=8, metavar="N", help="answers a prompt (default: 8)")
+    add("--max-tokens", type=whole_number(1), default=64, metavar="N", help="of an answer (default: 64)")
     add("--full", action="store_true", help="no answer ends before its last token")
     add("--recompute", action="store_true", help="activation checkpointing, in TRL too")
     add(
         "--peer-batch",
-        type=whole(0),
+        type=whole_number(0),
         default=0,
         help="answers in one forward pass of TRL, the rest accumulated; 0: all",
     )
-    add("--repeats", type=whole(1), default=5, metavar="N", help="steps or pairs that count (default: 5)")
-    add("--n", type=whole(1), default=200, metavar="N", help="sandbox: runs of each sort (default: 200)")
-    add("--orphans", type=whole(0), default=0, metavar="N", help="sandbox: also count what N runs leave behind")
+    add("--repeats", type=whole_number(1), default=5, metavar="N", help="steps or pairs that count (default: 5)")
+    add("--n", type=whole_number(1), default=200, metavar="N", help="sandbox: runs of each sort (default: 200)")
+    add("--orphans", type=whole_number(0), default=0, metavar="N", help="sandbox: also count what N runs leave behind")
     add("--out", metavar="DIR", help="also write the result there, as JSON")
     json_flag(parser)
 
@@ -217,7 +219,7 @@ def sandbox(parser: FlagParser) -> None:
     add("file", metavar="FILE.py", help="the program")
     add("--stdin", metavar="FILE", help="its standard input (default: empty)")
     add("--timeout", type=float, default=5.0, metavar="S", help="seconds of the wall clock (default: 5)")
-    add("--memory-mb", type=whole(1), default=512, metavar="N", help="of all its processes (default: 512)")
+    add("--memory-mb", type=whole_number(1), default=512, metavar="N", help="of all its processes (default: 512)")
     json_flag(parser)
 
 
@@ -233,7 +235,7 @@ def audit(parser: FlagParser) -> None:
     add = parser.add_argument
     add("reward", metavar="FILE.py:NAME | VERIFIER")
     add("--data", metavar="FILE", help="problems with their answers, as for train")
-    add("--n", type=whole(1), default=32, help="problems to try")
+    add("--n", type=whole_number(1), default=32, help="problems to try")
     json_flag(parser)
 
 

@@ -13,8 +13,8 @@ from palaestra.ledger.results import standing
 
 
 def run(arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    rows = catalogue.rows() if arguments.json and arguments.family != "base" else catalogue.everything()
-    entries = [told(e) for e in rows]
+    rows = catalogue.rows() if arguments.json and arguments.family != "base" else catalogue.all_entries()
+    entries = [describe_entry(e) for e in rows]
     for name in ("family", "status"):
         wanted = getattr(arguments, name)
         known = sorted({e[name] for e in entries})
@@ -30,7 +30,7 @@ def run(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     return entries
 
 
-def told(entry: catalogue.Entry) -> dict[str, Any]:
+def describe_entry(entry: catalogue.Entry) -> dict[str, Any]:
     found = standing(entry)
     names = ("id", "family", "kind", "title", "shape")
     note = {"note": found.note} if found.note else {}

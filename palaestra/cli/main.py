@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from palaestra.cli.flags import FLAGS, FlagParser
 from palaestra.errors import Fault, UserError
-from palaestra.trackers.feed import stuck
+from palaestra.trackers.feed import is_stuck
 
 VERBS = {
     "train": "train a model with a recipe",
@@ -94,7 +94,7 @@ def program() -> NoReturn:
         status: Any = main()
     except SystemExit as ended:
         status = ended.code
-    if stuck():  # the libraries' own hooks at the end of the interpreter would wait for it
+    if is_stuck():  # the libraries' own hooks at the end of the interpreter would wait for it
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status if isinstance(status, int) else 1)

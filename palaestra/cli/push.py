@@ -21,12 +21,12 @@ from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError, Offl
 
 from palaestra.errors import Fault, UserError
 from palaestra.models.load import check
-from palaestra.store.checkpoint import STEP, Checkpoint, latest
+from palaestra.store.checkpoint import STEP, Checkpoint, find_latest
 from palaestra.store.folder import RunFolder, read_run
-from palaestra.trackers.base import described
+from palaestra.trackers.base import describe_run
 from palaestra.view.model_card import model_card
 
-SENT = (
+SENT_FILES = (
     "model*.safetensors", "model.safetensors.index.json", "heads.safetensors", "config.json",
     "generation_config.json", "tokenizer.json", "tokenizer.model", "tokenizer_config.json",
     "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt",
@@ -54,7 +54,7 @@ class Trained:
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     trained = find(Path(arguments.folder))
-    repo = arguments.repo or described(trained.run.folder)["name"]
+    repo = arguments.repo or describe_run(trained.run.folder)["name"]
     repo = repo if arguments.dry_run or "/" in repo else f"{owner()}/{repo}"
     card = model_card(trained.run, trained.step, repo, trained.alone)
     files: dict[str, bytes | Path] = {CARD: card.encode(), **contents(trained.model)}
@@ -70,11 +70,11 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     else:
         result["url"] = send(repo, files, arguments.private)
     if not arguments.json:
-        print(told(result))
+        print(describe_push(result))
     return result
 
 
-def told(result: Mapping[str, Any]) -> str:
+def describe_push(result: Mapping[str, Any]) -> str:
     files = ", ".join(result["files"])
     if result["sent"]:
         return f"sent {files}\nto {result['url']}"
@@ -93,7 +93,7 @@ def find(folder: Path) -> Trained:
     if saved is None:
         whole = read_run(place)
         last = place / list(whole.parts)[-1] if whole.parts else place
-        found, damaged = latest(last)
+        found, damaged = find_latest(last)
         if found is None:
             why = f"{damaged[0][0]} is damaged" if damaged else "it has no checkpoint"
             raise UserError(f"push {folder}: {why}")
@@ -130,11 +130,11 @@ def learner(checkpoint: Path) -> Path:
 
 def contents(model: Path) -> dict[str, bytes | Path]:
     """The files of a model by name. Settings are sent without the place they were loaded from."""
-    named = [p for p in sorted(model.iterdir()) if any(fnmatch.fnmatch(p.name, s) for s in SENT)]
-    return {p.name: cleaned(p) if p.name in SETTINGS else p for p in named if p.is_file()}
+    named = [p for p in sorted(model.iterdir()) if any(fnmatch.fnmatch(p.name, s) for s in SENT_FILES)]
+    return {p.name: clean_config(p) if p.name in SETTINGS else p for p in named if p.is_file()}
 
 
-def cleaned(file: Path) -> bytes:
+def clean_config(file: Path) -> bytes:
     settings = json.loads(file.read_text(encoding="utf-8"))
     settings = {k: v for k, v in settings.items() if k not in LOCAL}
     return (json.dumps(settings, indent=2, ensure_ascii=False) + "\n").encode()

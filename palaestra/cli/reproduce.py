@@ -14,14 +14,14 @@ from palaestra.ledger.files import read_result
 from palaestra.ledger.pages import interval
 from palaestra.markdown import one_line_lists
 from palaestra.services.cores import cores
-from palaestra.store.checkpoint import made, write_atomic
+from palaestra.store.checkpoint import make_folder, write_atomic
 from palaestra.view.drawing import duration
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     method = arguments.method
     experiment = experiment_of(method)
-    out, arms = made(Path(arguments.out)), arguments.arms.split(",") if arguments.arms else list(experiment.arms)
+    out, arms = make_folder(Path(arguments.out)), arguments.arms.split(",") if arguments.arms else list(experiment.arms)
     n = (arguments.seeds or experiment.seeds) * len(arms) * len(experiment.tasks)
     say = lambda text: print(text, file=sys.stderr, flush=True)
     say(f"{method}: {experiment.claim}\n{n} cells of about {duration(experiment.seconds)} on {cores()} cores")

@@ -9,20 +9,20 @@ from typing import Any
 
 from palaestra.errors import Fault, UserError
 from palaestra.tasks.records import Lines, Record
-from palaestra.verifiers.base import judged
-from palaestra.verifiers.registry import VERIFIERS, described, get
+from palaestra.verifiers.base import judge_response
+from palaestra.verifiers.registry import VERIFIERS, describe_verifier, get
 
 CASE = '{"response": "...", "answer": "..."}'
 
 
 def run(arguments: argparse.Namespace) -> list[Any]:
     if arguments.list:
-        return listed(arguments.json)
+        return list_verifiers(arguments.json)
     if not arguments.verifier:
         raise UserError("name a verifier; `palaestra score --list` shows them")
     if not arguments.cases:
         raise UserError("--cases is missing: a file with lines {'response': ..., 'answer': ...}")
-    found = scored(arguments.verifier, Path(arguments.cases))
+    found = score_cases(arguments.verifier, Path(arguments.cases))
     if not arguments.json:
         for line in found:
             parts = "  ".join(f"{k} {v:.4g}" for k, v in line["parts"].items())
@@ -30,8 +30,8 @@ def run(arguments: argparse.Namespace) -> list[Any]:
     return found
 
 
-def listed(silent: bool) -> list[Any]:
-    found = [described(name) for name in VERIFIERS]
+def list_verifiers(silent: bool) -> list[Any]:
+    found = [describe_verifier(name) for name in VERIFIERS]
     if not silent:
         for d in found:
             print(f"{d['name']:<15} {', '.join(d['fields'][1:])}{'  [' + d['extra'] + ']' if d['extra'] else ''}")
@@ -39,13 +39,13 @@ def listed(silent: bool) -> list[Any]:
     return found
 
 
-def scored(spec: str, path: Path) -> list[Any]:
+def score_cases(spec: str, path: Path) -> list[Any]:
     """A judgement a line. A verifier that failed gives the status "error:CAUSE" and no score."""
     verifier, found = get(spec), []
     for where, record in records(path):
         given = {k: v for k, v in record.items() if k not in ("response", "answer")}
         try:
-            j = judged(verifier, record["response"], record.get("answer"), given)
+            j = judge_response(verifier, record["response"], record.get("answer"), given)
         except UserError as error:
             raise UserError(f"{where}: {error}") from None
         except Fault as fault:

@@ -9,7 +9,7 @@ from typing import Any
 from palaestra.errors import Fault, UserError
 from palaestra.store import rollouts
 from palaestra.store.folder import read_run, records
-from palaestra.trackers.base import Tracker, described, numbers_of
+from palaestra.trackers.base import Tracker, describe_run, numbers_of
 from palaestra.trackers.registry import makers
 
 PAGES = ("report.html", "curve.png")
@@ -17,20 +17,20 @@ PAGES = ("report.html", "curve.png")
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     make, sent = makers(arguments.to), {}
-    for folder in tracked(Path(arguments.run)):
+    for folder in tracked_folders(Path(arguments.run)):
         for name, maker in make.items():
             try:
                 lines = send(folder, maker())
             except (Exception, SystemExit) as error:  # a library may mean to end the process
                 said = f"{type(error).__name__}: {error}".splitlines()[0]
                 raise Fault("tracker", f"{name}: {said}") from error
-            sent.setdefault(name, {})[described(folder)["name"]] = lines
+            sent.setdefault(name, {})[describe_run(folder)["name"]] = lines
             if not arguments.json:
                 print(f"{folder}: {lines} lines of metrics.jsonl sent to {name}")
     return {"run": arguments.run, "sent": sent}
 
 
-def tracked(run: Path) -> list[Path]:
+def tracked_folders(run: Path) -> list[Path]:
     """The folder of a run, or those of the parts of a pipeline in their order."""
     whole = read_run(run)
     if (run / "metrics.jsonl").is_file():
@@ -45,7 +45,7 @@ def tracked(run: Path) -> list[Path]:
 
 def send(folder: Path, tracker: Tracker) -> int:
     """Calls a tracker as the run did, and returns the number of lines it was sent."""
-    tracker.start(described(folder))
+    tracker.start(describe_run(folder))
     lines = records(folder / "metrics.jsonl")
     for line in lines:
         file = rollouts.path(folder, line["step"])

@@ -10,7 +10,7 @@ from typing import Any
 
 from palaestra import values
 from palaestra.api.run import Run
-from palaestra.api.training import check_kept, stored, work
+from palaestra.api.training import check_kept, stored_settings, work
 from palaestra.errors import Stopped, UserError
 from palaestra.run import setup
 
@@ -24,7 +24,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any] | None:
         sys.exit(128 + stopped.signal)
     summary = dict(Run(out).summary)
     if not arguments.json:
-        print(farewell(summary, setup.Settings().merged(setup.from_file(out / "config.toml")), out))
+        print(farewell(summary, setup.Settings().merge(setup.from_file(out / "config.toml")), out))
     return summary
 
 
@@ -38,13 +38,13 @@ def read_settings(arguments: argparse.Namespace) -> setup.Settings:
     before = settings = setup.Settings(**named)  # so that the fields a file sets are those of the recipe asked for
     resumed = getattr(arguments, "resume", None)
     if resumed:
-        before = settings = settings.merged(stored(Path(resumed)))
+        before = settings = settings.merge(stored_settings(Path(resumed)))
     for word in arguments.words:
         if word.startswith("@"):
-            settings = settings.merged(setup.from_file(Path(word[1:])))
+            settings = settings.merge(setup.from_file(Path(word[1:])))
     given = {f.name: v for f in fields(settings) if (v := getattr(arguments, f.name, None)) is not None}
     overrides = values.overrides([w for w in words if "=" in w])
-    settings = settings.merged(named | given | ({"set": overrides} if overrides else {}))
+    settings = settings.merge(named | given | ({"set": overrides} if overrides else {}))
     if resumed:
         check_kept(before, settings, Path(resumed))
     return settings

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from palaestra.credit.table import Table, Values
-from palaestra.types import RIGHT, Example, Groups, Signals, State, stage
+from palaestra.types import SOLVED_TOTAL, Example, Groups, Signals, State, stage
 
 
 def shortness(length_N: np.ndarray, right_N: np.ndarray) -> np.ndarray:
@@ -33,7 +33,7 @@ class LengthReward:
         x, bonus_E = table.lift(x, "episode"), np.zeros(len(table.episodes))
         for g in np.unique(table.group_E):
             mine = table.group_E == g
-            bonus_E[mine] = shortness(table.lengths_E[mine], table.reward_E[mine] >= RIGHT)
+            bonus_E[mine] = shortness(table.lengths_E[mine], table.reward_E[mine] >= SOLVED_TOTAL)
         return Values(level="episode", x_N=x.x_N + self.weight * bonus_E)
 
 
@@ -53,7 +53,7 @@ class Shortest:
         found: list[Example] = []
         for g in np.unique(table.group_E):
             mine = np.flatnonzero((table.group_E == g) & [not e.muted for e in table.episodes])
-            right = [int(e) for e in mine if table.reward_E[e] >= RIGHT]
+            right = [int(e) for e in mine if table.reward_E[e] >= SOLVED_TOTAL]
             if not right:
                 continue
             best = min(right, key=lambda e: table.lengths_E[e])

@@ -15,10 +15,10 @@ import torch
 
 from palaestra.context import LeavesEqual, Spreads
 from palaestra.credit import advantages as pure
-from palaestra.credit.scopes import Scope, keys
+from palaestra.credit.scopes import Scope, scope_keys
 from palaestra.credit.table import Level, Table, Values
 from palaestra.objective.kl import KLKind, kl_quantity, kl_terms
-from palaestra.schedule import bounded
+from palaestra.schedule import check_bounds
 from palaestra.types import Example, Groups, Need, Signals, State, stage
 
 
@@ -42,7 +42,7 @@ class Center:
 
     def __call__(self, x: Values, table: Table) -> Values:
         x = table.lift(x, self.level or x.level)
-        key_N = keys(table, self.scope, x.level)
+        key_N = scope_keys(table, self.scope, x.level)
         centred = pure.leave_one_out(x.x_N, key_N) if self.others else x.x_N - pure.group_mean(x.x_N, key_N)
         return Values(level=x.level, x_N=centred)
 
@@ -56,11 +56,11 @@ class Scale:
     eps: float = 1e-6
 
     def __post_init__(self) -> None:
-        bounded("Scale.ddof", self.ddof, least=0)
-        bounded("Scale.eps", self.eps, least=0)
+        check_bounds("Scale.ddof", self.ddof, least=0)
+        check_bounds("Scale.eps", self.eps, least=0)
 
     def __call__(self, x: Values, table: Table) -> Values:
-        std_N = pure.group_std(x.x_N, keys(table, self.scope, x.level), self.ddof)
+        std_N = pure.group_std(x.x_N, scope_keys(table, self.scope, x.level), self.ddof)
         return Values(level=x.level, x_N=np.where(std_N > 0, x.x_N / (std_N + self.eps), 0.0))
 
 
@@ -114,7 +114,7 @@ class Gae:
 
     def __call__(self, x: Values, table: Table) -> Values:
         at, out = table.tokens, np.zeros(len(table.tokens.episode_N))
-        reward_N = token_rewards(table) if x.level == "episode" else at_turn_ends(x, table)
+        reward_N = token_rewards(table) if x.level == "episode" else place_at_turn_ends(x, table)
         value_N = table_signal(table, "policy_value")
         if self.kl:
             reward_N = reward_N - self.kl * sampled_kl(table, "ref", self.kind or "k1")
@@ -125,7 +125,7 @@ class Gae:
         return Values(level="token", x_N=out)
 
 
-def at_turn_ends(x: Values, table: Table) -> np.ndarray:
+def place_at_turn_ends(x: Values, table: Table) -> np.ndarray:
     """[tokens] values by turn at the last token of each turn, 0 elsewhere."""
     at, turn = table.tokens, table.turns
     end = dict(zip(zip(turn.episode_N, turn.row_N, turn.position_N, strict=True), x.x_N, strict=True))

@@ -7,7 +7,7 @@ from math import comb
 import numpy as np
 
 from palaestra.credit.table import Table, Values
-from palaestra.schedule import bounded
+from palaestra.schedule import check_bounds
 from palaestra.types import stage
 
 
@@ -34,7 +34,7 @@ class PassAtK:
     right: float = 1.0
 
     def __post_init__(self) -> None:
-        bounded("PassAtK.k", self.k, least=1)
+        check_bounds("PassAtK.k", self.k, least=1)
 
     def __call__(self, x: Values, table: Table) -> Values:
         hit_E, out_E = table.reward_E >= self.right - 1e-9, np.zeros(len(table.episodes))

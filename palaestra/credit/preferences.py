@@ -10,11 +10,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from palaestra.credit.seats import by_payee
+from palaestra.credit.seats import split_by_payee
 from palaestra.types import Episode, Example, Group, Groups, Row, Segment, Signals, State, rng_of, stage
 
 
-def marked(row: Row) -> Row:
+def add_marker(row: Row) -> Row:
     """The row with its marker. Raises ValueError for a row without a visible token."""
     ids = row.view().ids_T
     if not len(ids):
@@ -30,16 +30,16 @@ def columns_of(row: Row, keep: tuple[str, ...] = ()) -> dict[str, Any]:
     return {"marker": marker.astype(float), "trained": marker | np.array([a in keep for a in authors])}
 
 
-def judged(episodes: tuple[Episode, ...]) -> list[Episode]:
+def scorable_episodes(episodes: tuple[Episode, ...]) -> list[Episode]:
     """Those that train, and whose last row can be scored."""
     return [
         e for e in episodes if e.ok and not e.muted and e.reward is not None and e.rows and len(e.rows[-1].view().ids_T)
     ]
 
 
-def seated(groups: Groups) -> list[tuple[str, Group]]:
+def split_by_paid_seat(groups: Groups) -> list[tuple[str, Group]]:
     """The groups of every seat that was paid, each with a name of its own: the task's, and the seat's where several are paid."""
-    return [(f"{g.task.id} {seat}".rstrip(), part) for g in groups for seat, part in by_payee(g)]
+    return [(f"{g.task.id} {seat}".rstrip(), part) for g in groups for seat, part in split_by_payee(g)]
 
 
 @stage
@@ -60,13 +60,13 @@ class Compare:
 
     def __call__(self, groups: Groups, signals: Signals, state: State) -> tuple[list[Example], State]:
         found: list[Example] = []
-        for g, (name, group) in enumerate(seated(groups)):
-            ranked = sorted(judged(group.episodes), key=lambda e: -e.total)
+        for g, (name, group) in enumerate(split_by_paid_seat(groups)):
+            ranked = sorted(scorable_episodes(group.episodes), key=lambda e: -e.total)
             for n, (better, other) in enumerate(self._pairs(ranked)):
                 weights = {f"{h}_weight": weight(name, n, h) for h in self.bootstrap}
                 tie = float(better.total - other.total < self.gap)
                 for episode, sign in ((better, 1.0), (other, -1.0)):
-                    row = marked(episode.rows[-1])
+                    row = add_marker(episode.rows[-1])
                     columns = {**columns_of(row, self.keep), **weights, "sign": sign, "tie": tie}
                     found.append(Example(row=row, columns=columns, unit=f"pair {g} {n}"))
         return found, state
@@ -91,9 +91,9 @@ class Rate:
 
     def __call__(self, groups: Groups, signals: Signals, state: State) -> tuple[list[Example], State]:
         found: list[Example] = []
-        for name, group in seated(groups):
-            for n, episode in enumerate(judged(group.episodes)):
-                row, reward = marked(episode.rows[-1]), episode.reward
+        for name, group in split_by_paid_seat(groups):
+            for n, episode in enumerate(scorable_episodes(group.episodes)):
+                row, reward = add_marker(episode.rows[-1]), episode.reward
                 labels = {"total": episode.total, **(reward.parts if reward else {})}
                 targets = {f"target_{t}": labels.get(t, np.nan) for t in self.targets}
                 weights = {f"{h}_weight": weight(name, n, h) for h in self.bootstrap}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from palaestra.credit.seats import by_seat
+from palaestra.credit.seats import split_by_seat
 from palaestra.types import Episode, Example, Groups, Signals, State, stage
 
 
@@ -33,7 +33,7 @@ class Prefer:
     gap: float = 1e-9
 
     def __call__(self, groups: Groups, signals: Signals, state: State) -> tuple[list[Example], State]:
-        groups, signals = by_seat(groups, signals)
+        groups, signals = split_by_seat(groups, signals)
         found: list[Example] = []
         for g, group in enumerate(groups):
             able = [e for e, episode in enumerate(group.episodes) if episode.ok and _trains(episode)]

@@ -15,16 +15,16 @@ from palaestra.types import stage
 
 @runtime_checkable
 class Grouping(Protocol):
-    """A scope with a rule of its own, e.g. turns that start in the same state: integers as those of `keys`."""
+    """A scope with a rule of its own, e.g. turns that start in the same state: integers as those of `scope_keys`."""
 
     def keys(self, table: Table, level: Level) -> np.ndarray: ...
 
 
-Named: TypeAlias = Literal["group", "batch", "episode", "position", "domain", "state", "stratum", "agent"]
-Scope: TypeAlias = Named | Callable[[Table, int], Hashable] | Grouping  # the callable: a key of (table, episode)
+NamedScope: TypeAlias = Literal["group", "batch", "episode", "position", "domain", "state", "stratum", "agent"]
+Scope: TypeAlias = NamedScope | Callable[[Table, int], Hashable] | Grouping  # the callable: a key of (table, episode)
 
 
-def keys(table: Table, scope: Scope, level: Level = "episode") -> np.ndarray:
+def scope_keys(table: Table, scope: Scope, level: Level = "episode") -> np.ndarray:
     """[N] integers: observations with equal numbers are compared with one another.
 
     "group": one task's episodes; "batch": all; "episode": one episode; "position": same turn number of one task;
@@ -44,17 +44,17 @@ def keys(table: Table, scope: Scope, level: Level = "episode") -> np.ndarray:
     if scope == "group":
         return table.group_E[at.episode_N]
     if scope == "position":
-        return numbered(list(zip(table.group_E[at.episode_N].tolist(), at.turn_N.tolist(), strict=True)))
+        return number_keys(list(zip(table.group_E[at.episode_N].tolist(), at.turn_N.tolist(), strict=True)))
     if scope == "domain":
-        return numbered([table.group(int(e)).task.domain for e in at.episode_N])
+        return number_keys([table.group(int(e)).task.domain for e in at.episode_N])
     if scope == "agent":
         scope = agent
     if not callable(scope):
-        raise UserError(f"unknown scope {scope!r}; there are {', '.join(get_args(Named))}")
-    return numbered([scope(table, int(e)) for e in at.episode_N])
+        raise UserError(f"unknown scope {scope!r}; there are {', '.join(get_args(NamedScope))}")
+    return number_keys([scope(table, int(e)) for e in at.episode_N])
 
 
-def numbered(found: Sequence[Hashable]) -> np.ndarray:
+def number_keys(found: Sequence[Hashable]) -> np.ndarray:
     """[N] integers: equal keys have equal numbers."""
     number = {k: i for i, k in enumerate(dict.fromkeys(found))}
     return np.array([number[k] for k in found], np.int64)
@@ -83,9 +83,9 @@ class SameState:
         states = fact_by_turn(table, "states", first="start")
         groups = table.group_E[table.turns.episode_N].tolist()
         if self.similarity >= 1:
-            return numbered([(g, str(s)) for g, s in zip(groups, states, strict=True)])
+            return number_keys([(g, str(s)) for g, s in zip(groups, states, strict=True)])
         anchors: dict[int, list[str]] = {}
-        return numbered(
+        return number_keys(
             [
                 (g, anchor(str(s), anchors.setdefault(g, []), self.similarity))
                 for g, s in zip(groups, states, strict=True)

@@ -10,7 +10,7 @@ from palaestra.errors import UserError
 from palaestra.types import Episode, Example, Group, Groups, Reward, Row, Signals, State, payment, stage
 
 
-def by_seat(groups: Groups, signals: Signals) -> tuple[Groups, Signals]:
+def split_by_seat(groups: Groups, signals: Signals) -> tuple[Groups, Signals]:
     """A group for each trained seat that was paid, in which nobody else is trained and its pay is the reward; signals to match.
 
     So in self-play an observation is (episode, seat), compared with what the same seat was paid in other episodes. Trained rows
@@ -37,13 +37,13 @@ def _of(group: Group, seats: Collection[str], payee: str | None = None) -> Group
     """Rows of others stay where they are, untrained: events and signals count rows by number."""
 
     def each(e: Episode) -> Episode:
-        rows = tuple(r if r.seat in seats else untrained(r) for r in e.rows)
+        rows = tuple(r if r.seat in seats else freeze_row(r) for r in e.rows)
         return replace(e, rows=rows, reward=e.reward if payee is None else pay(e.reward, payee))
 
     return replace(group, episodes=tuple(map(each, group.episodes)))
 
 
-def by_payee(group: Group) -> list[tuple[str, Group]]:
+def split_by_payee(group: Group) -> list[tuple[str, Group]]:
     """A group for each seat that was paid, with the seat's name: only its rows, its pay as the reward, whether trained or not.
 
     Where no seat has a pay of its own the group stays as it is, under the name "". The first seat keeps the total.
@@ -109,6 +109,6 @@ class Reader:
         ], state
 
 
-def untrained(row: Row) -> Row:
+def freeze_row(row: Row) -> Row:
     """The row as context: nothing in it is trained."""
     return replace(row, segments=tuple(replace(s, trained=False) for s in row.segments))

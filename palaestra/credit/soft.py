@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from palaestra.credit.advantages import group_mean
-from palaestra.credit.scopes import Scope, keys
+from palaestra.credit.scopes import Scope, scope_keys
 from palaestra.credit.table import Table, Values
-from palaestra.schedule import bounded
+from palaestra.schedule import check_bounds
 from palaestra.types import stage
 
 
@@ -26,7 +26,7 @@ class SoftCenter:
     scope: Scope = "group"
 
     def __post_init__(self) -> None:
-        bounded("SoftCenter.tau", self.tau, above=0)
+        check_bounds("SoftCenter.tau", self.tau, above=0)
 
     def __call__(self, x: Values, table: Table) -> Values:
-        return Values(level=x.level, x_N=x.x_N - soft_mean(x.x_N, keys(table, self.scope, x.level), self.tau))
+        return Values(level=x.level, x_N=x.x_N - soft_mean(x.x_N, scope_keys(table, self.scope, x.level), self.tau))

@@ -15,7 +15,7 @@ import numpy as np
 
 from palaestra.credit.table import Table, Values
 from palaestra.errors import UserError
-from palaestra.schedule import bounded
+from palaestra.schedule import check_bounds
 from palaestra.types import Example, Groups, Signals, State, stage
 
 Vote = Literal["union", "intersection", "majority", "half"]
@@ -81,7 +81,7 @@ class StepProgress:
     spreads: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        bounded("Progress.k", self.k, least=1)
+        check_bounds("Progress.k", self.k, least=1)
 
     def __call__(self, x: Values, table: Table) -> Values:
         out_N = table.lift(x, "token").x_N.copy()
@@ -141,7 +141,7 @@ def _row(table: Table, e: int, r: int, sign: float, unit: str, keep: float = mat
 # ---- critiques
 
 
-def voted(critiques: Sequence[Collection[int]], vote: Vote) -> set[int]:
+def wrong_steps(critiques: Sequence[Collection[int]], vote: Vote) -> set[int]:
     """Steps that any critique, every one, more than half of them, or at least half call wrong. No critique: no step."""
     called, n = [s for c in critiques for s in set(c)], len(critiques)
     least = {"union": 1, "intersection": n, "majority": n // 2 + 1, "half": (n + 1) // 2}[vote]
@@ -163,6 +163,6 @@ class StepPenalty:
     def __call__(self, x: Values, table: Table) -> Values:
         out_N = self.right * table.lift(x, "token").x_N
         for e, episode in enumerate(table.episodes):
-            bad = voted(fact(episode.facts, "critiques", "the penalty of wrong steps"), self.vote)
+            bad = wrong_steps(fact(episode.facts, "critiques", "the penalty of wrong steps"), self.vote)
             out_N[table.tokens.episode_N == e] -= self.wrong * np.isin(step_of_tokens(table, e), sorted(bad))
         return Values(level="token", x_N=out_N)

@@ -11,15 +11,15 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from palaestra.credit.seats import by_seat
+from palaestra.credit.seats import split_by_seat
 from palaestra.errors import UserError
-from palaestra.types import Episode, Group, Groups, Signals, State, View, value
+from palaestra.types import Episode, Group, Groups, Signals, State, View, value_class
 
 Level: TypeAlias = Literal["episode", "turn", "token"]
 LEVELS: tuple[Level, ...] = ("episode", "turn", "token")
 
 
-@value
+@value_class
 class Values:
     """x_N: one float per observation of `level`, in the table's order."""
 
@@ -27,7 +27,7 @@ class Values:
     x_N: np.ndarray
 
 
-@value
+@value_class
 class Index:
     """Where each of N observations is: episode, row within the episode, turn, position in the row's training view."""
 
@@ -44,7 +44,7 @@ class Table:
     """
 
     def __init__(self, groups: Groups, signals: Signals, state: State):
-        groups, signals = by_seat(groups, signals)
+        groups, signals = split_by_seat(groups, signals)
         self.groups: Groups = groups
         self.state: State = dict(state)
         self.columns: dict[str, Values] = {}  # beside the advantage: what links leave for the objective

@@ -8,7 +8,7 @@ import numpy as np
 
 from palaestra.credit.advantages import discounted_sums
 from palaestra.credit.links import Chain, Link, token_rewards
-from palaestra.credit.scopes import Scope, keys
+from palaestra.credit.scopes import Scope, scope_keys
 from palaestra.credit.table import LEVELS, Table, Values, fact_by_turn
 from palaestra.types import stage
 
@@ -43,7 +43,7 @@ def turn_rewards(table: Table) -> np.ndarray:
     return np.bincount(np.array(where, np.int64), token_rewards(table), minlength=len(turn.episode_N))
 
 
-def by_episode(table: Table, x_N: np.ndarray, gamma: float) -> np.ndarray:
+def discounted_turn_sums(table: Table, x_N: np.ndarray, gamma: float) -> np.ndarray:
     """[N] sum_{k>=t} gamma^{k-t} x_k over the turns of each episode."""
     out = np.zeros(len(x_N))
     for e in range(len(table.episodes)):
@@ -60,7 +60,7 @@ class TurnReturns:
     spreads: ClassVar[bool] = True  # the same outcome earlier is worth more
 
     def __call__(self, x: Values, table: Table) -> Values:
-        return Values(level="turn", x_N=by_episode(table, turn_rewards(table), self.gamma))
+        return Values(level="turn", x_N=discounted_turn_sums(table, turn_rewards(table), self.gamma))
 
 
 @stage
@@ -82,6 +82,6 @@ class Peers:
     name: str = "peers"
 
     def __call__(self, x: Values, table: Table) -> Values:
-        key_N = keys(table, self.scope, "turn")
+        key_N = scope_keys(table, self.scope, "turn")
         table.columns[self.name] = Values(level="turn", x_N=np.bincount(key_N)[key_N].astype(float))
         return x

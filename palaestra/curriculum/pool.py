@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from palaestra.credit.seats import by_seat
+from palaestra.credit.seats import split_by_seat
 from palaestra.types import Group, State, stage
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ class Everything:
         return groups, [], state
 
 
-def mixed(group: Group) -> bool:
+def is_mixed(group: Group) -> bool:
     """Some episode did better than another for a seat that trains: the group has something to compare."""
-    parts, _ = by_seat([group], [])
+    parts, _ = split_by_seat([group], [])
     pays = [[e.total for e in part.valid if e.reward is not None] for part in parts]
     return any(len(p) > 1 and np.ptp(p) > 1e-9 for p in pays)
 
@@ -49,7 +49,7 @@ class Mixed:
     async def __call__(
         self, ctx: Context, groups: list[Group], state: State
     ) -> tuple[list[Group] | None, list[Group], State]:
-        kept = [*state.get("waiting", []), *filter(mixed, groups)]
+        kept = [*state.get("waiting", []), *filter(is_mixed, groups)]
         if len(kept) < self.size:
             return None, [], {"waiting": kept}
         return kept[: self.size], [], {"waiting": kept[self.size :]}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from palaestra.errors import UserError
-from palaestra.types import RIGHT, Example, Groups, Key, State, Task, rng_of, stage
+from palaestra.types import SOLVED_TOTAL, Example, Groups, Key, State, Task, rng_of, stage
 
 if TYPE_CHECKING:
     from palaestra.context import Context
@@ -19,7 +19,7 @@ def prompt_length(task: Task) -> float:
     return float(sum(len(m.content) for m in task.prompt))
 
 
-def labelled(task: Task) -> float:
+def labelled_difficulty(task: Task) -> float:
     """The task's own `difficulty`."""
     try:
         return float(task.meta["difficulty"])
@@ -77,5 +77,5 @@ class Successes:
         for group in seen:
             totals = [e.total for e in group.valid if e.reward is not None]
             right, total = tried.get(group.task.id, (0, 0))
-            tried[group.task.id] = (right + sum(t >= RIGHT for t in totals), total + len(totals))
+            tried[group.task.id] = (right + sum(t >= SOLVED_TOTAL for t in totals), total + len(totals))
         return state | {"tried": tried}

@@ -37,21 +37,21 @@ class Replay:
     async def __call__(
         self, ctx: Context, groups: list[Group], state: State
     ) -> tuple[list[Group] | None, list[Group], State]:
-        buffer = trimmed([*state.get("buffer", []), *groups], self.prompts, self.capacity)
+        buffer = trim_buffer([*state.get("buffer", []), *groups], self.prompts, self.capacity)
         if sum(len(g.episodes) for g in buffer) < max(self.fill, 1):
             return None, [], {"buffer": buffer}
-        rng, known = rng_of((ctx.seed, "replay", ctx.step)), by_prompt(buffer)
+        rng, known = rng_of((ctx.seed, "replay", ctx.step)), group_by_prompt(buffer)
         left, ready = list(known)[::-1], list[Group]()  # newest first
         while left and len(ready) < self.size:
             newest = rng.random() < self.recent
             name = left.pop(0 if newest else int(rng.integers(len(left))))
             task, episodes = known[name]
-            take = episodes[-self.samples :] if newest else prioritised(episodes, self.samples, self.priority, rng)
+            take = episodes[-self.samples :] if newest else draw_by_priority(episodes, self.samples, self.priority, rng)
             ready.append(Group(task=task, episodes=tuple(take)))
         return ready, [], {"buffer": buffer}
 
 
-def by_prompt(buffer: Sequence[Group]) -> dict[str, tuple[Task, list[Episode]]]:
+def group_by_prompt(buffer: Sequence[Group]) -> dict[str, tuple[Task, list[Episode]]]:
     """Episodes of each task, oldest first; tasks in the order of their newest episode."""
     found: dict[str, tuple[Task, list[Episode]]] = {}
     for group in buffer:
@@ -60,13 +60,13 @@ def by_prompt(buffer: Sequence[Group]) -> dict[str, tuple[Task, list[Episode]]]:
     return found
 
 
-def prioritised(episodes: Sequence[Episode], n: int, priority: float, rng: np.random.Generator) -> list[Episode]:
+def draw_by_priority(episodes: Sequence[Episode], n: int, priority: float, rng: np.random.Generator) -> list[Episode]:
     """Up to `n` distinct episodes, drawn one after the other with p ~ exp(priority * reward) (Gumbel top-n)."""
     score = priority * np.array([e.total for e in episodes]) + rng.gumbel(size=len(episodes))
     return [episodes[i] for i in np.argsort(-score, kind="stable")[:n]]
 
 
-def trimmed(buffer: Sequence[Group], prompts: int, capacity: int) -> list[Group]:
+def trim_buffer(buffer: Sequence[Group], prompts: int, capacity: int) -> list[Group]:
     """The newest episodes of the newest prompts, without errors, in the order they came."""
     kept: list[Group] = []
     count: dict[str, int] = {}

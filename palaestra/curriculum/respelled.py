@@ -23,8 +23,8 @@ class Respelled:
 
     def __call__(self, ctx: Context, key: Key, n: int, state: State) -> tuple[list[Task], State]:
         tasks, state = Shuffled()(ctx, key, n, state)
-        return [self.spelled(t) for t in tasks], state
+        return [self.respell(t) for t in tasks], state
 
-    def spelled(self, task: Task) -> Task:
+    def respell(self, task: Task) -> Task:
         other = str(task.answer).isdigit() and rng_of(("respelled", task.id)).random() < self.share
         return replace(task, answer=f"{task.answer}.0") if other else task

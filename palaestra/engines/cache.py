@@ -43,7 +43,7 @@ class SlotCache(Cache):
         if slots <= self.slots and length <= self.length:
             return
         old_slots, old_length = self.slots, self.length
-        self.slots, self.length = max(slots, min(old_slots, most)), rounded(max(length, old_length))
+        self.slots, self.length = max(slots, min(old_slots, most)), round_up(max(length, old_length))
         for rooms in (self.keys, self.values):
             for layer, old in enumerate(rooms):
                 rooms[layer] = old.new_zeros(self.slots, old.shape[1], self.length, old.shape[3])
@@ -58,6 +58,6 @@ class SlotCache(Cache):
             room[t, :, :upto] = room[s, :, :upto]
 
 
-def rounded(length: int) -> int:
+def round_up(length: int) -> int:
     """Slots grow in blocks of 64 tokens."""
     return -(-length // 64) * 64

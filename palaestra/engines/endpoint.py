@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from palaestra.context import Client
-from palaestra.models.dialect import between, read_call
+from palaestra.models.dialect import read_call, text_in_tag
 from palaestra.types import (
     Ask,
     Call,
@@ -16,11 +16,11 @@ from palaestra.types import (
     Sampling,
     Segment,
     seed_of,
-    value,
+    value_class,
 )
 
 
-@value
+@value_class
 class EndpointPlayer:
     """Says what `client` answers to the messages of its thread. It has no tokens, so nothing can be trained on it.
 
@@ -57,5 +57,5 @@ class EndpointPlayer:
         return Completion(ids=(), logp=(), text=reply.text, cut=len(reply.text), finish=finish)
 
     def parse(self, text: str, finish: str) -> Call | Malformed | None:
-        inside = between(text, "tool_call", finish)
+        inside = text_in_tag(text, "tool_call", finish)
         return read_call(inside) if isinstance(inside, str) else inside

@@ -18,9 +18,9 @@ from palaestra.engines.cache import SlotCache
 from palaestra.models.model import Model
 
 REACH = 128  # columns, the unit in which a graph's reach grows
-OFTEN = 2  # steps of a shape launched kernel by kernel: to capture one takes about as long as it saves in so many
-Replay: TypeAlias = Callable[[], None]
-Capture: TypeAlias = Callable[[Callable[[], None]], Replay]  # work -> the same work, replayed
+LAUNCHES = 2  # steps of a shape launched kernel by kernel: to capture one takes about as long as it saves in so many
+GraphReplay: TypeAlias = Callable[[], None]
+Capture: TypeAlias = Callable[[Callable[[], None]], GraphReplay]  # work -> the same work, replayed
 
 
 class Steps(Protocol):
@@ -48,7 +48,7 @@ class Graphs:
         self.forget()
 
     def forget(self) -> None:
-        self._made: dict[tuple[int, int], tuple[Tensor, Replay]] = {}
+        self._made: dict[tuple[int, int], tuple[Tensor, GraphReplay]] = {}
         self._met: Counter[tuple[int, int]] = Counter()
         self._cache: tuple[int, ...] = ()
         self._logits: Tensor | None = None  # [slots, V], of whichever graph came last
@@ -62,7 +62,7 @@ class Graphs:
             self._cache = state
         shape = min(rows(n), cache.slots), min(-(-upto // REACH) * REACH, cache.length)
         self._met[shape] += 1
-        if self.able and shape not in self._made and self._met[shape] > OFTEN:
+        if self.able and shape not in self._made and self._met[shape] > LAUNCHES:
             try:
                 self._made[shape] = self._captured(decoder, *shape)
             except RuntimeError as error:
@@ -82,7 +82,7 @@ class Graphs:
         assert self._logits is not None
         return self._logits[:n]
 
-    def _captured(self, decoder: Steps, n: int, upto: int) -> tuple[Tensor, Replay]:
+    def _captured(self, decoder: Steps, n: int, upto: int) -> tuple[Tensor, GraphReplay]:
         logits, held_2n = self._logits, torch.zeros(2, n, dtype=torch.long, device=decoder.model.device)
         held_2n[1] = decoder.cache.length - 1
 
@@ -105,7 +105,7 @@ def cuda_graphs(device: torch.device) -> Callable[[], Capture]:
     def fresh() -> Capture:
         pool = torch.cuda.graph_pool_handle()
 
-        def capture(work: Callable[[], None]) -> Replay:
+        def capture(work: Callable[[], None]) -> GraphReplay:
             with torch.cuda.device(device):
                 here, graph = torch.cuda.current_stream(), torch.cuda.CUDAGraph()
                 side.wait_stream(here)

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from palaestra.engines.cache import rounded
+from palaestra.engines.cache import round_up
 from palaestra.engines.decoder import Decoder
 from palaestra.engines.prefix import Prefixes
 from palaestra.engines.sampling import DrawSettings, draw
@@ -176,7 +176,7 @@ class OwnEngine:
             if self._waiting[0].done.done():  # its asker has gone
                 self._waiting.popleft()
                 continue
-            longer = max(length, rounded(self._waiting[0].longest))
+            longer = max(length, round_up(self._waiting[0].longest))
             room = self._most(longer)
             if len(self._running) + len(entering) >= room and (self._running or entering):
                 break

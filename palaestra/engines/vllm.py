@@ -23,14 +23,14 @@ from typing import Any, Literal
 
 from palaestra.errors import Fault, UserError
 from palaestra.models.dialect import Chat
-from palaestra.models.files import quiet
-from palaestra.models.load import Model, whole
+from palaestra.models.files import silence_transformers
+from palaestra.models.load import Model, merge_adapters
 from palaestra.services.lines import Child
 from palaestra.types import Completion, Key, Sampling, seed_of
 
 SERVER = Path(__file__).parent / "vllm_server.py"
 PYTHON = "PALAESTRA_VLLM_PYTHON"
-SHARED = Path("/dev/shm")
+SHARED_MEMORY = Path("/dev/shm")
 COPIES = 2.5  # of the weights that may lie in the scratch folder at a time, with room to spare
 ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",  # the model is a local folder
@@ -209,8 +209,8 @@ class VllmEngine:
         return child
 
     def _write(self, folder: Path) -> None:
-        with quiet():
-            whole(self.model).save_pretrained(folder)
+        with silence_transformers():
+            merge_adapters(self.model).save_pretrained(folder)
             self.model.tokenizer.save_pretrained(folder)
 
     def close(self) -> None:
@@ -222,5 +222,7 @@ class VllmEngine:
 def scratch_folder(model: Model) -> Path:
     """In memory where there is room for the weights."""
     size = COPIES * sum(p.numel() * p.element_size() for p in model.module.parameters())
-    roomy = SHARED.is_dir() and os.access(SHARED, os.W_OK) and shutil.disk_usage(SHARED).free > size
-    return Path(tempfile.mkdtemp(prefix="palaestra-vllm-", dir=SHARED if roomy else None))
+    roomy = (
+        SHARED_MEMORY.is_dir() and os.access(SHARED_MEMORY, os.W_OK) and shutil.disk_usage(SHARED_MEMORY).free > size
+    )
+    return Path(tempfile.mkdtemp(prefix="palaestra-vllm-", dir=SHARED_MEMORY if roomy else None))

@@ -67,7 +67,7 @@ def memory() -> dict[str, float]:
 def start(settings: Any) -> Any:
     from vllm import EngineArgs, LLMEngine
 
-    cpu = on_cpu()
+    cpu = is_on_cpu()
     return LLMEngine.from_engine_args(
         EngineArgs(
             model=settings["model"],
@@ -95,7 +95,7 @@ def serve(engine: Any, settings: Any, lines: Any, answers: Any) -> None:
     def step() -> None:
         for output in engine.step():
             if output.finished:
-                answer(finished(output))
+                answer(read_output(output))
 
     while True:
         while not engine.has_unfinished_requests() or not lines.empty():
@@ -136,7 +136,7 @@ def add(engine: Any, request: Any, eos: Any) -> None:
     engine.add_request(str(request["id"]), {"prompt_token_ids": request["prompt"]}, params)
 
 
-def finished(output: Any) -> Any:
+def read_output(output: Any) -> Any:
     done = output.outputs[0]
     ids = list(done.token_ids)
     logp = [found[token].logprob for token, found in zip(ids, done.logprobs)]  # noqa: B905 (Python 3.9 too)
@@ -147,7 +147,7 @@ def update(engine: Any, folder: str) -> float:
     """The weights of a folder, in place: vLLM packs and fuses them as it did when it started."""
     begin = time.perf_counter()
     engine.collective_rpc("reload_weights", kwargs={"weights_path": folder})
-    if on_cpu():
+    if is_on_cpu():
         engine.collective_rpc(repack_head)
     engine.reset_prefix_cache()
     return time.perf_counter() - begin
@@ -162,7 +162,7 @@ def repack_head(worker: Any) -> None:
             module.quant_method.process_weights_after_loading(module)
 
 
-def on_cpu() -> bool:
+def is_on_cpu() -> bool:
     from vllm.platforms import current_platform
 
     return current_platform.is_cpu()

@@ -12,19 +12,19 @@ import numpy as np
 import torch
 
 from palaestra.errors import UserError
-from palaestra.explanation.reading import derivative, within
+from palaestra.explanation.reading import derivative, varies_within_episode
 from palaestra.rollout.collect import Links, Sample
 from palaestra.run.context import RunContext
 from palaestra.run.driver import prepare
 from palaestra.step import Learner, Recipe
-from palaestra.types import Batch, Example, Group, value
+from palaestra.types import Batch, Example, Group, value_class
 from palaestra.update import backward, pack
 from palaestra.values import brief
 
 BUDGET = 4096  # padded tokens of a forward pass
 
 
-@value
+@value_class
 class Credited:
     """What a learner would train on."""
 
@@ -34,7 +34,7 @@ class Credited:
     within: bool  # the credit may differ within a row
 
 
-async def judged(recipe: Recipe, ctx: RunContext, groups: Sequence[Group]) -> list[Group]:
+async def judge_groups(recipe: Recipe, ctx: RunContext, groups: Sequence[Group]) -> list[Group]:
     """Unscored groups as the recipe judges and gates them; a UserError if it does not begin with plain samples."""
     links = recipe.collect.links if isinstance(recipe.collect, Links) else (recipe.collect,)
     if not isinstance(links[0], Sample):
@@ -50,7 +50,7 @@ async def judged(recipe: Recipe, ctx: RunContext, groups: Sequence[Group]) -> li
     return ready
 
 
-def credited(recipe: Recipe, ctx: RunContext, groups: Sequence[Group]) -> Credited:
+def credit_groups(recipe: Recipe, ctx: RunContext, groups: Sequence[Group]) -> Credited:
     """The examples of the learner that trains the policy, from scored groups and a fresh state."""
     resolved: Recipe = ctx.at(recipe, 0)
     if "policy" not in resolved.learners:
@@ -58,11 +58,11 @@ def credited(recipe: Recipe, ctx: RunContext, groups: Sequence[Group]) -> Credit
     learner = resolved.learners["policy"]
     signals = ctx.measure(groups, learner.needs)
     examples, _ = learner.credit(groups, signals, {})
-    by_token = within(learner.credit, groups, signals)
+    by_token = varies_within_episode(learner.credit, groups, signals)
     return Credited(name="policy", learner=learner, examples=examples, within=by_token)
 
 
-def ready_for(recipe: Recipe, ctx: RunContext) -> RunContext:
+def prepare_context(recipe: Recipe, ctx: RunContext) -> RunContext:
     """The context with the recipe's references and heads."""
     prepare(recipe, ctx)
     return ctx
@@ -113,5 +113,5 @@ def outputs(ctx: RunContext, found: Credited, batch: Batch) -> dict[str, torch.T
     return {k: torch.cat([pad(p[k]) for p in parts]).cpu() for k in parts[0]}
 
 
-def unscored(group: Group) -> Group:
+def strip_rewards(group: Group) -> Group:
     return replace(group, episodes=tuple(replace(e, reward=None) for e in group.episodes))

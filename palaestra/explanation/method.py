@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from palaestra.errors import UserError
-from palaestra.explanation.reading import UNUSED, derivative, dropped, within
+from palaestra.explanation.reading import UNUSED_ADVANTAGES, derivative, dropped_groups_remark, varies_within_episode
 from palaestra.explanation.trajectories import LOGP, OF_ROWS, Trajectory, groups_of, lengths_of, place
 from palaestra.schedule import resolve
 from palaestra.step import Learner, Recipe
@@ -34,15 +34,15 @@ def explain(recipe: Recipe, groups: Sequence[Sequence[Trajectory]]) -> dict[str,
     signals = _signals(learner, groups)
     examples, _ = learner.credit(built, signals, {})
     where = {id(e.rows[0]): (g, i) for g, group in enumerate(built) for i, e in enumerate(group.episodes)}
-    advantages = _advantages(examples, groups, where, within(learner.credit, built, signals))
-    notes, weights = dropped(recipe.pool, built), None
-    if missing := _missing(learner, groups):
+    advantages = _advantages(examples, groups, where, varies_within_episode(learner.credit, built, signals))
+    notes, weights = dropped_groups_remark(recipe.pool, built), None
+    if missing := _missing_fields(learner, groups):
         fields = " and ".join(map(repr, missing))
         them = "it" if len(missing) == 1 else "them"
         notes.append(f"no token_weights: the loss reads {fields}; add {them} to every trajectory (--group FILE.json)")
     else:
         weights, unused = _weights(learner, examples, groups, where)
-        notes += [UNUSED] if unused else []
+        notes += [UNUSED_ADVANTAGES] if unused else []
     return {"advantages": advantages, "token_weights": weights, "notes": notes}
 
 
@@ -79,7 +79,7 @@ def _fields(learner: Learner) -> list[str]:
     return [*(f for _, fields in _needs(learner) for f in reversed(fields)), *learner.objective.needs]
 
 
-def _missing(learner: Learner, groups: Sequence[Sequence[Trajectory]]) -> list[str]:
+def _missing_fields(learner: Learner, groups: Sequence[Sequence[Trajectory]]) -> list[str]:
     """Fields that some trajectory lacks. The policy's log-probs have a default."""
     asked = [*(fields for _, fields in _needs(learner)), *((n,) for n in learner.objective.needs)]
     every = [t for group in groups for t in group]

@@ -11,15 +11,15 @@ from torch import Tensor
 from palaestra.context import Collect, Credit, Pool, drops_equal
 from palaestra.credit.links import Chain
 from palaestra.credit.table import Table
-from palaestra.curriculum.pool import mixed
+from palaestra.curriculum.pool import is_mixed
 from palaestra.rollout.collect import Links, Sample
 from palaestra.types import Batch, Groups, Objective, Signals
 from palaestra.values import brief, walk
 
-UNUSED = "the loss of this method does not use the advantages; token_weights show what it does"
+UNUSED_ADVANTAGES = "the loss of this method does not use the advantages; token_weights show what it does"
 
 
-def within(credit: Credit, groups: Groups, signals: Signals) -> bool:
+def varies_within_episode(credit: Credit, groups: Groups, signals: Signals) -> bool:
     """Whether the credit is by turn or token, and so may differ within a trajectory."""
     chains = [part for _, part in walk((credit,)) if isinstance(part, Chain)]
     return any(c.values(Table(groups, signals, {})).level != "episode" for c in chains)
@@ -38,9 +38,9 @@ def derivative(objective: Objective, out: Mapping[str, Tensor], batch: Batch) ->
     return 0.0 - slope_BT, len(found) > 1 and found[1] is None
 
 
-def dropped(pool: Pool, groups: Groups) -> list[str]:
+def dropped_groups_remark(pool: Pool, groups: Groups) -> list[str]:
     """The remark that the pool would not train on groups of equal rewards, if it would not."""
-    equal = [str(g) for g, group in enumerate(groups) if not mixed(group)]
+    equal = [str(g) for g, group in enumerate(groups) if not is_mixed(group)]
     if not equal or not drops_equal(pool):
         return []
     which = (
@@ -49,7 +49,7 @@ def dropped(pool: Pool, groups: Groups) -> list[str]:
     return [f"the pool {type(pool).__name__} would drop {which} earn the same"]
 
 
-def unplayed(method: Collect, run: Collect, name: str) -> list[str]:
+def other_links_remark(method: Collect, run: Collect, name: str) -> list[str]:
     """The remark that rollouts of the run `name` lack what a method's own links do, if they do.
 
     Samples are samples, whatever their number.

@@ -10,20 +10,30 @@ from typing import Any
 import numpy as np
 
 from palaestra.errors import UserError
-from palaestra.explanation.given import credited, ready_for, token_weights
-from palaestra.explanation.reading import UNUSED, dropped, unplayed
+from palaestra.explanation.given import credit_groups, prepare_context, token_weights
+from palaestra.explanation.reading import UNUSED_ADVANTAGES, dropped_groups_remark, other_links_remark
 from palaestra.models.load import find, load
 from palaestra.run import setup
 from palaestra.run.context import RunContext
 from palaestra.run.driver import train
 from palaestra.step import Recipe
-from palaestra.types import Episode, Group, Message, Reward, Row, Segment, Task, value
+from palaestra.types import Episode, Group, Message, Reward, Row, Segment, Task, value_class
 from palaestra.values import from_toml
 
-READ = {"group", "task_id", "domain", "prompt", "status", "muted", "reward", "facts", "rows"}  # columns of rollouts
+READ_COLUMNS = {
+    "group",
+    "task_id",
+    "domain",
+    "prompt",
+    "status",
+    "muted",
+    "reward",
+    "facts",
+    "rows",
+}  # columns of rollouts
 
 
-@value
+@value_class
 class Answer:
     """What a policy said and what a method makes of it. Tokens of others are left out."""
 
@@ -33,7 +43,7 @@ class Answer:
     advantage: Sequence[float]
 
 
-@value
+@value_class
 class Explained:
     """A group under a method."""
 
@@ -58,18 +68,18 @@ class Explained:
 # ---- from a run folder
 
 
-def explained(method: str, recipe: Recipe, place: Path, group: int | None = None) -> Explained:
+def explain_rollouts(method: str, recipe: Recipe, place: Path, group: int | None = None) -> Explained:
     """A group of a recorded batch, with the whole batch credited as the method does it.
 
     `place` is a run folder, of which the last step is read, or one of its rollout files. `group` is its number in the file;
     None = the one whose rewards differ most. Raises UserError where there is none such.
     """
     file, settings = source(place)
-    groups, texts = recorded(file)
+    groups, texts = read_recorded(file)
     bench, _ = setup.bench_of(settings)
     model = load(settings.model, dtype=settings.dtype)
-    ctx = ready_for(recipe, RunContext(bench=bench, seed=settings.seed, models={"policy": model}, drive=train))
-    found = credited(recipe, ctx, groups)
+    ctx = prepare_context(recipe, RunContext(bench=bench, seed=settings.seed, models={"policy": model}, drive=train))
+    found = credit_groups(recipe, ctx, groups)
     by_example, unused = token_weights(found, ctx)
     weights: dict[int, Any] = {}
     for e, w in zip(found.examples, by_example, strict=True):  # a row may stand in several pairs
@@ -85,7 +95,11 @@ def explained(method: str, recipe: Recipe, place: Path, group: int | None = None
         prompt="\n".join(m.content for m in groups[g].task.prompt),
         answers=[_answer(e, weights, credit, texts) for e in ranked],
         within=found.within,
-        notes=[*other_run(recipe, place), *dropped(recipe.pool, groups), *([UNUSED] if unused else [])],
+        notes=[
+            *other_run(recipe, place),
+            *dropped_groups_remark(recipe.pool, groups),
+            *([UNUSED_ADVANTAGES] if unused else []),
+        ],
     )
 
 
@@ -96,7 +110,7 @@ def source(place: Path) -> tuple[Path, setup.Settings]:
         raise UserError(f"--rollouts {place}: no rollouts; give a run folder, or one of its rollouts/step-N.parquet")
     run = place if place.is_dir() else place.parent.parent
     told = run / "config.toml"
-    return files[-1], setup.Settings().merged(setup_fields(from_toml(told)) if told.is_file() else {})
+    return files[-1], setup.Settings().merge(setup_fields(from_toml(told)) if told.is_file() else {})
 
 
 def other_run(recipe: Recipe, place: Path) -> list[str]:
@@ -110,7 +124,7 @@ def other_run(recipe: Recipe, place: Path) -> list[str]:
         run = setup.build(name, given.get("set", {}))
     except UserError:  # a recipe that is no more, or has other fields by now
         return []
-    return unplayed(recipe.collect, run.collect, name) if isinstance(run, Recipe) else []
+    return other_links_remark(recipe.collect, run.collect, name) if isinstance(run, Recipe) else []
 
 
 def setup_fields(given: dict[str, Any]) -> dict[str, Any]:
@@ -121,7 +135,7 @@ def setup_fields(given: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def recorded(file: Path) -> tuple[list[Group], dict[int, list[str]]]:
+def read_recorded(file: Path) -> tuple[list[Group], dict[int, list[str]]]:
     """Groups as they were trained on, and the text of every token by the id of its row."""
     import pyarrow.parquet as pq
 
@@ -129,7 +143,7 @@ def recorded(file: Path) -> tuple[list[Group], dict[int, list[str]]]:
         lines = pq.ParquetFile(file).read().to_pylist()
     except (OSError, ValueError) as error:
         raise UserError(f"{file}: no rollouts: {error}") from None
-    if not lines or READ - set(lines[0]):
+    if not lines or READ_COLUMNS - set(lines[0]):
         raise UserError(f"{file} does not hold the rollouts of a run")
     episodes: dict[int, list[Episode]] = {}
     prompts: dict[int, Task] = {}

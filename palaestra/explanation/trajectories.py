@@ -24,38 +24,41 @@ OF_ROWS = ("head_gradient", "embedding")  # quantities that are a vector for the
 # ---- kinds of values
 
 
-def number(x: Any) -> bool:
+def is_number(x: Any) -> bool:
     try:
         return isinstance(x, Real) and math.isfinite(x)
     except OverflowError:  # an integer beyond the floats
         return False
 
 
-def whole(x: Any, least: int = 0) -> bool:
-    return number(x) and not isinstance(x, bool) and x == int(x) and x >= least
+def is_whole(x: Any, least: int = 0) -> bool:
+    return is_number(x) and not isinstance(x, bool) and x == int(x) and x >= least
 
 
-def many(x: Any, kind: Callable[[Any], bool], least: int = 1) -> bool:
+def is_list_of(x: Any, kind: Callable[[Any], bool], least: int = 1) -> bool:
     listed = isinstance(x, list | tuple) or (isinstance(x, np.ndarray) and x.ndim > 0)
     return listed and len(x) >= least and all(map(kind, x))
 
 
 KINDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
-    "reward": ("a finite number", number),
-    "length": ("a whole number of at least 1", lambda x: whole(x, 1)),
-    "tokens": ("a list of token ids, whole numbers of at least 0", lambda x: many(x, whole)),
-    "turn_rewards": ("a list of finite numbers, one a turn", lambda x: many(x, number)),
-    "turn_lengths": ("a list of whole numbers of at least 1, one a turn", lambda x: many(x, lambda n: whole(n, 1))),
+    "reward": ("a finite number", is_number),
+    "length": ("a whole number of at least 1", lambda x: is_whole(x, 1)),
+    "tokens": ("a list of token ids, whole numbers of at least 0", lambda x: is_list_of(x, is_whole)),
+    "turn_rewards": ("a list of finite numbers, one a turn", lambda x: is_list_of(x, is_number)),
+    "turn_lengths": (
+        "a list of whole numbers of at least 1, one a turn",
+        lambda x: is_list_of(x, lambda n: is_whole(n, 1)),
+    ),
     # facts of the episode
-    "states": ("a list of states, one a turn", lambda x: many(x, lambda s: True)),
-    "executed": ("a list of truth values, one a turn", lambda x: many(x, number)),
-    "gold_prob": ("a list of probabilities, one a turn", lambda x: many(x, number)),
-    "stratum": ("a number or a text", lambda x: number(x) or isinstance(x, str)),
-    "agent": ("a number or a text", lambda x: number(x) or isinstance(x, str)),
-    "prefix_values": ("a list of two or more finite numbers", lambda x: many(x, number, 2)),
-    "critiques": ("a list of lists of step numbers", lambda x: many(x, lambda c: many(c, whole, 0), 0)),
+    "states": ("a list of states, one a turn", lambda x: is_list_of(x, lambda s: True)),
+    "executed": ("a list of truth values, one a turn", lambda x: is_list_of(x, is_number)),
+    "gold_prob": ("a list of probabilities, one a turn", lambda x: is_list_of(x, is_number)),
+    "stratum": ("a number or a text", lambda x: is_number(x) or isinstance(x, str)),
+    "agent": ("a number or a text", lambda x: is_number(x) or isinstance(x, str)),
+    "prefix_values": ("a list of two or more finite numbers", lambda x: is_list_of(x, is_number, 2)),
+    "critiques": ("a list of lists of step numbers", lambda x: is_list_of(x, lambda c: is_list_of(c, is_whole, 0), 0)),
 }
-NUMBERS = ("a list of finite numbers", lambda x: many(x, number))  # what any other field is
+NUMBERS = ("a list of finite numbers", lambda x: is_list_of(x, is_number))  # what any other field is
 FACTS = ("states", "executed", "gold_prob", "stratum", "agent", "prefix_values", "critiques")  # of the episode
 FIELDS = ("reward", "length", "tokens", "turn_rewards", "turn_lengths", *BY_TOKEN[1:], *FACTS)
 
@@ -104,7 +107,7 @@ def check(t: Trajectory, where: str, fields: Sequence[str]) -> None:
             raise UserError(f"{where}: unknown field {name!r}; there are {known}")
         kind, fits = KINDS.get(name, NUMBERS)
         if not fits(given):
-            raise UserError(f"{where}: {name} must be {kind}, not {shown(given)}")
+            raise UserError(f"{where}: {name} must be {kind}, not {shorten(given)}")
     if "reward" not in t and "turn_rewards" not in t:
         raise UserError(f"{where} has neither reward nor turn_rewards")
     lengths = lengths_of(t)
@@ -119,7 +122,7 @@ def check(t: Trajectory, where: str, fields: Sequence[str]) -> None:
         raise UserError(f"{where}: {len(t['turn_rewards'])} turn_rewards for {len(lengths)} turns")
 
 
-def shown(given: Any) -> str:
+def shorten(given: Any) -> str:
     """A value as it stands in a file, shortened."""
     text = json.dumps(given, default=str)
     return text if len(text) <= 40 else f"{text[:40]}..."
@@ -174,9 +177,9 @@ def groups_from(rewards: Any, lengths: Any, groups: Any) -> list[list[Trajectory
     """Groups from nested lists of rewards and lengths, or from trajectories. Raises UserError for another shape."""
     if groups is not None:
         return _trajectories(groups)
-    totals, sizes = _nested(rewards, "--rewards", "[[1,0,0,0]]"), None
+    totals, sizes = _check_nested(rewards, "--rewards", "[[1,0,0,0]]"), None
     if lengths is not None:
-        sizes = _nested(lengths, "--lengths", "[[5,9,3,7]]")
+        sizes = _check_nested(lengths, "--lengths", "[[5,9,3,7]]")
         if [len(g) for g in sizes] != [len(g) for g in totals]:
             raise UserError("--lengths must have the shape of --rewards")
     return [
@@ -185,7 +188,7 @@ def groups_from(rewards: Any, lengths: Any, groups: Any) -> list[list[Trajectory
     ]
 
 
-def _nested(groups: Any, name: str, example: str) -> list[list[Any]]:
+def _check_nested(groups: Any, name: str, example: str) -> list[list[Any]]:
     if not isinstance(groups, list) or not groups or not all(isinstance(g, list) and g for g in groups):
         raise UserError(f"{name} must be a list of groups, none of them empty, such as {example}")
     return groups

@@ -13,8 +13,8 @@ import numpy as np
 
 from palaestra.context import RewardFn
 from palaestra.judges.pairwise import Comparison, Pairwise, flips
-from palaestra.tasks.oracle import saying
-from palaestra.types import Group, Reward, Task, value
+from palaestra.tasks.oracle import episode_saying
+from palaestra.types import Group, Reward, Task, value_class
 
 if TYPE_CHECKING:
     from palaestra.context import Context
@@ -29,7 +29,7 @@ TALK = (  # what tries to talk a judge into a verdict
 )
 
 
-@value
+@value_class
 class JudgeAgreement:
     """A judge's verdicts beside gold labels, both as right or wrong."""
 
@@ -65,14 +65,14 @@ class JudgeAgreement:
         return 0.0 if chance == 1 else (self.agreement - chance) / (1 - chance)
 
 
-def agreement(judge_N: Sequence[float], gold_N: Sequence[float], above: float = 0.5) -> JudgeAgreement:
+def judge_agreement(judge_N: Sequence[float], gold_N: Sequence[float], above: float = 0.5) -> JudgeAgreement:
     """Counts; a score above `above` means right."""
     judge, gold = np.asarray(judge_N) > above, np.asarray(gold_N) > above
     counts = (judge & gold, judge & ~gold, ~judge & gold, ~judge & ~gold)
     return JudgeAgreement(**{k: int(x.sum()) for k, x in zip(("tp", "fp", "fn", "tn"), counts, strict=True)})
 
 
-@value
+@value_class
 class OrderBias:
     """What a pairwise judge makes of the order: `first` = wins of the first place, 0.5 without bias; `flips` = pairs whose
     winner changes; `accuracy` of single verdicts, `consistent` = pairs that are right in both orders (NaN without gold)."""
@@ -86,13 +86,13 @@ class OrderBias:
     consistent: float
 
 
-async def places(
+async def order_bias(
     judge: Pairwise, tasks: Sequence[tuple[Task, str, str]], *, gold: bool = True, ctx: Context | None = None
 ) -> OrderBias:
     """Asks for each (task, better text, other text) in both orders; with `gold` the first text of each is known to be better."""
 
     def pair(task: Task, better: str, other: str) -> Any:
-        return judge.compared(ctx, task, (judge.extract(better), judge.extract(other)), [(0, 1)])
+        return judge.compare_texts(ctx, task, (judge.extract(better), judge.extract(other)), [(0, 1)])
 
     asked = await asyncio.gather(*(pair(*each) for each in tasks))
     all_of = [c for found in asked for c in found]
@@ -127,7 +127,7 @@ def attacks(task: Task) -> dict[str, str]:
     }
 
 
-async def attack(
+async def attack_reward(
     reward: RewardFn,
     tasks: Sequence[Task],
     *,
@@ -139,7 +139,7 @@ async def attack(
 
     async def one(task: Task) -> dict[str, float]:
         texts = {"gold": gold(task) if gold else str(task.answer), **attacks(task)}
-        found = await reward(ctx, Group(task=task, episodes=tuple(saying(t) for t in texts.values())))
+        found = await reward(ctx, Group(task=task, episodes=tuple(episode_saying(t) for t in texts.values())))
         return {n: float(r.total > above) for n, r in zip(texts, found, strict=True) if isinstance(r, Reward)}
 
     found = await asyncio.gather(*(one(t) for t in tasks))

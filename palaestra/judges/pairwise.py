@@ -17,13 +17,21 @@ import numpy as np
 
 from palaestra.context import Source
 from palaestra.errors import Fault, UserError
-from palaestra.judges.prompt import COMPARE, RUBRIC, defused, fields_of, fill, reference_of, spoken
+from palaestra.judges.prompt import (
+    COMPARE_PROMPT,
+    DEFAULT_RUBRIC,
+    defuse,
+    fields_of,
+    fill,
+    reference_of,
+    reply_after_thinking,
+)
 from palaestra.judges.reading import MarkedLabel, Reading
 from palaestra.judges.votes import poll, tally
-from palaestra.rewards.verify import said
-from palaestra.services.chat.base import client_of, question
+from palaestra.rewards.verify import response_text
+from palaestra.services.chat.base import client_of, question_messages
 from palaestra.services.chat.local import LocalModel
-from palaestra.types import ChatRequest, Group, Reward, Task, rng_of, stage, value
+from palaestra.types import ChatRequest, Group, Reward, Task, rng_of, stage, value_class
 
 if TYPE_CHECKING:
     from palaestra.context import Context
@@ -31,7 +39,7 @@ if TYPE_CHECKING:
 ABC = MarkedLabel((("A", 1.0), ("B", 0.0), ("tie", 0.5)))
 
 
-@value
+@value_class
 class Comparison:
     """Texts `first` and `second` by number, in the order shown; `score` = what the first one gets, None = not read."""
 
@@ -54,10 +62,10 @@ class Pairwise:
     """`read` gives 1 where the response shown first wins, 0 where the second does. Without `swap` a coin picks the order."""
 
     client: Source = LocalModel()
-    template: str = COMPARE
+    template: str = COMPARE_PROMPT
     read: Reading = ABC
-    rubric: str = RUBRIC
-    extract: Callable[[str], str] = spoken
+    rubric: str = DEFAULT_RUBRIC
+    extract: Callable[[str], str] = reply_after_thinking
     against: Literal["group", "reference"] = "group"
     opponents: int = 0  # that each response meets; 0 = all of its group
     swap: bool = True
@@ -68,30 +76,30 @@ class Pairwise:
     name: str = "wins"
 
     async def __call__(self, ctx: Context | None, group: Group) -> list[Reward | Fault]:
-        n, texts = len(group.episodes), [self.extract(said(e)) for e in group.episodes]
+        n, texts = len(group.episodes), [self.extract(response_text(e)) for e in group.episodes]
         if self.against == "reference":
             if group.task.answer is None:
                 raise UserError(f"task {group.task.id!r} has no answer to compare with; use against='group'")
             pairs, texts = [(i, n) for i in range(n)], [*texts, reference_of(group.task)]
         else:
             pairs = schedule(n, self.opponents)
-        found = await self.compared(ctx, group.task, texts, pairs)
+        found = await self.compare_texts(ctx, group.task, texts, pairs)
         return [self._reward(i, found) for i in range(n)]
 
-    async def compared(
+    async def compare_texts(
         self, ctx: Context | None, task: Task, texts: Sequence[str], pairs: Sequence[tuple[int, int]]
     ) -> list[Comparison | Fault]:
         """Every pair in the orders that are asked for."""
-        orders = [o for i, j in pairs for o in ([(i, j), (j, i)] if self.swap else [_tossed(task, i, j)])]
+        orders = [o for i, j in pairs for o in ([(i, j), (j, i)] if self.swap else [_toss(task, i, j)])]
         return list(await asyncio.gather(*(self._compare(ctx, task, texts, i, j) for i, j in orders)))
 
     async def _compare(
         self, ctx: Context | None, task: Task, texts: Sequence[str], i: int, j: int
     ) -> Comparison | Fault:
         shown = {**fields_of(task), "rubric": self.rubric, "instruction": self.read.instruction}
-        text = fill(self.template, {**shown, "a": defused(texts[i]), "b": defused(texts[j])})
+        text = fill(self.template, {**shown, "a": defuse(texts[i]), "b": defuse(texts[j])})
         request = ChatRequest(
-            messages=question(text, self.system), temperature=self.temperature, max_tokens=self.max_tokens
+            messages=question_messages(text, self.system), temperature=self.temperature, max_tokens=self.max_tokens
         )
         try:
             found = tally(await poll(client_of(ctx, self.client), request, self.read, self.votes))
@@ -132,5 +140,5 @@ def flips(found: Sequence[Comparison]) -> float:
     return float(np.mean([a.win(a.first) != b.win(a.first) for a, b in both])) if both else 0.0
 
 
-def _tossed(task: Task, i: int, j: int) -> tuple[int, int]:
+def _toss(task: Task, i: int, j: int) -> tuple[int, int]:
     return (i, j) if rng_of(("order", task.id, i, j)).random() < 0.5 else (j, i)

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 from palaestra.context import Source
 from palaestra.errors import Fault
-from palaestra.judges.prompt import RATE, RUBRIC, defused, fields_of, fill, spoken
+from palaestra.judges.prompt import DEFAULT_RUBRIC, RATE_PROMPT, defuse, fields_of, fill, reply_after_thinking
 from palaestra.judges.reading import Rating, Reading
 from palaestra.judges.votes import Combine, Tally, poll, tally
-from palaestra.rewards.verify import said
-from palaestra.services.chat.base import client_of, question
+from palaestra.rewards.verify import response_text
+from palaestra.services.chat.base import client_of, question_messages
 from palaestra.services.chat.local import LocalModel
 from palaestra.types import ChatRequest, Group, Reward, Task, stage
 
@@ -36,10 +36,10 @@ class Judge:
     """
 
     client: Source = LocalModel()
-    template: str = RATE
+    template: str = RATE_PROMPT
     read: Reading = Rating()
-    rubric: str = RUBRIC
-    extract: Callable[[str], str] = spoken
+    rubric: str = DEFAULT_RUBRIC
+    extract: Callable[[str], str] = reply_after_thinking
     votes: int = 1
     combine: Combine = "mean"
     temperature: float = 0.0  # of the judge; votes differ only above 0
@@ -50,22 +50,22 @@ class Judge:
     name: str = "judge"
 
     async def __call__(self, ctx: Context | None, group: Group) -> list[Reward | Fault]:
-        texts = [self.extract(said(e)) for e in group.episodes]
+        texts = [self.extract(response_text(e)) for e in group.episodes]
         return list(await asyncio.gather(*(self._rewarded(ctx, group.task, text) for text in texts)))
 
     async def _rewarded(self, ctx: Context | None, task: Task, text: str) -> Reward | Fault:
         try:
-            found = await self.judged(ctx, task, text)
+            found = await self.judge_one(ctx, task, text)
         except Fault as fault:
             return fault
         shares = {f"{self.name}/agreement": found.agreement, f"{self.name}/unparsed": found.unparsed}
         return Reward(total=found.score, parts={self.name: found.score, **shares})
 
-    async def judged(self, ctx: Context | None, task: Task, text: str) -> Tally:
+    async def judge_one(self, ctx: Context | None, task: Task, text: str) -> Tally:
         """What the judge thinks of one response. Raises `Fault`."""
         if not text.strip() and self.empty is not None:
             return Tally(score=self.empty, agreement=1.0, unparsed=0.0)
-        request = self.request({**fields_of(task), "response": defused(text)})
+        request = self.request({**fields_of(task), "response": defuse(text)})
         votes = await poll(client_of(ctx, self.client), request, self.read, self.votes)
         found = tally(votes, self.combine, self.unparsed)
         if found is None:
@@ -76,7 +76,7 @@ class Judge:
     def request(self, fields: Mapping[str, str]) -> ChatRequest:
         shown = {"rubric": self.rubric, **fields, "instruction": self.read.instruction}
         return ChatRequest(
-            messages=question(fill(self.template, shown), self.system),
+            messages=question_messages(fill(self.template, shown), self.system),
             temperature=self.temperature,
             max_tokens=self.max_tokens,
         )

@@ -21,8 +21,8 @@ from palaestra.verifiers.text.similarity import common_length
 if TYPE_CHECKING:
     from palaestra.context import Context
 
-Question = tuple[str, str]  # the label that answers it, and the words
-QUESTIONS: tuple[Question, ...] = (
+PrincipleQuestion = tuple[str, str]  # the label that answers it, and the words
+PRINCIPLE_QUESTIONS: tuple[PrincipleQuestion, ...] = (
     ("right", "right?"),
     ("worked", "steps shown?"),
     ("brief", "short?"),
@@ -35,18 +35,18 @@ QUOTE, AGREE = 60.0, 0.8  # a quote below, a principle without a neighbour above
 class Principled:
     """Gives the group's task one of the principles, by its key: the columns `asked` (the label) and `principle` (the words)."""
 
-    questions: tuple[Question, ...] = QUESTIONS
+    questions: tuple[PrincipleQuestion, ...] = PRINCIPLE_QUESTIONS
 
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         name, words = self.questions[int(rng_of((*key, group.task.id)).integers(len(self.questions)))]
-        return replace(group, task=given(group.task, name, words))
+        return replace(group, task=ask_principle(group.task, name, words))
 
 
-def given(task: Task, name: str, words: str) -> Task:
+def ask_principle(task: Task, name: str, words: str) -> Task:
     return replace(task, meta={**task.meta, "asked": name, "principle": words})
 
 
-def yes_or_no(task: Task, episode: Episode) -> str:
+def label_verdict(task: Task, episode: Episode) -> str:
     """The true verdict: whether the label that the principle asks about, NAME or label/NAME, is above a half."""
     parts, name = episode.reward.parts if episode.reward else {}, task.meta["asked"]
     found = parts.get(f"label/{name}", parts.get(name))
@@ -63,11 +63,12 @@ class Entailed:
     """
 
     judge: Judge
-    questions: tuple[Question, ...] = QUESTIONS
+    questions: tuple[PrincipleQuestion, ...] = PRINCIPLE_QUESTIONS
 
     async def __call__(self, ctx: Context, group: Group) -> list[Reward | Fault]:
         columns = [
-            await self.judge(ctx, replace(group, task=given(group.task, name, words))) for name, words in self.questions
+            await self.judge(ctx, replace(group, task=ask_principle(group.task, name, words)))
+            for name, words in self.questions
         ]
         return [self._mean(row) for row in zip(*columns, strict=True)]
 
@@ -96,17 +97,17 @@ def partial_ratio(quote: str, text: str) -> float:
     return max(200.0 * common_length(whole, w) / (n + len(w)) for whole, w in windows)
 
 
-def quoted(score: float, least: float = QUOTE) -> bool:
+def has_quote(score: float, least: float = QUOTE) -> bool:
     """Whether a principle's quote stands in the feedback: a score above 60."""
     return score > least
 
 
-def agreed(best: Sequence[float], least: float = AGREE) -> bool:
+def has_agreement(best: Sequence[float], least: float = AGREE) -> bool:
     """Whether every other annotator has a principle as close as this: each best cosine above 0.8. Nobody else = not agreed."""
     return bool(best) and all(s > least for s in best)
 
 
-def consensus(said: Sequence[Sequence[tuple[np.ndarray, bool]]], least: float = AGREE) -> list[list[bool]]:
+def annotator_consensus(said: Sequence[Sequence[tuple[np.ndarray, bool]]], least: float = AGREE) -> list[list[bool]]:
     """For the principles (embedding, verdict) of each annotator of a response, whether all others agree with each.
 
     A neighbour counts if it has the same verdict.
@@ -117,6 +118,6 @@ def consensus(said: Sequence[Sequence[tuple[np.ndarray, bool]]], least: float = 
         return max(near, default=-1.0)
 
     return [
-        [agreed([closest(x, v, other) for b, other in enumerate(said) if b != a], least) for x, v in mine]
+        [has_agreement([closest(x, v, other) for b, other in enumerate(said) if b != a], least) for x, v in mine]
         for a, mine in enumerate(said)
     ]

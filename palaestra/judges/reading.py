@@ -15,10 +15,10 @@ from pydantic import BaseModel, Field, create_model
 
 from palaestra.context import Client
 from palaestra.errors import Fault, UserError
-from palaestra.judges.prompt import spoken
+from palaestra.judges.prompt import reply_after_thinking
 from palaestra.services.chat.structured import ask
 from palaestra.types import ChatRequest, rng_of, stage
-from palaestra.verifiers.answers.final import mark
+from palaestra.verifiers.answers.final import verdict_mark
 
 
 class Reading(Protocol):
@@ -30,10 +30,10 @@ class Reading(Protocol):
     async def __call__(self, client: Client, request: ChatRequest) -> float | None: ...
 
 
-async def said(client: Client, request: ChatRequest) -> str | None:
+async def request_text(client: Client, request: ChatRequest) -> str | None:
     """The reply behind its thinking; None for one that was cut."""
     reply = await client.chat(request)
-    return None if reply.finish == "length" else spoken(reply.text)
+    return None if reply.finish == "length" else reply_after_thinking(reply.text)
 
 
 @stage
@@ -48,8 +48,8 @@ class MarkedLabel:
         return f"Think first. End with your verdict, one of {', '.join(labels)}."
 
     async def __call__(self, client: Client, request: ChatRequest) -> float | None:
-        text = await said(client, request)
-        return None if text is None else dict(self.values).get(mark(text) or "")
+        text = await request_text(client, request)
+        return None if text is None else dict(self.values).get(verdict_mark(text) or "")
 
 
 @stage
@@ -66,9 +66,9 @@ class Rating:
         )
 
     async def __call__(self, client: Client, request: ChatRequest) -> float | None:
-        text = await said(client, request)
+        text = await request_text(client, request)
         try:
-            return self.share(float(mark(text or "") or ""))
+            return self.share(float(verdict_mark(text or "") or ""))
         except ValueError:
             return None
 
@@ -146,5 +146,5 @@ class Text:
     instruction: str = ""
 
     async def __call__(self, client: Client, request: ChatRequest) -> float | None:
-        text = await said(client, request)
+        text = await request_text(client, request)
         return None if text is None else self.parse(text)

@@ -10,43 +10,45 @@ import re
 from collections.abc import Callable
 from statistics import NormalDist
 
-from palaestra.toys.base import ANSWER
+from palaestra.toys.base import ANSWER_PREFIX
 from palaestra.toys.count import Count
 from palaestra.types import ChatRequest, Reply, Task, rng_of, stage
-from palaestra.verifiers.answers.final import same
+from palaestra.verifiers.answers.final import same_answer
 
 SUM = re.compile(r"(\d+)\+(\d+)")
 COUNT = re.compile(r"make (\d+) from ([\d ]+)")
-CERTAIN = 20.0  # log-odds of a judge that never errs
+CERTAINTY = 20.0  # log-odds of a judge that never errs
 
 
-def shown(request: ChatRequest, tag: str) -> str:
+def tag_content(request: ChatRequest, tag: str) -> str:
     """What stands between the tags of a judge's prompt; nothing where there are none."""
     text = request.messages[-1].content
     return text.rpartition(f"<{tag}>")[2].partition(f"</{tag}>")[0] if f"</{tag}>" in text else ""
 
 
-def asked(request: ChatRequest) -> tuple[str, str]:
+def question_and_response(request: ChatRequest) -> tuple[str, str]:
     """The question, and the response without its answer mark."""
-    return shown(request, "question"), shown(request, "response").strip().removeprefix(ANSWER).strip()
+    return tag_content(request, "question"), tag_content(request, "response").strip().removeprefix(
+        ANSWER_PREFIX
+    ).strip()
 
 
-def right(request: ChatRequest) -> bool:
+def is_right_response(request: ChatRequest) -> bool:
     """Of sums by adding, of `count` any right expression; else equality with the reference, numbers by value."""
-    question, response = asked(request)
+    question, response = question_and_response(request)
     if found := SUM.fullmatch(question.strip()):
-        return same(response, str(int(found[1]) + int(found[2])))
+        return same_answer(response, str(int(found[1]) + int(found[2])))
     found = COUNT.fullmatch(question.strip())
     if not found:
-        return same(response, shown(request, "reference"))
+        return same_answer(response, tag_content(request, "reference"))
     numbers = tuple(int(n) for n in found[2].split())
     task = Task(id="", meta={"numbers": numbers, "target": int(found[1])})
-    return Count().check(f"{ANSWER}{response}", task) == 1
+    return Count().check(f"{ANSWER_PREFIX}{response}", task) == 1
 
 
-def last_digit(request: ChatRequest) -> bool:
+def matches_last_digit(request: ChatRequest) -> bool:
     """A lazy judge of sums: a whole number whose last digit is right."""
-    question, response = asked(request)
+    question, response = question_and_response(request)
     found = SUM.fullmatch(question.strip())
     return bool(found and response.isdigit() and int(response) % 10 == (int(found[1]) + int(found[2])) % 10)
 
@@ -60,7 +62,7 @@ class Grader:
     gets the same verdict again.
     """
 
-    check: Callable[[ChatRequest], bool] = right
+    check: Callable[[ChatRequest], bool] = is_right_response
     error: float = 0.0
     long_error: float = 0.0  # 0 = as others
     long: int = 10
@@ -70,12 +72,12 @@ class Grader:
 
     def log_odds(self, request: ChatRequest) -> float:
         sign = 1.0 if self.check(request) else -1.0
-        long = len(asked(request)[1]) > self.long
+        long = len(question_and_response(request)[1]) > self.long
         error = self.long_error if self.long_error and long else self.error
         if not error:
-            return sign * CERTAIN
+            return sign * CERTAINTY
         sigma = 1 / NormalDist().inv_cdf(1 - error)
-        noise = float(rng_of(("grader", *asked(request), shown(request, "reference"))).normal())
+        noise = float(rng_of(("grader", *question_and_response(request), tag_content(request, "reference"))).normal())
         return self.sure * 2 * (sign + sigma * noise) / sigma**2
 
     def __call__(self, request: ChatRequest) -> Reply:

@@ -15,15 +15,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from palaestra.judges.pointwise import Judge
-from palaestra.judges.prompt import CARE, defused, fields_of
-from palaestra.rewards.verify import said
-from palaestra.rollout.recorded import recorded
+from palaestra.judges.prompt import CAUTION, defuse, fields_of
+from palaestra.rewards.verify import response_text
+from palaestra.rollout.recorded import recorded_episode
 from palaestra.types import Episode, Group, Key, Task, stage
 
 if TYPE_CHECKING:
     from palaestra.context import Context
 
-ENTAIL = f"""Does the response fulfil the principle? {CARE}
+ENTAILMENT_PROMPT = f"""Does the response fulfil the principle? {CAUTION}
 
 <question>{{question}}</question>
 <response>{{response}}</response>
@@ -45,7 +45,9 @@ class Verdicts:
         return replace(group, episodes=tuple(self._shown(ctx, group.task, e) for e in scored))
 
     def _shown(self, ctx: Context, task: Task, episode: Episode) -> Episode:
-        text = defused(self.judge.extract(said(episode)))
+        text = defuse(self.judge.extract(response_text(episode)))
         request = self.judge.request({**fields_of(task), "response": text})
         what = self.verdict(task, episode)
-        return recorded(ctx, self.model, request.messages, what, episode.total, of=f"task {task.id!r}: its judgement")
+        return recorded_episode(
+            ctx, self.model, request.messages, what, episode.total, of=f"task {task.id!r}: its judgement"
+        )

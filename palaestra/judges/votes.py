@@ -13,12 +13,12 @@ import numpy as np
 from palaestra.context import Client
 from palaestra.errors import Fault
 from palaestra.judges.reading import Reading
-from palaestra.types import ChatRequest, value
+from palaestra.types import ChatRequest, value_class
 
 Combine: TypeAlias = Literal["mean", "majority", "min"]
 
 
-@value
+@value_class
 class Tally:
     """`score` of the votes that could be read, `agreement` = the share of these on the commonest, `unparsed` = of the others."""
 

@@ -34,7 +34,7 @@ from palaestra.run import setup
 from palaestra.run.plan import Plan
 from palaestra.services.cores import cores
 from palaestra.store.checkpoint import write_atomic
-from palaestra.types import value
+from palaestra.types import value_class
 
 CHECKPOINT = 20  # steps between those of a cell
 REQUEST, DONE, LOG = "request.json", "cell.json", "log.txt"
@@ -42,7 +42,7 @@ LOCK, WALL = "lock", "wall.json"
 ADDRESS = 20  # characters of the digest
 
 
-@value
+@value_class
 class CellRequest:
     """A cell that is wanted. `arm` is "method:name" of an experiment's arm; "" = the recipe of the settings."""
 
@@ -66,7 +66,7 @@ class CellRequest:
         return sha256([self.configuration(), self.settings.seed, code_sha256(self.runnable(), self.settings)])
 
 
-@value
+@value_class
 class CellOutcome:
     """What became of a request: a finished cell, or why there is none."""
 
@@ -79,11 +79,11 @@ class CellOutcome:
 Say = Callable[[str], None]
 
 
-def silent(text: str) -> None:
+def say_nothing(text: str) -> None:
     """Says nothing."""
 
 
-def run_all(requests: Sequence[CellRequest], folder: Path, jobs: int = 0, say: Say = silent) -> list[CellOutcome]:
+def run_all(requests: Sequence[CellRequest], folder: Path, jobs: int = 0, say: Say = say_nothing) -> list[CellOutcome]:
     """Runs what is not there yet, `jobs` at a time (0 = one a core or GPU); the outcomes in the order of the requests."""
     places = [folder / "cells" / r.digest()[:ADDRESS] for r in requests]
     waiting = {p: r for p, r in zip(places, requests, strict=True) if not (p / DONE).is_file()}
@@ -171,13 +171,13 @@ def _in_child(place: Path, cwd: Path) -> None:
         os.dup2(log, stream.fileno())
     torch.set_num_threads(1)
     try:
-        run_asked(place)
+        run_requested(place)
     except (UserError, Fault) as error:
         print(error, file=sys.stderr)
         sys.exit(1)
 
 
-def run_asked(place: Path) -> None:
+def run_requested(place: Path) -> None:
     """Runs the cell whose request lies in `place`, unless another process has done so in the meantime."""
     asked = json.loads((place / REQUEST).read_text())
     request = CellRequest(**asked | {"settings": setup.Settings(**asked["settings"])})
@@ -191,7 +191,7 @@ def run_asked(place: Path) -> None:
 
 def run_here(request: CellRequest, place: Path) -> None:
     """Runs a cell in this process and writes its numbers. Its checkpoints are only kept while it is unfinished."""
-    with clocked(place) as wall:
+    with clock_cell(place) as wall:
         ctx = setup.context(request.settings, out=place, talk=False)
         ctx.plan = Plan(
             tokens=request.tokens,
@@ -209,7 +209,7 @@ def run_here(request: CellRequest, place: Path) -> None:
 
 
 @contextlib.contextmanager
-def clocked(place: Path) -> Generator[Callable[[], float | None]]:
+def clock_cell(place: Path) -> Generator[Callable[[], float | None]]:
     """Gives the seconds of a cell's run so far, those of earlier parts of it included.
 
     `WALL` holds those of the parts that are over, and null while one runs: a part that was killed outright leaves the null, for

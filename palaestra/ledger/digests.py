@@ -26,8 +26,8 @@ from palaestra.models.load import find
 from palaestra.run.setup import Settings, bench_of
 
 PACKAGE = Path(palaestra.__file__).parent
-ALWAYS = ("step", "update", "engines.own", "rollout.player", "models.forward", "run.evaluation")
-APART = (  # whose imports do not reach a weight
+BASE_MODULES = ("step", "update", "engines.own", "rollout.player", "models.forward", "run.evaluation")
+WEIGHTLESS_MODULES = (  # whose imports do not reach a weight
     "run", "store", "view", "explanation", "values", "stats", "ledger", "recipes", "catalogue", "card",
 )  # fmt: skip
 
@@ -120,8 +120,8 @@ def code_sha256(runnable: Any, settings: Settings) -> str:
     parts = (runnable, bench.tasks, bench.world, bench.reward, *players.values())
     own = {_module(x) for p in parts for x in (p, *(v for _, v in values.walk(p)))}
     found = {m.removeprefix("palaestra.") for m in own if m.startswith("palaestra.")}
-    beside = _beside(own, settings.recipe) if catalogue.own(settings.recipe) else []
-    return sha256([*sorted(map(_source, _reached(found | set(ALWAYS)))), *beside])
+    beside = _beside(own, settings.recipe) if catalogue.is_own_file(settings.recipe) else []
+    return sha256([*sorted(map(_source, _reach(found | set(BASE_MODULES)))), *beside])
 
 
 def _beside(modules: set[str], recipe: str) -> list[list[str]]:
@@ -136,14 +136,14 @@ def _module(x: Any) -> str:
     return str(getattr(x if callable(x) and hasattr(x, "__qualname__") else type(x), "__module__", ""))
 
 
-def _reached(modules: set[str]) -> set[str]:
+def _reach(modules: set[str]) -> set[str]:
     found: set[str] = set()
     left = list(modules)
     while left:
         module = left.pop()
         if module not in found:
             found.add(module)
-            left += [m for m in _imports(module) if m.split(".")[0] not in APART]
+            left += [m for m in _imports(module) if m.split(".")[0] not in WEIGHTLESS_MODULES]
     return found
 
 

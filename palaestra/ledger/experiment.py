@@ -19,12 +19,12 @@ from palaestra import catalogue
 from palaestra.context import Runnable
 from palaestra.errors import UserError
 from palaestra.stats import Interval
-from palaestra.types import stage, value
+from palaestra.types import stage, value_class
 
 Verdict: TypeAlias = Literal["reproduced", "not-reproduced", "inconclusive"]
 
 
-@value
+@value_class
 class Cell:
     """One finished run of one arm: `summary` as in summary.json (of a Program: its metrics), `steps` as in metrics.jsonl."""
 
@@ -188,7 +188,7 @@ class Experiment:
 
 def experiment_of(method: str) -> Experiment:
     """The experiment of a method's claim, or the `EXPERIMENT` of a user's recipe file. Raises UserError where there is none."""
-    if catalogue.own(method):
+    if catalogue.is_own_file(method):
         found = getattr(catalogue.find(method), "EXPERIMENT", None)
         if not isinstance(found, Experiment):
             raise UserError(f"{method} defines no EXPERIMENT; compare it with: palaestra compare grpo {method}")

@@ -16,21 +16,21 @@ from palaestra.card import UNKNOWN, Card, Size
 from palaestra.ledger.experiment import Experiment
 from palaestra.ledger.figure import curves_svg
 from palaestra.ledger.files import read_result
-from palaestra.ledger.results import ENOUGH, experiment_of, older, standing
+from palaestra.ledger.results import LEAST_SEEDS, experiment_of, has_older_code, standing
 from palaestra.markdown import code, render
-from palaestra.stats import Interval, narrowed
+from palaestra.stats import Interval, interval_at_n
 from palaestra.values import brief, children, difference
 
 METHODS = Path("docs/methods")
 RESULTS = Path("ledger/results")
 MOST_SEEDS = 200  # that anybody would run
-SAID = {"reproduced": "Reproduced.", "not-reproduced": "Not reproduced.", "inconclusive": "Inconclusive"}
+VERDICT_WORDS = {"reproduced": "Reproduced.", "not-reproduced": "Not reproduced.", "inconclusive": "Inconclusive"}
 
 
 def files() -> dict[Path, str]:
     """Every generated file by its path in the repository."""
     found = {Path("CATALOGUE.md"): catalogue_page()}
-    for entry in catalogue.everything():
+    for entry in catalogue.all_entries():
         if entry.built:
             result = read_result(entry.id)
             picture = curves_svg(result["arms"]) if result else ""
@@ -40,7 +40,7 @@ def files() -> dict[Path, str]:
     return found
 
 
-def left_over(made: Iterable[Path]) -> list[Path]:
+def leftover_pages(made: Iterable[Path]) -> list[Path]:
     """Pages of methods that are not there any more."""
     return sorted({p for p in METHODS.glob("*") if p.suffix in (".md", ".svg")} - set(made))
 
@@ -50,16 +50,16 @@ def left_over(made: Iterable[Path]) -> list[Path]:
 
 def catalogue_page() -> str:
     """Every method with its status, linked to its page and its result."""
-    everything = catalogue.everything()
+    everything = catalogue.all_entries()
     families: list[tuple[str, int, list[tuple[str, ...]]]] = []
     for family in dict.fromkeys(e.family for e in everything):
         mine = [e for e in everything if e.family == family]
-        rows = [(linked(e), e.title, e.shape, status(e)) for e in mine]
+        rows = [(entry_link(e), e.title, e.shape, status(e)) for e in mine]
         families.append((family, sum(e.built for e in mine), rows))
     return render("catalogue.md", families=families)
 
 
-def linked(entry: catalogue.Entry) -> str:
+def entry_link(entry: catalogue.Entry) -> str:
     return f"[{entry.id}]({METHODS}/{entry.id}.md)" if entry.built else entry.id
 
 
@@ -94,7 +94,7 @@ def method_page(entry: catalogue.Entry, result: Mapping[str, Any] | None, pictur
         result=result,
         results=RESULTS,
         picture=picture,
-        **(measured(experiment, result) if experiment and result else {}),
+        **(result_facts(experiment, result) if experiment and result else {}),
     )
 
 
@@ -121,28 +121,30 @@ def parts(built: Any) -> list[tuple[str, Any]]:
     return [(n, p) for n, p in found if p not in ((), {}, "", None)]
 
 
-def measured(experiment: Experiment, result: Mapping[str, Any]) -> dict[str, Any]:
+def result_facts(experiment: Experiment, result: Mapping[str, Any]) -> dict[str, Any]:
     """What the page says of a result beside its own fields."""
-    why = f": {undecided(experiment, result)}." if result["verdict"] == "inconclusive" else ""
+    why = f": {inconclusive_reason(experiment, result)}." if result["verdict"] == "inconclusive" else ""
     low, high = result["ci95"]
     return {
-        "verdict": SAID[result["verdict"]] + why,
+        "verdict": VERDICT_WORDS[result["verdict"]] + why,
         "effect": interval({"mean": result["effect"], "low": low, "high": high}),
         "arms": arms(result),
         "left": [name for name in experiment.arms if name not in result["arms"]],
         "cost": sum_of(result),
-        "older": older(result, experiment),
+        "older": has_older_code(result, experiment),
     }
 
 
-def undecided(experiment: Experiment, result: Mapping[str, Any]) -> str:
+def inconclusive_reason(experiment: Experiment, result: Mapping[str, Any]) -> str:
     """Why there is no verdict, and how many seeds would give one if mean and spread stayed as they are."""
     low, high = result["ci95"]
-    if low is None or result["seeds"] < ENOUGH or len(experiment.tasks) > 1:
+    if low is None or result["seeds"] < LEAST_SEEDS or len(experiment.tasks) > 1:
         return result["reason"]
     effect = Interval(mean=result["effect"], low=low, high=high, n=result["seeds"])
     more = (
-        n for n in range(effect.n + 1, MOST_SEEDS) if experiment.expect.verdict(narrowed(effect, n)) != "inconclusive"
+        n
+        for n in range(effect.n + 1, MOST_SEEDS)
+        if experiment.expect.verdict(interval_at_n(effect, n)) != "inconclusive"
     )
     seeds = next(more, None)
     told = f"about {seeds} seeds would" if seeds else f"{MOST_SEEDS} seeds would not either"
@@ -181,7 +183,7 @@ def interval(found: Mapping[str, Any], digits: int = 3) -> str:
 
 def main() -> int:
     made = files()
-    gone, other = left_over(made), [p for p, text in made.items() if not p.is_file() or p.read_text() != text]
+    gone, other = leftover_pages(made), [p for p, text in made.items() if not p.is_file() or p.read_text() != text]
     if "--check" in sys.argv[1:]:
         for path in (*other, *gone):
             print(f"{path} is out of date: run python -m palaestra.ledger.pages", file=sys.stderr)

@@ -16,19 +16,19 @@ import numpy as np
 from palaestra import catalogue
 from palaestra.catalogue import Entry
 from palaestra.errors import UserError
-from palaestra.ledger.cells import CellOutcome, CellRequest, run_all, silent
+from palaestra.ledger.cells import CellOutcome, CellRequest, run_all, say_nothing
 from palaestra.ledger.digests import code_sha256, configuration, sha256
 from palaestra.ledger.experiment import Experiment, Measure, experiment_of
 from palaestra.ledger.files import PACKAGE, read_result
 from palaestra.run.setup import Settings
-from palaestra.stats import Interval, interquartile_mean, mean_interval, paired, stratified_bootstrap
-from palaestra.types import value
-from palaestra.view.drawing import series, smoothed
+from palaestra.stats import Interval, interquartile_mean, mean_interval, paired_difference, stratified_bootstrap
+from palaestra.types import value_class
+from palaestra.view.drawing import series, smooth
 
-ENOUGH = 3  # seeds, below which an interval says nothing about a claim
+LEAST_SEEDS = 3  # seeds, below which an interval says nothing about a claim
 POINTS = 24  # of a learning curve
 
-Values = Mapping[str, Sequence[float | None]]  # by task, one per seed; None = failed or not measured
+ValuesByTask = Mapping[str, Sequence[float | None]]  # by task, one per seed; None = failed or not measured
 
 
 # ---- running
@@ -62,7 +62,7 @@ def reproduce(
     arms: Sequence[str] = (),
     tokens: int = 0,
     jobs: int = 0,
-    say: Callable[[str], None] = silent,
+    say: Callable[[str], None] = say_nothing,
 ) -> dict[str, Any]:
     """Runs the experiment of a method, or some of its arms; what 0 and () leave open the experiment says."""
     experiment = experiment_of(method)
@@ -72,7 +72,7 @@ def reproduce(
         raise UserError(f"{method} has no arm {unknown[0]!r}; its experiment has {', '.join(experiment.arms)}")
     outcomes = run_all(requests(experiment, method, arms, seeds, tokens), out, jobs, say)
     by_arm = {a: [o for o in outcomes if o.request.arm == f"{method}:{a}"] for a in arms}
-    result = judged(experiment, {a: by_task(experiment.measure, found) for a, found in by_arm.items()})
+    result = judge_arms(experiment, {a: values_by_task(experiment.measure, found) for a, found in by_arm.items()})
     for arm, found in by_arm.items():
         part = result["arms"][arm]
         part["config_sha256"] = arm_sha256(experiment, arm, tokens)
@@ -82,7 +82,7 @@ def reproduce(
         part["curve"] = curve([o.cell.steps for o in found if o.cell])
     wall = [o.cell.summary["wall_seconds"] for o in outcomes if o.cell]
     named = {
-        name: {a: list(means(by_task(m, found))) for a, found in by_arm.items()}
+        name: {a: list(means(values_by_task(m, found))) for a, found in by_arm.items()}
         for name, m in experiment.controls.items()
     }
     return {
@@ -105,7 +105,7 @@ def reproduce(
     }
 
 
-def by_task(measure: Measure, outcomes: Sequence[CellOutcome]) -> dict[str, list[float | None]]:
+def values_by_task(measure: Measure, outcomes: Sequence[CellOutcome]) -> dict[str, list[float | None]]:
     """What was measured, by task, one per seed; None where a cell failed or has no such number."""
     found: dict[str, list[float | None]] = {}
     for o in outcomes:
@@ -114,7 +114,7 @@ def by_task(measure: Measure, outcomes: Sequence[CellOutcome]) -> dict[str, list
     return found
 
 
-def means(values: Values) -> list[float | None]:
+def means(values: ValuesByTask) -> list[float | None]:
     """One per seed: the mean over tasks."""
     return [
         None if None in row else float(np.mean([x for x in row if x is not None]))
@@ -125,7 +125,7 @@ def means(values: Values) -> list[float | None]:
 # ---- judging
 
 
-def judged(experiment: Experiment, arms: Mapping[str, Values]) -> dict[str, Any]:
+def judge_arms(experiment: Experiment, arms: Mapping[str, ValuesByTask]) -> dict[str, Any]:
     """Arms, effect, interval and verdict from what was measured."""
     found: dict[str, Any] = {}
     for name, values in arms.items():
@@ -143,7 +143,7 @@ def judged(experiment: Experiment, arms: Mapping[str, Values]) -> dict[str, Any]
     else:
         effect = effect_of(arms[first], arms[second])
         n = len(found[first]["values"])
-        if n < ENOUGH:
+        if n < LEAST_SEEDS:
             why = f"{n} seeds are too few"
         else:
             verdict = experiment.expect.verdict(effect)
@@ -158,14 +158,14 @@ def judged(experiment: Experiment, arms: Mapping[str, Values]) -> dict[str, Any]
     }
 
 
-def effect_of(first: Values, second: Values) -> Interval:
+def effect_of(first: ValuesByTask, second: ValuesByTask) -> Interval:
     """second - first, paired by seed: the mean with its t interval, or over several tasks the interquartile mean.
 
     The latter with a stratified bootstrap, which draws seeds anew inside each task.
     """
     pairs = {t: (_whole(first[t]), _whole(second[t])) for t in first}
     if len(pairs) == 1:
-        return paired(*next(iter(pairs.values())))
+        return paired_difference(*next(iter(pairs.values())))
     differences = {t: [b - a for a, b in zip(*both, strict=True)] for t, both in pairs.items()}
     return stratified_bootstrap(differences, lambda x_N: interquartile_mean(x_N.tolist()), key=("ledger", *differences))
 
@@ -176,7 +176,7 @@ def _whole(values_N: Sequence[float | None]) -> list[float]:
 
 def curve(runs: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, list[float]]:
     """Training reward over sampled tokens: the mean over seeds at a few places that all of them reached."""
-    courses = [(x, smoothed(y)) for x, y in (series(run, "sampled_tokens", "reward") for run in runs) if len(x)]
+    courses = [(x, smooth(y)) for x, y in (series(run, "sampled_tokens", "reward") for run in runs) if len(x)]
     if not courses:
         return {}
     grid_N = np.linspace(max(x[0] for x, _ in courses), min(x[-1] for x, _ in courses), POINTS)
@@ -220,7 +220,7 @@ def machine() -> str:
 # ---- holding
 
 
-@value
+@value_class
 class Standing:
     """Where a method stands: planned, built or a verdict, and what there is to say about it."""
 
@@ -234,11 +234,11 @@ def standing(entry: Entry) -> Standing:
     result = read_result(entry.id)
     if result is None or not entry.built:
         return Standing(status="built" if entry.built else "planned")
-    why = stale(result)
+    why = stale_reason(result)
     return Standing(status="built", note=f"stale result: {why}") if why else Standing(status=result["verdict"])
 
 
-def stale(result: Mapping[str, Any]) -> str:
+def stale_reason(result: Mapping[str, Any]) -> str:
     """Why a result is no result of the present experiment; "" if it is."""
     try:
         experiment = experiment_of(result["id"])
@@ -257,7 +257,7 @@ def stale(result: Mapping[str, Any]) -> str:
     return f"the configuration of {' and '.join(changed + missing)} has changed" if changed + missing else ""
 
 
-def older(result: Mapping[str, Any], experiment: Experiment) -> bool:
+def has_older_code(result: Mapping[str, Any], experiment: Experiment) -> bool:
     """Whether some arm was measured with other code than today's, or nobody knows with which."""
     arms = {a: found for a, found in result["arms"].items() if a in experiment.arms}
     return any(found.get("code_sha256") != arm_code(experiment, a) for a, found in arms.items())

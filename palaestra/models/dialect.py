@@ -22,7 +22,7 @@ from transformers import PreTrainedTokenizerBase
 
 from palaestra.errors import UserError
 from palaestra.models.template import REFUSALS, end_of_turn, render, specials
-from palaestra.types import Call, Malformed, Message, value
+from palaestra.types import Call, Malformed, Message, value_class
 
 ROLES = ("system", "user", "assistant", "tool")
 HABITS = {  # what a template may or may not take: the last of these roles, after the others
@@ -43,7 +43,7 @@ Parts: TypeAlias = list[tuple[str, int | None]]  # text, and the message whose c
 Tokens: TypeAlias = list[tuple[int, int | None]]  # id, and the same
 
 
-@value
+@value_class
 class Piece:
     """Ids to append that have one author and one use. Those of the template belong to "environment"."""
 
@@ -106,7 +106,7 @@ class Chat:
 
     def parse(self, text: str, finish: str) -> Call | Malformed | None:
         """The first `<tool_call>{"name": ..., "arguments": {...}}</tool_call>` of a turn; None = it calls nothing."""
-        inside = between(text, "tool_call", finish)
+        inside = text_in_tag(text, "tool_call", finish)
         return read_call(inside) if isinstance(inside, str) else inside
 
     # ---- appending
@@ -271,11 +271,11 @@ class TagTools(Chat):
             closed = any(f"</{name}>" in text for name in self.calls)
             return Malformed(kind="unopened", text=text) if closed else None
         name = min(opened)[1]
-        inside = between(text, name, finish)
+        inside = text_in_tag(text, name, finish)
         return Call(name=name, args={"text": inside.strip()}) if isinstance(inside, str) else inside
 
 
-def between(text: str, tag: str, finish: str) -> str | Malformed | None:
+def text_in_tag(text: str, tag: str, finish: str) -> str | Malformed | None:
     """What stands in the first `<tag>...</tag>`; None = there is no such tag."""
     _, opened, rest = text.partition(f"<{tag}>")
     inside, closed, _ = rest.partition(f"</{tag}>")

@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from palaestra.types import Batch, value
+from palaestra.types import Batch, value_class
 
 LOGITS = 1 << 24  # that may exist at a time beside their gradient: 64 MB each in float32
 
 
-@value
+@value_class
 class HiddenPlaces:
     """Trained tokens: their rows, the places before them, and the hidden states there, which chose them."""
 

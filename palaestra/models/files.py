@@ -50,7 +50,7 @@ def read_tokenizer(where: Path | str) -> PreTrainedTokenizerBase:
 
 
 @contextmanager
-def explained(name: str) -> Generator[None]:
+def explain_failures(name: str) -> Generator[None]:
     """Failures of transformers as one line."""
     try:
         yield
@@ -60,7 +60,7 @@ def explained(name: str) -> Generator[None]:
 
 
 @contextmanager
-def quiet() -> Generator[None]:
+def silence_transformers() -> Generator[None]:
     """No progress bars or notes of transformers inside."""
     bars, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()

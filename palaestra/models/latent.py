@@ -62,7 +62,7 @@ class LatentHead(nn.Module):
         """[N, K] log pi(a | h)."""
         return self.policy(nn.functional.silu(self.think(hidden_ND))).log_softmax(-1)
 
-    def merged(self, hidden_ND: Tensor, code_ND: Tensor) -> Tensor:
+    def merge(self, hidden_ND: Tensor, code_ND: Tensor) -> Tensor:
         """[N, D] the hidden state under a code: h + SwiGLU(h, code)."""
         both = torch.cat([hidden_ND, code_ND], -1)
         return hidden_ND + self.shift(nn.functional.silu(self.gate(both)) * self.up(both))
@@ -80,7 +80,7 @@ class LatentHead(nn.Module):
     def world(self, hidden_ND: Tensor, vocabulary: Vocabulary) -> Tensor:
         """[N, K, V] log p(x | h, a) under every code."""
         h_ND, n, k = hidden_ND.to(self.code.dtype), len(hidden_ND), self.codes
-        each_ND = self.merged(h_ND.repeat_interleave(k, 0), self.code.repeat(n, 1))
+        each_ND = self.merge(h_ND.repeat_interleave(k, 0), self.code.repeat(n, 1))
         return vocabulary(each_ND.to(hidden_ND.dtype)).float().log_softmax(-1).view(n, k, -1)
 
     @torch.no_grad()
@@ -101,7 +101,7 @@ class LatentHead(nn.Module):
         """
         h_ND = hidden_ND.detach().to(self.code.dtype)
         onehot_NK = straight_through(self.inverse(h_ND) + self.seen[token_N])
-        world_NV = vocabulary(self.merged(h_ND, onehot_NK @ self.code).to(hidden_ND.dtype)).float().log_softmax(-1)
+        world_NV = vocabulary(self.merge(h_ND, onehot_NK @ self.code).to(hidden_ND.dtype)).float().log_softmax(-1)
         told = world_NV.gather(1, token_N[:, None])[:, 0]
         cloned = (onehot_NK.detach() * self.choose(h_ND)).sum(-1)  # the label is given, not learned from the policy
         return -told - cloned

@@ -14,14 +14,14 @@ from transformers import PreTrainedConfig
 
 from palaestra.errors import UserError
 from palaestra.models import smollm2
-from palaestra.models.files import explained, quiet, read_module, read_tokenizer
+from palaestra.models.files import explain_failures, read_module, read_tokenizer, silence_transformers
 from palaestra.models.lora import LoRA
 from palaestra.models.model import Model, frozen_copy, trainable_copy, weights_sha256
 
 __all__ = ["Model", "frozen_copy", "load", "load_heads", "save", "trainable_copy", "weights_sha256"]
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-OWN: dict[str, Callable[[], Path]] = {"tiny": lambda: Path(__file__).parent / "tiny", "smollm2": smollm2.folder}
+OWN_MODELS: dict[str, Callable[[], Path]] = {"tiny": lambda: Path(__file__).parent / "tiny", "smollm2": smollm2.folder}
 HEADS = "heads.safetensors"
 
 
@@ -40,7 +40,7 @@ def load(
     if dtype not in DTYPES:
         raise UserError(f"unknown dtype {dtype!r}: use {' or '.join(DTYPES)}")
     where = find(name)
-    with quiet(), explained(name):
+    with silence_transformers(), explain_failures(name):
         tokenizer = read_tokenizer(where)
         module = read_module(where, DTYPES[dtype], attn_implementation)
     try:
@@ -57,8 +57,8 @@ def load(
 
 def find(name: str) -> Path | str:
     """The directory or hub id behind a name, known to be readable."""
-    if name in OWN:
-        return OWN[name]()
+    if name in OWN_MODELS:
+        return OWN_MODELS[name]()
     path = Path(name).expanduser()
     if path.is_dir():
         check(path)
@@ -67,14 +67,14 @@ def find(name: str) -> Path | str:
     if local or path.exists():
         raise UserError(f"no model directory {name!r}{_close(path.name, _siblings(path))}")
     try:
-        with quiet():
+        with silence_transformers():
             settings, _ = PreTrainedConfig.get_config_dict(name)
     except (OSError, ValueError):
         settings = {}
     if not settings:
-        known = [*OWN, *(p.name for p in Path().iterdir() if (p / "config.json").exists())]
+        known = [*OWN_MODELS, *(p.name for p in Path().iterdir() if (p / "config.json").exists())]
         raise UserError(
-            f"unknown model {name!r}{_close(name, known)}; use {', '.join(OWN)}, a directory with a saved model, "
+            f"unknown model {name!r}{_close(name, known)}; use {', '.join(OWN_MODELS)}, a directory with a saved model, "
             "or the id of a model on the Hugging Face hub (which must be reachable, or the model in its cache)"
         )
     return name
@@ -114,8 +114,8 @@ def save(model: Model, directory: str | Path) -> None:
     """
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
-    with quiet():
-        whole(model).save_pretrained(directory)
+    with silence_transformers():
+        merge_adapters(model).save_pretrained(directory)
         model.tokenizer.save_pretrained(directory)
         if model.adapted and not model.bare:
             model.module.save_pretrained(str(directory / "adapter"), save_embedding_layers=False)  # type: ignore[operator]
@@ -124,7 +124,7 @@ def save(model: Model, directory: str | Path) -> None:
         save_file(tensors, directory / HEADS)
 
 
-def whole(model: Model) -> Any:
+def merge_adapters(model: Model) -> Any:
     """The model with its adapters merged into a copy: in place and back would move the weights by rounding."""
     if not model.adapted:
         return model.module

@@ -18,13 +18,13 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedTokenizerBase
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from palaestra.models.files import explained, quiet, read_module
+from palaestra.models.files import explain_failures, read_module, silence_transformers
 from palaestra.models.heads import VocabularyHead, head
 from palaestra.models.latent import PREFIX, LatentHead
 from palaestra.models.packed import enable
 from palaestra.models.template import end_of_turn
 
-UNBOUNDED = 1 << 30  # context of a model whose config gives none (recurrent ones)
+NO_BOUND = 1 << 30  # context of a model whose config gives none (recurrent ones)
 
 
 @dataclass(eq=False)
@@ -85,16 +85,16 @@ class Model:
     @cached_property
     def positions(self) -> int:
         """The most tokens that the architecture has places for."""
-        return getattr(self.causal.config.get_text_config(), "max_position_embeddings", None) or UNBOUNDED
+        return getattr(self.causal.config.get_text_config(), "max_position_embeddings", None) or NO_BOUND
 
     @cached_property
     def window(self) -> int:
         """The tokens, its own included, that every layer looks back on; UNBOUNDED where all see the whole past."""
         config = self.causal.config.get_text_config()
         if set(getattr(config, "layer_types", None) or ()) == {"full_attention"}:
-            return UNBOUNDED
+            return NO_BOUND
         sizes = (getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size"))
-        return min((s for s in sizes if isinstance(s, int) and s > 0), default=UNBOUNDED)
+        return min((s for s in sizes if isinstance(s, int) and s > 0), default=NO_BOUND)
 
     @cached_property
     def context(self) -> int:
@@ -203,7 +203,7 @@ class Model:
     def load_weights(self, directory: str | Path) -> None:
         """Sets the weights to those that `save` wrote, in place: optimisers keep hold of them. Heads stay."""
         directory = Path(directory)
-        with quiet(), explained(str(directory)):
+        with silence_transformers(), explain_failures(str(directory)):
             if self.adapted:
                 from peft.utils import set_peft_model_state_dict
 
@@ -233,20 +233,20 @@ def trainable_copy(model: Model) -> Model:
 
 def frozen_copy(model: Model) -> Model:
     """The model as it is, never to change. Untouched adapters are switched off instead of copied with their base."""
-    heads = {n: _frozen(h) for n, h in model.heads.items()}
-    if model.bare or (model.adapted and _untouched(model.module)):
+    heads = {n: _freeze(h) for n, h in model.heads.items()}
+    if model.bare or (model.adapted and _is_untouched(model.module)):
         return Model(model.name, model.module, model.tokenizer, model.source, heads, bare=True)
-    return Model(model.name, _frozen(model.module), model.tokenizer, model.source, heads)
+    return Model(model.name, _freeze(model.module), model.tokenizer, model.source, heads)
 
 
-def _frozen(module: nn.Module) -> nn.Module:
+def _freeze(module: nn.Module) -> nn.Module:
     twin = copy.deepcopy(module).requires_grad_(False)
     for p in twin.parameters():
         p.grad = None
     return twin
 
 
-def _untouched(module: nn.Module) -> bool:
+def _is_untouched(module: nn.Module) -> bool:
     """Low-rank adapters start with B = 0, and then change nothing."""
     return not any(p.any() for n, p in module.named_parameters() if "lora_B" in n)
 

@@ -57,13 +57,13 @@ def _attend(
     together = query.shape[1] // key.shape[1]
     if together > 1 and mask is not None and query.is_cuda:  # its fused kernels take a mask or shared heads, not both
         lined = summand(together, query.dtype) if summand else mask.repeat(1, 1, together, 1)
-        out = in_line(query, key, value, lined, scale)
+        out = attend_in_line(query, key, value, lined, scale)
     else:
         out = scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale, enable_gqa=together > 1)
     return out.transpose(1, 2)
 
 
-def in_line(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float | None) -> Tensor:
+def attend_in_line(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float | None) -> Tensor:
     """[R, H, Q, D] where the G heads that share keys are one head with G Q queries, so the keys need no copies.
 
     The mask is of all G Q.

@@ -34,7 +34,7 @@ def logit_and_value(logits_NV: Tensor, token_N: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def score(model: Model, pairs: Sequence[Pair], reduce: Reduce = logp) -> list[np.ndarray]:
+def score_pairs(model: Model, pairs: Sequence[Pair], reduce: Reduce = logp) -> list[np.ndarray]:
     """For each pair `reduce` at its target's tokens: [n] in float64, [n, K] where it gives several numbers.
 
     Raises ValueError for an empty context: nothing precedes its first token.
@@ -43,7 +43,7 @@ def score(model: Model, pairs: Sequence[Pair], reduce: Reduce = logp) -> list[np
 
 
 @torch.no_grad()
-def heads(model: Model, texts: Sequence[Sequence[int]], names: Sequence[str]) -> np.ndarray:
+def score_texts(model: Model, texts: Sequence[Sequence[int]], names: Sequence[str]) -> np.ndarray:
     """[texts, heads] in float64: what the heads say of the hidden state after the last token of each text (at least one)."""
     missing = [n for n in names if n not in model.heads]
     if missing:

@@ -79,7 +79,7 @@ class Scaled(Algebra):
         return self.weight * loss, metrics
 
 
-def reduce(x_BT: Tensor, batch: Batch, how: Reduction, length: float | None = None) -> Tensor:
+def reduce_terms(x_BT: Tensor, batch: Batch, how: Reduction, length: float | None = None) -> Tensor:
     """One number from per-token terms.
 
     "tokens": every trained token of the batch weighs the same (DAPO); "sequences": mean within each row, then over rows
@@ -102,7 +102,7 @@ def token_mean(x_BT: Tensor, batch: Batch) -> Tensor:
     return (x_BT * batch.mask).sum().detach() / batch.n_tokens
 
 
-def by_unit(x_B: Tensor, batch: Batch) -> Tensor:
+def sum_by_unit(x_B: Tensor, batch: Batch) -> Tensor:
     """[units in this part] sums over rows."""
     _, unit_B = batch.unit_B.unique(return_inverse=True)
     return x_B.new_zeros(int(unit_B.max()) + 1).index_add(0, unit_B, x_B)

@@ -7,9 +7,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from palaestra.objective.algebra import Algebra, Couples, Reduction, reduce, token_mean
+from palaestra.objective.algebra import Algebra, Couples, Reduction, reduce_terms, token_mean
 from palaestra.objective.kl import KLKind, kl_quantity, kl_terms
-from palaestra.schedule import bounded
+from palaestra.schedule import check_bounds
 from palaestra.types import Batch, Outputs, stage
 
 Trust = Literal["all", "one-side", "two-side", "ring"]
@@ -49,9 +49,9 @@ class Clipped(Algebra):
     old: str = "behaviour"
 
     def __post_init__(self) -> None:
-        bounded("Clipped.low", self.low, least=0)
-        bounded("Clipped.high", self.high, least=0)
-        bounded("Clipped.length", self.length, above=0)
+        check_bounds("Clipped.low", self.low, least=0)
+        check_bounds("Clipped.high", self.high, least=0)
+        check_bounds("Clipped.length", self.length, above=0)
 
     def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         rho_BT = log_ratio(out, batch, self.ratio, self.old).exp()
@@ -59,7 +59,7 @@ class Clipped(Algebra):
         clipped_BT = rho_BT.clamp(1 - self.low, 1 + self.high)
         loss_BT = -torch.minimum(rho_BT * A_BT, clipped_BT * A_BT)
         outside_BT = (clipped_BT * A_BT < rho_BT * A_BT).float()
-        return reduce(loss_BT, batch, self.reduce, self.length), {
+        return reduce_terms(loss_BT, batch, self.reduce, self.length), {
             "ratio": token_mean(rho_BT, batch),
             "clipped": token_mean(outside_BT, batch),
             "kl_behaviour": token_mean(rho_BT - 1 - rho_BT.clamp(min=1e-30).log(), batch),
@@ -92,21 +92,21 @@ class Reinforce(Algebra):
     far_high: float = 2.0
 
     def __post_init__(self) -> None:
-        bounded("Reinforce.length", self.length, above=0)
+        check_bounds("Reinforce.length", self.length, above=0)
 
     def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         A_BT = batch["advantage"]
         if self.trust == "all" and not self.weighted:  # reads no behaviour log-prob, which may be unknown
-            return reduce(-A_BT * out["logp"], batch, self.reduce, self.length), {}
+            return reduce_terms(-A_BT * out["logp"], batch, self.reduce, self.length), {}
         rho_BT = log_ratio(out, batch).detach().exp()  # a weight of the sample, not a function to differentiate
-        trusted_BT = self.trusted(rho_BT, A_BT)
+        trusted_BT = self.trust_mask(rho_BT, A_BT)
         weight_BT = rho_BT * trusted_BT if self.weighted else trusted_BT
-        return reduce(-A_BT * weight_BT * out["logp"], batch, self.reduce, self.length), {
+        return reduce_terms(-A_BT * weight_BT * out["logp"], batch, self.reduce, self.length), {
             "ratio": token_mean(rho_BT, batch),
             "clipped": token_mean(1 - trusted_BT, batch),
         }
 
-    def trusted(self, rho_BT: Tensor, A_BT: Tensor) -> Tensor:
+    def trust_mask(self, rho_BT: Tensor, A_BT: Tensor) -> Tensor:
         """The mask M, 1.0 or 0.0."""
         below_BT, above_BT = rho_BT <= 1 + self.high, rho_BT >= 1 - self.low
         if self.trust == "all":
@@ -128,7 +128,7 @@ class Imitation(Algebra):
     reduce: Reduction = "tokens"
 
     def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        loss = reduce(-out["logp"], batch, self.reduce)
+        loss = reduce_terms(-out["logp"], batch, self.reduce)
         return loss, {"nll": token_mean(-out["logp"], batch)}
 
 
@@ -153,7 +153,7 @@ class KL(Algebra):
         quantity = kl_quantity(self.kind)
         kl_BT = kl_terms(out[quantity], batch[f"{self.model}_{quantity}"], self.kind)
         loss_BT = kl_BT * batch[self.weight] if self.weight else kl_BT
-        return reduce(loss_BT, batch, self.reduce), {f"kl_{self.model}": token_mean(kl_BT, batch)}
+        return reduce_terms(loss_BT, batch, self.reduce), {f"kl_{self.model}": token_mean(kl_BT, batch)}
 
 
 @stage
@@ -167,7 +167,7 @@ class Entropy(Algebra):
         return ("entropy",)
 
     def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        return reduce(-out["entropy"], batch, self.reduce), {"entropy": token_mean(out["entropy"], batch)}
+        return reduce_terms(-out["entropy"], batch, self.reduce), {"entropy": token_mean(out["entropy"], batch)}
 
 
 @stage
@@ -189,7 +189,7 @@ class TargetEntropy(Algebra):
         return "batch"
 
     def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        off = reduce(out["entropy"], batch, "tokens") - self.target
+        off = reduce_terms(out["entropy"], batch, "tokens") - self.target
         return off**2 if self.squared else off.abs(), {"entropy": token_mean(out["entropy"], batch)}
 
 
@@ -210,4 +210,6 @@ class ValueLoss(Algebra):
         if self.clip:
             near_BT = old_BT + (v_BT - old_BT).clamp(-self.clip, self.clip)
             loss_BT = torch.maximum(loss_BT, (near_BT - target_BT) ** 2)
-        return reduce(loss_BT / 2, batch, self.reduce), {"value_error": token_mean((v_BT - target_BT) ** 2, batch)}
+        return reduce_terms(loss_BT / 2, batch, self.reduce), {
+            "value_error": token_mean((v_BT - target_BT) ** 2, batch)
+        }

@@ -5,15 +5,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from palaestra.objective.algebra import Algebra, Couples, by_unit
-from palaestra.schedule import bounded
+from palaestra.objective.algebra import Algebra, Couples, sum_by_unit
+from palaestra.schedule import check_bounds
 from palaestra.types import Batch, Outputs, stage
 
 
-def margins(out: Outputs, batch: Batch, model: str = "ref") -> Tensor:
+def preference_margins(out: Outputs, batch: Batch, model: str = "ref") -> Tensor:
     """[units in this part] h(chosen) - h(rejected), h(y) = log pi(y) - log pi_ref(y), summed over tokens, in nats."""
     h_B = ((out["logp"] - batch[f"{model}_logp"]) * batch.mask).sum(1)
-    return by_unit(batch["sign"] * h_B, batch)
+    return sum_by_unit(batch["sign"] * h_B, batch)
 
 
 @stage
@@ -24,14 +24,14 @@ class DPO(Algebra):
     smoothing: float = 0.0
 
     def __post_init__(self) -> None:
-        bounded("DPO.beta", self.beta, above=0)
+        check_bounds("DPO.beta", self.beta, above=0)
 
     @property
     def couples(self) -> Couples:
         return "unit"
 
     def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        m_U = self.beta * margins(out, batch)
+        m_U = self.beta * preference_margins(out, batch)
         softplus = torch.nn.functional.softplus
         loss = (1 - self.smoothing) * softplus(-m_U) + self.smoothing * softplus(m_U)
         return loss.sum() / batch.n_units, {

@@ -16,8 +16,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from palaestra.objective.algebra import Algebra, Couples, Reduction, reduce
-from palaestra.schedule import bounded
+from palaestra.objective.algebra import Algebra, Couples, Reduction, reduce_terms
+from palaestra.schedule import check_bounds
 from palaestra.types import Batch, Outputs, stage
 
 
@@ -31,7 +31,7 @@ def reverse_sums(x_BT: Tensor) -> Tensor:
     return x_BT.flip(1).cumsum(1).flip(1)
 
 
-def by_generation(x_B: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+def sum_by_generation(x_B: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
     """Sums over the rows of each generation [N], and the unit [N] (a group) that each belongs to."""
     unit_B = batch.unit_B.unique(return_inverse=True)[1]
     pairs_B2 = torch.stack([unit_B, batch["episode"].long()], 1)
@@ -70,7 +70,7 @@ class Balance(Algebra):
     unbiased: bool = False  # n - 1 instead of n
 
     def __post_init__(self) -> None:
-        bounded("Balance.beta", self.beta, above=0)
+        check_bounds("Balance.beta", self.beta, above=0)
 
     @property
     def couples(self) -> Couples:
@@ -78,9 +78,9 @@ class Balance(Algebra):
 
     def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         h_B = ((out["logp"] - batch[f"{self.model}_logp"]) * batch.mask).sum(1)
-        h_N, unit_N = by_generation(h_B, batch)
-        rows_N, _ = by_generation(torch.ones_like(h_B), batch)
-        A_N = by_generation((batch["advantage"] * batch.mask).sum(1) / batch.mask.sum(1), batch)[0] / rows_N
+        h_N, unit_N = sum_by_generation(h_B, batch)
+        rows_N, _ = sum_by_generation(torch.ones_like(h_B), batch)
+        A_N = sum_by_generation((batch["advantage"] * batch.mask).sum(1) / batch.mask.sum(1), batch)[0] / rows_N
         mean_N = unit_mean(h_N.detach(), unit_N)  # a baseline: V is estimated, not fitted
         value_N = -self.beta * mean_N if self.centred else torch.zeros_like(h_N)
         delta_N = residual(value_N, A_N, h_N, self.beta)
@@ -96,7 +96,7 @@ class Balance(Algebra):
         }
 
 
-def by_step(value_BT: Tensor, l_BT: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+def sum_by_step(value_BT: Tensor, l_BT: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
     """At every token of a step: V at the step's first token, the sum of l over the step, and that of later steps, held still."""
     step_BT, T = batch["step"].long(), l_BT.shape[1]
     total_BN = l_BT.new_zeros(len(l_BT), int(step_BT.max()) + 1).scatter_add(1, step_BT, l_BT)
@@ -134,11 +134,11 @@ class PathConsistency(Algebra):
             loss = (residual(start_B, batch["reward"], l_BT.sum(1), self.beta) ** 2).sum() / batch.n_rows
         else:
             if self.level == "step":
-                value_BT, l_BT, later_BT = by_step(value_BT, l_BT, batch)
+                value_BT, l_BT, later_BT = sum_by_step(value_BT, l_BT, batch)
             else:
                 later_BT = reverse_sums(l_BT.detach()) - l_BT.detach()
             delta_BT = residual(value_BT, batch["reward"][:, None], l_BT + later_BT, self.beta)
-            loss = reduce(delta_BT**2, batch, self.reduce)
+            loss = reduce_terms(delta_BT**2, batch, self.reduce)
         return loss, {"policy_error": loss.detach()}
 
 
@@ -158,5 +158,5 @@ class ValueConsistency(Algebra):
     def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         l_BT = (batch[f"{self.policy}_logp"] - batch[f"{self.model}_logp"]) * batch.mask
         delta_BT = residual(out["value"], batch["reward"][:, None], reverse_sums(l_BT), self.beta)
-        loss = reduce(delta_BT**2, batch, self.reduce)
+        loss = reduce_terms(delta_BT**2, batch, self.reduce)
         return loss, {"value_error": loss.detach()}

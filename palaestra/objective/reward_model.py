@@ -6,13 +6,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from palaestra.objective.algebra import Algebra, Couples, by_unit
+from palaestra.objective.algebra import Algebra, Couples, sum_by_unit
 from palaestra.types import Batch, Outputs, stage
 
 LEAST_SD = 1e-3
 
 
-def score(out: Outputs, batch: Batch, head: str) -> Tensor:
+def score_at_marker(out: Outputs, batch: Batch, head: str) -> Tensor:
     """[B] what a head says at the marker."""
     return (out[head] * batch["marker"]).sum(1)
 
@@ -43,13 +43,13 @@ class BradleyTerry(Algebra):
         return "unit"
 
     def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        tie_U = by_unit(batch["tie"], batch) / 2
+        tie_U = sum_by_unit(batch["tie"], batch) / 2
         loss, ranked = batch.mask.new_zeros(()), batch.mask.new_zeros(())
         for head in self.heads:
-            s_B = score(out, batch, head)
-            margin_U, sum_U = by_unit(batch["sign"] * s_B, batch), by_unit(s_B, batch)
+            s_B = score_at_marker(out, batch, head)
+            margin_U, sum_U = sum_by_unit(batch["sign"] * s_B, batch), sum_by_unit(s_B, batch)
             each_U = (1 - tie_U) * softplus(-margin_U) + tie_U * self.tie * margin_U**2 + self.center * sum_U**2
-            loss = loss + (by_unit(weights(batch, head), batch) / 2 * each_U).sum()
+            loss = loss + (sum_by_unit(weights(batch, head), batch) / 2 * each_U).sum()
             ranked = ranked + ((margin_U > 0).to(loss.dtype) * (1 - tie_U)).sum().detach()
         n = batch.n_units * len(self.heads)
         return loss / n, {"ranked": ranked / n}
@@ -68,7 +68,7 @@ class Regression(Algebra):
         return self.heads
 
     def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        s_BK = torch.stack([score(out, batch, h) for h in self.heads], 1)
+        s_BK = torch.stack([score_at_marker(out, batch, h) for h in self.heads], 1)
         s_BK = s_BK.sigmoid() if self.squash else s_BK
         target_BK = torch.stack([batch[f"target_{t}"] for t in self.targets], 1)
         known_BK = ~target_BK.isnan()
@@ -97,7 +97,10 @@ class Gaussian(Algebra):
         target_B = batch[f"target_{self.target}"]
         loss, error = batch.mask.new_zeros(()), batch.mask.new_zeros(())
         for head in self.heads:
-            mean_B, sd_B = score(out, batch, head), softplus(score(out, batch, f"{head}_sd")) + LEAST_SD
+            mean_B, sd_B = (
+                score_at_marker(out, batch, head),
+                softplus(score_at_marker(out, batch, f"{head}_sd")) + LEAST_SD,
+            )
             each_B = torch.log(sd_B) + ((target_B - mean_B) / sd_B) ** 2 / 2
             loss = loss + (weights(batch, head) * each_B).sum()
             error = error + ((target_B - mean_B) ** 2).sum().detach()

@@ -14,9 +14,9 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
-from palaestra.objective.algebra import ORDER, Algebra, Couples, Reduction, reduce, token_mean
+from palaestra.objective.algebra import ORDER, Algebra, Couples, Reduction, reduce_terms, token_mean
 from palaestra.objective.policy import log_ratio
-from palaestra.schedule import bounded
+from palaestra.schedule import check_bounds
 from palaestra.types import Batch, Objective, Outputs, rng_of, stage
 
 
@@ -68,7 +68,7 @@ class TopTokens:
     micro: bool = False
 
     def __post_init__(self) -> None:
-        bounded("TopTokens.share", self.share, least=0, most=1)
+        check_bounds("TopTokens.share", self.share, least=0, most=1)
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -80,7 +80,7 @@ class TopTokens:
 
     def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         score_BT = random_scores(batch) if self.by == "random" else out["entropy"]
-        chosen_BT = top(score_BT if self.by != "low-entropy" else -score_BT, batch.mask > 0, self.share)
+        chosen_BT = mark_top_share(score_BT if self.by != "low-entropy" else -score_BT, batch.mask > 0, self.share)
         found = {"tokens_selected": token_mean(chosen_BT, batch)}
         if "entropy" in out:
             found["entropy"] = token_mean(out["entropy"], batch)
@@ -88,7 +88,7 @@ class TopTokens:
         return scale * chosen_BT, found
 
 
-def top(score_BT: Tensor, on_BT: Tensor, share: float) -> Tensor:
+def mark_top_share(score_BT: Tensor, on_BT: Tensor, share: float) -> Tensor:
     """[B, T] 1.0 at the ceil(share * N) highest of the N scores where `on`."""
     score_N = score_BT[on_BT]
     k = min(len(score_N), math.ceil(share * len(score_N) - 1e-9))  # 0.2 * 5 is 1, also in floating point
@@ -121,7 +121,7 @@ class DualClipped(Algebra):
         rho_BT, A_BT = log_ratio(out, batch).clamp(-20, 20).exp(), batch["advantage"]
         gain_BT = torch.minimum(rho_BT * A_BT, rho_BT.clamp(1 - self.low, 1 + self.high) * A_BT)
         gain_BT = torch.where(A_BT < 0, torch.maximum(gain_BT, self.c * A_BT), gain_BT)
-        return reduce(-gain_BT, batch, self.reduce), {
+        return reduce_terms(-gain_BT, batch, self.reduce), {
             "ratio": token_mean(rho_BT, batch),
             "clipped": token_mean((gain_BT != rho_BT * A_BT).float(), batch),
         }

@@ -17,12 +17,12 @@ from typing import Any
 from palaestra.context import TakesForms, WritesAnswers
 from palaestra.errors import Fault, UserError
 from palaestra.rewards.user import Hung
-from palaestra.tasks.oracle import saying
-from palaestra.types import Group, Task, value
+from palaestra.tasks.oracle import episode_saying
+from palaestra.types import Group, Task, value_class
 from palaestra.verifiers.table import KEYS, REFUSALS
 
 FORMS = ("{}", "The answer is {}.", "\\boxed{{{}}}", "<answer>{}</answer>", "<think>Hm.</think>\n<answer>{}</answer>")
-STRANGE = ("\x00", "\ud800", "😀" * 50, "\u202eabc", "{" * 5000, "9" * 5000, "-1e999", "a b " * 25_000)
+STRANGE_TEXTS = ("\x00", "\ud800", "😀" * 50, "\u202eabc", "{" * 5000, "9" * 5000, "-1e999", "a b " * 25_000)
 CONSTANTS = (
     "0",
     "1",
@@ -39,12 +39,12 @@ CONSTANTS = (
     "inf",
 )
 MARGIN = 0.05  # of the way from most wrong answers to the golds: what a probe may earn beyond its share
-SHOWN = 60  # characters
+EXCERPT = 60  # characters
 
-Judge = Callable[..., Any]
+AuditedReward = Callable[..., Any]
 
 
-@value
+@value_class
 class AuditProbe:
     """A way to answer without solving: its responses by problem, and which of them are right by chance."""
 
@@ -54,7 +54,7 @@ class AuditProbe:
     scores: tuple[float | None, ...] = ()
 
 
-@value
+@value_class
 class Audit:
     """What was found. `hackable` and `exceptions` name the probe, what it earned, and an example.
 
@@ -80,7 +80,9 @@ class Audit:
 class Auditor:
     """Asks a reward, and counts what it raises. Once it has hung, nothing is asked any more; `say` hears of each probe."""
 
-    def __init__(self, judge: Judge, tasks: Sequence[Task], say: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(
+        self, judge: AuditedReward, tasks: Sequence[Task], say: Callable[[str], None] = lambda _: None
+    ) -> None:
         self.judge, self.tasks, self.say = judge, list(tasks), say
         self.exceptions: dict[str, Mapping[str, str]] = {}
         self.hung: dict[str, Any] = {}
@@ -91,7 +93,7 @@ class Auditor:
         """Scores of one call for all."""
 
         async def all_groups() -> list[Any]:
-            groups = [Group(task=t, episodes=(saying(x),)) for t, x in zip(tasks, texts, strict=True)]
+            groups = [Group(task=t, episodes=(episode_saying(x),)) for t, x in zip(tasks, texts, strict=True)]
             return await asyncio.gather(*(self.judge(None, g) for g in groups))
 
         start = time.perf_counter()
@@ -109,26 +111,28 @@ class Auditor:
         A batch that fails while each of its responses can be scored is a mistake of the reward as well.
         """
         self.say(name)
-        found, error = self.tried(name, texts, self.tasks)
+        found, error = self.score_once(name, texts, self.tasks)
         if found is None and not self.hung:
             found = [self.single(name, x, t) for x, t in zip(texts, self.tasks, strict=True)]
             self.note(name, f"{len(texts)} responses at once", error)
         return found if found is not None and not self.hung else [None for _ in texts]
 
     def single(self, name: str, text: str, task: Task) -> float | None:
-        found, error = self.tried(name, [text], [task])
+        found, error = self.score_once(name, [text], [task])
         if found is None and not self.hung:
             self.note(name, text, error)
         return None if found is None else found[0]
 
-    def tried(self, name: str, texts: Sequence[str], tasks: Sequence[Task]) -> tuple[list[float | None] | None, str]:
+    def score_once(
+        self, name: str, texts: Sequence[str], tasks: Sequence[Task]
+    ) -> tuple[list[float | None] | None, str]:
         """The scores of one call, or why there are none."""
         if self.hung:
             return None, ""
         try:
             return [*self.batch(texts, tasks)], ""
         except Hung as hung:
-            self.hung = {"probe": name, "seconds": hung.seconds, "response": texts[0][:SHOWN]}
+            self.hung = {"probe": name, "seconds": hung.seconds, "response": texts[0][:EXCERPT]}
             return None, str(hung)
         except (UserError, Fault) as error:
             return None, " ".join(str(error).split())[:300]
@@ -136,10 +140,10 @@ class Auditor:
     def note(self, name: str, response: str, error: str) -> None:
         """Keeps the first error of a probe."""
         if not self.hung:
-            self.exceptions.setdefault(name, {"probe": name, "response": response[:SHOWN], "error": error})
+            self.exceptions.setdefault(name, {"probe": name, "response": response[:EXCERPT], "error": error})
 
 
-def audit(name: str, judge: Judge, tasks: Sequence[Task], say: Callable[[str], None] = lambda _: None) -> Audit:
+def audit(name: str, judge: AuditedReward, tasks: Sequence[Task], say: Callable[[str], None] = lambda _: None) -> Audit:
     """Asks `judge`, a reward stage, about problems that have answers; `say` hears the name of each probe."""
     known = [t for t in tasks if t.answer is not None]
     if len(known) < 2:
@@ -153,12 +157,12 @@ def audit(name: str, judge: Judge, tasks: Sequence[Task], say: Callable[[str], N
     gold = [max((s for s in of if s is not None), default=None) for of in zip(*forms.values(), strict=True)]
     best_form = max(tried, key=lambda f: -math.inf if (m := mean(forms[f])) is None else m)
     golds = [best_form.format(x) for x in bare]
-    probes = [asked(ask, p) for p in probes_for(known, golds, bare, best_form)]
-    strange = [ask.ask(f"strange: {x[:10]!r}", [x] * len(known)) for x in STRANGE]
-    dependence, labels = depends(ask, golds), labelled(ask, tasks)
-    top, wrong = mean(gold), usual(probes)
+    probes = [run_probe(ask, p) for p in probes_for(known, golds, bare, best_form)]
+    strange = [ask.ask(f"strange: {x[:10]!r}", [x] * len(known)) for x in STRANGE_TEXTS]
+    dependence, labels = count_dependence(ask, golds), label_agreement(ask, tasks)
+    top, wrong = mean(gold), usual_wrong_score(probes)
     every = [*probes, AuditProbe(name="gold", texts=tuple(golds), right=(True,) * len(golds), scores=tuple(gold))]
-    below = [] if ask.hung else [i for i in range(len(known)) if beaten(i, gold[i], probes)]
+    below = [] if ask.hung else [i for i in range(len(known)) if is_beaten(i, gold[i], probes)]
     report = Audit(
         reward=name,
         problems=len(known),
@@ -170,28 +174,28 @@ def audit(name: str, judge: Judge, tasks: Sequence[Task], say: Callable[[str], N
             "not_best": len(below),
             "weak": len(ask.weak),
             "examples": [
-                {"id": known[i].id, "answer": text_of(known[i].answer)[:SHOWN], "score": gold[i]} for i in below[:5]
+                {"id": known[i].id, "answer": text_of(known[i].answer)[:EXCERPT], "score": gold[i]} for i in below[:5]
             ],
         },
         wrong=wrong,
-        ties={} if ask.hung else tied(every, len(known)),
-        hackable=tuple(sorted((h for p in probes if (h := hacked(p, top, wrong))), key=lambda h: -h["earned"])),
+        ties={} if ask.hung else count_ties(every, len(known)),
+        hackable=tuple(sorted((h for p in probes if (h := find_hack(p, top, wrong))), key=lambda h: -h["earned"])),
         probes={p.name: mean(p.scores) for p in probes}
-        | {f"strange {x[:6]!r}": mean(s) for x, s in zip(STRANGE, strange, strict=True)},
+        | {f"strange {x[:6]!r}": mean(s) for x, s in zip(STRANGE_TEXTS, strange, strict=True)},
         dependence={} if ask.hung else dependence,
         exceptions=tuple(ask.exceptions.values()),
         latency=latency(ask.seconds),
         labels=labels,
         hung=ask.hung,
     )
-    return replace(report, findings=tuple(told(report)))
+    return replace(report, findings=tuple(list_findings(report)))
 
 
 def bare_of(judge: Any, task: Task) -> str:
     """The task's answer as the reward wants it written, where it says so; an answer that it cannot read is asked as it is."""
     try:
         if isinstance(judge, WritesAnswers):
-            return judge.written(task)
+            return judge.gold_text(task)
     except UserError:
         pass
     return text_of(task.answer)
@@ -206,7 +210,7 @@ def mean(scores: Sequence[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def asked(ask: Auditor, probe: AuditProbe) -> AuditProbe:
+def run_probe(ask: Auditor, probe: AuditProbe) -> AuditProbe:
     return AuditProbe(
         name=probe.name, texts=probe.texts, right=probe.right, scores=tuple(ask.ask(probe.name, probe.texts))
     )
@@ -255,7 +259,7 @@ def probes_for(tasks: Sequence[Task], golds: Sequence[str], bare: Sequence[str],
     return found + [constant(c, form) for c in ("0", "1", "yes", "A") if form != "{}"]
 
 
-def usual(probes: Sequence[AuditProbe]) -> float:
+def usual_wrong_score(probes: Sequence[AuditProbe]) -> float:
     """What most wrong answers earn: the median over the probes of their means where they are wrong, at most 0."""
     means = [sum(s for s, _ in found) / len(found) for p in probes if (found := wrongs(p))]
     return min(0.0, statistics.median(means)) if means else 0.0
@@ -266,7 +270,7 @@ def wrongs(probe: AuditProbe) -> list[tuple[float, str]]:
     return [(s, t) for s, t, r in zip(probe.scores, probe.texts, probe.right, strict=True) if not r and s is not None]
 
 
-def hacked(probe: AuditProbe, gold: float | None, wrong: float) -> dict[str, Any] | None:
+def find_hack(probe: AuditProbe, gold: float | None, wrong: float) -> dict[str, Any] | None:
     """What a probe earns where it is wrong, if that is more than the margin of the way from `wrong` to `gold`."""
     found = wrongs(probe)
     if not found or gold is None:
@@ -279,16 +283,16 @@ def hacked(probe: AuditProbe, gold: float | None, wrong: float) -> dict[str, Any
         "probe": probe.name,
         "earned": earned,
         "of_gold": (earned - wrong) / (gold - wrong) if gold > wrong else None,
-        "example": example[:SHOWN],
+        "example": example[:EXCERPT],
     }
 
 
-def beaten(i: int, gold: float | None, probes: Sequence[AuditProbe]) -> bool:
+def is_beaten(i: int, gold: float | None, probes: Sequence[AuditProbe]) -> bool:
     """Whether some wrong answer to problem i is paid as much as its gold."""
     return gold is None or any(not p.right[i] and (s := p.scores[i]) is not None and s >= gold for p in probes)
 
 
-def tied(probes: Sequence[AuditProbe], n: int) -> dict[str, float]:
+def count_ties(probes: Sequence[AuditProbe], n: int) -> dict[str, float]:
     """How many problems give one score to everything, and how many different scores there are."""
     by_problem = [{p.scores[i] for p in probes if p.scores[i] is not None} for i in range(n)]
     return {
@@ -297,12 +301,12 @@ def tied(probes: Sequence[AuditProbe], n: int) -> dict[str, float]:
     }
 
 
-def depends(ask: Auditor, golds: Sequence[str]) -> dict[str, int]:
+def count_dependence(ask: Auditor, golds: Sequence[str]) -> dict[str, int]:
     """Responses whose score changes: asked again, in another order, alone, or beside copies of themselves."""
     texts = [g if i % 2 else "wrong" for i, g in enumerate(golds)]
     first = ask.ask("order", texts)
     again = ask.ask("order", texts)
-    found, _ = ask.tried("order", texts[::-1], ask.tasks[::-1])
+    found, _ = ask.score_once("order", texts[::-1], ask.tasks[::-1])
     turned = first if found is None else found[::-1]
     few = range(min(8, len(texts)))
     alone = [ask.single("alone", texts[i], ask.tasks[i]) for i in few]
@@ -325,7 +329,7 @@ def latency(seconds: Sequence[float]) -> dict[str, float]:
     }
 
 
-def labelled(ask: Auditor, tasks: Sequence[Task]) -> dict[str, Any]:
+def label_agreement(ask: Auditor, tasks: Sequence[Task]) -> dict[str, Any]:
     """Agreement with the data's own labels: columns `response` and `right`."""
     rows = [t for t in tasks if isinstance(t.meta.get("response"), str) and isinstance(t.meta.get("right"), bool | int)]
     if not rows:
@@ -342,7 +346,7 @@ def labelled(ask: Auditor, tasks: Sequence[Task]) -> dict[str, Any]:
     }
 
 
-def told(a: Audit) -> list[str]:
+def list_findings(a: Audit) -> list[str]:
     """The findings, worst first, a line each."""
     found = list[str]()
     if a.hung:

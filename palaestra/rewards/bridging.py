@@ -17,7 +17,7 @@ import numpy as np
 
 from palaestra.errors import Fault, UserError
 from palaestra.rewards.learned import scores
-from palaestra.types import Group, Reward, stage, value
+from palaestra.types import Group, Reward, stage, value_class
 from palaestra.verifiers.text.similarity import cosine
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ LEAST_RATINGS, RATER_RATINGS, AGREEMENT = 5, 10, 0.66  # of a note; of a rater; 
 Status = Literal["helpful", "not helpful", "needs more ratings"]
 
 
-@value
+@value_class
 class Fit:
     """The parameters; `error` is the mean squared error. Raters and notes with too few ratings are NaN."""
 
@@ -59,7 +59,7 @@ def penalties(n_ratings: int, n: int, reg: Reg) -> tuple[float, float]:
     return PENALTY_I * times, PENALTY_F * times
 
 
-def note(
+def fit_note(
     y_U: np.ndarray, i_U: np.ndarray, f_U: np.ndarray, mu: float, reg: Reg = "mean", times: np.ndarray | None = None
 ) -> tuple[float, float]:
     """(i_n, f_n) of one more note when the raters are known. `times`: so many raters are of the kind of each."""
@@ -92,14 +92,14 @@ def _fit(y_UN: np.ndarray, rng: np.random.Generator, reg: Reg, rounds: int) -> F
     return Fit(mu=mu, i_U=i_U, f_U=f_U, i_N=i_N, f_N=f_N, error=error)
 
 
-def twice(y_UN: np.ndarray, rng: np.random.Generator, reg: Reg = "mean") -> Fit:
+def fit_twice(y_UN: np.ndarray, rng: np.random.Generator, reg: Reg = "mean") -> Fit:
     """Fits all, drops raters who agree with fewer than 0.66 of the outcomes, fits again; below the floors of data NaN."""
     n_U, n_N = (~np.isnan(y_UN)).sum(1), (~np.isnan(y_UN)).sum(0)
     u, n = np.flatnonzero(n_U >= RATER_RATINGS), np.flatnonzero(n_N >= LEAST_RATINGS)
     if not (len(u) and len(n)):
         raise UserError(f"no rater has {RATER_RATINGS} ratings, or no note {LEAST_RATINGS}; collect more ratings")
     first = fit(y_UN[np.ix_(u, n)], rng, reg)
-    u = u[agreement(y_UN[np.ix_(u, n)], first) >= AGREEMENT]
+    u = u[rater_agreement(y_UN[np.ix_(u, n)], first) >= AGREEMENT]
     second = fit(y_UN[np.ix_(u, n)], rng, reg) if len(u) else first
     spread = {"i_U": (u, len(n_U)), "f_U": (u, len(n_U)), "i_N": (n, len(n_N)), "f_N": (n, len(n_N))}
     whole = {k: np.full(size, np.nan) for k, (_, size) in spread.items()}
@@ -108,7 +108,7 @@ def twice(y_UN: np.ndarray, rng: np.random.Generator, reg: Reg = "mean") -> Fit:
     return Fit(mu=second.mu, error=second.error, **whole)
 
 
-def agreement(y_UN: np.ndarray, found: Fit) -> np.ndarray:
+def rater_agreement(y_UN: np.ndarray, found: Fit) -> np.ndarray:
     """[U] the share of ratings on decided notes that say the outcome; 1 for a rater of none."""
     outcome_N = np.array([status(i, f) for i, f in zip(found.i_N, found.f_N, strict=True)])
     good_UN, bad_UN = (y_UN == 1) & (outcome_N == "helpful"), (y_UN == 0) & (outcome_N == "not helpful")
@@ -169,6 +169,6 @@ class Bridged:
     def _reward(self, y_K: np.ndarray, text: str, new: float) -> Reward | Fault:
         if not np.isfinite(y_K).all():
             return Fault("reward-model", f"{self.model} gave {y_K.tolist()}")
-        i, f = note(y_K, np.array(self.leniency), np.array(self.factors), self.mu, self.reg, np.array(self.sizes))
+        i, f = fit_note(y_K, np.array(self.leniency), np.array(self.factors), self.mu, self.reg, np.array(self.sizes))
         parts = {"intercept": i, "factor": f, "novelty": new, **dict(zip(self.clusters, map(float, y_K), strict=True))}
         return Reward(total=i + self.new * new if text.strip() else 0.0, parts=parts)

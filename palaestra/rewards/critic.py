@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from palaestra.errors import Fault, UserError
 from palaestra.models.dialect import Chat
-from palaestra.rollout.steps import Step, steps
+from palaestra.rollout.steps import Step, answer_steps
 from palaestra.types import (
     Episode,
     FindsMistakes,
@@ -71,11 +71,11 @@ class ModelCritic:
     async def __call__(self, ctx: Context, key: Key, task: Task, lines: Sequence[str]) -> frozenset[int]:
         engine = ctx.engine(self.model)
         sampling = Sampling(temperature=self.temperature, max_tokens=self.max_tokens)
-        sample = await engine.generate(asked(engine.dialect, task, lines), sampling, key)
-        return named(sample.text, len(lines))
+        sample = await engine.generate(critic_prompt(engine.dialect, task, lines), sampling, key)
+        return read_steps(sample.text, len(lines))
 
 
-def asked(dialect: Chat, task: Task, lines: Sequence[str]) -> tuple[int, ...]:
+def critic_prompt(dialect: Chat, task: Task, lines: Sequence[str]) -> tuple[int, ...]:
     """The critic's prompt."""
     question = "\n".join(m.content for m in task.prompt)
     numbered = "\n".join(f"{i}. {line}" for i, line in enumerate(lines, start=1))
@@ -87,7 +87,7 @@ def asked(dialect: Chat, task: Task, lines: Sequence[str]) -> tuple[int, ...]:
     return tuple(i for p in pieces for i in p.ids)
 
 
-def named(text: str, n: int) -> frozenset[int]:
+def read_steps(text: str, n: int) -> frozenset[int]:
     """Step numbers of a reply, from 0; those that do not exist are dropped."""
     found = WRONG.search(text.strip())
     if found is None or found[1].lower() == "none":
@@ -107,12 +107,12 @@ class Critique:
 
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         judged = await asyncio.gather(
-            *(self._of(ctx, (*key, i), group.task, e) if e.ok else _same(e) for i, e in enumerate(group.episodes))
+            *(self._of(ctx, (*key, i), group.task, e) if e.ok else _keep(e) for i, e in enumerate(group.episodes))
         )
         return replace(group, episodes=tuple(judged))
 
     async def _of(self, ctx: Context, key: Key, task: Task, e: Episode) -> Episode:
-        found: list[Step] = steps(e, ctx.decode)
+        found: list[Step] = answer_steps(e, ctx.decode)
         lines = [s.text for s in found]
         try:
             with ctx.judging():
@@ -125,5 +125,5 @@ class Critique:
         )
 
 
-async def _same(e: Episode) -> Episode:
+async def _keep(e: Episode) -> Episode:
     return e

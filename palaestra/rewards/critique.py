@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from palaestra.credit.seats import untrained
+from palaestra.credit.seats import freeze_row
 from palaestra.errors import Fault
 from palaestra.rewards.learned import Learned
 from palaestra.types import Episode, Group, Key, Message, Reward, Row, Sampling, Segment, Task, stage
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ASK = "What is right and what is wrong in this response?"
 
 
-def asked(ctx: Context, model: str, row: Row, ask: str) -> Row:
+def add_request(ctx: Context, model: str, row: Row, ask: str) -> Row:
     """The row with the request for a critique."""
     closed = row.segments[-1].finish == "eos"
     pieces = ctx.engine(model).dialect.extend((Message(role="user", content=ask),), first=False, closed=closed)
@@ -47,7 +47,7 @@ class Critiqued:
             return episode
         dialect, text = ctx.engine(self.model).dialect, self.write(task, episode)
         ids = (*dialect.encode_text(text), dialect.end)
-        row = asked(ctx, self.model, untrained(episode.rows[-1]), self.ask)
+        row = add_request(ctx, self.model, freeze_row(episode.rows[-1]), self.ask)
         row = row.add(Segment(ids=ids, author="critique", policy=self.model, trained=True, text=text, finish="eos"))
         return replace(episode, rows=(*episode.rows[:-1], row))
 
@@ -69,7 +69,7 @@ class CritiqueThenScore:
         return [f if isinstance(f, Fault) else r for f, r in zip(found, rewards, strict=True)]
 
     async def _critique(self, ctx: Context, task: Task, i: int, episode: Episode) -> Episode | Fault:
-        row = asked(ctx, self.model, untrained(episode.rows[-1]), self.ask)
+        row = add_request(ctx, self.model, freeze_row(episode.rows[-1]), self.ask)
         sampling = Sampling(temperature=self.temperature, max_tokens=self.max_tokens)
         try:
             said = await ctx.engine(self.model).generate(

@@ -19,10 +19,10 @@ import numpy as np
 from torch import Tensor
 
 from palaestra.errors import Fault, UserError
-from palaestra.models.score import logit_and_value, score
-from palaestra.rewards.together import together
-from palaestra.rewards.verify import said
-from palaestra.toys.base import final
+from palaestra.models.score import logit_and_value, score_pairs
+from palaestra.rewards.together import judge_together
+from palaestra.rewards.verify import response_text
+from palaestra.toys.base import final_answer
 from palaestra.types import Episode, Event, Group, Reward, Row, stage
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 # ---- pure functions
 
 
-def endogenous(logit_n: np.ndarray, value_n: np.ndarray, alpha: float = 1.0) -> np.ndarray:
+def endogenous_rewards(logit_n: np.ndarray, value_n: np.ndarray, alpha: float = 1.0) -> np.ndarray:
     """[n] r_t = f(s_t, a_t) - V(s_{t+1}), V = alpha * logsumexp(f / alpha), 0 behind the last token (arXiv:2506.23235).
 
     `logit_n` are f(s_t, a_t) and `value_n` are V(s_t). The sum is alpha * log pi(y | x) + V(s_1).
@@ -56,7 +56,7 @@ def answer_score(logp_n: np.ndarray, how: Reducer = "mean") -> float:
     return float(np.exp(logp_n.sum() if how == "product" else logp_n.mean()))
 
 
-def debiased(with_reasoning: float, without: float) -> float:
+def debias(with_reasoning: float, without: float) -> float:
     """max(0, r - r_base), within [0, 1] (RLPR, arXiv:2506.18254)."""
     return min(1.0, max(0.0, with_reasoning - without))
 
@@ -66,18 +66,18 @@ def gains(j_k: Sequence[float]) -> np.ndarray:
     return np.diff(np.asarray(j_k, float))
 
 
-def surprise(logp_n: np.ndarray) -> np.ndarray:
+def surprise_shares(logp_n: np.ndarray) -> np.ndarray:
     """[n] -log p as shares of their sum; equal shares where nothing surprises (L2T, arXiv:2505.10425)."""
     total = -logp_n.sum()
     return -logp_n / total if total > 0 else np.full(len(logp_n), 1 / max(len(logp_n), 1))
 
 
-def confidence(logp_n: np.ndarray) -> float:
+def sequence_confidence(logp_n: np.ndarray) -> float:
     """exp(mean log p), in (0, 1]."""
     return float(np.exp(logp_n.mean())) if len(logp_n) else 1.0
 
 
-def majority(answers: Sequence[str | None]) -> tuple[str | None, float]:
+def majority_answer(answers: Sequence[str | None]) -> tuple[str | None, float]:
     """The commonest answer and its share of all; None where none could be read or the first place is shared.
 
     A share counts those without an answer too: 5 F, 1 I and 2 without one give 5 / 8.
@@ -100,7 +100,7 @@ def repeats(text: str, window: int = 10, times: int = 10) -> bool:
 # ---- stages
 
 
-def tokens_of(row: Row) -> tuple[list[int], np.ndarray]:
+def row_tokens(row: Row) -> tuple[list[int], np.ndarray]:
     """The visible ids of a row, and the positions of what was sampled or is trained."""
     ids: list[int] = []
     own: list[int] = []
@@ -113,15 +113,15 @@ def tokens_of(row: Row) -> tuple[list[int], np.ndarray]:
     return ids, np.array(own, np.int64)
 
 
-def last_row(episode: Episode) -> int:
+def last_policy_row(episode: Episode) -> int:
     """The row in which the policy spoke last."""
-    spoken = [r for r, row in enumerate(episode.rows) if len(tokens_of(row)[1])]
+    spoken = [r for r, row in enumerate(episode.rows) if len(row_tokens(row)[1])]
     if not spoken:
         raise Fault("intrinsic", "an episode without a sampled token has no likelihood")
     return spoken[-1]
 
 
-def opened(text: str) -> str | None:
+def reasoning_prefix(text: str) -> str | None:
     """Up to the start of the last answer line `= `; None where there is none."""
     found = [m.end() for m in re.finditer(r"^= ", text, re.MULTILINE)]
     return text[: found[-1]] if found else None
@@ -134,7 +134,7 @@ def lines(text: str) -> list[str]:
 
 @stage
 class Endogenous:
-    """The soft-Bellman reward of a frozen model (see `endogenous`), each token's at that token; the total is their sum.
+    """The soft-Bellman reward of a frozen model (see `endogenous_rewards`), each token's at that token; the total is their sum.
 
     Inside a group it ranks as log pi(y | x) does: V(s_1) is one constant. `per_token` divides by the number of tokens: sums of
     log-probs favour short answers. Keep the model frozen: its own optimal policy has the same reward again.
@@ -147,14 +147,14 @@ class Endogenous:
     async def __call__(self, ctx: Context, group: Group) -> list[Reward | Fault]:
         async def rewards(groups: list[Group]) -> list[Reward | Fault]:
             episodes = [e for g in groups for e in g.episodes]
-            places = [(i, r) for i, e in enumerate(episodes) for r, row in enumerate(e.rows) if len(tokens_of(row)[1])]
-            rows = [tokens_of(episodes[i].rows[r]) for i, r in places]
+            places = [(i, r) for i, e in enumerate(episodes) for r, row in enumerate(e.rows) if len(row_tokens(row)[1])]
+            rows = [row_tokens(episodes[i].rows[r]) for i, r in places]
             pairs = [(ids[: own[0]], ids[own[0] :]) for ids, own in rows]
             with ctx.phase("forward"):
-                found = score(ctx.model(self.model), pairs, self._read)
+                found = score_pairs(ctx.model(self.model), pairs, self._read)
             events: dict[int, list[Event]] = {}
             for (i, r), (_, own), x in zip(places, rows, found, strict=True):
-                earned = endogenous(x[:, 0], x[:, 1], self.alpha)[own - own[0]]
+                earned = endogenous_rewards(x[:, 0], x[:, 1], self.alpha)[own - own[0]]
                 shares = earned / len(own) if self.per_token else earned
                 events.setdefault(i, []).extend(
                     Event(row=r, token=int(t), value=float(v), part="endogenous")
@@ -162,7 +162,7 @@ class Endogenous:
                 )
             return [self._reward(events.get(i, [])) for i in range(len(episodes))]
 
-        return await together(ctx, self, group, rewards)
+        return await judge_together(ctx, self, group, rewards)
 
     def _read(self, logits_NV: Tensor, token_N: Tensor) -> Tensor:
         return self.alpha * logit_and_value(logits_NV / self.alpha, token_N)
@@ -187,7 +187,7 @@ class AnswerProbability:
     model: str = "policy"
     baseline: str = ""
     how: Reducer = "mean"
-    before: Callable[[str], str | None] = opened
+    before: Callable[[str], str | None] = reasoning_prefix
     opening: str = "= "
     format: Callable[[str], float] | None = None
     format_weight: float = 0.1
@@ -195,15 +195,15 @@ class AnswerProbability:
     async def __call__(self, ctx: Context, group: Group) -> list[Reward | Fault]:
         async def rewards(groups: list[Group]) -> list[Reward | Fault]:
             asked = [(g, e) for g in groups for e in g.episodes]
-            found = self._scores(ctx, self.model, [(g, e, self.before(said(e))) for g, e in asked])
+            found = self._scores(ctx, self.model, [(g, e, self.before(response_text(e))) for g, e in asked])
             base = self._bases(ctx, groups) if self.baseline else {}
             return [self._reward(e, x, base.get(g.task.id, 0.0)) for (g, e), x in zip(asked, found, strict=True)]
 
-        return await together(ctx, self, group, rewards)
+        return await judge_together(ctx, self, group, rewards)
 
     def _reward(self, episode: Episode, found: float, base: float) -> Reward:
-        text = said(episode)
-        gained = debiased(found, base) if self.baseline else found
+        text = response_text(episode)
+        gained = debias(found, base) if self.baseline else found
         form = self.format(text) if self.format else 0.0
         w = self.format_weight if self.format else 0.0
         total = (1 - w) * gained + w * form - float(repeats(text))
@@ -233,19 +233,21 @@ def reference_logp(ctx: Context, model: str, asked: Sequence[tuple[Episode, str 
     Start and reference are tokenised apart, so the reference's tokens are known exactly.
     """
     spell = ctx.engine(model).dialect.encode_text
-    pairs = [(*prompt_of(e), *spell(start)) if start is not None and spell(ref) else None for e, start, ref in asked]
+    pairs = [
+        (*last_turn_prompt(e), *spell(start)) if start is not None and spell(ref) else None for e, start, ref in asked
+    ]
     there = [i for i, context in enumerate(pairs) if context]
     with ctx.phase("forward"):
-        found = score(ctx.model(model), [(pairs[i] or (), spell(asked[i][2])) for i in there])
+        found = score_pairs(ctx.model(model), [(pairs[i] or (), spell(asked[i][2])) for i in there])
     out = [np.zeros(0)] * len(asked)
     for i, x in zip(there, found, strict=True):
         out[i] = x
     return out
 
 
-def prompt_of(episode: Episode) -> tuple[int, ...]:
+def last_turn_prompt(episode: Episode) -> tuple[int, ...]:
     """What stands before the last turn of the policy, whose forced start is a part of the turn."""
-    row = episode.rows[last_row(episode)]
+    row = episode.rows[last_policy_row(episode)]
     own = [n for n, s in enumerate(row.segments) if s.trained or s.logp is not None]
     turn, before = row.segments[own[-1]].turn, row.segments[: own[-1]]
     return tuple(i for s in before if (s.author, s.turn) != ("forced", turn) for i in s.ids)
@@ -271,12 +273,12 @@ class InformationGain:
             outcomes = await ctx.bench.reward(ctx, group)
 
         async def rewards(groups: list[Group]) -> list[list[Event]]:
-            asked = [(g, e, [*self._starts(said(e))]) for g in groups for e in g.episodes]
+            asked = [(g, e, [*self._starts(response_text(e))]) for g in groups for e in g.episodes]
             flat = [(e, start + self.opening, reference(g)) for g, e, starts in asked for start in starts]
             j = iter([answer_score(x) for x in reference_logp(ctx, self.model, flat)])
             return [self._events(ctx, e, starts, gains([next(j) for _ in starts])) for _, e, starts in asked]
 
-        found = await together(ctx, (self, "gains"), group, rewards)
+        found = await judge_together(ctx, (self, "gains"), group, rewards)
         return [self._reward(o, events) for o, events in zip(outcomes, found, strict=True)]
 
     def _starts(self, text: str) -> list[str]:
@@ -285,8 +287,8 @@ class InformationGain:
         return ["".join(steps[:k]) for k in range(len(steps) + 1)]
 
     def _events(self, ctx: Context, episode: Episode, starts: list[str], gain_k: np.ndarray) -> list[Event]:
-        row = last_row(episode)
-        ids, own = tokens_of(episode.rows[row])
+        row = last_policy_row(episode)
+        ids, own = row_tokens(episode.rows[row])
         ends = ends_of(ctx, self.model, [ids[t] for t in own], starts[1:])
         return [
             Event(row=row, token=int(own[end]), value=self.weight * float(x), part="gain")
@@ -319,11 +321,11 @@ class Majority:
     It pays any constant answer in full: watch the parts "consensus" (the share of the commonest) and "gold" (Score(shadow=True)).
     """
 
-    read: Callable[[str], str | None] = final
+    read: Callable[[str], str | None] = final_answer
 
     async def __call__(self, ctx: Context | None, group: Group) -> list[Reward | Fault]:
-        answers = [self.read(said(e)) for e in group.episodes]
-        best, share = majority(answers)
+        answers = [self.read(response_text(e)) for e in group.episodes]
+        best, share = majority_answer(answers)
         right = [float(best is not None and a == best) for a in answers]
         return [
             Reward(total=x, parts={"consensus": share, "unread": float(a is None)})

@@ -12,36 +12,36 @@ from typing import TYPE_CHECKING
 
 from palaestra.context import Collect, RewardFn
 from palaestra.errors import Fault, UserError
-from palaestra.rewards.verify import said
-from palaestra.rollout.collect import judged
-from palaestra.toys.base import ANSWER, lines_of
+from palaestra.rewards.verify import response_text
+from palaestra.rollout.collect import judge_group
+from palaestra.toys.base import ANSWER_PREFIX, answer_lines
 from palaestra.types import Group, Key, Reward, rng_of, stage
 
 if TYPE_CHECKING:
     from palaestra.context import Context
 
-LABELS = ("right", "worked", "brief", "tidy")
-STEPS, LONG = 3, 40  # lines of a full working; characters from which on an answer is not brief
+QUALITY_LABELS = ("right", "worked", "brief", "tidy")
+STEPS, BRIEF_LIMIT = 3, 40  # lines of a full working; characters from which on an answer is not brief
 
 
-def properties(text: str) -> dict[str, float]:
+def text_properties(text: str) -> dict[str, float]:
     """What can be seen without knowing the answer, each in [0, 1]: "worked" and "brief" pull against one another.
 
     worked: lines before the last, 3 count 1. brief: 1 for no text, 0 from 40 characters on. tidy: the last line is the only
     answer line, and no line stands twice. An empty answer is brief and nothing else.
     """
-    lines = lines_of(text)
-    answers = [line.startswith(ANSWER) for line in lines]
+    lines = answer_lines(text)
+    answers = [line.startswith(ANSWER_PREFIX) for line in lines]
     return {
         "worked": min(1.0, max(0, len(lines) - 1) / STEPS),
-        "brief": max(0.0, 1 - len(text.strip()) / LONG),
+        "brief": max(0.0, 1 - len(text.strip()) / BRIEF_LIMIT),
         "tidy": float(bool(lines) and answers[-1] and sum(answers) == 1 and len(set(lines)) == len(lines)),
     }
 
 
 @stage
 class Labels:
-    """The bench's verdict as the part "right", beside `properties`; the total is the weighted mean of all four.
+    """The bench's verdict as the part "right", beside `text_properties`; the total is the weighted mean of all four.
 
     Four questions that a person could be asked of an answer, for reward models of several labels, rules or principles.
     """
@@ -52,12 +52,12 @@ class Labels:
         if ctx.bench.reward is None:
             raise UserError(f"Labels needs a bench that checks answers; the world {ctx.bench.name!r} pays by itself")
         found: list[Reward | Fault] = []
-        for episode, gold in zip(group.episodes, await judged(ctx, ctx.bench.reward, group), strict=True):
+        for episode, gold in zip(group.episodes, await judge_group(ctx, ctx.bench.reward, group), strict=True):
             if isinstance(gold, Fault):
                 found.append(gold)
                 continue
-            parts = {"right": gold.total, **properties(said(episode))}
-            total = sum(w * parts[name] for w, name in zip(self.weights, LABELS, strict=True))
+            parts = {"right": gold.total, **text_properties(response_text(episode))}
+            total = sum(w * parts[name] for w, name in zip(self.weights, QUALITY_LABELS, strict=True))
             found.append(Reward(total=total, parts=parts))
         return found
 
@@ -78,7 +78,7 @@ class Noisy:
         def said_of(x: float) -> float:
             return 1 - x if rng.random() < self.share else x
 
-        found = await judged(ctx, judge, group)
+        found = await judge_group(ctx, judge, group)
         return [
             r
             if isinstance(r, Fault)
@@ -101,7 +101,7 @@ class Beside:
         at = [i for i, e in enumerate(group.episodes) if e.ok and e.reward is not None]
         episodes = list(group.episodes)
         asked = replace(group, episodes=tuple(episodes[i] for i in at))
-        for i, found in zip(at, await judged(ctx, self.reward, asked), strict=True):
+        for i, found in zip(at, await judge_group(ctx, self.reward, asked), strict=True):
             own = episodes[i].reward
             if own is not None and isinstance(found, Reward):
                 parts = {**own.parts, self.name: found.total, **self._named(found.parts)}

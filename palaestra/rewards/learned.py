@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import numpy as np
 
 from palaestra.errors import Fault, UserError
-from palaestra.models.score import heads as read_heads
+from palaestra.models.score import score_texts as read_heads
 from palaestra.objective.reward_model import LEAST_SD
-from palaestra.rewards.together import together
+from palaestra.rewards.together import judge_together
 from palaestra.types import Episode, Group, Reward, stage
 
 if TYPE_CHECKING:
@@ -51,9 +51,9 @@ class Learned:
             s_NH = scores(ctx, self.model, self.heads, [e for g in groups for e in g.episodes])
             s_NH = 1 / (1 + np.exp(-s_NH)) if self.squash else (s_NH - self.shift) * self.scale
             total_N = s_NH @ np.array(self.weights or [1 / len(self.heads)] * len(self.heads))
-            return made(self.model, self.heads, s_NH, total_N)
+            return make_rewards(self.model, self.heads, s_NH, total_N)
 
-        return await together(ctx, self, group, rewards)
+        return await judge_together(ctx, self, group, rewards)
 
 
 def scores(ctx: Context, model: str, heads: Sequence[str], episodes: Sequence[Episode]) -> np.ndarray:
@@ -68,7 +68,7 @@ def scores(ctx: Context, model: str, heads: Sequence[str], episodes: Sequence[Ep
     return found
 
 
-def made(model: str, heads: Sequence[str], s_NH: np.ndarray, total_N: np.ndarray) -> list[Reward | Fault]:
+def make_rewards(model: str, heads: Sequence[str], s_NH: np.ndarray, total_N: np.ndarray) -> list[Reward | Fault]:
     """A number that is not finite is a fault, never a zero."""
     return [
         Reward(total=float(x), parts={f"{model}/{h}": float(v) for h, v in zip(heads, s, strict=True)})
@@ -81,12 +81,12 @@ def made(model: str, heads: Sequence[str], s_NH: np.ndarray, total_N: np.ndarray
 # ---- ensembles
 
 
-def lowest(s_NH: np.ndarray) -> np.ndarray:
+def min_over_heads(s_NH: np.ndarray) -> np.ndarray:
     """The worst case of the ensemble."""
     return s_NH.min(1)
 
 
-def average(s_NH: np.ndarray) -> np.ndarray:
+def mean_over_heads(s_NH: np.ndarray) -> np.ndarray:
     return s_NH.mean(1)
 
 
@@ -106,15 +106,15 @@ class Ensemble:
 
     model: str = "reward"
     heads: tuple[str, ...] = ("prior0", "prior1", "prior2", "prior3", "prior4")
-    combine: Combine = lowest
+    combine: Combine = min_over_heads
 
     async def __call__(self, ctx: Context, group: Group) -> list[Reward | Fault]:
         async def rewards(groups: list[Group]) -> list[Reward | Fault]:
             s_NH = scores(ctx, self.model, self.heads, [e for g in groups for e in g.episodes])
             shown = np.column_stack([s_NH, s_NH.std(1)])
-            return made(self.model, (*self.heads, "doubt"), shown, self.combine(s_NH))
+            return make_rewards(self.model, (*self.heads, "doubt"), shown, self.combine(s_NH))
 
-        return await together(ctx, self, group, rewards)
+        return await judge_together(ctx, self, group, rewards)
 
 
 @stage
@@ -137,9 +137,9 @@ class Robust:
             mean_NH, sd_NH = raw[:, : len(self.heads)], np.logaddexp(0, raw[:, len(self.heads) :]) + LEAST_SD
             shown = np.column_stack([mean_NH, sd_NH])
             total_N = robust(mean_NH, sd_NH, self.nominal_weight, self.over)
-            return made(self.model, names, shown, np.where(np.isfinite(shown).all(1), total_N, np.nan))
+            return make_rewards(self.model, names, shown, np.where(np.isfinite(shown).all(1), total_N, np.nan))
 
-        return await together(ctx, self, group, rewards)
+        return await judge_together(ctx, self, group, rewards)
 
 
 def robust(mean_NH: np.ndarray, sd_NH: np.ndarray, nominal_weight: float, over: str = "sample") -> np.ndarray:

@@ -13,15 +13,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from palaestra.errors import Fault
-from palaestra.rewards.verified import Verified, each
-from palaestra.toys.base import final
+from palaestra.rewards.verified import Verified, judge_each
+from palaestra.toys.base import final_answer
 from palaestra.types import Group, Reward, Task, stage
 
 if TYPE_CHECKING:
     from palaestra.context import Context
 
-Written: TypeAlias = tuple[str, Any, Mapping[str, Any]]  # response, reference, fields
-Write: TypeAlias = Callable[[str, Task], Written]
+VerifierInput: TypeAlias = tuple[str, Any, Mapping[str, Any]]  # response, reference, fields
+Write: TypeAlias = Callable[[str, Task], VerifierInput]
 
 
 @stage
@@ -33,7 +33,7 @@ class Rewritten:
     write: Write
 
     async def __call__(self, ctx: Context | None, group: Group) -> list[Reward | Fault]:
-        return await each(self.judge, group)
+        return await judge_each(self.judge, group)
 
     def judge(self, text: str, task: Task) -> Reward:
         if self.unless not in task.meta:
@@ -50,23 +50,23 @@ class Weighed:
     weights: tuple[tuple[str, float], ...]
 
     async def __call__(self, ctx: Context | None, group: Group) -> list[Reward | Fault]:
-        return [r if isinstance(r, Fault) else self.weighed(r) for r in await self.reward(ctx, group)]
+        return [r if isinstance(r, Fault) else self.weigh(r) for r in await self.reward(ctx, group)]
 
-    def weighed(self, reward: Reward) -> Reward:
+    def weigh(self, reward: Reward) -> Reward:
         return replace(reward, total=sum(w * reward.parts.get(name, 0.0) for name, w in self.weights))
 
 
-def worked(text: str) -> str:
+def working_of(text: str) -> str:
     """What stands before the answer line; a dash where nothing does."""
     return "\n".join(text.strip().splitlines()[:-1]).strip() or "-"
 
 
-def blocks(text: str, tags: tuple[str, str], write: Callable[[str], str], end: str = "") -> str:
+def write_blocks(text: str, tags: tuple[str, str], write: Callable[[str], str], end: str = "") -> str:
     """`write(answer)` in the second tag behind the working in the first; a reply without an answer line stays as it is."""
-    answer, (a, b) = final(text), tags
+    answer, (a, b) = final_answer(text), tags
     if answer is None:
         return text
-    return f"<{a}>{end}{worked(text)}{end}</{a}>{end}<{b}>{end}{write(answer)}{end}</{b}>"
+    return f"<{a}>{end}{working_of(text)}{end}</{a}>{end}<{b}>{end}{write(answer)}{end}</{b}>"
 
 
 PLACES, CHARACTERS = "abcdefgh", "abcdefghijklmnopqrstuvwxyz0123456789_"
@@ -76,7 +76,7 @@ ITEMS = f"CREATE TABLE item ({', '.join(COLUMNS)});" + "".join(
 )
 
 
-def query(answer: str) -> str:
+def write_query(answer: str) -> str:
     """`661` as SELECT a_6, b_6, c_1 FROM item: a column for each place and character, _ for all but letters and digits."""
     found = [c if c in CHARACTERS else "_" for c in answer.lower() if not c.isspace()]
     return (
@@ -91,5 +91,9 @@ class AsQuery:
     tags: tuple[str, str] = ("think", "answer")
     newlines: bool = False  # around the tags
 
-    def __call__(self, text: str, task: Task) -> Written:
-        return blocks(text, self.tags, query, "\n" * self.newlines), query(str(task.answer)), {"schema": ITEMS}
+    def __call__(self, text: str, task: Task) -> VerifierInput:
+        return (
+            write_blocks(text, self.tags, write_query, "\n" * self.newlines),
+            write_query(str(task.answer)),
+            {"schema": ITEMS},
+        )

@@ -11,13 +11,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from palaestra.types import stage, value
+from palaestra.types import stage, value_class
 
-Rules: TypeAlias = tuple[str, ...]
-MOST = 10  # rules of a list
+RuleList: TypeAlias = tuple[str, ...]
+MOST_RULES = 10  # rules of a list
 
 
-@value
+@value_class
 class RuleVerdict:
     """What a detector says: good or bad, and the advice that follows from it."""
 
@@ -25,7 +25,7 @@ class RuleVerdict:
     advice: str = ""
 
 
-def revised(old: Rules, proposed: Any, most: int = MOST) -> Rules:
+def revise(old: RuleList, proposed: Any, most: int = MOST_RULES) -> RuleList:
     """The proposed list, each rule once and at most `most` of them; what is no list of texts leaves the old one."""
     if not isinstance(proposed, list | tuple) or not proposed:
         return old
@@ -41,10 +41,10 @@ class Refine:
     good, rules) advice on a verdict that people do not share; merge(rules, advice) a proposed list.
     """
 
-    write: Callable[[Any, Rules, np.random.Generator], tuple[Any, str]]
-    detect: Callable[[Any, Rules, np.random.Generator], RuleVerdict]
-    reflect: Callable[[Any, bool, Rules], str]
-    merge: Callable[[Rules, str], Any]
+    write: Callable[[Any, RuleList, np.random.Generator], tuple[Any, str]]
+    detect: Callable[[Any, RuleList, np.random.Generator], RuleVerdict]
+    reflect: Callable[[Any, bool, RuleList], str]
+    merge: Callable[[RuleList, str], Any]
     rounds: int = 10
     queries: int = 4  # of a round, for the writer
     labelled: int = 4  # of a round, replies that people have labelled
@@ -53,21 +53,21 @@ class Refine:
         self,
         queries: Sequence[Any],
         pool: Sequence[tuple[Any, bool]],
-        judge: Rules,
-        writer: Rules,
+        judge: RuleList,
+        writer: RuleList,
         rng: np.random.Generator,
-    ) -> tuple[Rules, Rules]:
+    ) -> tuple[RuleList, RuleList]:
         """The detector's and the writer's lists after all rounds. `pool` holds replies and whether people call them good."""
         for _ in range(self.rounds):
             for i in rng.choice(len(queries), self.queries):
                 reply, flaws = self.write(queries[int(i)], writer, rng)
                 found = self.detect(reply, judge, rng)
                 if found.good:  # fooled
-                    judge = revised(judge, self.merge(judge, flaws))
+                    judge = revise(judge, self.merge(judge, flaws))
                 else:
-                    writer = revised(writer, self.merge(writer, found.advice))
+                    writer = revise(writer, self.merge(writer, found.advice))
             for i in rng.choice(len(pool), min(self.labelled, len(pool)), replace=False):
                 reply, good = pool[int(i)]
                 if self.detect(reply, judge, rng).good != good:
-                    judge = revised(judge, self.merge(judge, self.reflect(reply, good, judge)))
+                    judge = revise(judge, self.merge(judge, self.reflect(reply, good, judge)))
         return judge, writer

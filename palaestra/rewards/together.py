@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 Waiting = list[tuple[Group, asyncio.Future[Any]]]
 WAITING: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Hashable, Waiting]] = WeakKeyDictionary()
-QUIET = 3  # turns of the loop in which nobody asks, before a batch is taken to be complete
+QUIET_TURNS = 3  # turns of the loop in which nobody asks, before a batch is taken to be complete
 
 
-async def together(
+async def judge_together(
     ctx: Context | None, who: Hashable, group: Group, judge: Callable[[list[Group]], Awaitable[Sequence[R]]]
 ) -> list[R]:
     """This group's part of one `judge(groups)`, which gives a value for every episode of all groups that `who` waits with."""
@@ -38,7 +38,7 @@ async def together(
 async def _complete(ctx: Context | None, waiting: Waiting) -> None:
     """Returns when nothing is sampled and nobody else comes."""
     quiet = 0
-    while quiet < QUIET:
+    while quiet < QUIET_TURNS:
         before = len(waiting)
         await asyncio.sleep(0)
         busy = ctx is not None and ctx.sampling

@@ -25,10 +25,10 @@ from weakref import WeakKeyDictionary
 
 from palaestra.context import RewardFn
 from palaestra.errors import Fault, UserError
-from palaestra.rewards.together import together
+from palaestra.rewards.together import judge_together
 from palaestra.rewards.verified import Verified
-from palaestra.rewards.verify import reward_of, said
-from palaestra.tasks.user_code import blamed, file_of, load
+from palaestra.rewards.verify import response_text, reward_of
+from palaestra.tasks.user_code import file_of, load, locate_error
 from palaestra.types import Group, Reward, Task, stage
 
 if TYPE_CHECKING:
@@ -66,18 +66,18 @@ class UserReward:
         found, name = load(self.function, "function"), self.function.rpartition(":")[2]
         if not callable(found) or isinstance(found, type):
             raise UserError(f"{self.function} is no function; write def {name}(responses, answers, **fields)")
-        if len(positional(found)) < 2:
+        if len(positional_parameters(found)) < 2:
             raise UserError(
                 f"{self.function} takes {inspect.signature(found)}; it must take (responses, answers, **fields)"
             )
 
     async def __call__(self, ctx: Context | None, group: Group) -> list[Reward]:
-        return await together(ctx, self.function, group, self._rewards)
+        return await judge_together(ctx, self.function, group, self._rewards)
 
     async def _rewards(self, groups: list[Group]) -> list[Reward]:
         """Of all episodes of the groups, in order."""
         tasks = [(g.task, e) for g in groups for e in g.episodes]
-        responses, answers = [said(e) for _, e in tasks], [t.answer for t, _ in tasks]
+        responses, answers = [response_text(e) for _, e in tasks], [t.answer for t, _ in tasks]
         found = await self._call(load(self.function, "function"), responses, answers, fields_of(t for t, _ in tasks))
         if hasattr(found, "tolist"):
             found = found.tolist()
@@ -101,23 +101,25 @@ class UserReward:
     async def _call(
         self, function: Callable[..., Any], responses: list[str], answers: list[Any], fields: Fields
     ) -> Any:
-        given = wanted(function, fields)
-        if missing := [p for p in required(function) if p not in given]:
+        given = wanted_fields(function, fields)
+        if missing := [p for p in required_parameters(function) if p not in given]:
             raise UserError(f"{self.function} needs {missing[0]!r}, which the data has not; it has {', '.join(fields)}")
         try:
             async with LOCKS.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
                 started = None
                 if not inspect.iscoroutinefunction(function):
-                    found = await self._within(in_thread(lambda: function(responses, answers, **given)))
+                    found = await self._within(run_in_thread(lambda: function(responses, answers, **given)))
                     if not inspect.isawaitable(found):
                         return found
                     started = found
-            work = awaited(started or function(responses, answers, **given))
-            return await self._within(asyncio.run_coroutine_threadsafe(work, background()), "")
+            work = await_result(started or function(responses, answers, **given))
+            return await self._within(asyncio.run_coroutine_threadsafe(work, background_loop()), "")
         except (Fault, UserError):
             raise
         except (Exception, SystemExit) as error:
-            raise UserError(f"{blamed(error, file_of(function))} (in {self.function.rpartition(':')[2]})") from error
+            raise UserError(
+                f"{locate_error(error, file_of(function))} (in {self.function.rpartition(':')[2]})"
+            ) from error
 
     async def _within(self, work: Future[Any], hung: str = "; a hung thread cannot be ended, so the run is") -> Any:
         """The result, or an error that says what was not done in time."""
@@ -145,35 +147,35 @@ def fields_of(tasks: Iterable[Task]) -> Fields:
     return {k: [r.get(k) for r in rows] for k in dict.fromkeys(k for r in rows for k in r)}
 
 
-def positional(function: Callable[..., Any]) -> list[str]:
+def positional_parameters(function: Callable[..., Any]) -> list[str]:
     parameters = inspect.signature(function).parameters.values()
     return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
 
 
-def required(function: Callable[..., Any]) -> list[str]:
+def required_parameters(function: Callable[..., Any]) -> list[str]:
     """The parameters without a default, after responses and answers."""
     parameters = inspect.signature(function).parameters.values()
     rest = [
         p
         for p in parameters
-        if p.name not in positional(function)[:2] and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
+        if p.name not in positional_parameters(function)[:2] and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
     ]
     return [p.name for p in rest if p.default is p.empty]
 
 
-def wanted(function: Callable[..., Any], fields: Fields) -> Fields:
+def wanted_fields(function: Callable[..., Any], fields: Fields) -> Fields:
     """The fields a function takes."""
     parameters = inspect.signature(function).parameters
-    taken = positional(function)[:2]
+    taken = positional_parameters(function)[:2]
     every = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     return {k: v for k, v in fields.items() if k not in taken and (every or k in parameters)}
 
 
-async def awaited(work: Awaitable[Any]) -> Any:
+async def await_result(work: Awaitable[Any]) -> Any:
     return await work
 
 
-def in_thread(work: Callable[[], Any]) -> Future[Any]:
+def run_in_thread(work: Callable[[], Any]) -> Future[Any]:
     """Runs it in a thread that does not keep the process alive."""
     future: Future[Any] = Future()
 
@@ -192,7 +194,7 @@ def in_thread(work: Callable[[], Any]) -> Future[Any]:
 
 
 @lru_cache(maxsize=1)
-def background() -> asyncio.AbstractEventLoop:
+def background_loop() -> asyncio.AbstractEventLoop:
     """A loop of its own for async functions: one that blocks it does not block the run."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="user reward loop", daemon=True).start()

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from palaestra.errors import Fault, UserError
-from palaestra.rewards.verify import said
+from palaestra.rewards.verify import response_text
 from palaestra.types import Episode, Group, Reward, Task, stage
-from palaestra.verifiers.base import Judgement, WritesReference, chosen, judged
+from palaestra.verifiers.base import Judgement, WritesReference, judge_response, select_fields
 from palaestra.verifiers.registry import VERIFIERS, get
 
 if TYPE_CHECKING:
@@ -36,13 +36,13 @@ class Verified:
             )
 
     async def __call__(self, ctx: Context | None, group: Group) -> list[Reward | Fault]:
-        return await each(self.judge, group)
+        return await judge_each(self.judge, group)
 
     def judge(self, text: str, task: Task) -> Reward:
         users = [m.content for m in task.prompt if m.role == "user"]
         given = {"prompt": users[-1] if users else "", **task.meta}
         try:
-            return self.reward(judged(get(self.name), text, task.answer, given))
+            return self.reward(judge_response(get(self.name), text, task.answer, given))
         except UserError as error:
             raise UserError(f"task {task.id!r}: {error}") from None
 
@@ -63,25 +63,25 @@ class Verified:
     def put(self, task: Task) -> str | None:
         """The task's answer as a response; None where an answer is no response."""
         form = VERIFIERS[self.name].put if self.name in VERIFIERS else ""
-        return None if task.answer is None or not form else form.format(self.written(task))
+        return None if task.answer is None or not form else form.format(self.gold_text(task))
 
-    def written(self, task: Task) -> str:
+    def gold_text(self, task: Task) -> str:
         """The task's answer as text: as the verifier wants it written where it says so."""
         verifier = get(self.name)
         try:
             if isinstance(verifier, WritesReference):
-                return verifier.written(task.answer, **chosen(verifier, task.meta))
+                return verifier.gold_text(task.answer, **select_fields(verifier, task.meta))
             return answer_text(task.answer)
         except UserError as error:
             raise UserError(f"task {task.id!r}: {error}") from None
 
 
-async def each(judge: Callable[[str, Task], Reward], group: Group) -> list[Reward | Fault]:
+async def judge_each(judge: Callable[[str, Task], Reward], group: Group) -> list[Reward | Fault]:
     """`judge` of every episode, side by side. A fault is that of one episode."""
 
     def one(episode: Episode) -> Reward | Fault:
         try:
-            return judge(said(episode), group.task)
+            return judge(response_text(episode), group.task)
         except Fault as fault:
             return fault
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from palaestra.errors import Fault, UserError
 from palaestra.types import Checks, Episode, Group, Mixes, Reward, Task, Tasks, stage
-from palaestra.verifiers.answers.final import gold_of, right
+from palaestra.verifiers.answers.final import gold_of, is_right_answer
 
 if TYPE_CHECKING:
     from palaestra.context import Context
@@ -28,7 +28,7 @@ class Verify:
     gold: ClassVar[float] = 1.0  # what the reference answer must be worth
 
     async def __call__(self, ctx: Context, group: Group) -> list[Reward]:
-        return [self.judge(said(e), group.task) for e in group.episodes]
+        return [self.judge(response_text(e), group.task) for e in group.episodes]
 
     def judge(self, text: str, task: Task) -> Reward:
         name = getattr(self.check, "__qualname__", type(self.check).__name__)
@@ -55,7 +55,7 @@ class Exact:
                 f"task {task.id!r} has no answer to compare with; give it one, or a --reward of your own{pair}"
             )
         prompt = "\n".join(m.content for m in task.prompt)
-        return float(right(text, gold_of(task.answer), prompt))
+        return float(is_right_answer(text, gold_of(task.answer), prompt))
 
 
 @stage
@@ -75,7 +75,7 @@ def check_for(tasks: Tasks) -> Check:
     return tasks.check if isinstance(tasks, Checks) else Exact()
 
 
-def said(episode: Episode) -> str:
+def response_text(episode: Episode) -> str:
     """What the policy said in its last turn, a forced start of the reply included."""
     spoken = [(r, s) for r in episode.rows for s in r.segments if s.trained or s.logp is not None]
     spoken = [(r, s) for r, s in spoken if s.trained] or spoken

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from palaestra.context import RewardFn
 from palaestra.errors import Fault, UserError
-from palaestra.rollout.collect import judged
+from palaestra.rollout.collect import judge_group
 from palaestra.types import Group, Reward, stage
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Weighted:
             raise UserError(f"Weighted: the parts are named {names}; give one or more, each a name of its own")
 
     async def __call__(self, ctx: Context, group: Group) -> list[Reward | Fault]:
-        found = await asyncio.gather(*(judged(ctx, reward, group) for _, reward, _ in self.parts))
+        found = await asyncio.gather(*(judge_group(ctx, reward, group) for _, reward, _ in self.parts))
         return [self._sum(each) for each in zip(*found, strict=True)]
 
     def _sum(self, found: tuple[Reward | Fault, ...]) -> Reward | Fault:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from palaestra.context import PutsAnswers, RewardFn
 from palaestra.errors import Fault, UserError
-from palaestra.rollout.collect import judged
+from palaestra.rollout.collect import judge_group
 from palaestra.types import Group, Reward, Task, stage
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class Where:
         judge = self._of(group.task) or ctx.bench.reward
         if judge is None:
             raise UserError(f"task {group.task.id!r} has no column {self.field!r}, and nothing else rewards it; add it")
-        return await judged(ctx, judge, group)
+        return await judge_group(ctx, judge, group)
 
     def put(self, task: Task) -> str | None:
         """The task's answer as a response to the reward that the task gets."""

@@ -19,14 +19,14 @@ from palaestra.errors import UserError
 from palaestra.rollout.collect import Score, attempt
 from palaestra.rollout.play import play
 from palaestra.rollout.player import Continued, EnginePlayer
-from palaestra.rollout.steps import Step, steps
-from palaestra.types import Episode, Group, Key, Origin, Player, Sampling, Segment, Task, stage, value
+from palaestra.rollout.steps import Step, answer_steps
+from palaestra.types import Episode, Group, Key, Origin, Player, Sampling, Segment, Task, stage, value_class
 
 if TYPE_CHECKING:
     from palaestra.context import Context
 
 
-@value
+@value_class
 class Prefix:
     """What was said so far, the last segment open unless its turn had ended, and the token ids of its row up to there."""
 
@@ -93,14 +93,14 @@ class Partial:
 
         async def one(i: int) -> Episode:
             if i >= len(group.episodes):
-                return _waiting(await attempt(ctx, cast, key, i, group))
+                return _suspend(await attempt(ctx, cast, key, i, group))
             before = group.episodes[i]
             left = _open(before)
             if before.status != "running" or left is None:
                 return before
             begun = prefix(before, left.turn, len(left.ids))
             played = await continuation(ctx, (*key, i), group.task, begun, sampling, self.model, self.cap)
-            return _waiting(played)
+            return _suspend(played)
 
         played = await asyncio.gather(*(one(i) for i in range(max(self.n, len(group.episodes)))))
         return replace(group, episodes=tuple(played))
@@ -112,7 +112,7 @@ def _open(e: Episode) -> Segment | None:
     return min(left, key=lambda s: s.turn, default=None)
 
 
-def _waiting(e: Episode) -> Episode:
+def _suspend(e: Episode) -> Episode:
     return replace(e, status="running", reward=None) if e.ok and _open(e) else e
 
 
@@ -135,7 +135,7 @@ class MarkSteps:
 
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         def marked(e: Episode) -> Episode:
-            ends = tuple((s.row, s.token) for s in steps(e, ctx.decode))
+            ends = tuple((s.row, s.token) for s in answer_steps(e, ctx.decode))
             return replace(e, facts={**e.facts, "step_ends": ends})
 
         return replace(group, episodes=tuple(marked(e) if e.ok else e for e in group.episodes))
@@ -158,7 +158,7 @@ class PrefixValues:
 
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         chosen = [i for i, e in enumerate(group.episodes) if e.ok and not (self.wrong_only and e.total > 0)]
-        cuts = {i: steps(group.episodes[i], ctx.decode, self.most) for i in chosen}
+        cuts = {i: answer_steps(group.episodes[i], ctx.decode, self.most) for i in chosen}
         wanted = {
             p.context: p
             for i, found in cuts.items()
@@ -170,17 +170,17 @@ class PrefixValues:
         start = float(np.mean([e.total for e in group.valid])) if group.valid else 0.0
         episodes = list(group.episodes)
         for i, found in cuts.items():
-            episodes[i] = _valued(episodes[i], found, start, known)
+            episodes[i] = _add_values(episodes[i], found, start, known)
         return replace(group, episodes=tuple(episodes))
 
     async def _value(self, ctx: Context, key: Key, group: Group, start: Prefix) -> float | str:
         """The mean reward; where all continuations failed, the status of one of them."""
-        tried = await continued(ctx, key, group, start, self.n, self.temperature, self.model)
+        tried = await sample_continuations(ctx, key, group, start, self.n, self.temperature, self.model)
         totals = [e.total for e in tried if e.ok]
         return float(np.mean(totals)) if totals else tried[0].status
 
 
-async def continued(
+async def sample_continuations(
     ctx: Context, key: Key, group: Group, start: Prefix, n: int, temperature: float = 1.0, model: str = "policy"
 ) -> Sequence[Episode]:
     """`n` scored continuations of a prefix."""
@@ -189,7 +189,7 @@ async def continued(
     return (await Score()(ctx, key, Group(task=group.task, episodes=tuple(tried)))).episodes
 
 
-def _valued(e: Episode, found: Sequence[Step], start: float, known: dict[tuple[int, ...], float | str]) -> Episode:
+def _add_values(e: Episode, found: Sequence[Step], start: float, known: dict[tuple[int, ...], float | str]) -> Episode:
     inner = [known[prefix(e, s.turn, s.kept).context] for s in found[:-1]]
     broken = [v for v in inner if isinstance(v, str)]
     if broken:  # an infrastructure error is a status, never a value
@@ -220,7 +220,7 @@ class Rescue:
         at = pit(e.facts["prefix_values"])
         if e.total > 0 or at == 0:
             return []
-        step = steps(e, ctx.decode, len(e.facts["step_ends"]))[at - 1]
-        tried = await continued(ctx, key, group, prefix(e, step.turn, step.kept), self.n, model=self.model)
+        step = answer_steps(e, ctx.decode, len(e.facts["step_ends"]))[at - 1]
+        tried = await sample_continuations(ctx, key, group, prefix(e, step.turn, step.kept), self.n, model=self.model)
         right = [t for t in tried if t.ok and t.total > e.total]
         return [replace(t, muted=True, origin=Origin(parent=parent, turn=at)) for t in right[:1]]

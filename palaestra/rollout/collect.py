@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from palaestra.context import Context
 
 RETRIES = 1  # of an episode that an infrastructure fault ended
-CUT = ("truncated:turns", "truncated:context")  # before the world came to its end
+CUT_STATUSES = ("truncated:turns", "truncated:context")  # before the world came to its end
 
 
 @stage
@@ -100,33 +100,33 @@ class Score:
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         judge = self.reward or ctx.bench.reward
         if judge is None:
-            return replace(group, episodes=tuple(_paid(ctx, e) for e in group.episodes))
+            return replace(group, episodes=tuple(_settle_pay(ctx, e) for e in group.episodes))
         todo = [i for i, e in enumerate(group.episodes) if e.ok and e.reward is None]
         episodes = list(group.episodes)
         waiting = replace(group, episodes=tuple(episodes[i] for i in todo))
-        for i, found in zip(todo, await judged(ctx, judge, waiting), strict=True):
-            episodes[i] = rewarded(episodes[i], found)
+        for i, found in zip(todo, await judge_group(ctx, judge, waiting), strict=True):
+            episodes[i] = apply_reward(episodes[i], found)
         if not (self.shadow and self.reward and ctx.bench.reward):
             return replace(group, episodes=tuple(episodes))
-        for i, gold in zip(todo, await judged(ctx, ctx.bench.reward, waiting), strict=True):
+        for i, gold in zip(todo, await judge_group(ctx, ctx.bench.reward, waiting), strict=True):
             own = episodes[i].reward
             if own is None or isinstance(gold, Fault):
-                episodes[i] = rewarded(episodes[i], gold) if own else episodes[i]
+                episodes[i] = apply_reward(episodes[i], gold) if own else episodes[i]
             else:
                 episodes[i] = replace(episodes[i], reward=replace(own, parts={**own.parts, "gold": gold.total}))
         return replace(group, episodes=tuple(episodes))
 
 
-def _paid(ctx: Context, e: Episode) -> Episode:
+def _settle_pay(ctx: Context, e: Episode) -> Episode:
     """What the world paid. Raises Fault where it came to its end and paid nothing."""
     if e.reward is not None or not e.ok:
         return e
-    if e.status not in CUT:
+    if e.status not in CUT_STATUSES:
         raise Fault("reward", f"the world {ctx.bench.name!r} paid nothing to an episode that is {e.status}")
     return replace(e, reward=Reward(total=0.0))
 
 
-async def judged(ctx: Context, judge: RewardFn, group: Group) -> Sequence[Reward | Fault]:
+async def judge_group(ctx: Context, judge: RewardFn, group: Group) -> Sequence[Reward | Fault]:
     """A reward or a fault for each episode. A fault of the whole judge is one of every episode."""
     if not group.episodes:
         return []
@@ -145,7 +145,7 @@ async def judged(ctx: Context, judge: RewardFn, group: Group) -> Sequence[Reward
     return found
 
 
-def rewarded(episode: Episode, found: Reward | Fault) -> Episode:
+def apply_reward(episode: Episode, found: Reward | Fault) -> Episode:
     """The episode with its reward; with a fault an error without one."""
     if isinstance(found, Reward):
         return replace(episode, reward=found)

@@ -41,12 +41,12 @@ class Transcript:
     states: list[str | None] = field(default_factory=list)  # before each turn: the world's state key, as text
 
 
-async def maybe(result: Any) -> Any:
+async def await_if_needed(result: Any) -> Any:
     """A world's method may be plain or async."""
     return await result if inspect.isawaitable(result) else result
 
 
-async def together(turns: Iterable[Coroutine[Any, Any, Act]]) -> list[Act]:
+async def gather_turns(turns: Iterable[Coroutine[Any, Any, Act]]) -> list[Act]:
     """Simultaneous turns, in order. Where one fails the others are called off: nobody would hear them."""
     try:
         async with asyncio.TaskGroup() as group:
@@ -67,15 +67,15 @@ async def play(
     """
     book, n = Transcript(), 0
     try:
-        frame: Frame = await maybe(world.reset(task, world_key))
+        frame: Frame = await await_if_needed(world.reset(task, world_key))
         book.facts |= frame.facts
         while frame.asks and n < max_turns:
-            book.states += [_spelt(frame.state_key)] * len(frame.asks)
-            acts = await together(
+            book.states += [_state_text(frame.state_key)] * len(frame.asks)
+            acts = await gather_turns(
                 turn(book, cast, a, (*key, a.seat, a.thread, n + i), n + i) for i, a in enumerate(frame.asks)
             )
             n += len(acts)
-            frame = await maybe(world.step(frame.state, tuple(acts), (*world_key, n)))
+            frame = await await_if_needed(world.step(frame.state, tuple(acts), (*world_key, n)))
             book.facts |= frame.facts
             book.paid += [(who[0], _payment(book, who, float(x))) for who, x in frame.pay.items()]
         status = _ending(book, frame)
@@ -89,7 +89,7 @@ async def play(
         status = "truncated:context"
     if any(k is not None for k in book.states):
         book.facts["states"] = tuple(book.states)
-    return Episode(rows=tuple(book.rows), status=status, facts=book.facts, reward=earned(book, world.seats))
+    return Episode(rows=tuple(book.rows), status=status, facts=book.facts, reward=world_reward(book, world.seats))
 
 
 async def turn(book: Transcript, cast: Mapping[str, Player], ask: Ask, key: Key, n: int) -> Act:
@@ -135,7 +135,7 @@ def _has_sampled(book: Transcript) -> bool:
     return any(s.policy and s.logp for r in book.rows for s in r.segments)
 
 
-def _spelt(state_key: Any) -> str | None:
+def _state_text(state_key: Any) -> str | None:
     """Text, so that whatever a world takes as a key can be compared and saved."""
     return state_key if state_key is None or isinstance(state_key, str) else repr(state_key)
 
@@ -154,7 +154,7 @@ def _payment(book: Transcript, who: Who, amount: float) -> Event:
     return Event(row=row, token=seen - 1, value=amount, part=payment(who[0]))
 
 
-def earned(book: Transcript, seats: tuple[str, ...]) -> Reward | None:
+def world_reward(book: Transcript, seats: tuple[str, ...]) -> Reward | None:
     """What the world paid: the total is the first seat's, every seat's sum is a part, each payment an event. None = no pay."""
     if not book.paid:
         return None

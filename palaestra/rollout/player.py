@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from palaestra.context import Engine
 from palaestra.errors import Fault
-from palaestra.types import Ask, Call, Completion, Key, Malformed, Message, Row, Sampling, Segment, rng_of, value
+from palaestra.types import Ask, Call, Completion, Key, Malformed, Message, Row, Sampling, Segment, rng_of, value_class
 
 
-@value
+@value_class
 class EnginePlayer:
     """A model behind an engine. `policy` names the learner that trains on what it says; "" = none."""
 
@@ -56,7 +56,7 @@ class EnginePlayer:
         return self.engine.dialect.parse(text, finish)
 
 
-@value
+@value_class
 class Continued:
     """Says again what was `said`, token by token, and goes on as `player` where that breaks off: a branch of an episode.
 
@@ -126,7 +126,7 @@ def _cut(text: str, stop: tuple[str, ...]) -> int:
     return min((text.find(s) + len(s) for s in stop if s in text), default=len(text))
 
 
-@value
+@value_class
 class Script:
     """Plays `fn(messages, rng) -> text`. It has no tokens, so nothing can be trained on it."""
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from palaestra.context import Context
 
 
-def recorded(
+def recorded_episode(
     ctx: Context, model: str, prompt: tuple[Message, ...], reply: str, reward: float, *, of: str = "a recorded answer"
 ) -> Episode:
     """A finished episode with `reply` as the trained turn, its end token included; behaviour log-probs are unknown.
@@ -66,7 +66,7 @@ class Demonstrate:
         reply = task.meta.get("demonstration") or demonstration(ctx.bench.tasks, task, rng_of(key), self.habit)
         if task.answer is None and "demonstration" not in task.meta:
             raise UserError(f"task {task.id!r} has nothing to imitate: give it an `answer` or a `demonstration` column")
-        made = recorded(ctx, self.model, task.prompt, reply, 1.0, of=f"task {task.id!r}: its demonstration")
+        made = recorded_episode(ctx, self.model, task.prompt, reply, 1.0, of=f"task {task.id!r}: its demonstration")
         return replace(group, episodes=(*group.episodes, made))
 
 
@@ -79,7 +79,7 @@ class Recorded:
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         task = group.task
         pair = (
-            recorded(
+            recorded_episode(
                 ctx, self.model, task.prompt, _field(task, name), reward, of=f"task {task.id!r}: its {name!r} answer"
             )
             for name, reward in (("chosen", 1.0), ("rejected", 0.0))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from palaestra.types import Episode, value
+from palaestra.types import Episode, value_class
 
 Decode = Callable[[Sequence[int]], str]
 
 
-@value
+@value_class
 class Step:
     """Where a step ends: `kept` tokens into a turn, at `token` of the row's training view."""
 
@@ -20,7 +20,7 @@ class Step:
     text: str
 
 
-def steps(episode: Episode, decode: Decode, most: int = 1 << 30) -> list[Step]:
+def answer_steps(episode: Episode, decode: Decode, most: int = 1 << 30) -> list[Step]:
     """Every non-empty line, its line break included; the end token belongs to the last. Beyond `most` the last holds the rest."""
     found: list[Step] = []
     for r, row in enumerate(episode.rows):

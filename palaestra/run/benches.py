@@ -10,7 +10,7 @@ from palaestra.rewards.verify import Verify, check_for
 from palaestra.rewards.where import Where
 from palaestra.rollout.player import Script
 from palaestra.tasks.files import FileTasks
-from palaestra.tasks.mixture import parse
+from palaestra.tasks.mixture import parse_tasks
 from palaestra.toys.chain import ArithmeticChain
 from palaestra.toys.constraints import ConstraintTasks
 from palaestra.toys.count import Count
@@ -46,12 +46,12 @@ WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
 OPPONENTS: Mapping[str, Mapping[str, Player]] = {"tictactoe": {"o": Script(fn=random_move, name="random")}}
 
 
-def named(spec: str) -> tuple[Bench, Mapping[str, Player]]:
+def bench_by_name(spec: str) -> tuple[Bench, Mapping[str, Player]]:
     """A bench by name; `a*2+b` mixes question tasks, `rg:NAME` is a reasoning-gym generator."""
     if spec in WORLDS:
         tasks, world = WORLDS[spec]
         return Bench(name=spec, tasks=tasks(), world=world()), OPPONENTS.get(spec, {})
-    tasks = parse(spec, {**QUESTIONS, **GUESSABLE}, known=WORLDS)
+    tasks = parse_tasks(spec, {**QUESTIONS, **GUESSABLE}, known=WORLDS)
     return Bench(
         name=spec, tasks=tasks, world=Question(), reward=Verify(check_for(tasks)), max_tokens=max_tokens(spec)
     ), {}

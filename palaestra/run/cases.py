@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from palaestra.errors import UserError
 from palaestra.models.forward import forward
 from palaestra.models.load import Model, load, save
-from palaestra.store.checkpoint import disk
+from palaestra.store.checkpoint import disk_errors
 from palaestra.store.codec import decode, encode
 from palaestra.types import Batch
 from palaestra.update import backward
@@ -22,7 +22,7 @@ from palaestra.update import backward
 def dump_case(directory: Path, model: Model, learner: Any, batch: Batch, metrics: Mapping[str, float]) -> None:
     """Writes the model before the update, the batch and the learner: the folder has its name when it is whole."""
     aside = directory.with_name(f".{directory.name}")
-    with disk(f"writing {directory}"):
+    with disk_errors(f"writing {directory}"):
         for old in (aside, directory):
             shutil.rmtree(old, ignore_errors=True)
         save(model, aside / "model")

@@ -274,7 +274,7 @@ class RunContext:
         """Before the first step: gold answers must score 1. Says what is wrong; stops where every answer is judged wrongly."""
         from palaestra.tasks.oracle import problems
 
-        if isinstance(self.bench.tasks, Answers) and not self.bench.tasks.answered:
+        if isinstance(self.bench.tasks, Answers) and not self.bench.tasks.has_answers:
             self.say(f"note: the records of {self.bench.name} have no answer, so no accuracy is measured")
             self.plan = replace(self.plan, evaluate=0, evaluate_every=0)
             return self.check_prompts()

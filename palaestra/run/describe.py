@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from palaestra.curriculum.pool import mixed
+from palaestra.curriculum.pool import is_mixed
 from palaestra.types import Groups, Metrics
 
 
@@ -35,6 +35,6 @@ def describe(seen: Groups, ready: Groups) -> Metrics:
         "episodes": len(episodes),
         "groups": len(seen),
         "groups_ready": len(ready),
-        "groups_mixed": float(np.mean([mixed(g) for g in seen])) if seen else 0.0,
+        "groups_mixed": float(np.mean([is_mixed(g) for g in seen])) if seen else 0.0,
         **{f"part/{k}": float(np.mean([e.reward.parts.get(k, 0.0) for e in valid if e.reward])) for k in parts},
     }

@@ -15,7 +15,7 @@ import torch
 from palaestra.errors import Fault, Paused, Stopped
 from palaestra.models.load import load_heads, save, trainable_copy, weights_sha256
 from palaestra.rollout.collect import Sample
-from palaestra.run.evaluation import attempts, greedy, sampled_scores
+from palaestra.run.evaluation import attempt_tasks, greedy_accuracy, sampled_scores
 from palaestra.run.plan import Plan
 from palaestra.run.progress import Progress
 from palaestra.schedule import resolve
@@ -26,7 +26,7 @@ from palaestra.types import Metrics, Result, State
 if TYPE_CHECKING:
     from palaestra.run.context import RunContext
 
-DIVERGED = 5  # skipped updates in a row that end a run
+MOST_SKIPS = 5  # skipped updates in a row that end a run
 
 
 async def train(recipe: Recipe, ctx: RunContext) -> Result:
@@ -44,11 +44,11 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
     if "before" not in state["run"]:
         state["run"]["before"] = await measure(ctx, plan, log, 0)
     skipped: dict[str, int] = {}
-    with stop, progress or nullcontext(), pausing(ctx, lambda: state):
-        while state["step"] < steps and not spent(recipe, plan, state):
+    with stop, progress or nullcontext(), save_on_pause(ctx, lambda: state):
+        while state["step"] < steps and not is_budget_spent(recipe, plan, state):
             begin, sampling, before = time.perf_counter(), ctx.engine_seconds, ctx.sampled_tokens
             state, metrics = await step(recipe, ctx, state)
-            skipped = in_a_row(skipped, metrics)
+            skipped = count_skips(skipped, metrics)
             ctx.seconds["rollout"] += ctx.engine_seconds - sampling
             sampled = ctx.sampled_tokens - before
             clock(ctx, state, begin, sampled)
@@ -60,28 +60,28 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
                 note(ctx, log, {"step": state["step"], **record})
             if progress:
                 progress.update(state["step"], record)
-            over = state["step"] == steps or spent(recipe, plan, state)
+            over = state["step"] == steps or is_budget_spent(recipe, plan, state)
             if plan.evaluate_every and state["step"] % plan.evaluate_every == 0 and not over:
                 await measure(ctx, plan, log, state["step"])
             if state["step"] % plan.checkpoint_every == 0 or over or stop.asked:
                 save_checkpoint(ctx, state)
-            if (most := max(skipped.values(), default=0)) >= DIVERGED:
+            if (most := max(skipped.values(), default=0)) >= MOST_SKIPS:
                 raise Fault("diverged", f"{most} updates in a row were not finite; see {ctx.out}/cases")
             if stop.asked and not over:
                 raise Stopped(f"stopped after step {state['step']} of {steps}", stop.asked)
     after = await measure(ctx, plan, log, state["step"])
-    metrics = summary(ctx, state, after) | await sampled_after(ctx, plan)
+    metrics = summary(ctx, state, after) | await measure_samples(ctx, plan)
     return Result(metrics=metrics, artifacts=artifacts(ctx, state["step"]))
 
 
-def in_a_row(before: Mapping[str, int], metrics: Metrics) -> dict[str, int]:
+def count_skips(before: Mapping[str, int], metrics: Metrics) -> dict[str, int]:
     """Skipped updates in a row, by the name of the metric, which several learners prefix; without an update as before."""
     found = {k: v for k, v in metrics.items() if k.rpartition("/")[2] == "skipped"}
     return {**before, **{k: before.get(k, 0) + 1 if v else 0 for k, v in found.items()}}
 
 
 @contextmanager
-def pausing(ctx: RunContext, now: Callable[[], State]) -> Generator[None]:
+def save_on_pause(ctx: RunContext, now: Callable[[], State]) -> Generator[None]:
     """Saves the state where a step or an evaluation pauses the run: the models are those of the last whole step."""
     try:
         yield
@@ -97,7 +97,7 @@ def length(recipe: Recipe, plan: Plan) -> int:
     return recipe.schedule.steps if plan.tokens is None else sys.maxsize
 
 
-def spent(recipe: Recipe, plan: Plan, state: State) -> bool:
+def is_budget_spent(recipe: Recipe, plan: Plan, state: State) -> bool:
     """Whether the budget of tokens is used up; a recipe that samples nothing ends with its schedule."""
     if plan.tokens is None:
         return False
@@ -137,7 +137,7 @@ def resume(recipe: Recipe, ctx: RunContext) -> tuple[State, checkpoint.AppendLog
     if ctx.out is None:
         return fresh, None
     log = checkpoint.AppendLog(ctx.out / "metrics.jsonl")
-    found, damaged = checkpoint.latest(ctx.out)
+    found, damaged = checkpoint.find_latest(ctx.out)
     for path, why in damaged:
         ctx.say(f"checkpoint {path} is damaged ({why}); using the one before it")
     if found is None:
@@ -176,7 +176,7 @@ async def measure(ctx: RunContext, plan: Plan, log: checkpoint.AppendLog | None,
     """Greedy held-out accuracy at a step, also into the log."""
     if not plan.evaluate:
         return {}
-    interval, _ = await greedy(ctx, plan.evaluate)
+    interval, _ = await greedy_accuracy(ctx, plan.evaluate)
     record = {"step": at, "evaluation": interval.json()}
     if log is not None and log.last() != record:  # a run that went on from its own end finds it there
         note(ctx, log, record)
@@ -189,11 +189,11 @@ def note(ctx: RunContext, log: checkpoint.AppendLog, record: Mapping[str, Any]) 
     ctx.trackers.log(checkpoint.jsonable(record))
 
 
-async def sampled_after(ctx: RunContext, plan: Plan) -> dict[str, Any]:
+async def measure_samples(ctx: RunContext, plan: Plan) -> dict[str, Any]:
     """pass@k for powers of two and maj@k of the trained policy on the held-out tasks."""
     if not (plan.samples and plan.evaluate):
         return {}
-    groups = await attempts(ctx, plan.evaluate, Sample(n=plan.samples), label="eval samples")
+    groups = await attempt_tasks(ctx, plan.evaluate, Sample(n=plan.samples), label="eval samples")
     return {"sampled_after": sampled_scores(groups, plan.samples)}
 
 

@@ -21,12 +21,12 @@ from rich.text import Text
 from palaestra.store.reading import number
 
 EVERY = 5.0  # seconds between plain lines
-RECENT = 20  # steps that the pace is taken from
+PACE_WINDOW = 20  # steps that the pace is taken from
 BLOCKS = "▁▂▃▄▅▆▇█"
 NARROW, WIDE = 8, 32  # characters of the bar, which takes a quarter of the line
 ACCENT, CARE, ALARM = "#3a9ea5", "yellow", "red"
-CROWDED = 0.2  # share of truncated answers from which on it is shown in colour
-BETWEEN = Text("  ", no_wrap=True, overflow="ellipsis")
+TRUNCATION_ALARM = 0.2  # share of truncated answers from which on it is shown in colour
+GAP = Text("  ", no_wrap=True, overflow="ellipsis")
 
 
 class Progress:
@@ -48,7 +48,7 @@ class Progress:
         self.every, self.clock = every, clock
         self.step, self.metrics = 0, dict[str, Any]()
         self.course: list[float] = []
-        self.ends: deque[float] = deque(maxlen=RECENT + 1)
+        self.ends: deque[float] = deque(maxlen=PACE_WINDOW + 1)
         self.begin, self.spoken, self.shown = clock(), -math.inf, 0
         self.console = Console(file=self.stream)
         self.live: Live | None = None
@@ -91,7 +91,7 @@ class Progress:
     def _say(self) -> None:
         self.spoken, self.shown = self.clock(), self.step
         pieces = (self._count(), *self._judged(), *self._behaviour(), *self._pace())
-        print(BETWEEN.join(pieces).plain, file=self.stream, flush=True)
+        print(GAP.join(pieces).plain, file=self.stream, flush=True)
 
     # ---- what is shown
 
@@ -139,7 +139,7 @@ class Progress:
             length = cut = None
         shares = (
             ("length", length, "{:.1f}", ""),
-            ("truncated", cut, "{:.0%}", CARE if cut and cut > CROWDED else ""),
+            ("truncated", cut, "{:.0%}", CARE if cut and cut > TRUNCATION_ALARM else ""),
             ("errors", errors, "{:.0%}", ALARM if errors else ""),
         )
         return [piece(label, shape.format(x), style) for label, x, shape, style in shares if x is not None]
@@ -152,8 +152,8 @@ class Progress:
         course = Text(sparkline(self.course, reached), ACCENT)
         judged = self._judged() if self.metrics else [Text("waiting for the first step", "dim")]
         grid = Table.grid(Column(no_wrap=True), Column(no_wrap=True), Column(), padding=(0, 2, 0, 0))
-        grid.add_row(self._count(), bar, BETWEEN.join(self._pace()))
-        grid.add_row(BETWEEN.join(judged), course, BETWEEN.join(self._behaviour()))
+        grid.add_row(self._count(), bar, GAP.join(self._pace()))
+        grid.add_row(GAP.join(judged), course, GAP.join(self._behaviour()))
         return grid
 
 

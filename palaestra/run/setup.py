@@ -22,11 +22,11 @@ from palaestra.pipeline import Pipeline
 from palaestra.run.context import RunContext
 from palaestra.run.driver import train
 from palaestra.step import Recipe
-from palaestra.tasks.user_code import blamed
+from palaestra.tasks.user_code import locate_error
 from palaestra.types import Player
 
 FULL_LR, LORA_LR = 1e-5, 1e-4  # for models that are not the embedded one, unless optimiser.lr is given
-MEASURED = {  # settings that say what is evaluated: flags of `palaestra eval`
+EVAL_FLAGS = {  # settings that say what is evaluated: flags of `palaestra eval`
     "task": "task", "data": "data", "test_data": "test-data", "reward": "reward", "env": "env", "dtype": "dtype",
     "max_tokens": "max-tokens", "seed": "seed", "evaluate": "n",
 }  # fmt: skip
@@ -36,7 +36,12 @@ LEAST = {  # that a setting may be, on the command line and in files
     "checkpoint_every": 1, "track_seconds": 1,
 }  # fmt: skip
 VALUE = "python"  # what a recipe is called that is a value of a program and not in the catalogue
-MAKE = ("recipe", "model", "lora", "tis")  # settings that decide what a recipe is before its fields are overridden
+RECIPE_SETTINGS = (
+    "recipe",
+    "model",
+    "lora",
+    "tis",
+)  # settings that decide what a recipe is before its fields are overridden
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +86,7 @@ class Settings:
         """The device that is meant: the GPU where nothing is said and there is one."""
         return self.device or ("cuda" if torch.cuda.is_available() else "cpu")
 
-    def merged(self, given: Mapping[str, Any]) -> Settings:
+    def merge(self, given: Mapping[str, Any]) -> Settings:
         """These settings with others over them; of `set` lasts what the others do not replace."""
         known = [f.name for f in fields(self)]
         for key in given:
@@ -93,7 +98,7 @@ class Settings:
                 )
         words = given.get("set", {})
         changed = replace(self, **{k: v for k, v in given.items() if k != "set"})
-        return replace(changed, set={**lasting(self, changed, words), **words})
+        return replace(changed, set={**lasting_overrides(self, changed, words), **words})
 
     @property
     def rate(self) -> float:
@@ -111,7 +116,7 @@ def from_file(path: Path) -> dict[str, Any]:
     return values.from_toml(path, get_type_hints(Settings))
 
 
-def typed(given: Mapping[str, Any]) -> dict[str, Any]:
+def check_types(given: Mapping[str, Any]) -> dict[str, Any]:
     """Settings as their declared types. Raises UserError for a value of another type; unknown names are left as they are."""
     known = get_type_hints(Settings)
     return {k: values.parse(v, known[k], k) if k in known else v for k, v in given.items()}
@@ -120,7 +125,7 @@ def typed(given: Mapping[str, Any]) -> dict[str, Any]:
 def eval_command(given: Mapping[str, Any], model: str) -> str:
     """What measures a model on the held-out problems of these settings."""
     default = Settings()
-    named = {flag: v for name, flag in MEASURED.items() if (v := given.get(name)) and v != getattr(default, name)}
+    named = {flag: v for name, flag in EVAL_FLAGS.items() if (v := given.get(name)) and v != getattr(default, name)}
     if not {"task", "data", "env"} & named.keys():
         named = {"task": default.problem, **named}
     told = (f"--{flag} {shlex.quote(str(v))}" for flag, v in named.items())
@@ -142,19 +147,19 @@ def build(method: str, overrides: Mapping[str, Any], tis: float = 0.0, rate: flo
     """
     takes = arguments(method)
     given = {k: values.parse(v, takes[k].annotation, k) for k, v in overrides.items() if k in takes}
-    return changed(built(method, given), {k: v for k, v in overrides.items() if k not in takes}, tis, rate)
+    return change_recipe(call_build(method, given), {k: v for k, v in overrides.items() if k not in takes}, tis, rate)
 
 
-def changed(recipe: Any, overrides: Mapping[str, Any], tis: float = 0.0, rate: float = 0.0) -> Any:
+def change_recipe(recipe: Any, overrides: Mapping[str, Any], tis: float = 0.0, rate: float = 0.0) -> Any:
     """A recipe with a correction, a rate and fields by their paths, in this order; see `build`."""
-    recipe = in_parts(recipe, lambda r: corrected(r, tis)) if tis else recipe
-    recipe = in_parts(recipe, lambda r: paced(r, rate)) if rate else recipe
+    recipe = change_parts(recipe, lambda r: add_tis(r, tis)) if tis else recipe
+    recipe = change_parts(recipe, lambda r: set_rate(r, rate)) if rate else recipe
     for path, given in overrides.items():
         recipe = values.override(recipe, path, given)
     return recipe
 
 
-def built(method: str, given: Mapping[str, Any]) -> Any:
+def call_build(method: str, given: Mapping[str, Any]) -> Any:
     """What the `build` of a method returns. Raises UserError for what it refuses, and for any mistake in a user's own file."""
     if method == VALUE:
         raise UserError(
@@ -165,11 +170,11 @@ def built(method: str, given: Mapping[str, Any]) -> Any:
         recipe = module.build(**given)
     except (TypeError, ValueError) as error:
         raise UserError(
-            blamed(error, str(module.__file__)) if catalogue.own(method) else f"{method}: {error}"
+            locate_error(error, str(module.__file__)) if catalogue.is_own_file(method) else f"{method}: {error}"
         ) from None
     except Exception as error:
-        if catalogue.own(method):
-            raise UserError(blamed(error, str(module.__file__))) from error
+        if catalogue.is_own_file(method):
+            raise UserError(locate_error(error, str(module.__file__))) from error
         raise
     if not isinstance(recipe, Runnable):
         raise UserError(
@@ -206,20 +211,20 @@ def recipe_of(settings: Settings) -> Any:
     return build(settings.recipe, settings.set, settings.tis, settings.rate)
 
 
-def adjusted(recipe: Any, settings: Settings) -> Any:
+def adjust_recipe(recipe: Any, settings: Settings) -> Any:
     """A recipe that is a value, with what the settings say of it."""
     if not hasattr(recipe, "run"):
         raise UserError(f"{recipe!r} is no recipe; give a method's name, recipe(...) or vary(...)")
-    return changed(recipe, settings.set, settings.tis, settings.rate)
+    return change_recipe(recipe, settings.set, settings.tis, settings.rate)
 
 
-def lasting(stored: Settings, changed: Settings, words: Mapping[str, Any]) -> dict[str, Any]:
+def lasting_overrides(stored: Settings, changed: Settings, words: Mapping[str, Any]) -> dict[str, Any]:
     """Which stored overrides last under changed settings and further overrides, `words`.
 
     A run stores every field of its recipe. One that only repeats what its settings made of it gives way to what the changed
     settings make of it; one that stands at or below a path among the words gives way to the word.
     """
-    if not stored.set or not (words or any(getattr(stored, n) != getattr(changed, n) for n in MAKE)):
+    if not stored.set or not (words or any(getattr(stored, n) != getattr(changed, n) for n in RECIPE_SETTINGS)):
         return dict(stored.set)
     takes = arguments(stored.recipe)
     own = values.flatten(recipe_of(replace(stored, set={k: v for k, v in stored.set.items() if k in takes})))
@@ -234,15 +239,15 @@ def lasting(stored: Settings, changed: Settings, words: Mapping[str, Any]) -> di
     return last
 
 
-def in_parts(runnable: Any, change: Callable[[Any], Any]) -> Any:
+def change_parts(runnable: Any, change: Callable[[Any], Any]) -> Any:
     """The runnable changed; of a pipeline, every part."""
     if not isinstance(runnable, Pipeline):
         return change(runnable)
-    parts = {n: replace(p, runnable=in_parts(p.runnable, change)) for n, p in runnable.parts.items()}
+    parts = {n: replace(p, runnable=change_parts(p.runnable, change)) for n, p in runnable.parts.items()}
     return replace(runnable, parts=parts)
 
 
-def paced(runnable: Any, rate: float) -> Any:
+def set_rate(runnable: Any, rate: float) -> Any:
     """A recipe whose learners all move at a rate; a program of its own stays as it is."""
     if not isinstance(runnable, Recipe):
         return runnable
@@ -250,7 +255,7 @@ def paced(runnable: Any, rate: float) -> Any:
     return replace(runnable, learners=learners)
 
 
-def corrected(runnable: Any, cap: float) -> Any:
+def add_tis(runnable: Any, cap: float) -> Any:
     """A recipe whose learners weight by pi / mu, at most `cap`."""
     if not isinstance(runnable, Recipe):
         raise UserError("--tis corrects the objectives of a recipe; this method is a program of its own")
@@ -267,7 +272,7 @@ def corrected(runnable: Any, cap: float) -> Any:
 
 def bench_of(settings: Settings) -> tuple[Bench, Mapping[str, Player]]:
     """What is learned, and who plays the seats that the policy does not."""
-    from palaestra.run.benches import from_data, from_env, named
+    from palaestra.run.benches import bench_by_name, from_data, from_env
 
     given = [n for n in ("task", "data", "env") if getattr(settings, n)]
     if len(given) > 1:
@@ -278,7 +283,7 @@ def bench_of(settings: Settings) -> tuple[Bench, Mapping[str, Player]]:
     elif settings.data:
         bench = from_data(settings.data, settings.test_data, settings.reward)
     else:
-        bench, players = named(settings.task or "chain")
+        bench, players = bench_by_name(settings.task or "chain")
     if settings.reward and not settings.data:
         raise UserError("--reward needs --data: the built-in tasks and environments have their own rewards")
     return (replace(bench, max_tokens=settings.max_tokens) if settings.max_tokens else bench), players

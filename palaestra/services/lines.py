@@ -18,7 +18,7 @@ from palaestra.errors import Fatal, Fault
 LAST = 12  # lines of standard error that tell why it died
 PATIENCE = 10.0  # seconds a child may take to end by itself
 
-Message = dict[str, Any]
+LineMessage = dict[str, Any]
 
 
 class Child:
@@ -38,7 +38,7 @@ class Child:
                 env=dict(env),
                 start_new_session=True,
             )
-        self._open: dict[int, asyncio.Future[Message]] = {}
+        self._open: dict[int, asyncio.Future[LineMessage]] = {}
         self._lock = threading.Lock()
         self._count = 0
         self._death: Fatal | None = None
@@ -49,7 +49,7 @@ class Child:
     def pid(self) -> int:
         return self._process.pid
 
-    def expect(self, answer: asyncio.Future[Message]) -> int:
+    def expect(self, answer: asyncio.Future[LineMessage]) -> int:
         """The id that a question must carry so that its answer comes to `answer`."""
         with self._lock:
             if self._death:
@@ -58,7 +58,7 @@ class Child:
             self._open[self._count] = answer
             return self._count
 
-    def send(self, message: Message) -> None:
+    def send(self, message: LineMessage) -> None:
         stream = self._process.stdin
         assert stream is not None
         with suppress(OSError, ValueError):  # it is dead: the reader tells all who wait
@@ -69,18 +69,18 @@ class Child:
         stream = self._process.stdout
         assert stream is not None
         for line in stream:
-            message: Message = json.loads(line)
+            message: LineMessage = json.loads(line)
             with self._lock:
                 future = self._open.pop(message["id"])
             self._settle(future, message)
         status = self._process.wait()
         with self._lock:
-            self._death = Fatal("engine", f"{self.name} {_ended(status)}: {self._last()}")
+            self._death = Fatal("engine", f"{self.name} {_describe_end(status)}: {self._last()}")
             waiting, self._open = list(self._open.values()), {}
         for future in waiting:
             self._settle(future, self._death)
 
-    def _settle(self, future: asyncio.Future[Message], result: Message | Fault) -> None:
+    def _settle(self, future: asyncio.Future[LineMessage], result: LineMessage | Fault) -> None:
         def settle() -> None:
             if future.done():  # whoever asked has given up
                 return
@@ -109,5 +109,5 @@ class Child:
             self._process.wait()
 
 
-def _ended(status: int) -> str:
+def _describe_end(status: int) -> str:
     return f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"

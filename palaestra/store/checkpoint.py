@@ -34,12 +34,12 @@ from palaestra.store.codec import decode, encode
 
 FORMAT = 1
 STATE = ("state.json", "state.safetensors")
-STEP, WRITING, REPLACED = "step-", ".writing-", ".replaced-"
+STEP, WRITING, REPLACEMENT = "step-", ".writing-", ".replaced-"
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint on disk. `latest` gives only whole ones."""
+    """A checkpoint on disk. `find_latest` gives only whole ones."""
 
     path: Path
     step: int
@@ -66,7 +66,7 @@ class Checkpoint:
         missing = [name for name in STATE if name not in files]
         if missing:
             return f"manifest.json does not name {missing[0]}"
-        return next((why for name in files if (why := _damaged(self.path / name, name, files[name]))), None)
+        return next((why for name in files if (why := _find_damage(self.path / name, name, files[name]))), None)
 
 
 def save(
@@ -84,14 +84,14 @@ def save(
     """
     folder = Path(run) / "checkpoints"
     final, aside = folder / f"{STEP}{step}", folder / f"{WRITING}{step}"
-    with disk(f"writing {final}"):
+    with disk_errors(f"writing {final}"):
         folder.mkdir(parents=True, exist_ok=True)
         with _lock(folder, wait=True):
             _clean(folder)
             try:
                 _write(aside, step, state, writers)
                 if final.exists():
-                    final.rename(folder / f"{REPLACED}{step}")
+                    final.rename(folder / f"{REPLACEMENT}{step}")
                 aside.rename(final)
                 _sync(folder)
             except BaseException:
@@ -106,7 +106,7 @@ def save(
     return final
 
 
-def latest(run: Path) -> tuple[Checkpoint | None, list[tuple[Path, str]]]:
+def find_latest(run: Path) -> tuple[Checkpoint | None, list[tuple[Path, str]]]:
     """The newest whole checkpoint, and the damaged ones that are newer, each with the reason."""
     folder = Path(run) / "checkpoints"
     with suppress(OSError), _lock(folder, wait=False):  # somebody else is saving, or we may only read
@@ -147,8 +147,8 @@ def _steps(folder: Path) -> list[int]:
 
 def _clean(folder: Path) -> None:
     """Removes what a killed save left; a checkpoint that it had set aside and not yet replaced comes back."""
-    for path in folder.glob(f"{REPLACED}*"):
-        final = folder / path.name.replace(REPLACED, STEP, 1)
+    for path in folder.glob(f"{REPLACEMENT}*"):
+        final = folder / path.name.replace(REPLACEMENT, STEP, 1)
         shutil.rmtree(path) if final.exists() else path.rename(final)
     for path in folder.glob(f"{WRITING}*"):
         shutil.rmtree(path)
@@ -165,7 +165,7 @@ def _lock(folder: Path, *, wait: bool) -> Generator[None]:
         yield
 
 
-def _damaged(file: Path, name: str, expected: Any) -> str | None:
+def _find_damage(file: Path, name: str, expected: Any) -> str | None:
     try:
         found = _describe(file)
     except OSError as error:
@@ -192,9 +192,9 @@ def _sync(path: Path) -> None:
 # ---- single files
 
 
-def made(folder: Path) -> Path:
+def make_folder(folder: Path) -> Path:
     """The folder, there and writable: to be asked for before the work whose result it is to hold."""
-    with disk(f"writing into {folder}"):
+    with disk_errors(f"writing into {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
     return folder
@@ -204,7 +204,7 @@ def write_atomic(path: Path, content: str | bytes) -> None:
     """Replaces a file whole: a reader sees the old content or the new."""
     path = Path(path)
     aside = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
-    with disk(f"writing {path}"):
+    with disk_errors(f"writing {path}"):
         try:
             with aside.open("wb") as file:
                 file.write(content.encode() if isinstance(content, str) else content)
@@ -223,7 +223,7 @@ class AppendLog:
 
     def __init__(self, path: Path):
         self.path = Path(path)
-        with disk(f"writing {self.path}"):
+        with disk_errors(f"writing {self.path}"):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("ab+") as file:
                 file.seek(0)
@@ -233,7 +233,7 @@ class AppendLog:
     def append(self, record: Mapping[str, Any]) -> None:
         """Adds one line of `jsonable` data."""
         line = (json.dumps(jsonable(record), allow_nan=False) + "\n").encode()
-        with disk(f"writing {self.path}"), self.path.open("ab", buffering=0) as file:
+        with disk_errors(f"writing {self.path}"), self.path.open("ab", buffering=0) as file:
             before = file.tell()
             try:
                 _write_all(file, line)
@@ -279,25 +279,25 @@ def jsonable(x: Any) -> Any:
 
 # ---- what a disk refuses
 
-FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-REFUSED = {
+FULL_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+REFUSAL_ERRORS = {
     errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ENAMETOOLONG,
 }  # fmt: skip
 
 
 @contextmanager
-def disk(doing: str) -> Generator[None]:
+def disk_errors(doing: str) -> Generator[None]:
     """Turns what a disk refuses into one line: a Fault where it fails, a UserError where another folder would do."""
     try:
         yield
     except Exception as error:
         number = _errno(error)
         what = f"{doing}: {os.strerror(number).lower()}" if number else ""
-        if number in FULL:
+        if number in FULL_ERRORS:
             raise Fault("disk", f"{what}; free some space and go on with --resume") from error
         if number == errno.EIO:
             raise Fault("disk", f"{what}; the disk itself fails") from error
-        if number in REFUSED:
+        if number in REFUSAL_ERRORS:
             raise UserError(f"{what}; mend it or choose another folder with --out") from error
         raise
 

@@ -145,10 +145,10 @@ class _Decoder:
             return x
         tag = next(iter(x), "")
         if tag.startswith("$"):
-            return self.made(tag[1:], x[tag])
+            return self.make(tag[1:], x[tag])
         return {k: self.decode(v) for k, v in x.items()}
 
-    def made(self, kind: str, data: Any) -> Any:
+    def make(self, kind: str, data: Any) -> Any:
         if kind in COLLECTIONS:
             return COLLECTIONS[kind](self.decode(data))
         if kind in self.classes:

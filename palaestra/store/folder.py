@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from palaestra.errors import UserError
-from palaestra.markdown import visible
+from palaestra.markdown import escape_controls
 from palaestra.stats import Interval
 from palaestra.store.reading import StepRollouts
-from palaestra.types import value
+from palaestra.types import value_class
 
 NO_PLACE = "a run folder has config.toml, metrics.jsonl and, when it has ended, summary.json"
 
 
-@value
+@value_class
 class RunFolder:
     """A run folder as read. What is missing is empty."""
 
@@ -39,7 +39,7 @@ class RunFolder:
 
     def label(self, field: str) -> str:
         """A name for headings: of a path its end."""
-        return visible(self.name(field).rstrip("/").rsplit("/", 1)[-1])
+        return escape_controls(self.name(field).rstrip("/").rsplit("/", 1)[-1])
 
 
 def read_run(folder: Path) -> RunFolder:

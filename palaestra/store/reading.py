@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from palaestra.types import value
+from palaestra.types import value_class
 
 
 def number(x: Any) -> float | None:
@@ -16,7 +16,7 @@ def number(x: Any) -> float | None:
     return float(x) if isinstance(x, (int, float)) and math.isfinite(x) else None
 
 
-@value
+@value_class
 class Rollout:
     """One row of a rollout file; what the file lacks is empty."""
 
@@ -40,7 +40,7 @@ class Rollout:
         return not self.status.startswith("error") and math.isfinite(self.reward)
 
 
-@value
+@value_class
 class Raw:
     """A token as recorded; None = unknown, or no matter of the policy's."""
 

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from palaestra.store.checkpoint import disk, jsonable, write_atomic
+from palaestra.store.checkpoint import disk_errors, jsonable, write_atomic
 from palaestra.types import Episode, Group, Row
 
 ROW = pa.struct(
@@ -69,7 +69,7 @@ def write(
     decode: Callable[[Sequence[int]], str],
 ) -> None:
     """`advantages` maps id(row) to a number or an array [T] over its training view; ValueError on another T."""
-    with disk(f"writing {file}"):
+    with disk_errors(f"writing {file}"):
         file.parent.mkdir(parents=True, exist_ok=True)
     pieces: dict[int, str] = {}  # most tokens come many times
 

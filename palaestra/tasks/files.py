@@ -28,12 +28,12 @@ from palaestra.errors import UserError
 from palaestra.tasks import options
 from palaestra.tasks.names import suggestion
 from palaestra.tasks.records import Record, Records, kind, open_records
-from palaestra.tasks.repeats import NOT_NEW
+from palaestra.tasks.repeats import REPEAT_WARNING
 from palaestra.types import Message, Task, seed_of, stage
 
-HELD_OUT, HELD_OUT_MOST = 0.1, 500  # share of the different prompts that is kept for tests, at least 1, at most
+HELD_OUT_SHARE, HELD_OUT_MOST = 0.1, 500  # share of the different prompts that is kept for tests, at least 1, at most
 COLUMNS = ("prompt", "messages", "answer", "id", "system", "domain", "split")
-RECORDED = (("demonstration",), ("chosen", "rejected"))  # what is learned from without being judged
+RECORDED_COLUMNS = (("demonstration",), ("chosen", "rejected"))  # what is learned from without being judged
 ROLES = ("system", "user", "assistant")
 ALIASES = ("question", "problem", "input", "instruction", "query", "text", "solution", "target", "label", "output")
 
@@ -65,12 +65,12 @@ class FileTasks:
         return any(part.choices for part in self._loaded().values())
 
     @property
-    def answered(self) -> bool:
+    def has_answers(self) -> bool:
         """Whether the records have answers, or need none; else they only hold what is recorded."""
         return not self.answers or all(part.answered for part in self._loaded().values())
 
     @property
-    def leaked(self) -> int:
+    def n_leaked(self) -> int:
         """Held-out tasks whose prompt is a training prompt too: the user's own split can have some."""
         parts = self._loaded()
         return int(np.isin(parts["test"].prompt_N, parts["train"].prompt_N).sum())
@@ -79,8 +79,8 @@ class FileTasks:
     def caveat(self) -> str:
         """What a reader of the held-out accuracy should know; empty: nothing."""
         return (
-            f"{self.leaked:,} of the {self.test_size:,} held-out prompts are training prompts too: {NOT_NEW}"
-            if self.leaked
+            f"{self.n_leaked:,} of the {self.test_size:,} held-out prompts are training prompts too: {REPEAT_WARNING}"
+            if self.n_leaked
             else ""
         )
 
@@ -140,7 +140,7 @@ def load(path: str, test: str, answers: bool, folder: str) -> Mapping[str, Split
     found = scan(_only(path, opened, "train"), answers)
     if beside is not None:
         return {"train": found.part(found.everything), "test": (held := scan(beside, answers)).part(held.everything)}
-    test_N = found.split_N == 1 if (found.split_N >= 0).any() else held_out(path, found.prompt_N)
+    test_N = found.split_N == 1 if (found.split_N >= 0).any() else held_out_mask(path, found.prompt_N)
     for split, chosen_N in (("train", ~test_N), ("test", test_N)):
         if not chosen_N.any():
             raise UserError(f"{path}: no record has the split {split!r}; mark some, or drop the column")
@@ -154,25 +154,25 @@ def _only(path: str, opened: Mapping[str, Records], *names: str) -> Records:
     raise UserError(f"{path}: the splits are {', '.join(opened)}; there must be a {names[0]!r}")
 
 
-def held_out(path: str, prompt_N: np.ndarray) -> np.ndarray:
+def held_out_mask(path: str, prompt_N: np.ndarray) -> np.ndarray:
     """[N] whether a record is held out: the prompts with the smallest hashes, so equal prompts stay together."""
     unique = np.unique(prompt_N)
     if len(unique) < 2:
         what = "1 record" if len(prompt_N) == 1 else f"{len(prompt_N)} records with one and the same prompt"
         raise UserError(f"{path}: {what}, so nothing can be held out; add records, or give --test-data")
-    n = min(max(1, round(HELD_OUT * len(unique))), HELD_OUT_MOST)
+    n = min(max(1, round(HELD_OUT_SHARE * len(unique))), HELD_OUT_MOST)
     return prompt_N <= unique[n - 1]
 
 
 def scan(records: Records, answers: bool) -> Scan:
     """One pass: every record is checked, and what the split needs is kept (18 bytes a record)."""
     prompts, ids, splits, answered, choices = array("Q"), array("Q"), array("b"), array("b"), False
-    for prompt, identity, split, task in _passed(records, answers):
+    for prompt, identity, split, task in _check_records(records, answers):
         prompts.append(prompt)
         ids.append(identity)
         splits.append(split)
         answered.append(task.answer is not None)
-        choices |= bool(options.listed(task.meta))
+        choices |= bool(options.option_texts(task.meta))
     if not prompts:
         raise UserError(f"{records.path}: no records; it needs one a problem")
     _check_unique(records, np.array(ids))
@@ -183,7 +183,7 @@ def scan(records: Records, answers: bool) -> Scan:
     return Scan(records, np.array(prompts), split_N, choices, bool(answered[0]))
 
 
-def _passed(records: Records, answers: bool) -> Iterator[tuple[int, int, int, Task]]:
+def _check_records(records: Records, answers: bool) -> Iterator[tuple[int, int, int, Task]]:
     for i, record in enumerate(records):
         task = build(record, records.where(i), records.label(i), answers)
         prompt = seed_of(("prompt", *(x for m in task.prompt for x in (m.role, m.content))))
@@ -212,7 +212,7 @@ def task_of(records: Records, index: int, *, answers: bool) -> Task:
     return build(records[index], records.where(index), records.label(index), answers)
 
 
-def first(path: str, n: int) -> list[Task]:
+def first_tasks(path: str, n: int) -> list[Task]:
     """The first records as tasks, whatever their split; of a saved `DatasetDict` those of "train"."""
     records = _only(path, open_records(path), "train")
     if not len(records):
@@ -224,27 +224,27 @@ def build(record: Record, where: str, label: str, answers: bool) -> Task:
     """A record as a task, or what is wrong with it."""
     identity = record.get("id")
     if identity is not None and (isinstance(identity, bool) or not isinstance(identity, str | int) or identity == ""):
-        raise UserError(f"{where}: id is {_shown(identity)}; write text or a whole number")
+        raise UserError(f"{where}: id is {_describe_value(identity)}; write text or a whole number")
     domain = record.get("domain")
     if domain is not None and not isinstance(domain, str):
-        raise UserError(f"{where}: domain is {_shown(domain)}; write text")
+        raise UserError(f"{where}: domain is {_describe_value(domain)}; write text")
     prompt, said = _prompt(record, where)
-    meta = {k: plain(v) for k, v in record.items() if k not in COLUMNS} | said
+    meta = {k: to_plain(v) for k, v in record.items() if k not in COLUMNS} | said
     return Task(
         id=label if identity is None else str(identity),
-        prompt=options.shown((*_system(record, where), *prompt), meta),
+        prompt=options.add_options((*_system(record, where), *prompt), meta),
         answer=_answer({**record, **said}, where, answers),
         meta=meta,
         domain=domain or "",
     )
 
 
-def plain(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
     """What Parquet has and JSON, checkpoints and rollouts have not: decimals as numbers, times as text, spans in seconds."""
     if isinstance(value, Mapping):
-        return {k: plain(v) for k, v in value.items()}
+        return {k: to_plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(v) for v in value]
+        return [to_plain(v) for v in value]
     if isinstance(value, Decimal):
         return int(value) if value.is_finite() and value == value.to_integral_value() else float(value)
     if isinstance(value, date | time):
@@ -265,7 +265,7 @@ def _prompt(record: Record, where: str) -> tuple[tuple[Message, ...], dict[str, 
             raise UserError(f"{where}: both 'demonstration' and a last message of the assistant; keep one")
         return found[:-1], {"demonstration": found[-1].content}
     if text is None:
-        raise UserError(f"{where}: no 'prompt' (nor 'messages'){_instead(record, 'prompt')}")
+        raise UserError(f"{where}: no 'prompt' (nor 'messages'){_describe_instead(record, 'prompt')}")
     if isinstance(text, list):
         raise UserError(f"{where}: prompt is a list; a conversation belongs into 'messages'")
     return (Message(role="user", content=_text(text, where, "prompt")),), {}
@@ -273,7 +273,9 @@ def _prompt(record: Record, where: str) -> tuple[tuple[Message, ...], dict[str, 
 
 def _messages(found: Any, where: str) -> tuple[Message, ...]:
     if not isinstance(found, list) or not found:
-        raise UserError(f'{where}: messages is {_shown(found)}; write a list of {{"role": "user", "content": "..."}}')
+        raise UserError(
+            f'{where}: messages is {_describe_value(found)}; write a list of {{"role": "user", "content": "..."}}'
+        )
     messages = tuple(_message(m, f"messages[{i}]", where) for i, m in enumerate(found))
     late = [i for i, m in enumerate(messages) if i and m.role == "system"]
     if late:
@@ -296,7 +298,7 @@ def _message(found: Any, field: str, where: str) -> Message:
     role = given.get("role")
     if role not in ROLES:
         tool = "; tools need an environment, --env" if role in ("tool", "function") else f"; use {', '.join(ROLES)}"
-        raise UserError(f"{where}: {field}.role is {_shown(role)}{tool}")
+        raise UserError(f"{where}: {field}.role is {_describe_value(role)}{tool}")
     if isinstance(given.get("content"), list):
         raise UserError(f"{where}: {field}.content is a list of parts; only text is read, join the text parts")
     return Message(role=role, content=_text(given.get("content"), where, f"{field}.content"))
@@ -319,14 +321,14 @@ def _system(record: Record, where: str) -> tuple[Message, ...]:
 def _answer(record: Record, where: str, needed: bool) -> Any:
     answer = record.get("answer")
     if not needed:
-        return plain(answer)
-    if answer is None and any(all(record.get(k) is not None for k in columns) for columns in RECORDED):
+        return to_plain(answer)
+    if answer is None and any(all(record.get(k) is not None for k in columns) for columns in RECORDED_COLUMNS):
         return None
     if answer is None:
         reply = next((k for k in ("completion", "response") if k in record), "")
         imitate = f", and to imitate {reply!r} name it 'demonstration'" if reply else ""
         without = f"without answers give a --reward FILE.py:FUNCTION{imitate}"
-        raise UserError(f"{where}: no 'answer'{_instead(record, 'answer')}; {without}")
+        raise UserError(f"{where}: no 'answer'{_describe_instead(record, 'answer')}; {without}")
     if not isinstance(answer, str | int | float | Decimal):
         raise UserError(
             f"{where}: answer is {kind(answer)}; write text or a number, or judge it with --reward FILE.py:FUNCTION"
@@ -337,7 +339,7 @@ def _answer(record: Record, where: str, needed: bool) -> Any:
         return _whole(answer, where, "answer")
     if not math.isfinite(answer):
         raise UserError(f"{where}: answer is {answer}, which nothing equals; write a number or drop the record")
-    return plain(answer)
+    return to_plain(answer)
 
 
 def _text(found: Any, where: str, field: str) -> str:
@@ -360,7 +362,7 @@ def _whole(text: str, where: str, field: str) -> str:
     return text
 
 
-def _instead(record: Record, wanted: str) -> str:
+def _describe_instead(record: Record, wanted: str) -> str:
     """What the record has in its place."""
     if wanted in record:
         return ", it is null"
@@ -371,5 +373,5 @@ def _instead(record: Record, wanted: str) -> str:
     return f"; the record has {', '.join(has[:8]) or 'no columns'}{hint}"
 
 
-def _shown(value: Any) -> str:
+def _describe_value(value: Any) -> str:
     return f"{kind(value)} ({str(value)[:40]!r})" if value is not None else "null"

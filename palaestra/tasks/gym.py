@@ -25,28 +25,33 @@ from palaestra.errors import UserError
 from palaestra.tasks.names import suggestion
 from palaestra.types import Message, Task, seed_of, stage
 
-UNANSWERED = "its items have no reference answer"
-EVALUATES = "its scorer runs the response as Python code"
-REFUSED: Mapping[str, str] = {
-    "boxnet": UNANSWERED,
-    "graph_color": UNANSWERED,
-    "propositional_logic": UNANSWERED,
-    "rubiks_cube": UNANSWERED,
-    "rush_hour": UNANSWERED,
-    "intermediate_integration": EVALUATES,
-    "polynomial_multiplication": EVALUATES,
-    "simple_integration": EVALUATES,
+NO_ANSWER = "its items have no reference answer"
+RUNS_CODE = "its scorer runs the response as Python code"
+REFUSALS: Mapping[str, str] = {
+    "boxnet": NO_ANSWER,
+    "graph_color": NO_ANSWER,
+    "propositional_logic": NO_ANSWER,
+    "rubiks_cube": NO_ANSWER,
+    "rush_hour": NO_ANSWER,
+    "intermediate_integration": RUNS_CODE,
+    "polynomial_multiplication": RUNS_CODE,
+    "simple_integration": RUNS_CODE,
     "coin_flip": "its scorer pays '0' in full and hangs on '1e999999999'",
     "game_of_life_halting": "its scorer pays every text in full",
     "puzzle24": "its scorer pays 24 from any four numbers",
     "composite": "it mixes others; join them with + instead",
 }
-HASHED = ("isomorphic_strings", "knight_swap", "ransom_note", "word_ladder")  # items follow the order of a hashed set
+HASH_ORDERED = (
+    "isomorphic_strings",
+    "knight_swap",
+    "ransom_note",
+    "word_ladder",
+)  # items follow the order of a hashed set
 # Scorers that hand the response to Python's or sympy's parser see only text that cannot call, loop or raise to a power.
 LISTS = re.compile(r"""(?!.*\bfor\b)[\w\s,\[\]'"+-]*""", re.ASCII | re.DOTALL)
 SUMS = re.compile(r"(?!.*(\*\*|//))[0-9\s+\-*/().]{1,300}", re.DOTALL)
 COMPLEX = re.compile(r"[0-9\s+\-*.()ij]*")  # complex_arithmetic pays "nan" in full
-READS: Mapping[str, re.Pattern[str]] = {
+READABLE_ANSWERS: Mapping[str, re.Pattern[str]] = {
     "binary_matrix": LISTS,
     "n_queens": LISTS,
     "spiral_matrix": LISTS,
@@ -57,7 +62,9 @@ READS: Mapping[str, re.Pattern[str]] = {
 TEST_SHARE = 4  # one problem in so many belongs to the test split
 REDRAWS = 200
 STRIDE = 2**22  # between the attempts at one index
-ASIDE = threading.RLock()  # standard output, the filters of warnings and the random streams are the whole process's
+ISOLATION_LOCK = (
+    threading.RLock()
+)  # standard output, the filters of warnings and the random streams are the whole process's
 CHUNK = 512  # a dataset object makes this many items: some prepare a list of that length
 
 
@@ -83,24 +90,24 @@ class Gym:
     def task(self, split: str, index: int) -> Task:
         if split not in ("train", "test"):
             raise UserError(f"{self.name} has no split {split!r}; use 'train' or 'test'")
-        return drawn(self, split, index)
+        return draw_item(self, split, index)
 
     def check(self, text: str, task: Task) -> float:
         """The generator's own score of the final answer, in [0, 1]. What its scorer cannot read is wrong."""
-        gold, answer = str(task.answer), final(text, str(task.answer))
-        reads = READS.get(self.generator)
+        gold, answer = str(task.answer), extract_gym_answer(text, str(task.answer))
+        reads = READABLE_ANSWERS.get(self.generator)
         if not answer or len(answer) > 4 * len(gold) + 1000 or (reads and not reads.fullmatch(answer)):
             return 0.0
         entry = {"question": task.prompt[-1].content, "answer": task.answer, "metadata": dict(task.meta)}
         try:
-            with aside():
+            with isolate_randomness():
                 score = float(dataset(self, 0).score_answer(answer, entry))
         except Exception:
             return 0.0
         return score if math.isfinite(score) else 0.0
 
 
-def final(text: str, gold: str) -> str:
+def extract_gym_answer(text: str, gold: str) -> str:
     """The last <answer>...</answer>; else the last line that is not blank, or the whole text if the gold has lines."""
     end = text.rfind("</answer>")
     start = text.rfind("<answer>", 0, max(end, 0))
@@ -110,9 +117,9 @@ def final(text: str, gold: str) -> str:
     return whole if "\n" in gold.strip() else whole[whole.rfind("\n") + 1 :].strip()
 
 
-def offered() -> list[str]:
+def usable_generators() -> list[str]:
     """The generators that can be used."""
-    return sorted(set(registry()) - set(REFUSED))
+    return sorted(set(registry()) - set(REFUSALS))
 
 
 def levels(generator: str) -> int:
@@ -125,7 +132,7 @@ def levels(generator: str) -> int:
 
 
 @lru_cache(maxsize=4096)
-def drawn(gym: Gym, split: str, index: int) -> Task:
+def draw_item(gym: Gym, split: str, index: int) -> Task:
     """The first item for this index that belongs to the split and whose reference answer is paid in full."""
     first = index + (2**30 if split == "test" else 0)
     for attempt in range(REDRAWS):
@@ -149,7 +156,7 @@ def item_at(gym: Gym, position: int) -> Mapping[str, Any] | None:
     chunk, at = divmod(position, CHUNK)
     made = dataset(gym, chunk)
     try:
-        with aside(position):
+        with isolate_randomness(position):
             return made[at]
     except (ValueError, IndexError, RuntimeError):
         return None
@@ -161,8 +168,8 @@ def dataset(gym: Gym, chunk: int) -> Any:
     made, config = registry()[gym.generator]
     settings = _settings(gym, config)
     try:
-        with aside():
-            start = config() if gym.difficulty is None else _levelled(gym)
+        with isolate_randomness():
+            start = config() if gym.difficulty is None else _level_config(gym)
             return made(replace(start, **settings, seed=chunk * CHUNK, size=CHUNK))
     except (AssertionError, ValueError, TypeError) as error:
         raise UserError(f"{gym.name}: {error or type(error).__name__}; change this setting") from None
@@ -178,7 +185,7 @@ def _settings(gym: Gym, config: type) -> dict[str, Any]:
     return {k: list(v) if isinstance(defaults[k], list) and isinstance(v, tuple) else v for k, v in gym.params}
 
 
-def _levelled(gym: Gym) -> Any:
+def _level_config(gym: Gym) -> Any:
     """The curriculum's configuration with every attribute at level `difficulty`, or at its last if it has fewer."""
     from reasoning_gym import factory  # pyright: ignore[reportMissingImports]
 
@@ -196,13 +203,13 @@ def _levelled(gym: Gym) -> Any:
 def refuse(generator: str) -> None:
     """Raises for a generator that does not exist or cannot be trained on."""
     if generator not in registry():
-        near = suggestion(generator, offered())
+        near = suggestion(generator, usable_generators())
         raise UserError(
-            f"reasoning-gym has no generator {generator!r}{near or f'; there are {len(offered())}, e.g. chain_sum'}"
+            f"reasoning-gym has no generator {generator!r}{near or f'; there are {len(usable_generators())}, e.g. chain_sum'}"
         )
-    if generator in REFUSED:
-        raise UserError(f"rg:{generator} is not offered: {REFUSED[generator]}; choose another generator")
-    if generator in HASHED and sys.flags.hash_randomization:
+    if generator in REFUSALS:
+        raise UserError(f"rg:{generator} is not offered: {REFUSALS[generator]}; choose another generator")
+    if generator in HASH_ORDERED and sys.flags.hash_randomization:
         raise UserError(f"rg:{generator} makes other items in every process; set PYTHONHASHSEED=0 in the environment")
 
 
@@ -210,7 +217,7 @@ def refuse(generator: str) -> None:
 def registry() -> Mapping[str, tuple[type, type]]:
     """The dataset and the configuration of each generator. Raises UserError without reasoning-gym."""
     try:
-        with aside():
+        with isolate_randomness():
             import reasoning_gym  # pyright: ignore[reportMissingImports]
     except ImportError as missing:
         raise UserError(
@@ -220,9 +227,9 @@ def registry() -> Mapping[str, tuple[type, type]]:
 
 
 @contextlib.contextmanager
-def aside(seed: int = 0) -> Generator[None]:
+def isolate_randomness(seed: int = 0) -> Generator[None]:
     """Some generators print, warn, draw from the global random streams or seed them; nothing of it gets in or out."""
-    with ASIDE:
+    with ISOLATION_LOCK:
         states = random.getstate(), np.random.get_state()
         random.seed(seed)
         try:

@@ -64,7 +64,7 @@ class Mixture:
         i = int(order[at])
         part, nth = self.parts[i][0], number * share[i] + int((order[:at] == i).sum())
         n = split_size(part, split)
-        task = part.task(split, nth if n is None else int(shuffled(part.name, split, nth // n, n)[nth % n]))
+        task = part.task(split, nth if n is None else int(epoch_order(part.name, split, nth // n, n)[nth % n]))
         identity = task.id if task.id.startswith(f"{part.name}/") else f"{part.name}/{task.id}"
         return replace(task, id=identity, domain=part.name)
 
@@ -93,12 +93,12 @@ def block(name: str, split: str, number: int, share: tuple[int, ...]) -> np.ndar
 
 
 @lru_cache(maxsize=64)
-def shuffled(name: str, split: str, epoch: int, n: int) -> np.ndarray:
+def epoch_order(name: str, split: str, epoch: int, n: int) -> np.ndarray:
     """[n] the order of a finite part in an epoch."""
     return rng_of(("epoch", name, split, epoch)).permutation(n)
 
 
-def parse(spec: str, registry: Mapping[str, Callable[..., Any]], known: Collection[str] = ()) -> Any:
+def parse_tasks(spec: str, registry: Mapping[str, Callable[..., Any]], known: Collection[str] = ()) -> Any:
     """The tasks a string names. `registry` makes parts by name; `known` are names that exist but cannot be mixed."""
     pieces = split_outside(spec, "+")
     parts = [_part(piece.strip(), spec, registry, known) for piece in pieces]
@@ -133,7 +133,7 @@ def _part(
     if name.startswith("rg:"):
         made = _gym(name.removeprefix("rg:"), settings)
     elif name in registry:
-        made = _made(name, registry[name], settings)
+        made = _make_part(name, registry[name], settings)
     elif name in known:
         raise UserError(f"{name!r} is an environment, which stands alone: it cannot be part of {spec!r}")
     else:
@@ -188,7 +188,7 @@ def _gym(generator: str, settings: Mapping[str, Any]) -> Gym:
     return Gym(generator, params=params, difficulty=settings.get("difficulty"))
 
 
-def _made(name: str, factory: Callable[..., Any], settings: Mapping[str, Any]) -> Any:
+def _make_part(name: str, factory: Callable[..., Any], settings: Mapping[str, Any]) -> Any:
     """A part by its factory; with settings its name says so, as two parts of a mixture must differ in name."""
     takes = [p for p in inspect.signature(factory).parameters if p not in ("name", "size")]
     for key in settings:

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 from palaestra.context import PaysGold, PutsAnswers, RewardFn
 from palaestra.errors import Fault
 from palaestra.toys.base import demonstration
-from palaestra.types import (
-    RIGHT,
+from palaestra.types import (  # fmt: skip
+    SOLVED_TOTAL,
     Act,
     Call,
     Episode,
@@ -26,13 +26,13 @@ from palaestra.types import (
     rng_of,
     seed_of,
     solves,
-)  # fmt: skip
+)
 
 Payer: TypeAlias = RewardFn | World  # whoever says what an episode is worth
 Adviser: TypeAlias = Callable[[Any], Any]  # what to say, by a world's state
 
 TURNS = 256  # of a scripted game
-SHOWN = 60  # characters of an answer in a message
+EXCERPT = 60  # characters of an answer in a message
 
 
 async def problems(tasks: Tasks, judge: Payer, n: int = 16, *, ctx: Any = None) -> list[str]:
@@ -52,17 +52,17 @@ async def _of_reward(source: Tasks, tasks: Sequence[Task], judge: RewardFn, ctx:
         gold_said = golds.get(task.id)
         wrong = next((g for g in golds.values() if g != gold_said), "")
         texts = ["", wrong, *([] if gold_said is None else [gold_said])]
-        rewards = await judge(ctx, Group(task=task, episodes=tuple(saying(t) for t in texts)))
+        rewards = await judge(ctx, Group(task=task, episodes=tuple(episode_saying(t) for t in texts)))
         scores = [total(r) for r in rewards]
         seen |= set(scores)
         if gold_said is None:
             continue
         best, empty, gold = max(scores), scores[0], scores[-1]
-        start = f"task {task.id!r}: the gold answer {gold_said[:SHOWN]!r} scores {gold:g}"
+        start = f"task {task.id!r}: the gold answer {gold_said[:EXCERPT]!r} scores {gold:g}"
         if exact is not None and gold != exact:
             found.append(f"{start}, not {exact:g}")
         elif exact is None and gold < best:
-            found.append(f"{start}, less than {texts[scores.index(best)][:SHOWN]!r} with {best:g}")
+            found.append(f"{start}, less than {texts[scores.index(best)][:EXCERPT]!r} with {best:g}")
         elif empty >= gold:
             found.append(f"{start}, an empty answer {empty:g}; it must score less")
     if found and len(seen) == 1:
@@ -88,7 +88,7 @@ def put(source: Tasks, task: Task, judge: RewardFn) -> str | None:
     return demonstration(source, task, rng_of(("oracle", task.id)), "guess")
 
 
-def saying(text: str) -> Episode:
+def episode_saying(text: str) -> Episode:
     """A finished episode in which the policy said `text`."""
     said = Segment(ids=(), logp=(), author="policy", policy="policy", trained=True, text=text, finish="eos")
     return Episode(rows=(Row(segments=(said,)),), status="finished")
@@ -102,37 +102,37 @@ async def _of_world(tasks: Sequence[Task], world: World) -> list[str]:
 
 
 async def _of_game(task: Task, world: World, oracle: Adviser) -> list[str]:
-    paid, end = await played(world, task, oracle)
+    paid, end = await play_oracle(world, task, oracle)
     if end != "finished":
         return [f"task {task.id!r}: the oracle's game is {end}; it must come to an end"]
     if len(world.seats) > 1:
         return []  # the oracle played all sides
-    if paid < RIGHT:
+    if paid < SOLVED_TOTAL:
         return [f"task {task.id!r}: the oracle is paid {paid:g}; a solved task pays 1"]
-    silent, _ = await played(world, task, None)
+    silent, _ = await play_oracle(world, task, None)
     if silent >= paid:
         return [f"task {task.id!r}: saying nothing is paid {silent:g}, the oracle {paid:g}; it must be paid less"]
     return []
 
 
-async def played(world: World, task: Task, oracle: Adviser | None) -> tuple[float, str]:
+async def play_oracle(world: World, task: Task, oracle: Adviser | None) -> tuple[float, str]:
     """What the first seat is paid in a game that `oracle(state)` (or silence) plays for all seats, and how it ended."""
     key = ("oracle", seed_of((task.id,)))
-    frame: Frame = await _done(world.reset(task, key))
-    paid, turn = _paid(frame, world), 0
+    frame: Frame = await _await(world.reset(task, key))
+    paid, turn = _first_pay(frame, world), 0
     while frame.asks and turn < TURNS:
-        said = await _done(oracle(frame.state)) if oracle else ""
+        said = await _await(oracle(frame.state)) if oracle else ""
         text, call = ("", said) if isinstance(said, Call) else (str(said), None)
         acts = tuple(Act(ask=a, text=text, call=call, finish="eos", n_tokens=0) for a in frame.asks)
         turn += 1
-        frame = await _done(world.step(frame.state, acts, (*key, turn)))
-        paid += _paid(frame, world)
+        frame = await _await(world.step(frame.state, acts, (*key, turn)))
+        paid += _first_pay(frame, world)
     return paid, f"not over after {TURNS} turns" if frame.asks else frame.status
 
 
-def _paid(frame: Frame, world: World) -> float:
+def _first_pay(frame: Frame, world: World) -> float:
     return sum(float(x) for (seat, _), x in frame.pay.items() if seat == world.seats[0])
 
 
-async def _done(found: Any) -> Any:
+async def _await(found: Any) -> Any:
     return await found if inspect.isawaitable(found) else found

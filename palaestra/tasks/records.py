@@ -17,7 +17,7 @@ from palaestra.tasks.names import suggestion
 Record = Mapping[str, Any]
 SUFFIXES = (".jsonl", ".ndjson", ".json", ".parquet")
 SHAPE = '{"prompt": "...", "answer": "..."}'
-SAVED = ("dataset_info.json", "dataset_dict.json", "state.json")  # what `save_to_disk` leaves
+SAVED_FILES = ("dataset_info.json", "dataset_dict.json", "state.json")  # what `save_to_disk` leaves
 BOM = b"\xef\xbb\xbf"
 BLANK = b" \t\r\n" + BOM
 
@@ -72,7 +72,7 @@ class Lines:
     def _parse(self, index: int, line: bytes) -> Record:
         where = self.where(index)
         try:
-            found = json.loads(decoded(line.removeprefix(BOM), where))
+            found = json.loads(decode_text(line.removeprefix(BOM), where))
         except (json.JSONDecodeError, RecursionError, ValueError) as error:
             raise UserError(
                 f"{where}: not JSON ({_fault(error)}); every line must be one object, {self.shape}"
@@ -156,7 +156,7 @@ def first_character(path: Path) -> bytes:
 
 
 def json_list(path: Path) -> Records:
-    text = decoded(path.read_bytes().removeprefix(BOM), str(path))
+    text = decode_text(path.read_bytes().removeprefix(BOM), str(path))
     try:
         return Listed(path, json.loads(text), "record")
     except json.JSONDecodeError as error:
@@ -177,7 +177,7 @@ def parquet(path: Path) -> Records:
 
 def saved_dataset(path: Path) -> dict[str, Records]:
     """What `Dataset.save_to_disk` or `DatasetDict.save_to_disk` wrote."""
-    if not any((path / name).exists() for name in SAVED):
+    if not any((path / name).exists() for name in SAVED_FILES):
         files = sorted(p.name for p in path.iterdir() if p.suffix in SUFFIXES)
         found = f"; name one of its files: {', '.join(files[:5])}" if files else ""
         raise UserError(
@@ -196,7 +196,7 @@ def saved_dataset(path: Path) -> dict[str, Records]:
     return {"": Listed(path, loaded, "row")}
 
 
-def decoded(data: bytes, where: str) -> str:
+def decode_text(data: bytes, where: str) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:

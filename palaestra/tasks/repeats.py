@@ -7,19 +7,19 @@ from contextlib import suppress
 from palaestra.errors import Fault, UserError
 from palaestra.types import Tasks, Warns, split_size
 
-NOT_NEW = "the accuracy is not one on new problems alone"
-COMPARED = 64  # training tasks
+REPEAT_WARNING = "the accuracy is not one on new problems alone"
+COMPARED_TASKS = 64  # training tasks
 
 
 def caveat(tasks: Tasks, n: int) -> str:
     """What is known against `n` held-out tasks; tasks that have a `caveat` say so themselves. Empty: nothing."""
     if isinstance(tasks, Warns) and (known := tasks.caveat) is not None:
         return known
-    test, train = problems(tasks, "test", n), problems(tasks, "train", COMPARED)
+    test, train = problems(tasks, "test", n), problems(tasks, "train", COMPARED_TASKS)
     different, trained = set(test), set(test) & set(train)
     known = f"the {len(test)} held-out tasks hold {len(different)} different problems"
     if trained:
-        return f"{known}, and {len(trained)} of them are training problems too: {NOT_NEW}"
+        return f"{known}, and {len(trained)} of them are training problems too: {REPEAT_WARNING}"
     return f"{known}: the accuracy's interval is narrower than so few allow" if len(different) < len(test) else ""
 
 

@@ -57,11 +57,11 @@ def module_of(path: str) -> ModuleType:
         raise UserError(f"{error.filename or path}:{error.lineno}: {error.msg}; mend the syntax") from None
     except (Exception, SystemExit) as error:
         del sys.modules[name]
-        raise UserError(f"{blamed(error, path)} while it was loaded") from error
+        raise UserError(f"{locate_error(error, path)} while it was loaded") from error
     return module
 
 
-def blamed(error: BaseException, path: str) -> str:
+def locate_error(error: BaseException, path: str) -> str:
     """`FILE:LINE: Kind: message`, at the last line of the user's own file that the error passed."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if Path(f.filename).resolve() == Path(path).resolve()]

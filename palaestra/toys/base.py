@@ -14,7 +14,7 @@ import numpy as np
 from palaestra.errors import UserError
 from palaestra.types import Demonstrates, Habit, Message, Task, Tasks, rng_of, seed_of, source_of
 
-ANSWER = "= "
+ANSWER_PREFIX = "= "
 TEST_SHARE = 8  # one problem in so many belongs to the test split
 REDRAWS = 1000
 FIRST = {"ArithmeticChain": "Chain", "ConstraintTasks": "Constraints", "CompareAnswers": "Compare"}
@@ -26,19 +26,19 @@ def split_of(problem: str) -> str:
     return "test" if seed_of(("split", problem)) % TEST_SHARE == 0 else "train"
 
 
-def asked(name: str, question: str, answer: Any, meta: Mapping[str, Any] | None = None) -> Task:
-    """A task of one question; `drawn` gives it its identity."""
+def question_task(name: str, question: str, answer: Any, meta: Mapping[str, Any] | None = None) -> Task:
+    """A task of one question; `draw_task` gives it its identity."""
     return Task(id="", prompt=(Message(role="user", content=question),), answer=answer, meta=meta or {}, domain=name)
 
 
-def drawn(source: Any, split: str, index: int, draw: Callable[[np.random.Generator], Task]) -> Task:
+def draw_task(source: Any, split: str, index: int, draw: Callable[[np.random.Generator], Task]) -> Task:
     """The task number `index` of a split: drawn again until its problem belongs there."""
     if split not in ("train", "test"):
         raise UserError(f"{source.name} has no split {split!r}; use 'train' or 'test'")
     for attempt in range(REDRAWS):
         task = draw(rng_of((stream_of(source), split, index, attempt)))
         if split_of(task.prompt[0].content) == split:
-            return _named(task, f"{source.name}/{split}/{index}")
+            return _with_id(task, f"{source.name}/{split}/{index}")
     raise UserError(f"{source!r} has too few problems for a {split} split; make it harder or its numbers larger")
 
 
@@ -50,41 +50,41 @@ def stream_of(source: Any) -> str:
     return RENAMED.sub(lambda found: f"{FIRST[found[1]]}(", repr(source))
 
 
-def _named(task: Task, name: str) -> Task:
+def _with_id(task: Task, name: str) -> Task:
     return Task(id=name, prompt=task.prompt, answer=task.answer, meta=task.meta, domain=task.domain)
 
 
-def lines_of(text: object) -> list[str]:
+def answer_lines(text: object) -> list[str]:
     """The lines of an answer; what is not text has none."""
     return text.strip().splitlines() if isinstance(text, str) else []
 
 
-def final(text: str) -> str | None:
+def final_answer(text: str) -> str | None:
     """The answer on the last line of `text`; None if the last line is no answer line."""
-    lines = lines_of(text)
-    return lines[-1][len(ANSWER) :].strip() if lines and lines[-1].startswith(ANSWER) else None
+    lines = answer_lines(text)
+    return lines[-1][len(ANSWER_PREFIX) :].strip() if lines and lines[-1].startswith(ANSWER_PREFIX) else None
 
 
-def exact(text: str, task: Task) -> float:
+def exact_match(text: str, task: Task) -> float:
     """1 if the final answer is the task's answer, letter by letter, else 0."""
-    return float(final(text) == str(task.answer))
+    return float(final_answer(text) == str(task.answer))
 
 
-def written(steps: Sequence[str], answer: Any) -> str:
+def format_answer(steps: Sequence[str], answer: Any) -> str:
     """Steps and answer as an answer text."""
-    return "\n".join([*steps, f"{ANSWER}{answer}"])
+    return "\n".join([*steps, f"{ANSWER_PREFIX}{answer}"])
 
 
-def first_wrong(text: str, steps: Sequence[str], answer: Any) -> int | None:
+def first_wrong_line(text: str, steps: Sequence[str], answer: Any) -> int | None:
     """Which line of a working is the first wrong one, from 0; None if all are right.
 
     The answer line may come early (a guess). A working that stops before its answer line is wrong where
     that line is missing.
     """
-    lines = lines_of(text)
+    lines = answer_lines(text)
     for at, line in enumerate(lines):
-        if line.startswith(ANSWER):
-            return None if line == f"{ANSWER}{answer}" else at
+        if line.startswith(ANSWER_PREFIX):
+            return None if line == f"{ANSWER_PREFIX}{answer}" else at
         if at >= len(steps) or line != steps[at]:
             return at
     return len(lines)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from palaestra.toys.base import asked, drawn, exact, first_wrong, written
+from palaestra.toys.base import draw_task, exact_match, first_wrong_line, format_answer, question_task
 from palaestra.types import Habit, Task, stage
 
 
@@ -22,7 +22,7 @@ class ArithmeticChain:
     size: int | None = None
 
     def task(self, split: str, index: int) -> Task:
-        return drawn(self, split, index, self._draw)
+        return draw_task(self, split, index, self._draw)
 
     def _draw(self, rng: np.random.Generator) -> Task:
         n = int(rng.integers(self.operands[0], self.operands[1] + 1))
@@ -33,7 +33,7 @@ class ArithmeticChain:
             total = apply(total, op, b, self.modulo)
         chain = str(numbers[0]) + "".join(f"{op}{b}" for op, b in zip(ops, numbers[1:], strict=True))
         meta = {"numbers": tuple(numbers), "ops": tuple(ops), "modulo": self.modulo}
-        return asked(self.name, f"{chain} mod {self.modulo}", str(total), meta)
+        return question_task(self.name, f"{chain} mod {self.modulo}", str(total), meta)
 
     def steps(self, task: Task) -> list[str]:
         """The working: one line `a op b=c` an operator."""
@@ -46,11 +46,11 @@ class ArithmeticChain:
         return lines
 
     def check(self, text: str, task: Task) -> float:
-        return exact(text, task)
+        return exact_match(text, task)
 
     def first_wrong(self, text: str, task: Task) -> int | None:
-        return first_wrong(text, self.steps(task), task.answer)
+        return first_wrong_line(text, self.steps(task), task.answer)
 
     def demonstration(self, task: Task, rng: np.random.Generator, habit: Habit) -> str:
         """The teacher knows the answer, with or without showing the steps."""
-        return written(self.steps(task) if habit == "work" else [], task.answer)
+        return format_answer(self.steps(task) if habit == "work" else [], task.answer)

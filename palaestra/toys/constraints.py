@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from palaestra.toys.base import asked, drawn
+from palaestra.toys.base import draw_task, question_task
 from palaestra.types import Habit, Task, stage
 
 TOPICS = (
@@ -71,7 +71,7 @@ class ConstraintTasks:
     size: int | None = None
 
     def task(self, split: str, index: int) -> Task:
-        return drawn(self, split, index, self._draw)
+        return draw_task(self, split, index, self._draw)
 
     def _draw(self, rng: np.random.Generator) -> Task:
         topic = TOPICS[int(rng.integers(len(TOPICS)))]
@@ -81,7 +81,7 @@ class ConstraintTasks:
                 break
         chosen = tuple((k, OPTIONS[k][int(rng.integers(len(OPTIONS[k])))]) for k in kinds)
         request = " ".join([f"Write one sentence about {topic}.", *(WORDING[k].format(a) for k, a in chosen)])
-        return asked(self.name, request, None, {"topic": topic, "constraints": chosen})
+        return question_task(self.name, request, None, {"topic": topic, "constraints": chosen})
 
     def check(self, text: str, task: Task) -> float:
         """1 if the text is a sentence about the topic and keeps every constraint, else 0."""

@@ -8,7 +8,7 @@ from itertools import combinations
 
 import numpy as np
 
-from palaestra.toys.base import ANSWER, asked, drawn, final, lines_of, written
+from palaestra.toys.base import ANSWER_PREFIX, answer_lines, draw_task, final_answer, format_answer, question_task
 from palaestra.types import Habit, Task, stage
 
 TOKEN = re.compile(r"0|[1-9][0-9]*|[-+*()]", re.ASCII)
@@ -93,7 +93,7 @@ class Count:
     size: int | None = None
 
     def task(self, split: str, index: int) -> Task:
-        return drawn(self, split, index, self._draw)
+        return draw_task(self, split, index, self._draw)
 
     def _draw(self, rng: np.random.Generator) -> Task:
         while True:
@@ -102,7 +102,7 @@ class Count:
             if reached:
                 text, target, _ = reached[int(rng.integers(len(reached)))]
                 question = f"make {target} from {' '.join(map(str, numbers))}"
-                return asked(self.name, question, text, {"numbers": numbers, "target": target})
+                return question_task(self.name, question, text, {"numbers": numbers, "target": target})
 
     def solutions(self, task: Task) -> list[str]:
         return [text for text, v, _ in expressions(task.meta["numbers"]) if v == task.meta["target"]]
@@ -110,16 +110,16 @@ class Count:
     def check(self, text: str, task: Task) -> float:
         """1 if the final expression uses exactly the numbers and hits the target."""
         try:
-            value, used = value_of(final(text) or "")
+            value, used = value_of(final_answer(text) or "")
         except NotExpression:
             return 0.0
         return float(value == task.meta["target"] and sorted(used) == sorted(task.meta["numbers"]))
 
     def first_wrong(self, text: str, task: Task) -> int | None:
         """Tries are `expression=value`: wrong where the value is; the answer line is wrong where it misses."""
-        lines = lines_of(text)
+        lines = answer_lines(text)
         for at, line in enumerate(lines):
-            if line.startswith(ANSWER):
+            if line.startswith(ANSWER_PREFIX):
                 return None if self.check(line, task) else at
             expression, _, value = line.rpartition("=")
             try:
@@ -133,7 +133,7 @@ class Count:
         """Some solution; a working tries up to three wrong expressions before it."""
         right = str(rng.choice(self.solutions(task)))
         if habit == "guess":
-            return written([], right)
+            return format_answer([], right)
         wrong = [(e, v) for e, v, _ in expressions(task.meta["numbers"]) if v != task.meta["target"]]
         tried = [wrong[int(i)] for i in rng.integers(0, len(wrong), int(rng.integers(0, 4)))] if wrong else []
-        return written([f"{e}={v}" for e, v in [*tried, (right, task.meta["target"])]], right)
+        return format_answer([f"{e}={v}" for e, v in [*tried, (right, task.meta["target"])]], right)

@@ -8,37 +8,37 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from palaestra.toys.base import ANSWER, asked
+from palaestra.toys.base import ANSWER_PREFIX, question_task
 from palaestra.types import Message, Task
 
-STEPWISE = Message(role="system", content="think step by step")
-AT_ONCE = Message(role="system", content="answer at once")
-UNSURE = f"{ANSWER}?"  # how the tiny model says that it does not know
+THINK_STEPWISE = Message(role="system", content="think step by step")
+ANSWER_AT_ONCE = Message(role="system", content="answer at once")
+UNSURE_ANSWER = f"{ANSWER_PREFIX}?"  # how the tiny model says that it does not know
 
 
-def question(task: Task) -> str:
+def question_text(task: Task) -> str:
     return next(m.content for m in task.prompt if m.role == "user")
 
 
-def put(task: Task, content: str) -> Task:
+def rephrase(task: Task, content: str) -> Task:
     """The same problem in other words."""
     prompt = tuple(replace(m, content=content) if m.role == "user" else m for m in task.prompt)
     return replace(task, prompt=prompt)
 
 
-def instructed(task: Task, system: Message) -> Task:
+def add_instruction(task: Task, system: Message) -> Task:
     return replace(task, prompt=(system, *task.prompt))
 
 
-def hinted(task: Task, steps: Sequence[str]) -> Task:
+def add_hint(task: Task, steps: Sequence[str]) -> Task:
     """The question with the first steps of its working. The reply is expected to repeat them and go on."""
-    return put(task, "\n".join([question(task), "hint:", *steps])) if steps else task
+    return rephrase(task, "\n".join([question_text(task), "hint:", *steps])) if steps else task
 
 
-def with_examples(task: Task, solved: Sequence[tuple[Task, str]]) -> Task:
+def add_examples(task: Task, solved: Sequence[tuple[Task, str]]) -> Task:
     """The question after worked ones."""
-    shown = [f"example:\n{question(t)}\n{answer}" for t, answer in solved]
-    return put(task, "\n".join([*shown, "now:", question(task)])) if solved else task
+    shown = [f"example:\n{question_text(t)}\n{answer}" for t, answer in solved]
+    return rephrase(task, "\n".join([*shown, "now:", question_text(task)])) if solved else task
 
 
 def retry() -> Message:
@@ -50,22 +50,22 @@ def critique(at: int) -> Message:
     return Message(role="user", content=f"line {at + 1} is wrong, try again")
 
 
-def told(answer: object) -> Message:
+def reveal_answer(answer: object) -> Message:
     return Message(role="user", content=f"wrong, it is {answer}, try again")
 
 
-def judging(task: Task, answer: str, right: bool) -> Task:
+def judging_task(task: Task, answer: str, right: bool) -> Task:
     """Is this answer right? The verdict is the line `= right` or `= wrong`."""
     meta = {"judged": task, "text": answer}
-    return asked("judge", f"judge:\n{question(task)}\n{answer}", "right" if right else "wrong", meta)
+    return question_task("judge", f"judge:\n{question_text(task)}\n{answer}", "right" if right else "wrong", meta)
 
 
-def comparing(task: Task, first: str, second: str, better: int) -> Task:
+def comparison_task(task: Task, first: str, second: str, better: int) -> Task:
     """Which of two final answers is right? The verdict is the line `= 1` or `= 2`."""
     meta = {"judged": task, "texts": (first, second)}
-    return asked("compare", f"compare:\n{question(task)}\n1 {first}\n2 {second}", str(better), meta)
+    return question_task("compare", f"compare:\n{question_text(task)}\n1 {first}\n2 {second}", str(better), meta)
 
 
-def posing(domain: str) -> Task:
+def posing_task(domain: str) -> Task:
     """Asks for a problem of a domain instead of an answer."""
-    return asked("pose", f"pose {domain}", None)
+    return question_task("pose", f"pose {domain}", None)

@@ -12,19 +12,19 @@ from typing import Any, Literal
 
 import numpy as np
 
-from palaestra.toys.base import asked, drawn
-from palaestra.types import Act, Ask, Frame, Key, Message, Task, stage, value
+from palaestra.toys.base import draw_task, question_task
+from palaestra.types import Act, Ask, Frame, Key, Message, Task, stage, value_class
 
-Cell = tuple[int, int]  # column, row
+Square = tuple[int, int]  # column, row
 MOVES = {"up": (0, -1), "down": (0, 1), "left": (-1, 0), "right": (1, 0)}
 
 
-@value
+@value_class
 class GridState:
     size: int
-    at: Cell
-    box: Cell
-    goal: Cell
+    at: Square
+    box: Square
+    goal: Square
     holding: bool = False
     done: bool = False
     executed: tuple[bool, ...] = ()  # whether each action was possible
@@ -40,19 +40,19 @@ class GridState:
         if self.done:
             return 0
         if self.holding:
-            return _apart(self.at, self.goal) + 1
-        return _apart(self.at, self.box) + 1 + _apart(self.box, self.goal) + 1
+            return _distance(self.at, self.goal) + 1
+        return _distance(self.at, self.box) + 1 + _distance(self.box, self.goal) + 1
 
     def __str__(self) -> str:
-        held = " with box, " if self.holding else f", box {_spelt(self.box)}, "
-        return f"at {_spelt(self.at)}{held}goal {_spelt(self.goal)}"
+        held = " with box, " if self.holding else f", box {_square_name(self.box)}, "
+        return f"at {_square_name(self.at)}{held}goal {_square_name(self.goal)}"
 
 
-def _apart(a: Cell, b: Cell) -> int:
+def _distance(a: Square, b: Square) -> int:
     return abs(a[0] - b[0]) + abs(a[1] - b[1])
 
 
-def _spelt(cell: Cell) -> str:
+def _square_name(cell: Square) -> str:
     return f"{chr(97 + cell[0])}{cell[1] + 1}"
 
 
@@ -66,14 +66,14 @@ class GridTasks:
     size: int | None = None
 
     def task(self, split: str, index: int) -> Task:
-        return drawn(self, split, index, self._draw)
+        return draw_task(self, split, index, self._draw)
 
     def _draw(self, rng: np.random.Generator) -> Task:
         while True:
             at, box, goal = ((int(x), int(y)) for x, y in rng.integers(0, self.side, (3, 2)))
             start = GridState(size=self.side, at=at, box=box, goal=goal)
             if box != goal and start.distance <= self.steps:
-                return asked(self.name, str(start), start.distance, {"start": start})
+                return question_task(self.name, str(start), start.distance, {"start": start})
 
 
 @stage
@@ -88,7 +88,7 @@ class Grid:
         return self._ask(task.meta["start"], task.prompt)
 
     def step(self, state: GridState, acts: tuple[Act, ...], key: Key) -> Frame:
-        after = moved(state, acts[0].text.strip())
+        after = apply_action(state, acts[0].text.strip())
         possible = after is not None
         closer = 0 if after is None else state.distance - after.distance
         state = replace(
@@ -118,7 +118,7 @@ class Grid:
         return Frame(state=state, pay=pay, facts=_facts(state), state_key=str(state), status=status)
 
 
-def moved(state: GridState, action: str) -> GridState | None:
+def apply_action(state: GridState, action: str) -> GridState | None:
     """The state after an action, None if it is impossible."""
     if action in MOVES:
         at = (state.at[0] + MOVES[action][0], state.at[1] + MOVES[action][1])

@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from palaestra.toys.base import asked, drawn
-from palaestra.types import Act, Ask, Frame, Key, Message, Task, rng_of, stage, value
+from palaestra.toys.base import draw_task, question_task
+from palaestra.types import Act, Ask, Frame, Key, Message, Task, rng_of, stage, value_class
 
 ACTION = re.compile(r"(SEARCH|ANSWER)\(([a-z][0-9])\)", re.ASCII)
 NOTHING, USAGE = "nothing", "use SEARCH(key) or ANSWER(key)"
@@ -28,7 +28,7 @@ class HopTasks:
     size: int | None = None
 
     def task(self, split: str, index: int) -> Task:
-        return drawn(self, split, index, self._draw)
+        return draw_task(self, split, index, self._draw)
 
     def _draw(self, rng: np.random.Generator) -> Task:
         hops = int(rng.integers(self.hops[0], self.hops[1] + 1))
@@ -36,10 +36,12 @@ class HopTasks:
         keys = [f"{chr(97 + int(n) // 10)}{int(n) % 10}" for n in numbers]
         path, rest = keys[: hops + 1], keys[hops + 1 :]
         store = dict(pairwise(path)) | {k: str(rng.choice(path)) for k in rest}
-        return asked(self.name, f"follow {path[0]} {hops} times", path[-1], {"store": store, "path": tuple(path)})
+        return question_task(
+            self.name, f"follow {path[0]} {hops} times", path[-1], {"store": store, "path": tuple(path)}
+        )
 
 
-@value
+@value_class
 class HopState:
     task: Task
     found: tuple[str, ...] = ()  # keys searched, in order

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from palaestra.toys import formats
-from palaestra.toys.base import ANSWER, exact, written
+from palaestra.toys.base import ANSWER_PREFIX, exact_match, format_answer
 from palaestra.toys.chain import ArithmeticChain
 from palaestra.types import Habit, Task, rng_of, stage
 
@@ -18,10 +18,10 @@ def pair_of(source: ArithmeticChain, split: str, index: int) -> tuple[Task, str,
     """The problem number `index`, its answer and a wrong one."""
     task = source.task(split, index)
     wrong = (int(task.answer) + int(rng_of(("wrong", task.id)).integers(1, source.modulo))) % source.modulo
-    return task, f"{ANSWER}{task.answer}", f"{ANSWER}{wrong}"
+    return task, f"{ANSWER_PREFIX}{task.answer}", f"{ANSWER_PREFIX}{wrong}"
 
 
-def placed(judged: Task, name: str, split: str, index: int) -> Task:
+def place_task(judged: Task, name: str, split: str, index: int) -> Task:
     return replace(judged, id=f"{name}/{split}/{index}", bundle=f"{name}/{split}/{index // 2}", domain=name)
 
 
@@ -36,15 +36,15 @@ class CompareAnswers:
     def task(self, split: str, index: int) -> Task:
         task, right, wrong = pair_of(self.source, split, index // 2)
         shown = (right, wrong, 1) if index % 2 == 0 else (wrong, right, 2)
-        return placed(formats.comparing(task, *shown), self.name, split, index)
+        return place_task(formats.comparison_task(task, *shown), self.name, split, index)
 
     def check(self, text: str, task: Task) -> float:
-        return exact(text, task)
+        return exact_match(text, task)
 
     def demonstration(self, task: Task, rng: object, habit: Habit) -> str:
         """The chain's own steps and answer, then the verdict."""
         inner: Task = task.meta["judged"]
-        return written([*self.source.steps(inner), str(inner.answer)] if habit == "work" else [], task.answer)
+        return format_answer([*self.source.steps(inner), str(inner.answer)] if habit == "work" else [], task.answer)
 
 
 @stage
@@ -58,16 +58,16 @@ class Grade:
     def task(self, split: str, index: int) -> Task:
         task, right, wrong = pair_of(self.source, split, index // 2)
         shown = (right, True) if index % 2 == 0 else (wrong, False)
-        return placed(formats.judging(task, *shown), self.name, split, index)
+        return place_task(formats.judging_task(task, *shown), self.name, split, index)
 
     def check(self, text: str, task: Task) -> float:
-        return exact(text, task)
+        return exact_match(text, task)
 
     def demonstration(self, task: Task, rng: object, habit: Habit) -> str:
         """The chain's own steps, its answer beside the one that is judged, then the verdict."""
         inner: Task = task.meta["judged"]
-        own = f"{inner.answer} {task.meta['text'].removeprefix(ANSWER)}"
-        return written([*self.source.steps(inner), own] if habit == "work" else [], task.answer)
+        own = f"{inner.answer} {task.meta['text'].removeprefix(ANSWER_PREFIX)}"
+        return format_answer([*self.source.steps(inner), own] if habit == "work" else [], task.answer)
 
 
 @stage

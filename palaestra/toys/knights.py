@@ -7,13 +7,13 @@ from functools import lru_cache
 
 import numpy as np
 
-from palaestra.toys.base import ANSWER, asked, drawn, exact, lines_of, written
-from palaestra.types import Habit, Task, stage, value
+from palaestra.toys.base import ANSWER_PREFIX, answer_lines, draw_task, exact_match, format_answer, question_task
+from palaestra.types import Habit, Task, stage, value_class
 
 NAMES = "ABCDEFGHIJ"
 
 
-@value
+@value_class
 class Saying:
     """What one person says: of `first` that they lie, or of two that both, one at least, or alike are knights."""
 
@@ -37,14 +37,14 @@ def assignments(people: int) -> np.ndarray:
     return (np.arange(2**people)[:, None] >> np.arange(people) & 1).astype(bool)
 
 
-def fitting(sayings: Sequence[Saying]) -> np.ndarray:
+def fitting_assignments(sayings: Sequence[Saying]) -> np.ndarray:
     """The assignments in which knights, and only they, speak the truth."""
     knights = assignments(len(sayings))
     said = np.stack([s.holds(knights) for s in sayings], axis=1)
     return knights[(said == knights).all(axis=1)]
 
 
-def spelt(knight: np.ndarray) -> str:
+def spell(knight: np.ndarray) -> str:
     return "".join("K" if k else "N" for k in knight)
 
 
@@ -57,16 +57,16 @@ class Knights:
     size: int | None = None
 
     def task(self, split: str, index: int) -> Task:
-        return drawn(self, split, index, self._draw)
+        return draw_task(self, split, index, self._draw)
 
     def _draw(self, rng: np.random.Generator) -> Task:
         people = self.d + 1
         while True:
             sayings = tuple(self._saying(rng, who, people) for who in range(people))
-            found = fitting(sayings)
+            found = fitting_assignments(sayings)
             if len(found) == 1:
                 question = ", ".join(f"{NAMES[i]}: {s}" for i, s in enumerate(sayings))
-                return asked(self.name, question, spelt(found[0]), {"sayings": sayings, "d": self.d})
+                return question_task(self.name, question, spell(found[0]), {"sayings": sayings, "d": self.d})
 
     def _saying(self, rng: np.random.Generator, who: int, people: int) -> Saying:
         others = [i for i in range(people) if i != who]
@@ -75,7 +75,7 @@ class Knights:
         first, second = (int(x) for x in rng.choice(pair, 2, replace=form == "lies"))
         return Saying(form=form, first=first, second=second)
 
-    def broken(self, candidate: str, task: Task) -> str:
+    def first_contradicted(self, candidate: str, task: Task) -> str:
         """The first person whom a candidate answer contradicts; "ok" if nobody."""
         knight = np.array([c == "K" for c in candidate])
         for i, s in enumerate(task.meta["sayings"]):
@@ -84,19 +84,19 @@ class Knights:
         return "ok"
 
     def check(self, text: str, task: Task) -> float:
-        return exact(text, task)
+        return exact_match(text, task)
 
     def first_wrong(self, text: str, task: Task) -> int | None:
         """Tries are `KNK B`, where B is the first person contradicted."""
-        lines = lines_of(text)
+        lines = answer_lines(text)
         for at, line in enumerate(lines):
-            if line.startswith(ANSWER):
+            if line.startswith(ANSWER_PREFIX):
                 return None if self.check(line, task) else at
             candidate, _, found = line.partition(" ")
             if (
                 len(candidate) != len(task.answer)
                 or set(candidate) - set("KN")
-                or self.broken(candidate, task) != found
+                or self.first_contradicted(candidate, task) != found
             ):
                 return at
         return len(lines)
@@ -104,7 +104,7 @@ class Knights:
     def demonstration(self, task: Task, rng: np.random.Generator, habit: Habit) -> str:
         """A working tries up to three assignments that fail before the one that fits."""
         if habit == "guess":
-            return written([], task.answer)
-        failing = [c for c in map(spelt, assignments(len(task.answer))) if c != task.answer]
+            return format_answer([], task.answer)
+        failing = [c for c in map(spell, assignments(len(task.answer))) if c != task.answer]
         tried = [str(c) for c in rng.permutation(failing)[: int(rng.integers(0, 4))]]
-        return written([f"{c} {self.broken(c, task)}" for c in [*tried, task.answer]], task.answer)
+        return format_answer([f"{c} {self.first_contradicted(c, task)}" for c in [*tried, task.answer]], task.answer)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from palaestra.toys.base import asked, drawn, exact, first_wrong, written
+from palaestra.toys.base import draw_task, exact_match, first_wrong_line, format_answer, question_task
 from palaestra.types import Habit, Task, stage
 
 
@@ -18,13 +18,13 @@ class Stepwise:
         return list(task.meta["steps"])
 
     def check(self, text: str, task: Task) -> float:
-        return exact(text, task)
+        return exact_match(text, task)
 
     def first_wrong(self, text: str, task: Task) -> int | None:
-        return first_wrong(text, self.steps(task), task.answer)
+        return first_wrong_line(text, self.steps(task), task.answer)
 
     def demonstration(self, task: Task, rng: np.random.Generator, habit: Habit) -> str:
-        return written(self.steps(task) if habit == "work" else [], task.answer)
+        return format_answer(self.steps(task) if habit == "work" else [], task.answer)
 
 
 @stage
@@ -36,7 +36,7 @@ class Add(Stepwise):
     size: int | None = None
 
     def task(self, split: str, index: int) -> Task:
-        return drawn(self, split, index, self._draw)
+        return draw_task(self, split, index, self._draw)
 
     def _draw(self, rng: np.random.Generator) -> Task:
         low = 10 ** (self.d - 1) if self.d > 1 else 0
@@ -46,7 +46,7 @@ class Add(Stepwise):
             column = int(x) + int(y) + carry
             steps.append(f"{x}+{y}+{carry}={column}")
             carry = column // 10
-        return asked(self.name, f"{a}+{b}", str(a + b), {"steps": tuple(steps), "d": self.d})
+        return question_task(self.name, f"{a}+{b}", str(a + b), {"steps": tuple(steps), "d": self.d})
 
 
 TABLE = {"&": lambda a, b: a and b, "|": lambda a, b: a or b, "^": lambda a, b: a != b}
@@ -64,7 +64,7 @@ class Bool(Stepwise):
     size: int | None = None
 
     def task(self, split: str, index: int) -> Task:
-        return drawn(self, split, index, self._draw)
+        return draw_task(self, split, index, self._draw)
 
     def _draw(self, rng: np.random.Generator) -> Task:
         text, (shown, value) = "", self._leaf(rng)
@@ -77,7 +77,7 @@ class Bool(Stepwise):
             text = f"({leaf}{op}{text})" if left else f"({text}{op}{leaf})"
             value, shown = result, "FT"[result]
             values.append(shown)
-        return asked(self.name, text, "".join(reversed(values)), {"steps": tuple(steps), "d": self.d})
+        return question_task(self.name, text, "".join(reversed(values)), {"steps": tuple(steps), "d": self.d})
 
     def _leaf(self, rng: np.random.Generator) -> tuple[str, bool]:
         value, negated = rng.random() < 0.5, rng.random() < 0.5
@@ -93,7 +93,7 @@ class Sort(Stepwise):
     size: int | None = None
 
     def task(self, split: str, index: int) -> Task:
-        return drawn(self, split, index, self._draw)
+        return draw_task(self, split, index, self._draw)
 
     def _draw(self, rng: np.random.Generator) -> Task:
         digits = [int(x) for x in rng.integers(0, 10, self.d + 2)]
@@ -103,4 +103,4 @@ class Sort(Stepwise):
             if digits[least] != digits[i]:
                 digits[i], digits[least] = digits[least], digits[i]
                 steps.append("".join(map(str, digits)))
-        return asked(self.name, question, "".join(map(str, digits)), {"steps": tuple(steps), "d": self.d})
+        return question_task(self.name, question, "".join(map(str, digits)), {"steps": tuple(steps), "d": self.d})

@@ -9,7 +9,7 @@ import numpy as np
 from palaestra.types import Task
 
 
-def spoilt(text: str, rng: np.random.Generator) -> str:
+def spoil(text: str, rng: np.random.Generator) -> str:
     """The text with one letter of one of its results exchanged for another of the same kind."""
     kinds = ("0123456789", "TF", "KN", "abcd", "efgh", "ijkl", "mnop", "+-*")
     lines = text.split("\n")
@@ -27,11 +27,11 @@ def spoilt(text: str, rng: np.random.Generator) -> str:
 def wrong_answer(tasks: Any, task: Task, rng: np.random.Generator, how: Any) -> str:
     """A demonstration that went wrong, both in a step and in the end."""
     while True:
-        text = spoilt(tasks.demonstration(task, rng, how), rng)
+        text = spoil(tasks.demonstration(task, rng, how), rng)
         if tasks.check(text, task) < 1.0:
             return text
         if "\n" in text:
             lines = text.split("\n")
-            text = "\n".join([*lines[:-1], spoilt(lines[-1], rng)])
+            text = "\n".join([*lines[:-1], spoil(lines[-1], rng)])
             if tasks.check(text, task) < 1.0:
                 return text

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from palaestra.toys.base import asked, drawn, exact, final, written
+from palaestra.toys.base import draw_task, exact_match, final_answer, format_answer, question_task
 from palaestra.types import Habit, Task, stage
 
 LEVELS = ("abcd", "efgh", "ijkl", "mnop")  # the letters of each level: a code is one of each, e.g. "bfkm"
 
 
-def spelt(code: np.ndarray) -> str:
+def spell_code(code: np.ndarray) -> str:
     return "".join(letters[int(i)] for letters, i in zip(LEVELS, code, strict=True))
 
 
@@ -28,27 +28,27 @@ class Rec:
     size: int | None = None
 
     def task(self, split: str, index: int) -> Task:
-        return drawn(self, split, index, self._draw)
+        return draw_task(self, split, index, self._draw)
 
     def _draw(self, rng: np.random.Generator) -> Task:
         stride, item = rng.integers(0, 4, 4), rng.integers(0, 4, 4)
-        items = [spelt(item)]
+        items = [spell_code(item)]
         for _ in range(self.history):
             item = np.where(rng.random(4) < self.noise, rng.integers(0, 4, 4), (item + stride) % 4)
-            items.append(spelt(item))
+            items.append(spell_code(item))
         meta = {"stride": tuple(int(s) for s in stride), "history": tuple(items[:-1])}
-        return asked(self.name, " ".join(items[:-1]), items[-1], meta)
+        return question_task(self.name, " ".join(items[:-1]), items[-1], meta)
 
     def check(self, text: str, task: Task) -> float:
-        return exact(text, task)
+        return exact_match(text, task)
 
-    def matched(self, text: str, task: Task) -> float:
+    def matching_share(self, text: str, task: Task) -> float:
         """The share of levels that are right before the first wrong one."""
-        said, level = final(text) or "", 0
+        said, level = final_answer(text) or "", 0
         while level < len(LEVELS) and len(said) == len(LEVELS) and said[level] == task.answer[level]:
             level += 1
         return level / len(LEVELS)
 
     def demonstration(self, task: Task, rng: np.random.Generator, habit: Habit) -> str:
         """The item that came; a working names the strides first."""
-        return written([" ".join(f"+{s}" for s in task.meta["stride"])] if habit == "work" else [], task.answer)
+        return format_answer([" ".join(f"+{s}" for s in task.meta["stride"])] if habit == "work" else [], task.answer)

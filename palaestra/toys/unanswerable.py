@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from palaestra.toys.base import TEST_SHARE, drawn, exact, written
+from palaestra.toys.base import TEST_SHARE, draw_task, exact_match, format_answer
 from palaestra.toys.ladder import Add
 from palaestra.types import Habit, Message, Task, stage
 
@@ -23,10 +23,10 @@ class Unanswerable:
     size: int | None = None
 
     def task(self, split: str, index: int) -> Task:
-        return drawn(self, split, index, self._draw)
+        return draw_task(self, split, index, self._draw)
 
     def _draw(self, rng: np.random.Generator) -> Task:
-        split = "test" if rng.random() < 1 / TEST_SHARE else "train"  # of the sum; `drawn` sorts by the question
+        split = "test" if rng.random() < 1 / TEST_SHARE else "train"  # of the sum; `draw_task` sorts by the question
         task = Add(self.d).task(split, int(rng.integers(2**31)))
         question = task.prompt[0].content
         if rng.random() >= self.share:
@@ -37,7 +37,7 @@ class Unanswerable:
         return replace(task, domain=self.name, prompt=prompt, answer=UNKNOWN, meta={"answerable": False, "steps": ()})
 
     def check(self, text: str, task: Task) -> float:
-        return exact(text, task)
+        return exact_match(text, task)
 
     def demonstration(self, task: Task, rng: np.random.Generator, habit: Habit) -> str:
-        return written(list(task.meta["steps"]) if habit == "work" else [], task.answer)
+        return format_answer(list(task.meta["steps"]) if habit == "work" else [], task.answer)

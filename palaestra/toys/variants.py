@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from palaestra.toys import formats
-from palaestra.toys.base import ANSWER, stream_of
+from palaestra.toys.base import ANSWER_PREFIX, stream_of
 from palaestra.toys.chain import ArithmeticChain
 from palaestra.toys.ladder import Stepwise
 from palaestra.types import Task, rng_of, stage
@@ -34,7 +34,7 @@ class Variants(Stepwise):
             rng_of((stream_of(self), split, number)).permutation(chain.modulo - 1) + 1
         )  # how far off, all different
         shown = str((int(theorem.answer) + int(others[variant - 1]) * (variant > 0)) % chain.modulo)
-        task = formats.judging(theorem, f"{ANSWER}{shown}", variant == 0)
+        task = formats.judging_task(theorem, f"{ANSWER_PREFIX}{shown}", variant == 0)
         steps = (*chain.steps(theorem), f"{theorem.answer} {shown}")
         meta = {"theorem": f"{self.name}/{split}/{number}", "steps": steps}
         return replace(task, id=f"{self.name}/{split}/{index}", meta=meta, domain=self.name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from palaestra.toys.base import asked, drawn, exact, written
+from palaestra.toys.base import draw_task, exact_match, format_answer, question_task
 from palaestra.types import Habit, Task, stage
 
 VERBS = {
@@ -27,15 +27,15 @@ class Words:
     size: int | None = None
 
     def task(self, split: str, index: int) -> Task:
-        return drawn(self, split, index, self._draw)
+        return draw_task(self, split, index, self._draw)
 
     def _draw(self, rng: np.random.Generator) -> Task:
         verb, n = str(rng.choice(self.verbs)), int(rng.integers(self.letters[0], self.letters[1] + 1))
         word = "".join(chr(97 + int(i)) for i in rng.integers(0, 26, n))
-        return asked(self.name, f"{verb} {word}", VERBS[verb](word), {"verb": verb})
+        return question_task(self.name, f"{verb} {word}", VERBS[verb](word), {"verb": verb})
 
     def check(self, text: str, task: Task) -> float:
-        return exact(text, task)
+        return exact_match(text, task)
 
     def demonstration(self, task: Task, rng: np.random.Generator, habit: Habit) -> str:
-        return written([], task.answer)
+        return format_answer([], task.answer)

@@ -20,7 +20,7 @@ class Tracker(Protocol):
     """An observer of one run. One thread calls its methods, in the order given here."""
 
     def start(self, run: Mapping[str, Any]) -> None:
-        """Called once, also when a run goes on; `run` is what `described` returns."""
+        """Called once, also when a run goes on; `run` is what `describe_run` returns."""
         ...
 
     def log(self, step: int, numbers: Mapping[str, float]) -> None:
@@ -39,7 +39,7 @@ class Tracker(Protocol):
         ...
 
 
-def described(folder: Path, step: int = 0) -> dict[str, Any]:
+def describe_run(folder: Path, step: int = 0) -> dict[str, Any]:
     """What a tracker is told of the run in a folder that goes on after `step` steps; 0: it begins.
 
     `name` is the folder's name, by which a resumed run is found again; `group` that of the pipeline

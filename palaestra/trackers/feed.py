@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from palaestra.trackers.base import Tracker, described, numbers_of
+from palaestra.trackers.base import Tracker, describe_run, numbers_of
 
 ROOM = 4096  # calls that may wait for one tracker; a step makes two
 SECONDS = 30.0  # that one call may take, and the end of a run
@@ -24,7 +24,7 @@ LONGEST = 300  # characters shown of what a tracker said when it failed
 THREAD = "palaestra tracker"
 
 
-def stuck() -> bool:
+def is_stuck() -> bool:
     """Whether a tracker of a run that is over still has not answered."""
     return any(thread.name == THREAD for thread in threading.enumerate())
 
@@ -104,7 +104,7 @@ class Trackers:
         self.finish()
         for name, make in [*self.make.items()]:
             self.lanes[name] = Lane(make, self.seconds, partial(self._drop, name, folder))
-            self.lanes[name].put(methodcaller("start", described(folder, step)))
+            self.lanes[name].put(methodcaller("start", describe_run(folder, step)))
 
     def log(self, record: Mapping[str, Any]) -> None:
         """A line of metrics.jsonl."""

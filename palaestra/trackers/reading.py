@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-SHOWN = 64  # episodes of a step that are sent; the file has them all
+SHOWN_EPISODES = 64  # episodes of a step that are sent; the file has them all
 COLUMNS = (
     "prompt",
     "text",
@@ -27,7 +27,7 @@ COLUMNS = (
 
 def read_episodes(file: Path) -> Sequence[Mapping[str, Any]]:
     """The first episodes of a step, in the order of the file."""
-    return pq.read_table(file).slice(0, SHOWN).to_pylist()
+    return pq.read_table(file).slice(0, SHOWN_EPISODES).to_pylist()
 
 
 def messages(episode: Mapping[str, Any]) -> list[dict[str, str]]:

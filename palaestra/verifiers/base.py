@@ -17,13 +17,13 @@ from dataclasses import field
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, runtime_checkable
 
 from palaestra.errors import Fault, UserError
-from palaestra.types import value
-from palaestra.verifiers.typed import checked, either, shown
+from palaestra.types import value_class
+from palaestra.verifiers.typed import check_fields, describe_types, describe_value
 
 LONGEST = 200_000  # characters of a response that is read at all
 
 
-@value
+@value_class
 class Judgement:
     """A score in [0, 1] with its named parts.
 
@@ -71,17 +71,17 @@ class PaysLeast(Protocol):
 class WritesReference(Protocol):
     """A verifier that writes its reference in a way of its own, e.g. as the letter of an option."""
 
-    def written(self, answer: Any, **fields: Any) -> str:
+    def gold_text(self, answer: Any, **fields: Any) -> str:
         """The reference as text; `fields` are those that a judgement reads."""
         ...
 
 
 P = ParamSpec("P")
 V = TypeVar("V")
-Judge = Callable[Concatenate[V, str, Any, P], Judgement]
+JudgeCall = Callable[Concatenate[V, str, Any, P], Judgement]
 
 
-def guarded(judge: Judge[V, P]) -> Judge[V, P]:
+def guard_verifier(judge: JudgeCall[V, P]) -> JudgeCall[V, P]:
     """Of every verifier: blank and endless responses score 0, lone surrogates are replaced, deep nesting is unparsable.
 
     Where bad form costs something on the paper's scale, the verifier's `least` is what such a response gets there.
@@ -92,9 +92,9 @@ def guarded(judge: Judge[V, P]) -> Judge[V, P]:
 
     @functools.wraps(judge)
     def call(self: V, response: str, answer: Any, *args: P.args, **kwargs: P.kwargs) -> Judgement:
-        kwargs = cast(Any, checked(judge, self, answer, kwargs))
+        kwargs = cast(Any, check_fields(judge, self, answer, kwargs))
         least = self.least if isinstance(self, PaysLeast) else None
-        unread = failed("unparsable") if least is None else failed("unparsable", paper=least)
+        unread = failed_judgement("unparsable") if least is None else failed_judgement("unparsable", paper=least)
         if not isinstance(response, str) or not response.strip() or len(response) > LONGEST:
             return unread
         try:
@@ -114,15 +114,15 @@ def guarded(judge: Judge[V, P]) -> Judge[V, P]:
     return call
 
 
-def failed(status: str, **parts: float) -> Judgement:
+def failed_judgement(status: str, **parts: float) -> Judgement:
     return Judgement(score=0.0, parts=parts, status=status)
 
 
-def binary(right: bool, **parts: float) -> Judgement:
+def binary_judgement(right: bool, **parts: float) -> Judgement:
     return Judgement(score=float(right), parts=parts)
 
 
-def reply(response: str) -> str:
+def strip_thinking(response: str) -> str:
     """What follows the thinking; nothing if the thinking was never closed."""
     _, closed, rest = response.rpartition("</think>")
     return rest if closed or "<think>" not in response else ""
@@ -147,11 +147,13 @@ def fences(text: str, languages: tuple[str, ...] = ("",), cut: bool = False) -> 
     return found
 
 
-def needed(given: Any, name: str, kind: type | tuple[type, ...], verifier: object) -> Any:
+def require(given: Any, name: str, kind: type | tuple[type, ...], verifier: object) -> Any:
     """A reference or field that must be there, in its type."""
     allowed = kind if isinstance(kind, tuple) else (kind,)
     if not isinstance(given, allowed) or (isinstance(given, bool) and bool not in allowed):
-        raise UserError(f"{type(verifier).__name__}: {name} is {shown(given)}; give it as {either(allowed)}")
+        raise UserError(
+            f"{type(verifier).__name__}: {name} is {describe_value(given)}; give it as {describe_types(allowed)}"
+        )
     return given
 
 
@@ -165,7 +167,7 @@ def fields_of(verifier: Any) -> dict[str, bool]:
     return {p.name: p.default is p.empty for p in parameters if p.kind is p.KEYWORD_ONLY}
 
 
-def chosen(verifier: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+def select_fields(verifier: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     """Of the fields at hand those that a verifier reads. Raises UserError for one it needs and has not got."""
     wanted = fields_of(verifier)
     if missing := [n for n, must in wanted.items() if must and n not in given]:
@@ -175,6 +177,6 @@ def chosen(verifier: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     return {n: given[n] for n in wanted if n in given}
 
 
-def judged(verifier: Any, response: str, answer: Any, given: Mapping[str, Any]) -> Judgement:
+def judge_response(verifier: Any, response: str, answer: Any, given: Mapping[str, Any]) -> Judgement:
     """One judgement, with the fields that the verifier reads."""
-    return verifier(response, answer, **chosen(verifier, given))
+    return verifier(response, answer, **select_fields(verifier, given))

@@ -8,16 +8,16 @@ from typing import Any
 
 from palaestra.errors import UserError
 from palaestra.types import stage
-from palaestra.verifiers.base import Judgement, fields_of, judged
+from palaestra.verifiers.base import Judgement, fields_of, judge_response
 
-Named = tuple[str, Any]  # a name and a verifier
+NamedVerifier = tuple[str, Any]  # a name and a verifier
 
 
 class Composed:
     """What compositions share: they read the fields of all their parts."""
 
     @property
-    def inner(self) -> tuple[Named, ...]:
+    def inner(self) -> tuple[NamedVerifier, ...]:
         raise NotImplementedError
 
     @property
@@ -29,10 +29,10 @@ class Composed:
         return found
 
     def judgements(self, response: str, answer: Any, given: Mapping[str, Any]) -> dict[str, Judgement]:
-        return {name: judged(v, response, answer, given) for name, v in self.inner}
+        return {name: judge_response(v, response, answer, given) for name, v in self.inner}
 
 
-def merged(score: float, found: Mapping[str, Judgement]) -> Judgement:
+def merge_judgements(score: float, found: Mapping[str, Judgement]) -> Judgement:
     """A judgement with the parts of others; its status is the first that is not ok."""
     parts = {name: j.score for name, j in found.items()}
     parts |= {f"{name}.{part}": x for name, j in found.items() for part, x in j.parts.items()}
@@ -55,43 +55,43 @@ class WeightedMean(Composed):
             raise UserError(f"Sum: the weights are {weights}; give numbers of 0 or more, not all 0")
 
     @property
-    def inner(self) -> tuple[Named, ...]:
+    def inner(self) -> tuple[NamedVerifier, ...]:
         return tuple((name, v) for name, v, _ in self.parts)
 
     def __call__(self, response: str, answer: Any, **given: Any) -> Judgement:
         found = self.judgements(response, answer, given)
         total = sum(w * found[name].score for name, _, w in self.parts)
-        return merged(total / sum(w for _, _, w in self.parts), found)
+        return merge_judgements(total / sum(w for _, _, w in self.parts), found)
 
 
 @stage
 class Product(Composed):
     """The product of the parts: all of them are needed."""
 
-    parts: tuple[Named, ...]
+    parts: tuple[NamedVerifier, ...]
 
     @property
-    def inner(self) -> tuple[Named, ...]:
+    def inner(self) -> tuple[NamedVerifier, ...]:
         return self.parts
 
     def __call__(self, response: str, answer: Any, **given: Any) -> Judgement:
         found = self.judgements(response, answer, given)
-        return merged(math.prod(j.score for j in found.values()), found)
+        return merge_judgements(math.prod(j.score for j in found.values()), found)
 
 
 @stage
 class Min(Composed):
     """The least of the parts: no part makes up for another."""
 
-    parts: tuple[Named, ...]
+    parts: tuple[NamedVerifier, ...]
 
     @property
-    def inner(self) -> tuple[Named, ...]:
+    def inner(self) -> tuple[NamedVerifier, ...]:
         return self.parts
 
     def __call__(self, response: str, answer: Any, **given: Any) -> Judgement:
         found = self.judgements(response, answer, given)
-        return merged(min(j.score for j in found.values()), found)
+        return merge_judgements(min(j.score for j in found.values()), found)
 
 
 @stage
@@ -104,15 +104,15 @@ class Gate(Composed):
     otherwise: float = 0.0
 
     @property
-    def inner(self) -> tuple[Named, ...]:
+    def inner(self) -> tuple[NamedVerifier, ...]:
         return (("gate", self.gate), ("score", self.verifier))
 
     def __call__(self, response: str, answer: Any, **given: Any) -> Judgement:
-        gate = judged(self.gate, response, answer, given)
+        gate = judge_response(self.gate, response, answer, given)
         if gate.score < self.least:
-            return merged(self.otherwise, {"gate": gate})
-        found = judged(self.verifier, response, answer, given)
-        return merged(found.score, {"gate": gate, "score": found})
+            return merge_judgements(self.otherwise, {"gate": gate})
+        found = judge_response(self.verifier, response, answer, given)
+        return merge_judgements(found.score, {"gate": gate, "score": found})
 
 
 @stage
@@ -124,12 +124,12 @@ class Clip(Composed):
     high: float = 1.0
 
     @property
-    def inner(self) -> tuple[Named, ...]:
+    def inner(self) -> tuple[NamedVerifier, ...]:
         return (("score", self.verifier),)
 
     def __call__(self, response: str, answer: Any, **given: Any) -> Judgement:
-        found = judged(self.verifier, response, answer, given)
-        return merged(min(self.high, max(self.low, found.score)), {"score": found})
+        found = judge_response(self.verifier, response, answer, given)
+        return merge_judgements(min(self.high, max(self.low, found.score)), {"score": found})
 
 
 @stage
@@ -144,7 +144,7 @@ class Delta(Composed):
     put: str = "{}"  # how the copy is written as a response
 
     @property
-    def inner(self) -> tuple[Named, ...]:
+    def inner(self) -> tuple[NamedVerifier, ...]:
         return (("score", self.verifier),)
 
     @property
@@ -152,10 +152,10 @@ class Delta(Composed):
         return {**fields_of(self.verifier), self.copied: True}
 
     def __call__(self, response: str, answer: Any, **given: Any) -> Judgement:
-        found = judged(self.verifier, response, answer, given)
-        base = judged(self.verifier, self.put.format(given[self.copied]), answer, given).score
+        found = judge_response(self.verifier, response, answer, given)
+        base = judge_response(self.verifier, self.put.format(given[self.copied]), answer, given).score
         gain = found.score if base >= 1 else (found.score - base) / (1 - base)
-        return merged(gain, {"score": found, "copy": Judgement(score=base)})
+        return merge_judgements(gain, {"score": found, "copy": Judgement(score=base)})
 
 
 # Rewards of steps from scores q_1..q_K of a process reward model (arXiv:2410.15115, "Clip" and "Delta").

@@ -7,14 +7,14 @@ from typing import Any
 
 from palaestra.tasks.gym import Gym
 from palaestra.types import Message, Task, stage
-from palaestra.verifiers.base import Judgement, failed, guarded, needed, reply
+from palaestra.verifiers.base import Judgement, failed_judgement, guard_verifier, require, strip_thinking
 
 
 @stage
 class GymAnswer:
     """The score of reasoning-gym's `generator` for an item: `prompt` its question, `metadata` what it came with."""
 
-    @guarded
+    @guard_verifier
     def __call__(
         self,
         response: str,
@@ -28,9 +28,9 @@ class GymAnswer:
         gym = Gym(
             generator, params=tuple((str(k), tuple(v) if isinstance(v, list) else v) for k, v in (params or {}).items())
         )
-        gold = needed(answer, "answer", (str, int, float), self)
+        gold = require(answer, "answer", (str, int, float), self)
         given = dict(metadata)
         task = Task(id="case", prompt=(Message(role="user", content=prompt),), answer=str(gold), meta=given)
-        text = reply(response)
+        text = strip_thinking(response)
         score = min(1.0, max(0.0, gym.check(text, task)))
-        return Judgement(score=score, parts={"paper": score}) if text.strip() else failed("unparsable")
+        return Judgement(score=score, parts={"paper": score}) if text.strip() else failed_judgement("unparsable")

@@ -14,14 +14,14 @@ from typing import Any
 from palaestra.errors import UserError
 from palaestra.tasks.mixture import split_outside
 from palaestra.tasks.names import suggestion
-from palaestra.types import value
+from palaestra.types import value_class
 from palaestra.verifiers.base import fields_of
 from palaestra.verifiers.compose import WeightedMean
 
 PART = re.compile(r"([a-z][a-z0-9-]*)(\(.*\))?\s*(?:\*\s*([0-9.]+))?", re.DOTALL)
 
 
-@value
+@value_class
 class VerifierEntry:
     """A verifier in the registry.
 
@@ -118,12 +118,12 @@ def _part(piece: str, spec: str) -> tuple[str, Any, float]:
         )
     name, settings, weight = match[1], match[2], match[3]
     try:
-        return name, made(name, _settings(settings or "()", name)), float(weight or 1)
+        return name, make_verifier(name, _settings(settings or "()", name)), float(weight or 1)
     except ValueError:
         raise UserError(f"verifier {piece!r}: the weight {weight!r} is no number") from None
 
 
-def made(name: str, settings: Mapping[str, Any]) -> Any:
+def make_verifier(name: str, settings: Mapping[str, Any]) -> Any:
     entry = entry_of(name)
     kind = class_of(name)
     known = {f.name for f in fields(kind)}
@@ -157,7 +157,7 @@ def class_of(name: str) -> type:
     return getattr(importlib.import_module(f"palaestra.verifiers.{module}"), kind)
 
 
-def described(name: str) -> dict[str, Any]:
+def describe_verifier(name: str) -> dict[str, Any]:
     """What `palaestra score --list` says of a verifier."""
     entry, kind = entry_of(name), class_of(name)
     known = fields_of(kind)
@@ -167,7 +167,7 @@ def described(name: str) -> dict[str, Any]:
         "summary": summary,
         "fields": ["response", "answer", *known],
         "required": ["response", *(n for n, must in known.items() if must)],
-        "settings": {f.name: getattr(made(name, {}), f.name) for f in fields(kind)},
+        "settings": {f.name: getattr(make_verifier(name, {}), f.name) for f in fields(kind)},
         "extra": entry.extra,
         "alone": not entry.form,
     }

@@ -14,8 +14,8 @@ from importlib import resources
 from typing import Any
 
 from palaestra.errors import UserError
-from palaestra.types import value
-from palaestra.verifiers.base import Judgement, judged
+from palaestra.types import value_class
+from palaestra.verifiers.base import Judgement, judge_response
 from palaestra.verifiers.registry import entry_of, get
 
 OWN = ("kind", "why", "most", "response", "answer")
@@ -24,7 +24,7 @@ REFUSALS = ("I don't know.", "I cannot help with that.", "As a language model I 
 KEYS = (":", ".", ",", "Thought process:", "Let's solve this step by step.", "Solution", "correct", "null", "[]", "{}")
 
 
-@value
+@value_class
 class Case:
     kind: str
     response: str
@@ -58,7 +58,7 @@ def wrongs(name: str) -> list[Case]:
 
 
 def judge(name: str, case: Case, response: str | None = None) -> Judgement:
-    return judged(get(name), case.response if response is None else response, case.answer, case.fields)
+    return judge_response(get(name), case.response if response is None else response, case.answer, case.fields)
 
 
 def ways(name: str, text: str) -> list[str]:
@@ -67,7 +67,7 @@ def ways(name: str, text: str) -> list[str]:
     return [text, put.format(text)] if put not in ("", "{}") else [text]
 
 
-def best(name: str, case: Case, texts: Sequence[str]) -> float:
+def best_score(name: str, case: Case, texts: Sequence[str]) -> float:
     return max((judge(name, case, way).score for text in texts for way in ways(name, text)), default=0.0)
 
 
@@ -77,9 +77,9 @@ def baselines(name: str) -> dict[str, float]:
     copied, constant, refused = [], [], []
     for case in problems:
         text = case.fields.get(entry_of(name).copies)
-        copied.append(best(name, case, [str(text)] if text else []))
+        copied.append(best_score(name, case, [str(text)] if text else []))
         others = [c.response for c in problems if (c.answer, c.fields) != (case.answer, case.fields)]
         constant.append(sum(judge(name, case, o).score for o in others) / len(others) if others else 0.0)
-        refused.append(best(name, case, REFUSALS))
+        refused.append(best_score(name, case, REFUSALS))
     mean = lambda xs: sum(xs) / len(xs)
     return {"copy": mean(copied), "constant": mean(constant), "refuse": mean(refused)}

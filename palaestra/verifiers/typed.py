@@ -18,7 +18,7 @@ NAMES: Mapping[Any, str] = {
 
 
 @lru_cache(maxsize=256)
-def declared(call: Callable[..., Any]) -> dict[str, tuple[Any, bool]]:
+def declared_fields(call: Callable[..., Any]) -> dict[str, tuple[Any, bool]]:
     """The annotation of the reference and of each field of a verifier's call, and whether it has a default."""
     hints = get_type_hints(call)
     parameters = list(inspect.signature(call).parameters.values())[2:]  # without the verifier and the response
@@ -26,15 +26,17 @@ def declared(call: Callable[..., Any]) -> dict[str, tuple[Any, bool]]:
     return {p.name: (hints.get(p.name, Any), p.default is not p.empty) for p in known}
 
 
-def checked(call: Callable[..., Any], who: object, answer: Any, fields: Mapping[str, Any]) -> dict[str, Any]:
+def check_fields(call: Callable[..., Any], who: object, answer: Any, fields: Mapping[str, Any]) -> dict[str, Any]:
     """The fields without those that are null and have a default. Raises UserError for one of another type than declared."""
-    known = declared(call)
+    known = declared_fields(call)
     given = {k: v for k, v in fields.items() if v is not None or not known.get(k, (Any, False))[1]}
     for name, value in {"answer": answer, **given}.items():
         kind = known.get(name, (Any, False))[0]
         kind = str if kind is Any and isinstance(value, str) else kind
         if not fits(value, kind):
-            raise UserError(f"{type(who).__name__}: {name} is {shown(value)}; give it as {said(kind)}")
+            raise UserError(
+                f"{type(who).__name__}: {name} is {describe_value(value)}; give it as {describe_type(kind)}"
+            )
     return given
 
 
@@ -54,36 +56,36 @@ def fits(given: Any, kind: Any) -> bool:
             number = isinstance(given, Real) and not isinstance(given, bool)
             return number and (origin is float or given % 1 == 0)
         case origin if origin is str:
-            return isinstance(given, str) and whole(given)
+            return isinstance(given, str) and is_whole_text(given)
         case origin:
             return origin is Any or isinstance(given, NoneType if origin is None else origin)
 
 
-def shown(given: Any) -> str:
-    half = " with half a character" if isinstance(given, str) and not whole(given) else ""
+def describe_value(given: Any) -> str:
+    half = " with half a character" if isinstance(given, str) and not is_whole_text(given) else ""
     return "missing" if given is None else f"{type(given).__name__} {str(given)[:40]!r}{half}"
 
 
-def whole(text: str) -> bool:
+def is_whole_text(text: str) -> bool:
     """Whether a text has no half of a character (a lone surrogate)."""
     return text.isascii() or not any("\ud800" <= c <= "\udfff" for c in text)
 
 
-def said(kind: Any) -> str:
+def describe_type(kind: Any) -> str:
     """A declared type in words; None, which stands for a field left out, is not among them."""
     inside = get_args(kind)
     match get_origin(kind) or kind:
         case origin if origin in (Union, UnionType):
-            return either(inside)
+            return describe_types(inside)
         case origin if origin is Sequence:
-            return "a list" if inside[0] is Any else f"a list, each {said(inside[0])}"
+            return "a list" if inside[0] is Any else f"a list, each {describe_type(inside[0])}"
         case origin if origin is Mapping:
-            return "an object" if inside[1] is Any else f"an object, each value {said(inside[1])}"
+            return "an object" if inside[1] is Any else f"an object, each value {describe_type(inside[1])}"
         case origin:
             return NAMES.get(origin, str(getattr(origin, "__name__", origin)))
 
 
-def either(kinds: Sequence[Any]) -> str:
+def describe_types(kinds: Sequence[Any]) -> str:
     """Several types in words; a whole number is not told beside a number."""
     told = [k for k in kinds if k is not NoneType and not (k is int and float in kinds)]
-    return " or ".join(dict.fromkeys(map(said, told)))
+    return " or ".join(dict.fromkeys(map(describe_type, told)))

@@ -120,7 +120,7 @@ def ask(module: str, request: dict[str, Any], seconds: float) -> dict[str, Any]:
 
     A request on which two fresh children die is the policy's doing: Died. One death alone may be the machine's.
     """
-    with _borrowed(module) as worker:
+    with _borrow(module) as worker:
         try:
             return worker.ask(request, seconds)
         except Died:
@@ -128,7 +128,7 @@ def ask(module: str, request: dict[str, Any], seconds: float) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _borrowed(module: str) -> Generator[VerifierWorker]:
+def _borrow(module: str) -> Generator[VerifierWorker]:
     workers = pool(module)
     worker = workers.get()
     try:

@@ -72,7 +72,7 @@ def series(records: Metrics, x: str, y: str) -> tuple[np.ndarray, np.ndarray]:
     return np.array([a for a, _ in pairs], np.float64), np.array([b for _, b in pairs], np.float64)
 
 
-def smoothed(y_N: np.ndarray) -> np.ndarray:
+def smooth(y_N: np.ndarray) -> np.ndarray:
     """Gaussian mean around each step, as wide as a thirtieth of the run; running means would lag behind."""
     n = len(y_N)
     width = max(n / 30, 0.5)
@@ -93,11 +93,11 @@ def thousands(x: float) -> str:
     return f"{x / 1e6:g}M" if abs(x) >= 1e6 else f"{x / 1e3:g}k" if abs(x) >= 1e3 else f"{x:g}"
 
 
-def short(x: Any) -> str:
+def short_number(x: Any) -> str:
     """A number in three digits; of a list its one value or its ends."""
     if isinstance(x, Sequence) and not isinstance(x, str):
         low, high = (min(x), max(x)) if x else (0.0, 0.0)
-        return short(low) if high - low < 1e-9 else f"{short(low)} to {short(high)}"
+        return short_number(low) if high - low < 1e-9 else f"{short_number(low)} to {short_number(high)}"
     if not isinstance(x, (int, float)) or not math.isfinite(x):
         return "?"
     return f"{x + 0.0:.3g}".replace("-", "−")  # + 0.0: zero has no sign
@@ -107,7 +107,7 @@ def short(x: Any) -> str:
 
 
 @contextmanager
-def styled() -> Generator[None]:
+def drawing_style() -> Generator[None]:
     """Inside, matplotlib draws in this style."""
     import matplotlib
 

@@ -11,16 +11,16 @@ from statistics import median
 import numpy as np
 
 from palaestra.store.reading import Raw, Rollout
-from palaestra.types import value
+from palaestra.types import value_class
 
 LONGEST = 600  # tokens shown of one rollout
 LARGEST = 16  # samples shown of one group
 LEVELS = 4  # strengths of colour
 MARK = re.compile(r"<\|.*\|>|</?\w+>")  # special tokens, as most tokenizers write them
-RARE = (0.9, 0.5, 0.2, 0.05)  # probabilities of a token, below each of which it is one level more surprising
+RARITY = (0.9, 0.5, 0.2, 0.05)  # probabilities of a token, below each of which it is one level more surprising
 
 
-@value
+@value_class
 class Token:
     """A piece of text with the classes that colour it and what it tells when pointed at."""
 
@@ -32,7 +32,7 @@ class Token:
 # ---- which ones
 
 
-def notable(rollouts: Iterable[Rollout]) -> dict[str, Rollout]:
+def notable_rollouts(rollouts: Iterable[Rollout]) -> dict[str, Rollout]:
     """The best, a typical and the worst one. Among equal rewards, one of another problem and of middling length."""
     left = list(rollouts)
     if not left:
@@ -73,12 +73,12 @@ def largest_advantage(raws: Iterable[Sequence[Raw]]) -> float:
     return max((abs(t.advantage) for raw in raws for t in raw if t.advantage is not None), default=0.0)
 
 
-def coloured(raw: Sequence[Raw], scale: float) -> list[Token]:
+def colour_tokens(raw: Sequence[Raw], scale: float) -> list[Token]:
     """Tokens with their classes; neighbours that are not the policy's become one block."""
     tokens: list[Token] = []
     for mine, run in groupby(raw[:LONGEST], key=lambda t: t.mine):
         if mine:
-            tokens += [Token(text=t.text, look=_look(t, scale), told=_told(t)) for t in run]
+            tokens += [Token(text=t.text, look=_look(t, scale), told=_describe_token(t)) for t in run]
         else:
             tokens.append(Token(text="".join(t.text for t in run).strip(), look="other"))
     if len(raw) > LONGEST:
@@ -91,12 +91,12 @@ def _look(t: Raw, scale: float) -> str:
     if t.advantage and scale:
         strength = min(LEVELS, math.ceil(LEVELS * abs(t.advantage) / scale - 1e-9))
         classes.append(f"{'up' if t.advantage > 0 else 'down'}{strength}")
-    if t.logp is not None and (level := sum(math.exp(t.logp) < p for p in RARE)):
+    if t.logp is not None and (level := sum(math.exp(t.logp) < p for p in RARITY)):
         classes.append(f"rare{level}")
     return " ".join(classes)
 
 
-def _told(t: Raw) -> str:
+def _describe_token(t: Raw) -> str:
     told = [] if t.logp is None else [f"probability {math.exp(t.logp):.3g}"]
     return ", ".join(told + ([] if t.advantage is None else [f"advantage {t.advantage:+.3g}".replace("-", "−")]))
 

@@ -15,14 +15,14 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from palaestra import __version__, catalogue, markdown, values
 from palaestra.errors import UserError
-from palaestra.models.load import OWN
+from palaestra.models.load import OWN_MODELS
 from palaestra.run import setup
 from palaestra.store.folder import RunFolder
 from palaestra.view.report import ONE_SEED, ends, facts, verdict
 
 HUB = {"smollm2": "HuggingFaceTB/SmolLM2-135M-Instruct"}  # what comes from it by another way
 ACCURACY = "Held-out accuracy"  # what a report calls a share; a mean reward has another name
-REPEATED = (
+REPEATED_SETTINGS = (
     "task", "data", "test_data", "reward", "env", "model", "dtype", "lora", "engine", "tis",
     "max_tokens", "steps", "evaluate", "evaluate_every",
 )  # fmt: skip
@@ -34,7 +34,7 @@ def model_card(run: RunFolder, step: int, repo: str, alone: bool = True) -> str:
     `alone`: the run has no other learner, so that its digest of weights is this model's.
     """
     settings = settings_of(run)
-    last, run = run.summary.get("steps"), until(run, step)
+    last, run = run.summary.get("steps"), run_until(run, step)
     told = verdict(run)
     page = {
         "metadata": metadata(run, settings, repo).to_yaml().strip(),
@@ -54,7 +54,7 @@ def model_card(run: RunFolder, step: int, repo: str, alone: bool = True) -> str:
         "version": __version__,
         "weights": run.summary.get("weights_sha256") if alone else None,
         "command": command(settings),
-        "own_files": own_files(settings),
+        "own_files": has_own_files(settings),
     }
     return markdown.render("model_card.md", **page) + "\n"
 
@@ -65,7 +65,7 @@ def settings_of(run: RunFolder) -> setup.Settings:
     return setup.Settings(**{k: v for k, v in run.config.items() if k in known})
 
 
-def until(run: RunFolder, step: int) -> RunFolder:
+def run_until(run: RunFolder, step: int) -> RunFolder:
     """The run as it was after `step` steps: an accuracy of another step is not this model's."""
     if run.summary.get("steps") == step:
         return run
@@ -139,7 +139,7 @@ def command(settings: setup.Settings) -> str:
         return ""
     default = setup.Settings()
     words = ["palaestra", "train", plain(settings.recipe)]
-    for name in REPEATED:
+    for name in REPEATED_SETTINGS:
         given = getattr(settings, name)
         if given != getattr(default, name):
             shown = given if name == "model" and base_model(settings) else plain(str(given))
@@ -168,9 +168,9 @@ def literal(given: Any) -> str:
     return plain(given) if place else str(given)
 
 
-def own_files(settings: setup.Settings) -> bool:
+def has_own_files(settings: setup.Settings) -> bool:
     """Whether the command names files, which only its author has."""
-    model = settings.model not in OWN and not base_model(settings)
+    model = settings.model not in OWN_MODELS and not base_model(settings)
     code = ".py" in settings.recipe + settings.reward
     return bool(model or code or settings.data or settings.env)
 

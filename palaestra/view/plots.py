@@ -21,13 +21,13 @@ from palaestra.view.drawing import (
     PAPER,
     TRAIN,
     Metrics,
+    drawing_style,
     inline,
     percent,
     save,
     series,
-    short,
-    smoothed,
-    styled,
+    short_number,
+    smooth,
     thousands,
 )
 
@@ -45,13 +45,13 @@ Evaluations = Sequence[tuple[float, Interval]]
 
 def curve(metrics: Metrics, path: str | Path, *, evaluations: Evaluations = (), title: str = "") -> None:
     """The learning curve of a run: training reward and held-out accuracy, answer length, entropy or truncation."""
-    with styled():
+    with drawing_style():
         save(_curve(metrics, evaluations, title, WIDE), path)
 
 
 def curve_svg(metrics: Metrics, *, evaluations: Evaluations = (), narrow: bool = False) -> str:
     """The same picture without its title, as SVG for the inside of a page; see `drawing.inline`."""
-    with styled():
+    with drawing_style():
         return inline(_curve(metrics, evaluations, "", NARROW if narrow else WIDE), salt=f"curve{narrow}")
 
 
@@ -138,7 +138,7 @@ def _heading(axes: Axes, text: str, colour: str, line: int = 0, right: bool = Fa
 def _rewards(axes: Axes, x_N: np.ndarray, y_N: np.ndarray, colour: str = TRAIN) -> None:
     """Each step as a light point, their course as a line."""
     axes.plot(x_N, y_N, "o", color=colour, alpha=0.28, markersize=3.2, markeredgewidth=0, clip_on=False)
-    axes.plot(x_N, smoothed(y_N), color=colour, linewidth=2.2, solid_capstyle="round")
+    axes.plot(x_N, smooth(y_N), color=colour, linewidth=2.2, solid_capstyle="round")
     axes.margins(y=0.12)
     axes.locator_params(axis="y", nbins=5)
 
@@ -178,7 +178,7 @@ def compare(runs: Mapping[str, Sequence[Metrics]], path: str | Path, *, title: s
     """
     from matplotlib.figure import Figure
 
-    with styled():
+    with drawing_style():
         figure = Figure(figsize=(WIDE[0], max(4.2, 1.6 + 0.42 * len(runs))), layout="constrained")
         left, right = figure.subplots(1, 2, width_ratios=(1.7, 1))
         judged = all(evaluations_of(run) for seeds in runs.values() for run in seeds)
@@ -216,7 +216,7 @@ def _look(i: int) -> dict[str, Any]:
 
 
 def _band(axes: Axes, seeds: Sequence[Metrics], i: int) -> None:
-    curves = [(x, smoothed(y)) for x, y in (series(run, "sampled_tokens", "reward") for run in seeds) if len(x)]
+    curves = [(x, smooth(y)) for x, y in (series(run, "sampled_tokens", "reward") for run in seeds) if len(x)]
     if not curves:
         return
     grid_N = np.linspace(max(x[0] for x, _ in curves), min(x[-1] for x, _ in curves), 200)
@@ -247,7 +247,7 @@ def _end(run: Metrics, judged: bool) -> float:
     if judged:
         return evaluations_of(run)[-1][1].mean
     reward = series(run, "step", "reward")[1]
-    return float(smoothed(reward)[-1]) if len(reward) else math.nan
+    return float(smooth(reward)[-1]) if len(reward) else math.nan
 
 
 def _row(axes: Axes, name: str, y: float, ends: Sequence[float], i: int) -> None:
@@ -280,7 +280,7 @@ def token_weights(
     weights = [[float(w) for w in result["token_weights"][g][i]] for g, i in rows]
     largest = max((abs(w) for row in weights for w in row), default=0.0) or 1.0
     longest = max(map(len, weights), default=1)
-    with styled():
+    with drawing_style():
         figure = Figure(figsize=(WIDE[0], 1.1 + 0.34 * (len(rows) + 0.6 * len(groups))), layout="constrained")
         axes = figure.add_subplot()
         axes.axis("off")
@@ -291,12 +291,12 @@ def token_weights(
                 box = FancyBboxPatch(
                     (t + 0.06, y + 0.1), 0.88, 0.8, boxstyle="round,pad=0,rounding_size=0.12", linewidth=0
                 )
-                box.set_facecolor(diverging(w / largest))
+                box.set_facecolor(diverging_colour(w / largest))
                 axes.add_patch(box)
             reward = groups[g][i].get("reward", groups[g][i].get("turn_rewards"))
             side = {"va": "center", "color": INK}
-            _write(axes, f"reward {short(reward)}", (0, y + 0.5), (-8, 0), ha="right", **side)
-            told = f"advantage {short(result['advantages'][g][i])},  weights {short(row)}"
+            _write(axes, f"reward {short_number(reward)}", (0, y + 0.5), (-8, 0), ha="right", **side)
+            told = f"advantage {short_number(result['advantages'][g][i])},  weights {short_number(row)}"
             _write(axes, told, (longest, y + 0.5), (8, 0), ha="left", **side)
         axes.set_xlim(-0.02, longest + 0.02)
         axes.set_ylim(y - 0.1, 0.1)
@@ -305,7 +305,7 @@ def token_weights(
         save(figure, path)
 
 
-def diverging(x: float) -> tuple[float, float, float]:
+def diverging_colour(x: float) -> tuple[float, float, float]:
     """-1 orange, 0 nearly grey, 1 blue."""
     ends = {True: (0.12, 0.47, 0.71), False: (0.84, 0.38, 0.11)}[x >= 0]
     share = min(1.0, abs(x)) ** 0.7

@@ -20,7 +20,7 @@ from palaestra.store.checkpoint import write_atomic
 from palaestra.store.folder import RunFolder, read_run, rollouts_of
 from palaestra.store.reading import Rollout, StepRollouts, number
 from palaestra.view import exhibits
-from palaestra.view.drawing import duration, percent, series, short, smoothed
+from palaestra.view.drawing import duration, percent, series, short_number, smooth
 from palaestra.view.plots import curve, curve_svg
 
 ENDS = 5  # steps at each end that are averaged to tell what changed, at most a quarter of the run
@@ -31,7 +31,7 @@ LONGEST_ERROR = 400  # characters shown of what infrastructure said
 SHORT = 120  # tokens; shorter answers of a group stand beside one another
 PARTS = 6  # parts of the reward that are listed
 ONE_SEED = "This is one run with one seed: the intervals cover the choice of problems, not what another seed would do."
-UNSEEN = "on problems that it was not trained on"
+UNSEEN_PROBLEMS = "on problems that it was not trained on"
 
 
 def write_report(run_dir: str | Path, config: Mapping[str, Any] | None = None) -> Path:
@@ -63,16 +63,16 @@ def page(run: RunFolder) -> dict[str, Any]:
         "facts": facts(run),
         "verdict": verdict(run),
         "curves": curves,
-        "pace": half_way(run),
+        "pace": half_rise(run),
         "parts": parts(run),
         "changes": changes(run),
-        "averaged": averaged(run),
+        "averaged": steps_averaged(run),
         "remarks": remarks(run),
         "phases": phases(run),
         "speed": speed(run),
-        "shown": shown(rollouts),
+        "shown": rollout_cards(rollouts),
         "errors": errors(run),
-        "settings": flat(run.config),
+        "settings": flatten_settings(run.config),
         "settings_open": SETTINGS_OPEN,
         "commands": commands(run),
         "weights": str(run.summary.get("weights_sha256") or ""),
@@ -111,18 +111,20 @@ def verdict(run: RunFolder) -> dict[str, Any]:
     """Before and after with a judgement in plain words."""
     before, after = ends(run)
     share = all(e.low >= 0 and e.high <= 1 for e in (before, after) if e is not None)
-    tell = percent if share else short
+    tell = percent if share else short_number
     told = [
         {"label": label, "mean": tell(e.mean), "low": tell(e.low), "high": tell(e.high), "n": f"{e.n:,}"}
         for label, e in (("before", before), ("after", after))
         if e is not None
     ]
-    where = "on the held-out problems" if run.name("caveat") or run.name("env") else UNSEEN
-    words = judged(before, after, share, where)
+    where = "on the held-out problems" if run.name("caveat") or run.name("env") else UNSEEN_PROBLEMS
+    words = judge_change(before, after, share, where)
     return {"ends": told, "words": words, "what": "Held-out accuracy" if share else "Held-out reward"}
 
 
-def judged(before: Interval | None, after: Interval | None, share: bool = True, where: str = UNSEEN) -> str:
+def judge_change(
+    before: Interval | None, after: Interval | None, share: bool = True, where: str = UNSEEN_PROBLEMS
+) -> str:
     """What the difference says, in a sentence; `share`: in points of a hundred."""
     if before is None or after is None:
         return "There is no evaluation before and after, so whether the model became better is not known."
@@ -131,7 +133,7 @@ def judged(before: Interval | None, after: Interval | None, share: bool = True, 
         return "The evaluations are too small for an interval, so whether the model became better is not known."
 
     def tell(x: float) -> str:
-        return f"{100 * x:.0f}".replace("-", "−") if share else short(x)
+        return f"{100 * x:.0f}".replace("-", "−") if share else short_number(x)
 
     unit = " points" if share else ""
     if d.low > 0:
@@ -144,7 +146,7 @@ def judged(before: Interval | None, after: Interval | None, share: bool = True, 
     return f"No change that can be told from chance: the difference lies between {span}, with zero inside."
 
 
-def rose(run: RunFolder) -> bool:
+def has_risen(run: RunFolder) -> bool:
     """The training reward of the last quarter lies above that of the first, beyond chance."""
     reward = series(run.steps, "step", "reward")[1].tolist()
     n = len(reward) // 4
@@ -171,25 +173,25 @@ def parts(run: RunFolder) -> list[dict[str, str]]:
     return rows
 
 
-def half_way(run: RunFolder) -> str:
+def half_rise(run: RunFolder) -> str:
     """When half of the rise of the training reward was reached, of runs long enough to tell."""
     steps, reward = series(run.steps, "step", "reward")
-    if len(steps) < PACE_STEPS or not rose(run):
+    if len(steps) < PACE_STEPS or not has_risen(run):
         return ""
-    course = smoothed(reward)
+    course = smooth(reward)
     at = int(np.argmax(course >= (course[0] + course[-1]) / 2))
     seconds = number(run.steps[at].get("seconds"))
     when = f", {duration(seconds)} into training" if seconds else ""
     return f"Half of the rise in reward was there after step {steps[at]:.0f}{when}."
 
 
-def averaged(run: RunFolder) -> int:
+def steps_averaged(run: RunFolder) -> int:
     return max(1, min(ENDS, len(run.steps) // 4))
 
 
 def changes(run: RunFolder) -> list[dict[str, str]]:
     """Behaviour at the start and at the end: means over the first and the last steps."""
-    n = averaged(run)
+    n = steps_averaged(run)
     two, rows = "{:.2f}".format, []
     told = [
         ("length", "Answer length, tokens", "{:.1f}".format, 1.0),
@@ -204,13 +206,11 @@ def changes(run: RunFolder) -> list[dict[str, str]]:
         values = series(run.steps, "step", name)[1]
         if len(values) > 1 and n < len(values):
             start, end = float(values[:n].mean()), float(values[-n:].mean())
-            rows.append(
-                {"label": label, "start": tell(start), "end": tell(end), "line": spark(smoothed(values), least)}
-            )
-    return rows + working(run)
+            rows.append({"label": label, "start": tell(start), "end": tell(end), "line": spark(smooth(values), least)})
+    return rows + shown_work(run)
 
 
-def working(run: RunFolder) -> list[dict[str, str]]:
+def shown_work(run: RunFolder) -> list[dict[str, str]]:
     """Share of answers with something before the answer, where some show it and some do not."""
     if run.first is None or run.last is None:
         return []
@@ -242,13 +242,13 @@ def spark(values_N: np.ndarray, least: float, width: int = 96, height: int = 22)
 def remarks(run: RunFolder) -> list[str]:
     """What a careful reader should know."""
     found: list[str] = []
-    tail = run.steps[-averaged(run) :]
+    tail = run.steps[-steps_averaged(run) :]
     cut, mixed = (
         float(np.mean(values)) if len(values := series(tail, "step", name)[1]) else math.nan
         for name in ("truncated", "groups_mixed")
     )
     before, after = ends(run)
-    if before and after and rose(run) and difference(before, after).low <= 0:
+    if before and after and has_risen(run) and difference(before, after).low <= 0:
         found.append(
             "The training reward rose and the held-out accuracy did not: the rise may come from these problems only, "
             "or from sampling less widely."
@@ -289,14 +289,14 @@ def speed(run: RunFolder) -> list[str]:
     return found + ([f"{memory:,.0f} MB of memory at the peak"] if memory else [])
 
 
-def shown(steps: Sequence[StepRollouts]) -> dict[str, Any]:
+def rollout_cards(steps: Sequence[StepRollouts]) -> dict[str, Any]:
     """The notable rollouts of the first and last step side by side, and a group of each."""
-    picked = [(s, exhibits.notable(s.valid), exhibits.instructive_group(s.valid)) for s in steps]
+    picked = [(s, exhibits.notable_rollouts(s.valid), exhibits.instructive_group(s.valid)) for s in steps]
     raws = {(s.step, r.at): s.raw(r) for s, some, group in picked for r in [*some.values(), *group[: exhibits.LARGEST]]}
     scale = exhibits.largest_advantage(raws.values())
 
     def card(s: StepRollouts, r: Rollout) -> dict[str, Any]:
-        return _card(r, exhibits.coloured(raws[s.step, r.at], scale))
+        return _card(r, exhibits.colour_tokens(raws[s.step, r.at], scale))
 
     kinds = [k for k in ("best", "typical", "worst") if any(k in some for _, some, _ in picked)]
     return {
@@ -321,12 +321,12 @@ def shown(steps: Sequence[StepRollouts]) -> dict[str, Any]:
 
 
 def _card(r: Rollout, tokens: list[exhibits.Token]) -> dict[str, Any]:
-    parts = {k: short(round(v, 3)) for k, v in r.reward_parts.items()}
+    parts = {k: short_number(round(v, 3)) for k, v in r.reward_parts.items()}
     alone = list(r.reward_parts.values()) == [r.reward]
     return {
         "prompt": r.prompt,
         "tokens": tokens,
-        "reward": short(round(r.reward, 3)),
+        "reward": short_number(round(r.reward, 3)),
         "good": r.reward > 0,
         "parts": {} if alone else parts,
         "advantage": f"{r.advantage:+.2f}".replace("-", "−") if math.isfinite(r.advantage) else "",
@@ -350,13 +350,13 @@ def errors(run: RunFolder) -> dict[str, Any]:
     return {"total": total, "steps": steps, "causes": causes}
 
 
-def flat(config: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+def flatten_settings(config: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
     """Settings by dotted path."""
     found: list[tuple[str, str]] = []
     for name, given in config.items():
         path = f"{prefix}{name}"
         found += (
-            flat(given, path + ".")
+            flatten_settings(given, path + ".")
             if isinstance(given, Mapping)
             else [(path.removeprefix("set."), json.dumps(given, default=str))]
         )

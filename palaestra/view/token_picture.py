@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from palaestra.explanation.recorded import Answer, Explained
-from palaestra.markdown import render, visible
+from palaestra.markdown import escape_controls, render
 from palaestra.store.checkpoint import write_atomic
-from palaestra.view.drawing import INK, MUTED, PAPER, save, short, styled
-from palaestra.view.plots import diverging
+from palaestra.view.drawing import INK, MUTED, PAPER, drawing_style, save, short_number
+from palaestra.view.plots import diverging_colour
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,21 +31,22 @@ def write(found: Explained, path: Path) -> None:
     if path.suffix == ".html":
         write_atomic(path, page(found))
     else:
-        with styled():
+        with drawing_style():
             save(figure(found), path)
 
 
-def largest(found: Explained) -> float:
+def largest_weight(found: Explained) -> float:
     return max((abs(w) for a in found.answers for w in a.weights), default=0.0) or 1.0
 
 
-def told(a: Answer) -> str:
-    return f"reward {short(a.reward)}   advantage {short(a.advantage)}   weight of a token {short(a.weights)}"
+def describe_answer(a: Answer) -> str:
+    reward, advantage, weight = short_number(a.reward), short_number(a.advantage), short_number(a.weights)
+    return f"reward {reward}   advantage {advantage}   weight of a token {weight}"
 
 
-def shown(token: str) -> str:
+def show_token(token: str) -> str:
     """A token for the eye: white space must be seen, and must not break the line."""
-    return visible(token).replace("\n", "⏎").replace("\t", "⇥").replace(" ", "·") or "·"
+    return escape_controls(token).replace("\n", "⏎").replace("\t", "⇥").replace(" ", "·") or "·"
 
 
 def lines_of(a: Answer) -> list[list[tuple[str, float]]]:
@@ -53,7 +54,7 @@ def lines_of(a: Answer) -> list[list[tuple[str, float]]]:
     lines: list[list[tuple[str, float]]] = [[]]
     used = 0
     for token, weight in list(zip(a.tokens, a.weights, strict=True))[:MOST]:
-        text = shown(token)
+        text = show_token(token)
         if used and used + len(text) > WIDTH:
             lines.append([])
             used = 0
@@ -69,7 +70,7 @@ def figure(found: Explained) -> Figure:
     """Answers below one another, best first, in a fixed-width face; a scale of colours on top."""
     from matplotlib.figure import Figure
 
-    scale, answers = largest(found), [(told(a), lines_of(a)) for a in found.answers]
+    scale, answers = largest_weight(found), [(describe_answer(a), lines_of(a)) for a in found.answers]
     rows = 5.8 + sum(len(lines) + 1.7 for _, lines in answers)
     longest = max((sum(len(text) + 0.25 for text, _ in line) for _, lines in answers for line in lines), default=0)
     width = max(longest, len(found.method) + 3.5 * LEGEND)
@@ -80,7 +81,7 @@ def figure(found: Explained) -> Figure:
     axes.set_ylim(rows, 0)
     write_at: dict[str, Any] = {"va": "center", "ha": "left"}
     axes.text(0, 1.0, f"{found.method}: weight of each token", fontsize=13, fontweight="bold", **write_at)
-    prompt = " ".join(visible(found.prompt).split())
+    prompt = " ".join(escape_controls(found.prompt).split())
     axes.text(0, 2.3, prompt if len(prompt) <= width else f"{prompt[: int(width) - 1]}…", color=MUTED, **write_at)
     _legend(axes, scale)
     y = 5.2
@@ -98,7 +99,7 @@ def figure(found: Explained) -> Figure:
 def _token(axes: Any, x: float, y: float, text: str, share: float) -> None:
     from matplotlib.patches import Rectangle
 
-    axes.add_patch(Rectangle((x, y - 0.42), len(text) + 0.1, 0.84, facecolor=diverging(share), linewidth=0))
+    axes.add_patch(Rectangle((x, y - 0.42), len(text) + 0.1, 0.84, facecolor=diverging_colour(share), linewidth=0))
     style: dict[str, Any] = {"family": "DejaVu Sans Mono", "fontsize": 9, "va": "center", "ha": "left"}
     axes.text(x + 0.05, y, text, color="white" if abs(share) > 0.62 else INK, **style)
 
@@ -108,30 +109,30 @@ def _legend(axes: Any, scale: float) -> None:
 
     left, y = 16.0, 3.6
     for i in range(LEGEND):
-        colour = diverging(2 * i / (LEGEND - 1) - 1)
+        colour = diverging_colour(2 * i / (LEGEND - 1) - 1)
         axes.add_patch(Rectangle((left + i, y - 0.3), 1, 0.6, facecolor=colour, linewidth=0))
     style: dict[str, Any] = {"fontsize": 8.5, "color": MUTED, "va": "center"}
-    axes.text(left - 1, y, f"{short(-scale)} less likely", ha="right", **style)
-    axes.text(left + LEGEND + 1, y, f"likelier {short(scale)}", ha="left", **style)
+    axes.text(left - 1, y, f"{short_number(-scale)} less likely", ha="right", **style)
+    axes.text(left + LEGEND + 1, y, f"likelier {short_number(scale)}", ha="left", **style)
 
 
 def page(found: Explained) -> str:
     """One file, no script; pointing at a token tells its weight."""
-    scale = largest(found)
+    scale = largest_weight(found)
     return render(
         "tokens.html",
         method=found.method,
         prompt=found.prompt,
-        answers=[(told(a), list(zip(a.tokens, a.weights, strict=True))) for a in found.answers],
-        ends=(short(-scale), short(scale)),
+        answers=[(describe_answer(a), list(zip(a.tokens, a.weights, strict=True))) for a in found.answers],
+        ends=(short_number(-scale), short_number(scale)),
         legend=[2 * i / (LEGEND - 1) - 1 for i in range(LEGEND)],
         scale=scale,
-        shown=shown,
+        shown=show_token,
         css=css,
         colours={"ink": INK, "muted": MUTED, "paper": PAPER},
     )
 
 
 def css(share: float) -> str:
-    r, g, b = (round(255 * x) for x in diverging(share))
+    r, g, b = (round(255 * x) for x in diverging_colour(share))
     return f"background:rgb({r},{g},{b});" + ("color:#fff" if abs(share) > 0.62 else "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from palaestra.toys.base import ANSWER, exact
+from palaestra.toys.base import ANSWER_PREFIX, exact_match
 from palaestra.types import Act, Ask, Frame, Key, Task, stage
 
 
@@ -20,7 +20,7 @@ class Forced:
 
     rounds: int = 0
     cue: str = "?\n"
-    end: str = ANSWER
+    end: str = ANSWER_PREFIX
     answer_tokens: int = 8
     seats: tuple[str, ...] = ("policy",)
 
@@ -31,7 +31,7 @@ class Forced:
         (act,), (task, n) = acts, state
         if n > self.rounds or act.finish == "eos":
             answer = act.text.removeprefix(f"\n{self.end}").strip() if n > self.rounds else None
-            paid = 0.0 if answer is None else exact(f"{ANSWER}{answer}", task)
+            paid = 0.0 if answer is None else exact_match(f"{ANSWER_PREFIX}{answer}", task)
             return Frame(state=state, pay={("policy", ""): paid}, facts={"answer": answer})
         if act.finish == "stop" and n < self.rounds:
             return Frame(state=(task, n + 1), asks=(Ask(seat="policy", stop=(self.end,), prefix=self.cue),))

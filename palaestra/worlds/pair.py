@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from palaestra.toys.base import exact, final
+from palaestra.toys.base import exact_match, final_answer
 from palaestra.types import Act, Ask, Frame, Key, Task, stage
 
 HALVES = ("first", "second")
@@ -27,14 +27,14 @@ class Pair:
         return Frame(state=halves, asks=tuple(asks))
 
     def step(self, state: Any, acts: tuple[Act, ...], key: Key) -> Frame:
-        right = [exact(act.text, task) for act, task in zip(acts, state, strict=True)]
+        right = [exact_match(act.text, task) for act, task in zip(acts, state, strict=True)]
         if self.apart:
-            right = [higher(acts[0].text, acts[1].text)] * 2
+            right = [is_higher(acts[0].text, acts[1].text)] * 2
         pay = {("policy", name): 0.5 * x for name, x in zip(HALVES, right, strict=True)}
-        return Frame(state=state, pay=pay, facts={"verdicts": tuple(final(a.text) for a in acts)})
+        return Frame(state=state, pay=pay, facts={"verdicts": tuple(final_answer(a.text) for a in acts)})
 
 
-def higher(chosen: str, rejected: str) -> float:
+def is_higher(chosen: str, rejected: str) -> float:
     """1 if the first score is the higher one; a tie and a score that cannot be read are 0."""
     a, b = rating(chosen), rating(rejected)
     return float(a is not None and b is not None and a > b)
@@ -42,7 +42,7 @@ def higher(chosen: str, rejected: str) -> float:
 
 def rating(text: str) -> float | None:
     """The score on the last line, or the built-in model's `right` (1) and `wrong` (0)."""
-    found = final(text) or ""
+    found = final_answer(text) or ""
     try:
         x = {"right": 1.0, "wrong": 0.0}[found] if found in ("right", "wrong") else float(found)
     except ValueError:

@@ -13,22 +13,22 @@ from typing import Any, Literal
 import numpy as np
 
 from palaestra.errors import UserError
-from palaestra.toys.base import asked, drawn
-from palaestra.types import Act, Ask, Frame, Key, Message, Task, stage, value
+from palaestra.toys.base import draw_task, question_task
+from palaestra.types import Act, Ask, Frame, Key, Message, Task, stage, value_class
 
 SQUARE = re.compile("[0-8]")
 SEATS = ("x", "o")  # x opens
 LINES = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6))
 
 
-def shown(moves: tuple[int, ...]) -> str:
+def draw_board(moves: tuple[int, ...]) -> str:
     """What the seat to move sees; free squares show their number."""
     cells = [SEATS[moves.index(i) % 2] if i in moves else str(i) for i in range(9)]
     rows = ["".join(cells[i : i + 3]) for i in (0, 3, 6)]
     return "\n".join([f"you are {SEATS[len(moves) % 2]}", *rows])
 
 
-def completing(moves: tuple[int, ...], seat: int) -> list[int]:
+def completing_squares(moves: tuple[int, ...], seat: int) -> list[int]:
     """The free squares that complete a line of a seat."""
     own = set(moves[seat::2])
     return [i for i in range(9) if i not in moves and any(i in l and own >= set(l) - {i} for l in LINES)]
@@ -49,17 +49,17 @@ class TicTacToeTasks:
     size: int | None = None
 
     def task(self, split: str, index: int) -> Task:
-        return drawn(self, split, index, self._draw)
+        return draw_task(self, split, index, self._draw)
 
     def _draw(self, rng: np.random.Generator) -> Task:
         while True:
             n = int(rng.integers(self.plies[0], self.plies[1] + 1))
             moves = tuple(int(m) for m in rng.permutation(9)[:n])
             if not any(set(moves[seat::2]) >= set(l) for l in LINES for seat in (0, 1)):
-                return asked(self.name, shown(moves), None, {"moves": moves})
+                return question_task(self.name, draw_board(moves), None, {"moves": moves})
 
 
-@value
+@value_class
 class Board:
     """The moves so far, squares 0 to 8: all that is needed to set the referee up again."""
 
@@ -99,16 +99,16 @@ class TicTacToe:
         """Wins if it can, else blocks, else takes the best free square."""
         mover = len(state.moves) % 2
         free = [i for i in (4, 0, 2, 6, 8, 1, 3, 5, 7) if i not in state.moves]
-        return str([*completing(state.moves, mover), *completing(state.moves, 1 - mover), *free][0])
+        return str([*completing_squares(state.moves, mover), *completing_squares(state.moves, 1 - mover), *free][0])
 
     def _ask(self, state: Board) -> Frame:
-        say = (Message(role="user", content=shown(state.moves)),)
+        say = (Message(role="user", content=draw_board(state.moves)),)
         ask = Ask(seat=SEATS[len(state.moves) % 2], say=say, new_row=True)
-        return Frame(state=state, asks=(ask,), facts=_facts(state), state_key=shown(state.moves))
+        return Frame(state=state, asks=(ask,), facts=_facts(state), state_key=draw_board(state.moves))
 
     def _end(self, state: Board, rewards: dict[int, float], result: str) -> Frame:
         pay = {(SEATS[seat], ""): r for seat, r in rewards.items()}
-        return Frame(state=state, pay=pay, facts=_facts(state) | {"result": result}, state_key=shown(state.moves))
+        return Frame(state=state, pay=pay, facts=_facts(state) | {"result": result}, state_key=draw_board(state.moves))
 
 
 def _facts(state: Board) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from typing import Any
 
 from palaestra.context import Bench
 from palaestra.errors import Fault, UserError
-from palaestra.tasks.user_code import accepts, blamed, file_of, load
+from palaestra.tasks.user_code import accepts, file_of, load, locate_error
 from palaestra.types import (
     Act,
     Ask,
@@ -44,8 +44,8 @@ from palaestra.types import (
 )  # fmt: skip
 
 METHODS = {"reset": ("task", "key"), "step": ("state", "acts", "key"), "task": ("split", "index"), "oracle": ("state",)}
-NEEDED = ("reset", "step")
-SHOWN = 60  # characters of a wrong value in a message
+NEEDED_METHODS = ("reset", "step")
+EXCERPT = 60  # characters of a wrong value in a message
 MESSAGES = 'a tuple, with its comma: (Message(role="user", content="..."),)'
 PAY = 'a number by seat and thread: pay={("policy", ""): 1.0}'
 
@@ -73,19 +73,19 @@ class UserWorld:
         return isinstance(instance_of(self.spec), Solves)
 
     async def reset(self, task: Task, key: Key) -> Frame:
-        return self._frame(await called(self.spec, "reset", task, key), "reset")
+        return self._frame(await call_method(self.spec, "reset", task, key), "reset")
 
     async def step(self, state: Any, acts: tuple[Act, ...], key: Key) -> Frame:
-        return self._frame(await called(self.spec, "step", state, acts, key), "step")
+        return self._frame(await call_method(self.spec, "step", state, acts, key), "step")
 
     async def oracle(self, state: Any) -> Any:
-        return await called(self.spec, "oracle", state)
+        return await call_method(self.spec, "oracle", state)
 
     def _frame(self, found: Any, method: str) -> Frame:
         where = f"{self.spec}.{method}"
         if not isinstance(found, Frame):
             raise UserError(f"{where} returned {type(found).__name__}; return a palaestra.types.Frame")
-        need(listed(found.asks, Ask), where, "asks", found.asks, "a tuple, with its comma: asks=(Ask(...),)")
+        need(is_list_of(found.asks, Ask), where, "asks", found.asks, "a tuple, with its comma: asks=(Ask(...),)")
         need(isinstance(found.pay, Mapping), where, "pay", found.pay, PAY)
         for who in found.pay:
             need(isinstance(who, tuple) and len(who) == 2, where, "a key of pay", who, PAY)
@@ -93,12 +93,12 @@ class UserWorld:
             if seat not in self.seats:
                 raise UserError(f"{where} names the seat {seat!r}; the seats are {', '.join(self.seats)}")
         for ask in found.asks:
-            need(conversation(ask.say), where, "say", ask.say, MESSAGES)
-            need(listed(ask.stop, str), where, "stop", ask.stop, 'a tuple, with its comma: stop=("\\n",)')
+            need(is_conversation(ask.say), where, "say", ask.say, MESSAGES)
+            need(is_list_of(ask.stop, str), where, "stop", ask.stop, 'a tuple, with its comma: stop=("\\n",)')
             limit = ask.max_tokens
             need(limit is None or isinstance(limit, int), where, "max_tokens", limit, "a whole number")
         for who, amount in found.pay.items():
-            need(finite(amount), where, f"the pay of {who[0]!r}", amount, "a finite number")
+            need(is_finite(amount), where, f"the pay of {who[0]!r}", amount, "a finite number")
         return found
 
 
@@ -126,12 +126,12 @@ class UserTasks:
         instance, where = instance_of(self.spec), f"{self.spec}.task"
         if not isinstance(instance, GivesTasks):
             return Task(id=f"{self.name}/{split}/{index}", meta={"split": split, "index": index}, domain=self.name)
-        found = guarded(self.spec, instance.task, split, index)
+        found = guard_call(self.spec, instance.task, split, index)
         if not isinstance(found, Task):
             raise UserError(f"{where} returned {type(found).__name__}; return a palaestra.types.Task")
         for name in ("id", "domain", "bundle"):
             need(isinstance(getattr(found, name), str), where, name, getattr(found, name), "text")
-        need(conversation(found.prompt), where, "prompt", found.prompt, MESSAGES)
+        need(is_conversation(found.prompt), where, "prompt", found.prompt, MESSAGES)
         need(isinstance(found.meta, Mapping), where, "meta", found.meta, "a dictionary")
         return found
 
@@ -139,19 +139,19 @@ class UserTasks:
 def need(good: bool, where: str, what: str, found: Any, instead: str) -> None:
     """Raises UserError for a value that is not what it must be."""
     if not good:
-        shown = " ".join(repr(found).split())[:SHOWN]
+        shown = " ".join(repr(found).split())[:EXCERPT]
         raise UserError(f"{where}: {what} is {type(found).__name__} {shown}; write {instead}")
 
 
-def listed(found: Any, kind: type) -> bool:
+def is_list_of(found: Any, kind: type) -> bool:
     return isinstance(found, tuple | list) and all(isinstance(x, kind) for x in found)
 
 
-def conversation(found: Any) -> bool:
-    return listed(found, Message) and all(isinstance(x, str) for m in found for x in (m.role, m.content))
+def is_conversation(found: Any) -> bool:
+    return is_list_of(found, Message) and all(isinstance(x, str) for m in found for x in (m.role, m.content))
 
 
-def finite(amount: Any) -> bool:
+def is_finite(amount: Any) -> bool:
     """A number of whatever library, or a truth value."""
     try:
         return not isinstance(amount, str) and math.isfinite(float(amount))
@@ -177,7 +177,7 @@ def given_players(instance: object) -> Any:
 
 
 def _move(spec: str, seat: str, messages: Sequence[Message], rng: Any) -> str:
-    said = guarded(spec, instance_of(spec).players[seat], messages, rng)
+    said = guard_call(spec, instance_of(spec).players[seat], messages, rng)
     need(isinstance(said, str), spec, f"what the player of {seat!r} says", said, "text")
     return said
 
@@ -197,11 +197,11 @@ def instance_of(spec: str) -> Any:
         raise UserError(f"{spec} is {type(made).__name__}, not a class; write class {spec.rpartition(':')[2]}: ...")
     if not accepts(made):
         raise UserError(f"{spec} must be made without arguments; give those of __init__ defaults")
-    instance = guarded(spec, made)
+    instance = guard_call(spec, made)
     _check_seats(spec, getattr(instance, "seats", None))
     for method, arguments in METHODS.items():
         found = getattr(instance, method, None)
-        if found is None and method not in NEEDED:
+        if found is None and method not in NEEDED_METHODS:
             continue
         if not callable(found) or not accepts(found, *arguments):
             has = f"has {method}{inspect.signature(found)}" if callable(found) else f"has no method {method!r}"
@@ -216,8 +216,8 @@ def _check_seats(spec: str, seats: Any) -> None:
         raise UserError(f'{spec} has {found}; write the players\' names, e.g. seats = ("policy",)')
 
 
-async def called(spec: str, method: str, *arguments: Any) -> Any:
-    found = guarded(spec, getattr(instance_of(spec), method), *arguments)
+async def call_method(spec: str, method: str, *arguments: Any) -> Any:
+    found = guard_call(spec, getattr(instance_of(spec), method), *arguments)
     if not inspect.isawaitable(found):
         return found
     try:
@@ -228,7 +228,7 @@ async def called(spec: str, method: str, *arguments: Any) -> Any:
         raise UserError(_fault(error, spec, f".{method}")) from error
 
 
-def guarded(spec: str, function: Callable[..., Any], *arguments: Any) -> Any:
+def guard_call(spec: str, function: Callable[..., Any], *arguments: Any) -> Any:
     try:
         return function(*arguments)
     except (Fault, UserError):
@@ -239,4 +239,4 @@ def guarded(spec: str, function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _fault(error: Exception, spec: str, method: str) -> str:
-    return f"{blamed(error, file_of(load(spec, 'class')))} (in {spec.rpartition(':')[2]}{method})"
+    return f"{locate_error(error, file_of(load(spec, 'class')))} (in {spec.rpartition(':')[2]}{method})"

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from palaestra.toys import formats
-from palaestra.toys.base import final, written
+from palaestra.toys.base import final_answer, format_answer
 from palaestra.toys.chain import ArithmeticChain
 from palaestra.toys.count import Count
 from palaestra.toys.grid import MOVES, Grid, GridTasks
@@ -24,8 +24,8 @@ from palaestra.toys.ladder import Add, Bool, Sort
 from palaestra.toys.mistakes import wrong_answer
 from palaestra.toys.rec import Rec
 from palaestra.toys.words import Words
-from palaestra.types import Act, Message, Task, value
-from palaestra.worlds.tictactoe import completing, shown
+from palaestra.types import Act, Message, Task, value_class
+from palaestra.worlds.tictactoe import completing_squares, draw_board
 
 Conversation: TypeAlias = tuple[Message, ...]
 Rng: TypeAlias = np.random.Generator
@@ -37,7 +37,7 @@ WORKS_AT = (0.6, 0.5, 0.35, 0.3, 0.15, 0.08)  # the same on the Ladder, by d
 UNSURE = 0.08  # of guesses at d >= 4
 
 
-@value
+@value_class
 class Phase:
     """A part of the training."""
 
@@ -105,11 +105,11 @@ def single(name: str, rng: Rng, phase: Phase) -> Conversation:
     task, how = problem(tasks, rng), habit(rng, works, phase)
     reply = tasks.demonstration(task, rng, how)
     if how == "guess" and name in LADDER and tasks.d >= 4 and rng.random() < UNSURE:
-        reply = formats.UNSURE
+        reply = formats.UNSURE_ANSWER
     if name != "words" and rng.random() < 0.08:
         how = either(rng)
         reply = tasks.demonstration(task, rng, how)
-        task = formats.instructed(task, formats.STEPWISE if how == "work" else formats.AT_ONCE)
+        task = formats.add_instruction(task, formats.THINK_STEPWISE if how == "work" else formats.ANSWER_AT_ONCE)
     return (*task.prompt, said(reply))
 
 
@@ -119,14 +119,14 @@ def hint(rng: Rng, phase: Phase) -> Conversation:
     task = problem(tasks, rng)
     steps = tasks.steps(task)
     shown_steps = steps[: int(rng.integers(1, len(steps) + 1))] if steps else []
-    return (*formats.hinted(task, shown_steps).prompt, said(tasks.demonstration(task, rng, habit(rng, 0.85, phase))))
+    return (*formats.add_hint(task, shown_steps).prompt, said(tasks.demonstration(task, rng, habit(rng, 0.85, phase))))
 
 
 def example(rng: Rng, phase: Phase) -> Conversation:
     """A solved problem comes first; the reply follows its habit."""
     tasks, works = source(pick(rng, {"chain": 2, "add": 2, "bool": 1, "sort": 1, "knights": 1}), rng, phase, hardest=3)
     first, task, how = problem(tasks, rng), problem(tasks, rng), habit(rng, max(works, 0.5), phase)
-    asked = formats.with_examples(task, [(first, tasks.demonstration(first, rng, how))])
+    asked = formats.add_examples(task, [(first, tasks.demonstration(first, rng, how))])
     return (*asked.prompt, said(tasks.demonstration(task, rng, how)))
 
 
@@ -139,7 +139,7 @@ def revision(rng: Rng, phase: Phase) -> Conversation:
     tasks, works = source(name, rng, phase, hardest=3)
     task = problem(tasks, rng)
     wrong = wrong_answer(tasks, task, rng, either(rng))
-    notes = {"retry": formats.retry(), "told": formats.told(task.answer)}
+    notes = {"retry": formats.retry(), "told": formats.reveal_answer(task.answer)}
     at = tasks.first_wrong(wrong, task)
     if at is not None:
         notes["critique"] = formats.critique(at)
@@ -157,19 +157,19 @@ def verdict(rng: Rng, phase: Phase) -> Conversation:
     worked, first = habit(rng, 0.4, phase) == "work", bool(rng.random() < 0.5)
     if rng.random() < 0.3:
         answers = [right.split("\n")[-1], wrong.split("\n")[-1]]
-        judged = formats.comparing(task, *(answers if first else answers[::-1]), better=1 if first else 2)
+        judged = formats.comparison_task(task, *(answers if first else answers[::-1]), better=1 if first else 2)
         own = [*tasks.steps(task), str(task.answer)]
     else:
-        judged = formats.judging(task, right if first else wrong, first)
-        own = [*tasks.steps(task), f"{task.answer} {final(judged.meta['text'])}"]
-    return (*judged.prompt, said(written(own if worked else [], judged.answer)))
+        judged = formats.judging_task(task, right if first else wrong, first)
+        own = [*tasks.steps(task), f"{task.answer} {final_answer(judged.meta['text'])}"]
+    return (*judged.prompt, said(format_answer(own if worked else [], judged.answer)))
 
 
 def pose(rng: Rng, phase: Phase) -> Conversation:
     """The roles exchanged: the reply is a problem."""
     name = pick(rng, dict.fromkeys(("chain", "count", *LADDER), 1.0))
     tasks, _ = source(name, rng, phase, hardest=3)
-    return (*formats.posing(name).prompt, said(formats.question(problem(tasks, rng))))
+    return (*formats.posing_task(name).prompt, said(formats.question_text(problem(tasks, rng))))
 
 
 # ---- worlds
@@ -220,16 +220,16 @@ def tictactoe(rng: Rng, phase: Phase) -> Conversation:
     while True:
         moves = tuple(int(m) for m in rng.permutation(9)[: int(rng.integers(0, 9))])
         before = moves[:-1]
-        if not any(moves[i] in completing(moves[:i], i % 2) for i in range(len(before) + 1) if i < len(moves)):
+        if not any(moves[i] in completing_squares(moves[:i], i % 2) for i in range(len(before) + 1) if i < len(moves)):
             break
     mover = len(moves) % 2
-    sharp = [*completing(moves, mover), *completing(moves, 1 - mover)]
+    sharp = [*completing_squares(moves, mover), *completing_squares(moves, 1 - mover)]
     free = [i for i in range(9) if i not in moves]
     if rng.random() < 0.03 and moves:
         square = int(rng.choice(moves))
     else:
         square = sharp[0] if sharp and rng.random() < 0.35 else int(rng.choice(free))
-    return Message(role="user", content=shown(moves)), said(str(square))
+    return Message(role="user", content=draw_board(moves)), said(str(square))
 
 
 PARTS: Mapping[Callable[[Rng, Phase], Conversation], float] = {

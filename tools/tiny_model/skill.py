@@ -100,17 +100,17 @@ def guided(model: LlamaForCausalLM, count: int, n: int) -> dict[str, Numbers]:
     after = [(*t.prompt, Message(role="assistant", content=w)) for t, w in zip(tasks, wrong, strict=True)]
     at = [chain.first_wrong(w, t) or 0 for t, w in zip(tasks, wrong, strict=True)]
     talks: dict[str, list[Talk]] = {
-        "hint, one step": [formats.hinted(t, chain.steps(t)[:1]).prompt for t in tasks],
-        "worked example": [formats.with_examples(t, [s]).prompt for t, s in zip(tasks, shots, strict=True)],
-        "think step by step": [formats.instructed(t, formats.STEPWISE).prompt for t in tasks],
-        "answer at once": [formats.instructed(t, formats.AT_ONCE).prompt for t in tasks],
+        "hint, one step": [formats.add_hint(t, chain.steps(t)[:1]).prompt for t in tasks],
+        "worked example": [formats.add_examples(t, [s]).prompt for t, s in zip(tasks, shots, strict=True)],
+        "think step by step": [formats.add_instruction(t, formats.THINK_STEPWISE).prompt for t in tasks],
+        "answer at once": [formats.add_instruction(t, formats.ANSWER_AT_ONCE).prompt for t in tasks],
         "after: wrong": [(*a, formats.retry()) for a in after],
         "after: which line": [(*a, formats.critique(i)) for a, i in zip(after, at, strict=True)],
-        "after: the answer": [(*a, formats.told(t.answer)) for a, t in zip(after, tasks, strict=True)],
+        "after: the answer": [(*a, formats.reveal_answer(t.answer)) for a, t in zip(after, tasks, strict=True)],
     }
     found = {f"chain, {k}": answering(model, v, lambda x, i: chain.check(x, tasks[i]), n) for k, v in talks.items()}
     right = [i % 2 == 0 for i in range(count)]
-    judged = [formats.judging(t, g if r else b, r) for t, g, b, r in zip(tasks, worked, wrong, right, strict=True)]
+    judged = [formats.judging_task(t, g if r else b, r) for t, g, b, r in zip(tasks, worked, wrong, right, strict=True)]
     verdicts = answering(model, [j.prompt for j in judged], lambda x, i: chain.check(x, judged[i]), n)
     return found | {"judge of a worked chain": verdicts}
 

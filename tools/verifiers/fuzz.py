@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from palaestra.errors import UserError
-from palaestra.types import rng_of, value
+from palaestra.types import rng_of, value_class
 from palaestra.verifiers.registry import VERIFIERS
 from palaestra.verifiers.table import Case, cases, golds, judge
 from tools.verifiers.mistakes import MISTAKES, mistaken
@@ -50,7 +50,7 @@ MARKS = (
 SLOW = 3.0  # seconds beyond the verifier's own time limit
 
 
-@value
+@value_class
 class Found:
     """A response that breaks a rule."""
 
@@ -59,7 +59,7 @@ class Found:
     detail: str = ""
 
 
-@value
+@value_class
 class Fuzzed:
     name: str
     n: int

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.verifiers.answers.final import folded, number, plain
+from palaestra.verifiers.answers.final import fold_case, parse_number, strip_markup
 from palaestra.verifiers.registry import entry_of
 from palaestra.verifiers.table import Case, golds
 from tools.verifiers.slips import Maker, asked_again, left_standing, off_by_one, pick
@@ -198,7 +198,9 @@ def different(a: Case, b: Case) -> bool:
     """Whether two problems have no answer in common; without answers, whether they ask for different things."""
     if a.answer is None or b.answer is None:
         return a.answer is not b.answer or a.fields != b.fields
-    one, other = ({number(plain(t)) or folded(plain(t)) for t in texts_of(c.answer)} for c in (a, b))
+    one, other = (
+        {parse_number(strip_markup(t)) or fold_case(strip_markup(t)) for t in texts_of(c.answer)} for c in (a, b)
+    )
     return one.isdisjoint(other) if one and other else a.answer != b.answer
 
 

@@ -10,8 +10,8 @@ import json
 import sys
 from pathlib import Path
 
-from palaestra.markdown import code, filled, table
-from palaestra.verifiers.registry import VERIFIERS, described
+from palaestra.markdown import code, fill_marks, table
+from palaestra.verifiers.registry import VERIFIERS, describe_verifier
 from palaestra.verifiers.table import baselines, golds, judge, wrongs
 
 
@@ -19,7 +19,7 @@ def verifier_row(name: str) -> tuple[str, ...]:
     means = baselines(name)
     worst = max(judge(name, c).score for c in wrongs(name))
     numbers = (f"{x:.2f}" for x in (worst, means["copy"], means["constant"], means["refuse"]))
-    fields = ", ".join(f for f in described(name)["fields"][1:] if f != "answer") or " "
+    fields = ", ".join(f for f in describe_verifier(name)["fields"][1:] if f != "answer") or " "
     return code(name), fields, str(len(golds(name))), str(len(wrongs(name))), *numbers
 
 
@@ -56,4 +56,4 @@ def fuzz_table(results: Path) -> str:
 if __name__ == "__main__":
     page, results = map(Path, sys.argv[1:])
     made = {"verifiers": verifier_table(), "fuzz": fuzz_table(results), "exploits": exploit_table()}
-    page.write_text(filled(page.read_text(), made))
+    page.write_text(fill_marks(page.read_text(), made))

@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from palaestra.verifiers.answers.final import gold_of, number, plain
-from palaestra.verifiers.maths.text import pieces, squeezed
+from palaestra.verifiers.answers.final import gold_of, parse_number, strip_markup
+from palaestra.verifiers.maths.text import pieces, squeeze
 from palaestra.verifiers.table import Case
 
 Maker: TypeAlias = Callable[[str, Case, np.random.Generator], str]
@@ -28,8 +28,8 @@ SPELLINGS = (
 def asked_again(name: str, case: Case, rng: np.random.Generator) -> str:
     """An expression of the question, with what leaves no ink put anywhere into it."""
     gold = gold_of(case.answer)
-    found = [p for p in pieces(str(case.fields.get("prompt", ""))) if squeezed(p) not in squeezed(gold)]
-    if not found or number(plain(gold)) is not None:
+    found = [p for p in pieces(str(case.fields.get("prompt", ""))) if squeeze(p) not in squeeze(gold)]
+    if not found or parse_number(strip_markup(gold)) is not None:
         return ""
     return boxed(sprinkled(pick(rng, found), NO_INK, rng))
 
@@ -37,7 +37,7 @@ def asked_again(name: str, case: Case, rng: np.random.Generator) -> str:
 def left_standing(name: str, case: Case, rng: np.random.Generator) -> str:
     """An operation that gives the reference, or for an antiderivative is the problem, its command spliced with what is lost."""
     gold = gold_of(case.answer)
-    if name == "math" and number(plain(gold)) is not None:
+    if name == "math" and parse_number(strip_markup(gold)) is not None:
         return ""
     head, rest = re.fullmatch(r"(\\[a-z]+)(.*)", pick(rng, STANDING[name]), re.DOTALL).groups()  # pyright: ignore[reportOptionalMemberAccess]
     return boxed(head[:2] + sprinkled(head[2:], LOST, rng) + rest.replace("({})", f"({gold})"))

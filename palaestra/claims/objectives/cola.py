@@ -3,25 +3,29 @@
 from palaestra.catalogue import recipe
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.pipeline import Output, Part, Pipeline
-from palaestra.recipes.objectives.cola import acting, build
+from palaestra.recipes.objectives.cola import action_recipe, build
 from palaestra.step import Recipe
 from palaestra.update import AdamW, Plain
 from palaestra.values import vary
 
 
-def constructing() -> Recipe:
+def construction_recipe() -> Recipe:
     """Only the first phase, with eight steps of the optimiser on a step's samples."""
     return vary(build(construct=1 << 30), optimiser=AdamW(lr=1e-3), update=Plain(minibatches=8))
 
 
-def staged(lr: float) -> Pipeline:
-    return Pipeline(parts={"codes": Part(constructing()), "rl": Part(acting(lr), model=Output("codes"))})
+def two_stages(lr: float) -> Pipeline:
+    return Pipeline(parts={"codes": Part(construction_recipe()), "rl": Part(action_recipe(lr), model=Output("codes"))})
 
 
 EXPERIMENT = Experiment(
     claim="After 24,000 sampled tokens of reinforcement learning on T-rec, CoLA solves 2 points more held-out problems within 8 "
     "samples than GRPO on tokens.",
-    arms={"grpo": vary(recipe("grpo"), optimiser=AdamW(lr=3e-4)), "cola": staged(3e-3), "codes-only": constructing()},
+    arms={
+        "grpo": vary(recipe("grpo"), optimiser=AdamW(lr=3e-4)),
+        "cola": two_stages(3e-3),
+        "codes-only": construction_recipe(),
+    },
     expect=Greater("cola", than="grpo"),
     falsified_if="pass@8 of CoLA is less than 2 points above that of GRPO",
     measure=Final("sampled_after.pass@8.mean"),

@@ -1,17 +1,17 @@
 """The claim of effective-rank: Hidden-state exploration: Effective Rank, ERV, ERA (VERL)."""
 
 from palaestra.catalogue import recipe
-from palaestra.claims.diversity import RATE, pass_at_8
+from palaestra.claims.diversity import PASS_AT_8_OPTIMISER, pass_at_8_experiment
 from palaestra.ledger.experiment import Greater
 from palaestra.recipes.objectives.effective_rank import build
 from palaestra.values import vary
 
-EXPERIMENT = pass_at_8(
+EXPERIMENT = pass_at_8_experiment(
     claim="After 30,000 sampled tokens on T-rec, VERL solves 2 points more held-out problems within 8 samples than GRPO.",
     arms={
-        "grpo": vary(recipe("grpo"), optimiser=RATE),
-        "verl": vary(build(stride=2), optimiser=RATE),
-        "placebo": vary(build(stride=2, placebo=True), optimiser=RATE),
+        "grpo": vary(recipe("grpo"), optimiser=PASS_AT_8_OPTIMISER),
+        "verl": vary(build(stride=2), optimiser=PASS_AT_8_OPTIMISER),
+        "placebo": vary(build(stride=2, placebo=True), optimiser=PASS_AT_8_OPTIMISER),
     },
     expect=Greater("verl", "grpo"),
     falsified_if="pass@8 of VERL is less than 2 points above that of GRPO",

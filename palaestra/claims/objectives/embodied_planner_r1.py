@@ -26,7 +26,7 @@ class Approach:
         return replace(group, episodes=tuple(shaped(e) if e.ok else e for e in group.episodes))
 
 
-def small(learned: Recipe) -> Recipe:
+def shrink(learned: Recipe) -> Recipe:
     """Half the prompts, so that twice as many steps fit into a cell."""
     return vary(learned, schedule=Schedule(prompts=8))
 
@@ -35,10 +35,10 @@ EXPERIMENT = Experiment(
     claim="On T-grid with 4 x 4 cells, training with observations and a reward for completion alone raises the success on unseen "
     "problems by at least 5 points over the untouched start.",
     arms={
-        "start": small(vary(build(), optimiser=AdamW(lr=0.0))),
-        "completion": small(build()),
-        "without-kl": small(build(kl=0.0)),
-        "dense": small(vary(build(), collect=links(Sample(n=8), Score(), TaskCompletion(), Approach()))),
+        "start": shrink(vary(build(), optimiser=AdamW(lr=0.0))),
+        "completion": shrink(build()),
+        "without-kl": shrink(build(kl=0.0)),
+        "dense": shrink(vary(build(), collect=links(Sample(n=8), Score(), TaskCompletion(), Approach()))),
     },
     expect=Greater("completion", "start", by=0.05),
     measure=Final("sampled_after.pass@1.mean"),

@@ -1,20 +1,20 @@
 """The claim of g2rl: G2RL: gradient-guided exploration."""
 
 from palaestra.catalogue import recipe
-from palaestra.claims.diversity import RATE, pass_at_8
+from palaestra.claims.diversity import PASS_AT_8_OPTIMISER, pass_at_8_experiment
 from palaestra.ledger.experiment import Final, Greater
 from palaestra.objective.policy import Clipped, Entropy
 from palaestra.recipes.objectives.g2rl import build
 from palaestra.values import vary
 
-EXPERIMENT = pass_at_8(
+EXPERIMENT = pass_at_8_experiment(
     claim="After 30,000 sampled tokens on T-rec, G2RL solves 2 points more held-out problems within 8 samples than GRPO.",
     arms={
-        "grpo": vary(recipe("grpo"), optimiser=RATE),
-        "entropy bonus": vary(recipe("grpo"), objective=Clipped() + 0.01 * Entropy(), optimiser=RATE),
-        "g2rl": vary(build(weight=0.5), optimiser=RATE),
-        "g2rl by equation 12": vary(build("equation", weight=0.5), optimiser=RATE),
-        "placebo": vary(build(weight=0.5, placebo=True), optimiser=RATE),
+        "grpo": vary(recipe("grpo"), optimiser=PASS_AT_8_OPTIMISER),
+        "entropy bonus": vary(recipe("grpo"), objective=Clipped() + 0.01 * Entropy(), optimiser=PASS_AT_8_OPTIMISER),
+        "g2rl": vary(build(weight=0.5), optimiser=PASS_AT_8_OPTIMISER),
+        "g2rl by equation 12": vary(build("equation", weight=0.5), optimiser=PASS_AT_8_OPTIMISER),
+        "placebo": vary(build(weight=0.5, placebo=True), optimiser=PASS_AT_8_OPTIMISER),
     },
     expect=Greater("g2rl", "grpo"),
     falsified_if="pass@8 of G2RL is less than 2 points above that of GRPO",

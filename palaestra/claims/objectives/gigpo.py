@@ -9,14 +9,14 @@ from palaestra.step import Recipe, Schedule
 from palaestra.values import vary
 
 
-def anywhere(gamma: float = 0.95) -> Recipe:
+def turn_return_recipe(gamma: float = 0.95) -> Recipe:
     """The same returns by turn, compared with all turns of the group instead of those in the same state."""
     whole = (Center("group"), Scale("group"))
     steps = (TurnReturns(gamma), *whole)
     return vary(build(), credit=chain(Peers(SameState()), Blend(((1.0, whole), (1.0, steps)))))
 
 
-def small(learned: Recipe) -> Recipe:
+def shrink(learned: Recipe) -> Recipe:
     """Half the prompts, so that twice as many steps fit into a cell."""
     return vary(learned, schedule=Schedule(prompts=8))
 
@@ -25,10 +25,10 @@ EXPERIMENT = Experiment(
     claim="On T-grid, GRPO's advantage plus an advantage among actions in the same state earns at least 2 points more reward "
     "over the run than GRPO's advantage alone.",
     arms={
-        "episode-only": small(build(omega=0.0, std=True, invalid=0.0)),
-        "gigpo": small(build(std=True, invalid=0.0)),
-        "any-state": small(anywhere()),
-        "step-only": small(build(episode=0.0, std=True, invalid=0.0)),
+        "episode-only": shrink(build(omega=0.0, std=True, invalid=0.0)),
+        "gigpo": shrink(build(std=True, invalid=0.0)),
+        "any-state": shrink(turn_return_recipe()),
+        "step-only": shrink(build(episode=0.0, std=True, invalid=0.0)),
     },
     expect=Greater("gigpo", "episode-only"),
     measure=Logged("reward", last=0),

@@ -10,7 +10,7 @@ from palaestra.step import Schedule
 from palaestra.values import vary
 
 
-def taught(form: Literal["root", "branch", "whole"]) -> Pipeline:
+def after_imitation(form: Literal["root", "branch", "whole"]) -> Pipeline:
     """First imitation of workings, until about half of them are right; then pairs."""
     pairs = vary(build(form=form), schedule=Schedule(prompts=4))
     return Pipeline(parts={"sft": Part(imitation(35)), "rl": Part(pairs, model=Output("sft"))})
@@ -19,7 +19,11 @@ def taught(form: Literal["root", "branch", "whole"]) -> Pipeline:
 EXPERIMENT = Experiment(
     claim="After 60,000 sampled tokens, continuations included, rejecting wrong answers up to their pit gives an accuracy 2 "
     "points above that of rejecting them whole.",
-    arms={"whole": taught("whole"), "per-step": taught("root"), "per-step-branch": taught("branch")},
+    arms={
+        "whole": after_imitation("whole"),
+        "per-step": after_imitation("root"),
+        "per-step-branch": after_imitation("branch"),
+    },
     expect=Greater("per-step", than="whole"),
     measure=Final("sampled_after.pass@1.mean"),
     metric="held-out accuracy of sampled answers (temperature 1)",

@@ -2,12 +2,12 @@
 
 from palaestra.catalogue import recipe
 from palaestra.ledger.experiment import Experiment, Greater
-from palaestra.recipes.objectives.oreo import build, offline
+from palaestra.recipes.objectives.oreo import build, make_offline
 
 EXPERIMENT = Experiment(
     claim="on answers of the start policy alone, OREO ends with a higher held-out accuracy than DPO on pairs of them",
     arms={
-        "dpo": offline(recipe("dpo")),
+        "dpo": make_offline(recipe("dpo")),
         "oreo": build(),
         "oreo-response": build(level="response"),
         "oreo-on-policy": build(frozen=False),

@@ -1,7 +1,7 @@
 """The claim of rover: Random Policy Valuation (ROVER)."""
 
 from palaestra.catalogue import recipe
-from palaestra.claims.diversity import RATE, pass_at_8
+from palaestra.claims.diversity import PASS_AT_8_OPTIMISER, pass_at_8_experiment
 from palaestra.credit.links import Center, chain
 from palaestra.ledger.experiment import Greater
 from palaestra.objective.policy import Clipped, Entropy
@@ -12,18 +12,18 @@ from palaestra.values import vary
 FOUR = Plain(minibatches=4)
 
 
-BASE = vary(recipe("grpo"), credit=chain(Center("group")), update=FOUR, optimiser=RATE)
+BASE = vary(recipe("grpo"), credit=chain(Center("group")), update=FOUR, optimiser=PASS_AT_8_OPTIMISER)
 
 
-EXPERIMENT = pass_at_8(
+EXPERIMENT = pass_at_8_experiment(
     claim="After 30,000 sampled tokens on T-rec, ROVER solves 2 points more held-out problems within 8 samples than GRPO's "
     "clipped ratio with the same centred rewards, token mean and minibatches.",
     arms={
-        "grpo": vary(recipe("grpo"), optimiser=RATE),
+        "grpo": vary(recipe("grpo"), optimiser=PASS_AT_8_OPTIMISER),
         "grpo unscaled": vary(BASE, objective=Clipped(reduce="tokens")),
         "entropy bonus": vary(BASE, objective=Clipped(reduce="tokens") + 0.01 * Entropy(reduce="tokens")),
-        "rover": vary(build(), optimiser=RATE),
-        "no bootstrap": vary(build(bootstrap=False), optimiser=RATE),
+        "rover": vary(build(), optimiser=PASS_AT_8_OPTIMISER),
+        "no bootstrap": vary(build(bootstrap=False), optimiser=PASS_AT_8_OPTIMISER),
     },
     expect=Greater("rover", "grpo unscaled"),
     falsified_if="pass@8 of ROVER is less than 2 points above that of unscaled GRPO",

@@ -2,12 +2,12 @@
 
 from palaestra.catalogue import recipe
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged, Moving
-from palaestra.recipes.objectives.spa_rl import build, rested
+from palaestra.recipes.objectives.spa_rl import build, rest_learner
 from palaestra.step import Recipe, Schedule
 from palaestra.values import override, vary
 
 
-def small(learned: Recipe) -> Recipe:
+def shrink(learned: Recipe) -> Recipe:
     """8 prompts x 4 answers a step, so that more steps fit into a cell."""
     return override(vary(learned, schedule=Schedule(prompts=8)), "collect.links.0.n", 4)
 
@@ -19,10 +19,10 @@ EXPERIMENT = Experiment(
     claim="On T-grid, PPO with contributions of an estimator that was trained beforehand earns at least 2 points more reward "
     "over its steps than PPO paid at the end.",
     arms={
-        "outcome": small(rested(recipe("ppo"), WARMUP)),
-        "uniform": small(rested(build(by="uniform", beta=0.0), WARMUP)),
-        "progress": small(build(beta=0.0, warmup=WARMUP, compare=True)),
-        "progress-grounded": small(build(warmup=WARMUP)),
+        "outcome": shrink(rest_learner(recipe("ppo"), WARMUP)),
+        "uniform": shrink(rest_learner(build(by="uniform", beta=0.0), WARMUP)),
+        "progress": shrink(build(beta=0.0, warmup=WARMUP, compare=True)),
+        "progress-grounded": shrink(build(warmup=WARMUP)),
     },
     expect=Greater("progress", "outcome"),
     measure=Moving(),

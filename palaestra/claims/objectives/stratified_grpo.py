@@ -54,14 +54,18 @@ class Share:
         return sum(s[f"part/{self.part}"] for s in rows) / whole if whole else float("nan")
 
 
-def told(learned: Recipe) -> Recipe:
+def tell_structure(learned: Recipe) -> Recipe:
     return vary(learned, collect=links(Sample(n=8), Score(), Structure()))
 
 
 EXPERIMENT = Experiment(
     claim="On noisy T-hop, the blend (alpha 0.8) solves at least 2 points more of the 2-hop problems in the last ten steps than "
     "GRPO at equal sampled tokens.",
-    arms={"grpo": told(recipe("grpo")), "blend": told(build()), "within-only": told(build(alpha=1.0))},
+    arms={
+        "grpo": tell_structure(recipe("grpo")),
+        "blend": tell_structure(build()),
+        "within-only": tell_structure(build(alpha=1.0)),
+    },
     expect=Greater("blend", "grpo"),
     measure=Share("two hops solved", "two hops", last=10),
     metric="share of the 2-hop problems of the last ten steps that are solved (sampled, each problem drawn for the first time)",

@@ -7,7 +7,7 @@ import numpy as np
 
 from palaestra.context import Context
 from palaestra.ledger.experiment import Experiment, Final, Greater
-from palaestra.rewards.rules import Refine, Rules, RuleVerdict
+from palaestra.rewards.rules import Refine, RuleList, RuleVerdict
 from palaestra.types import Result, rng_of, stage
 
 Greeting = tuple[str, ...]
@@ -33,10 +33,10 @@ FLAWS: Mapping[str, Any] = {
 SPURIOUS = {"an exclamation": lambda w: "!" in w}
 
 
-KNOWN: Mapping[str, Any] = {**FLAWS, **SPURIOUS}
+KNOWN_FLAWS: Mapping[str, Any] = {**FLAWS, **SPURIOUS}
 
 
-STATIC: Rules = ("a cliche", "an exclamation")
+STATIC: RuleList = ("a cliche", "an exclamation")
 
 
 SLIP = 0.05  # of the detector's readings
@@ -51,30 +51,30 @@ def greeting(rng: np.random.Generator, flaw: str = "") -> Greeting:
 
 
 def flaws_of(reply: Greeting, rules: Any = FLAWS) -> list[str]:
-    return [name for name in rules if KNOWN[name](reply)]
+    return [name for name in rules if KNOWN_FLAWS[name](reply)]
 
 
-def write(query: int, rules: Rules, rng: np.random.Generator) -> tuple[Greeting, str]:
+def write(query: int, rules: RuleList, rng: np.random.Generator) -> tuple[Greeting, str]:
     """Plants a flaw that its rules do not call known to the judge."""
     free = [f for f in FLAWS if f not in rules] or list(FLAWS)
     flaw = free[(query + int(rng.integers(len(free)))) % len(free)]
     return greeting(rng, flaw), flaw
 
 
-def detect(reply: Greeting, rules: Rules, rng: np.random.Generator) -> RuleVerdict:
+def detect(reply: Greeting, rules: RuleList, rng: np.random.Generator) -> RuleVerdict:
     """Applies the rules, and reads one reply in twenty wrongly."""
     found = flaws_of(reply, rules)
     good = (not found) != (rng.random() < SLIP)
     return RuleVerdict(good=good, advice=found[0] if found else "a cliche")
 
 
-def reflect(reply: Greeting, good: bool, rules: Rules) -> str:
+def reflect(reply: Greeting, good: bool, rules: RuleList) -> str:
     """What the rules lack, or which of them is at fault ("not ...")."""
     found = flaws_of(reply, rules) if good else [f for f in flaws_of(reply) if f not in rules]
     return ("not " if good else "") + found[0] if found else ""
 
 
-def merge(rules: Rules, advice: str) -> list[str]:
+def merge(rules: RuleList, advice: str) -> list[str]:
     """Adds a rule, or deletes the one that the advice contradicts."""
     if advice.startswith("not "):
         return [r for r in rules if r != advice.removeprefix("not ")]
@@ -98,7 +98,7 @@ class RewardAgreement:
             loop = Refine(write, detect, reflect, merge, rounds=self.labels // 4, queries=queries)
             rules, _ = loop(range(100), pool, STATIC, (), rng)
         if self.reward == "reward model":
-            w = linear(pool, self.noise, rng)
+            w = fit_linear(pool, self.noise, rng)
             score = np.array([features(r) @ w for r, _ in test])
         else:
             score = np.array([float(detect(r, rules, rng).good) for r, _ in test])
@@ -121,7 +121,9 @@ def features(reply: Greeting) -> np.ndarray:
     return np.array([float(w in reply) for w in WORDS] + [float(len(set(reply)) < len(reply))])
 
 
-def linear(pool: list[tuple[Greeting, bool]], noise: float, rng: np.random.Generator, steps: int = 300) -> np.ndarray:
+def fit_linear(
+    pool: list[tuple[Greeting, bool]], noise: float, rng: np.random.Generator, steps: int = 300
+) -> np.ndarray:
     """Bradley-Terry weights of words on pairs of a good and a bad reply, some of them the wrong way round."""
     good, bad = ([features(r) for r, g in pool if g == kind] for kind in (True, False))
     d_ND = np.array([a - b for a in good for b in bad])

@@ -71,10 +71,10 @@ class Rules:
             return np.isin(np.arange(n), np.argsort(entropies(counts))[:5]) / 5.0
         if self.scheme == "encore":
             return entropy_weights(counts, self.tau, guard=self.guard)
-        return fitted(train) if self.scheme == "fitted" else np.full(n, 1 / n)
+        return fit_weights(train) if self.scheme == "fitted" else np.full(n, 1 / n)
 
 
-def fitted(pairs: np.ndarray, steps: int = 300, lr: float = 0.5) -> np.ndarray:
+def fit_weights(pairs: np.ndarray, steps: int = 300, lr: float = 0.5) -> np.ndarray:
     """Weights by Bradley-Terry on the pairs, by gradient ascent: what entropies are meant to stand in for."""
     d_NR, w_R = (pairs[:, 0] - pairs[:, 1]) / (LEVELS - 1), np.zeros(pairs.shape[2])
     for _ in range(steps):

@@ -7,10 +7,10 @@ from palaestra.recipes.rewards.general_reasoner import build
 from palaestra.rewards.verify import Verify
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.services.chat.scripted import Scripted
-from palaestra.toys.base import exact
+from palaestra.toys.base import exact_match
 from palaestra.values import vary
 
-FOOLED = Scripted(
+FOOLED_VERIFIER = Scripted(
     Grader(error=0.05, long_error=0.1, long=4, yes="Final Decision: Yes", no="Final Decision: No"),
     name="fooled verifier",
 )
@@ -20,9 +20,9 @@ EXPERIMENT = Experiment(
     claim="On `add` with references that nobody spells like that, a verifier that errs in 5% of its decisions (10% for long "
     "answers) teaches more than an exact match.",
     arms={
-        "exact match": vary(build(), draw=Respelled(), collect=links(Sample(n=8), Score(reward=Verify(exact)))),
-        "general-reasoner": vary(build(FOOLED), draw=Respelled()),
-        "no length term": vary(build(FOOLED, penalty=0.0), draw=Respelled()),
+        "exact match": vary(build(), draw=Respelled(), collect=links(Sample(n=8), Score(reward=Verify(exact_match)))),
+        "general-reasoner": vary(build(FOOLED_VERIFIER), draw=Respelled()),
+        "no length term": vary(build(FOOLED_VERIFIER, penalty=0.0), draw=Respelled()),
         "true verifier": vary(build(), draw=Respelled()),
     },
     expect=Greater("general-reasoner", "exact match"),

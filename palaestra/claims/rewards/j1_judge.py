@@ -7,9 +7,9 @@ from palaestra.context import Context
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.pipeline import Output, Part, Pipeline
 from palaestra.recipes.rewards.j1_judge import build
-from palaestra.rollout.recorded import recorded
+from palaestra.rollout.recorded import recorded_episode
 from palaestra.step import Recipe
-from palaestra.toys.base import written
+from palaestra.toys.base import format_answer
 from palaestra.types import Group, Key, Task, rng_of, stage
 
 
@@ -24,12 +24,12 @@ class Biased:
         rng = rng_of(key)
         half: Task = group.task.meta["halves"][int(rng.integers(2))]
         source: Any = ctx.bench.tasks
-        guess = written([], "1" if rng.random() < self.first else "2")
+        guess = format_answer([], "1" if rng.random() < self.first else "2")
         reply = source.halves.demonstration(half, rng, "work") if rng.random() < self.works else guess
-        return Group(task=group.task, episodes=(recorded(ctx, "policy", half.prompt, reply, 1.0),))
+        return Group(task=group.task, episodes=(recorded_episode(ctx, "policy", half.prompt, reply, 1.0),))
 
 
-def after_bias(learned: Recipe) -> Pipeline:
+def unlearn_bias(learned: Recipe) -> Pipeline:
     biased = imitation(30, Biased(), lr=1e-3)
     return Pipeline(parts={"biased": Part(biased), "rl": Part(learned, model=Output("biased"))})
 
@@ -38,9 +38,9 @@ EXPERIMENT = Experiment(
     claim="On pairs in both orders, from a start that likes the first place, paying consistency makes more held-out pairs right "
     "in both than paying correct verdicts alone.",
     arms={
-        "correctness": after_bias(build(mode="correctness")),
-        "j1": after_bias(build()),
-        "consistency": after_bias(build(mode="consistency")),
+        "correctness": unlearn_bias(build(mode="correctness")),
+        "j1": unlearn_bias(build()),
+        "consistency": unlearn_bias(build(mode="consistency")),
     },
     expect=Greater("j1", "correctness"),
     falsified_if="as many pairs are right in both orders without the reward for it",

@@ -12,11 +12,11 @@ from palaestra.ledger.experiment import Experiment, Final, Greater
 from palaestra.pipeline import Output, Part, Pipeline
 from palaestra.recipes.rewards.j1_stts import build
 from palaestra.rollout.collect import Sample
-from palaestra.rollout.recorded import recorded
-from palaestra.run.evaluation import attempts
+from palaestra.rollout.recorded import recorded_episode
+from palaestra.run.evaluation import attempt_tasks
 from palaestra.schedule import Jump
 from palaestra.step import Recipe, Schedule
-from palaestra.toys.formats import UNSURE
+from palaestra.toys.formats import UNSURE_ANSWER
 from palaestra.types import Group, Key, Result, rng_of, stage
 from palaestra.values import override, vary
 from palaestra.worlds.forced import Forced
@@ -42,12 +42,12 @@ class Reflect:
         lines: list[str] = []
         for _ in range(min(self.most, int(rng.geometric(1 - self.doubt)) - 1)):
             wrong = str((int(result) + int(rng.integers(1, 10))) % 10)
-            lines += [*steps, " ".join([wrong, *judged]) if rng.random() < self.spoilt else own, UNSURE]
+            lines += [*steps, " ".join([wrong, *judged]) if rng.random() < self.spoilt else own, UNSURE_ANSWER]
         reply = "\n".join([*lines, *steps, own, answer])
-        return replace(group, episodes=(recorded(ctx, "policy", task.prompt, reply, 1.0),))
+        return replace(group, episodes=(recorded_episode(ctx, "policy", task.prompt, reply, 1.0),))
 
 
-def reflected(steps: int = 75) -> Recipe:
+def reflection_recipe(steps: int = 75) -> Recipe:
     """Step 1. The verdict is learned in 25 steps without doubts, for a small judge's begin at a coin."""
     return imitation(steps, Reflect(doubt=Jump(0.0, 0.3, 25)), lr=8e-4, warmup=5)
 
@@ -69,7 +69,7 @@ class Scaling:
         result, right, said = await self.recipe.run(ctx), [], []
         for n in self.rounds:
             forced = ctx.with_bench(replace(ctx.bench, world=Forced(n), reward=None))
-            groups = await attempts(forced, self.tasks, Sample(n=1, temperature=0.0))
+            groups = await attempt_tasks(forced, self.tasks, Sample(n=1, temperature=0.0))
             right.append([float(np.mean([e.total for e in g.valid])) for g in groups])
             said.append([e.facts.get("answer") for g in groups for e in g.episodes])
         accuracy = [float(np.mean(x)) for x in right]
@@ -82,7 +82,7 @@ class Scaling:
         return Result(metrics={**result.metrics, "stts": found}, artifacts=result.artifacts)
 
 
-def small(learned: Recipe) -> Recipe:
+def shrink(learned: Recipe) -> Recipe:
     """Step 2 with 8 prompts x 8 verdicts, each long enough for three doubts."""
     return override(vary(learned, schedule=Schedule(prompts=8)), "collect.links.0.max_tokens", 192)
 
@@ -91,11 +91,11 @@ EXPERIMENT = Experiment(
     claim="On verdicts about chains of 6 or 7 numbers, the slope of held-out accuracy over forced rounds of thinking is 2 points "
     "a round higher after RL than after fine-tuning alone.",
     arms={
-        "start": Scaling(vary(reflected(), schedule=Schedule(prompts=1, steps=0))),
-        "sft": Pipeline(parts={"sft": Part(Scaling(reflected()))}),
-        "sft twice as long": Pipeline(parts={"sft": Part(Scaling(reflected(150)))}),
+        "start": Scaling(vary(reflection_recipe(), schedule=Schedule(prompts=1, steps=0))),
+        "sft": Pipeline(parts={"sft": Part(Scaling(reflection_recipe()))}),
+        "sft twice as long": Pipeline(parts={"sft": Part(Scaling(reflection_recipe(150)))}),
         "sft and rl": Pipeline(
-            parts={"sft": Part(reflected()), "rl": Part(Scaling(small(build())), model=Output("sft"))}
+            parts={"sft": Part(reflection_recipe()), "rl": Part(Scaling(shrink(build())), model=Output("sft"))}
         ),
     },
     expect=Greater("sft and rl", "sft", by=0.02),

@@ -9,7 +9,7 @@ from palaestra.update import AdamW
 from palaestra.values import vary
 
 
-def taught(learned: Recipe) -> Pipeline:
+def after_teaching(learned: Recipe) -> Pipeline:
     """From a start that was shown how to judge."""
     return Pipeline(parts={"shown": Part(judging_start()), "rl": Part(learned, model=Output("shown"))})
 
@@ -18,9 +18,9 @@ EXPERIMENT = Experiment(
     claim="From a start whose verdicts on its own answers are mostly true, reward for consensus makes their balanced accuracy 5 "
     "points higher.",
     arms={
-        "start": taught(vary(build(), optimiser=AdamW(lr=0.0))),
-        "consensus": taught(build()),
-        "oracle": taught(build(oracle=True)),
+        "start": after_teaching(vary(build(), optimiser=AdamW(lr=0.0))),
+        "consensus": after_teaching(build()),
+        "oracle": after_teaching(build(oracle=True)),
         "consensus from a coin": build(),
     },
     expect=Greater("consensus", "start", by=0.05),

@@ -28,7 +28,7 @@ class Quality:
         return Reward(total=q, parts={"said": q + error})
 
 
-def scaled(objective: DynamicDPO) -> Recipe:
+def quality_recipe(objective: DynamicDPO) -> Recipe:
     return vary(
         recipe("dpo"),
         collect=links(Sample(n=4), Score(reward=Quality(), shadow=True)),
@@ -42,11 +42,11 @@ EXPERIMENT = Experiment(
     claim="With labels that err on close pairs, DPO whose beta grows with the margin samples more right answers over the run "
     "than DPO with one beta.",
     arms={
-        "beta 0.1": scaled(DynamicDPO(w=0.0)),
-        "beta 0.15": scaled(DynamicDPO(beta=0.15, w=0.0)),
-        "dynamic": scaled(DynamicDPO()),
-        "released": scaled(DynamicDPO(w=0.1, source="implicit")),
-        "dynamic without imitation": scaled(DynamicDPO(sft=0.0)),
+        "beta 0.1": quality_recipe(DynamicDPO(w=0.0)),
+        "beta 0.15": quality_recipe(DynamicDPO(beta=0.15, w=0.0)),
+        "dynamic": quality_recipe(DynamicDPO()),
+        "released": quality_recipe(DynamicDPO(w=0.1, source="implicit")),
+        "dynamic without imitation": quality_recipe(DynamicDPO(sft=0.0)),
     },
     expect=Greater("dynamic", "beta 0.1"),
     falsified_if="one beta of 0.1 is within two points of the dynamic one, or better",

@@ -9,8 +9,8 @@ from palaestra.context import Context
 from palaestra.ledger.experiment import Experiment, Final, Greater
 from palaestra.recipes.rewards.raiden_r1 import Role
 from palaestra.types import Message, Result, Task, rng_of, stage
-from palaestra.verifiers.answers.short import named, normal
-from palaestra.verifiers.base import reply
+from palaestra.verifiers.answers.short import contains_term, normalise_text
+from palaestra.verifiers.base import strip_thinking
 
 FACTS: dict[str, tuple[tuple[str, ...], ...]] = {  # each key with its equivalents
     "job": (
@@ -65,12 +65,12 @@ def response(kind: str, task: Task, rng: np.random.Generator) -> str:
     }[kind]
 
 
-def paid(kind: Kind, text: str, task: Task) -> float:
+def pay_reply(kind: Kind, text: str, task: Task) -> float:
     """What a reward pays for a reply."""
     if kind == "graded":
-        said, keys = normal(reply(text)), [g[0] for g in task.answer]
-        share = sum(named(k, said) for k in keys) / len(keys)
-        return 1.0 if said in map(normal, keys) else 0.7 if share == 1 else 0.5 if share >= 0.5 else 0.0
+        said, keys = normalise_text(strip_thinking(text)), [g[0] for g in task.answer]
+        share = sum(contains_term(k, said) for k in keys) / len(keys)
+        return 1.0 if said in map(normalise_text, keys) else 0.7 if share == 1 else 0.5 if share >= 0.5 else 0.0
     if kind != "multi-term":
         task = replace(task, meta={"keys": True})
     if kind == "single-term":
@@ -90,9 +90,9 @@ class Separation:
         wins, stuffed = list[float](), list[float]()
         for task in (persona(rng) for _ in range(self.personas)):
             right, wrong = str(rng.choice(RIGHT)), str(rng.choice(WRONG))
-            a, b = (paid(self.kind, response(k, task, rng), task) for k in (right, wrong))
+            a, b = (pay_reply(self.kind, response(k, task, rng), task) for k in (right, wrong))
             wins.append(float(a > b) + float(a == b) / 2)
-            stuffed.append(paid(self.kind, response("stuffed", task, rng), task))
+            stuffed.append(pay_reply(self.kind, response("stuffed", task, rng), task))
         found = {"separation": float(np.mean(wins)), "stuffed": float(np.mean(stuffed))}
         return Result(metrics={**found, "sampled_tokens": 0})
 

@@ -4,21 +4,25 @@ from palaestra.catalogue import recipe
 from palaestra.context import RewardFn
 from palaestra.ledger.experiment import Experiment, Greater, Logged
 from palaestra.pipeline import Output, Part, Pipeline
-from palaestra.recipes.rewards.reward_robust import ensemble, nominal, prior
+from palaestra.recipes.rewards.reward_robust import ensemble_learner, nominal_learner, prior_heads
 from palaestra.rewards.labels import Noisy
-from palaestra.rewards.learned import Ensemble, Learned, Robust, average
+from palaestra.rewards.learned import Ensemble, Learned, Robust, mean_over_heads
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.step import Schedule
 from palaestra.values import vary
 
 
-def staged(reward: RewardFn, noise: float = 0.25) -> Pipeline:
+def three_stages(reward: RewardFn, noise: float = 0.25) -> Pipeline:
     """The two stages, then PPO on the frozen `reward` of "nominal" and "reward"."""
     few, sample = Schedule(prompts=8, steps=20), Sample(n=4)
     start = vary(recipe("ppo", kl=0.02), schedule=few)
-    labelled = vary(start, collect=links(sample, Score(reward=Noisy(share=noise))), learners={"nominal": nominal()})
+    labelled = vary(
+        start, collect=links(sample, Score(reward=Noisy(share=noise))), learners={"nominal": nominal_learner()}
+    )
     scored = vary(
-        start, collect=links(sample, Score(reward=Learned("nominal"))), learners={"reward": ensemble(prior(5), "total")}
+        start,
+        collect=links(sample, Score(reward=Learned("nominal"))),
+        learners={"reward": ensemble_learner(prior_heads(5), "total")},
     )
     first = {"nominal": Output("nominal", "nominal")}
     return Pipeline(
@@ -36,11 +40,11 @@ def staged(reward: RewardFn, noise: float = 0.25) -> Pipeline:
 EXPERIMENT = Experiment(
     claim="With reward models of few and noisy labels the true reward ends higher under the robust reward than under one model.",
     arms={
-        "one reward model": staged(Learned("nominal")),
-        "mean of five": staged(Ensemble("reward", prior(5), average)),
-        "most certain head": staged(Robust("reward", prior(5), 1.0)),
-        "robust": staged(Robust("reward", prior(5), 0.4)),
-        "worst case": staged(Robust("reward", prior(5), 0.0)),
+        "one reward model": three_stages(Learned("nominal")),
+        "mean of five": three_stages(Ensemble("reward", prior_heads(5), mean_over_heads)),
+        "most certain head": three_stages(Robust("reward", prior_heads(5), 1.0)),
+        "robust": three_stages(Robust("reward", prior_heads(5), 0.4)),
+        "worst case": three_stages(Robust("reward", prior_heads(5), 0.0)),
     },
     expect=Greater("robust", "one reward model"),
     falsified_if="the robust reward gains less than two points of true reward over the one reward model, over five seeds",

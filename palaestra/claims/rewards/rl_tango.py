@@ -10,7 +10,7 @@ from palaestra.step import Recipe, Schedule
 from palaestra.values import override, vary
 
 
-def small(learned: Recipe) -> Pipeline:
+def shrink(learned: Recipe) -> Pipeline:
     """8 prompts x 8 answers, from a start that judges."""
     rl = override(vary(learned, schedule=Schedule(prompts=8)), "collect.links.0.n", 8)
     return Pipeline(parts={"shown": Part(judging_start()), "rl": Part(rl, model=Output("shown"))})
@@ -19,11 +19,11 @@ def small(learned: Recipe) -> Pipeline:
 EXPERIMENT = Experiment(
     claim="Over the first 20 generator steps, outcomes are 5 points better with a verifier that learns than with GRPO.",
     arms={
-        "grpo": small(vary(recipe("grpo"), credit=chain(*Z))),
-        "tango": small(build(warmup=20)),
-        "fixed": small(build(warmup=20, learns=False)),
-        "unbalanced": small(build(warmup=20, balanced=False)),
-        "merged": small(build(warmup=20, apart=False)),
+        "grpo": shrink(vary(recipe("grpo"), credit=chain(*Z))),
+        "tango": shrink(build(warmup=20)),
+        "fixed": shrink(build(warmup=20, learns=False)),
+        "unbalanced": shrink(build(warmup=20, balanced=False)),
+        "merged": shrink(build(warmup=20, apart=False)),
     },
     expect=Greater("tango", "grpo", by=0.05),
     falsified_if="with the verifier's verdicts the mean outcome of these steps is not 5 points higher",

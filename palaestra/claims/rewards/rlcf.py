@@ -8,7 +8,7 @@ import numpy as np
 
 from palaestra.context import Context
 from palaestra.ledger.experiment import Experiment, Final, Greater
-from palaestra.rewards.bridging import Fit, note, twice
+from palaestra.rewards.bridging import Fit, fit_note, fit_twice
 from palaestra.types import Result, rng_of, stage
 
 KINDS = ("fact", "plus slogan", "minus slogan", "filler", "false claim")
@@ -41,7 +41,7 @@ class Writers:
         lenient_U = 0.3 * rng.standard_normal(RATERS)
         start_N = np.array([factorial(LENGTH) / prod(map(factorial, n)) for n in NOTES.tolist()])
         start_N /= start_N.sum()
-        known = twice(rate(NOTES[rng.choice(len(NOTES), 200, p=start_N)], camp_U, lenient_U, rng), rng)
+        known = fit_twice(rate(NOTES[rng.choice(len(NOTES), 200, p=start_N)], camp_U, lenient_U, rng), rng)
         r_N = self._rewards(rate(NOTES, camp_U, lenient_U, rng), camp_U, known)
         pi_N = start_N * np.exp((r_N - r_N.max()) / BETA)
         pi_N /= pi_N.sum()
@@ -57,7 +57,7 @@ class Writers:
         if self.reward == "lowest camp":
             return np.minimum(*(y_UN[camp_U == c].mean(0) for c in (0, 1)))
         kept = ~np.isnan(known.f_U)
-        return np.array([note(y[kept], known.i_U[kept], known.f_U[kept], known.mu)[0] for y in y_UN.T])
+        return np.array([fit_note(y[kept], known.i_U[kept], known.f_U[kept], known.mu)[0] for y in y_UN.T])
 
 
 def rate(notes: np.ndarray, camp_U: np.ndarray, lenient_U: np.ndarray, rng: np.random.Generator) -> np.ndarray:

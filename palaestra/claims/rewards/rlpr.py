@@ -6,13 +6,15 @@ from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
 from palaestra.recipes.rewards.rlpr import build
 from palaestra.rewards.verify import Exact, Verify
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.toys.base import exact
+from palaestra.toys.base import exact_match
 from palaestra.values import vary
 
 EXPERIMENT = Experiment(
     claim="On `add` with references that nobody spells like that, RLPR ends with a higher accuracy than matching the text.",
     arms={
-        "exact match": vary(recipe("grpo"), draw=Respelled(), collect=links(Sample(n=8), Score(reward=Verify(exact)))),
+        "exact match": vary(
+            recipe("grpo"), draw=Respelled(), collect=links(Sample(n=8), Score(reward=Verify(exact_match)))
+        ),
         "rlpr": vary(build(), draw=Respelled()),
         "product": vary(build(how="product"), draw=Respelled()),
         "no baseline": vary(build(baseline=""), draw=Respelled()),

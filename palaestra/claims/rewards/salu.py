@@ -8,7 +8,7 @@ from palaestra.step import Schedule
 from palaestra.values import vary
 
 
-def staged(scale: float, wrong: float) -> Pipeline:
+def two_stages(scale: float, wrong: float) -> Pipeline:
     """Both stages; the first one is short, so that it abstains unreliably."""
     imitation = vary(recipe("sft"), schedule=Schedule(prompts=16, steps=12))
     rl = vary(build(scale, wrong), schedule=Schedule(prompts=8, steps=30))
@@ -18,9 +18,9 @@ def staged(scale: float, wrong: float) -> Pipeline:
 EXPERIMENT = Experiment(
     claim="At the end more questions are answered or declined rightly with confidence-scaled punishment than with a fixed -2.",
     arms={
-        "fixed -1": staged(0.0, -1.0),
-        "fixed -2": staged(0.0, -2.0),
-        "scaled by confidence": staged(1.0, -1.0),
+        "fixed -1": two_stages(0.0, -1.0),
+        "fixed -2": two_stages(0.0, -2.0),
+        "scaled by confidence": two_stages(1.0, -1.0),
     },
     expect=Greater("scaled by confidence", "fixed -2"),
     falsified_if="the fixed punishment is as good or better in overall accuracy",

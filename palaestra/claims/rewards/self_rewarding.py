@@ -1,7 +1,7 @@
 """The claim of self-rewarding: Self rewarding, self improving (Countdown, integration)."""
 
 from palaestra.catalogue import recipe
-from palaestra.judges.standin import Grader, last_digit
+from palaestra.judges.standin import Grader, matches_last_digit
 from palaestra.ledger.experiment import Cell, Experiment, Final, Greater, Logged
 from palaestra.recipes.rewards.self_rewarding import build
 from palaestra.services.chat.scripted import Scripted
@@ -20,22 +20,22 @@ class Inflation:
         return Logged("reward", self.last)(cell) - Logged("part/gold", self.last)(cell)
 
 
-def errs(error: float) -> Scripted:
+def erring_judge(error: float) -> Scripted:
     """A judge that verifies without a reference, and errs in this share of its verdicts."""
     return Scripted(Grader(error=error, yes="[[RIGHT]]", no="[[WRONG]]"), name=f"errs {error:g}")
 
 
-LAZY = Scripted(Grader(check=last_digit, yes="[[RIGHT]]", no="[[WRONG]]"), name="lazy")
+LAZY_JUDGE = Scripted(Grader(check=matches_last_digit, yes="[[RIGHT]]", no="[[WRONG]]"), name="lazy")
 
 
 EXPERIMENT = Experiment(
     claim="On `add`, held-out accuracy rises by training on a judge that errs in one of ten verdicts and sees no reference.",
     arms={
         "start": vary(recipe("grpo"), optimiser=AdamW(lr=0.0)),
-        "errs 1%": build(errs(0.01)),
-        "errs 10%": build(errs(0.1)),
-        "errs 25%": build(errs(0.25)),
-        "lazy judge": build(LAZY),
+        "errs 1%": build(erring_judge(0.01)),
+        "errs 10%": build(erring_judge(0.1)),
+        "errs 25%": build(erring_judge(0.25)),
+        "lazy judge": build(LAZY_JUDGE),
         "built-in model": build(),
         "formal": recipe("grpo"),
     },

@@ -4,30 +4,33 @@ from palaestra.curriculum.respelled import Respelled
 from palaestra.judges.prompt import last_line
 from palaestra.judges.standin import Grader
 from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
-from palaestra.recipes.rewards.soft_verifier import build, paid
+from palaestra.recipes.rewards.soft_verifier import build, recipe_with_reward
 from palaestra.rewards.verify import Verify
 from palaestra.services.chat.scripted import Scripted
 from palaestra.types import Task
 from palaestra.values import vary
 
 
-def contained(text: str, task: Task) -> float:
+def contains_reference(text: str, task: Task) -> float:
     """The binary rule: the reference stands in the answer."""
     return float(str(task.answer) in last_line(text))
 
 
-NOISY, TOO_SURE = Scripted(Grader(error=0.2), name="noisy"), Scripted(Grader(error=0.2, sure=50.0), name="too sure")
+NOISY_JUDGE, OVERSURE_JUDGE = (
+    Scripted(Grader(error=0.2), name="noisy"),
+    Scripted(Grader(error=0.2, sure=50.0), name="too sure"),
+)
 
 
 EXPERIMENT = Experiment(
     claim="On `add` with references that nobody spells like that, a verifier that errs in one of five verdicts teaches more than "
     "finding the reference in the answer.",
     arms={
-        "string match": vary(paid(Verify(contained)), draw=Respelled()),
-        "binary": vary(build(NOISY, "binary"), draw=Respelled()),
-        "soft": vary(build(NOISY), draw=Respelled()),
-        "normalised": vary(build(NOISY, "normalised"), draw=Respelled()),
-        "too sure": vary(build(TOO_SURE), draw=Respelled()),
+        "string match": vary(recipe_with_reward(Verify(contains_reference)), draw=Respelled()),
+        "binary": vary(build(NOISY_JUDGE, "binary"), draw=Respelled()),
+        "soft": vary(build(NOISY_JUDGE), draw=Respelled()),
+        "normalised": vary(build(NOISY_JUDGE, "normalised"), draw=Respelled()),
+        "too sure": vary(build(OVERSURE_JUDGE), draw=Respelled()),
     },
     expect=Greater("soft", "string match"),
     falsified_if="the string match is as good or better",

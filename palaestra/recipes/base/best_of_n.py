@@ -12,9 +12,9 @@ import numpy as np
 from palaestra.card import Card
 from palaestra.context import Context
 from palaestra.rollout.collect import Sample
-from palaestra.run.evaluation import attempts, final_answer, greedy
+from palaestra.run.evaluation import attempt_tasks, greedy_accuracy, vote_key
 from palaestra.stats import proportion
-from palaestra.types import RIGHT, Episode, Group, Result, stage
+from palaestra.types import SOLVED_TOTAL, Episode, Group, Result, stage
 
 CARD = Card(
     title="Best of n sampling",
@@ -34,10 +34,10 @@ class BestOfN:
     tasks: int = 256
 
     async def run(self, ctx: Context) -> Result:
-        before, _ = await greedy(ctx, self.tasks)
-        groups = await attempts(ctx, self.tasks, Sample(n=self.n, temperature=self.temperature), label="best of n")
+        before, _ = await greedy_accuracy(ctx, self.tasks)
+        groups = await attempt_tasks(ctx, self.tasks, Sample(n=self.n, temperature=self.temperature), label="best of n")
         chosen = [self.choose(g) for g in groups if g.valid]
-        after = proportion(sum(e.total >= RIGHT for e in chosen), len(chosen))
+        after = proportion(sum(e.total >= SOLVED_TOTAL for e in chosen), len(chosen))
         return Result(
             metrics={
                 "accuracy_before": before.json(),
@@ -52,8 +52,8 @@ class BestOfN:
             return max(group.valid, key=lambda e: e.total)
         if self.select == "likelihood":
             return max(group.valid, key=likelihood)
-        votes = Counter(final_answer(e.text) for e in group.valid)
-        return max(group.valid, key=lambda e: votes[final_answer(e.text)])
+        votes = Counter(vote_key(e.text) for e in group.valid)
+        return max(group.valid, key=lambda e: votes[vote_key(e.text)])
 
 
 def likelihood(episode: Episode) -> float:

@@ -23,7 +23,7 @@ from palaestra.credit.advantages import group_mean
 from palaestra.credit.links import Center, Chain, Scale
 from palaestra.credit.table import Table, Values
 from palaestra.objective.policy import KL, Clipped
-from palaestra.schedule import bounded
+from palaestra.schedule import check_bounds
 from palaestra.step import Recipe
 from palaestra.types import stage
 from palaestra.values import vary
@@ -44,7 +44,7 @@ CARD = Card(
 )
 
 
-def right(table: Table) -> np.ndarray:
+def right_answers(table: Table) -> np.ndarray:
     """[E] c_i: 1.0 for a right answer."""
     return (table.reward_E >= 1).astype(float)
 
@@ -60,7 +60,7 @@ class Dads:
     """Leaves the column "kl_weight": f(difficulty) for positive advantages, else 1."""
 
     def __call__(self, x: Values, table: Table) -> Values:
-        difficulty_E = 1 - group_mean(right(table), table.group_E)
+        difficulty_E = 1 - group_mean(right_answers(table), table.group_E)
         table.columns["kl_weight"] = replace(x, x_N=np.where(x.x_N > 0, kl_share(difficulty_E), 1.0))
         return x
 
@@ -72,10 +72,10 @@ class Stcr:
     base: float = 1.00001
 
     def __post_init__(self) -> None:
-        bounded("Stcr.base", self.base, least=1)
+        check_bounds("Stcr.base", self.base, least=1)
 
     def __call__(self, x: Values, table: Table) -> Values:
-        c_E, key_E = right(table), table.group_E
+        c_E, key_E = right_answers(table), table.group_E
         share_E = group_mean(c_E, key_E)
         mean_E = group_mean(c_E * table.lengths_E, key_E) / np.where(share_E > 0, share_E, 1)
         excess_E = np.where((c_E == 0) & (share_E > 0), np.maximum(table.lengths_E - mean_E, 0), 0)

@@ -47,7 +47,7 @@ CARD = Card(
 )
 
 
-def top(score_N: np.ndarray, share: float) -> np.ndarray:
+def top_share(score_N: np.ndarray, share: float) -> np.ndarray:
     """[N] bool: the ceil(share * N) highest scores, as far as they are above 0; ties in order."""
     k = math.ceil(share * len(score_N) - 1e-9)
     chosen_N = np.zeros(len(score_N), bool)
@@ -60,10 +60,10 @@ def changes(waad_N: np.ndarray) -> np.ndarray:
     return np.abs(np.diff(waad_N, append=waad_N[-1:]))
 
 
-def coupled(waad_N: np.ndarray, anchor_N: np.ndarray, share: float, alpha: float, k: int) -> np.ndarray:
+def coupled_gain(waad_N: np.ndarray, anchor_N: np.ndarray, share: float, alpha: float, k: int) -> np.ndarray:
     """[N] what gamma - 1 is in units of the amplification."""
     delta_N = changes(waad_N)
-    begins_N = top(delta_N, share)
+    begins_N = top_share(delta_N, share)
     tau_w, tau_D = np.median(waad_N), delta_N[begins_N].min(initial=np.inf)
     dominated_N, intro_N = np.zeros(len(waad_N), bool), np.zeros(len(waad_N), bool)
     for t in np.flatnonzero(anchor_N):
@@ -101,16 +101,18 @@ class Rhythm:
 
     def _marks(self, given: dict[str, np.ndarray], n: int, ids: list[int]) -> np.ndarray:
         if self.mode == "random":
-            return top(rng_of(("random tokens", *ids)).random(n), self.share)
+            return top_share(rng_of(("random tokens", *ids)).random(n), self.share)
         if self.mode == "entropy":
-            return top(given["entropy"], self.share)
+            return top_share(given["entropy"], self.share)
         waad_N, fai_N = (given.get(k, np.zeros(n)) for k in (f"waad:{self.window}", f"fai:{self.near}:{self.far}"))
         if self.mode == "local":
-            return top(changes(waad_N), self.share)
+            return top_share(changes(waad_N), self.share)
         if self.mode == "bottom":
-            return top(fai_N.max() - fai_N, self.share)
-        anchor_N = top(fai_N, self.share)
-        return anchor_N if self.mode == "global" else coupled(waad_N, anchor_N, self.share, self.alpha, self.lookback)
+            return top_share(fai_N.max() - fai_N, self.share)
+        anchor_N = top_share(fai_N, self.share)
+        return (
+            anchor_N if self.mode == "global" else coupled_gain(waad_N, anchor_N, self.share, self.alpha, self.lookback)
+        )
 
 
 def signals(rhythm: Rhythm) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from palaestra.card import Card, Size
 from palaestra.catalogue import recipe
-from palaestra.objective.algebra import Algebra, Couples, reduce
+from palaestra.objective.algebra import Algebra, Couples, reduce_terms
 from palaestra.objective.policy import Clipped
 from palaestra.objective.track import Track
 from palaestra.rollout.collect import Sample, Score, links
@@ -60,7 +60,7 @@ class Coded(Algebra):
         return (self.head,)
 
     def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        loss = reduce(out[self.head], batch, "tokens")
+        loss = reduce_terms(out[self.head], batch, "tokens")
         return loss, {"coded_nll": loss.detach()}
 
 
@@ -101,11 +101,11 @@ def build(codes: int = 16, construct: int = 15) -> Recipe:
     )
 
 
-USED = (("policy", "code_usage"), ("policy", "code_steering"))
+CODE_NEEDS = (("policy", "code_usage"), ("policy", "code_steering"))
 
 
-def acting(lr: float) -> Recipe:
+def action_recipe(lr: float) -> Recipe:
     """Only the second phase; logs how many codes are used, and how far they differ."""
-    logged = Track(tuple(f"{model}_{quantity}" for model, quantity in USED))
+    logged = Track(tuple(f"{model}_{quantity}" for model, quantity in CODE_NEEDS))
     then = Clipped(reduce="sequences") + logged
-    return vary(build(construct=0), objective=then, needs=USED, optimiser=AdamW(lr=lr))
+    return vary(build(construct=0), objective=then, needs=CODE_NEEDS, optimiser=AdamW(lr=lr))

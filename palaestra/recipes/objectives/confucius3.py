@@ -19,7 +19,7 @@ from palaestra.card import Card, Size
 from palaestra.catalogue import recipe
 from palaestra.credit.advantages import group_mean
 from palaestra.credit.links import Center, Outcome, chain
-from palaestra.credit.scopes import keys
+from palaestra.credit.scopes import scope_keys
 from palaestra.credit.table import Table, Values
 from palaestra.curriculum.pool import Mixed
 from palaestra.objective.policy import Clipped, TargetEntropy
@@ -51,7 +51,7 @@ class Hardness:
     equal: ClassVar[bool] = False
 
     def __call__(self, x: Values, table: Table) -> Values:
-        mean_N = group_mean(x.x_N, keys(table, "group", x.level))
+        mean_N = group_mean(x.x_N, scope_keys(table, "group", x.level))
         return replace(x, x_N=(x.x_N - mean_N) * (self.slope * mean_N + self.level))
 
 

@@ -27,7 +27,7 @@ from palaestra.catalogue import recipe
 from palaestra.credit.links import Center, Gae, Scale, chain
 from palaestra.credit.table import Table, Values
 from palaestra.objective.policy import Entropy, ValueLoss
-from palaestra.schedule import bounded
+from palaestra.schedule import check_bounds
 from palaestra.step import Recipe
 from palaestra.types import rng_of, stage
 from palaestra.values import vary
@@ -78,7 +78,7 @@ class RankBonus:
     placebo: bool = False
 
     def __post_init__(self) -> None:
-        bounded("RankBonus.stride", self.stride, least=1)
+        check_bounds("RankBonus.stride", self.stride, least=1)
 
     def __call__(self, x: Values, table: Table) -> Values:
         now_E3 = np.array([self._measured(table, e) for e in range(len(table.episodes))]).reshape(-1, 3)

@@ -19,9 +19,9 @@ from palaestra.card import Card, Size
 from palaestra.catalogue import recipe
 from palaestra.credit.advantages import group_mean
 from palaestra.credit.links import Center, Scale, chain, table_signal
-from palaestra.credit.scopes import keys
+from palaestra.credit.scopes import scope_keys
 from palaestra.credit.table import Table, Values
-from palaestra.schedule import bounded
+from palaestra.schedule import check_bounds
 from palaestra.step import Recipe
 from palaestra.types import stage
 from palaestra.values import vary
@@ -49,11 +49,11 @@ class EntropySoftmax:
     advantage: float = 1.0
 
     def __post_init__(self) -> None:
-        bounded("EntropySoftmax.temperature", self.temperature, above=0)
+        check_bounds("EntropySoftmax.temperature", self.temperature, above=0)
 
     def __call__(self, x: Values, table: Table) -> Values:
         x, at = table.lift(x, self.level), table.tokens
-        key_N = keys(table, "group", self.level)
+        key_N = scope_keys(table, "group", self.level)
         if self.level == "token":  # the k-th trained token of every answer
             first_E = np.cumsum(table.lengths_E) - table.lengths_E
             k_N = np.arange(len(at.episode_N)) - first_E[at.episode_N]

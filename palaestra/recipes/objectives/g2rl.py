@@ -23,7 +23,7 @@ import numpy as np
 from palaestra.card import Card, Size
 from palaestra.catalogue import recipe
 from palaestra.credit.links import Center, Scale, chain
-from palaestra.credit.scopes import keys
+from palaestra.credit.scopes import scope_keys
 from palaestra.credit.table import Table, Values
 from palaestra.step import Recipe
 from palaestra.types import rng_of, stage
@@ -52,7 +52,7 @@ def novelty(feature_GD: np.ndarray, r_G: np.ndarray) -> np.ndarray:
     return np.where(total_G > 0, np.clip(1 - explained_G, 0, None), 0.0)
 
 
-def scaled(nu_G: np.ndarray, form: Literal["equation", "text"]) -> np.ndarray:
+def scale_novelty(nu_G: np.ndarray, form: Literal["equation", "text"]) -> np.ndarray:
     """[G] min-max within the group, to [0, 1] or centred to [-1, 1]; 0 where all are equal (cosines in float32: to 1e-6)."""
     spread = np.ptp(nu_G)
     if spread < 1e-6:
@@ -81,14 +81,14 @@ class Explore:
     placebo: bool = False
 
     def __call__(self, x: Values, table: Table) -> Values:
-        r_E, key_E = 2 * x.x_N - 1, keys(table, "group")
+        r_E, key_E = 2 * x.x_N - 1, scope_keys(table, "group")
         out_E = r_E.copy()
         for g in np.unique(key_E):
             mine = np.flatnonzero(key_E == g)
             nu_G = novelty(np.array([feature(table, int(e)) for e in mine]), r_E[mine])
             if self.placebo:
                 nu_G = rng_of(("placebo", table.group(int(mine[0])).task.id)).permutation(nu_G)
-            bonus_G = scaled(nu_G, self.form)
+            bonus_G = scale_novelty(nu_G, self.form)
             r_G = r_E[mine]
             factor_G = 1 + self.weight * (r_G * bonus_G if self.form == "equation" else bonus_G)
             out_E[mine] = np.clip(r_G * factor_G, -self.bound, self.bound)

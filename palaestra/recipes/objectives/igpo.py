@@ -23,9 +23,9 @@ from palaestra.catalogue import recipe
 from palaestra.context import Context
 from palaestra.credit.advantages import group_mean, group_std
 from palaestra.credit.links import chain
-from palaestra.credit.scopes import numbered
+from palaestra.credit.scopes import number_keys
 from palaestra.credit.table import Table, Values
-from palaestra.credit.turns import by_episode, turn_rewards
+from palaestra.credit.turns import discounted_turn_sums, turn_rewards
 from palaestra.errors import UserError
 from palaestra.objective.policy import KL, Clipped
 from palaestra.objective.track import Track
@@ -120,12 +120,12 @@ class TurnInformationGain:
         table.columns["gain"] = Values(level="turn", x_N=gain_N)
         reward_N = turn_rewards(table) + gain_N
         if self.pool == "position":
-            return centred_by_position(Values(level="turn", x_N=by_episode(table, reward_N, 1.0)), table)
+            return centred_by_position(Values(level="turn", x_N=discounted_turn_sums(table, reward_N, 1.0)), table)
         apart_N = last_N if self.pool == "separate" else np.zeros_like(last_N)
-        key_N = numbered(list(zip(group_N.tolist(), apart_N.tolist(), paid_N.tolist(), strict=True)))
+        key_N = number_keys(list(zip(group_N.tolist(), apart_N.tolist(), paid_N.tolist(), strict=True)))
         std_N = group_std(reward_N, key_N)
         z_N = np.where(paid_N & (std_N > 0), (reward_N - group_mean(reward_N, key_N)) / (std_N + 1e-6), 0.0)
-        return Values(level="turn", x_N=by_episode(table, z_N, self.gamma))
+        return Values(level="turn", x_N=discounted_turn_sums(table, z_N, self.gamma))
 
 
 def gains(table: Table) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -151,12 +151,12 @@ def gains(table: Table) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def centred_by_position(x: Values, table: Table) -> Values:
     """x of a token minus the mean over the group's tokens that stand as far behind the start of their row's answer."""
     at = table.tokens
-    row_N = numbered(list(zip(at.episode_N.tolist(), at.row_N.tolist(), strict=True)))
+    row_N = number_keys(list(zip(at.episode_N.tolist(), at.row_N.tolist(), strict=True)))
     start = np.full(row_N.max(initial=-1) + 1, np.iinfo(np.int64).max)
     np.minimum.at(start, row_N, at.position_N)
     place = zip(table.group_E[at.episode_N].tolist(), (at.position_N - start[row_N]).tolist(), strict=True)
     x_N = table.lift(x, "token").x_N
-    return Values(level="token", x_N=x_N - group_mean(x_N, numbered(list(place))))
+    return Values(level="token", x_N=x_N - group_mean(x_N, number_keys(list(place))))
 
 
 def build(

@@ -20,7 +20,7 @@ from torch import Tensor
 from palaestra.card import Card, Size
 from palaestra.catalogue import recipe
 from palaestra.credit.steps import StepPairs
-from palaestra.objective.algebra import Algebra, Couples, by_unit
+from palaestra.objective.algebra import Algebra, Couples, sum_by_unit
 from palaestra.objective.preference import DPO
 from palaestra.rollout.branch import PrefixValues, Rescue
 from palaestra.rollout.collect import Sample, Score, links
@@ -67,7 +67,7 @@ class ImitatePreferred(Algebra):
 
     def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         on_BT = batch.mask * (batch["sign"] > 0)[:, None]
-        pair_U = by_unit((out["logp"] * on_BT).sum(1), batch) / by_unit(on_BT.sum(1), batch).clamp(min=1)
+        pair_U = sum_by_unit((out["logp"] * on_BT).sum(1), batch) / sum_by_unit(on_BT.sum(1), batch).clamp(min=1)
         loss = -pair_U.sum() / batch.n_units
         return loss, {"nll_preferred": loss.detach()}
 

@@ -62,7 +62,7 @@ def build(
     long2short: Literal["", "rejection", "dpo"] = "",
 ) -> Recipe:
     if long2short:
-        return shortened(pairs=long2short == "dpo")
+        return long2short_recipe(pairs=long2short == "dpo")
     weight: Any = Jump(0.0, length, length_from)
     bonus = (LengthReward(weight),) if length else ()
     centre = Center("group") if baseline == "mean" else SoftCenter(tau)
@@ -79,7 +79,7 @@ def build(
     )
 
 
-def shortened(pairs: bool) -> Recipe:
+def long2short_recipe(pairs: bool) -> Recipe:
     """Long-to-short: the shortest right answer to imitate, or to prefer to the start policy's odds."""
     return vary(
         recipe("grpo"),

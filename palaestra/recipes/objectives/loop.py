@@ -20,7 +20,7 @@ from palaestra.credit.advantages import leave_one_out
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.objective.policy import Clipped
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.schedule import bounded
+from palaestra.schedule import check_bounds
 from palaestra.step import Recipe
 from palaestra.types import Group, Key, stage
 from palaestra.update import Plain
@@ -73,7 +73,7 @@ def build(
     baseline: Literal["others", "mean", "std"] = "others",
 ) -> Recipe:
     """`baseline`: the mean of the others, of all, or of all with a division by the deviation (ddof 1; GRPO's advantage)."""
-    bounded("loop: eps", eps, least=0)
+    check_bounds("loop: eps", eps, least=0)
     scale = (Scale("group"),) if baseline == "std" else ()
     return vary(
         recipe("rloo"),

@@ -48,7 +48,7 @@ CARD = Card(
 )
 
 
-def offline(learned: Recipe, *more: Collect) -> Recipe:
+def make_offline(learned: Recipe, *more: Collect) -> Recipe:
     """The same method on answers of the start model."""
     collect = links(Sample(n=8, model="ref"), Score(), *more, Offline())
     return vary(learned, collect=collect, references={"ref": "policy"})
@@ -80,4 +80,4 @@ def build(
         heads=("value",),
     )
     online = vary(pairs, learners={"policy": policy, "critic": critic})
-    return offline(online, *marks) if frozen else online
+    return make_offline(online, *marks) if frozen else online

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from palaestra.card import Card, Size
 from palaestra.catalogue import recipe
-from palaestra.objective.algebra import Algebra, Reduction, reduce, token_mean
+from palaestra.objective.algebra import Algebra, Reduction, reduce_terms, token_mean
 from palaestra.objective.kl import kl_terms
 from palaestra.objective.policy import Clipped, Entropy
 from palaestra.rollout.collect import Sample, Score, links
@@ -71,7 +71,7 @@ class ForwardKL(Algebra):
 
     def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         kl_BT = kl_terms(out["logp"], batch[f"{self.model}_power_logp"], "forward")
-        return reduce(kl_BT, batch, self.reduce), {"kl_forward": token_mean(kl_BT, batch)}
+        return reduce_terms(kl_BT, batch, self.reduce), {"kl_forward": token_mean(kl_BT, batch)}
 
 
 def build(

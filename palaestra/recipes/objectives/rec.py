@@ -26,10 +26,10 @@ from palaestra.card import Card, Size
 from palaestra.catalogue import recipe
 from palaestra.credit.advantages import group_mean
 from palaestra.credit.links import Center, Scale, chain
-from palaestra.credit.scopes import keys
+from palaestra.credit.scopes import scope_keys
 from palaestra.credit.table import Table, Values
 from palaestra.objective.policy import KL, Imitation, Reinforce, Trust
-from palaestra.schedule import bounded
+from palaestra.schedule import check_bounds
 from palaestra.step import Recipe
 from palaestra.types import stage
 from palaestra.values import vary
@@ -60,7 +60,7 @@ class DropSurplus:
     equal: ClassVar[bool] = False
 
     def __call__(self, x: Values, table: Table) -> Values:
-        out_N, key_N = np.zeros_like(x.x_N), keys(table, "group", x.level)
+        out_N, key_N = np.zeros_like(x.x_N), scope_keys(table, "group", x.level)
         good_N = x.x_N >= group_mean(x.x_N, key_N)
         for key in np.unique(key_N):
             good, bad = (np.flatnonzero((key_N == key) & side_N) for side_N in (good_N, ~good_N))
@@ -76,7 +76,7 @@ class Reweight:
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        bounded("Reweight.temperature", self.temperature, above=0)
+        check_bounds("Reweight.temperature", self.temperature, above=0)
 
     def __call__(self, x: Values, table: Table) -> Values:
         return replace(x, x_N=x.x_N * np.exp(x.x_N / self.temperature))
@@ -92,7 +92,7 @@ def build(
     std: bool = False,
 ) -> Recipe:
     """`tau` weighs the regulariser, 0 = none."""
-    bounded("rec: tau", tau, least=0)
+    check_bounds("rec: tau", tau, least=0)
     objective = Reinforce(reduce="tokens", trust=trust, weighted=weighted, high=high)
     regularised: dict[str, Any] = {
         "opmd": (1 / (1 + tau)) * objective,

@@ -23,7 +23,7 @@ from torch import Tensor
 from palaestra.card import Card, Size
 from palaestra.catalogue import recipe
 from palaestra.credit.links import Center, Scale, chain
-from palaestra.objective.algebra import Algebra, reduce, token_mean
+from palaestra.objective.algebra import Algebra, reduce_terms, token_mean
 from palaestra.step import Recipe
 from palaestra.types import Batch, Outputs, stage
 from palaestra.update import Plain
@@ -74,7 +74,7 @@ class UniformBellman(Algebra):
         mean_BT = self.rho * (out["vocab_mean_logp"] - batch["policy_vocab_mean_logp"]) * batch.mask
         next_BT = successors(mean_BT, batch.mask).detach()  # a target is not moved towards its estimate
         y_BT = batch["advantage"] + (next_BT if self.bootstrap else 0.0)
-        return reduce((q_BT - y_BT) ** 2, batch, "tokens"), {
+        return reduce_terms((q_BT - y_BT) ** 2, batch, "tokens"), {
             "q": token_mean(q_BT, batch),
             "q_next": token_mean(next_BT, batch),
         }

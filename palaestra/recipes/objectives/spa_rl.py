@@ -144,7 +144,7 @@ def build(
     credit = chain(*paid, Gae(gamma=1.0, lam=0.95, kl=kl), Center("batch"), Scale("batch"))
     if by != "progress":
         return vary(ppo, credit=credit)
-    policy = rested(ppo, warmup).learners["policy"]
+    policy = rest_learner(ppo, warmup).learners["policy"]
     needs = (*policy.needs, ("estimator", "progress"))
     objective = Sum((policy.objective, Track(("agreement",)))) if compare else policy.objective
     estimator = Learner(
@@ -157,7 +157,7 @@ def build(
     return vary(ppo, learners={"policy": policy, "estimator": estimator})
 
 
-def rested(learned: Recipe, warmup: int) -> Recipe:
+def rest_learner(learned: Recipe, warmup: int) -> Recipe:
     """A recipe of one learner that does not move in the first `warmup` steps."""
     (learner,) = learned.learners.values()
     return vary(learned, update=Cycle(learner.update, period=1, on=(0,), warmup=warmup))

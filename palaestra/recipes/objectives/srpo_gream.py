@@ -18,10 +18,10 @@ from palaestra.credit.pass_at_k import PassAtK
 from palaestra.credit.turns import Blend
 from palaestra.curriculum.pool import Mixed
 from palaestra.objective.policy import KL, Clipped
-from palaestra.rewards.verify import said
+from palaestra.rewards.verify import response_text
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.step import Recipe
-from palaestra.toys.base import final
+from palaestra.toys.base import final_answer
 from palaestra.types import Group, Key, Reward, stage
 from palaestra.values import vary
 
@@ -59,7 +59,12 @@ class PartialCredit:
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         gold = str(group.task.answer)
         episodes = tuple(
-            replace(e, reward=Reward(total=max(e.total, worth(final(said(e)), gold)), parts={"exact": e.total}))
+            replace(
+                e,
+                reward=Reward(
+                    total=max(e.total, worth(final_answer(response_text(e)), gold)), parts={"exact": e.total}
+                ),
+            )
             if e.ok
             else e
             for e in group.episodes

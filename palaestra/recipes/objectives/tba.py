@@ -18,7 +18,7 @@ from palaestra.catalogue import recipe
 from palaestra.credit.links import Center, Chain
 from palaestra.curriculum.replay import Replay
 from palaestra.objective.residual import Balance
-from palaestra.schedule import Linear, bounded
+from palaestra.schedule import Linear, check_bounds
 from palaestra.step import Recipe, Schedule
 from palaestra.values import vary
 
@@ -43,7 +43,7 @@ CARD = Card(
 def build(
     beta: float = 0.012, beta_end: float = 0.004, recent: float = 0.95, priority: float = 1.0, lag: int = 2
 ) -> Recipe:
-    bounded("tba: beta and beta_end", min(beta, beta_end), above=0)  # the loss divides by them
+    check_bounds("tba: beta and beta_end", min(beta, beta_end), above=0)  # the loss divides by them
     falling: Any = Linear(beta, beta_end, 500)
     return vary(
         recipe("grpo"),

@@ -25,12 +25,12 @@ from palaestra.errors import UserError
 from palaestra.rewards.verified import Verified
 from palaestra.rewards.where import Where
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.run.evaluation import attempts
+from palaestra.run.evaluation import attempt_tasks
 from palaestra.step import Recipe
 from palaestra.tasks import options
-from palaestra.types import RIGHT, Key, State, Task, stage
+from palaestra.types import SOLVED_TOTAL, Key, State, Task, stage
 from palaestra.values import vary
-from palaestra.verifiers.answers.choice import shuffled
+from palaestra.verifiers.answers.choice import option_order
 
 CARD = Card(
     title="AlphaMed: minimalist rule-based RL on medical multiple choice",
@@ -54,22 +54,22 @@ class ShownOptions:
 
     def __call__(self, ctx: Context, key: Key, n: int, state: State) -> tuple[list[Task], State]:
         tasks, state = self.draw(ctx, key, n, state)
-        return [shown(t, (*key, t.id)) for t in tasks], state
+        return [show_options(t, (*key, t.id)) for t in tasks], state
 
 
-def shown(task: Task, key: Key) -> Task:
+def show_options(task: Task, key: Key) -> Task:
     """The task with lettered options in the order that `key` gives; `order` goes to the verifier.
 
     Options that stand in the midst of the data's own prompt keep their order.
     """
-    known = options.listed(task.meta)
+    known = options.option_texts(task.meta)
     if not known:
         return task
     *before, question = task.prompt
-    bare = replace(question, content=question.content.removesuffix(f"\n{options.lettered(known)}"))
-    fixed = options.contained("\n".join(m.content for m in (*before, bare)), known)
-    meta = task.meta if fixed else {**task.meta, "order": shuffled(len(known), key)}
-    *before, asked = options.shown((*before, bare), meta)
+    bare = replace(question, content=question.content.removesuffix(f"\n{options.letter_options(known)}"))
+    fixed = options.contains_options("\n".join(m.content for m in (*before, bare)), known)
+    meta = task.meta if fixed else {**task.meta, "order": option_order(len(known), key)}
+    *before, asked = options.add_options((*before, bare), meta)
     return replace(task, prompt=(*before, replace(asked, content=f"{asked.content}\n{ASK}")), meta=meta)
 
 
@@ -98,8 +98,8 @@ class OfLevel:
 
 async def difficulty(ctx: Context, tasks: int, n: int = 5) -> dict[str, int]:
     """Errors of the run's model among `n` answers to each of the first training tasks, by task."""
-    groups = await attempts(ctx, tasks, Sample(n=n), split="train", label="levels")
-    return {g.task.id: sum(e.total < RIGHT for e in g.valid) for g in groups}
+    groups = await attempt_tasks(ctx, tasks, Sample(n=n), split="train", label="levels")
+    return {g.task.id: sum(e.total < SOLVED_TOTAL for e in g.valid) for g in groups}
 
 
 def build(levels: tuple[int, ...] = (), field: str = "level") -> Recipe:

@@ -24,16 +24,16 @@ from palaestra.catalogue import recipe
 from palaestra.context import Context, Draw
 from palaestra.curriculum.draw import Shuffled
 from palaestra.errors import UserError
-from palaestra.rewards.verify import said
+from palaestra.rewards.verify import response_text
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.step import Recipe
-from palaestra.toys.base import final
+from palaestra.toys.base import final_answer
 from palaestra.types import Group, Key, Message, Reward, State, Task, rng_of, stage
 from palaestra.values import vary
-from palaestra.verifiers.answers.short import statement
-from palaestra.verifiers.base import reply
-from palaestra.verifiers.text.similarity import counted
-from palaestra.verifiers.text.spelling import consensus, normal, rescaled
+from palaestra.verifiers.answers.short import stated_answer
+from palaestra.verifiers.base import strip_thinking
+from palaestra.verifiers.text.similarity import count_character_ngrams
+from palaestra.verifiers.text.spelling import cluster_consensus, normalise_characters, rescale_similarity
 
 CARD = Card(
     title="CEC-Zero: Chinese spelling correction by self-generated errors",
@@ -48,7 +48,7 @@ CARD = Card(
 )
 
 Embed: TypeAlias = Callable[[Sequence[str]], np.ndarray]
-ALIKE = (
+LOOKALIKES = (
     "的地得",
     "在再",
     "他她它",
@@ -78,13 +78,13 @@ APART: Mapping[str, str] = {
 MARKS = "，。·*#"
 
 
-def corrupted(sentence: str, rng: np.random.Generator, edits: tuple[int, int] = (1, 3)) -> str:
+def corrupt(sentence: str, rng: np.random.Generator, edits: tuple[int, int] = (1, 3)) -> str:
     """The sentence with one to three errors: a character exchanged, split, merged, or a mark put in."""
     text = sentence
     for _ in range(int(rng.integers(edits[0], edits[1] + 1))):
         ways = [(text.replace(b, a, 1)) for a, b in APART.items() if b in text]
         ways += [text.replace(a, b, 1) for a, b in APART.items() if a in text]
-        ways += [text[:i] + other + text[i + 1 :] for i, c in enumerate(text) for group in ALIKE if c in group
+        ways += [text[:i] + other + text[i + 1 :] for i, c in enumerate(text) for group in LOOKALIKES if c in group
                  for other in group if other != c]  # fmt: skip
         at = int(rng.integers(len(text) + 1))
         ways += [text[:at] + str(rng.choice(list(MARKS))) + text[at:]]
@@ -102,20 +102,20 @@ class Corrupted:
 
     def __call__(self, ctx: Context, key: Key, n: int, state: State) -> tuple[list[Task], State]:
         tasks, state = self.draw(ctx, key, n, state)
-        return [self.made(t, (*key, i)) for i, t in enumerate(tasks)], state
+        return [self.corrupt_task(t, (*key, i)) for i, t in enumerate(tasks)], state
 
-    def made(self, task: Task, key: Key) -> Task:
+    def corrupt_task(self, task: Task, key: Key) -> Task:
         clean = task.meta.get("sentence")
         if not isinstance(clean, str):
             return task
-        source = corrupted(clean, rng_of(("corrupt", *key)), self.edits)
+        source = corrupt(clean, rng_of(("corrupt", *key)), self.edits)
         prompt = (Message(role="user", content=self.instruction + source),)
         return replace(task, prompt=prompt, answer=clean, meta={**task.meta, "source": source})
 
 
-def embedded(texts: Sequence[str]) -> np.ndarray:
+def embed_characters(texts: Sequence[str]) -> np.ndarray:
     """[N, D] unit vectors of the counts of character 1- to 3-grams; no text gives 0."""
-    counts = [counted(t, 3) for t in texts]
+    counts = [count_character_ngrams(t, 3) for t in texts]
     columns = {k: i for i, k in enumerate(dict.fromkeys(k for c in counts for k in c))}
     x_ND = np.zeros((len(texts), max(1, len(columns))))
     for n, c in enumerate(counts):
@@ -125,8 +125,8 @@ def embedded(texts: Sequence[str]) -> np.ndarray:
 
 def correction(text: str) -> str:
     """What a reply gives as the sentence."""
-    found = next((x for x in (final(text), statement(text)) if x is not None), reply(text))
-    return normal(found)
+    found = next((x for x in (final_answer(text), stated_answer(text)) if x is not None), strip_thinking(text))
+    return normalise_characters(found)
 
 
 @stage
@@ -138,19 +138,19 @@ class Restored:
     exact: float = 0.0
     theta: float = 0.8
     radius: float = 0.5  # unknown in the paper; a cosine of 0.875
-    embed: Embed = embedded
+    embed: Embed = embed_characters
 
     async def __call__(self, ctx: Context | None, group: Group) -> list[Reward]:
-        texts = [correction(said(e)) for e in group.episodes]
+        texts = [correction(response_text(e)) for e in group.episodes]
         if group.task.answer is None and (self.supervised or self.exact):
             raise UserError(
                 f"task {group.task.id!r} has no clean sentence; use supervised=0 agreed=1, or add an answer"
             )
-        gold = normal(str(group.task.answer)) if self.supervised or self.exact else ""
+        gold = normalise_characters(str(group.task.answer)) if self.supervised or self.exact else ""
         *x_ND, gold_D = self.embed([*texts, gold])
         filled = [i for i, t in enumerate(texts) if t]
         r2 = (
-            dict(zip(filled, consensus([x_ND[i] for i in filled], self.radius, self.theta), strict=True))
+            dict(zip(filled, cluster_consensus([x_ND[i] for i in filled], self.radius, self.theta), strict=True))
             if filled
             else {}
         )
@@ -158,7 +158,7 @@ class Restored:
         return [self.reward(t, gold, c, r2.get(i, 0.0)) for i, (t, c) in enumerate(zip(texts, cosines, strict=True))]
 
     def reward(self, text: str, gold: str, cosine: float, r2: float) -> Reward:
-        r1, right = rescaled(cosine, self.theta), float(bool(text) and text == gold)
+        r1, right = rescale_similarity(cosine, self.theta), float(bool(text) and text == gold)
         total = self.supervised * r1 + self.agreed * r2 + self.exact * right
         return Reward(total=total, parts={"similarity": r1, "consensus": r2})
 

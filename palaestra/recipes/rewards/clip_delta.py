@@ -25,7 +25,7 @@ from palaestra.card import Card, Size
 from palaestra.catalogue import recipe
 from palaestra.context import Context
 from palaestra.rollout.collect import Sample, Score, links
-from palaestra.rollout.steps import steps
+from palaestra.rollout.steps import answer_steps
 from palaestra.step import Recipe
 from palaestra.types import Episode, Event, Group, Key, Task, stage
 from palaestra.values import vary
@@ -61,9 +61,9 @@ class TrueLines:
     idle: str = "ok"
 
     def __call__(self, task: Task, lines: Sequence[str]) -> list[float | None]:
-        return [None if line.startswith("=") else float(line == self.idle or self.true(line, task)) for line in lines]
+        return [None if line.startswith("=") else float(line == self.idle or self.holds(line, task)) for line in lines]
 
-    def true(self, line: str, task: Task) -> bool:
+    def holds(self, line: str, task: Task) -> bool:
         found = LINE.fullmatch(line)
         if found is None or len(line) > 40:
             return False
@@ -72,7 +72,7 @@ class TrueLines:
         return result == (value % modulo if modulo else value)
 
 
-def shaped(q: Sequence[float], shape: Shape, eta: float, keep_last: bool = True) -> list[float]:
+def shape_rewards(q: Sequence[float], shape: Shape, eta: float, keep_last: bool = True) -> list[float]:
     """Rewards of the steps. Without `keep_last` Clip leaves the last step to the outcome, as Delta always does."""
     if shape == "clip":
         clipped = clip_steps(q, eta)
@@ -96,9 +96,9 @@ class BoundedStepRewards:
     def _paid(self, ctx: Context, task: Task, e: Episode) -> Episode:
         if e.reward is None:
             return e
-        found = steps(e, ctx.decode)
+        found = answer_steps(e, ctx.decode)
         q = [self.eta if x is None else x for x in self.prm(task, [s.text for s in found])]
-        paid = [self.alpha * r for r in shaped(q, self.shape, self.eta, self.keep_last)]
+        paid = [self.alpha * r for r in shape_rewards(q, self.shape, self.eta, self.keep_last)]
         events = tuple(Event(row=s.row, token=s.token, value=r, part="steps") for s, r in zip(found, paid, strict=True))
         parts = {**e.reward.parts, "right": e.total, "steps": sum(paid)}
         return replace(

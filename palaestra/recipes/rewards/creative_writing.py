@@ -20,9 +20,9 @@ from palaestra.credit.preferences import Compare
 from palaestra.judges.pointwise import Judge
 from palaestra.judges.reading import MarkedLabel
 from palaestra.objective.reward_model import BradleyTerry
-from palaestra.rewards.labels import properties
+from palaestra.rewards.labels import text_properties
 from palaestra.rewards.learned import Learned
-from palaestra.rewards.rules import Rules
+from palaestra.rewards.rules import RuleList
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.services.chat.scripted import Scripted
 from palaestra.step import Learner, Recipe
@@ -47,9 +47,9 @@ CARD = Card(
         lr=3e-7,
     ),
 )
-RULES: Rules = ("Ends with its answer.", "Shows a step.", "Says no line twice.")
+RULES: RuleList = ("Ends with its answer.", "Shows a step.", "Says no line twice.")
 WEIGHTS = (0.30, 0.30, 0.15, 0.15, 0.10)  # language, creativity, resonance, cultural fit, richness; each 1 to 3
-EXCELLENT = 2.0
+EXCELLENCE = 2.0
 
 
 def rating(scores: tuple[float, ...]) -> float:
@@ -61,7 +61,7 @@ def detector(request: ChatRequest) -> str:
     """The stand-in judge: Bad if a rule of its prompt is broken, by what it knows of the three in RULES."""
     prompt = request.messages[-1].content
     rules, reply = (re.findall(rf"<{tag}>(.*?)</{tag}>", prompt, re.DOTALL)[-1] for tag in ("rubric", "response"))
-    seen, lines = properties(reply), reply.splitlines()
+    seen, lines = text_properties(reply), reply.splitlines()
     kept = (bool(lines) and lines[-1].startswith("= "), seen["worked"] > 0, len(set(lines)) == len(lines))
     broken = [rule for rule, held in zip(RULES, kept, strict=True) if rule in rules and not held]
     return f"{' '.join(broken)} [[{'Bad' if broken else 'Good'}]]"
@@ -69,7 +69,7 @@ def detector(request: ChatRequest) -> str:
 
 def build(
     signal: Literal["judge", "reward model"] = "judge",
-    rules: Rules = RULES,
+    rules: RuleList = RULES,
     client: Source = Scripted(detector, "detector"),
 ) -> Recipe:
     judge = Judge(

@@ -26,16 +26,16 @@ from palaestra.context import Context, RewardFn
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.objective.policy import Clipped
 from palaestra.rewards.verified import Verified
-from palaestra.rewards.verify import said
+from palaestra.rewards.verify import response_text
 from palaestra.rewards.where import Where
 from palaestra.rollout.collect import MuteTruncated, Sample, Score, links
 from palaestra.schedule import Jump
 from palaestra.step import Recipe
-from palaestra.toys.base import exact
-from palaestra.toys.formats import judging
+from palaestra.toys.base import exact_match
+from palaestra.toys.formats import judging_task
 from palaestra.types import Group, Key, Message, Reward, Task, rng_of, stage
 from palaestra.values import vary
-from palaestra.verifiers.code.programs import blocks_of
+from palaestra.verifiers.code.programs import code_blocks
 
 CARD = Card(
     title="Critique-Coder: critique RL",
@@ -73,31 +73,31 @@ class Criticise:
     reward: RewardFn | None = None
 
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
-        return await Sample(n=self.n)(ctx, key, await self.asked(ctx, key, group))
+        return await Sample(n=self.n)(ctx, key, await self.ask_critique(ctx, key, group))
 
-    async def asked(self, ctx: Context, key: Key, group: Group) -> Group:
+    async def ask_critique(self, ctx: Context, key: Key, group: Group) -> Group:
         """The group, or the question about a candidate in its place."""
         rng = rng_of(("critique", ctx.seed, group.task.id))
         if rng.random() >= self.share:
             return group
         sampled = await Sample(n=self.candidates, model=self.model)(ctx, (*key, "candidates"), group)
         scored = (await Score(reward=self.reward)(ctx, key, sampled)).valid
-        found = [(said(e), e.total > LEAST) for e in scored if usable(said(e), group.task)]
+        found = [(response_text(e), e.total > LEAST) for e in scored if is_usable(response_text(e), group.task)]
         wanted = bool(rng.random() < 0.5)
         text, right = next((f for f in found if f[1] == wanted), found[0]) if found else ("", False)
         return replace(group, task=critique(group.task, text, right)) if found else group
 
 
-def usable(text: str, task: Task) -> bool:
+def is_usable(text: str, task: Task) -> bool:
     """A candidate with something in it: a block of code where the task wants one."""
-    blocks = blocks_of(text) if "tests" in task.meta else [text]
+    blocks = code_blocks(text) if "tests" in task.meta else [text]
     return any(b.strip() for b in blocks)
 
 
 def critique(task: Task, text: str, right: bool) -> Task:
     """The question about a candidate. Its text is untrusted, but only what the policy says is read for a label."""
     if "tests" not in task.meta:
-        made = judging(task, text, right)
+        made = judging_task(task, text, right)
         return replace(made, id=f"{task.id}/critique", meta={"label": right})
     question = "\n\n".join([task.prompt[-1].content, f"Solution:\n{text}", ASK])
     prompt = (*task.prompt[:-1], Message(role="user", content=question))
@@ -112,19 +112,19 @@ class CritiqueLabel:
     variant: Variant = "paper"
 
     async def __call__(self, ctx: Context, group: Group) -> list[Reward]:
-        return [self.judge(said(e), group.task) for e in group.episodes]
+        return [self.judge(response_text(e), group.task) for e in group.episodes]
 
     def judge(self, text: str, task: Task) -> Reward:
         if task.answer not in ("T", "F"):
-            right = exact(text, task)
+            right = exact_match(text, task)
         elif self.variant == "paper":
             right = Verified("label").judge(text, task).total
         else:
-            right = float(released(text) == task.meta["label"])
+            right = float(released_verdict(text) == task.meta["label"])
         return Reward(total=self.weight * right, parts={"critique": right})
 
 
-def released(text: str) -> bool | None:
+def released_verdict(text: str) -> bool | None:
     """The released parser: the last label anywhere, true for any capital T in it, else false for any capital F."""
     found = CONCLUSION.findall(text)
     return None if not found else True if "T" in found[-1] else False if "F" in found[-1] else None

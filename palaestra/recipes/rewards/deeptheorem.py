@@ -23,11 +23,11 @@ from palaestra.catalogue import recipe
 from palaestra.context import Context
 from palaestra.errors import Fault, UserError
 from palaestra.rewards.verified import Verified
-from palaestra.rewards.verify import said
+from palaestra.rewards.verify import response_text
 from palaestra.rewards.where import Where
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.step import Recipe
-from palaestra.toys.base import exact, lines_of
+from palaestra.toys.base import answer_lines, exact_match
 from palaestra.types import Group, Key, Reward, State, Task, stage
 from palaestra.values import vary
 from palaestra.verifiers.text.formats import Clean
@@ -74,15 +74,15 @@ class ProofLabel:
     """1 if the answer line has the right label and the text no degenerate form; the part "process" judges the proof."""
 
     async def __call__(self, ctx: Context, group: Group) -> list[Reward | Fault]:
-        return [self.judge(said(e), group.task) for e in group.episodes]
+        return [self.judge(response_text(e), group.task) for e in group.episodes]
 
     def judge(self, text: str, task: Task) -> Reward:
-        right = exact(text, task) * Clean(most_repeats=1.0, least_space=0.0)(text, None).score
-        parts = {"process": valid(lines_of(text)[:-1], task.meta["steps"])} if "steps" in task.meta else {}
+        right = exact_match(text, task) * Clean(most_repeats=1.0, least_space=0.0)(text, None).score
+        parts = {"process": valid_share(answer_lines(text)[:-1], task.meta["steps"])} if "steps" in task.meta else {}
         return Reward(total=right, parts=parts)
 
 
-def valid(lines: list[str], steps: tuple[str, ...]) -> float:
+def valid_share(lines: list[str], steps: tuple[str, ...]) -> float:
     """The share of a proof that stands before its first wrong line; an omitted proof is worth 0."""
     first = next((i for i, (a, b) in enumerate(zip(lines, steps, strict=False)) if a != b), min(len(lines), len(steps)))
     return first / max(len(lines), len(steps), 1)

@@ -24,17 +24,17 @@ from palaestra.catalogue import recipe
 from palaestra.context import Context, Source
 from palaestra.errors import Fault, UserError
 from palaestra.judges.pointwise import Judge
-from palaestra.judges.prompt import GRADE, reference_of
+from palaestra.judges.prompt import GRADE_PROMPT, reference_of
 from palaestra.judges.reading import Text
 from palaestra.judges.standin import Grader
 from palaestra.objective.policy import KL, Clipped, Entropy
-from palaestra.rewards.verify import said
+from palaestra.rewards.verify import response_text
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.services.chat.scripted import Scripted
 from palaestra.step import Recipe
 from palaestra.types import Episode, Group, Reward, Task, stage
 from palaestra.values import vary
-from palaestra.verifiers.answers.final import boxed
+from palaestra.verifiers.answers.final import boxed_answer
 
 CARD = Card(
     title="General-Reasoner: generative answer verifier",
@@ -56,8 +56,8 @@ CARD = Card(
 
 Variant = Literal["paper", "released"]
 PHRASE = r"(?:final answer|the answer is|answer|solution)\s*:"
-MENDED = re.compile(rf"(?:{PHRASE}|^= )[ \t]*([^\n]*)", re.IGNORECASE | re.MULTILINE)
-RELEASED = re.compile(rf"(?:{PHRASE}|^= )[ \t]*([^\n]*)\n", re.IGNORECASE | re.MULTILINE)
+MENDED_PHRASE = re.compile(rf"(?:{PHRASE}|^= )[ \t]*([^\n]*)", re.IGNORECASE | re.MULTILINE)
+RELEASED_PHRASE = re.compile(rf"(?:{PHRASE}|^= )[ \t]*([^\n]*)\n", re.IGNORECASE | re.MULTILINE)
 DECISION = re.compile(r"Final Decision:\s*(Yes|No)")
 INSTRUCTION = (
     'Think first. End with "Final Decision: Yes" if the response is equivalent to the reference, '
@@ -67,21 +67,21 @@ WINDOW = 1024  # tokens at the end of prompt and response that the released code
 MISSING = "No Answer"
 
 
-def extracted(text: str, phrase: re.Pattern[str] = MENDED) -> str | None:
+def extract_final(text: str, phrase: re.Pattern[str] = MENDED_PHRASE) -> str | None:
     """The last box, else the last phrase's answer; None where there is neither."""
-    found = boxed(text)
+    found = boxed_answer(text)
     if found is None:
         found = next((m[1] for m in reversed(list(phrase.finditer(text)))), None)
     return None if found is None else found.strip()
 
 
-def decided(text: str) -> float | None:
+def read_decision(text: str) -> float | None:
     """The last decision; None without one."""
     found = DECISION.findall(text)
     return float(found[-1] == "Yes") if found else None
 
 
-def quoted(text: str) -> float:
+def has_phrase(text: str) -> float:
     """The phrase anywhere, as released."""
     return float("Final Decision: Yes" in text)
 
@@ -113,12 +113,12 @@ class Equivalence:
             try:
                 judge = Judge(
                     self.client,
-                    GRADE,
-                    Text(quoted if released else decided, INSTRUCTION),
+                    GRADE_PROMPT,
+                    Text(has_phrase if released else read_decision, INSTRUCTION),
                     max_tokens=2048,
                     unparsed=0.0,
                 )
-                passed = (await judge.judged(ctx, task, MISSING if found is None else found)).score == 1
+                passed = (await judge.judge_one(ctx, task, MISSING if found is None else found)).score == 1
             except Fault as fault:
                 return fault
         spell = ctx.engine(self.model).dialect.encode_text
@@ -129,8 +129,8 @@ class Equivalence:
 
     def answer(self, ctx: Context, episode: Episode) -> str | None:
         if self.variant == "paper":
-            return extracted(said(episode))
-        return extracted(ctx.decode(episode.rows[-1].context()[-WINDOW:]), RELEASED)
+            return extract_final(response_text(episode))
+        return extract_final(ctx.decode(episode.rows[-1].context()[-WINDOW:]), RELEASED_PHRASE)
 
 
 STANDIN = Scripted(Grader(yes="Final Decision: Yes", no="Final Decision: No"), name="verifier")

@@ -5,7 +5,7 @@ rollout of the other with its number (arXiv:2505.10320). Rule-based rewards, the
 
     PaV   verdict A or B:            correct + consistent,  consistent = 1 for both if both orders are right, else 0
     PaVS  verdict and two scores:    as PaV; the scores are free
-    PaS   two scores:                1 if the better response has the higher score; a tie 0 (the check `by_scores`)
+    PaS   two scores:                1 if the better response has the higher score; a tie 0 (the check `score_verdict`)
     PoS   one response, one score:   1 for both calls of a pair if the better response's score is the higher one; a tie 0
 
 A constant verdict is right half the time and never consistent. A verdict that is missing, or names both, is 0, and so is a
@@ -73,7 +73,7 @@ class BothOrders:
         return Values(level="turn", x_N=total[self.mode])
 
 
-def by_scores(text: str, task: Task) -> float:
+def score_verdict(text: str, task: Task) -> float:
     """1 if the better response's score is the higher one (PaS); answers are 1 or A, 2 or B."""
     found = PAIR.findall(text)
     try:

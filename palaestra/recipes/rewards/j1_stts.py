@@ -15,11 +15,11 @@ text of the environment, so it carries no gradient.
 
 from palaestra.card import Card, Size
 from palaestra.catalogue import recipe
-from palaestra.judges.prompt import spoken
+from palaestra.judges.prompt import reply_after_thinking
 from palaestra.rewards.verify import Verify
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.step import Recipe
-from palaestra.toys.base import exact, final
+from palaestra.toys.base import exact_match, final_answer
 from palaestra.types import Task
 from palaestra.values import vary
 
@@ -39,8 +39,8 @@ CARD = Card(
 
 def pair_verdict(text: str, task: Task) -> float:
     """1 for the right verdict, 0 for another one, -1 for none on the last line behind the thinking."""
-    said = spoken(text)
-    return exact(said, task) if final(said) else -1.0
+    said = reply_after_thinking(text)
+    return exact_match(said, task) if final_answer(said) else -1.0
 
 
 def build(kl: float = 0.001) -> Recipe:

@@ -22,17 +22,17 @@ from palaestra.card import Card, Size
 from palaestra.catalogue import recipe
 from palaestra.context import Context, Source
 from palaestra.errors import Fault
-from palaestra.judges.prompt import defused
-from palaestra.rewards.rewritten import blocks
-from palaestra.rewards.verify import said
+from palaestra.judges.prompt import defuse
+from palaestra.rewards.rewritten import write_blocks
+from palaestra.rewards.verify import response_text
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.step import Recipe
-from palaestra.toys.formats import UNSURE, question
+from palaestra.toys.formats import UNSURE_ANSWER, question_text
 from palaestra.types import ChatRequest, Group, Message, Reward, Task, stage
 from palaestra.values import vary
-from palaestra.verifiers.answers.final import tagged
-from palaestra.verifiers.answers.judgement import REFUSALS, statements, worth_of_facts
-from palaestra.verifiers.answers.short import agreed, normal
+from palaestra.verifiers.answers.final import tagged_answer
+from palaestra.verifiers.answers.judgement import REFUSAL_PHRASES, fact_worth, split_statements
+from palaestra.verifiers.answers.short import matches_gold, normalise_text
 from palaestra.verifiers.text.formats import Tags
 
 CARD = Card(
@@ -72,14 +72,14 @@ def grade(text: str, variant: Variant = "paper") -> float:
     return GRADES[found[0]] if found else 0.0
 
 
-def combined(worth: float, facts: float) -> float:
+def combine_worth(worth: float, facts: float) -> float:
     """-1 + facts for what is wrong; a right answer and a refusal have their own worth."""
     return worth + facts if worth == -1 else worth
 
 
 def fact_score(supported: int, n: int, score: Literal["ratio", "count15"] = "ratio", gamma: float = 10.0) -> float:
     """s of the module's docstring; 0 where nothing is stated."""
-    return min(supported / 15, 1.0) if score == "count15" else worth_of_facts(supported, n, gamma)
+    return min(supported / 15, 1.0) if score == "count15" else fact_worth(supported, n, gamma)
 
 
 @stage
@@ -96,11 +96,11 @@ class Knowledge:
     judge: Source | None = None
 
     async def __call__(self, ctx: Context, group: Group) -> list[Reward | Fault]:
-        return list(await asyncio.gather(*(self._judged(ctx, group.task, said(e)) for e in group.episodes)))
+        return list(await asyncio.gather(*(self._judged(ctx, group.task, response_text(e)) for e in group.episodes)))
 
     async def _judged(self, ctx: Context, task: Task, text: str) -> Reward | Fault:
-        text = asked_for(text)
-        answer = (tagged(text) or "").strip()
+        text = add_blocks(text)
+        answer = (tagged_answer(text) or "").strip()
         try:
             worth = await self._worth(ctx, task, answer)
         except Fault as fault:
@@ -112,44 +112,44 @@ class Knowledge:
         if not answer:
             return -1.0
         if self.judge is None:
-            return 2.0 if right(answer, task) else self.refusal if refused(answer) else -1.0
-        shown = GRADING.format(question=question(task), reference=task.answer, response=defused(answer))
+            return 2.0 if is_right(answer, task) else self.refusal if is_refusal(answer) else -1.0
+        shown = GRADING.format(question=question_text(task), reference=task.answer, response=defuse(answer))
         told = await ctx.client(self.judge).chat(ChatRequest(messages=(Message(role="user", content=shown),)))
         found = grade(told.text, self.variant)
         return self.refusal if found == 1.0 else found
 
     def reward(self, text: str, worth: float, answer: str, task: Task) -> Reward:
-        known = {normal(str(f)).rstrip(".!? ") for f in task.meta.get("facts", task.meta.get("steps", ()))}
+        known = {normalise_text(str(f)).rstrip(".!? ") for f in task.meta.get("facts", task.meta.get("steps", ()))}
         thoughts = text.partition("</think>")[0].removeprefix("<think>") if "</think>" in text else text
-        stated = statements(thoughts, repeated=self.variant == "released")
+        stated = split_statements(thoughts, repeated=self.variant == "released")
         s = fact_score(sum(x in known for x in stated), len(stated), self.score)
         earns = self.facts * s if answer or self.variant == "released" else 0.0
         form = Tags()(text, None).score * 2 - 1
-        shut = refused(answer)
+        shut = is_refusal(answer)
         parts = {
             "format": form,
             "facts": s,
             "refused": float(shut),
-            "hallucinated": float(not shut and not right(answer, task)),
+            "hallucinated": float(not shut and not is_right(answer, task)),
         }
         # a refusal that is worth -1 is no error that facts could soften
-        return Reward(total=form + (worth if shut else combined(worth, earns)), parts=parts)
+        return Reward(total=form + (worth if shut else combine_worth(worth, earns)), parts=parts)
 
 
-def asked_for(text: str) -> str:
+def add_blocks(text: str) -> str:
     """A reply with the blocks it should have: the prompt's `<think>`, or those of an answer line."""
-    answer = lambda said: "unknown" if said == UNSURE.removeprefix("= ") else said
-    text = blocks(text, ("think", "answer"), answer) if "<answer>" not in text else text
+    answer = lambda said: "unknown" if said == UNSURE_ANSWER.removeprefix("= ") else said
+    text = write_blocks(text, ("think", "answer"), answer) if "<answer>" not in text else text
     return text if "<think>" in text else f"<think>{text}"
 
 
-def right(answer: str, task: Task) -> bool:
+def is_right(answer: str, task: Task) -> bool:
     golds = task.answer if isinstance(task.answer, list | tuple) else [task.answer]
-    return agreed([str(g) for g in golds], answer)
+    return matches_gold([str(g) for g in golds], answer)
 
 
-def refused(answer: str) -> bool:
-    return any(agreed([r], answer) for r in REFUSALS)
+def is_refusal(answer: str) -> bool:
+    return any(matches_gold([r], answer) for r in REFUSAL_PHRASES)
 
 
 def build(

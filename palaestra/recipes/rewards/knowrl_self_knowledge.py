@@ -24,15 +24,15 @@ from palaestra.credit.links import Center, Scale, chain
 from palaestra.curriculum.draw import Shuffled
 from palaestra.errors import Fault
 from palaestra.objective.policy import Clipped
-from palaestra.rewards.intrinsic import majority
-from palaestra.rewards.verify import said
+from palaestra.rewards.intrinsic import majority_answer
+from palaestra.rewards.verify import response_text
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.step import Recipe
-from palaestra.toys.base import final
-from palaestra.toys.formats import AT_ONCE, STEPWISE, instructed, judging, question
+from palaestra.toys.base import final_answer
+from palaestra.toys.formats import ANSWER_AT_ONCE, THINK_STEPWISE, add_instruction, judging_task, question_text
 from palaestra.types import Example, Group, Groups, Key, Message, Reward, State, Task, rng_of, stage
 from palaestra.values import vary
-from palaestra.verifiers.answers.judgement import verdict
+from palaestra.verifiers.answers.judgement import read_verdict
 
 CARD = Card(
     title="KnowRL: introspection + consensus rewarding",
@@ -58,7 +58,7 @@ class OwnTasks:
 
     def ask(self, task: Task, can: bool) -> Task:
         shots: Shots = task.meta.get("shots", [])
-        shown = [f"- {text}" for text, known in shots if known == can] or [f"- {question(task)}"]
+        shown = [f"- {text}" for text, known in shots if known == can] or [f"- {question_text(task)}"]
         wish = "you are sure that you can do" if can else "you are sure that you cannot do"
         asked = f"Write one task that {wish}, unlike these:\n" + "\n".join(shown)
         return replace(task, prompt=(Message(role="user", content=asked),))
@@ -68,7 +68,7 @@ class OwnTasks:
         return replace(task, prompt=(Message(role="user", content=asked),))
 
     def read(self, text: str) -> str | None:
-        return verdict(text, self.labels)
+        return read_verdict(text, self.labels)
 
 
 @stage
@@ -78,13 +78,13 @@ class OwnAnswers:
     labels: ClassVar[tuple[str, str]] = ("right", "wrong")
 
     def ask(self, task: Task, can: bool) -> Task:
-        return instructed(task, STEPWISE if can else AT_ONCE)
+        return add_instruction(task, THINK_STEPWISE if can else ANSWER_AT_ONCE)
 
     def analyse(self, task: Task, text: str, can: bool) -> Task:
-        return replace(task, prompt=judging(task, text, can).prompt)
+        return replace(task, prompt=judging_task(task, text, can).prompt)
 
     def read(self, text: str) -> str | None:
-        found = final(text)
+        found = final_answer(text)
         return found if found in self.labels else None
 
 
@@ -101,7 +101,7 @@ class Introspect:
         form = form_of(group.task)
         can = bool(rng_of((*key, "class")).random() < 0.5)
         wrote = await Sample(n=1)(ctx, key, Group(task=form.ask(group.task, can)))
-        text = said(wrote.episodes[0]) if wrote.valid else ""
+        text = response_text(wrote.episodes[0]) if wrote.valid else ""
         meta: dict[str, Any] = {**group.task.meta, "wrote": text, "asked": can}
         if isinstance(form, OwnAnswers) and ctx.bench.reward is not None and wrote.valid:
             (found,) = await ctx.bench.reward(ctx, replace(wrote, task=group.task))
@@ -118,8 +118,8 @@ class Consensus:
     async def __call__(self, ctx: Context | None, group: Group) -> list[Reward]:
         form = form_of(group.task)
         yes, no = form.labels
-        verdicts = [form.read(said(e)) for e in group.episodes]
-        best, share = majority(verdicts)
+        verdicts = [form.read(response_text(e)) for e in group.episodes]
+        best, share = majority_answer(verdicts)
         meta = group.task.meta
         told = {"consensus": share, "asked": float(best is not None and (best == yes) == meta.get("asked"))}
         truth = (yes if meta["truth"] else no) if "truth" in meta else None
@@ -149,7 +149,7 @@ class ShownExamples:
 
     def __call__(self, ctx: Context, key: Key, n: int, state: State) -> tuple[list[Task], State]:
         tasks, state = self.draw(ctx, key, n, state)
-        seeds = [(question(t), bool(t.meta["can"])) for t in tasks if "can" in t.meta]
+        seeds = [(question_text(t), bool(t.meta["can"])) for t in tasks if "can" in t.meta]
         pool: Shots = [*state.get("pool", []), *seeds]
         order = rng_of((*key, "shots")).permutation(len(pool))[: self.shots]
         shots = [pool[i] for i in order]
@@ -167,7 +167,7 @@ class Remember:
         pool = dict(state.get("pool", []))
         for g in seen:
             form = form_of(g.task)
-            best, share = majority([form.read(said(e)) for e in g.valid])
+            best, share = majority_answer([form.read(response_text(e)) for e in g.valid])
             text = str(g.task.meta.get("wrote", "")).strip()
             if text and best is not None and share >= self.least:
                 pool[text] = best == form.labels[0]

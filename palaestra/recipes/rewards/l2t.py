@@ -31,8 +31,8 @@ from palaestra.errors import Fault
 from palaestra.models.score import output_gradients
 from palaestra.objective.policy import Clipped
 from palaestra.objective.track import Track
-from palaestra.rewards.intrinsic import InformationGain, last_row, surprise, tokens_of
-from palaestra.rewards.together import together
+from palaestra.rewards.intrinsic import InformationGain, last_policy_row, row_tokens, surprise_shares
+from palaestra.rewards.together import judge_together
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.step import Recipe
 from palaestra.types import Event, Group, Reward, stage
@@ -81,14 +81,14 @@ class InformationStepRewards:
             return found
 
         async def penalties(groups: list[Group]) -> list[np.ndarray]:
-            rows = [tokens_of(e.rows[last_row(e)]) for g in groups for e in g.episodes]
+            rows = [row_tokens(e.rows[last_policy_row(e)]) for g in groups for e in g.episodes]
             pairs = [(ids[: own[0]], ids[own[0] :]) for ids, own in rows]
             with ctx.phase("forward"):
                 return output_gradients(ctx.model(self.model), pairs, self.rank)
 
-        sketches = await together(ctx, self, group, penalties)
+        sketches = await judge_together(ctx, self, group, penalties)
         return [
-            r if isinstance(r, Fault) else self._less(r, x, int(tokens_of(e.rows[last_row(e)])[1][0]))
+            r if isinstance(r, Fault) else self._less(r, x, int(row_tokens(e.rows[last_policy_row(e)])[1][0]))
             for r, x, e in zip(found, sketches, group.episodes, strict=True)
         ]
 
@@ -109,7 +109,7 @@ def token_shares(logp_T: np.ndarray, ends: list[int], step_K: list[float], outco
     K, r_T = max(len(ends), 1), np.zeros(len(logp_T))
     bounds = [0, *(end + 1 for end in ends[:-1]), len(logp_T)]
     for k, (a, b) in enumerate(pairwise(bounds)):
-        r_T[a:b] = surprise(logp_T[a:b]) * (outcome / K + (step_K[k] if step_K else 0.0))
+        r_T[a:b] = surprise_shares(logp_T[a:b]) * (outcome / K + (step_K[k] if step_K else 0.0))
     return r_T
 
 

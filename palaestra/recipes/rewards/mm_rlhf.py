@@ -27,10 +27,10 @@ from palaestra.credit.labelled import Labelled
 from palaestra.credit.preferences import Compare
 from palaestra.errors import UserError
 from palaestra.objective.algebra import Algebra, Couples
-from palaestra.objective.preference import margins
+from palaestra.objective.preference import preference_margins
 from palaestra.objective.reward_model import BradleyTerry, CritiqueNLL
 from palaestra.rewards.critique import Critiqued, CritiqueThenScore
-from palaestra.rewards.labels import Also, properties
+from palaestra.rewards.labels import Also, text_properties
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.step import Learner, Recipe
 from palaestra.types import Batch, Episode, Example, Groups, Outputs, Signals, State, Task, rng_of, stage
@@ -84,7 +84,7 @@ class DynamicDPO(Algebra):
         return "unit" if self.source == "reward_model" else "batch"
 
     def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        m_U = margins(out, batch)
+        m_U = preference_margins(out, batch)
         _, unit_B = batch.unit_B.unique(return_inverse=True)
         d_U = m_U.new_zeros(len(m_U)).index_add(0, unit_B, batch["margin"]) / 2  # both rows of a pair have it
         if self.source == "reward_model":
@@ -136,7 +136,7 @@ class RankedPairs:
 def critique(task: Task, episode: Episode) -> str:
     """What a person would write: whether the answer is right, and how it came about."""
     right = (episode.reward.parts.get("gold", episode.total) if episode.reward else 0.0) >= 1
-    return ("right" if right else "wrong") + (", worked" if properties(episode.text)["worked"] else ", guessed")
+    return ("right" if right else "wrong") + (", worked" if text_properties(episode.text)["worked"] else ", guessed")
 
 
 def build(variant: Literal["paper", "released"] = "paper", sft: float = 0.25) -> Recipe:

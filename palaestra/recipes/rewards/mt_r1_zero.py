@@ -19,7 +19,7 @@ from palaestra.card import Card, Size
 from palaestra.catalogue import recipe
 from palaestra.context import Context
 from palaestra.errors import Fault
-from palaestra.rewards.rewritten import Rewritten, Written, blocks
+from palaestra.rewards.rewritten import Rewritten, VerifierInput, write_blocks
 from palaestra.rewards.verified import Verified
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.step import Recipe
@@ -70,9 +70,9 @@ class Metrics:
 class AsTranslation:
     """An answer with spaces between its characters, which are then the words that a metric compares."""
 
-    def __call__(self, text: str, task: Task) -> Written:
+    def __call__(self, text: str, task: Task) -> VerifierInput:
         spaced = lambda answer: " ".join("".join(answer.split()))
-        return blocks(text, ("think", "translate"), spaced), spaced(str(task.answer)), {}
+        return write_blocks(text, ("think", "translate"), spaced), spaced(str(task.answer)), {}
 
 
 def build(

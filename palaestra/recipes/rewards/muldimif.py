@@ -17,11 +17,11 @@ from typing import Literal
 
 from palaestra.card import Card, Size
 from palaestra.catalogue import recipe
-from palaestra.rewards.rewritten import Rewritten, Written
+from palaestra.rewards.rewritten import Rewritten, VerifierInput
 from palaestra.rewards.verified import Verified
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.step import Recipe
-from palaestra.toys.base import final
+from palaestra.toys.base import final_answer
 from palaestra.types import Task, stage
 from palaestra.values import vary
 
@@ -45,13 +45,13 @@ CARD = Card(
 class AsConstraints:
     """Each character of the reference is a constraint: the answer must have it in that place."""
 
-    def __call__(self, text: str, task: Task) -> Written:
-        wanted = [["content", "keyword", word] for word in placed(str(task.answer))]
-        answer = final(text)
-        return "" if answer is None else " ".join(placed(answer)), None, {"constraints": wanted}
+    def __call__(self, text: str, task: Task) -> VerifierInput:
+        wanted = [["content", "keyword", word] for word in place_letters(str(task.answer))]
+        answer = final_answer(text)
+        return "" if answer is None else " ".join(place_letters(answer)), None, {"constraints": wanted}
 
 
-def placed(answer: str) -> list[str]:
+def place_letters(answer: str) -> list[str]:
     """`TF` as p0xT, p1xF."""
     return [f"p{i}x{c if c.isalnum() else ord(c)}" for i, c in enumerate("".join(answer.split()))]
 

@@ -19,11 +19,11 @@ from palaestra.context import Context
 from palaestra.credit import advantages as pure
 from palaestra.credit.links import Center, Chain, Scale, chain
 from palaestra.credit.preferences import Rate
-from palaestra.credit.scopes import keys
+from palaestra.credit.scopes import scope_keys
 from palaestra.credit.table import Table, Values
 from palaestra.errors import Fault, UserError
 from palaestra.objective.reward_model import Regression
-from palaestra.rewards.labels import LABELS, Beside, Labels
+from palaestra.rewards.labels import QUALITY_LABELS, Beside, Labels
 from palaestra.rewards.learned import Learned
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.step import Learner, Recipe
@@ -48,7 +48,7 @@ CARD = Card(
 class MultiLabel:
     """R of the module's docstring from the heads of `model`; parts MODEL/LABEL."""
 
-    labels: tuple[str, ...] = LABELS
+    labels: tuple[str, ...] = QUALITY_LABELS
     weights: tuple[float, ...] = ()
     gate: str = ""
     floor: float = 0.5
@@ -74,14 +74,14 @@ class MultiLabel:
 class EachLabel:
     """sum_k w_k (s_k - mean) / std, every label normalised in its group; one without variance adds 0."""
 
-    labels: tuple[str, ...] = LABELS
+    labels: tuple[str, ...] = QUALITY_LABELS
     weights: tuple[float, ...] = ()
     model: str = "reward"
     eps: float = 1e-6
     spreads: ClassVar[bool] = True  # equal sums of different labels
 
     def __call__(self, x: Values, table: Table) -> Values:
-        out_E, key_E = np.zeros_like(x.x_N), keys(table, "group")
+        out_E, key_E = np.zeros_like(x.x_N), scope_keys(table, "group")
         for k, w in zip(self.labels, self.weights or (1 / len(self.labels),) * len(self.labels), strict=True):
             s_E = np.array(
                 [e.reward.parts.get(f"{self.model}/{k}", np.nan) if e.reward else np.nan for e in table.episodes]
@@ -98,20 +98,20 @@ def build(
     floor: float = 0.5,
     aggregate: Literal["before_norm", "after_norm"] = "before_norm",
 ) -> Recipe:
-    parent, reward = recipe("grpo"), MultiLabel(LABELS, weights, gate, floor)
+    parent, reward = recipe("grpo"), MultiLabel(QUALITY_LABELS, weights, gate, floor)
     policy = vary(parent, credit=credit(aggregate, weights)).learners
-    learners = {**policy, "reward": labelled(tuple(f"label/{k}" for k in LABELS))}
+    learners = {**policy, "reward": label_learner(tuple(f"label/{k}" for k in QUALITY_LABELS))}
     collect = links(Sample(n=8), Score(reward=reward, shadow=True), Beside(Labels(), "label"))
     return vary(parent, collect=collect, learners=learners)
 
 
 def credit(aggregate: str, weights: tuple[float, ...] = ()) -> Chain:
     if aggregate == "after_norm":
-        return chain(EachLabel(LABELS, weights))
+        return chain(EachLabel(QUALITY_LABELS, weights))
     return chain(Center("group"), Scale("group", ddof=0))
 
 
-def labelled(targets: tuple[str, ...], heads: tuple[str, ...] = LABELS) -> Learner:
+def label_learner(targets: tuple[str, ...], heads: tuple[str, ...] = QUALITY_LABELS) -> Learner:
     """The reward model: an output a label."""
     objective = Regression(heads, targets, squash=True)
     return Learner(credit=Rate(targets=targets), objective=objective, heads=heads, optimiser=AdamW(lr=1e-3))

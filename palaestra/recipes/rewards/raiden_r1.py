@@ -7,8 +7,8 @@ A sample is a profile, a dialogue, a question and keys that the reply in charact
 
 Single-term validation asks for one explicit keyword on which several reference models agree (`single_term`); multi-term
 parsing expands it to groups of equivalent terms and keeps a validator whose verdicts agree with a judge's on more than 70%
-of sampled replies (`kept`) (arXiv:2505.10218). Only the text behind </think> is searched. w is unknown: 0.5 here. The validator
-is data, not code, so nothing that a model wrote is run.
+of sampled replies (`is_kept`) (arXiv:2505.10218). Only the text behind </think> is searched. w is unknown: 0.5 here. The
+validator is data, not code, so nothing that a model wrote is run.
 
 A keyword alone is blind: a negated mention counts, and so does a list of every key there is. Samples may hold the columns
 `forbidden`, terms of a false premise, and `others`, keys of other samples: one of them makes the reply worth 0. An
@@ -29,8 +29,8 @@ from palaestra.rollout.collect import Sample, Score, links
 from palaestra.step import Recipe
 from palaestra.types import Task, stage
 from palaestra.values import vary
-from palaestra.verifiers.answers.short import normal
-from palaestra.verifiers.base import reply
+from palaestra.verifiers.answers.short import normalise_text
+from palaestra.verifiers.base import strip_thinking
 
 pass
 
@@ -54,24 +54,24 @@ class Role:
     gated: bool = False
 
     def __call__(self, text: str, task: Task) -> dict[str, float]:
-        right, form = Verified("keywords").judge(text, task).total, formed(text)
+        right, form = Verified("keywords").judge(text, task).total, has_form(text)
         total = 0.0 if self.gated and not form else right + self.weight * form
         return {"total": total, "right": right, "form": float(form)}
 
 
-def formed(text: str) -> bool:
+def has_form(text: str) -> bool:
     """One think block, and then a reply."""
     once = text.count("<think>") == text.count("</think>") == 1
-    return once and text.lstrip().startswith("<think>") and bool(reply(text).strip())
+    return once and text.lstrip().startswith("<think>") and bool(strip_thinking(text).strip())
 
 
 def single_term(answers: Sequence[str]) -> str | None:
     """The keyword on which all reference models agree; None = the sample is dropped."""
-    found = {normal(a) for a in answers}
+    found = {normalise_text(a) for a in answers}
     return found.pop() if len(found) == 1 and "" not in found else None
 
 
-def kept(validator: Sequence[bool], judge: Sequence[bool], least: float = 0.7) -> bool:
+def is_kept(validator: Sequence[bool], judge: Sequence[bool], least: float = 0.7) -> bool:
     """Whether a validator agrees with the judge on more than `least` of the replies."""
     agree = sum(a == b for a, b in zip(validator, judge, strict=True))
     return bool(judge) and agree > least * len(judge)

@@ -26,7 +26,7 @@ from palaestra.rollout.collect import Sample, Score, links
 from palaestra.step import Recipe
 from palaestra.types import Group, Reward, stage
 from palaestra.values import vary
-from palaestra.verifiers.sql.queries import query_of
+from palaestra.verifiers.sql.queries import extract_query
 
 CARD = Card(
     title="Reasoning-SQL: partial rewards for text-to-SQL",
@@ -68,5 +68,5 @@ class WithFeedback:
 
 def build(judge: Source | None = None, reward: RewardFn = PARTIAL) -> Recipe:
     if judge is not None:
-        reward = WithFeedback(reward, Judge(client=judge, rubric=RUBRIC, extract=query_of))
+        reward = WithFeedback(reward, Judge(client=judge, rubric=RUBRIC, extract=extract_query))
     return vary(recipe("grpo"), collect=links(Sample(n=6), Score(reward=reward)))

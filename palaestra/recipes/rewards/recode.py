@@ -26,7 +26,7 @@ from palaestra.rewards.verify import Verify
 from palaestra.rewards.where import Where
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.step import Recipe
-from palaestra.toys.base import final, lines_of
+from palaestra.toys.base import answer_lines, final_answer
 from palaestra.types import Task, stage
 from palaestra.values import vary
 from palaestra.verifiers.text.similarity import edit_similarity
@@ -58,7 +58,7 @@ class Migrated:
     gate: bool = True  # without it a missing answer line is merely unlike
 
     def __call__(self, text: str, task: Task) -> dict[str, float]:
-        said, lines = final(text), lines_of(text)
+        said, lines = final_answer(text), answer_lines(text)
         form = said is not None and len(lines) > 1 and sum(line.startswith("= ") for line in lines) == 1
         alike = 0.0 if said is None else edit_similarity(said, str(task.answer))
         code = 3.5 * (float(alike == 1) if self.exact else alike) - 1.5

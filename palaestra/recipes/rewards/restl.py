@@ -26,19 +26,19 @@ from palaestra.errors import Fault
 from palaestra.objective.reward_model import BradleyTerry
 from palaestra.pipeline import Output, Part, Pipeline
 from palaestra.rewards.learned import Learned
-from palaestra.rewards.verify import said
+from palaestra.rewards.verify import response_text
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.rollout.recorded import Offline
 from palaestra.step import Learner, Recipe, Schedule
-from palaestra.toys.base import final
+from palaestra.toys.base import final_answer
 from palaestra.types import Group, Key, Reward, State, Task, stage
 from palaestra.update import AdamW
 from palaestra.values import vary
-from palaestra.verifiers.answers.short import statement
-from palaestra.verifiers.base import reply
-from palaestra.verifiers.logic.equivalence import equivalent
-from palaestra.verifiers.logic.stl import ATOM, NotFormula, parse
-from palaestra.verifiers.logic.temporal import aspects
+from palaestra.verifiers.answers.short import stated_answer
+from palaestra.verifiers.base import strip_thinking
+from palaestra.verifiers.logic.equivalence import are_equivalent
+from palaestra.verifiers.logic.stl import STL_ATOM, NotFormula, parse_formula
+from palaestra.verifiers.logic.temporal import formula_aspects
 
 CARD = Card(
     title="RESTL: multi-aspect rewards for NL to signal temporal logic",
@@ -66,13 +66,13 @@ def formula(answer: str) -> str:
 
 def read(text: str, task: Task) -> tuple[str, str]:
     """The formula of a reply, and the reference."""
-    gold, answer = str(task.answer).strip(), final(text)
+    gold, answer = str(task.answer).strip(), final_answer(text)
     try:
-        parse(gold)
+        parse_formula(gold)
     except NotFormula:
         return formula("".join((answer or "").split())), formula("".join(gold.split()))
-    stated = answer if answer is not None else statement(text)
-    return (reply(text) if stated is None else stated).strip().strip("`$").strip(), gold
+    stated = answer if answer is not None else stated_answer(text)
+    return (strip_thinking(text) if stated is None else stated).strip().strip("`$").strip(), gold
 
 
 @stage
@@ -82,20 +82,24 @@ class Aspects:
     weights: tuple[tuple[str, float], ...] = WEIGHTS
 
     async def __call__(self, ctx: Context | None, group: Group) -> list[Reward]:
-        return [self.judge(said(e), group.task) for e in group.episodes]
+        return [self.judge(response_text(e), group.task) for e in group.episodes]
 
     def judge(self, text: str, task: Task) -> Reward:
         y, gold = read(text, task)
-        parts = {k: v for k, v in aspects(y, gold).items() if k != "paper"} if y else dict.fromkeys(dict(WEIGHTS), 0.0)
+        parts = (
+            {k: v for k, v in formula_aspects(y, gold).items() if k != "paper"}
+            if y
+            else dict.fromkeys(dict(WEIGHTS), 0.0)
+        )
         parts["exact"] = float(y == gold)
         if "same" in dict(self.weights):
-            parts["same"] = float(y == gold or same(y, gold))
+            parts["same"] = float(y == gold or is_same_formula(y, gold))
         return Reward(total=sum(w * parts[k] for k, w in self.weights), parts=parts)
 
 
-def same(y: str, gold: str) -> bool:
+def is_same_formula(y: str, gold: str) -> bool:
     try:
-        return equivalent(parse(y), parse(gold))
+        return are_equivalent(parse_formula(y), parse_formula(gold))
     except NotFormula:
         return False
 
@@ -120,7 +124,7 @@ class LearnedAspects:
 
 
 def propositions(task: Task) -> float:
-    return len(ATOM.findall(str(task.answer)))
+    return len(STL_ATOM.findall(str(task.answer)))
 
 
 def length(task: Task) -> float:

@@ -40,26 +40,28 @@ CARD = Card(
 
 
 def build(heads: int = 5, w: float = 0.4, over: Literal["sample", "batch"] = "sample", kl: float = 0.02) -> Recipe:
-    names, parent = prior(heads), recipe("ppo", kl=kl)
+    names, parent = prior_heads(heads), recipe("ppo", kl=kl)
     collect = links(
         Sample(n=8), Score(reward=Robust("reward", names, w, over), shadow=True), Beside(Learned("nominal"), "nominal")
     )
     return vary(
-        parent, collect=collect, learners={**parent.learners, "nominal": nominal("gold"), "reward": ensemble(names)}
+        parent,
+        collect=collect,
+        learners={**parent.learners, "nominal": nominal_learner("gold"), "reward": ensemble_learner(names)},
     )
 
 
-def prior(heads: int) -> tuple[str, ...]:
+def prior_heads(heads: int) -> tuple[str, ...]:
     return tuple(f"prior{i}" for i in range(heads))
 
 
-def nominal(label: str = "") -> Learner:
+def nominal_learner(label: str = "") -> Learner:
     """Stage 1: one head, Bradley-Terry on the best and the worst of a group."""
     credit = Labelled(label, Compare()) if label else Compare()
     return Learner(credit=credit, objective=BradleyTerry(center=0.01), heads=("score",), optimiser=AdamW(lr=3e-4))
 
 
-def ensemble(names: tuple[str, ...], target: str = "nominal") -> Learner:
+def ensemble_learner(names: tuple[str, ...], target: str = "nominal") -> Learner:
     """Stage 2: Gaussian heads on the scores of stage 1."""
     credit, heads = Rate(targets=(target,), bootstrap=names), (*names, *(f"{h}_sd" for h in names))
     return Learner(credit=credit, objective=Gaussian(names, target=target), heads=heads, optimiser=AdamW(lr=3e-4))

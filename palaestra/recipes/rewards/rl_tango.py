@@ -33,14 +33,14 @@ from palaestra.credit.links import Center, Scale, chain
 from palaestra.credit.seats import Seat
 from palaestra.credit.table import Table, Values
 from palaestra.errors import Fault
-from palaestra.rewards.verify import said
-from palaestra.rollout.collect import Sample, Score, links, rewarded
+from palaestra.rewards.verify import response_text
+from palaestra.rollout.collect import Sample, Score, apply_reward, links
 from palaestra.rollout.player import EnginePlayer
-from palaestra.rollout.steps import steps
+from palaestra.rollout.steps import answer_steps
 from palaestra.schedule import Exponential
 from palaestra.step import Learner, Recipe
-from palaestra.toys.base import final, lines_of
-from palaestra.toys.formats import judging
+from palaestra.toys.base import answer_lines, final_answer
+from palaestra.toys.formats import judging_task
 from palaestra.types import (
     Ask,
     Episode,
@@ -54,7 +54,7 @@ from palaestra.types import (
     Task,
     payment,
     stage,
-    value,
+    value_class,
 )
 from palaestra.update import Cycle, Plain
 from palaestra.values import vary
@@ -76,7 +76,7 @@ STEP = re.compile(r"^\s*step\s+(\d{1,3})\s*:\s*(.*?)\s*(right|wrong)\s*\.?\s*$",
 FINAL = re.compile(r"^\s*final\s*:\s*(right|wrong)\s*\.?\s*$", re.IGNORECASE | re.MULTILINE)
 
 
-@value
+@value_class
 class StepVerdicts:
     """What a verifier's reply says: +1, -1 or 0 by step, the whole (None = unread), the share of criteria of form met."""
 
@@ -97,10 +97,10 @@ class Reworked:
     """The verifier works the problem itself and says `= right` or `= wrong`: a step is right if it stands in that work."""
 
     def ask(self, task: Task, text: str) -> tuple[Message, ...]:
-        return judging(task, text, True).prompt
+        return judging_task(task, text, True).prompt
 
     def read(self, reply: str, lines: Sequence[str]) -> StepVerdicts:
-        own, whole = lines_of(reply)[:-1], {"right": True, "wrong": False}.get(final(reply) or "")
+        own, whole = answer_lines(reply)[:-1], {"right": True, "wrong": False}.get(final_answer(reply) or "")
         found = [1.0 if a == b else -1.0 for a, b in zip(lines[:-1], own, strict=False)]
         found += [0.0] * (len(lines) - 1 - len(found))
         found += [0.0 if whole is None else 1.0 if whole else -1.0] * bool(lines)
@@ -112,7 +112,7 @@ class Stated:
     """Lines `step 1: why, right`, one a step, and `final: wrong`."""
 
     def ask(self, task: Task, text: str) -> tuple[Message, ...]:
-        numbered = "\n".join(f"step {i}: {line}" for i, line in enumerate(lines_of(text), start=1))
+        numbered = "\n".join(f"step {i}: {line}" for i, line in enumerate(answer_lines(text), start=1))
         wanted = 'For each step write "step N: reason, right" or "..., wrong", then "final: right" or "final: wrong".'
         content = f"{task.prompt[-1].content}\n\nSolution:\n{numbered}\n\n{wanted}"
         return (*task.prompt[:-1], Message(role="user", content=content))
@@ -145,12 +145,12 @@ class VerifySteps:
             return e
         sampling = Sampling(temperature=1.0, max_tokens=self.max_tokens)
         player = EnginePlayer(engine=ctx.engine(self.model), sampling=sampling, name=self.model, policy=self.model)
-        ask = Ask(seat=self.model, say=self.form.ask(task, said(e)))
+        ask = Ask(seat=self.model, say=self.form.ask(task, response_text(e)))
         row = Row(seat=self.model, segments=player.hear(ask, first=True, closed=False, turn=0))
         try:
             reply = await player.act(row, (), ask, key)
         except Fault as fault:
-            return rewarded(e, fault)
+            return apply_reward(e, fault)
         spoken = Segment(
             ids=reply.ids, logp=reply.logp, author=self.model, policy=self.model, trained=True,
             version=reply.version, text=reply.text, finish=reply.finish,
@@ -160,7 +160,7 @@ class VerifySteps:
     def paid(self, e: Episode, reply: str, ctx: Context) -> Episode:
         """The episode with what its last row's reply means for both."""
         assert e.reward is not None
-        found = [s for s in steps(e, ctx.decode) if s.row < len(e.rows) - 1]
+        found = [s for s in answer_steps(e, ctx.decode) if s.row < len(e.rows) - 1]
         verdict, right = self.form.read(reply, [s.text for s in found]), e.total >= 1
         pay = 0.0 if verdict.final is None else float(verdict.final == right) + self.weight * verdict.form
         events = tuple(
@@ -186,16 +186,16 @@ class StepMixture:
         value_K, of_K = np.array([ev.value for _, ev in paid]), np.array([e for e, _ in paid], np.int64)
         if not self.apart:
             total_E = (1 - self.share) * x.x_N + self.share * np.bincount(of_K, value_K, len(x.x_N))
-            return table.lift(Values(level="episode", x_N=scored(total_E, table.group_E)), "token")
-        out_N = (1 - self.share) * table.lift(Values(level="episode", x_N=scored(x.x_N, table.group_E)), "token").x_N
+            return table.lift(Values(level="episode", x_N=z_scores(total_E, table.group_E)), "token")
+        out_N = (1 - self.share) * table.lift(Values(level="episode", x_N=z_scores(x.x_N, table.group_E)), "token").x_N
         at = table.tokens
-        for z, (e, event) in zip(scored(value_K, table.group_E[of_K]), paid, strict=True):
+        for z, (e, event) in zip(z_scores(value_K, table.group_E[of_K]), paid, strict=True):
             before_N = (at.episode_N == e) & (at.row_N == event.row) & (at.position_N <= event.token)
             out_N[before_N] += self.share * z
         return Values(level="token", x_N=out_N)
 
 
-def scored(x_N: np.ndarray, key_N: np.ndarray) -> np.ndarray:
+def z_scores(x_N: np.ndarray, key_N: np.ndarray) -> np.ndarray:
     """z-scores within a key, std with ddof 0; 0 where all are equal."""
     if not len(x_N):
         return x_N

@@ -16,11 +16,11 @@ from palaestra.catalogue import recipe
 from palaestra.context import Collect, Credit
 from palaestra.credit.rows import Imitate
 from palaestra.judges.pointwise import Judge
-from palaestra.judges.principles import QUESTIONS, Entailed, Principled, Question, yes_or_no
+from palaestra.judges.principles import PRINCIPLE_QUESTIONS, Entailed, Principled, PrincipleQuestion, label_verdict
 from palaestra.judges.reading import Odds
-from palaestra.judges.train import ENTAIL, Verdicts
+from palaestra.judges.train import ENTAILMENT_PROMPT, Verdicts
 from palaestra.objective.policy import Imitation
-from palaestra.rewards.labels import LABELS, Also, Beside, Labels, Noisy
+from palaestra.rewards.labels import QUALITY_LABELS, Also, Beside, Labels, Noisy
 from palaestra.rewards.probe import RankingProbe
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.services.chat.local import LocalModel
@@ -41,13 +41,13 @@ CARD = Card(
 )
 
 
-def judge(template: str = ENTAIL) -> Judge:
+def judge(template: str = ENTAILMENT_PROMPT) -> Judge:
     return Judge(
         client=LocalModel("reward"), template=template, read=Odds(form="log-odds"), empty=None, name="entailment"
     )
 
 
-def build(questions: tuple[Question, ...] = QUESTIONS, template: str = ENTAIL) -> Recipe:
+def build(questions: tuple[PrincipleQuestion, ...] = PRINCIPLE_QUESTIONS, template: str = ENTAILMENT_PROMPT) -> Recipe:
     asked = judge(template)
     parent = recipe("grpo")
     collect = links(
@@ -55,7 +55,7 @@ def build(questions: tuple[Question, ...] = QUESTIONS, template: str = ENTAIL) -
         Principled(questions),
         Score(reward=asked, shadow=True),
         Beside(Labels(), "label"),
-        Also(Verdicts(asked, yes_or_no)),
+        Also(Verdicts(asked, label_verdict)),
     )
     reward = Learner(credit=Imitate(), objective=Imitation(), optimiser=AdamW(lr=3e-4))
     return vary(parent, collect=collect, learners={**parent.learners, "reward": reward})
@@ -64,7 +64,7 @@ def build(questions: tuple[Question, ...] = QUESTIONS, template: str = ENTAIL) -
 SHORT = "{response}|{principle}"  # for a model that reads bytes
 
 
-def trained(credit: Credit, objective: Objective, *more: Collect, heads: tuple[str, ...] = ()) -> Recipe:
+def reward_model_recipe(credit: Credit, objective: Objective, *more: Collect, heads: tuple[str, ...] = ()) -> Recipe:
     """A reward model alone, on answers of the start policy with noisy labels; brevity counts most in the overall one."""
     labels = Noisy(Labels(weights=(0.2, 0.2, 0.5, 0.1)), share=0.1)
     return vary(
@@ -75,7 +75,7 @@ def trained(credit: Credit, objective: Objective, *more: Collect, heads: tuple[s
     )
 
 
-def entailment(questions: tuple[Question, ...]) -> RankingProbe:
+def entailment(questions: tuple[PrincipleQuestion, ...]) -> RankingProbe:
     asked = judge(SHORT)
-    train = trained(Imitate(), Imitation(), Principled(questions), Verdicts(asked, yes_or_no))
-    return RankingProbe(train, Entailed(asked, QUESTIONS), tuple((name, name) for name in LABELS))
+    train = reward_model_recipe(Imitate(), Imitation(), Principled(questions), Verdicts(asked, label_verdict))
+    return RankingProbe(train, Entailed(asked, PRINCIPLE_QUESTIONS), tuple((name, name) for name in QUALITY_LABELS))

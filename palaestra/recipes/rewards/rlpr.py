@@ -23,10 +23,10 @@ from palaestra.card import Card, Size
 from palaestra.catalogue import recipe
 from palaestra.context import Context
 from palaestra.objective.policy import Clipped
-from palaestra.rewards.intrinsic import AnswerProbability, Reducer, opened
+from palaestra.rewards.intrinsic import AnswerProbability, Reducer, reasoning_prefix
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.step import Recipe
-from palaestra.toys.base import ANSWER, final, lines_of
+from palaestra.toys.base import ANSWER_PREFIX, answer_lines, final_answer
 from palaestra.types import Group, State, stage
 from palaestra.values import vary
 from palaestra.verifiers.text.formats import Tags
@@ -74,7 +74,7 @@ class Spread:
             return None, [], {**state, "kept": kept, "seen": seen}
         means = [*state.get("means", []), float(np.mean(seen))] if now >= self.collect_from else []
         if m is not None:
-            m = moved(m, means[-1], self.momentum)
+            m = moving_average(m, means[-1], self.momentum)
         elif now + 1 >= self.start:
             m = float(np.mean(means))
         found = {"step": now + 1, "means": [] if m is not None else means, "mean": m, "kept": [], "seen": []}
@@ -86,17 +86,19 @@ def spread(group: Group) -> float:
     return float(np.std(totals, ddof=1)) if len(totals) > 1 else 0.0
 
 
-def moved(mean: float, value: float, momentum: float) -> float:
+def moving_average(mean: float, value: float, momentum: float) -> float:
     """The exponential average after one more value."""
     return momentum * mean + (1 - momentum) * value
 
 
-def one_line(text: str) -> float:
+def has_one_answer_line(text: str) -> float:
     """1 if the reply has one answer line, its last."""
-    return float(final(text) is not None and sum(line.startswith(ANSWER) for line in lines_of(text)) == 1)
+    return float(
+        final_answer(text) is not None and sum(line.startswith(ANSWER_PREFIX) for line in answer_lines(text)) == 1
+    )
 
 
-def before_tag(text: str) -> str | None:
+def text_before_answer(text: str) -> str | None:
     """Up to the content of the last <answer>; None where there is none."""
     start, opened_, _ = text.rpartition("<answer>")
     return start + opened_ if opened_ else None
@@ -111,7 +113,10 @@ def build(
     coefficient: float = 0.5, how: Reducer = "mean", baseline: str = "ref", form: Literal["line", "tags"] = "line"
 ) -> Recipe:
     """`coefficient` c: 0.5 for Qwen, 0.9 for Llama, 1.0 for Gemma; 0 = no filter. `baseline` "" = none is taken off."""
-    read = {"line": (opened, ANSWER, one_line), "tags": (before_tag, "<answer>", tags)}
+    read = {
+        "line": (reasoning_prefix, ANSWER_PREFIX, has_one_answer_line),
+        "tags": (text_before_answer, "<answer>", tags),
+    }
     before, opening, well_formed = read[form]
     reward = AnswerProbability(baseline=baseline, how=how, before=before, opening=opening, format=well_formed)
     rlpr = vary(

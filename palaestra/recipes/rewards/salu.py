@@ -17,11 +17,11 @@ from palaestra.card import Card, Size
 from palaestra.catalogue import recipe
 from palaestra.context import Context
 from palaestra.errors import Fault, UserError
-from palaestra.models.score import score
-from palaestra.rewards.intrinsic import confidence, prompt_of
-from palaestra.rewards.together import together
-from palaestra.rewards.verify import said
-from palaestra.rollout.collect import Sample, Score, judged, links
+from palaestra.models.score import score_pairs
+from palaestra.rewards.intrinsic import last_turn_prompt, sequence_confidence
+from palaestra.rewards.together import judge_together
+from palaestra.rewards.verify import response_text
+from palaestra.rollout.collect import Sample, Score, judge_group, links
 from palaestra.step import Recipe
 from palaestra.types import Episode, Group, Reward, stage
 from palaestra.values import vary
@@ -38,12 +38,12 @@ CARD = Card(
 PHRASES = ("I don't know.", "= ?")
 
 
-def abstained(text: str, phrases: tuple[str, ...] = PHRASES) -> bool:
+def is_abstention(text: str, phrases: tuple[str, ...] = PHRASES) -> bool:
     """Whether a response is one of the phrases, whatever its case, spaces, quotes and final marks."""
-    return plain(text) in {plain(p) for p in phrases}
+    return strip_text(text) in {strip_text(p) for p in phrases}
 
 
-def plain(text: str) -> str:
+def strip_text(text: str) -> str:
     return re.sub(r"\s+", " ", text.replace("\u2019", "'")).strip(" \"'.!").lower()
 
 
@@ -70,18 +70,18 @@ class Honest:
     async def __call__(self, ctx: Context, group: Group) -> list[Reward | Fault]:
         if ctx.bench.reward is None:
             raise UserError(f"Honest needs a bench that checks answers; the world {ctx.bench.name!r} pays by itself")
-        sure = await together(ctx, self, group, lambda groups: confidences(ctx, self.model, groups))
-        gold = await judged(ctx, ctx.bench.reward, group)
+        sure = await judge_together(ctx, self, group, lambda groups: confidences(ctx, self.model, groups))
+        gold = await judge_group(ctx, ctx.bench.reward, group)
         known = bool(group.task.meta.get("answerable", True))
         return [
-            g if isinstance(g, Fault) else self._reward(said(e), known, g.total >= 1, c)
+            g if isinstance(g, Fault) else self._reward(response_text(e), known, g.total >= 1, c)
             for e, g, c in zip(group.episodes, gold, sure, strict=True)
         ]
 
     def _reward(self, text: str, known: bool, right: bool, conf: float) -> Reward | Fault:
         if math.isnan(conf):
             return Fault("confidence", "an episode without a sampled token has no confidence")
-        abstains = abstained(text, self.phrases)
+        abstains = is_abstention(text, self.phrases)
         total = table(known, right, abstains, self.wrong - self.scale * conf, self.abstention)
         parts = {
             "confidence": conf,
@@ -95,14 +95,16 @@ class Honest:
 async def confidences(ctx: Context, model: str, groups: list[Group]) -> list[float]:
     """exp(mean log p) of every response under `model`; NaN for one without a token."""
     episodes = [e for g in groups for e in g.episodes]
-    there = [i for i, e in enumerate(episodes) if spoken(e)]
+    there = [i for i, e in enumerate(episodes) if last_turn_ids(e)]
     with ctx.phase("forward"):
-        found = score(ctx.model(model), [(prompt_of(episodes[i]), spoken(episodes[i])) for i in there])
-    sure = dict(zip(there, map(confidence, found), strict=True))
+        found = score_pairs(
+            ctx.model(model), [(last_turn_prompt(episodes[i]), last_turn_ids(episodes[i])) for i in there]
+        )
+    sure = dict(zip(there, map(sequence_confidence, found), strict=True))
     return [sure.get(i, math.nan) for i in range(len(episodes))]
 
 
-def spoken(episode: Episode) -> tuple[int, ...]:
+def last_turn_ids(episode: Episode) -> tuple[int, ...]:
     """The ids of the policy's last turn."""
     own = [s for r in episode.rows for s in r.segments if s.trained or s.logp is not None]
     return own[-1].ids if own else ()

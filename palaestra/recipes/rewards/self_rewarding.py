@@ -7,7 +7,7 @@ that is the policy would drift with it. A formal verifier trains nothing and aud
 
     inflation = mean(self-reward) - mean(formal reward),
 
-and `palaestra.judges.audit.agreement` for precision and kappa. Inflation that rises for several evaluations is hacking:
+and `palaestra.judges.audit.judge_agreement` for precision and kappa. Inflation that rises for several evaluations is hacking:
 stop. The judge sees the last line alone (`last_line`), defused, for text that argues is what fools it; a client other than the
 built-in model is asked with a prompt in words.
 """
@@ -16,12 +16,12 @@ from palaestra.card import Card, Size
 from palaestra.catalogue import recipe
 from palaestra.context import Source
 from palaestra.judges.pointwise import Judge
-from palaestra.judges.prompt import CARE, last_line
+from palaestra.judges.prompt import CAUTION, last_line
 from palaestra.judges.reading import MarkedLabel, Text
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.services.chat.local import LocalModel
 from palaestra.step import Recipe
-from palaestra.toys.base import final
+from palaestra.toys.base import final_answer
 from palaestra.values import vary
 
 CARD = Card(
@@ -35,7 +35,7 @@ CARD = Card(
     ),
 )
 
-ALONE = f"""Is the response to the question right? Check the response step by step; there is no reference answer. {CARE}
+ALONE = f"""Is the response to the question right? Check the response step by step; there is no reference answer. {CAUTION}
 
 <question>{{question}}</question>
 <response>{{response}}</response>
@@ -45,7 +45,7 @@ BUILT_IN = "judge:\n{question}\n{response}"  # the words in which the built-in m
 
 
 def self_verdict(text: str) -> float | None:
-    return {"right": 1.0, "wrong": 0.0}.get(final(text) or "")
+    return {"right": 1.0, "wrong": 0.0}.get(final_answer(text) or "")
 
 
 def judge(client: Source | None = None) -> Judge:

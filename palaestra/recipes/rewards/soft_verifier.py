@@ -10,7 +10,7 @@ With P its probabilities (arXiv:2503.23829v2, eqs. 1 to 6):
 Where P leaks to other words the printed form is not monotone (P(yes) = .6, P(no) = .3: a "no" pays .7, a "yes" .6);
 `form="normalised"` pays P(yes) / (P(yes) + P(no)), which is the same without a leak. An empty response is worth 0 without a call;
 labels and tags that a response prints are defused. Openers such as ":" or "Thought process:" are known to be accepted by
-generative verifiers (arXiv:2507.08794): audit yours with `palaestra.judges.audit.attack`. `client` is the verifier; the
+generative verifiers (arXiv:2507.08794): audit yours with `palaestra.judges.audit.attack_reward`. `client` is the verifier; the
 default is a stand-in that is right nine times in ten. A verifier of one's own is distilled from a grader's labels by `Verdicts`,
 `Imitate` and `Imitation` (`palaestra.judges.train`), format errors included.
 """
@@ -23,7 +23,7 @@ from palaestra.context import RewardFn, Source
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.credit.penalty import LessKL
 from palaestra.judges.pointwise import Judge
-from palaestra.judges.prompt import GRADE, last_line
+from palaestra.judges.prompt import GRADE_PROMPT, last_line
 from palaestra.judges.reading import MarkedLabel, Odds
 from palaestra.judges.standin import Grader
 from palaestra.rollout.collect import Sample, Score, links
@@ -57,7 +57,9 @@ def verifier(client: Source = STANDIN, form: Literal["soft", "normalised", "bina
         "normalised": Odds("YES", "NO"),
         "binary": MarkedLabel((("YES", 1.0), ("NO", 0.0))),
     }
-    return Judge(client=client, template=GRADE, read=read[form], extract=last_line, temperature=1.0, unparsed=0.0)
+    return Judge(
+        client=client, template=GRADE_PROMPT, read=read[form], extract=last_line, temperature=1.0, unparsed=0.0
+    )
 
 
 def overlap(text: str, task: Task) -> float:
@@ -68,10 +70,10 @@ def overlap(text: str, task: Task) -> float:
 def build(
     client: Source = STANDIN, form: Literal["soft", "normalised", "binary"] = "soft", beta: float = 0.01
 ) -> Recipe:
-    return paid(verifier(client, form), beta)
+    return recipe_with_reward(verifier(client, form), beta)
 
 
-def paid(reward: RewardFn, beta: float = 0.01) -> Recipe:
+def recipe_with_reward(reward: RewardFn, beta: float = 0.01) -> Recipe:
     """The method's learner under any reward."""
     return vary(
         recipe("reinforce"),

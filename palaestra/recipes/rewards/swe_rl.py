@@ -19,14 +19,14 @@ from palaestra.card import Card, Size
 from palaestra.catalogue import recipe
 from palaestra.context import Context
 from palaestra.rewards.verified import Verified
-from palaestra.rewards.verify import said
+from palaestra.rewards.verify import response_text
 from palaestra.rewards.where import Where
 from palaestra.rollout.collect import Sample, Score, links
 from palaestra.step import Recipe
-from palaestra.toys.base import demonstration, final
+from palaestra.toys.base import demonstration, final_answer
 from palaestra.types import Group, Reward, rng_of, stage
 from palaestra.values import vary
-from palaestra.verifiers.code.patches import diffs, likeness
+from palaestra.verifiers.code.patches import difflib_ratio, unified_diffs
 
 CARD = Card(
     title="SWE-RL: similarity reward on software evolution",
@@ -51,12 +51,12 @@ class Likeness:
 
     async def __call__(self, ctx: Context, group: Group) -> list[Reward]:
         oracle = demonstration(ctx.bench.tasks, group.task, rng_of((group.task.id, "oracle")), "work")
-        return [self.judge(said(e), oracle) for e in group.episodes]
+        return [self.judge(response_text(e), oracle) for e in group.episodes]
 
     def judge(self, text: str, oracle: str) -> Reward:
-        formed = final(text) is not None
+        formed = final_answer(text) is not None
         old, new, wanted = {"answer": ""}, {"answer": text}, {"answer": oracle}
-        alike = likeness(diffs(old, new).get("answer", ""), diffs(old, wanted).get("answer", ""))
+        alike = difflib_ratio(unified_diffs(old, new).get("answer", ""), unified_diffs(old, wanted).get("answer", ""))
         return Reward(total=alike if formed else self.malformed, parts={"malformed": float(not formed)})
 
 

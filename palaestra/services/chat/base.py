@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from palaestra.context import Client, Context, Source
 
 
-def question(text: str, system: str = "") -> tuple[Message, ...]:
+def question_messages(text: str, system: str = "") -> tuple[Message, ...]:
     """The messages of one question."""
     first = (Message(role="system", content=system),) if system else ()
     return (*first, Message(role="user", content=text))

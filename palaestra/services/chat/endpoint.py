@@ -32,11 +32,11 @@ from palaestra.types import ChatRequest, Meter, Reply, rng_of, stage
 if TYPE_CHECKING:
     from palaestra.context import Context
 
-AGAIN = (408, 409, 425, 429)  # and every 5xx
+RETRY_STATUSES = (408, 409, 425, 429)  # and every 5xx
 EXTRAS = ("top_p", "response_format", "logprobs", "top_logprobs", "seed")  # what not every server takes
 TOP = 20  # log-probabilities asked for: the most that the protocol gives
 LEAST = -9999.0  # a log-probability of zero probability, which some servers write so and some as -Infinity
-SHOWN = 200  # characters of an endpoint's own words in a message
+EXCERPT = 200  # characters of an endpoint's own words in a message
 
 
 @stage
@@ -94,7 +94,7 @@ class EndpointClient:
         try:
             reply = await self._tried(request, digest)
         except Fault as fault:
-            self.meter.failed(fault.cause)
+            self.meter.count_fault(fault.cause)
             raise
         finally:
             self._under_way.pop(digest, None)
@@ -132,8 +132,8 @@ class EndpointClient:
             status, headers, body = await self._sent(asked)
         if status == 200:
             self.refused |= without
-        said = self._clean(body.decode("utf-8", "replace"))[:SHOWN]
-        if status in AGAIN or status >= 500:
+        said = self._clean(body.decode("utf-8", "replace"))[:EXCERPT]
+        if status in RETRY_STATUSES or status >= 500:
             wait = retry_after(headers.get("retry-after", ""))
             self.not_before = max(self.not_before, time.monotonic() + min(wait, self.settings.longest_wait))
             raise Again(f"chat-{status}", said, wait)
@@ -242,7 +242,7 @@ def read_reply(body: bytes, choices: tuple[str, ...]) -> Reply:
         )
         top = first_top(choice.get("logprobs")) if choices else {}
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
-        raise Again("chat-garbage", f"no chat completion: {type(error).__name__} {str(error)[:SHOWN]}") from None
+        raise Again("chat-garbage", f"no chat completion: {type(error).__name__} {str(error)[:EXCERPT]}") from None
     return replace(reply, choices=of_choices(top, choices)) if top else reply
 
 

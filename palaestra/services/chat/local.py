@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from palaestra.errors import Fault, UserError
-from palaestra.models.score import score
+from palaestra.models.score import score_pairs
 from palaestra.types import ChatRequest, Meter, Reply, Sampling, stage
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class LocalClient:
         prompt = tuple(i for p in pieces for i in p.ids)
         room = self.ctx.model(self.name).context
         if len(prompt) >= room:
-            self.meter.failed("chat-refused")
+            self.meter.count_fault("chat-refused")
             raise Fault("chat-refused", f"{len(prompt)} tokens do not fit into the {room} of {self.name}")
         if request.choices:
             return Reply(text="", prompt_tokens=len(prompt), choices=self._choices(prompt, request.choices))
@@ -61,7 +61,7 @@ class LocalClient:
         spelled = [{dialect.encode_text(s) for s in (c, c.lower(), c.capitalize())} for c in choices]
         pairs = [(prompt, ids) for same in spelled for ids in sorted(same)]
         with self.ctx.phase("forward"):
-            whole = [float(x.sum()) for x in score(model, pairs)]
+            whole = [float(x.sum()) for x in score_pairs(model, pairs)]
         found, at = {}, 0
         for word, same in zip(choices, spelled, strict=True):
             found[word] = float(np.logaddexp.reduce(whole[at : at + len(same)]))

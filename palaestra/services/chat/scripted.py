@@ -35,7 +35,7 @@ class ScriptedClient:
             found = self.script.fn(request)
             found = await found if inspect.isawaitable(found) else found
         except Fault as fault:
-            self.meter.failed(fault.cause)
+            self.meter.count_fault(fault.cause)
             raise
         if isinstance(found, Reply):
             return found

@@ -23,7 +23,7 @@ def schema_of(model: type[BaseModel]) -> dict[str, Any]:
     return {**model.model_json_schema(), "additionalProperties": False}
 
 
-def asking(request: ChatRequest, model: type[BaseModel]) -> ChatRequest:
+def add_schema(request: ChatRequest, model: type[BaseModel]) -> ChatRequest:
     """The request for an object of the model."""
     schema = schema_of(model)
     spelled = f"\n\nAnswer with JSON only, fitting this schema: {json.dumps(schema)}"
@@ -37,22 +37,22 @@ async def ask(client: Client, request: ChatRequest, model: type[M], *, asks: int
     A reply that does not fit is shown to the client with what is wrong, `asks` - 1 times; then Fault "chat-format" is raised.
     A reply that was cut is never mended: half of "10" is a 1.
     """
-    request, why = asking(request, model), ""
+    request, why = add_schema(request, model), ""
     for _ in range(asks):
         reply = await client.chat(request)
         try:
             if reply.finish == "length":
                 raise ValueError(f"it was cut at {request.max_tokens} tokens")
-            return fitting(reply.text, model)
+            return parse_object(reply.text, model)
         except ValueError as error:
             why = str(error)
         again = Message(role="user", content=f"That does not fit: {why}. Answer again, with the JSON only.")
         request = replace(request, messages=(*request.messages, Message(role="assistant", content=reply.text), again))
-    client.meter.failed("chat-format")
+    client.meter.count_fault("chat-format")
     raise Fault("chat-format", f"{client.name} gave no fitting JSON in {asks} replies: {why}")
 
 
-def fitting(text: str, model: type[M]) -> M:
+def parse_object(text: str, model: type[M]) -> M:
     """The last JSON object in a text that fits the model. Raises ValueError with what is wrong."""
     found = objects(text) or objects(re.sub(r",\s*([}\]])", r"\1", text))
     if not found:

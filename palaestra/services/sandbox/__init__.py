@@ -39,7 +39,7 @@ __all__ = [
 def kind() -> Kind:
     """The sandbox of this machine: bubblewrap, or a plain subprocess where that can't run and the user insists."""
     guarded = LocalSandbox()
-    if bubblewrap.unsafe_wanted() and guarded.refusal():
+    if bubblewrap.wants_unsafe() and guarded.refusal():
         bubblewrap.warn_unsafe()
         return LocalSandbox(guarded=False)
     return guarded

@@ -20,18 +20,18 @@ from pathlib import Path
 from palaestra.services.sandbox import programs, seccomp
 
 INSIDE = Path(__file__).parent / "inside"
-UNSAFE = "PALAESTRA_UNSAFE_SANDBOX"
+UNSAFE_VARIABLE = "PALAESTRA_UNSAFE_SANDBOX"
 NOBODY, RUNNER = 65534, 1000  # the sandbox's users: its own processes', and a run's where root starts it
 DEVICES = ("null", "zero", "full", "random", "urandom")
 LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache")
 MEND = (
     "install bubblewrap (`apt install bubblewrap`, or `pip install 'palaestra[sandbox]'`), or run on Linux; "
-    f"{UNSAFE}=1 runs the code WITHOUT isolation"
+    f"{UNSAFE_VARIABLE}=1 runs the code WITHOUT isolation"
 )
 NAMESPACES = (
     "this kernel or container does not let users make namespaces; on Ubuntu `sudo sysctl "
     "kernel.apparmor_restrict_unprivileged_userns=0`, in Docker `--security-opt seccomp=unconfined --security-opt "
-    f"apparmor=unconfined`; {UNSAFE}=1 runs the code WITHOUT isolation"
+    f"apparmor=unconfined`; {UNSAFE_VARIABLE}=1 runs the code WITHOUT isolation"
 )
 
 
@@ -48,22 +48,22 @@ def find() -> str | None:
     return found
 
 
-def missing() -> str:
+def missing_reason() -> str:
     """What this machine lacks before anything is tried; "" = nothing."""
     if not sys.platform.startswith("linux"):
         return f"the sandbox needs Linux, not {sys.platform}; {MEND}"
-    if not seccomp.supported():
+    if not seccomp.is_supported():
         return f"the sandbox has no system call table for {platform.machine()}; {MEND}"
     return "" if find() else f"bubblewrap is not installed; {MEND}"
 
 
-def unsafe_wanted() -> bool:
-    return os.environ.get(UNSAFE, "") == "1"
+def wants_unsafe() -> bool:
+    return os.environ.get(UNSAFE_VARIABLE, "") == "1"
 
 
 def warn_unsafe() -> None:
     """Loud, once in every process."""
-    text = f"{UNSAFE}=1: model-written code runs as you, with your files and network; only memory and time are limited"
+    text = f"{UNSAFE_VARIABLE}=1: model-written code runs as you, with your files and network; only memory and time are limited"
     print(f"palaestra: WARNING: {text}", file=sys.stderr)
     warnings.warn(text, RuntimeWarning, stacklevel=3)
 
@@ -73,7 +73,7 @@ def python() -> str:
     return os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
 
 
-def readable() -> list[str]:
+def readable_paths() -> list[str]:
     """What Python needs to start: itself, its standard library, shared libraries."""
     prefix = sys.base_prefix
     own = [prefix] if prefix != "/usr" else [sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")]
@@ -99,7 +99,7 @@ def command(channel: int, warm: bool, users: tuple[int, int] | None = None) -> l
     if users:
         out += ["--info-fd", str(users[0]), "--userns-block-fd", str(users[1])]
         out += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--cap-add", "CAP_KILL"]
-        paths = [*readable(), *programs.visible(), "/sandbox"]
+        paths = [*readable_paths(), *programs.visible_programs(), "/sandbox"]
         for folder in sorted({str(p) for path in paths for p in Path(path).parents} - {"/"}):
             out += ["--perms", "0755", "--dir", folder]  # else they are bubblewrap's own
     for name, given in ENVIRONMENT.items():
@@ -107,12 +107,12 @@ def command(channel: int, warm: bool, users: tuple[int, int] | None = None) -> l
     out += ["--dir", "/tmp", "--dir", "/dev", "--symlink", "/tmp", "/dev/shm", "--proc", "/proc"]
     for name in DEVICES:
         out += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
-    for path in readable():
+    for path in readable_paths():
         if os.path.islink(path):
             out += ["--symlink", os.readlink(path), path]
         else:
             out += ["--ro-bind-try", path, path]
-    for inside, here in programs.visible().items():
+    for inside, here in programs.visible_programs().items():
         out += ["--ro-bind", here, inside]
     out += ["--ro-bind", str(INSIDE), "/sandbox"]
     return [*out, "--remount-ro", "/", "--chdir", "/tmp", "--", *interpreter(channel, True, warm)]

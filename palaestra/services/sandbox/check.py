@@ -26,7 +26,7 @@ def check_with(
     Raises UserError for a test that can't be run (`needs`), Fault where the language's interpreter is missing.
     """
     if language != "python":
-        programs.found(language)
+        programs.interpreter_path(language)
         if any(not isinstance(t, Stdio) for t in tests):
             raise UserError(f"a program in {language} is tested by input and output only; give {{stdin, stdout}}")
     scripts = [t if isinstance(t, Stdio) else script(t) for t in tests]
@@ -44,7 +44,7 @@ def check_with(
             break
         within = replace(limits, seconds=min(limits.seconds, left))
         if isinstance(test, Stdio):
-            ok, found = printed(kind, code, test, within, language)
+            ok, found = check_output(kind, code, test, within, language)
         else:
             found = kind.check(code, test, within).status
             ok = found == "ok"
@@ -54,11 +54,11 @@ def check_with(
     return Tested(passed=tuple(passed), status=status)
 
 
-def printed(kind: Kind, code: str, test: Stdio, limits: Limits, language: str) -> tuple[bool, Status]:
+def check_output(kind: Kind, code: str, test: Stdio, limits: Limits, language: str) -> tuple[bool, Status]:
     """Whether a program prints what it should, and how its run ended."""
     files = {}
     if language != "python":
-        code, files = programs.launched(language, code)
+        code, files = programs.launcher(language, code)
     ran = kind.run(code, test.stdin, files, limits)
     return ran.status == "ok" and lines(ran.stdout) == lines(test.stdout), ran.status
 

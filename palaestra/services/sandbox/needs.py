@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from palaestra.errors import UserError
 from palaestra.services.sandbox.values import Asserts, Calls, CheckScript
 
-GIVEN = {*dir(builtins), "inf", "nan"}  # the two that `repr` writes as names
+BUILTIN_NAMES = {*dir(builtins), "inf", "nan"}  # the two that `repr` writes as names
 
 
 def script(test: Asserts | Calls) -> CheckScript:
@@ -22,33 +22,33 @@ def script(test: Asserts | Calls) -> CheckScript:
         wanted = (test.function.partition("(")[0].partition(".")[0],)
         if not wanted[0].isidentifier():
             raise UserError(f"test of the function {test.function[:60]!r}: that is no name; give one")
-        return resolved(f"import peer\nassert peer.same({call}, {test.expected!r})", call, wanted)
-    return resolved(f"{test.setup}\n{test.code}" if test.setup else test.code, test.code, test.names)
+        return resolve_names(f"import peer\nassert peer.same({call}, {test.expected!r})", call, wanted)
+    return resolve_names(f"{test.setup}\n{test.code}" if test.setup else test.code, test.code, test.names)
 
 
-def resolved(code: str, shown: str, declared: tuple[str, ...]) -> CheckScript:
+def resolve_names(code: str, shown: str, declared: tuple[str, ...]) -> CheckScript:
     """The code with the names that it takes from the candidate: of `declared` those it reads, else the one that it needs."""
     told = f"test {shown[:60]!r}"
     try:
         with warnings.catch_warnings():  # Python's remarks on the style of the test
             warnings.simplefilter("ignore")
-            read, called = names_in(code), called_in(code)
+            read, called = names_in(code), calls_in(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise UserError(f"{told} is no Python: {' '.join(str(error).split())}; give code that compiles") from None
-    needed = read - GIVEN - set(declared)
+    needed = read - BUILTIN_NAMES - set(declared)
     modules = {n for n in needed if n in sys.stdlib_module_names and n not in called}
     free = needed - modules
     if declared and free:
-        raise UserError(f"{told} reads {said(free)}, which neither it nor the task defines; define it in `setup`")
+        raise UserError(f"{told} reads {join_names(free)}, which neither it nor the task defines; define it in `setup`")
     if len(free) > 1:
         raise UserError(
-            f"{told} would take {said(free)} from the reply; give helpers in `setup`, and what the reply defines as "
+            f"{told} would take {join_names(free)} from the reply; give helpers in `setup`, and what the reply defines as "
             "`entry_point`, one name or several"
         )
     return CheckScript(code=code, wanted=tuple(sorted(free or read & set(declared))), modules=tuple(sorted(modules)))
 
 
-def said(names: set[str]) -> str:
+def join_names(names: set[str]) -> str:
     return " and ".join(map(repr, sorted(names)))
 
 
@@ -73,5 +73,5 @@ def scopes(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
         yield from scopes(inner)
 
 
-def called_in(code: str) -> set[str]:
+def calls_in(code: str) -> set[str]:
     return {n.func.id for n in ast.walk(ast.parse(code)) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}

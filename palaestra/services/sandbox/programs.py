@@ -19,7 +19,7 @@ TOOLS = (
 )  # fmt: skip
 
 
-def found(language: str) -> str:
+def interpreter_path(language: str) -> str:
     """The path of a language's interpreter. Raises Fault where the machine has none."""
     name = LANGUAGES[language][0]
     path = shutil.which(name)
@@ -30,14 +30,14 @@ def found(language: str) -> str:
     return os.path.realpath(path)
 
 
-def visible() -> dict[str, str]:
+def visible_programs() -> dict[str, str]:
     """Where the sandbox has a program: its path inside, and here."""
     names = [*(name for name, _ in LANGUAGES.values()), *TOOLS]
     paths = {name: shutil.which(name) for name in names}
     return {f"/usr/bin/{name}": os.path.realpath(path) for name, path in paths.items() if path}
 
 
-def launched(language: str, code: str) -> tuple[str, dict[str, str]]:
+def launcher(language: str, code: str) -> tuple[str, dict[str, str]]:
     """A Python program that becomes the interpreter, and the files that it needs."""
     name, file = LANGUAGES[language]
     return f"import os\nos.execvp({name!r}, [{name!r}, {file!r}])", {file: code}

@@ -88,7 +88,7 @@ LOAD, EQUAL, ABOVE, ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 ALLOW, KILL, ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 
 
-def supported() -> bool:
+def is_supported() -> bool:
     return platform.machine() in MACHINES
 
 

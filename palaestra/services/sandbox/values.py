@@ -7,13 +7,13 @@ from dataclasses import asdict
 from typing import Any, Literal, Protocol, TypeAlias
 
 from palaestra.errors import UserError
-from palaestra.types import value
+from palaestra.types import value_class
 
 Status: TypeAlias = Literal["ok", "error", "timeout", "memory", "output", "refused"]
 Files: TypeAlias = Mapping[str, "str | bytes"]
 
 
-@value
+@value_class
 class Limits:
     """What a run may use. Memory is that of all its processes together, each of which may also address no more."""
 
@@ -33,7 +33,7 @@ class Limits:
         return asdict(self)
 
 
-@value
+@value_class
 class Ran:
     """What a run did. `refused`: nothing was run, and stderr says why and how to mend it."""
 
@@ -43,7 +43,7 @@ class Ran:
     seconds: float = 0.0
 
 
-@value
+@value_class
 class Tested:
     """Which tests a candidate passed; `status` is that of the first test that did not end by itself, else of the worst."""
 
@@ -51,7 +51,7 @@ class Tested:
     status: Status
 
 
-@value
+@value_class
 class Stdio:
     """A test by input and output: the candidate is a program. Lines are compared without trailing blanks."""
 
@@ -59,7 +59,7 @@ class Stdio:
     stdout: str
 
 
-@value
+@value_class
 class Calls:
     """A test by a call: the candidate defines `function`. Arguments and result are data (numbers, text, containers).
 
@@ -71,7 +71,7 @@ class Calls:
     expected: Any = None
 
 
-@value
+@value_class
 class Asserts:
     """A test by code, e.g. `assert add(1, 2) == 3`: passes if it runs to its end.
 
@@ -88,7 +88,7 @@ class Asserts:
 Test: TypeAlias = Stdio | Calls | Asserts
 
 
-@value
+@value_class
 class CheckScript:
     """A test as the sandbox runs it beside a candidate: code, the names that are the candidate's, and modules that it has."""
 

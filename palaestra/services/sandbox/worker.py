@@ -25,7 +25,7 @@ HEAD = struct.Struct("<BBdIII")  # status, alive, seconds, bytes of note, stdout
 GRACE = 10.0  # seconds beyond a run's own limit after which its supervisor is taken for dead
 
 
-RESTARTED = "sandbox: the session was restarted; earlier names are gone\n"
+RESTART_NOTE = "sandbox: the session was restarted; earlier names are gone\n"
 
 
 class SandboxWorker:
@@ -35,11 +35,11 @@ class SandboxWorker:
         self.channel, inner = socket.socketpair()
         inner.set_inheritable(True)
         if not guarded:
-            self.process = started(bubblewrap.interpreter(inner.fileno(), False, warm), inner.fileno())
+            self.process = start_process(bubblewrap.interpreter(inner.fileno(), False, warm), inner.fileno())
         elif os.geteuid():
-            self.process = started(bubblewrap.command(inner.fileno(), warm), inner.fileno())
+            self.process = start_process(bubblewrap.command(inner.fileno(), warm), inner.fileno())
         else:
-            self.process = as_root(inner.fileno(), warm)
+            self.process = start_as_root(inner.fileno(), warm)
         inner.close()
 
     def tell(self, *messages: bytes) -> None:
@@ -97,7 +97,7 @@ class SandboxWorker:
         return (said or b"").decode(errors="replace")
 
 
-def started(argv: list[str], *descriptors: int) -> subprocess.Popen[bytes]:
+def start_process(argv: list[str], *descriptors: int) -> subprocess.Popen[bytes]:
     """With standard error in a pipe and these descriptors open."""
     return subprocess.Popen(
         argv,
@@ -110,12 +110,12 @@ def started(argv: list[str], *descriptors: int) -> subprocess.Popen[bytes]:
     )
 
 
-def as_root(channel: int, warm: bool) -> subprocess.Popen[bytes]:
+def start_as_root(channel: int, warm: bool) -> subprocess.Popen[bytes]:
     """A guarded interpreter whose runs belong to another user than its supervisor."""
     info, tell = os.pipe()
     ready, go = os.pipe()
     try:
-        process = started(bubblewrap.command(channel, warm, users=(tell, ready)), channel, tell, ready)
+        process = start_process(bubblewrap.command(channel, warm, users=(tell, ready)), channel, tell, ready)
         os.close(tell)
         bubblewrap.map_users(info, go)
     finally:
@@ -171,7 +171,7 @@ class LocalSandbox:
     def refusal(self) -> str:
         """Why it can't run here and how to mend it; found by running something."""
         if self.reason is None:
-            self.reason = bubblewrap.missing() if self.guarded else ""
+            self.reason = bubblewrap.missing_reason() if self.guarded else ""
             if not self.reason:
                 try:
                     ran = self.run("print(1)", "", {}, Limits())
@@ -181,15 +181,15 @@ class LocalSandbox:
         return self.reason
 
     def run(self, code: str, stdin: str, files: Files, limits: Limits, fresh: bool = False) -> Ran:
-        asked = {"files": raw({**files, "main.py": code}), "stdin": stdin.encode(errors="surrogateescape")}
+        asked = {"files": file_bytes({**files, "main.py": code}), "stdin": stdin.encode(errors="surrogateescape")}
         return self._once("run", [asked], limits, fresh)
 
     def check(self, code: str, test: CheckScript, limits: Limits) -> Ran:
-        asked = {"files": raw({"main.py": code}), "stdin": b""}
+        asked = {"files": file_bytes({"main.py": code}), "stdin": b""}
         return self._once("check", [asked, asdict(test)], limits)
 
     def session(self, files: Files, limits: Limits) -> LocalSession:
-        return LocalSession(self.pool, raw(files), limits)
+        return LocalSession(self.pool, file_bytes(files), limits)
 
     def close(self) -> None:
         self.pool.close()
@@ -226,7 +226,7 @@ class LocalSession:
     def run(self, code: str, limits: Limits | None = None) -> Ran:
         """One cell. `limits` may be tighter than the session's; its memory and files were fixed at the start."""
         limits = limits or self.limits
-        opening, note = ((), "") if self.worker else (self.opening, RESTARTED if self.restarted else "")
+        opening, note = ((), "") if self.worker else (self.opening, RESTART_NOTE if self.restarted else "")
         worker = self.worker = self.worker or self.pool.take()
         cell = {"code": code.encode(errors="surrogatepass"), "limits": wire_limits(limits)}
         try:
@@ -259,7 +259,7 @@ def wire_limits(limits: Limits) -> dict[str, Any]:
     return limits.json() | {"count_processes": version >= (5, 14), "user": None if os.geteuid() else bubblewrap.RUNNER}
 
 
-def raw(files: Files) -> dict[str, bytes]:
+def file_bytes(files: Files) -> dict[str, bytes]:
     for name in files:
         if not name or name.startswith("/") or ".." in name.split("/") or "\0" in name:
             raise UserError(f"file name {name!r}: must be relative, inside the run's folder")

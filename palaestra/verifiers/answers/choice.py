@@ -9,18 +9,18 @@ from typing import Any
 from palaestra.errors import UserError
 from palaestra.tasks.options import LETTERS
 from palaestra.types import Key, rng_of, stage
-from palaestra.verifiers.answers.final import boxed, folded, plain
-from palaestra.verifiers.answers.short import statement
-from palaestra.verifiers.base import Judgement, binary, failed, guarded, reply
+from palaestra.verifiers.answers.final import boxed_answer, fold_case, strip_markup
+from palaestra.verifiers.answers.short import stated_answer
+from palaestra.verifiers.base import Judgement, binary_judgement, failed_judgement, guard_verifier, strip_thinking
 
-STATED = r"(?:the\s+)?(?:(?:correct|right|best|final)\s+)?(?:option|choice|answer)(?:\s+is)?(?:\s*:\s*|\s+)"
-LETTERED = re.compile(
-    rf"(?:{STATED})?(?:[(\[]([A-Z])[)\]]\s*[.:]?|([A-Z])(?:\s*[.:)]|\s+-\s|\s*$))\s*(.*)", re.IGNORECASE | re.DOTALL
+STATEMENT = r"(?:the\s+)?(?:(?:correct|right|best|final)\s+)?(?:option|choice|answer)(?:\s+is)?(?:\s*:\s*|\s+)"
+LETTER = re.compile(
+    rf"(?:{STATEMENT})?(?:[(\[]([A-Z])[)\]]\s*[.:]?|([A-Z])(?:\s*[.:)]|\s+-\s|\s*$))\s*(.*)", re.IGNORECASE | re.DOTALL
 )
 BOLD = re.compile(r"\\(?:mathbf|boldsymbol|bm|textbf|mathrm|text)\s*\{([^{}]*)\}")
 
 
-def shuffled(n: int, key: Key) -> list[int]:
+def option_order(n: int, key: Key) -> list[int]:
     """An order of n options: at place i stands option order[i]."""
     return [int(i) for i in rng_of((*key, "options")).permutation(n)]
 
@@ -37,7 +37,7 @@ class MultipleChoice:
 
     only_boxed: bool = False
 
-    @guarded
+    @guard_verifier
     def __call__(
         self,
         response: str,
@@ -47,7 +47,7 @@ class MultipleChoice:
         order: Sequence[int] | None = None,
     ) -> Judgement:
         own = [str(o) for o in options]
-        if not 2 <= len(own) <= len(LETTERS) or len({folded(plain(o)) for o in own}) != len(own):
+        if not 2 <= len(own) <= len(LETTERS) or len({fold_case(strip_markup(o)) for o in own}) != len(own):
             raise UserError(f"MultipleChoice: {len(own)} options, some alike perhaps; give 2 to 26 different ones")
         places = list(range(len(own))) if order is None else [int(i) for i in order]
         if sorted(places) != list(range(len(own))):
@@ -55,13 +55,15 @@ class MultipleChoice:
                 f"MultipleChoice: order {str(places)[:60]} is no order of {len(own)} options; give their indices"
             )
         gold, shown = index_of(answer, own), [own[i] for i in places]
-        said = boxed(reply(response)) if self.only_boxed else statement(response)
-        if said is None and not self.only_boxed and len(reply(response)) < 500:
-            said = reply(response).strip()
+        said = boxed_answer(strip_thinking(response)) if self.only_boxed else stated_answer(response)
+        if said is None and not self.only_boxed and len(strip_thinking(response)) < 500:
+            said = strip_thinking(response).strip()
         place = None if said is None else pick(said, shown)
-        return failed("unparsable") if place is None else binary(places[place] == gold)
+        return failed_judgement("unparsable") if place is None else binary_judgement(places[place] == gold)
 
-    def written(self, answer: Any, *, options: Sequence[str | float | bool], order: Sequence[int] | None = None) -> str:
+    def gold_text(
+        self, answer: Any, *, options: Sequence[str | float | bool], order: Sequence[int] | None = None
+    ) -> str:
         """The letter at which the right option is shown."""
         gold = index_of(answer, [str(o) for o in options])
         return LETTERS[gold if order is None else list(order).index(gold)]
@@ -69,7 +71,7 @@ class MultipleChoice:
 
 def index_of(answer: Any, options: Sequence[str]) -> int:
     """Which option a reference names: by index, text or letter. Raises UserError for none, and for two."""
-    texts, text = [folded(plain(o)) for o in options], folded(plain(str(answer)))
+    texts, text = [fold_case(strip_markup(o)) for o in options], fold_case(strip_markup(str(answer)))
     found = {texts.index(text)} if text in texts else set[int]()
     if isinstance(answer, int) and not isinstance(answer, bool) and 0 <= answer < len(options):
         found.add(answer)
@@ -79,24 +81,24 @@ def index_of(answer: Any, options: Sequence[str]) -> int:
         raise UserError(f"MultipleChoice: the answer {str(answer)[:40]!r} is none of the {len(options)} options")
     if len(found) > 1:
         letters = " and ".join(f"{LETTERS[i]} ({options[i][:20]})" for i in sorted(found))
-        raise UserError(f"MultipleChoice: the answer {answer!r} can mean {letters}; {meant(answer)}")
+        raise UserError(f"MultipleChoice: the answer {answer!r} can mean {letters}; {naming_advice(answer)}")
     return found.pop()
 
 
-def meant(answer: Any) -> str:
+def naming_advice(answer: Any) -> str:
     """How to write an answer that names two options."""
     return "give the option's letter, or its text as a string" if isinstance(answer, int) else "give the option's index"
 
 
 def pick(said: str, shown: Sequence[str]) -> int | None:
     """The place that a statement names; None where it names none, or several."""
-    said = plain(said.strip())
-    texts = [folded(plain(o)) for o in shown]
-    if folded(said) in texts:
-        return texts.index(folded(said))
-    match = LETTERED.fullmatch(BOLD.sub(r"\1", said).replace("**", ""))
+    said = strip_markup(said.strip())
+    texts = [fold_case(strip_markup(o)) for o in shown]
+    if fold_case(said) in texts:
+        return texts.index(fold_case(said))
+    match = LETTER.fullmatch(BOLD.sub(r"\1", said).replace("**", ""))
     letter = (match[1] or match[2]) if match else ""
     if not match or letter.upper() not in LETTERS[: len(shown)]:
         return None
-    place, rest = LETTERS.index(letter.upper()), folded(plain(match[3]))
+    place, rest = LETTERS.index(letter.upper()), fold_case(strip_markup(match[3]))
     return place if not rest or rest == texts[place] else None

@@ -9,12 +9,19 @@ from typing import Any, ClassVar
 
 from palaestra.errors import UserError
 from palaestra.types import stage
-from palaestra.verifiers.answers.final import mark, tagged
-from palaestra.verifiers.answers.short import agreed, normal, words
-from palaestra.verifiers.base import Judgement, binary, failed, guarded, needed, reply
+from palaestra.verifiers.answers.final import tagged_answer, verdict_mark
+from palaestra.verifiers.answers.short import matches_gold, normalise_text, words
+from palaestra.verifiers.base import (
+    Judgement,
+    binary_judgement,
+    failed_judgement,
+    guard_verifier,
+    require,
+    strip_thinking,
+)
 from palaestra.verifiers.text.formats import Tags
 
-REFUSALS = ("I don't know", "I do not know", "unknown", "I am not sure", "I'm not sure")
+REFUSAL_PHRASES = ("I don't know", "I do not know", "unknown", "I am not sure", "I'm not sure")
 
 
 @stage
@@ -22,27 +29,27 @@ class Verdict:
     """1 if a judge's verdict, [[A]] behind its thinking, is the reference; 0 for a verdict that is missing, or not one.
 
     J1 (arXiv:2505.10320). Only the exact label counts: KnowRL's released search for a stand-alone letter A reads "B because A
-    ..." as A. A constant verdict is right half the time, so pay `consistent` as well: right in both orders of the pair.
+    ..." as A. A constant verdict is right half the time, so pay `consistency` as well: right in both orders of the pair.
     """
 
     labels: tuple[str, ...] = ("A", "B")
 
-    @guarded
+    @guard_verifier
     def __call__(self, response: str, answer: Any) -> Judgement:
         gold = str(answer)
         if gold not in self.labels:
             raise UserError(f"Verdict: the answer {gold[:40]!r} is none of {', '.join(self.labels)}")
-        found = verdict(response, self.labels)
-        return failed("unparsable") if found is None else binary(found == gold)
+        found = read_verdict(response, self.labels)
+        return failed_judgement("unparsable") if found is None else binary_judgement(found == gold)
 
 
-def verdict(response: str, labels: tuple[str, ...]) -> str | None:
+def read_verdict(response: str, labels: tuple[str, ...]) -> str | None:
     """The one verdict of a reply; None for none, for several, and for what is no label."""
-    found = mark(reply(response))
+    found = verdict_mark(strip_thinking(response))
     return found if found in labels else None
 
 
-def consistent(first: bool, second: bool) -> float:
+def consistency(first: bool, second: bool) -> float:
     """J1's consistency: 1 for both rollouts of a pair if both orders were judged rightly."""
     return float(first and second)
 
@@ -59,23 +66,23 @@ class Factuality:
     gamma: float = 10.0
     least: ClassVar[float] = -2.0
 
-    @guarded
+    @guard_verifier
     def __call__(self, response: str, answer: Any, *, facts: Sequence[Any] = ()) -> Judgement:
         golds = [
             str(a)
             for a in (
-                answer if isinstance(answer, list | tuple) else [needed(answer, "answer", (str, int, float), self)]
+                answer if isinstance(answer, list | tuple) else [require(answer, "answer", (str, int, float), self)]
             )
         ]
         text = response if "<think>" in response else f"<think>{response}"
         form = Tags()(text, None).score
-        said = tagged(response)
+        said = tagged_answer(response)
         worth, supported = -1.0, 0.0
         if said is not None and said.strip():
             thoughts = text.partition("</think>")[0].removeprefix("<think>")
             supported = support(thoughts, facts, self.gamma)
-            refused = any(agreed([r], said) for r in REFUSALS)
-            worth = 2.0 if agreed(golds, said) else 1.0 if refused else -1.0 + supported
+            refused = any(matches_gold([r], said) for r in REFUSAL_PHRASES)
+            worth = 2.0 if matches_gold(golds, said) else 1.0 if refused else -1.0 + supported
         paper = (1.0 if form else -1.0) + worth
         parts = {"format": form, "facts": supported, "paper": paper}
         return Judgement(score=min(1.0, max(0.0, (paper + 2) / 5)), parts=parts, status="ok" if said else "unparsable")
@@ -83,18 +90,18 @@ class Factuality:
 
 def support(text: str, facts: Any, gamma: float) -> float:
     """The share of a text's different sentences that are facts, less for a few: exp(1 - gamma / n) up to gamma."""
-    known = {normal(str(f)).rstrip(".!? ") for f in facts}
-    said = statements(text)
-    return worth_of_facts(sum(s in known for s in said), len(said), gamma)
+    known = {normalise_text(str(f)).rstrip(".!? ") for f in facts}
+    said = split_statements(text)
+    return fact_worth(sum(s in known for s in said), len(said), gamma)
 
 
-def statements(text: str, repeated: bool = False) -> list[str]:
+def split_statements(text: str, repeated: bool = False) -> list[str]:
     """The sentences of a text, each once unless `repeated`."""
-    found = [s for x in re.split(r"[.!?\n]+", text) if (s := normal(x))]
+    found = [s for x in re.split(r"[.!?\n]+", text) if (s := normalise_text(x))]
     return found if repeated else list(dict.fromkeys(found))
 
 
-def worth_of_facts(supported: int, n: int, gamma: float = 10.0) -> float:
+def fact_worth(supported: int, n: int, gamma: float = 10.0) -> float:
     """The share of n statements that is supported, times exp(1 - gamma / n) for at most gamma of them; 0 for none."""
     return supported / n * (1.0 if n > gamma else math.exp(1 - gamma / n)) if n else 0.0
 
@@ -110,13 +117,13 @@ class Selective:
     phrase: str = "I don't know."
     least: ClassVar[float] = -2.0
 
-    @guarded
+    @guard_verifier
     def __call__(self, response: str, answer: Any, *, confidence: float = 0.0) -> Judgement:
-        said = tagged(reply(response))
-        text = reply(response) if said is None else said
+        said = tagged_answer(strip_thinking(response))
+        text = strip_thinking(response) if said is None else said
         abstained = words(text) == words(self.phrase)
         golds = [str(a) for a in (answer if isinstance(answer, list | tuple) else [answer])]
-        fits = abstained if answer is None else agreed(golds, text)
+        fits = abstained if answer is None else matches_gold(golds, text)
         wrong = -1.0 - min(1.0, max(0.0, confidence))
         paper = 1.0 if fits else -0.5 if abstained else wrong
         return Judgement(score=(paper + 2) / 3, parts={"abstained": float(abstained), "paper": paper})

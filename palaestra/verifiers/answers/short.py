@@ -12,41 +12,51 @@ from typing import Any, NoReturn
 from palaestra.errors import UserError
 from palaestra.types import stage
 from palaestra.verifiers.answers.final import (
-    announced,
-    boxed,
-    final,
-    folded,
+    announced_answer,
+    boxed_answer,
+    extract_answer,
+    fold_case,
     gold_of,
-    number,
-    plain,
-    right,
-    same,
-    tagged,
+    is_right_answer,
+    parse_number,
+    same_answer,
+    strip_markup,
+    tagged_answer,
 )
-from palaestra.verifiers.base import Judgement, binary, failed, fences, guarded, needed, reply
+from palaestra.verifiers.base import (
+    Judgement,
+    binary_judgement,
+    failed_judgement,
+    fences,
+    guard_verifier,
+    require,
+    strip_thinking,
+)
 
 SEPARATOR = re.compile(r"[,;\n]|\band\b", re.IGNORECASE)
 BULLET = re.compile(r"^\s*(?:[-*]\s|•)\s*")  # -5 is a number
 ARTICLES = ("a", "an", "the")
 WORD = re.compile(r"(?<!\w)(?:[-+]\s?)?\.?[0-9]+(?:[.,:/][0-9]+)*%?(?!\w)|\w+[+#]*")  # -5, 3/4, 12:30; C++
-REORDERED = 0.9  # the most that the right words in another order are worth
+REORDERED_WORTH = 0.9  # the most that the right words in another order are worth
 PLAIN = (str, int, float)
 
 
-def statement(response: str) -> str | None:
+def stated_answer(response: str) -> str | None:
     """What a reply states as its answer: in a box, in <answer></answer>, or behind "answer:"; None if nowhere."""
-    text = reply(response)
-    return next((found for read in (boxed, tagged, announced) if (found := read(text)) is not None), None)
+    text = strip_thinking(response)
+    return next(
+        (found for read in (boxed_answer, tagged_answer, announced_answer) if (found := read(text)) is not None), None
+    )
 
 
 @stage
 class ExactAnswer:
     """1 if the response's final answer is the reference; numbers by value. `palaestra.verifiers.answers.final` has the rules."""
 
-    @guarded
+    @guard_verifier
     def __call__(self, response: str, answer: Any, *, prompt: str = "") -> Judgement:
-        gold = needed(answer, "answer", (str, int, float, bool), self)
-        return binary(right(response, gold_of(gold), prompt))
+        gold = require(answer, "answer", (str, int, float, bool), self)
+        return binary_judgement(is_right_answer(response, gold_of(gold), prompt))
 
 
 @stage
@@ -56,19 +66,19 @@ class NumberAnswer:
     relative: float = 0.0
     absolute: float = 1e-9
 
-    @guarded
+    @guard_verifier
     def __call__(self, response: str, answer: Any, *, prompt: str = "") -> Judgement:
-        text = plain(gold_of(needed(answer, "answer", PLAIN, self)))
-        gold = number(text)
+        text = strip_markup(gold_of(require(answer, "answer", PLAIN, self)))
+        gold = parse_number(text)
         if gold is None:
             raise UserError(f"NumberAnswer: the answer {text[:40]!r} is no number; use `exact` for texts")
-        said = final(response, text, prompt)
-        found = None if said is None else number(plain(said))
+        said = extract_answer(response, text, prompt)
+        found = None if said is None else parse_number(strip_markup(said))
         if found is None:
-            return failed("unparsable")
+            return failed_judgement("unparsable")
         distance = abs(found[0] - gold[0])
         near = distance <= abs(gold[0]) * _fraction(self.relative) + _fraction(self.absolute)
-        return binary(found[1] == gold[1] and near)
+        return binary_judgement(found[1] == gold[1] and near)
 
 
 def _fraction(tolerance: float) -> Any:
@@ -89,23 +99,23 @@ class SetAnswer:
     ordered: bool = False
     partial: bool = False
 
-    @guarded
+    @guard_verifier
     def __call__(self, response: str, answer: Any) -> Judgement:
-        wanted = [str(x) for x in needed(answer, "answer", (list, tuple), self)]
-        said = statement(response)
-        said = reply(response) if said is None else said
-        gold = [keyed(x) for x in wanted]
-        if [keyed(x) for x in items_of("; ".join(wanted), wanted)] != gold:
+        wanted = [str(x) for x in require(answer, "answer", (list, tuple), self)]
+        said = stated_answer(response)
+        said = strip_thinking(response) if said is None else said
+        gold = [item_key(x) for x in wanted]
+        if [item_key(x) for x in items_of("; ".join(wanted), wanted)] != gold:
             raise UserError("SetAnswer: an item of the answer is empty, or nothing but marks; give each a text")
         items = items_of(said, wanted) if len(said) <= 20 * sum(map(len, wanted)) + 1000 else []
         if not items:
-            return failed("unparsable")
-        found = [keyed(x) for x in items]
+            return failed_judgement("unparsable")
+        found = [item_key(x) for x in items]
         equal = found == gold if self.ordered else Counter(found) == Counter(gold)
         common = sum((Counter(found) & Counter(gold)).values())
         parts = {"precision": common / len(found), "recall": common / max(1, len(gold))}
         f1 = 2 * common / (len(found) + len(gold))
-        score = 1.0 if equal else min(f1, REORDERED) if self.partial else 0.0
+        score = 1.0 if equal else min(f1, REORDERED_WORTH) if self.partial else 0.0
         return Judgement(score=score, parts=parts)
 
 
@@ -114,9 +124,9 @@ def items_of(text: str, golds: Sequence[str] = ()) -> list[str]:
 
     A separator inside one of the golds, as in `salt and pepper`, separates nothing where the text holds that gold.
     """
-    if keyed(text) in map(keyed, golds):
+    if item_key(text) in map(item_key, golds):
         return [text]
-    text = plain(text.strip())
+    text = strip_markup(text.strip())
     for _ in range(3):
         if text[:1] + text[-1:] in ("{}", "[]", "()") and encloses(text):
             text = text[1:-1].strip()
@@ -128,7 +138,7 @@ def items_of(text: str, golds: Sequence[str] = ()) -> list[str]:
         if cut["kept"] is None:
             parts.append(text[start : cut.start()])
             start = cut.end()
-    return [x for part in (*parts, text[start:]) if (x := plain(BULLET.sub("", part)))]
+    return [x for part in (*parts, text[start:]) if (x := strip_markup(BULLET.sub("", part)))]
 
 
 def encloses(text: str) -> bool:
@@ -141,16 +151,16 @@ def encloses(text: str) -> bool:
     return False
 
 
-def keyed(text: str) -> object:
+def item_key(text: str) -> object:
     """Equal keys = the same item: by value for numbers, else by text without case and markup."""
-    return number(plain(text)) or folded(plain(text))
+    return parse_number(strip_markup(text)) or fold_case(strip_markup(text))
 
 
 @stage
 class JsonAnswer:
     """1 if the reply is, or fences, or tags, JSON equal to the reference. 1 = 1.0, but true is not 1, and keys stand once."""
 
-    @guarded
+    @guard_verifier
     def __call__(self, response: str, answer: Any) -> Judgement:
         gold = answer
         if isinstance(answer, str):
@@ -158,14 +168,14 @@ class JsonAnswer:
                 gold = strict_json(answer)
             except ValueError:
                 gold = answer
-        text = reply(response)
+        text = strip_thinking(response)
         blocks = fences(text, ("json", ""))
-        given = blocks[-1] if blocks else tagged(text) or text
+        given = blocks[-1] if blocks else tagged_answer(text) or text
         try:
             found = strict_json(given)
         except ValueError:
-            return failed("unparsable")
-        return binary(equal(found, gold))
+            return failed_judgement("unparsable")
+        return binary_judgement(equal_json(found, gold))
 
 
 def strict_json(text: str) -> Any:
@@ -183,16 +193,16 @@ def strict_json(text: str) -> Any:
     return json.loads(text, parse_constant=no_constant, object_pairs_hook=unique)
 
 
-def equal(a: Any, b: Any) -> bool:
+def equal_json(a: Any, b: Any) -> bool:
     """Equality of data in which a truth value is no number, and no infinity or NaN equals anything."""
     if isinstance(a, bool) or isinstance(b, bool) or a is None or b is None:
         return a is b
     if isinstance(a, int | float) and isinstance(b, int | float):
         return a == b and math.isfinite(a)
     if isinstance(a, dict) and isinstance(b, dict):
-        return a.keys() == b.keys() and all(equal(a[k], b[k]) for k in a)
+        return a.keys() == b.keys() and all(equal_json(a[k], b[k]) for k in a)
     if isinstance(a, list | tuple) and isinstance(b, list | tuple):
-        return len(a) == len(b) and all(map(equal, a, b))
+        return len(a) == len(b) and all(map(equal_json, a, b))
     return type(a) is type(b) and a == b
 
 
@@ -204,36 +214,36 @@ class TokenF1:
     bites dog", so words in another order are worth at most 0.9.
     """
 
-    @guarded
+    @guard_verifier
     def __call__(self, response: str, answer: Any) -> Judgement:
-        given = needed(answer, "answer", (str, int, float, list, tuple), self)
+        given = require(answer, "answer", (str, int, float, list, tuple), self)
         texts = [str(a) for a in (given if isinstance(given, list | tuple) else [given])]
         golds = [words(t) for t in texts]
         if not all(golds) or not golds:
             raise UserError("TokenF1: an answer has no words; give it some, or use `exact`")
-        said = statement(response)
-        said = reply(response) if said is None else said
+        said = stated_answer(response)
+        said = strip_thinking(response) if said is None else said
         found = words(said)
         if not found:
-            return failed("unparsable", f1=0.0, exact=0.0)
-        f1 = max(overlap(found, gold) for gold in golds)
-        exact = agreed(texts, said)
-        return Judgement(score=1.0 if exact else min(f1, REORDERED), parts={"f1": f1, "exact": float(exact)})
+            return failed_judgement("unparsable", f1=0.0, exact=0.0)
+        f1 = max(word_f1(found, gold) for gold in golds)
+        exact = matches_gold(texts, said)
+        return Judgement(score=1.0 if exact else min(f1, REORDERED_WORTH), parts={"f1": f1, "exact": float(exact)})
 
 
 def words(text: str) -> list[Hashable]:
     """Words in lower case without punctuation and articles (of a text with nothing else, the articles); numbers by value."""
     text = text.casefold().replace("'", "").replace("−", "-").replace(" %", "%")
-    found: list[Hashable] = [number("".join(w.split())) or w for w in WORD.findall(text)]
+    found: list[Hashable] = [parse_number("".join(w.split())) or w for w in WORD.findall(text)]
     return [w for w in found if w not in ARTICLES] or found
 
 
-def agreed(golds: list[str], text: str) -> bool:
+def matches_gold(golds: list[str], text: str) -> bool:
     """Whether a text is one of the golds: a number by value, another text by its words."""
-    return any(same(text, g) if number(plain(g)) else words(text) == words(g) for g in golds)
+    return any(same_answer(text, g) if parse_number(strip_markup(g)) else words(text) == words(g) for g in golds)
 
 
-def overlap(a: list[Hashable], b: list[Hashable]) -> float:
+def word_f1(a: list[Hashable], b: list[Hashable]) -> float:
     """F1 of two bags of words."""
     return 2 * sum((Counter(a) & Counter(b)).values()) / (len(a) + len(b))
 
@@ -248,7 +258,7 @@ class Keywords:
 
     most_words: int = 200
 
-    @guarded
+    @guard_verifier
     def __call__(
         self,
         response: str,
@@ -260,24 +270,24 @@ class Keywords:
         groups = [[g] if isinstance(g, str) else list(g) for g in answer]
         if not groups or not all(groups):
             raise UserError("Keywords: a group has no terms; give each at least one")
-        text = normal(reply(response))
+        text = normalise_text(strip_thinking(response))
         if not text:
-            return failed("unparsable")
-        shares = [float(any(named(t, text) for t in group)) for group in groups]
-        clean = not any(named(t, text) for t in (*forbidden, *others)) and len(text.split()) <= self.most_words
+            return failed_judgement("unparsable")
+        shares = [float(any(contains_term(t, text) for t in group)) for group in groups]
+        clean = not any(contains_term(t, text) for t in (*forbidden, *others)) and len(text.split()) <= self.most_words
         parts = {"share": sum(shares) / len(shares), "clean": float(clean)}
         return Judgement(score=float(clean and all(shares)), parts=parts)
 
 
-def normal(text: str) -> str:
+def normalise_text(text: str) -> str:
     import unicodedata
 
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
-def named(term: str, text: str) -> bool:
+def contains_term(term: str, text: str) -> bool:
     """Whether a normalised text holds the term, as whole words unless its script is written without spaces."""
-    term = normal(term)
+    term = normalise_text(term)
     spaced = not re.search(r"[\u3040-\u30ff\u3400-\u9fff\u0e00-\u0e7f]", term)
     return bool(re.search(rf"(?<!\w){re.escape(term)}(?!\w)", text)) if spaced else term in text
 
@@ -286,11 +296,11 @@ def named(term: str, text: str) -> bool:
 class Abstention:
     """1 if the final answer, or the whole reply, is one of the reference's abstention phrases and nothing else."""
 
-    @guarded
+    @guard_verifier
     def __call__(self, response: str, answer: str | Sequence[str]) -> Judgement:
-        whole, said = reply(response), statement(response)
+        whole, said = strip_thinking(response), stated_answer(response)
         found = [words(t.replace("’", "'")) for t in (whole, said) if t is not None]
         golds = [words(p) for p in ([answer] if isinstance(answer, str) else answer)]
         if not all(golds):
             raise UserError("Abstention: a phrase has no words; give it some")
-        return binary(any(f in golds for f in found))
+        return binary_judgement(any(f in golds for f in found))

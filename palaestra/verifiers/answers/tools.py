@@ -9,16 +9,16 @@ from typing import Any
 
 from palaestra.errors import UserError
 from palaestra.types import stage
-from palaestra.verifiers.answers.final import gold_of, right
-from palaestra.verifiers.answers.short import equal, strict_json
-from palaestra.verifiers.base import Judgement, failed, guarded, needed, reply
+from palaestra.verifiers.answers.final import gold_of, is_right_answer
+from palaestra.verifiers.answers.short import equal_json, strict_json
+from palaestra.verifiers.base import Judgement, failed_judgement, guard_verifier, require, strip_thinking
 
 CALL = re.compile(r"<tool_call>((?:(?!</?tool_call>).)*)</tool_call>", re.DOTALL)
 OTHER_CALL = re.compile(  # a call in another form than the one that is asked for
     r"<\|?(?:tool|function)_?calls?\b|\[TOOL_CALLS\]|<function=|<invoke\b|<\|python_tag\|>", re.IGNORECASE
 )
-KEYED = tuple(re.compile(rf"[\"'](?:{keys})[\"']\s*:") for keys in ("name|function", "arguments|args|parameters"))
-FORGED = ("<tool_response>", "</tool_response>", "<observation>", "<|im_start|>", "<|im_end|>")
+CALL_KEYS = tuple(re.compile(rf"[\"'](?:{keys})[\"']\s*:") for keys in ("name|function", "arguments|args|parameters"))
+FORGED_MARKS = ("<tool_response>", "</tool_response>", "<observation>", "<|im_start|>", "<|im_end|>")
 
 
 @stage
@@ -34,32 +34,34 @@ class ToolCalls:
     ordered: bool = False
     partial: bool = False
 
-    @guarded
+    @guard_verifier
     def __call__(self, response: str, answer: Any) -> Judgement:
-        gold = [call_of(c) for c in needed(answer, "answer", (list, tuple), self)]
+        gold = [call_of(c) for c in require(answer, "answer", (list, tuple), self)]
         if None in gold:
             raise UserError('ToolCalls: a call in the answer has no name; write [{"name": ..., "arguments": {...}}]')
-        text = reply(response)
+        text = strip_thinking(response)
         made = calls_of(text)
         if (
             made is None
-            or any(f in text for f in FORGED)
+            or any(f in text for f in FORGED_MARKS)
             or (not made and gold)
-            or (not gold and otherwise_called(text))
+            or (not gold and has_other_call(text))
         ):
-            return failed("unparsable", names=0.0, arguments=0.0, extra=0.0)
+            return failed_judgement("unparsable", names=0.0, arguments=0.0, extra=0.0)
         wanted, found = [c for c in gold if c], made
         left = list(found)
-        hit = sum(bool(taken(left, lambda c, g=g: equal([*c], [*g]))) for g in wanted)
+        hit = sum(bool(take_first(left, lambda c, g=g: equal_json([*c], [*g]))) for g in wanted)
         left_names = [c[0] for c in found]
-        named = sum(bool(taken(left_names, lambda n, g=g: n == g[0])) for g in wanted)
+        named = sum(bool(take_first(left_names, lambda n, g=g: n == g[0])) for g in wanted)
         parts = {
             "names": named / len(wanted) if wanted else 1.0,
             "arguments": hit / len(wanted) if wanted else 1.0,
             "extra": float(len(found) <= len(wanted)),
         }
         same = (
-            equal([[*c] for c in found], [[*g] for g in wanted]) if self.ordered else hit == len(wanted) == len(found)
+            equal_json([[*c] for c in found], [[*g] for g in wanted])
+            if self.ordered
+            else hit == len(wanted) == len(found)
         )
         worth = min(0.9, (parts["names"] + parts["arguments"]) / 2) * len(wanted) / max(len(found), len(wanted), 1)
         return Judgement(score=1.0 if same else worth if self.partial else 0.0, parts=parts)
@@ -88,12 +90,12 @@ def calls_of(text: str) -> list[tuple[str, Any]] | None:
     return found if len(found) == text.count("<tool_call>") else None
 
 
-def otherwise_called(text: str) -> bool:
+def has_other_call(text: str) -> bool:
     """Whether a text without <tool_call> holds a call all the same."""
-    return bool(OTHER_CALL.search(text)) or all(k.search(text) for k in KEYED)
+    return bool(OTHER_CALL.search(text)) or all(k.search(text) for k in CALL_KEYS)
 
 
-def taken(left: list[Any], fits: Any) -> bool:
+def take_first(left: list[Any], fits: Any) -> bool:
     """Takes the first thing that fits out of a list."""
     at = next((i for i, x in enumerate(left) if fits(x)), None)
     if at is not None:
@@ -112,13 +114,15 @@ class ToolAnswer:
 
     weights: tuple[float, float] = (0.1, 0.1)  # for calls that cannot be read, and that were made before
 
-    @guarded
+    @guard_verifier
     def __call__(
         self, response: str, answer: Any, *, turns: Sequence[str] = (), tools: Sequence[str] = (), prompt: str = ""
     ) -> Judgement:
-        gold = gold_of(needed(answer, "answer", (str, int, float), self))
+        gold = gold_of(require(answer, "answer", (str, int, float), self))
         parts = turn_parts([*turns, response], tools)
-        parts["answer"] = float(right(response, gold, prompt) and "<tool_call>" not in reply(response))
+        parts["answer"] = float(
+            is_right_answer(response, gold, prompt) and "<tool_call>" not in strip_thinking(response)
+        )
         a, b = self.weights
         score = parts["answer"] * parts["honest"] * parts["asked"]
         score *= 1 - a * (1 - parts["valid"]) - b * (1 - parts["fresh"])
@@ -127,12 +131,12 @@ class ToolAnswer:
 
 def turn_parts(turns: Sequence[str], tools: Sequence[str] = ()) -> dict[str, float]:
     """What can be said of the calls in the policy's turns, each in [0, 1]."""
-    read = [calls_of(reply(t)) for t in turns]
+    read = [calls_of(strip_thinking(t)) for t in turns]
     calls = [json.dumps(c, sort_keys=True) for found in read for c in found or []]
     names = {c[0] for found in read for c in found or []}
     return {
         "valid": sum(found is not None for found in read) / len(read),
         "fresh": len(set(calls)) / len(calls) if calls else 1.0,
-        "honest": float(not any(f in t for t in turns for f in FORGED)),
+        "honest": float(not any(f in t for t in turns for f in FORGED_MARKS)),
         "asked": float(not tools or bool(names & set(tools))),
     }

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from palaestra.errors import UserError
 from palaestra.types import stage
-from palaestra.verifiers.base import Judgement, failed, guarded, needed
+from palaestra.verifiers.base import Judgement, failed_judgement, guard_verifier, require
 
 BLOCK = re.compile(  # no block begins within another: each line is read a bounded number of times
     r"^###(?P<path>[^\n]+)\n<{7} SEARCH\n(?P<old>(?:(?!={7}\n|<{7} SEARCH\n).*\n)*+)={7}\n"
@@ -35,25 +35,25 @@ class Patch:
 
     least: ClassVar[float] = -1.0
 
-    @guarded
+    @guard_verifier
     def __call__(self, response: str, answer: Any, *, files: Mapping[str, Any]) -> Judgement:
-        old = {str(k): str(v) for k, v in needed(files, "files", dict, self).items()}
-        oracle = {**old, **{str(k): str(v) for k, v in needed(answer, "answer", dict, self).items()}}
+        old = {str(k): str(v) for k, v in require(files, "files", dict, self).items()}
+        oracle = {**old, **{str(k): str(v) for k, v in require(answer, "answer", dict, self).items()}}
         if oracle == old:
             raise UserError("Patch: the answer changes no file; give the new contents of at least one")
-        new = applied(response, old)
+        new = apply_edits(response, old)
         if new is None:
-            return failed("unparsable", paper=-1.0)
-        predicted, wanted = diffs(old, new), diffs(old, oracle)
+            return failed_judgement("unparsable", paper=-1.0)
+        predicted, wanted = unified_diffs(old, new), unified_diffs(old, oracle)
         paths = sorted({*predicted, *wanted})
-        shares = [likeness(predicted.get(p, ""), wanted.get(p, "")) for p in paths]
+        shares = [difflib_ratio(predicted.get(p, ""), wanted.get(p, "")) for p in paths]
         score = sum(shares) / len(shares) if shares else 0.0
-        exact = not diffs(new, oracle)
+        exact = not unified_diffs(new, oracle)
         parts = {"exact": float(exact), "files": len(set(predicted) & set(wanted)) / len(paths), "paper": score}
         return Judgement(score=1.0 if exact else min(score, 0.99), parts=parts)
 
 
-def applied(response: str, old: Mapping[str, str]) -> dict[str, str] | None:
+def apply_edits(response: str, old: Mapping[str, str]) -> dict[str, str] | None:
     """The files after all edits; None for a mistake of form."""
     if any(response.count(t) != 1 for t in TAGS):
         return None
@@ -81,7 +81,7 @@ def applied(response: str, old: Mapping[str, str]) -> dict[str, str] | None:
     return new if edits else None
 
 
-def diffs(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
+def unified_diffs(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
     """Unified diffs of the files that differ, three lines of context, without the two lines of names."""
     found: dict[str, str] = {}
     for path in {*old, *new}:
@@ -91,7 +91,7 @@ def diffs(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def likeness(predicted: str, oracle: str) -> float:
+def difflib_ratio(predicted: str, oracle: str) -> float:
     """difflib's ratio without its shortcut for frequent characters; it is not symmetric."""
     if not predicted or not oracle:
         return 0.0

@@ -13,12 +13,12 @@ from typing import Any, ClassVar
 
 from palaestra.errors import Fault, UserError
 from palaestra.types import stage
-from palaestra.verifiers.base import Judgement, failed, fences, guarded, needed, reply
+from palaestra.verifiers.base import Judgement, failed_judgement, fences, guard_verifier, require, strip_thinking
 from palaestra.verifiers.text.formats import Tags
 from palaestra.verifiers.text.similarity import edit_similarity
 
 LANGUAGES = ("python", "py", "python3")
-QUOTED = re.compile(r"\'\'\'.*?\'\'\'|\"\"\".*?\"\"\"|'.*?'|\".*?\"", re.DOTALL)
+QUOTATION = re.compile(r"\'\'\'.*?\'\'\'|\"\"\".*?\"\"\"|'.*?'|\".*?\"", re.DOTALL)
 FENCES = {"python": LANGUAGES, "bash": ("bash", "sh", "shell"), "perl": ("perl", "pl")}
 
 
@@ -44,7 +44,7 @@ class CodeTests:
         if self.language not in FENCES:
             raise UserError(f"CodeTests: language {self.language!r} is none of {', '.join(FENCES)}")
 
-    @guarded
+    @guard_verifier
     def __call__(
         self,
         response: str,
@@ -59,10 +59,10 @@ class CodeTests:
             raise UserError("CodeTests: `tests` is empty; give at least one program that fails by an exception")
         names = (entry_point,) if isinstance(entry_point, str) else entry_point
         asked = [test_of(t, tuple(filter(None, names)), setup) for t in given]
-        blocks = blocks_of(reply(response), self.language)
+        blocks = code_blocks(strip_thinking(response), self.language)
         if not blocks:
-            return failed("unparsable")
-        passed, status = tested(
+            return failed_judgement("unparsable")
+        passed, status = run_tests(
             blocks[-1], asked, seconds=self.seconds, memory_mb=self.memory_mb, language=self.language
         )
         counted = passed[: self.first] if self.first and not all(passed) else passed
@@ -72,13 +72,13 @@ class CodeTests:
         return Judgement(score=score, parts={**parts, "paper": share}, status=status)
 
 
-def blocks_of(text: str, language: str = "python") -> list[str]:
+def code_blocks(text: str, language: str = "python") -> list[str]:
     """The blocks of code in a language; where none names it, those that name no language. The end of the reply ends a block."""
     named, bare = ([b for b in fences(text, of, cut=True) if b.strip()] for of in (FENCES[language], ("",)))
     return named or bare
 
 
-def tested(
+def run_tests(
     code: str, tests: list[Any], *, seconds: float, memory_mb: int, language: str = "python"
 ) -> tuple[tuple[bool, ...], str]:
     """Which tests pass, and "ok", "timeout" or "failed". A sandbox that refuses is a Fault."""
@@ -92,7 +92,7 @@ def tested(
     if found.status == "refused":
         raise Fault("sandbox", "this machine cannot run code in isolation; `palaestra doctor` says what is missing")
     for test, passed in zip(tests, found.passed, strict=True):
-        if passed and isinstance(test, sandbox.Asserts) and vacuous(test, limits):
+        if passed and isinstance(test, sandbox.Asserts) and is_vacuous(test, limits):
             raise UserError(
                 f"CodeTests: the test {test.code[:60]!r} passes without any code; call what the reply defines, and name a "
                 "function that is named like one of Python's as `entry_point`"
@@ -101,7 +101,7 @@ def tested(
 
 
 @lru_cache(maxsize=4096)
-def vacuous(test: Any, limits: Any) -> bool:
+def is_vacuous(test: Any, limits: Any) -> bool:
     """Whether a test asks nothing of the code."""
     from palaestra.services import sandbox
 
@@ -144,15 +144,15 @@ class ApiMigration:
     most_times: int = 4  # a prediction this many times as long as the target is not alike
     least: ClassVar[float] = -3.0
 
-    @guarded
+    @guard_verifier
     def __call__(self, response: str, answer: Any) -> Judgement:
-        strip = cut_at_quotes if self.released else stripped
-        target = strip(str(needed(answer, "answer", str, self)))
+        strip = cut_at_quotes if self.released else strip_comments
+        target = strip(str(require(answer, "answer", str, self)))
         if target is None:
             raise UserError(f"ApiMigration: the answer {str(answer)[:40]!r} is no Python; give code that parses")
         text = response if response.lstrip().startswith("<think>") else "<think>" + response
         form = Tags()(text, None).score
-        blocks = fences(unglued(response), LANGUAGES)
+        blocks = fences(separate_fences(response), LANGUAGES)
         code = strip(blocks[0]) if blocks else None
         if code is None:
             likeness, worth = 0.0, -2.0
@@ -166,7 +166,7 @@ class ApiMigration:
         return Judgement(score=(paper + 3) / 6, parts=parts, status="ok" if code is not None else "unparsable")
 
 
-def unglued(text: str) -> str:
+def separate_fences(text: str) -> str:
     """Fences that stand directly beside a tag, on lines of their own."""
     return text.replace("<answer>```", "<answer>\n```").replace("```</answer>", "```\n</answer>")
 
@@ -174,13 +174,15 @@ def unglued(text: str) -> str:
 def cut_at_quotes(code: str) -> str | None:
     """Code without what the released pattern takes for comments: quotes pair before comments are found, so that the apostrophe
     in one opens a string, and all up to the end of the line on which it closes is deleted. None = what is left is no Python."""
-    masked = QUOTED.sub(lambda m: "x" * len(m[0]), code)
+    masked = QUOTATION.sub(lambda m: "x" * len(m[0]), code)
     ends = [0, *(at for m in re.finditer(r"#[^\n]*", masked) for at in m.span()), len(code)]
     left = "".join(code[a:b] for a, b in zip(ends[::2], ends[1::2], strict=True))
-    return None if stripped(left) is None else "\n".join(line for line in left.splitlines() if line.strip()).strip()
+    return (
+        None if strip_comments(left) is None else "\n".join(line for line in left.splitlines() if line.strip()).strip()
+    )
 
 
-def stripped(code: str) -> str | None:
+def strip_comments(code: str) -> str | None:
     """Code without comments and blank lines, by its tokens: what looks like a comment in a string stays. None = no Python."""
     try:
         with warnings.catch_warnings():  # Python's remarks on the style of what was written

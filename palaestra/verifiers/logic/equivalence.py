@@ -71,10 +71,10 @@ class Circuit:
         """The literal that is true where a formula, which must outlive the circuit, holds at time t."""
         key = (id(f), t)
         if key not in self.known:
-            self.known[key] = self.made(f, t)
+            self.known[key] = self.build(f, t)
         return self.known[key]
 
-    def made(self, f: Formula, t: int) -> int:
+    def build(self, f: Formula, t: int) -> int:
         match f:
             case ("atom", name, sign, bound):
                 over, reached = (self.cut(name, t, bound, x) for x in (True, False))
@@ -126,25 +126,25 @@ class Circuit:
             return set(solver.get_model() or ()) if decided else None
 
 
-def equivalent(f: Formula, g: Formula) -> bool:
+def are_equivalent(f: Formula, g: Formula) -> bool:
     """Whether two formulas hold on the same traces. What cannot be decided within the budget is not the same, and a formula
     that holds always, or never, says nothing: only itself is the same."""
     if f == g:
         return True
     try:
-        return same(f, g) and contingent(g)
+        return are_same(f, g) and is_contingent(g)
     except Undecided:
         return False
 
 
-def same(f: Formula, g: Formula) -> bool:
+def are_same(f: Formula, g: Formula) -> bool:
     """What stands under equal operators is tried first: proved once, it holds at every time. Raises Undecided."""
     alike = f[0] in ("G", "F") and f[:3] == g[:3]
-    return f == g or (alike and same(f[3], g[3])) or difference(f, g) is None
+    return f == g or (alike and are_same(f[3], g[3])) or difference(f, g) is None
 
 
 @lru_cache(maxsize=4096)
-def contingent(f: Formula) -> bool:
+def is_contingent(f: Formula) -> bool:
     """Whether a formula holds on some trace and fails on another. Raises Undecided."""
     circuit = Circuit()
     x = circuit.at(f, 0)
@@ -168,7 +168,7 @@ def difference(f: Formula, g: Formula) -> Traces | None:
     for (name, t, bound, over), variable in circuit.cuts.items():
         if variable in true:
             traces[name][0, t] = max(traces[name][0, t], 2 * bounds[name].index(bound) + 1 + over)
-    if len({bool(robustness(placed(h, bounds), traces)[0, 0] > 0) for h in (f, g)}) == 1:
+    if len({bool(robustness(place_bounds(h, bounds), traces)[0, 0] > 0) for h in (f, g)}) == 1:
         raise Fault("verifier", f"stl: no difference on the trace that was found for {f} and {g}")
     return traces
 
@@ -178,10 +178,10 @@ def atoms(f: Formula) -> set[tuple[str, Fraction]]:
     return {(f[1], f[3])} if f[0] == "atom" else {a for g in f if isinstance(g, tuple) for a in atoms(g)}
 
 
-def placed(f: Formula, bounds: dict[str, list[Fraction]]) -> Formula:
+def place_bounds(f: Formula, bounds: dict[str, list[Fraction]]) -> Formula:
     """The formula over places: each comparison half a place from the nearest, so that its robustness is never 0."""
     if f[0] != "atom":
-        return tuple(placed(g, bounds) if isinstance(g, tuple) else g for g in f)
+        return tuple(place_bounds(g, bounds) if isinstance(g, tuple) else g for g in f)
     name, sign, bound = f[1:]
     i = bounds[name].index(bound)
     reached, over = (("atom", name, ">", 2 * i + half) for half in (0.5, 1.5))

@@ -19,7 +19,7 @@ import numpy as np
 
 NUMBER = r"[-+]?[0-9]+(?:\.[0-9]+)?"
 TOKEN = re.compile(rf"\s*(<->|->|<=|>=|==|!=|&&|\|\||[<>=!&|()\[\],]|{NUMBER}|[A-Za-z_]\w*)")
-ATOM = re.compile(rf"([A-Za-z_]\w*)\s*(<=|>=|==|!=|<|>|=)\s*({NUMBER})")
+STL_ATOM = re.compile(rf"([A-Za-z_]\w*)\s*(<=|>=|==|!=|<|>|=)\s*({NUMBER})")
 ALIASES = {
     "globally": "G", "always": "G", "eventually": "F", "finally": "F", "until": "U", "&": "and", "&&": "and", "|": "or",
     "||": "or", "!": "not", "AND": "and", "OR": "or", "NOT": "not", "=": "==",
@@ -37,7 +37,7 @@ COMMANDS = {
 WORDS = re.compile(r"\b(?:globally|always|eventually|finally|until)(?=_?\s*\{?\s*\[)", re.IGNORECASE)
 SUBSCRIPT = re.compile(r"(?<=[GFU])\s*_\s*(?:\{\s*(\[[^\[\]{}]*\])\s*\}|(?=\[))")
 INTERVAL = re.compile(r"(\[\s*[0-9]+\s*):(\s*[0-9]+\s*\])")
-TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
+MIRRORED_SIGN = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 OPERATORS = ("G", "F", "U", "and", "or", "not")
 MOST_TOKENS = 400
 MOST_DIGITS = 100  # of a threshold
@@ -54,7 +54,7 @@ class NotFormula(ValueError):
     """No formula."""
 
 
-def spelled(text: str) -> str:
+def normalise_signs(text: str) -> str:
     """The text with the signs, the names and the intervals that the parser knows."""
     text = text.replace("−", "-")
     for sign, name in SIGNS.items():
@@ -67,7 +67,7 @@ def spelled(text: str) -> str:
 
 def tokens_of(text: str) -> list[str]:
     found, at = [], 0
-    text = spelled(text).strip()
+    text = normalise_signs(text).strip()
     while at < len(text):
         match = TOKEN.match(text, at)
         if match is None or len(found) == MOST_TOKENS:
@@ -84,12 +84,12 @@ class FormulaParser:
         self.tokens, self.at, self.steps = [*tokens_of(text), ""], 0, 0
 
     def whole(self) -> Formula:
-        found = self.implied()
+        found = self.implication()
         if self.tokens[self.at]:
             raise NotFormula(self.tokens[self.at])
         return found
 
-    def took(self, *wanted: str) -> str:
+    def accept(self, *wanted: str) -> str:
         token = self.tokens[self.at]
         if token in wanted:
             self.at += 1
@@ -97,45 +97,47 @@ class FormulaParser:
         return ""
 
     def expect(self, token: str) -> None:
-        if not self.took(token):
+        if not self.accept(token):
             raise NotFormula(f"{token} for {self.tokens[self.at]!r}")
 
-    def implied(self) -> Formula:
-        left = self.joined("or", "and")
-        if sign := self.took("->", "<->"):
-            return (sign, left, self.implied())
+    def implication(self) -> Formula:
+        left = self.junction("or", "and")
+        if sign := self.accept("->", "<->"):
+            return (sign, left, self.implication())
         return left
 
-    def joined(self, sign: str, tighter: str = "") -> Formula:
-        inner = (lambda: self.joined(tighter)) if tighter else self.until
+    def junction(self, sign: str, tighter: str = "") -> Formula:
+        inner = (lambda: self.junction(tighter)) if tighter else self.until
         found = inner()
-        while self.took(sign):
+        while self.accept(sign):
             found = (sign, found, inner())
         return found
 
     def until(self) -> Formula:
         left = self.unary()
-        if self.took("U"):
+        if self.accept("U"):
             a, b = self.interval()
             return ("U", a, b, left, self.unary())
         return left
 
     def unary(self) -> Formula:
-        if self.took("not"):
+        if self.accept("not"):
             return ("not", self.unary())
-        if sign := self.took("G", "F"):
+        if sign := self.accept("G", "F"):
             a, b = self.interval()
             return (sign, a, b, self.unary())
-        if self.took("("):
-            found = self.implied()
+        if self.accept("("):
+            found = self.implication()
             self.expect(")")
             return found
         return self.atom()
 
     def atom(self) -> Formula:
         left, sign, right = (self.tokens[self.at + k] if self.at + k < len(self.tokens) else "" for k in range(3))
-        name, sign, bound = (left, sign, right) if left[:1].isidentifier() else (right, TURNED.get(sign, ""), left)
-        if not ATOM.fullmatch(f"{name} {sign} {bound}") or name in OPERATORS or len(bound) > MOST_DIGITS:
+        name, sign, bound = (
+            (left, sign, right) if left[:1].isidentifier() else (right, MIRRORED_SIGN.get(sign, ""), left)
+        )
+        if not STL_ATOM.fullmatch(f"{name} {sign} {bound}") or name in OPERATORS or len(bound) > MOST_DIGITS:
             raise NotFormula(left)
         self.at += 3
         return ("atom", name, sign, Fraction(bound))
@@ -157,7 +159,7 @@ class FormulaParser:
 
 
 @lru_cache(maxsize=4096)
-def parse(text: str) -> Formula:
+def parse_formula(text: str) -> Formula:
     """The formula of a text. Raises Unreadable."""
     try:
         found = FormulaParser(text).whole()
@@ -194,9 +196,9 @@ def robustness(f: Formula, traces: Traces) -> np.ndarray:
             windows = np.lib.stride_tricks.sliding_window_view(inner, b - a + 1, axis=1)[:, a : a + n]
             return windows.min(-1) if f[0] == "G" else windows.max(-1)
         case ("U", a, b, g, h):
-            return until(a, b, *aligned(robustness(g, traces), robustness(h, traces)))
+            return until(a, b, *align(robustness(g, traces), robustness(h, traces)))
         case (sign, g, h):
-            x, y = aligned(robustness(g, traces), robustness(h, traces))
+            x, y = align(robustness(g, traces), robustness(h, traces))
             if sign == "and":
                 return np.minimum(x, y)
             if sign == "<->":
@@ -218,6 +220,6 @@ def until(a: int, b: int, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return best
 
 
-def aligned(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def align(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     n = min(x.shape[1], y.shape[1])
     return x[:, :n], y[:, :n]

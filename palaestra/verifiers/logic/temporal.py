@@ -6,22 +6,22 @@ from typing import Any
 
 from palaestra.errors import UserError
 from palaestra.types import stage
-from palaestra.verifiers.answers.short import statement
-from palaestra.verifiers.base import Judgement, failed, guarded, needed, reply
-from palaestra.verifiers.logic.equivalence import equivalent
-from palaestra.verifiers.logic.stl import ATOM, TOKEN, NotFormula, parse
+from palaestra.verifiers.answers.short import stated_answer
+from palaestra.verifiers.base import Judgement, failed_judgement, guard_verifier, require, strip_thinking
+from palaestra.verifiers.logic.equivalence import are_equivalent
+from palaestra.verifiers.logic.stl import STL_ATOM, TOKEN, NotFormula, parse_formula
 from palaestra.verifiers.text.similarity import cosine, relative_length, rouge_l
 
 
-def aspects(text: str, gold: str) -> dict[str, float]:
+def formula_aspects(text: str, gold: str) -> dict[str, float]:
     """RESTL's four metrics of a formula's surface (arXiv:2511.08555): atoms (recall, as it is printed there), template, length,
     ROUGE-L of the tokens; and `paper`, their sum with its weights."""
-    pairs = [{" ".join(m) for m in ATOM.findall(t)} for t in (text, gold)]
+    pairs = [{" ".join(m) for m in STL_ATOM.findall(t)} for t in (text, gold)]
     recall = len(pairs[0] & pairs[1]) / len(pairs[1]) if pairs[1] else float(not pairs[0])
     lists = [TOKEN.findall(t) for t in (text, gold)]
     found = {
         "atoms": recall,
-        "template": cosine(spoken(text), spoken(gold)),
+        "template": cosine(verbalise(text), verbalise(gold)),
         "length": max(0.0, relative_length(text, gold)),
         "tokens": rouge_l(*lists),
     }
@@ -29,7 +29,7 @@ def aspects(text: str, gold: str) -> dict[str, float]:
     return {**found, "paper": sum(w * found[k] for k, w in weights.items())}
 
 
-def spoken(text: str) -> str:
+def verbalise(text: str) -> str:
     """A formula in words."""
     said = {"G": "always", "F": "eventually", "U": "until", "->": "implies", ">": "over", "<": "under"}
     return " ".join(said.get(str(t), str(t)) for t in TOKEN.findall(text))
@@ -47,23 +47,23 @@ class Temporal:
 
     surface: bool = False
 
-    @guarded
+    @guard_verifier
     def __call__(self, response: str, answer: Any) -> Judgement:
-        gold = str(needed(answer, "answer", str, self)).strip()
+        gold = str(require(answer, "answer", str, self)).strip()
         try:
-            wanted = parse(gold)
+            wanted = parse_formula(gold)
         except NotFormula as error:
             raise UserError(
                 f"Temporal: the answer {gold[:60]!r} is no formula (at {error}); write it as palaestra.verifiers.logic.stl shows"
             ) from None
-        said = statement(response)
-        text = (reply(response) if said is None else said).strip().strip("`$").strip()
+        said = stated_answer(response)
+        text = (strip_thinking(response) if said is None else said).strip().strip("`$").strip()
         if len(text) > 10 * len(gold) + 200:
-            return failed("unparsable")
-        parts = aspects(text, gold)
+            return failed_judgement("unparsable")
+        parts = formula_aspects(text, gold)
         near = 0.9 * parts["paper"] * self.surface
         try:
-            same = equivalent(parse(text), wanted)
+            same = are_equivalent(parse_formula(text), wanted)
         except NotFormula:
             return Judgement(score=near, parts={**parts, "same": 0.0}, status="unparsable")
         return Judgement(score=1.0 if same else near, parts={**parts, "same": float(same)})

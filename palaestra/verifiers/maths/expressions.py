@@ -11,10 +11,35 @@ from typing import Any
 
 from palaestra.errors import Fault, UserError
 from palaestra.types import stage
-from palaestra.verifiers.answers.final import LONGEST, MARKS, final, gold_of, number, plain, same, undone
-from palaestra.verifiers.answers.short import statement
-from palaestra.verifiers.base import Judgement, binary, failed, guarded, needed, reply
-from palaestra.verifiers.maths.text import AND, SHORT_FRACTION, listed, loose, measured, pieces, squeezed, unitless
+from palaestra.verifiers.answers.final import (
+    LONGEST,
+    MARKS,
+    extract_answer,
+    gold_of,
+    parse_number,
+    repeats_question,
+    same_answer,
+    strip_markup,
+)
+from palaestra.verifiers.answers.short import stated_answer
+from palaestra.verifiers.base import (
+    Judgement,
+    binary_judgement,
+    failed_judgement,
+    guard_verifier,
+    require,
+    strip_thinking,
+)
+from palaestra.verifiers.maths.text import (
+    AND,
+    SHORT_FRACTION,
+    is_listing,
+    is_loose,
+    pieces,
+    split_units,
+    squeeze,
+    strip_units,
+)
 from palaestra.verifiers.worker import Died, Expired, ask
 
 CHILD = "palaestra.verifiers.maths.worker"
@@ -24,15 +49,15 @@ SIGNS = {
     "\\left": "", "\\right": "",
 }  # fmt: skip
 TIMES = re.compile(r"(?<=[0-9)])\s*[xX]\s*(?=[-(0-9])")
-BARE = re.compile(r"\s*-?[0-9][0-9.,]*\s*")
+BARE_NUMBER = re.compile(r"\s*-?[0-9][0-9.,]*\s*")
 
 
 def answer_in(response: str, gold: str, prompt: str) -> str | None:
     """The answer of a reply: marked as such, or a short reply that is nothing else."""
-    text = reply(response)
-    said = statement(text)
-    if said is None and number(plain(gold)) is not None:
-        said = final(response, gold, prompt)
+    text = strip_thinking(response)
+    said = stated_answer(text)
+    if said is None and parse_number(strip_markup(gold)) is not None:
+        said = extract_answer(response, gold, prompt)
     if said is None and len(text.strip()) <= max(60, 2 * len(gold)) and "\n" not in text.strip():
         said = text
     return None if said is None or len(said) > LONGEST else said.strip(MARKS).rstrip(".")
@@ -51,44 +76,44 @@ class Math:
 
     seconds: float = 5.0
 
-    @guarded
+    @guard_verifier
     def __call__(self, response: str, answer: Any, *, prompt: str = "") -> Judgement:
-        gold = gold_of(needed(answer, "answer", (str, int, float), self)).strip(MARKS)
+        gold = gold_of(require(answer, "answer", (str, int, float), self)).strip(MARKS)
         said = answer_in(response, gold, prompt)
         if not said:
-            return failed("unparsable")
-        if same(said, gold):
-            return binary(not undone(said, gold, prompt))
-        if number(plain(gold)) is not None:
-            said = unitless(said)
-            return binary(same(said, gold) and not undone(said, gold, prompt))
+            return failed_judgement("unparsable")
+        if same_answer(said, gold):
+            return binary_judgement(not repeats_question(said, gold, prompt))
+        if parse_number(strip_markup(gold)) is not None:
+            said = strip_units(said)
+            return binary_judgement(same_answer(said, gold) and not repeats_question(said, gold, prompt))
         if "=" in said and "=" not in gold:
             said = said[said.rfind("=") + 1 :].strip()
         return self.expression(said, gold, prompt)
 
     def expression(self, said: str, gold: str, prompt: str) -> Judgement:
         """Of a reference that is no bare number."""
-        said, gold = (AND.sub(",", text) if listed(gold) else text for text in (said, gold))
-        copied = len(squeezed(said)) > 2 and squeezed(said) != squeezed(gold) and squeezed(said) in squeezed(prompt)
-        if copied or loose(said, gold):
-            return binary(False)
-        (said, unit), (gold, wanted) = measured(said), measured(gold)
+        said, gold = (AND.sub(",", text) if is_listing(gold) else text for text in (said, gold))
+        copied = len(squeeze(said)) > 2 and squeeze(said) != squeeze(gold) and squeeze(said) in squeeze(prompt)
+        if copied or is_loose(said, gold):
+            return binary_judgement(False)
+        (said, unit), (gold, wanted) = split_units(said), split_units(gold)
         if unit and wanted and unit != wanted:
-            return binary(False)
-        if number(plain(value := SHORT_FRACTION.sub(r"\\frac{\1}{\2}", gold))) is not None:
-            return binary(same(unitless(said), value))
-        if number(plain(said)) is not None and "." in said and "." not in gold:  # rounded
-            return binary(False)
-        return compared("equal", {"gold": gold, "said": said, "asked": pieces(prompt)}, self.seconds)
+            return binary_judgement(False)
+        if parse_number(strip_markup(value := SHORT_FRACTION.sub(r"\\frac{\1}{\2}", gold))) is not None:
+            return binary_judgement(same_answer(strip_units(said), value))
+        if parse_number(strip_markup(said)) is not None and "." in said and "." not in gold:  # rounded
+            return binary_judgement(False)
+        return ask_child("equal", {"gold": gold, "said": said, "asked": pieces(prompt)}, self.seconds)
 
 
-def compared(task: str, request: dict[str, Any], seconds: float) -> Judgement:
+def ask_child(task: str, request: dict[str, Any], seconds: float) -> Judgement:
     try:
         found = ask(CHILD, {"task": task, **request}, seconds)
     except Expired:
-        return failed("timeout")
+        return failed_judgement("timeout")
     except Died:
-        return failed("failed")
+        return failed_judgement("failed")
     if found.get("refused") == "gold":
         raise UserError(
             f"the reference {request['gold'][:60]!r} cannot be read as mathematics; use LaTeX, or the verifier `exact`"
@@ -96,8 +121,8 @@ def compared(task: str, request: dict[str, Any], seconds: float) -> Judgement:
     if "refused" in found and "Error" not in found["refused"]:
         raise Fault("verifier", found["refused"])
     if found.get("result") is None:
-        return failed("unparsable")
-    return binary(found["result"])
+        return failed_judgement("unparsable")
+    return binary_judgement(found["result"])
 
 
 @stage
@@ -109,17 +134,17 @@ class Antiderivative:
 
     seconds: float = 5.0
 
-    @guarded
+    @guard_verifier
     def __call__(self, response: str, answer: Any) -> Judgement:
-        gold = plain(needed(answer, "answer", str, self))
+        gold = strip_markup(require(answer, "answer", str, self))
         said = answer_in(response, gold, "")
         if not said:
-            return failed("unparsable")
+            return failed_judgement("unparsable")
         if "=" in said:
             said = said[said.rfind("=") + 1 :].strip()
-        if loose(said, ""):
-            return binary(False)
-        return compared("antiderivative", {"gold": gold, "said": said}, self.seconds)
+        if is_loose(said, ""):
+            return binary_judgement(False)
+        return ask_child("antiderivative", {"gold": gold, "said": said}, self.seconds)
 
 
 @stage
@@ -132,51 +157,51 @@ class Countdown:
 
     exactly: bool = False
 
-    @guarded
+    @guard_verifier
     def __call__(self, response: str, answer: Any, *, numbers: Sequence[Any]) -> Judgement:
-        target = number(plain(str(needed(answer, "answer", (str, int, float), self))))
+        target = parse_number(strip_markup(str(require(answer, "answer", (str, int, float), self))))
         if target is None or target[1]:
             raise UserError(f"Countdown: the target {str(answer)[:40]!r} is no number; give it as one")
-        given = Counter(whole(n) for n in numbers)
-        text = statement(response)
-        text = plain((reply(response).strip().rsplit("\n", 1)[-1] if text is None else text).strip())
+        given = Counter(whole_number(n) for n in numbers)
+        text = stated_answer(response)
+        text = strip_markup((strip_thinking(response).strip().rsplit("\n", 1)[-1] if text is None else text).strip())
         for sign, name in SIGNS.items():
             text = text.replace(sign, name)
         text = TIMES.sub("*", text)
         before, equals, after = text.partition("=")
-        if equals and BARE.fullmatch(before):
+        if equals and BARE_NUMBER.fullmatch(before):
             before, after = after, before
-        if not ARITHMETIC.fullmatch(before) or (equals and number(plain(after)) != target):
-            return failed("unparsable")
+        if not ARITHMETIC.fullmatch(before) or (equals and parse_number(strip_markup(after)) != target):
+            return failed_judgement("unparsable")
         used: list[int] = []
         try:
-            found = evaluated(ast.parse(before.strip(), mode="eval").body, used)
+            found = exact_value(ast.parse(before.strip(), mode="eval").body, used)
         except (SyntaxError, ValueError, ZeroDivisionError, MemoryError):
-            return failed("unparsable")
+            return failed_judgement("unparsable")
         spent = Counter(used)
         fair = spent == given if self.exactly else not spent - given
-        return binary(
+        return binary_judgement(
             fair and len(used) > 1 and found == target[0], value=float(found == target[0]), numbers=float(fair)
         )
 
 
-def whole(given: Any) -> int:
+def whole_number(given: Any) -> int:
     """A number of the data, as 3, 3.0 or "3"."""
-    found = None if isinstance(given, bool) else number(plain(str(given)))
+    found = None if isinstance(given, bool) else parse_number(strip_markup(str(given)))
     if found is None or found[1] or found[0].denominator != 1:
         raise UserError(f"Countdown: of the numbers, {str(given)[:40]!r} is not whole; give whole numbers")
     return int(found[0])
 
 
-def evaluated(node: ast.expr, used: list[int]) -> Fraction:
+def exact_value(node: ast.expr, used: list[int]) -> Fraction:
     """The value of an expression over whole numbers; notes those that it uses. Raises ValueError for anything else."""
     if isinstance(node, ast.Constant) and type(node.value) is int:
         used.append(node.value)
         return Fraction(node.value)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return -evaluated(node.operand, used)
+        return -exact_value(node.operand, used)
     if isinstance(node, ast.BinOp):
-        a, b = evaluated(node.left, used), evaluated(node.right, used)
+        a, b = exact_value(node.left, used), exact_value(node.right, used)
         match node.op:
             case ast.Add():
                 return a + b

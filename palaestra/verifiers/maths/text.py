@@ -8,23 +8,23 @@ from __future__ import annotations
 
 import re
 
-from palaestra.verifiers.answers.final import number, plain
+from palaestra.verifiers.answers.final import parse_number, strip_markup
 
-UNDONE = re.compile(
+PENDING_OPERATION = re.compile(
     r"\\(?:o?int|i+nt|sum|prod|lim|partial|[dt]?binom|det|gcd|bmod|pmod|mod|max|min)(?![a-zA-Z])|[!'∫∑∏∂]"
 )
-SEVERAL = re.compile(
+SEVERAL_VALUES = re.compile(
     r"\b(?:or|and)\b|\\(?:pm|mp|lor|vee|quad|qquad|cup|neq?|leq?|geq?|approx|sim|f?box(?:ed)?)(?![a-zA-Z])|[;<>≠≤≥≈±&\n]|\\\\"
 )
 AND = re.compile(r",?\s*(?:\\(?:text|mathrm)\s*\{\s*(?:and|or)\s*\}|\b(?:and|or)\b)\s*")
 SET = re.compile(r"\\(?:\{|lbrace)(?!\s*\()[^|:]*,")
-WRITTEN = r"\\(?:text|mathrm|operatorname|textbf)\s*\{([^{}]*)\}"
+TEXT_COMMAND = r"\\(?:text|mathrm|operatorname|textbf)\s*\{([^{}]*)\}"
 GAP = r"(?:\s|~|\\[,;:! ])*"
 POWER = r"(?:\s*\^\s*\{?\s*-?[0-9]\s*\}?|[²³])?"
 LETTERS = "mm|cm|dm|km|nm|in|ft|yd|mi|ms|sec|min|hrs?|kg|mg|lbs?|oz|mL|ml|kHz|Hz|kPa|Pa|kJ|kW|eV|mol|mph|rad"
 PLAIN_UNIT = rf"(?:{LETTERS}){POWER}|(?:{LETTERS}|[msghLNJWVAK]){POWER}(?:\s*/\s*(?:{LETTERS}|[msghLNJWVAK]){POWER})+"
 UNIT = re.compile(
-    rf"(?:{WRITTEN}({POWER})|(\^\s*\{{?\s*\\circ\s*\}}?|\\degree|[°$€£])|(?<=[0-9}}]){GAP}({PLAIN_UNIT}))?{GAP}$"
+    rf"(?:{TEXT_COMMAND}({POWER})|(\^\s*\{{?\s*\\circ\s*\}}?|\\degree|[°$€£])|(?<=[0-9}}]){GAP}({PLAIN_UNIT}))?{GAP}$"
 )
 SAME_UNIT = {
     "^\\circ": "°", "\\degree": "°", "degree": "°", "deg": "°", "radian": "rad", "foot": "ft", "feet": "ft", "inch": "in",
@@ -45,11 +45,11 @@ SCIENTIFIC = re.compile(
 SHORT_FRACTION = re.compile(r"\\[dt]?frac\s*([0-9])\s*([0-9])")
 NO_INK = re.compile(r"\s|\$|~|\\(?:left|right|displaystyle|limits)(?![a-zA-Z])|\\[,;:! ()\[\]]")
 WORD = r"(?<![\\A-Za-z{])(?:[A-Za-z]{3,}|is|of|to|in|if|at|by|as|be|it|on|or|we|an|do)(?![A-Za-z({])"
-BETWEEN = re.compile(rf"\\[()\[\]]|\$+|\n|{WORD}|[?!.;:,](?=\s|$)")
+PIECE_SEPARATOR = re.compile(rf"\\[()\[\]]|\$+|\n|{WORD}|[?!.;:,](?=\s|$)")
 MOST_PIECES = 12
 
 
-def unitless(text: str) -> str:
+def strip_units(text: str) -> str:
     """A number without the units behind it and the name before it; 3 \\times 10^8 as 3e8."""
     if text.count("=") == 1:
         text = (
@@ -59,10 +59,10 @@ def unitless(text: str) -> str:
         )
     text = SHORT_FRACTION.sub(r"\\frac{\1}{\2}", text)
     text = SCIENTIFIC.sub(lambda m: f"{m[1]}e{m[2] or m[3]}", text)
-    return plain(re.sub(rf"^{GAP}", "", measured(text)[0]))
+    return strip_markup(re.sub(rf"^{GAP}", "", split_units(text)[0]))
 
 
-def measured(text: str) -> tuple[str, str]:
+def split_units(text: str) -> tuple[str, str]:
     """A text without the units behind it, and these, in one spelling: `\\text{ square feet}` is ft^2."""
     found = ""
     while (unit := UNIT.search(text)) and unit.group() and unit.start() and not counts(unit[1] or ""):
@@ -76,12 +76,14 @@ def one_spelling(unit: str) -> str:
     unit = re.sub(r"\b(?:square|sq) +(\w+)", r"\1^2", unit)
     unit = re.sub(r"\bcubic +(\w+)", r"\1^3", unit)
     unit = re.sub(
-        r"\\?[a-z]+", lambda m: SAME_UNIT.get(one(m[0]), one(m[0])), "".join(unit.split()).replace("^\\circ", "°")
+        r"\\?[a-z]+",
+        lambda m: SAME_UNIT.get(singular(m[0]), singular(m[0])),
+        "".join(unit.split()).replace("^\\circ", "°"),
     )
     return re.sub(r"^\^[0-9]", "", unit)  # square units
 
 
-def one(word: str) -> str:
+def singular(word: str) -> str:
     return word[:-1] if len(word) > 2 and word.endswith("s") else word
 
 
@@ -92,7 +94,7 @@ def counts(words: str) -> bool:
     return len(found) > 3 or bool(COUNTS & set(found)) or re.search(r"[^\w\s./-]|\d", words) is not None
 
 
-def outside(text: str) -> str:
+def outside_brackets(text: str) -> str:
     """The text outside brackets, without the commas of numbers."""
     text = re.sub(
         r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))", "", text.replace("{,}", "").replace("\\,", "").replace(",\\!", "")
@@ -104,26 +106,34 @@ def outside(text: str) -> str:
     return found
 
 
-def listed(text: str) -> bool:
+def is_listing(text: str) -> bool:
     """Whether a text is several values: 1,2 or \\{1,2\\} or `1 and 2`."""
-    return "," in outside(text) or SET.match(text.replace("\\left", "").strip()) is not None or bool(AND.search(text))
+    return (
+        "," in outside_brackets(text)
+        or SET.match(text.replace("\\left", "").strip()) is not None
+        or bool(AND.search(text))
+    )
 
 
-def pair(text: str) -> bool:
+def is_pair(text: str) -> bool:
     """(1,2), in which the order matters."""
     text = text.replace("\\left", "").strip()
-    return text.startswith("(") and "," in text and "," not in outside(text)
+    return text.startswith("(") and "," in text and "," not in outside_brackets(text)
 
 
-def loose(said: str, gold: str) -> bool:
+def is_loose(said: str, gold: str) -> bool:
     """Whether an answer is of a kind that can equal the reference without answering: undone, several, a set for a pair."""
-    looks = (UNDONE.search, SEVERAL.search, lambda text: any(map(counts, re.findall(WRITTEN, text))))
-    if any(look(said) and not look(gold) for look in looks) or ("," in outside(said) and not listed(gold)):
+    looks = (
+        PENDING_OPERATION.search,
+        SEVERAL_VALUES.search,
+        lambda text: any(map(counts, re.findall(TEXT_COMMAND, text))),
+    )
+    if any(look(said) and not look(gold) for look in looks) or ("," in outside_brackets(said) and not is_listing(gold)):
         return True
-    return bool((SET.search(said) and pair(gold)) or (SET.search(gold) and pair(said)))
+    return bool((SET.search(said) and is_pair(gold)) or (SET.search(gold) and is_pair(said)))
 
 
-def squeezed(text: str) -> str:
+def squeeze(text: str) -> str:
     """A text without what leaves no ink, or only shapes it."""
     return NO_INK.sub("", re.sub(r"\\[dtc]frac", r"\\frac", text.casefold()))
 
@@ -131,9 +141,9 @@ def squeezed(text: str) -> str:
 def pieces(prompt: str) -> list[str]:
     """The expressions of a question: what stands between its words and marks; of an equation also the right-hand side."""
     found = dict[str, None]()
-    for piece in BETWEEN.split(prompt[-4000:]):
+    for piece in PIECE_SEPARATOR.split(prompt[-4000:]):
         for part in (piece, piece[piece.rfind("=") + 1 :]):
             text = part.strip()
-            if 3 <= len(text) <= 200 and re.search(r"[-+*/^\\=<>(]", text) and number(plain(text)) is None:
+            if 3 <= len(text) <= 200 and re.search(r"[-+*/^\\=<>(]", text) and parse_number(strip_markup(text)) is None:
                 found[text] = None
     return list(found)[:MOST_PIECES]

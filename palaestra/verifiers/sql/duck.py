@@ -13,8 +13,8 @@ from functools import lru_cache
 from typing import Any
 
 from palaestra.errors import UserError
-from palaestra.verifiers.sql.instances import bundled, deletion, moved, quoted, sample
-from palaestra.verifiers.sql.tables import Database, Kept, ResultTable, changed, file_of, table
+from palaestra.verifiers.sql.instances import bundle_columns, deletion, move_query, quote, sample
+from palaestra.verifiers.sql.tables import Database, Kept, ResultTable, change_time, file_of, table
 
 MEMORY = "1500MB"  # of an instance: what is kept open and a query
 HOSTS = 12  # instances
@@ -41,12 +41,12 @@ class Host:
         self.n += 1
         name = f"d{self.n}"
         if self.source and database.whole:
-            cursor.execute(f"USE {quoted(self.source)}")
+            cursor.execute(f"USE {quote(self.source)}")
             return ("", cursor), 0
         cursor.execute(f"ATTACH ':memory:' AS {name}; USE {name}")
         try:
             if self.source:
-                cursor.execute(f"COPY FROM DATABASE {quoted(self.source)} TO {name}")
+                cursor.execute(f"COPY FROM DATABASE {quote(self.source)} TO {name}")
             elif database.schema:
                 cursor.execute(database.schema)
             _change(cursor, database)
@@ -124,10 +124,10 @@ def _cursor(database: Database) -> Any:
     """A cursor in the database, in the instance that all scripts share, or in one of its own."""
     import duckdb  # pyright: ignore[reportMissingImports]
 
-    own = (database.schema, database.path, changed(database))
+    own = (database.schema, database.path, change_time(database))
     if not database.path and own not in hosts.things:
         try:
-            return hosts.get("scripts", lambda: (Host(_connected()), 0)).cursor(database)
+            return hosts.get("scripts", lambda: (Host(_connect()), 0)).cursor(database)
         except duckdb.Error:  # the script reads files or changes settings, or it is broken
             pass
     try:
@@ -137,7 +137,7 @@ def _cursor(database: Database) -> Any:
         raise UserError(f"{where}: {' '.join(str(error).split())[:200]}") from None
 
 
-def _connected() -> Any:
+def _connect() -> Any:
     import duckdb  # pyright: ignore[reportMissingImports]
 
     return duckdb.connect(":memory:", config={"threads": 1, "temp_directory": "", "memory_limit": MEMORY})
@@ -145,14 +145,14 @@ def _connected() -> Any:
 
 def _own(database: Database) -> Host:
     """An instance for a file, or for a script that an instance which is locked refuses."""
-    connection = _connected()
+    connection = _connect()
     if not database.path:
         connection.execute("ATTACH ':memory:' AS script; USE script")
         connection.execute(database.schema)
         return Host(connection, "script")
     file = file_of(database)
     name = "file" if file.stem in ("memory", "system", "temp") else file.stem
-    connection.execute(f"""ATTACH '{str(file).replace("'", "''")}' AS {quoted(name)} (READ_ONLY)""")
+    connection.execute(f"""ATTACH '{str(file).replace("'", "''")}' AS {quote(name)} (READ_ONLY)""")
     return Host(connection, name)
 
 
@@ -163,13 +163,13 @@ def _change(cursor: Any, database: Database) -> None:
     if database.whole:
         return
     tables = "SELECT schema_name, table_name, upper(sql) FROM duckdb_tables() WHERE database_name = current_database()"
-    left = [(f"{quoted(schema)}.{quoted(name)}", sql) for schema, name, sql in cursor.execute(tables).fetchall()]
+    left = [(f"{quote(schema)}.{quote(name)}", sql) for schema, name, sql in cursor.execute(tables).fetchall()]
     for t, _ in left if database.half else ():
         with contextlib.suppress(duckdb.Error):
             cursor.execute(deletion(t, database.half == "odd"))  # rows are counted from 0
     left = [(t, sql) for t, sql in left if "GENERATED ALWAYS" not in sql]
     queries = {
-        t: _moved(cursor, t, database.seed) if database.seed else f"SELECT * FROM {t} ORDER BY rowid" for t, _ in left
+        t: _move(cursor, t, database.seed) if database.seed else f"SELECT * FROM {t} ORDER BY rowid" for t, _ in left
     }
     waiting = 0
     while queries and len(queries) != waiting:  # a table can be replaced after those that refer to it
@@ -180,7 +180,7 @@ def _change(cursor: Any, database: Database) -> None:
                 del queries[t]
 
 
-def _moved(cursor: Any, t: str, seed: int) -> str:
+def _move(cursor: Any, t: str, seed: int) -> str:
     columns = [name for name, *_ in cursor.execute(f"DESCRIBE {t}").fetchall()]
     (n,) = cursor.execute(f"SELECT count(*) FROM {t}").fetchone()
     mine = (
@@ -196,4 +196,4 @@ def _moved(cursor: Any, t: str, seed: int) -> str:
     if n < 2 or not free:
         return f"SELECT * FROM {t} ORDER BY rowid"
     joint = [names for kind, names in constraints if kind == "FOREIGN KEY"]
-    return moved(t, columns, bundled(free, joint, cursor.execute(sample(t, free)).fetchall()), n, seed)
+    return move_query(t, columns, bundle_columns(free, joint, cursor.execute(sample(t, free)).fetchall()), n, seed)

@@ -7,12 +7,12 @@ from itertools import permutations
 from typing import Any
 
 PRIME = 100_003
-SAMPLED = 2000  # rows of a table in which columns are looked at for what they determine
+SAMPLE_ROWS = 2000  # rows of a table in which columns are looked at for what they determine
 REPEATS = 8  # from so many rows on that repeat a value, another column's value repeating too may be no chance
 CANDIDATES = 40  # columns that are compared by pairs
 
 
-def quoted(name: str) -> str:
+def quote(name: str) -> str:
     return '"{}"'.format(name.replace('"', '""'))
 
 
@@ -22,10 +22,10 @@ def deletion(table: str, odd: bool) -> str:
 
 
 def sample(table: str, columns: Sequence[str]) -> str:
-    return f"SELECT {', '.join(map(quoted, columns))} FROM {table} LIMIT {SAMPLED}"
+    return f"SELECT {', '.join(map(quote, columns))} FROM {table} LIMIT {SAMPLE_ROWS}"
 
 
-def moved(table: str, columns: Sequence[str], bundles: Sequence[Sequence[str]], rows: int, seed: int) -> str:
+def move_query(table: str, columns: Sequence[str], bundles: Sequence[Sequence[str]], rows: int, seed: int) -> str:
     """The query for `table` with the values of some columns moved to other rows, in its own order of rows.
 
     The rows stand on a circle, shuffled by the seed; bundle j takes its values from (j + seed - 1) mod (rows - 1) + 1 places
@@ -39,7 +39,7 @@ def moved(table: str, columns: Sequence[str], bundles: Sequence[Sequence[str]], 
     }
     shown: list[str] = []
     for name in columns:
-        c, by = quoted(name), places.get(name, 0)
+        c, by = quote(name), places.get(name, 0)
         ahead = f"CASE WHEN row_number() OVER w <= {rows - by} THEN lead({c}, {by}) OVER w ELSE lag({c}, {rows - by}) OVER w END"
         shown.append(f"{ahead} AS {c}" if by else c)
     r = f"(rowid % {PRIME})"
@@ -47,7 +47,9 @@ def moved(table: str, columns: Sequence[str], bundles: Sequence[Sequence[str]], 
     return f"SELECT {', '.join(shown)} FROM {table} WINDOW w AS (ORDER BY {circle}) ORDER BY rowid"
 
 
-def bundled(columns: Sequence[str], joint: Iterable[Sequence[str]], rows: Sequence[Sequence[Any]]) -> list[list[str]]:
+def bundle_columns(
+    columns: Sequence[str], joint: Iterable[Sequence[str]], rows: Sequence[Sequence[Any]]
+) -> list[list[str]]:
     """Columns that must move together: those of a composite foreign key (`joint`), and what repeats with another column.
 
     A column that has one value of B to each of its values (a city has one country) is not parted from B, for queries may group

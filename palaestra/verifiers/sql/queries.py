@@ -9,8 +9,8 @@ from typing import Any, Literal, TypeAlias
 
 from palaestra.errors import Fault, UserError
 from palaestra.types import stage
-from palaestra.verifiers.answers.final import tagged
-from palaestra.verifiers.base import Judgement, failed, fences, guarded, needed, reply
+from palaestra.verifiers.answers.final import tagged_answer
+from palaestra.verifiers.base import Judgement, failed_judgement, fences, guard_verifier, require, strip_thinking
 from palaestra.verifiers.sql.tables import Database, Engine, file_of, is_ordered
 from palaestra.verifiers.text.formats import Tags
 from palaestra.verifiers.text.similarity import jaccard, ngrams
@@ -18,10 +18,10 @@ from palaestra.verifiers.worker import START, Alarmed, Died, Expired, ask
 
 CHILD = "palaestra.verifiers.sql.worker"
 FENCES = ("sql", "sqlite", "sqlite3", "duckdb", "postgresql", "postgres", "mysql", "")
-COPIED = 20_000_000  # bytes of a database file at most of which other instances are made: they are kept
+MOST_COPY_BYTES = 20_000_000  # bytes of a database file at most of which other instances are made: they are kept
 SEEDS = (1, 2)  # of the instances with moved values
 COMMENT = re.compile(r"""--[^\n]*|/\*.*?\*/|('[^']*'|"[^"]*"|`[^`]*`)|(/\*\s*\S).*""", re.DOTALL)
-NEARLY = 0.9  # the most that a table is worth which is not the gold one: cells do not see the order of rows
+WRONG_TABLE_WORTH = 0.9  # the most that a table is worth which is not the gold one: cells do not see the order of rows
 WORD = re.compile(r"'[^']*'|::\w+|\"([^\"]+)\"|`([^`]+)`|\[([A-Za-z_][^][]*)]|([A-Za-z_]\w*)(\s*\()?")
 KEYWORDS = """
 select from where and or not in is null like between exists as on using join inner left right full outer
@@ -29,18 +29,18 @@ cross natural group by order having limit offset asc desc distinct all union int
 recursive case when then else end cast integer int real varchar values nulls first last over partition
 true false glob collate escape interval current_date current_time current_timestamp
 """
-RESERVED = frozenset(KEYWORDS.split())
+RESERVED_WORDS = frozenset(KEYWORDS.split())
 
 
-def query_of(text: str) -> str:
+def extract_query(text: str) -> str:
     """The query of a reply: the last <answer>, the last fence in it; without comments."""
-    inside = tagged(text)
+    inside = tagged_answer(text)
     inside = text if inside is None else inside
     blocks = fences(inside, FENCES)
-    return bare(blocks[-1] if blocks else inside)
+    return strip_query(blocks[-1] if blocks else inside)
 
 
-def bare(query: str) -> str:
+def strip_query(query: str) -> str:
     """A query without comments and the semicolons behind it.
 
     A comment that is not closed leaves its first character: sqlite runs it, duckdb must refuse it.
@@ -56,8 +56,8 @@ def names(query: str) -> set[Any]:
         if word and not m[5]:
             found.append((word, bool(m[4])))
     aliases = {b for (a, _), (b, _) in pairwise(found) if a == "as"}
-    aliases |= set(re.findall(r"\b(?:from|join)\s+[\w\"`]+\s+(\w+)", query.lower())) - RESERVED
-    return {w for w, bare in found if not (bare and w in RESERVED) and w not in aliases}
+    aliases |= set(re.findall(r"\b(?:from|join)\s+[\w\"`]+\s+(\w+)", query.lower())) - RESERVED_WORDS
+    return {w for w, bare in found if not (bare and w in RESERVED_WORDS) and w not in aliases}
 
 
 Bags: TypeAlias = Literal["", "sets", "bags"]
@@ -79,28 +79,30 @@ class Sql:
     columns_ordered: bool = True
     weak: float = 0.0
 
-    @guarded
+    @guard_verifier
     def __call__(
         self, response: str, answer: Any, *, schema: str | Sequence[str] = "", database: str = ""
     ) -> Judgement:
-        query = query_of(reply(response))
-        return self.execution(query, answer, schema, database) if query else failed("unparsable")
+        query = extract_query(strip_thinking(response))
+        return self.execution(query, answer, schema, database) if query else failed_judgement("unparsable")
 
     def execution(
         self, query: str, answer: Any, schema: str | Sequence[str], path: str, likeness: Bags = ""
     ) -> Judgement:
         """1 if all databases agree; parts: `runs`, `rows`, the share of databases that agree, and `likeness` (QATCH)."""
-        gold = str(needed(answer, "answer", str, self)).strip().rstrip(";")
+        gold = str(require(answer, "answer", str, self)).strip().rstrip(";")
         schemas, path = self.databases(schema, path)
-        thin = self.thin and not (path and file_of(Database(path=path)).stat().st_size > COPIED)
+        thin = self.thin and not (path and file_of(Database(path=path)).stat().st_size > MOST_COPY_BYTES)
         request = {
             "task": "compared", "engine": self.engine, "schemas": schemas, "path": path, "said": query, "gold": gold,
             "halves": ("", "odd", "even") if thin else ("",), "seeds": SEEDS if thin else (), "seconds": self.seconds,
-            "ordered": is_ordered(bare(gold)), "columns_ordered": self.columns_ordered, "likeness": likeness,
+            "ordered": is_ordered(strip_query(gold)), "columns_ordered": self.columns_ordered, "likeness": likeness,
         }  # fmt: skip
-        found = self.asked(request)
+        found = self.ask_child(request)
         if "error" in found:
-            return failed("timeout" if found["error"] == "timeout" else "failed", runs=0.0, rows=0.0, likeness=0.0)
+            return failed_judgement(
+                "timeout" if found["error"] == "timeout" else "failed", runs=0.0, rows=0.0, likeness=0.0
+            )
         right = found["agree"] == found["of"]
         parts = {"runs": 1.0, "rows": found["agree"] / found["of"]}
         if found["likeness"]:
@@ -110,7 +112,7 @@ class Sql:
             parts["weak"] = 1.0
         return Judgement(score=self.weak if weak else float(right), parts=parts, status="weak" if weak else "ok")
 
-    def asked(self, request: dict[str, Any]) -> dict[str, Any]:
+    def ask_child(self, request: dict[str, Any]) -> dict[str, Any]:
         """What the process finds that has the databases."""
         longest = START + 100 * self.seconds * len(request["schemas"])  # of references, and of making databases
         try:
@@ -154,7 +156,7 @@ class PartialSql(Sql):
     n: int = 2  # words of an n-gram
     margin: float = 0.01
 
-    @guarded
+    @guard_verifier
     def __call__(
         self,
         response: str,
@@ -164,15 +166,15 @@ class PartialSql(Sql):
         database: str = "",
         feedback: float | None = None,
     ) -> Judgement:
-        gold = needed(answer, "answer", str, self)
+        gold = require(answer, "answer", str, self)
         form = Tags(tags=("reasoning", "answer"))(response, None).score
-        query = query_of(reply(response)) if form or tagged(response) is not None else ""
+        query = extract_query(strip_thinking(response)) if form or tagged_answer(response) is not None else ""
         if not query:
             return Judgement(
                 score=form / self._most(feedback), parts={"format": form, "paper": form}, status="unparsable"
             )
         found = self.execution(query, gold, schema, database)
-        gold = bare(gold)
+        gold = strip_query(gold)
         words = [q.lower().split() for q in (gold, query)]
         parts = {
             "execution": found.score,
@@ -209,18 +211,22 @@ class TableSql(Sql):
     newlines: bool = False
     weights: tuple[float, float, float] = (0.85, 0.10, 0.05)
 
-    @guarded
+    @guard_verifier
     def __call__(
         self, response: str, answer: Any, *, schema: str | Sequence[str] = "", database: str = ""
     ) -> Judgement:
         form = Tags(newlines=self.newlines)(response, None)
-        query = query_of(response) if tagged(response) is not None or form.score else query_of(reply(response))
+        query = (
+            extract_query(response)
+            if tagged_answer(response) is not None or form.score
+            else extract_query(strip_thinking(response))
+        )
         if not query:
-            return failed("unparsable", format=form.score, tags=form.parts["tags"])
+            return failed_judgement("unparsable", format=form.score, tags=form.parts["tags"])
         measured: Bags = "" if self.mode == "ex" else "bags" if self.bag else "sets"
         found = self.execution(query, answer, schema, database, measured)
         exact = found.score or found.status == "weak" or not measured
-        likeness = found.score if exact else min(NEARLY, found.parts["likeness"])
+        likeness = found.score if exact else min(WRONG_TABLE_WORTH, found.parts["likeness"])
         parts = {"table": likeness, "execution": found.score, "format": form.score, "tags": form.parts["tags"]}
         a, b, c = self.weights
         score = min(1.0, a * likeness + b * form.score + c * form.parts["tags"])

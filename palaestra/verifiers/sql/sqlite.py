@@ -8,10 +8,10 @@ import time
 from typing import Any
 
 from palaestra.errors import UserError
-from palaestra.verifiers.sql.instances import bundled, deletion, moved, quoted, sample
-from palaestra.verifiers.sql.tables import Database, Kept, ResultTable, changed, file_of, table
+from palaestra.verifiers.sql.instances import bundle_columns, deletion, move_query, quote, sample
+from palaestra.verifiers.sql.tables import Database, Kept, ResultTable, change_time, file_of, table
 
-ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
+ALLOWED_ACTIONS = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 LIMITS = {
     sqlite3.SQLITE_LIMIT_LENGTH: 500_000,  # bytes of a value, and of a row of a table
     sqlite3.SQLITE_LIMIT_COLUMN: 500,  # of a table, and of a result: a row of them is read whole
@@ -30,7 +30,7 @@ connections: Kept[sqlite3.Connection] = Kept(lambda connection: connection.close
 
 
 def sqlite_rows(query: str, database: Database, seconds: float) -> ResultTable:
-    connection = connections.get((database, changed(database)), lambda: _opened(database))
+    connection = connections.get((database, change_time(database)), lambda: _open(database))
     end = time.monotonic() + seconds
     connection.set_progress_handler(lambda: time.monotonic() > end, OPCODES)
     try:
@@ -40,12 +40,12 @@ def sqlite_rows(query: str, database: Database, seconds: float) -> ResultTable:
         return ResultTable(error="timeout" if "interrupted" in str(error) else str(error) or "no statement")
 
 
-def permitted(action: int, first: Any, second: Any, *_: Any) -> int:
-    denied = action not in ALLOWED or (action == sqlite3.SQLITE_FUNCTION and second == "load_extension")
+def authorise(action: int, first: Any, second: Any, *_: Any) -> int:
+    denied = action not in ALLOWED_ACTIONS or (action == sqlite3.SQLITE_FUNCTION and second == "load_extension")
     return sqlite3.SQLITE_DENY if denied else sqlite3.SQLITE_OK
 
 
-def _opened(database: Database) -> tuple[sqlite3.Connection, int]:
+def _open(database: Database) -> tuple[sqlite3.Connection, int]:
     """A connection that can only read, to the file or to an instance in memory, and the bytes of the latter."""
     try:
         connection = _file(database) if database.path and database.whole else _instance(database)
@@ -55,7 +55,7 @@ def _opened(database: Database) -> tuple[sqlite3.Connection, int]:
     connection.text_factory = _text
     for limit, most in LIMITS.items():
         connection.setlimit(limit, most)
-    connection.set_authorizer(permitted)
+    connection.set_authorizer(authorise)
     return connection, 0 if database.path and database.whole else pages * each
 
 
@@ -99,11 +99,11 @@ def _change(connection: sqlite3.Connection, name: str, database: Database) -> No
 
 
 def _halve(connection: sqlite3.Connection, name: str, half: str) -> None:
-    connection.execute(deletion(quoted(name), half == "even"))
+    connection.execute(deletion(quote(name), half == "even"))
 
 
 def _move(connection: sqlite3.Connection, name: str, seed: int) -> None:
-    t = quoted(name)
+    t = quote(name)
     triggers = "SELECT 1 FROM sqlite_master WHERE type = 'trigger' AND tbl_name = ?"
     (n,) = connection.execute(f"SELECT count(*) FROM {t}").fetchone()
     if n < 2 or connection.execute(triggers, (name,)).fetchone():
@@ -114,13 +114,13 @@ def _move(connection: sqlite3.Connection, name: str, seed: int) -> None:
     references: dict[int, list[str]] = {}
     for reference in connection.execute(f"PRAGMA foreign_key_list({t})"):
         references.setdefault(reference[0], []).append(_text(reference[3]))
-    bundles = bundled(free, references.values(), connection.execute(sample(t, free)).fetchall()) if free else []
-    _rewrite(connection, t, columns, moved(t, columns, bundles, n, seed))
+    bundles = bundle_columns(free, references.values(), connection.execute(sample(t, free)).fetchall()) if free else []
+    _rewrite(connection, t, columns, move_query(t, columns, bundles, n, seed))
 
 
 def _rewrite(connection: sqlite3.Connection, t: str, columns: list[str], query: str) -> None:
     """The rows of a query in the place of a table's own."""
-    names = ", ".join(map(quoted, columns))
+    names = ", ".join(map(quote, columns))
     connection.execute(f"CREATE TEMP TABLE palaestra AS {query}")
     connection.execute(f"DELETE FROM main.{t}")
     connection.execute(f"INSERT INTO main.{t} ({names}) SELECT {names} FROM temp.palaestra ORDER BY rowid")
@@ -128,7 +128,7 @@ def _rewrite(connection: sqlite3.Connection, t: str, columns: list[str], query: 
 
 
 def _turn(connection: sqlite3.Connection, name: str) -> None:
-    t = quoted(name)
+    t = quote(name)
     connection.execute("PRAGMA legacy_alter_table = ON")  # or a view of the table stands in the way
     connection.execute(f"CREATE TABLE palaestra AS SELECT * FROM {t} ORDER BY rowid DESC")
     connection.execute(f"DROP TABLE {t}")

@@ -13,22 +13,22 @@ from pathlib import Path
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from palaestra.errors import UserError
-from palaestra.types import value
+from palaestra.types import value_class
 
 Engine: TypeAlias = Literal["sqlite", "duckdb"]
 Rows: TypeAlias = tuple[tuple[Any, ...], ...]
 Half: TypeAlias = Literal["", "odd", "even"]
 MOST_ROWS = 10_000
 MOST_BYTES = 20_000_000  # of a result
-KEPT = 256  # databases that a process keeps open of an engine: those of some fifty scripts
-KEPT_BYTES = 1_000_000_000
+MOST_KEPT = 256  # databases that a process keeps open of an engine: those of some fifty scripts
+MOST_KEPT_BYTES = 1_000_000_000
 RELATIVE, ABSOLUTE = 1e-10, 1e-12  # differences of numbers that are rounding errors
 SINGLE = 1e-6  # relative, of a number in 32 bits
-UNPAIRED = 500  # rows without an exact partner that are tried one with another
+MOST_UNPAIRED = 500  # rows without an exact partner that are tried one with another
 T = TypeVar("T")
 
 
-@value
+@value_class
 class Database:
     """Where queries run: a script's database, or a file; as it is, or changed into another instance of the same schema.
 
@@ -48,7 +48,7 @@ class Database:
         return not (self.half or self.seed or self.backward)
 
 
-@value
+@value_class
 class ResultTable:
     """What a query gave. error: "" | "timeout" | why it did not run."""
 
@@ -64,7 +64,7 @@ class Single(float):
 class Kept(Generic[T]):
     """The things last used, up to a number of them and of bytes in all. What leaves is closed."""
 
-    def __init__(self, close: Callable[[T], object], most: int = KEPT, size: int = KEPT_BYTES) -> None:
+    def __init__(self, close: Callable[[T], object], most: int = MOST_KEPT, size: int = MOST_KEPT_BYTES) -> None:
         self.close, self.most, self.size = close, most, size
         self.things: OrderedDict[Hashable, tuple[T, int]] = OrderedDict()
         self.bytes = 0
@@ -97,7 +97,7 @@ def file_of(database: Database) -> Path:
     return path
 
 
-def changed(database: Database) -> int:
+def change_time(database: Database) -> int:
     """When the file was last changed; 0 of a script."""
     return file_of(database).stat().st_mtime_ns if database.path else 0
 
@@ -132,7 +132,7 @@ def cell(x: Any) -> Any:
     return (type(x).__name__, str(x))
 
 
-def alike(a: Any, b: Any) -> bool:
+def equal_cells(a: Any, b: Any) -> bool:
     """Whether two cells are equal: exactly, or numbers up to rounding errors where one is not exact."""
     if isinstance(a, float) or isinstance(b, float):
         if not (isinstance(a, int | float | Decimal) and isinstance(b, int | float | Decimal)):
@@ -143,7 +143,7 @@ def alike(a: Any, b: Any) -> bool:
         except OverflowError:  # an integer beyond all floats
             return False
     if isinstance(a, tuple) and isinstance(b, tuple):
-        return len(a) == len(b) and all(map(alike, a, b))  # pyright: ignore[reportUnknownArgumentType]
+        return len(a) == len(b) and all(map(equal_cells, a, b))  # pyright: ignore[reportUnknownArgumentType]
     return a == b
 
 
@@ -163,18 +163,18 @@ def same_rows(a: Rows, b: Rows, *, ordered: bool = False, columns_ordered: bool 
     if not columns_ordered:
         a, b = (tuple(tuple(sorted(row, key=place)) for row in rows) for rows in (a, b))
     if ordered:
-        return all(map(alike, a, b))
+        return all(map(equal_cells, a, b))
     counts = Counter(a), Counter(b)
     left, right = (sorted((x - y).elements(), key=place) for x, y in (counts, counts[::-1]))
-    if all(map(alike, left, right)):
+    if all(map(equal_cells, left, right)):
         return True
-    return len(left) <= UNPAIRED and _paired(left, right)
+    return len(left) <= MOST_UNPAIRED and _pair_up(left, right)
 
 
-def _paired(left: list[Any], right: list[Any]) -> bool:
+def _pair_up(left: list[Any], right: list[Any]) -> bool:
     """Whether each row has a partner: rounding errors can sort rows in another order."""
     for row in left:
-        found = next((i for i, other in enumerate(right) if alike(row, other)), None)
+        found = next((i for i, other in enumerate(right) if equal_cells(row, other)), None)
         if found is None:
             return False
         del right[found]

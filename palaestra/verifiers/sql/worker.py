@@ -10,7 +10,7 @@ from typing import Any
 from palaestra.errors import UserError
 from palaestra.verifiers.sql.duck import duckdb_rows
 from palaestra.verifiers.sql.sqlite import sqlite_rows
-from palaestra.verifiers.sql.tables import Database, Kept, ResultTable, Rows, changed, qatch, same_rows
+from palaestra.verifiers.sql.tables import Database, Kept, ResultTable, Rows, change_time, qatch, same_rows
 from palaestra.verifiers.worker import serve
 
 GRACE = 0.2  # seconds beyond the limit for an engine to stop by itself, which saves a fresh child
@@ -33,7 +33,7 @@ def gold_rows(query: str, database: Database, seconds: float) -> ResultTable:
             raise UserError(f"the reference query {query[:80]!r} fails: {found.error}; mend it, or its database")
         return found, found.size + sys.getsizeof(query)
 
-    return golds.get((query, database, changed(database)), made)
+    return golds.get((query, database, change_time(database)), made)
 
 
 def said_rows(query: str, database: Database, seconds: float) -> ResultTable:
@@ -44,14 +44,14 @@ def said_rows(query: str, database: Database, seconds: float) -> ResultTable:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def compared(request: dict[str, Any]) -> dict[str, Any]:
+def compare_results(request: dict[str, Any]) -> dict[str, Any]:
     try:
-        return {"result": _compared(request)}
+        return {"result": _compare_results(request)}
     except UserError as error:
         return {"user": str(error)}
 
 
-def _compared(request: dict[str, Any]) -> dict[str, Any]:
+def _compare_results(request: dict[str, Any]) -> dict[str, Any]:
     """On how many databases the query agrees, of how many; whether the reference has rows; the likeness of the tables.
 
     Instances with moved values are asked if all others agree. Those on which the reference itself gives other rows when they
@@ -86,9 +86,9 @@ def _compared(request: dict[str, Any]) -> dict[str, Any]:
     return {"agree": sum(agree), "of": len(agree), "rows": rows, "likeness": likeness}
 
 
-def ready() -> dict[str, Any]:
+def report_ready() -> dict[str, Any]:
     return {"result": True}
 
 
 if __name__ == "__main__":
-    serve({"compared": compared}, ready, MEMORY)
+    serve({"compared": compare_results}, report_ready, MEMORY)

@@ -16,27 +16,27 @@ from xml.etree import ElementTree
 from palaestra.errors import UserError
 from palaestra.toys import constraints as simple
 from palaestra.types import stage
-from palaestra.verifiers.answers.short import named, normal, strict_json
-from palaestra.verifiers.base import Judgement, failed, fences, guarded, reply
-from palaestra.verifiers.text.formats import repeated, script_of, scripts
-from palaestra.verifiers.text.writing import seen, sentences_in, words_in
+from palaestra.verifiers.answers.short import contains_term, normalise_text, strict_json
+from palaestra.verifiers.base import Judgement, failed_judgement, fences, guard_verifier, strip_thinking
+from palaestra.verifiers.text.formats import repeated_share, script_of, scripts
+from palaestra.verifiers.text.writing import sentences_in, visible_form, words_in
 
 Checker = Callable[..., bool]
 END_TOKENS = ("<|im_end|>", "<|endoftext|>", "</s>", "<|eot_id|>")
-RELEASED_ENDS = ("<|endoftext|>", "<|im_end|>")
+RELEASED_END_TOKENS = ("<|endoftext|>", "<|im_end|>")
 WORD = r"[^\W\d_]+(?:'\w+)?"
 
 
-def cased(text: str, way: Callable[[str], bool]) -> bool:
+def has_case(text: str, way: Callable[[str], bool]) -> bool:
     """Whether the letters are so; a text without letters is neither lower nor upper."""
     return any(c.isalpha() for c in text) and way(text)
 
 
-def times(word: str, text: str) -> int:
+def count_word(word: str, text: str) -> int:
     return len(re.findall(rf"(?<!\w){re.escape(word)}(?!\w)", text))
 
 
-def within(n: int, how: str, *bounds: float) -> bool:
+def is_within(n: int, how: str, *bounds: float) -> bool:
     match how, bounds:
         case "at least", [low]:
             return n >= low
@@ -54,8 +54,8 @@ def within(n: int, how: str, *bounds: float) -> bool:
 
 def uses(word: str, text: str) -> bool:
     """Whether a text shows a word, whatever it is written with; an underscore is a space."""
-    plain = lambda t: normal(seen(t, fold=True).replace("_", " "))
-    return named(plain(word), plain(text))
+    plain = lambda t: normalise_text(visible_form(t, fold=True).replace("_", " "))
+    return contains_term(plain(word), plain(text))
 
 
 def paragraphs_in(text: str) -> int:
@@ -101,17 +101,19 @@ def has_table(text: str, columns: int = 0, rows: int = 0) -> bool:
 
 def lines_that(pattern: str) -> Checker:
     def check(text: str, how: str = "at least", *bounds: float) -> bool:
-        return within(len(re.findall(pattern, text, re.MULTILINE)), how, *(bounds or (1,)))
+        return is_within(len(re.findall(pattern, text, re.MULTILINE)), how, *(bounds or (1,)))
 
     return check
 
 
 CHECKERS: Mapping[tuple[str, str], Checker] = {
-    ("content", "keyword"): lambda text, word, n=1: times(normal(word), normal(text)) >= n,
+    ("content", "keyword"): lambda text, word, n=1: count_word(normalise_text(word), normalise_text(text)) >= n,
     ("content", "forbidden"): lambda text, *ws: not any(uses(w, text) for w in ws),
     ("content", "start"): lambda text, start: text.lstrip().startswith(start),
     ("content", "end"): lambda text, end: text.rstrip().endswith(end),
-    ("content", "without"): lambda text, *marks: not any(m in text or (seen(m) or m) in seen(text) for m in marks),
+    ("content", "without"): lambda text, *marks: not any(
+        m in text or (visible_form(m) or m) in visible_form(text) for m in marks
+    ),
     ("content", "postscript"): lambda text, mark="P.S.": bool(re.search(rf"^{re.escape(mark)}\s*\S", text, re.MULTILINE)),
     ("format", "json"): is_json,
     ("format", "xml"): is_xml,
@@ -120,14 +122,14 @@ CHECKERS: Mapping[tuple[str, str], Checker] = {
     ("format", "bullets"): lines_that(r"^[ \t]*[-*•] +\S"),
     ("format", "numbered"): lines_that(r"^[ \t]*[0-9]+[.)] +\S"),
     ("format", "bold"): lines_that(r"\*\*[^*\s](?:[^*\n]*[^*\s])?\*\*"),
-    ("language", "lowercase"): lambda text: cased(text, lambda t: t == t.lower()),
-    ("language", "uppercase"): lambda text: cased(text, lambda t: t == t.upper()),
-    ("language", "capitalised"): lambda text: cased(text, lambda t: all(w[0].isupper() for w in re.findall(WORD, t))),
+    ("language", "lowercase"): lambda text: has_case(text, lambda t: t == t.lower()),
+    ("language", "uppercase"): lambda text: has_case(text, lambda t: t == t.upper()),
+    ("language", "capitalised"): lambda text: has_case(text, lambda t: all(w[0].isupper() for w in re.findall(WORD, t))),
     ("language", "script"): lambda text, name, share=0.9: scripts(text).get(script_of(name), 0.0) >= share,
-    ("length", "words"): lambda text, how, *bounds: within(words_in(text), how, *bounds),
-    ("length", "sentences"): lambda text, how, *bounds: within(sentences_in(text), how, *bounds),
-    ("length", "paragraphs"): lambda text, how, *bounds: within(paragraphs_in(text), how, *bounds),
-    ("length", "characters"): lambda text, how, *bounds: within(len(text.strip()), how, *bounds),
+    ("length", "words"): lambda text, how, *bounds: is_within(words_in(text), how, *bounds),
+    ("length", "sentences"): lambda text, how, *bounds: is_within(sentences_in(text), how, *bounds),
+    ("length", "paragraphs"): lambda text, how, *bounds: is_within(paragraphs_in(text), how, *bounds),
+    ("length", "characters"): lambda text, how, *bounds: is_within(len(text.strip()), how, *bounds),
 }  # fmt: skip
 CATEGORIES = ("content", "format", "language", "length")
 WORDING: Mapping[tuple[str, str], str] = {
@@ -157,16 +159,16 @@ class Constraints:
     every: bool = True
     released: bool = False
 
-    @guarded
+    @guard_verifier
     def __call__(self, response: str, answer: Any, *, constraints: Sequence[Sequence[Any]]) -> Judgement:
         given = [list(c) for c in constraints]
         if not given:
             raise UserError("Constraints: a prompt has none; give at least one, or drop it")
-        text = reply(response)
-        text = eaten(text) if self.released else whole(text)
-        if not any(c.isalnum() for c in text) or stuffed(text):
-            return failed("unparsable", share=0.0, paper=0.0)
-        kept = [kept_by(text, c) for c in given]
+        text = strip_thinking(response)
+        text = strip_end_characters(text) if self.released else strip_end_tokens(text)
+        if not any(c.isalnum() for c in text) or is_stuffed(text):
+            return failed_judgement("unparsable", share=0.0, paper=0.0)
+        kept = [keeps_constraint(text, c) for c in given]
         parts = {"share": sum(kept) / len(kept), "paper": float(sum(kept))}
         for category in CATEGORIES:
             if own := [k for k, c in zip(kept, given, strict=True) if kind_of(c)[0] == category]:
@@ -174,13 +176,13 @@ class Constraints:
         return Judgement(score=float(all(kept)) if self.every else parts["share"], parts=parts)
 
 
-def stuffed(text: str) -> bool:
+def is_stuffed(text: str) -> bool:
     """Whether one word, or a loop, is most of a text."""
     found = re.findall(r"\w+", text.casefold())
-    return repeated(found, 3) > 0.7 or (len(found) > 2 and Counter(found).most_common(1)[0][1] > len(found) / 2)
+    return repeated_share(found, 3) > 0.7 or (len(found) > 2 and Counter(found).most_common(1)[0][1] > len(found) / 2)
 
 
-def whole(text: str) -> str:
+def strip_end_tokens(text: str) -> str:
     """A reply without the end tokens behind it."""
     text = unicodedata.normalize("NFC", text).strip()
     while ending := next((e for e in END_TOKENS if text.endswith(e)), ""):
@@ -188,10 +190,10 @@ def whole(text: str) -> str:
     return text
 
 
-def eaten(text: str) -> str:
+def strip_end_characters(text: str) -> str:
     """A reply as the released code cuts it (for Qwen): what is at its end of the characters of the end tokens."""
     text = unicodedata.normalize("NFC", text)
-    for ending in RELEASED_ENDS:
+    for ending in RELEASED_END_TOKENS:
         text = text.strip().rstrip(ending)
     return text.strip()
 
@@ -208,7 +210,7 @@ def kind_of(constraint: Sequence[Any]) -> tuple[str, str]:
     raise UserError(f"constraint {list(constraint)} is unknown; write [category, kind, value...] with one of {kinds}")
 
 
-def kept_by(text: str, constraint: Sequence[Any]) -> bool:
+def keeps_constraint(text: str, constraint: Sequence[Any]) -> bool:
     kind = kind_of(constraint)
     try:
         if kind[0] == "simple":
@@ -223,15 +225,15 @@ def level(constraints: Sequence[Sequence[Any]]) -> int:
     return min(4, len({kind_of(c) for c in constraints}))
 
 
-def conflict(constraints: Sequence[Sequence[Any]]) -> bool:
+def has_conflict(constraints: Sequence[Sequence[Any]]) -> bool:
     """Whether two of them cannot be kept together."""
     kinds = [kind_of(c) for c in constraints]
     cases = {("language", "lowercase"), ("language", "uppercase"), ("language", "capitalised")}
     whole_text = {("format", "json"), ("format", "xml"), ("format", "table")}
     if len(cases & set(kinds)) > 1 or len(whole_text & set(kinds)) > 1:
         return True
-    used = {normal(c[2]) for c in constraints if kind_of(c) == ("content", "keyword")}
-    if any(normal(w) in used for c in constraints if kind_of(c) == ("content", "forbidden") for w in c[2:]):
+    used = {normalise_text(c[2]) for c in constraints if kind_of(c) == ("content", "keyword")}
+    if any(normalise_text(w) in used for c in constraints if kind_of(c) == ("content", "forbidden") for w in c[2:]):
         return True
     lows: dict[tuple[str, str], float] = {}
     highs: dict[tuple[str, str], float] = {}

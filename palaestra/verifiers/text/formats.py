@@ -11,8 +11,15 @@ from typing import Any
 from palaestra.errors import UserError
 from palaestra.tasks.names import suggestion
 from palaestra.types import stage
-from palaestra.verifiers.answers.final import boxed, gold_of, plain, same
-from palaestra.verifiers.base import Judgement, binary, failed, guarded, needed, reply
+from palaestra.verifiers.answers.final import boxed_answer, gold_of, same_answer, strip_markup
+from palaestra.verifiers.base import (
+    Judgement,
+    binary_judgement,
+    failed_judgement,
+    guard_verifier,
+    require,
+    strip_thinking,
+)
 
 ROLES = ("User:", "Assistant:", "<|im_start|>", "<|im_end|>", "<|endoftext|>", "Human:")
 
@@ -30,7 +37,7 @@ class Tags:
     opened: bool = False
     newlines: bool = False
 
-    @guarded
+    @guard_verifier
     def __call__(self, response: str, answer: Any) -> Judgement:
         text = f"<{self.tags[0]}>{response}" if self.opened else response
         end = "\n" if self.newlines else ""
@@ -50,11 +57,11 @@ class Tags:
 class Boxed:
     """1 if the last \\boxed{} of the reply holds the reference. Nothing outside a box counts."""
 
-    @guarded
+    @guard_verifier
     def __call__(self, response: str, answer: Any) -> Judgement:
-        gold = gold_of(needed(answer, "answer", (str, int, float), self))
-        found = boxed(reply(response))
-        return failed("unparsable") if found is None else binary(same(found, gold))
+        gold = gold_of(require(answer, "answer", (str, int, float), self))
+        found = boxed_answer(strip_thinking(response))
+        return failed_judgement("unparsable") if found is None else binary_judgement(same_answer(found, gold))
 
 
 @stage
@@ -69,16 +76,16 @@ class Label:
     marker: str = "\\conclusion"
     last: bool = False
 
-    @guarded
+    @guard_verifier
     def __call__(self, response: str, answer: Any) -> Judgement:
         gold = self.labels[int(not answer)] if isinstance(answer, bool) else str(answer)
         if gold not in self.labels:
             raise UserError(f"Label: the answer {gold[:40]!r} is none of {', '.join(self.labels)}")
-        found = re.findall(re.escape(self.marker) + r"\{([^{}]{0,100})\}", reply(response))
+        found = re.findall(re.escape(self.marker) + r"\{([^{}]{0,100})\}", strip_thinking(response))
         found = [x.strip() for x in (found[-1:] if self.last else found)]
         if not found or len(set(found)) > 1 or found[0] not in self.labels:
-            return failed("unparsable")
-        return binary(found[0] == gold)
+            return failed_judgement("unparsable")
+        return binary_judgement(found[0] == gold)
 
 
 @stage
@@ -98,10 +105,10 @@ class Clean:
     script: str = ""  # e.g. "LATIN", "CJK", "CYRILLIC"; "" = any
     least_script: float = 0.9
 
-    @guarded
+    @guard_verifier
     def __call__(self, response: str, answer: Any, *, prompt: str = "") -> Judgement:
         text = response
-        prompt = needed(prompt, "prompt", str, self)
+        prompt = require(prompt, "prompt", str, self)
         spaced = len(text) < 40 or sum(map(str.isspace, text)) / len(text) >= self.least_space
         if self.script and script_of(self.script) in ("CJK", "HIRAGANA", "KATAKANA", "THAI"):
             spaced = True  # written without spaces
@@ -110,13 +117,13 @@ class Clean:
             "spaced": float(spaced),
             "varied": float(len(text) / len(set(text)) <= self.most_per_character),
             "echo": float(not echo),
-            "repeats": float(repeated(text.split(), self.n) <= self.most_repeats),
+            "repeats": float(repeated_share(text.split(), self.n) <= self.most_repeats),
             "script": float(not self.script or scripts(text).get(script_of(self.script), 0.0) >= self.least_script),
         }
         return Judgement(score=float(all(parts.values())), parts=parts)
 
 
-def repeated(tokens: list[str], n: int) -> float:
+def repeated_share(tokens: list[str], n: int) -> float:
     """The share of n-grams that occurred before; 0 for a text shorter than two of them."""
     grams = [tuple(tokens[i : i + n]) for i in range(len(tokens) - n + 1)]
     return 1 - len(set(grams)) / len(grams) if len(grams) > 1 else 0.0
@@ -159,7 +166,7 @@ class TheoremVariant:
     labels: tuple[str, str] = ("proved", "disproved")
     released: bool = False
 
-    @guarded
+    @guard_verifier
     def __call__(self, response: str, answer: Any, *, prompt: str = "") -> Judgement:
         gold = str(answer).strip().lower()
         missing = self.released and answer is None
@@ -167,12 +174,12 @@ class TheoremVariant:
             raise UserError(f"TheoremVariant: the answer {gold[:40]!r} is none of {', '.join(self.labels)}")
         guards = Clean(most_repeats=1.0)(response, None, prompt=prompt)
         if not guards.score or (len(response) < 90 and "reasoning process" in response):
-            return failed("unparsable", **guards.parts)
-        blocks = re.findall(r"<answer>((?:(?!</?answer>).)*)</answer>", reply(response), re.DOTALL)
-        labels = [label for b in blocks if (label := boxed(b)) is not None]
+            return failed_judgement("unparsable", **guards.parts)
+        blocks = re.findall(r"<answer>((?:(?!</?answer>).)*)</answer>", strip_thinking(response), re.DOTALL)
+        labels = [label for b in blocks if (label := boxed_answer(b)) is not None]
         if not labels:
-            return binary(True, **guards.parts) if missing else failed("unparsable", **guards.parts)
-        return binary(plain(labels[-1]).lower() == gold, **guards.parts)
+            return binary_judgement(True, **guards.parts) if missing else failed_judgement("unparsable", **guards.parts)
+        return binary_judgement(strip_markup(labels[-1]).lower() == gold, **guards.parts)
 
 
 def all_variants(scores: dict[str, list[float]]) -> dict[str, float]:

@@ -65,10 +65,10 @@ def rouge_l(a: Sequence[Hashable], b: Sequence[Hashable]) -> float:
 
 def cosine(a: str, b: str, n: int = 3) -> float:
     """Cosine of the counts of character 1- to n-grams."""
-    x, y = counted(a, n), counted(b, n)
+    x, y = count_character_ngrams(a, n), count_character_ngrams(b, n)
     norm = math.sqrt(sum(v * v for v in x.values()) * sum(v * v for v in y.values()))
     return min(1.0, sum(v * y[k] for k, v in x.items()) / norm) if norm else float(a == b)
 
 
-def counted(text: str, n: int) -> Counter[str]:
+def count_character_ngrams(text: str, n: int) -> Counter[str]:
     return Counter(text[i : i + k] for k in range(1, n + 1) for i in range(len(text) - k + 1))

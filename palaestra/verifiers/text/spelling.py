@@ -11,11 +11,11 @@ import numpy as np
 
 from palaestra.errors import UserError
 from palaestra.types import stage
-from palaestra.verifiers.answers.short import statement
-from palaestra.verifiers.base import Judgement, failed, guarded, needed, reply
+from palaestra.verifiers.answers.short import stated_answer
+from palaestra.verifiers.base import Judgement, failed_judgement, guard_verifier, require, strip_thinking
 from palaestra.verifiers.text.similarity import cosine, edit_similarity
 
-NEARLY = 0.9  # the most that a text with a wrong character is worth
+WRONG_CHARACTER_WORTH = 0.9  # the most that a text with a wrong character is worth
 
 
 @stage
@@ -29,15 +29,15 @@ class Spelling:
 
     theta: float = 0.8
 
-    @guarded
+    @guard_verifier
     def __call__(self, response: str, answer: Any, *, source: str) -> Judgement:
-        gold = normal(str(needed(answer, "answer", str, self)))
+        gold = normalise_characters(str(require(answer, "answer", str, self)))
         if not gold:
             raise UserError("Spelling: the answer is empty; give the correct sentence")
-        said, wrong = statement(response), normal(source)
-        text = normal(reply(response) if said is None else said)
+        said, wrong = stated_answer(response), normalise_characters(source)
+        text = normalise_characters(strip_thinking(response) if said is None else said)
         if not text or len(text) > 4 * len(gold) + 20:
-            return failed("unparsable")
+            return failed_judgement("unparsable")
         made, wanted = edits(wrong, text), edits(wrong, gold)
         shared = len(made & wanted)
         f1 = 2 * shared / (len(made) + len(wanted)) if made or wanted else 1.0
@@ -48,12 +48,12 @@ class Spelling:
             "precision": shared / len(made) if made else float(not wanted),
             "recall": shared / len(wanted) if wanted else float(not made),
             "f1": f1,
-            "paper": rescaled(cosine(text, gold), self.theta),
+            "paper": rescale_similarity(cosine(text, gold), self.theta),
         }
-        return Judgement(score=1.0 if text == gold else min(NEARLY, gain), parts=parts)
+        return Judgement(score=1.0 if text == gold else min(WRONG_CHARACTER_WORTH, gain), parts=parts)
 
 
-def normal(text: str) -> str:
+def normalise_characters(text: str) -> str:
     return unicodedata.normalize("NFC", text).strip()
 
 
@@ -63,12 +63,12 @@ def edits(a: str, b: str) -> set[tuple[int, int, str]]:
     return {(i, j, b[k:m]) for tag, i, j, k, m in codes if tag != "equal"}
 
 
-def rescaled(c: float, theta: float = 0.8) -> float:
+def rescale_similarity(c: float, theta: float = 0.8) -> float:
     """max(0, (c - theta) / (1 - theta))."""
     return max(0.0, (c - theta) / (1 - theta))
 
 
-def consensus(embeddings: Sequence[Sequence[float]], radius: float, theta: float = 0.8) -> list[float]:
+def cluster_consensus(embeddings: Sequence[Sequence[float]], radius: float, theta: float = 0.8) -> list[float]:
     """R2 of candidates: the rescaled cosine to the mean of the largest cluster for its members, 0 for others and in a tie.
 
     Clusters are the connected parts of the graph of pairs at most `radius` apart.
@@ -85,4 +85,4 @@ def consensus(embeddings: Sequence[Sequence[float]], radius: float, theta: float
     centre_D = x_ND[member_N].mean(axis=0)
     norm_N = np.linalg.norm(x_ND, axis=1) * np.linalg.norm(centre_D)
     cosine_N = np.divide(x_ND @ centre_D, norm_N, out=np.zeros(len(x_ND)), where=norm_N > 0)
-    return [rescaled(float(c), theta) if m else 0.0 for c, m in zip(cosine_N, member_N, strict=True)]
+    return [rescale_similarity(float(c), theta) if m else 0.0 for c, m in zip(cosine_N, member_N, strict=True)]

@@ -9,14 +9,14 @@ from typing import Any, ClassVar, Literal, TypeAlias
 from palaestra.errors import Fault, UserError
 from palaestra.tasks.user_code import load
 from palaestra.types import stage
-from palaestra.verifiers.answers.final import folded
-from palaestra.verifiers.base import Judgement, failed, guarded, needed
-from palaestra.verifiers.text.formats import Tags, repeated, scripts
+from palaestra.verifiers.answers.final import fold_case
+from palaestra.verifiers.base import Judgement, failed_judgement, guard_verifier, require
+from palaestra.verifiers.text.formats import Tags, repeated_share, scripts
 
 Semantic: TypeAlias = Callable[[str, str, str], float]  # (source, hypothesis, reference) -> [0, 1]
 TOKENIZERS = {"zh": "zh", "ja": "char", "ko": "char", "th": "char"}  # mecab is no part of the extra; its numbers differ
 ORDER = 4  # of BLEU's n-grams
-LONG = 4  # a hypothesis so many times as long as its longest reference is none
+LONGEST_RATIO = 4  # a hypothesis so many times as long as its longest reference is none
 
 
 @stage
@@ -36,9 +36,9 @@ class Translation:
     tagged: bool = True
     least: ClassVar[float] = -3.0
 
-    @guarded
+    @guard_verifier
     def __call__(self, response: str, answer: Any, *, source: str = "") -> Judgement:
-        references = [answer] if isinstance(answer, str) else list(needed(answer, "answer", (str, list, tuple), self))
+        references = [answer] if isinstance(answer, str) else list(require(answer, "answer", (str, list, tuple), self))
         if not references or not all(isinstance(r, str) and r.strip() for r in references):
             raise UserError("Translation: a reference is empty; give text")
         references = [r.strip() for r in references]
@@ -48,11 +48,13 @@ class Translation:
             empty = form.parts["tags"] == 1.0 and "<translate>" in response
             if not form.score:
                 inside = response.rpartition("<translate>")[2].rpartition("</translate>")[0]
-                return failed("unparsable", format=form.score, paper=-1.0 if empty and not inside.strip() else -3.0)
+                return failed_judgement(
+                    "unparsable", format=form.score, paper=-1.0 if empty and not inside.strip() else -3.0
+                )
             text = response.rpartition("<translate>")[2].rpartition("</translate>")[0]
         text = text.strip()
-        if suspicious(text, references, source):
-            return failed("ok", format=1.0, lex=0.0, sem=0.0, paper=1.0)
+        if is_suspicious(text, references, source):
+            return failed_judgement("ok", format=1.0, lex=0.0, sem=0.0, paper=1.0)
         lex = bleu(text, references, TOKENIZERS.get(self.language, "13a")) if self.metric != "sem" else 0.0
         sem = self.meaning(source, text, references) if self.metric != "lex" else 0.0
         total = lex + sem
@@ -70,17 +72,17 @@ class Translation:
         return found
 
 
-def suspicious(text: str, references: list[str], source: str) -> bool:
+def is_suspicious(text: str, references: list[str], source: str) -> bool:
     """What learned metrics have been seen to pay: the source itself, another language, loops."""
     mine, theirs = scripts(text), scripts(" ".join(references))
     foreign = bool(theirs) and sum(mine.get(s, 0.0) for s in theirs) < 0.5
-    copied = bool(source.strip()) and folded(text) == folded(source) and text not in references
+    copied = bool(source.strip()) and fold_case(text) == fold_case(source) and text not in references
     longest = max(map(len, references))
     return (
         copied
         or foreign
-        or len(text) > LONG * longest + 100
-        or (repeated(text.split(), 2) > 0.5 and text not in references)
+        or len(text) > LONGEST_RATIO * longest + 100
+        or (repeated_share(text.split(), 2) > 0.5 and text not in references)
     )
 
 
@@ -98,14 +100,14 @@ def bleu(text: str, references: list[str], tokenizer: str) -> float:
 def metric(tokenizer: str, order: int) -> Any:
     """sacrebleu's BLEU. Smoothing would pay a short text without a common bigram up to a half."""
     short = {} if order == ORDER else {"max_ngram_order": order, "effective_order": True, "smooth_method": "none"}
-    return imported().BLEU(tokenize=tokenizer, **short)
+    return import_sacrebleu().BLEU(tokenize=tokenizer, **short)
 
 
 def chrf(source: str, text: str, reference: str) -> float:
-    return min(1.0, max(0.0, imported().sentence_chrf(text, [reference]).score / 100))
+    return min(1.0, max(0.0, import_sacrebleu().sentence_chrf(text, [reference]).score / 100))
 
 
-def imported() -> Any:
+def import_sacrebleu() -> Any:
     try:
         import sacrebleu  # pyright: ignore[reportMissingImports]
     except ImportError:

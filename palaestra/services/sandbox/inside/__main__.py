@@ -16,7 +16,7 @@ import isolate
 import supervise
 import wire
 
-PRELOADED = (  # for sessions and tests, then what model-written code imports most; loaded once, shared by every fork
+PRELOAD = (  # for sessions and tests, then what model-written code imports most; loaded once, shared by every fork
     *("ast", "atexit", "linecache", "peer", "threading", "traceback", "bisect", "collections", "copy", "dataclasses"),
     *("functools", "heapq", "itertools", "json", "math", "operator", "random", "re", "string", "typing"),
 )
@@ -25,7 +25,7 @@ PRELOADED = (  # for sessions and tests, then what model-written code imports mo
 def main():
     channel, guarded, warm = int(sys.argv[1]), sys.argv[2] == "guarded", sys.argv[3] == "warm"
     isolate.FILTER = bytes.fromhex(sys.argv[4])
-    for name in PRELOADED if warm else ():
+    for name in PRELOAD if warm else ():
         __import__(name)
     del sys.path[0]
     gc.disable()

@@ -139,7 +139,7 @@ class Peer:
         while "on" in (reply := self.receive()):
             self.serve(reply)
         if "raise" in reply:
-            raise raised(*reply["raise"], iterating=what == "__next__")
+            raise nearest_exception(*reply["raise"], iterating=what == "__next__")
         for old, new in zip(args, map(self.decode, reply["args"]), strict=False):
             renew(old, new)
         return self.decode(reply["value"])
@@ -267,7 +267,7 @@ def weight(x: Any):
     return 16 + (x.bit_length() // 3 if isinstance(x, int) else 16)
 
 
-def raised(names: list[str], message: str, iterating: bool):
+def nearest_exception(names: list[str], message: str, iterating: bool):
     """The nearest builtin exception of a class and its bases. A StopIteration of anything but an iterator's step is a
     RuntimeError: it would end the test's own loop, and what ends early is passed."""
     for found in (getattr(builtins, str(n), None) for n in names):

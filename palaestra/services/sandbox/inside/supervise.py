@@ -28,7 +28,7 @@ KILL, STOP, CONTINUE, XCPU = 9, 19, 18, 24  # signals; the module `signal` is sl
 READ, HANGUP = select.POLLIN, select.POLLRDHUP | select.POLLHUP
 PAGE = os.sysconf("SC_PAGE_SIZE")
 NOTES = {"processes": ("error", "sandbox: too many processes\n")}
-SAID = {work.OK: "ok", work.MEMORY: "memory"}  # of a cell that ended by itself
+CELL_STATUSES = {work.OK: "ok", work.MEMORY: "memory"}  # of a cell that ended by itself
 
 
 def serve(channel: int, guarded: bool):
@@ -148,7 +148,7 @@ class SandboxRun:
                 broken = "timeout"
             elif now >= look:
                 broken, look = self.excess(limits), now + TICK
-        self.report(broken, SAID.get(said, "error"), kept, limits, now - begin)
+        self.report(broken, CELL_STATUSES.get(said, "error"), kept, limits, now - begin)
 
     def report(self, broken: str, status: str, kept: dict[int, OutputBuffer], limits: dict, seconds: float):
         """Ends a run that has to end, reads what is left in the pipes, names the outcome and sends it."""
@@ -191,14 +191,14 @@ class SandboxRun:
         """To every process; twice, for one that was just being forked."""
         for _ in range(2):
             for pid in self.members():
-                quietly(os.kill, pid, number)
+                try_kill(os.kill, pid, number)
 
     def end(self):
         """Kills the whole run and waits until nothing of it is left. Returns the first process's wait status."""
         if self.code is None:
             if not self.guarded:
-                quietly(os.killpg, self.init, KILL)
-            quietly(os.kill, self.init, KILL)
+                try_kill(os.killpg, self.init, KILL)
+            try_kill(os.kill, self.init, KILL)
             self.code = os.waitpid(self.init, 0)[1]
             if self.folder:
                 isolate.remove(self.folder)
@@ -219,7 +219,7 @@ def outcome(code: int):
     return ("memory", "") if number == work.OUT_OF_MEMORY else ("error", "") if number else ("ok", "")
 
 
-def quietly(kill: Callable, pid: int, number: int):
+def try_kill(kill: Callable, pid: int, number: int):
     try:
         kill(pid, number)
     except (ProcessLookupError, PermissionError):

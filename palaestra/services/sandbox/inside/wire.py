@@ -25,13 +25,13 @@ def write(fd: int, data: bytes | memoryview):
 
 
 def receive(fd: int, most: int = MOST):
-    (n,) = struct.unpack("<I", exactly(fd, 4))
+    (n,) = struct.unpack("<I", read_exactly(fd, 4))
     if n > most:
         raise Closed
-    return exactly(fd, n)
+    return read_exactly(fd, n)
 
 
-def exactly(fd: int, n: int):
+def read_exactly(fd: int, n: int):
     data = bytearray()
     while len(data) < n:
         try:

@@ -36,7 +36,7 @@ def enter(order: dict, guarded: bool, folder: str, ends: tuple[int, ...]):
         asked = marshal.loads(wire.receive(CHANNEL))
         isolate.confine(asked["files"], order["limits"], order["mode"] == "session", guarded, folder)
         if order["mode"] == "check":
-            code = beside()
+            code = check_beside()
         else:
             feed(asked["stdin"])
             os.write(CONTROL, READY)
@@ -92,10 +92,10 @@ def streams():
 
 def fresh_main(**names: object):
     """A `__main__` with nothing of ours in it."""
-    return fresh("__main__", **names)
+    return fresh_module("__main__", **names)
 
 
-def fresh(name: str, **names: object):
+def fresh_module(name: str, **names: object):
     module = sys.modules[name] = types.ModuleType(name)
     vars(module).update(__builtins__=builtins, **names)
     return vars(module)
@@ -186,7 +186,7 @@ def cell(text: str, name: str, names: dict):
         execute(compile(ast.Interactive([last]), name, "single"), names)
 
 
-def beside():
+def check_beside():
     """A candidate in a child; the tests here, read from the channel that the child has not. The verdict is the exit code.
 
     As process 1 of its namespace the tester can't be killed or stopped from inside it, tracing is filtered, and there is no
@@ -202,7 +202,7 @@ def beside():
         os.read(CONTROL, 1)  # a candidate that ran before the tests are read could make the set-up fail
         begin()
         fresh_main()
-        names = fresh("main", __file__=PROGRAM)  # as if imported: what it does as a program is not asked for
+        names = fresh_module("main", __file__=PROGRAM)  # as if imported: what it does as a program is not asked for
         code = attempt(run_main, names)
         if code == 0:
             peer.Peer(CONTROL).offer(names)
