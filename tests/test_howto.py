@@ -43,8 +43,8 @@ def begun(folder):
 @pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_command(command, place, capsys):
-    if "calc.py" in command and sandbox.kind().refusal():
-        pytest.skip(sandbox.kind().refusal())
+    if "calc.py" in command and sandbox.sandbox_kind().refusal():
+        pytest.skip(sandbox.sandbox_kind().refusal())
     argv = ["tiny" if "/checkpoints/" in a else a for a in shlex.split(command)[1:]]
     if "--resume" in argv:
         assert begun(argv[argv.index("--resume") + 1]) == 0

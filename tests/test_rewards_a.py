@@ -46,7 +46,7 @@ from palaestra.toys.count import Count, expressions
 from palaestra.toys.judging import CompareAnswers, Grade, Pairs
 from palaestra.toys.variants import Variants
 from palaestra.types import Act, Ask, Episode, Event, Group, Message, Reply, Reward, Row, Segment, Task
-from palaestra.verifiers.registry import get
+from palaestra.verifiers.registry import get_verifier
 from palaestra.worlds.forced import Forced
 from palaestra.worlds.pair import is_higher, rating
 
@@ -383,7 +383,7 @@ def test_general_reasoner_faults_and_silence(context):
 
 
 def test_self_rewarding_formal_verifiers_of_the_catalogue():
-    countdown, integral = get("countdown"), replace(get("antiderivative"), seconds=60.0)
+    countdown, integral = get_verifier("countdown"), replace(get_verifier("antiderivative"), seconds=60.0)
     for text, score in (("3*7+5", 1), ("3*7+5+0", 0), ("7*5-9", 0), ("3*7+5+3-3", 0), ("(3*7+5)/0", 0), ("", 0)):
         assert countdown(f"<answer>{text}</answer>", 26, numbers=[3, 5, 7]).score == score, text
     for text, score in (("sin(x^2)", 1), ("sin(x^2)+5", 1), ("cos(x^2)", 0)):

@@ -185,7 +185,7 @@ def test_a_reader_that_has_gone_is_no_error():
 def test_a_refused_program_is_an_error_in_both_forms(place, more, monkeypatch, capsys):
     (place / "x.py").write_text("")
     refused = Ran(status="refused", stdout="", stderr="no bwrap", seconds=0.0)
-    monkeypatch.setattr(sandbox.sandbox, "run", lambda *_, **__: refused)
+    monkeypatch.setattr(sandbox.sandbox, "run_program", lambda *_, **__: refused)
     assert main(["sandbox", "run", "x.py", *more]) == 2
     assert "no bwrap" in capsys.readouterr().err
 

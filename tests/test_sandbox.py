@@ -26,18 +26,18 @@ from palaestra.services.sandbox import (
     Stdio,
     bubblewrap,
     check_python,
-    kind,
-    run,
+    open_session,
+    run_program,
+    sandbox_kind,
     seccomp,
-    session,
 )
 from palaestra.services.sandbox.check import check_with
 from palaestra.services.sandbox.needs import script
 from palaestra.services.sandbox.values import CheckScript, Ran, Tested
 from palaestra.services.sandbox.worker import LocalSandbox
 
-REFUSAL = kind().refusal()
-runs = pytest.mark.skipif(bool(REFUSAL) or kind().name != "bubblewrap", reason=REFUSAL or "isolation is off")
+REFUSAL = sandbox_kind().refusal()
+runs = pytest.mark.skipif(bool(REFUSAL) or sandbox_kind().name != "bubblewrap", reason=REFUSAL or "isolation is off")
 QUICK = Limits(seconds=0.3)
 
 
@@ -67,7 +67,7 @@ QUICK = Limits(seconds=0.3)
 def test_a_program_and_its_status(code, status, stdout, stderr, fresh):
     files = {"data/a.txt": "A", "helper.py": b"def f(): return 7"}
     limits = QUICK if status == "timeout" else Limits()
-    ran = run(code, stdin="3\n4", files=files, limits=limits, fresh=fresh)
+    ran = run_program(code, stdin="3\n4", files=files, limits=limits, fresh=fresh)
     assert (ran.status, ran.stdout) == (status, stdout), ran
     assert stderr in ran.stderr and "/sandbox" not in ran.stderr
 
@@ -77,7 +77,7 @@ def test_a_program_and_its_status(code, status, stdout, stderr, fresh):
 @given(st.text(max_size=50), st.text(max_size=50))
 def test_text_comes_through_unchanged(stdin, text):
     program = f"import sys\nsys.stdout.write({text!r} + sys.stdin.buffer.read().decode(errors='surrogateescape'))"
-    ran = run(program, stdin=stdin)
+    ran = run_program(program, stdin=stdin)
     whole = text + stdin
     assert (ran.status, ran.stdout) == ("ok", whole), ran
 
@@ -85,13 +85,13 @@ def test_text_comes_through_unchanged(stdin, text):
 @runs
 def test_large_input_and_output():
     data = "0123456789" * 300_000
-    ran = run("import sys\nprint(len(sys.stdin.read()))\nprint('y' * 900_000)", stdin=data)
+    ran = run_program("import sys\nprint(len(sys.stdin.read()))\nprint('y' * 900_000)", stdin=data)
     assert ran.stdout == "3000000\n" + "y" * 900_000 + "\n"
 
 
 @runs
 def test_a_session_keeps_names_and_shows_values():
-    with session(files={"a.txt": "A"}) as cells:
+    with open_session(files={"a.txt": "A"}) as cells:
         assert cells.run("x = 20\ndef f(n): return n + x").status == "ok"
         assert cells.run("y = 1\nf(22)").stdout == "42\n"
         failed = cells.run("print(y)\n1 / 0")
@@ -107,7 +107,7 @@ def test_a_session_keeps_names_and_shows_values():
 
 @runs
 def test_a_cell_that_breaks_a_limit_ends_the_session():
-    with session() as cells:
+    with open_session() as cells:
         cells.run("x = 1")
         assert cells.run("while True: pass", QUICK).status == "timeout"
         after = cells.run("x")
@@ -119,7 +119,7 @@ def test_a_cell_that_breaks_a_limit_ends_the_session():
 
 @runs
 def test_a_session_is_frozen_between_cells():
-    with session() as cells:
+    with open_session() as cells:
         cells.run("import threading, itertools\nn = 0\ndef count():\n    global n\n    while True: n += 1")
         cells.run("threading.Thread(target=count, daemon=True).start()")
         first = int(cells.run("n").stdout)
@@ -133,7 +133,7 @@ def test_a_session_is_frozen_between_cells():
 
 @runs
 def test_sessions_do_not_see_each_other():
-    with session() as one, session() as two:
+    with open_session() as one, open_session() as two:
         one.run("x = 1\nopen('f', 'w').write('1')")
         assert two.run("x").status == two.run("open('f')").status == "error"
 
@@ -243,7 +243,7 @@ def test_every_test_has_its_own_limit():
 @runs
 def test_a_busy_loop_dies_within_its_limit_and_a_second():
     begin = time.monotonic()
-    assert run("while True: pass", limits=QUICK).status == "timeout"
+    assert run_program("while True: pass", limits=QUICK).status == "timeout"
     assert time.monotonic() - begin < QUICK.seconds + 1
 
 
@@ -347,22 +347,22 @@ def test_limits_and_names_are_checked():
         Limits(seconds=0)
     if not REFUSAL:
         with pytest.raises(UserError, match=r"\.\./x"):
-            run("", files={"../x": ""})
+            run_program("", files={"../x": ""})
 
 
 @pytest.fixture
 def without_bubblewrap(monkeypatch):
     monkeypatch.setattr(bubblewrap, "find", lambda: None)
     monkeypatch.delenv(bubblewrap.UNSAFE_VARIABLE, raising=False)
-    kind.cache_clear()
+    sandbox_kind.cache_clear()
     yield
-    kind.cache_clear()
+    sandbox_kind.cache_clear()
 
 
 def test_without_bubblewrap_it_refuses(without_bubblewrap, tmp_path, capsys):
-    ran = run("open('/tmp/ran', 'w')")
+    ran = run_program("open('/tmp/ran', 'w')")
     assert ran.status == "refused" and "install bubblewrap" in ran.stderr
-    with session() as cells:
+    with open_session() as cells:
         assert cells.run("1").status == "refused"
     assert check_python("", [Asserts(code="")]) == sandbox.Tested(passed=(False,), status="refused")
     (tmp_path / "a.py").write_text("print(1)")
@@ -388,15 +388,15 @@ def test_namespaces_that_are_forbidden_are_a_reason(monkeypatch):
 def test_the_opt_out_is_loud(without_bubblewrap, monkeypatch, capsys):
     monkeypatch.setenv(bubblewrap.UNSAFE_VARIABLE, "1")
     with pytest.warns(RuntimeWarning, match="runs as you"):
-        assert run("print(input())", stdin="4").stdout == "4\n"
-    assert "WARNING" in capsys.readouterr().err and kind().name == "unsafe"
-    assert run("while True: pass", limits=QUICK).status == "timeout"
-    assert run("bytearray(1 << 40)").status == "memory"
-    with session() as cells:
+        assert run_program("print(input())", stdin="4").stdout == "4\n"
+    assert "WARNING" in capsys.readouterr().err and sandbox_kind().name == "unsafe"
+    assert run_program("while True: pass", limits=QUICK).status == "timeout"
+    assert run_program("bytearray(1 << 40)").status == "memory"
+    with open_session() as cells:
         cells.run("x = 1")
         assert cells.run("x").stdout == "1\n"
     assert check_python("def f(): return 1", [Calls(function="f", expected=1)]).passed == (True,)
-    kind().close()
+    sandbox_kind().close()
 
 
 def test_the_filter_of_either_machine():

@@ -15,10 +15,12 @@ import sys
 
 import pytest
 
-from palaestra.services.sandbox import Asserts, Limits, check_python, kind, run, session
+from palaestra.services.sandbox import Asserts, Limits, check_python, open_session, run_program, sandbox_kind
 
-REFUSAL = kind().refusal()
-pytestmark = pytest.mark.skipif(bool(REFUSAL) or kind().name != "bubblewrap", reason=REFUSAL or "isolation is off")
+REFUSAL = sandbox_kind().refusal()
+pytestmark = pytest.mark.skipif(
+    bool(REFUSAL) or sandbox_kind().name != "bubblewrap", reason=REFUSAL or "isolation is off"
+)
 LIMITS = Limits(seconds=2.0, memory_mb=256, output_bytes=100_000, file_mb=8, processes=16)
 QUICK = Limits(seconds=0.4, memory_mb=256, output_bytes=100_000, file_mb=8, processes=16)
 SECRET = "canary-3f1c9a"
@@ -165,20 +167,22 @@ def aimed(code: str, host, first: int = 3) -> str:
 
 
 def in_session(code: str, limits: Limits):
-    with session(limits=limits) as opened:
+    with open_session(limits=limits) as opened:
         return opened.run(code)
 
 
 MODES = {
-    "warm": lambda code, limits: run(code, limits=limits),
-    "cold": lambda code, limits: run(code, limits=limits, fresh=True),
+    "warm": lambda code, limits: run_program(code, limits=limits),
+    "cold": lambda code, limits: run_program(code, limits=limits, fresh=True),
     "session": in_session,
 }
 
 
 def clean():
     """The next run finds nothing of the last one's."""
-    ran = run("import os, builtins, sys\nprint(os.listdir('/tmp'), hasattr(builtins, 'evil'), 'evil' in sys.modules)")
+    ran = run_program(
+        "import os, builtins, sys\nprint(os.listdir('/tmp'), hasattr(builtins, 'evil'), 'evil' in sys.modules)"
+    )
     assert ran.stdout == "['main.py'] False False\n", ran
 
 
@@ -262,10 +266,12 @@ def test_nothing_of_a_run_is_in_the_memory_of_the_next():
     """The interpreter that forks the runs never holds their code, input, tests or output."""
     needle = "needle-" + "77aa"
     for size in (1, 5, 100, 3000):
-        run(f"x = input()\nprint('{needle}' + x)", stdin=needle * size)
+        run_program(f"x = input()\nprint('{needle}' + x)", stdin=needle * size)
         check_python(f"x = '{needle}'", [Asserts(code=f"assert x == '{needle}'")])
-    assert int(run("kept = ''.join(['needle', '-77aa']) * 20\n" + SCAN).stdout) >= 20  # the scan does find things
-    assert run(SCAN).stdout == "0\n"
+    assert (
+        int(run_program("kept = ''.join(['needle', '-77aa']) * 20\n" + SCAN).stdout) >= 20
+    )  # the scan does find things
+    assert run_program(SCAN).stdout == "0\n"
 
 
 ADD = "def add(a, b): return a + b\n"

@@ -17,10 +17,10 @@ from palaestra.cli.main import main
 from palaestra.errors import Fault, UserError
 from palaestra.rewards.audit import Auditor
 from palaestra.rewards.verified import Verified
-from palaestra.services.sandbox import kind
+from palaestra.services.sandbox import sandbox_kind
 from palaestra.types import Group, Message, Reward, Task, rng_of
 from palaestra.verifiers.base import Judgement, fields_of, guard_verifier
-from palaestra.verifiers.registry import VERIFIERS, class_of, describe_verifier, get
+from palaestra.verifiers.registry import VERIFIERS, describe_verifier, get_verifier, verifier_class
 from palaestra.verifiers.table import (
     KEYS,
     NOTHING,
@@ -42,7 +42,7 @@ from tools.verifiers.page import exploit_table, fuzz_table, verifier_row
 
 ROOT = Path(__file__).parent.parent
 CHILDREN = ("math", "antiderivative", "sql", "code", "code-partial", "gym", "sql-duckdb")
-REFUSAL = kind().refusal()
+REFUSAL = sandbox_kind().refusal()
 
 
 def named(names=VERIFIERS, slow=CHILDREN):
@@ -120,7 +120,7 @@ def test_the_fuzzer_can_fail(monkeypatch):
 ])  # fmt: skip
 def test_the_fuzzer_finds_a_flaw(monkeypatch, name, flawed):
     """Each pays for the form of an answer; nothing but an answer that is changed shows it."""
-    verifier = get(flawed) if isinstance(flawed, str) else None
+    verifier = get_verifier(flawed) if isinstance(flawed, str) else None
     judged = lambda name, case: verifier(case.response, case.answer) if verifier else flawed(case)
     monkeypatch.setattr(module, "judge", judged)
     monkeypatch.setattr(module, "KEYS", {})
@@ -260,7 +260,7 @@ JUNK = ("x", 5, 2.5, True, [5], [None], [[5]], {"a": 5}, [{"a": None}], {5: "x"}
 def test_fields_of_another_type_are_the_users_mistake(name):
     """Whatever stands in a field, or in its lists, is judged or told in one line, and never a verifier that broke."""
     case = golds(name)[0]
-    for place in ("answer", *fields_of(get(name))):
+    for place in ("answer", *fields_of(get_verifier(name))):
         for junk in JUNK:
             fields = case.fields if place == "answer" else {**case.fields, place: junk}
             changed = replace(case, answer=junk if place == "answer" else case.answer, fields=fields)
@@ -268,7 +268,7 @@ def test_fields_of_another_type_are_the_users_mistake(name):
                 judge(name, changed)
             except UserError as error:
                 assert "\n" not in str(error)
-        if place != "answer" and not fields_of(get(name))[place]:  # null is a field left out
+        if place != "answer" and not fields_of(get_verifier(name))[place]:  # null is a field left out
             left_out = {k: v for k, v in case.fields.items() if k != place}
             nothing = [replace(case, fields=given) for given in ({**left_out, place: None}, left_out)]
             assert outcome(name, nothing[0]) == outcome(name, nothing[1])
@@ -283,7 +283,7 @@ def outcome(name, case):
 
 def test_every_field_declares_its_type():
     for name in VERIFIERS:
-        kinds = declared_fields(inspect.unwrap(class_of(name).__call__))
+        kinds = declared_fields(inspect.unwrap(verifier_class(name).__call__))
         assert [k for k, (kind, _) in kinds.items() if kind is Any and k != "answer"] == [], name
 
 
@@ -331,8 +331,9 @@ def test_what_a_field_must_be_is_said():
 
 
 def test_names():
-    assert type(get("number(relative=0.5)")).__name__ == "NumberAnswer" and get("number(relative=0.5)").relative == 0.5
-    mixed = get("tags*0.1+exact")
+    half = get_verifier("number(relative=0.5)")
+    assert type(half).__name__ == "NumberAnswer" and half.relative == 0.5
+    mixed = get_verifier("tags*0.1+exact")
     assert fields_of(mixed) == {"prompt": False}
     found = mixed("<think>x</think><answer>8</answer>", "7")
     assert found.score == pytest.approx(0.1 / 1.1) and found.parts["tags"] == 1.0 and found.parts["exact"] == 0.0
@@ -345,10 +346,10 @@ def test_names():
         ("exact*0", "a weight needs"),
     ]:
         with pytest.raises(UserError, match=message):
-            get(wrong)
+            get_verifier(wrong)
     for name in VERIFIERS:
         d = describe_verifier(name)
-        assert d["summary"] and d["fields"][:2] == ["response", "answer"] and class_of(name).__doc__
+        assert d["summary"] and d["fields"][:2] == ["response", "answer"] and verifier_class(name).__doc__
 
 
 def test_as_a_reward():
@@ -379,10 +380,10 @@ def test_a_test_that_asks_nothing_of_the_code_is_the_users_mistake(test):
     """A function named like one of Python's own is tested by a call; in a program its name is Python's."""
     reply = "```python\ndef sum(x):\n    return 3\n```"
     with pytest.raises(UserError, match="passes without any code"):
-        get("code")(reply, None, tests=[test])
+        get_verifier("code")(reply, None, tests=[test])
     call = {"function": "sum", "args": [[1, 2]], "expected": 3}
-    assert get("code")(reply, None, tests=[call]).score == 1.0
-    assert get("code")("```python\npass\n```", None, tests=[call]).score == 0.0
+    assert get_verifier("code")(reply, None, tests=[call]).score == 1.0
+    assert get_verifier("code")("```python\npass\n```", None, tests=[call]).score == 0.0
 
 
 def test_a_fault_is_that_of_one_response(monkeypatch):

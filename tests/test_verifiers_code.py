@@ -6,17 +6,17 @@ import pytest
 
 from palaestra.errors import Fault, UserError
 from palaestra.services import sandbox
-from palaestra.services.sandbox import Asserts, Calls, Stdio, check_program, check_python, kind, programs
+from palaestra.services.sandbox import Asserts, Calls, Stdio, check_program, check_python, programs, sandbox_kind
 from palaestra.services.sandbox.needs import script
 from palaestra.verifiers.code.programs import code_blocks
-from palaestra.verifiers.registry import get
+from palaestra.verifiers.registry import get_verifier
 
-REFUSAL = kind().refusal()
+REFUSAL = sandbox_kind().refusal()
 runs = pytest.mark.skipif(bool(REFUSAL), reason=REFUSAL)
 
 
 def judged(code, *tests, fence="python", **fields):
-    return get("code")(f"```{fence}\n{code}\n```", None, tests=list(tests), **fields)
+    return get_verifier("code")(f"```{fence}\n{code}\n```", None, tests=list(tests), **fields)
 
 
 def passes(code, test, **more):
@@ -187,7 +187,7 @@ def test_bash_by_input_and_output():
         'read -r n\nfor i in $(seq "$n"); do echo "$((i * i)) $(printf %s abc | tr a-c x-z)"; done | sort -rn | head -2'
     )
     case = {"stdin": "3\n", "stdout": "9 xyz\n4 xyz\n"}
-    judge = get("code(language='bash')")
+    judge = get_verifier("code(language='bash')")
     assert judge(f"```bash\n{code}\n```", None, tests=[case]).score == 1.0
     assert judge("```bash\necho 9\n```", None, tests=[case]).score == 0.0
     assert judge(f"```python\n{code}\n```", None, tests=[case]).status == "unparsable"
@@ -195,7 +195,7 @@ def test_bash_by_input_and_output():
     with pytest.raises(UserError, match="input and output only"):
         judge(f"```bash\n{code}\n```", None, tests=["assert f(1)"])
     with pytest.raises(UserError, match="'cobol' is none of python, bash"):
-        get("code(language='cobol')")
+        get_verifier("code(language='cobol')")
 
 
 @runs
@@ -219,11 +219,11 @@ def test_bash_in_the_sandbox_has_no_rights():
 @pytest.mark.skipif(shutil.which("perl") is None, reason="perl is not installed")
 def test_perl_by_input_and_output():
     code = "use strict; use warnings;\nmy $s = 0; $s += $_ for split ' ', <STDIN>;\nprint \"$s\\n\";"
-    judge = get("code(language='perl')")
+    judge = get_verifier("code(language='perl')")
     assert judge(f"```perl\n{code}\n```", None, tests=[{"stdin": "1 2 3\n", "stdout": "6\n"}]).score == 1.0
 
 
 def test_a_missing_interpreter_is_a_fault_that_names_it(monkeypatch):
     monkeypatch.setattr(programs.shutil, "which", lambda name: None)
     with pytest.raises(Fault, match="perl is not installed"):
-        get("code(language='perl')")("```perl\nprint 1\n```", None, tests=[{"stdin": "", "stdout": "1"}])
+        get_verifier("code(language='perl')")("```perl\nprint 1\n```", None, tests=[{"stdin": "", "stdout": "1"}])

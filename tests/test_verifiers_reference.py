@@ -28,7 +28,7 @@ from palaestra.verifiers.compose import (
     eta_of,
 )
 from palaestra.verifiers.logic.temporal import Temporal
-from palaestra.verifiers.registry import VERIFIERS, get
+from palaestra.verifiers.registry import VERIFIERS, get_verifier
 from palaestra.verifiers.sql.queries import PartialSql, Sql, TableSql, names
 from palaestra.verifiers.sql.tables import Database
 from palaestra.verifiers.sql.worker import run
@@ -59,7 +59,7 @@ def test_no_number_of_steps_pays_more(q, eta):
 
 
 def test_compositions():
-    exact, tags, clean = get("exact"), get("tags"), get("clean")
+    exact, tags, clean = get_verifier("exact"), get_verifier("tags"), get_verifier("clean")
     right, bare = "<think>x</think><answer>7</answer>", "7"
     both = (("a", exact), ("b", tags))
     assert Product(both)(right, "7").score == Min(both)(right, "7").score == 1.0
@@ -70,7 +70,7 @@ def test_compositions():
     assert found.score == 0.75 and found.parts == {"a": 1.0, "b": 0.0, "b.tags": 0.0, "b.order": 0.0}
     assert Clip(exact, high=0.6)(bare, "7").score == 0.6 and Clip(clean, low=0.2)("a" * 100, None).score == 0.2
     entry = VERIFIERS["api-migration"]
-    delta = Delta(get("api-migration"), copied="old", put=entry.put)
+    delta = Delta(get_verifier("api-migration"), copied="old", put=entry.put)
     given = {"old": "df.append(row)"}
     new = "pd.concat([df, row])"
     assert delta(entry.put.format(new), new, **given).score == 1.0
@@ -382,7 +382,7 @@ def test_salu_and_j1_and_theorems():
 
 def test_mathematics_is_killed_in_time():
     pytest.importorskip("math_verify")
-    math_judge = get("math(seconds=1.0)")
+    math_judge = get_verifier("math(seconds=1.0)")
     math_judge("\\boxed{x+1}", "1+x")  # the child is there
     start = time.perf_counter()
     found = math_judge("\\boxed{9^{9^{9^{9^9}}}}", "\\sqrt{2}")

@@ -15,7 +15,7 @@ from palaestra.rewards.verified import Verified
 from palaestra.tasks.oracle import episode_saying
 from palaestra.types import Group, Message, Task
 from palaestra.verifiers.base import judge_response
-from palaestra.verifiers.registry import get
+from palaestra.verifiers.registry import get_verifier
 from palaestra.verifiers.sql import sqlite, worker
 from palaestra.verifiers.sql.instances import bundle_columns
 from palaestra.verifiers.sql.queries import PartialSql, Sql, TableSql, names, strip_query
@@ -385,7 +385,7 @@ def test_fences(language):
 )
 def test_wrong_fields_are_the_users_mistake(name, fields, message):
     with pytest.raises(UserError, match=message) as error:
-        judge_response(get(name), "<answer>SELECT 1</answer>", "SELECT 1", fields)
+        judge_response(get_verifier(name), "<answer>SELECT 1</answer>", "SELECT 1", fields)
     assert "\n" not in str(error.value)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from palaestra.errors import UserError
 from palaestra.verifiers.answers.tools import ToolAnswer, ToolCalls
-from palaestra.verifiers.registry import get
+from palaestra.verifiers.registry import get_verifier
 from palaestra.verifiers.text.constraints import Constraints, keeps_constraint
 from palaestra.verifiers.text.formats import Clean, script_of
 from palaestra.verifiers.text.translation import Translation
@@ -154,7 +154,7 @@ def test_a_source_of_another_type_is_the_users_mistake():
         with pytest.raises(UserError, match=message):
             ToolAnswer()("5", "5", **more)
     with pytest.raises(UserError, match="prompt is int"):
-        get("clean")("x", None, prompt=5)
+        get_verifier("clean")("x", None, prompt=5)
 
 
 def test_where_no_tool_is_due_a_call_in_any_form_is_one():

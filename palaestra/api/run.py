@@ -174,9 +174,9 @@ def fates(episodes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             "task_id": task,
             "domain": one["domain"],
             "episodes": len(one["all"]),
-            "solved": share(one["all"]),
-            "first": share(one["first"]),
-            "last": share(one["last"]),
+            "solved": share_of(one["all"]),
+            "first": share_of(one["first"]),
+            "last": share_of(one["last"]),
         }
         for task, one in found.items()
     ]
@@ -185,7 +185,7 @@ def fates(episodes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [{**row, "p": p, "fate": fate(row, moved)} for row, p, moved in zip(rows, p_N, sure, strict=True)]
 
 
-def share(right: Sequence[bool]) -> float | None:
+def share_of(right: Sequence[bool]) -> float | None:
     return sum(right) / len(right) if right else None
 
 

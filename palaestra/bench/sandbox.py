@@ -29,12 +29,12 @@ BUSY_SECONDS = 1.0  # seconds that a busy loop may run
 
 def measure(n: int, orphaned: int) -> dict[str, Any]:
     """Runs a second of `n` runs of each sort, and what `orphaned` runs leave behind."""
-    refusal = sandbox.kind().refusal()
+    refusal = sandbox.sandbox_kind().refusal()
     if refusal:
         raise UserError(refusal)
     before = all_processes()
     threads = cores()
-    found = {"kind": sandbox.kind().name, "threads": threads, **rates(n, threads), **time_busy_loop()}
+    found = {"kind": sandbox.sandbox_kind().name, "threads": threads, **rates(n, threads), **time_busy_loop()}
     if orphaned:
         found |= orphans(orphaned, threads, before)
     return found
@@ -61,8 +61,8 @@ def rates(n: int, threads: int) -> dict[str, Any]:
         file.write_text(PROGRAM)
         sorts: dict[str, Callable[[int], Any]] = {
             "bare": lambda _: subprocess.run([sys.executable, str(file)], capture_output=True, check=True),
-            "cold": lambda _: check_run(sandbox.run(PROGRAM, fresh=True)),
-            "warm": lambda _: check_run(sandbox.run(PROGRAM)),
+            "cold": lambda _: check_run(sandbox.run_program(PROGRAM, fresh=True)),
+            "warm": lambda _: check_run(sandbox.run_program(PROGRAM)),
         }
         list(pool.map(sorts["warm"], range(2 * threads)))  # starts the workers
         a_round = max(1, n // ROUNDS)
@@ -94,7 +94,7 @@ def check_run(ran: sandbox.Ran) -> None:
 def time_busy_loop() -> dict[str, Any]:
     """How long a busy loop outlives its limit."""
     begin = time.perf_counter()
-    ran = sandbox.run("while True: pass", limits=sandbox.Limits(seconds=BUSY_SECONDS))
+    ran = sandbox.run_program("while True: pass", limits=sandbox.Limits(seconds=BUSY_SECONDS))
     return {
         "busy_loop": {"limit": BUSY_SECONDS, "status": ran.status, "seconds": round(time.perf_counter() - begin, 3)}
     }
@@ -105,9 +105,9 @@ def orphans(n: int, threads: int, before: set[int]) -> dict[str, Any]:
     leave = "import os\nif os.fork() == 0:\n    os.setsid()\n    os.fork()\n    while True: pass\nprint(45)"
     begin = time.perf_counter()
     with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(lambda i: check_run(sandbox.run(leave if i % 2 else "print(45)")), range(n)))
+        list(pool.map(lambda i: check_run(sandbox.run_program(leave if i % 2 else "print(45)")), range(n)))
     seconds = time.perf_counter() - begin
-    sandbox.kind().close()
+    sandbox.sandbox_kind().close()
     time.sleep(0.5)
     left = {p for p in all_processes() - before if descends(p, os.getpid())}
     return {"orphans": {"runs": n, "seconds": round(seconds, 1), "left": len(left)}}

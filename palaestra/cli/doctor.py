@@ -106,7 +106,7 @@ def tools() -> dict[str, dict[str, Any]]:
 
 def sandbox_here() -> dict[str, Any]:
     """The kind that runs model-written code here; the reason and the remedy where none can."""
-    kind = sandbox.kind()
+    kind = sandbox.sandbox_kind()
     return {"kind": kind.name, "runs": not kind.refusal(), "reason": kind.refusal()}
 
 

@@ -15,7 +15,7 @@ from palaestra.services import sandbox
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     limits = sandbox.Limits(seconds=arguments.timeout, memory_mb=arguments.memory_mb)
-    ran = sandbox.run(text(arguments.file), text(arguments.stdin) if arguments.stdin else "", limits=limits)
+    ran = sandbox.run_program(text(arguments.file), text(arguments.stdin) if arguments.stdin else "", limits=limits)
     if ran.status == "refused":
         if arguments.json:
             print(json.dumps(asdict(ran)))

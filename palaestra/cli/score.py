@@ -10,7 +10,7 @@ from typing import Any
 from palaestra.errors import Fault, UserError
 from palaestra.tasks.records import Lines, Record
 from palaestra.verifiers.base import judge_response
-from palaestra.verifiers.registry import VERIFIERS, describe_verifier, get
+from palaestra.verifiers.registry import VERIFIERS, describe_verifier, get_verifier
 
 CASE = '{"response": "...", "answer": "..."}'
 
@@ -41,7 +41,7 @@ def list_verifiers(silent: bool) -> list[Any]:
 
 def score_cases(spec: str, path: Path) -> list[Any]:
     """A judgement a line. A verifier that failed gives the status "error:CAUSE" and no score."""
-    verifier, found = get(spec), []
+    verifier, found = get_verifier(spec), []
     for where, record in records(path):
         given = {k: v for k, v in record.items() if k not in ("response", "answer")}
         try:

@@ -10,7 +10,7 @@ from palaestra.errors import Fault, UserError
 from palaestra.rewards.verify import response_text
 from palaestra.types import Episode, Group, Reward, Task, stage
 from palaestra.verifiers.base import Judgement, WritesReference, judge_response, select_fields
-from palaestra.verifiers.registry import VERIFIERS, get
+from palaestra.verifiers.registry import VERIFIERS, get_verifier
 
 if TYPE_CHECKING:
     from palaestra.context import Context
@@ -29,7 +29,7 @@ class Verified:
     beside: bool = False
 
     def __post_init__(self) -> None:
-        get(self.name)
+        get_verifier(self.name)
         if self.name in VERIFIERS and VERIFIERS[self.name].form and not self.beside:
             raise UserError(
                 f"--reward {self.name} reads no answer, so any text earns it; add one, e.g. {self.name}*0.1+exact"
@@ -42,7 +42,7 @@ class Verified:
         users = [m.content for m in task.prompt if m.role == "user"]
         given = {"prompt": users[-1] if users else "", **task.meta}
         try:
-            return self.reward(judge_response(get(self.name), text, task.answer, given))
+            return self.reward(judge_response(get_verifier(self.name), text, task.answer, given))
         except UserError as error:
             raise UserError(f"task {task.id!r}: {error}") from None
 
@@ -67,7 +67,7 @@ class Verified:
 
     def gold_text(self, task: Task) -> str:
         """The task's answer as text: as the verifier wants it written where it says so."""
-        verifier = get(self.name)
+        verifier = get_verifier(self.name)
         try:
             if isinstance(verifier, WritesReference):
                 return verifier.gold_text(task.answer, **select_fields(verifier, task.meta))

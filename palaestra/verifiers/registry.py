@@ -100,7 +100,7 @@ VERIFIERS: Mapping[str, VerifierEntry] = {
 
 
 @lru_cache(maxsize=256)
-def get(spec: str) -> Any:
+def get_verifier(spec: str) -> Any:
     """The verifier that a string names. Raises UserError."""
     parts = [_part(piece.strip(), spec) for piece in split_outside(spec, "+")]
     if len(parts) == 1:
@@ -124,8 +124,8 @@ def _part(piece: str, spec: str) -> tuple[str, Any, float]:
 
 
 def make_verifier(name: str, settings: Mapping[str, Any]) -> Any:
-    entry = entry_of(name)
-    kind = class_of(name)
+    entry = verifier_entry(name)
+    kind = verifier_class(name)
     known = {f.name for f in fields(kind)}
     if strange := [k for k in settings if k not in known]:
         hint = suggestion(strange[0], known) or f"; it has {', '.join(sorted(known)) or 'none'}"
@@ -145,21 +145,21 @@ def _settings(text: str, name: str) -> dict[str, Any]:
         ) from None
 
 
-def entry_of(name: str) -> VerifierEntry:
+def verifier_entry(name: str) -> VerifierEntry:
     if name not in VERIFIERS:
         hint = suggestion(name, VERIFIERS) or f"; there are {', '.join(VERIFIERS)}"
         raise UserError(f"no verifier {name!r}{hint}")
     return VERIFIERS[name]
 
 
-def class_of(name: str) -> type:
-    module, _, kind = entry_of(name).make.partition(":")
+def verifier_class(name: str) -> type:
+    module, _, kind = verifier_entry(name).make.partition(":")
     return getattr(importlib.import_module(f"palaestra.verifiers.{module}"), kind)
 
 
 def describe_verifier(name: str) -> dict[str, Any]:
     """What `palaestra score --list` says of a verifier."""
-    entry, kind = entry_of(name), class_of(name)
+    entry, kind = verifier_entry(name), verifier_class(name)
     known = fields_of(kind)
     summary = (inspect.getdoc(kind) or "").split("\n\n")[0].replace("\n", " ")
     return {

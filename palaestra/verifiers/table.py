@@ -16,7 +16,7 @@ from typing import Any
 from palaestra.errors import UserError
 from palaestra.types import value_class
 from palaestra.verifiers.base import Judgement, judge_response
-from palaestra.verifiers.registry import entry_of, get
+from palaestra.verifiers.registry import get_verifier, verifier_entry
 
 OWN = ("kind", "why", "most", "response", "answer")
 NOTHING = ("", "   ", "\n\n\t")
@@ -58,12 +58,12 @@ def wrongs(name: str) -> list[Case]:
 
 
 def judge(name: str, case: Case, response: str | None = None) -> Judgement:
-    return judge_response(get(name), case.response if response is None else response, case.answer, case.fields)
+    return judge_response(get_verifier(name), case.response if response is None else response, case.answer, case.fields)
 
 
 def ways(name: str, text: str) -> list[str]:
     """A text as it stands, and put where the verifier looks for an answer."""
-    put = entry_of(name).put
+    put = verifier_entry(name).put
     return [text, put.format(text)] if put not in ("", "{}") else [text]
 
 
@@ -76,7 +76,7 @@ def baselines(name: str) -> dict[str, float]:
     problems = golds(name)
     copied, constant, refused = [], [], []
     for case in problems:
-        text = case.fields.get(entry_of(name).copies)
+        text = case.fields.get(verifier_entry(name).copies)
         copied.append(best_score(name, case, [str(text)] if text else []))
         others = [c.response for c in problems if (c.answer, c.fields) != (case.answer, case.fields)]
         constant.append(sum(judge(name, case, o).score for o in others) / len(others) if others else 0.0)

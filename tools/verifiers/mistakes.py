@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from palaestra.verifiers.answers.final import fold_case, parse_number, strip_markup
-from palaestra.verifiers.registry import entry_of
+from palaestra.verifiers.registry import verifier_entry
 from palaestra.verifiers.table import Case, golds
 from tools.verifiers.slips import Maker, asked_again, left_standing, off_by_one, pick
 
@@ -207,7 +207,7 @@ def different(a: Case, b: Case) -> bool:
 def in_place(name: str, case: Case, rng: np.random.Generator, other: str) -> str:
     """The gold with another answer in the place of its own, or the other answer where the verifier looks for one."""
     held = [t for t in texts_of(case.answer) if case.response.count(t) == 1 and "think" not in t]
-    put = entry_of(name).put
+    put = verifier_entry(name).put
     if held and (not put or rng.random() < 0.7):
         return case.response.replace(max(held, key=len), other)
     return put.format(other) if put else ""

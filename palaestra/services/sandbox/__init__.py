@@ -30,13 +30,13 @@ from palaestra.services.sandbox.values import (
 from palaestra.services.sandbox.worker import LocalSandbox
 
 __all__ = [
-    "Asserts", "Calls", "Kind", "Limits", "Ran", "Session", "Stdio", "Test", "Tested", "check_program", "check_python", "kind",
-    "run", "session",
+    "Asserts", "Calls", "Kind", "Limits", "Ran", "Session", "Stdio", "Test", "Tested", "check_program", "check_python", "sandbox_kind",
+    "run_program", "open_session",
 ]  # fmt: skip
 
 
 @cache
-def kind() -> Kind:
+def sandbox_kind() -> Kind:
     """The sandbox of this machine: bubblewrap, or a plain subprocess where that can't run and the user insists."""
     guarded = LocalSandbox()
     if bubblewrap.wants_unsafe() and guarded.refusal():
@@ -45,26 +45,32 @@ def kind() -> Kind:
     return guarded
 
 
-def run(code: str, stdin: str = "", files: Files | None = None, limits: Limits = Limits(), fresh: bool = False) -> Ran:
+def run_program(
+    code: str, stdin: str = "", files: Files | None = None, limits: Limits = Limits(), fresh: bool = False
+) -> Ran:
     """Runs a Python program in its own empty world. `fresh` starts a whole new sandbox for it (cold)."""
-    refusal = kind().refusal()
-    return Ran(status="refused", stderr=refusal) if refusal else kind().run(code, stdin, files or {}, limits, fresh)
+    refusal = sandbox_kind().refusal()
+    return (
+        Ran(status="refused", stderr=refusal)
+        if refusal
+        else sandbox_kind().run(code, stdin, files or {}, limits, fresh)
+    )
 
 
-def session(files: Files | None = None, limits: Limits = Limits()) -> Session:
+def open_session(files: Files | None = None, limits: Limits = Limits()) -> Session:
     """A read-eval-print loop. Where the sandbox can't run, every cell is refused."""
-    refusal = kind().refusal()
-    return Refused(refusal) if refusal else kind().session(files or {}, limits)
+    refusal = sandbox_kind().refusal()
+    return Refused(refusal) if refusal else sandbox_kind().session(files or {}, limits)
 
 
 def check_python(code: str, tests: Sequence[Test], limits: Limits = Limits()) -> Tested:
     """Which tests a candidate passes; see `palaestra.services.sandbox.check`."""
-    return check_with(kind(), code, tests, limits)
+    return check_with(sandbox_kind(), code, tests, limits)
 
 
 def check_program(language: str, code: str, tests: Sequence[Stdio], limits: Limits = Limits()) -> Tested:
     """Which tests a program passes that is written in a language of `palaestra.services.sandbox.programs`."""
-    return check_with(kind(), code, tests, limits, language)
+    return check_with(sandbox_kind(), code, tests, limits, language)
 
 
 class Refused:
