@@ -30,8 +30,20 @@ from palaestra.services.sandbox.values import (
 from palaestra.services.sandbox.worker import LocalSandbox
 
 __all__ = [
-    "Asserts", "Calls", "Kind", "Limits", "Ran", "Session", "Stdio", "Test", "Tested", "check_program", "check_python", "sandbox_kind",
-    "run_program", "open_session",
+    "Asserts",
+    "Calls",
+    "Kind",
+    "Limits",
+    "Ran",
+    "Session",
+    "Stdio",
+    "Test",
+    "Tested",
+    "check_program",
+    "check_python",
+    "open_session",
+    "run_program",
+    "sandbox_kind",
 ]  # fmt: skip
 
 
