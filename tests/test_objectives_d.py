@@ -913,7 +913,7 @@ def test_tokens_by_way_of_codes_have_the_gradient_of_the_codes(latent):
     moved = {n for n, g in named.items() if g is not None}
     assert moved == {"think.weight", "think.bias", "policy.weight", "policy.bias"}
     with torch.no_grad():
-        world = torch.stack([words(head.merged(hidden, c.expand(6, -1))).log_softmax(-1) for c in head.code], 1)
+        world = torch.stack([words(head.merge(hidden, c.expand(6, -1))).log_softmax(-1) for c in head.code], 1)
         joint = head.choose(hidden) + world[torch.arange(6), :, token]
     posterior = (joint - joint.logsumexp(-1, keepdim=True)).exp()
     again = torch.autograd.grad((posterior * head.choose(hidden)).sum(), head.policy.weight)[0]
@@ -923,7 +923,7 @@ def test_tokens_by_way_of_codes_have_the_gradient_of_the_codes(latent):
 def test_codes_that_steer_and_codes_in_use(latent):
     """By the definitions, code by code; alike codes steer nothing, a uniform policy uses all of them."""
     head, words, hidden = latent
-    p = torch.stack([words(head.merged(hidden, c.expand(6, -1))).softmax(-1) for c in head.code])
+    p = torch.stack([words(head.merge(hidden, c.expand(6, -1))).softmax(-1) for c in head.code])
     apart = [0.5 * (each - p.mean(0)).abs().sum(-1) for each in p]
     assert head.steering(hidden, words).tolist() == pytest.approx((sum(apart) / 3).tolist(), abs=1e-6)
     mean = head.choose(hidden).exp().mean(0)

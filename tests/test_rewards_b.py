@@ -27,6 +27,7 @@ from palaestra.rewards.verified import Verified
 from palaestra.services.chat.scripted import Scripted
 from palaestra.types import Episode, Group, Message, Reward, Row, Segment, Task, rng_of
 from palaestra.values import vary
+from palaestra.verifiers.logic.temporal import formula_aspects
 from palaestra.verifiers.text.similarity import edit_distance, relative_length
 from palaestra.worlds.question import Question
 
@@ -307,7 +308,7 @@ def test_aspects_of_the_catalogue():
     )
     assert near + 0.25 * 0.9 == pytest.approx(0.966304, abs=1e-6)
     assert half + 0.25 * 0.9 == pytest.approx(0.629412, abs=1e-6)
-    assert thrice == pytest.approx(0.2 + 0.2 * restl.aspects(" and ".join([FORMULA] * 3), FORMULA)["tokens"])
+    assert thrice == pytest.approx(0.2 + 0.2 * formula_aspects(" and ".join([FORMULA] * 3), FORMULA)["tokens"])
     assert right == pytest.approx(0.75) and empty == 0.0
     assert relative_length(" and ".join([FORMULA] * 3), FORMULA) == pytest.approx(-1.227273, abs=1e-6)  # clamped to 0
 

@@ -484,7 +484,7 @@ def test_critique_coder_mixes_balanced_critiques(context, share):
     tasks = [ctx.bench.tasks.task("train", i) for i in range(40)]
 
     async def all_of():
-        return await asyncio.gather(*(link.asked(ctx, ("k", i), Group(task=t)) for i, t in enumerate(tasks)))
+        return await asyncio.gather(*(link.ask_critique(ctx, ("k", i), Group(task=t)) for i, t in enumerate(tasks)))
 
     found = [g.task for g in asyncio.run(all_of()) if "label" in g.task.meta]
     assert share * 40 - 10 <= len(found) <= share * 40 + 10
