@@ -111,6 +111,11 @@ class Run:
         return f"<div><b>{escape(title)}</b><p>{escape(said)}</p>{picture}</div>"
 
 
+def open(folder: str | Path) -> Run:
+    """The run that lies in `folder`. Raises UserError where it is no run folder."""
+    return Run(folder)
+
+
 class RecordedGroup:
     """The answers to one prompt in one step of a run."""
 

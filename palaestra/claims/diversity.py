@@ -2,40 +2,38 @@
 
 from collections.abc import Mapping
 
-from palaestra.context import Runnable
-from palaestra.ledger.experiment import Experiment, Final, Greater, Logged, Measure
-from palaestra.update import AdamW
+import palaestra as pl
 
-PASS_AT_8_OPTIMISER = AdamW(lr=3e-4)  # of every arm: GRPO gains reward and loses half of its entropy in 25 steps
+PASS_AT_8_OPTIMISER = pl.AdamW(lr=3e-4)  # of every arm: GRPO gains reward and loses half of its entropy in 25 steps
 
 
 def pass_at_8_experiment(
     *,
     claim: str,
-    arms: Mapping[str, Runnable],
-    expect: Greater,
+    arms: Mapping[str, pl.Runnable],
+    expect: pl.Greater,
     falsified_if: str,
     note: str,
-    controls: Mapping[str, Measure] | None = None,
-) -> Experiment:
+    controls: Mapping[str, pl.Measure] | None = None,
+) -> pl.Experiment:
     """Held-out pass@8 after 30,000 sampled tokens; `controls` are further numbers of every cell."""
-    return Experiment(
+    return pl.Experiment(
         claim=claim,
         arms=arms,
         expect=expect,
         falsified_if=falsified_if,
-        measure=Final("sampled_after.pass@8.mean"),
+        measure=pl.Final("sampled_after.pass@8.mean"),
         metric="held-out pass@8 (temperature 1)",
         task="rec",
         tokens=30_000,
         evaluate=512,
         samples=8,
         controls={
-            "accuracy": Final(),
-            "pass@1": Final("sampled_after.pass@1.mean"),
+            "accuracy": pl.Final(),
+            "pass@1": pl.Final("sampled_after.pass@1.mean"),
             **(controls or {}),
-            "entropy": Logged("entropy_sampled"),
-            "length": Logged("length"),
+            "entropy": pl.Logged("entropy_sampled"),
+            "length": pl.Logged("length"),
         },
         note=note,
     )

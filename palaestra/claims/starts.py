@@ -2,20 +2,10 @@
 
 from typing import Any
 
-from palaestra.catalogue import recipe
-from palaestra.context import Collect, Context
-from palaestra.rollout.collect import links
-from palaestra.rollout.recorded import Demonstrate, recorded_episode
-from palaestra.step import Recipe, Schedule
-from palaestra.toys.base import final_answer, format_answer
-from palaestra.toys.formats import judging_task
-from palaestra.toys.mistakes import wrong_answer
-from palaestra.types import Group, Key, rng_of, stage
-from palaestra.update import AdamW
-from palaestra.values import vary
+import palaestra as pl
 
 
-@stage
+@pl.stage
 class DemonstrateVerdict:
     """An answer to the task, worked or not, right or spoilt, half each, and the true verdict on it.
 
@@ -25,29 +15,29 @@ class DemonstrateVerdict:
 
     works: float = 0.5
 
-    async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
+    async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         source: Any = ctx.bench.tasks
-        task, rng = group.task, rng_of(key)
+        task, rng = group.task, pl.rng_of(key)
         right, how = bool(rng.random() < 0.5), "work" if rng.random() < 0.5 else "guess"
-        answer = source.demonstration(task, rng, how) if right else wrong_answer(source, task, rng, how)
-        own = [*source.steps(task), f"{task.answer} {final_answer(answer)}"] if rng.random() < self.works else []
-        judged = judging_task(task, answer, right)
-        made = recorded_episode(ctx, "policy", judged.prompt, format_answer(own, judged.answer), 1.0)
-        return Group(task=task, episodes=(made,))
+        answer = source.demonstration(task, rng, how) if right else pl.wrong_answer(source, task, rng, how)
+        own = [*source.steps(task), f"{task.answer} {pl.final_answer(answer)}"] if rng.random() < self.works else []
+        judged = pl.judging_task(task, answer, right)
+        made = pl.recorded_episode(ctx, "policy", judged.prompt, pl.format_answer(own, judged.answer), 1.0)
+        return pl.Group(task=task, episodes=(made,))
 
 
 def imitation(
-    steps: int, collect: Collect = Demonstrate(), *, prompts: int = 32, lr: float = 5e-4, warmup: int = 0
-) -> Recipe:
+    steps: int, collect: pl.Collect = pl.Demonstrate(), *, prompts: int = 32, lr: float = 5e-4, warmup: int = 0
+) -> pl.Recipe:
     """A short imitation of demonstrations, `prompts` a step, at a constant rate after `warmup` steps."""
-    return vary(
-        recipe("sft"),
-        collect=links(collect),
-        optimiser=AdamW(lr=lr, warmup=warmup),
-        schedule=Schedule(prompts=prompts, steps=steps),
+    return pl.vary(
+        pl.recipe("sft"),
+        collect=pl.links(collect),
+        optimiser=pl.AdamW(lr=lr, warmup=warmup),
+        schedule=pl.Schedule(prompts=prompts, steps=steps),
     )
 
 
-def judging_start() -> Recipe:
+def judging_start() -> pl.Recipe:
     """Makes a start that judges better than a coin: half of its verdicts are worked, and those are mostly true."""
     return imitation(80, DemonstrateVerdict(), warmup=5)

@@ -12,7 +12,7 @@ import copy
 import hashlib
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache, lru_cache
 from pathlib import Path
@@ -200,15 +200,40 @@ def _tree(module: str) -> ast.Module:
 
 @cache
 def _imports(module: str) -> tuple[str, ...]:
-    """Modules of the package that a module imports."""
-    named: Iterator[tuple[str, str]] = (
-        (node.module.removeprefix("palaestra").lstrip("."), alias.name)
-        for node in ast.walk(_tree(module))
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("palaestra") and node.module
-        for alias in node.names
-    )
-    candidates = {m for base, name in named for m in (base, f"{base}.{name}".lstrip("."))}
-    return tuple(sorted(m for m in candidates if m and _path(m)))
+    """Modules of the package that a module imports, also those of the public names that it uses."""
+    tree = _tree(module)
+    named: list[tuple[str, str]] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("palaestra."):
+            base = (node.module or "").removeprefix("palaestra.")
+            named += [(base, alias.name) for alias in node.names]
+    candidates = {m for base, name in named for m in (base, f"{base}.{name}")}
+    candidates |= {_places()[name] for name in _public_names(tree) if name in _places()}
+    return tuple(sorted(m for m in candidates if _path(m)))
+
+
+def _public_names(tree: ast.Module) -> set[str]:
+    """X of every `from palaestra import X`, and of every `pl.X` where `pl` is the package."""
+    found: set[str] = set()
+    packages: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module == "palaestra":
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.Import):
+            packages |= {a.asname or a.name for a in node.names if a.name == "palaestra"}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in packages:
+            found.add(node.attr)
+    return found
+
+
+@cache
+def _places() -> Mapping[str, str]:
+    """The module of every public name, as the stub says."""
+    stub = ast.parse(PACKAGE.joinpath("__init__.pyi").read_text(encoding="utf-8"))
+    return {
+        alias.name: str(node.module) for node in stub.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
 
 
 class Unimported(ast.NodeTransformer):

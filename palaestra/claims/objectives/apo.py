@@ -1,25 +1,24 @@
 """The claim of apo: Asymmetric Policy Optimization (View-R1): DADS + STCR."""
 
-from palaestra.catalogue import recipe
-from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
+import palaestra as pl
 from palaestra.recipes.objectives.apo import build
 
-EXPERIMENT = Experiment(
+EXPERIMENT = pl.Experiment(
     claim="STCR makes wrong answers shorter than GRPO with the same KL loss does.",
     arms={
-        "grpo without KL": recipe("grpo"),
-        "grpo": recipe("grpo", kl=1e-3),
+        "grpo without KL": pl.recipe("grpo"),
+        "grpo": pl.recipe("grpo", kl=1e-3),
         "dads": build(stcr=False),
         "stcr": build(dads=False, base=1.01),
         "apo": build(base=1.01),
     },
-    expect=Greater("grpo", "stcr", by=0.5),
+    expect=pl.Greater("grpo", "stcr", by=0.5),
     falsified_if="wrong answers are less than half a token shorter with STCR",
-    measure=Logged("length_wrong"),
+    measure=pl.Logged("length_wrong"),
     metric="mean length of wrong answers, last ten steps (tokens)",
     task="sort",
     tokens=80_000,
-    controls={"accuracy": Final(), "entropy": Logged("entropy_sampled"), "KL": Logged("kl_ref")},
+    controls={"accuracy": pl.Final(), "entropy": pl.Logged("entropy_sampled"), "KL": pl.Logged("kl_ref")},
     note="On `sort` wrong answers are the longer ones, which STCR needs to act. base is 1.01, not 1.00001, for answers "
     "of 20 tokens instead of thousands; forgetting is not measured.",
 )

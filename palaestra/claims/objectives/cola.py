@@ -1,34 +1,31 @@
 """The claim of cola: CoLA: latent actions for LLM control."""
 
-from palaestra.catalogue import recipe
-from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
-from palaestra.pipeline import Output, Part, Pipeline
+import palaestra as pl
 from palaestra.recipes.objectives.cola import action_recipe, build
-from palaestra.step import Recipe
-from palaestra.update import AdamW, Plain
-from palaestra.values import vary
 
 
-def construction_recipe() -> Recipe:
+def construction_recipe() -> pl.Recipe:
     """Only the first phase, with eight steps of the optimiser on a step's samples."""
-    return vary(build(construct=1 << 30), optimiser=AdamW(lr=1e-3), update=Plain(minibatches=8))
+    return pl.vary(build(construct=1 << 30), optimiser=pl.AdamW(lr=1e-3), update=pl.Plain(minibatches=8))
 
 
-def two_stages(lr: float) -> Pipeline:
-    return Pipeline(parts={"codes": Part(construction_recipe()), "rl": Part(action_recipe(lr), model=Output("codes"))})
+def two_stages(lr: float) -> pl.Pipeline:
+    return pl.Pipeline(
+        parts={"codes": pl.Part(construction_recipe()), "rl": pl.Part(action_recipe(lr), model=pl.Output("codes"))}
+    )
 
 
-EXPERIMENT = Experiment(
+EXPERIMENT = pl.Experiment(
     claim="After 24,000 sampled tokens of reinforcement learning on T-rec, CoLA solves 2 points more held-out problems within 8 "
     "samples than GRPO on tokens.",
     arms={
-        "grpo": vary(recipe("grpo"), optimiser=AdamW(lr=3e-4)),
+        "grpo": pl.vary(pl.recipe("grpo"), optimiser=pl.AdamW(lr=3e-4)),
         "cola": two_stages(3e-3),
         "codes-only": construction_recipe(),
     },
-    expect=Greater("cola", than="grpo"),
+    expect=pl.Greater("cola", than="grpo"),
     falsified_if="pass@8 of CoLA is less than 2 points above that of GRPO",
-    measure=Final("sampled_after.pass@8.mean"),
+    measure=pl.Final("sampled_after.pass@8.mean"),
     metric="held-out pass@8 (temperature 1)",
     task="rec",
     tokens=24_000,
@@ -36,11 +33,11 @@ EXPERIMENT = Experiment(
     samples=8,
     seconds=75,
     controls={
-        "accuracy": Final(),
-        "pass@1": Final("sampled_after.pass@1.mean"),
-        "entropy": Logged("entropy_sampled"),
-        "entropy of the codes used (nats, of 2.77)": Logged("policy_code_usage"),
-        "variation of the next token between codes": Logged("policy_code_steering"),
+        "accuracy": pl.Final(),
+        "pass@1": pl.Final("sampled_after.pass@1.mean"),
+        "entropy": pl.Logged("entropy_sampled"),
+        "entropy of the codes used (nats, of 2.77)": pl.Logged("policy_code_usage"),
+        "variation of the next token between codes": pl.Logged("policy_code_steering"),
     },
     note="CoLA's codes are made first, in a part of their own with as many tokens again, sampled by the start model: about 160 "
     "steps of AdamW at 1e-3, without a reward; codes-only is this part alone. GRPO moves the whole model and CoLA a head, so "

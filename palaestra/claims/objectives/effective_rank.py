@@ -1,19 +1,17 @@
 """The claim of effective-rank: Hidden-state exploration: Effective Rank, ERV, ERA (VERL)."""
 
-from palaestra.catalogue import recipe
+import palaestra as pl
 from palaestra.claims.diversity import PASS_AT_8_OPTIMISER, pass_at_8_experiment
-from palaestra.ledger.experiment import Greater
 from palaestra.recipes.objectives.effective_rank import build
-from palaestra.values import vary
 
 EXPERIMENT = pass_at_8_experiment(
     claim="After 30,000 sampled tokens on T-rec, VERL solves 2 points more held-out problems within 8 samples than GRPO.",
     arms={
-        "grpo": vary(recipe("grpo"), optimiser=PASS_AT_8_OPTIMISER),
-        "verl": vary(build(stride=2), optimiser=PASS_AT_8_OPTIMISER),
-        "placebo": vary(build(stride=2, placebo=True), optimiser=PASS_AT_8_OPTIMISER),
+        "grpo": pl.vary(pl.recipe("grpo"), optimiser=PASS_AT_8_OPTIMISER),
+        "verl": pl.vary(build(stride=2), optimiser=PASS_AT_8_OPTIMISER),
+        "placebo": pl.vary(build(stride=2, placebo=True), optimiser=PASS_AT_8_OPTIMISER),
     },
-    expect=Greater("verl", "grpo"),
+    expect=pl.Greater("verl", "grpo"),
     falsified_if="pass@8 of VERL is less than 2 points above that of GRPO",
     note="Prefixes of 2 tokens, 3 in an answer of 7 and 9 in one of 19, where the paper has 40 in a thousand. In answers this "
     "short the rank is nearly a count of tokens (correlation of bonus and length in the first batches: 0.94 to 0.97), so a gain "

@@ -1,27 +1,22 @@
 """The claim of gigpo: Group-in-Group Policy Optimization."""
 
-from palaestra.credit.links import Center, Scale, chain
-from palaestra.credit.scopes import SameState
-from palaestra.credit.turns import Blend, Peers, TurnReturns
-from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
+import palaestra as pl
 from palaestra.recipes.objectives.gigpo import build
-from palaestra.step import Recipe, Schedule
-from palaestra.values import vary
 
 
-def turn_return_recipe(gamma: float = 0.95) -> Recipe:
+def turn_return_recipe(gamma: float = 0.95) -> pl.Recipe:
     """The same returns by turn, compared with all turns of the group instead of those in the same state."""
-    whole = (Center("group"), Scale("group"))
-    steps = (TurnReturns(gamma), *whole)
-    return vary(build(), credit=chain(Peers(SameState()), Blend(((1.0, whole), (1.0, steps)))))
+    whole = (pl.Center("group"), pl.Scale("group"))
+    steps = (pl.TurnReturns(gamma), *whole)
+    return pl.vary(build(), credit=pl.chain(pl.Peers(pl.SameState()), pl.Blend(((1.0, whole), (1.0, steps)))))
 
 
-def shrink(learned: Recipe) -> Recipe:
+def shrink(learned: pl.Recipe) -> pl.Recipe:
     """Half the prompts, so that twice as many steps fit into a cell."""
-    return vary(learned, schedule=Schedule(prompts=8))
+    return pl.vary(learned, schedule=pl.Schedule(prompts=8))
 
 
-EXPERIMENT = Experiment(
+EXPERIMENT = pl.Experiment(
     claim="On T-grid, GRPO's advantage plus an advantage among actions in the same state earns at least 2 points more reward "
     "over the run than GRPO's advantage alone.",
     arms={
@@ -30,8 +25,8 @@ EXPERIMENT = Experiment(
         "any-state": shrink(turn_return_recipe()),
         "step-only": shrink(build(episode=0.0, std=True, invalid=0.0)),
     },
-    expect=Greater("gigpo", "episode-only"),
-    measure=Logged("reward", last=0),
+    expect=pl.Greater("gigpo", "episode-only"),
+    measure=pl.Logged("reward", last=0),
     metric="mean training reward over the whole run",
     falsified_if="the step advantage adds less than 2 points although states repeat within a group",
     task="grid",
@@ -39,9 +34,9 @@ EXPERIMENT = Experiment(
     evaluate=64,
     seconds=75.0,
     controls={
-        "final accuracy": Final(),
-        "turns in the same state": Logged("peers", last=0),
-        "tokens an episode": Logged("length"),
+        "final accuracy": pl.Final(),
+        "turns in the same state": pl.Logged("peers", last=0),
+        "tokens an episode": pl.Logged("length"),
     },
     note="Every advantage is divided by the standard deviation of what it is compared with (ddof 1), as the paper does on "
     "ALFWorld, so `episode-only` is GRPO with a token mean. No arm has the penalty for impossible actions, which would be a "

@@ -2,21 +2,18 @@
 
 from typing import Literal
 
+import palaestra as pl
 from palaestra.claims.starts import imitation
-from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
-from palaestra.pipeline import Output, Part, Pipeline
 from palaestra.recipes.objectives.incorrect_synthetic_data import build
-from palaestra.step import Schedule
-from palaestra.values import vary
 
 
-def after_imitation(form: Literal["root", "branch", "whole"]) -> Pipeline:
+def after_imitation(form: Literal["root", "branch", "whole"]) -> pl.Pipeline:
     """First imitation of workings, until about half of them are right; then pairs."""
-    pairs = vary(build(form=form), schedule=Schedule(prompts=4))
-    return Pipeline(parts={"sft": Part(imitation(35)), "rl": Part(pairs, model=Output("sft"))})
+    pairs = pl.vary(build(form=form), schedule=pl.Schedule(prompts=4))
+    return pl.Pipeline(parts={"sft": pl.Part(imitation(35)), "rl": pl.Part(pairs, model=pl.Output("sft"))})
 
 
-EXPERIMENT = Experiment(
+EXPERIMENT = pl.Experiment(
     claim="After 60,000 sampled tokens, continuations included, rejecting wrong answers up to their pit gives an accuracy 2 "
     "points above that of rejecting them whole.",
     arms={
@@ -24,8 +21,8 @@ EXPERIMENT = Experiment(
         "per-step": after_imitation("root"),
         "per-step-branch": after_imitation("branch"),
     },
-    expect=Greater("per-step", than="whole"),
-    measure=Final("sampled_after.pass@1.mean"),
+    expect=pl.Greater("per-step", than="whole"),
+    measure=pl.Final("sampled_after.pass@1.mean"),
     metric="held-out accuracy of sampled answers (temperature 1)",
     falsified_if="the accuracy with negatives cut at the pit is less than 2 points above that with whole ones",
     task="chain(modulo=9)",
@@ -34,9 +31,9 @@ EXPERIMENT = Experiment(
     samples=4,
     seconds=75,
     controls={
-        "accuracy (greedy)": Final(),
-        "accuracy after imitation (greedy)": Final("parts.sft.accuracy_after.mean"),
-        "pairs with steps behind the pit": Logged("late", last=0),
+        "accuracy (greedy)": pl.Final(),
+        "accuracy after imitation (greedy)": pl.Final("parts.sft.accuracy_after.mean"),
+        "pairs with steps behind the pit": pl.Logged("late", last=0),
     },
     note="The model has seen no chain modulo 9: 35 steps of imitation, 1,120 demonstrations, teach it to work, and about half of "
     "its workings go wrong, at any step. Both arms pay for the continuations that find the pit; whole does not use them. Batches "

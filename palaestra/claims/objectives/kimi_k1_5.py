@@ -1,10 +1,9 @@
 """The claim of kimi-k1.5: mirror descent on whole answers with a length reward."""
 
-from palaestra.catalogue import recipe
-from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
+import palaestra as pl
 from palaestra.recipes.objectives.kimi_k1_5 import build
 
-EXPERIMENT = Experiment(
+EXPERIMENT = pl.Experiment(
     claim="a length reward that starts after 20 steps makes right answers shorter by more than a token, at the same accuracy",
     arms={
         "mirror-descent": build(),
@@ -13,13 +12,13 @@ EXPERIMENT = Experiment(
         "prioritised": build(sampling="prioritised"),
         "shortest-imitated": build(long2short="rejection"),
         "shortest-preferred": build(long2short="dpo"),
-        "grpo": recipe("grpo"),
+        "grpo": pl.recipe("grpo"),
     },
-    expect=Greater("mirror-descent", than="length-late", by=1.0),
+    expect=pl.Greater("mirror-descent", than="length-late", by=1.0),
     falsified_if="right answers are no shorter than without the length reward",
-    measure=Logged("length_right"),
+    measure=pl.Logged("length_right"),
     metric="tokens of a right answer, last 10 steps",
-    controls={"accuracy": Final()},
+    controls={"accuracy": pl.Final()},
     task="sort",
     tokens=80_000,
     note="On `sort` an answer that is right may be short, guessed at once, or long, worked out. A first run on `chain`, where "

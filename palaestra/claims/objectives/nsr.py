@@ -1,30 +1,29 @@
 """The claim of nsr: Negative / positive sample reinforcement (NSR, PSR, Weighted-REINFORCE)."""
 
-from palaestra.catalogue import recipe
-from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
+import palaestra as pl
 from palaestra.recipes.objectives.nsr import build
 
-EXPERIMENT = Experiment(
+EXPERIMENT = pl.Experiment(
     claim="After equal sampled tokens pass@16 is higher with NSR than with PSR.",
     arms={
         "psr": build(positive=1.0, negative=0.0),
         "nsr": build(),
         "w-reinforce": build(positive=0.1),
         "reinforce": build(positive=1.0),
-        "grpo": recipe("grpo"),
+        "grpo": pl.recipe("grpo"),
     },
-    expect=Greater("nsr", "psr"),
+    expect=pl.Greater("nsr", "psr"),
     falsified_if="PSR has a higher pass@16 than NSR",
-    measure=Final("sampled_after.pass@16.mean"),
+    measure=pl.Final("sampled_after.pass@16.mean"),
     metric="held-out pass@16 (temperature 1)",
     task="count",
     tokens=60_000,
     evaluate=128,
     samples=16,
     controls={
-        "pass@1": Final("sampled_after.pass@1.mean"),
-        "pass@4": Final("sampled_after.pass@4.mean"),
-        "entropy": Logged("entropy_sampled"),
+        "pass@1": pl.Final("sampled_after.pass@1.mean"),
+        "pass@4": pl.Final("sampled_after.pass@4.mean"),
+        "entropy": pl.Logged("entropy_sampled"),
     },
     note="k ends at 16 here, at 256 in the paper. The small model is right in a few of a hundred samples, so NSR "
     "sees nearly the whole batch.",

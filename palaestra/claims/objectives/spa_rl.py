@@ -1,31 +1,28 @@
 """The claim of spa-rl: Stepwise Progress Attribution."""
 
-from palaestra.catalogue import recipe
-from palaestra.ledger.experiment import Experiment, Final, Greater, Logged, Moving
+import palaestra as pl
 from palaestra.recipes.objectives.spa_rl import build, rest_learner
-from palaestra.step import Recipe, Schedule
-from palaestra.values import override, vary
 
 
-def shrink(learned: Recipe) -> Recipe:
+def shrink(learned: pl.Recipe) -> pl.Recipe:
     """8 prompts x 4 answers a step, so that more steps fit into a cell."""
-    return override(vary(learned, schedule=Schedule(prompts=8)), "collect.links.0.n", 4)
+    return pl.override(pl.vary(learned, schedule=pl.Schedule(prompts=8)), "collect.links.0.n", 4)
 
 
 WARMUP = 6  # steps
 
 
-EXPERIMENT = Experiment(
+EXPERIMENT = pl.Experiment(
     claim="On T-grid, PPO with contributions of an estimator that was trained beforehand earns at least 2 points more reward "
     "over its steps than PPO paid at the end.",
     arms={
-        "outcome": shrink(rest_learner(recipe("ppo"), WARMUP)),
+        "outcome": shrink(rest_learner(pl.recipe("ppo"), WARMUP)),
         "uniform": shrink(rest_learner(build(by="uniform", beta=0.0), WARMUP)),
         "progress": shrink(build(beta=0.0, warmup=WARMUP, compare=True)),
         "progress-grounded": shrink(build(warmup=WARMUP)),
     },
-    expect=Greater("progress", "outcome"),
-    measure=Moving(),
+    expect=pl.Greater("progress", "outcome"),
+    measure=pl.Moving(),
     metric="mean training reward over the steps that move the policy",
     falsified_if="contributions that add up to the outcome teach less than 2 points more than the outcome itself",
     task="grid",
@@ -33,10 +30,10 @@ EXPERIMENT = Experiment(
     evaluate=64,
     seconds=80.0,
     controls={
-        "final accuracy": Final(),
-        "tokens an episode": Logged("length"),
-        "estimator's squared error after the warm-up": Logged("estimator/progress_error", last=1),
-        "correlation of contribution and progress": Logged("policy/agreement", last=0),
+        "final accuracy": pl.Final(),
+        "tokens an episode": pl.Logged("length"),
+        "estimator's squared error after the warm-up": pl.Logged("estimator/progress_error", last=1),
+        "correlation of contribution and progress": pl.Logged("policy/agreement", last=0),
     },
     note="In the first six steps no policy moves, in any arm: they train the estimator. Their tokens count for all arms, so "
     "every policy learns from as many; the paper does not count its exploration either. The estimator is fixed from then on, "

@@ -4,29 +4,23 @@ from dataclasses import replace
 
 import numpy as np
 
-from palaestra.catalogue import recipe
-from palaestra.context import Context
-from palaestra.ledger.experiment import Cell, Experiment, Final, Greater, Logged
+import palaestra as pl
 from palaestra.recipes.objectives.stratified_grpo import build
-from palaestra.rollout.collect import Sample, Score, links
-from palaestra.step import Recipe
-from palaestra.types import Episode, Group, Key, stage
-from palaestra.values import vary
 
 
-@stage
+@pl.stage
 class Structure:
     """Leaves what the experiment reports as parts of the reward: searches, problems of two hops and those solved, and the
     squared distances of the reward to the mean of its group ("spread") and of its stratum ("within")."""
 
-    async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
+    async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         strata: dict[int, list[float]] = {}
         for e in group.valid:
             strata.setdefault(e.facts["searches"], []).append(e.total)
         mean = float(np.mean([e.total for e in group.valid])) if group.valid else 0.0
         two = float(len(group.task.meta["path"]) == 3)
 
-        def told(e: Episode) -> Episode:
+        def told(e: pl.Episode) -> pl.Episode:
             searches = e.facts["searches"]
             parts = {
                 "searches": searches,
@@ -40,7 +34,7 @@ class Structure:
         return replace(group, episodes=tuple(told(e) if e.ok else e for e in group.episodes))
 
 
-@stage
+@pl.stage
 class Share:
     """The sum of one part of the reward over that of another, of the last `last` steps; 0 = of all."""
 
@@ -48,25 +42,25 @@ class Share:
     of: str
     last: int = 0
 
-    def __call__(self, cell: Cell) -> float:
+    def __call__(self, cell: pl.Cell) -> float:
         rows = [s for s in cell.steps if f"part/{self.of}" in s][-self.last :]
         whole = sum(s[f"part/{self.of}"] for s in rows)
         return sum(s[f"part/{self.part}"] for s in rows) / whole if whole else float("nan")
 
 
-def tell_structure(learned: Recipe) -> Recipe:
-    return vary(learned, collect=links(Sample(n=8), Score(), Structure()))
+def tell_structure(learned: pl.Recipe) -> pl.Recipe:
+    return pl.vary(learned, collect=pl.links(pl.Sample(n=8), pl.Score(), Structure()))
 
 
-EXPERIMENT = Experiment(
+EXPERIMENT = pl.Experiment(
     claim="On noisy T-hop, the blend (alpha 0.8) solves at least 2 points more of the 2-hop problems in the last ten steps than "
     "GRPO at equal sampled tokens.",
     arms={
-        "grpo": tell_structure(recipe("grpo")),
+        "grpo": tell_structure(pl.recipe("grpo")),
         "blend": tell_structure(build()),
         "within-only": tell_structure(build(alpha=1.0)),
     },
-    expect=Greater("blend", "grpo"),
+    expect=pl.Greater("blend", "grpo"),
     measure=Share("two hops solved", "two hops", last=10),
     metric="share of the 2-hop problems of the last ten steps that are solved (sampled, each problem drawn for the first time)",
     falsified_if="GRPO reaches the 2-hop accuracy of the blend, to 2 points",
@@ -74,10 +68,10 @@ EXPERIMENT = Experiment(
     tokens=60_000,
     seconds=75.0,
     controls={
-        "searches an episode": Logged("part/searches"),
-        "reward over the run": Logged("reward", last=0),
+        "searches an episode": pl.Logged("part/searches"),
+        "reward over the run": pl.Logged("reward", last=0),
         "share of the variance of rewards within strata": Share("within", "spread"),
-        "final accuracy": Final(),
+        "final accuracy": pl.Final(),
     },
     note="One and two hops in one pool, half each. Half of the searches that find something are answered by a line with another "
     "key and then the right one, so that episodes with equally many searches differ in how they read: without noise the number "

@@ -1,27 +1,29 @@
 """The claim of cec-zero: CEC-Zero: Chinese spelling correction by self-generated errors."""
 
-from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
+import palaestra as pl
 from palaestra.recipes.rewards.cec_zero import build
-from palaestra.update import AdamW
-from palaestra.values import vary
 
-EXPERIMENT = Experiment(
+EXPERIMENT = pl.Experiment(
     claim="Consensus alone, without a label, raises the share of right samples above the start's.",
     arms={
-        "start": vary(build(), optimiser=AdamW(lr=0.0)),
+        "start": pl.vary(build(), optimiser=pl.AdamW(lr=0.0)),
         "consensus": build(supervised=0.0, agreed=1.0),
         "similarity": build(supervised=1.0, agreed=0.0),
         "both": build(),
         "both with exact bonus": build(exact=0.5),
     },
-    expect=Greater("consensus", "start"),
+    expect=pl.Greater("consensus", "start"),
     falsified_if="samples trained on consensus are no more often right than the start's",
-    measure=Logged("part/gold"),
+    measure=pl.Logged("part/gold"),
     metric="share of right samples, last ten steps",
     task="bool",
     tokens=25_000,
     seconds=35.0,
-    controls={"accuracy": Final(), "consensus": Logged("part/consensus"), "similarity": Logged("part/similarity")},
+    controls={
+        "accuracy": pl.Final(),
+        "consensus": pl.Logged("part/consensus"),
+        "similarity": pl.Logged("part/similarity"),
+    },
     note="The small model knows no Chinese: what is restored is the value of three nested brackets, and its start is right more "
     "often than any other way, which is what consensus needs. Errors of spelling are made and paid in the tests alone.",
 )

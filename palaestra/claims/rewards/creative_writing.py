@@ -5,10 +5,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from palaestra.context import Context
-from palaestra.ledger.experiment import Experiment, Final, Greater
-from palaestra.rewards.rules import Refine, RuleList, RuleVerdict
-from palaestra.types import Result, rng_of, stage
+import palaestra as pl
 
 Greeting = tuple[str, ...]
 
@@ -36,7 +33,7 @@ SPURIOUS = {"an exclamation": lambda w: "!" in w}
 KNOWN_FLAWS: Mapping[str, Any] = {**FLAWS, **SPURIOUS}
 
 
-STATIC: RuleList = ("a cliche", "an exclamation")
+STATIC: pl.RuleList = ("a cliche", "an exclamation")
 
 
 SLIP = 0.05  # of the detector's readings
@@ -54,34 +51,34 @@ def flaws_of(reply: Greeting, rules: Any = FLAWS) -> list[str]:
     return [name for name in rules if KNOWN_FLAWS[name](reply)]
 
 
-def write(query: int, rules: RuleList, rng: np.random.Generator) -> tuple[Greeting, str]:
+def write(query: int, rules: pl.RuleList, rng: np.random.Generator) -> tuple[Greeting, str]:
     """Plants a flaw that its rules do not call known to the judge."""
     free = [f for f in FLAWS if f not in rules] or list(FLAWS)
     flaw = free[(query + int(rng.integers(len(free)))) % len(free)]
     return greeting(rng, flaw), flaw
 
 
-def detect(reply: Greeting, rules: RuleList, rng: np.random.Generator) -> RuleVerdict:
+def detect(reply: Greeting, rules: pl.RuleList, rng: np.random.Generator) -> pl.RuleVerdict:
     """Applies the rules, and reads one reply in twenty wrongly."""
     found = flaws_of(reply, rules)
     good = (not found) != (rng.random() < SLIP)
-    return RuleVerdict(good=good, advice=found[0] if found else "a cliche")
+    return pl.RuleVerdict(good=good, advice=found[0] if found else "a cliche")
 
 
-def reflect(reply: Greeting, good: bool, rules: RuleList) -> str:
+def reflect(reply: Greeting, good: bool, rules: pl.RuleList) -> str:
     """What the rules lack, or which of them is at fault ("not ...")."""
     found = flaws_of(reply, rules) if good else [f for f in flaws_of(reply) if f not in rules]
     return ("not " if good else "") + found[0] if found else ""
 
 
-def merge(rules: RuleList, advice: str) -> list[str]:
+def merge(rules: pl.RuleList, advice: str) -> list[str]:
     """Adds a rule, or deletes the one that the advice contradicts."""
     if advice.startswith("not "):
         return [r for r in rules if r != advice.removeprefix("not ")]
     return [*rules, advice] if advice else list(rules)
 
 
-@stage
+@pl.stage
 class RewardAgreement:
     """A program: how well a reward separates replies without a flaw from others, in the share of pairs (ties a half)."""
 
@@ -89,13 +86,13 @@ class RewardAgreement:
     labels: int = 40
     noise: float = 0.1  # of the reward model's pairs
 
-    async def run(self, ctx: Context) -> Result:
-        rng = rng_of(("creative", ctx.seed))
+    async def run(self, ctx: pl.Context) -> pl.Result:
+        rng = pl.rng_of(("creative", ctx.seed))
         pool, test = self._replies(rng, self.labels // 2), self._replies(rng, 200)
         rules = STATIC
         if self.reward in ("refined", "without writer"):
             queries = 4 if self.reward == "refined" else 0
-            loop = Refine(write, detect, reflect, merge, rounds=self.labels // 4, queries=queries)
+            loop = pl.Refine(write, detect, reflect, merge, rounds=self.labels // 4, queries=queries)
             rules, _ = loop(range(100), pool, STATIC, (), rng)
         if self.reward == "reward model":
             w = fit_linear(pool, self.noise, rng)
@@ -105,7 +102,7 @@ class RewardAgreement:
         good = np.array([g for _, g in test])
         margin = score[good][:, None] - score[~good][None]
         ranked = float(((np.sign(margin) + 1) / 2).mean())
-        return Result(metrics={"agreement": ranked, "rules": len(rules), "sampled_tokens": 0})
+        return pl.Result(metrics={"agreement": ranked, "rules": len(rules), "sampled_tokens": 0})
 
     def _replies(self, rng: np.random.Generator, each: int) -> list[tuple[Greeting, bool]]:
         """As many good ones as bad ones."""
@@ -134,7 +131,7 @@ def fit_linear(
     return w_D
 
 
-EXPERIMENT = Experiment(
+EXPERIMENT = pl.Experiment(
     claim="With equal labels a judge of refined rules separates good from flawed replies better than one of fixed rules.",
     arms={
         "static rules": RewardAgreement("static"),
@@ -142,14 +139,14 @@ EXPERIMENT = Experiment(
         "refined without writer": RewardAgreement("without writer"),
         "reward model": RewardAgreement("reward model"),
     },
-    expect=Greater("refined rules", "static rules", by=0.1),
+    expect=pl.Greater("refined rules", "static rules", by=0.1),
     falsified_if="refining gains less than ten points, over five seeds",
-    measure=Final("agreement"),
+    measure=pl.Final("agreement"),
     metric="share of pairs of a good and a flawed reply in the right order",
     tokens=1,
     evaluate=0,
     seconds=5,
-    controls={"rules": Final("rules")},
+    controls={"rules": pl.Final("rules")},
     note="Greetings of six words with seven flaws that a program finds; 40 labels. The roles are programs that know the flaws by "
     "name, which a language model would have to find words for. The reward only: no policy is trained.",
 )

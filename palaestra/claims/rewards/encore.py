@@ -5,10 +5,8 @@ from typing import Literal
 
 import numpy as np
 
-from palaestra.context import Context
-from palaestra.ledger.experiment import Experiment, Final, Greater
+import palaestra as pl
 from palaestra.recipes.rewards.encore import entropies, entropy_weights
-from palaestra.types import Result, rng_of, stage
 
 Scheme = Literal["uniform", "random", "one rule", "lowest five", "encore", "fitted"]
 
@@ -16,7 +14,7 @@ Scheme = Literal["uniform", "random", "one rule", "lowest five", "encore", "fitt
 INFORMATIVE, RANDOM, LEVELS = 4, 6, 5
 
 
-@stage
+@pl.stage
 class Rules:
     """A program: how often a composition of rules prefers the response that most of four informative rules prefer.
 
@@ -33,14 +31,14 @@ class Rules:
     constant: bool = False
     guard: bool = True
 
-    async def run(self, ctx: Context) -> Result:
-        rng = rng_of(("encore", ctx.seed))
+    async def run(self, ctx: pl.Context) -> pl.Result:
+        rng = pl.rng_of(("encore", ctx.seed))
         train, test = self._pairs(rng), self._pairs(rng)
         counts = [np.bincount(r.ravel(), minlength=LEVELS).tolist() for r in np.moveaxis(train, 2, 0)]
         right = ((test[:, 0] > test[:, 1]) + 0.5 * (test[:, 0] == test[:, 1])).mean(0)
         spread = entropies(counts)
         some = spread > 0
-        return Result(
+        return pl.Result(
             metrics={
                 "accuracy": agreement(test, self._weights(rng, counts, train)),
                 "correlation": float(np.corrcoef(spread[some], right[some])[0, 1]),
@@ -88,7 +86,7 @@ def agreement(pairs: np.ndarray, w_R: np.ndarray) -> float:
     return float(np.mean((np.sign(margin_N) + 1) / 2))
 
 
-EXPERIMENT = Experiment(
+EXPERIMENT = pl.Experiment(
     claim="Weights by entropy predict preferences on more held-out pairs than uniform weights.",
     arms={
         "uniform": Rules("uniform"),
@@ -103,14 +101,14 @@ EXPERIMENT = Experiment(
         "uniform on peaked noise": Rules("uniform", good=0.5, spread=0.6),
         "encore on peaked noise": Rules("encore", good=0.5, spread=0.6),
     },
-    expect=Greater("encore", "uniform"),
+    expect=pl.Greater("encore", "uniform"),
     falsified_if="uniform weights are within two points of weights by entropy, or better",
-    measure=Final("accuracy"),
+    measure=pl.Final("accuracy"),
     metric="accuracy on held-out pairs",
     tokens=1,
     evaluate=0,
     seconds=5,
-    controls={"correlation of entropy and accuracy": Final("correlation")},
+    controls={"correlation of entropy and accuracy": pl.Final("correlation")},
     note="Ratings are made up: four informative rules that most responses fulfil, six that rate at random. With peaked "
     "noise half of the responses fulfil an informative rule and the others rate nearly alike: the weak point of the rationale.",
 )

@@ -6,23 +6,12 @@ from typing import Any
 
 import numpy as np
 
+import palaestra as pl
 from palaestra.claims.starts import imitation
-from palaestra.context import Context, Runnable
-from palaestra.ledger.experiment import Experiment, Final, Greater
-from palaestra.pipeline import Output, Part, Pipeline
 from palaestra.recipes.rewards.j1_stts import build
-from palaestra.rollout.collect import Sample
-from palaestra.rollout.recorded import recorded_episode
-from palaestra.run.evaluation import attempt_tasks
-from palaestra.schedule import Jump
-from palaestra.step import Recipe, Schedule
-from palaestra.toys.formats import UNSURE_ANSWER
-from palaestra.types import Group, Key, Result, rng_of, stage
-from palaestra.values import override, vary
-from palaestra.worlds.forced import Forced
 
 
-@stage
+@pl.stage
 class Reflect:
     """A demonstration that works, may doubt (`= ?`) and work again, up to `most` times, and ends with the right verdict.
 
@@ -34,22 +23,22 @@ class Reflect:
     doubt: Any = 0.3
     most: int = 3
 
-    async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
+    async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         source: Any = ctx.bench.tasks
-        rng, task = rng_of(key), group.task
+        rng, task = pl.rng_of(key), group.task
         *steps, own, answer = source.demonstration(task, rng, "work").split("\n")
         result, *judged = own.split()
         lines: list[str] = []
         for _ in range(min(self.most, int(rng.geometric(1 - self.doubt)) - 1)):
             wrong = str((int(result) + int(rng.integers(1, 10))) % 10)
-            lines += [*steps, " ".join([wrong, *judged]) if rng.random() < self.spoilt else own, UNSURE_ANSWER]
+            lines += [*steps, " ".join([wrong, *judged]) if rng.random() < self.spoilt else own, pl.UNSURE_ANSWER]
         reply = "\n".join([*lines, *steps, own, answer])
-        return replace(group, episodes=(recorded_episode(ctx, "policy", task.prompt, reply, 1.0),))
+        return replace(group, episodes=(pl.recorded_episode(ctx, "policy", task.prompt, reply, 1.0),))
 
 
-def reflection_recipe(steps: int = 75) -> Recipe:
+def reflection_recipe(steps: int = 75) -> pl.Recipe:
     """Step 1. The verdict is learned in 25 steps without doubts, for a small judge's begin at a coin."""
-    return imitation(steps, Reflect(doubt=Jump(0.0, 0.3, 25)), lr=8e-4, warmup=5)
+    return imitation(steps, Reflect(doubt=pl.Jump(0.0, 0.3, 25)), lr=8e-4, warmup=5)
 
 
 def slope(accuracy: Sequence[float], rounds: Sequence[int]) -> float:
@@ -61,15 +50,15 @@ def slope(accuracy: Sequence[float], rounds: Sequence[int]) -> float:
 class Scaling:
     """Runs `recipe`, then judges held-out tasks greedily with each number of forced rounds; the metrics gain "stts"."""
 
-    recipe: Runnable
+    recipe: pl.Runnable
     rounds: tuple[int, ...] = (0, 1, 2, 3)
     tasks: int = 192
 
-    async def run(self, ctx: Context) -> Result:
+    async def run(self, ctx: pl.Context) -> pl.Result:
         result, right, said = await self.recipe.run(ctx), [], []
         for n in self.rounds:
-            forced = ctx.with_bench(replace(ctx.bench, world=Forced(n), reward=None))
-            groups = await attempt_tasks(forced, self.tasks, Sample(n=1, temperature=0.0))
+            forced = ctx.with_bench(replace(ctx.bench, world=pl.Forced(n), reward=None))
+            groups = await pl.attempt_tasks(forced, self.tasks, pl.Sample(n=1, temperature=0.0))
             right.append([float(np.mean([e.total for e in g.valid])) for g in groups])
             said.append([e.facts.get("answer") for g in groups for e in g.episodes])
         accuracy = [float(np.mean(x)) for x in right]
@@ -79,40 +68,40 @@ class Scaling:
         found |= {"corrected": float(np.mean(last > first)), "spoilt": float(np.mean(last < first))}
         found["kept"] = float(np.mean([a == b for a, b in zip(said[0], said[-1], strict=True)]))
         found["undecided"] = float(np.mean([a in (None, "?") for a in said[-1]]))
-        return Result(metrics={**result.metrics, "stts": found}, artifacts=result.artifacts)
+        return pl.Result(metrics={**result.metrics, "stts": found}, artifacts=result.artifacts)
 
 
-def shrink(learned: Recipe) -> Recipe:
+def shrink(learned: pl.Recipe) -> pl.Recipe:
     """Step 2 with 8 prompts x 8 verdicts, each long enough for three doubts."""
-    return override(vary(learned, schedule=Schedule(prompts=8)), "collect.links.0.max_tokens", 192)
+    return pl.override(pl.vary(learned, schedule=pl.Schedule(prompts=8)), "collect.links.0.max_tokens", 192)
 
 
-EXPERIMENT = Experiment(
+EXPERIMENT = pl.Experiment(
     claim="On verdicts about chains of 6 or 7 numbers, the slope of held-out accuracy over forced rounds of thinking is 2 points "
     "a round higher after RL than after fine-tuning alone.",
     arms={
-        "start": Scaling(vary(reflection_recipe(), schedule=Schedule(prompts=1, steps=0))),
-        "sft": Pipeline(parts={"sft": Part(Scaling(reflection_recipe()))}),
-        "sft twice as long": Pipeline(parts={"sft": Part(Scaling(reflection_recipe(150)))}),
-        "sft and rl": Pipeline(
-            parts={"sft": Part(reflection_recipe()), "rl": Part(Scaling(shrink(build())), model=Output("sft"))}
+        "start": Scaling(pl.vary(reflection_recipe(), schedule=pl.Schedule(prompts=1, steps=0))),
+        "sft": pl.Pipeline(parts={"sft": pl.Part(Scaling(reflection_recipe()))}),
+        "sft twice as long": pl.Pipeline(parts={"sft": pl.Part(Scaling(reflection_recipe(150)))}),
+        "sft and rl": pl.Pipeline(
+            parts={"sft": pl.Part(reflection_recipe()), "rl": pl.Part(Scaling(shrink(build())), model=pl.Output("sft"))}
         ),
     },
-    expect=Greater("sft and rl", "sft", by=0.02),
+    expect=pl.Greater("sft and rl", "sft", by=0.02),
     falsified_if="the slope after RL is not 2 points a round above that after fine-tuning alone",
-    measure=Final("stts.slope"),
+    measure=pl.Final("stts.slope"),
     metric="slope of held-out accuracy a forced round (0 to 3 rounds, greedy)",
     task="variants(operands=(6,7))",
     tokens=60_000,
     evaluate=64,
     seconds=115.0,
     controls={
-        "accuracy without forcing": Final("stts.accuracy@0"),
-        "accuracy, three rounds": Final("stts.accuracy@3"),
-        "corrected": Final("stts.corrected"),
-        "spoilt": Final("stts.spoilt"),
-        "verdict kept": Final("stts.kept"),
-        "still in doubt": Final("stts.undecided"),
+        "accuracy without forcing": pl.Final("stts.accuracy@0"),
+        "accuracy, three rounds": pl.Final("stts.accuracy@3"),
+        "corrected": pl.Final("stts.corrected"),
+        "spoilt": pl.Final("stts.spoilt"),
+        "verdict kept": pl.Final("stts.kept"),
+        "still in doubt": pl.Final("stts.undecided"),
     },
     note="One final answer of a chain is judged, by working the chain, where the paper's judge compares two. The sampled mark "
     "stays in the row, so the cue follows it (`= ?`), as in the demonstrations, whose rounds, up to four, may each end with the "

@@ -1,41 +1,37 @@
 """The claim of knowrl-self-knowledge: KnowRL: introspection + consensus rewarding."""
 
+import palaestra as pl
 from palaestra.claims.starts import judging_start
-from palaestra.ledger.experiment import Balanced, Experiment, Greater, Logged
-from palaestra.pipeline import Output, Part, Pipeline
 from palaestra.recipes.rewards.knowrl_self_knowledge import build
-from palaestra.step import Recipe
-from palaestra.update import AdamW
-from palaestra.values import vary
 
 
-def after_teaching(learned: Recipe) -> Pipeline:
+def after_teaching(learned: pl.Recipe) -> pl.Pipeline:
     """From a start that was shown how to judge."""
-    return Pipeline(parts={"shown": Part(judging_start()), "rl": Part(learned, model=Output("shown"))})
+    return pl.Pipeline(parts={"shown": pl.Part(judging_start()), "rl": pl.Part(learned, model=pl.Output("shown"))})
 
 
-EXPERIMENT = Experiment(
+EXPERIMENT = pl.Experiment(
     claim="From a start whose verdicts on its own answers are mostly true, reward for consensus makes their balanced accuracy 5 "
     "points higher.",
     arms={
-        "start": after_teaching(vary(build(), optimiser=AdamW(lr=0.0))),
+        "start": after_teaching(pl.vary(build(), optimiser=pl.AdamW(lr=0.0))),
         "consensus": after_teaching(build()),
         "oracle": after_teaching(build(oracle=True)),
         "consensus from a coin": build(),
     },
-    expect=Greater("consensus", "start", by=0.05),
+    expect=pl.Greater("consensus", "start", by=0.05),
     falsified_if="the balanced accuracy of verdicts trained on consensus is not 5 points above that of the same start untrained",
-    measure=Balanced("part/right"),
+    measure=pl.Balanced("part/right"),
     metric="balanced accuracy of verdicts on own answers, last ten steps (unread ones are false)",
     task="chain(operands=(2,3))",
     tokens=70_000,
     evaluate=128,
     seconds=70.0,
     controls={
-        "first ten steps": Balanced("part/right", first=10),
-        "consensus": Logged("part/consensus"),
-        "says right": Logged("part/can"),
-        "right answers": Logged("part/right"),
+        "first ten steps": pl.Balanced("part/right", first=10),
+        "consensus": pl.Logged("part/consensus"),
+        "says right": pl.Logged("part/can"),
+        "right answers": pl.Logged("part/right"),
     },
     note="The small model invents no tasks: it judges its own answers, worked out or guessed. 80 steps of imitated verdicts, "
     "half of them worked, come first in three arms, so that about three of four verdicts are true. The fourth begins at a coin, "

@@ -1,19 +1,18 @@
 """The claim of mt-r1-zero: MT-R1-Zero: rule-metric mixed reward for translation."""
 
-from palaestra.ledger.experiment import Cell, Experiment, Greater, Logged
+import palaestra as pl
 from palaestra.recipes.rewards.mt_r1_zero import build
-from palaestra.types import stage
 
 
-@stage
+@pl.stage
 class Both:
     """Mean of the two metrics over the last ten steps."""
 
-    def __call__(self, cell: Cell) -> float:
-        return (Logged("part/lex")(cell) + Logged("part/sem")(cell)) / 2
+    def __call__(self, cell: pl.Cell) -> float:
+        return (pl.Logged("part/lex")(cell) + pl.Logged("part/sem")(cell)) / 2
 
 
-EXPERIMENT = Experiment(
+EXPERIMENT = pl.Experiment(
     claim="Trained on the sum of the two metrics, the mean of both ends higher than when trained on the semantic one alone.",
     arms={
         "lex": build("lex"),
@@ -22,14 +21,14 @@ EXPERIMENT = Experiment(
         "mix without gate": build("mix", gate=False),
         "mix of discrete": build("mix", threshold=1.0),
     },
-    expect=Greater("mix", "sem"),
+    expect=pl.Greater("mix", "sem"),
     falsified_if="the semantic metric alone ends as high in the mean of both",
     measure=Both(),
     metric="mean of BLEU / 100 and chrF / 100 of the answers, last ten steps",
     task="add(d=6)",
     tokens=30_000,
     seconds=40.0,
-    controls={"lexical": Logged("part/lex"), "semantic": Logged("part/sem"), "length": Logged("length")},
+    controls={"lexical": pl.Logged("part/lex"), "semantic": pl.Logged("part/sem"), "length": pl.Logged("length")},
     note="The small model translates nothing: the characters of its answer stand for words, and chrF for a learned metric, which "
     "makes the two metrics more alike than BLEU and COMET are. Its answers nearly always have the form that the gate asks for.",
 )

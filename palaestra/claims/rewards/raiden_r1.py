@@ -5,12 +5,8 @@ from typing import Literal
 
 import numpy as np
 
-from palaestra.context import Context
-from palaestra.ledger.experiment import Experiment, Final, Greater
+import palaestra as pl
 from palaestra.recipes.rewards.raiden_r1 import Role
-from palaestra.types import Message, Result, Task, rng_of, stage
-from palaestra.verifiers.answers.short import contains_term, normalise_text
-from palaestra.verifiers.base import strip_thinking
 
 FACTS: dict[str, tuple[tuple[str, ...], ...]] = {  # each key with its equivalents
     "job": (
@@ -34,21 +30,21 @@ WRONG = ("another", "unthought", "stuffed", "denied", "half", "silence")
 Kind = Literal["single-term", "multi-term", "no guard", "graded"]
 
 
-def persona(rng: np.random.Generator) -> Task:
+def persona(rng: np.random.Generator) -> pl.Task:
     """Asks for two facts of a random profile."""
     own = {fact: keys[int(rng.integers(len(keys)))] for fact, keys in FACTS.items()}
     asked = [str(f) for f in rng.permutation(list(FACTS))[:2]]
     others = [term for f, keys in FACTS.items() for key in keys if key != own[f] for term in key]
     profile = ", ".join(f"{f}: {key[0]}" for f, key in own.items())
     prompt = (
-        Message(role="system", content=f"You are this person. {profile}"),
-        Message(role="user", content=f"What is your {asked[0]}, and your {asked[1]}?"),
+        pl.Message(role="system", content=f"You are this person. {profile}"),
+        pl.Message(role="user", content=f"What is your {asked[0]}, and your {asked[1]}?"),
     )
     meta = {"keys": True, "others": others, "forbidden": [f"not a {own[f][0]}" for f in asked]}
-    return Task(id="persona", prompt=prompt, answer=[list(own[f]) for f in asked], meta=meta)
+    return pl.Task(id="persona", prompt=prompt, answer=[list(own[f]) for f in asked], meta=meta)
 
 
-def response(kind: str, task: Task, rng: np.random.Generator) -> str:
+def response(kind: str, task: pl.Task, rng: np.random.Generator) -> str:
     """What somebody who knows, or does not, would write."""
     (first, *_), (second, *_) = task.answer
     other, thought = str(rng.choice(task.meta["others"])), "<think>I stay in character.</think>"
@@ -65,12 +61,12 @@ def response(kind: str, task: Task, rng: np.random.Generator) -> str:
     }[kind]
 
 
-def pay_reply(kind: Kind, text: str, task: Task) -> float:
+def pay_reply(kind: Kind, text: str, task: pl.Task) -> float:
     """What a reward pays for a reply."""
     if kind == "graded":
-        said, keys = normalise_text(strip_thinking(text)), [g[0] for g in task.answer]
-        share = sum(contains_term(k, said) for k in keys) / len(keys)
-        return 1.0 if said in map(normalise_text, keys) else 0.7 if share == 1 else 0.5 if share >= 0.5 else 0.0
+        said, keys = pl.normalise_text(pl.strip_thinking(text)), [g[0] for g in task.answer]
+        share = sum(pl.contains_term(k, said) for k in keys) / len(keys)
+        return 1.0 if said in map(pl.normalise_text, keys) else 0.7 if share == 1 else 0.5 if share >= 0.5 else 0.0
     if kind != "multi-term":
         task = replace(task, meta={"keys": True})
     if kind == "single-term":
@@ -78,15 +74,15 @@ def pay_reply(kind: Kind, text: str, task: Task) -> float:
     return Role()(text, task)["right"]
 
 
-@stage
+@pl.stage
 class Separation:
     """A program: the chance that a reward pays a right reply more than a wrong one (ties half), and what stuffing earns."""
 
     kind: Kind = "multi-term"
     personas: int = 100
 
-    async def run(self, ctx: Context) -> Result:
-        rng = rng_of(("personas", ctx.seed))
+    async def run(self, ctx: pl.Context) -> pl.Result:
+        rng = pl.rng_of(("personas", ctx.seed))
         wins, stuffed = list[float](), list[float]()
         for task in (persona(rng) for _ in range(self.personas)):
             right, wrong = str(rng.choice(RIGHT)), str(rng.choice(WRONG))
@@ -94,19 +90,19 @@ class Separation:
             wins.append(float(a > b) + float(a == b) / 2)
             stuffed.append(pay_reply(self.kind, response("stuffed", task, rng), task))
         found = {"separation": float(np.mean(wins)), "stuffed": float(np.mean(stuffed))}
-        return Result(metrics={**found, "sampled_tokens": 0})
+        return pl.Result(metrics={**found, "sampled_tokens": 0})
 
 
-EXPERIMENT = Experiment(
+EXPERIMENT = pl.Experiment(
     claim="Groups of equivalent keys with forbidden terms tell right from wrong replies better than single keywords.",
     arms={kind: Separation(kind) for kind in ("single-term", "multi-term", "no guard", "graded")},
-    expect=Greater("multi-term", "single-term"),
+    expect=pl.Greater("multi-term", "single-term"),
     falsified_if="a single keyword separates as well as groups of equivalents",
-    measure=Final("separation"),
+    measure=pl.Final("separation"),
     metric="chance that a right reply is paid more than a wrong one (ties half)",
     tokens=1,
     seconds=5.0,
-    controls={"what naming every key earns": Final("stuffed")},
+    controls={"what naming every key earns": pl.Final("stuffed")},
     note="Replies are written by templates, three kinds right and six wrong, none of which the guarded reward misjudges: what is "
     "measured is the loss without its parts. Nothing is trained; the paper trains a 14B model.",
 )

@@ -1,9 +1,9 @@
 """The claim of restl: RESTL: multi-aspect rewards for NL to signal temporal logic."""
 
-from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
+import palaestra as pl
 from palaestra.recipes.rewards.restl import WEIGHTS, build
 
-EXPERIMENT = Experiment(
+EXPERIMENT = pl.Experiment(
     claim="PPO on four aspects of the surface samples right answers more often than PPO on exact match, at equal tokens.",
     arms={
         "exact match": build(weights=(("exact", 1.0),)),
@@ -11,14 +11,14 @@ EXPERIMENT = Experiment(
         "aspects without tokens": build(weights=WEIGHTS[:3]),
         "aspects and meaning": build(semantic=1.0),
     },
-    expect=Greater("aspects", "exact match"),
+    expect=pl.Greater("aspects", "exact match"),
     falsified_if="exact match is sampled as often when it is the reward",
-    measure=Logged("part/exact"),
+    measure=pl.Logged("part/exact"),
     metric="share of right samples, last ten steps",
     task="add(d=6)",
     tokens=40_000,
     seconds=40.0,
-    controls={"accuracy": Final(), "tokens": Logged("part/tokens"), "length": Logged("length")},
+    controls={"accuracy": pl.Final(), "tokens": pl.Logged("part/tokens"), "length": pl.Logged("length")},
     note="The small model writes no logic: digit i of a sum becomes the formula that x has that value at time i, and the "
     "metrics are those of the paper. The aspects are measured, the paper's ablation; `pipeline()` learns them.",
 )

@@ -6,10 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from palaestra.context import Context
-from palaestra.ledger.experiment import Experiment, Final, Greater
-from palaestra.rewards.bridging import Fit, fit_note, fit_twice
-from palaestra.types import Result, rng_of, stage
+import palaestra as pl
 
 KINDS = ("fact", "plus slogan", "minus slogan", "filler", "false claim")
 
@@ -24,7 +21,7 @@ LENGTH, RATERS, BETA = 6, 60, 0.02
 NOTES = np.array([c for c in product(range(LENGTH + 1), repeat=len(KINDS)) if sum(c) == LENGTH])
 
 
-@stage
+@pl.stage
 class Writers:
     """A program: the best writer under a KL penalty, pi ~ pi_0 exp(r / beta), for a reward of the ratings of 60 people.
 
@@ -35,13 +32,13 @@ class Writers:
     reward: Literal["mean rating", "bridging", "lowest camp"]
     plus: float = 0.7
 
-    async def run(self, ctx: Context) -> Result:
-        rng = rng_of(("rlcf", ctx.seed))
+    async def run(self, ctx: pl.Context) -> pl.Result:
+        rng = pl.rng_of(("rlcf", ctx.seed))
         camp_U = (np.arange(RATERS) >= round(self.plus * RATERS)).astype(int)
         lenient_U = 0.3 * rng.standard_normal(RATERS)
         start_N = np.array([factorial(LENGTH) / prod(map(factorial, n)) for n in NOTES.tolist()])
         start_N /= start_N.sum()
-        known = fit_twice(rate(NOTES[rng.choice(len(NOTES), 200, p=start_N)], camp_U, lenient_U, rng), rng)
+        known = pl.fit_twice(rate(NOTES[rng.choice(len(NOTES), 200, p=start_N)], camp_U, lenient_U, rng), rng)
         r_N = self._rewards(rate(NOTES, camp_U, lenient_U, rng), camp_U, known)
         pi_N = start_N * np.exp((r_N - r_N.max()) / BETA)
         pi_N /= pi_N.sum()
@@ -49,15 +46,15 @@ class Writers:
         camps = [float(liked_UN[camp_U == c].mean(0) @ pi_N) for c in (0, 1)]
         words = dict(zip(KINDS, (pi_N @ NOTES / LENGTH).tolist(), strict=True))
         approval = {"majority": camps[0], "minority": camps[1], "least": min(camps)}
-        return Result(metrics={"approval": approval, "words": words, "sampled_tokens": 0})
+        return pl.Result(metrics={"approval": approval, "words": words, "sampled_tokens": 0})
 
-    def _rewards(self, y_UN: np.ndarray, camp_U: np.ndarray, known: Fit) -> np.ndarray:
+    def _rewards(self, y_UN: np.ndarray, camp_U: np.ndarray, known: pl.Fit) -> np.ndarray:
         if self.reward == "mean rating":
             return y_UN.mean(0)
         if self.reward == "lowest camp":
             return np.minimum(*(y_UN[camp_U == c].mean(0) for c in (0, 1)))
         kept = ~np.isnan(known.f_U)
-        return np.array([fit_note(y[kept], known.i_U[kept], known.f_U[kept], known.mu)[0] for y in y_UN.T])
+        return np.array([pl.fit_note(y[kept], known.i_U[kept], known.f_U[kept], known.mu)[0] for y in y_UN.T])
 
 
 def rate(notes: np.ndarray, camp_U: np.ndarray, lenient_U: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -66,7 +63,7 @@ def rate(notes: np.ndarray, camp_U: np.ndarray, lenient_U: np.ndarray, rng: np.r
     return np.where(u_UN > 2, 1.0, np.where(u_UN > 0.5, 0.5, 0.0))
 
 
-EXPERIMENT = Experiment(
+EXPERIMENT = pl.Experiment(
     claim="A writer rewarded by the bridging intercept is approved more by the camp that likes it least than one by mean rating.",
     arms={
         "mean rating": Writers("mean rating"),
@@ -74,17 +71,17 @@ EXPERIMENT = Experiment(
         "lowest camp": Writers("lowest camp"),
         "even camps by mean rating": Writers("mean rating", plus=0.5),
     },
-    expect=Greater("bridging", "mean rating", by=0.05),
+    expect=pl.Greater("bridging", "mean rating", by=0.05),
     falsified_if="the lower approval of the two camps gains less than five points by bridging",
-    measure=Final("approval.least"),
+    measure=pl.Final("approval.least"),
     metric="mean rating by the camp that approves less",
     tokens=1,
     evaluate=0,
     seconds=10,
     controls={
-        "facts": Final("words.fact"),
-        "false claims": Final("words.false claim"),
-        "majority slogans": Final("words.plus slogan"),
+        "facts": pl.Final("words.fact"),
+        "false claims": pl.Final("words.false claim"),
+        "majority slogans": pl.Final("words.plus slogan"),
     },
     note="Notes of six words, made-up raters, 70% of one camp. Ratings are read, not predicted; the best writer is computed. "
     "A false claim pleases both camps nearly as much as a fact: bridging cannot tell them apart.",

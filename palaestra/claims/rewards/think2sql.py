@@ -1,9 +1,9 @@
 """The claim of think2sql: Think2SQL: execution-accuracy RL for text-to-SQL."""
 
-from palaestra.ledger.experiment import Experiment, Final, Greater, Logged
+import palaestra as pl
 from palaestra.recipes.rewards.think2sql import build
 
-EXPERIMENT = Experiment(
+EXPERIMENT = pl.Experiment(
     claim="With the likeness of tables more samples are right than with execution alone, after equal sampled tokens.",
     arms={
         "ex": build("ex", n=8),
@@ -11,13 +11,13 @@ EXPERIMENT = Experiment(
         "qatch as released": build(variant="released", n=8),
         "later weights": build(weights=(0.95, 0.05, 0.0), n=8),
     },
-    expect=Greater("qatch", "ex"),
+    expect=pl.Greater("qatch", "ex"),
     falsified_if="execution alone is as accurate, or more",
     task="add(d=6)",
     tokens=30_000,
     seconds=40.0,
-    controls={"table": Logged("part/table"), "accuracy": Final(), "mixed": Logged("groups_mixed")},
-    measure=Logged("part/execution"),
+    controls={"table": pl.Logged("part/table"), "accuracy": pl.Final(), "mixed": pl.Logged("groups_mixed")},
+    measure=pl.Logged("part/execution"),
     metric="share of right samples, last ten steps",
     note="The small model writes no SQL: each character of its answer becomes a column of a query, which is run and "
     "compared as in the paper. The paper's comparison of SFT with RL, and of model sizes, needs a model that knows SQL.",

@@ -9,14 +9,9 @@ from typing import Literal
 
 import numpy as np
 
-from palaestra.card import Card
-from palaestra.context import Context
-from palaestra.rollout.collect import Sample
-from palaestra.run.evaluation import attempt_tasks, greedy_accuracy, vote_key
-from palaestra.stats import proportion
-from palaestra.types import SOLVED_TOTAL, Episode, Group, Result, stage
+import palaestra as pl
 
-CARD = Card(
+CARD = pl.Card(
     title="Best of n sampling",
     paper="arXiv:2112.09332",
     claim="Selecting among samples buys accuracy with inference tokens instead of training.",
@@ -24,7 +19,7 @@ CARD = Card(
 )
 
 
-@stage
+@pl.stage
 class BestOfN:
     """A program: evaluates greedy answers, then the selected one of `n` samples on `tasks` held-out problems."""
 
@@ -33,12 +28,14 @@ class BestOfN:
     temperature: float = 1.0
     tasks: int = 256
 
-    async def run(self, ctx: Context) -> Result:
-        before, _ = await greedy_accuracy(ctx, self.tasks)
-        groups = await attempt_tasks(ctx, self.tasks, Sample(n=self.n, temperature=self.temperature), label="best of n")
+    async def run(self, ctx: pl.Context) -> pl.Result:
+        before, _ = await pl.greedy_accuracy(ctx, self.tasks)
+        groups = await pl.attempt_tasks(
+            ctx, self.tasks, pl.Sample(n=self.n, temperature=self.temperature), label="best of n"
+        )
         chosen = [self.choose(g) for g in groups if g.valid]
-        after = proportion(sum(e.total >= SOLVED_TOTAL for e in chosen), len(chosen))
-        return Result(
+        after = pl.proportion(sum(e.total >= pl.SOLVED_TOTAL for e in chosen), len(chosen))
+        return pl.Result(
             metrics={
                 "accuracy_before": before.json(),
                 "accuracy_after": after.json(),
@@ -46,17 +43,17 @@ class BestOfN:
             }
         )
 
-    def choose(self, group: Group) -> Episode:
+    def choose(self, group: pl.Group) -> pl.Episode:
         """The first of the best."""
         if self.select == "reward":
             return max(group.valid, key=lambda e: e.total)
         if self.select == "likelihood":
             return max(group.valid, key=likelihood)
-        votes = Counter(vote_key(e.text) for e in group.valid)
-        return max(group.valid, key=lambda e: votes[vote_key(e.text)])
+        votes = Counter(pl.vote_key(e.text) for e in group.valid)
+        return max(group.valid, key=lambda e: votes[pl.vote_key(e.text)])
 
 
-def likelihood(episode: Episode) -> float:
+def likelihood(episode: pl.Episode) -> float:
     """Mean log-prob of the sampled tokens, in nats."""
     return float(np.mean([x for r in episode.rows for s in r.segments if s.logp is not None for x in s.logp]))
 

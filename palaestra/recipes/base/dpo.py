@@ -7,21 +7,14 @@ against the worst of a group (`pairs="rollouts"`, online DPO as in arXiv:2402.04
 
 from typing import Literal
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.credit.rows import Prefer
-from palaestra.objective.preference import DPO
-from palaestra.rollout.collect import Sample, Score, links
-from palaestra.rollout.recorded import Recorded
-from palaestra.step import Recipe
-from palaestra.values import vary
+import palaestra as pl
 
-CARD = Card(
+CARD = pl.Card(
     title="Direct Preference Optimization",
     paper="arXiv:2305.18290",
     claim="Preferences can be optimised without a reward model and without sampling, at the quality of PPO.",
     source="paper",
-    size=Size(
+    size=pl.Size(
         setting="Pythia 2.8B on Anthropic HH, GPT-J on TL;DR, beta 0.1, lr 1e-6, batch 64",
         model="pythia-2.8b",
         prompts=64,
@@ -30,12 +23,12 @@ CARD = Card(
 )
 
 
-def build(pairs: Literal["data", "rollouts"] = "rollouts", beta: float = 0.1) -> Recipe:
-    return vary(
-        recipe("grpo"),
-        collect=links(Sample(n=8), Score()) if pairs == "rollouts" else links(Recorded()),
-        credit=Prefer(),
-        objective=DPO(beta=beta),
+def build(pairs: Literal["data", "rollouts"] = "rollouts", beta: float = 0.1) -> pl.Recipe:
+    return pl.vary(
+        pl.recipe("grpo"),
+        collect=pl.links(pl.Sample(n=8), pl.Score()) if pairs == "rollouts" else pl.links(pl.Recorded()),
+        credit=pl.Prefer(),
+        objective=pl.DPO(beta=beta),
         needs=(("ref", "logp"),),
         references={"ref": "policy"},
     )

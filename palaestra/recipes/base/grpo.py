@@ -7,20 +7,14 @@ chooses among the estimators of `objective.kl`, which says what the gradient of 
 Zero-variance groups get advantage 0.
 """
 
-from palaestra.card import Card, Size
-from palaestra.credit.links import Center, Scale, chain
-from palaestra.curriculum.draw import Shuffled
-from palaestra.objective.kl import KLKind, kl_quantity
-from palaestra.objective.policy import KL, Clipped
-from palaestra.rollout.collect import Sample, Score, links
-from palaestra.step import Learner, Recipe, Schedule
+import palaestra as pl
 
-CARD = Card(
+CARD = pl.Card(
     title="Group Relative Policy Optimization",
     paper="arXiv:2402.03300",
     claim="A group's mean reward replaces the critic: PPO without a value model, at equal or better accuracy.",
     source="paper",
-    size=Size(
+    size=pl.Size(
         setting="DeepSeekMath-Instruct 7B, 144k GSM8K and MATH questions, G = 64, 1,024 tokens, lr 1e-6, beta 0.04",
         model="deepseekmath-7b",
         prompts=16,
@@ -32,18 +26,18 @@ CARD = Card(
 )
 
 
-def build(kl: float = 0.0, kind: KLKind = "k3") -> Recipe:
-    objective = Clipped(reduce="sequences")
-    return Recipe(
-        draw=Shuffled(),
-        collect=links(Sample(n=8), Score()),
+def build(kl: float = 0.0, kind: pl.KLKind = "k3") -> pl.Recipe:
+    objective = pl.Clipped(reduce="sequences")
+    return pl.Recipe(
+        draw=pl.Shuffled(),
+        collect=pl.links(pl.Sample(n=8), pl.Score()),
         learners={
-            "policy": Learner(
-                credit=chain(Center("group"), Scale("group", ddof=1)),
-                objective=objective + kl * KL(kind) if kl else objective,
-                needs=(("ref", kl_quantity(kind)),) if kl else (),
+            "policy": pl.Learner(
+                credit=pl.chain(pl.Center("group"), pl.Scale("group", ddof=1)),
+                objective=objective + kl * pl.KL(kind) if kl else objective,
+                needs=(("ref", pl.kl_quantity(kind)),) if kl else (),
             )
         },
         references={"ref": "policy"} if kl else {},
-        schedule=Schedule(prompts=16, steps=50),
+        schedule=pl.Schedule(prompts=16, steps=50),
     )

@@ -6,16 +6,9 @@ With `kl`, -kl * (log pi_old - log pi_ref) is added to every token's reward (arX
 of `objective.kl`, which says what the gradient of each is in a reward.
 """
 
-from palaestra.card import Card
-from palaestra.catalogue import recipe
-from palaestra.credit.links import Center, Gae, Scale, chain, kl_needs
-from palaestra.objective.kl import KLKind
-from palaestra.objective.policy import Clipped, ValueLoss
-from palaestra.step import Recipe
-from palaestra.update import Plain
-from palaestra.values import vary
+import palaestra as pl
 
-CARD = Card(
+CARD = pl.Card(
     title="Proximal Policy Optimization",
     paper="arXiv:1707.06347",
     claim="Clipped ratios allow several epochs on the same samples without collapse.",
@@ -23,14 +16,14 @@ CARD = Card(
 )
 
 
-def build(kl: float = 0.0, kind: KLKind = "k1") -> Recipe:
-    rewards = Gae(gamma=1.0, lam=0.95, kl=kl, kind=None if kind == "k1" else kind)
-    return vary(
-        recipe("grpo"),
-        credit=chain(rewards, Center("batch"), Scale("batch")),
-        objective=Clipped(reduce="tokens") + 0.5 * ValueLoss(clip=0.2),
-        update=Plain(epochs=2, minibatches=4),
-        needs=(("policy", "value"), *(kl_needs(kind) if kl else ())),
+def build(kl: float = 0.0, kind: pl.KLKind = "k1") -> pl.Recipe:
+    rewards = pl.Gae(gamma=1.0, lam=0.95, kl=kl, kind=None if kind == "k1" else kind)
+    return pl.vary(
+        pl.recipe("grpo"),
+        credit=pl.chain(rewards, pl.Center("batch"), pl.Scale("batch")),
+        objective=pl.Clipped(reduce="tokens") + 0.5 * pl.ValueLoss(clip=0.2),
+        update=pl.Plain(epochs=2, minibatches=4),
+        needs=(("policy", "value"), *(pl.kl_needs(kind) if kl else ())),
         heads=("value",),
         references={"ref": "policy"} if kl else {},
     )

@@ -3,18 +3,14 @@
 A_i = r_i - mean_{j != i} r_j = G/(G-1) (r_i - mean r)   (arXiv:2402.14740v2, eq. 7); a group of one gets advantage 0.
 """
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.credit.links import Center, chain
-from palaestra.step import Recipe
-from palaestra.values import vary
+import palaestra as pl
 
-CARD = Card(
+CARD = pl.Card(
     title="REINFORCE Leave-One-Out",
     paper="arXiv:2402.14740",
     claim="A leave-one-out baseline makes plain REINFORCE match or beat PPO without a critic.",
     source="paper",
-    size=Size(
+    size=pl.Size(
         setting="Pythia 6.9B and Llama 7B, TL;DR and HH preference data, G = 2 and 4, KL in the reward 0.03 to 0.10",
         model="pythia-6.9b",
         samples=4,
@@ -22,5 +18,5 @@ CARD = Card(
 )
 
 
-def build() -> Recipe:
-    return vary(recipe("reinforce"), credit=chain(Center("group", others=True)))
+def build() -> pl.Recipe:
+    return pl.vary(pl.recipe("reinforce"), credit=pl.chain(pl.Center("group", others=True)))

@@ -1,10 +1,8 @@
 """Warm start: supervised fine-tuning on demonstrations, then GRPO from its weights (arXiv:2501.12948, section 2.3)."""
 
-from palaestra.card import Card
-from palaestra.catalogue import recipe
-from palaestra.pipeline import Output, Part, Pipeline
+import palaestra as pl
 
-CARD = Card(
+CARD = pl.Card(
     title="SFT, then GRPO",
     paper="arXiv:2501.12948",
     claim="A cold start on demonstrations gives RL a policy it can improve.",
@@ -12,5 +10,7 @@ CARD = Card(
 )
 
 
-def build() -> Pipeline:
-    return Pipeline(parts={"sft": Part(recipe("sft")), "rl": Part(recipe("grpo"), model=Output("sft"))})
+def build() -> pl.Pipeline:
+    return pl.Pipeline(
+        parts={"sft": pl.Part(pl.recipe("sft")), "rl": pl.Part(pl.recipe("grpo"), model=pl.Output("sft"))}
+    )

@@ -12,31 +12,26 @@ A group of one has no residual; equal rewards still pull the log-ratios of a gro
 generations, so gradients are clipped. Against trajectory balance: L_TB = (2 / beta^2) L.
 """
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.credit.links import Center, Chain
-from palaestra.objective.residual import Balance
-from palaestra.step import Recipe, Schedule
-from palaestra.values import vary
+import palaestra as pl
 
-CARD = Card(
+CARD = pl.Card(
     title="AGRO: Any-Generation Reward Optimization",
     paper="arXiv:2503.19612",
     claim="One squared consistency loss learns from on- and off-policy samples alike and beats policy gradients off-policy.",
     source="theorem from summaries of the paper, estimator derived",
-    size=Size(
+    size=pl.Size(
         setting="Llama 3 8B on MATH; beta is not known",
         model="llama-3.1-8b",
     ),
 )
 
 
-def build(beta: float = 0.1, on_policy: bool = False, lag: int = 0, unbiased: bool = False) -> Recipe:
-    return vary(
-        recipe("grpo"),
-        credit=Chain((Center("group"),), unit="group"),
-        objective=Balance(beta=beta, weight="variance", on_policy=on_policy, unbiased=unbiased),
+def build(beta: float = 0.1, on_policy: bool = False, lag: int = 0, unbiased: bool = False) -> pl.Recipe:
+    return pl.vary(
+        pl.recipe("grpo"),
+        credit=pl.Chain((pl.Center("group"),), unit="group"),
+        objective=pl.Balance(beta=beta, weight="variance", on_policy=on_policy, unbiased=unbiased),
         needs=(("ref", "logp"),),
         references={"ref": "policy"},
-        schedule=Schedule(prompts=16, steps=50, lag=lag),
+        schedule=pl.Schedule(prompts=16, steps=50, lag=lag),
     )

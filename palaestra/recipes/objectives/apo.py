@@ -17,23 +17,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.credit.advantages import group_mean
-from palaestra.credit.links import Center, Chain, Scale
-from palaestra.credit.table import Table, Values
-from palaestra.objective.policy import KL, Clipped
-from palaestra.schedule import check_bounds
-from palaestra.step import Recipe
-from palaestra.types import stage
-from palaestra.values import vary
+import palaestra as pl
 
-CARD = Card(
+CARD = pl.Card(
     title="Asymmetric Policy Optimization (View-R1): DADS + STCR",
     paper="arXiv:2506.21655",
     claim="A KL loss released on hard positives and extra weight on long negatives curb overthinking without an entropy drop.",
     source="released code (Indolent-Kawhi/View-R1) and abstract",
-    size=Size(
+    size=pl.Size(
         setting="Qwen2.5-VL-3B, 128 prompts x 8, 4,096 tokens, lr 1e-6, beta 1e-3, at most 20,000 samples, 2 episodes",
         model="qwen2.5-3b",
         prompts=128,
@@ -44,7 +35,7 @@ CARD = Card(
 )
 
 
-def right_answers(table: Table) -> np.ndarray:
+def right_answers(table: pl.Table) -> np.ndarray:
     """[E] c_i: 1.0 for a right answer."""
     return (table.reward_E >= 1).astype(float)
 
@@ -55,37 +46,37 @@ def kl_share(difficulty_N: np.ndarray) -> np.ndarray:
     return np.where((difficulty_N <= 0) | (difficulty_N >= 1), 1.0, f_N)
 
 
-@stage
+@pl.stage
 class Dads:
     """Leaves the column "kl_weight": f(difficulty) for positive advantages, else 1."""
 
-    def __call__(self, x: Values, table: Table) -> Values:
-        difficulty_E = 1 - group_mean(right_answers(table), table.group_E)
+    def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
+        difficulty_E = 1 - pl.group_mean(right_answers(table), table.group_E)
         table.columns["kl_weight"] = replace(x, x_N=np.where(x.x_N > 0, kl_share(difficulty_E), 1.0))
         return x
 
 
-@stage
+@pl.stage
 class Stcr:
     """Wrong answers longer than the group's right ones: A (2 - base^-(L - Lbar))."""
 
     base: float = 1.00001
 
     def __post_init__(self) -> None:
-        check_bounds("Stcr.base", self.base, least=1)
+        pl.check_bounds("Stcr.base", self.base, least=1)
 
-    def __call__(self, x: Values, table: Table) -> Values:
+    def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
         c_E, key_E = right_answers(table), table.group_E
-        share_E = group_mean(c_E, key_E)
-        mean_E = group_mean(c_E * table.lengths_E, key_E) / np.where(share_E > 0, share_E, 1)
+        share_E = pl.group_mean(c_E, key_E)
+        mean_E = pl.group_mean(c_E * table.lengths_E, key_E) / np.where(share_E > 0, share_E, 1)
         excess_E = np.where((c_E == 0) & (share_E > 0), np.maximum(table.lengths_E - mean_E, 0), 0)
         return replace(x, x_N=x.x_N * (2 - self.base**-excess_E))
 
 
-def build(kl: float = 1e-3, dads: bool = True, stcr: bool = True, base: float = 1.00001) -> Recipe:
+def build(kl: float = 1e-3, dads: bool = True, stcr: bool = True, base: float = 1.00001) -> pl.Recipe:
     shaping = ((Dads(),) if dads else ()) + ((Stcr(base),) if stcr else ())
-    return vary(
-        recipe("grpo", kl=kl),
-        credit=Chain((Center("group"), Scale("group", ddof=1, eps=1e-9), *shaping)),
-        objective=Clipped() + kl * KL("k3", weight="kl_weight" if dads else "") if kl else Clipped(),
+    return pl.vary(
+        pl.recipe("grpo", kl=kl),
+        credit=pl.Chain((pl.Center("group"), pl.Scale("group", ddof=1, eps=1e-9), *shaping)),
+        objective=pl.Clipped() + kl * pl.KL("k3", weight="kl_weight" if dads else "") if kl else pl.Clipped(),
     )

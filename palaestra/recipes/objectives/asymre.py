@@ -16,21 +16,14 @@ from typing import Literal
 
 import numpy as np
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.credit.links import Center, Shift, chain
-from palaestra.credit.table import Table, Values
-from palaestra.objective.policy import Reinforce
-from palaestra.step import Recipe
-from palaestra.types import stage
-from palaestra.values import vary
+import palaestra as pl
 
-CARD = Card(
+CARD = pl.Card(
     title="Asymmetric off-policy REINFORCE (A = r - V, tunable baseline)",
     paper="arXiv:2506.20520",
     claim="Off-policy, a baseline slightly below the group's mean keeps training stable where one above it collapses.",
     source="paper; settings from modelscope/Trinity-RFT",
-    size=Size(
+    size=pl.Size(
         setting="Llama 3.1 8B and Qwen2.5 3B on mathematics (recalled, not verified); Trinity: GSM8K, 96 prompts x 8, "
         "1,024 tokens, synchronised every 20 steps",
         model="llama-3.1-8b",
@@ -41,17 +34,19 @@ CARD = Card(
 )
 
 
-@stage
+@pl.stage
 class LoneReward:
     """The reward itself for a group of one; others as they came."""
 
-    def __call__(self, x: Values, table: Table) -> Values:
+    def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
         alone_E = np.bincount(table.group_E)[table.group_E] == 1
         return replace(x, x_N=np.where(alone_E, table.reward_E, x.x_N))
 
 
-def build(shift: float = -0.1, variant: Literal["paper", "released"] = "paper") -> Recipe:
+def build(shift: float = -0.1, variant: Literal["paper", "released"] = "paper") -> pl.Recipe:
     lone = (LoneReward(),) if variant == "released" else ()
-    return vary(
-        recipe("grpo"), credit=chain(Center("group"), Shift(-shift), *lone), objective=Reinforce(reduce="tokens")
+    return pl.vary(
+        pl.recipe("grpo"),
+        credit=pl.chain(pl.Center("group"), pl.Shift(-shift), *lone),
+        objective=pl.Reinforce(reduce="tokens"),
     )

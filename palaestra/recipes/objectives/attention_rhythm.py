@@ -22,21 +22,15 @@ from typing import Literal
 
 import numpy as np
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.credit.links import Center, Scale, chain, table_signal
-from palaestra.credit.table import Table, Values
-from palaestra.step import Recipe
-from palaestra.types import rng_of, stage
-from palaestra.values import vary
+import palaestra as pl
 
 Mode = Literal["local", "global", "coupled", "entropy", "random", "bottom"]
-CARD = Card(
+CARD = pl.Card(
     title="Attention illuminates reasoning: preplan-and-anchor credit assignment",
     paper="arXiv:2510.13554",
     claim="Amplifying the credit of planning and anchor tokens, found in attention maps, beats uniform credit.",
     source="paper; thresholds of the coupled form are a choice",
-    size=Size(
+    size=pl.Size(
         setting="Qwen3-4B/8B base, countdown, CrossThink-QA, mathematics, 1k and longer contexts, batch 512 (prompts or "
         "answers, not known), 16 updates a batch, distances 10 to 50, lr 1e-6, 600 steps",
         model="qwen3-8b",
@@ -74,7 +68,7 @@ def coupled_gain(waad_N: np.ndarray, anchor_N: np.ndarray, share: float, alpha: 
     return (anchor_N & ~dominated_N) + (1 - alpha) * dominated_N + alpha * intro_N
 
 
-@stage
+@pl.stage
 class Rhythm:
     """gamma_t A_t for A_t >= 0. Controls: the top by "entropy", a "random" share, and the "bottom" by FAI."""
 
@@ -87,9 +81,9 @@ class Rhythm:
     alpha: float = 0.5
     lookback: int = 3
 
-    def __call__(self, x: Values, table: Table) -> Values:
+    def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
         x, at = table.lift(x, "token"), table.tokens
-        needed = {n: table_signal(table, f"policy_{n}") for n in signals(self)}
+        needed = {n: pl.table_signal(table, f"policy_{n}") for n in signals(self)}
         extra_N = np.zeros(len(x.x_N))
         rows = np.unique(np.stack([at.episode_N, at.row_N], 1), axis=0).tolist()
         for e, r in rows:
@@ -97,11 +91,11 @@ class Rhythm:
             ids = table.views[e][r].ids_T.tolist()
             extra_N[mine] = self._marks({n: v[mine] for n, v in needed.items()}, len(mine), ids)
         gamma_N = 1 + (self.amplify - 1) * extra_N
-        return Values(level="token", x_N=np.where(x.x_N >= 0, gamma_N, 1.0) * x.x_N)
+        return pl.Values(level="token", x_N=np.where(x.x_N >= 0, gamma_N, 1.0) * x.x_N)
 
     def _marks(self, given: dict[str, np.ndarray], n: int, ids: list[int]) -> np.ndarray:
         if self.mode == "random":
-            return top_share(rng_of(("random tokens", *ids)).random(n), self.share)
+            return top_share(pl.rng_of(("random tokens", *ids)).random(n), self.share)
         if self.mode == "entropy":
             return top_share(given["entropy"], self.share)
         waad_N, fai_N = (given.get(k, np.zeros(n)) for k in (f"waad:{self.window}", f"fai:{self.near}:{self.far}"))
@@ -124,7 +118,7 @@ def signals(rhythm: Rhythm) -> tuple[str, ...]:
     return table[rhythm.mode]
 
 
-def build(mode: Mode = "coupled", near: int = 2, far: int = 10) -> Recipe:
+def build(mode: Mode = "coupled", near: int = 2, far: int = 10) -> pl.Recipe:
     rhythm = Rhythm(mode, near=near, far=far)
     needs = tuple(("policy", n) for n in signals(rhythm))
-    return vary(recipe("grpo"), credit=chain(Center("group"), Scale("group"), rhythm), needs=needs)
+    return pl.vary(pl.recipe("grpo"), credit=pl.chain(pl.Center("group"), pl.Scale("group"), rhythm), needs=needs)

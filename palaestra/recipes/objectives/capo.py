@@ -14,21 +14,14 @@ A group whose tokens all earn the same gets 0; a group of one is normalised over
 
 from typing import Literal
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.credit.links import Center, Scale, chain
-from palaestra.credit.steps import StepPenalty, Vote
-from palaestra.rewards.critic import Critique, ModelCritic, Oracle
-from palaestra.rollout.collect import Sample, Score, links
-from palaestra.step import Recipe
-from palaestra.values import vary
+import palaestra as pl
 
-CARD = Card(
+CARD = pl.Card(
     title="CAPO: verifiable generative credit assignment",
     paper="arXiv:2508.02298",
     claim="Penalising the steps that a critic finds wrong assigns credit better than one reward for the whole answer.",
     source="figure and review of the paper, a re-implementation's constants; no official code",
-    size=Size(
+    size=pl.Size(
         setting="Llama-3 and Qwen2.5, 1B to 7B, with a judge of about 70B, C = 2, P = 1, four critiques",
         model="qwen2.5-7b",
         beside={"judge": 70.0},
@@ -39,14 +32,14 @@ CARD = Card(
 def build(
     right: float = 2.0,
     wrong: float = 1.0,
-    vote: Vote = "majority",
+    vote: pl.Vote = "majority",
     critiques: int = 4,
     critic: Literal["oracle", "model"] = "oracle",
     noise: float = 0.0,
-) -> Recipe:
-    judge = Oracle(noise) if critic == "oracle" else ModelCritic()
-    return vary(
-        recipe("grpo"),
-        collect=links(Sample(n=8), Score(), Critique(judge, n=critiques)),
-        credit=chain(StepPenalty(right, wrong, vote), Center("group"), Scale("group", ddof=0)),
+) -> pl.Recipe:
+    judge = pl.Oracle(noise) if critic == "oracle" else pl.ModelCritic()
+    return pl.vary(
+        pl.recipe("grpo"),
+        collect=pl.links(pl.Sample(n=8), pl.Score(), pl.Critique(judge, n=critiques)),
+        credit=pl.chain(pl.StepPenalty(right, wrong, vote), pl.Center("group"), pl.Scale("group", ddof=0)),
     )

@@ -24,38 +24,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.context import Context, Credit
-from palaestra.errors import UserError
-from palaestra.objective.algebra import Algebra, Couples
-from palaestra.objective.policy import Clipped, ValueLoss
-from palaestra.rollout.collect import Sample, Score, links
-from palaestra.step import Recipe, Schedule
-from palaestra.toys.base import demonstration
-from palaestra.types import (
-    Batch,
-    Episode,
-    Example,
-    Group,
-    Groups,
-    Key,
-    Outputs,
-    Row,
-    Segment,
-    Signals,
-    State,
-    rng_of,
-    stage,
-)
-from palaestra.values import vary
+import palaestra as pl
 
-CARD = Card(
+CARD = pl.Card(
     title="CARFT: contrastive learning with annotated CoT",
     paper="arXiv:2508.15868",
     claim="Contrasting the policy's reasoning with annotated solutions makes reinforced fine-tuning more stable and better.",
     source="released code (WNQzhu/CARFT, trainer v4) and abstract",
-    size=Size(
+    size=pl.Size(
         setting="CodeLlama-7B and Qwen2.5 on GSM8K and SVAMP, batch 32, 1,024 tokens, lr 3e-7, up to 100 epochs",
         model="llama-2-7b",
         prompts=32,
@@ -66,32 +42,32 @@ CARD = Card(
 ANNOTATION = "annotation"
 
 
-@stage
+@pl.stage
 class Annotate:
     """Adds the worked solution, without its answer line, as a last row of every episode; nobody's policy, so never trained on.
 
     The fact "answer_tokens" says how many tokens of the reply are its answer line (0 where it has no other line).
     """
 
-    async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
+    async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         task, dialect = group.task, ctx.engine().dialect
-        written = task.meta.get("demonstration") or demonstration(ctx.bench.tasks, task, rng_of(key), "work")
+        written = task.meta.get("demonstration") or pl.demonstration(ctx.bench.tasks, task, pl.rng_of(key), "work")
         reasoning = str(written).rpartition("\n")[0]
         if not reasoning:
-            raise UserError(
+            raise pl.UserError(
                 f"task {task.id!r} has no worked solution: give it a `demonstration` column of several lines, or train grpo"
             )
-        said = Segment(ids=dialect.encode_text(reasoning), author=ANNOTATION, trained=True, text=reasoning)
+        said = pl.Segment(ids=dialect.encode_text(reasoning), author=ANNOTATION, trained=True, text=reasoning)
 
-        def annotated(e: Episode) -> Episode:
+        def annotated(e: pl.Episode) -> pl.Episode:
             heard = tuple(takewhile(lambda s: not s.trained, e.rows[0].segments))
             facts = {**e.facts, "answer_tokens": answer_tokens(ctx, e.rows[-1])}
-            return replace(e, rows=(*e.rows, Row(segments=(*heard, said))), facts=facts)
+            return replace(e, rows=(*e.rows, pl.Row(segments=(*heard, said))), facts=facts)
 
         return replace(group, episodes=tuple(annotated(e) if e.ok and e.rows else e for e in group.episodes))
 
 
-def answer_tokens(ctx: Context, row: Row) -> int:
+def answer_tokens(ctx: pl.Context, row: pl.Row) -> int:
     """Tokens of the last line of the row's last reply."""
     ids = next((s.ids for s in reversed(row.segments) if s.trained), ())
     for n in range(1, len(ids) + 1):
@@ -100,17 +76,17 @@ def answer_tokens(ctx: Context, row: Row) -> int:
     return 0
 
 
-@stage
+@pl.stage
 class WithAnnotation:
     """Credit of the policy's own rows, with columns "annotation" [1, D] (z1), "right", and "span" [T], the reasoning tokens.
 
     `shuffled` gives every group the annotation of the next one: a placebo.
     """
 
-    credit: Credit
+    credit: pl.Credit
     shuffled: bool = False
 
-    def __call__(self, groups: Groups, signals: Signals, state: State) -> tuple[list[Example], State]:
+    def __call__(self, groups: pl.Groups, signals: pl.Signals, state: pl.State) -> tuple[list[pl.Example], pl.State]:
         own = [replace(g, episodes=tuple(replace(e, rows=own_rows(e)) for e in g.episodes)) for g in groups]
         kept = [
             [s[: len(e.rows)] for s, e in zip(each, g.episodes, strict=True)]
@@ -126,12 +102,12 @@ class WithAnnotation:
 
     def _example(
         self,
-        x: Example,
-        own: Sequence[Group],
-        signals: Signals,
+        x: pl.Example,
+        own: Sequence[pl.Group],
+        signals: pl.Signals,
         z1: Sequence[np.ndarray | None],
         at: tuple[int, int, int],
-    ) -> Example:
+    ) -> pl.Example:
         g, e, i = at
         episode, vector = own[g].episodes[e], z1[g]
         span_T = x.row.view().trained_T.astype(float)
@@ -149,11 +125,11 @@ class WithAnnotation:
         return replace(x, columns={**x.columns, **columns})
 
 
-def own_rows(episode: Episode) -> tuple[Row, ...]:
+def own_rows(episode: pl.Episode) -> tuple[pl.Row, ...]:
     return tuple(r for r in episode.rows if not r.segments or r.segments[-1].author != ANNOTATION)
 
 
-def annotation(group: Group, signals: Sequence[Sequence[dict[str, np.ndarray]]]) -> np.ndarray | None:
+def annotation(group: pl.Group, signals: Sequence[Sequence[dict[str, np.ndarray]]]) -> np.ndarray | None:
     """[1, D] z1 of a group's task."""
     for e, each in zip(group.episodes, signals, strict=True):
         if len(own_rows(e)) < len(e.rows):
@@ -166,8 +142,8 @@ def info_nce(sim_BB: Tensor, on_B: Tensor, temperature: float) -> Tensor:
     return -torch.log_softmax(sim_BB / temperature, 1).diagonal() * on_B
 
 
-@stage
-class InfoNCE(Algebra):
+@pl.stage
+class InfoNCE(pl.Algebra):
     """L_cl over the rows of the optimiser batch."""
 
     temperature: float = 0.2
@@ -177,29 +153,32 @@ class InfoNCE(Algebra):
         return ("embedding",)
 
     @property
-    def couples(self) -> Couples:
+    def couples(self) -> pl.Couples:
         return "batch"
 
-    def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+    def __call__(self, out: pl.Outputs, batch: pl.Batch) -> tuple[Tensor, dict[str, Tensor]]:
         z1_BD, z2_BD = (normalize(z.flatten(1), dim=1) for z in (batch["annotation"], out["embedding"]))
         sim_BB, on_B = z1_BD.to(z2_BD.dtype) @ z2_BD.T, batch["right"].to(z2_BD.dtype)
         loss = info_nce(sim_BB, on_B, self.temperature).sum() / (on_B.sum() + 1e-8)
         return loss, {"contrast": loss.detach(), "similarity": sim_BB.diagonal().mean().detach()}
 
 
-def build(contrast: float = 1.0, shuffled: bool = False, kl: float = 0.05, value: float = 0.1) -> Recipe:
+def build(contrast: float = 1.0, shuffled: bool = False, kl: float = 0.05, value: float = 0.1) -> pl.Recipe:
     """`value` weighs the value loss; the released configuration class says 5, its help text 0.1."""
-    parent = recipe("ppo", kl=kl)
+    parent = pl.recipe("ppo", kl=kl)
     (learner,) = parent.learners.values()
-    surrogate = Clipped(reduce="sequences") + value * ValueLoss(clip=0.2)
-    reft = vary(
-        parent, collect=links(Sample(1), Score()), objective=surrogate, schedule=Schedule(prompts=128, steps=50)
+    surrogate = pl.Clipped(reduce="sequences") + value * pl.ValueLoss(clip=0.2)
+    reft = pl.vary(
+        parent,
+        collect=pl.links(pl.Sample(1), pl.Score()),
+        objective=surrogate,
+        schedule=pl.Schedule(prompts=128, steps=50),
     )
     if not contrast:
         return reft
-    return vary(
+    return pl.vary(
         reft,
-        collect=links(Sample(1), Score(), Annotate()),
+        collect=pl.links(pl.Sample(1), pl.Score(), Annotate()),
         credit=WithAnnotation(learner.credit, shuffled),
         objective=surrogate + contrast * InfoNCE(),
         needs=(*learner.needs, ("policy", "embedding")),

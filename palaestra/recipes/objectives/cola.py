@@ -19,25 +19,14 @@ from typing import Any
 
 from torch import Tensor
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.objective.algebra import Algebra, Couples, reduce_terms
-from palaestra.objective.policy import Clipped
-from palaestra.objective.track import Track
-from palaestra.rollout.collect import Sample, Score, links
-from palaestra.rollout.recorded import Offline
-from palaestra.schedule import Jump
-from palaestra.step import Recipe
-from palaestra.types import Batch, Outputs, stage
-from palaestra.update import AdamW
-from palaestra.values import vary
+import palaestra as pl
 
-CARD = Card(
+CARD = pl.Card(
     title="CoLA: latent actions for LLM control",
     paper="arXiv:2503.21383",
     claim="Acting in a small space of latent codes explores more diverse answers and reaches a higher accuracy than tokens do.",
     source="released code and README; stages partly from general knowledge",
-    size=Size(
+    size=pl.Size(
         setting="Llama-3.1 8B with 1B of world and inverse model and 2B of policy (a layer each here), 64 codes, 1.1T "
         "tokens; G = 4, lr 5e-7, KL 0.001 on codes (not built)",
         model="llama-3.1-8b",
@@ -49,8 +38,8 @@ CARD = Card(
 )
 
 
-@stage
-class Coded(Algebra):
+@pl.stage
+class Coded(pl.Algebra):
     """What it costs to tell the tokens by way of codes, per token, in nats: the head's own output."""
 
     head: str
@@ -59,12 +48,12 @@ class Coded(Algebra):
     def needs(self) -> tuple[str, ...]:
         return (self.head,)
 
-    def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        loss = reduce_terms(out[self.head], batch, "tokens")
+    def __call__(self, out: pl.Outputs, batch: pl.Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        loss = pl.reduce_terms(out[self.head], batch, "tokens")
         return loss, {"coded_nll": loss.detach()}
 
 
-@stage
+@pl.stage
 class Phases:
     """A stage that is `first` until `acting` is 1, then `then`. As an objective it moves nothing of the other phase."""
 
@@ -81,21 +70,21 @@ class Phases:
         return self.current.needs
 
     @property
-    def couples(self) -> Couples:
+    def couples(self) -> pl.Couples:
         return self.current.couples
 
     def __call__(self, *given: Any) -> Any:
         return self.current(*given)
 
 
-def build(codes: int = 16, construct: int = 15) -> Recipe:
+def build(codes: int = 16, construct: int = 15) -> pl.Recipe:
     head = f"latent-{codes}"
-    acting: Any = Jump(0.0, 1.0, construct)
-    text = links(Sample(n=8, model="ref"), Score(), Offline())
-    return vary(
-        recipe("grpo"),
-        collect=Phases(text, links(Sample(n=8), Score()), acting),
-        objective=Phases(Coded(head), Clipped(reduce="sequences"), acting),
+    acting: Any = pl.Jump(0.0, 1.0, construct)
+    text = pl.links(pl.Sample(n=8, model="ref"), pl.Score(), pl.Offline())
+    return pl.vary(
+        pl.recipe("grpo"),
+        collect=Phases(text, pl.links(pl.Sample(n=8), pl.Score()), acting),
+        objective=Phases(Coded(head), pl.Clipped(reduce="sequences"), acting),
         heads=(head,),
         references={"ref": "policy"},
     )
@@ -104,8 +93,8 @@ def build(codes: int = 16, construct: int = 15) -> Recipe:
 CODE_NEEDS = (("policy", "code_usage"), ("policy", "code_steering"))
 
 
-def action_recipe(lr: float) -> Recipe:
+def action_recipe(lr: float) -> pl.Recipe:
     """Only the second phase; logs how many codes are used, and how far they differ."""
-    logged = Track(tuple(f"{model}_{quantity}" for model, quantity in CODE_NEEDS))
-    then = Clipped(reduce="sequences") + logged
-    return vary(build(construct=0), objective=then, needs=CODE_NEEDS, optimiser=AdamW(lr=lr))
+    logged = pl.Track(tuple(f"{model}_{quantity}" for model, quantity in CODE_NEEDS))
+    then = pl.Clipped(reduce="sequences") + logged
+    return pl.vary(build(construct=0), objective=then, needs=CODE_NEEDS, optimiser=pl.AdamW(lr=lr))

@@ -15,24 +15,14 @@ A group of equal rewards never arrives; a batch of entropy `target` has no gradi
 from dataclasses import replace
 from typing import ClassVar, Literal
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.credit.advantages import group_mean
-from palaestra.credit.links import Center, Outcome, chain
-from palaestra.credit.scopes import scope_keys
-from palaestra.credit.table import Table, Values
-from palaestra.curriculum.pool import Mixed
-from palaestra.objective.policy import Clipped, TargetEntropy
-from palaestra.step import Recipe, Schedule
-from palaestra.types import stage
-from palaestra.values import vary
+import palaestra as pl
 
-CARD = Card(
+CARD = pl.Card(
     title="Confucius3-Math: targeted entropy regularisation, recent sample recovery, policy-specific hardness weighting",
     paper="arXiv:2506.18330",
     claim="Recovering surplus groups and weighting by hardness reach more accuracy for equal generated samples than DAPO.",
     source="technical report",
-    size=Size(
+    size=pl.Size(
         setting="DeepSeek-R1-Distill-Qwen-14B, 256 samples a batch, 4K, 8K, 16K tokens; sampling 3 to 9 times the batch",
         model="qwen2.5-14b",
         answers=256,
@@ -42,7 +32,7 @@ CARD = Card(
 )
 
 
-@stage
+@pl.stage
 class Hardness:
     """(R - mu) (slope * mu + level), mu the group's mean of R in [-1, 1]; 1 where all are right, as level = 1 - slope."""
 
@@ -50,8 +40,8 @@ class Hardness:
     level: float = 1.256
     equal: ClassVar[bool] = False
 
-    def __call__(self, x: Values, table: Table) -> Values:
-        mean_N = group_mean(x.x_N, scope_keys(table, "group", x.level))
+    def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
+        mean_N = pl.group_mean(x.x_N, pl.scope_keys(table, "group", x.level))
         return replace(x, x_N=(x.x_N - mean_N) * (self.slope * mean_N + self.level))
 
 
@@ -62,15 +52,15 @@ def build(
     pshw: bool = True,
     length: float = 64,
     squared: bool = False,
-) -> Recipe:
+) -> pl.Recipe:
     """`squared` makes TER (H - target)^2, whose gradient vanishes at the target instead of changing its sign there."""
     if phase == 1:
-        return vary(recipe("grpo"), objective=Clipped() + 0.001 * TargetEntropy(target, squared))
-    return vary(
-        recipe("grpo"),
-        pool=Mixed(size=16),
-        schedule=Schedule(prompts=16, max_age=int(rsr), steps=50),
-        credit=chain(Outcome(1.0, -1.0), Hardness() if pshw else Center("group")),
-        objective=Clipped(high=0.28, reduce="constant", length=length, old="policy"),
+        return pl.vary(pl.recipe("grpo"), objective=pl.Clipped() + 0.001 * pl.TargetEntropy(target, squared))
+    return pl.vary(
+        pl.recipe("grpo"),
+        pool=pl.Mixed(size=16),
+        schedule=pl.Schedule(prompts=16, max_age=int(rsr), steps=50),
+        credit=pl.chain(pl.Outcome(1.0, -1.0), Hardness() if pshw else pl.Center("group")),
+        objective=pl.Clipped(high=0.28, reduce="constant", length=length, old="policy"),
         needs=(("policy", "logp"),),
     )

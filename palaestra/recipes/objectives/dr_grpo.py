@@ -7,19 +7,14 @@ A group of one or of equal rewards has A = 0 with no epsilon; a truncated answer
 answer allowed, in tokens: the bench's, 64 for the built-in ones; another value only rescales the loss.
 """
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.credit.links import Center, chain
-from palaestra.objective.policy import Clipped
-from palaestra.step import Recipe
-from palaestra.values import vary
+import palaestra as pl
 
-CARD = Card(
+CARD = pl.Card(
     title="Dr. GRPO (understanding R1-Zero-like training)",
     paper="arXiv:2503.20783",
     claim="Without the length and difficulty biases of GRPO wrong answers stop growing, at equal accuracy.",
     source="paper and released code (sail-sg/understand-r1-zero)",
-    size=Size(
+    size=pl.Size(
         setting="Qwen2.5-Math-7B, 8k MATH level 3 to 5 questions, 128 prompts x 8, 3,000 tokens, lr 1e-6, clip 0.2, no KL",
         model="qwen2.5-7b",
         prompts=128,
@@ -31,5 +26,7 @@ CARD = Card(
 )
 
 
-def build(length: float = 64) -> Recipe:
-    return vary(recipe("grpo"), credit=chain(Center("group")), objective=Clipped(reduce="constant", length=length))
+def build(length: float = 64) -> pl.Recipe:
+    return pl.vary(
+        pl.recipe("grpo"), credit=pl.chain(pl.Center("group")), objective=pl.Clipped(reduce="constant", length=length)
+    )

@@ -22,23 +22,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.credit.links import Center, Gae, Scale, chain
-from palaestra.credit.table import Table, Values
-from palaestra.objective.policy import Entropy, ValueLoss
-from palaestra.schedule import check_bounds
-from palaestra.step import Recipe
-from palaestra.types import rng_of, stage
-from palaestra.values import vary
+import palaestra as pl
 
 NAMES = ("rank", "velocity", "acceleration")
-CARD = Card(
+CARD = pl.Card(
     title="Hidden-state exploration: Effective Rank, ERV, ERA (VERL)",
     paper="arXiv:2509.23808",
     claim="Paying for the rank of hidden states and for its growth raises exploration and exploitation together.",
     source="released code (hf618/VERL) and abstract",
-    size=Size(
+    size=pl.Size(
         setting="several models, e.g. Mathstral-7B, 48 prompts x 4, minibatches of 24, stride 40, KL and entropy bonus "
         "1e-3, 1,536 tokens, 161 steps",
         model="mistral-7b",
@@ -64,7 +56,7 @@ def potential(now_E3: np.ndarray, mean_3: np.ndarray, gain: float = 2.0) -> np.n
     return beta_E * np.tanh(dev_E3[:, 0]) + (1 - beta_E) * np.tanh(dev_E3[:, 1])
 
 
-@stage
+@pl.stage
 class RankBonus:
     """A + min(relu(Phi), |A| / kappa), Phi of the episode, A of any level. The running means live in the credit's state.
 
@@ -78,9 +70,9 @@ class RankBonus:
     placebo: bool = False
 
     def __post_init__(self) -> None:
-        check_bounds("RankBonus.stride", self.stride, least=1)
+        pl.check_bounds("RankBonus.stride", self.stride, least=1)
 
-    def __call__(self, x: Values, table: Table) -> Values:
+    def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
         now_E3 = np.array([self._measured(table, e) for e in range(len(table.episodes))]).reshape(-1, 3)
         before, n = table.state.get("effective_rank"), table.state.get("batches", 0)
         if not len(now_E3):
@@ -93,11 +85,11 @@ class RankBonus:
             return x
         phi_E = np.maximum(potential(now_E3, old_3, self.gain), 0)
         if self.placebo:
-            phi_E = rng_of(("placebo", n)).permutation(phi_E)
-        phi_N = table.lift(Values(level="episode", x_N=phi_E), x.level).x_N
+            phi_E = pl.rng_of(("placebo", n)).permutation(phi_E)
+        phi_N = table.lift(pl.Values(level="episode", x_N=phi_E), x.level).x_N
         return replace(x, x_N=x.x_N + np.minimum(phi_N, np.abs(x.x_N) / self.kappa))
 
-    def _measured(self, table: Table, episode: int) -> np.ndarray:
+    def _measured(self, table: pl.Table, episode: int) -> np.ndarray:
         """[3] ER, ERV, ERA."""
         name, found = f"policy_prefix_rank:{self.stride}", []
         for view, signals in zip(table.views[episode], table.signals[episode], strict=True):
@@ -114,18 +106,18 @@ def build(
     kl: float = 0.0,
     entropy: float = 0.0,
     base: Literal["grpo", "gae"] = "grpo",
-) -> Recipe:
+) -> pl.Recipe:
     """`kl` and `entropy`: the released script uses 0.001 for both. `base` is where A comes from: the group, or a value head
     (PPO's advantages by token and its value loss)."""
-    parent, gae = recipe("grpo", kl=kl), base == "gae"
+    parent, gae = pl.recipe("grpo", kl=kl), base == "gae"
     (learner,) = parent.learners.values()
     loss: Any = learner.objective
-    loss = loss + 0.5 * ValueLoss() if gae else loss
-    links = (Gae(), Center("batch"), Scale("batch")) if gae else (Center("group"), Scale("group"))
-    return vary(
+    loss = loss + 0.5 * pl.ValueLoss() if gae else loss
+    links = (pl.Gae(), pl.Center("batch"), pl.Scale("batch")) if gae else (pl.Center("group"), pl.Scale("group"))
+    return pl.vary(
         parent,
-        credit=chain(*links, RankBonus(stride, placebo=placebo)),
-        objective=loss + entropy * Entropy() if entropy else loss,
+        credit=pl.chain(*links, RankBonus(stride, placebo=placebo)),
+        objective=loss + entropy * pl.Entropy() if entropy else loss,
         needs=(*learner.needs, *((("policy", "value"),) if gae else ()), ("policy", f"prefix_rank:{stride}")),
         heads=("value",) if gae else (),
     )

@@ -15,23 +15,14 @@ from typing import Literal
 
 import numpy as np
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.credit.advantages import group_mean
-from palaestra.credit.links import Center, Scale, chain, table_signal
-from palaestra.credit.scopes import scope_keys
-from palaestra.credit.table import Table, Values
-from palaestra.schedule import check_bounds
-from palaestra.step import Recipe
-from palaestra.types import stage
-from palaestra.values import vary
+import palaestra as pl
 
-CARD = Card(
+CARD = pl.Card(
     title="Entropy-Guided Sequence Weighting",
     paper="arXiv:2503.22456",
     claim="Weighting samples by advantage and entropy together explores better and gives more reward for equal samples.",
     source="abstract and a summary of the paper; alpha and P are not published",
-    size=Size(
+    size=pl.Size(
         setting="Qwen2.5-Math-7B models; MATH-500, AIME, GPQA Diamond; alpha and the temperature were searched for, values "
         "not known",
         model="qwen2.5-7b",
@@ -39,7 +30,7 @@ CARD = Card(
 )
 
 
-@stage
+@pl.stage
 class EntropySoftmax:
     """x_i * n * softmax_i((advantage * x_i + alpha * H_i) / temperature) over the n answers of the group (at that token)."""
 
@@ -49,18 +40,18 @@ class EntropySoftmax:
     advantage: float = 1.0
 
     def __post_init__(self) -> None:
-        check_bounds("EntropySoftmax.temperature", self.temperature, above=0)
+        pl.check_bounds("EntropySoftmax.temperature", self.temperature, above=0)
 
-    def __call__(self, x: Values, table: Table) -> Values:
+    def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
         x, at = table.lift(x, self.level), table.tokens
-        key_N = scope_keys(table, "group", self.level)
+        key_N = pl.scope_keys(table, "group", self.level)
         if self.level == "token":  # the k-th trained token of every answer
             first_E = np.cumsum(table.lengths_E) - table.lengths_E
             k_N = np.arange(len(at.episode_N)) - first_E[at.episode_N]
             key_N = np.unique(np.stack([key_N, k_N]), axis=1, return_inverse=True)[1].reshape(-1)
         score_N = self.advantage * x.x_N
         if self.alpha:
-            entropy_N = table_signal(table, "policy_entropy")
+            entropy_N = pl.table_signal(table, "policy_entropy")
             if self.level == "episode":
                 total_E = np.bincount(at.episode_N, entropy_N, minlength=len(table.episodes))
                 entropy_N = total_E / np.maximum(table.lengths_E, 1)
@@ -73,7 +64,7 @@ def relative_softmax(score_N: np.ndarray, key_N: np.ndarray) -> np.ndarray:
     most_K = np.full(int(key_N.max(initial=-1)) + 1, -np.inf)
     np.maximum.at(most_K, key_N, score_N)
     raw_N = np.exp(score_N - most_K[key_N])
-    return raw_N / group_mean(raw_N, key_N)
+    return raw_N / pl.group_mean(raw_N, key_N)
 
 
 def build(
@@ -82,10 +73,10 @@ def build(
     level: Literal["episode", "token"] = "episode",
     advantage: float = 1.0,
     kl: float = 0.0,
-) -> Recipe:
+) -> pl.Recipe:
     weighting = EntropySoftmax(alpha, temperature, level, advantage)
-    return vary(
-        recipe("grpo", kl=kl),
-        credit=chain(Center("group"), Scale("group"), weighting),
+    return pl.vary(
+        pl.recipe("grpo", kl=kl),
+        credit=pl.chain(pl.Center("group"), pl.Scale("group"), weighting),
         needs=((("policy", "entropy"),) if alpha else ()) + ((("ref", "logp"),) if kl else ()),
     )

@@ -13,23 +13,14 @@ All succeed, all fail, or a group of one: A = 0. `reduce="sequences"` is GRPO's 
 
 from dataclasses import replace
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.context import Collect, Context
-from palaestra.objective.algebra import Reduction
-from palaestra.objective.policy import KL, Clipped, Entropy
-from palaestra.rollout.collect import Sample, Score, links
-from palaestra.step import Recipe
-from palaestra.types import Group, Key, Reward, stage
-from palaestra.values import vary
-from palaestra.worlds.blind import Blind
+import palaestra as pl
 
-CARD = Card(
+CARD = pl.Card(
     title="Embodied Planner-R1 (Interactive Policy Optimization, group rollout, completion reward)",
     paper="arXiv:2506.23127",
     claim="Group rollouts in the world with a reward for completion alone teach planning, without demonstrations or shaping.",
     source="released code (OpenMOSS/Embodied-Planner-R1)",
-    size=Size(
+    size=pl.Size(
         setting="Qwen2.5-7B-Instruct, ALFWorld and ScienceWorld, G = 5, 128 or 64 tasks, minibatches of 32, 30 turns, "
         "4,096 tokens, lr 1e-6, 15 epochs",
         model="qwen2.5-7b",
@@ -42,11 +33,11 @@ CARD = Card(
 )
 
 
-@stage
+@pl.stage
 class TaskCompletion:
     """1 if any payment was positive and the transcript is whole, else 0. What the world paid becomes the part "paid"."""
 
-    async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
+    async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         return replace(
             group,
             episodes=tuple(
@@ -55,33 +46,35 @@ class TaskCompletion:
         )
 
 
-def completion(reward: Reward, status: str) -> Reward:
+def completion(reward: pl.Reward, status: str) -> pl.Reward:
     """Success is sticky: a payment counts whatever came after it."""
     paid = [e.value for e in reward.events] or [reward.total]
     done = any(x > 0 for x in paid) and status != "truncated:length"
-    return Reward(total=float(done), parts={"paid": reward.total})
+    return pl.Reward(total=float(done), parts={"paid": reward.total})
 
 
-@stage
+@pl.stage
 class Unobserved:
     """Runs `link` in the bench's world with all observations after the first hidden: an open-loop planner."""
 
-    link: Collect
+    link: pl.Collect
 
-    async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
-        blind = ctx.with_bench(replace(ctx.bench, world=Blind(ctx.bench.world)))
+    async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
+        blind = ctx.with_bench(replace(ctx.bench, world=pl.Blind(ctx.bench.world)))
         return await self.link(blind, key, group)
 
 
-def build(kl: float = 0.001, entropy: float = 0.001, reduce: Reduction = "tokens", observe: bool = True) -> Recipe:
+def build(
+    kl: float = 0.001, entropy: float = 0.001, reduce: pl.Reduction = "tokens", observe: bool = True
+) -> pl.Recipe:
     """Without `observe` the agent is not shown what its actions do."""
-    loss = Clipped(reduce=reduce)
-    loss = loss + kl * KL("k3", reduce=reduce) if kl else loss
-    sample = Sample(n=8)
-    return vary(
-        recipe("grpo"),
-        collect=links(sample if observe else Unobserved(sample), Score(), TaskCompletion()),
-        objective=loss + entropy * Entropy(reduce=reduce) if entropy else loss,
+    loss = pl.Clipped(reduce=reduce)
+    loss = loss + kl * pl.KL("k3", reduce=reduce) if kl else loss
+    sample = pl.Sample(n=8)
+    return pl.vary(
+        pl.recipe("grpo"),
+        collect=pl.links(sample if observe else Unobserved(sample), pl.Score(), TaskCompletion()),
+        objective=loss + entropy * pl.Entropy(reduce=reduce) if entropy else loss,
         needs=(("ref", "logp"),) if kl else (),
         references={"ref": "policy"} if kl else {},
     )

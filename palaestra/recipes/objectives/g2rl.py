@@ -20,22 +20,15 @@ from typing import Literal
 
 import numpy as np
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.credit.links import Center, Scale, chain
-from palaestra.credit.scopes import scope_keys
-from palaestra.credit.table import Table, Values
-from palaestra.step import Recipe
-from palaestra.types import rng_of, stage
-from palaestra.values import vary
+import palaestra as pl
 
 SIGNAL = "policy_head_gradient"
-CARD = Card(
+CARD = pl.Card(
     title="G2RL: gradient-guided exploration",
     paper="arXiv:2512.15687",
     claim="Rewarding answers whose gradient direction is new within the group widens what the policy solves.",
     source="paper, sections 2.1 to 2.6; lambda is a choice",
-    size=Size(
+    size=pl.Size(
         setting="Qwen3-1.7B/4B base, MATH (7.5k), groups of 8; lambda and the KL are not known",
         model="qwen3-4b",
         samples=8,
@@ -61,7 +54,7 @@ def scale_novelty(nu_G: np.ndarray, form: Literal["equation", "text"]) -> np.nda
     return nubar_G if form == "equation" else 2 * nubar_G - 1
 
 
-def feature(table: Table, episode: int) -> np.ndarray:
+def feature(table: pl.Table, episode: int) -> np.ndarray:
     """[D] mean over the episode's trained tokens: rows weigh by their tokens."""
     weight = [float(view.trained_T[1:].sum()) for view in table.views[episode]]
     try:
@@ -71,7 +64,7 @@ def feature(table: Table, episode: int) -> np.ndarray:
     return np.average(rows, axis=0, weights=weight) if sum(weight) else np.zeros_like(rows[0])
 
 
-@stage
+@pl.stage
 class Explore:
     """The shaped rewards r'. `placebo` permutes nu within the group: bonuses of the same sizes, on other answers."""
 
@@ -80,14 +73,14 @@ class Explore:
     bound: float = 3.0
     placebo: bool = False
 
-    def __call__(self, x: Values, table: Table) -> Values:
-        r_E, key_E = 2 * x.x_N - 1, scope_keys(table, "group")
+    def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
+        r_E, key_E = 2 * x.x_N - 1, pl.scope_keys(table, "group")
         out_E = r_E.copy()
         for g in np.unique(key_E):
             mine = np.flatnonzero(key_E == g)
             nu_G = novelty(np.array([feature(table, int(e)) for e in mine]), r_E[mine])
             if self.placebo:
-                nu_G = rng_of(("placebo", table.group(int(mine[0])).task.id)).permutation(nu_G)
+                nu_G = pl.rng_of(("placebo", table.group(int(mine[0])).task.id)).permutation(nu_G)
             bonus_G = scale_novelty(nu_G, self.form)
             r_G = r_E[mine]
             factor_G = 1 + self.weight * (r_G * bonus_G if self.form == "equation" else bonus_G)
@@ -95,9 +88,9 @@ class Explore:
         return replace(x, x_N=out_E)
 
 
-def build(form: Literal["equation", "text"] = "text", weight: float = 1.0, placebo: bool = False) -> Recipe:
-    return vary(
-        recipe("grpo"),
-        credit=chain(Explore(form, weight, placebo=placebo), Center("group"), Scale("group")),
+def build(form: Literal["equation", "text"] = "text", weight: float = 1.0, placebo: bool = False) -> pl.Recipe:
+    return pl.vary(
+        pl.recipe("grpo"),
+        credit=pl.chain(Explore(form, weight, placebo=placebo), pl.Center("group"), pl.Scale("group")),
         needs=(("policy", "head_gradient"),),
     )

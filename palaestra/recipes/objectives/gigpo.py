@@ -14,22 +14,14 @@ code: with a token mean the loss is the same.
 
 from typing import Literal
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.credit.links import Center, Link, Scale, chain
-from palaestra.credit.scopes import SameState
-from palaestra.credit.turns import Blend, Executed, Peers, TurnReturns
-from palaestra.objective.policy import KL, Clipped
-from palaestra.objective.track import Track
-from palaestra.step import Recipe
-from palaestra.values import vary
+import palaestra as pl
 
-CARD = Card(
+CARD = pl.Card(
     title="Group-in-Group Policy Optimization",
     paper="arXiv:2505.10978",
     claim="Comparing actions taken in the same state adds step-level credit to GRPO at no extra rollout, and raises success.",
     source="a fork of the official code (core_gigpo.py) and the abstract",
-    size=Size(
+    size=pl.Size(
         setting="Qwen2.5-1.5B and 7B-Instruct, G = 8, 16 groups, gamma 0.95, omega 1, lr 1e-6, KL 0.01; ALFWorld: 50 steps "
         "of 512 tokens, std; WebShop: 15 steps, no std",
         model="qwen2.5-7b",
@@ -51,17 +43,22 @@ def build(
     invalid: float = 0.1,
     kl: float = 0.0,
     variant: Literal["paper", "released"] = "paper",
-) -> Recipe:
+) -> pl.Recipe:
     """`episode` weighs the episode advantage: 0 leaves steps alone. `similarity` below 1 joins states that look alike."""
-    state = SameState(similarity)
-    level, cost = ("turn", (Executed(invalid),)) if variant == "released" else ("episode", ())
-    whole: tuple[Link, ...] = (*cost, Center("group", level=level), *((Scale("group"),) if std else ()))
-    steps: tuple[Link, ...] = (TurnReturns(gamma), Executed(invalid), Center(state), *((Scale(state),) if std else ()))
-    loss = Clipped(reduce="tokens") + Track(("peers",))
-    return vary(
-        recipe("grpo"),
-        credit=chain(Peers(state), Blend(((episode, whole), (omega, steps)))),
-        objective=loss + kl * KL("k3", reduce="tokens") if kl else loss,
+    state = pl.SameState(similarity)
+    level, cost = ("turn", (pl.Executed(invalid),)) if variant == "released" else ("episode", ())
+    whole: tuple[pl.Link, ...] = (*cost, pl.Center("group", level=level), *((pl.Scale("group"),) if std else ()))
+    steps: tuple[pl.Link, ...] = (
+        pl.TurnReturns(gamma),
+        pl.Executed(invalid),
+        pl.Center(state),
+        *((pl.Scale(state),) if std else ()),
+    )
+    loss = pl.Clipped(reduce="tokens") + pl.Track(("peers",))
+    return pl.vary(
+        pl.recipe("grpo"),
+        credit=pl.chain(pl.Peers(state), pl.Blend(((episode, whole), (omega, steps)))),
+        objective=loss + kl * pl.KL("k3", reduce="tokens") if kl else loss,
         needs=(("ref", "logp"),) if kl else (),
         references={"ref": "policy"} if kl else {},
     )

@@ -14,19 +14,14 @@ Masked tokens carry no gradient. A lone sample or equal rewards have A = 0.
 
 from typing import Literal
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.curriculum.pool import Mixed
-from palaestra.objective.tokens import DualClipped, TokenWeighted, TopTokens
-from palaestra.step import Recipe
-from palaestra.values import vary
+import palaestra as pl
 
-CARD = Card(
+CARD = pl.Card(
     title="Beyond the 80/20 rule: high-entropy minority tokens",
     paper="arXiv:2506.01939",
     claim="Training on the fifth of the tokens with the highest entropy is as good as training on all of them.",
     source="released code (Shenzhi-Wang/Beyond-the-80-20-Rule-RLVR), TRL, abstract",
-    size=Size(
+    size=pl.Size(
         setting="Qwen3-8B/14B/32B base, 512 prompts x 16 kept of three times as many, minibatches of 32 prompts, 20,480 "
         "tokens, lr 1e-6 after 10 steps, weight decay 0.1",
         model="qwen3-32b",
@@ -44,8 +39,10 @@ def build(
     by: Literal["entropy", "low-entropy", "random"] = "entropy",
     variant: Literal["paper", "released"] = "paper",
     micro: bool = False,
-) -> Recipe:
+) -> pl.Recipe:
     over = "all" if variant == "paper" else "selected"
-    return vary(
-        recipe("grpo"), pool=Mixed(16), objective=TokenWeighted(DualClipped(), TopTokens(share, by, over, micro))
+    return pl.vary(
+        pl.recipe("grpo"),
+        pool=pl.Mixed(16),
+        objective=pl.TokenWeighted(pl.DualClipped(), pl.TopTokens(share, by, over, micro)),
     )

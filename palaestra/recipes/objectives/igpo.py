@@ -18,28 +18,14 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.context import Context
-from palaestra.credit.advantages import group_mean, group_std
-from palaestra.credit.links import chain
-from palaestra.credit.scopes import number_keys
-from palaestra.credit.table import Table, Values
-from palaestra.credit.turns import discounted_turn_sums, turn_rewards
-from palaestra.errors import UserError
-from palaestra.objective.policy import KL, Clipped
-from palaestra.objective.track import Track
-from palaestra.rollout.collect import Sample, Score, links
-from palaestra.step import Recipe
-from palaestra.types import Episode, Group, Key, Row, Segment, rng_of, stage
-from palaestra.values import vary
+import palaestra as pl
 
-CARD = Card(
+CARD = pl.Card(
     title="Information Gain-based Policy Optimization",
     paper="arXiv:2510.14967",
     claim="Paying turns for the rise in the policy's own probability of the gold answer beats rewards for the outcome alone.",
     source="released code (GuoqingWang1/IGPO, core_algos.py: joint and separate normalisation) and summaries of the paper",
-    size=Size(
+    size=pl.Size(
         setting="search agents (Qwen2.5-7B-Instruct as recalled; the released script leaves the model open), 32 prompts x "
         "16, at most 10 turns of 2,000 tokens, lr 1e-6, KL 0.001",
         model="qwen2.5-7b",
@@ -52,16 +38,16 @@ CARD = Card(
 )
 
 
-@stage
+@pl.stage
 class GoldProbability:
     """Leaves the fact "gold_prob": the probability of the gold answer before each turn, per token (geometric mean)."""
 
     template: str = "ANSWER({})"
     model: str = "policy"
 
-    async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
+    async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         if group.task.answer is None:
-            raise UserError(
+            raise pl.UserError(
                 f"task {group.task.id!r} has no answer, and igpo pays for the probability of the gold answer"
             )
         gold = group.task.answer if isinstance(group.task.answer, list | tuple) else (group.task.answer,)
@@ -70,14 +56,14 @@ class GoldProbability:
         asked = {i: [c + before for c in contexts(e)] for i, e in enumerate(group.episodes) if e.ok}
         asked = {i: found for i, found in asked.items() if len(found) > 1}
         rows = {
-            (c, a): Row(segments=(Segment(ids=c), Segment(ids=a, trained=True)))
+            (c, a): pl.Row(segments=(pl.Segment(ids=c), pl.Segment(ids=a, trained=True)))
             for f in asked.values()
             for c in f
             for a in answers
         }
         room = ctx.model(self.model).context
         rows = {k: row for k, row in rows.items() if len(row.context()) <= room and k[1]}
-        forced = Group(task=group.task, episodes=(Episode(rows=tuple(rows.values())),))
+        forced = pl.Group(task=group.task, episodes=(pl.Episode(rows=tuple(rows.values())),))
         logps = ctx.measure([forced], ((self.model, "logp"),))[0][0]
         p: dict[tuple[int, ...], float] = {}
         for (context, answer), found in zip(rows, logps, strict=True):
@@ -91,7 +77,7 @@ class GoldProbability:
         return replace(group, episodes=tuple(episodes))
 
 
-def contexts(episode: Episode) -> list[tuple[int, ...]]:
+def contexts(episode: pl.Episode) -> list[tuple[int, ...]]:
     """What was seen before each turn of the policy."""
     return [
         tuple(i for s in row.segments[:at] for i in s.ids)
@@ -101,7 +87,7 @@ def contexts(episode: Episode) -> list[tuple[int, ...]]:
     ]
 
 
-@stage
+@pl.stage
 class TurnInformationGain:
     """Turn rewards and gains to advantages; see the module. `shuffle` deals a group's gains out at random (a placebo)."""
 
@@ -110,25 +96,27 @@ class TurnInformationGain:
     shuffle: bool = False
     spreads: ClassVar[bool] = True
 
-    def __call__(self, x: Values, table: Table) -> Values:
+    def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
         group_N = table.group_E[table.turns.episode_N]
         last_N, paid_N, gain_N = gains(table)
         if self.shuffle:
             for g in np.unique(group_N):
                 at = np.flatnonzero((group_N == g) & paid_N & ~last_N)
-                gain_N[at] = gain_N[rng_of(("shuffled gains", table.groups[int(g)].task.id)).permutation(at)]
-        table.columns["gain"] = Values(level="turn", x_N=gain_N)
-        reward_N = turn_rewards(table) + gain_N
+                gain_N[at] = gain_N[pl.rng_of(("shuffled gains", table.groups[int(g)].task.id)).permutation(at)]
+        table.columns["gain"] = pl.Values(level="turn", x_N=gain_N)
+        reward_N = pl.turn_rewards(table) + gain_N
         if self.pool == "position":
-            return centred_by_position(Values(level="turn", x_N=discounted_turn_sums(table, reward_N, 1.0)), table)
+            return centred_by_position(
+                pl.Values(level="turn", x_N=pl.discounted_turn_sums(table, reward_N, 1.0)), table
+            )
         apart_N = last_N if self.pool == "separate" else np.zeros_like(last_N)
-        key_N = number_keys(list(zip(group_N.tolist(), apart_N.tolist(), paid_N.tolist(), strict=True)))
-        std_N = group_std(reward_N, key_N)
-        z_N = np.where(paid_N & (std_N > 0), (reward_N - group_mean(reward_N, key_N)) / (std_N + 1e-6), 0.0)
-        return Values(level="turn", x_N=discounted_turn_sums(table, z_N, self.gamma))
+        key_N = pl.number_keys(list(zip(group_N.tolist(), apart_N.tolist(), paid_N.tolist(), strict=True)))
+        std_N = pl.group_std(reward_N, key_N)
+        z_N = np.where(paid_N & (std_N > 0), (reward_N - pl.group_mean(reward_N, key_N)) / (std_N + 1e-6), 0.0)
+        return pl.Values(level="turn", x_N=pl.discounted_turn_sums(table, z_N, self.gamma))
 
 
-def gains(table: Table) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def gains(table: pl.Table) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """By turn: whether it is its episode's last, whether it has a reward (a gain or the outcome), and its gain."""
     n = len(table.turns.episode_N)
     last_N, paid_N, gain_N = np.zeros(n, bool), np.zeros(n, bool), np.zeros(n)
@@ -137,7 +125,7 @@ def gains(table: Table) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         p = episode.facts.get("gold_prob")
         if len(mine) > 1 and p is None:
             g, i = table.where[e]
-            raise UserError(
+            raise pl.UserError(
                 f"trajectory {i} of group {g} has {len(mine)} turns and no 'gold_prob': give the probability of the gold "
                 "answer before each turn"
             )
@@ -148,15 +136,15 @@ def gains(table: Table) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return last_N, paid_N, gain_N
 
 
-def centred_by_position(x: Values, table: Table) -> Values:
+def centred_by_position(x: pl.Values, table: pl.Table) -> pl.Values:
     """x of a token minus the mean over the group's tokens that stand as far behind the start of their row's answer."""
     at = table.tokens
-    row_N = number_keys(list(zip(at.episode_N.tolist(), at.row_N.tolist(), strict=True)))
+    row_N = pl.number_keys(list(zip(at.episode_N.tolist(), at.row_N.tolist(), strict=True)))
     start = np.full(row_N.max(initial=-1) + 1, np.iinfo(np.int64).max)
     np.minimum.at(start, row_N, at.position_N)
     place = zip(table.group_E[at.episode_N].tolist(), (at.position_N - start[row_N]).tolist(), strict=True)
     x_N = table.lift(x, "token").x_N
-    return Values(level="token", x_N=x_N - group_mean(x_N, number_keys(list(place))))
+    return pl.Values(level="token", x_N=x_N - pl.group_mean(x_N, pl.number_keys(list(place))))
 
 
 def build(
@@ -165,12 +153,12 @@ def build(
     template: str = "ANSWER({})",
     shuffle: bool = False,
     kl: float = 0.0,
-) -> Recipe:
+) -> pl.Recipe:
     """`template` is how an answer is written in this world. `kl`: the released script uses 0.001."""
-    loss = Clipped(reduce="sequences") + Track(("gain",))
-    return vary(
-        recipe("grpo", kl=kl),
-        collect=links(Sample(n=8), Score(), GoldProbability(template)),
-        credit=chain(TurnInformationGain(pool, gamma, shuffle)),
-        objective=loss + kl * KL("k3") if kl else loss,
+    loss = pl.Clipped(reduce="sequences") + pl.Track(("gain",))
+    return pl.vary(
+        pl.recipe("grpo", kl=kl),
+        collect=pl.links(pl.Sample(n=8), pl.Score(), GoldProbability(template)),
+        credit=pl.chain(TurnInformationGain(pool, gamma, shuffle)),
+        objective=loss + kl * pl.KL("k3") if kl else loss,
     )

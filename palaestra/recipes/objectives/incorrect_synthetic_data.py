@@ -17,23 +17,14 @@ from typing import Literal
 
 from torch import Tensor
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.credit.steps import StepPairs
-from palaestra.objective.algebra import Algebra, Couples, sum_by_unit
-from palaestra.objective.preference import DPO
-from palaestra.rollout.branch import PrefixValues, Rescue
-from palaestra.rollout.collect import Sample, Score, links
-from palaestra.step import Recipe
-from palaestra.types import Batch, Outputs, stage
-from palaestra.values import vary
+import palaestra as pl
 
-CARD = Card(
+CARD = pl.Card(
     title="RL on incorrect synthetic data: per-step negatives, advantage-weighted",
     paper="arXiv:2406.14532",
     claim="Negatives cut at their worst step are worth eight times the data; whole wrong answers as negatives are not.",
     source="accounts of the paper; beta and the branch form inferred",
-    size=Size(
+    size=pl.Size(
         setting="DeepSeekMath 7B and Llama-2 7B on GSM8K and MATH, 8 samples a question, K = 5; beta is not known",
         model="deepseekmath-7b",
         samples=8,
@@ -41,8 +32,8 @@ CARD = Card(
 )
 
 
-@stage
-class Late(Algebra):
+@pl.stage
+class Late(pl.Algebra):
     """Logs the share of pairs whose wrong answer has steps behind its pit; adds nothing to the gradient."""
 
     @property
@@ -50,35 +41,37 @@ class Late(Algebra):
         return ()
 
     @property
-    def couples(self) -> Couples:
+    def couples(self) -> pl.Couples:
         return "unit"
 
-    def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+    def __call__(self, out: pl.Outputs, batch: pl.Batch) -> tuple[Tensor, dict[str, Tensor]]:
         return batch.mask.new_zeros(()), {"late": batch["late"].sum() / batch.n_units}
 
 
-@stage
-class ImitatePreferred(Algebra):
+@pl.stage
+class ImitatePreferred(pl.Algebra):
     """-log pi of each pair's preferred answer, per token of it, mean over pairs (added to DPO in arXiv:2404.19733)."""
 
     @property
-    def couples(self) -> Couples:
+    def couples(self) -> pl.Couples:
         return "unit"
 
-    def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+    def __call__(self, out: pl.Outputs, batch: pl.Batch) -> tuple[Tensor, dict[str, Tensor]]:
         on_BT = batch.mask * (batch["sign"] > 0)[:, None]
-        pair_U = sum_by_unit((out["logp"] * on_BT).sum(1), batch) / sum_by_unit(on_BT.sum(1), batch).clamp(min=1)
+        pair_U = pl.sum_by_unit((out["logp"] * on_BT).sum(1), batch) / pl.sum_by_unit(on_BT.sum(1), batch).clamp(min=1)
         loss = -pair_U.sum() / batch.n_units
         return loss, {"nll_preferred": loss.detach()}
 
 
-def build(form: Literal["root", "branch", "whole"] = "root", n: int = 5, beta: float = 0.1, sft: float = 0.0) -> Recipe:
+def build(
+    form: Literal["root", "branch", "whole"] = "root", n: int = 5, beta: float = 0.1, sft: float = 0.0
+) -> pl.Recipe:
     """`sft` weighs the imitation of the preferred answers."""
-    loss = DPO(beta=beta) + Late()
-    rescue = (Rescue(n=n),) if form == "branch" else ()
-    return vary(
-        recipe("dpo", beta=beta),
-        collect=links(Sample(n=8), Score(), PrefixValues(n=n, wrong_only=True), *rescue),
-        credit=StepPairs(form=form),
+    loss = pl.DPO(beta=beta) + Late()
+    rescue = (pl.Rescue(n=n),) if form == "branch" else ()
+    return pl.vary(
+        pl.recipe("dpo", beta=beta),
+        collect=pl.links(pl.Sample(n=8), pl.Score(), pl.PrefixValues(n=n, wrong_only=True), *rescue),
+        credit=pl.StepPairs(form=form),
         objective=loss + sft * ImitatePreferred() if sft else loss,
     )

@@ -20,32 +20,15 @@ Left out: averages of weights for long-to-short, repetition detection.
 
 from typing import Any, Literal
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.credit.length import LengthReward, Shortest
-from palaestra.credit.links import Center, Chain
-from palaestra.credit.soft import SoftCenter
-from palaestra.curriculum.draw import Shuffled
-from palaestra.curriculum.partial import Whole
-from palaestra.curriculum.pool import Everything
-from palaestra.curriculum.prioritised import Prioritised, Successes
-from palaestra.objective.policy import Imitation
-from palaestra.objective.preference import DPO
-from palaestra.objective.residual import Balance
-from palaestra.rollout.branch import Finished, Partial
-from palaestra.rollout.collect import Sample, Score, links
-from palaestra.schedule import Jump
-from palaestra.step import Recipe, Schedule, Unchanged
-from palaestra.update import Plain
-from palaestra.values import vary
+import palaestra as pl
 
-CARD = Card(
+CARD = pl.Card(
     title="Kimi k1.5 (mirror-descent policy objective, length reward, curriculum and prioritised sampling, partial rollouts, "
     "long2short)",
     paper="arXiv:2501.12599",
     claim="Mirror descent on whole answers, with a length reward, gives accurate, brief reasoning without a critic.",
     source="technical report; tau, k and the length weight are not given there",
-    size=Size(
+    size=pl.Size(
         setting="Kimi k1.5, a closed multimodal model of unpublished size, up to 128k tokens of context; tau, k and the "
         "length weight are not given",
     ),
@@ -60,31 +43,33 @@ def build(
     sampling: Literal["uniform", "prioritised", "curriculum"] = "uniform",
     partial: int = 0,
     long2short: Literal["", "rejection", "dpo"] = "",
-) -> Recipe:
+) -> pl.Recipe:
     if long2short:
         return long2short_recipe(pairs=long2short == "dpo")
-    weight: Any = Jump(0.0, length, length_from)
-    bonus = (LengthReward(weight),) if length else ()
-    centre = Center("group") if baseline == "mean" else SoftCenter(tau)
-    return vary(
-        recipe("grpo"),
-        draw=Shuffled() if sampling == "uniform" else Prioritised(rise=50 if sampling == "curriculum" else 0),
-        observe=Unchanged() if sampling == "uniform" else Successes(),
-        collect=links(Partial(n=8, cap=partial), Finished(Score())) if partial else links(Sample(n=8), Score()),
-        pool=Whole() if partial else Everything(),
-        credit=Chain((*bonus, centre), unit="group"),
-        objective=Balance(beta=tau, model="behaviour", centred=False, weight="policy"),
-        update=Plain(minibatches=4, fresh=True),
-        schedule=Schedule(prompts=16, steps=50, max_age=8 if partial else None),
+    weight: Any = pl.Jump(0.0, length, length_from)
+    bonus = (pl.LengthReward(weight),) if length else ()
+    centre = pl.Center("group") if baseline == "mean" else pl.SoftCenter(tau)
+    return pl.vary(
+        pl.recipe("grpo"),
+        draw=pl.Shuffled() if sampling == "uniform" else pl.Prioritised(rise=50 if sampling == "curriculum" else 0),
+        observe=pl.Unchanged() if sampling == "uniform" else pl.Successes(),
+        collect=pl.links(pl.Partial(n=8, cap=partial), pl.Finished(pl.Score()))
+        if partial
+        else pl.links(pl.Sample(n=8), pl.Score()),
+        pool=pl.Whole() if partial else pl.Everything(),
+        credit=pl.Chain((*bonus, centre), unit="group"),
+        objective=pl.Balance(beta=tau, model="behaviour", centred=False, weight="policy"),
+        update=pl.Plain(minibatches=4, fresh=True),
+        schedule=pl.Schedule(prompts=16, steps=50, max_age=8 if partial else None),
     )
 
 
-def long2short_recipe(pairs: bool) -> Recipe:
+def long2short_recipe(pairs: bool) -> pl.Recipe:
     """Long-to-short: the shortest right answer to imitate, or to prefer to the start policy's odds."""
-    return vary(
-        recipe("grpo"),
-        credit=Shortest(pairs=pairs),
-        objective=DPO() if pairs else Imitation(),
+    return pl.vary(
+        pl.recipe("grpo"),
+        credit=pl.Shortest(pairs=pairs),
+        objective=pl.DPO() if pairs else pl.Imitation(),
         needs=(("ref", "logp"),) if pairs else (),
         references={"ref": "policy"} if pairs else {},
     )

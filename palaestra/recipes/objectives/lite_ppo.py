@@ -7,19 +7,14 @@ nearly equal one is not blown up; a batch of equal rewards has A = 0. `ddof=0` a
 minus their group's mean) are what other implementations take.
 """
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.credit.links import Center, Scale, chain
-from palaestra.objective.policy import Clipped
-from palaestra.step import Recipe
-from palaestra.values import vary
+import palaestra as pl
 
-CARD = Card(
+CARD = pl.Card(
     title="Tricks or Traps? / Lite PPO (group mean, batch std, token-level loss)",
     paper="arXiv:2508.08221",
     claim="Group mean with batch std and a token-level loss alone beat GRPO and DAPO on base models.",
     source="released code (alibaba/ROLL, huggingface/trl) and abstract",
-    size=Size(
+    size=pl.Size(
         setting="Qwen3-4B and 8B, 128 prompts x 8, 8 optimiser steps a batch, temperature 0.99, top-p 0.99, top-k 100, no KL",
         model="qwen3-8b",
         prompts=128,
@@ -34,10 +29,10 @@ CARD = Card(
 )
 
 
-def build(ddof: int = 1, centred: bool = False) -> Recipe:
-    center, scale = Center("group"), Scale("batch", ddof=ddof)
-    return vary(
-        recipe("grpo"),
-        credit=chain(center, scale) if centred else chain(scale, center),
-        objective=Clipped(reduce="tokens"),
+def build(ddof: int = 1, centred: bool = False) -> pl.Recipe:
+    center, scale = pl.Center("group"), pl.Scale("batch", ddof=ddof)
+    return pl.vary(
+        pl.recipe("grpo"),
+        credit=pl.chain(center, scale) if centred else pl.chain(scale, center),
+        objective=pl.Clipped(reduce="tokens"),
     )

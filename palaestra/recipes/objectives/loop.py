@@ -13,25 +13,14 @@ from typing import Literal
 
 import numpy as np
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.context import Context
-from palaestra.credit.advantages import leave_one_out
-from palaestra.credit.links import Center, Scale, chain
-from palaestra.objective.policy import Clipped
-from palaestra.rollout.collect import Sample, Score, links
-from palaestra.schedule import check_bounds
-from palaestra.step import Recipe
-from palaestra.types import Group, Key, stage
-from palaestra.update import Plain
-from palaestra.values import vary
+import palaestra as pl
 
-CARD = Card(
+CARD = pl.Card(
     title="LOOP: leave-one-out PPO for interactive agents (AppWorld)",
     paper="arXiv:2502.01600",
     claim="Leave-one-out PPO with token ratios trains long-horizon agents better than RLOO, GRPO and coarser ratios.",
     source="released code (apple/ml-loop), which has token and trajectory ratios; turn ratios from notes on the paper",
-    size=Size(
+    size=pl.Size(
         setting="Qwen2.5-32B-Instruct, LoRA 16, AppWorld, K = 6, 40 tasks an iteration, minibatches of 32 rollouts, 32,000 "
         "tokens, 1,500 a turn, lr 5e-5, 200 iterations",
         model="qwen2.5-32b",
@@ -50,15 +39,15 @@ CARD = Card(
 )
 
 
-@stage
+@pl.stage
 class MuteSmall:
     """Mutes episodes whose leave-one-out advantage is below `least`: they stay in the baselines of the others."""
 
     least: float = 0.01
 
-    async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
+    async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         totals = np.array([e.total for e in group.valid])
-        advantages = iter(leave_one_out(totals, np.zeros(len(totals), np.int64)))
+        advantages = iter(pl.leave_one_out(totals, np.zeros(len(totals), np.int64)))
         episodes = (
             replace(e, muted=e.muted or abs(next(advantages)) < self.least) if e.ok else e for e in group.episodes
         )
@@ -71,14 +60,14 @@ def build(
     epochs: int = 2,
     minibatches: int = 4,
     baseline: Literal["others", "mean", "std"] = "others",
-) -> Recipe:
+) -> pl.Recipe:
     """`baseline`: the mean of the others, of all, or of all with a division by the deviation (ddof 1; GRPO's advantage)."""
-    check_bounds("loop: eps", eps, least=0)
-    scale = (Scale("group"),) if baseline == "std" else ()
-    return vary(
-        recipe("rloo"),
-        credit=chain(Center("group", others=baseline == "others"), *scale),
-        collect=links(Sample(n=8), Score(), MuteSmall()),
-        objective=Clipped(low=eps / (1 + eps), high=eps, ratio=ratio, reduce="sequences"),
-        update=Plain(epochs=epochs, minibatches=minibatches),
+    pl.check_bounds("loop: eps", eps, least=0)
+    scale = (pl.Scale("group"),) if baseline == "std" else ()
+    return pl.vary(
+        pl.recipe("rloo"),
+        credit=pl.chain(pl.Center("group", others=baseline == "others"), *scale),
+        collect=pl.links(pl.Sample(n=8), pl.Score(), MuteSmall()),
+        objective=pl.Clipped(low=eps / (1 + eps), high=eps, ratio=ratio, reduce="sequences"),
+        update=pl.Plain(epochs=epochs, minibatches=minibatches),
     )

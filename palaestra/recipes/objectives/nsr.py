@@ -12,19 +12,14 @@ other one by p p_v: probability moves where the model's prior already is, and le
 Groups of equal rewards carry the full signal, so no gate may drop them; where a side is empty the update is skipped.
 """
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.credit.links import Outcome, chain
-from palaestra.objective.policy import Clipped
-from palaestra.step import Recipe
-from palaestra.values import vary
+import palaestra as pl
 
-CARD = Card(
+CARD = pl.Card(
     title="Negative / positive sample reinforcement (NSR, PSR, Weighted-REINFORCE)",
     paper="arXiv:2506.01347",
     claim="Penalising wrong answers alone improves pass@k over the whole range of k, where rewarding right ones costs diversity.",
     source="paper and released code (TianHongZXY/RLVR-Decomposed)",
-    size=Size(
+    size=pl.Size(
         setting="Qwen2.5-Math-7B and Qwen3-4B on MATH, 1,024 prompts x 8, minibatch 256, 3,072 tokens, lr 1e-6, pass@k for "
         "k up to 256",
         model="qwen2.5-7b",
@@ -37,5 +32,7 @@ CARD = Card(
 )
 
 
-def build(positive: float = 0.0, negative: float = 1.0) -> Recipe:
-    return vary(recipe("grpo"), credit=chain(Outcome(positive, -negative)), objective=Clipped(reduce="tokens"))
+def build(positive: float = 0.0, negative: float = 1.0) -> pl.Recipe:
+    return pl.vary(
+        pl.recipe("grpo"), credit=pl.chain(pl.Outcome(positive, -negative)), objective=pl.Clipped(reduce="tokens")
+    )

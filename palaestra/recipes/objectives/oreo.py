@@ -17,27 +17,14 @@ Left out: search guided by the value at test time, which is not part of training
 from dataclasses import replace
 from typing import Literal
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.context import Collect
-from palaestra.credit.links import Center, Chain
-from palaestra.credit.seats import Reader
-from palaestra.credit.steps import StepNumbers
-from palaestra.objective.kl import KLKind, kl_quantity
-from palaestra.objective.policy import KL
-from palaestra.objective.residual import PathConsistency, ValueConsistency
-from palaestra.rollout.branch import MarkSteps
-from palaestra.rollout.collect import Sample, Score, links
-from palaestra.rollout.recorded import Offline
-from palaestra.step import Learner, Recipe
-from palaestra.values import vary
+import palaestra as pl
 
-CARD = Card(
+CARD = pl.Card(
     title="OREO: offline RL for multi-step reasoning (soft Bellman)",
     paper="arXiv:2412.16145",
     claim="From the same offline answers, a soft Bellman loss with a learned value teaches more than preference pairs.",
     source="released code by the catalogue's account",
-    size=Size(
+    size=pl.Size(
         setting="Qwen2.5-Math 1.5B, DeepSeekMath 7B, MiniCPM 2B; beta .03, alpha .01, lr 5e-6, batch 128, 2,048 tokens, "
         "one epoch",
         model="deepseekmath-7b",
@@ -48,10 +35,10 @@ CARD = Card(
 )
 
 
-def make_offline(learned: Recipe, *more: Collect) -> Recipe:
+def make_offline(learned: pl.Recipe, *more: pl.Collect) -> pl.Recipe:
     """The same method on answers of the start model."""
-    collect = links(Sample(n=8, model="ref"), Score(), *more, Offline())
-    return vary(learned, collect=collect, references={"ref": "policy"})
+    collect = pl.links(pl.Sample(n=8, model="ref"), pl.Score(), *more, pl.Offline())
+    return pl.vary(learned, collect=collect, references={"ref": "policy"})
 
 
 def build(
@@ -59,25 +46,25 @@ def build(
     alpha: float = 0.01,
     level: Literal["token", "step", "response"] = "token",
     frozen: bool = True,
-    kl: KLKind = "k2",
-) -> Recipe:
+    kl: pl.KLKind = "k2",
+) -> pl.Recipe:
     by_step = level == "step"
-    marks: tuple[Collect, ...] = (MarkSteps(),) if by_step else ()
-    pairs = vary(recipe("dpo"), collect=links(Sample(n=8), Score(), *marks))
-    credit = Chain((Center("group"), *((StepNumbers(),) if by_step else ())))
+    marks: tuple[pl.Collect, ...] = (pl.MarkSteps(),) if by_step else ()
+    pairs = pl.vary(pl.recipe("dpo"), collect=pl.links(pl.Sample(n=8), pl.Score(), *marks))
+    credit = pl.Chain((pl.Center("group"), *((pl.StepNumbers(),) if by_step else ())))
     reference = ("ref", "logp")
-    loss = PathConsistency(beta=beta, level=level)
+    loss = pl.PathConsistency(beta=beta, level=level)
     policy = replace(
         pairs.learners["policy"],
         credit=credit,
-        objective=loss + alpha * KL(kl, reduce="tokens") if alpha else loss,
-        needs=(reference, ("critic", "value"), *((("ref", kl_quantity(kl)),) if alpha and kl == "full" else ())),
+        objective=loss + alpha * pl.KL(kl, reduce="tokens") if alpha else loss,
+        needs=(reference, ("critic", "value"), *((("ref", pl.kl_quantity(kl)),) if alpha and kl == "full" else ())),
     )
-    critic = Learner(
-        credit=Reader(credit),
-        objective=ValueConsistency(beta=beta),
+    critic = pl.Learner(
+        credit=pl.Reader(credit),
+        objective=pl.ValueConsistency(beta=beta),
         needs=(reference, ("policy", "logp")),
         heads=("value",),
     )
-    online = vary(pairs, learners={"policy": policy, "critic": critic})
+    online = pl.vary(pairs, learners={"policy": policy, "critic": critic})
     return make_offline(online, *marks) if frozen else online

@@ -14,22 +14,14 @@ The continuations count as sampled tokens.
 Left out: the trained verifier, and beam search that ranks partial solutions by it.
 """
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.credit.links import Center, chain
-from palaestra.credit.steps import StepProgress
-from palaestra.objective.policy import KL, Reinforce
-from palaestra.rollout.branch import PrefixValues
-from palaestra.rollout.collect import Sample, Score, links
-from palaestra.step import Recipe
-from palaestra.values import vary
+import palaestra as pl
 
-CARD = Card(
+CARD = pl.Card(
     title="Rewarding Progress: process advantage verifiers (PAV)",
     paper="arXiv:2410.08146",
     claim="Rewarding the progress of steps under a complementary prover learns from five times fewer samples.",
     source="equation from a public study of the paper; k, steps as lines and Monte-Carlo values are choices",
-    size=Size(
+    size=pl.Size(
         setting="Gemma 2B and 9B on MATH, alpha 5 and 3, KL .001, lr 1e-7, batch 32, 512 tokens",
         model="gemma-2-9b",
         answers=32,
@@ -40,10 +32,10 @@ CARD = Card(
 )
 
 
-def build(alpha: float = 3.0, k: int = 4, n: int = 4, kl: float = 0.0) -> Recipe:
-    return vary(
-        recipe("grpo", kl=kl),
-        collect=links(Sample(n=8), Score(), PrefixValues(n=n)),
-        credit=chain(Center("group"), StepProgress(alpha=alpha, k=k)),
-        objective=Reinforce() + kl * KL("k3") if kl else Reinforce(),
+def build(alpha: float = 3.0, k: int = 4, n: int = 4, kl: float = 0.0) -> pl.Recipe:
+    return pl.vary(
+        pl.recipe("grpo", kl=kl),
+        collect=pl.links(pl.Sample(n=8), pl.Score(), pl.PrefixValues(n=n)),
+        credit=pl.chain(pl.Center("group"), pl.StepProgress(alpha=alpha, k=k)),
+        objective=pl.Reinforce() + kl * pl.KL("k3") if kl else pl.Reinforce(),
     )

@@ -18,22 +18,14 @@ from typing import Any, Literal
 import numpy as np
 from torch import Tensor
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.objective.algebra import Algebra, Reduction, reduce_terms, token_mean
-from palaestra.objective.kl import kl_terms
-from palaestra.objective.policy import Clipped, Entropy
-from palaestra.rollout.collect import Sample, Score, links
-from palaestra.step import Recipe
-from palaestra.types import Batch, Group, Key, Outputs, stage
-from palaestra.values import vary
+import palaestra as pl
 
-CARD = Card(
+CARD = pl.Card(
     title="RAPO: forward KL + reference reweighting for exploration",
     paper="arXiv:2510.03865",
     claim="A forward KL to a reward-aware reference lets RL solve problems that the base model never solves.",
     source="secondary source for the equations; phi, alpha, beta and the token level are inferred",
-    size=Size(
+    size=pl.Size(
         setting="Qwen2.5-3B/7B base, 8k SimpleRL-Zero questions, AIME 2024 and 2025; alpha, beta and phi are not known",
         model="qwen2.5-7b",
     ),
@@ -50,39 +42,39 @@ def exponents(reward_G: np.ndarray, how: Literal["sample", "group", "none"]) -> 
     return (reward_G - reward_G.min()) / spread if spread > 1e-9 else np.clip(reward_G, 0, 1)
 
 
-@stage
+@pl.stage
 class Temper:
     """Gives every scored episode the fact "exponent", which tempers the signal "power_logp" of its rows."""
 
     how: Literal["sample", "group", "none"] = "sample"
 
-    async def __call__(self, ctx: object, key: Key, group: Group) -> Group:
+    async def __call__(self, ctx: object, key: pl.Key, group: pl.Group) -> pl.Group:
         phi = iter(exponents(np.array([e.total for e in group.valid], float), self.how).tolist())
         found = (replace(e, facts={**e.facts, "exponent": next(phi)}) if e.ok else e for e in group.episodes)
         return replace(group, episodes=tuple(found))
 
 
-@stage
-class ForwardKL(Algebra):
+@pl.stage
+class ForwardKL(pl.Algebra):
     """KL(pihat || pi) on samples of pi, "forward" of `objective.kl`. The learner must need (model, "power_logp")."""
 
     model: str = "ref"
-    reduce: Reduction = "sequences"
+    reduce: pl.Reduction = "sequences"
 
-    def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        kl_BT = kl_terms(out["logp"], batch[f"{self.model}_power_logp"], "forward")
-        return reduce_terms(kl_BT, batch, self.reduce), {"kl_forward": token_mean(kl_BT, batch)}
+    def __call__(self, out: pl.Outputs, batch: pl.Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        kl_BT = pl.kl_terms(out["logp"], batch[f"{self.model}_power_logp"], "forward")
+        return pl.reduce_terms(kl_BT, batch, self.reduce), {"kl_forward": pl.token_mean(kl_BT, batch)}
 
 
 def build(
     alpha: float = 0.01, beta: float = 1e-3, phi: Literal["sample", "group", "none"] = "sample", n: int = 8
-) -> Recipe:
-    loss: Any = Clipped()
+) -> pl.Recipe:
+    loss: Any = pl.Clipped()
     loss = loss + alpha * ForwardKL() if alpha else loss
-    return vary(
-        recipe("grpo"),
-        collect=links(Sample(n), Score(), Temper(phi)),
-        objective=loss + beta * Entropy() if beta else loss,
+    return pl.vary(
+        pl.recipe("grpo"),
+        collect=pl.links(pl.Sample(n), pl.Score(), Temper(phi)),
+        objective=loss + beta * pl.Entropy() if beta else loss,
         references={"ref": "policy"} if alpha else {},
         needs=(("ref", "power_logp"),) if alpha else (),
     )

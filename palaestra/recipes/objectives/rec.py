@@ -22,24 +22,14 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.credit.advantages import group_mean
-from palaestra.credit.links import Center, Scale, chain
-from palaestra.credit.scopes import scope_keys
-from palaestra.credit.table import Table, Values
-from palaestra.objective.policy import KL, Imitation, Reinforce, Trust
-from palaestra.schedule import check_bounds
-from palaestra.step import Recipe
-from palaestra.types import stage
-from palaestra.values import vary
+import palaestra as pl
 
-CARD = Card(
+CARD = pl.Card(
     title="Group-Relative REINFORCE is secretly off-policy (REC, OPMD, AsymRE, data weighting)",
     paper="arXiv:2509.24203",
     claim="Clipping, not importance sampling, is what lets group-relative REINFORCE learn from stale samples.",
     source="paper and released code (modelscope/Trinity-RFT, examples/rec_gsm8k)",
-    size=Size(
+    size=pl.Size(
         setting="Qwen2.5-3B-Instruct on GSM8K, 96 prompts x 8, 1,024 tokens, lr 1e-6, synchronised every 20 steps",
         model="qwen2.5-3b",
         prompts=96,
@@ -50,7 +40,7 @@ CARD = Card(
 )
 
 
-@stage
+@pl.stage
 class DropSurplus:
     """RED-Drop: no more samples below the group's mean than at or above it; the rest get 0 and count in no mean.
 
@@ -59,9 +49,9 @@ class DropSurplus:
 
     equal: ClassVar[bool] = False
 
-    def __call__(self, x: Values, table: Table) -> Values:
-        out_N, key_N = np.zeros_like(x.x_N), scope_keys(table, "group", x.level)
-        good_N = x.x_N >= group_mean(x.x_N, key_N)
+    def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
+        out_N, key_N = np.zeros_like(x.x_N), pl.scope_keys(table, "group", x.level)
+        good_N = x.x_N >= pl.group_mean(x.x_N, key_N)
         for key in np.unique(key_N):
             good, bad = (np.flatnonzero((key_N == key) & side_N) for side_N in (good_N, ~good_N))
             kept = np.concatenate([good, bad[: len(good)]])
@@ -69,39 +59,39 @@ class DropSurplus:
         return replace(x, x_N=out_N)
 
 
-@stage
+@pl.stage
 class Reweight:
     """RED-Weight: A exp(A / temperature)."""
 
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        check_bounds("Reweight.temperature", self.temperature, above=0)
+        pl.check_bounds("Reweight.temperature", self.temperature, above=0)
 
-    def __call__(self, x: Values, table: Table) -> Values:
+    def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
         return replace(x, x_N=x.x_N * np.exp(x.x_N / self.temperature))
 
 
 def build(
-    trust: Trust = "one-side",
+    trust: pl.Trust = "one-side",
     weighted: bool = False,
     high: float = 0.2,
     tau: float = 0.0,
     regulariser: Literal["opmd", "kimi", "asymre"] = "opmd",
     data: Literal["all", "drop", "weight"] = "all",
     std: bool = False,
-) -> Recipe:
+) -> pl.Recipe:
     """`tau` weighs the regulariser, 0 = none."""
-    check_bounds("rec: tau", tau, least=0)
-    objective = Reinforce(reduce="tokens", trust=trust, weighted=weighted, high=high)
+    pl.check_bounds("rec: tau", tau, least=0)
+    objective = pl.Reinforce(reduce="tokens", trust=trust, weighted=weighted, high=high)
     regularised: dict[str, Any] = {
         "opmd": (1 / (1 + tau)) * objective,
-        "kimi": objective + 2 * tau * KL("k2", model="behaviour", reduce="tokens"),
-        "asymre": objective + tau * Imitation(),
+        "kimi": objective + 2 * tau * pl.KL("k2", model="behaviour", reduce="tokens"),
+        "asymre": objective + tau * pl.Imitation(),
     }
-    shaped = {"all": (Center("group"),), "drop": (DropSurplus(),), "weight": (Center("group"), Reweight())}[data]
-    return vary(
-        recipe("grpo"),
-        credit=chain(*((Scale("group", ddof=0),) if std else ()), *shaped),
+    shaped = {"all": (pl.Center("group"),), "drop": (DropSurplus(),), "weight": (pl.Center("group"), Reweight())}[data]
+    return pl.vary(
+        pl.recipe("grpo"),
+        credit=pl.chain(*((pl.Scale("group", ddof=0),) if std else ()), *shaped),
         objective=regularised[regulariser] if tau else objective,
     )

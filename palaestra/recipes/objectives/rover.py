@@ -20,21 +20,14 @@ and Q is pulled back to 0.
 import torch
 from torch import Tensor
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.credit.links import Center, Scale, chain
-from palaestra.objective.algebra import Algebra, reduce_terms, token_mean
-from palaestra.step import Recipe
-from palaestra.types import Batch, Outputs, stage
-from palaestra.update import Plain
-from palaestra.values import vary
+import palaestra as pl
 
-CARD = Card(
+CARD = pl.Card(
     title="Random Policy Valuation (ROVER)",
     paper="arXiv:2509.24981",
     claim="Evaluating the uniform policy suffices: accuracy rises while the answers stay diverse.",
     source="released code (tinnerhrhe/ROVER) and abstract",
-    size=Size(
+    size=pl.Size(
         setting="Qwen3-8B/4B base on DeepScaleR, n = 8, temperature 0.6, 8,192 tokens; Qwen2.5-3B on countdown, 128 "
         "prompts x 5, minibatches of 32, lr 1e-6",
         model="qwen3-8b",
@@ -55,8 +48,8 @@ def successors(x_BT: Tensor, mask_BT: Tensor) -> Tensor:
     return torch.cat([x_BT, ends], 1).gather(1, next_BT)
 
 
-@stage
-class UniformBellman(Algebra):
+@pl.stage
+class UniformBellman(pl.Algebra):
     """The squared error above; the column "advantage" is the reward. Needs the signal ("policy", "vocab_mean_logp").
 
     `bootstrap=False` leaves the successor's value out.
@@ -69,22 +62,22 @@ class UniformBellman(Algebra):
     def needs(self) -> tuple[str, ...]:
         return ("logp", "vocab_mean_logp")
 
-    def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+    def __call__(self, out: pl.Outputs, batch: pl.Batch) -> tuple[Tensor, dict[str, Tensor]]:
         q_BT = self.rho * (out["logp"] - batch["behaviour_logp"]) * batch.mask
         mean_BT = self.rho * (out["vocab_mean_logp"] - batch["policy_vocab_mean_logp"]) * batch.mask
         next_BT = successors(mean_BT, batch.mask).detach()  # a target is not moved towards its estimate
         y_BT = batch["advantage"] + (next_BT if self.bootstrap else 0.0)
-        return reduce_terms((q_BT - y_BT) ** 2, batch, "tokens"), {
-            "q": token_mean(q_BT, batch),
-            "q_next": token_mean(next_BT, batch),
+        return pl.reduce_terms((q_BT - y_BT) ** 2, batch, "tokens"), {
+            "q": pl.token_mean(q_BT, batch),
+            "q_next": pl.token_mean(next_BT, batch),
         }
 
 
-def build(rho: float = 1.0, bootstrap: bool = True, scale: bool = False) -> Recipe:
-    return vary(
-        recipe("grpo"),
-        credit=chain(Center("group"), *((Scale("group"),) if scale else ())),
+def build(rho: float = 1.0, bootstrap: bool = True, scale: bool = False) -> pl.Recipe:
+    return pl.vary(
+        pl.recipe("grpo"),
+        credit=pl.chain(pl.Center("group"), *((pl.Scale("group"),) if scale else ())),
         objective=UniformBellman(rho, bootstrap),
-        update=Plain(minibatches=4),
+        update=pl.Plain(minibatches=4),
         needs=(("policy", "vocab_mean_logp"),),
     )

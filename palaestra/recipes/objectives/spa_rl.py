@@ -21,24 +21,14 @@ from typing import Literal
 import numpy as np
 from torch import Tensor
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.credit.advantages import leave_one_out
-from palaestra.credit.links import Center, Gae, Link, Scale, chain, table_signal
-from palaestra.credit.table import Table, Values, fact_by_turn
-from palaestra.objective.algebra import Algebra, Couples, Sum
-from palaestra.objective.track import Track
-from palaestra.step import Learner, Recipe
-from palaestra.types import Batch, Example, Groups, Outputs, Signals, State, stage
-from palaestra.update import Cycle, Plain
-from palaestra.values import vary
+import palaestra as pl
 
-CARD = Card(
+CARD = pl.Card(
     title="Stepwise Progress Attribution",
     paper="arXiv:2505.20732",
     claim="Contributions of turns that add up to the outcome make a better reward for PPO than the outcome at the end.",
     source="released code (WangHanLinHenry/SPA-RL-Agent); alpha and beta as in its data builder",
-    size=Size(
+    size=pl.Size(
         setting="Llama-3.2-3B-Instruct; WebShop, ALFWorld, VirtualHome; offline trajectories, one epoch",
         model="llama-3.2-3b",
     ),
@@ -46,7 +36,7 @@ CARD = Card(
 SIGNAL = "estimator_progress"  # the head "progress" of the learner "estimator"
 
 
-@stage
+@pl.stage
 class Contributions:
     """r_t = alpha c_t + beta g_t by turn. c_t: the estimator's, an equal share of the outcome, or R - mean of the others."""
 
@@ -54,42 +44,44 @@ class Contributions:
     beta: float = 0.5
     by: Literal["progress", "uniform", "outcome"] = "progress"
 
-    def __call__(self, x: Values, table: Table) -> Values:
+    def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
         turn = table.turns
         last_N = np.append(turn.episode_N[1:] != turn.episode_N[:-1], [True])[: len(turn.episode_N)]
-        done_N = np.array(fact_by_turn(table, "executed", default=True), bool) | last_N
-        return Values(level="turn", x_N=self.alpha * self._contributions(x, table) + self.beta * done_N)
+        done_N = np.array(pl.fact_by_turn(table, "executed", default=True), bool) | last_N
+        return pl.Values(level="turn", x_N=self.alpha * self._contributions(x, table) + self.beta * done_N)
 
-    def _contributions(self, x: Values, table: Table) -> np.ndarray:
+    def _contributions(self, x: pl.Values, table: pl.Table) -> np.ndarray:
         turn, at = table.turns, table.tokens
         if self.by == "uniform":
             return table.lift(x, "turn").x_N / np.bincount(turn.episode_N)[turn.episode_N]
         if self.by == "outcome":
-            return leave_one_out(table.reward_E, table.group_E)[turn.episode_N]
-        c = dict(zip(zip(at.episode_N, at.row_N, at.position_N, strict=True), table_signal(table, SIGNAL), strict=True))
+            return pl.leave_one_out(table.reward_E, table.group_E)[turn.episode_N]
+        c = dict(
+            zip(zip(at.episode_N, at.row_N, at.position_N, strict=True), pl.table_signal(table, SIGNAL), strict=True)
+        )
         return np.array([c[k] for k in zip(turn.episode_N, turn.row_N, turn.position_N, strict=True)])
 
 
-@stage
+@pl.stage
 class TurnEnds:
     """Rows whose trained tokens are the last ones of turns, with the episode's reward; the rows of an episode are one unit."""
 
-    def __call__(self, groups: Groups, signals: Signals, state: State) -> tuple[list[Example], State]:
-        table = Table(groups, signals, state)
+    def __call__(self, groups: pl.Groups, signals: pl.Signals, state: pl.State) -> tuple[list[pl.Example], pl.State]:
+        table = pl.Table(groups, signals, state)
         ends: dict[tuple[int, int], list[int]] = {}
         for e, r, p in zip(table.turns.episode_N, table.turns.row_N, table.turns.position_N, strict=True):
             ends.setdefault((int(e), int(r)), []).append(int(p))
-        found: list[Example] = []
+        found: list[pl.Example] = []
         for (e, r), positions in ends.items():
             trained = np.zeros(len(table.views[e][r].ids_T), bool)
             trained[positions] = True
             columns = {"trained": trained, "reward": float(table.reward_E[e])}
-            found.append(Example(row=table.episodes[e].rows[r], columns=columns, unit=f"episode {e}"))
+            found.append(pl.Example(row=table.episodes[e].rows[r], columns=columns, unit=f"episode {e}"))
         return found, table.state
 
 
-@stage
-class Decompose(Algebra):
+@pl.stage
+class Decompose(pl.Algebra):
     """mean over episodes of (sum_t c_t - R)^2: return decomposition. A unit is an episode."""
 
     @property
@@ -97,10 +89,10 @@ class Decompose(Algebra):
         return ("progress",)
 
     @property
-    def couples(self) -> Couples:
+    def couples(self) -> pl.Couples:
         return "unit"
 
-    def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+    def __call__(self, out: pl.Outputs, batch: pl.Batch) -> tuple[Tensor, dict[str, Tensor]]:
         _, unit_B = batch.unit_B.unique(return_inverse=True)
         n = int(unit_B.max()) + 1
         sum_B = (out["progress"] * batch.mask).sum(1)
@@ -110,18 +102,18 @@ class Decompose(Algebra):
         return loss, {"progress_error": loss.detach()}
 
 
-@stage
+@pl.stage
 class ProgressAgreement:
     """Leaves the column "agreement": z-scores of what came in times those of the change of distance (the fact "closer").
 
     Its mean over tokens is their correlation.
     """
 
-    def __call__(self, x: Values, table: Table) -> Values:
-        closer = Values(level="turn", x_N=np.array(fact_by_turn(table, "closer"), float))
+    def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
+        closer = pl.Values(level="turn", x_N=np.array(pl.fact_by_turn(table, "closer"), float))
         found = [table.lift(y, "token").x_N for y in (x, closer)]
         a_N, b_N = ((y - y.mean()) / (y.std() + 1e-9) for y in found)
-        table.columns["agreement"] = Values(level="token", x_N=a_N * b_N)
+        table.columns["agreement"] = pl.Values(level="token", x_N=a_N * b_N)
         return x
 
 
@@ -133,31 +125,33 @@ def build(
     learns: bool = False,
     compare: bool = False,
     kl: float = 0.0,
-) -> Recipe:
+) -> pl.Recipe:
     """`warmup` steps train the estimator alone; after them it learns on only with `learns`.
 
     `compare` logs the correlation of turn rewards with the change of distance, where the world tells it. `kl` takes kl * (log
     pi_old - log pi_ref) off every token's reward.
     """
-    ppo = recipe("ppo", kl=kl)
-    paid: tuple[Link, ...] = (Contributions(alpha, beta, by), *((ProgressAgreement(),) if compare else ()))
-    credit = chain(*paid, Gae(gamma=1.0, lam=0.95, kl=kl), Center("batch"), Scale("batch"))
+    ppo = pl.recipe("ppo", kl=kl)
+    paid: tuple[pl.Link, ...] = (Contributions(alpha, beta, by), *((ProgressAgreement(),) if compare else ()))
+    credit = pl.chain(*paid, pl.Gae(gamma=1.0, lam=0.95, kl=kl), pl.Center("batch"), pl.Scale("batch"))
     if by != "progress":
-        return vary(ppo, credit=credit)
+        return pl.vary(ppo, credit=credit)
     policy = rest_learner(ppo, warmup).learners["policy"]
     needs = (*policy.needs, ("estimator", "progress"))
-    objective = Sum((policy.objective, Track(("agreement",)))) if compare else policy.objective
-    estimator = Learner(
+    objective = pl.Sum((policy.objective, pl.Track(("agreement",)))) if compare else policy.objective
+    estimator = pl.Learner(
         credit=TurnEnds(),
         objective=Decompose(),
-        update=Cycle(Plain(epochs=2, minibatches=4), period=1, on=(0,) if learns else (), warmup=warmup, warms=True),
+        update=pl.Cycle(
+            pl.Plain(epochs=2, minibatches=4), period=1, on=(0,) if learns else (), warmup=warmup, warms=True
+        ),
         heads=("progress",),
     )
     policy = replace(policy, credit=credit, objective=objective, needs=needs)
-    return vary(ppo, learners={"policy": policy, "estimator": estimator})
+    return pl.vary(ppo, learners={"policy": policy, "estimator": estimator})
 
 
-def rest_learner(learned: Recipe, warmup: int) -> Recipe:
+def rest_learner(learned: pl.Recipe, warmup: int) -> pl.Recipe:
     """A recipe of one learner that does not move in the first `warmup` steps."""
     (learner,) = learned.learners.values()
-    return vary(learned, update=Cycle(learner.update, period=1, on=(0,), warmup=warmup))
+    return pl.vary(learned, update=pl.Cycle(learner.update, period=1, on=(0,), warmup=warmup))

@@ -10,27 +10,14 @@ without variance are drawn again; a batch is never padded with them. Loss of DAP
 
 from dataclasses import replace
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.context import Context
-from palaestra.credit.links import Center, Scale, chain
-from palaestra.credit.pass_at_k import PassAtK
-from palaestra.credit.turns import Blend
-from palaestra.curriculum.pool import Mixed
-from palaestra.objective.policy import KL, Clipped
-from palaestra.rewards.verify import response_text
-from palaestra.rollout.collect import Sample, Score, links
-from palaestra.step import Recipe
-from palaestra.toys.base import final_answer
-from palaestra.types import Group, Key, Reward, stage
-from palaestra.values import vary
+import palaestra as pl
 
-CARD = Card(
+CARD = pl.Card(
     title="GREAM: sparse-regularised group policy optimisation, generative reasoning recommendation",
     paper="arXiv:2510.20815",
     claim="Partial credit for matching codes and a pass@k bonus make sparse item rewards learnable for a recommender.",
     source="released code (Indolent-Kawhi/GRRM: reward_answer.py, core_algos.py, dapo_ray_trainer.py)",
-    size=Size(
+    size=pl.Size(
         setting="Qwen3-4B-Instruct, three Amazon data sets, 256 prompts x 10 kept of nine times as many, minibatches of "
         "64, 1,560 tokens, 150 steps, lr 2e-6 after 10, weight decay 0.1, KL 0.001",
         model="qwen3-4b",
@@ -52,17 +39,17 @@ def worth(answer: str | None, gold: str) -> float:
     return 1.0 if matched is None else WORTH[min(matched, len(WORTH)) - 1] if matched else 0.0
 
 
-@stage
+@pl.stage
 class PartialCredit:
     """Gives what the bench judges wrong the worth of its matching prefix; the bench's own reward becomes the part "exact"."""
 
-    async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
+    async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         gold = str(group.task.answer)
         episodes = tuple(
             replace(
                 e,
-                reward=Reward(
-                    total=max(e.total, worth(final_answer(response_text(e)), gold)), parts={"exact": e.total}
+                reward=pl.Reward(
+                    total=max(e.total, worth(pl.final_answer(pl.response_text(e)), gold)), parts={"exact": e.total}
                 ),
             )
             if e.ok
@@ -72,15 +59,15 @@ class PartialCredit:
         return replace(group, episodes=episodes)
 
 
-def build(partial: bool = True, bonus: float = 1.0, k: int = 4, size: int = 16, kl: float = 0.0) -> Recipe:
+def build(partial: bool = True, bonus: float = 1.0, k: int = 4, size: int = 16, kl: float = 0.0) -> pl.Recipe:
     """`bonus` weighs the pass@k advantage. `kl`: the released scripts use 0.001."""
-    loss = Clipped(reduce="tokens")
-    return vary(
-        recipe("grpo"),
-        collect=links(Sample(n=10), Score(), *((PartialCredit(),) if partial else ())),
-        pool=Mixed(size),
-        credit=chain(Blend(((1.0, (Center("group"), Scale("group"))), (bonus, (PassAtK(k),))))),
-        objective=loss + kl * KL("k3", reduce="tokens") if kl else loss,
+    loss = pl.Clipped(reduce="tokens")
+    return pl.vary(
+        pl.recipe("grpo"),
+        collect=pl.links(pl.Sample(n=10), pl.Score(), *((PartialCredit(),) if partial else ())),
+        pool=pl.Mixed(size),
+        credit=pl.chain(pl.Blend(((1.0, (pl.Center("group"), pl.Scale("group"))), (bonus, (pl.PassAtK(k),))))),
+        objective=loss + kl * pl.KL("k3", reduce="tokens") if kl else loss,
         needs=(("ref", "logp"),) if kl else (),
         references={"ref": "policy"} if kl else {},
     )

@@ -22,20 +22,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.objective.algebra import Couples, token_mean
-from palaestra.objective.tokens import DualClipped, TokenWeighted
-from palaestra.step import Recipe
-from palaestra.types import Batch, Outputs, stage
-from palaestra.values import vary
+import palaestra as pl
 
-CARD = Card(
+CARD = pl.Card(
     title="Rethinking entropy interventions: STEER token reweighting",
     paper="arXiv:2510.10150",
     claim="Weights from a token's estimated entropy change keep the entropy from collapsing at no cost in accuracy.",
     source="released code (zz-haooo/STEER) and abstract",
-    size=Size(
+    size=pl.Size(
         setting="Qwen2.5-Math-7B, DAPO-Math-17k, 512 prompts x 8, minibatches of 32, 3,072 tokens, lr 1e-6",
         model="qwen2.5-7b",
         prompts=512,
@@ -53,7 +47,7 @@ def entropy_change(logp: Tensor, old_logp: Tensor, entropy: Tensor, advantage: T
     return advantage / old * x * (1 - x) * (x.log() + entropy)
 
 
-@stage
+@pl.stage
 class EntropyChange:
     """Weights from |Omega|: `lowest` at its largest value in the batch; linear up to `highest`, or exponential up to 1."""
 
@@ -66,10 +60,10 @@ class EntropyChange:
         return ("logp", "entropy")
 
     @property
-    def couples(self) -> Couples:
+    def couples(self) -> pl.Couples:
         return "batch"
 
-    def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+    def __call__(self, out: pl.Outputs, batch: pl.Batch) -> tuple[Tensor, dict[str, Tensor]]:
         omega_BT = entropy_change(out["logp"], batch["behaviour_logp"], out["entropy"], batch["advantage"])
         on_BT = batch.mask > 0
         m_BT = omega_BT.abs().nan_to_num(0.0, 0.0, 0.0)
@@ -82,13 +76,14 @@ class EntropyChange:
         else:
             w_BT = torch.full_like(m_BT, (self.lowest + self.highest) / 2)
         return w_BT * on_BT, {
-            "entropy": token_mean(out["entropy"], batch),
-            "omega": token_mean(omega_BT, batch),
-            "weight": token_mean(w_BT, batch),
+            "entropy": pl.token_mean(out["entropy"], batch),
+            "omega": pl.token_mean(omega_BT, batch),
+            "weight": pl.token_mean(w_BT, batch),
         }
 
 
-def build(mapping: Literal["linear", "exp"] = "linear") -> Recipe:
-    return vary(
-        recipe("grpo"), objective=TokenWeighted(DualClipped(low=0.2, high=0.28, c=10.0), EntropyChange(mapping))
+def build(mapping: Literal["linear", "exp"] = "linear") -> pl.Recipe:
+    return pl.vary(
+        pl.recipe("grpo"),
+        objective=pl.TokenWeighted(pl.DualClipped(low=0.2, high=0.28, c=10.0), EntropyChange(mapping)),
     )

@@ -11,22 +11,16 @@ stratum of one or of equal rewards has A_SAN = 0; with one stratum the method is
 of the paper exact.
 """
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.credit.links import Center, Scale, chain
-from palaestra.credit.scopes import Stratum
-from palaestra.credit.turns import Blend
-from palaestra.step import Recipe
-from palaestra.values import vary
+import palaestra as pl
 
 pass
 
-CARD = Card(
+CARD = pl.Card(
     title="Stratified GRPO (stratified advantage normalisation)",
     paper="arXiv:2510.06214",
     claim="Normalising advantages among trajectories with the same number of searches teaches a search agent more than GRPO.",
     source="secondary summaries of the paper and an independent implementation; alpha and strata of one are not known",
-    size=Size(
+    size=pl.Size(
         setting="search agents (Qwen2.5-3B as recalled, not verified) on seven single- and multi-hop QA sets, up to 11.3 "
         "points over GRPO (abstract, v1); alpha is not known",
         model="qwen2.5-3b",
@@ -34,8 +28,8 @@ CARD = Card(
 )
 
 
-def build(alpha: float = 0.8, ddof: int = 1, fact: str = "searches") -> Recipe:
-    stratum = Stratum(fact)
-    within = (Center(stratum), Scale(stratum, ddof=ddof))
-    overall = (Center("group"), Scale("group", ddof=ddof))
-    return vary(recipe("grpo"), credit=chain(Blend(((alpha, within), (1 - alpha, overall)))))
+def build(alpha: float = 0.8, ddof: int = 1, fact: str = "searches") -> pl.Recipe:
+    stratum = pl.Stratum(fact)
+    within = (pl.Center(stratum), pl.Scale(stratum, ddof=ddof))
+    overall = (pl.Center("group"), pl.Scale("group", ddof=ddof))
+    return pl.vary(pl.recipe("grpo"), credit=pl.chain(pl.Blend(((alpha, within), (1 - alpha, overall)))))

@@ -13,21 +13,14 @@ The loss is as steep as 2 / beta, so the gradient's norm is nearly always clippe
 
 from typing import Any
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.credit.links import Center, Chain
-from palaestra.curriculum.replay import Replay
-from palaestra.objective.residual import Balance
-from palaestra.schedule import Linear, check_bounds
-from palaestra.step import Recipe, Schedule
-from palaestra.values import vary
+import palaestra as pl
 
-CARD = Card(
+CARD = pl.Card(
     title="Trajectory Balance with Asynchrony",
     paper="arXiv:2503.18929",
     claim="Trajectory balance trains on samples of any age, so that search and learning can run apart at no loss.",
     source="released code and abstract; details of the buffer partly from configuration names",
-    size=Size(
+    size=pl.Size(
         setting="RhoMath-1B on GSM8K, K = 20 of 24, batch 140, 512 tokens, buffer filled with 500, 1,000 steps, beta .012 "
         "to .004 in 500, lr 1e-5 after 50",
         model="tinyllama-1.1b",
@@ -42,15 +35,15 @@ CARD = Card(
 
 def build(
     beta: float = 0.012, beta_end: float = 0.004, recent: float = 0.95, priority: float = 1.0, lag: int = 2
-) -> Recipe:
-    check_bounds("tba: beta and beta_end", min(beta, beta_end), above=0)  # the loss divides by them
-    falling: Any = Linear(beta, beta_end, 500)
-    return vary(
-        recipe("grpo"),
-        pool=Replay(size=16, samples=8, recent=recent, priority=priority),
-        credit=Chain((Center("group"),), unit="group"),
-        objective=Balance(beta=falling, weight="balance"),
+) -> pl.Recipe:
+    pl.check_bounds("tba: beta and beta_end", min(beta, beta_end), above=0)  # the loss divides by them
+    falling: Any = pl.Linear(beta, beta_end, 500)
+    return pl.vary(
+        pl.recipe("grpo"),
+        pool=pl.Replay(size=16, samples=8, recent=recent, priority=priority),
+        credit=pl.Chain((pl.Center("group"),), unit="group"),
+        objective=pl.Balance(beta=falling, weight="balance"),
         needs=(("ref", "logp"),),
         references={"ref": "policy"},
-        schedule=Schedule(prompts=16, steps=50, lag=lag, max_age=32),
+        schedule=pl.Schedule(prompts=16, steps=50, lag=lag, max_age=32),
     )

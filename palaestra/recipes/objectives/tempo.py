@@ -9,21 +9,14 @@ clip is 0.2 / 0.28, without KL. Equal rewards, or a group of one: A = 0. A trunc
 In a conversation, observations are part of the prefix and carry no credit.
 """
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.credit.links import Center, Scale, chain
-from palaestra.credit.trie import PrefixTree
-from palaestra.objective.policy import Clipped
-from palaestra.objective.track import Track
-from palaestra.step import Recipe
-from palaestra.values import vary
+import palaestra as pl
 
-CARD = Card(
+CARD = pl.Card(
     title="TEMPO / Prefix-to-Tree credit assignment",
     paper="arXiv:2509.18314",
     claim="Values of shared prefixes, read off the group itself, give GRPO token-level credit and faster convergence.",
     source="released code (fatebreaker/tempo, compute_tempo_outcome_advantage)",
-    size=Size(
+    size=pl.Size(
         setting="Qwen3-1.7B and 4B, MATH and MedQA, G = 7, 512 prompts, minibatches of 64, 8,192 tokens, lr 1e-6, no KL, "
         "15 epochs",
         model="qwen3-4b",
@@ -36,11 +29,11 @@ CARD = Card(
 )
 
 
-def build(outcome: float = 1.0, std: bool = True, ddof: int = 1) -> Recipe:
+def build(outcome: float = 1.0, std: bool = True, ddof: int = 1) -> pl.Recipe:
     """`outcome` 0 is the TD term alone; without `std` rewards are centred only."""
-    scale = (Scale("group", ddof=ddof),) if std else ()
-    return vary(
-        recipe("grpo"),
-        credit=chain(Center("group"), *scale, PrefixTree(outcome)),
-        objective=Clipped(low=0.2, high=0.28, reduce="tokens") + Track(("branching",)),
+    scale = (pl.Scale("group", ddof=ddof),) if std else ()
+    return pl.vary(
+        pl.recipe("grpo"),
+        credit=pl.chain(pl.Center("group"), *scale, pl.PrefixTree(outcome)),
+        objective=pl.Clipped(low=0.2, high=0.28, reduce="tokens") + pl.Track(("branching",)),
     )

@@ -17,27 +17,14 @@ reward, of such data `choice`.
 
 from dataclasses import replace
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.context import Context, Draw
-from palaestra.curriculum.draw import Shuffled
-from palaestra.errors import UserError
-from palaestra.rewards.verified import Verified
-from palaestra.rewards.where import Where
-from palaestra.rollout.collect import Sample, Score, links
-from palaestra.run.evaluation import attempt_tasks
-from palaestra.step import Recipe
-from palaestra.tasks import options
-from palaestra.types import SOLVED_TOTAL, Key, State, Task, stage
-from palaestra.values import vary
-from palaestra.verifiers.answers.choice import option_order
+import palaestra as pl
 
-CARD = Card(
+CARD = pl.Card(
     title="AlphaMed: minimalist rule-based RL on medical multiple choice",
     paper="arXiv:2505.17952",
     claim="The right letter as the only reward elicits reasoning, and questions of mixed difficulty do it best.",
     source="abstract and public summaries; the reading of answers and the hyper-parameters are choices",
-    size=Size(
+    size=pl.Size(
         setting="7B and 8B instruction-tuned models, 19,178 medical questions; 1,200 a subset in the study of the data",
         model="llama-3.1-8b",
     ),
@@ -46,64 +33,64 @@ ASK = "Reason first, then give the letter of one option in \\boxed{}."
 ROUNDS = 1000  # draws that may pass before a batch of the wanted levels is full
 
 
-@stage
+@pl.stage
 class ShownOptions:
     """Writes the options of a task under its question, in a fresh order at every draw; other tasks stay as they are."""
 
-    draw: Draw = Shuffled()
+    draw: pl.Draw = pl.Shuffled()
 
-    def __call__(self, ctx: Context, key: Key, n: int, state: State) -> tuple[list[Task], State]:
+    def __call__(self, ctx: pl.Context, key: pl.Key, n: int, state: pl.State) -> tuple[list[pl.Task], pl.State]:
         tasks, state = self.draw(ctx, key, n, state)
         return [show_options(t, (*key, t.id)) for t in tasks], state
 
 
-def show_options(task: Task, key: Key) -> Task:
+def show_options(task: pl.Task, key: pl.Key) -> pl.Task:
     """The task with lettered options in the order that `key` gives; `order` goes to the verifier.
 
     Options that stand in the midst of the data's own prompt keep their order.
     """
-    known = options.option_texts(task.meta)
+    known = pl.option_texts(task.meta)
     if not known:
         return task
     *before, question = task.prompt
-    bare = replace(question, content=question.content.removesuffix(f"\n{options.letter_options(known)}"))
-    fixed = options.contains_options("\n".join(m.content for m in (*before, bare)), known)
-    meta = task.meta if fixed else {**task.meta, "order": option_order(len(known), key)}
-    *before, asked = options.add_options((*before, bare), meta)
+    bare = replace(question, content=question.content.removesuffix(f"\n{pl.letter_options(known)}"))
+    fixed = pl.contains_options("\n".join(m.content for m in (*before, bare)), known)
+    meta = task.meta if fixed else {**task.meta, "order": pl.option_order(len(known), key)}
+    *before, asked = pl.add_options((*before, bare), meta)
     return replace(task, prompt=(*before, replace(asked, content=f"{asked.content}\n{ASK}")), meta=meta)
 
 
-@stage
+@pl.stage
 class OfLevel:
     """Only tasks whose column `field` is among `levels`, as many draws as it takes."""
 
     levels: tuple[int, ...]
     field: str = "level"
-    draw: Draw = ShownOptions()
+    draw: pl.Draw = ShownOptions()
 
-    def __call__(self, ctx: Context, key: Key, n: int, state: State) -> tuple[list[Task], State]:
-        found: list[Task] = []
+    def __call__(self, ctx: pl.Context, key: pl.Key, n: int, state: pl.State) -> tuple[list[pl.Task], pl.State]:
+        found: list[pl.Task] = []
         for i in range(ROUNDS):
             tasks, state = self.draw(ctx, (*key, i), n - len(found), state)
             missing = [t.id for t in tasks if self.field not in t.meta]
             if missing:
-                raise UserError(
+                raise pl.UserError(
                     f"task {missing[0]!r} has no column {self.field!r}; `difficulty` of this method measures it"
                 )
             found += [t for t in tasks if t.meta[self.field] in self.levels]
             if len(found) == n:
                 return found, state
-        raise UserError(f"{ctx.bench.name!r} has too few tasks of the levels {', '.join(map(str, self.levels))}")
+        raise pl.UserError(f"{ctx.bench.name!r} has too few tasks of the levels {', '.join(map(str, self.levels))}")
 
 
-async def difficulty(ctx: Context, tasks: int, n: int = 5) -> dict[str, int]:
+async def difficulty(ctx: pl.Context, tasks: int, n: int = 5) -> dict[str, int]:
     """Errors of the run's model among `n` answers to each of the first training tasks, by task."""
-    groups = await attempt_tasks(ctx, tasks, Sample(n=n), split="train", label="levels")
-    return {g.task.id: sum(e.total < SOLVED_TOTAL for e in g.valid) for g in groups}
+    groups = await pl.attempt_tasks(ctx, tasks, pl.Sample(n=n), split="train", label="levels")
+    return {g.task.id: sum(e.total < pl.SOLVED_TOTAL for e in g.valid) for g in groups}
 
 
-def build(levels: tuple[int, ...] = (), field: str = "level") -> Recipe:
+def build(levels: tuple[int, ...] = (), field: str = "level") -> pl.Recipe:
     """`levels` trains on these only, by the column `field`."""
-    reward = Where("options", Verified("choice-boxed"))
+    reward = pl.Where("options", pl.Verified("choice-boxed"))
     draw = OfLevel(levels, field) if levels else ShownOptions()
-    return vary(recipe("grpo"), draw=draw, collect=links(Sample(n=8), Score(reward=reward)))
+    return pl.vary(pl.recipe("grpo"), draw=draw, collect=pl.links(pl.Sample(n=8), pl.Score(reward=reward)))

@@ -19,28 +19,14 @@ from typing import TypeAlias
 
 import numpy as np
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.context import Context, Draw
-from palaestra.curriculum.draw import Shuffled
-from palaestra.errors import UserError
-from palaestra.rewards.verify import response_text
-from palaestra.rollout.collect import Sample, Score, links
-from palaestra.step import Recipe
-from palaestra.toys.base import final_answer
-from palaestra.types import Group, Key, Message, Reward, State, Task, rng_of, stage
-from palaestra.values import vary
-from palaestra.verifiers.answers.short import stated_answer
-from palaestra.verifiers.base import strip_thinking
-from palaestra.verifiers.text.similarity import count_character_ngrams
-from palaestra.verifiers.text.spelling import cluster_consensus, normalise_characters, rescale_similarity
+import palaestra as pl
 
-CARD = Card(
+CARD = pl.Card(
     title="CEC-Zero: Chinese spelling correction by self-generated errors",
     paper="arXiv:2505.09082",
     claim="RL on errors that the trainer makes itself, and on the consensus of candidates, corrects spelling without labels.",
     source="two second-hand summaries agree on cosine, theta and clusters; weights, radius, R2's scale and GRPO are ours",
-    size=Size(
+    size=pl.Size(
         setting="Qwen3-14B and 32B; CSCD-NS, LEMON and customer-service data; average F1 52 to 65 and 55 to 68; weights of "
         "the two rewards are not known",
         model="qwen3-14b",
@@ -92,30 +78,30 @@ def corrupt(sentence: str, rng: np.random.Generator, edits: tuple[int, int] = (1
     return text
 
 
-@stage
+@pl.stage
 class Corrupted:
     """Tasks with a column `sentence` become: restore it from a corrupted copy, the field `source`. Others stay as they are."""
 
-    draw: Draw = Shuffled()
+    draw: pl.Draw = pl.Shuffled()
     edits: tuple[int, int] = (1, 3)
     instruction: str = "Correct the spelling. Answer with the sentence alone.\n"
 
-    def __call__(self, ctx: Context, key: Key, n: int, state: State) -> tuple[list[Task], State]:
+    def __call__(self, ctx: pl.Context, key: pl.Key, n: int, state: pl.State) -> tuple[list[pl.Task], pl.State]:
         tasks, state = self.draw(ctx, key, n, state)
         return [self.corrupt_task(t, (*key, i)) for i, t in enumerate(tasks)], state
 
-    def corrupt_task(self, task: Task, key: Key) -> Task:
+    def corrupt_task(self, task: pl.Task, key: pl.Key) -> pl.Task:
         clean = task.meta.get("sentence")
         if not isinstance(clean, str):
             return task
-        source = corrupt(clean, rng_of(("corrupt", *key)), self.edits)
-        prompt = (Message(role="user", content=self.instruction + source),)
+        source = corrupt(clean, pl.rng_of(("corrupt", *key)), self.edits)
+        prompt = (pl.Message(role="user", content=self.instruction + source),)
         return replace(task, prompt=prompt, answer=clean, meta={**task.meta, "source": source})
 
 
 def embed_characters(texts: Sequence[str]) -> np.ndarray:
     """[N, D] unit vectors of the counts of character 1- to 3-grams; no text gives 0."""
-    counts = [count_character_ngrams(t, 3) for t in texts]
+    counts = [pl.count_character_ngrams(t, 3) for t in texts]
     columns = {k: i for i, k in enumerate(dict.fromkeys(k for c in counts for k in c))}
     x_ND = np.zeros((len(texts), max(1, len(columns))))
     for n, c in enumerate(counts):
@@ -125,11 +111,11 @@ def embed_characters(texts: Sequence[str]) -> np.ndarray:
 
 def correction(text: str) -> str:
     """What a reply gives as the sentence."""
-    found = next((x for x in (final_answer(text), stated_answer(text)) if x is not None), strip_thinking(text))
-    return normalise_characters(found)
+    found = next((x for x in (pl.final_answer(text), pl.stated_answer(text)) if x is not None), pl.strip_thinking(text))
+    return pl.normalise_characters(found)
 
 
-@stage
+@pl.stage
 class Restored:
     """supervised * R1 + agreed * R2 + exact * [the sentence itself]; see the module."""
 
@@ -140,31 +126,33 @@ class Restored:
     radius: float = 0.5  # unknown in the paper; a cosine of 0.875
     embed: Embed = embed_characters
 
-    async def __call__(self, ctx: Context | None, group: Group) -> list[Reward]:
-        texts = [correction(response_text(e)) for e in group.episodes]
+    async def __call__(self, ctx: pl.Context | None, group: pl.Group) -> list[pl.Reward]:
+        texts = [correction(pl.response_text(e)) for e in group.episodes]
         if group.task.answer is None and (self.supervised or self.exact):
-            raise UserError(
+            raise pl.UserError(
                 f"task {group.task.id!r} has no clean sentence; use supervised=0 agreed=1, or add an answer"
             )
-        gold = normalise_characters(str(group.task.answer)) if self.supervised or self.exact else ""
+        gold = pl.normalise_characters(str(group.task.answer)) if self.supervised or self.exact else ""
         *x_ND, gold_D = self.embed([*texts, gold])
         filled = [i for i, t in enumerate(texts) if t]
         r2 = (
-            dict(zip(filled, cluster_consensus([x_ND[i] for i in filled], self.radius, self.theta), strict=True))
+            dict(zip(filled, pl.cluster_consensus([x_ND[i] for i in filled], self.radius, self.theta), strict=True))
             if filled
             else {}
         )
         cosines = [float(x_D @ gold_D) for x_D in x_ND]
         return [self.reward(t, gold, c, r2.get(i, 0.0)) for i, (t, c) in enumerate(zip(texts, cosines, strict=True))]
 
-    def reward(self, text: str, gold: str, cosine: float, r2: float) -> Reward:
-        r1, right = rescale_similarity(cosine, self.theta), float(bool(text) and text == gold)
+    def reward(self, text: str, gold: str, cosine: float, r2: float) -> pl.Reward:
+        r1, right = pl.rescale_similarity(cosine, self.theta), float(bool(text) and text == gold)
         total = self.supervised * r1 + self.agreed * r2 + self.exact * right
-        return Reward(total=total, parts={"similarity": r1, "consensus": r2})
+        return pl.Reward(total=total, parts={"similarity": r1, "consensus": r2})
 
 
 def build(
     supervised: float = 0.5, agreed: float = 0.5, exact: float = 0.0, theta: float = 0.8, radius: float = 0.5
-) -> Recipe:
+) -> pl.Recipe:
     reward = Restored(supervised, agreed, exact, theta, radius)
-    return vary(recipe("grpo"), draw=Corrupted(), collect=links(Sample(n=8), Score(reward=reward, shadow=True)))
+    return pl.vary(
+        pl.recipe("grpo"), draw=Corrupted(), collect=pl.links(pl.Sample(n=8), pl.Score(reward=reward, shadow=True))
+    )

@@ -21,22 +21,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal, Protocol
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.context import Context
-from palaestra.rollout.collect import Sample, Score, links
-from palaestra.rollout.steps import answer_steps
-from palaestra.step import Recipe
-from palaestra.types import Episode, Event, Group, Key, Task, stage
-from palaestra.values import vary
-from palaestra.verifiers.compose import clip_delta_steps, clip_steps, delta_steps
+import palaestra as pl
 
-CARD = Card(
+CARD = pl.Card(
     title="Designing RL rewards at training time: Clipping and Delta for PRMs",
     paper="arXiv:2410.15115",
     claim="Step scores paid as they are get farmed by repetition; clipped and differenced they are bounded and help.",
     source="public notes and reviews of the paper that agree; alpha and eta are choices",
-    size=Size(
+    size=pl.Size(
         setting="Qwen2 and Qwen2.5-Math, PPO, MATH, batch 1,024 x 8 at 1.5B and 4,096 x 8 at 7B; alpha, eta and the KL are "
         "not known",
         model="qwen2.5-7b",
@@ -51,19 +43,19 @@ LINE = re.compile(r"(\d+)([-+*])(\d+)(?:\+(\d+))?=(\d+)")
 class StepModel(Protocol):
     """A score in [0, 1] for every step of a solution, None where there is none."""
 
-    def __call__(self, task: Task, lines: Sequence[str], /) -> Sequence[float | None]: ...
+    def __call__(self, task: pl.Task, lines: Sequence[str], /) -> Sequence[float | None]: ...
 
 
-@stage
+@pl.stage
 class TrueLines:
     """1 for a line of true arithmetic (modulo the task's modulus) or an idle remark, 0 for another; the answer has no score."""
 
     idle: str = "ok"
 
-    def __call__(self, task: Task, lines: Sequence[str]) -> list[float | None]:
+    def __call__(self, task: pl.Task, lines: Sequence[str]) -> list[float | None]:
         return [None if line.startswith("=") else float(line == self.idle or self.holds(line, task)) for line in lines]
 
-    def holds(self, line: str, task: Task) -> bool:
+    def holds(self, line: str, task: pl.Task) -> bool:
         found = LINE.fullmatch(line)
         if found is None or len(line) > 40:
             return False
@@ -75,12 +67,12 @@ class TrueLines:
 def shape_rewards(q: Sequence[float], shape: Shape, eta: float, keep_last: bool = True) -> list[float]:
     """Rewards of the steps. Without `keep_last` Clip leaves the last step to the outcome, as Delta always does."""
     if shape == "clip":
-        clipped = clip_steps(q, eta)
+        clipped = pl.clip_steps(q, eta)
         return clipped if keep_last else clipped[:-1] + [0.0] * bool(q)
-    return {"plain": list, "delta": delta_steps, "clip-delta": lambda x: clip_delta_steps(x, eta)}[shape](q)
+    return {"plain": list, "delta": pl.delta_steps, "clip-delta": lambda x: pl.clip_delta_steps(x, eta)}[shape](q)
 
 
-@stage
+@pl.stage
 class BoundedStepRewards:
     """Adds alpha * r_k at the last token of every step of a scored episode; the outcome stays at the end, as the part "right"."""
 
@@ -90,21 +82,25 @@ class BoundedStepRewards:
     keep_last: bool = True
     prm: StepModel = TrueLines()
 
-    async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
+    async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         return replace(group, episodes=tuple(self._paid(ctx, group.task, e) for e in group.episodes))
 
-    def _paid(self, ctx: Context, task: Task, e: Episode) -> Episode:
+    def _paid(self, ctx: pl.Context, task: pl.Task, e: pl.Episode) -> pl.Episode:
         if e.reward is None:
             return e
-        found = answer_steps(e, ctx.decode)
+        found = pl.answer_steps(e, ctx.decode)
         q = [self.eta if x is None else x for x in self.prm(task, [s.text for s in found])]
         paid = [self.alpha * r for r in shape_rewards(q, self.shape, self.eta, self.keep_last)]
-        events = tuple(Event(row=s.row, token=s.token, value=r, part="steps") for s, r in zip(found, paid, strict=True))
+        events = tuple(
+            pl.Event(row=s.row, token=s.token, value=r, part="steps") for s, r in zip(found, paid, strict=True)
+        )
         parts = {**e.reward.parts, "right": e.total, "steps": sum(paid)}
         return replace(
             e, reward=replace(e.reward, total=e.total + sum(paid), parts=parts, events=(*e.reward.events, *events))
         )
 
 
-def build(shape: Shape = "clip-delta", alpha: float = 0.02, eta: float = 0.7, kl: float = 0.0) -> Recipe:
-    return vary(recipe("ppo", kl=kl), collect=links(Sample(n=8), Score(), BoundedStepRewards(shape, alpha, eta)))
+def build(shape: Shape = "clip-delta", alpha: float = 0.02, eta: float = 0.7, kl: float = 0.0) -> pl.Recipe:
+    return pl.vary(
+        pl.recipe("ppo", kl=kl), collect=pl.links(pl.Sample(n=8), pl.Score(), BoundedStepRewards(shape, alpha, eta))
+    )

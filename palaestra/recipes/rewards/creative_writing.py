@@ -12,32 +12,16 @@ stand-in that needs no model: it reads the rules it knows from its prompt and ap
 import re
 from typing import Literal
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.context import Source
-from palaestra.credit.labelled import Labelled
-from palaestra.credit.preferences import Compare
-from palaestra.judges.pointwise import Judge
-from palaestra.judges.reading import MarkedLabel
-from palaestra.objective.reward_model import BradleyTerry
-from palaestra.rewards.labels import text_properties
-from palaestra.rewards.learned import Learned
-from palaestra.rewards.rules import RuleList
-from palaestra.rollout.collect import Sample, Score, links
-from palaestra.services.chat.scripted import Scripted
-from palaestra.step import Learner, Recipe
-from palaestra.types import ChatRequest
-from palaestra.update import AdamW
-from palaestra.values import vary
+import palaestra as pl
 
 pass
 
-CARD = Card(
+CARD = pl.Card(
     title="Creative writing in small models: refined reward model vs adversarial principle judge",
     paper="arXiv:2508.21476",
     claim="A judge whose rules an adversary has refined agrees with people better than fixed rules, and than a reward model.",
     source="released code for the loop and the settings, summary for the numbers; Good = 1 and Bad = 0 inferred",
-    size=Size(
+    size=pl.Size(
         setting="Qwen2.5-7B-Instruct on Chinese greetings, 4,000 queries, 4 samples, batch 32, 512 tokens, lr 3e-7, KL "
         "0.001, 7,896 preference pairs",
         model="qwen2.5-7b",
@@ -47,7 +31,7 @@ CARD = Card(
         lr=3e-7,
     ),
 )
-RULES: RuleList = ("Ends with its answer.", "Shows a step.", "Says no line twice.")
+RULES: pl.RuleList = ("Ends with its answer.", "Shows a step.", "Says no line twice.")
 WEIGHTS = (0.30, 0.30, 0.15, 0.15, 0.10)  # language, creativity, resonance, cultural fit, richness; each 1 to 3
 EXCELLENCE = 2.0
 
@@ -57,11 +41,11 @@ def rating(scores: tuple[float, ...]) -> float:
     return sum(w * s for w, s in zip(WEIGHTS, scores, strict=True))
 
 
-def detector(request: ChatRequest) -> str:
+def detector(request: pl.ChatRequest) -> str:
     """The stand-in judge: Bad if a rule of its prompt is broken, by what it knows of the three in RULES."""
     prompt = request.messages[-1].content
     rules, reply = (re.findall(rf"<{tag}>(.*?)</{tag}>", prompt, re.DOTALL)[-1] for tag in ("rubric", "response"))
-    seen, lines = text_properties(reply), reply.splitlines()
+    seen, lines = pl.text_properties(reply), reply.splitlines()
     kept = (bool(lines) and lines[-1].startswith("= "), seen["worked"] > 0, len(set(lines)) == len(lines))
     broken = [rule for rule, held in zip(RULES, kept, strict=True) if rule in rules and not held]
     return f"{' '.join(broken)} [[{'Bad' if broken else 'Good'}]]"
@@ -69,25 +53,28 @@ def detector(request: ChatRequest) -> str:
 
 def build(
     signal: Literal["judge", "reward model"] = "judge",
-    rules: RuleList = RULES,
-    client: Source = Scripted(detector, "detector"),
-) -> Recipe:
-    judge = Judge(
+    rules: pl.RuleList = RULES,
+    client: pl.Source = pl.Scripted(detector, "detector"),
+) -> pl.Recipe:
+    judge = pl.Judge(
         client=client,
-        read=MarkedLabel((("Good", 1.0), ("Bad", 0.0))),
+        read=pl.MarkedLabel((("Good", 1.0), ("Bad", 0.0))),
         rubric="\n".join(rules),
         empty=0.0,
         unparsed=0.0,
         name="detector",
     )
-    parent = recipe("grpo", kl=0.001)
+    parent = pl.recipe("grpo", kl=0.001)
     if signal == "judge":
-        return vary(parent, collect=links(Sample(n=4), Score(reward=judge, shadow=True)))
-    rm = Learner(
-        credit=Labelled("gold", Compare()), objective=BradleyTerry(), heads=("score",), optimiser=AdamW(lr=2e-4)
+        return pl.vary(parent, collect=pl.links(pl.Sample(n=4), pl.Score(reward=judge, shadow=True)))
+    rm = pl.Learner(
+        credit=pl.Labelled("gold", pl.Compare()),
+        objective=pl.BradleyTerry(),
+        heads=("score",),
+        optimiser=pl.AdamW(lr=2e-4),
     )
-    collect = links(Sample(n=4), Score(reward=Learned("reward"), shadow=True))
-    return vary(parent, collect=collect, learners={**parent.learners, "reward": rm})
+    collect = pl.links(pl.Sample(n=4), pl.Score(reward=pl.Learned("reward"), shadow=True))
+    return pl.vary(parent, collect=collect, learners={**parent.learners, "reward": rm})
 
 
 # ---- the experiment: greetings that a program writes, and flaws that a program knows

@@ -20,29 +20,14 @@ import re
 from dataclasses import replace
 from typing import Any, Literal
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.context import Context, RewardFn
-from palaestra.credit.links import Center, Scale, chain
-from palaestra.objective.policy import Clipped
-from palaestra.rewards.verified import Verified
-from palaestra.rewards.verify import response_text
-from palaestra.rewards.where import Where
-from palaestra.rollout.collect import MuteTruncated, Sample, Score, links
-from palaestra.schedule import Jump
-from palaestra.step import Recipe
-from palaestra.toys.base import exact_match
-from palaestra.toys.formats import judging_task
-from palaestra.types import Group, Key, Message, Reward, Task, rng_of, stage
-from palaestra.values import vary
-from palaestra.verifiers.code.programs import code_blocks
+import palaestra as pl
 
-CARD = Card(
+CARD = pl.Card(
     title="Critique-Coder: critique RL",
     paper="arXiv:2509.22824",
     claim="Replacing a fifth of the coding problems by critiques of solutions makes a better coder than solving alone.",
     source="released code (TIGER-AI-Lab/Critique-Coder); the mix, the 80% and the 0.8 from two public summaries",
-    size=Size(
+    size=pl.Size(
         setting="Qwen3-4B and 8B, 128 prompts x 8, minibatches of 64, lr 1e-6, temperature 0.6, top-p 0.95, top-k 20 "
         "(not built), 16k then 32k tokens, no KL; candidates of Qwen3-Coder-30B-A3B",
         model="qwen3-8b",
@@ -59,7 +44,7 @@ ASK = "Is this solution right? Write a critique and end it with \\conclusion{T} 
 LEAST = 0.8  # share of tests above which a candidate counts as right
 
 
-@stage
+@pl.stage
 class Criticise:
     """Plays `n` episodes of each task; a share of the tasks becomes questions about a candidate, judged by `reward`, before.
 
@@ -70,58 +55,58 @@ class Criticise:
     share: float = 0.2
     candidates: int = 2
     model: str = "start"
-    reward: RewardFn | None = None
+    reward: pl.RewardFn | None = None
 
-    async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
-        return await Sample(n=self.n)(ctx, key, await self.ask_critique(ctx, key, group))
+    async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
+        return await pl.Sample(n=self.n)(ctx, key, await self.ask_critique(ctx, key, group))
 
-    async def ask_critique(self, ctx: Context, key: Key, group: Group) -> Group:
+    async def ask_critique(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         """The group, or the question about a candidate in its place."""
-        rng = rng_of(("critique", ctx.seed, group.task.id))
+        rng = pl.rng_of(("critique", ctx.seed, group.task.id))
         if rng.random() >= self.share:
             return group
-        sampled = await Sample(n=self.candidates, model=self.model)(ctx, (*key, "candidates"), group)
-        scored = (await Score(reward=self.reward)(ctx, key, sampled)).valid
-        found = [(response_text(e), e.total > LEAST) for e in scored if is_usable(response_text(e), group.task)]
+        sampled = await pl.Sample(n=self.candidates, model=self.model)(ctx, (*key, "candidates"), group)
+        scored = (await pl.Score(reward=self.reward)(ctx, key, sampled)).valid
+        found = [(pl.response_text(e), e.total > LEAST) for e in scored if is_usable(pl.response_text(e), group.task)]
         wanted = bool(rng.random() < 0.5)
         text, right = next((f for f in found if f[1] == wanted), found[0]) if found else ("", False)
         return replace(group, task=critique(group.task, text, right)) if found else group
 
 
-def is_usable(text: str, task: Task) -> bool:
+def is_usable(text: str, task: pl.Task) -> bool:
     """A candidate with something in it: a block of code where the task wants one."""
-    blocks = code_blocks(text) if "tests" in task.meta else [text]
+    blocks = pl.code_blocks(text) if "tests" in task.meta else [text]
     return any(b.strip() for b in blocks)
 
 
-def critique(task: Task, text: str, right: bool) -> Task:
+def critique(task: pl.Task, text: str, right: bool) -> pl.Task:
     """The question about a candidate. Its text is untrusted, but only what the policy says is read for a label."""
     if "tests" not in task.meta:
-        made = judging_task(task, text, right)
+        made = pl.judging_task(task, text, right)
         return replace(made, id=f"{task.id}/critique", meta={"label": right})
     question = "\n\n".join([task.prompt[-1].content, f"Solution:\n{text}", ASK])
-    prompt = (*task.prompt[:-1], Message(role="user", content=question))
+    prompt = (*task.prompt[:-1], pl.Message(role="user", content=question))
     return replace(task, id=f"{task.id}/critique", prompt=prompt, answer="FT"[right], meta={"label": right})
 
 
-@stage
+@pl.stage
 class CritiqueLabel:
     """`weight` for the right label of a critique, else 0."""
 
     weight: Any = 1.0
     variant: Variant = "paper"
 
-    async def __call__(self, ctx: Context, group: Group) -> list[Reward]:
-        return [self.judge(response_text(e), group.task) for e in group.episodes]
+    async def __call__(self, ctx: pl.Context, group: pl.Group) -> list[pl.Reward]:
+        return [self.judge(pl.response_text(e), group.task) for e in group.episodes]
 
-    def judge(self, text: str, task: Task) -> Reward:
+    def judge(self, text: str, task: pl.Task) -> pl.Reward:
         if task.answer not in ("T", "F"):
-            right = exact_match(text, task)
+            right = pl.exact_match(text, task)
         elif self.variant == "paper":
-            right = Verified("label").judge(text, task).total
+            right = pl.Verified("label").judge(text, task).total
         else:
             right = float(released_verdict(text) == task.meta["label"])
-        return Reward(total=self.weight * right, parts={"critique": right})
+        return pl.Reward(total=self.weight * right, parts={"critique": right})
 
 
 def released_verdict(text: str) -> bool | None:
@@ -130,15 +115,15 @@ def released_verdict(text: str) -> bool | None:
     return None if not found else True if "T" in found[-1] else False if "F" in found[-1] else None
 
 
-def build(share: float = 0.2, variant: Variant = "paper", stage_one: int = 0) -> Recipe:
+def build(share: float = 0.2, variant: Variant = "paper", stage_one: int = 0) -> pl.Recipe:
     """`share` of critiques; until the step `stage_one` they are worth 0.8."""
-    solve = Where("tests", Verified("code-partial" if variant == "paper" else "code-partial(first=10)"))
-    weight = Jump(0.8, 1.0, stage_one) if variant == "paper" and stage_one else 1.0
-    reward = Where("label", CritiqueLabel(weight, variant), solve)
-    return vary(
-        recipe("grpo"),
-        collect=links(Criticise(share=share, reward=solve), Score(reward=reward), MuteTruncated()),
-        credit=chain(Center("group"), Scale("group")),
-        objective=Clipped(high=0.3, reduce="tokens"),
+    solve = pl.Where("tests", pl.Verified("code-partial" if variant == "paper" else "code-partial(first=10)"))
+    weight = pl.Jump(0.8, 1.0, stage_one) if variant == "paper" and stage_one else 1.0
+    reward = pl.Where("label", CritiqueLabel(weight, variant), solve)
+    return pl.vary(
+        pl.recipe("grpo"),
+        collect=pl.links(Criticise(share=share, reward=solve), pl.Score(reward=reward), pl.MuteTruncated()),
+        credit=pl.chain(pl.Center("group"), pl.Scale("group")),
+        objective=pl.Clipped(high=0.3, reduce="tokens"),
         references={"start": "policy"},
     )

@@ -18,26 +18,14 @@ them before the first wrong one, which pays nothing.
 
 from typing import Literal
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.context import Context
-from palaestra.errors import Fault, UserError
-from palaestra.rewards.verified import Verified
-from palaestra.rewards.verify import response_text
-from palaestra.rewards.where import Where
-from palaestra.rollout.collect import Sample, Score, links
-from palaestra.step import Recipe
-from palaestra.toys.base import answer_lines, exact_match
-from palaestra.types import Group, Key, Reward, State, Task, stage
-from palaestra.values import vary
-from palaestra.verifiers.text.formats import Clean
+import palaestra as pl
 
-CARD = Card(
+CARD = pl.Card(
     title="DeepTheorem: RL on verified theorem variants",
     paper="arXiv:2505.23754",
     claim="RL on theorems and their contradicting variants teaches informal proving from verdicts alone.",
     source="released code (Jiahao004/DeepTheorem); names of the rubric from memory",
-    size=Size(
+    size=pl.Size(
         setting="Qwen2.5 1.5B to 7B bases, 121k theorems, 128 prompts x 64, 8,192 tokens, lr 1e-6 after 50 of 1,000 steps, "
         "no KL",
         model="qwen2.5-7b",
@@ -51,35 +39,35 @@ CARD = Card(
 ROUNDS = 1000  # batches looked through for tasks of the wanted answers
 
 
-@stage
+@pl.stage
 class OfAnswer:
     """Training tasks whose answer is one of `answers`, in the order of the source; the cursor is the state."""
 
     answers: tuple[str, ...]
 
-    def __call__(self, ctx: Context, key: Key, n: int, state: State) -> tuple[list[Task], State]:
-        at, found = state.get("cursor", 0), list[Task]()
+    def __call__(self, ctx: pl.Context, key: pl.Key, n: int, state: pl.State) -> tuple[list[pl.Task], pl.State]:
+        at, found = state.get("cursor", 0), list[pl.Task]()
         end = at + ROUNDS * max(n, 1)
         while len(found) < n and at < end:
             task = ctx.bench.tasks.task("train", at % (ctx.bench.tasks.size or end))
             found += [task] if str(task.answer) in self.answers else []
             at += 1
         if len(found) < n:
-            raise UserError(f"{ctx.bench.name!r} has too few tasks with an answer among {', '.join(self.answers)}")
+            raise pl.UserError(f"{ctx.bench.name!r} has too few tasks with an answer among {', '.join(self.answers)}")
         return found, {**state, "cursor": at}
 
 
-@stage
+@pl.stage
 class ProofLabel:
     """1 if the answer line has the right label and the text no degenerate form; the part "process" judges the proof."""
 
-    async def __call__(self, ctx: Context, group: Group) -> list[Reward | Fault]:
-        return [self.judge(response_text(e), group.task) for e in group.episodes]
+    async def __call__(self, ctx: pl.Context, group: pl.Group) -> list[pl.Reward | pl.Fault]:
+        return [self.judge(pl.response_text(e), group.task) for e in group.episodes]
 
-    def judge(self, text: str, task: Task) -> Reward:
-        right = exact_match(text, task) * Clean(most_repeats=1.0, least_space=0.0)(text, None).score
-        parts = {"process": valid_share(answer_lines(text)[:-1], task.meta["steps"])} if "steps" in task.meta else {}
-        return Reward(total=right, parts=parts)
+    def judge(self, text: str, task: pl.Task) -> pl.Reward:
+        right = pl.exact_match(text, task) * pl.Clean(most_repeats=1.0, least_space=0.0)(text, None).score
+        parts = {"process": valid_share(pl.answer_lines(text)[:-1], task.meta["steps"])} if "steps" in task.meta else {}
+        return pl.Reward(total=right, parts=parts)
 
 
 def valid_share(lines: list[str], steps: tuple[str, ...]) -> float:
@@ -88,9 +76,9 @@ def valid_share(lines: list[str], steps: tuple[str, ...]) -> float:
     return first / max(len(lines), len(steps), 1)
 
 
-def build(only: tuple[str, ...] = (), variant: Literal["paper", "released"] = "paper") -> Recipe:
+def build(only: tuple[str, ...] = (), variant: Literal["paper", "released"] = "paper") -> pl.Recipe:
     """`only` trains on variants with these answers, e.g. ("right",): the original theorems."""
-    theorem = Verified("theorem" if variant == "paper" else "theorem(released=True)")
-    reward = Where("theorem", Where("steps", ProofLabel(), theorem))
-    theorems = vary(recipe("grpo"), collect=links(Sample(n=8), Score(reward=reward)))
-    return vary(theorems, draw=OfAnswer(only)) if only else theorems
+    theorem = pl.Verified("theorem" if variant == "paper" else "theorem(released=True)")
+    reward = pl.Where("theorem", pl.Where("steps", ProofLabel(), theorem))
+    theorems = pl.vary(pl.recipe("grpo"), collect=pl.links(pl.Sample(n=8), pl.Score(reward=reward)))
+    return pl.vary(theorems, draw=OfAnswer(only)) if only else theorems

@@ -16,19 +16,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.errors import UserError
-from palaestra.step import Recipe
+import palaestra as pl
 
 pass
 
-CARD = Card(
+CARD = pl.Card(
     title="ENCORE: entropy-penalised multi-head reward composition",
     paper="arXiv:2503.20995",
     claim="Rules whose ratings have high entropy predict preferences badly, and weighing them down beats uniform weights.",
     source="three consistent second-hand accounts; base of the logarithm and guards inferred",
-    size=Size(
+    size=pl.Size(
         setting="Llama3.1-8B, 10 rules, about 70k pairs of HH-RLHF and PKU-SafeRLHF, one epoch, lr 2e-5 of the reward "
         "model; no policy is trained there",
         model="llama-3.1-8b",
@@ -50,7 +47,7 @@ def entropies(counts: Sequence[Sequence[float]], base: float = math.e) -> np.nda
     for levels in counts:
         p = np.asarray(levels, np.float64)
         if not (p >= 0).all() or not p.sum():
-            raise UserError(f"a rule's ratings are counted as {list(levels)}; give numbers of 0 or more, not all 0")
+            raise pl.UserError(f"a rule's ratings are counted as {list(levels)}; give numbers of 0 or more, not all 0")
         p = p[p > 0] / p.sum()
         found.append(float(-(p * np.log(p)).sum() / math.log(base)) + 0.0)
     return np.array(found)
@@ -67,14 +64,14 @@ def entropy_weights(
     h_R = entropies(counts, base)
     kept_R = h_R > 0 if guard else np.ones(len(h_R), bool)
     if not kept_R.any():
-        raise UserError("every rule got the same rating throughout; no weights can be found from entropies")
+        raise pl.UserError("every rule got the same rating throughout; no weights can be found from entropies")
     h_R = h_R / np.log([max(len(c), 2) for c in counts]) * math.log(base) if normalise else h_R
     w_R = np.where(kept_R, np.exp(-(h_R - h_R[kept_R].min()) / tau), 0.0)
     return w_R / w_R.sum()
 
 
-def build(counts: Counts = COUNTS, tau: float = 2.0, base: float = math.e) -> Recipe:
-    return recipe("multilabel-grpo", weights=tuple(float(w) for w in entropy_weights(counts, tau, base)))
+def build(counts: Counts = COUNTS, tau: float = 2.0, base: float = math.e) -> pl.Recipe:
+    return pl.recipe("multilabel-grpo", weights=tuple(float(w) for w in entropy_weights(counts, tau, base)))
 
 
 # ---- the experiment: rules that rate made-up responses

@@ -13,19 +13,14 @@ number of tokens. It sharpens what the model believes: where its likeliest answe
 decoding of the start before calling it learning, and watch `length` and the part "tokens".
 """
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.rewards.intrinsic import Endogenous
-from palaestra.rollout.collect import Sample, Score, links
-from palaestra.step import Recipe
-from palaestra.values import vary
+import palaestra as pl
 
-CARD = Card(
+CARD = pl.Card(
     title="Endogenous generalist reward from next-token prediction (inverse RL)",
     paper="arXiv:2506.23235",
     claim="Reinforcement learning on a reward read from the model's own logits improves on the model that it was read from.",
     source="two consistent restatements of the paper; dividing by the length is an addition",
-    size=Size(
+    size=pl.Size(
         setting="Qwen2.5-Math-7B on MATH-lighteval, PPO, KL 0.01, responses up to 1,024 tokens",
         model="qwen2.5-7b",
         tokens=1024,
@@ -33,10 +28,10 @@ CARD = Card(
 )
 
 
-def build(alpha: float = 1.0, per_token: bool = False, kl: float = 0.01) -> Recipe:
-    reward = Endogenous("ref", alpha=alpha, per_token=per_token)
-    return vary(
-        recipe("ppo", kl=kl),
-        collect=links(Sample(n=8), Score(reward=reward, shadow=True)),
+def build(alpha: float = 1.0, per_token: bool = False, kl: float = 0.01) -> pl.Recipe:
+    reward = pl.Endogenous("ref", alpha=alpha, per_token=per_token)
+    return pl.vary(
+        pl.recipe("ppo", kl=kl),
+        collect=pl.links(pl.Sample(n=8), pl.Score(reward=reward, shadow=True)),
         references={"ref": "policy"},
     )

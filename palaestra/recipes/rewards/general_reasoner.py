@@ -19,29 +19,14 @@ import asyncio
 import re
 from typing import Literal
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.context import Context, Source
-from palaestra.errors import Fault, UserError
-from palaestra.judges.pointwise import Judge
-from palaestra.judges.prompt import GRADE_PROMPT, reference_of
-from palaestra.judges.reading import Text
-from palaestra.judges.standin import Grader
-from palaestra.objective.policy import KL, Clipped, Entropy
-from palaestra.rewards.verify import response_text
-from palaestra.rollout.collect import Sample, Score, links
-from palaestra.services.chat.scripted import Scripted
-from palaestra.step import Recipe
-from palaestra.types import Episode, Group, Reward, Task, stage
-from palaestra.values import vary
-from palaestra.verifiers.answers.final import boxed_answer
+import palaestra as pl
 
-CARD = Card(
+CARD = pl.Card(
     title="General-Reasoner: generative answer verifier",
     paper="arXiv:2505.14652",
     claim="A generative verifier of short answers extends verifiable rewards to domains whose answers no rule can compare.",
     source="released code (TIGER-AI-Lab/General-Reasoner) by way of the catalogue; three mended doors are this project's",
-    size=Size(
+    size=pl.Size(
         setting="Qwen2.5 and Qwen3 4B to 14B bases, 1,024 x 8, minibatch 256, lr 5e-7, KL 1e-4, entropy 1e-3, 8,192 "
         "tokens; verifier 1.5B",
         model="qwen2.5-14b",
@@ -69,7 +54,7 @@ MISSING = "No Answer"
 
 def extract_final(text: str, phrase: re.Pattern[str] = MENDED_PHRASE) -> str | None:
     """The last box, else the last phrase's answer; None where there is neither."""
-    found = boxed_answer(text)
+    found = pl.boxed_answer(text)
     if found is None:
         found = next((m[1] for m in reversed(list(phrase.finditer(text)))), None)
     return None if found is None else found.strip()
@@ -91,59 +76,63 @@ def worth(passed: bool, missing: bool, difference: int, penalty: float = 0.05, l
     return -0.5 * missing + passed * (1 - penalty * min(abs(difference), longest))
 
 
-@stage
+@pl.stage
 class Equivalence:
     """`worth` of the verifier's decision; lengths in tokens of `model`."""
 
-    client: Source
+    client: pl.Source
     variant: Variant = "paper"
     penalty: float = 0.05
     model: str = "policy"
 
-    async def __call__(self, ctx: Context, group: Group) -> list[Reward | Fault]:
+    async def __call__(self, ctx: pl.Context, group: pl.Group) -> list[pl.Reward | pl.Fault]:
         return list(await asyncio.gather(*(self._reward(ctx, group.task, e) for e in group.episodes)))
 
-    async def _reward(self, ctx: Context, task: Task, episode: Episode) -> Reward | Fault:
+    async def _reward(self, ctx: pl.Context, task: pl.Task, episode: pl.Episode) -> pl.Reward | pl.Fault:
         if task.answer is None:
-            raise UserError(f"task {task.id!r} has no answer for the verifier to compare with; give it one")
+            raise pl.UserError(f"task {task.id!r} has no answer for the verifier to compare with; give it one")
         released = self.variant == "released"
         found = self.answer(ctx, episode)
         passed = False
         if found is not None or released:
             try:
-                judge = Judge(
+                judge = pl.Judge(
                     self.client,
-                    GRADE_PROMPT,
-                    Text(has_phrase if released else read_decision, INSTRUCTION),
+                    pl.GRADE_PROMPT,
+                    pl.Text(has_phrase if released else read_decision, INSTRUCTION),
                     max_tokens=2048,
                     unparsed=0.0,
                 )
                 passed = (await judge.judge_one(ctx, task, MISSING if found is None else found)).score == 1
-            except Fault as fault:
+            except pl.Fault as fault:
                 return fault
         spell = ctx.engine(self.model).dialect.encode_text
-        difference = len(spell(found or MISSING)) - len(spell(reference_of(task)))
+        difference = len(spell(found or MISSING)) - len(spell(pl.reference_of(task)))
         total = worth(passed, found is None, difference, self.penalty)
         parts = {"pass": float(passed), "missing": float(found is None), "difference": float(difference)}
-        return Reward(total=total, parts=parts)
+        return pl.Reward(total=total, parts=parts)
 
-    def answer(self, ctx: Context, episode: Episode) -> str | None:
+    def answer(self, ctx: pl.Context, episode: pl.Episode) -> str | None:
         if self.variant == "paper":
-            return extract_final(response_text(episode))
+            return extract_final(pl.response_text(episode))
         return extract_final(ctx.decode(episode.rows[-1].context()[-WINDOW:]), RELEASED_PHRASE)
 
 
-STANDIN = Scripted(Grader(yes="Final Decision: Yes", no="Final Decision: No"), name="verifier")
+STANDIN = pl.Scripted(pl.Grader(yes="Final Decision: Yes", no="Final Decision: No"), name="verifier")
 
 
 def build(
-    client: Source = STANDIN, variant: Variant = "paper", penalty: float = 0.05, kl: float = 0.0, entropy: float = 0.0
-) -> Recipe:
+    client: pl.Source = STANDIN,
+    variant: Variant = "paper",
+    penalty: float = 0.05,
+    kl: float = 0.0,
+    entropy: float = 0.0,
+) -> pl.Recipe:
     reward = Equivalence(client, variant, penalty)
-    loss = Clipped(low=0.3, high=0.3)
-    loss = loss + kl * KL("k3") if kl else loss
-    return vary(
-        recipe("grpo", kl=kl),
-        collect=links(Sample(n=8), Score(reward=reward)),
-        objective=loss + entropy * Entropy() if entropy else loss,
+    loss = pl.Clipped(low=0.3, high=0.3)
+    loss = loss + kl * pl.KL("k3") if kl else loss
+    return pl.vary(
+        pl.recipe("grpo", kl=kl),
+        collect=pl.links(pl.Sample(n=8), pl.Score(reward=reward)),
+        objective=loss + entropy * pl.Entropy() if entropy else loss,
     )

@@ -20,25 +20,16 @@ from typing import Literal
 
 import numpy as np
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.credit.links import Center, Scale, chain
-from palaestra.credit.table import Table, Values
-from palaestra.credit.turns import turn_rewards
-from palaestra.objective.policy import Clipped
-from palaestra.objective.track import Track
-from palaestra.step import Recipe
-from palaestra.types import Task, stage
-from palaestra.values import vary
+import palaestra as pl
 
 pass
 
-CARD = Card(
+CARD = pl.Card(
     title="J1: incentivising thinking in LLM-as-a-judge",
     paper="arXiv:2505.10320",
     claim="Rewards for verdicts that are right in both orders teach a judge to think, and to care less about the order.",
     source="two consistent restatements of the paper and a quotation of its table 8; the pairing by number is inferred",
-    size=Size(
+    size=pl.Size(
         setting="Llama 3.1 8B and 3.3 70B, Qwen3 32B; 22k synthetic pairs (17k WildChat, 5k MATH), GRPO",
         model="llama-3.1-8b",
     ),
@@ -48,7 +39,7 @@ Mode = Literal["sum", "correctness", "consistency"]
 PAIR = re.compile(r"<score_A>\s*([\d.]{1,8})\s*</score_A>.*?<score_B>\s*([\d.]{1,8})\s*</score_B>", re.DOTALL)
 
 
-@stage
+@pl.stage
 class BothOrders:
     """correct + consistent of each turn (or one of the two): right where it was paid, consistent where all its episode's are.
 
@@ -57,9 +48,9 @@ class BothOrders:
 
     mode: Mode = "sum"
 
-    def __call__(self, x: Values, table: Table) -> Values:
+    def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
         episode_N = table.turns.episode_N
-        right_N = (turn_rewards(table) > 0).astype(float)
+        right_N = (pl.turn_rewards(table) > 0).astype(float)
         n_E = np.bincount(episode_N, minlength=len(table.episodes))
         share_N = (np.bincount(episode_N, right_N, len(table.episodes)) / np.maximum(n_E, 1))[episode_N]
         found = {
@@ -68,12 +59,12 @@ class BothOrders:
             "flips": ((share_N > 0) & (share_N < 1)),
         }
         for name, x_N in found.items():
-            table.columns[name] = Values(level="turn", x_N=x_N.astype(float))
+            table.columns[name] = pl.Values(level="turn", x_N=x_N.astype(float))
         total = {"sum": right_N + found["consistent"], "correctness": right_N, "consistency": found["consistent"]}
-        return Values(level="turn", x_N=total[self.mode])
+        return pl.Values(level="turn", x_N=total[self.mode])
 
 
-def score_verdict(text: str, task: Task) -> float:
+def score_verdict(text: str, task: pl.Task) -> float:
     """1 if the better response's score is the higher one (PaS); answers are 1 or A, 2 or B."""
     found = PAIR.findall(text)
     try:
@@ -83,9 +74,9 @@ def score_verdict(text: str, task: Task) -> float:
     return float(a != b and (a > b) == (str(task.answer) in ("1", "A")))
 
 
-def build(mode: Mode = "sum") -> Recipe:
-    return vary(
-        recipe("grpo"),
-        credit=chain(BothOrders(mode), Center("position"), Scale("position")),
-        objective=Clipped(reduce="sequences") + Track(("correct", "consistent", "flips")),
+def build(mode: Mode = "sum") -> pl.Recipe:
+    return pl.vary(
+        pl.recipe("grpo"),
+        credit=pl.chain(BothOrders(mode), pl.Center("position"), pl.Scale("position")),
+        objective=pl.Clipped(reduce="sequences") + pl.Track(("correct", "consistent", "flips")),
     )

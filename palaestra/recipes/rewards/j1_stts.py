@@ -13,36 +13,28 @@ of verdicts that stay the same, `stts.undecided` that of answers which are none,
 text of the environment, so it carries no gradient.
 """
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.judges.prompt import reply_after_thinking
-from palaestra.rewards.verify import Verify
-from palaestra.rollout.collect import Sample, Score, links
-from palaestra.step import Recipe
-from palaestra.toys.base import exact_match, final_answer
-from palaestra.types import Task
-from palaestra.values import vary
+import palaestra as pl
 
 pass
 
-CARD = Card(
+CARD = pl.Card(
     title="J1-7B: simple test-time scaling for judges",
     paper="arXiv:2505.11875",
     claim="Judges scale with forced thinking at test time after reinforcement learning, and hardly after fine-tuning alone.",
     source="abstract; reward values, cue and rounds are inferred",
-    size=Size(
+    size=pl.Size(
         setting="a 7B judge: reflection-enhanced fine-tuning, then RL; 4.8% over the best open judge, 5.1% steeper scaling",
         model="qwen2.5-7b",
     ),
 )
 
 
-def pair_verdict(text: str, task: Task) -> float:
+def pair_verdict(text: str, task: pl.Task) -> float:
     """1 for the right verdict, 0 for another one, -1 for none on the last line behind the thinking."""
-    said = reply_after_thinking(text)
-    return exact_match(said, task) if final_answer(said) else -1.0
+    said = pl.reply_after_thinking(text)
+    return pl.exact_match(said, task) if pl.final_answer(said) else -1.0
 
 
-def build(kl: float = 0.001) -> Recipe:
-    reward = Verify(pair_verdict)
-    return vary(recipe("grpo", kl=kl), collect=links(Sample(n=8), Score(reward=reward, shadow=True)))
+def build(kl: float = 0.001) -> pl.Recipe:
+    reward = pl.Verify(pair_verdict)
+    return pl.vary(pl.recipe("grpo", kl=kl), collect=pl.links(pl.Sample(n=8), pl.Score(reward=reward, shadow=True)))

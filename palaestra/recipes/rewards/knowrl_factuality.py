@@ -18,29 +18,14 @@ import asyncio
 import re
 from typing import Literal
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.context import Context, Source
-from palaestra.errors import Fault
-from palaestra.judges.prompt import defuse
-from palaestra.rewards.rewritten import write_blocks
-from palaestra.rewards.verify import response_text
-from palaestra.rollout.collect import Sample, Score, links
-from palaestra.step import Recipe
-from palaestra.toys.formats import UNSURE_ANSWER, question_text
-from palaestra.types import ChatRequest, Group, Message, Reward, Task, stage
-from palaestra.values import vary
-from palaestra.verifiers.answers.final import tagged_answer
-from palaestra.verifiers.answers.judgement import REFUSAL_PHRASES, fact_worth, split_statements
-from palaestra.verifiers.answers.short import matches_gold, normalise_text
-from palaestra.verifiers.text.formats import Tags
+import palaestra as pl
 
-CARD = Card(
+CARD = pl.Card(
     title="KnowRL: knowledge-verified factuality reward",
     paper="arXiv:2506.19807",
     claim="Paying refusals above errors, and facts in the reasoning, lowers hallucination and keeps the reasoning.",
     source="released code (zjunlp/KnowRL: train/reward_function, FActScore/factscorer.py, grpo.yaml); exact match for entailment",
-    size=Size(
+    size=pl.Size(
         setting="DeepSeek-R1-Distill-Qwen-7B, Skywork-OR1-7B; LoRA r 128, 8 prompts x 10, KL 0.001, lr 1e-5, 150 steps, "
         "1,024 tokens",
         model="qwen2.5-7b",
@@ -79,10 +64,10 @@ def combine_worth(worth: float, facts: float) -> float:
 
 def fact_score(supported: int, n: int, score: Literal["ratio", "count15"] = "ratio", gamma: float = 10.0) -> float:
     """s of the module's docstring; 0 where nothing is stated."""
-    return min(supported / 15, 1.0) if score == "count15" else fact_worth(supported, n, gamma)
+    return min(supported / 15, 1.0) if score == "count15" else pl.fact_worth(supported, n, gamma)
 
 
-@stage
+@pl.stage
 class Knowledge:
     """The reward; `facts` = 0 leaves them out, `refusal` is what saying "I don't know" is worth.
 
@@ -93,38 +78,38 @@ class Knowledge:
     refusal: float = 1.0
     score: Literal["ratio", "count15"] = "ratio"
     variant: Variant = "paper"
-    judge: Source | None = None
+    judge: pl.Source | None = None
 
-    async def __call__(self, ctx: Context, group: Group) -> list[Reward | Fault]:
-        return list(await asyncio.gather(*(self._judged(ctx, group.task, response_text(e)) for e in group.episodes)))
+    async def __call__(self, ctx: pl.Context, group: pl.Group) -> list[pl.Reward | pl.Fault]:
+        return list(await asyncio.gather(*(self._judged(ctx, group.task, pl.response_text(e)) for e in group.episodes)))
 
-    async def _judged(self, ctx: Context, task: Task, text: str) -> Reward | Fault:
+    async def _judged(self, ctx: pl.Context, task: pl.Task, text: str) -> pl.Reward | pl.Fault:
         text = add_blocks(text)
-        answer = (tagged_answer(text) or "").strip()
+        answer = (pl.tagged_answer(text) or "").strip()
         try:
             worth = await self._worth(ctx, task, answer)
-        except Fault as fault:
+        except pl.Fault as fault:
             return fault
         return self.reward(text, worth, answer, task)
 
-    async def _worth(self, ctx: Context, task: Task, answer: str) -> float:
+    async def _worth(self, ctx: pl.Context, task: pl.Task, answer: str) -> float:
         """c: 2, 1 (`refusal`) or -1; -1 for no answer."""
         if not answer:
             return -1.0
         if self.judge is None:
             return 2.0 if is_right(answer, task) else self.refusal if is_refusal(answer) else -1.0
-        shown = GRADING.format(question=question_text(task), reference=task.answer, response=defuse(answer))
-        told = await ctx.client(self.judge).chat(ChatRequest(messages=(Message(role="user", content=shown),)))
+        shown = GRADING.format(question=pl.question_text(task), reference=task.answer, response=pl.defuse(answer))
+        told = await ctx.client(self.judge).chat(pl.ChatRequest(messages=(pl.Message(role="user", content=shown),)))
         found = grade(told.text, self.variant)
         return self.refusal if found == 1.0 else found
 
-    def reward(self, text: str, worth: float, answer: str, task: Task) -> Reward:
-        known = {normalise_text(str(f)).rstrip(".!? ") for f in task.meta.get("facts", task.meta.get("steps", ()))}
+    def reward(self, text: str, worth: float, answer: str, task: pl.Task) -> pl.Reward:
+        known = {pl.normalise_text(str(f)).rstrip(".!? ") for f in task.meta.get("facts", task.meta.get("steps", ()))}
         thoughts = text.partition("</think>")[0].removeprefix("<think>") if "</think>" in text else text
-        stated = split_statements(thoughts, repeated=self.variant == "released")
+        stated = pl.split_statements(thoughts, repeated=self.variant == "released")
         s = fact_score(sum(x in known for x in stated), len(stated), self.score)
         earns = self.facts * s if answer or self.variant == "released" else 0.0
-        form = Tags()(text, None).score * 2 - 1
+        form = pl.Tags()(text, None).score * 2 - 1
         shut = is_refusal(answer)
         parts = {
             "format": form,
@@ -133,23 +118,23 @@ class Knowledge:
             "hallucinated": float(not shut and not is_right(answer, task)),
         }
         # a refusal that is worth -1 is no error that facts could soften
-        return Reward(total=form + (worth if shut else combine_worth(worth, earns)), parts=parts)
+        return pl.Reward(total=form + (worth if shut else combine_worth(worth, earns)), parts=parts)
 
 
 def add_blocks(text: str) -> str:
     """A reply with the blocks it should have: the prompt's `<think>`, or those of an answer line."""
-    answer = lambda said: "unknown" if said == UNSURE_ANSWER.removeprefix("= ") else said
-    text = write_blocks(text, ("think", "answer"), answer) if "<answer>" not in text else text
+    answer = lambda said: "unknown" if said == pl.UNSURE_ANSWER.removeprefix("= ") else said
+    text = pl.write_blocks(text, ("think", "answer"), answer) if "<answer>" not in text else text
     return text if "<think>" in text else f"<think>{text}"
 
 
-def is_right(answer: str, task: Task) -> bool:
+def is_right(answer: str, task: pl.Task) -> bool:
     golds = task.answer if isinstance(task.answer, list | tuple) else [task.answer]
-    return matches_gold([str(g) for g in golds], answer)
+    return pl.matches_gold([str(g) for g in golds], answer)
 
 
 def is_refusal(answer: str) -> bool:
-    return any(matches_gold([r], answer) for r in REFUSAL_PHRASES)
+    return any(pl.matches_gold([r], answer) for r in pl.REFUSAL_PHRASES)
 
 
 def build(
@@ -157,9 +142,9 @@ def build(
     refusal: float = 1.0,
     score: Literal["ratio", "count15"] = "ratio",
     variant: Variant = "paper",
-    judge: Source | None = None,
+    judge: pl.Source | None = None,
     n: int = 10,
     kl: float = 0.001,
-) -> Recipe:
+) -> pl.Recipe:
     reward = Knowledge(facts, refusal, score, variant, judge)
-    return vary(recipe("grpo", kl=kl), collect=links(Sample(n=n), Score(reward=reward)))
+    return pl.vary(pl.recipe("grpo", kl=kl), collect=pl.links(pl.Sample(n=n), pl.Score(reward=reward)))

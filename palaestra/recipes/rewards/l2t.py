@@ -22,28 +22,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.context import Context
-from palaestra.credit.links import Center, Scale, chain
-from palaestra.credit.table import Table, Values
-from palaestra.errors import Fault
-from palaestra.models.score import output_gradients
-from palaestra.objective.policy import Clipped
-from palaestra.objective.track import Track
-from palaestra.rewards.intrinsic import InformationGain, last_policy_row, row_tokens, surprise_shares
-from palaestra.rewards.together import judge_together
-from palaestra.rollout.collect import Sample, Score, links
-from palaestra.step import Recipe
-from palaestra.types import Event, Group, Reward, stage
-from palaestra.values import vary
+import palaestra as pl
 
-CARD = Card(
+CARD = pl.Card(
     title="Learning to Think: information-gain dense process reward (PAC-Bayes, Fisher)",
     paper="arXiv:2505.10425",
     claim="Paying every step for its information gain, less a compression penalty, gives equal accuracy in fewer tokens.",
     source="full text (sections 4.1 to 4.3); the virtual step, its size and its block are inferred",
-    size=Size(
+    size=pl.Size(
         setting="DeepScaleR-1.5B and R1-Distill-Qwen-1.5B, 16,384 tokens, batch 256 (prompts or answers, not known), lr "
         "1e-6, weight decay 0.01, alpha 0.8, beta 0.6",
         model="qwen2.5-1.5b",
@@ -65,7 +51,7 @@ def penalty(step: np.ndarray, gradient: np.ndarray) -> float:
     return float(np.sum(step * gradient) ** 2)
 
 
-@stage
+@pl.stage
 class InformationStepRewards:
     """The outcome, and at every step's last token alpha (dI - beta C): events that come on top of the outcome."""
 
@@ -75,29 +61,29 @@ class InformationStepRewards:
     rank: int = 16
     model: str = "policy"
 
-    async def __call__(self, ctx: Context, group: Group) -> list[Reward | Fault]:
-        found = await InformationGain(self.model, weight=self.alpha)(ctx, group)
+    async def __call__(self, ctx: pl.Context, group: pl.Group) -> list[pl.Reward | pl.Fault]:
+        found = await pl.InformationGain(self.model, weight=self.alpha)(ctx, group)
         if not self.beta:
             return found
 
-        async def penalties(groups: list[Group]) -> list[np.ndarray]:
-            rows = [row_tokens(e.rows[last_policy_row(e)]) for g in groups for e in g.episodes]
+        async def penalties(groups: list[pl.Group]) -> list[np.ndarray]:
+            rows = [pl.row_tokens(e.rows[pl.last_policy_row(e)]) for g in groups for e in g.episodes]
             pairs = [(ids[: own[0]], ids[own[0] :]) for ids, own in rows]
             with ctx.phase("forward"):
-                return output_gradients(ctx.model(self.model), pairs, self.rank)
+                return pl.output_gradients(ctx.model(self.model), pairs, self.rank)
 
-        sketches = await judge_together(ctx, self, group, penalties)
+        sketches = await pl.judge_together(ctx, self, group, penalties)
         return [
-            r if isinstance(r, Fault) else self._less(r, x, int(row_tokens(e.rows[last_policy_row(e)])[1][0]))
+            r if isinstance(r, pl.Fault) else self._less(r, x, int(pl.row_tokens(e.rows[pl.last_policy_row(e)])[1][0]))
             for r, x, e in zip(found, sketches, group.episodes, strict=True)
         ]
 
-    def _less(self, reward: Reward, sketch_NR2: np.ndarray, start: int) -> Reward:
+    def _less(self, reward: pl.Reward, sketch_NR2: np.ndarray, start: int) -> pl.Reward:
         ends = [e.token - start + 1 for e in reward.events]
         parts = np.split(sketch_NR2, ends[:-1]) if ends else []
         cost = [self.alpha * self.beta * compression(x, self.eta) for x in parts]
         events = tuple(
-            Event(row=e.row, token=e.token, value=e.value - c, part=e.part)
+            pl.Event(row=e.row, token=e.token, value=e.value - c, part=e.part)
             for e, c in zip(reward.events, cost, strict=True)
         )
         total = reward.total - sum(cost)
@@ -109,7 +95,7 @@ def token_shares(logp_T: np.ndarray, ends: list[int], step_K: list[float], outco
     K, r_T = max(len(ends), 1), np.zeros(len(logp_T))
     bounds = [0, *(end + 1 for end in ends[:-1]), len(logp_T)]
     for k, (a, b) in enumerate(pairwise(bounds)):
-        r_T[a:b] = surprise_shares(logp_T[a:b]) * (outcome / K + (step_K[k] if step_K else 0.0))
+        r_T[a:b] = pl.surprise_shares(logp_T[a:b]) * (outcome / K + (step_K[k] if step_K else 0.0))
     return r_T
 
 
@@ -119,7 +105,7 @@ def truncated_mean(x_T: np.ndarray, keep: float = 0.95) -> float:
     return float(np.sort(x_T)[cut : len(x_T) - cut].mean()) if len(x_T) else 0.0
 
 
-@stage
+@pl.stage
 class Surprised:
     """r_i of every episode; the token's share r_t / r_i becomes the column "share", and where it was cut "clamped"."""
 
@@ -127,7 +113,7 @@ class Surprised:
     limit: float = 10.0
     spreads: ClassVar[bool] = True
 
-    def __call__(self, x: Values, table: Table) -> Values:
+    def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
         at, score_E = table.tokens, np.zeros(len(table.episodes))
         share_N, clamped_N = np.ones(len(at.episode_N)), np.zeros(len(at.episode_N))
         for e, episode in enumerate(table.episodes):
@@ -142,23 +128,23 @@ class Surprised:
                 ratio_T = r_T / score_E[e]
                 share_N[mine] = ratio_T.clip(-self.limit, self.limit)
                 clamped_N[mine] = np.abs(ratio_T) > self.limit
-        table.columns["share"] = Values(level="token", x_N=share_N)
-        table.columns["clamped"] = Values(level="token", x_N=clamped_N)
-        return Values(level="episode", x_N=score_E)
+        table.columns["share"] = pl.Values(level="token", x_N=share_N)
+        table.columns["clamped"] = pl.Values(level="token", x_N=clamped_N)
+        return pl.Values(level="episode", x_N=score_E)
 
 
-@stage
+@pl.stage
 class ByShare:
     """A_i times the token's share."""
 
-    def __call__(self, x: Values, table: Table) -> Values:
-        return Values(level="token", x_N=table.lift(x, "token").x_N * table.columns["share"].x_N)
+    def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
+        return pl.Values(level="token", x_N=table.lift(x, "token").x_N * table.columns["share"].x_N)
 
 
-def build(alpha: float = 0.8, beta: float = 0.6) -> Recipe:
-    return vary(
-        recipe("grpo"),
-        collect=links(Sample(n=8), Score(reward=InformationStepRewards(alpha, beta))),
-        credit=chain(Surprised(), Center("group"), Scale("group", eps=1e-9), ByShare()),
-        objective=Clipped(reduce="sequences") + Track(("clamped",)),
+def build(alpha: float = 0.8, beta: float = 0.6) -> pl.Recipe:
+    return pl.vary(
+        pl.recipe("grpo"),
+        collect=pl.links(pl.Sample(n=8), pl.Score(reward=InformationStepRewards(alpha, beta))),
+        credit=pl.chain(Surprised(), pl.Center("group"), pl.Scale("group", eps=1e-9), ByShare()),
+        objective=pl.Clipped(reduce="sequences") + pl.Track(("clamped",)),
     )

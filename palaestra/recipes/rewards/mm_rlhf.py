@@ -21,30 +21,16 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.credit.labelled import Labelled
-from palaestra.credit.preferences import Compare
-from palaestra.errors import UserError
-from palaestra.objective.algebra import Algebra, Couples
-from palaestra.objective.preference import preference_margins
-from palaestra.objective.reward_model import BradleyTerry, CritiqueNLL
-from palaestra.rewards.critique import Critiqued, CritiqueThenScore
-from palaestra.rewards.labels import Also, text_properties
-from palaestra.rollout.collect import Sample, Score, links
-from palaestra.step import Learner, Recipe
-from palaestra.types import Batch, Episode, Example, Groups, Outputs, Signals, State, Task, rng_of, stage
-from palaestra.update import AdamW
-from palaestra.values import vary
+import palaestra as pl
 
 pass
 
-CARD = Card(
+CARD = pl.Card(
     title="MM-RLHF: critique-based reward model, dynamic reward scaling",
     paper="arXiv:2502.10391",
     claim="A larger beta for pairs that a critique-based reward model finds clear uses good pairs better than one beta.",
     source="released code for the reward model and the released variant; beta(d) from three second-hand accounts",
-    size=Size(
+    size=pl.Size(
         setting="LLaVA-OV-7B, 120k ranked pairs of 30k queries, lr 1e-6, SFT weight 0.25, 32 H800",
         model="qwen2.5-7b",
         lr=1e-6,
@@ -62,15 +48,15 @@ def batch_beta(m_U: Tensor, base: float = 0.1, w: float = 0.1, kept: float = 0.8
 
     The draw without replacement takes the largest log-weights plus Gumbel noise of a fixed stream.
     """
-    gumbel = torch.from_numpy(rng_of(("mm-rlhf", len(m_U))).gumbel(size=len(m_U))).to(m_U)
+    gumbel = torch.from_numpy(pl.rng_of(("mm-rlhf", len(m_U))).gumbel(size=len(m_U))).to(m_U)
     spread = m_U.std() if len(m_U) > 1 else m_U.new_zeros(())
     weight_U = -0.5 * ((m_U - m_U.mean()) / (spread + 1e-7)) ** 2
     chosen = (weight_U + gumbel).topk(max(1, int(len(m_U) * kept))).indices
     return (base * (1 + w * (m_U[chosen].mean() - m_U.mean()))).clamp(min=1e-3)
 
 
-@stage
-class DynamicDPO(Algebra):
+@pl.stage
+class DynamicDPO(pl.Algebra):
     """-log sigmoid(beta * m) + sft * NLL(y_w), beta from the column `margin` or from the batch's own m (w is then 0.1)."""
 
     beta: float = 0.1
@@ -80,11 +66,11 @@ class DynamicDPO(Algebra):
     source: Literal["reward_model", "implicit"] = "reward_model"
 
     @property
-    def couples(self) -> Couples:
+    def couples(self) -> pl.Couples:
         return "unit" if self.source == "reward_model" else "batch"
 
-    def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        m_U = preference_margins(out, batch)
+    def __call__(self, out: pl.Outputs, batch: pl.Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        m_U = pl.preference_margins(out, batch)
         _, unit_B = batch.unit_B.unique(return_inverse=True)
         d_U = m_U.new_zeros(len(m_U)).index_add(0, unit_B, batch["margin"]) / 2  # both rows of a pair have it
         if self.source == "reward_model":
@@ -99,7 +85,7 @@ class DynamicDPO(Algebra):
         return loss, {name: x.sum() / n for name, x in metrics.items()}
 
 
-@stage
+@pl.stage
 class RankedPairs:
     """Every two episodes of a group that the part `label` ranks apart, on the policy's rows; `margin` from the reward.
 
@@ -110,22 +96,22 @@ class RankedPairs:
     gap: float = 1e-9
     standardise: bool = True
 
-    def __call__(self, groups: Groups, signals: Signals, state: State) -> tuple[list[Example], State]:
-        found: list[Example] = []
+    def __call__(self, groups: pl.Groups, signals: pl.Signals, state: pl.State) -> tuple[list[pl.Example], pl.State]:
+        found: list[pl.Example] = []
         pairs = [(g, *p) for g, group in enumerate(groups) for p in self._ranked(group.episodes)]
         d = np.array([groups[g].episodes[a].total - groups[g].episodes[b].total for g, a, b in pairs])
         spread = float(d.std()) if self.standardise and len(d) and d.std() > 0 else 1.0
         for n, (g, better, worse) in enumerate(pairs):
             for e, sign in ((better, 1.0), (worse, -1.0)):
                 columns: dict[str, Any] = {**signals[g][e][0], "sign": sign, "margin": float(d[n]) / spread}
-                found.append(Example(row=groups[g].episodes[e].rows[0], columns=columns, unit=f"pair {n}"))
+                found.append(pl.Example(row=groups[g].episodes[e].rows[0], columns=columns, unit=f"pair {n}"))
         return found, state
 
-    def _ranked(self, episodes: tuple[Episode, ...]) -> list[tuple[int, int]]:
+    def _ranked(self, episodes: tuple[pl.Episode, ...]) -> list[tuple[int, int]]:
         scored = {i: e.reward.parts for i, e in enumerate(episodes) if e.ok and e.reward and e.rows}
         labels = {i: parts[self.label] for i, parts in scored.items() if self.label in parts}
         if scored and not labels:
-            raise UserError(f"no reward has the part {self.label!r}, the label that ranks the pairs")
+            raise pl.UserError(f"no reward has the part {self.label!r}, the label that ranks the pairs")
         return [
             (a, b) if labels[a] > labels[b] else (b, a)
             for a, b in combinations(labels, 2)
@@ -133,24 +119,28 @@ class RankedPairs:
         ]
 
 
-def critique(task: Task, episode: Episode) -> str:
+def critique(task: pl.Task, episode: pl.Episode) -> str:
     """What a person would write: whether the answer is right, and how it came about."""
     right = (episode.reward.parts.get("gold", episode.total) if episode.reward else 0.0) >= 1
-    return ("right" if right else "wrong") + (", worked" if text_properties(episode.text)["worked"] else ", guessed")
+    return ("right" if right else "wrong") + (", worked" if pl.text_properties(episode.text)["worked"] else ", guessed")
 
 
-def build(variant: Literal["paper", "released"] = "paper", sft: float = 0.25) -> Recipe:
-    parent = recipe("dpo")
+def build(variant: Literal["paper", "released"] = "paper", sft: float = 0.25) -> pl.Recipe:
+    parent = pl.recipe("dpo")
     objective = DynamicDPO(sft=sft) if variant == "paper" else DynamicDPO(w=0.1, sft=sft, source="implicit")
-    policy = vary(parent, credit=RankedPairs(), objective=objective).learners
-    rater = Learner(
-        credit=Labelled("gold", Compare(pairs="all", keep=("critique",))),
-        objective=CritiqueNLL() + BradleyTerry(center=0.01),
+    policy = pl.vary(parent, credit=RankedPairs(), objective=objective).learners
+    rater = pl.Learner(
+        credit=pl.Labelled("gold", pl.Compare(pairs="all", keep=("critique",))),
+        objective=pl.CritiqueNLL() + pl.BradleyTerry(center=0.01),
         heads=("score",),
-        optimiser=AdamW(lr=1e-3),
+        optimiser=pl.AdamW(lr=1e-3),
     )
-    collect = links(Sample(n=8), Score(reward=CritiqueThenScore(max_tokens=16), shadow=True), Also(Critiqued(critique)))
-    return vary(parent, collect=collect, learners={**policy, "reward": rater})
+    collect = pl.links(
+        pl.Sample(n=8),
+        pl.Score(reward=pl.CritiqueThenScore(max_tokens=16), shadow=True),
+        pl.Also(pl.Critiqued(critique)),
+    )
+    return pl.vary(parent, collect=collect, learners={**policy, "reward": rater})
 
 
 # ---- the experiment: a good reward model, and people who err where answers are nearly as good

@@ -15,23 +15,14 @@ learned metrics pay. Equal rewards: advantage 0.
 from dataclasses import replace
 from typing import Literal
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.context import Context
-from palaestra.errors import Fault
-from palaestra.rewards.rewritten import Rewritten, VerifierInput, write_blocks
-from palaestra.rewards.verified import Verified
-from palaestra.rollout.collect import Sample, Score, links
-from palaestra.step import Recipe
-from palaestra.types import Group, Reward, Task, stage
-from palaestra.values import vary
+import palaestra as pl
 
-CARD = Card(
+CARD = pl.Card(
     title="MT-R1-Zero: rule-metric mixed reward for translation",
     paper="arXiv:2504.10160",
     claim="A lexical and a semantic metric together, behind a gate of form, train better translators than either alone.",
     source="released code (fzp0424/MT-R1-Zero: verl/utils/reward_score/mt_score.py, main_grpo.sh)",
-    size=Size(
+    size=pl.Size(
         setting="Qwen2.5 3B and 7B base, 13,130 sentence pairs en-zh, 8 samples, batch 8, lr 5e-7, no KL, 1,024 tokens",
         model="qwen2.5-7b",
         prompts=8,
@@ -43,21 +34,21 @@ CARD = Card(
 METRICS = {"lex": (1.0, 0.0), "sem": (0.0, 1.0), "mix": (1.0, 1.0)}
 
 
-@stage
+@pl.stage
 class Metrics:
     """r of the module's docstring from the parts `lex` and `sem`. Without `gate`, form earns and costs nothing."""
 
-    reward: Rewritten
+    reward: pl.Rewritten
     lex: float = 1.0
     sem: float = 1.0
     threshold: float | None = None
     gate: bool = True
 
-    async def __call__(self, ctx: Context | None, group: Group) -> list[Reward | Fault]:
+    async def __call__(self, ctx: pl.Context | None, group: pl.Group) -> list[pl.Reward | pl.Fault]:
         found = await self.reward(ctx, group)
-        return [r if isinstance(r, Fault) else replace(r, total=self.total(r)) for r in found]
+        return [r if isinstance(r, pl.Fault) else replace(r, total=self.total(r)) for r in found]
 
-    def total(self, found: Reward) -> float:
+    def total(self, found: pl.Reward) -> float:
         if "lex" not in found.parts:  # no translation
             return found.parts.get("paper", found.total) if self.gate else 0.0
         content = self.lex * found.parts["lex"] + self.sem * found.parts["sem"]
@@ -66,13 +57,13 @@ class Metrics:
         return content + self.gate
 
 
-@stage
+@pl.stage
 class AsTranslation:
     """An answer with spaces between its characters, which are then the words that a metric compares."""
 
-    def __call__(self, text: str, task: Task) -> VerifierInput:
+    def __call__(self, text: str, task: pl.Task) -> pl.VerifierInput:
         spaced = lambda answer: " ".join("".join(answer.split()))
-        return write_blocks(text, ("think", "translate"), spaced), spaced(str(task.answer)), {}
+        return pl.write_blocks(text, ("think", "translate"), spaced), spaced(str(task.answer)), {}
 
 
 def build(
@@ -81,7 +72,10 @@ def build(
     semantic: str = "",
     threshold: float | None = None,
     gate: bool = True,
-) -> Recipe:
+) -> pl.Recipe:
     name = f"translation-mix(language={language!r}, semantic={semantic!r})"
-    reward = Rewritten(Verified(name, paper=True), unless="source", write=AsTranslation())
-    return vary(recipe("grpo"), collect=links(Sample(n=8), Score(Metrics(reward, *METRICS[metric], threshold, gate))))
+    reward = pl.Rewritten(pl.Verified(name, paper=True), unless="source", write=AsTranslation())
+    return pl.vary(
+        pl.recipe("grpo"),
+        collect=pl.links(pl.Sample(n=8), pl.Score(Metrics(reward, *METRICS[metric], threshold, gate))),
+    )

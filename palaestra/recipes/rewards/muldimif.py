@@ -15,22 +15,14 @@ levels and conflicts.
 
 from typing import Literal
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.rewards.rewritten import Rewritten, VerifierInput
-from palaestra.rewards.verified import Verified
-from palaestra.rollout.collect import Sample, Score, links
-from palaestra.step import Recipe
-from palaestra.toys.base import final_answer
-from palaestra.types import Task, stage
-from palaestra.values import vary
+import palaestra as pl
 
-CARD = Card(
+CARD = pl.Card(
     title="Multi-dimensional constraint framework for instruction following",
     paper="arXiv:2505.07591",
     claim="RL on the number of constraints that are kept makes models follow instructions with several constraints.",
     source="released code (Junjie-Ye/MulDimIF: reward_manager/muldimif.py, evaluation.py, run_grpo.sh); levels second-hand",
-    size=Size(
+    size=pl.Size(
         setting="six LLMs up to 14B, 7,906 prompts, 32 samples, batch 32, lr 1e-6, KL 0.001, 8,192 tokens, one epoch",
         model="qwen2.5-14b",
         prompts=32,
@@ -41,13 +33,13 @@ CARD = Card(
 )
 
 
-@stage
+@pl.stage
 class AsConstraints:
     """Each character of the reference is a constraint: the answer must have it in that place."""
 
-    def __call__(self, text: str, task: Task) -> VerifierInput:
+    def __call__(self, text: str, task: pl.Task) -> pl.VerifierInput:
         wanted = [["content", "keyword", word] for word in place_letters(str(task.answer))]
-        answer = final_answer(text)
+        answer = pl.final_answer(text)
         return "" if answer is None else " ".join(place_letters(answer)), None, {"constraints": wanted}
 
 
@@ -62,7 +54,9 @@ def build(
     kl: float = 0.001,
     temperature: float = 0.7,
     variant: Literal["paper", "released"] = "paper",
-) -> Recipe:
+) -> pl.Recipe:
     name = "constraints" if variant == "paper" else "constraints(released=True)"
-    reward = Rewritten(Verified(name, paper=not every), unless="constraints", write=AsConstraints())
-    return vary(recipe("grpo", kl=kl), collect=links(Sample(n=n, temperature=temperature), Score(reward=reward)))
+    reward = pl.Rewritten(pl.Verified(name, paper=not every), unless="constraints", write=AsConstraints())
+    return pl.vary(
+        pl.recipe("grpo", kl=kl), collect=pl.links(pl.Sample(n=n, temperature=temperature), pl.Score(reward=reward))
+    )

@@ -20,41 +20,31 @@ nothing: it asks each reward to tell right replies from wrong ones.
 
 from collections.abc import Sequence
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.rewards.verified import Verified
-from palaestra.rewards.verify import Verify
-from palaestra.rewards.where import Where
-from palaestra.rollout.collect import Sample, Score, links
-from palaestra.step import Recipe
-from palaestra.types import Task, stage
-from palaestra.values import vary
-from palaestra.verifiers.answers.short import normalise_text
-from palaestra.verifiers.base import strip_thinking
+import palaestra as pl
 
 pass
 
-CARD = Card(
+CARD = pl.Card(
     title="RAIDEN-R1: verifiable role-awareness reward",
     paper="arXiv:2505.10218",
     claim="Keys that a program can check make role awareness trainable by GRPO.",
     source="a review and a survey made from the paper, which agree; the weight of the form and the matching are choices",
-    size=Size(
+    size=pl.Size(
         setting="14B model, RAIDEN: 88.0% script knowledge, 88.7% conversation memory; the weight of the form is not known",
         model="qwen2.5-14b",
     ),
 )
 
 
-@stage
+@pl.stage
 class Role:
     """acc + weight * form; with `gated` a broken form is worth 0."""
 
     weight: float = 0.5
     gated: bool = False
 
-    def __call__(self, text: str, task: Task) -> dict[str, float]:
-        right, form = Verified("keywords").judge(text, task).total, has_form(text)
+    def __call__(self, text: str, task: pl.Task) -> dict[str, float]:
+        right, form = pl.Verified("keywords").judge(text, task).total, has_form(text)
         total = 0.0 if self.gated and not form else right + self.weight * form
         return {"total": total, "right": right, "form": float(form)}
 
@@ -62,12 +52,12 @@ class Role:
 def has_form(text: str) -> bool:
     """One think block, and then a reply."""
     once = text.count("<think>") == text.count("</think>") == 1
-    return once and text.lstrip().startswith("<think>") and bool(strip_thinking(text).strip())
+    return once and text.lstrip().startswith("<think>") and bool(pl.strip_thinking(text).strip())
 
 
 def single_term(answers: Sequence[str]) -> str | None:
     """The keyword on which all reference models agree; None = the sample is dropped."""
-    found = {normalise_text(a) for a in answers}
+    found = {pl.normalise_text(a) for a in answers}
     return found.pop() if len(found) == 1 and "" not in found else None
 
 
@@ -77,9 +67,9 @@ def is_kept(validator: Sequence[bool], judge: Sequence[bool], least: float = 0.7
     return bool(judge) and agree > least * len(judge)
 
 
-def build(weight: float = 0.5, gated: bool = False) -> Recipe:
-    reward = Where("keys", Verify(Role(weight, gated)))
-    return vary(recipe("grpo"), collect=links(Sample(n=8), Score(reward=reward)))
+def build(weight: float = 0.5, gated: bool = False) -> pl.Recipe:
+    reward = pl.Where("keys", pl.Verify(Role(weight, gated)))
+    return pl.vary(pl.recipe("grpo"), collect=pl.links(pl.Sample(n=8), pl.Score(reward=reward)))
 
 
 # ---- the experiment: personas and what may be said to their questions

@@ -15,25 +15,14 @@ advantage 0.
 import asyncio
 from dataclasses import replace
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.context import Context, RewardFn, Source
-from palaestra.errors import Fault
-from palaestra.judges.pointwise import Judge
-from palaestra.rewards.rewritten import AsQuery, Rewritten
-from palaestra.rewards.verified import Verified
-from palaestra.rollout.collect import Sample, Score, links
-from palaestra.step import Recipe
-from palaestra.types import Group, Reward, stage
-from palaestra.values import vary
-from palaestra.verifiers.sql.queries import extract_query
+import palaestra as pl
 
-CARD = Card(
+CARD = pl.Card(
     title="Reasoning-SQL: partial rewards for text-to-SQL",
     paper="arXiv:2503.23157",
     claim="Partial rewards beside execution make GRPO more accurate on text-to-SQL than execution alone, and than SFT.",
     source="weights from two second-hand accounts that agree; n = 2, tag names and the guard are ours",
-    size=Size(
+    size=pl.Size(
         setting="Qwen2.5-Coder 3B, 7B and 14B, 8,026 BIRD questions, 6 samples, batch 32, lr 1e-6, 3 epochs",
         model="qwen2.5-14b",
         prompts=32,
@@ -43,30 +32,32 @@ CARD = Card(
 )
 
 RUBRIC = "A good query asks for what the question asks for, with the tables, conditions and columns of the reference."
-PARTIAL = Rewritten(Verified("sql-partial", paper=True), unless="schema", write=AsQuery(("reasoning", "answer")))
+PARTIAL = pl.Rewritten(
+    pl.Verified("sql-partial", paper=True), unless="schema", write=pl.AsQuery(("reasoning", "answer"))
+)
 
 
-@stage
+@pl.stage
 class WithFeedback:
     """`reward` with a judge's verdict of each response as the field `feedback`. A judge's fault stays a fault."""
 
-    reward: RewardFn
-    judge: RewardFn
+    reward: pl.RewardFn
+    judge: pl.RewardFn
 
-    async def __call__(self, ctx: Context, group: Group) -> list[Reward | Fault]:
+    async def __call__(self, ctx: pl.Context, group: pl.Group) -> list[pl.Reward | pl.Fault]:
         verdicts = await self.judge(ctx, group)
 
-        async def one(i: int) -> Reward | Fault:
+        async def one(i: int) -> pl.Reward | pl.Fault:
             verdict = verdicts[i]
-            if isinstance(verdict, Fault):
+            if isinstance(verdict, pl.Fault):
                 return verdict
             task = replace(group.task, meta={**group.task.meta, "feedback": verdict.total})
-            return (await self.reward(ctx, Group(task=task, episodes=(group.episodes[i],))))[0]
+            return (await self.reward(ctx, pl.Group(task=task, episodes=(group.episodes[i],))))[0]
 
         return list(await asyncio.gather(*map(one, range(len(group.episodes)))))
 
 
-def build(judge: Source | None = None, reward: RewardFn = PARTIAL) -> Recipe:
+def build(judge: pl.Source | None = None, reward: pl.RewardFn = PARTIAL) -> pl.Recipe:
     if judge is not None:
-        reward = WithFeedback(reward, Judge(client=judge, rubric=RUBRIC, extract=extract_query))
-    return vary(recipe("grpo"), collect=links(Sample(n=6), Score(reward=reward)))
+        reward = WithFeedback(reward, pl.Judge(client=judge, rubric=RUBRIC, extract=pl.extract_query))
+    return pl.vary(pl.recipe("grpo"), collect=pl.links(pl.Sample(n=6), pl.Score(reward=reward)))

@@ -19,24 +19,14 @@ answer line is the code, and working before it is the thinking.
 
 from typing import Literal
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.rewards.verified import Verified
-from palaestra.rewards.verify import Verify
-from palaestra.rewards.where import Where
-from palaestra.rollout.collect import Sample, Score, links
-from palaestra.step import Recipe
-from palaestra.toys.base import answer_lines, final_answer
-from palaestra.types import Task, stage
-from palaestra.values import vary
-from palaestra.verifiers.text.similarity import edit_similarity
+import palaestra as pl
 
-CARD = Card(
+CARD = pl.Card(
     title="ReCode: rule-based RL for code API updates",
     paper="arXiv:2506.20495",
     claim="Edit similarity to the migrated code teaches API changes where exact match is too sparse.",
     source="released code (zjunlp/ReCode), its two failures mended",
-    size=Size(
+    size=pl.Size(
         setting="Qwen2.5-Coder-7B, 2,000 migrations, a prompt x 8, KL .001, LoRA 64, lr 5e-5, 1,024 tokens, 5,000 steps; "
         "DAPO as well",
         model="qwen2.5-7b",
@@ -50,17 +40,17 @@ CARD = Card(
 )
 
 
-@stage
+@pl.stage
 class Migrated:
     """The reward for a task whose answer is a text: the answer line is the code, lines before it are the thinking."""
 
     exact: bool = False
     gate: bool = True  # without it a missing answer line is merely unlike
 
-    def __call__(self, text: str, task: Task) -> dict[str, float]:
-        said, lines = final_answer(text), answer_lines(text)
+    def __call__(self, text: str, task: pl.Task) -> dict[str, float]:
+        said, lines = pl.final_answer(text), pl.answer_lines(text)
         form = said is not None and len(lines) > 1 and sum(line.startswith("= ") for line in lines) == 1
-        alike = 0.0 if said is None else edit_similarity(said, str(task.answer))
+        alike = 0.0 if said is None else pl.edit_similarity(said, str(task.answer))
         code = 3.5 * (float(alike == 1) if self.exact else alike) - 1.5
         code = -2.0 if said is None and self.gate else code
         return {"total": (1.0 if form else -1.0) + code, "format": float(form), "similarity": alike}
@@ -68,9 +58,9 @@ class Migrated:
 
 def build(
     exact: bool = False, gate: bool = True, kl: float = 0.0, variant: Literal["paper", "released"] = "paper"
-) -> Recipe:
+) -> pl.Recipe:
     """`exact` is EM*; without `gate` what cannot be read costs no more than what is unlike (not for code). `kl`: 0.001 there."""
     released = ", released=True" if variant == "released" else ""
-    code = Verified(f"api-migration(exact={exact}{released})", paper=True)
-    reward = Where("old", code, Verify(Migrated(exact, gate)))
-    return vary(recipe("grpo", kl=kl), collect=links(Sample(n=8), Score(reward=reward, shadow=True)))
+    code = pl.Verified(f"api-migration(exact={exact}{released})", paper=True)
+    reward = pl.Where("old", code, pl.Verify(Migrated(exact, gate)))
+    return pl.vary(pl.recipe("grpo", kl=kl), collect=pl.links(pl.Sample(n=8), pl.Score(reward=reward, shadow=True)))

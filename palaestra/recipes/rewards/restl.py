@@ -17,35 +17,14 @@ two need candidates.
 from collections.abc import Callable
 from typing import Literal
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.context import Context, Draw
-from palaestra.credit.preferences import Compare
-from palaestra.curriculum.draw import Shuffled
-from palaestra.errors import Fault
-from palaestra.objective.reward_model import BradleyTerry
-from palaestra.pipeline import Output, Part, Pipeline
-from palaestra.rewards.learned import Learned
-from palaestra.rewards.verify import response_text
-from palaestra.rollout.collect import Sample, Score, links
-from palaestra.rollout.recorded import Offline
-from palaestra.step import Learner, Recipe, Schedule
-from palaestra.toys.base import final_answer
-from palaestra.types import Group, Key, Reward, State, Task, stage
-from palaestra.update import AdamW
-from palaestra.values import vary
-from palaestra.verifiers.answers.short import stated_answer
-from palaestra.verifiers.base import strip_thinking
-from palaestra.verifiers.logic.equivalence import are_equivalent
-from palaestra.verifiers.logic.stl import STL_ATOM, NotFormula, parse_formula
-from palaestra.verifiers.logic.temporal import formula_aspects
+import palaestra as pl
 
-CARD = Card(
+CARD = pl.Card(
     title="RESTL: multi-aspect rewards for NL to signal temporal logic",
     paper="arXiv:2511.08555",
     claim="Several aspects of likeness, each with a reward model of its own, train better translators to logic than one.",
     source="paper (full text of the AAAI 2026 version); the semantic check and the sigmoid scale are ours",
-    size=Size(
+    size=pl.Size(
         setting="LLaMA 3-8B, 14,000 pairs; reward models 5 epochs, lr 5e-5; PPO 80,000 steps, batch 32, lr 1.41e-5",
         model="llama-3.1-8b",
         answers=32,
@@ -64,84 +43,84 @@ def formula(answer: str) -> str:
     )
 
 
-def read(text: str, task: Task) -> tuple[str, str]:
+def read(text: str, task: pl.Task) -> tuple[str, str]:
     """The formula of a reply, and the reference."""
-    gold, answer = str(task.answer).strip(), final_answer(text)
+    gold, answer = str(task.answer).strip(), pl.final_answer(text)
     try:
-        parse_formula(gold)
-    except NotFormula:
+        pl.parse_formula(gold)
+    except pl.NotFormula:
         return formula("".join((answer or "").split())), formula("".join(gold.split()))
-    stated = answer if answer is not None else stated_answer(text)
-    return (strip_thinking(text) if stated is None else stated).strip().strip("`$").strip(), gold
+    stated = answer if answer is not None else pl.stated_answer(text)
+    return (pl.strip_thinking(text) if stated is None else stated).strip().strip("`$").strip(), gold
 
 
-@stage
+@pl.stage
 class Aspects:
     """The weighted sum of aspects of a formula: atoms, template, length, tokens; exact, same (both 0 or 1)."""
 
     weights: tuple[tuple[str, float], ...] = WEIGHTS
 
-    async def __call__(self, ctx: Context | None, group: Group) -> list[Reward]:
-        return [self.judge(response_text(e), group.task) for e in group.episodes]
+    async def __call__(self, ctx: pl.Context | None, group: pl.Group) -> list[pl.Reward]:
+        return [self.judge(pl.response_text(e), group.task) for e in group.episodes]
 
-    def judge(self, text: str, task: Task) -> Reward:
+    def judge(self, text: str, task: pl.Task) -> pl.Reward:
         y, gold = read(text, task)
         parts = (
-            {k: v for k, v in formula_aspects(y, gold).items() if k != "paper"}
+            {k: v for k, v in pl.formula_aspects(y, gold).items() if k != "paper"}
             if y
             else dict.fromkeys(dict(WEIGHTS), 0.0)
         )
         parts["exact"] = float(y == gold)
         if "same" in dict(self.weights):
             parts["same"] = float(y == gold or is_same_formula(y, gold))
-        return Reward(total=sum(w * parts[k] for k, w in self.weights), parts=parts)
+        return pl.Reward(total=sum(w * parts[k] for k, w in self.weights), parts=parts)
 
 
 def is_same_formula(y: str, gold: str) -> bool:
     try:
-        return are_equivalent(parse_formula(y), parse_formula(gold))
-    except NotFormula:
+        return pl.are_equivalent(pl.parse_formula(y), pl.parse_formula(gold))
+    except pl.NotFormula:
         return False
 
 
-@stage
+@pl.stage
 class LearnedAspects:
     """The weighted sum of the sigmoids of reward models, one named after each aspect."""
 
     weights: tuple[tuple[str, float], ...] = WEIGHTS
 
-    async def __call__(self, ctx: Context, group: Group) -> list[Reward | Fault]:
-        found = [await Learned(name, squash=True)(ctx, group) for name, _ in self.weights]
+    async def __call__(self, ctx: pl.Context, group: pl.Group) -> list[pl.Reward | pl.Fault]:
+        found = [await pl.Learned(name, squash=True)(ctx, group) for name, _ in self.weights]
         return [self.total(column) for column in zip(*found, strict=True)]
 
-    def total(self, found: tuple[Reward | Fault, ...]) -> Reward | Fault:
+    def total(self, found: tuple[pl.Reward | pl.Fault, ...]) -> pl.Reward | pl.Fault:
         parts: dict[str, float] = {}
         for (name, _), each in zip(self.weights, found, strict=True):
-            if isinstance(each, Fault):
+            if isinstance(each, pl.Fault):
                 return each
             parts[f"learned/{name}"] = each.total
-        return Reward(total=sum(w * parts[f"learned/{name}"] for name, w in self.weights), parts=parts)
+        return pl.Reward(total=sum(w * parts[f"learned/{name}"] for name, w in self.weights), parts=parts)
 
 
-def propositions(task: Task) -> float:
-    return len(STL_ATOM.findall(str(task.answer)))
+def propositions(task: pl.Task) -> float:
+    return len(pl.STL_ATOM.findall(str(task.answer)))
 
 
-def length(task: Task) -> float:
+def length(task: pl.Task) -> float:
     return len(str(task.answer))
 
 
-@stage
+@pl.stage
 class EasyFirst:
     """Tasks in blocks of `block`, within each the easy ones first."""
 
-    difficulty: Callable[[Task], float] = length
+    difficulty: Callable[[pl.Task], float] = length
     block: int = 512
-    draw: Draw = Shuffled()
+    draw: pl.Draw = pl.Shuffled()
 
-    def __call__(self, ctx: Context, key: Key, n: int, state: State) -> tuple[list[Task], State]:
-        waiting: list[Task] = list(state.get("waiting", []))
-        inner: State = state.get("inner", {})
+    def __call__(self, ctx: pl.Context, key: pl.Key, n: int, state: pl.State) -> tuple[list[pl.Task], pl.State]:
+        waiting: list[pl.Task] = list(state.get("waiting", []))
+        inner: pl.State = state.get("inner", {})
         while len(waiting) < n:
             drawn, inner = self.draw(ctx, key, self.block, inner)
             waiting += sorted(drawn, key=self.difficulty)
@@ -150,28 +129,30 @@ class EasyFirst:
 
 def build(
     learned: bool = False, weights: tuple[tuple[str, float], ...] = WEIGHTS, kl: float = 0.05, semantic: float = 0.0
-) -> Recipe:
+) -> pl.Recipe:
     extra = (("same", semantic),) if semantic else ()
     reward = LearnedAspects(weights) if learned else Aspects((*weights, *extra))
-    return vary(recipe("ppo", kl=kl), collect=links(Sample(n=8), Score(reward=reward)))
+    return pl.vary(pl.recipe("ppo", kl=kl), collect=pl.links(pl.Sample(n=8), pl.Score(reward=reward)))
 
 
 def reward_model(
     aspect: Literal["atoms", "template", "length", "tokens"], candidates: int = 4, steps: int = 40
-) -> Recipe:
+) -> pl.Recipe:
     """Ranks candidates of the start policy by one aspect."""
-    return Recipe(
+    return pl.Recipe(
         draw=EasyFirst(propositions if aspect == "atoms" else length, block=16 * steps),
-        collect=links(Sample(n=candidates), Offline("reward"), Score(reward=Aspects(((aspect, 1.0),)))),
+        collect=pl.links(pl.Sample(n=candidates), pl.Offline("reward"), pl.Score(reward=Aspects(((aspect, 1.0),)))),
         learners={
-            "reward": Learner(credit=Compare(), objective=BradleyTerry(), heads=("score",), optimiser=AdamW(lr=5e-5))
+            "reward": pl.Learner(
+                credit=pl.Compare(), objective=pl.BradleyTerry(), heads=("score",), optimiser=pl.AdamW(lr=5e-5)
+            )
         },
-        schedule=Schedule(prompts=16, steps=steps),
+        schedule=pl.Schedule(prompts=16, steps=steps),
     )
 
 
-def pipeline(steps: int = 40) -> Pipeline:
+def pipeline(steps: int = 40) -> pl.Pipeline:
     """Four reward models, then PPO on them."""
-    models = {name: Output(name, "reward") for name, _ in WEIGHTS}
-    parts = {name: Part(reward_model(name, steps=steps)) for name in ("atoms", "template", "length", "tokens")}
-    return Pipeline(parts={**parts, "rl": Part(build(learned=True), models=models)})
+    models = {name: pl.Output(name, "reward") for name, _ in WEIGHTS}
+    parts = {name: pl.Part(reward_model(name, steps=steps)) for name in ("atoms", "template", "length", "tokens")}
+    return pl.Pipeline(parts={**parts, "rl": pl.Part(build(learned=True), models=models)})

@@ -14,24 +14,14 @@ other, frozen, as in the paper. A score that is not finite is an error of its ep
 
 from typing import Literal
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.credit.labelled import Labelled
-from palaestra.credit.preferences import Compare, Rate
-from palaestra.objective.reward_model import BradleyTerry, Gaussian
-from palaestra.rewards.labels import Beside
-from palaestra.rewards.learned import Learned, Robust
-from palaestra.rollout.collect import Sample, Score, links
-from palaestra.step import Learner, Recipe
-from palaestra.update import AdamW
-from palaestra.values import vary
+import palaestra as pl
 
-CARD = Card(
+CARD = pl.Card(
     title="Reward-robust RLHF: Bayesian reward model ensemble",
     paper="arXiv:2409.15360",
     claim="A mixture of the nominal and the worst-case reward of an ensemble trains longer without damage than one reward model.",
     source="second-hand for eq. 4, 7 and the choice of the head; the second stage's loss and the kind of minimum inferred",
-    size=Size(
+    size=pl.Size(
         setting="LLaMA3-8B-Instruct, five heads, HH-RLHF and UltraFeedback, 800 PPO steps of 128",
         model="llama-3.1-8b",
         answers=128,
@@ -39,12 +29,14 @@ CARD = Card(
 )
 
 
-def build(heads: int = 5, w: float = 0.4, over: Literal["sample", "batch"] = "sample", kl: float = 0.02) -> Recipe:
-    names, parent = prior_heads(heads), recipe("ppo", kl=kl)
-    collect = links(
-        Sample(n=8), Score(reward=Robust("reward", names, w, over), shadow=True), Beside(Learned("nominal"), "nominal")
+def build(heads: int = 5, w: float = 0.4, over: Literal["sample", "batch"] = "sample", kl: float = 0.02) -> pl.Recipe:
+    names, parent = prior_heads(heads), pl.recipe("ppo", kl=kl)
+    collect = pl.links(
+        pl.Sample(n=8),
+        pl.Score(reward=pl.Robust("reward", names, w, over), shadow=True),
+        pl.Beside(pl.Learned("nominal"), "nominal"),
     )
-    return vary(
+    return pl.vary(
         parent,
         collect=collect,
         learners={**parent.learners, "nominal": nominal_learner("gold"), "reward": ensemble_learner(names)},
@@ -55,13 +47,17 @@ def prior_heads(heads: int) -> tuple[str, ...]:
     return tuple(f"prior{i}" for i in range(heads))
 
 
-def nominal_learner(label: str = "") -> Learner:
+def nominal_learner(label: str = "") -> pl.Learner:
     """Stage 1: one head, Bradley-Terry on the best and the worst of a group."""
-    credit = Labelled(label, Compare()) if label else Compare()
-    return Learner(credit=credit, objective=BradleyTerry(center=0.01), heads=("score",), optimiser=AdamW(lr=3e-4))
+    credit = pl.Labelled(label, pl.Compare()) if label else pl.Compare()
+    return pl.Learner(
+        credit=credit, objective=pl.BradleyTerry(center=0.01), heads=("score",), optimiser=pl.AdamW(lr=3e-4)
+    )
 
 
-def ensemble_learner(names: tuple[str, ...], target: str = "nominal") -> Learner:
+def ensemble_learner(names: tuple[str, ...], target: str = "nominal") -> pl.Learner:
     """Stage 2: Gaussian heads on the scores of stage 1."""
-    credit, heads = Rate(targets=(target,), bootstrap=names), (*names, *(f"{h}_sd" for h in names))
-    return Learner(credit=credit, objective=Gaussian(names, target=target), heads=heads, optimiser=AdamW(lr=3e-4))
+    credit, heads = pl.Rate(targets=(target,), bootstrap=names), (*names, *(f"{h}_sd" for h in names))
+    return pl.Learner(
+        credit=credit, objective=pl.Gaussian(names, target=target), heads=heads, optimiser=pl.AdamW(lr=3e-4)
+    )

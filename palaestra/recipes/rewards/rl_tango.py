@@ -25,46 +25,14 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.context import Context
-from palaestra.credit.advantages import group_mean, group_std
-from palaestra.credit.links import Center, Scale, chain
-from palaestra.credit.seats import Seat
-from palaestra.credit.table import Table, Values
-from palaestra.errors import Fault
-from palaestra.rewards.verify import response_text
-from palaestra.rollout.collect import Sample, Score, apply_reward, links
-from palaestra.rollout.player import EnginePlayer
-from palaestra.rollout.steps import answer_steps
-from palaestra.schedule import Exponential
-from palaestra.step import Learner, Recipe
-from palaestra.toys.base import answer_lines, final_answer
-from palaestra.toys.formats import judging_task
-from palaestra.types import (
-    Ask,
-    Episode,
-    Event,
-    Group,
-    Key,
-    Message,
-    Row,
-    Sampling,
-    Segment,
-    Task,
-    payment,
-    stage,
-    value_class,
-)
-from palaestra.update import Cycle, Plain
-from palaestra.values import vary
+import palaestra as pl
 
-CARD = Card(
+CARD = pl.Card(
     title="RL Tango: generator and verifier trained together",
     paper="arXiv:2505.15034",
     claim="A verifier of steps that learns beside the generator makes RL faster and better than outcomes alone.",
     source="text of the paper without its display equations; the sum of the verifier's reward and ddof are inferred",
-    size=Size(
+    size=pl.Size(
         setting="Qwen2.5-Math-7B after SFT, verifier Qwen2.5-7B, 455k prompts, batch 256 x 5, lr 1e-6, 200 steps, warm-up 40",
         model="qwen2.5-7b",
         prompts=256,
@@ -76,7 +44,7 @@ STEP = re.compile(r"^\s*step\s+(\d{1,3})\s*:\s*(.*?)\s*(right|wrong)\s*\.?\s*$",
 FINAL = re.compile(r"^\s*final\s*:\s*(right|wrong)\s*\.?\s*$", re.IGNORECASE | re.MULTILINE)
 
 
-@value_class
+@pl.value_class
 class StepVerdicts:
     """What a verifier's reply says: +1, -1 or 0 by step, the whole (None = unread), the share of criteria of form met."""
 
@@ -88,34 +56,34 @@ class StepVerdicts:
 class Form(Protocol):
     """How a verifier is asked and read."""
 
-    def ask(self, task: Task, text: str) -> tuple[Message, ...]: ...
+    def ask(self, task: pl.Task, text: str) -> tuple[pl.Message, ...]: ...
     def read(self, reply: str, lines: Sequence[str]) -> StepVerdicts: ...
 
 
-@stage
+@pl.stage
 class Reworked:
     """The verifier works the problem itself and says `= right` or `= wrong`: a step is right if it stands in that work."""
 
-    def ask(self, task: Task, text: str) -> tuple[Message, ...]:
-        return judging_task(task, text, True).prompt
+    def ask(self, task: pl.Task, text: str) -> tuple[pl.Message, ...]:
+        return pl.judging_task(task, text, True).prompt
 
     def read(self, reply: str, lines: Sequence[str]) -> StepVerdicts:
-        own, whole = answer_lines(reply)[:-1], {"right": True, "wrong": False}.get(final_answer(reply) or "")
+        own, whole = pl.answer_lines(reply)[:-1], {"right": True, "wrong": False}.get(pl.final_answer(reply) or "")
         found = [1.0 if a == b else -1.0 for a, b in zip(lines[:-1], own, strict=False)]
         found += [0.0] * (len(lines) - 1 - len(found))
         found += [0.0 if whole is None else 1.0 if whole else -1.0] * bool(lines)
         return StepVerdicts(steps=tuple(found), final=whole, form=(bool(own) + (len(own) == len(lines))) / 2)
 
 
-@stage
+@pl.stage
 class Stated:
     """Lines `step 1: why, right`, one a step, and `final: wrong`."""
 
-    def ask(self, task: Task, text: str) -> tuple[Message, ...]:
-        numbered = "\n".join(f"step {i}: {line}" for i, line in enumerate(answer_lines(text), start=1))
+    def ask(self, task: pl.Task, text: str) -> tuple[pl.Message, ...]:
+        numbered = "\n".join(f"step {i}: {line}" for i, line in enumerate(pl.answer_lines(text), start=1))
         wanted = 'For each step write "step N: reason, right" or "..., wrong", then "final: right" or "final: wrong".'
         content = f"{task.prompt[-1].content}\n\nSolution:\n{numbered}\n\n{wanted}"
-        return (*task.prompt[:-1], Message(role="user", content=content))
+        return (*task.prompt[:-1], pl.Message(role="user", content=content))
 
     def read(self, reply: str, lines: Sequence[str]) -> StepVerdicts:
         said_of = {int(n): (1.0 if v.lower() == "right" else -1.0) for n, _, v in STEP.findall(reply)}
@@ -127,7 +95,7 @@ class Stated:
         )
 
 
-@stage
+@pl.stage
 class VerifySteps:
     """Adds a verifier's row to every scored episode: its verdicts are events, its pay the part "seat:verifier"."""
 
@@ -136,44 +104,44 @@ class VerifySteps:
     weight: float = 0.8  # of the form
     max_tokens: int = 64
 
-    async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
+    async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         found = (self._of(ctx, (*key, i), group.task, e) for i, e in enumerate(group.episodes))
         return replace(group, episodes=tuple(await asyncio.gather(*found)))
 
-    async def _of(self, ctx: Context, key: Key, task: Task, e: Episode) -> Episode:
+    async def _of(self, ctx: pl.Context, key: pl.Key, task: pl.Task, e: pl.Episode) -> pl.Episode:
         if e.reward is None:
             return e
-        sampling = Sampling(temperature=1.0, max_tokens=self.max_tokens)
-        player = EnginePlayer(engine=ctx.engine(self.model), sampling=sampling, name=self.model, policy=self.model)
-        ask = Ask(seat=self.model, say=self.form.ask(task, response_text(e)))
-        row = Row(seat=self.model, segments=player.hear(ask, first=True, closed=False, turn=0))
+        sampling = pl.Sampling(temperature=1.0, max_tokens=self.max_tokens)
+        player = pl.EnginePlayer(engine=ctx.engine(self.model), sampling=sampling, name=self.model, policy=self.model)
+        ask = pl.Ask(seat=self.model, say=self.form.ask(task, pl.response_text(e)))
+        row = pl.Row(seat=self.model, segments=player.hear(ask, first=True, closed=False, turn=0))
         try:
             reply = await player.act(row, (), ask, key)
-        except Fault as fault:
-            return apply_reward(e, fault)
-        spoken = Segment(
+        except pl.Fault as fault:
+            return pl.apply_reward(e, fault)
+        spoken = pl.Segment(
             ids=reply.ids, logp=reply.logp, author=self.model, policy=self.model, trained=True,
             version=reply.version, text=reply.text, finish=reply.finish,
         )  # fmt: skip
         return self.paid(replace(e, rows=(*e.rows, row.add(spoken))), reply.text, ctx)
 
-    def paid(self, e: Episode, reply: str, ctx: Context) -> Episode:
+    def paid(self, e: pl.Episode, reply: str, ctx: pl.Context) -> pl.Episode:
         """The episode with what its last row's reply means for both."""
         assert e.reward is not None
-        found = [s for s in answer_steps(e, ctx.decode) if s.row < len(e.rows) - 1]
+        found = [s for s in pl.answer_steps(e, ctx.decode) if s.row < len(e.rows) - 1]
         verdict, right = self.form.read(reply, [s.text for s in found]), e.total >= 1
         pay = 0.0 if verdict.final is None else float(verdict.final == right) + self.weight * verdict.form
         events = tuple(
-            Event(row=s.row, token=s.token, value=v / len(found), part="verdict")
+            pl.Event(row=s.row, token=s.token, value=v / len(found), part="verdict")
             for s, v in zip(found, verdict.steps, strict=True)
         )
         agrees = verdict.final == right
         found_out = {"right and said so": float(right and agrees), "wrong and said so": float(agrees and not right)}
-        parts = {**e.reward.parts, payment(self.model): pay, **found_out}
+        parts = {**e.reward.parts, pl.payment(self.model): pay, **found_out}
         return replace(e, reward=replace(e.reward, parts=parts, events=events), facts={**e.facts, "right": right})
 
 
-@stage
+@pl.stage
 class StepMixture:
     """(1 - share) * outcome + share * verdicts; see the module. Without `apart` they are added before they are normalised."""
 
@@ -181,35 +149,37 @@ class StepMixture:
     apart: bool = True
     spreads: ClassVar[bool] = True  # verdicts differ where outcomes are equal
 
-    def __call__(self, x: Values, table: Table) -> Values:
+    def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
         paid = [(e, ev) for e, ep in enumerate(table.episodes) if ep.reward for ev in ep.reward.events]
         value_K, of_K = np.array([ev.value for _, ev in paid]), np.array([e for e, _ in paid], np.int64)
         if not self.apart:
             total_E = (1 - self.share) * x.x_N + self.share * np.bincount(of_K, value_K, len(x.x_N))
-            return table.lift(Values(level="episode", x_N=z_scores(total_E, table.group_E)), "token")
-        out_N = (1 - self.share) * table.lift(Values(level="episode", x_N=z_scores(x.x_N, table.group_E)), "token").x_N
+            return table.lift(pl.Values(level="episode", x_N=z_scores(total_E, table.group_E)), "token")
+        out_N = (1 - self.share) * table.lift(
+            pl.Values(level="episode", x_N=z_scores(x.x_N, table.group_E)), "token"
+        ).x_N
         at = table.tokens
         for z, (e, event) in zip(z_scores(value_K, table.group_E[of_K]), paid, strict=True):
             before_N = (at.episode_N == e) & (at.row_N == event.row) & (at.position_N <= event.token)
             out_N[before_N] += self.share * z
-        return Values(level="token", x_N=out_N)
+        return pl.Values(level="token", x_N=out_N)
 
 
 def z_scores(x_N: np.ndarray, key_N: np.ndarray) -> np.ndarray:
     """z-scores within a key, std with ddof 0; 0 where all are equal."""
     if not len(x_N):
         return x_N
-    std_N = group_std(x_N, key_N)
-    return np.where(std_N > 1e-9, (x_N - group_mean(x_N, key_N)) / np.maximum(std_N, 1e-9), 0.0)
+    std_N = pl.group_std(x_N, key_N)
+    return np.where(std_N > 1e-9, (x_N - pl.group_mean(x_N, key_N)) / np.maximum(std_N, 1e-9), 0.0)
 
 
-@stage
+@pl.stage
 class ClassWeight:
     """x * s of the solution's class (the fact "right"), s = 1 / sqrt(count) with an exponential average of `keep`."""
 
     keep: float = 0.9
 
-    def __call__(self, x: Values, table: Table) -> Values:
+    def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
         right_E = np.array([bool(e.facts.get("right")) for e in table.episodes])
         known = dict(table.state.get("class_weight", {}))
         for name, n in (("right", int(right_E.sum())), ("wrong", int((~right_E).sum()))):
@@ -217,10 +187,10 @@ class ClassWeight:
                 known[name] = self.keep * known.get(name, n**-0.5) + (1 - self.keep) * n**-0.5
         table.state["class_weight"] = known
         weight_E = np.array([known["right" if r else "wrong"] for r in right_E])
-        return Values(level=x.level, x_N=x.x_N * table.lift(Values(level="episode", x_N=weight_E), x.level).x_N)
+        return pl.Values(level=x.level, x_N=x.x_N * table.lift(pl.Values(level="episode", x_N=weight_E), x.level).x_N)
 
 
-Z = (Center("group"), Scale("group", ddof=0))
+Z = (pl.Center("group"), pl.Scale("group", ddof=0))
 
 
 def build(
@@ -230,18 +200,18 @@ def build(
     balanced: bool = True,
     apart: bool = True,
     form: Form = Reworked(),
-) -> Recipe:
+) -> pl.Recipe:
     """`learns=False` fixes the verifier, `balanced=False` drops the class weights, `apart=False` merges before normalising."""
-    grpo = recipe("grpo")
+    grpo = pl.recipe("grpo")
     generator = replace(
         grpo.learners["policy"],
-        credit=chain(StepMixture(Exponential(share, 1e-3, 200) if share > 1e-3 else share, apart)),
-        update=Cycle(Plain(), on=(0, 1, 2), warmup=warmup),
+        credit=pl.chain(StepMixture(pl.Exponential(share, 1e-3, 200) if share > 1e-3 else share, apart)),
+        update=pl.Cycle(pl.Plain(), on=(0, 1, 2), warmup=warmup),
     )
-    verifier = Learner(
-        credit=Seat("verifier", chain(*Z, ClassWeight()) if balanced else chain(*Z)),
+    verifier = pl.Learner(
+        credit=pl.Seat("verifier", pl.chain(*Z, ClassWeight()) if balanced else pl.chain(*Z)),
         objective=generator.objective,
-        update=Cycle(Plain(), on=(3,) if learns else (), warms=learns, warmup=warmup),
+        update=pl.Cycle(pl.Plain(), on=(3,) if learns else (), warms=learns, warmup=warmup),
     )
-    collect = links(Sample(n=8), Score(), VerifySteps(form))
-    return vary(grpo, collect=collect, learners={"policy": generator, "verifier": verifier})
+    collect = pl.links(pl.Sample(n=8), pl.Score(), VerifySteps(form))
+    return pl.vary(grpo, collect=collect, learners={"policy": generator, "verifier": verifier})

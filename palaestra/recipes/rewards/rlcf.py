@@ -10,59 +10,47 @@ false claim that both camps like, and colluding raters. `build` trains the predi
 `Camps`, which stand for people: both like right answers, one likes workings, the other brevity.
 """
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.context import Context
-from palaestra.credit.preferences import Rate
-from palaestra.errors import Fault
-from palaestra.objective.reward_model import Regression
-from palaestra.rewards.bridging import Bridged
-from palaestra.rewards.labels import Beside, Labels
-from palaestra.rollout.collect import Sample, Score, links
-from palaestra.step import Learner, Recipe
-from palaestra.types import Group, Reward, stage
-from palaestra.update import AdamW
-from palaestra.values import vary
+import palaestra as pl
 
-CARD = Card(
+CARD = pl.Card(
     title="RLCF: reinforcement learning from community feedback (Community Notes)",
     paper="arXiv:2506.24118",
     claim="Rewarding what opposed raters agree on gives notes that every camp approves; the mean rating serves the majority.",
     source="released code of Community Notes for the factorisation; the use of the intercept second-hand, novelty inferred",
-    size=Size(
+    size=pl.Size(
         setting="a position paper: no training results",
     ),
 )
 CLUSTERS = ("plus", "minus")
 
 
-@stage
+@pl.stage
 class Camps:
     """What two camps say of an answer: half for being right, half for its working (plus) or its brevity (minus)."""
 
-    async def __call__(self, ctx: Context, group: Group) -> list[Reward | Fault]:
-        found = await Labels()(ctx, group)
+    async def __call__(self, ctx: pl.Context, group: pl.Group) -> list[pl.Reward | pl.Fault]:
+        found = await pl.Labels()(ctx, group)
         return [
-            r if isinstance(r, Fault) else self._said(r.parts["right"], r.parts["worked"], r.parts["brief"])
+            r if isinstance(r, pl.Fault) else self._said(r.parts["right"], r.parts["worked"], r.parts["brief"])
             for r in found
         ]
 
-    def _said(self, right: float, worked: float, brief: float) -> Reward:
+    def _said(self, right: float, worked: float, brief: float) -> pl.Reward:
         plus, minus = (right + worked) / 2, (right + brief) / 2
-        return Reward(total=(plus + minus) / 2, parts={"plus": plus, "minus": minus})
+        return pl.Reward(total=(plus + minus) / 2, parts={"plus": plus, "minus": minus})
 
 
-def build(new: float = 0.1, sizes: tuple[int, int] = (10, 10)) -> Recipe:
-    parent, targets = recipe("grpo"), tuple(f"rated/{c}" for c in CLUSTERS)
-    predictor = Learner(
-        credit=Rate(targets=targets),
-        objective=Regression(CLUSTERS, targets, squash=True),
+def build(new: float = 0.1, sizes: tuple[int, int] = (10, 10)) -> pl.Recipe:
+    parent, targets = pl.recipe("grpo"), tuple(f"rated/{c}" for c in CLUSTERS)
+    predictor = pl.Learner(
+        credit=pl.Rate(targets=targets),
+        objective=pl.Regression(CLUSTERS, targets, squash=True),
         heads=CLUSTERS,
-        optimiser=AdamW(lr=1e-3),
+        optimiser=pl.AdamW(lr=1e-3),
     )
-    reward = Bridged(CLUSTERS, sizes=sizes, new=new)
-    collect = links(Sample(n=8), Score(reward=reward, shadow=True), Beside(Camps(), "rated"))
-    return vary(parent, collect=collect, learners={**parent.learners, "reward": predictor})
+    reward = pl.Bridged(CLUSTERS, sizes=sizes, new=new)
+    collect = pl.links(pl.Sample(n=8), pl.Score(reward=reward, shadow=True), pl.Beside(Camps(), "rated"))
+    return pl.vary(parent, collect=collect, learners={**parent.learners, "reward": predictor})
 
 
 # ---- the experiment: notes of six words, two camps of raters

@@ -19,24 +19,14 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.context import Context
-from palaestra.objective.policy import Clipped
-from palaestra.rewards.intrinsic import AnswerProbability, Reducer, reasoning_prefix
-from palaestra.rollout.collect import Sample, Score, links
-from palaestra.step import Recipe
-from palaestra.toys.base import ANSWER_PREFIX, answer_lines, final_answer
-from palaestra.types import Group, State, stage
-from palaestra.values import vary
-from palaestra.verifiers.text.formats import Tags
+import palaestra as pl
 
-CARD = Card(
+CARD = pl.Card(
     title="RLPR: probability reward without verifiers",
     paper="arXiv:2506.18254",
     claim="The policy's own probability of the reference answer teaches reasoning where no rule can verify an answer.",
     source="released code (OpenBMB/RLPR: reward_manager/prob.py, ray_trainer.py, repetition.py)",
-    size=Size(
+    size=pl.Size(
         setting="Qwen2.5-7B, Llama3.1-8B, Gemma2-2B; 77k prompts, 768 x 8, minibatch 192, lr 1e-6, 3,072 tokens, no KL",
         model="qwen2.5-7b",
         prompts=768,
@@ -48,7 +38,7 @@ CARD = Card(
 )
 
 
-@stage
+@pl.stage
 class Spread:
     """Keeps groups whose rewards have a standard deviation (ddof 1) of at least c m; draws until there are `size`.
 
@@ -63,8 +53,8 @@ class Spread:
     drops_equal: ClassVar[bool] = True
 
     async def __call__(
-        self, ctx: "Context | None", groups: list[Group], state: State
-    ) -> tuple[list[Group] | None, list[Group], State]:
+        self, ctx: pl.Context | None, groups: list[pl.Group], state: pl.State
+    ) -> tuple[list[pl.Group] | None, list[pl.Group], pl.State]:
         now, m = state.get("step", 1), state.get("mean")
         least = self.coefficient * m if m is not None and now >= self.start else 0.0
         spreads = [spread(g) for g in groups]
@@ -81,7 +71,7 @@ class Spread:
         return kept[: self.size] if now >= self.start else kept, [], found
 
 
-def spread(group: Group) -> float:
+def spread(group: pl.Group) -> float:
     totals = [e.total for e in group.valid]
     return float(np.std(totals, ddof=1)) if len(totals) > 1 else 0.0
 
@@ -94,7 +84,8 @@ def moving_average(mean: float, value: float, momentum: float) -> float:
 def has_one_answer_line(text: str) -> float:
     """1 if the reply has one answer line, its last."""
     return float(
-        final_answer(text) is not None and sum(line.startswith(ANSWER_PREFIX) for line in answer_lines(text)) == 1
+        pl.final_answer(text) is not None
+        and sum(line.startswith(pl.ANSWER_PREFIX) for line in pl.answer_lines(text)) == 1
     )
 
 
@@ -106,23 +97,23 @@ def text_before_answer(text: str) -> str | None:
 
 def tags(text: str) -> float:
     """1 if each of the four tags occurs once, in order."""
-    return Tags()(text, None).score
+    return pl.Tags()(text, None).score
 
 
 def build(
-    coefficient: float = 0.5, how: Reducer = "mean", baseline: str = "ref", form: Literal["line", "tags"] = "line"
-) -> Recipe:
+    coefficient: float = 0.5, how: pl.Reducer = "mean", baseline: str = "ref", form: Literal["line", "tags"] = "line"
+) -> pl.Recipe:
     """`coefficient` c: 0.5 for Qwen, 0.9 for Llama, 1.0 for Gemma; 0 = no filter. `baseline` "" = none is taken off."""
     read = {
-        "line": (reasoning_prefix, ANSWER_PREFIX, has_one_answer_line),
+        "line": (pl.reasoning_prefix, pl.ANSWER_PREFIX, has_one_answer_line),
         "tags": (text_before_answer, "<answer>", tags),
     }
     before, opening, well_formed = read[form]
-    reward = AnswerProbability(baseline=baseline, how=how, before=before, opening=opening, format=well_formed)
-    rlpr = vary(
-        recipe("grpo"),
-        collect=links(Sample(n=8), Score(reward=reward, shadow=True)),
-        objective=Clipped(low=0.2, high=0.27),
+    reward = pl.AnswerProbability(baseline=baseline, how=how, before=before, opening=opening, format=well_formed)
+    rlpr = pl.vary(
+        pl.recipe("grpo"),
+        collect=pl.links(pl.Sample(n=8), pl.Score(reward=reward, shadow=True)),
+        objective=pl.Clipped(low=0.2, high=0.27),
         references={"ref": "policy"},
     )
-    return vary(rlpr, pool=Spread(coefficient)) if coefficient else rlpr
+    return pl.vary(rlpr, pool=Spread(coefficient)) if coefficient else rlpr

@@ -13,25 +13,14 @@ it is wrong, and so is an empty response.
 import math
 import re
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.context import Context
-from palaestra.errors import Fault, UserError
-from palaestra.models.score import score_pairs
-from palaestra.rewards.intrinsic import last_turn_prompt, sequence_confidence
-from palaestra.rewards.together import judge_together
-from palaestra.rewards.verify import response_text
-from palaestra.rollout.collect import Sample, Score, judge_group, links
-from palaestra.step import Recipe
-from palaestra.types import Episode, Group, Reward, stage
-from palaestra.values import vary
+import palaestra as pl
 
-CARD = Card(
+CARD = pl.Card(
     title="SALU: unanswerability recognition with RLHF",
     paper="arXiv:2507.16951",
     claim="Punishing false answers by their confidence cuts hallucination on what has no answer and keeps the other answers.",
     source="abstract and third-party numbers; the table of rewards, lambda and the confidence are inferred",
-    size=Size(
+    size=pl.Size(
         setting="a Chinese set of retrieval questions; overall accuracy .908, 1.3% hallucination on unanswerable ones",
     ),
 )
@@ -54,7 +43,7 @@ def table(answerable: bool, right: bool, abstains: bool, punishment: float, abst
     return 1.0 if answerable and right else punishment
 
 
-@stage
+@pl.stage
 class Honest:
     """The table of the module's docstring, with wrong - scale * conf for false answers; conf under `model`.
 
@@ -67,20 +56,20 @@ class Honest:
     phrases: tuple[str, ...] = PHRASES
     model: str = "ref"
 
-    async def __call__(self, ctx: Context, group: Group) -> list[Reward | Fault]:
+    async def __call__(self, ctx: pl.Context, group: pl.Group) -> list[pl.Reward | pl.Fault]:
         if ctx.bench.reward is None:
-            raise UserError(f"Honest needs a bench that checks answers; the world {ctx.bench.name!r} pays by itself")
-        sure = await judge_together(ctx, self, group, lambda groups: confidences(ctx, self.model, groups))
-        gold = await judge_group(ctx, ctx.bench.reward, group)
+            raise pl.UserError(f"Honest needs a bench that checks answers; the world {ctx.bench.name!r} pays by itself")
+        sure = await pl.judge_together(ctx, self, group, lambda groups: confidences(ctx, self.model, groups))
+        gold = await pl.judge_group(ctx, ctx.bench.reward, group)
         known = bool(group.task.meta.get("answerable", True))
         return [
-            g if isinstance(g, Fault) else self._reward(response_text(e), known, g.total >= 1, c)
+            g if isinstance(g, pl.Fault) else self._reward(pl.response_text(e), known, g.total >= 1, c)
             for e, g, c in zip(group.episodes, gold, sure, strict=True)
         ]
 
-    def _reward(self, text: str, known: bool, right: bool, conf: float) -> Reward | Fault:
+    def _reward(self, text: str, known: bool, right: bool, conf: float) -> pl.Reward | pl.Fault:
         if math.isnan(conf):
-            return Fault("confidence", "an episode without a sampled token has no confidence")
+            return pl.Fault("confidence", "an episode without a sampled token has no confidence")
         abstains = is_abstention(text, self.phrases)
         total = table(known, right, abstains, self.wrong - self.scale * conf, self.abstention)
         parts = {
@@ -89,27 +78,27 @@ class Honest:
             "needlessly": float(abstains and known),
             "hallucinated": float(not abstains and not known),
         }
-        return Reward(total=total, parts=parts)
+        return pl.Reward(total=total, parts=parts)
 
 
-async def confidences(ctx: Context, model: str, groups: list[Group]) -> list[float]:
+async def confidences(ctx: pl.Context, model: str, groups: list[pl.Group]) -> list[float]:
     """exp(mean log p) of every response under `model`; NaN for one without a token."""
     episodes = [e for g in groups for e in g.episodes]
     there = [i for i, e in enumerate(episodes) if last_turn_ids(e)]
     with ctx.phase("forward"):
-        found = score_pairs(
-            ctx.model(model), [(last_turn_prompt(episodes[i]), last_turn_ids(episodes[i])) for i in there]
+        found = pl.score_pairs(
+            ctx.model(model), [(pl.last_turn_prompt(episodes[i]), last_turn_ids(episodes[i])) for i in there]
         )
-    sure = dict(zip(there, map(sequence_confidence, found), strict=True))
+    sure = dict(zip(there, map(pl.sequence_confidence, found), strict=True))
     return [sure.get(i, math.nan) for i in range(len(episodes))]
 
 
-def last_turn_ids(episode: Episode) -> tuple[int, ...]:
+def last_turn_ids(episode: pl.Episode) -> tuple[int, ...]:
     """The ids of the policy's last turn."""
     own = [s for r in episode.rows for s in r.segments if s.trained or s.logp is not None]
     return own[-1].ids if own else ()
 
 
-def build(scale: float = 1.0, wrong: float = -1.0, kl: float = 0.02) -> Recipe:
-    collect = links(Sample(n=8), Score(reward=Honest(scale, wrong), shadow=True))
-    return vary(recipe("grpo", kl=kl), collect=collect, references={"ref": "policy"})
+def build(scale: float = 1.0, wrong: float = -1.0, kl: float = 0.02) -> pl.Recipe:
+    collect = pl.links(pl.Sample(n=8), pl.Score(reward=Honest(scale, wrong), shadow=True))
+    return pl.vary(pl.recipe("grpo", kl=kl), collect=collect, references={"ref": "policy"})

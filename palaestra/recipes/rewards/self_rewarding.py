@@ -12,30 +12,20 @@ stop. The judge sees the last line alone (`last_line`), defused, for text that a
 built-in model is asked with a prompt in words.
 """
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.context import Source
-from palaestra.judges.pointwise import Judge
-from palaestra.judges.prompt import CAUTION, last_line
-from palaestra.judges.reading import MarkedLabel, Text
-from palaestra.rollout.collect import Sample, Score, links
-from palaestra.services.chat.local import LocalModel
-from palaestra.step import Recipe
-from palaestra.toys.base import final_answer
-from palaestra.values import vary
+import palaestra as pl
 
-CARD = Card(
+CARD = pl.Card(
     title="Self rewarding, self improving (Countdown, integration)",
     paper="arXiv:2505.08827",
     claim="A model that judges its own answers without references improves by its verdicts where verifying is the easier part.",
     source="abstracts of v1 and v2; prompts, the frozen judge and the audit are inferred",
-    size=Size(
+    size=pl.Size(
         setting="Qwen2.5-7B on Countdown and integration with synthetic questions; DeepSeek-R1-Distill-Qwen-7B in v2",
         model="qwen2.5-7b",
     ),
 )
 
-ALONE = f"""Is the response to the question right? Check the response step by step; there is no reference answer. {CAUTION}
+ALONE = f"""Is the response to the question right? Check the response step by step; there is no reference answer. {pl.CAUTION}
 
 <question>{{question}}</question>
 <response>{{response}}</response>
@@ -45,20 +35,22 @@ BUILT_IN = "judge:\n{question}\n{response}"  # the words in which the built-in m
 
 
 def self_verdict(text: str) -> float | None:
-    return {"right": 1.0, "wrong": 0.0}.get(final_answer(text) or "")
+    return {"right": 1.0, "wrong": 0.0}.get(pl.final_answer(text) or "")
 
 
-def judge(client: Source | None = None) -> Judge:
+def judge(client: pl.Source | None = None) -> pl.Judge:
     """Of the frozen start in the built-in model's words, or of another client in words for everybody."""
     if client is None:
-        return Judge(LocalModel("ref"), BUILT_IN, Text(self_verdict), extract=last_line, max_tokens=96, unparsed=0.0)
-    read = MarkedLabel((("RIGHT", 1.0), ("WRONG", 0.0)))
-    return Judge(client, ALONE, read, extract=last_line, unparsed=0.0)
+        return pl.Judge(
+            pl.LocalModel("ref"), BUILT_IN, pl.Text(self_verdict), extract=pl.last_line, max_tokens=96, unparsed=0.0
+        )
+    read = pl.MarkedLabel((("RIGHT", 1.0), ("WRONG", 0.0)))
+    return pl.Judge(client, ALONE, read, extract=pl.last_line, unparsed=0.0)
 
 
-def build(client: Source | None = None) -> Recipe:
-    return vary(
-        recipe("grpo"),
-        collect=links(Sample(n=8), Score(reward=judge(client), shadow=True)),
+def build(client: pl.Source | None = None) -> pl.Recipe:
+    return pl.vary(
+        pl.recipe("grpo"),
+        collect=pl.links(pl.Sample(n=8), pl.Score(reward=judge(client), shadow=True)),
         references={} if client else {"ref": "policy"},
     )

@@ -17,28 +17,14 @@ default is a stand-in that is right nine times in ten. A verifier of one's own i
 
 from typing import Literal
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.context import RewardFn, Source
-from palaestra.credit.links import Center, Scale, chain
-from palaestra.credit.penalty import LessKL
-from palaestra.judges.pointwise import Judge
-from palaestra.judges.prompt import GRADE_PROMPT, last_line
-from palaestra.judges.reading import MarkedLabel, Odds
-from palaestra.judges.standin import Grader
-from palaestra.rollout.collect import Sample, Score, links
-from palaestra.services.chat.scripted import Scripted
-from palaestra.step import Recipe
-from palaestra.types import Task
-from palaestra.values import vary
-from palaestra.verifiers.text.similarity import jaccard
+import palaestra as pl
 
-CARD = Card(
+CARD = pl.Card(
     title="RLVR across diverse domains with soft generative reward",
     paper="arXiv:2503.23829",
     claim="A generative verifier's probability is a better reward than string matching where answers are free in form.",
     source="full text of v2; the normalised form is an addition",
-    size=Size(
+    size=pl.Size(
         setting="Qwen2.5-7B, 30k prompts x 4, one epoch, batch 128, lr 5e-7, 1,024 tokens; verifier 7B, distilled from 72B",
         model="qwen2.5-7b",
         prompts=128,
@@ -48,37 +34,37 @@ CARD = Card(
         beside={"verifier": 7.0},
     ),
 )
-STANDIN = Scripted(Grader(error=0.1), name="grader")
+STANDIN = pl.Scripted(pl.Grader(error=0.1), name="grader")
 
 
-def verifier(client: Source = STANDIN, form: Literal["soft", "normalised", "binary"] = "soft") -> Judge:
+def verifier(client: pl.Source = STANDIN, form: Literal["soft", "normalised", "binary"] = "soft") -> pl.Judge:
     read = {
-        "soft": Odds("YES", "NO", form="sampled"),
-        "normalised": Odds("YES", "NO"),
-        "binary": MarkedLabel((("YES", 1.0), ("NO", 0.0))),
+        "soft": pl.Odds("YES", "NO", form="sampled"),
+        "normalised": pl.Odds("YES", "NO"),
+        "binary": pl.MarkedLabel((("YES", 1.0), ("NO", 0.0))),
     }
-    return Judge(
-        client=client, template=GRADE_PROMPT, read=read[form], extract=last_line, temperature=1.0, unparsed=0.0
+    return pl.Judge(
+        client=client, template=pl.GRADE_PROMPT, read=read[form], extract=pl.last_line, temperature=1.0, unparsed=0.0
     )
 
 
-def overlap(text: str, task: Task) -> float:
+def overlap(text: str, task: pl.Task) -> float:
     """The soft rule: Jaccard similarity of the words of answer and reference."""
-    return jaccard(set(last_line(text).split()), set(str(task.answer).split()))
+    return pl.jaccard(set(pl.last_line(text).split()), set(str(task.answer).split()))
 
 
 def build(
-    client: Source = STANDIN, form: Literal["soft", "normalised", "binary"] = "soft", beta: float = 0.01
-) -> Recipe:
+    client: pl.Source = STANDIN, form: Literal["soft", "normalised", "binary"] = "soft", beta: float = 0.01
+) -> pl.Recipe:
     return recipe_with_reward(verifier(client, form), beta)
 
 
-def recipe_with_reward(reward: RewardFn, beta: float = 0.01) -> Recipe:
+def recipe_with_reward(reward: pl.RewardFn, beta: float = 0.01) -> pl.Recipe:
     """The method's learner under any reward."""
-    return vary(
-        recipe("reinforce"),
-        collect=links(Sample(n=4), Score(reward=reward)),
-        credit=chain(Center("batch"), Scale("batch", ddof=0, eps=1e-9), LessKL(beta)),
+    return pl.vary(
+        pl.recipe("reinforce"),
+        collect=pl.links(pl.Sample(n=4), pl.Score(reward=reward)),
+        credit=pl.chain(pl.Center("batch"), pl.Scale("batch", ddof=0, eps=1e-9), pl.LessKL(beta)),
         needs=(("ref", "logp"),),
         references={"ref": "policy"},
     )

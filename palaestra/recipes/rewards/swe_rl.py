@@ -15,25 +15,14 @@ other task is one file, empty before, that its worked solution fills: the reply 
 line the mistake of form.
 """
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.context import Context
-from palaestra.rewards.verified import Verified
-from palaestra.rewards.verify import response_text
-from palaestra.rewards.where import Where
-from palaestra.rollout.collect import Sample, Score, links
-from palaestra.step import Recipe
-from palaestra.toys.base import demonstration, final_answer
-from palaestra.types import Group, Reward, rng_of, stage
-from palaestra.values import vary
-from palaestra.verifiers.code.patches import difflib_ratio, unified_diffs
+import palaestra as pl
 
-CARD = Card(
+CARD = pl.Card(
     title="SWE-RL: similarity reward on software evolution",
     paper="arXiv:2502.18449",
     claim="Likeness to the merged patch, with -1 for a wrong form, is a cheap reward that teaches to solve real issues.",
     source="released code (facebookresearch/swe-rl) for the reward; sizes of the run from memory",
-    size=Size(
+    size=pl.Size(
         setting="Llama-3.3-70B-Instruct, mined pull requests, 32 prompts x 16, 16k tokens, 1,600 steps",
         model="llama-3.3-70b",
         prompts=32,
@@ -43,24 +32,26 @@ CARD = Card(
 )
 
 
-@stage
+@pl.stage
 class Likeness:
     """The reward for a task that is one file, empty before; `malformed` for a reply without an answer line."""
 
     malformed: float = -1.0
 
-    async def __call__(self, ctx: Context, group: Group) -> list[Reward]:
-        oracle = demonstration(ctx.bench.tasks, group.task, rng_of((group.task.id, "oracle")), "work")
-        return [self.judge(response_text(e), oracle) for e in group.episodes]
+    async def __call__(self, ctx: pl.Context, group: pl.Group) -> list[pl.Reward]:
+        oracle = pl.demonstration(ctx.bench.tasks, group.task, pl.rng_of((group.task.id, "oracle")), "work")
+        return [self.judge(pl.response_text(e), oracle) for e in group.episodes]
 
-    def judge(self, text: str, oracle: str) -> Reward:
-        formed = final_answer(text) is not None
+    def judge(self, text: str, oracle: str) -> pl.Reward:
+        formed = pl.final_answer(text) is not None
         old, new, wanted = {"answer": ""}, {"answer": text}, {"answer": oracle}
-        alike = difflib_ratio(unified_diffs(old, new).get("answer", ""), unified_diffs(old, wanted).get("answer", ""))
-        return Reward(total=alike if formed else self.malformed, parts={"malformed": float(not formed)})
+        alike = pl.difflib_ratio(
+            pl.unified_diffs(old, new).get("answer", ""), pl.unified_diffs(old, wanted).get("answer", "")
+        )
+        return pl.Reward(total=alike if formed else self.malformed, parts={"malformed": float(not formed)})
 
 
-def build(malformed: float = -1.0) -> Recipe:
+def build(malformed: float = -1.0) -> pl.Recipe:
     """With `malformed` 0 a mistake of form is worth as much as a patch that has nothing right."""
-    reward = Where("files", Verified("patch", paper=malformed < 0), Likeness(malformed))
-    return vary(recipe("grpo"), collect=links(Sample(n=8), Score(reward=reward, shadow=True)))
+    reward = pl.Where("files", pl.Verified("patch", paper=malformed < 0), Likeness(malformed))
+    return pl.vary(pl.recipe("grpo"), collect=pl.links(pl.Sample(n=8), pl.Score(reward=reward, shadow=True)))

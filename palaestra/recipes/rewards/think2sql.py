@@ -14,20 +14,14 @@ most 0.9.
 
 from typing import Literal
 
-from palaestra.card import Card, Size
-from palaestra.catalogue import recipe
-from palaestra.rewards.rewritten import AsQuery, Rewritten
-from palaestra.rewards.verified import Verified
-from palaestra.rollout.collect import Sample, Score, links
-from palaestra.step import Recipe
-from palaestra.values import vary
+import palaestra as pl
 
-CARD = Card(
+CARD = pl.Card(
     title="Think2SQL: execution-accuracy RL for text-to-SQL",
     paper="arXiv:2504.15077",
     claim="RL on the likeness of result tables lets small models reason their way to better SQL than SFT or execution alone.",
     source="released code (spapicchio/Think2SQL at 740a74f and later, NL2SQLEvaluator, QATCH); counted cells are ours",
-    size=Size(
+    size=pl.Size(
         setting="Qwen2.5-Coder 0.5B to 14B, 9,007 BIRD questions, 16 samples, one epoch, lr 1e-6, no KL, temperature 0.7; "
         "4,096 tokens in a later configuration",
         model="qwen2.5-14b",
@@ -44,8 +38,10 @@ def build(
     variant: Literal["paper", "released"] = "paper",
     n: int = 16,
     temperature: float = 0.7,
-) -> Recipe:
+) -> pl.Recipe:
     released = variant == "released"
     name = f"sql-table(mode={mode!r}, bag={not released}, newlines={released}, weights={weights!r})"
-    reward = Rewritten(Verified(name), unless="schema", write=AsQuery(newlines=released))
-    return vary(recipe("grpo"), collect=links(Sample(n=n, temperature=temperature), Score(reward=reward)))
+    reward = pl.Rewritten(pl.Verified(name), unless="schema", write=pl.AsQuery(newlines=released))
+    return pl.vary(
+        pl.recipe("grpo"), collect=pl.links(pl.Sample(n=n, temperature=temperature), pl.Score(reward=reward))
+    )

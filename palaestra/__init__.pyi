@@ -1,0 +1,299 @@
+"""The public interface: each name, and where it lies."""
+
+# ruff: noqa: I001
+# fmt: off
+
+# What a user calls
+from .api.asking import compare as compare, evaluate as evaluate, explain as explain
+from .api.run import RecordedGroup as RecordedGroup, Run as Run, open as open
+from .api.training import train as train
+from .catalogue import recipe as recipe
+from .values import override as override, vary as vary
+from .card import Card as Card, Size as Size
+
+# The nouns, and what a stage is given
+from .types import (
+    EXACT as EXACT, SOLVED_TOTAL as SOLVED_TOTAL, Act as Act, Answers as Answers, Ask as Ask,
+    Batch as Batch, Call as Call, Casts as Casts, ChatRequest as ChatRequest, Checks as Checks,
+    Completion as Completion, Demonstrates as Demonstrates, Episode as Episode, Event as Event,
+    Example as Example, FindsMistakes as FindsMistakes, Frame as Frame, GivesTasks as GivesTasks,
+    Group as Group, Groups as Groups, HeldOutSize as HeldOutSize, Key as Key,
+    LimitsTurns as LimitsTurns, Malformed as Malformed, Message as Message, Meter as Meter,
+    Mixes as Mixes, Objective as Objective, Origin as Origin, Outputs as Outputs, Player as Player,
+    Reply as Reply, Result as Result, Reward as Reward, Row as Row, Sampling as Sampling,
+    Segment as Segment, Signals as Signals, Solves as Solves, SolvesSome as SolvesSome,
+    State as State, Task as Task, Tasks as Tasks, TrainingSize as TrainingSize, View as View,
+    Warns as Warns, World as World, payment as payment, rng_of as rng_of, seed_of as seed_of,
+    stage as stage, value_class as value_class,
+)
+from .context import (
+    Bench as Bench, Client as Client, Collect as Collect, Context as Context,
+    CountsSamples as CountsSamples, Credit as Credit, Draw as Draw, DropsEqual as DropsEqual,
+    Engine as Engine, GivesBatches as GivesBatches, KeepsEqual as KeepsEqual,
+    LeavesEqual as LeavesEqual, PaysGold as PaysGold, PutsAnswers as PutsAnswers,
+    RewardFn as RewardFn, Runnable as Runnable, Source as Source, Spreads as Spreads,
+    TakesForms as TakesForms, Update as Update, WritesAnswers as WritesAnswers,
+)
+from .errors import (
+    Fatal as Fatal, Fault as Fault, PalaestraError as PalaestraError, Paused as Paused,
+    Stopped as Stopped, UserError as UserError,
+)
+from .schedule import (
+    Cosine as Cosine, Exponential as Exponential, Jump as Jump, Linear as Linear,
+    check_bounds as check_bounds,
+)
+from .stats import Interval as Interval, proportion as proportion
+
+# A method
+from .step import Learner as Learner, Recipe as Recipe, Schedule as Schedule, Unchanged as Unchanged
+from .pipeline import Output as Output, Part as Part, Pipeline as Pipeline
+from .update import AdamW as AdamW, Cycle as Cycle, Plain as Plain
+
+# Problems and worlds
+from .tasks.files import FileTasks as FileTasks
+from .tasks.gym import Gym as Gym
+from .tasks.mixture import Mixture as Mixture
+from .tasks.options import (
+    add_options as add_options, contains_options as contains_options,
+    letter_options as letter_options, option_texts as option_texts,
+)
+from .toys.base import (
+    ANSWER_PREFIX as ANSWER_PREFIX, answer_lines as answer_lines, demonstration as demonstration,
+    exact_match as exact_match, final_answer as final_answer, format_answer as format_answer,
+)
+from .toys.chain import ArithmeticChain as ArithmeticChain
+from .toys.constraints import ConstraintTasks as ConstraintTasks
+from .toys.count import Count as Count
+from .toys.formats import (
+    ANSWER_AT_ONCE as ANSWER_AT_ONCE, THINK_STEPWISE as THINK_STEPWISE,
+    UNSURE_ANSWER as UNSURE_ANSWER, add_instruction as add_instruction,
+    judging_task as judging_task, question_text as question_text,
+)
+from .toys.grid import Grid as Grid, GridState as GridState, GridTasks as GridTasks
+from .toys.hop import Hop as Hop, HopTasks as HopTasks
+from .toys.judging import CompareAnswers as CompareAnswers, Grade as Grade, Pairs as Pairs
+from .toys.knights import Knights as Knights
+from .toys.ladder import Add as Add, Bool as Bool, Sort as Sort
+from .toys.mistakes import wrong_answer as wrong_answer
+from .toys.rec import Rec as Rec
+from .toys.unanswerable import Unanswerable as Unanswerable
+from .toys.variants import Variants as Variants
+from .toys.words import Words as Words
+from .worlds.blind import Blind as Blind
+from .worlds.forced import Forced as Forced
+from .worlds.pair import Pair as Pair
+from .worlds.question import Question as Question
+from .worlds.tictactoe import TicTacToe as TicTacToe, TicTacToeTasks as TicTacToeTasks
+from .worlds.user import UserTasks as UserTasks, UserWorld as UserWorld
+
+# Which problems
+from .curriculum.draw import Shuffled as Shuffled
+from .curriculum.partial import Whole as Whole
+from .curriculum.pool import Everything as Everything, Mixed as Mixed
+from .curriculum.prioritised import Prioritised as Prioritised, Successes as Successes
+from .curriculum.replay import Replay as Replay
+from .curriculum.respelled import Respelled as Respelled
+
+# Attempts
+from .rollout.branch import (
+    Finished as Finished, MarkSteps as MarkSteps, Partial as Partial, PrefixValues as PrefixValues,
+    Rescue as Rescue,
+)
+from .rollout.collect import (
+    Links as Links, MuteTruncated as MuteTruncated, Sample as Sample, Score as Score,
+    Until as Until, When as When, apply_reward as apply_reward, judge_group as judge_group,
+    links as links,
+)
+from .rollout.player import EnginePlayer as EnginePlayer, Script as Script
+from .rollout.recorded import (
+    Demonstrate as Demonstrate, Offline as Offline, Recorded as Recorded,
+    recorded_episode as recorded_episode,
+)
+from .rollout.steps import answer_steps as answer_steps
+from .engines.endpoint import EndpointPlayer as EndpointPlayer
+from .services.chat.endpoint import Endpoint as Endpoint
+from .services.chat.local import LocalModel as LocalModel
+from .services.chat.scripted import Scripted as Scripted
+from .services.sandbox import (
+    check_program as check_program, check_python as check_python, open_session as open_session,
+    run_program as run_program,
+)
+
+# Rewards
+from .rewards.bridging import (
+    Bridged as Bridged, Fit as Fit, fit_note as fit_note, fit_twice as fit_twice,
+)
+from .rewards.critic import Critique as Critique, ModelCritic as ModelCritic, Oracle as Oracle
+from .rewards.critique import CritiqueThenScore as CritiqueThenScore, Critiqued as Critiqued
+from .rewards.intrinsic import (
+    AnswerProbability as AnswerProbability, Endogenous as Endogenous,
+    InformationGain as InformationGain, Majority as Majority, Reducer as Reducer,
+    last_policy_row as last_policy_row, last_turn_prompt as last_turn_prompt,
+    majority_answer as majority_answer, reasoning_prefix as reasoning_prefix,
+    row_tokens as row_tokens, sequence_confidence as sequence_confidence,
+    surprise_shares as surprise_shares,
+)
+from .rewards.labels import (
+    QUALITY_LABELS as QUALITY_LABELS, Also as Also, Beside as Beside, Labels as Labels,
+    Noisy as Noisy, text_properties as text_properties,
+)
+from .rewards.learned import (
+    Below as Below, Ensemble as Ensemble, Learned as Learned, Robust as Robust,
+    mean_over_heads as mean_over_heads,
+)
+from .rewards.probe import RankingProbe as RankingProbe
+from .rewards.rewritten import (
+    AsQuery as AsQuery, Rewritten as Rewritten, VerifierInput as VerifierInput, Weighed as Weighed,
+    write_blocks as write_blocks,
+)
+from .rewards.rules import Refine as Refine, RuleList as RuleList, RuleVerdict as RuleVerdict
+from .rewards.together import judge_together as judge_together
+from .rewards.user import UserReward as UserReward
+from .rewards.verified import Verified as Verified
+from .rewards.verify import (
+    ByDomain as ByDomain, Exact as Exact, Verify as Verify, response_text as response_text,
+)
+from .rewards.weighted import Weighted as Weighted
+from .rewards.where import Where as Where
+from .judges.audit import (
+    attack_reward as attack_reward, judge_agreement as judge_agreement, order_bias as order_bias,
+)
+from .judges.pairwise import Pairwise as Pairwise
+from .judges.pointwise import Judge as Judge
+from .judges.principles import (
+    PRINCIPLE_QUESTIONS as PRINCIPLE_QUESTIONS, Entailed as Entailed,
+    PrincipleQuestion as PrincipleQuestion, Principled as Principled,
+    label_verdict as label_verdict,
+)
+from .judges.prompt import (
+    CAUTION as CAUTION, GRADE_PROMPT as GRADE_PROMPT, defuse as defuse, last_line as last_line,
+    reference_of as reference_of, reply_after_thinking as reply_after_thinking,
+)
+from .judges.reading import (
+    Json as Json, MarkedLabel as MarkedLabel, Odds as Odds, Rating as Rating, Text as Text,
+)
+from .judges.standin import Grader as Grader, matches_last_digit as matches_last_digit
+from .judges.train import ENTAILMENT_PROMPT as ENTAILMENT_PROMPT, Verdicts as Verdicts
+from .verifiers.answers.choice import MultipleChoice as MultipleChoice, option_order as option_order
+from .verifiers.answers.final import boxed_answer as boxed_answer, tagged_answer as tagged_answer
+from .verifiers.answers.judgement import (
+    REFUSAL_PHRASES as REFUSAL_PHRASES, Factuality as Factuality, Selective as Selective,
+    Verdict as Verdict, fact_worth as fact_worth, read_verdict as read_verdict,
+    split_statements as split_statements,
+)
+from .verifiers.answers.short import (
+    Abstention as Abstention, ExactAnswer as ExactAnswer, JsonAnswer as JsonAnswer,
+    Keywords as Keywords, NumberAnswer as NumberAnswer, SetAnswer as SetAnswer, TokenF1 as TokenF1,
+    contains_term as contains_term, matches_gold as matches_gold, normalise_text as normalise_text,
+    stated_answer as stated_answer,
+)
+from .verifiers.answers.tools import ToolAnswer as ToolAnswer, ToolCalls as ToolCalls
+from .verifiers.base import (
+    Judgement as Judgement, Verifier as Verifier, strip_thinking as strip_thinking,
+)
+from .verifiers.code.patches import (
+    Patch as Patch, difflib_ratio as difflib_ratio, unified_diffs as unified_diffs,
+)
+from .verifiers.code.programs import (
+    ApiMigration as ApiMigration, CodeTests as CodeTests, code_blocks as code_blocks,
+)
+from .verifiers.compose import (
+    Clip as Clip, Delta as Delta, Gate as Gate, Min as Min, Product as Product,
+    WeightedMean as WeightedMean, clip_delta_steps as clip_delta_steps, clip_steps as clip_steps,
+    delta_steps as delta_steps,
+)
+from .verifiers.gym import GymAnswer as GymAnswer
+from .verifiers.logic.equivalence import are_equivalent as are_equivalent
+from .verifiers.logic.stl import (
+    STL_ATOM as STL_ATOM, NotFormula as NotFormula, parse_formula as parse_formula,
+)
+from .verifiers.logic.temporal import Temporal as Temporal, formula_aspects as formula_aspects
+from .verifiers.maths.expressions import (
+    Antiderivative as Antiderivative, Countdown as Countdown, Math as Math,
+)
+from .verifiers.registry import VERIFIERS as VERIFIERS, get_verifier as get_verifier
+from .verifiers.sql.queries import (
+    PartialSql as PartialSql, Sql as Sql, TableSql as TableSql, extract_query as extract_query,
+)
+from .verifiers.text.constraints import Constraints as Constraints
+from .verifiers.text.formats import (
+    Boxed as Boxed, Clean as Clean, Label as Label, Tags as Tags, TheoremVariant as TheoremVariant,
+)
+from .verifiers.text.similarity import (
+    count_character_ngrams as count_character_ngrams, edit_similarity as edit_similarity,
+    jaccard as jaccard,
+)
+from .verifiers.text.spelling import (
+    Spelling as Spelling, cluster_consensus as cluster_consensus,
+    normalise_characters as normalise_characters, rescale_similarity as rescale_similarity,
+)
+from .verifiers.text.translation import Translation as Translation
+
+# Credit
+from .credit.advantages import (
+    group_mean as group_mean, group_std as group_std, leave_one_out as leave_one_out,
+)
+from .credit.labelled import Labelled as Labelled
+from .credit.length import LengthReward as LengthReward, Shortest as Shortest
+from .credit.links import (
+    Center as Center, Chain as Chain, Gae as Gae, Link as Link, Outcome as Outcome, Scale as Scale,
+    Shift as Shift, chain as chain, kl_needs as kl_needs, table_signal as table_signal,
+)
+from .credit.pass_at_k import PassAtK as PassAtK
+from .credit.penalty import LessKL as LessKL
+from .credit.preferences import Compare as Compare, Rate as Rate
+from .credit.rows import Imitate as Imitate, Prefer as Prefer
+from .credit.scopes import (
+    SameState as SameState, Stratum as Stratum, number_keys as number_keys,
+    scope_keys as scope_keys,
+)
+from .credit.seats import Reader as Reader, Seat as Seat
+from .credit.soft import SoftCenter as SoftCenter
+from .credit.steps import (
+    StepNumbers as StepNumbers, StepPairs as StepPairs, StepPenalty as StepPenalty,
+    StepProgress as StepProgress, Vote as Vote,
+)
+from .credit.table import Table as Table, Values as Values, fact_by_turn as fact_by_turn
+from .credit.trie import PrefixTree as PrefixTree
+from .credit.turns import (
+    Blend as Blend, Executed as Executed, Peers as Peers, TurnReturns as TurnReturns,
+    discounted_turn_sums as discounted_turn_sums, turn_rewards as turn_rewards,
+)
+
+# Losses
+from .objective.algebra import (
+    Algebra as Algebra, Couples as Couples, Reduction as Reduction, Scaled as Scaled, Sum as Sum,
+    reduce_terms as reduce_terms, sum_by_unit as sum_by_unit, token_mean as token_mean,
+)
+from .objective.kl import KLKind as KLKind, kl_quantity as kl_quantity, kl_terms as kl_terms
+from .objective.mismatch import TIS as TIS
+from .objective.policy import (
+    KL as KL, Clipped as Clipped, Entropy as Entropy, Imitation as Imitation,
+    Reinforce as Reinforce, TargetEntropy as TargetEntropy, Trust as Trust, ValueLoss as ValueLoss,
+)
+from .objective.preference import DPO as DPO, preference_margins as preference_margins
+from .objective.residual import (
+    Balance as Balance, PathConsistency as PathConsistency, ValueConsistency as ValueConsistency,
+)
+from .objective.reward_model import (
+    BradleyTerry as BradleyTerry, CritiqueNLL as CritiqueNLL, Gaussian as Gaussian,
+    Regression as Regression,
+)
+from .objective.tokens import (
+    DualClipped as DualClipped, TokenWeighted as TokenWeighted, TopTokens as TopTokens,
+)
+from .objective.track import Track as Track
+from .models.lora import LoRA as LoRA
+from .models.score import output_gradients as output_gradients, score_pairs as score_pairs
+
+# Claims, and what watches a run
+from .ledger.experiment import (
+    Balanced as Balanced, Cell as Cell, Experiment as Experiment, Final as Final,
+    Greater as Greater, Logged as Logged, Measure as Measure, Moving as Moving, Same as Same,
+)
+from .run.evaluation import (
+    attempt_tasks as attempt_tasks, greedy_accuracy as greedy_accuracy, vote_key as vote_key,
+)
+from .trackers.base import Tracker as Tracker
+
+__version__: str
