@@ -2,7 +2,7 @@
 
 A recipe lives in `recipes/<family>/<id with underscores>.py` with `CARD` and `build()`, its claim, if it has one, as
 `EXPERIMENT` in `claims/<family>/` under the same name. Listing imports none of them. A user's own recipe is a file with
-`build()`, named by its path; it may have a `CARD`.
+`build()`, named by its path; it may have a `CARD`. Another package adds such a module by a name.
 """
 
 from __future__ import annotations
@@ -20,8 +20,11 @@ from typing import Any
 
 from palaestra.card import Card
 from palaestra.errors import UserError
+from palaestra.plugins import Plugin, plugins
+from palaestra.plugins import find as find_plugin
 from palaestra.tasks.user_code import module_of, path_of
 
+PLUGINS = "plugins"  # the family of what other packages add
 SHAPES: Mapping[str, str] = {"Recipe": "recipe", "Pipeline": "pipeline"}  # anything else that runs is a program
 _parents: ContextVar[list[str] | None] = ContextVar("varied", default=None)  # by the recipe that is being built
 
@@ -85,19 +88,24 @@ def find(method: str) -> ModuleType:
         raise UserError(
             f"{method!r} ({entry.title}) is in the catalogue but not built yet; `palaestra list` shows what is"
         )
-    close = difflib.get_close_matches(method, [e.id for e in known.values() if e.built], n=3, cutoff=0.5)
+    if (plugin := find_plugin("recipes", method)) is not None:
+        return added_module(plugin)
+    names = [*(e.id for e in known.values() if e.built), *(p.name for p in plugins("recipes"))]
+    close = difflib.get_close_matches(method, names, n=3, cutoff=0.5)
     hint = f"; did you mean {' or '.join(close)}?" if close else "; `palaestra list` shows all"
     hint = f"; did you mean {method}.py?" if Path(f"{method}.py").is_file() else hint
     raise UserError(f"no method {method!r}{hint}")
 
 
 def entry_of(method: str) -> Entry:
-    """The row of a built method, or one for a user's FILE.py. Raises UserError as `find` does."""
+    """The row of a built method, or one for a FILE.py or a plugin. Raises UserError as `find` does."""
     module = find(method)
-    if is_own_file(method):
-        shape = shape_of(module.build())
-        return Entry(id=Path(method).stem, family="own", kind="system", title=module.CARD.title, shape=shape)
-    return next(e for e in all_entries() if e.id == method)
+    for entry in all_entries():
+        if entry.id == method:
+            return entry
+    name, family = (Path(method).stem, "own") if is_own_file(method) else (method, PLUGINS)
+    shape = shape_of(module.build())
+    return Entry(id=name, family=family, kind="system", title=module.CARD.title, shape=shape)
 
 
 def recipe(method: str, /, **arguments: Any) -> Any:
@@ -146,9 +154,35 @@ def is_own_file(method: str) -> bool:
 def own_module(file: str) -> ModuleType:
     """A user's recipe file; a UserError where it builds nothing."""
     module = module_of(str(path_of(file)))
-    if not callable(getattr(module, "build", None)):
+    if not builds(module):
         raise UserError(f"{file}: no function 'build'; write def build(): return vary(grpo.build(), ...)")
+    return carded(module)
+
+
+def added_module(plugin: Plugin) -> ModuleType:
+    """The recipe module that another package adds; a UserError where it is none."""
+    module = plugin.load()
+    if not isinstance(module, ModuleType) or not builds(module):
+        raise plugin.refusal(f"{plugin.entry.value} is no module with a function 'build'")
+    if not isinstance(carded(module).CARD, Card):
+        raise plugin.refusal(f"the CARD of {plugin.entry.value} is no palaestra.card.Card")
+    return module
+
+
+def builds(module: ModuleType) -> bool:
+    """Whether a module has a `build`."""
+    return callable(getattr(module, "build", None))
+
+
+def carded(module: ModuleType) -> ModuleType:
+    """The module with a card: the first line of its docstring, where it brings none."""
     if not hasattr(module, "CARD"):
-        title = (module.__doc__ or "a recipe of your own").strip().splitlines()[0].rstrip(".")
+        title = ((module.__doc__ or "").strip() or "a recipe of your own").splitlines()[0].rstrip(".")
         vars(module)["CARD"] = Card(title=title)
     return module
+
+
+def plugin_of(method: str) -> Plugin | None:
+    """What another package adds under the name of a method that is none of ours."""
+    ours = is_own_file(method) or any(e.id == method for e in all_entries())
+    return None if ours else find_plugin("recipes", method)

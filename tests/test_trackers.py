@@ -353,7 +353,7 @@ def test_a_tracker_that_fails_when_a_run_is_sent_is_an_error_of_one_line(plugin,
         ("wanbd", "did you mean 'wandb'"),
         ("mlflow:mine", "--track accelerate:mlflow:mine"),
         ("accelerate:mlfow", "accelerate:mlflow, accelerate:aim"),
-        ("lost", "notes_tracker:Missing does not load"),
+        ("lost", "cannot be loaded from notes_tracker:Missing: AttributeError"),
     ],
 )
 def test_unknown_names(plugin, target, says, capsys):

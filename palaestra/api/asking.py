@@ -13,6 +13,7 @@ from palaestra.errors import Fault, UserError
 from palaestra.explanation.method import explain as explain_groups
 from palaestra.explanation.trajectories import Trajectory, groups_from
 from palaestra.ledger.cells import CellOutcome, CellRequest, Say, run_all, say_nothing
+from palaestra.ledger.digests import packages
 from palaestra.ledger.experiment import Cell
 from palaestra.run import setup
 from palaestra.run.evaluation import evaluate as evaluate_context
@@ -173,7 +174,7 @@ def compare_cells(
         "model": read[first].model,
         "budget_tokens": tokens,
         "seeds": seeds,
-        "methods": {m: summary_of(found) for m, found in cells.items()},
+        "methods": {m: summary_of(found) | origin(read[m]) for m, found in cells.items()},
         "differences": {
             f"{m} - {first}": paired_difference(accuracy_after(cells[first]), accuracy_after(cells[m])).json()
             for m in others
@@ -187,6 +188,12 @@ def cell_of(outcome: CellOutcome) -> Cell:
     if outcome.cell is None:
         raise Fault("cell", f"{outcome.request.label} {outcome.error}; the others are kept, run it again to go on")
     return outcome.cell
+
+
+def origin(settings: setup.Settings) -> dict[str, Any]:
+    """What other packages made a method's numbers, where there are any."""
+    added = packages(setup.recipe_of(settings), settings, *setup.bench_of(settings))
+    return {"packages": added} if added else {}
 
 
 def accuracy_after(cells: Sequence[Cell]) -> list[float]:

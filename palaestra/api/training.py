@@ -6,7 +6,7 @@ import errno
 import fcntl
 import json
 import shlex
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -16,6 +16,7 @@ from palaestra import values
 from palaestra.api.loops import run_blocking
 from palaestra.api.run import Run
 from palaestra.errors import Paused, Stopped, UserError
+from palaestra.ledger.digests import packages
 from palaestra.run import setup
 from palaestra.run.context import RunContext
 from palaestra.run.plan import Plan
@@ -94,7 +95,8 @@ def work(
         ctx = setup.context(settings, out=place, talk=talk)
         ctx.trackers, trackers.say = trackers, ctx.say
         ctx.resumed = resume is not None
-        ctx.plan = plan(settings, place)
+        added = packages(runnable, settings, ctx.bench, ctx.players)
+        ctx.plan = plan(settings, place, {"packages": added} if added else {})
         ctx.say(
             f"{settings.recipe} on {settings.problem} with {settings.model}, seed {settings.seed}; run folder {place}"
         )
@@ -207,7 +209,8 @@ def write_settings(out: Path, settings: setup.Settings, recipe: Any) -> None:
     write_atomic(out / "config.toml", values.to_toml(whole))
 
 
-def plan(settings: setup.Settings, out: Path) -> Plan:
+def plan(settings: setup.Settings, out: Path, more: Mapping[str, Any]) -> Plan:
+    """How the run is driven; `more` stands in its summary as it is."""
     names = {"recipe": settings.recipe, "task": settings.problem, "model": settings.model}
     commands = {
         "command": f"palaestra train @{shlex.quote(str(out / 'config.toml'))}",
@@ -218,7 +221,7 @@ def plan(settings: setup.Settings, out: Path) -> Plan:
         evaluate=settings.evaluate,
         evaluate_every=settings.evaluate_every,
         checkpoint_every=settings.checkpoint_every,
-        labels=names | commands,
+        labels=names | commands | dict(more),
     )
 
 

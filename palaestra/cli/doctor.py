@@ -20,7 +20,9 @@ from palaestra import __version__
 from palaestra.bench import paper
 from palaestra.cli.train import read_settings
 from palaestra.models.smollm2 import INSTALL
+from palaestra.plugins import KINDS
 from palaestra.run import setup
+from palaestra.run.additions import standings
 from palaestra.run.cases import replay_case
 from palaestra.services import sandbox
 from palaestra.services.cores import cores
@@ -62,6 +64,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         "machine": machine(),
         "extras": extras(),
         "tools": tools(),
+        "plugins": standings(),
         "sandbox": sandbox_here(),
         "estimate": estimate(arguments),
     }
@@ -167,6 +170,12 @@ def show(result: dict[str, Any]) -> None:
     print("\nsystem tools")
     for name, found in result["tools"].items():
         print(f"  {name:<14} {'installed' if found['installed'] else 'not found'}  ({found['for']})")
+    if result["plugins"]:
+        print("\nother packages")
+    for found in result["plugins"]:
+        state = f"broken: {found['broken']}" if found["broken"] else "works"
+        state = f"not used: {found['unused']}" if found["unused"] else state
+        print(f"  {found['name']:<14} {state}  ({KINDS[found['kind']]} of {found['package']})")
     found = result["sandbox"]
     print(f"\nsandbox: {found['kind'] if found['runs'] else 'refuses to run: ' + found['reason']}")
     print("\nestimate, from a few real steps")

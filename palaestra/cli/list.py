@@ -5,16 +5,18 @@ from __future__ import annotations
 import argparse
 import difflib
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from palaestra import catalogue
 from palaestra.errors import UserError
 from palaestra.ledger.results import standing
+from palaestra.plugins import Plugin, refused
 
 
 def run(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     rows = catalogue.rows() if arguments.json and arguments.family != "base" else catalogue.all_entries()
-    entries = [describe_entry(e) for e in rows]
+    entries = [*(describe_entry(e) for e in rows), *(offered(p) for p, why in recipes().items() if not why)]
     for name in ("family", "status"):
         wanted = getattr(arguments, name)
         known = sorted({e[name] for e in entries})
@@ -27,6 +29,7 @@ def run(arguments: argparse.Namespace) -> list[dict[str, Any]]:
         entries = [e for e in entries if not wanted or e[name] == wanted]
     if not arguments.json:
         show(entries)
+        print("".join(f"not used: {p}: {why}\n" for p, why in recipes().items() if why), end="")
     return entries
 
 
@@ -37,12 +40,32 @@ def describe_entry(entry: catalogue.Entry) -> dict[str, Any]:
     return {n: getattr(entry, n) for n in names} | {"status": found.status, "command": entry.command} | note
 
 
+def recipes() -> Mapping[Plugin, str]:
+    """What other packages add to the methods, and why it is not used; "" = it is."""
+    return refused("recipes", [e.id for e in catalogue.all_entries()])
+
+
+def offered(plugin: Plugin) -> dict[str, Any]:
+    """A method of another package, without its module, which a listing does not import."""
+    return {
+        "id": plugin.name,
+        "family": catalogue.PLUGINS,
+        "kind": "system",
+        "title": plugin.summary or "no summary",
+        "shape": "",
+        "status": "built",
+        "command": f"palaestra train {plugin.name}",
+        "package": plugin.package,
+    }
+
+
 def show(entries: list[dict[str, Any]]) -> None:
     family = ""
     for e in entries:
         if e["family"] != family:
             family = e["family"]
             print(f"\n{family}")
-        print(f"  {e['id']:<26} {e['status']:<15} {e['title']}")
+        package = f"  [{e['package']}]" if "package" in e else ""
+        print(f"  {e['id']:<26} {e['status']:<15} {e['title']}{package}")
     counts = Counter(e["status"] for e in entries)
     print(f"\n{len(entries)} methods: " + ", ".join(f"{n} {s}" for s, n in counts.most_common()))

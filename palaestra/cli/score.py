@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from palaestra.errors import Fault, UserError
+from palaestra.plugins import Plugin, refused
 from palaestra.tasks.records import Lines, Record
 from palaestra.verifiers.base import judge_response
 from palaestra.verifiers.registry import VERIFIERS, describe_verifier, get_verifier
@@ -31,12 +32,33 @@ def run(arguments: argparse.Namespace) -> list[Any]:
 
 
 def list_verifiers(silent: bool) -> list[Any]:
-    found = [describe_verifier(name) for name in VERIFIERS]
+    ours = [describe_verifier(name) for name in VERIFIERS]
+    plugins = [offered(p, why) for p, why in refused("verifiers", VERIFIERS).items()]
     if not silent:
-        for d in found:
-            print(f"{d['name']:<15} {', '.join(d['fields'][1:])}{'  [' + d['extra'] + ']' if d['extra'] else ''}")
+        for d in (*ours, *plugins):
+            notes = "".join(f"  [{d[k]}]" for k in ("extra", "package") if d.get(k))
+            print(f"{d['name']:<15} {', '.join(d['fields'][1:])}{notes}")
             print(f"{'':<15} {d['summary']}")
-    return found
+    return [*ours, *plugins]
+
+
+def offered(plugin: Plugin, why: str) -> dict[str, Any]:
+    """A verifier of another package, or why it is not used."""
+    try:
+        if not why:
+            return {**describe_verifier(plugin.name), "package": plugin.package}
+    except UserError as error:
+        why = str(error)
+    return {
+        "name": plugin.name,
+        "summary": f"not used: {why}",
+        "fields": [],
+        "required": [],
+        "settings": {},
+        "extra": "",
+        "alone": False,
+        "package": plugin.package,
+    }
 
 
 def score_cases(spec: str, path: Path) -> list[Any]:

@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from palaestra.context import Engine
 from palaestra.engines.own import OwnEngine
 from palaestra.engines.vllm import VllmEngine
 from palaestra.errors import UserError
 from palaestra.models.load import Model
+from palaestra.plugins import find, plugins
+
+ENGINES: Mapping[str, Callable[..., Engine]] = {"own": OwnEngine, "vllm": VllmEngine}
 
 
 def build(name: str, model: Model, *, slots: int, cache_mb: int) -> Engine:
-    """The engine called `name` over a model. Raises `UserError` where it is unknown or not installed."""
-    if name == "own":
-        return OwnEngine(model, slots=slots, cache_mb=cache_mb)
-    if name == "vllm":
-        return VllmEngine(model, slots=slots, cache_mb=cache_mb)
-    raise UserError(f"unknown engine {name!r}: use --engine own or --engine vllm")
+    """The engine called `name` over a model, one of ours or a plugin.
+
+    Args:
+        slots: sequences that run at a time.
+        cache_mb: memory for their keys and values, in MiB.
+
+    Raises:
+        UserError: it is unknown or not installed, or another package's factory fails.
+    """
+    return factory(name)(model, slots=slots, cache_mb=cache_mb)
+
+
+def factory(name: str) -> Callable[..., Engine]:
+    """What makes the engine called `name`."""
+    if name in ENGINES:
+        return ENGINES[name]
+    if (plugin := find("engines", name)) is not None:
+        return plugin.factory(Engine, "an engine")
+    known = [f"--engine {k}" for k in (*ENGINES, *(p.name for p in plugins("engines")))]
+    raise UserError(f"unknown engine {name!r}: use {' or '.join(known)}")

@@ -20,10 +20,14 @@ from typing import Any
 
 import palaestra
 from palaestra import catalogue, values
+from palaestra.context import Bench
 from palaestra.errors import UserError
 from palaestra.identity import name_of
 from palaestra.models.load import find
+from palaestra.plugins import Plugin, file_of, home, providers
+from palaestra.run.additions import used
 from palaestra.run.setup import Settings, bench_of
+from palaestra.types import Player
 
 PACKAGE = Path(palaestra.__file__).parent
 BASE_MODULES = ("step", "update", "engines.own", "rollout.player", "models.forward", "run.evaluation")
@@ -114,14 +118,39 @@ def model_sha256(name: str) -> str:
 def code_sha256(runnable: Any, settings: Settings) -> str:
     """Of the modules that the recipe's and the problem's parts are written in and of what these import.
 
-    Comments, docstrings, imports and the modules' names are no part of it: code that only moves stays what it was.
+    Comments, docstrings, imports and the modules' names are no part of it: code that only moves stays what it was. Of other
+    packages it is name, version and every file of Python.
     """
-    bench, players = bench_of(settings)
-    parts = (runnable, bench.tasks, bench.world, bench.reward, *players.values())
-    own = {_module(x) for p in parts for x in (p, *(v for _, v in values.walk(p)))}
+    parts = _parts(runnable, *bench_of(settings))
+    own = {_module(x) for x in parts}
     found = {m.removeprefix("palaestra.") for m in own if m.startswith("palaestra.")}
     beside = _beside(own, settings.recipe) if catalogue.is_own_file(settings.recipe) else []
-    return sha256([*sorted(map(_source, _reach(found | set(BASE_MODULES)))), *beside])
+    return sha256(
+        [*sorted(map(_source, _reach(found | set(BASE_MODULES)))), *beside, *_plugins(_added(parts, settings))]
+    )
+
+
+def packages(runnable: Any, settings: Settings, bench: Bench, players: Mapping[str, Player]) -> list[str]:
+    """The other packages, with their versions, that the numbers of a run come from: ["mine 0.1"].
+
+    Args:
+        bench, players: what `settings` make, see `bench_of`.
+    """
+    return sorted({p.package for p in _added(_parts(runnable, bench, players), settings)})
+
+
+def _parts(runnable: Any, bench: Bench, players: Mapping[str, Player]) -> list[Any]:
+    """Of the recipe and the problem, the small ones inside the large ones too."""
+    parts = (runnable, bench.tasks, bench.world, bench.reward, *players.values())
+    return [x for p in parts for x in (p, *(v for _, v in values.walk(p)))]
+
+
+def _added(parts: list[Any], settings: Settings) -> set[Plugin]:
+    """The plugins that are named, or whose packages some of the parts are written in."""
+    named = used(settings, parts)
+    for plugin in named:
+        plugin.load()  # so that its files are known
+    return {*named, *providers(map(_module, parts))}
 
 
 def _beside(modules: set[str], recipe: str) -> list[list[str]]:
@@ -130,6 +159,17 @@ def _beside(modules: set[str], recipe: str) -> list[list[str]]:
     folder = Path(recipe).expanduser().resolve().parent
     mine = sorted({p for f in files if f and (p := Path(f).resolve()).parent == folder})
     return [[p.name, hashlib.sha256(p.read_bytes()).hexdigest()] for p in mine]
+
+
+def _plugins(added: set[Plugin]) -> list[list[str]]:
+    """The packages of plugins with their versions, and their files with the digests of their content."""
+    digests = [[package] for package in sorted({p.package for p in added})]
+    for module in sorted({home(p.module) for p in added} - {"", "palaestra"}):
+        path = Path(file_of(module))
+        folder = path.parent
+        files = sorted(folder.rglob("*.py")) if path.name == "__init__.py" else [path]
+        digests += [[str(f.relative_to(folder)), hashlib.sha256(f.read_bytes()).hexdigest()] for f in files]
+    return digests
 
 
 def _module(x: Any) -> str:

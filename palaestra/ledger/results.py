@@ -17,10 +17,10 @@ from palaestra import catalogue
 from palaestra.catalogue import Entry
 from palaestra.errors import UserError
 from palaestra.ledger.cells import CellOutcome, CellRequest, run_all, say_nothing
-from palaestra.ledger.digests import code_sha256, configuration, sha256
+from palaestra.ledger.digests import code_sha256, configuration, packages, sha256
 from palaestra.ledger.experiment import Experiment, Measure, experiment_of
 from palaestra.ledger.files import PACKAGE, read_result
-from palaestra.run.setup import Settings
+from palaestra.run.setup import Settings, bench_of
 from palaestra.stats import Interval, interquartile_mean, mean_interval, paired_difference, stratified_bootstrap
 from palaestra.types import value_class
 from palaestra.view.drawing import series, smooth
@@ -77,6 +77,8 @@ def reproduce(
         part = result["arms"][arm]
         part["config_sha256"] = arm_sha256(experiment, arm, tokens)
         part["code_sha256"] = arm_code(experiment, arm)
+        if added := arm_packages(experiment, arm):
+            part["packages"] = added
         part["sampled_tokens"] = [o.cell.summary.get("sampled_tokens", 0) if o.cell else None for o in found]
         part["failed"] = {o.request.label: o.error for o in found if o.error}
         part["curve"] = curve([o.cell.steps for o in found if o.cell])
@@ -199,6 +201,13 @@ def arm_sha256(experiment: Experiment, arm: str, tokens: int = 0) -> str:
 def arm_code(experiment: Experiment, arm: str) -> str:
     """The code that makes the numbers of an arm, on all its tasks."""
     return sha256([code_sha256(experiment.arms[arm], settings(experiment, t)) for t in experiment.tasks])
+
+
+def arm_packages(experiment: Experiment, arm: str) -> list[str]:
+    """The other packages that make the numbers of an arm, with their versions."""
+    asked = [settings(experiment, t) for t in experiment.tasks]
+    each = (packages(experiment.arms[arm], s, *bench_of(s)) for s in asked)
+    return sorted({package for found in each for package in found})
 
 
 def commit() -> str:

@@ -10,7 +10,7 @@ from palaestra.errors import Fault, UserError
 from palaestra.rewards.verify import response_text
 from palaestra.types import Episode, Group, Reward, Task, stage
 from palaestra.verifiers.base import Judgement, WritesReference, judge_response, select_fields
-from palaestra.verifiers.registry import VERIFIERS, get_verifier
+from palaestra.verifiers.registry import get_verifier, known_entry
 
 if TYPE_CHECKING:
     from palaestra.context import Context
@@ -30,7 +30,8 @@ class Verified:
 
     def __post_init__(self) -> None:
         get_verifier(self.name)
-        if self.name in VERIFIERS and VERIFIERS[self.name].form and not self.beside:
+        entry = known_entry(self.name)
+        if entry is not None and entry.form and not self.beside:
             raise UserError(
                 f"--reward {self.name} reads no answer, so any text earns it; add one, e.g. {self.name}*0.1+exact"
             )
@@ -53,7 +54,8 @@ class Verified:
     @property
     def forms(self) -> tuple[str, ...]:
         """How an answer is written as a response."""
-        form = VERIFIERS[self.name].put if self.name in VERIFIERS else "{}"
+        entry = known_entry(self.name)
+        form = "{}" if entry is None else entry.put
         if not form:
             raise UserError(
                 f"the answers that {self.name} reads are no responses; `palaestra score` judges responses of your own"
@@ -62,7 +64,8 @@ class Verified:
 
     def put(self, task: Task) -> str | None:
         """The task's answer as a response; None where an answer is no response."""
-        form = VERIFIERS[self.name].put if self.name in VERIFIERS else ""
+        entry = known_entry(self.name)
+        form = "" if entry is None else entry.put
         return None if task.answer is None or not form else form.format(self.gold_text(task))
 
     def gold_text(self, task: Task) -> str:

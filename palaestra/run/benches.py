@@ -1,11 +1,17 @@
-"""Problems by name: the built-in benches, reasoning-gym, mixtures, and the user's own files and environments."""
+"""Problems by name: ours and other packages', reasoning-gym, mixtures, the user's files and environments.
+
+Another package adds, as `palaestra.tasks`, what makes `Tasks` of one question from settings that stand in
+brackets, or, as `palaestra.worlds`, what makes a `Bench` or (tasks, world).
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from palaestra.context import Bench
+from palaestra.plugins import Extended, Plugin, find
 from palaestra.rewards.verify import Verify, check_for
 from palaestra.rewards.where import Where
 from palaestra.rollout.player import Script
@@ -22,11 +28,12 @@ from palaestra.toys.ladder import Add, Bool, Sort
 from palaestra.toys.rec import Rec
 from palaestra.toys.unanswerable import Unanswerable
 from palaestra.toys.variants import Variants
-from palaestra.types import Player
+from palaestra.types import Casts, LimitsTurns, Player, Tasks, World
 from palaestra.worlds.pair import Pair
 from palaestra.worlds.question import Question
 from palaestra.worlds.tictactoe import TicTacToe, TicTacToeTasks, random_move
 
+WORD = re.compile(r"[A-Za-z_][\w-]*")  # a name alone, without settings or a weight
 QUESTIONS: Mapping[str, Callable[[], Any]] = {
     "chain": ArithmeticChain, "count": Count, "rec": Rec, "add": Add, "bool": Bool, "sort": Sort, "knights": Knights,
     "constraints": ConstraintTasks, "unanswerable": Unanswerable,
@@ -51,10 +58,36 @@ def bench_by_name(spec: str) -> tuple[Bench, Mapping[str, Player]]:
     if spec in WORLDS:
         tasks, world = WORLDS[spec]
         return Bench(name=spec, tasks=tasks(), world=world()), OPPONENTS.get(spec, {})
-    tasks = parse_tasks(spec, {**QUESTIONS, **GUESSABLE}, known=WORLDS)
+    ours = {**QUESTIONS, **GUESSABLE}
+    if spec not in ours and WORD.fullmatch(spec) and (plugin := find("worlds", spec)) is not None:
+        return added(plugin)
+    sources = Extended(ours, "tasks", lambda p: p.factory(Tasks, "a source of tasks"))
+    tasks = parse_tasks(spec, sources, known=Extended(WORLDS, "worlds"))
     return Bench(
         name=spec, tasks=tasks, world=Question(), reward=Verify(check_for(tasks)), max_tokens=max_tokens(spec)
     ), {}
+
+
+def added(plugin: Plugin) -> tuple[Bench, Mapping[str, Player]]:
+    """The bench that another package makes, and the world's own players."""
+    made = plugin.factory(Bench | tuple, "a Bench or (tasks, world)")()
+    pair = (made.tasks, made.world) if isinstance(made, Bench) else made
+    if len(pair) != 2 or not isinstance(pair[0], Tasks) or not isinstance(pair[1], World):
+        kinds = ", ".join(type(x).__name__ for x in pair)
+        raise plugin.refusal(f"{plugin.entry.value} made ({kinds}); it should make (tasks, world)")
+    if not isinstance(made, Bench):
+        tasks, world = pair
+        made = Bench(name=plugin.name, tasks=tasks, world=world, max_tokens=turn_limit(world))
+    return made, scripts(made.world.players) if isinstance(made.world, Casts) else {}
+
+
+def turn_limit(world: World) -> int:
+    return world.max_tokens if isinstance(world, LimitsTurns) else Bench.max_tokens
+
+
+def scripts(moves: Mapping[str, Callable[..., str]]) -> Mapping[str, Player]:
+    """Functions that play seats, as players."""
+    return {seat: Script(fn=move, name=f"{seat}'s player") for seat, move in moves.items()}
 
 
 def max_tokens(spec: str) -> int:
@@ -80,5 +113,5 @@ def from_env(spec: str) -> tuple[Bench, Mapping[str, Player]]:
     from palaestra.worlds.user import load_environment, players_of
 
     world, tasks = load_environment(spec)
-    players = {seat: Script(fn=move, name=f"{seat}'s player") for seat, move in players_of(spec).items()}
-    return Bench(name=spec, tasks=tasks, world=world, max_tokens=world.max_tokens), players
+    bench = Bench(name=spec, tasks=tasks, world=world, max_tokens=world.max_tokens)
+    return bench, scripts(players_of(spec))

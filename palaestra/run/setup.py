@@ -14,7 +14,7 @@ import torch
 
 from palaestra import catalogue, values
 from palaestra.context import Bench, Runnable
-from palaestra.errors import UserError
+from palaestra.errors import PalaestraError, UserError
 from palaestra.models.load import load
 from palaestra.models.lora import LoRA
 from palaestra.objective.mismatch import TIS
@@ -168,19 +168,26 @@ def call_build(method: str, given: Mapping[str, Any]) -> Any:
     module = catalogue.find(method)
     try:
         recipe = module.build(**given)
-    except (TypeError, ValueError) as error:
-        raise UserError(
-            locate_error(error, str(module.__file__)) if catalogue.is_own_file(method) else f"{method}: {error}"
-        ) from None
     except Exception as error:
-        if catalogue.is_own_file(method):
-            raise UserError(locate_error(error, str(module.__file__))) from error
-        raise
+        if (told := mistake(method, str(module.__file__), error, bool(given))) is None:
+            raise
+        raise told from error
     if not isinstance(recipe, Runnable):
         raise UserError(
             f"{method}: build() returned {type(recipe).__name__}, not a recipe; return vary(grpo.build(), ...)"
         )
     return recipe
+
+
+def mistake(method: str, file: str, error: Exception, given: bool) -> UserError | None:
+    """What the user reads where a `build` in a file fails, with arguments or not; None = the error itself."""
+    if catalogue.is_own_file(method):
+        return UserError(locate_error(error, file))
+    if isinstance(error, PalaestraError):
+        return None
+    if (plugin := catalogue.plugin_of(method)) is not None:
+        return plugin.refusal(locate_error(error, file), given)
+    return UserError(f"{method}: {error}") if isinstance(error, TypeError | ValueError) else None
 
 
 def context(settings: Settings, *, out: Path | None = None, talk: bool = True) -> RunContext:
@@ -213,7 +220,7 @@ def recipe_of(settings: Settings) -> Any:
 
 def adjust_recipe(recipe: Any, settings: Settings) -> Any:
     """A recipe that is a value, with what the settings say of it."""
-    if not hasattr(recipe, "run"):
+    if not isinstance(recipe, Runnable):
         raise UserError(f"{recipe!r} is no recipe; give a method's name, recipe(...) or vary(...)")
     return change_recipe(recipe, settings.set, settings.tis, settings.rate)
 

@@ -7,7 +7,7 @@ import inspect
 import math
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -121,6 +121,12 @@ def split_outside(text: str, separator: str) -> list[str]:
     return pieces
 
 
+def names_in(spec: str) -> list[str]:
+    """The names of the parts of a string such as `a(x=1)*2+b`; of what cannot be read none."""
+    matches = (PART.fullmatch(piece.strip()) for piece in split_outside(spec, "+"))
+    return [m["name"] for m in matches if m]
+
+
 def _part(
     piece: str, spec: str, registry: Mapping[str, Callable[..., Any]], known: Collection[str]
 ) -> tuple[Any, float]:
@@ -201,6 +207,6 @@ def _make_part(name: str, factory: Callable[..., Any], settings: Mapping[str, An
             made.task("train", 0)  # some show only here that they make no task
     except (ValueError, TypeError, IndexError, KeyError, ArithmeticError, AssertionError) as error:
         raise UserError(f"task {name!r}: {error}; change its settings") from None
-    if settings and is_dataclass(made) and not isinstance(made, type):
+    if settings and is_dataclass(made) and not isinstance(made, type) and any(f.name == "name" for f in fields(made)):
         made = replace(made, **{"name": f"{name}({','.join(f'{k}={v!r}' for k, v in settings.items())})"})
     return made

@@ -9,13 +9,14 @@ import importlib
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from palaestra.errors import UserError
 
 PROJECT = "palaestra"  # what runs are kept under, unless `--track NAME:PROJECT` says otherwise
 
 
+@runtime_checkable
 class Tracker(Protocol):
     """An observer of one run. One thread calls its methods, in the order given here."""
 

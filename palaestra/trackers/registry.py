@@ -1,23 +1,22 @@
 """Trackers by name: those that come with the package, and those of other packages.
 
-Another package offers one under the entry point group `palaestra.trackers`: a name, and a callable
-that makes a `Tracker` from the text after `NAME:`. It raises UserError where it cannot work.
+Another package adds, as `palaestra.trackers`, what makes a `Tracker` from the text after `NAME:`. It
+raises UserError where it cannot work.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from importlib.metadata import entry_points
 
 from palaestra.errors import UserError
+from palaestra.plugins import find, plugins
 from palaestra.tasks.names import suggestion
 from palaestra.trackers.accelerated import PACKAGES, Accelerated
 from palaestra.trackers.base import Tracker
 from palaestra.trackers.like import Trackio, Wandb
 from palaestra.trackers.tensorboard import TensorBoard
 
-GROUP = "palaestra.trackers"
 NONE = "none"  # on the command line: no tracker, also where a resumed run had some
 OWN: Mapping[str, Callable[[str], Tracker]] = {
     "trackio": Trackio,
@@ -54,15 +53,10 @@ def factory(target: str) -> Callable[[str], Tracker]:
     name = target.partition(":")[0]
     if name in OWN:
         return OWN[name]
-    others = {e.name: e for e in entry_points(group=GROUP)}
-    if name in others:
-        try:
-            return others[name].load()
-        except Exception as error:
-            place = others[name].value
-            raise UserError(f"--track {name}: {place} does not load: {error}") from None
+    if (plugin := find("trackers", name)) is not None:
+        return plugin.factory(Tracker, "a tracker")
     if name in PACKAGES:
         raise UserError(f"--track {target}: it works by accelerate: --track accelerate:{target}")
-    known = [*OWN, *others]
+    known = [*OWN, *(p.name for p in plugins("trackers"))]
     hint = suggestion(name, known) or f"; there are {', '.join(known)}"
     raise UserError(f"--track {target}: no such tracker{hint}")

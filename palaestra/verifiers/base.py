@@ -17,6 +17,7 @@ from dataclasses import field
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, runtime_checkable
 
 from palaestra.errors import Fault, UserError
+from palaestra.identity import name_of
 from palaestra.types import value_class
 from palaestra.verifiers.typed import check_fields, describe_types, describe_value
 
@@ -38,6 +39,7 @@ class Judgement:
     status: str = "ok"
 
 
+@runtime_checkable
 class Verifier(Protocol):
     """Judges a response by a reference. Keyword-only parameters of its call are fields it reads.
 
@@ -45,6 +47,24 @@ class Verifier(Protocol):
     """
 
     def __call__(self, response: str, answer: Any, /, **fields: Any) -> Judgement: ...
+
+
+@runtime_checkable
+class PutsReference(Protocol):
+    """A plugin's verifier that says how a reference stands in a response. Without it, alone."""
+
+    @property
+    def put(self) -> str:
+        """With {} where the reference goes, e.g. "<answer>{}</answer>"; "" = it is no response."""
+        ...
+
+
+@runtime_checkable
+class ReadsForm(Protocol):
+    """A plugin's verifier that says whether it reads no answer: then it is no reward by itself."""
+
+    @property
+    def form(self) -> bool: ...
 
 
 @runtime_checkable
@@ -107,11 +127,19 @@ def guard_verifier(judge: JudgeCall[V, P]) -> JudgeCall[V, P]:
             raise
         except Exception as error:
             raise Fault("verifier", f"{type(self).__name__} raised {type(error).__name__}: {error}") from error
-        if not 0.0 <= found.score <= 1.0 or not all(map(math.isfinite, found.parts.values())):
-            raise Fault("verifier", f"{type(self).__name__} gave {found}")
-        return found
+        return sound(found, self)
 
     return call
+
+
+def sound(found: Any, verifier: object) -> Judgement:
+    """A judgement with a score in [0, 1] and finite parts; UserError for none, Fault for another."""
+    if not isinstance(found, Judgement):
+        name, kind = name_of(type(verifier)), type(found).__name__
+        raise UserError(f"the verifier {name} gave {kind}; return a palaestra.verifiers.base.Judgement")
+    if not 0.0 <= found.score <= 1.0 or not all(map(math.isfinite, found.parts.values())):
+        raise Fault("verifier", f"{type(verifier).__name__} gave {found}")
+    return found
 
 
 def failed_judgement(status: str, **parts: float) -> Judgement:
@@ -162,8 +190,9 @@ def fields_of(verifier: Any) -> dict[str, bool]:
     made = not isinstance(verifier, type)
     if made and isinstance(verifier, ReadsFields) and verifier.fields is not None:
         return dict(verifier.fields)
-    kind = verifier if isinstance(verifier, type) else type(verifier)
-    parameters = inspect.signature(kind.__call__).parameters.values()
+    kind: Any = verifier if isinstance(verifier, type) else type(verifier)
+    call = verifier if inspect.isfunction(verifier) else kind.__call__
+    parameters = inspect.signature(call).parameters.values()
     return {p.name: p.default is p.empty for p in parameters if p.kind is p.KEYWORD_ONLY}
 
 
@@ -178,5 +207,13 @@ def select_fields(verifier: Any, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def judge_response(verifier: Any, response: str, answer: Any, given: Mapping[str, Any]) -> Judgement:
-    """One judgement, with the fields that the verifier reads."""
-    return verifier(response, answer, **select_fields(verifier, given))
+    """One judgement, with the fields that the verifier reads. What it raises of its own is a Fault."""
+    read = select_fields(verifier, given)
+    try:
+        found = verifier(response, answer, **read)
+    except (UserError, Fault):
+        raise
+    except Exception as error:
+        what = f"{type(verifier).__name__} raised {type(error).__name__}: {error}"
+        raise Fault("verifier", what) from error
+    return sound(found, verifier)

@@ -1,4 +1,7 @@
-"""Verifiers by name: `math`, `number(relative=0.01)`, or a weighted mean of several, `tags*0.1+math`."""
+"""Verifiers by name: `math`, `number(relative=0.01)`, or a weighted mean of several, `tags*0.1+math`.
+
+Another package adds one as `palaestra.verifiers`: its class, or a function of settings that makes it.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,17 @@ import ast
 import importlib
 import inspect
 import re
-from collections.abc import Mapping
-from dataclasses import field, fields
+from collections.abc import Callable, Mapping
+from dataclasses import field, fields, is_dataclass
 from functools import lru_cache
 from typing import Any
 
 from palaestra.errors import UserError
+from palaestra.plugins import Plugin, find, plugins
 from palaestra.tasks.mixture import split_outside
 from palaestra.tasks.names import suggestion
 from palaestra.types import value_class
-from palaestra.verifiers.base import fields_of
+from palaestra.verifiers.base import PutsReference, ReadsForm, Verifier, fields_of
 from palaestra.verifiers.compose import WeightedMean
 
 PART = re.compile(r"([a-z][a-z0-9-]*)(\(.*\))?\s*(?:\*\s*([0-9.]+))?", re.DOTALL)
@@ -29,7 +33,7 @@ class VerifierEntry:
     copy-input baseline repeats. A verifier that reads no answer (`form`) is a gate or a part of a sum, never a reward alone.
     """
 
-    make: str  # module:Class
+    make: str  # module:Class; of a plugin as its entry point says it
     settings: Mapping[str, Any] = field(default_factory=dict)
     put: str = "{}"
     copies: str = "prompt"
@@ -124,9 +128,8 @@ def _part(piece: str, spec: str) -> tuple[str, Any, float]:
 
 
 def make_verifier(name: str, settings: Mapping[str, Any]) -> Any:
-    entry = verifier_entry(name)
-    kind = verifier_class(name)
-    known = {f.name for f in fields(kind)}
+    entry, kind = verifier_entry(name), verifier_class(name)
+    known = inspect.signature(kind).parameters
     if strange := [k for k in settings if k not in known]:
         hint = suggestion(strange[0], known) or f"; it has {', '.join(sorted(known)) or 'none'}"
         raise UserError(f"verifier {name!r} has no setting {strange[0]!r}{hint}")
@@ -146,28 +149,55 @@ def _settings(text: str, name: str) -> dict[str, Any]:
 
 
 def verifier_entry(name: str) -> VerifierEntry:
-    if name not in VERIFIERS:
-        hint = suggestion(name, VERIFIERS) or f"; there are {', '.join(VERIFIERS)}"
-        raise UserError(f"no verifier {name!r}{hint}")
-    return VERIFIERS[name]
+    if name in VERIFIERS:
+        return VERIFIERS[name]
+    if (plugin := find("verifiers", name)) is not None:
+        return added(plugin)
+    known = [*VERIFIERS, *(p.name for p in plugins("verifiers"))]
+    hint = suggestion(name, known) or f"; there are {', '.join(known)}"
+    raise UserError(f"no verifier {name!r}{hint}")
 
 
-def verifier_class(name: str) -> type:
+def known_entry(spec: str) -> VerifierEntry | None:
+    """The entry of a string that is a name alone; None = it has settings or several parts."""
+    match = PART.fullmatch(spec)
+    return verifier_entry(spec) if match and match[1] == spec else None
+
+
+def added(plugin: Plugin) -> VerifierEntry:
+    """What another package's verifier says of itself, by the attributes `put` and `form`."""
+    verifier = factory(plugin)()
+    put = verifier.put if isinstance(verifier, PutsReference) else "{}"
+    form = verifier.form if isinstance(verifier, ReadsForm) else False
+    if not isinstance(put, str) or not isinstance(form, bool):
+        raise plugin.refusal(f"put is {put!r} and form is {form!r}; they are a text and a truth value")
+    return VerifierEntry(make=plugin.entry.value, put=put, form=form)
+
+
+def factory(plugin: Plugin) -> Callable[..., Any]:
+    return plugin.factory(Verifier, "a verifier, a callable")
+
+
+def verifier_class(name: str) -> Callable[..., Any]:
+    """What makes a verifier from its settings."""
+    if name not in VERIFIERS and (plugin := find("verifiers", name)) is not None:
+        return factory(plugin)
     module, _, kind = verifier_entry(name).make.partition(":")
     return getattr(importlib.import_module(f"palaestra.verifiers.{module}"), kind)
 
 
 def describe_verifier(name: str) -> dict[str, Any]:
     """What `palaestra score --list` says of a verifier."""
-    entry, kind = verifier_entry(name), verifier_class(name)
-    known = fields_of(kind)
+    entry, kind, verifier = verifier_entry(name), verifier_class(name), make_verifier(name, {})
+    known = fields_of(verifier)
     summary = (inspect.getdoc(kind) or "").split("\n\n")[0].replace("\n", " ")
+    settable = fields(verifier) if is_dataclass(verifier) else ()
     return {
         "name": name,
         "summary": summary,
         "fields": ["response", "answer", *known],
         "required": ["response", *(n for n, must in known.items() if must)],
-        "settings": {f.name: getattr(make_verifier(name, {}), f.name) for f in fields(kind)},
+        "settings": {f.name: getattr(verifier, f.name) for f in settable},
         "extra": entry.extra,
         "alone": not entry.form,
     }
