@@ -111,6 +111,7 @@ from .rollout.recorded import (
 )
 from .rollout.steps import answer_steps as answer_steps
 from .engines.endpoint import EndpointPlayer as EndpointPlayer
+from .engines.own import OwnEngine as OwnEngine
 from .services.chat.endpoint import Endpoint as Endpoint
 from .services.chat.local import LocalModel as LocalModel
 from .services.chat.scripted import Scripted as Scripted
@@ -189,7 +190,9 @@ from .verifiers.answers.short import (
 )
 from .verifiers.answers.tools import ToolAnswer as ToolAnswer, ToolCalls as ToolCalls
 from .verifiers.base import (
-    Judgement as Judgement, Verifier as Verifier, strip_thinking as strip_thinking,
+    Judgement as Judgement, Verifier as Verifier, binary_judgement as binary_judgement,
+    guard_verifier as guard_verifier, require_field as require_field,
+    strip_thinking as strip_thinking,
 )
 from .verifiers.code.patches import (
     Patch as Patch, difflib_ratio as difflib_ratio, unified_diffs as unified_diffs,

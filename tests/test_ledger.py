@@ -136,7 +136,7 @@ def package(tmp_path, monkeypatch):
 
 
 def test_code_is_what_is_imported_without_comments(package):
-    assert digests._reach({"a"}) == {"a", "b"}
+    assert digests.reach({"a"}) == {"a", "b"}
     before = digests._source("b")
     for text, same in (("def f(x):\n  return x + 1", True), ("def f(x):\n    return x + 2", False)):
         (package / "b.py").write_text(text)

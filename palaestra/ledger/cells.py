@@ -22,6 +22,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -124,7 +125,8 @@ def _children() -> Generator[Start]:
 
     def start(place: Path) -> BaseProcess:
         child = context.Process(target=_in_child, args=(place.absolute(), Path.cwd()))
-        child.start()
+        with _empty_main():
+            child.start()
         started.append(child)
         if over.is_set():
             child.terminate()
@@ -143,6 +145,22 @@ def _children() -> Generator[Start]:
             for child in started:
                 child.terminate()
             raise
+
+
+_main = threading.Lock()
+
+
+@contextlib.contextmanager
+def _empty_main() -> Generator[None]:
+    """A child runs the main module of its parent again, as multiprocessing has it: a script that compares methods would
+    run once more in every cell. Within the block the main module is an empty one."""
+    with _main:
+        own = sys.modules["__main__"]
+        sys.modules["__main__"] = ModuleType("__main__")
+        try:
+            yield
+        finally:
+            sys.modules["__main__"] = own
 
 
 def _run(place: Path, request: CellRequest, start: Start) -> tuple[float, str]:

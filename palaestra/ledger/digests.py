@@ -126,7 +126,7 @@ def code_sha256(runnable: Any, settings: Settings) -> str:
     found = {m.removeprefix("palaestra.") for m in own if m.startswith("palaestra.")}
     beside = _beside(own, settings.recipe) if catalogue.is_own_file(settings.recipe) else []
     return sha256(
-        [*sorted(map(_source, _reach(found | set(BASE_MODULES)))), *beside, *_plugins(_added(parts, settings))]
+        [*sorted(map(_source, reach(found | set(BASE_MODULES)))), *beside, *_plugins(_added(parts, settings))]
     )
 
 
@@ -176,7 +176,7 @@ def _module(x: Any) -> str:
     return str(getattr(x if callable(x) and hasattr(x, "__qualname__") else type(x), "__module__", ""))
 
 
-def _reach(modules: set[str]) -> set[str]:
+def reach(modules: set[str]) -> set[str]:
     found: set[str] = set()
     left = list(modules)
     while left:
@@ -208,11 +208,11 @@ def _imports(module: str) -> tuple[str, ...]:
             base = (node.module or "").removeprefix("palaestra.")
             named += [(base, alias.name) for alias in node.names]
     candidates = {m for base, name in named for m in (base, f"{base}.{name}")}
-    candidates |= {_places()[name] for name in _public_names(tree) if name in _places()}
+    candidates |= {_places()[name] for name in public_names(tree) if name in _places()}
     return tuple(sorted(m for m in candidates if _path(m)))
 
 
-def _public_names(tree: ast.Module) -> set[str]:
+def public_names(tree: ast.Module) -> set[str]:
     """X of every `from palaestra import X`, and of every `pl.X` where `pl` is the package."""
     found: set[str] = set()
     packages: set[str] = set()

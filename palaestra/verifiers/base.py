@@ -175,7 +175,7 @@ def fences(text: str, languages: tuple[str, ...] = ("",), cut: bool = False) -> 
     return found
 
 
-def require(given: Any, name: str, kind: type | tuple[type, ...], verifier: object) -> Any:
+def require_field(given: Any, name: str, kind: type | tuple[type, ...], verifier: object) -> Any:
     """A reference or field that must be there, in its type."""
     allowed = kind if isinstance(kind, tuple) else (kind,)
     if not isinstance(given, allowed) or (isinstance(given, bool) and bool not in allowed):

@@ -50,9 +50,9 @@ class WeightedMean(Composed):
         names = [name for name, _, _ in self.parts]
         weights = [w for _, _, w in self.parts]
         if len(set(names)) != len(names):
-            raise UserError(f"Sum: a part stands twice in {', '.join(names)}; give each a name of its own")
+            raise UserError(f"WeightedMean: a part stands twice in {', '.join(names)}; give each a name of its own")
         if not weights or not all(math.isfinite(w) and w >= 0 for w in weights) or not sum(weights):
-            raise UserError(f"Sum: the weights are {weights}; give numbers of 0 or more, not all 0")
+            raise UserError(f"WeightedMean: the weights are {weights}; give numbers of 0 or more, not all 0")
 
     @property
     def inner(self) -> tuple[NamedVerifier, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from palaestra.tasks.gym import Gym
 from palaestra.types import Message, Task, stage
-from palaestra.verifiers.base import Judgement, failed_judgement, guard_verifier, require, strip_thinking
+from palaestra.verifiers.base import Judgement, failed_judgement, guard_verifier, require_field, strip_thinking
 
 
 @stage
@@ -28,7 +28,7 @@ class GymAnswer:
         gym = Gym(
             generator, params=tuple((str(k), tuple(v) if isinstance(v, list) else v) for k, v in (params or {}).items())
         )
-        gold = require(answer, "answer", (str, int, float), self)
+        gold = require_field(answer, "answer", (str, int, float), self)
         given = dict(metadata)
         task = Task(id="case", prompt=(Message(role="user", content=prompt),), answer=str(gold), meta=given)
         text = strip_thinking(response)

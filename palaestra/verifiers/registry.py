@@ -152,7 +152,7 @@ def verifier_entry(name: str) -> VerifierEntry:
     if name in VERIFIERS:
         return VERIFIERS[name]
     if (plugin := find("verifiers", name)) is not None:
-        return added(plugin)
+        return plugin_entry(plugin)
     known = [*VERIFIERS, *(p.name for p in plugins("verifiers"))]
     hint = suggestion(name, known) or f"; there are {', '.join(known)}"
     raise UserError(f"no verifier {name!r}{hint}")
@@ -164,7 +164,7 @@ def known_entry(spec: str) -> VerifierEntry | None:
     return verifier_entry(spec) if match and match[1] == spec else None
 
 
-def added(plugin: Plugin) -> VerifierEntry:
+def plugin_entry(plugin: Plugin) -> VerifierEntry:
     """What another package's verifier says of itself, by the attributes `put` and `form`."""
     verifier = factory(plugin)()
     put = verifier.put if isinstance(verifier, PutsReference) else "{}"

@@ -2,16 +2,15 @@
 
 import sys
 
-from palaestra.engines.own import OwnEngine
-from palaestra.types import Completion, Key, Sampling
+import palaestra as pl
 
 
-class Counting(OwnEngine):
+class Counting(pl.OwnEngine):
     """Made with the model and the settings `slots` and `cache_mb`, as every engine is."""
 
     requests = 0
 
-    async def generate(self, prompt: tuple[int, ...], sampling: Sampling, key: Key) -> Completion:
+    async def generate(self, prompt: tuple[int, ...], sampling: pl.Sampling, key: pl.Key) -> pl.Completion:
         self.requests += 1
         return await super().generate(prompt, sampling, key)
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from palaestra.errors import UserError
+import palaestra as pl
 
 
 class Lines:
@@ -14,7 +14,7 @@ class Lines:
     def __init__(self, given: str = ""):
         self.names = (given or "reward").split(",")
         if "" in self.names:
-            raise UserError(f"--track lines:{given}: write names of metrics, as lines:reward,length")
+            raise pl.UserError(f"--track lines:{given}: write names of metrics, as lines:reward,length")
 
     def start(self, run: Mapping[str, Any]) -> None:
         print(f"lines: {run['name']}", file=sys.stderr)

@@ -2,24 +2,19 @@
 
 import numpy as np
 
-from palaestra.catalogue import recipe
-from palaestra.credit.links import Center, Scale, chain
-from palaestra.credit.table import Table, Values
-from palaestra.step import Recipe
-from palaestra.types import stage
-from palaestra.values import vary
+import palaestra as pl
 
 
-@stage
+@pl.stage
 class Shrink:
     """x / T^power, T the sampled tokens of the episode; where all rewards are equal, x stays 0."""
 
     power: float = 0.5
 
-    def __call__(self, x: Values, table: Table) -> Values:
+    def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
         length_E = np.maximum(table.lengths_E, 1)
-        return Values(level=x.level, x_N=x.x_N / length_E**self.power)
+        return pl.Values(level=x.level, x_N=x.x_N / length_E**self.power)
 
 
-def build(power: float = 0.5) -> Recipe:
-    return vary(recipe("grpo"), credit=chain(Center("group"), Scale("group"), Shrink(power)))
+def build(power: float = 0.5) -> pl.Recipe:
+    return pl.vary(pl.recipe("grpo"), credit=pl.chain(pl.Center("group"), pl.Scale("group"), Shrink(power)))

@@ -16,7 +16,7 @@ from palaestra.verifiers.base import (
     binary_judgement,
     failed_judgement,
     guard_verifier,
-    require,
+    require_field,
     strip_thinking,
 )
 from palaestra.verifiers.text.formats import Tags
@@ -71,7 +71,9 @@ class Factuality:
         golds = [
             str(a)
             for a in (
-                answer if isinstance(answer, list | tuple) else [require(answer, "answer", (str, int, float), self)]
+                answer
+                if isinstance(answer, list | tuple)
+                else [require_field(answer, "answer", (str, int, float), self)]
             )
         ]
         text = response if "<think>" in response else f"<think>{response}"

@@ -29,7 +29,7 @@ from palaestra.verifiers.base import (
     failed_judgement,
     fences,
     guard_verifier,
-    require,
+    require_field,
     strip_thinking,
 )
 
@@ -55,7 +55,7 @@ class ExactAnswer:
 
     @guard_verifier
     def __call__(self, response: str, answer: Any, *, prompt: str = "") -> Judgement:
-        gold = require(answer, "answer", (str, int, float, bool), self)
+        gold = require_field(answer, "answer", (str, int, float, bool), self)
         return binary_judgement(is_right_answer(response, gold_of(gold), prompt))
 
 
@@ -68,7 +68,7 @@ class NumberAnswer:
 
     @guard_verifier
     def __call__(self, response: str, answer: Any, *, prompt: str = "") -> Judgement:
-        text = strip_markup(gold_of(require(answer, "answer", PLAIN, self)))
+        text = strip_markup(gold_of(require_field(answer, "answer", PLAIN, self)))
         gold = parse_number(text)
         if gold is None:
             raise UserError(f"NumberAnswer: the answer {text[:40]!r} is no number; use `exact` for texts")
@@ -101,7 +101,7 @@ class SetAnswer:
 
     @guard_verifier
     def __call__(self, response: str, answer: Any) -> Judgement:
-        wanted = [str(x) for x in require(answer, "answer", (list, tuple), self)]
+        wanted = [str(x) for x in require_field(answer, "answer", (list, tuple), self)]
         said = stated_answer(response)
         said = strip_thinking(response) if said is None else said
         gold = [item_key(x) for x in wanted]
@@ -216,7 +216,7 @@ class TokenF1:
 
     @guard_verifier
     def __call__(self, response: str, answer: Any) -> Judgement:
-        given = require(answer, "answer", (str, int, float, list, tuple), self)
+        given = require_field(answer, "answer", (str, int, float, list, tuple), self)
         texts = [str(a) for a in (given if isinstance(given, list | tuple) else [given])]
         golds = [words(t) for t in texts]
         if not all(golds) or not golds:

@@ -11,7 +11,7 @@ from palaestra.errors import UserError
 from palaestra.types import stage
 from palaestra.verifiers.answers.final import gold_of, is_right_answer
 from palaestra.verifiers.answers.short import equal_json, strict_json
-from palaestra.verifiers.base import Judgement, failed_judgement, guard_verifier, require, strip_thinking
+from palaestra.verifiers.base import Judgement, failed_judgement, guard_verifier, require_field, strip_thinking
 
 CALL = re.compile(r"<tool_call>((?:(?!</?tool_call>).)*)</tool_call>", re.DOTALL)
 OTHER_CALL = re.compile(  # a call in another form than the one that is asked for
@@ -36,7 +36,7 @@ class ToolCalls:
 
     @guard_verifier
     def __call__(self, response: str, answer: Any) -> Judgement:
-        gold = [call_of(c) for c in require(answer, "answer", (list, tuple), self)]
+        gold = [call_of(c) for c in require_field(answer, "answer", (list, tuple), self)]
         if None in gold:
             raise UserError('ToolCalls: a call in the answer has no name; write [{"name": ..., "arguments": {...}}]')
         text = strip_thinking(response)
@@ -118,7 +118,7 @@ class ToolAnswer:
     def __call__(
         self, response: str, answer: Any, *, turns: Sequence[str] = (), tools: Sequence[str] = (), prompt: str = ""
     ) -> Judgement:
-        gold = gold_of(require(answer, "answer", (str, int, float), self))
+        gold = gold_of(require_field(answer, "answer", (str, int, float), self))
         parts = turn_parts([*turns, response], tools)
         parts["answer"] = float(
             is_right_answer(response, gold, prompt) and "<tool_call>" not in strip_thinking(response)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from palaestra.errors import UserError
 from palaestra.types import stage
-from palaestra.verifiers.base import Judgement, failed_judgement, guard_verifier, require
+from palaestra.verifiers.base import Judgement, failed_judgement, guard_verifier, require_field
 
 BLOCK = re.compile(  # no block begins within another: each line is read a bounded number of times
     r"^###(?P<path>[^\n]+)\n<{7} SEARCH\n(?P<old>(?:(?!={7}\n|<{7} SEARCH\n).*\n)*+)={7}\n"
@@ -37,8 +37,8 @@ class Patch:
 
     @guard_verifier
     def __call__(self, response: str, answer: Any, *, files: Mapping[str, Any]) -> Judgement:
-        old = {str(k): str(v) for k, v in require(files, "files", dict, self).items()}
-        oracle = {**old, **{str(k): str(v) for k, v in require(answer, "answer", dict, self).items()}}
+        old = {str(k): str(v) for k, v in require_field(files, "files", dict, self).items()}
+        oracle = {**old, **{str(k): str(v) for k, v in require_field(answer, "answer", dict, self).items()}}
         if oracle == old:
             raise UserError("Patch: the answer changes no file; give the new contents of at least one")
         new = apply_edits(response, old)

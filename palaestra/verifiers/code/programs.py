@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from palaestra.errors import Fault, UserError
 from palaestra.types import stage
-from palaestra.verifiers.base import Judgement, failed_judgement, fences, guard_verifier, require, strip_thinking
+from palaestra.verifiers.base import Judgement, failed_judgement, fences, guard_verifier, require_field, strip_thinking
 from palaestra.verifiers.text.formats import Tags
 from palaestra.verifiers.text.similarity import edit_similarity
 
@@ -147,7 +147,7 @@ class ApiMigration:
     @guard_verifier
     def __call__(self, response: str, answer: Any) -> Judgement:
         strip = cut_at_quotes if self.released else strip_comments
-        target = strip(str(require(answer, "answer", str, self)))
+        target = strip(str(require_field(answer, "answer", str, self)))
         if target is None:
             raise UserError(f"ApiMigration: the answer {str(answer)[:40]!r} is no Python; give code that parses")
         text = response if response.lstrip().startswith("<think>") else "<think>" + response

@@ -7,7 +7,7 @@ from typing import Any
 from palaestra.errors import UserError
 from palaestra.types import stage
 from palaestra.verifiers.answers.short import stated_answer
-from palaestra.verifiers.base import Judgement, failed_judgement, guard_verifier, require, strip_thinking
+from palaestra.verifiers.base import Judgement, failed_judgement, guard_verifier, require_field, strip_thinking
 from palaestra.verifiers.logic.equivalence import are_equivalent
 from palaestra.verifiers.logic.stl import STL_ATOM, TOKEN, NotFormula, parse_formula
 from palaestra.verifiers.text.similarity import cosine, relative_length, rouge_l
@@ -49,7 +49,7 @@ class Temporal:
 
     @guard_verifier
     def __call__(self, response: str, answer: Any) -> Judgement:
-        gold = str(require(answer, "answer", str, self)).strip()
+        gold = str(require_field(answer, "answer", str, self)).strip()
         try:
             wanted = parse_formula(gold)
         except NotFormula as error:

@@ -27,7 +27,7 @@ from palaestra.verifiers.base import (
     binary_judgement,
     failed_judgement,
     guard_verifier,
-    require,
+    require_field,
     strip_thinking,
 )
 from palaestra.verifiers.maths.text import (
@@ -78,7 +78,7 @@ class Math:
 
     @guard_verifier
     def __call__(self, response: str, answer: Any, *, prompt: str = "") -> Judgement:
-        gold = gold_of(require(answer, "answer", (str, int, float), self)).strip(MARKS)
+        gold = gold_of(require_field(answer, "answer", (str, int, float), self)).strip(MARKS)
         said = answer_in(response, gold, prompt)
         if not said:
             return failed_judgement("unparsable")
@@ -136,7 +136,7 @@ class Antiderivative:
 
     @guard_verifier
     def __call__(self, response: str, answer: Any) -> Judgement:
-        gold = strip_markup(require(answer, "answer", str, self))
+        gold = strip_markup(require_field(answer, "answer", str, self))
         said = answer_in(response, gold, "")
         if not said:
             return failed_judgement("unparsable")
@@ -159,7 +159,7 @@ class Countdown:
 
     @guard_verifier
     def __call__(self, response: str, answer: Any, *, numbers: Sequence[Any]) -> Judgement:
-        target = parse_number(strip_markup(str(require(answer, "answer", (str, int, float), self))))
+        target = parse_number(strip_markup(str(require_field(answer, "answer", (str, int, float), self))))
         if target is None or target[1]:
             raise UserError(f"Countdown: the target {str(answer)[:40]!r} is no number; give it as one")
         given = Counter(whole_number(n) for n in numbers)

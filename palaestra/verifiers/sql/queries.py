@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 from palaestra.errors import Fault, UserError
 from palaestra.types import stage
 from palaestra.verifiers.answers.final import tagged_answer
-from palaestra.verifiers.base import Judgement, failed_judgement, fences, guard_verifier, require, strip_thinking
+from palaestra.verifiers.base import Judgement, failed_judgement, fences, guard_verifier, require_field, strip_thinking
 from palaestra.verifiers.sql.tables import Database, Engine, file_of, is_ordered
 from palaestra.verifiers.text.formats import Tags
 from palaestra.verifiers.text.similarity import jaccard, ngrams
@@ -90,7 +90,7 @@ class Sql:
         self, query: str, answer: Any, schema: str | Sequence[str], path: str, likeness: Bags = ""
     ) -> Judgement:
         """1 if all databases agree; parts: `runs`, `rows`, the share of databases that agree, and `likeness` (QATCH)."""
-        gold = str(require(answer, "answer", str, self)).strip().rstrip(";")
+        gold = str(require_field(answer, "answer", str, self)).strip().rstrip(";")
         schemas, path = self.databases(schema, path)
         thin = self.thin and not (path and file_of(Database(path=path)).stat().st_size > MOST_COPY_BYTES)
         request = {
@@ -166,7 +166,7 @@ class PartialSql(Sql):
         database: str = "",
         feedback: float | None = None,
     ) -> Judgement:
-        gold = require(answer, "answer", str, self)
+        gold = require_field(answer, "answer", str, self)
         form = Tags(tags=("reasoning", "answer"))(response, None).score
         query = extract_query(strip_thinking(response)) if form or tagged_answer(response) is not None else ""
         if not query:

@@ -17,7 +17,7 @@ from palaestra.verifiers.base import (
     binary_judgement,
     failed_judgement,
     guard_verifier,
-    require,
+    require_field,
     strip_thinking,
 )
 
@@ -59,7 +59,7 @@ class Boxed:
 
     @guard_verifier
     def __call__(self, response: str, answer: Any) -> Judgement:
-        gold = gold_of(require(answer, "answer", (str, int, float), self))
+        gold = gold_of(require_field(answer, "answer", (str, int, float), self))
         found = boxed_answer(strip_thinking(response))
         return failed_judgement("unparsable") if found is None else binary_judgement(same_answer(found, gold))
 
@@ -108,7 +108,7 @@ class Clean:
     @guard_verifier
     def __call__(self, response: str, answer: Any, *, prompt: str = "") -> Judgement:
         text = response
-        prompt = require(prompt, "prompt", str, self)
+        prompt = require_field(prompt, "prompt", str, self)
         spaced = len(text) < 40 or sum(map(str.isspace, text)) / len(text) >= self.least_space
         if self.script and script_of(self.script) in ("CJK", "HIRAGANA", "KATAKANA", "THAI"):
             spaced = True  # written without spaces

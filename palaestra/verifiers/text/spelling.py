@@ -12,7 +12,7 @@ import numpy as np
 from palaestra.errors import UserError
 from palaestra.types import stage
 from palaestra.verifiers.answers.short import stated_answer
-from palaestra.verifiers.base import Judgement, failed_judgement, guard_verifier, require, strip_thinking
+from palaestra.verifiers.base import Judgement, failed_judgement, guard_verifier, require_field, strip_thinking
 from palaestra.verifiers.text.similarity import cosine, edit_similarity
 
 WRONG_CHARACTER_WORTH = 0.9  # the most that a text with a wrong character is worth
@@ -31,7 +31,7 @@ class Spelling:
 
     @guard_verifier
     def __call__(self, response: str, answer: Any, *, source: str) -> Judgement:
-        gold = normalise_characters(str(require(answer, "answer", str, self)))
+        gold = normalise_characters(str(require_field(answer, "answer", str, self)))
         if not gold:
             raise UserError("Spelling: the answer is empty; give the correct sentence")
         said, wrong = stated_answer(response), normalise_characters(source)

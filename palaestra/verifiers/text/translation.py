@@ -10,7 +10,7 @@ from palaestra.errors import Fault, UserError
 from palaestra.tasks.user_code import load
 from palaestra.types import stage
 from palaestra.verifiers.answers.final import fold_case
-from palaestra.verifiers.base import Judgement, failed_judgement, guard_verifier, require
+from palaestra.verifiers.base import Judgement, failed_judgement, guard_verifier, require_field
 from palaestra.verifiers.text.formats import Tags, repeated_share, scripts
 
 Semantic: TypeAlias = Callable[[str, str, str], float]  # (source, hypothesis, reference) -> [0, 1]
@@ -38,7 +38,9 @@ class Translation:
 
     @guard_verifier
     def __call__(self, response: str, answer: Any, *, source: str = "") -> Judgement:
-        references = [answer] if isinstance(answer, str) else list(require(answer, "answer", (str, list, tuple), self))
+        references = (
+            [answer] if isinstance(answer, str) else list(require_field(answer, "answer", (str, list, tuple), self))
+        )
         if not references or not all(isinstance(r, str) and r.strip() for r in references):
             raise UserError("Translation: a reference is empty; give text")
         references = [r.strip() for r in references]
