@@ -1,7 +1,8 @@
 """Recipes are nested frozen values; this changes, prints, compares and digests them. No framework.
 
 A path names a field: `learners.policy.objective.high`, `collect.links.0.n`. Any unambiguous end of it will do,
-`objective.high`, or some of its names in their order, `learners.high`.
+`objective.high`, or some of its names in their order, `learners.high`. A part of a tuple is called by its number, or by its
+class where that is the only one there: `collect.links.sample.n`, `sample.n`.
 """
 
 from __future__ import annotations
@@ -191,8 +192,7 @@ def override(recipe: Any, path: str, given: Any) -> Any:
 def find(recipe: Any, path: str) -> str:
     """The one full path that ends with `path`, or else has its names in this order."""
     known = [p for p, _ in walk(recipe)]
-    matches = [path] if path in known else [p for p in known if p.endswith(f".{path}")]
-    matches = matches or [p for p in known if _leads(path.split("."), p.split("."))]
+    matches = _matches(path, known) or [p for p, named in _by_class(recipe) if _matches(path, [named])]
     if len(matches) == 1:
         return matches[0]
     if matches:
@@ -201,6 +201,29 @@ def find(recipe: Any, path: str) -> str:
     ends = {".".join(p.split(".")[-n:]): p for n in (length + 1, length) for p in known}  # a level may be forgotten
     hint = _suggest(path, ends, ends.get) or "; `palaestra show RECIPE` prints them all"
     raise UserError(f"no field {path!r} in this recipe{hint}")
+
+
+def _matches(path: str, known: Sequence[str]) -> list[str]:
+    """The paths that are meant: the same, else those that end so, else those that have its names in this order."""
+    if path in known:
+        return [path]
+    ends = [p for p in known if p.endswith(f".{path}")]
+    return ends or [p for p in known if _leads(path.split("."), p.split("."))]
+
+
+def _by_class(part: Any, at: str = "", called: str = "") -> Iterator[tuple[str, str]]:
+    """Every path that goes through a tuple, beside itself with the names of classes for numbers."""
+    classes = [_snake(type(v).__name__) for _, v in children(part)]
+    for (name, inner), kind in zip(children(part), classes, strict=True):
+        single = isinstance(part, tuple) and is_dataclass(inner) and classes.count(kind) == 1
+        path, named = f"{at}.{name}".lstrip("."), f"{called}.{kind if single else name}".lstrip(".")
+        if path != named:
+            yield path, named
+        yield from _by_class(inner, path, named)
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 
 def _leads(names: list[str], path: list[str]) -> bool:

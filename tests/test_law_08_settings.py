@@ -9,13 +9,14 @@ from palaestra.credit.links import Center
 from palaestra.credit.rows import Imitate
 from palaestra.errors import UserError
 from palaestra.recipes.base import grpo, ppo
+from palaestra.rollout.collect import MuteTruncated, Sample, links
 from palaestra.run.benches import bench_by_name
 from palaestra.run.driver import prepare
 from palaestra.run.setup import Settings, build
 from palaestra.schedule import read, resolve
 from palaestra.step import Unchanged, start, step
 from palaestra.types import Reward
-from palaestra.values import digest, flatten, override, walk
+from palaestra.values import digest, find, flatten, override, vary, walk
 
 
 @pytest.mark.parametrize(
@@ -118,3 +119,15 @@ def test_schedules_of_an_optimiser(context, small):
     for path in ("optimiser.eps", "optimiser.betas.0"):
         with pytest.raises(UserError, match="eps and betas stay"):
             override(grpo.build(), path, "linear(0.9, 0.5, 10)")
+
+
+def test_a_part_of_a_tuple_is_called_by_its_class():
+    recipe = grpo.build()
+    for path in ("collect.links.sample.n", "collect.sample.n", "sample.n"):
+        assert find(recipe, path) == find(recipe, "collect.links.0.n") == "collect.links.0.n"
+    assert override(recipe, "sample.n", "3") == override(recipe, "collect.links.0.n", 3)
+    twice = vary(recipe, collect=links(Sample(n=2), Sample(n=3)))
+    with pytest.raises(UserError, match=r"no field 'sample\.n'"):
+        find(twice, "sample.n")
+    assert find(twice, "collect.links.1.n") == "collect.links.1.n"
+    assert find(vary(recipe, collect=links(Sample(), MuteTruncated())), "mute_truncated") == "collect.links.1"

@@ -71,8 +71,8 @@ def prepare_work(work: Work, folder: Path, n: int = 2048) -> tuple[Recipe, RunCo
         dtype=work.dtype,
         set={
             "schedule.prompts": work.prompts,
-            "collect.links.0.n": work.group,
-            "collect.links.0.max_tokens": work.max_tokens,
+            "collect.sample.n": work.group,
+            "collect.sample.max_tokens": work.max_tokens,
             "update.budget": work.budget,
         },
     )

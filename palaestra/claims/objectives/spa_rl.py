@@ -6,7 +6,7 @@ from palaestra.recipes.objectives.spa_rl import build, rest_learner
 
 def shrink(learned: pl.Recipe) -> pl.Recipe:
     """8 prompts x 4 answers a step, so that more steps fit into a cell."""
-    return pl.override(pl.vary(learned, schedule=pl.Schedule(prompts=8)), "collect.links.0.n", 4)
+    return pl.override(pl.vary(learned, schedule=pl.Schedule(prompts=8)), "collect.sample.n", 4)
 
 
 WARMUP = 6  # steps

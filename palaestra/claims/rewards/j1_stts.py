@@ -73,7 +73,7 @@ class Scaling:
 
 def shrink(learned: pl.Recipe) -> pl.Recipe:
     """Step 2 with 8 prompts x 8 verdicts, each long enough for three doubts."""
-    return pl.override(pl.vary(learned, schedule=pl.Schedule(prompts=8)), "collect.links.0.max_tokens", 192)
+    return pl.override(pl.vary(learned, schedule=pl.Schedule(prompts=8)), "collect.sample.max_tokens", 192)
 
 
 EXPERIMENT = pl.Experiment(

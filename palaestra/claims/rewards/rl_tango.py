@@ -7,7 +7,7 @@ from palaestra.recipes.rewards.rl_tango import Z, build
 
 def shrink(learned: pl.Recipe) -> pl.Pipeline:
     """8 prompts x 8 answers, from a start that judges."""
-    rl = pl.override(pl.vary(learned, schedule=pl.Schedule(prompts=8)), "collect.links.0.n", 8)
+    rl = pl.override(pl.vary(learned, schedule=pl.Schedule(prompts=8)), "collect.sample.n", 8)
     return pl.Pipeline(parts={"shown": pl.Part(judging_start()), "rl": pl.Part(rl, model=pl.Output("shown"))})
 
 

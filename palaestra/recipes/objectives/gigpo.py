@@ -29,7 +29,7 @@ CARD = pl.Card(
         samples=8,
         tokens=25600,
         lr=1e-6,
-        arguments={"std": True, "kl": 0.01, "collect.links.0.max_tokens": 512},
+        arguments={"std": True, "kl": 0.01, "collect.sample.max_tokens": 512},
     ),
 )
 

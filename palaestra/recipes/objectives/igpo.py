@@ -33,7 +33,7 @@ CARD = pl.Card(
         samples=16,
         tokens=20000,
         lr=1e-6,
-        arguments={"kl": 1e-3, "collect.links.0.max_tokens": 2000},
+        arguments={"kl": 1e-3, "collect.sample.max_tokens": 2000},
     ),
 )
 

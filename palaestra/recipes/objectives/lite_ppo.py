@@ -21,9 +21,9 @@ CARD = pl.Card(
         samples=8,
         arguments={
             "update.minibatches": 8,
-            "collect.links.0.temperature": 0.99,
-            "collect.links.0.top_p": 0.99,
-            "collect.links.0.top_k": 100,
+            "collect.sample.temperature": 0.99,
+            "collect.sample.top_p": 0.99,
+            "collect.sample.top_k": 100,
         },
     ),
 )

@@ -31,7 +31,7 @@ CARD = pl.Card(
         lora=16,
         arguments={
             "minibatches": 8,
-            "collect.links.0.max_tokens": 1500,
+            "collect.sample.max_tokens": 1500,
             "optimiser.weight_decay": 0.01,
             "optimiser.clip_norm": 0.1,
         },

@@ -33,7 +33,7 @@ CARD = pl.Card(
         model="qwen3-8b",
         samples=8,
         tokens=8192,
-        arguments={"collect.links.0.temperature": 0.6},
+        arguments={"collect.sample.temperature": 0.6},
     ),
 )
 
