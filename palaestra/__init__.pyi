@@ -13,26 +13,34 @@ from .card import Card as Card, Size as Size
 
 # The nouns, and what a stage is given
 from .types import (
-    EXACT as EXACT, SOLVED_TOTAL as SOLVED_TOTAL, Act as Act, Answers as Answers, Ask as Ask,
-    Batch as Batch, Call as Call, Casts as Casts, ChatRequest as ChatRequest, Checks as Checks,
-    Completion as Completion, Demonstrates as Demonstrates, Episode as Episode, Event as Event,
-    Example as Example, FindsMistakes as FindsMistakes, Frame as Frame, GivesTasks as GivesTasks,
-    Group as Group, Groups as Groups, HeldOutSize as HeldOutSize, Key as Key,
-    LimitsTurns as LimitsTurns, Malformed as Malformed, Message as Message, Meter as Meter,
-    Mixes as Mixes, Objective as Objective, Origin as Origin, Outputs as Outputs, Player as Player,
+    EXACT as EXACT, SOLVED_TOTAL as SOLVED_TOTAL, Act as Act, Ask as Ask,
+    Batch as Batch, Call as Call, ChatRequest as ChatRequest,
+    Completion as Completion, Episode as Episode, Event as Event,
+    Example as Example, Frame as Frame,
+    Group as Group, Groups as Groups, Key as Key,
+    Malformed as Malformed, Message as Message, Meter as Meter,
+    Objective as Objective, Origin as Origin, Outputs as Outputs, Player as Player,
     Reply as Reply, Result as Result, Reward as Reward, Row as Row, Sampling as Sampling,
-    Segment as Segment, Signals as Signals, Solves as Solves, SolvesSome as SolvesSome,
-    State as State, Task as Task, Tasks as Tasks, TrainingSize as TrainingSize, View as View,
-    Warns as Warns, World as World, payment as payment, rng_of as rng_of, seed_of as seed_of,
+    Segment as Segment, Signals as Signals,
+    State as State, Task as Task, Tasks as Tasks, View as View,
+    World as World, payment as payment, rng_of as rng_of, seed_of as seed_of,
     stage as stage, value_class as value_class,
 )
 from .context import (
     Bench as Bench, Client as Client, Collect as Collect, Context as Context,
-    CountsSamples as CountsSamples, Credit as Credit, Draw as Draw, DropsEqual as DropsEqual,
-    Engine as Engine, GivesBatches as GivesBatches, KeepsEqual as KeepsEqual,
-    LeavesEqual as LeavesEqual, PaysGold as PaysGold, PutsAnswers as PutsAnswers,
-    RewardFn as RewardFn, Runnable as Runnable, Source as Source, Spreads as Spreads,
-    TakesForms as TakesForms, Update as Update, WritesAnswers as WritesAnswers,
+    Credit as Credit, Draw as Draw,
+    Engine as Engine,
+    RewardFn as RewardFn, Runnable as Runnable, Source as Source,
+    Update as Update,
+)
+from .abilities import (
+    Answers as Answers, Casts as Casts, Checks as Checks, CountsSamples as CountsSamples,
+    Demonstrates as Demonstrates, DropsEqual as DropsEqual, FindsMistakes as FindsMistakes,
+    GivesBatches as GivesBatches, GivesTasks as GivesTasks, HeldOutSize as HeldOutSize,
+    KeepsEqual as KeepsEqual, LeavesEqual as LeavesEqual, LimitsTurns as LimitsTurns, Mixes as Mixes,
+    PaysGold as PaysGold, PutsAnswers as PutsAnswers, Solves as Solves, SolvesSome as SolvesSome,
+    Spreads as Spreads, TakesForms as TakesForms, TrainingSize as TrainingSize, Warns as Warns,
+    WritesAnswers as WritesAnswers,
 )
 from .errors import (
     Fatal as Fatal, Fault as Fault, PalaestraError as PalaestraError, Paused as Paused,
@@ -236,11 +244,14 @@ from .verifiers.text.translation import Translation as Translation
 from .credit.advantages import (
     group_mean as group_mean, group_std as group_std, leave_one_out as leave_one_out,
 )
+from .credit.gae import (
+    Gae as Gae, kl_needs as kl_needs,
+)
 from .credit.labelled import Labelled as Labelled
 from .credit.length import LengthReward as LengthReward, Shortest as Shortest
 from .credit.links import (
-    Center as Center, Chain as Chain, Gae as Gae, Link as Link, Outcome as Outcome, Scale as Scale,
-    Shift as Shift, chain as chain, kl_needs as kl_needs, table_signal as table_signal,
+    Center as Center, Chain as Chain, Link as Link, Outcome as Outcome, Scale as Scale,
+    Shift as Shift, chain as chain,
 )
 from .credit.pass_at_k import PassAtK as PassAtK
 from .credit.penalty import LessKL as LessKL
@@ -256,7 +267,9 @@ from .credit.steps import (
     StepNumbers as StepNumbers, StepPairs as StepPairs, StepPenalty as StepPenalty,
     StepProgress as StepProgress, Vote as Vote,
 )
-from .credit.table import Table as Table, Values as Values, fact_by_turn as fact_by_turn
+from .credit.table import (
+    Table as Table, Values as Values, fact_by_turn as fact_by_turn, table_signal as table_signal,
+)
 from .credit.trie import PrefixTree as PrefixTree
 from .credit.turns import (
     Blend as Blend, Executed as Executed, Peers as Peers, TurnReturns as TurnReturns,

@@ -16,7 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from palaestra.context import Collect, Credit, Draw, Pool, drops_equal, keeps_equal
+from palaestra.abilities import drops_equal, keeps_equal
+from palaestra.context import Collect, Credit, Draw, Pool
 from palaestra.context import Observe as ObserveStage
 from palaestra.context import Update as UpdateStage
 from palaestra.curriculum.pool import Everything

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from palaestra.cli.main import main
-from palaestra.credit.links import Center, Gae, Shift, chain
+from palaestra.credit.gae import Gae
+from palaestra.credit.links import Center, Shift, chain
 from palaestra.curriculum.pool import Mixed
 from palaestra.errors import UserError
 from palaestra.explanation.method import explain

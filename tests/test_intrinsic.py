@@ -9,7 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaestra.credit.links import Gae, chain
+from palaestra.credit.gae import Gae
+from palaestra.credit.links import chain
 from palaestra.errors import Fault, UserError
 from palaestra.models.load import load
 from palaestra.models.score import logit_and_value, score_pairs

@@ -13,7 +13,8 @@ import torch
 from fake import FakeContext, task
 
 from palaestra.api.training import make_smallest
-from palaestra.credit.links import Chain, Gae, kl_needs
+from palaestra.credit.gae import Gae, kl_needs
+from palaestra.credit.links import Chain
 from palaestra.credit.penalty import LessKL
 from palaestra.objective.kl import kl_terms
 from palaestra.objective.policy import KL, Entropy, TargetEntropy

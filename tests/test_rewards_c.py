@@ -145,7 +145,7 @@ def test_clip_delta_pays_at_the_last_token_of_each_step():
 
 
 def test_clip_delta_reward_sits_where_gae_reads_it():
-    from palaestra.credit.links import token_rewards
+    from palaestra.credit.gae import token_rewards
     from palaestra.credit.table import Table
 
     link = clip_delta.BoundedStepRewards("clip", alpha=1.0, eta=0.7)

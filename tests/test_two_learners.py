@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from palaestra.context import Bench
-from palaestra.credit.links import Center, Gae, Scale, chain
+from palaestra.credit.gae import Gae
+from palaestra.credit.links import Center, Scale, chain
 from palaestra.credit.preferences import Compare, Rate, weight
 from palaestra.credit.rows import Prefer
 from palaestra.credit.seats import Reader, Seat, freeze_row, pay

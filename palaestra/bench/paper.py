@@ -20,8 +20,8 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from palaestra import catalogue, values
+from palaestra.abilities import CountsSamples, GivesBatches
 from palaestra.card import UNKNOWN, Card, Size
-from palaestra.context import CountsSamples, GivesBatches
 from palaestra.engines.decoder import Decoder
 from palaestra.errors import UserError
 from palaestra.models.load import Model, load

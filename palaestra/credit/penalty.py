@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from palaestra.credit.links import sampled_kl
+from palaestra.credit.gae import sampled_kl
 from palaestra.credit.table import Table, Values
 from palaestra.objective.kl import KLKind
 from palaestra.types import stage

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from palaestra.context import Credit, keeps_equal
+from palaestra.abilities import keeps_equal
+from palaestra.context import Credit
 from palaestra.errors import UserError
 from palaestra.types import Episode, Example, Group, Groups, Reward, Row, Signals, State, payment, stage
 

@@ -143,3 +143,15 @@ def fact_by_turn(table: Table, name: str, default: Any = None, first: Any = None
                 f"(in a world: the state_key of its frames, or the fact {name!r})"
             )
     return found
+
+
+def table_signal(table: Table, name: str) -> np.ndarray:
+    """[tokens] a measured signal at every trained token; [tokens, V] where it is a distribution."""
+    at = table.tokens
+    try:
+        return np.array(
+            [table.signals[e][r][name][p] for e, r, p in zip(at.episode_N, at.row_N, at.position_N, strict=True)]
+        )
+    except KeyError:
+        model, _, quantity = name.rpartition("_")
+        raise KeyError(f"signal {name!r} was not measured; the learner needs ({model!r}, {quantity!r})") from None

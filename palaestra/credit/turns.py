@@ -7,7 +7,8 @@ from typing import ClassVar
 import numpy as np
 
 from palaestra.credit.advantages import discounted_sums
-from palaestra.credit.links import Chain, Link, token_rewards
+from palaestra.credit.gae import token_rewards
+from palaestra.credit.links import Chain, Link
 from palaestra.credit.scopes import Scope, scope_keys
 from palaestra.credit.table import LEVELS, Table, Values, fact_by_turn
 from palaestra.types import stage

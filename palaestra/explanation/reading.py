@@ -8,7 +8,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from palaestra.context import Collect, Credit, Pool, drops_equal
+from palaestra.abilities import drops_equal
+from palaestra.context import Collect, Credit, Pool
 from palaestra.credit.links import Chain
 from palaestra.credit.table import Table
 from palaestra.curriculum.pool import is_mixed

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
-from palaestra.context import TakesForms, WritesAnswers
+from palaestra.abilities import TakesForms, WritesAnswers
 from palaestra.errors import Fault, UserError
 from palaestra.rewards.user import Hung
 from palaestra.tasks.oracle import episode_saying

@@ -8,21 +8,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
+from palaestra.abilities import FindsMistakes, source_of  # fmt: skip
 from palaestra.errors import Fault, UserError
 from palaestra.models.dialect import Chat
 from palaestra.rollout.steps import Step, answer_steps
-from palaestra.types import (
-    Episode,
-    FindsMistakes,
-    Group,
-    Key,
-    Message,
-    Sampling,
-    Task,
-    rng_of,
-    source_of,
-    stage,
-)  # fmt: skip
+from palaestra.types import Episode, Group, Key, Message, Sampling, Task, rng_of, stage
 
 if TYPE_CHECKING:
     from palaestra.context import Context

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
+from palaestra.abilities import Checks, Mixes
 from palaestra.errors import Fault, UserError
-from palaestra.types import Checks, Episode, Group, Mixes, Reward, Task, Tasks, stage
+from palaestra.types import Episode, Group, Reward, Task, Tasks, stage
 from palaestra.verifiers.answers.final import gold_of, is_right_answer
 
 if TYPE_CHECKING:

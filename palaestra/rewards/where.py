@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from palaestra.context import PutsAnswers, RewardFn
+from palaestra.abilities import PutsAnswers
+from palaestra.context import RewardFn
 from palaestra.errors import Fault, UserError
 from palaestra.rollout.collect import judge_group
 from palaestra.types import Group, Reward, Task, stage

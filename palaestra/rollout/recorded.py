@@ -5,21 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from palaestra.abilities import Habit  # fmt: skip
 from palaestra.errors import UserError
 from palaestra.toys.base import demonstration
-from palaestra.types import (
-    Episode,
-    Group,
-    Habit,
-    Key,
-    Message,
-    Reward,
-    Row,
-    Segment,
-    Task,
-    rng_of,
-    stage,
-)  # fmt: skip
+from palaestra.types import Episode, Group, Key, Message, Reward, Row, Segment, Task, rng_of, stage
 
 if TYPE_CHECKING:
     from palaestra.context import Context

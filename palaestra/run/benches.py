@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from palaestra.abilities import Casts, LimitsTurns
 from palaestra.context import Bench
 from palaestra.plugins import Extended, Plugin, find
 from palaestra.rewards.verify import Verify, check_for
@@ -28,7 +29,7 @@ from palaestra.toys.ladder import Add, Bool, Sort
 from palaestra.toys.rec import Rec
 from palaestra.toys.unanswerable import Unanswerable
 from palaestra.toys.variants import Variants
-from palaestra.types import Casts, LimitsTurns, Player, Tasks, World
+from palaestra.types import Player, Tasks, World
 from palaestra.worlds.pair import Pair
 from palaestra.worlds.question import Question
 from palaestra.worlds.tictactoe import TicTacToe, TicTacToeTasks, random_move

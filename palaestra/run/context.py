@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
+from palaestra.abilities import Answers
 from palaestra.context import Bench, Client, Engine, Runnable, Source
 from palaestra.engines import select
 from palaestra.errors import UserError
@@ -31,8 +32,7 @@ from palaestra.schedule import resolve
 from palaestra.store.checkpoint import write_atomic
 from palaestra.tasks.repeats import caveat
 from palaestra.trackers.feed import Trackers
-from palaestra.types import (
-    Answers,
+from palaestra.types import (  # fmt: skip
     Batch,
     Example,
     Group,
@@ -44,7 +44,7 @@ from palaestra.types import (
     Result,
     Sampling,
     Signals,
-)  # fmt: skip
+)
 from palaestra.update import pack, split
 
 PHASES = ("rollout", "reward", "forward", "backward", "optimiser", "other")

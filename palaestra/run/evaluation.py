@@ -6,11 +6,12 @@ import asyncio
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
+from palaestra.abilities import split_size
 from palaestra.errors import UserError
 from palaestra.rollout.collect import Sample, Score
 from palaestra.stats import Interval, majority_at_k, mean_interval, pass_at_k, proportion
 from palaestra.step import check_some
-from palaestra.types import SOLVED_TOTAL, Group, split_size
+from palaestra.types import SOLVED_TOTAL, Group
 
 if TYPE_CHECKING:
     from palaestra.context import Context

@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from palaestra.abilities import split_size
 from palaestra.errors import UserError
 from palaestra.tasks.gym import Gym
 from palaestra.tasks.names import suggestion
-from palaestra.types import Task, Tasks, rng_of, split_size, stage
+from palaestra.types import Task, Tasks, rng_of, stage
 
 BLOCK_MOST = 100_000  # tasks in a block, which holds every part in its exact share
 PART = re.compile(r"(?P<name>(?:rg:)?[A-Za-z_][\w-]*)(?P<settings>\(.*\))?\s*(?:\*\s*(?P<weight>[^()*]+))?", re.DOTALL)

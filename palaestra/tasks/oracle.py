@@ -6,10 +6,11 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from palaestra.context import PaysGold, PutsAnswers, RewardFn
+from palaestra.abilities import PaysGold, PutsAnswers, Solves, solves
+from palaestra.context import RewardFn
 from palaestra.errors import Fault
 from palaestra.toys.base import demonstration
-from palaestra.types import (  # fmt: skip
+from palaestra.types import (
     SOLVED_TOTAL,
     Act,
     Call,
@@ -19,13 +20,11 @@ from palaestra.types import (  # fmt: skip
     Reward,
     Row,
     Segment,
-    Solves,
     Task,
     Tasks,
     World,
     rng_of,
     seed_of,
-    solves,
 )
 
 Payer: TypeAlias = RewardFn | World  # whoever says what an episode is worth

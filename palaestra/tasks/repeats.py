@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from palaestra.abilities import Warns, split_size
 from palaestra.errors import Fault, UserError
-from palaestra.types import Tasks, Warns, split_size
+from palaestra.types import Tasks
 
 REPEAT_WARNING = "the accuracy is not one on new problems alone"
 COMPARED_TASKS = 64  # training tasks

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from palaestra.abilities import Demonstrates, Habit, source_of
 from palaestra.errors import UserError
-from palaestra.types import Demonstrates, Habit, Message, Task, Tasks, rng_of, seed_of, source_of
+from palaestra.types import Message, Task, Tasks, rng_of, seed_of
 
 ANSWER_PREFIX = "= "
 TEST_SHARE = 8  # one problem in so many belongs to the test split

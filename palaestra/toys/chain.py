@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from palaestra.abilities import Habit
 from palaestra.toys.base import draw_task, exact_match, first_wrong_line, format_answer, question_task
-from palaestra.types import Habit, Task, stage
+from palaestra.types import Task, stage
 
 
 def apply(a: int, op: str, b: int, modulo: int) -> int:

@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from palaestra.abilities import Habit
 from palaestra.toys.base import draw_task, question_task
-from palaestra.types import Habit, Task, stage
+from palaestra.types import Task, stage
 
 TOPICS = (
     "the sea", "bread", "winter", "a library", "the moon", "trains", "coffee", "a garden", "music", "rain", "bicycles", "honey",

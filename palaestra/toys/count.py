@@ -8,8 +8,9 @@ from itertools import combinations
 
 import numpy as np
 
+from palaestra.abilities import Habit
 from palaestra.toys.base import ANSWER_PREFIX, answer_lines, draw_task, final_answer, format_answer, question_task
-from palaestra.types import Habit, Task, stage
+from palaestra.types import Task, stage
 
 TOKEN = re.compile(r"0|[1-9][0-9]*|[-+*()]", re.ASCII)
 LONGEST = 80  # characters of an expression that is still read

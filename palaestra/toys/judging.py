@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from palaestra.abilities import Habit
 from palaestra.toys import formats
 from palaestra.toys.base import ANSWER_PREFIX, exact_match, format_answer
 from palaestra.toys.chain import ArithmeticChain
-from palaestra.types import Habit, Task, rng_of, stage
+from palaestra.types import Task, rng_of, stage
 
 
 def pair_of(source: ArithmeticChain, split: str, index: int) -> tuple[Task, str, str]:

@@ -7,8 +7,9 @@ from functools import lru_cache
 
 import numpy as np
 
+from palaestra.abilities import Habit
 from palaestra.toys.base import ANSWER_PREFIX, answer_lines, draw_task, exact_match, format_answer, question_task
-from palaestra.types import Habit, Task, stage, value_class
+from palaestra.types import Task, stage, value_class
 
 NAMES = "ABCDEFGHIJ"
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from palaestra.abilities import Habit
 from palaestra.toys.base import draw_task, exact_match, final_answer, format_answer, question_task
-from palaestra.types import Habit, Task, stage
+from palaestra.types import Task, stage
 
 LEVELS = ("abcd", "efgh", "ijkl", "mnop")  # the letters of each level: a code is one of each, e.g. "bfkm"
 

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from palaestra.abilities import Habit
 from palaestra.toys.base import TEST_SHARE, draw_task, exact_match, format_answer
 from palaestra.toys.ladder import Add
-from palaestra.types import Habit, Message, Task, stage
+from palaestra.types import Message, Task, stage
 
 UNKNOWN = "?"
 

@@ -24,24 +24,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
+from palaestra.abilities import Casts, GivesTasks, HeldOutSize, LimitsTurns, Solves, TrainingSize  # fmt: skip
 from palaestra.context import Bench
 from palaestra.errors import Fault, UserError
 from palaestra.tasks.user_code import accepts, file_of, load, locate_error
-from palaestra.types import (
-    Act,
-    Ask,
-    Casts,
-    Frame,
-    GivesTasks,
-    HeldOutSize,
-    Key,
-    LimitsTurns,
-    Message,
-    Solves,
-    Task,
-    TrainingSize,
-    stage,
-)  # fmt: skip
+from palaestra.types import Act, Ask, Frame, Key, Message, Task, stage
 
 METHODS = {"reset": ("task", "key"), "step": ("state", "acts", "key"), "task": ("split", "index"), "oracle": ("state",)}
 NEEDED_METHODS = ("reset", "step")

@@ -1,0 +1,264 @@
+"""What parts may be able to do beside what they must: a class that has the attribute has the ability.
+
+Whether it names the protocol or not makes no difference, and a field, a class variable or a property will do; a class
+that names it is checked by a type checker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+
+from palaestra.context import Credit, Pool
+from palaestra.types import Call, Message, Task, Tasks
+
+# ---- sources of tasks, and worlds
+
+Habit: TypeAlias = Literal["guess", "work"]  # the answer at once, or visible steps first
+
+
+@runtime_checkable
+class TrainingSize(Protocol):
+    """An environment that says how many training tasks it has. Without it they are endless."""
+
+    @property
+    def size(self) -> int | None:
+        """Training tasks; None = endless."""
+        ...
+
+
+@runtime_checkable
+class HeldOutSize(Protocol):
+    """Tasks whose held-out split has an end, beyond which nothing asks. Without it, it has none."""
+
+    @property
+    def test_size(self) -> int | None:
+        """Tasks of the split "test"; None = endless."""
+        ...
+
+
+@runtime_checkable
+class GivesTasks(Protocol):
+    """An environment with tasks of its own. Without it tasks hold only their split and index."""
+
+    def task(self, split: str, index: int) -> Task: ...
+
+
+@runtime_checkable
+class Answers(Protocol):
+    """Tasks that say whether they have answers, without which no accuracy is measured."""
+
+    @property
+    def has_answers(self) -> bool: ...
+
+
+@runtime_checkable
+class Warns(Protocol):
+    """Tasks that know what speaks against their held-out split. Without it some are compared."""
+
+    @property
+    def caveat(self) -> str | None:
+        """One line for the reader of an accuracy; "" = nothing, None = nobody knows."""
+        ...
+
+
+@runtime_checkable
+class Checks(Protocol):
+    """Tasks with a check of their own, the reward then. Without it answers are compared."""
+
+    def check(self, text: str, task: Task) -> float | Mapping[str, float]:
+        """A number, or named parts, for what the policy said last."""
+        ...
+
+
+@runtime_checkable
+class Demonstrates(Protocol):
+    """Tasks that can be shown solved: for imitation, and for the check before the first step.
+
+    Without it the answer itself, as text, is the demonstration.
+    """
+
+    def demonstration(self, task: Task, rng: np.random.Generator, habit: Habit) -> str: ...
+
+
+@runtime_checkable
+class FindsMistakes(Protocol):
+    """Tasks that know where a working goes wrong: what an oracle of the steps is made of."""
+
+    def first_wrong(self, text: str, task: Task) -> int | None:
+        """The first wrong line of a working, from 0; None if all are right."""
+        ...
+
+
+@runtime_checkable
+class Mixes(Protocol):
+    """Tasks of several sources; the `domain` of each task is the name of its source."""
+
+    @property
+    def parts(self) -> Sequence[tuple[Tasks, float]]:
+        """The sources with their weights."""
+        ...
+
+
+def split_size(tasks: Tasks, split: str) -> int | None:
+    """How many tasks a split has; None = endless, or nobody knows."""
+    if split == "test":
+        return tasks.test_size if isinstance(tasks, HeldOutSize) else None
+    return tasks.size
+
+
+def source_of(tasks: Tasks, task: Task) -> Tasks:
+    """Where a task came from: of a mixture its part, else the tasks themselves."""
+    parts = tasks.parts if isinstance(tasks, Mixes) else ()
+    return {part.name: part for part, _ in parts}.get(task.domain, tasks)
+
+
+@runtime_checkable
+class Solves(Protocol):
+    """A world that knows what to say. It is played before the first step, and must earn 1."""
+
+    def oracle(self, state: Any) -> str | Call | Awaitable[str | Call]:
+        """What the seat to move should say, or which tool it should call, in a frame's state."""
+        ...
+
+
+@runtime_checkable
+class SolvesSome(Solves, Protocol):
+    """A world that stands for another one, and has an oracle only where that has one."""
+
+    @property
+    def has_oracle(self) -> bool: ...
+
+
+@runtime_checkable
+class LimitsTurns(Protocol):
+    """A world that says how long a turn may be. Without it, as long as in other benches."""
+
+    @property
+    def max_tokens(self) -> int:
+        """Tokens of one turn."""
+        ...
+
+
+@runtime_checkable
+class Casts(Protocol):
+    """A world that brings players who are not trained. Without it the policy has every seat."""
+
+    @property
+    def players(self) -> Mapping[str, Callable[[Sequence[Message], np.random.Generator], str]]:
+        """By seat, a function of what was said so far and of randomness that says the next turn."""
+        ...
+
+
+def solves(world: object) -> bool:
+    """Whether a world can be asked for its oracle."""
+    return world.has_oracle if isinstance(world, SolvesSome) else isinstance(world, Solves)
+
+
+# ---- stages
+
+
+@runtime_checkable
+class KeepsEqual(Protocol):
+    """A credit that says whether groups of equal rewards get credit too. Without it, no."""
+
+    @property
+    def keeps_equal(self) -> bool: ...
+
+
+@runtime_checkable
+class DropsEqual(Protocol):
+    """A pool that says whether it drops groups of equal rewards. Without it, no."""
+
+    @property
+    def drops_equal(self) -> bool: ...
+
+
+@runtime_checkable
+class LeavesEqual(Protocol):
+    """A link of credit that says how a group of equal rewards leaves it. Without it, as it came."""
+
+    @property
+    def equal(self) -> bool | None:
+        """With credit (True), without (False), or as it came (None)."""
+        ...
+
+
+@runtime_checkable
+class Spreads(Protocol):
+    """A link of credit that says whether it tells what was rewarded equally apart. Without it, no.
+
+    No centring that follows undoes it, so groups of equal rewards keep credit.
+    """
+
+    @property
+    def spreads(self) -> bool: ...
+
+
+@runtime_checkable
+class GivesBatches(Protocol):
+    """A pool that gives whole batches. A dry run at a paper's size gives it the paper's prompts."""
+
+    @property
+    def size(self) -> int:
+        """Groups of a batch."""
+        ...
+
+
+@runtime_checkable
+class CountsSamples(Protocol):
+    """A stage of `collect` that says how many answers to a prompt it samples."""
+
+    @property
+    def n(self) -> int: ...
+
+
+def keeps_equal(credit: Credit) -> bool:
+    """Groups whose rewards are all equal get credit too, so no gate may drop them."""
+    return isinstance(credit, KeepsEqual) and credit.keeps_equal
+
+
+def drops_equal(pool: Pool) -> bool:
+    """Groups whose rewards are all equal are not trained on."""
+    return isinstance(pool, DropsEqual) and pool.drops_equal
+
+
+# ---- rewards: who checks or audits one must know how a right answer is written
+
+
+@runtime_checkable
+class PaysGold(Protocol):
+    """A reward that says what a reference is worth. Without it, no less than any other answer."""
+
+    @property
+    def gold(self) -> float | None: ...
+
+
+@runtime_checkable
+class PutsAnswers(Protocol):
+    """A reward that writes a task's answer as a response. Without it the tasks demonstrate one."""
+
+    def put(self, task: Task) -> str | None:
+        """The response; None where the answer is none and nothing can be checked."""
+        ...
+
+
+@runtime_checkable
+class WritesAnswers(Protocol):
+    """A reward that writes a task's answer in a way of its own. Without it, it is plain text."""
+
+    def gold_text(self, task: Task) -> str:
+        """The answer as text, which a form goes around."""
+        ...
+
+
+@runtime_checkable
+class TakesForms(Protocol):
+    """A reward that says how an answer stands in a response. Without it common forms are tried."""
+
+    @property
+    def forms(self) -> tuple[str, ...]:
+        """With {} where the answer goes, e.g. "<answer>{}</answer>"."""
+        ...
