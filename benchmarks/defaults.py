@@ -17,7 +17,7 @@ from pathlib import Path
 from palaestra.bench.machine import describe_machine
 from palaestra.ledger.cells import CellRequest, run_all
 from palaestra.ledger.experiment import Final, Logged
-from palaestra.run import setup
+from palaestra.run.settings import Settings
 from palaestra.stats import mean_interval
 from palaestra.store.checkpoint import write_atomic
 
@@ -28,7 +28,7 @@ METRIC = Logged("reward", last=0)
 
 def asked(rate: float, prompts: int, n: int, seed: int, tokens: int) -> CellRequest:
     overrides = {"optimiser.lr": rate, "schedule.prompts": prompts, "collect.links.0.n": n}
-    settings = setup.Settings(task="chain", seed=seed, evaluate=256, set=overrides)
+    settings = Settings(task="chain", seed=seed, evaluate=256, set=overrides)
     return CellRequest(label=f"lr {rate:g}, {prompts} x {n}, seed {seed}", settings=settings, tokens=tokens)
 
 

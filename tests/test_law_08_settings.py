@@ -12,7 +12,8 @@ from palaestra.recipes.base import grpo, ppo
 from palaestra.rollout.collect import MuteTruncated, Sample, links
 from palaestra.run.benches import bench_by_name
 from palaestra.run.driver import prepare
-from palaestra.run.setup import Settings, build
+from palaestra.run.settings import Settings
+from palaestra.run.setup import build, merge
 from palaestra.schedule import read, resolve
 from palaestra.step import Unchanged, start, step
 from palaestra.types import Reward
@@ -35,7 +36,7 @@ def test_unknown_field(path, says):
 
 def test_unknown_setting():
     with pytest.raises(UserError, match="did you mean recipe"):
-        Settings().merge({"recpie": "grpo"})
+        merge(Settings(), {"recpie": "grpo"})
 
 
 def test_every_field_of_a_recipe_can_be_set_by_its_path_and_back():

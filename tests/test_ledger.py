@@ -24,7 +24,7 @@ from palaestra.markdown import one_line_lists, table
 from palaestra.recipes.base import grpo, rloo, sft
 from palaestra.recipes.objectives import pav
 from palaestra.run.plan import Plan
-from palaestra.run.setup import Settings
+from palaestra.run.settings import Settings
 from palaestra.types import Result
 from palaestra.values import override
 

@@ -9,7 +9,8 @@ import pytest
 from palaestra.cli.main import main
 from palaestra.errors import UserError
 from palaestra.ledger.cells import CellRequest
-from palaestra.run.setup import Settings, recipe_of
+from palaestra.run.settings import Settings
+from palaestra.run.setup import recipe_of
 
 BODY = """\"\"\"A bonus for brevity.\"\"\"
 from palaestra.credit.links import Center, chain

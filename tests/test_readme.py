@@ -9,7 +9,8 @@ import pytest
 from oracle import check_oracle
 
 from palaestra.cli.main import main
-from palaestra.run.setup import Settings, bench_of
+from palaestra.run.settings import Settings
+from palaestra.run.setup import bench_of
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", README, re.DOTALL)

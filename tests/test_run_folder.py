@@ -25,6 +25,7 @@ from palaestra.rollout.collect import Sample, Score, links
 from palaestra.run import setup
 from palaestra.run.benches import bench_by_name
 from palaestra.run.driver import StopSignal
+from palaestra.run.settings import Settings
 from palaestra.services.sandbox import Ran
 from palaestra.store import rollouts
 from palaestra.types import Result, Reward
@@ -41,7 +42,7 @@ def place(tmp_path, monkeypatch):
 
 
 def test_runs_that_start_together_have_folders_of_their_own():
-    first, second = (training.new_folder(None, setup.Settings())[0] for _ in range(2))
+    first, second = (training.new_folder(None, Settings())[0] for _ in range(2))
     assert first.is_dir() and second.is_dir() and first != second
 
 
@@ -69,7 +70,7 @@ def test_a_part_of_a_pipeline_trains_as_its_run_does():
             self.model = ctx.model("policy")
             return Result()
 
-    ctx, probe = setup.context(setup.Settings(lora=2, recompute=True, evaluate=0), talk=False), Probe()
+    ctx, probe = setup.context(Settings(lora=2, recompute=True, evaluate=0), talk=False), Probe()
     asyncio.run(ctx.once("rl", probe, model="tiny"))
     assert probe.model.adapted and probe.model.recompute
     assert len(probe.model.trainable()) == len(ctx.model("policy").trainable())
@@ -135,7 +136,7 @@ def test_what_is_no_share_is_a_reward():
             "accuracy_after": {"mean": after, "low": None, "high": None, "n": 4},
             "artifacts": {}, "command": "", "resume_command": "",
         },
-        setup.Settings(), Path("run"),
+        Settings(), Path("run"),
     ).splitlines()[1:3]  # fmt: skip
     assert told(0.25, 1.0) == ["held-out accuracy before   25.0%  n = 4", "held-out accuracy after   100.0%  n = 4"]
     assert told(-1.0, 0.5) == ["held-out reward   before    -1.000  n = 4", "held-out reward   after      0.500  n = 4"]

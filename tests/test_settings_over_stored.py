@@ -11,6 +11,7 @@ from palaestra.cli.flags import FlagParser
 from palaestra.cli.flags import train as train_flags
 from palaestra.cli.main import main
 from palaestra.run import setup
+from palaestra.run.settings import FULL_LR, LORA_LR
 
 
 @pytest.fixture
@@ -85,18 +86,18 @@ def test_a_recipe_over_the_file_of_another(runs):
 
 def test_the_rate_is_the_model_s_unless_it_is_given(runs):
     model = ("--model", "smollm2")
-    assert rate("grpo") == 1e-4 and rate("grpo", *model) == setup.FULL_LR
-    assert rate("grpo", *model, "--lora", "8") == setup.LORA_LR
-    assert rate(runs("a", "grpo"), *model) == setup.FULL_LR
+    assert rate("grpo") == 1e-4 and rate("grpo", *model) == FULL_LR
+    assert rate("grpo", *model, "--lora", "8") == LORA_LR
+    assert rate(runs("a", "grpo"), *model) == FULL_LR
     assert rate(runs("b", "grpo", "optimiser.lr=5e-4"), *model) == 5e-4
     one = ("rl-tango", *model, "verifier.optimiser.lr=1e-3")
-    assert rate(*one, learner="verifier") == 1e-3 and rate(*one) == setup.FULL_LR
+    assert rate(*one, learner="verifier") == 1e-3 and rate(*one) == FULL_LR
 
 
 def test_the_rate_reaches_every_part_of_a_pipeline():
     for name in ("sft", "rl"):
         path = f"parts.{name}.runnable.learners.policy.optimiser.lr"
-        assert leaf(path, "sft-grpo", "--model", "smollm2") == setup.FULL_LR != leaf(path, "sft-grpo")
+        assert leaf(path, "sft-grpo", "--model", "smollm2") == FULL_LR != leaf(path, "sft-grpo")
 
 
 @pytest.mark.parametrize(

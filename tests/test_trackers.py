@@ -21,6 +21,7 @@ from palaestra.cli import main as cli
 from palaestra.errors import UserError
 from palaestra.ledger.digests import configuration
 from palaestra.run import setup
+from palaestra.run.settings import Settings
 from palaestra.store import rollouts
 from palaestra.trackers import feed
 from palaestra.trackers.base import describe_run, numbers_of
@@ -390,10 +391,10 @@ def test_a_missing_package_is_said_before_there_is_a_folder(target, package, ext
 
 def test_settings_of_a_run_without_trackers_do_not_name_them(plain):
     assert "track" not in (plain / "config.toml").read_text()
-    kept = setup.Settings(track=("notes",), track_seconds=5)
+    kept = Settings(track=("notes",), track_seconds=5)
     recipe = setup.recipe_of(kept)
-    assert configuration(recipe, kept, 0, 0) == configuration(recipe, setup.Settings(), 0, 0)
-    assert setup.Settings(track="notes").track == setup.Settings(track=["notes"]).track == ("notes",)
+    assert configuration(recipe, kept, 0, 0) == configuration(recipe, Settings(), 0, 0)
+    assert Settings(track="notes").track == Settings(track=["notes"]).track == ("notes",)
 
 
 # ---- episodes

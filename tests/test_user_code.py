@@ -17,6 +17,7 @@ from palaestra.rewards.verified import Verified
 from palaestra.rollout.collect import Sample
 from palaestra.run import setup
 from palaestra.run.evaluation import attempt_tasks
+from palaestra.run.settings import Settings
 from palaestra.tasks.oracle import episode_saying
 from palaestra.tasks.repeats import caveat
 from palaestra.toys.chain import ArithmeticChain
@@ -385,7 +386,7 @@ class Nim:
 def test_a_seat_may_be_played_by_a_function(source):
     """The last of three stones is the first seat's; the second seat says what its function says and is not trained."""
     spec = source(NIM.format(players="players = {'second': lambda messages, rng: 'take ' + messages[-1].content}"))
-    ctx = setup.context(setup.Settings(env=f"{spec}:Nim", evaluate=0), talk=False)
+    ctx = setup.context(Settings(env=f"{spec}:Nim", evaluate=0), talk=False)
     (group,) = asyncio.run(attempt_tasks(ctx, 1, Sample(n=1)))
     (episode,) = group.episodes
     said = [
@@ -409,11 +410,11 @@ def test_a_seat_may_be_played_by_a_function(source):
 def test_players_of_a_world_are_checked(source, players, told):
     spec = source(NIM.format(players=players))
     with pytest.raises(UserError, match=told):
-        setup.bench_of(setup.Settings(env=f"{spec}:Nim"))
+        setup.bench_of(Settings(env=f"{spec}:Nim"))
 
 
 def test_what_a_player_says_is_text(source):
     spec = source(NIM.format(players="players = {'second': lambda messages, rng: 3}"))
-    ctx = setup.context(setup.Settings(env=f"{spec}:Nim", evaluate=0), talk=False)
+    ctx = setup.context(Settings(env=f"{spec}:Nim", evaluate=0), talk=False)
     with pytest.raises(UserError, match="what the player of 'second' says is int 3; write text"):
         asyncio.run(attempt_tasks(ctx, 1, Sample(n=1)))

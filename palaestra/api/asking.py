@@ -18,6 +18,7 @@ from palaestra.ledger.experiment import Cell
 from palaestra.run import setup
 from palaestra.run.evaluation import evaluate as evaluate_context
 from palaestra.run.served import context
+from palaestra.run.settings import Settings, Use, used
 from palaestra.stats import Interval, difference, mean_interval, paired_difference
 from palaestra.step import Recipe
 from palaestra.store.checkpoint import make_folder
@@ -52,13 +53,14 @@ def evaluate(
     """
     given: dict[str, Any] = setup.check_types(settings)
     if isinstance(model, Run):
-        kept = {k: v for k, v in model.config.items() if k in setup.EVAL_FLAGS}
-        asked = {k for k in setup.PROBLEM if k in given}
-        given = {k: v for k, v in kept.items() if not (asked and k in setup.PROBLEM)} | given
+        kept = {k: v for k, v in model.config.items() if k in used(Use.MEASURED)}
+        problem = used(Use.PROBLEM)
+        asked = any(k in given for k in problem)
+        given = {k: v for k, v in kept.items() if not (asked and k in problem)} | given
         name = str((model.summary.get("artifacts") or {}).get("policy") or model.config.get("model", "tiny"))
     else:
         name = str(model)
-    chosen = setup.Settings().merge({**given, "model": name})
+    chosen = setup.merge(Settings(), {**given, "model": name})
     ctx = context(chosen, key_env, talk=talk)
     try:
         found = run_blocking(evaluate_context(ctx, n, k, temperature))
@@ -138,7 +140,7 @@ def compare(
     if runs:
         return compare_runs(runs, whole=len(runs) == len(methods))
     named = [str(m) for m in methods]
-    read = {m: setup.Settings().merge({**setup.check_types(settings), "recipe": m}) for m in named}
+    read = {m: setup.merge(Settings(), {**setup.check_types(settings), "recipe": m}) for m in named}
     return compare_cells(read, seeds=seeds, tokens=tokens, out=make_folder(Path(out)), jobs=jobs, say=say)[0]
 
 
@@ -158,7 +160,7 @@ def compare_runs(runs: Sequence[Run], whole: bool) -> dict[str, Any]:
 
 
 def compare_cells(
-    read: Mapping[str, setup.Settings], *, seeds: int, tokens: int, out: Path, jobs: int, say: Say
+    read: Mapping[str, Settings], *, seeds: int, tokens: int, out: Path, jobs: int, say: Say
 ) -> tuple[dict[str, Any], dict[str, list[Cell]]]:
     """Trains every method with every seed; the comparison, and the cells of each method."""
     requests = [

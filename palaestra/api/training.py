@@ -20,6 +20,7 @@ from palaestra.ledger.digests import packages
 from palaestra.run import setup
 from palaestra.run.context import RunContext
 from palaestra.run.plan import Plan
+from palaestra.run.settings import VALUE, Settings, Use, used
 from palaestra.store.checkpoint import disk_errors, write_atomic
 from palaestra.trackers.feed import Trackers
 from palaestra.trackers.registry import makers
@@ -28,13 +29,6 @@ from palaestra.view.report import write_report
 
 SMOKE = {"schedule.prompts": 2, "collect.links.0.n": 2, "pool.size": 2, "n": 2, "tasks": 4}
 LOCK = ".lock"
-FIXED_SETTINGS = (
-    "recipe",
-    "model",
-    "dtype",
-    "lora",
-    "seed",
-)  # what the weights and the state of a checkpoint are made for
 
 
 def train(
@@ -67,9 +61,9 @@ def train(
         Stopped: SIGTERM or SIGINT, the run can be resumed.
     """
     value = recipe is not None and not isinstance(recipe, str)
-    named = {} if recipe is None else {"recipe": setup.VALUE if value else recipe}
-    before = setup.Settings().merge(stored_settings(Path(resume)) if resume is not None else named)
-    chosen = before.merge(named | setup.check_types(settings))
+    named = {} if recipe is None else {"recipe": VALUE if value else recipe}
+    before = setup.merge(Settings(), stored_settings(Path(resume)) if resume is not None else named)
+    chosen = setup.merge(before, named | setup.check_types(settings))
     if resume is not None:
         check_kept(before, chosen, Path(resume))
     made = setup.adjust_recipe(recipe, chosen) if value else None
@@ -77,7 +71,7 @@ def train(
 
 
 def work(
-    settings: setup.Settings,
+    settings: Settings,
     *,
     out: str | Path | None = None,
     resume: str | Path | None = None,
@@ -89,7 +83,7 @@ def work(
     runnable = setup.recipe_of(settings) if recipe is None else recipe
     if smoke:
         runnable = make_smallest(runnable)
-        settings = settings.merge({"steps": 2, "evaluate": 4})
+        settings = setup.merge(settings, {"steps": 2, "evaluate": 4})
     trackers = Trackers(makers(settings.track), seconds=settings.track_seconds)
     with run_folder(out, resume, settings) as place, trackers:
         ctx = setup.context(settings, out=place, talk=talk)
@@ -112,16 +106,16 @@ def work(
         return place
 
 
-async def check_and_run(recipe: Any, ctx: RunContext, settings: setup.Settings) -> Result:
+async def check_and_run(recipe: Any, ctx: RunContext, settings: Settings) -> Result:
     """The run, once its problem is known to be one that can be learned."""
     await ctx.check_bench()
     write_settings(ctx.folder, settings, recipe)
     return await recipe.run(ctx)
 
 
-def check_kept(before: setup.Settings, settings: setup.Settings, folder: Path) -> None:
+def check_kept(before: Settings, settings: Settings, folder: Path) -> None:
     """A run goes on with what its checkpoints were made with."""
-    for name in FIXED_SETTINGS:
+    for name in used(Use.KEPT):
         old, new = getattr(before, name), getattr(settings, name)
         if old != new:
             fresh = f"palaestra train @{shlex.quote(str(folder / 'config.toml'))}"
@@ -140,7 +134,7 @@ def stored_settings(folder: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def run_folder(asked: str | Path | None, resume: str | Path | None, settings: setup.Settings) -> Generator[Path]:
+def run_folder(asked: str | Path | None, resume: str | Path | None, settings: Settings) -> Generator[Path]:
     """The run's folder, for this run alone. One that was made for a run that never began goes away with it."""
     out, made = (Path(resume), False) if resume else new_folder(asked, settings)
     with lock_folder(out):
@@ -156,7 +150,7 @@ def run_folder(asked: str | Path | None, resume: str | Path | None, settings: se
                     out.rmdir()
 
 
-def new_folder(asked: str | Path | None, settings: setup.Settings) -> tuple[Path, bool]:
+def new_folder(asked: str | Path | None, settings: Settings) -> tuple[Path, bool]:
     """The folder asked for, or a free one with the run's name; and whether it was made here."""
     name = "-".join(_word(x) for x in (settings.recipe, settings.problem, settings.model)) + f"-s{settings.seed}"
     out, n = Path(asked or Path("runs") / name), 1
@@ -197,7 +191,7 @@ def _word(x: str) -> str:
     return "".join(c if c.isalnum() else "-" for c in Path(x).stem).strip("-").lower()
 
 
-def write_settings(out: Path, settings: setup.Settings, recipe: Any) -> None:
+def write_settings(out: Path, settings: Settings, recipe: Any) -> None:
     """The run's complete configuration."""
     whole = {k: v for k, v in asdict(settings).items() if v not in (None, "", ())}
     if not settings.track:
@@ -209,7 +203,7 @@ def write_settings(out: Path, settings: setup.Settings, recipe: Any) -> None:
     write_atomic(out / "config.toml", values.to_toml(whole))
 
 
-def plan(settings: setup.Settings, out: Path, more: Mapping[str, Any]) -> Plan:
+def plan(settings: Settings, out: Path, more: Mapping[str, Any]) -> Plan:
     """How the run is driven; `more` stands in its summary as it is."""
     names = {"recipe": settings.recipe, "task": settings.problem, "model": settings.model}
     commands = {
@@ -241,7 +235,7 @@ def make_smallest(runnable: Any) -> Any:
     return setup.change_parts(runnable, small)
 
 
-def write_summary(ctx: RunContext, result: Result, settings: setup.Settings) -> None:
+def write_summary(ctx: RunContext, result: Result, settings: Settings) -> None:
     """summary.json, the curve and the report."""
     summary = {
         **ctx.plan.labels,

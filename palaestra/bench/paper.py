@@ -31,6 +31,7 @@ from palaestra.rollout.collect import Sample
 from palaestra.run import setup
 from palaestra.run.context import RunContext
 from palaestra.run.driver import prepare_models, train
+from palaestra.run.settings import FULL_LR, LORA_LR, Settings
 from palaestra.step import Recipe
 
 # name: width, middle, layers, heads, heads of keys, vocabulary, size of a head (0 = width / heads), tied
@@ -146,7 +147,7 @@ def samples_of(recipe: Recipe) -> int:
 def build_at_size(method: str, size: Size, overrides: Mapping[str, Any]) -> Any:
     """The method at a size: arguments of its `build` first, then the numbers, then fields by path; overrides come last."""
     takes = setup.arguments(method)
-    rate = setup.LORA_LR if size.lora else setup.FULL_LR
+    rate = LORA_LR if size.lora else FULL_LR
     given = {**size.arguments, **overrides}
     whole = setup.build(method, {k: v for k, v in given.items() if k in takes}, rate=rate)
     whole = scale_to_paper(whole, size)
@@ -228,7 +229,7 @@ def models(recipes: list[Recipe], size: Size) -> RunContext:
         with warnings.catch_warnings(), torch.device("meta"):
             warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers by an old name
             policy = Model(policy.name, lora(policy.module), policy.tokenizer, policy.source)
-    bench, _ = setup.bench_of(setup.Settings())
+    bench, _ = setup.bench_of(Settings())
     ctx = RunContext(bench=bench, seed=0, models={"policy": policy}, drive=train, lora=lora)
     for recipe in recipes:
         for name, source in recipe.references.items() if lora else ():

@@ -12,6 +12,7 @@ from palaestra.run import setup
 from palaestra.run.benches import bench_by_name, from_data
 from palaestra.run.context import RunContext
 from palaestra.run.driver import train
+from palaestra.run.settings import Settings
 from palaestra.step import Recipe
 
 REWARD = """def score(responses, answers, **fields):
@@ -66,7 +67,7 @@ def prepare_work(work: Work, folder: Path, n: int = 2048) -> tuple[Recipe, RunCo
     (folder / "prompts.jsonl").write_text("".join(json.dumps(r) + "\n" for r in work.rows(n)))
     (folder / "reward.py").write_text(REWARD)
     bench = from_data(str(folder / "prompts.jsonl"), "", f"{folder / 'reward.py'}:score")
-    settings = setup.Settings(
+    settings = Settings(
         model=work.model,
         dtype=work.dtype,
         set={

@@ -24,6 +24,7 @@ from palaestra.plugins import KINDS
 from palaestra.run import setup
 from palaestra.run.additions import standings
 from palaestra.run.cases import replay_case
+from palaestra.run.settings import Settings
 from palaestra.services import sandbox
 from palaestra.services.cores import cores
 from palaestra.step import Recipe, start, step
@@ -126,7 +127,7 @@ def estimate(arguments: argparse.Namespace) -> dict[str, Any]:
         ctx.close()
 
 
-async def _estimate(settings: setup.Settings, recipe: Recipe, ctx: Any) -> dict[str, Any]:
+async def _estimate(settings: Settings, recipe: Recipe, ctx: Any) -> dict[str, Any]:
     """Times are for answers as long as the model's are now; `seconds_at_most`: for answers of the longest length allowed."""
     from palaestra.run.driver import peak_memory_mb, prepare
     from palaestra.run.evaluation import greedy_accuracy

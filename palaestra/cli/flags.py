@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import difflib
 from collections.abc import Callable
-from typing import NoReturn
+from dataclasses import Field, fields
+from typing import Any, NoReturn, get_args, get_origin, get_type_hints
 
 from palaestra.errors import UserError
+from palaestra.run.settings import Settings, flag_of
 
 
 class FlagParser(argparse.ArgumentParser):
@@ -39,35 +41,39 @@ def whole_number(least: int) -> Callable[[str], int]:
     return read
 
 
+def setting_flags(parser: FlagParser, which: str) -> None:
+    """The flags of the settings that are every verb's, or `train`'s alone. One that is not given is None."""
+    hints = get_type_hints(Settings)
+    for f in fields(Settings):
+        if f.metadata.get("flag") == which:
+            parser.add_argument(flag_of(f.name), help=help_of(f), **form_of(f, hints[f.name]))
+
+
+def form_of(f: Field[Any], hint: Any) -> dict[str, Any]:
+    """How argparse reads a setting of this type."""
+    if hint is bool:
+        return {"action": "store_const", "const": True}
+    about = {k: v for k in ("metavar", "choices") if (v := f.metadata[k])}
+    if get_origin(hint) is tuple:
+        return {"action": "append", **about}
+    numbers = [t for t in (hint, *get_args(hint)) if t in (int, float)]
+    return {"type": numbers[0], **about} if numbers else about
+
+
+def help_of(f: Field[Any]) -> str:
+    """What a setting is, and what stands where it is not given."""
+    said = f.default not in ("", None, ()) and f.default is not False
+    default = f"{f.default:g}" if isinstance(f.default, float) else f"{f.default}" if said else ""
+    shown = " = ".join(filter(None, (default, f.metadata["means"])))
+    return f.metadata["text"] + (f" (default: {shown})" if shown else "")
+
+
 def run_flags(parser: FlagParser) -> None:
     """What names a run: problem, model, place."""
-    add = parser.add_argument
-    add(
-        "--task",
-        metavar="NAME",
-        help="chain, count, hop, grid, rec, tictactoe, rg:NAME (extra gym), or a mixture a*2+b (default: chain)",
+    setting_flags(parser, "every")
+    parser.add_argument(
+        "--json", action="store_true", help="the result as one JSON object on the last line of standard output"
     )
-    add("--data", metavar="FILE", help="your own problems: .jsonl, .json, .parquet or a datasets folder")
-    add("--test-data", metavar="FILE", help="held-out problems; else a tenth of --data")
-    add(
-        "--reward",
-        metavar="FILE.py:NAME | VERIFIER",
-        help="your own function or reward, or one of `palaestra score --list`",
-    )
-    add("--env", metavar="FILE.py:Class", help="your own multi-turn environment")
-    add("--model", metavar="NAME|DIR", help="tiny (default), smollm2, a Hugging Face folder or hub id")
-    add("--dtype", choices=("float32", "bfloat16"), help="of the weights (default: float32)")
-    add("--device", help="cpu or cuda (default: cuda where there is one)")
-    add("--lora", type=int, metavar="RANK", help="train low-rank adapters instead of the whole model")
-    add("--engine", metavar="own|vllm", help="what samples (default: own, in this process); see docs/engines.md")
-    add("--slots", type=int, metavar="N", help="sequences that are sampled at a time (default: 256)")
-    add("--cache-mb", type=int, metavar="MB", help="memory for their keys and values (default: 4096)")
-    add(
-        "--recompute", action="store_const", const=True, help="less memory, a third more time: activation checkpointing"
-    )
-    add("--max-tokens", type=int, metavar="N", help="of one answer (default: the task's)")
-    add("--seed", type=int, metavar="S", help="(default: 0)")
-    add("--json", action="store_true", help="the result as one JSON object on the last line of standard output")
 
 
 def json_flag(parser: FlagParser) -> None:
@@ -83,25 +89,9 @@ def train(parser: FlagParser) -> None:
         metavar="RECIPE | FILE.py | @FILE.toml | stage.field=value",
         help="the method, files, overrides",
     )
-    add("--steps", type=int, metavar="N", help="(default: the recipe's)")
-    add("--tis", type=float, metavar="CAP", help="weight tokens by trainer/engine probability, at most CAP (e.g. 2)")
     add("--out", metavar="DIR", help="the run folder (default: runs/RECIPE-TASK-MODEL-sSEED)")
     add("--resume", metavar="DIR", help="go on with the run in this folder")
-    add("--evaluate", type=int, metavar="N", help="held-out problems before and after (default: 512)")
-    add("--evaluate-every", type=int, metavar="STEPS", help="also in between (default: 0 = no)")
-    add("--checkpoint-every", type=int, metavar="STEPS", help="(default: 1)")
-    add(
-        "--track",
-        action="append",
-        metavar="NAME[:PROJECT]",
-        help="also send the run to trackio, wandb, tensorboard, accelerate:mlflow; may stand several times",
-    )
-    add(
-        "--track-seconds",
-        type=int,
-        metavar="S",
-        help="a tracker that does not answer for so long is left out (default: 30)",
-    )
+    setting_flags(parser, "train")
     add("--smoke", action="store_true", help="two tiny steps, to see that it runs")
 
 
@@ -109,7 +99,7 @@ def evaluate(parser: FlagParser) -> None:
     run_flags(parser)
     add = parser.add_argument
     add("words", nargs="*", metavar="@FILE.toml", help="settings of a run")
-    add("--n", type=whole_number(1), default=512, help="held-out problems")
+    add("--n", type=whole_number(1), default=Settings.evaluate, help="held-out problems")
     add("--k", type=whole_number(1), default=8, help="samples a problem, for pass@k and maj@k; 1 = greedy only")
     add("--temperature", type=float, default=1.0)
     add("--key-env", metavar="NAME", default="", help="with --engine openai:URL: the variable that holds its API key")
@@ -160,7 +150,7 @@ def compare(parser: FlagParser) -> None:
     add("words", nargs="+", metavar="RECIPE | FILE.py | stage.field=value")
     add("--seeds", type=whole_number(1), default=3)
     add("--tokens", type=whole_number(1), default=200_000, help="sampled policy tokens every run may spend")
-    add("--evaluate", type=whole_number(1), default=512, metavar="N", help="held-out problems")
+    add("--evaluate", type=whole_number(1), default=Settings.evaluate, metavar="N", help="held-out problems")
     jobs_flag(parser)
     add("--out", metavar="DIR", default="runs/compare")
 

@@ -13,6 +13,7 @@ from palaestra.api.run import Run
 from palaestra.api.training import check_kept, stored_settings, work
 from palaestra.errors import Stopped, UserError
 from palaestra.run import setup
+from palaestra.run.settings import Settings
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any] | None:
@@ -24,33 +25,33 @@ def run(arguments: argparse.Namespace) -> dict[str, Any] | None:
         sys.exit(128 + stopped.signal)
     summary = dict(Run(out).summary)
     if not arguments.json:
-        print(farewell(summary, setup.Settings().merge(setup.from_file(out / "config.toml")), out))
+        print(farewell(summary, setup.merge(Settings(), setup.from_file(out / "config.toml")), out))
     return summary
 
 
-def read_settings(arguments: argparse.Namespace) -> setup.Settings:
+def read_settings(arguments: argparse.Namespace) -> Settings:
     """Settings from the resumed folder, files, flags and words, the later over the earlier."""
     words = [w for w in arguments.words if not w.startswith("@")]
     recipes = [w for w in words if "=" not in w]
     if len(recipes) > 1:
         raise UserError(f"one recipe at a time, not {' and '.join(recipes)}; `palaestra compare` runs several")
     named = {"recipe": recipes[0]} if recipes else {}
-    before = settings = setup.Settings(**named)  # so that the fields a file sets are those of the recipe asked for
+    before = settings = Settings(**named)  # so that the fields a file sets are those of the recipe asked for
     resumed = getattr(arguments, "resume", None)
     if resumed:
-        before = settings = settings.merge(stored_settings(Path(resumed)))
+        before = settings = setup.merge(settings, stored_settings(Path(resumed)))
     for word in arguments.words:
         if word.startswith("@"):
-            settings = settings.merge(setup.from_file(Path(word[1:])))
+            settings = setup.merge(settings, setup.from_file(Path(word[1:])))
     given = {f.name: v for f in fields(settings) if (v := getattr(arguments, f.name, None)) is not None}
     overrides = values.overrides([w for w in words if "=" in w])
-    settings = settings.merge(named | given | ({"set": overrides} if overrides else {}))
+    settings = setup.merge(settings, named | given | ({"set": overrides} if overrides else {}))
     if resumed:
         check_kept(before, settings, Path(resumed))
     return settings
 
 
-def farewell(summary: dict[str, Any], settings: setup.Settings, out: Path) -> str:
+def farewell(summary: dict[str, Any], settings: Settings, out: Path) -> str:
     lines = [""]
     measured = {n: found for n in ("before", "after") if (found := summary.get(f"accuracy_{n}"))}
     share = all(0 <= found["mean"] <= 1 for found in measured.values())

@@ -16,6 +16,7 @@ from palaestra.models.load import find, load
 from palaestra.run import setup
 from palaestra.run.context import RunContext
 from palaestra.run.driver import train
+from palaestra.run.settings import Settings, Use, used
 from palaestra.step import Recipe
 from palaestra.types import Episode, Group, Message, Reward, Row, Segment, Task, value_class
 from palaestra.values import from_toml
@@ -103,14 +104,14 @@ def explain_rollouts(method: str, recipe: Recipe, place: Path, group: int | None
     )
 
 
-def source(place: Path) -> tuple[Path, setup.Settings]:
+def source(place: Path) -> tuple[Path, Settings]:
     """The rollout file, and the settings of the run that it belongs to."""
     files = sorted((place / "rollouts").glob("step-*.parquet")) if place.is_dir() else [place]
     if not files or not files[-1].is_file():
         raise UserError(f"--rollouts {place}: no rollouts; give a run folder, or one of its rollouts/step-N.parquet")
     run = place if place.is_dir() else place.parent.parent
     told = run / "config.toml"
-    return files[-1], setup.Settings().merge(setup_fields(from_toml(told)) if told.is_file() else {})
+    return files[-1], setup.merge(Settings(), setup_fields(from_toml(told)) if told.is_file() else {})
 
 
 def other_run(recipe: Recipe, place: Path) -> list[str]:
@@ -119,7 +120,7 @@ def other_run(recipe: Recipe, place: Path) -> list[str]:
     if not told.is_file():
         return []
     given = from_toml(told)
-    name = str(given.get("recipe", setup.Settings.recipe))
+    name = str(given.get("recipe", Settings.recipe))
     try:
         run = setup.build(name, given.get("set", {}))
     except UserError:  # a recipe that is no more, or has other fields by now
@@ -129,8 +130,7 @@ def other_run(recipe: Recipe, place: Path) -> list[str]:
 
 def setup_fields(given: dict[str, Any]) -> dict[str, Any]:
     """What says which model and which problem."""
-    names = ("task", "data", "test_data", "reward", "env", "model", "dtype", "max_tokens", "seed")
-    found = {n: given[n] for n in names if n in given}
+    found = {n: given[n] for n in ("model", *used(Use.MEASURED)) if n in given}
     find(found.get("model", "tiny"))
     return found
 

@@ -33,6 +33,7 @@ from palaestra.ledger.digests import code_sha256, configuration, sha256
 from palaestra.ledger.experiment import Cell, experiment_of
 from palaestra.run import setup
 from palaestra.run.plan import Plan
+from palaestra.run.settings import Settings
 from palaestra.services.cores import cores
 from palaestra.store.checkpoint import write_atomic
 from palaestra.types import value_class
@@ -48,7 +49,7 @@ class CellRequest:
     """A cell that is wanted. `arm` is "method:name" of an experiment's arm; "" = the recipe of the settings."""
 
     label: str  # for people: "grpo, seed 0"
-    settings: setup.Settings
+    settings: Settings
     tokens: int
     samples: int = 0
     arm: str = ""
@@ -198,7 +199,7 @@ def _in_child(place: Path, cwd: Path) -> None:
 def run_requested(place: Path) -> None:
     """Runs the cell whose request lies in `place`, unless another process has done so in the meantime."""
     asked = json.loads((place / REQUEST).read_text())
-    request = CellRequest(**asked | {"settings": setup.Settings(**asked["settings"])})
+    request = CellRequest(**asked | {"settings": Settings(**asked["settings"])})
     with (place / LOCK).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (place / DONE).is_file():

@@ -26,7 +26,8 @@ from palaestra.identity import name_of
 from palaestra.models.load import find
 from palaestra.plugins import Plugin, file_of, home, providers
 from palaestra.run.additions import used
-from palaestra.run.setup import Settings, bench_of
+from palaestra.run.settings import Settings
+from palaestra.run.setup import bench_of
 from palaestra.types import Player
 
 PACKAGE = Path(palaestra.__file__).parent

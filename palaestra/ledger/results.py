@@ -20,7 +20,8 @@ from palaestra.ledger.cells import CellOutcome, CellRequest, run_all, say_nothin
 from palaestra.ledger.digests import code_sha256, configuration, packages, sha256
 from palaestra.ledger.experiment import Experiment, Measure, experiment_of
 from palaestra.ledger.files import PACKAGE, read_result
-from palaestra.run.setup import Settings, bench_of
+from palaestra.run.settings import Settings
+from palaestra.run.setup import bench_of
 from palaestra.stats import Interval, interquartile_mean, mean_interval, paired_difference, stratified_bootstrap
 from palaestra.types import value_class
 from palaestra.view.drawing import series, smooth

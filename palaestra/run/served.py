@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from palaestra.engines.endpoint import EndpointPlayer
 from palaestra.run import setup
 from palaestra.run.context import RunContext
+from palaestra.run.settings import Settings
 from palaestra.services.chat.endpoint import Endpoint
 from palaestra.types import Player, Sampling
 
@@ -27,7 +28,7 @@ class Served(RunContext):
         return {seat: self.players.get(seat, player) for seat in self.bench.world.seats}
 
 
-def context(settings: setup.Settings, key_env: str = "", *, talk: bool = True) -> RunContext:
+def context(settings: Settings, key_env: str = "", *, talk: bool = True) -> RunContext:
     """The context of an evaluation: the run's own model, or the one behind openai:URL."""
     if not settings.engine.startswith(SCHEME):
         return setup.context(settings, talk=talk)

@@ -6,11 +6,9 @@ import difflib
 import inspect
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, get_type_hints
-
-import torch
 
 from palaestra import catalogue, values
 from palaestra.context import Bench, Runnable
@@ -21,94 +19,10 @@ from palaestra.objective.mismatch import TIS
 from palaestra.pipeline import Pipeline
 from palaestra.run.context import RunContext
 from palaestra.run.driver import train
+from palaestra.run.settings import TASK, VALUE, Settings, Use, flag_of, used
 from palaestra.step import Recipe
 from palaestra.tasks.user_code import locate_error
 from palaestra.types import Player
-
-FULL_LR, LORA_LR = 1e-5, 1e-4  # for models that are not the embedded one, unless optimiser.lr is given
-EVAL_FLAGS = {  # settings that say what is evaluated: flags of `palaestra eval`
-    "task": "task", "data": "data", "test_data": "test-data", "reward": "reward", "env": "env", "dtype": "dtype",
-    "max_tokens": "max-tokens", "seed": "seed", "evaluate": "n",
-}  # fmt: skip
-PROBLEM = ("task", "data", "test_data", "reward", "env")  # settings that say what is learned
-LEAST = {  # that a setting may be, on the command line and in files
-    "lora": 0, "tis": 0, "slots": 1, "cache_mb": 1, "max_tokens": 0, "steps": 1, "evaluate": 0, "evaluate_every": 0,
-    "checkpoint_every": 1, "track_seconds": 1,
-}  # fmt: skip
-VALUE = "python"  # what a recipe is called that is a value of a program and not in the catalogue
-RECIPE_SETTINGS = (
-    "recipe",
-    "model",
-    "lora",
-    "tis",
-)  # settings that decide what a recipe is before its fields are overridden
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """What a run is made from. Every field is a flag of the command line and a key of config.toml."""
-
-    recipe: str = "grpo"
-    task: str = ""
-    data: str = ""
-    test_data: str = ""
-    reward: str = ""
-    env: str = ""
-    model: str = "tiny"
-    dtype: str = "float32"
-    device: str = ""
-    lora: int = 0
-    engine: str = "own"
-    tis: float = 0.0
-    slots: int = 256
-    cache_mb: int = 4096
-    recompute: bool = False
-    max_tokens: int = 0
-    steps: int | None = None
-    seed: int = 0
-    evaluate: int = 512
-    evaluate_every: int = 0
-    checkpoint_every: int = 1
-    track: tuple[str, ...] = ()
-    track_seconds: int = 30
-    set: Mapping[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        track = (self.track,) if isinstance(self.track, str) else tuple(self.track)
-        object.__setattr__(self, "track", track)
-        for name, least in LEAST.items():
-            given = getattr(self, name)
-            if given is not None and not given >= least:
-                raise UserError(f"--{name.replace('_', '-')} must be at least {least}, not {given}")
-
-    @property
-    def where(self) -> str:
-        """The device that is meant: the GPU where nothing is said and there is one."""
-        return self.device or ("cuda" if torch.cuda.is_available() else "cpu")
-
-    def merge(self, given: Mapping[str, Any]) -> Settings:
-        """These settings with others over them; of `set` lasts what the others do not replace."""
-        known = [f.name for f in fields(self)]
-        for key in given:
-            if key not in known:
-                close = difflib.get_close_matches(key, known, n=1)
-                raise UserError(
-                    f"unknown setting {key!r}"
-                    + (f"; did you mean {close[0]}?" if close else f"; there are {', '.join(known)}")
-                )
-        words = given.get("set", {})
-        changed = replace(self, **{k: v for k, v in given.items() if k != "set"})
-        return replace(changed, set={**lasting_overrides(self, changed, words), **words})
-
-    @property
-    def rate(self) -> float:
-        """The learning rate of models that are not the embedded one; 0 = the recipe's own."""
-        return 0.0 if self.model == "tiny" else LORA_LR if self.lora else FULL_LR
-
-    @property
-    def problem(self) -> str:
-        """One name for what is learned."""
-        return self.env or self.data or self.task or "chain"
 
 
 def from_file(path: Path) -> dict[str, Any]:
@@ -122,13 +36,29 @@ def check_types(given: Mapping[str, Any]) -> dict[str, Any]:
     return {k: values.parse(v, known[k], k) if k in known else v for k, v in given.items()}
 
 
+def merge(settings: Settings, given: Mapping[str, Any]) -> Settings:
+    """Settings with others over them; of `set` lasts what the others do not replace."""
+    known = [f.name for f in fields(settings)]
+    for key in given:
+        if key not in known:
+            close = difflib.get_close_matches(key, known, n=1)
+            raise UserError(
+                f"unknown setting {key!r}"
+                + (f"; did you mean {close[0]}?" if close else f"; there are {', '.join(known)}")
+            )
+    words = given.get("set", {})
+    changed = replace(settings, **{k: v for k, v in given.items() if k != "set"})
+    return replace(changed, set={**lasting_overrides(settings, changed, words), **words})
+
+
 def eval_command(given: Mapping[str, Any], model: str) -> str:
     """What measures a model on the held-out problems of these settings."""
     default = Settings()
-    named = {flag: v for name, flag in EVAL_FLAGS.items() if (v := given.get(name)) and v != getattr(default, name)}
+    named = {n: v for n in used(Use.MEASURED) if (v := given.get(n)) and v != getattr(default, n)}
     if not {"task", "data", "env"} & named.keys():
         named = {"task": default.problem, **named}
-    told = (f"--{flag} {shlex.quote(str(v))}" for flag, v in named.items())
+    flags = {n: "--n" if n == "evaluate" else flag_of(n) for n in named}
+    told = (f"{flags[n]} {shlex.quote(str(v))}" for n, v in named.items())
     return " ".join(["palaestra eval --model", shlex.quote(model), *told, "--k 8"])
 
 
@@ -231,7 +161,7 @@ def lasting_overrides(stored: Settings, changed: Settings, words: Mapping[str, A
     A run stores every field of its recipe. One that only repeats what its settings made of it gives way to what the changed
     settings make of it; one that stands at or below a path among the words gives way to the word.
     """
-    if not stored.set or not (words or any(getattr(stored, n) != getattr(changed, n) for n in RECIPE_SETTINGS)):
+    if not stored.set or not (words or any(getattr(stored, n) != getattr(changed, n) for n in used(Use.MAKE))):
         return dict(stored.set)
     takes = arguments(stored.recipe)
     own = values.flatten(recipe_of(replace(stored, set={k: v for k, v in stored.set.items() if k in takes})))
@@ -290,7 +220,7 @@ def bench_of(settings: Settings) -> tuple[Bench, Mapping[str, Player]]:
     elif settings.data:
         bench = from_data(settings.data, settings.test_data, settings.reward)
     else:
-        bench, players = bench_by_name(settings.task or "chain")
+        bench, players = bench_by_name(settings.task or TASK)
     if settings.reward and not settings.data:
         raise UserError("--reward needs --data: the built-in tasks and environments have their own rewards")
     return (replace(bench, max_tokens=settings.max_tokens) if settings.max_tokens else bench), players

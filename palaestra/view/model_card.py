@@ -17,15 +17,12 @@ from palaestra import __version__, catalogue, markdown, values
 from palaestra.errors import UserError
 from palaestra.models.load import OWN_MODELS
 from palaestra.run import setup
+from palaestra.run.settings import Settings, Use, flag_of, used
 from palaestra.store.folder import RunFolder
 from palaestra.view.report import ONE_SEED, ends, facts, verdict
 
 HUB = {"smollm2": "HuggingFaceTB/SmolLM2-135M-Instruct"}  # what comes from it by another way
 ACCURACY = "Held-out accuracy"  # what a report calls a share; a mean reward has another name
-REPEATED_SETTINGS = (
-    "task", "data", "test_data", "reward", "env", "model", "dtype", "lora", "engine", "tis",
-    "max_tokens", "steps", "evaluate", "evaluate_every",
-)  # fmt: skip
 
 
 def model_card(run: RunFolder, step: int, repo: str, alone: bool = True) -> str:
@@ -59,10 +56,10 @@ def model_card(run: RunFolder, step: int, repo: str, alone: bool = True) -> str:
     return markdown.render("model_card.md", **page) + "\n"
 
 
-def settings_of(run: RunFolder) -> setup.Settings:
+def settings_of(run: RunFolder) -> Settings:
     """The settings of a run's config.toml that this version knows."""
-    known = {f.name for f in fields(setup.Settings)}
-    return setup.Settings(**{k: v for k, v in run.config.items() if k in known})
+    known = {f.name for f in fields(Settings)}
+    return Settings(**{k: v for k, v in run.config.items() if k in known})
 
 
 def run_until(run: RunFolder, step: int) -> RunFolder:
@@ -95,7 +92,7 @@ def method(recipe: str) -> str:
     return f"{card.title} (`{plain(recipe)}`" + (f", {link})" if link else ")")
 
 
-def metadata(run: RunFolder, settings: setup.Settings, repo: str) -> ModelCardData:
+def metadata(run: RunFolder, settings: Settings, repo: str) -> ModelCardData:
     """What the hub reads. A mean reward, which is no share, is left to the text."""
     after, problem = ends(run)[1], plain(settings.problem)
     results, last = [], run.steps[-1] if run.steps else {}
@@ -125,31 +122,30 @@ def metadata(run: RunFolder, settings: setup.Settings, repo: str) -> ModelCardDa
     )
 
 
-def base_model(settings: setup.Settings) -> str:
+def base_model(settings: Settings) -> str:
     """The model's id on the hub, where it has one."""
     name = HUB.get(settings.model, settings.model)
     return name if re.fullmatch(r"[\w.-]+/[\w.-]+", name) and not Path(name).exists() else ""
 
 
-def command(settings: setup.Settings) -> str:
+def command(settings: Settings) -> str:
     """What repeats the run from its start; nothing where the recipe is a file that is not here."""
     try:
         changed = differences(settings)
     except UserError:
         return ""
-    default = setup.Settings()
+    default = Settings()
     words = ["palaestra", "train", plain(settings.recipe)]
-    for name in REPEATED_SETTINGS:
+    for name in used(Use.REPEATED):
         given = getattr(settings, name)
         if given != getattr(default, name):
             shown = given if name == "model" and base_model(settings) else plain(str(given))
-            words += [f"--{name.replace('_', '-')}", shlex.quote(shown)]
-    words += ["--recompute"] if settings.recompute else []
+            words += [flag_of(name)] if given is True else [flag_of(name), shlex.quote(shown)]
     words += ["--seed", str(settings.seed)]
     return " ".join([*words, *(shlex.quote(f"{k}={literal(v)}") for k, v in changed.items())])
 
 
-def differences(settings: setup.Settings) -> dict[str, Any]:
+def differences(settings: Settings) -> dict[str, Any]:
     """What is set in a recipe unlike what its settings make of it."""
     takes = setup.arguments(settings.recipe)
     own = {k: v for k, v in settings.set.items() if k in takes}
@@ -168,7 +164,7 @@ def literal(given: Any) -> str:
     return plain(given) if place else str(given)
 
 
-def has_own_files(settings: setup.Settings) -> bool:
+def has_own_files(settings: Settings) -> bool:
     """Whether the command names files, which only its author has."""
     model = settings.model not in OWN_MODELS and not base_model(settings)
     code = ".py" in settings.recipe + settings.reward

@@ -1,0 +1,175 @@
+"""The settings of a run. A setting is written here alone: its name, type, default, bounds and help, and what it decides.
+
+The flags of the command line, the keys of config.toml, the keywords of `palaestra.train` and the commands that a report
+prints are all read from the fields of `Settings`. Nothing heavy is imported here: help and mistakes answer at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from enum import Flag, auto
+from typing import Any, Literal
+
+from palaestra.errors import UserError
+
+TASK = "chain"  # what is learned where nothing is said
+VALUE = "python"  # what a recipe is called that is a value of a program and not in the catalogue
+FULL_LR, LORA_LR = 1e-5, 1e-4  # for models that are not the embedded one, unless optimiser.lr is given
+
+
+class Use(Flag):
+    """What a setting decides."""
+
+    NOTHING = 0
+    PROBLEM = auto()  # what is learned
+    MEASURED = auto()  # what is evaluated: a flag of `palaestra eval`
+    MAKE = auto()  # what a recipe is before its fields are overridden
+    KEPT = auto()  # what the weights and the state of a checkpoint are made for
+    REPEATED = auto()  # what the command on a model card names, where it is not at its default
+
+
+LEARNED = Use.PROBLEM | Use.MEASURED | Use.REPEATED
+
+
+def setting(
+    default: Any,
+    text: str = "",
+    *,
+    metavar: str | None = None,
+    choices: tuple[str, ...] | None = None,
+    means: str = "",
+    least: int | None = None,
+    use: Use = Use.NOTHING,
+    flag: Literal["every", "train", "none"] = "every",
+) -> Any:
+    """A field of `Settings`.
+
+    Args:
+        text: its help, without the default.
+        metavar: what stands for its value in the help.
+        means: what the default stands for, where the default does not say it.
+        least: the least it may be, on the command line, in files and in a program.
+        flag: of every verb that names a run, of `train` alone, or of none.
+    """
+    about = {"text": text, "metavar": metavar, "choices": choices, "means": means, "least": least}
+    return field(default=default, metadata=about | {"use": use, "flag": flag})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What a run is made from."""
+
+    recipe: str = setting("grpo", use=Use.MAKE | Use.KEPT, flag="none")
+    task: str = setting(
+        "",
+        "chain, count, hop, grid, rec, tictactoe, rg:NAME (extra gym), or a mixture a*2+b",
+        metavar="NAME",
+        means=TASK,
+        use=LEARNED,
+    )
+    data: str = setting(
+        "", "your own problems: .jsonl, .json, .parquet or a datasets folder", metavar="FILE", use=LEARNED
+    )
+    test_data: str = setting("", "held-out problems; else a tenth of --data", metavar="FILE", use=LEARNED)
+    reward: str = setting(
+        "",
+        "your own function or reward, or one of `palaestra score --list`",
+        metavar="FILE.py:NAME | VERIFIER",
+        use=LEARNED,
+    )
+    env: str = setting("", "your own multi-turn environment", metavar="FILE.py:Class", use=LEARNED)
+    model: str = setting(
+        "tiny",
+        "tiny, smollm2, a Hugging Face folder or hub id",
+        metavar="NAME|DIR",
+        use=Use.MAKE | Use.KEPT | Use.REPEATED,
+    )
+    dtype: str = setting(
+        "float32", "of the weights", choices=("float32", "bfloat16"), use=Use.MEASURED | Use.KEPT | Use.REPEATED
+    )
+    device: str = setting("", "cpu or cuda", means="cuda where there is one")
+    lora: int = setting(
+        0,
+        "train low-rank adapters instead of the whole model",
+        metavar="RANK",
+        means="no",
+        least=0,
+        use=Use.MAKE | Use.KEPT | Use.REPEATED,
+    )
+    engine: str = setting(
+        "own", "what samples; see docs/engines.md", metavar="own|vllm", means="in this process", use=Use.REPEATED
+    )
+    tis: float = setting(
+        0.0,
+        "weight tokens by trainer/engine probability, at most CAP (e.g. 2)",
+        metavar="CAP",
+        means="no",
+        least=0,
+        use=Use.MAKE | Use.REPEATED,
+        flag="train",
+    )
+    slots: int = setting(256, "sequences that are sampled at a time", metavar="N", least=1)
+    cache_mb: int = setting(4096, "memory for their keys and values", metavar="MB", least=1)
+    recompute: bool = setting(False, "less memory, a third more time: activation checkpointing", use=Use.REPEATED)
+    max_tokens: int = setting(
+        0, "of one answer", metavar="N", means="the task's", least=0, use=Use.MEASURED | Use.REPEATED
+    )
+    steps: int | None = setting(
+        None, "how many", metavar="N", means="the recipe's", least=1, use=Use.REPEATED, flag="train"
+    )
+    seed: int = setting(0, "of all that is drawn", metavar="S", use=Use.MEASURED | Use.KEPT)
+    evaluate: int = setting(
+        512, "held-out problems before and after", metavar="N", least=0, use=Use.MEASURED | Use.REPEATED, flag="train"
+    )
+    evaluate_every: int = setting(
+        0, "also in between", metavar="STEPS", means="no", least=0, use=Use.REPEATED, flag="train"
+    )
+    checkpoint_every: int = setting(1, "keep what a run goes on from", metavar="STEPS", least=1, flag="train")
+    track: tuple[str, ...] = setting(
+        (),
+        "also send the run to trackio, wandb, tensorboard, accelerate:mlflow; may stand several times",
+        metavar="NAME[:PROJECT]",
+        flag="train",
+    )
+    track_seconds: int = setting(
+        30, "a tracker that does not answer for so long is left out", metavar="S", least=1, flag="train"
+    )
+    set: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        track = (self.track,) if isinstance(self.track, str) else tuple(self.track)
+        object.__setattr__(self, "track", track)
+        for f in fields(self):
+            least, given = f.metadata.get("least"), getattr(self, f.name)
+            if least is not None and given is not None and not given >= least:
+                raise UserError(f"{flag_of(f.name)} must be at least {least}, not {given}")
+
+    @property
+    def where(self) -> str:
+        """The device that is meant: the GPU where nothing is said and there is one."""
+        if self.device:
+            return self.device
+        import torch
+
+        return "cuda" if torch.cuda.is_available() else "cpu"
+
+    @property
+    def rate(self) -> float:
+        """The learning rate of models that are not the embedded one; 0 = the recipe's own."""
+        return 0.0 if self.model == "tiny" else LORA_LR if self.lora else FULL_LR
+
+    @property
+    def problem(self) -> str:
+        """One name for what is learned."""
+        return self.env or self.data or self.task or TASK
+
+
+def used(use: Use) -> tuple[str, ...]:
+    """The names of the settings that decide this, in their order."""
+    return tuple(f.name for f in fields(Settings) if use in f.metadata.get("use", Use.NOTHING))
+
+
+def flag_of(name: str) -> str:
+    """The flag of a setting on the command line."""
+    return f"--{name.replace('_', '-')}"

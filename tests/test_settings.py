@@ -1,0 +1,87 @@
+"""A setting is written once: flags, files and programs read it from the fields of `Settings`."""
+
+from dataclasses import asdict, fields, replace
+
+import pytest
+
+from palaestra.api.training import write_settings
+from palaestra.cli.flags import FlagParser, help_of
+from palaestra.cli.flags import train as train_flags
+from palaestra.cli.train import read_settings
+from palaestra.errors import UserError
+from palaestra.run import setup
+from palaestra.run.settings import Settings, Use, flag_of, used
+
+OTHER = {  # than the default, of each setting, as a flag's text and as a value
+    "task": ("count", "count"),
+    "data": ("d.jsonl", "d.jsonl"),
+    "test_data": ("t.jsonl", "t.jsonl"),
+    "reward": ("exact", "exact"),
+    "env": ("e.py:E", "e.py:E"),
+    "model": ("smollm2", "smollm2"),
+    "dtype": ("bfloat16", "bfloat16"),
+    "device": ("cpu", "cpu"),
+    "lora": ("8", 8),
+    "engine": ("vllm", "vllm"),
+    "tis": ("2", 2.0),
+    "slots": ("7", 7),
+    "cache_mb": ("9", 9),
+    "recompute": (None, True),
+    "max_tokens": ("5", 5),
+    "steps": ("3", 3),
+    "seed": ("4", 4),
+    "evaluate": ("6", 6),
+    "evaluate_every": ("2", 2),
+    "checkpoint_every": ("8", 8),
+    "track": ("trackio", ("trackio",)),
+    "track_seconds": ("11", 11),
+}
+
+
+def read(*argv):
+    parser = FlagParser()
+    train_flags(parser)
+    return read_settings(parser.parse_intermixed_args(argv))
+
+
+def test_every_setting_but_the_words_is_a_flag_and_none_is_left_out_here():
+    assert {f.name for f in fields(Settings)} == OTHER.keys() | {"recipe", "set"}
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_flag_file_and_program_say_the_same(name, tmp_path):
+    word, given = OTHER[name]
+    settings = read(flag_of(name), *([word] if word else []))
+    assert getattr(settings, name) == given != getattr(Settings(), name)
+    assert settings == setup.merge(Settings(), setup.check_types({name: given}))
+    kept = replace(settings, track=("trackio",))  # without which a file does not name its seconds
+    write_settings(tmp_path, kept, setup.recipe_of(kept))
+    again = setup.from_file(tmp_path / "config.toml")
+    assert getattr(setup.merge(Settings(), again), name) == getattr(kept, name)
+    assert asdict(setup.merge(Settings(), again)) | {"set": {}} == asdict(kept) | {"set": {}}
+
+
+def test_a_flag_of_several_values_may_stand_several_times():
+    assert read("--track", "trackio", "--track", "wandb:mine").track == ("trackio", "wandb:mine")
+
+
+def test_a_bound_holds_on_the_command_line_and_in_a_program():
+    for name in (f.name for f in fields(Settings) if f.metadata.get("least") is not None):
+        with pytest.raises(UserError, match=f"{flag_of(name)} must be at least"):
+            read(flag_of(name), "-1")
+        with pytest.raises(UserError, match=f"{flag_of(name)} must be at least"):
+            Settings(**{name: -1})
+
+
+def test_the_help_says_what_stands_where_a_setting_is_not_given():
+    said = {f.name: help_of(f).partition(" (default: ")[2].rstrip(")") for f in fields(Settings) if f.metadata}
+    assert (said["evaluate"], said["seed"], said["tis"], said["max_tokens"]) == ("512", "0", "0 = no", "0 = the task's")
+    assert (said["task"], said["steps"], said["model"], said["data"]) == ("chain", "the recipe's", "tiny", "")
+
+
+def test_what_a_setting_decides():
+    assert used(Use.PROBLEM) == ("task", "data", "test_data", "reward", "env")
+    assert used(Use.MAKE) == ("recipe", "model", "lora", "tis")
+    assert used(Use.KEPT) == ("recipe", "model", "dtype", "lora", "seed")
+    assert used(Use.MEASURED) == (*used(Use.PROBLEM), "dtype", "max_tokens", "seed", "evaluate")
+    assert {"recompute", "engine", "steps"} < set(used(Use.REPEATED)) and "seed" not in used(Use.REPEATED)
