@@ -1,22 +1,20 @@
-"""Two processes that step in turns: each waits for a word on standard input and answers with a line of JSON."""
+"""Two processes that step in turns: each waits for a word and answers with its report."""
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 import sys
 import threading
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 
 from palaestra.errors import Fault
+from palaestra.services.lines import Died, LineProcess, answering, questions
 
-MARK = "\x1ebench "  # before every line of ours, whatever libraries print
 WATCH_SECONDS = 0.005  # seconds between two looks at the memory
 
 
@@ -24,18 +22,14 @@ class Turns:
     """The worker's side."""
 
     def __init__(self) -> None:
-        self._out = os.fdopen(os.dup(1), "w")
-        os.dup2(2, 1)  # what libraries print goes to standard error
+        self.report, self._words = answering(), questions()
 
     def ready(self) -> None:
         self.report({"ready": True, "resident_mb": resident_mb()})
 
     def wait(self) -> bool:
-        return sys.stdin.readline().strip() == "go"
-
-    def report(self, found: dict[str, Any]) -> None:
-        self._out.write(MARK + json.dumps(found) + "\n")
-        self._out.flush()
+        """Whether there is a step to take."""
+        return next(self._words, None) is not None
 
 
 class TurnWorker:
@@ -43,35 +37,22 @@ class TurnWorker:
 
     def __init__(self, module: str, work: str, folder: Path):
         folder.mkdir(parents=True, exist_ok=True)
-        self.log = (folder / "log").open("w+")
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", module, work, str(folder)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.log,
-            text=True,
-        )
+        self._lines = LineProcess([sys.executable, "-m", module, work, str(folder)], log=folder / "log")
         self.started = self._read()
 
     def go(self) -> dict[str, Any]:
-        assert self.process.stdin
-        self.process.stdin.write("go\n")
-        self.process.stdin.flush()
+        with suppress(Died):  # reading says so
+            self._lines.send({"go": True})
         return self._read()
 
     def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        self.log.close()
+        self._lines.stop()
 
     def _read(self) -> dict[str, Any]:
-        assert self.process.stdout
-        for line in self.process.stdout:
-            if line.startswith(MARK):
-                return json.loads(line.removeprefix(MARK))
-        self.log.seek(0)
-        last = self.log.read().strip().splitlines()[-3:]
-        raise Fault("bench", f"a worker ended early: {' | '.join(last)}")
+        try:
+            return self._lines.receive()
+        except Died:
+            raise Fault("bench", f"a worker ended early: {self._lines.last_words()}") from None
 
 
 class Memory:

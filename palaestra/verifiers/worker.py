@@ -7,36 +7,26 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import json
 import os
 import queue
-import select
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Generator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from palaestra.errors import Fault
+from palaestra.services.lines import Died, Expired, LineProcess, answering, questions
 
 WORKERS = 2
 START = 60.0  # seconds until a child must have said that it is there
 ROOT = str(Path(__file__).parents[2])
 
 
-class Expired(Exception):
-    """The time limit was reached."""
-
-
 class Alarmed(Expired):
     """The limit that the child set itself, by an alarm that ends it."""
-
-
-class Died(Exception):
-    """The child ended without an answer."""
 
 
 class VerifierWorker:
@@ -44,11 +34,11 @@ class VerifierWorker:
 
     def __init__(self, module: str) -> None:
         self.module = module
-        self.child: subprocess.Popen[bytes] | None = None
+        self.child: LineProcess | None = None
 
     def ask(self, request: dict[str, Any], seconds: float) -> dict[str, Any]:
         """Its answer. Raises Expired or Died; either way the next request gets a fresh child."""
-        if self.child is None or self.child.poll() is not None:
+        if self.child is None or self.child.process.poll() is not None:
             self._start()
         try:
             return self._exchange(request, seconds)
@@ -59,10 +49,7 @@ class VerifierWorker:
     def _start(self) -> None:
         path = os.pathsep.join([ROOT, *filter(None, [os.environ.get("PYTHONPATH")])])
         environment = {"PATH": os.environ.get("PATH", ""), "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-        pipe = subprocess.PIPE
-        self.child = subprocess.Popen(
-            [sys.executable, "-m", self.module], stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, env=environment
-        )
+        self.child = LineProcess([sys.executable, "-m", self.module], environment)
         try:
             ready = self._exchange({"task": "ready"}, START)
         except (Expired, Died) as error:
@@ -75,32 +62,20 @@ class VerifierWorker:
             raise Fault("verifier", str(ready["refused"]))
 
     def _exchange(self, request: dict[str, Any], seconds: float) -> dict[str, Any]:
-        assert self.child is not None and self.child.stdin is not None and self.child.stdout is not None
-        end, found = time.monotonic() + seconds, b""
+        assert self.child is not None
+        self.child.send(request)
         try:
-            self.child.stdin.write(json.dumps(request).encode() + b"\n")
-            self.child.stdin.flush()
-        except OSError:
-            raise Died from None
-        while not found.endswith(b"\n"):
-            if not select.select([self.child.stdout], [], [], max(0.0, end - time.monotonic()))[0]:
-                raise Expired
-            more = os.read(self.child.stdout.fileno(), 65536)
-            if not more:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    self.child.wait(1.0)
-                raise Alarmed if self.child.returncode == -signal.SIGALRM else Died
-            found += more
-        return json.loads(found)
+            return self.child.receive(seconds)
+        except Died:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.child.process.wait(1.0)
+            if self.child.process.returncode == -signal.SIGALRM:
+                raise Alarmed from None
+            raise
 
     def stop(self) -> None:
         if self.child is not None:
-            self.child.kill()
-            self.child.wait()
-            for stream in (self.child.stdin, self.child.stdout):
-                if stream:
-                    with contextlib.suppress(OSError):
-                        stream.close()
+            self.child.stop()
             self.child = None
 
 
@@ -142,15 +117,12 @@ def serve(tasks: dict[str, Any], ready: Any, memory: int = 4 * 2**30) -> None:
     import resource
 
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-    out = os.fdopen(os.dup(1), "w")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    for line in sys.stdin:
-        request = json.loads(line)
+    send = answering()
+    for request in questions():
         try:
             answer = ready() if request["task"] == "ready" else tasks[request["task"]](request)
         except ImportError as error:
             answer = {"refused": f"{error}; install the extra that it belongs to"}
         except (Exception, RecursionError) as error:
             answer = {"refused": f"{type(error).__name__}: {error}"[:300]}
-        out.write(json.dumps(answer) + "\n")
-        out.flush()
+        send(answer)

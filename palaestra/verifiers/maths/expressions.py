@@ -10,6 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 from palaestra.errors import Fault, UserError
+from palaestra.services.lines import Died, Expired
 from palaestra.types import stage
 from palaestra.verifiers.answers.final import (
     LONGEST,
@@ -40,7 +41,7 @@ from palaestra.verifiers.maths.text import (
     squeeze,
     strip_units,
 )
-from palaestra.verifiers.worker import Died, Expired, ask
+from palaestra.verifiers.worker import ask
 
 CHILD = "palaestra.verifiers.maths.worker"
 ARITHMETIC = re.compile(r"[0-9+\-*/(). ]{1,300}")

@@ -8,13 +8,14 @@ from itertools import pairwise
 from typing import Any, Literal, TypeAlias
 
 from palaestra.errors import Fault, UserError
+from palaestra.services.lines import Died, Expired
 from palaestra.types import stage
 from palaestra.verifiers.answers.final import tagged_answer
 from palaestra.verifiers.base import Judgement, failed_judgement, fences, guard_verifier, require_field, strip_thinking
 from palaestra.verifiers.sql.tables import Database, Engine, file_of, is_ordered
 from palaestra.verifiers.text.formats import Tags
 from palaestra.verifiers.text.similarity import jaccard, ngrams
-from palaestra.verifiers.worker import START, Alarmed, Died, Expired, ask
+from palaestra.verifiers.worker import START, Alarmed, ask
 
 CHILD = "palaestra.verifiers.sql.worker"
 FENCES = ("sql", "sqlite", "sqlite3", "duckdb", "postgresql", "postgres", "mysql", "")
