@@ -13,7 +13,8 @@ from palaestra.errors import UserError
 from palaestra.rewards.verify import check_for
 from palaestra.tasks.files import FileTasks
 from palaestra.tasks.gym import Gym, registry
-from palaestra.tasks.mixture import Mixture, counts, parse_tasks, split_outside
+from palaestra.tasks.mixture import Mixture, counts, parse_tasks
+from palaestra.tasks.spec import split_outside
 from palaestra.types import Message, Task, stage
 
 

@@ -23,7 +23,7 @@ from palaestra.ledger.experiment import Experiment, Greater
 from palaestra.ledger.results import arm_packages
 from palaestra.run import benches, setup
 from palaestra.run.additions import ours, standings
-from palaestra.run.setup import Settings
+from palaestra.run.settings import Settings
 from palaestra.toys.chain import ArithmeticChain
 from palaestra.trackers import registry as trackers
 from palaestra.trackers.tensorboard import TensorBoard

@@ -216,7 +216,7 @@ from pathlib import Path
 from palaestra.models.load import load
 from palaestra.engines import vllm
 from palaestra.types import Sampling
-vllm.SERVER, vllm.SHARED, vllm.interpreter = Path({str(FAKE)!r}), Path({str(tmp_path)!r}), lambda: sys.executable
+vllm.SERVER, vllm.SHARED_MEMORY, vllm.interpreter = Path({str(FAKE)!r}), Path({str(tmp_path)!r}), lambda: sys.executable
 engine = vllm.VllmEngine(load("tiny"))
 asyncio.run(engine.generate((65,), Sampling(), ("k",)))
 print("sampled", flush=True)

@@ -192,7 +192,7 @@ def cell_of(outcome: CellOutcome) -> Cell:
     return outcome.cell
 
 
-def origin(settings: setup.Settings) -> dict[str, Any]:
+def origin(settings: Settings) -> dict[str, Any]:
     """What other packages made a method's numbers, where there are any."""
     added = packages(setup.recipe_of(settings), settings, *setup.bench_of(settings))
     return {"packages": added} if added else {}

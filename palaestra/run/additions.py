@@ -11,7 +11,8 @@ from palaestra.errors import UserError
 from palaestra.plugins import KINDS, Plugin, find, refused
 from palaestra.rewards.verified import Verified
 from palaestra.run import benches, setup
-from palaestra.tasks.mixture import names_in
+from palaestra.run.settings import Settings
+from palaestra.tasks.spec import names_in
 from palaestra.trackers import registry as trackers
 from palaestra.verifiers import registry as verifiers
 
@@ -67,7 +68,7 @@ def failure(plugin: Plugin) -> str:
     return ""
 
 
-def used(settings: setup.Settings, parts: Iterable[Any]) -> list[Plugin]:
+def used(settings: Settings, parts: Iterable[Any]) -> list[Plugin]:
     """The plugins that make a run's numbers, as settings or parts name them: trackers do not."""
     judges = [x.name for x in parts if isinstance(x, Verified)]
     named = [

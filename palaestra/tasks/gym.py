@@ -23,6 +23,7 @@ import numpy as np
 
 from palaestra.errors import UserError
 from palaestra.tasks.names import suggestion
+from palaestra.tasks.spec import write_part
 from palaestra.types import Message, Task, seed_of, stage
 
 NO_ANSWER = "its items have no reference answer"
@@ -84,8 +85,7 @@ class Gym:
     @property
     def name(self) -> str:
         level = () if self.difficulty is None else (("difficulty", self.difficulty),)
-        given = ",".join(f"{k}={v!r}" for k, v in (*self.params, *level))
-        return f"rg:{self.generator}" + (f"({given})" if given else "")
+        return write_part(f"rg:{self.generator}", (*self.params, *level))
 
     def task(self, split: str, index: int) -> Task:
         if split not in ("train", "test"):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import math
-import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields, is_dataclass, replace
 from fractions import Fraction
@@ -18,10 +16,11 @@ from palaestra.abilities import split_size
 from palaestra.errors import UserError
 from palaestra.tasks.gym import Gym
 from palaestra.tasks.names import suggestion
+from palaestra.tasks.spec import SpecPart, parse_spec, write_part
 from palaestra.types import Task, Tasks, rng_of, stage
 
 BLOCK_MOST = 100_000  # tasks in a block, which holds every part in its exact share
-PART = re.compile(r"(?P<name>(?:rg:)?[A-Za-z_][\w-]*)(?P<settings>\(.*\))?\s*(?:\*\s*(?P<weight>[^()*]+))?", re.DOTALL)
+LEAST_WEIGHT = 0.001
 
 
 @stage
@@ -74,8 +73,8 @@ class Mixture:
 def counts(weights: tuple[float, ...]) -> tuple[int, ...]:
     """The smallest whole numbers in the proportion of the weights (each taken to three digits after the point)."""
     for weight in weights:
-        if not (math.isfinite(weight) and weight >= 0.001):
-            raise UserError(f"a part's weight is {weight}; it must be a number of at least 0.001")
+        if not (math.isfinite(weight) and weight >= LEAST_WEIGHT):
+            raise UserError(f"a part's weight is {weight}; it must be a number of at least {LEAST_WEIGHT}")
     exact = [Fraction(w).limit_denominator(1000) for w in weights]
     scale = math.lcm(*(f.denominator for f in exact))
     whole = [int(f * scale) for f in exact]
@@ -101,93 +100,21 @@ def epoch_order(name: str, split: str, epoch: int, n: int) -> np.ndarray:
 
 def parse_tasks(spec: str, registry: Mapping[str, Callable[..., Any]], known: Collection[str] = ()) -> Any:
     """The tasks a string names. `registry` makes parts by name; `known` are names that exist but cannot be mixed."""
-    pieces = split_outside(spec, "+")
-    parts = [_part(piece.strip(), spec, registry, known) for piece in pieces]
-    return parts[0][0] if len(parts) == 1 else Mixture(tuple(parts))
+    parts = [(_make(p, spec, registry, known), p.weight) for p in parse_spec(spec, "task", LEAST_WEIGHT)]
+    return parts[0][0] if len(parts) == 1 else Mixture(tuple((p, 1.0 if w is None else w) for p, w in parts))
 
 
-def split_outside(text: str, separator: str) -> list[str]:
-    """Splits where the separator stands outside brackets and quotes."""
-    pieces, depth, quote = [""], 0, ""
-    for c in text:
-        if quote:
-            quote = "" if c == quote else quote
-        elif c in "'\"":
-            quote = c
-        depth += 0 if quote else (c in "([{") - (c in ")]}")
-        if c == separator and not depth and not quote:
-            pieces.append("")
-        else:
-            pieces[-1] += c
-    return pieces
-
-
-def names_in(spec: str) -> list[str]:
-    """The names of the parts of a string such as `a(x=1)*2+b`; of what cannot be read none."""
-    matches = (PART.fullmatch(piece.strip()) for piece in split_outside(spec, "+"))
-    return [m["name"] for m in matches if m]
-
-
-def _part(
-    piece: str, spec: str, registry: Mapping[str, Callable[..., Any]], known: Collection[str]
-) -> tuple[Any, float]:
-    match = PART.fullmatch(piece)
-    if match is None:
-        what = f"{piece!r} in {spec!r}" if piece else f"an empty part in {spec!r}"
-        raise UserError(f"task {what} cannot be read; write NAME, NAME(setting=value) or NAME*2, joined by +")
-    name = match["name"]
-    settings = _settings(match["settings"] or "()", name)
+def _make(part: SpecPart, spec: str, registry: Mapping[str, Callable[..., Any]], known: Collection[str]) -> Any:
+    name = part.name
     if name.startswith("rg:"):
-        made = _gym(name.removeprefix("rg:"), settings)
-    elif name in registry:
-        made = _make_part(name, registry[name], settings)
-    elif name in known:
+        return _gym(name.removeprefix("rg:"), part.settings)
+    if name in registry:
+        return _make_part(name, registry[name], part.settings)
+    if name in known:
         raise UserError(f"{name!r} is an environment, which stands alone: it cannot be part of {spec!r}")
-    else:
-        names = [*registry, *known]
-        near = suggestion(name, names) or f"; there are {', '.join(names)}, and rg:NAME for reasoning-gym"
-        raise UserError(f"no task {name!r}{near}")
-    return made, _weight(match["weight"], piece)
-
-
-def _weight(text: str | None, piece: str) -> float:
-    try:
-        weight = 1.0 if text is None else float(text)
-    except ValueError:
-        raise UserError(f"the weight in {piece!r} is no number; write NAME*2") from None
-    if not (math.isfinite(weight) and weight >= 0.001):
-        raise UserError(f"the weight in {piece!r} must be at least 0.001")
-    return weight
-
-
-def _settings(text: str, name: str) -> dict[str, Any]:
-    """`(a=1,b=(2,3))` as keywords; values are Python literals, bare words are text."""
-    wanted = f"{name}{text}: write settings as {name}(name=value), values as numbers, 'text' or (1, 2)"
-    try:
-        call = ast.parse(f"f{text}", mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise UserError(wanted) from None
-    if (
-        not isinstance(call, ast.Call)
-        or not isinstance(call.func, ast.Name)
-        or call.args
-        or any(not k.arg for k in call.keywords)
-    ):
-        raise UserError(wanted)
-    try:
-        return {
-            k.arg or "": _hashable(k.value.id if isinstance(k.value, ast.Name) else ast.literal_eval(k.value))
-            for k in call.keywords
-        }
-    except (ValueError, TypeError):
-        raise UserError(wanted) from None
-
-
-def _hashable(value: Any) -> Any:
-    if isinstance(value, list | tuple):
-        return tuple(_hashable(v) for v in value)
-    hash(value)
-    return value
+    names = [*registry, *known]
+    near = suggestion(name, names) or f"; there are {', '.join(names)}, and rg:NAME for reasoning-gym"
+    raise UserError(f"no task {name!r}{near}")
 
 
 def _gym(generator: str, settings: Mapping[str, Any]) -> Gym:
@@ -209,5 +136,5 @@ def _make_part(name: str, factory: Callable[..., Any], settings: Mapping[str, An
     except (ValueError, TypeError, IndexError, KeyError, ArithmeticError, AssertionError) as error:
         raise UserError(f"task {name!r}: {error}; change its settings") from None
     if settings and is_dataclass(made) and not isinstance(made, type) and any(f.name == "name" for f in fields(made)):
-        made = replace(made, **{"name": f"{name}({','.join(f'{k}={v!r}' for k, v in settings.items())})"})
+        made = replace(made, **{"name": write_part(name, settings.items())})
     return made

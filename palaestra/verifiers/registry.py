@@ -5,10 +5,8 @@ Another package adds one as `palaestra.verifiers`: its class, or a function of s
 
 from __future__ import annotations
 
-import ast
 import importlib
 import inspect
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import field, fields, is_dataclass
 from functools import lru_cache
@@ -16,13 +14,11 @@ from typing import Any
 
 from palaestra.errors import UserError
 from palaestra.plugins import Plugin, find, plugins
-from palaestra.tasks.mixture import split_outside
 from palaestra.tasks.names import suggestion
+from palaestra.tasks.spec import names_in, parse_spec
 from palaestra.types import value_class
 from palaestra.verifiers.base import PutsReference, ReadsForm, Verifier, fields_of
 from palaestra.verifiers.compose import WeightedMean
-
-PART = re.compile(r"([a-z][a-z0-9-]*)(\(.*\))?\s*(?:\*\s*([0-9.]+))?", re.DOTALL)
 
 
 @value_class
@@ -106,25 +102,13 @@ VERIFIERS: Mapping[str, VerifierEntry] = {
 @lru_cache(maxsize=256)
 def get_verifier(spec: str) -> Any:
     """The verifier that a string names. Raises UserError."""
-    parts = [_part(piece.strip(), spec) for piece in split_outside(spec, "+")]
-    if len(parts) == 1:
-        if "*" in spec.rpartition(")")[2]:
-            raise UserError(f"verifier {spec!r}: a weight needs other parts beside it; write {parts[0][0]!r}")
-        return parts[0][1]
-    return WeightedMean(tuple(parts))
-
-
-def _part(piece: str, spec: str) -> tuple[str, Any, float]:
-    match = PART.fullmatch(piece)
-    if match is None:
-        raise UserError(
-            f"verifier {piece!r} in {spec!r} cannot be read; write NAME, NAME(setting=value) or NAME*0.5, joined by +"
-        )
-    name, settings, weight = match[1], match[2], match[3]
-    try:
-        return name, make_verifier(name, _settings(settings or "()", name)), float(weight or 1)
-    except ValueError:
-        raise UserError(f"verifier {piece!r}: the weight {weight!r} is no number") from None
+    parts = parse_spec(spec, "verifier")
+    made = [(p.name, make_verifier(p.name, p.settings), 1.0 if p.weight is None else p.weight) for p in parts]
+    if len(parts) > 1:
+        return WeightedMean(tuple(made))
+    if parts[0].weight is not None:
+        raise UserError(f"verifier {spec!r}: a weight needs other parts beside it; write {parts[0].name!r}")
+    return made[0][1]
 
 
 def make_verifier(name: str, settings: Mapping[str, Any]) -> Any:
@@ -134,18 +118,6 @@ def make_verifier(name: str, settings: Mapping[str, Any]) -> Any:
         hint = suggestion(strange[0], known) or f"; it has {', '.join(sorted(known)) or 'none'}"
         raise UserError(f"verifier {name!r} has no setting {strange[0]!r}{hint}")
     return kind(**{**entry.settings, **settings})
-
-
-def _settings(text: str, name: str) -> dict[str, Any]:
-    """`(a=1, b='x')` as a dictionary of literals."""
-    try:
-        call = ast.parse(f"f{text}", mode="eval").body
-        assert isinstance(call, ast.Call) and not call.args
-        return {str(k.arg): ast.literal_eval(k.value) for k in call.keywords}
-    except (SyntaxError, ValueError, AssertionError):
-        raise UserError(
-            f"verifier {name}: the settings {text} cannot be read; write ({'setting=value'}, ...)"
-        ) from None
 
 
 def verifier_entry(name: str) -> VerifierEntry:
@@ -160,8 +132,7 @@ def verifier_entry(name: str) -> VerifierEntry:
 
 def known_entry(spec: str) -> VerifierEntry | None:
     """The entry of a string that is a name alone; None = it has settings or several parts."""
-    match = PART.fullmatch(spec)
-    return verifier_entry(spec) if match and match[1] == spec else None
+    return verifier_entry(spec) if names_in(spec) == [spec] else None
 
 
 def plugin_entry(plugin: Plugin) -> VerifierEntry:

@@ -1,0 +1,118 @@
+"""How tasks and verifiers are named in text: NAME, NAME(setting=value, ...), and sums of these with weights, `a*2+b`."""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from palaestra.errors import UserError
+from palaestra.types import value_class
+
+PART = re.compile(r"(?P<name>(?:rg:)?[A-Za-z_][\w-]*)(?P<settings>\(.*\))?\s*(?:\*\s*(?P<weight>[^()*]+))?", re.DOTALL)
+
+
+@value_class
+class SpecPart:
+    """One part of a sum; `weight` is None where none is written."""
+
+    name: str
+    settings: Mapping[str, Any]
+    weight: float | None
+
+
+def parse_spec(spec: str, kind: str, least: float = 0.0) -> list[SpecPart]:
+    """The parts that a string names, at least one.
+
+    Args:
+        kind: what it names, for the messages: "task", "verifier".
+        least: the least weight.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    return [_part(piece.strip(), spec, kind, least) for piece in split_outside(spec, "+")]
+
+
+def names_in(spec: str) -> list[str]:
+    """The names of the parts of a string such as `a(x=1)*2+b`; of what cannot be read none."""
+    matches = (PART.fullmatch(piece.strip()) for piece in split_outside(spec, "+"))
+    return [m["name"] for m in matches if m]
+
+
+def split_outside(text: str, separator: str) -> list[str]:
+    """Splits where the separator stands outside brackets and quotes."""
+    pieces, depth, quote, escaped = [""], 0, "", False
+    for c in text:
+        if quote:
+            quote = "" if c == quote and not escaped else quote
+            escaped = c == "\\" and not escaped
+        elif c in "'\"":
+            quote = c
+        depth += 0 if quote else (c in "([{") - (c in ")]}")
+        if c == separator and not depth and not quote:
+            pieces.append("")
+        else:
+            pieces[-1] += c
+    return pieces
+
+
+def write_part(name: str, settings: Iterable[tuple[str, Any]]) -> str:
+    """A part as it is read: the name alone, or with its settings in brackets."""
+    given = ",".join(f"{k}={v!r}" for k, v in settings)
+    return f"{name}({given})" if given else name
+
+
+def _part(piece: str, spec: str, kind: str, least: float) -> SpecPart:
+    match = PART.fullmatch(piece)
+    if match is None:
+        what = f"{piece!r} in {spec!r}" if piece else f"an empty part in {spec!r}"
+        raise UserError(f"{kind} {what} cannot be read; write NAME, NAME(setting=value) or NAME*2, joined by +")
+    name = match["name"]
+    settings = _settings(match["settings"] or "()", name)
+    return SpecPart(name=name, settings=settings, weight=_weight(match["weight"], piece, least))
+
+
+def _weight(text: str | None, piece: str, least: float) -> float | None:
+    if text is None:
+        return None
+    try:
+        weight = float(text)
+    except ValueError:
+        raise UserError(f"the weight in {piece!r} is no number; write NAME*2") from None
+    if not (math.isfinite(weight) and weight >= least):
+        raise UserError(f"the weight in {piece!r} must be at least {least:g}")
+    return weight
+
+
+def _settings(text: str, name: str) -> dict[str, Any]:
+    """`(a=1,b=(2,3))` as keywords; values are Python literals, bare words are text, lists are tuples."""
+    form = f"{name}(name=value), values as numbers, 'text' or (1, 2)"
+    wanted = f"{name + text!r} cannot be read; write settings as {form}"
+    try:
+        call = ast.parse(f"f{text}", mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise UserError(wanted) from None
+    if (
+        not isinstance(call, ast.Call)
+        or not isinstance(call.func, ast.Name)
+        or call.args
+        or any(not k.arg for k in call.keywords)
+    ):
+        raise UserError(wanted)
+    try:
+        return {
+            k.arg or "": _hashable(k.value.id if isinstance(k.value, ast.Name) else ast.literal_eval(k.value))
+            for k in call.keywords
+        }
+    except (ValueError, TypeError):
+        raise UserError(wanted) from None
+
+
+def _hashable(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return tuple(_hashable(v) for v in value)
+    hash(value)
+    return value
