@@ -11,7 +11,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 from transformers import PreTrainedTokenizerFast
 
 from palaestra.errors import UserError
-from palaestra.models.dialect import Chat, TagTools
+from palaestra.models.dialect import Chat
 from palaestra.models.files import read_tokenizer
 from palaestra.models.smollm2 import folder
 from palaestra.models.template import render
@@ -112,12 +112,12 @@ def tokenizer_of(core, name, template=None, **kw):
 
 @pytest.fixture(scope="module")
 def dialects(core):
-    return {name: Chat.of(tokenizer_of(core, name)) for name in TEMPLATES}
+    return {name: Chat(tokenizer_of(core, name)) for name in TEMPLATES}
 
 
 @pytest.fixture(scope="module")
 def smollm2():
-    return Chat.of(read_tokenizer(folder()))
+    return Chat(read_tokenizer(folder()))
 
 
 def ids_of(pieces):
@@ -182,7 +182,7 @@ def test_a_thousand_conversations(dialects, name):
 @pytest.mark.slow
 @pytest.mark.smollm2
 def test_conversations_of_smollm2(smollm2):
-    assert smollm2.stable
+    assert not smollm2.rewrites
     check_conversations(smollm2, "chatml", 200)
 
 
@@ -222,7 +222,6 @@ def test_a_trimming_template_is_followed_in_messages(dialects, name):
 
 def test_what_templates_do_is_found_out(dialects):
     assert {n: c.rewrites for n, c in dialects.items()} == {n: t[3] for n, t in TEMPLATES.items()}
-    assert {n for n, c in dialects.items() if c.stable} == {"chatml", "mistral"}
     assert {n: c.decode([c.end]) for n, c in dialects.items()} == ENDS
     assert {n for n, c in dialects.items() if "tool" in c.habits} == {"chatml", "llama3", "qwen3"}
     assert {n for n, c in dialects.items() if "system" not in c.habits} == {"gemma"}
@@ -260,7 +259,7 @@ def test_sentencepiece_words_are_not_spaced_after_special_tokens(nested):
     t = PreTrainedTokenizerFast(
         tokenizer_object=sp, bos_token="<s>", eos_token="</s>", unk_token="<unk>", chat_template=MISTRAL
     )
-    chat = Chat.of(t)
+    chat = Chat(t)
     first = ids_of(chat.extend((Message(role="user", content="hello"),), first=True, closed=False))
     assert list(first) == t.apply_chat_template([{"role": "user", "content": "hello"}], return_dict=False)
     assert 30 in first and chat.encode_text("hello") == (32,)
@@ -296,15 +295,10 @@ def test_messages_at_other_places_than_usual(dialects, core):
     header = "<|start_header_id|>assistant<|end_header_id|>\n\n"
     assert said(dialects["llama3"], first=True, closed=False) == "<|begin_of_text|>" + header
     assert said(dialects["mistral"], first=True, closed=False) == "<s>"
-    bare = Chat.of(tokenizer_of(core, "", (None, None, "</s>", ())))
+    bare = Chat(tokenizer_of(core, "", (None, None, "</s>", ())))
     assert (
         said(bare, first=True, closed=False) == "</s>"
     )  # something to begin with, as there is neither start nor header
-    tags, plain = TagTools.of(tokenizer_of(core, "chatml")), dialects["chatml"]
-    for say, first in (((user,), False), ((Message(role="tool", content="12"), user), False), ((late,), True)):
-        assert said(tags, *say, first=first, closed=False) == said(plain, *say, first=first, closed=False)
-    result = Message(role="tool", content="12")
-    assert said(tags, result, first=True, closed=False) == said(plain, result, first=True, closed=False)
 
 
 def test_settings_of_a_tokenizer_cut_and_fill_nothing(core):
@@ -313,8 +307,8 @@ def test_settings_of_a_tokenizer_cut_and_fill_nothing(core):
     saved = tokenizer_of(core, "chatml")
     saved.backend_tokenizer.enable_truncation(4)
     saved.backend_tokenizer.enable_padding(length=64)
-    assert Chat.of(saved).encode_text(text) == Chat.of(tokenizer_of(core, "chatml")).encode_text(text)
-    assert Chat.of(saved).decode(Chat.of(saved).encode_text(text)) == text
+    assert Chat(saved).encode_text(text) == Chat(tokenizer_of(core, "chatml")).encode_text(text)
+    assert Chat(saved).decode(Chat(saved).encode_text(text)) == text
 
 
 def test_special_tokens_may_swallow_the_space_beside_them(core):
@@ -330,7 +324,7 @@ def test_special_tokens_may_swallow_the_space_beside_them(core):
     expected = t.apply_chat_template(
         [{"role": "user", "content": "hello"}], add_generation_prompt=True, return_dict=False
     )
-    chat = Chat.of(t)
+    chat = Chat(t)
     assert list(ids_of(chat.extend((Message(role="user", content="hello"),), first=True, closed=False))) == expected
 
 
@@ -361,7 +355,7 @@ def test_open_and_closed_turns(dialects):
 
 
 def test_a_tokenizer_without_template_writes_lines(core):
-    chat = Chat.of(tokenizer_of(core, "", (None, "<s>", "</s>", ())))
+    chat = Chat(tokenizer_of(core, "", (None, "<s>", "</s>", ())))
     say = (Message(role="user", content="what is </s>"), Message(role="assistant", content="12", trained=True))
     pieces = chat.extend(say, first=True, closed=False)
     assert chat.decode(ids_of(pieces)) == "<s>what is </s>\n12</s>\n"
@@ -377,45 +371,14 @@ def test_mistakes_are_named(core, dialects):
         dialects["gemma"].extend((Message(role="assistant", content="x"),), first=True, closed=False)
     deaf = CHATML.replace("message['content']", "('' if message['role'] == 'user' else message['content'])")
     with pytest.raises(UserError, match="leaves out"):
-        Chat.of(tokenizer_of(core, "", (deaf, None, "</s>", ()))).extend(
+        Chat(tokenizer_of(core, "", (deaf, None, "</s>", ()))).extend(
             (Message(role="user", content="x"),), first=True, closed=False
         )
     with pytest.raises(UserError, match="eos"):
-        Chat.of(tokenizer_of(core, "", ("{{ messages[0]['content'] }}", None, None, ())))
+        Chat(tokenizer_of(core, "", ("{{ messages[0]['content'] }}", None, None, ())))
 
 
 # ---- tags and calls
-
-
-def test_tags_answer_inside_an_open_reply(core):
-    chat = TagTools.of(tokenizer_of(core, "chatml"))
-    result = (Message(role="tool", content="Paris <|im_end|>", author="search"),)
-    pieces = chat.extend(result, first=False, closed=False)
-    assert chat.decode(ids_of(pieces)) == "<result>Paris <|im_end|></result>"
-    assert not set(ids_of(pieces)) & set(chat.specials.values())
-    assert "search" in {p.author for p in pieces}
-    assert chat.decode(ids_of(chat.extend(result, first=False, closed=True))).startswith("\n<|im_start|>tool\n")
-    assert (
-        TagTools.of(chat.tokenizer, result="doc")
-        .decode(ids_of(TagTools.of(chat.tokenizer, result="doc").extend(result, first=False, closed=False)))
-        .startswith("<doc>")
-    )
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("no call", None),
-        ("a <search> q </search> b <search>c</search>", Call(name="search", args={"text": "q"})),
-        ("<code>1</code><search>2</search>", Call(name="code", args={"text": "1"})),
-        ("<search>q", "unclosed"),
-        ("q</search>", "unopened"),
-        ("</search><search>", "unclosed"),
-    ],
-)
-def test_tags_parse(core, text, expected):
-    found = TagTools.of(tokenizer_of(core, "chatml"), calls=("search", "code")).parse(text, "stop")
-    assert (found.kind if isinstance(found, Malformed) else found) == expected
 
 
 @pytest.mark.parametrize(

@@ -459,8 +459,8 @@ def test_smollm2_knows_paris():
     model = load("smollm2")
     assert model.eos == {2} and model.context == 8192 and model.n_parameters == 134_515_008
     assert model.module.lm_head.weight is model.module.model.embed_tokens.weight
-    chat = Chat.of(model.tokenizer)
-    assert chat.stable and "tool" in chat.habits
+    chat = Chat(model.tokenizer)
+    assert not chat.rewrites and "tool" in chat.habits
     (piece,) = chat.extend((Message(role="user", content="What is the capital of France?"),), first=True, closed=False)
     out = model.module.generate(torch.tensor([piece.ids]), max_new_tokens=12, do_sample=False)
     assert "Paris" in chat.decode(out[0, len(piece.ids) :].tolist())

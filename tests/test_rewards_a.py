@@ -271,7 +271,6 @@ def test_soft_verifier_rules():
         soft_verifier_claim.contains_reference("or 2*3+8 or 9", gold) == 1
         and soft_verifier_claim.contains_reference("= 8+2*3", gold) == 0
     )
-    assert soft_verifier.overlap("= 2*3+8", gold) == 0.5 and soft_verifier.overlap("", gold) == 0
 
 
 def test_graders_err_as_often_as_they_should():

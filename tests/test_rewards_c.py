@@ -600,15 +600,6 @@ def test_rl_tango_measures_balanced_accuracy_and_early_outcomes():
     assert math.isnan(Balanced()(Cell(summary={}, steps=[{"reward": 0.2}])))
 
 
-def test_rl_tango_stated_verdicts():
-    read = rl_tango.Stated().read
-    whole = read("step 1: 1+2 is 3, right\nstep 2: it is not 4, wrong\nfinal: wrong", ["a", "b"])
-    assert whole == rl_tango.StepVerdicts(steps=(1, -1), final=False, form=1)
-    short = read("step 1: right\nfinal: right.", ["a", "b"])
-    assert short.steps == (1, 0) and short.final is True and short.form == 0
-    assert read("", ["a"]) == rl_tango.StepVerdicts(steps=(0,), final=None, form=0.5)
-
-
 def test_rl_tango_trains_each_on_its_own_tokens_in_turn(context):
     recipe = rl_tango.build(warmup=1)
     for path, small in {"0.n": 2, "0.max_tokens": 12, "2.max_tokens": 12}.items():

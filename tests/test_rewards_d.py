@@ -391,7 +391,7 @@ def test_encore_constants_cancel_in_a_comparison():
 
 
 def test_creative_rating_of_people():
-    assert creative_writing.rating((3, 2, 2, 3, 1)) == pytest.approx(2.35) and creative_writing.EXCELLENCE == 2
+    assert creative_writing.rating((3, 2, 2, 3, 1)) == pytest.approx(2.35)
     assert sum(creative_writing.WEIGHTS) == pytest.approx(1)
     assert math.log(1 + math.exp(0.0)) == pytest.approx(0.693147, abs=1e-6)  # a pair without a margin
 

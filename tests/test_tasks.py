@@ -190,9 +190,6 @@ def test_add_and_sort_steps_are_the_columns_and_swaps() -> None:
 
 def test_the_best_recommendation_follows_the_stride() -> None:
     task = Rec(noise=0.0).task("train", 0)
-    assert Rec().matching_share(f"= {task.answer}", task) == 1.0
-    assert Rec().matching_share(f"= {task.answer[:2]}zz", task) == 0.5
-    assert Rec().matching_share("", task) == 0.0
     first, second = task.meta["history"][:2]
     strides = [(ord(b) - ord(a)) % 4 for a, b in zip(first, second, strict=True)]
     assert tuple(strides) == task.meta["stride"]
@@ -248,7 +245,6 @@ def test_levels_ignore_the_stride_each_by_itself() -> None:
         )
     assert np.mean(follows) == pytest.approx(0.625, abs=0.05)
     assert np.all(follows, axis=1).mean() == pytest.approx(0.153, abs=0.06)
-    assert Rec().matching_share(f"= {task.answer}z", task) == 0.0  # no code
 
 
 def test_columns_carry() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from palaestra.errors import UserError
 from palaestra.rewards.verified import Verified
 from palaestra.types import Task
-from palaestra.verifiers.answers.judgement import Factuality, Selective, consistency
+from palaestra.verifiers.answers.judgement import Factuality, Selective
 from palaestra.verifiers.code.patches import Patch, difflib_ratio
 from palaestra.verifiers.code.programs import ApiMigration, strip_comments
 from palaestra.verifiers.compose import (
@@ -373,7 +373,6 @@ def test_salu_and_j1_and_theorems():
     assert Selective()("Lyon", "Paris", confidence=0.848528).parts["paper"] == pytest.approx(-1.848528)
     assert Selective()("I don't know.", "Paris").parts["paper"] == -0.5
     assert Selective()("I don't know.", None).parts["paper"] == 1.0
-    assert [consistency(*x) for x in ((True, True), (True, False), (False, False))] == [1.0, 0.0, 0.0]
     assert all_variants({"a": [1, 1, 0], "b": [1, 1, 1], "c": []}) == {"a": 0.0, "b": 1.0, "c": 0.0}
     few, many = (("".join(random.Random(0).choices(c, k=6100))) for c in ("ab ", "abcdefghijklmnopqrstuvwxy  "))
     assert TheoremVariant()(few + "<answer>\\boxed{proved}</answer>", "proved").score == 0.0

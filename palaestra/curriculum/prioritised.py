@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from palaestra.errors import UserError
 from palaestra.types import SOLVED_TOTAL, Example, Groups, Key, State, Task, rng_of, stage
 
 if TYPE_CHECKING:
@@ -15,18 +14,8 @@ if TYPE_CHECKING:
 
 
 def prompt_length(task: Task) -> float:
-    """Characters of the prompt: a difficulty where no label is given."""
+    """Characters of the prompt, as its difficulty."""
     return float(sum(len(m.content) for m in task.prompt))
-
-
-def labelled_difficulty(task: Task) -> float:
-    """The task's own `difficulty`."""
-    try:
-        return float(task.meta["difficulty"])
-    except (KeyError, TypeError, ValueError):
-        raise UserError(
-            f"task {task.id!r} has no number in its column 'difficulty', which orders the curriculum"
-        ) from None
 
 
 def weights(success_N: np.ndarray) -> np.ndarray:

@@ -59,7 +59,7 @@ class OwnEngine:
 
     def __init__(self, model: Model, *, slots: int = 256, cache_mb: int = 4096):
         self.model, self.slots, self.cache_mb = model, slots, cache_mb
-        self.dialect = Chat.of(model.tokenizer)
+        self.dialect = Chat(model.tokenizer)
         self.decoder = Decoder(model)
         self.prefixes = Prefixes()
         self.version = 0

@@ -74,7 +74,7 @@ class VllmEngine:
     def __init__(self, model: Model, *, slots: int = 256, cache_mb: int = 4096):
         self.model, self.slots, self.cache_mb = model, slots, cache_mb
         self.python = interpreter()
-        self.dialect = Chat.of(model.tokenizer)
+        self.dialect = Chat(model.tokenizer)
         self.version = 0
         self.sampled_tokens = 0
         self.updates = 0  # of the server's weights

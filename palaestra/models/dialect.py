@@ -15,7 +15,7 @@ import re
 from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby
-from typing import Any, Self, TypeAlias
+from typing import Any, TypeAlias
 
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
@@ -73,15 +73,6 @@ class Chat:
             )
         self.end = end
         self._extended = lru_cache(4096)(self._extend)
-
-    @classmethod
-    def of(cls, tokenizer: PreTrainedTokenizerBase, **options: Any) -> Self:
-        return cls(tokenizer, **options)
-
-    @property
-    def stable(self) -> bool:
-        """The template shows earlier replies as they were said, so a row is what the conversation would look like."""
-        return not self.rewrites
 
     def encode_text(self, text: str) -> tuple[int, ...]:
         """Plain text as it is spelled in the middle of a row: special tokens in it are letters like any others."""
@@ -242,37 +233,6 @@ class Chat:
             return render(self.tokenizer, talk, speak=True).startswith(seen)
         except REFUSALS:
             return False
-
-
-class TagTools(Chat):
-    """Tools as tags inside a reply: `<search>...</search>` is answered by `<result>...</result>` in the same turn.
-
-    A turn that the policy has closed is answered by a message.
-    """
-
-    def __init__(
-        self, tokenizer: PreTrainedTokenizerBase, calls: tuple[str, ...] = ("search",), result: str = "result"
-    ):
-        super().__init__(tokenizer)
-        self.calls, self.result = calls, result
-
-    def _line(self, say: tuple[Message, ...], first: bool, closed: bool) -> Tokens:
-        if first or closed or any(m.role != "tool" for m in say):
-            return super()._line(say, first, closed)
-        parts: Parts = []
-        for i, m in enumerate(say):
-            parts += [(f"<{self.result}>", None), (m.content, i), (f"</{self.result}>", None)]
-        return self._spell(parts)
-
-    def parse(self, text: str, finish: str) -> Call | Malformed | None:
-        """The first tag of a turn as `Call(name=tag, args={"text": inside})`."""
-        opened = [(text.find(f"<{name}>"), name) for name in self.calls if f"<{name}>" in text]
-        if not opened:
-            closed = any(f"</{name}>" in text for name in self.calls)
-            return Malformed(kind="unopened", text=text) if closed else None
-        name = min(opened)[1]
-        inside = text_in_tag(text, name, finish)
-        return Call(name=name, args={"text": inside.strip()}) if isinstance(inside, str) else inside
 
 
 def text_in_tag(text: str, tag: str, finish: str) -> str | Malformed | None:

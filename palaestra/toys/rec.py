@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from palaestra.abilities import Habit
-from palaestra.toys.base import draw_task, exact_match, final_answer, format_answer, question_task
+from palaestra.toys.base import draw_task, exact_match, format_answer, question_task
 from palaestra.types import Task, stage
 
 LEVELS = ("abcd", "efgh", "ijkl", "mnop")  # the letters of each level: a code is one of each, e.g. "bfkm"
@@ -42,13 +42,6 @@ class Rec:
 
     def check(self, text: str, task: Task) -> float:
         return exact_match(text, task)
-
-    def matching_share(self, text: str, task: Task) -> float:
-        """The share of levels that are right before the first wrong one."""
-        said, level = final_answer(text) or "", 0
-        while level < len(LEVELS) and len(said) == len(LEVELS) and said[level] == task.answer[level]:
-            level += 1
-        return level / len(LEVELS)
 
     def demonstration(self, task: Task, rng: np.random.Generator, habit: Habit) -> str:
         """The item that came; a working names the strides first."""

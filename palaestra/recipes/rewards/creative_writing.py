@@ -33,7 +33,6 @@ CARD = pl.Card(
 )
 RULES: pl.RuleList = ("Ends with its answer.", "Shows a step.", "Says no line twice.")
 WEIGHTS = (0.30, 0.30, 0.15, 0.15, 0.10)  # language, creativity, resonance, cultural fit, richness; each 1 to 3
-EXCELLENCE = 2.0
 
 
 def rating(scores: tuple[float, ...]) -> float:

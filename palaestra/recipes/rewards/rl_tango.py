@@ -18,7 +18,6 @@ additive form and std with ddof 0 are inferred from the paper's prose. Division 
 """
 
 import asyncio
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Protocol
@@ -40,8 +39,6 @@ CARD = pl.Card(
         lr=1e-6,
     ),
 )
-STEP = re.compile(r"^\s*step\s+(\d{1,3})\s*:\s*(.*?)\s*(right|wrong)\s*\.?\s*$", re.IGNORECASE | re.MULTILINE)
-FINAL = re.compile(r"^\s*final\s*:\s*(right|wrong)\s*\.?\s*$", re.IGNORECASE | re.MULTILINE)
 
 
 @pl.value_class
@@ -73,26 +70,6 @@ class Reworked:
         found += [0.0] * (len(lines) - 1 - len(found))
         found += [0.0 if whole is None else 1.0 if whole else -1.0] * bool(lines)
         return StepVerdicts(steps=tuple(found), final=whole, form=(bool(own) + (len(own) == len(lines))) / 2)
-
-
-@pl.stage
-class Stated:
-    """Lines `step 1: why, right`, one a step, and `final: wrong`."""
-
-    def ask(self, task: pl.Task, text: str) -> tuple[pl.Message, ...]:
-        numbered = "\n".join(f"step {i}: {line}" for i, line in enumerate(pl.answer_lines(text), start=1))
-        wanted = 'For each step write "step N: reason, right" or "..., wrong", then "final: right" or "final: wrong".'
-        content = f"{task.prompt[-1].content}\n\nSolution:\n{numbered}\n\n{wanted}"
-        return (*task.prompt[:-1], pl.Message(role="user", content=content))
-
-    def read(self, reply: str, lines: Sequence[str]) -> StepVerdicts:
-        said_of = {int(n): (1.0 if v.lower() == "right" else -1.0) for n, _, v in STEP.findall(reply)}
-        whole = FINAL.findall(reply)
-        found = tuple(said_of.get(i + 1, 0.0) for i in range(len(lines)))
-        criteria = (all(why for _, why, _ in STEP.findall(reply)), set(said_of) == set(range(1, len(lines) + 1)))
-        return StepVerdicts(
-            steps=found, final=whole[-1].lower() == "right" if whole else None, form=sum(criteria) / len(criteria)
-        )
 
 
 @pl.stage

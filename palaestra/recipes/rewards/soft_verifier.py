@@ -48,11 +48,6 @@ def verifier(client: pl.Source = STANDIN, form: Literal["soft", "normalised", "b
     )
 
 
-def overlap(text: str, task: pl.Task) -> float:
-    """The soft rule: Jaccard similarity of the words of answer and reference."""
-    return pl.jaccard(set(pl.last_line(text).split()), set(str(task.answer).split()))
-
-
 def build(
     client: pl.Source = STANDIN, form: Literal["soft", "normalised", "binary"] = "soft", beta: float = 0.01
 ) -> pl.Recipe:

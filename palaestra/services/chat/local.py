@@ -13,8 +13,6 @@ from palaestra.types import ChatRequest, Meter, Reply, Sampling, stage
 if TYPE_CHECKING:
     from palaestra.context import Context
 
-FILL = 64  # requests for choices that one forward pass may answer
-
 
 @stage
 class LocalModel:

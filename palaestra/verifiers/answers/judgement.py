@@ -49,11 +49,6 @@ def read_verdict(response: str, labels: tuple[str, ...]) -> str | None:
     return found if found in labels else None
 
 
-def consistency(first: bool, second: bool) -> float:
-    """J1's consistency: 1 for both rollouts of a pair if both orders were judged rightly."""
-    return float(first and second)
-
-
 @stage
 class Factuality:
     """KnowRL (arXiv:2506.19807): +2 right, +1 refused, -1 wrong, softened by the share of thoughts that are facts; form +-1.
