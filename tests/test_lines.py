@@ -16,8 +16,8 @@ ECHO = """
     import os, sys, time
     print("a library says hello")
     sys.stdout.flush()
-    from palaestra.services.lines import answering, questions
-    answer = answering()
+    from palaestra.services.lines import answer_sender, questions
+    answer = answer_sender()
     for question in questions():
         print("and something else", flush=True)
         if "end" in question:

@@ -10,7 +10,7 @@ from palaestra.cli.flags import train as train_flags
 from palaestra.cli.train import read_settings
 from palaestra.errors import UserError
 from palaestra.run import setup
-from palaestra.run.settings import Settings, Use, flag_of, used
+from palaestra.run.settings import Settings, Use, flag_of, setting_names
 
 OTHER = {  # than the default, of each setting, as a flag's text and as a value
     "task": ("count", "count"),
@@ -80,8 +80,10 @@ def test_the_help_says_what_stands_where_a_setting_is_not_given():
 
 
 def test_what_a_setting_decides():
-    assert used(Use.PROBLEM) == ("task", "data", "test_data", "reward", "env")
-    assert used(Use.MAKE) == ("recipe", "model", "lora", "tis")
-    assert used(Use.KEPT) == ("recipe", "model", "dtype", "lora", "seed")
-    assert used(Use.MEASURED) == (*used(Use.PROBLEM), "dtype", "max_tokens", "seed", "evaluate")
-    assert {"recompute", "engine", "steps"} < set(used(Use.REPEATED)) and "seed" not in used(Use.REPEATED)
+    assert setting_names(Use.PROBLEM) == ("task", "data", "test_data", "reward", "env")
+    assert setting_names(Use.MAKE) == ("recipe", "model", "lora", "tis")
+    assert setting_names(Use.KEPT) == ("recipe", "model", "dtype", "lora", "seed")
+    assert setting_names(Use.MEASURED) == (*setting_names(Use.PROBLEM), "dtype", "max_tokens", "seed", "evaluate")
+    assert {"recompute", "engine", "steps"} < set(setting_names(Use.REPEATED)) and "seed" not in setting_names(
+        Use.REPEATED
+    )

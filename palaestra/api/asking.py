@@ -18,7 +18,7 @@ from palaestra.ledger.experiment import Cell
 from palaestra.run import setup
 from palaestra.run.evaluation import evaluate as evaluate_context
 from palaestra.run.served import context
-from palaestra.run.settings import Settings, Use, used
+from palaestra.run.settings import Settings, Use, setting_names
 from palaestra.stats import Interval, difference, mean_interval, paired_difference
 from palaestra.step import Recipe
 from palaestra.store.checkpoint import make_folder
@@ -53,8 +53,8 @@ def evaluate(
     """
     given: dict[str, Any] = setup.check_types(settings)
     if isinstance(model, Run):
-        kept = {k: v for k, v in model.config.items() if k in used(Use.MEASURED)}
-        problem = used(Use.PROBLEM)
+        kept = {k: v for k, v in model.config.items() if k in setting_names(Use.MEASURED)}
+        problem = setting_names(Use.PROBLEM)
         asked = any(k in given for k in problem)
         given = {k: v for k, v in kept.items() if not (asked and k in problem)} | given
         name = str((model.summary.get("artifacts") or {}).get("policy") or model.config.get("model", "tiny"))

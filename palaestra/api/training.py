@@ -20,7 +20,7 @@ from palaestra.ledger.digests import packages
 from palaestra.run import setup
 from palaestra.run.context import RunContext
 from palaestra.run.plan import Plan
-from palaestra.run.settings import VALUE, Settings, Use, used
+from palaestra.run.settings import VALUE, Settings, Use, setting_names
 from palaestra.store.checkpoint import disk_errors, write_atomic
 from palaestra.trackers.feed import Trackers
 from palaestra.trackers.registry import makers
@@ -115,7 +115,7 @@ async def check_and_run(recipe: Any, ctx: RunContext, settings: Settings) -> Res
 
 def check_kept(before: Settings, settings: Settings, folder: Path) -> None:
     """A run goes on with what its checkpoints were made with."""
-    for name in used(Use.KEPT):
+    for name in setting_names(Use.KEPT):
         old, new = getattr(before, name), getattr(settings, name)
         if old != new:
             fresh = f"palaestra train @{shlex.quote(str(folder / 'config.toml'))}"

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import torch
 
 from palaestra.errors import Fault
-from palaestra.services.lines import Died, LineProcess, answering, questions
+from palaestra.services.lines import Died, LineProcess, answer_sender, questions
 
 WATCH_SECONDS = 0.005  # seconds between two looks at the memory
 
@@ -22,7 +22,7 @@ class Turns:
     """The worker's side."""
 
     def __init__(self) -> None:
-        self.report, self._words = answering(), questions()
+        self.report, self._words = answer_sender(), questions()
 
     def ready(self) -> None:
         self.report({"ready": True, "resident_mb": resident_mb()})

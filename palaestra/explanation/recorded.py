@@ -16,7 +16,7 @@ from palaestra.models.load import find, load
 from palaestra.run import setup
 from palaestra.run.context import RunContext
 from palaestra.run.driver import train
-from palaestra.run.settings import Settings, Use, used
+from palaestra.run.settings import Settings, Use, setting_names
 from palaestra.step import Recipe
 from palaestra.types import Episode, Group, Message, Reward, Row, Segment, Task, value_class
 from palaestra.values import from_toml
@@ -130,7 +130,7 @@ def other_run(recipe: Recipe, place: Path) -> list[str]:
 
 def setup_fields(given: dict[str, Any]) -> dict[str, Any]:
     """What says which model and which problem."""
-    found = {n: given[n] for n in ("model", *used(Use.MEASURED)) if n in given}
+    found = {n: given[n] for n in ("model", *setting_names(Use.MEASURED)) if n in given}
     find(found.get("model", "tiny"))
     return found
 

@@ -165,7 +165,7 @@ class Settings:
         return self.env or self.data or self.task or TASK
 
 
-def used(use: Use) -> tuple[str, ...]:
+def setting_names(use: Use) -> tuple[str, ...]:
     """The names of the settings that decide this, in their order."""
     return tuple(f.name for f in fields(Settings) if use in f.metadata.get("use", Use.NOTHING))
 

@@ -19,7 +19,7 @@ from palaestra.objective.mismatch import TIS
 from palaestra.pipeline import Pipeline
 from palaestra.run.context import RunContext
 from palaestra.run.driver import train
-from palaestra.run.settings import TASK, VALUE, Settings, Use, flag_of, used
+from palaestra.run.settings import TASK, VALUE, Settings, Use, flag_of, setting_names
 from palaestra.step import Recipe
 from palaestra.tasks.user_code import locate_error
 from palaestra.types import Player
@@ -54,7 +54,7 @@ def merge(settings: Settings, given: Mapping[str, Any]) -> Settings:
 def eval_command(given: Mapping[str, Any], model: str) -> str:
     """What measures a model on the held-out problems of these settings."""
     default = Settings()
-    named = {n: v for n in used(Use.MEASURED) if (v := given.get(n)) and v != getattr(default, n)}
+    named = {n: v for n in setting_names(Use.MEASURED) if (v := given.get(n)) and v != getattr(default, n)}
     if not {"task", "data", "env"} & named.keys():
         named = {"task": default.problem, **named}
     flags = {n: "--n" if n == "evaluate" else flag_of(n) for n in named}
@@ -161,7 +161,7 @@ def lasting_overrides(stored: Settings, changed: Settings, words: Mapping[str, A
     A run stores every field of its recipe. One that only repeats what its settings made of it gives way to what the changed
     settings make of it; one that stands at or below a path among the words gives way to the word.
     """
-    if not stored.set or not (words or any(getattr(stored, n) != getattr(changed, n) for n in used(Use.MAKE))):
+    if not stored.set or not (words or any(getattr(stored, n) != getattr(changed, n) for n in setting_names(Use.MAKE))):
         return dict(stored.set)
     takes = arguments(stored.recipe)
     own = values.flatten(recipe_of(replace(stored, set={k: v for k, v in stored.set.items() if k in takes})))

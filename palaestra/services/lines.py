@@ -198,7 +198,7 @@ def questions() -> Iterator[LineMessage]:
     return map(json.loads, sys.stdin)
 
 
-def answering() -> Callable[[LineMessage], None]:
+def answer_sender() -> Callable[[LineMessage], None]:
     """What sends an answer. From here on standard output is for answers alone; what libraries print goes to standard error."""
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)

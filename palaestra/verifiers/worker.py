@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from palaestra.errors import Fault
-from palaestra.services.lines import Died, Expired, LineProcess, answering, questions
+from palaestra.services.lines import Died, Expired, LineProcess, answer_sender, questions
 
 WORKERS = 2
 START = 60.0  # seconds until a child must have said that it is there
@@ -117,7 +117,7 @@ def serve(tasks: dict[str, Any], ready: Any, memory: int = 4 * 2**30) -> None:
     import resource
 
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-    send = answering()
+    send = answer_sender()
     for request in questions():
         try:
             answer = ready() if request["task"] == "ready" else tasks[request["task"]](request)

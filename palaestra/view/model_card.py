@@ -17,7 +17,7 @@ from palaestra import __version__, catalogue, markdown, values
 from palaestra.errors import UserError
 from palaestra.models.load import OWN_MODELS
 from palaestra.run import setup
-from palaestra.run.settings import Settings, Use, flag_of, used
+from palaestra.run.settings import Settings, Use, flag_of, setting_names
 from palaestra.store.folder import RunFolder
 from palaestra.view.report import ONE_SEED, ends, facts, verdict
 
@@ -136,7 +136,7 @@ def command(settings: Settings) -> str:
         return ""
     default = Settings()
     words = ["palaestra", "train", plain(settings.recipe)]
-    for name in used(Use.REPEATED):
+    for name in setting_names(Use.REPEATED):
         given = getattr(settings, name)
         if given != getattr(default, name):
             shown = given if name == "model" and base_model(settings) else plain(str(given))
