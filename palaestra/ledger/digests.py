@@ -25,7 +25,7 @@ from palaestra.errors import UserError
 from palaestra.identity import name_of
 from palaestra.models.load import find
 from palaestra.plugins import Plugin, file_of, home, providers
-from palaestra.run.additions import used
+from palaestra.run.additions import plugins_used
 from palaestra.run.settings import Settings
 from palaestra.run.setup import bench_of
 from palaestra.types import Player
@@ -148,7 +148,7 @@ def _parts(runnable: Any, bench: Bench, players: Mapping[str, Player]) -> list[A
 
 def _added(parts: list[Any], settings: Settings) -> set[Plugin]:
     """The plugins that are named, or whose packages some of the parts are written in."""
-    named = used(settings, parts)
+    named = plugins_used(settings, parts)
     for plugin in named:
         plugin.load()  # so that its files are known
     return {*named, *providers(map(_module, parts))}

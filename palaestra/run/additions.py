@@ -68,7 +68,7 @@ def failure(plugin: Plugin) -> str:
     return ""
 
 
-def used(settings: Settings, parts: Iterable[Any]) -> list[Plugin]:
+def plugins_used(settings: Settings, parts: Iterable[Any]) -> list[Plugin]:
     """The plugins that make a run's numbers, as settings or parts name them: trackers do not."""
     judges = [x.name for x in parts if isinstance(x, Verified)]
     named = [
