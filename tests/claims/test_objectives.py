@@ -1,0 +1,39 @@
+"""The arms of the experiments: they vary one thing, and they run."""
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from palaestra.ledger.experiment import experiment_of
+from palaestra.pipeline import Pipeline
+from palaestra.run.driver import prepare
+from palaestra.step import start, step
+from tests.recipes.objectives.helpers import PLAIN
+
+
+@pytest.mark.parametrize("method", PLAIN)
+def test_experiments_vary_one_thing(method):
+    """Arms share optimiser and number of samples; the claim's two arms exist."""
+    arms = experiment_of(method).arms
+    optimisers = {a.learners["policy"].optimiser for a in arms.values()}
+    assert len(optimisers) == 1 and len({a.collect for a in arms.values()}) == 1
+    assert len({(a.schedule.lag, a.schedule.prompts) for a in arms.values()}) == 1
+
+
+ARMS = [
+    (method, name, recipe)
+    for method in ("agro", "capo", "cola", "incorrect-synthetic-data", "kimi-k1.5", "oreo", "pav", "tba")
+    for name, arm in experiment_of(method).arms.items()
+    for recipe in ([part.runnable for part in arm.parts.values()] if isinstance(arm, Pipeline) else [arm])
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arm", [pytest.param(a, id=f"{i}:{n}") for i, n, a in ARMS])
+def test_every_arm_runs(arm, context, small):
+    recipe, ctx, state = small(arm), context(), start(0)
+    prepare(recipe, ctx)
+    for _ in range(2):
+        state, metrics = asyncio.run(step(recipe, ctx, state))
+    assert metrics["episodes"] > 0 and np.isfinite(metrics.get("loss", 0.0))

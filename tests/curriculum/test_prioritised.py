@@ -1,0 +1,41 @@
+"""Prioritised draws: weights by hand, solved problems left alone, from easy to hard."""
+
+import numpy as np
+import pytest
+
+from palaestra.curriculum.prioritised import Prioritised, Successes, weights
+from palaestra.store.codec import decode, encode
+from palaestra.types import Group, Task
+from tests.fake import episode
+
+
+def test_prioritised_weights():
+    assert weights(np.array([0.9, 0.5, 0.0])) == pytest.approx([0.0625, 0.3125, 0.625])
+    assert weights(np.array([1.0, 1.0])) == pytest.approx([0.5, 0.5])
+
+
+def test_prioritised_draw_leaves_solved_problems_alone(context):
+    ctx, draw = context(), Prioritised(problems=8)
+    ids = [ctx.bench.tasks.task("train", i).id for i in range(8)]
+    state = {"tried": dict.fromkeys(ids[:6], (4, 4))}
+    found, state = draw(ctx, (0, "a"), 2, state)
+    assert {t.id for t in found} == set(ids[6:])
+    found, _ = draw(ctx, (0, "b"), 5, state)  # more than are unsolved: each again
+    assert len(found) == 5 and {t.id for t in found} == set(ids[6:])
+    assert [t.id for t in draw(ctx, (0, "a"), 2, state)[0]] == [t.id for t in draw(ctx, (0, "a"), 2, state)[0]]
+
+
+def test_curriculum_opens_from_easy_to_hard(context):
+    ctx, draw = context(), Prioritised(problems=32, rise=10)
+    size = lambda tasks: max(len(t.prompt[0].content) for t in tasks)
+    everything = [ctx.bench.tasks.task("train", i) for i in range(32)]
+    first, _ = draw(ctx, (0,), 8, {})
+    assert size(first) <= sorted(len(t.prompt[0].content) for t in everything)[7]
+    assert size(draw(ctx, (0,), 32, {"draws": 10})[0]) == size(everything)
+
+
+def test_successes_are_counted_and_kept():
+    seen = [Group(task=Task(id="a"), episodes=(episode((0,), (1,), 1.0), episode((0,), (1,), 0.0)))]
+    state = Successes()(seen, {}, {"cursor": 3})
+    assert Successes()(seen, {}, state) == {"cursor": 3, "tried": {"a": (2, 4)}}
+    assert decode(*encode(state)) == state

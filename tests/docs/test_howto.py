@@ -1,0 +1,77 @@
+"""The files and commands of docs/howto.md run as they stand there, at smoke size."""
+
+import json
+import re
+import runpy
+import shlex
+from pathlib import Path
+
+import pytest
+
+from palaestra.cli.main import main
+from palaestra.services import sandbox
+from tests.chat_server import serving
+
+PAGE = (Path(__file__).parents[2] / "docs" / "howto.md").read_text()
+BLOCKS = re.findall(r"```(\w*)\n(.*?)```", PAGE, re.DOTALL)
+FILES = {m[1]: code for kind, code in BLOCKS if kind == "python" and (m := re.match(r"# (\S+\.py)\n", code))}
+COMMANDS = [line for kind, code in BLOCKS if not kind for line in code.splitlines()]
+SMALL = ["schedule.prompts=2", "collect.links.0.n=2"]
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    sums = [(f"{a}+{b} mod 10", str((a + b) % 10)) for a in range(4) for b in range(5)]
+    rows = {
+        "problems": [{"prompt": q, "answer": a} for q, a in sums],
+        "demos": [{"prompt": q, "demonstration": f"= {a}"} for q, a in sums],
+        "pairs": [{"prompt": q, "chosen": f"= {a}", "rejected": "= x"} for q, a in sums],
+    }
+    for name, lines in rows.items():
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    with serving(lambda body: "Brief. [[7]]") as (_, url):
+        for name, code in FILES.items():
+            (tmp_path / name).write_text(code.replace("http://localhost:8000/v1", url))
+        yield tmp_path
+
+
+def begun(folder):
+    return main(["train", "sft", "--data", "demos.jsonl", "--smoke", "--out", folder])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", COMMANDS)
+def test_command(command, place, capsys):
+    if "calc.py" in command and sandbox.sandbox_kind().refusal():
+        pytest.skip(sandbox.sandbox_kind().refusal())
+    argv = ["tiny" if "/checkpoints/" in a else a for a in shlex.split(command)[1:]]
+    if "--resume" in argv:
+        assert begun(argv[argv.index("--resume") + 1]) == 0
+        argv = [*("3" if a == "30" else a for a in argv), "schedule.prompts=2"]
+    elif argv[0] == "eval":
+        argv += ["--n", "4"]
+    else:
+        argv = [*argv, "--smoke"] + ([] if "--out" in argv else ["--out", "run"])
+    assert main(argv) == 0, capsys.readouterr().err
+    if "judge" in command:
+        step = json.loads(Path("run/metrics.jsonl").read_text().splitlines()[1])
+        assert step["part/judge"] == pytest.approx(2 / 3) and {"part/form"} <= step.keys()
+        assert ("part/gold" in step) == ("--reward" not in argv)
+
+
+@pytest.mark.slow
+def test_what_a_run_writes_is_read_as_shown(place, capsys):
+    pytest.importorskip("pandas")
+    assert begun("runs/warm") == 0
+    runpy.run_path("look.py")
+    assert "loss" in capsys.readouterr().out
+
+
+def test_every_metric_of_the_page_is_one(place, capsys):
+    """And what a step of GRPO logs is on the page."""
+    assert main(["train", "--smoke", "--out", "run"]) == 0
+    capsys.readouterr()
+    named = set(re.findall(r"`([a-z_]+)`", PAGE.split("| metric | what |")[1]))
+    logged = [set(json.loads(line)) for line in Path("run/metrics.jsonl").read_text().splitlines()]
+    assert set().union(*logged) - {"step", "evaluation", "episodes"} <= named

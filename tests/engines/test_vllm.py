@@ -1,0 +1,299 @@
+"""vLLM as an engine, over a fake of it; with PALAESTRA_VLLM_PYTHON set, over the real one too."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from palaestra import catalogue
+from palaestra.cli.main import main
+from palaestra.engines import select, vllm
+from palaestra.engines.own import OwnEngine
+from palaestra.engines.sampling import truncate
+from palaestra.errors import Fatal, Fault, UserError
+from palaestra.models.load import load
+from palaestra.run.benches import bench_by_name
+from palaestra.run.driver import prepare
+from palaestra.step import start, step
+from palaestra.types import Reward, Sampling
+from tests.fake_vllm import digest
+
+FAKE = Path(__file__).parents[1] / "fake_vllm.py"
+REAL = os.environ.get(vllm.PYTHON)
+
+
+@pytest.fixture
+def log(tmp_path, monkeypatch):
+    """What the fake server is asked, as a function that reads it."""
+    monkeypatch.setattr(vllm, "SERVER", FAKE)
+    monkeypatch.setattr(vllm, "interpreter", lambda: sys.executable)
+    monkeypatch.setattr(vllm, "SHARED_MEMORY", tmp_path)
+    monkeypatch.setenv("FAKE_VLLM_LOG", str(tmp_path / "asked.jsonl"))
+    return lambda: [json.loads(line) for line in (tmp_path / "asked.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture
+def engine(log):
+    made = vllm.VllmEngine(load("tiny"))
+    yield made
+    made.close()
+
+
+def ask(engine, prompts, keys=None, **sampling):
+    async def run():
+        keys_of = keys or [("draw", i) for i in range(len(prompts))]
+        given = Sampling(**{"max_tokens": 12, **sampling})
+        return await asyncio.gather(*(engine.generate(p, given, k) for p, k in zip(prompts, keys_of, strict=True)))
+
+    return asyncio.run(run())
+
+
+def gone(pid):
+    for _ in range(100):
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        state = Path(f"/proc/{pid}/stat")
+        if state.exists() and state.read_text().rsplit(")", 1)[1].split()[0] == "Z":
+            return True  # dead, and its new parent has not looked yet
+        time.sleep(0.05)
+    return False
+
+
+# ---- asking
+
+
+def test_many_in_flight_come_back_to_those_who_asked(engine, log):
+    prompts = [(65 + i % 26, 97 + i % 26) for i in range(60)]
+    samples = ask(engine, prompts)
+    assert [s.ids[0] for s in samples] == [p[-1] for p in prompts]
+    assert max(e["running"] for e in log() if "request" in e) == 60
+    assert engine.sampled_tokens == sum(len(s.ids) for s in samples)
+    assert not engine.busy and engine.seconds > 0
+
+
+def test_a_key_is_a_seed(engine):
+    first = ask(engine, [(65,)] * 8)
+    again = ask(engine, [(65,)] * 8)
+    assert [s.ids for s in first] == [s.ids for s in again]
+    assert len({s.ids for s in first}) == 8
+    assert len({s.ids for s in ask(engine, [(65,)] * 4, keys=[("same",)] * 4)}) == 1
+
+
+def test_what_a_sample_says(engine):
+    samples = ask(engine, [(65,)] * 40, max_tokens=30)
+    ended = [s for s in samples if s.finish == "eos"]
+    assert ended and all(s.ids[-1] in engine.model.eos and s.cut == len(s.text) == len(s.ids) - 1 for s in ended)
+    assert all(np.allclose(s.logp, -np.log(26)) and len(s.logp) == len(s.ids) for s in samples)
+    assert all(s.logp == (0.0,) * len(s.ids) for s in ask(engine, [(65,)] * 3, temperature=0.0))
+    short = ask(engine, [(65,)] * 9, max_tokens=1)
+    assert all(s.finish == "length" and len(s.ids) == 1 for s in short)
+    letters = set("etaoin")
+    stopped = [s for s in ask(engine, [(65,)] * 9, max_tokens=90, stop=tuple(letters)) if s.finish == "stop"]
+    assert stopped and all(s.text[s.cut - 1] in letters and s.cut == len(s.text) for s in stopped)
+
+
+def test_prompts_without_room_are_faults_of_their_episode(engine):
+    with pytest.raises(Fault, match="leaves no room in a context of 512"):
+        ask(engine, [(65,) * 512])
+    with pytest.raises(Fault, match="the cache is too small") as found:
+        ask(engine, [(65,) * 450])
+    assert not isinstance(found.value, Fatal)
+    assert len(ask(engine, [(65,) * 395], max_tokens=30)[0].ids) <= 5
+
+
+# ---- weights
+
+
+def test_every_step_samples_from_the_weights_of_the_last(log, context, small):
+    recipe = small(catalogue.find("grpo").build())
+    ctx = context(bench=replace(bench_by_name("chain")[0], reward=by_length))
+    ctx.engine_name = "vllm"
+    prepare(recipe, ctx)
+    state, digests = start(0), []
+    for _ in range(3):
+        digests.append(saved_digest(ctx))
+        state, metrics = asyncio.run(step(recipe, ctx, state))
+        assert {"mismatch_gap", "mismatch_max", "mismatch_ratio", "mismatch_kl"} <= set(metrics)
+    ctx.close()
+    events = log()
+    kinds = ["start" if "start" in e else "update" if "rpc" in e else "request" for e in events if "reset" not in e]
+    runs = [k for i, k in enumerate(kinds) if i == 0 or kinds[i - 1] != k]
+    assert runs == ["start", "request", "update", "request", "update", "request"]
+    used = [e["weights"] for e in events if "weights" in e]
+    assert used == digests and len(set(used)) == 3
+    assert all(e["running"] == 0 for e in events if "rpc" in e)
+    assert sum("reset" in e for e in events) == 2
+    versions = {s.version for g in ctx.seen for e in g.episodes for r in e.rows for s in r.segments if s.logp}
+    assert versions == {2}
+
+
+async def by_length(ctx, group):
+    return [Reward(total=float(e.n_sampled)) for e in group.episodes]
+
+
+def saved_digest(ctx):
+    with tempfile.TemporaryDirectory() as folder:
+        ctx.model("policy").module.save_pretrained(folder)
+        return digest(folder)
+
+
+def test_adapters_travel_merged(log, tmp_path):
+    from palaestra.models.lora import LoRA
+
+    pytest.importorskip("peft")
+    model = load("tiny", lora=LoRA(rank=2))
+    with torch.no_grad():
+        for p in model.trainable():
+            p.normal_()
+    engine = vllm.VllmEngine(model)
+    engine._write(tmp_path / "copy")
+    weights = load_file(tmp_path / "copy" / "model.safetensors")
+    assert set(weights) == set(load_file(Path(load("tiny").source) / "model.safetensors"))
+    assert sorted(p.name for p in (tmp_path / "copy").glob("**/*.safetensors")) == ["model.safetensors"]
+
+
+# ---- ends
+
+
+def test_a_dead_server_ends_the_run_and_says_why(log, context, small, monkeypatch):
+    monkeypatch.setenv("FAKE_VLLM_DIES_AFTER", "9")
+    recipe, ctx = small(catalogue.find("grpo").build()), context()
+    ctx.engine_name = "vllm"
+    prepare(recipe, ctx)
+    with pytest.raises(Fault, match=r"vLLM server ended with status 1: .*out of memory, says the fake"):
+        state, _ = asyncio.run(step(recipe, ctx, start(0)))
+        asyncio.run(step(recipe, ctx, state))
+    with pytest.raises(Fatal, match="says the fake"):
+        ask(ctx.engine(), [(65,)])
+    ctx.close()
+
+
+def test_a_killed_server_is_named_by_its_signal(engine):
+    ask(engine, [(65,)])
+    os.kill(engine._child.pid, signal.SIGKILL)
+    with pytest.raises(Fatal, match="was ended by SIGKILL"):
+        for _ in range(50):
+            ask(engine, [(65,)])
+            time.sleep(0.02)
+
+
+def test_close_leaves_nothing_behind(engine, log, tmp_path):
+    ask(engine, [(65,)])
+    pid = engine._child.pid
+    engine.close()
+    assert gone(pid) and not list(tmp_path.glob("palaestra-vllm-*"))
+    assert ask(engine, [(65,)])  # it starts again where it is asked again
+
+
+@pytest.mark.parametrize("broken", ["_write", "environment"])
+def test_a_start_that_fails_leaves_no_folder(engine, tmp_path, monkeypatch, broken):
+    def fails(*_):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(engine if broken == "_write" else vllm, broken, fails)
+    with pytest.raises(OSError, match="no space"):
+        ask(engine, [(65,)])
+    assert not list(tmp_path.glob("palaestra-vllm-*"))
+
+
+def test_no_orphan_when_the_parent_is_killed(log, tmp_path):
+    code = f"""
+import asyncio, sys, time
+from pathlib import Path
+from palaestra.models.load import load
+from palaestra.engines import vllm
+from palaestra.types import Sampling
+vllm.SERVER, vllm.SHARED_MEMORY, vllm.interpreter = Path({str(FAKE)!r}), Path({str(tmp_path)!r}), lambda: sys.executable
+engine = vllm.VllmEngine(load("tiny"))
+asyncio.run(engine.generate((65,), Sampling(), ("k",)))
+print("sampled", flush=True)
+time.sleep(60)
+"""
+    env = os.environ | {"PYTHONPATH": str(Path(vllm.__file__).parents[2])}
+    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=env)
+    assert parent.stdout.readline() == b"sampled\n"
+    (pid,) = (e["pid"] for e in log() if "pid" in e)
+    assert list(tmp_path.glob("palaestra-vllm-*"))
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    assert gone(pid) and not list(tmp_path.glob("palaestra-vllm-*"))
+
+
+# ---- choosing
+
+
+def test_what_is_missing_is_told(monkeypatch, capsys):
+    monkeypatch.setattr(vllm.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.delenv(vllm.PYTHON, raising=False)
+    assert main(["eval", "--engine", "vllm", "--n", "1"]) == 2
+    assert "pip install vllm" in capsys.readouterr().err
+    monkeypatch.setenv(vllm.PYTHON, "/nowhere/python")
+    with pytest.raises(UserError, match="cannot be run: No such file"):
+        select.build("vllm", load("tiny"), slots=1, cache_mb=1)
+    monkeypatch.setenv(vllm.PYTHON, sys.executable)
+    with pytest.raises(UserError, match="has no vllm"):
+        select.build("vllm", load("tiny"), slots=1, cache_mb=1)
+    with pytest.raises(UserError, match="unknown engine 'vlm'"):
+        select.build("vlm", load("tiny"), slots=1, cache_mb=1)
+
+
+def test_the_command_line_trains_and_evaluates_with_it(log, tmp_path, capsys):
+    out = tmp_path / "run"
+    flags = ["--engine", "vllm", "--smoke", "--tis", "2", "--out", str(out), "--json"]
+    assert main(["train", "grpo", *flags]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["steps"] == 2
+    steps = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert all(np.isfinite(s["mismatch_gap"]) and s["tis_weight"] <= 2 for s in steps if "reward" in s)
+    assert main(["train", "--resume", str(out), "--steps", "3", "--json"]) == 0
+    assert main(["eval", "--engine", "vllm", "--n", "4", "--k", "2", "--json"]) == 0
+    assert all(gone(e["pid"]) for e in log() if "pid" in e)
+
+
+# ---- the real one
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not REAL, reason=f"{vllm.PYTHON} is not set")
+def test_real_vllm_samples_from_the_present_weights():
+    model = load("tiny")
+    engine = vllm.VllmEngine(model, cache_mb=256)
+    prompts = [tuple(range(40 + i, 60 + i)) for i in range(16)]
+    try:
+        for _ in range(3):
+            for given in ({}, {"temperature": 0.7, "top_k": 5}, {"top_p": 0.8}, {"min_p": 0.1}):
+                samples = ask(engine, prompts, **given)
+                for p, s in zip(prompts, samples, strict=True):
+                    np.testing.assert_allclose(s.logp, logp(model, p, s.ids, **given), atol=1e-3)
+                again = ask(engine, prompts, **given)
+                assert [s.ids for s in samples] == [s.ids for s in again]
+            greedy = ask(engine, prompts, temperature=0.0)
+            assert [s.ids for s in greedy] == [s.ids for s in ask(OwnEngine(model), prompts, temperature=0.0)]
+            with torch.no_grad():
+                for p in model.trainable():
+                    p.add_(0.1 * p.abs().mean() * torch.randn_like(p))
+            engine.forget()
+    finally:
+        engine.close()
+
+
+@torch.no_grad()
+def logp(model, prompt, ids, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0):
+    """Of a continuation under the tempered and truncated distribution, one forward pass without any cache."""
+    logits = model.logits(model.hidden(torch.tensor([[*prompt, *ids]]))[0])[len(prompt) - 1 : -1]
+    n = len(ids)
+    cut = (torch.full((n,), float(x)) for x in (top_k, top_p, min_p))
+    return truncate((logits / temperature).log_softmax(-1), *cut).gather(1, torch.tensor(ids)[:, None])[:, 0]

@@ -1,0 +1,37 @@
+"""PAV: progress under the prover, and the credit of each step."""
+
+import numpy as np
+import pytest
+
+from palaestra.credit.steps import best_of, progress
+from palaestra.errors import UserError
+from palaestra.explanation.method import explain
+from palaestra.recipes.objectives import pav
+
+
+def test_pav_reference_values():
+    """Q .1 -> .2: best of 4 goes .3439 -> .5904, A = .2465; at .9 -> .95 nothing is left to gain."""
+    assert best_of(np.array([0.1, 0.2, 0.9]), 4) == pytest.approx([0.3439, 0.5904, 0.9999])
+    assert progress([0.1, 0.2], k=1) == pytest.approx([0.1])
+    assert progress([0.1, 0.2], k=4) == pytest.approx([0.2465])
+    assert progress([0.9, 0.95], k=4) == pytest.approx([9.4e-5], abs=1e-6)
+    for alpha, effective in ((0.5, 0.32325), (3, 0.9395), (5, 1.4325)):
+        assert 0.2 + alpha * progress([0.1, 0.2], k=4)[0] == pytest.approx(effective)
+    assert 0.2 + 3 * progress([0.4, 0.55])[0] == pytest.approx(0.65)
+    assert progress([0.99, 0.99])[0] == 0 and progress([0.0, 0.0], k=4)[0] == 0
+
+
+def test_pav_credits_each_step_with_its_own_progress():
+    group = [
+        {"reward": 1, "turn_rewards": [0, 1], "turn_lengths": [1, 2], "prefix_values": [0.1, 0.2, 1.0]},
+        {"reward": 0, "turn_rewards": [0, 0], "turn_lengths": [1, 1], "prefix_values": [0.1, 0.1, 0.0]},
+    ]
+    found = explain(pav.build(alpha=3.0), [group])
+    last = 1 - 0.5904
+    assert found["advantages"][0][0] == pytest.approx([0.5 + 3 * 0.2465, 0.5 + 3 * last, 0.5 + 3 * last])
+    assert found["advantages"][0][1] == pytest.approx([-0.5, -0.5 - 3 * 0.3439])
+    assert found["token_weights"][0][1] == pytest.approx([-0.125, (-0.5 - 3 * 0.3439) / 4])
+    with pytest.raises(UserError, match="prefix_values"):
+        explain(pav.build(), [[{"reward": 1}]])
+    with pytest.raises(UserError, match="3 prefix_values, not 2"):
+        explain(pav.build(), [[{"turn_rewards": [0, 1], "turn_lengths": [1, 1], "prefix_values": [0.1, 0.2]}]])

@@ -1,0 +1,45 @@
+"""J1-7B: the slope of its scaling, what verdicts are paid, and reflections that doubt."""
+
+import numpy as np
+import pytest
+
+from palaestra.claims.rewards import j1_stts as j1_stts_claim
+from palaestra.explanation.method import explain
+from palaestra.recipes.rewards import j1_stts
+from palaestra.toys.judging import CompareAnswers
+from palaestra.toys.variants import Variants
+from palaestra.types import Group, Task
+from tests.recipes.rewards.helpers import run
+
+
+def test_j1_stts_slope_of_the_catalogue():
+    assert j1_stts_claim.slope([70, 72, 73], [0, 1, 2]) == pytest.approx(1.5)
+    assert np.polyfit([0, 1, 2], [70, 72, 73], 1)[1] == pytest.approx(70.1667, abs=1e-4)
+    assert j1_stts_claim.slope([70], [0]) == 0
+
+
+def test_j1_stts_pays_verdicts_of_the_catalogue():
+    gold = Task(id="t", answer="1")
+    texts = ("work\n= 1", "= 1", "= 2", "<think>= 1</think>", "", "= ")
+    assert [j1_stts.pair_verdict(t, gold) for t in texts] == [1, 1, 0, -1, -1, -1]
+    assert np.mean([j1_stts.pair_verdict(t, gold) for t in texts[:4]]) == 0.25
+    rows = [{"reward": r, "ref_logp": [-1.0] * 4} for r in (1, 1, 0, -1)]
+    found = explain(j1_stts.build(), [rows])["advantages"][0]
+    assert found == pytest.approx([0.783349, 0.783349, -0.261116, -1.305582], abs=1e-5)  # (r - 0.25) / 0.957427
+
+
+@pytest.mark.parametrize("name, tasks", [("compare", CompareAnswers()), ("variants", Variants())])
+def test_reflections_doubt_up_to_three_times_and_end_rightly(context, name, tasks):
+    ctx = context(name)
+    first = ctx.bench.tasks.task("train", 0)
+
+    def texts(reflect):
+        found = (run(reflect(ctx, (i,), Group(task=first))).episodes[0].rows[0].segments[-1].text for i in range(40))
+        return list(found)
+
+    found = texts(j1_stts_claim.Reflect())
+    doubts = [t.count("= ?") for t in found]
+    assert all(tasks.check(t, first) == 1 for t in found) and {0, 1} < set(doubts) <= {0, 1, 2, 3}
+    assert doubts.count(0) > len(doubts) / 2  # a verdict is likelier than a doubt
+    assert len({t.split("= ?")[0] for t in found if "= ?" in t}) > 1 and len({t.split("= ?\n")[-1] for t in found}) == 1
+    assert {t.count("= ?") for t in texts(j1_stts_claim.Reflect(doubt=0.0))} == {0}

@@ -1,0 +1,78 @@
+"""KnowRL (factuality): facts soften errors alone, and where answering pays."""
+
+import numpy as np
+import pytest
+
+from palaestra.errors import Fault
+from palaestra.recipes.rewards import knowrl_factuality
+from palaestra.services.chat.scripted import Scripted
+from tests.recipes.rewards.helpers import reward_of
+from tests.rewards.texts import Clients, paid, task, totals
+
+TOWN = task("Paris", facts=["a", "b", "c"])
+SIX = "<think>a. b. c. d. e. f.</think>"
+
+
+def test_facts_soften_errors_alone():
+    reward = reward_of(knowrl_factuality.build())
+    wrong, right, refusal, missing, blank, silent = paid(
+        reward, TOWN, SIX + "<answer>Lyon</answer>", SIX + "<answer>Paris</answer>", SIX + "<answer>I don't know.</answer>",
+        SIX, SIX + "<answer> </answer>", "",
+    )  # fmt: skip
+    assert wrong.parts["facts"] == pytest.approx(0.256709, abs=1e-6)
+    assert [r.total for r in (wrong, right, refusal)] == pytest.approx([0.256709, 3, 2], abs=1e-6)
+    assert [missing.total, blank.total, silent.total] == [-2.0, -2.0, -2.0]
+    assert wrong.parts["hallucinated"] == 1 and refusal.parts["refused"] == 1
+    assert knowrl_factuality.combine_worth(-1.0, 0.9) == pytest.approx(-0.1), "-1.1 with bad form"
+
+
+def test_fact_scores():
+    score = knowrl_factuality.fact_score
+    assert score(3, 6) == pytest.approx(0.256709, abs=1e-6) and score(0, 0) == 0.0
+    assert score(10, 11) == pytest.approx(10 / 11) and score(10, 10) == 1.0
+    assert score(6, 6, "count15") == 0.4 and score(40, 40, "count15") == 1.0
+
+
+def test_where_answering_pays():
+    for s, p in ((0.0, 2 / 3), (1.0, 0.5)):
+        answers = lambda q, s=s: q * 3 + (1 - q) * (1 + knowrl_factuality.combine_worth(-1.0, s))
+        assert answers(p) == pytest.approx(2.0) and answers(p + 0.01) > 2.0 > answers(p - 0.01)
+
+
+def test_what_the_released_code_pays():
+    paper, released = (reward_of(knowrl_factuality.build(variant=v)) for v in ("paper", "released"))
+    assert totals(paper, TOWN, SIX) == [-2.0] and totals(released, TOWN, SIX) == [
+        pytest.approx(-2 + 0.256709, abs=1e-6)
+    ]
+    same = "<think>" + "a. " * 11 + "</think><answer>Lyon</answer>"
+    assert totals(released, TOWN, same) == [1.0] and totals(paper, TOWN, same)[0] < 0.001
+    for text, strict, loose in (
+        ("A", 2, 2),
+        ("B", -1, -1),
+        ("B because A is another town", 0, 2),
+        ("Hm", 0, 0),
+        ("C.", 1, 1),
+    ):
+        assert (knowrl_factuality.grade(text), knowrl_factuality.grade(text, "released")) == (strict, loose)
+
+
+def letter(request):
+    shown = request.messages[-1].content.partition("<response>")[2]
+    if "down" in shown:
+        raise Fault("endpoint", "down")
+    return "A" if "Paris" in shown else "B because A is another town"
+
+
+def test_a_judges_fault_is_no_zero():
+    said = [f"<think>x</think><answer>{a}</answer>" for a in ("Paris, of course", "Lyon", "down")]
+    right, prose, dead = paid(reward_of(knowrl_factuality.build(judge=Scripted(letter))), TOWN, *said, ctx=Clients())
+    assert (right.total, prose.total) == (3.0, 1.0) and isinstance(dead, Fault)
+
+
+def test_refusals_of_the_small_model():
+    summed = task("661", steps=("4+7+0=11", "8+7+1=16"))
+    for refusal in (1.0, -1.0):
+        reward = reward_of(knowrl_factuality.build(refusal=refusal, facts=0.0))
+        assert totals(reward, summed, "= 661", "= ?", "= 660", "661") == [3.0, 1 + refusal, 0.0, -2.0]
+    worked = paid(reward_of(knowrl_factuality.build()), summed, "4+7+0=11\n8+7+1=16\n= 660")[0]
+    assert worked.parts["facts"] == pytest.approx(np.exp(-4)) and worked.total == pytest.approx(np.exp(-4))

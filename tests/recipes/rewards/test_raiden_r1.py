@@ -1,0 +1,70 @@
+"""RAIDEN-R1: keys of a role, words of the reply only, and rewards of stand-ins."""
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from palaestra.claims.rewards import raiden_r1 as raiden_r1_claim
+from palaestra.recipes.rewards import raiden_r1
+from tests.rewards.texts import asked, totals
+
+KEYS = [["london"], ["doctor", "physician"]]
+THOUGHT = "<think>In character.</think>"
+
+
+def roles(*texts, **settings):
+    reward = raiden_r1.build(**settings).collect.links[1].reward
+    return totals(reward, asked("Who are you, and where?", KEYS, keys=True), *texts)
+
+
+def test_raiden_reference_values():
+    assert roles("I am a physician in London", "I am a doctor", "<think>London, doctor</think>I will not say") == [
+        1,
+        0,
+        0.5,
+    ]
+    assert roles(f"{THOUGHT}I am a physician in London.") == [1.5]
+    broken = f"{THOUGHT}{THOUGHT}A doctor, of London"
+    assert roles(broken) == [1] and roles(broken, gated=True) == [0] and roles(broken, weight=0.2) == [1]
+    assert raiden_r1.is_kept([True] * 15 + [False] * 5, [True] * 20)
+    assert not raiden_r1.is_kept([True] * 14 + [False] * 6, [True] * 20) and not raiden_r1.is_kept([], [])
+
+
+def test_raiden_matches_words_of_the_reply_only():
+    assert roles("", THOUGHT, "Londoners, doctoral", "<think>London doctor") == [0, 0, 0, 0]
+    assert roles("ＬＯＮＤＯＮ, Doctor") == [1]
+    stuffed = asked("q", KEYS, keys=True, others=["Oslo"], forbidden=["not a doctor"])
+    reward = raiden_r1.build().collect.links[1].reward
+    assert totals(reward, stuffed, "London, Oslo: doctor", "I am not a doctor in London", "doctor, London") == [0, 0, 1]
+    assert totals(reward, asked("q", [["北京"]], keys=True), "我住在北京市") == [1]
+
+
+def test_raiden_single_terms_need_agreement():
+    assert raiden_r1.single_term(["London", "london ", "LONDON"]) == "london"
+    assert raiden_r1.single_term(["London", "Oslo"]) is None and raiden_r1.single_term([""]) is None
+
+
+@pytest.mark.parametrize("kind", ["single-term", "multi-term", "no guard", "graded"])
+def test_raiden_rewards_of_stand_ins(kind):
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        task = raiden_r1_claim.persona(rng)
+        worth = {
+            k: raiden_r1_claim.pay_reply(kind, raiden_r1_claim.response(k, task, rng), task)
+            for k in raiden_r1_claim.RIGHT + raiden_r1_claim.WRONG
+        }
+        assert worth["plain"] >= 0.7 and worth["unthought"] == worth["silence"] == 0
+        if kind == "multi-term":
+            assert [worth[k] for k in raiden_r1_claim.RIGHT] == [1, 1, 1] and sum(
+                worth[k] for k in raiden_r1_claim.WRONG
+            ) == 0
+        else:
+            assert worth["stuffed"] >= 0.7  # the exploit: naming every key there is
+
+
+def test_raiden_separation_is_a_program(context):
+    run = lambda kind, seed: asyncio.run(raiden_r1_claim.Separation(kind, 40).run(context(seed=seed))).metrics
+    assert run("multi-term", 0)["separation"] == 1 and run("multi-term", 0)["stuffed"] == 0
+    assert run("single-term", 0) == run("single-term", 0) != run("single-term", 1)
+    assert run("single-term", 0)["separation"] < 1
