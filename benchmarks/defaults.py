@@ -1,10 +1,11 @@
-"""The sweep behind the default hyper-parameters of `palaestra train`: learning rate x group shape, paired seeds, equal tokens.
+"""The sweep behind the default hyper-parameters of `palaestra train`: learning rate x group shape,
+paired seeds, equal tokens.
 
     python benchmarks/defaults.py        # about 20 minutes on two cores; writes benchmarks/defaults.json
 
-Most settings end at the ceiling of the default task, so they are judged by the way there as well, the mean reward over the
-whole run: the default is the fastest of those that end where no other ends higher. Finished cells are kept in runs/defaults
-and not run again.
+Most settings end at the ceiling of the default task, so they are judged by the way there as well,
+the mean reward over the whole run: the default is the fastest of those that end where no other ends
+higher. Finished cells are kept in runs/defaults and not run again.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ METRIC = Logged("reward", last=0)
 def asked(rate: float, prompts: int, n: int, seed: int, tokens: int) -> CellRequest:
     overrides = {"optimiser.lr": rate, "schedule.prompts": prompts, "collect.links.0.n": n}
     settings = Settings(task="chain", seed=seed, evaluate=256, set=overrides)
-    return CellRequest(label=f"lr {rate:g}, {prompts} x {n}, seed {seed}", settings=settings, tokens=tokens)
+    return CellRequest(
+        label=f"lr {rate:g}, {prompts} x {n}, seed {seed}", settings=settings, tokens=tokens
+    )
 
 
 def main() -> None:
@@ -43,8 +46,12 @@ def main() -> None:
     rows = []
     for i, (rate, prompts, n) in enumerate(settings):
         cells = [o.cell for o in outcomes[i * given.seeds : (i + 1) * given.seeds] if o.cell]
-        reward, after = (mean_interval(v) for v in ([METRIC(c) for c in cells], [Final()(c) for c in cells]))
-        rows.append({"lr": rate, "prompts": prompts, "n": n, "reward": reward.json(), "after": after.json()})
+        reward, after = (
+            mean_interval(v) for v in ([METRIC(c) for c in cells], [Final()(c) for c in cells])
+        )
+        rows.append(
+            {"lr": rate, "prompts": prompts, "n": n, "reward": reward.json(), "after": after.json()}
+        )
     rows.sort(key=lambda r: -r["reward"]["mean"])
     command = f"python benchmarks/defaults.py --seeds {given.seeds} --tokens {given.tokens}"
     found = {
@@ -56,7 +63,8 @@ def main() -> None:
     write_atomic(Path("benchmarks/defaults.json"), json.dumps(found, indent=1) + "\n")
     for r in rows:
         print(
-            f"lr {r['lr']:g}  {r['prompts']} x {r['n']}  reward {r['reward']['mean']:.3f}, then {r['after']['mean']:.1%}"
+            f"lr {r['lr']:g}  {r['prompts']} x {r['n']}  reward {r['reward']['mean']:.3f}, then "
+            f"{r['after']['mean']:.1%}"
         )
 
 

@@ -18,27 +18,37 @@ UNKNOWN = {  # what the fields of a size are called where they are left open
 
 @value_class
 class Size:
-    """What a paper's runs are: in words, and in numbers for a dry run without weights; 0 = not known to us, the recipe's then.
+    """What a paper's runs are: in words, and in numbers for a dry run without weights; 0 = not
+    known to us, the recipe's then.
 
-    `model` is a name of `bench.paper.SHAPES`; where a paper trains several, one of them, and where it only says how large, a
-    common one of that size; "" = the paper trains no language model, or none of known size.
+    `model` is a name of `bench.paper.SHAPES`; where a paper trains several, one of them, and where
+    it only says how large, a common one of that size; "" = the paper trains no language model, or
+    none of known size.
     """
 
     setting: str = ""  # model, data and settings of the paper
     model: str = ""
     prompts: int = 0  # a step
     samples: int = 0  # a prompt
-    answers: int = 0  # a step, where only their number is known: as many prompts as the recipe's samples make of it
+    # a step, where only their number is known: as many prompts as the recipe's samples make of it
+    answers: int = 0
     tokens: int = 0  # of an answer at most, all its turns together
     lr: float = 0.0
     lora: int = 0  # rank of the adapters; 0 = all weights are trained
-    arguments: Mapping[str, Any] = field(default_factory=dict)  # of `build`, or fields by path, unlike the defaults
-    beside: Mapping[str, float] = field(default_factory=dict)  # 1e9 parameters of what the paper runs but is not built
+    # of `build`, or fields by path, unlike the defaults
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    # 1e9 parameters of what the paper runs but is not built
+    beside: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def unknown(self) -> tuple[str, ...]:
         """The fields without which the recipe's own numbers stand."""
-        told = {"prompts": self.prompts or self.answers, "samples": self.samples, "tokens": self.tokens, "lr": self.lr}
+        told = {
+            "prompts": self.prompts or self.answers,
+            "samples": self.samples,
+            "tokens": self.tokens,
+            "lr": self.lr,
+        }
         return tuple(name for name, given in told.items() if not given)
 
 

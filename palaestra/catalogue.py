@@ -1,8 +1,10 @@
-"""The method catalogue: every row of the literature in scope, and the recipe module of those that are built.
+"""The method catalogue: every row of the literature in scope, and the recipe module of those that
+are built.
 
-A recipe lives in `recipes/<family>/<id with underscores>.py` with `CARD` and `build()`, its claim, if it has one, as
-`EXPERIMENT` in `claims/<family>/` under the same name. Listing imports none of them. A user's own recipe is a file with
-`build()`, named by its path; it may have a `CARD`. Another package adds such a module by a name.
+A recipe lives in `recipes/<family>/<id with underscores>.py` with `CARD` and `build()`, its claim,
+if it has one, as `EXPERIMENT` in `claims/<family>/` under the same name. Listing imports none of
+them. A user's own recipe is a file with `build()`, named by its path; it may have a `CARD`. Another
+package adds such a module by a name.
 """
 
 from __future__ import annotations
@@ -25,13 +27,17 @@ from palaestra.plugins import find as find_plugin
 from palaestra.tasks.user_code import module_of, path_of
 
 PLUGINS = "plugins"  # the family of what other packages add
-SHAPES: Mapping[str, str] = {"Recipe": "recipe", "Pipeline": "pipeline"}  # anything else that runs is a program
-_parents: ContextVar[list[str] | None] = ContextVar("varied", default=None)  # by the recipe that is being built
+# anything else that runs is a program
+SHAPES: Mapping[str, str] = {"Recipe": "recipe", "Pipeline": "pipeline"}
+# by the recipe that is being built
+_parents: ContextVar[list[str] | None] = ContextVar("varied", default=None)
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One method. `kind`: system, benchmark, study, survey or essay; base methods are their own kind."""
+    """One method. `kind`: system, benchmark, study, survey or essay; base methods are their own
+    kind.
+    """
 
     id: str
     family: str
@@ -58,7 +64,11 @@ class Entry:
         return self._there("recipes")
 
     def _there(self, room: str) -> bool:
-        return Path(str(resources.files("palaestra"))).joinpath(room, self.family, f"{self.name}.py").is_file()
+        return (
+            Path(str(resources.files("palaestra")))
+            .joinpath(room, self.family, f"{self.name}.py")
+            .is_file()
+        )
 
     @property
     def command(self) -> str:
@@ -77,7 +87,9 @@ def rows() -> list[Entry]:
 
 
 def find(method: str) -> ModuleType:
-    """The recipe module of a method, or of a user's FILE.py; a UserError that suggests names otherwise."""
+    """The recipe module of a method, or of a user's FILE.py; a UserError that suggests names
+    otherwise.
+    """
     if is_own_file(method):
         return own_module(method)
     known = {e.id: e for e in all_entries()}
@@ -86,7 +98,8 @@ def find(method: str) -> ModuleType:
         return importlib.import_module(entry.module)
     if entry is not None:
         raise UserError(
-            f"{method!r} ({entry.title}) is in the catalogue but not built yet; `palaestra list` shows what is"
+            f"{method!r} ({entry.title}) is in the catalogue but not built yet; `palaestra list` "
+            "shows what is"
         )
     if (plugin := find_plugin("recipes", method)) is not None:
         return added_module(plugin)
@@ -98,7 +111,9 @@ def find(method: str) -> ModuleType:
 
 
 def entry_of(method: str) -> Entry:
-    """The row of a built method, or one for a FILE.py or a plugin. Raises UserError as `find` does."""
+    """The row of a built method, or one for a FILE.py or a plugin. Raises UserError as
+    `find` does.
+    """
     module = find(method)
     for entry in all_entries():
         if entry.id == method:
@@ -109,17 +124,20 @@ def entry_of(method: str) -> Entry:
 
 
 def recipe(method: str, /, **arguments: Any) -> Any:
-    """The recipe of a method, or of a user's FILE.py, to be run or varied: `recipe("grpo", kl=0.04)`.
+    """The recipe of a method, or of a user's FILE.py, to be run or varied:
+    `recipe("grpo", kl=0.04)`.
 
     Args:
-        method: an id of the catalogue, as `palaestra list` shows them, or the path of a file with `build()`.
+        method: an id of the catalogue, as `palaestra list` shows them, or the path of a file with
+            `build()`.
         arguments: those of its `build`.
 
     Returns:
         A `Recipe`, a `Pipeline`, or a program of the method's own.
 
     Raises:
-        UserError: there is no such method, with what it may have meant; TypeError: `build` has no such argument.
+        UserError: there is no such method, with what it may have meant; TypeError: `build` has no
+            such argument.
     """
     if (varied := _parents.get()) is not None:
         varied.append(method)
@@ -131,7 +149,9 @@ def recipe(method: str, /, **arguments: Any) -> Any:
 
 
 def parent_of(method: str) -> str:
-    """The method whose recipe the `build` of this one varies; "" = none. A pipeline is made of parts and varies none."""
+    """The method whose recipe the `build` of this one varies; "" = none. A pipeline is made of
+    parts and varies none.
+    """
     varied: list[str] = []
     outer = _parents.set(varied)
     try:
@@ -155,7 +175,9 @@ def own_module(file: str) -> ModuleType:
     """A user's recipe file; a UserError where it builds nothing."""
     module = module_of(str(path_of(file)))
     if not builds(module):
-        raise UserError(f"{file}: no function 'build'; write def build(): return vary(grpo.build(), ...)")
+        raise UserError(
+            f"{file}: no function 'build'; write def build(): return vary(grpo.build(), ...)"
+        )
     return carded(module)
 
 
@@ -177,7 +199,9 @@ def builds(module: ModuleType) -> bool:
 def carded(module: ModuleType) -> ModuleType:
     """The module with a card: the first line of its docstring, where it brings none."""
     if not hasattr(module, "CARD"):
-        title = ((module.__doc__ or "").strip() or "a recipe of your own").splitlines()[0].rstrip(".")
+        title = (
+            ((module.__doc__ or "").strip() or "a recipe of your own").splitlines()[0].rstrip(".")
+        )
         vars(module)["CARD"] = Card(title=title)
     return module
 

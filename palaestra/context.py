@@ -1,4 +1,5 @@
-"""The door to effects, and the signatures of the stages, which get at everything outside through it.
+"""The door to effects, and the signatures of the stages, which get at everything outside through
+it.
 
 A stage knows this protocol; what stands behind it is `run.context`.
 """
@@ -50,7 +51,9 @@ class Engine(Protocol):
 
     @property
     def exact(self) -> bool:
-        """Samples come from the trainer's own weights, in float32 arithmetic: there is no mismatch to measure."""
+        """Samples come from the trainer's own weights, in float32 arithmetic: there is no mismatch
+        to measure.
+        """
         ...
 
     @property
@@ -70,7 +73,9 @@ class Engine(Protocol):
         ...
 
     def forget(self) -> None:
-        """To be told that the weights move, before anybody asks again. Memory that held what they computed is given back."""
+        """To be told that the weights move, before anybody asks again. Memory that held what they
+        computed is given back.
+        """
         ...
 
     def close(self) -> None: ...
@@ -100,7 +105,9 @@ RewardFn: TypeAlias = Callable[
 
 @stage
 class Bench:
-    """What is to be learned: problems, the world they are played in, and the reward (None = the world pays)."""
+    """What is to be learned: problems, the world they are played in, and the reward (None = the
+    world pays).
+    """
 
     name: str
     tasks: Tasks
@@ -111,7 +118,9 @@ class Bench:
 
 
 class Context(Protocol):
-    """What a stage or a program may ask of a run: its problem, models, engines, measurements, clocks and place."""
+    """What a stage or a program may ask of a run: its problem, models, engines, measurements,
+    clocks and place.
+    """
 
     @property
     def bench(self) -> Bench: ...
@@ -145,7 +154,9 @@ class Context(Protocol):
     # ---- parts
 
     def at(self, recipe: Any, step: int) -> Any:
-        """The recipe with its schedules as numbers; what is sampled from here on carries the step as its version."""
+        """The recipe with its schedules as numbers; what is sampled from here on carries the step
+        as its version.
+        """
         ...
 
     def model(self, name: str) -> Model:
@@ -157,7 +168,9 @@ class Context(Protocol):
         ...
 
     def cast(self, model: str, sampling: Sampling) -> dict[str, Player]:
-        """Who fills the seats of the bench's world: its own players, and the model in all others."""
+        """Who fills the seats of the bench's world: its own players, and the model in
+        all others.
+        """
         ...
 
     def client(self, source: Source) -> Client:
@@ -223,9 +236,15 @@ class Context(Protocol):
         ...
 
     async def once(
-        self, name: str, runnable: Runnable, model: str | None = None, models: Mapping[str, str] | None = None
+        self,
+        name: str,
+        runnable: Runnable,
+        model: str | None = None,
+        models: Mapping[str, str] | None = None,
     ) -> Result:
-        """A durable part of a longer run: executed in a folder of its own, from another model if given, and not twice."""
+        """A durable part of a longer run: executed in a folder of its own, from another model if
+        given, and not twice.
+        """
         ...
 
 
@@ -240,7 +259,9 @@ class Runnable(Protocol):
 
 Draw: TypeAlias = Callable[["Context", Key, int, State], tuple[list[Task], State]]
 Collect: TypeAlias = Callable[["Context", Key, Group], Awaitable[Group]]
-Pool: TypeAlias = Callable[["Context", list[Group], State], Awaitable[tuple[list[Group] | None, list[Group], State]]]
+Pool: TypeAlias = Callable[
+    ["Context", list[Group], State], Awaitable[tuple[list[Group] | None, list[Group], State]]
+]
 Credit: TypeAlias = Callable[[Groups, Signals, State], tuple[list[Example], State]]
 Observe: TypeAlias = Callable[[Groups, Mapping[str, list[Example]], State], State]
 
@@ -248,4 +269,6 @@ Observe: TypeAlias = Callable[[Groups, Mapping[str, list[Example]], State], Stat
 class Update(Protocol):
     """Moves the weights of one learner: packs, splits, accumulates, steps the optimiser."""
 
-    def __call__(self, ctx: Context, name: str, learner: Any, batch: Batch, state: State) -> tuple[Metrics, State]: ...
+    def __call__(
+        self, ctx: Context, name: str, learner: Any, batch: Batch, state: State
+    ) -> tuple[Metrics, State]: ...

@@ -1,4 +1,6 @@
-"""What can go wrong, as one hierarchy: a `Fault` is infrastructure's, a `UserError` the user can mend, `Stopped` was asked."""
+"""What can go wrong, as one hierarchy: a `Fault` is infrastructure's, a `UserError` the user can
+mend, `Stopped` was asked.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ class PalaestraError(Exception):
 
 
 class Fault(PalaestraError):
-    """Infrastructure failed (a dead endpoint, a full disk). Retried, then `status="error:CAUSE"`; never a zero reward."""
+    """Infrastructure failed (a dead endpoint, a full disk). Retried, then `status="error:CAUSE"`;
+    never a zero reward.
+    """
 
     def __init__(self, cause: str, detail: str = ""):
         super().__init__(f"{cause}: {detail}" if detail else cause)
@@ -16,15 +20,21 @@ class Fault(PalaestraError):
 
 
 class Fatal(Fault):
-    """What every episode needs has failed, e.g. the engine died: ends the run instead of an episode."""
+    """What every episode needs has failed, e.g. the engine died: ends the run instead of an
+    episode.
+    """
 
 
 class UserError(PalaestraError):
-    """Something the user can mend. One line: what, where, how. The command line prints it and exits with status 2."""
+    """Something the user can mend. One line: what, where, how. The command line prints it and exits
+    with status 2.
+    """
 
 
 class Paused(UserError):
-    """Nothing that a step sampled could be played or judged, as behind a dead endpoint: the run waits where it was before it."""
+    """Nothing that a step sampled could be played or judged, as behind a dead endpoint: the run
+    waits where it was before it.
+    """
 
 
 class Stopped(PalaestraError):

@@ -1,8 +1,10 @@
-"""What a class or a function is called where its name outlives the program: in digests, checkpoints and stored results.
+"""What a class or a function is called where its name outlives the program: in digests, checkpoints
+and stored results.
 
-A class of this package is called by its own name, which no other class of the package has, so it may move to another file. What a
-user wrote is called `FILE:Name`, what another package defines `package:Name`. `renamed.tsv` lists what was called otherwise
-before: stored names are read through it, and a class that is renamed keeps its first name in digests.
+A class of this package is called by its own name, which no other class of the package has, so it
+may move to another file. What a user wrote is called `FILE:Name`, what another package defines
+`package:Name`. `renamed.tsv` lists what was called otherwise before: stored names are read through
+it, and a class that is renamed keeps its first name in digests.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ def name_of(x: Any) -> str:
 
 
 def current_name(stored: str) -> str:
-    """What the class of a stored name is called now; names of former releases say the module too."""
+    """What the class of a stored name is called now; names of former releases say the
+    module too.
+    """
     return table().get(stored) or stored.rpartition(":")[2]
 
 
@@ -56,7 +60,9 @@ def find(name: str) -> Any:
 
 
 def leads_back(x: Any) -> bool:
-    """Whether the place that `x` says it was defined in holds it: a closure or a lambda has none."""
+    """Whether the place that `x` says it was defined in holds it: a closure or a lambda
+    has none.
+    """
     found: Any = sys.modules.get(x.__module__)
     for part in x.__qualname__.split("."):
         found = getattr(found, part, None)
@@ -82,7 +88,8 @@ def first_names() -> Mapping[str, str]:
 
 @cache
 def places() -> Mapping[str, str]:
-    """The module of every class of the package, by the class's name, read from the sources: nothing is imported.
+    """The module of every class of the package, by the class's name, read from the sources: nothing
+    is imported.
 
     Raises ValueError for a name that two modules define.
     """
@@ -93,6 +100,8 @@ def places() -> Mapping[str, str]:
         module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
         for name in CLASS_LINE.findall(path.read_text(encoding="utf-8")):
             if name in found:
-                raise ValueError(f"two classes are called {name}: in {found[name]} and in {module}; rename one")
+                raise ValueError(
+                    f"two classes are called {name}: in {found[name]} and in {module}; rename one"
+                )
             found[name] = module
     return found

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 @cache
 def environment() -> Environment:
-    """The templates of all pages, in `palaestra/templates`. In those of HTML every text is escaped."""
+    """The templates of all pages, in `palaestra/templates`. In those of HTML every text
+    is escaped.
+    """
     from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
     made = Environment(
@@ -35,9 +37,12 @@ def render(template: str, **given: Any) -> str:
 
 
 def escape_controls(text: str) -> str:
-    """Control characters as their pictures: they are no HTML, and must be seen. Halves of characters as `?`."""
+    """Control characters as their pictures: they are no HTML, and must be seen. Halves of
+    characters as `?`.
+    """
     drawn = "".join(
-        chr(0x2400 + ord(c)) if ord(c) < 32 and c not in "\n\t" else "␡" if c == "\x7f" else c for c in text
+        chr(0x2400 + ord(c)) if ord(c) < 32 and c not in "\n\t" else "␡" if c == "\x7f" else c
+        for c in text
     )
     return drawn.encode("utf-8", "replace").decode()
 
@@ -45,7 +50,9 @@ def escape_controls(text: str) -> str:
 def table(rows: Iterable[Sequence[str]], *head: str) -> str:
     """Rows below their head; a bar inside a cell does not end it."""
     lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in lines)
+    return "\n".join(
+        f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in lines
+    )
 
 
 def code(text: str) -> str:
@@ -59,7 +66,9 @@ def one_line_lists(data: Any) -> str:
 
 
 def fill_marks(text: str, made: Mapping[str, str]) -> str:
-    """A page with these parts between their marks: `<!-- NAME: ... -->` and `<!-- end of NAME -->`, each on its line."""
+    """A page with these parts between their marks: `<!-- NAME: ... -->` and `<!-- end of NAME -->`,
+    each on its line.
+    """
     for name, part in made.items():
         marks = re.compile(rf"(<!-- {name}: [^\n]*-->\n).*?(<!-- end of {name} -->)", re.DOTALL)
         if not marks.search(text):

@@ -1,4 +1,6 @@
-"""Several runs, each starting from what an earlier one made: an acyclic `{name: Part}`, in the order written."""
+"""Several runs, each starting from what an earlier one made: an acyclic `{name: Part}`, in the
+order written.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ class Output:
 
 @dataclass(frozen=True)
 class Part:
-    """A runnable and the model its policy starts from; None = the run's own. `models` are frozen ones that it finds by name."""
+    """A runnable and the model its policy starts from; None = the run's own. `models` are frozen
+    ones that it finds by name.
+    """
 
     runnable: Runnable
     model: Output | None = None
@@ -37,7 +41,9 @@ class Part:
 
 @value_class
 class Pipeline:
-    """Runs its parts in order; the result is the last one's, with every part's metrics under its name."""
+    """Runs its parts in order; the result is the last one's, with every part's metrics under its
+    name.
+    """
 
     parts: Mapping[str, Part]
 
@@ -49,7 +55,8 @@ class Pipeline:
             for source in part.sources:
                 if source.part not in seen:
                     raise UserError(
-                        f"pipeline part {name!r} starts from {source.part!r}, which does not come before it"
+                        f"pipeline part {name!r} starts from {source.part!r}, which does not come "
+                        "before it"
                     )
             seen.add(name)
 
@@ -62,7 +69,9 @@ class Pipeline:
         first, last = next(iter(results.values())), next(reversed(results.values()))
         metrics = {**last.metrics, "accuracy_before": first.metrics.get("accuracy_before", {})}
         metrics["parts"] = {n: dict(r.metrics) for n, r in results.items()}
-        metrics["sampled_tokens"] = sum(r.metrics.get("sampled_tokens", 0) for r in results.values())
+        metrics["sampled_tokens"] = sum(
+            r.metrics.get("sampled_tokens", 0) for r in results.values()
+        )
         return Result(metrics=metrics, artifacts=last.artifacts)
 
 
@@ -70,5 +79,7 @@ def _path(results: Mapping[str, Result], source: Output) -> str:
     found = results[source.part].artifacts
     if source.artifact not in found:
         has = ", ".join(found) or "none; a run without a folder keeps no models"
-        raise UserError(f"pipeline part {source.part!r} has no model {source.artifact!r}; there are {has}")
+        raise UserError(
+            f"pipeline part {source.part!r} has no model {source.artifact!r}; there are {has}"
+        )
     return found[source.artifact]

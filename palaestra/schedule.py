@@ -1,4 +1,6 @@
-"""Numbers that change with the step. They stand in a recipe where a number would; `resolve` replaces them before the step."""
+"""Numbers that change with the step. They stand in a recipe where a number would; `resolve`
+replaces them before the step.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,9 @@ class Jump:
 def check_bounds(
     name: str, x: Any, *, least: float = -math.inf, above: float = -math.inf, most: float = math.inf
 ) -> None:
-    """Raises UserError for a number out of its range. A schedule is checked where it becomes a number, no number at None."""
+    """Raises UserError for a number out of its range. A schedule is checked where it becomes a
+    number, no number at None.
+    """
     if x is None or isinstance(x, Scheduled) or (x >= least and x > above and x <= most):
         return
     asked = [
@@ -81,11 +85,18 @@ def check_bounds(
     raise UserError(f"{name} is {x}; it must be {' and '.join(asked)}")
 
 
-SCHEDULES: Mapping[str, type[Any]] = {"linear": Linear, "cosine": Cosine, "exponential": Exponential, "jump": Jump}
+SCHEDULES: Mapping[str, type[Any]] = {
+    "linear": Linear,
+    "cosine": Cosine,
+    "exponential": Exponential,
+    "jump": Jump,
+}
 
 
 def read(text: str) -> Scheduled | None:
-    """The schedule that text names with its three numbers, "cosine(1e-4, 0, 100)"; None = it names none. Raises `ValueError`."""
+    """The schedule that text names with its three numbers, "cosine(1e-4, 0, 100)"; None = it names
+    none. Raises `ValueError`.
+    """
     name, opened, rest = text.strip().partition("(")
     if name not in SCHEDULES or not opened or not rest.endswith(")"):
         return None
@@ -94,7 +105,9 @@ def read(text: str) -> Scheduled | None:
 
 
 def resolve(part: Any, step: int) -> Any:
-    """The same value with every schedule in it replaced by its number; unchanged parts are shared."""
+    """The same value with every schedule in it replaced by its number; unchanged parts
+    are shared.
+    """
     if isinstance(part, Scheduled):
         return part.at(step)
     if is_dataclass(part) and not isinstance(part, type):

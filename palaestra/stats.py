@@ -1,7 +1,7 @@
 """Estimates with their intervals. Pure functions of numbers; scipy is not needed.
 
-Intervals are two-sided at 95% unless a level is given. What cannot be known is infinite (the interval of one value) or
-NaN (the mean of none), never 0. Suffix N: values, runs or problems.
+Intervals are two-sided at 95% unless a level is given. What cannot be known is infinite (the
+interval of one value) or NaN (the mean of none), never 0. Suffix N: values, runs or problems.
 """
 
 from __future__ import annotations
@@ -49,10 +49,11 @@ class Interval:
 
 
 def proportion(successes: int, n: int, level: float = LEVEL) -> Interval:
-    """Share of successes with the score interval, which keeps its coverage at 0, at 1 and for small n.
+    """Share of successes with the score interval, which keeps its coverage at 0, at 1 and for small
+    n.
 
-    (p + z^2/2n +- z sqrt(p(1-p)/n + z^2/4n^2)) / (1 + z^2/n)        Wilson (1927); Brown, Cai & DasGupta (2001), eq. 4
-    Of nothing, nothing is known: 0 of 0 is NaN in [0, 1].
+    (p + z^2/2n +- z sqrt(p(1-p)/n + z^2/4n^2)) / (1 + z^2/n) Wilson (1927); Brown, Cai & DasGupta
+    (2001), eq. 4 Of nothing, nothing is known: 0 of 0 is NaN in [0, 1].
     """
     if not 0 <= successes <= n:
         raise ValueError(f"{successes} successes out of {n}")
@@ -67,7 +68,9 @@ def proportion(successes: int, n: int, level: float = LEVEL) -> Interval:
 
 
 def mean_interval(values_N: Sequence[float], level: float = LEVEL) -> Interval:
-    """Mean and t interval: mean +- t_{n-1} s / sqrt(n). Student (1908). One value has a mean and no interval."""
+    """Mean and t interval: mean +- t_{n-1} s / sqrt(n). Student (1908). One value has a mean and no
+    interval.
+    """
     x_N = np.asarray(values_N, np.float64)
     if x_N.ndim != 1 or not np.isfinite(x_N).all():
         raise ValueError(f"a mean needs a list of finite numbers, not {values_N!r}")
@@ -80,7 +83,9 @@ def mean_interval(values_N: Sequence[float], level: float = LEVEL) -> Interval:
 
 
 def interval_at_n(interval: Interval, n: int, level: float = LEVEL) -> Interval:
-    """The t interval that n observations of the same mean and spread would have. Of two or more observations."""
+    """The t interval that n observations of the same mean and spread would have. Of two or more
+    observations.
+    """
     quantile = lambda m: t_quantile((1 + level) / 2, m - 1) / math.sqrt(m)
     half = (interval.high - interval.low) / 2 * quantile(n) / quantile(interval.n)
     return Interval(mean=interval.mean, low=interval.mean - half, high=interval.mean + half, n=n)
@@ -90,20 +95,27 @@ def interval_at_n(interval: Interval, n: int, level: float = LEVEL) -> Interval:
 
 
 def paired_difference(a_N: Sequence[float], b_N: Sequence[float], level: float = LEVEL) -> Interval:
-    """Mean of b - a over pairs (the same seed, the same problem), with the t interval of the differences."""
+    """Mean of b - a over pairs (the same seed, the same problem), with the t interval of the
+    differences.
+    """
     if len(a_N) != len(b_N):
         raise ValueError(f"{len(a_N)} values cannot be paired with {len(b_N)}")
     return mean_interval([b - a for a, b in zip(a_N, b_N, strict=True)], level)
 
 
 def difference(a: Interval, b: Interval) -> Interval:
-    """b - a of two independent estimates, from nothing but their intervals; of two Wilson intervals, Newcombe's.
+    """b - a of two independent estimates, from nothing but their intervals; of two Wilson
+    intervals, Newcombe's.
 
-    low = d - sqrt((b - b.low)^2 + (a.high - a)^2),    high = d + sqrt((b.high - b)^2 + (a - a.low)^2)
-    Newcombe (1998), method 10; Zou & Donner (2008). If both are of the same problems, it errs to the wide side.
+    low = d - sqrt((b - b.low)^2 + (a.high - a)^2), high = d + sqrt((b.high - b)^2 + (a - a.low)^2)
+    Newcombe (1998), method 10; Zou & Donner (2008). If both are of the same problems, it errs to
+    the wide side.
     """
     d = b.mean - a.mean
-    low, high = math.hypot(b.mean - b.low, a.high - a.mean), math.hypot(b.high - b.mean, a.mean - a.low)
+    low, high = (
+        math.hypot(b.mean - b.low, a.high - a.mean),
+        math.hypot(b.high - b.mean, a.mean - a.low),
+    )
     return Interval(mean=d, low=d - low, high=d + high, n=min(a.n, b.n))
 
 
@@ -111,7 +123,9 @@ def difference(a: Interval, b: Interval) -> Interval:
 
 
 def interquartile_mean(values_N: Sequence[float]) -> float:
-    """Mean of what is left when floor(n / 4) values are cut off each end. Agarwal et al. (2021), arXiv:2108.13264."""
+    """Mean of what is left when floor(n / 4) values are cut off each end. Agarwal et al. (2021),
+    arXiv:2108.13264.
+    """
     x_N = np.sort(np.asarray(values_N, np.float64).ravel())
     cut = len(x_N) // 4
     return float(x_N[cut : len(x_N) - cut].mean()) if len(x_N) else math.nan
@@ -125,16 +139,19 @@ def stratified_bootstrap(
     n: int = 2000,
     level: float = LEVEL,
 ) -> Interval:
-    """Percentile interval of `statistic(all values)`, runs drawn again with replacement inside each task.
+    """Percentile interval of `statistic(all values)`, runs drawn again with replacement inside each
+    task.
 
-    Agarwal et al. (2021), section 4.1. Meant for many tasks with several runs each: of a single task's three runs it
-    covers far less than it says, there `mean_interval` is right.
+    Agarwal et al. (2021), section 4.1. Meant for many tasks with several runs each: of a single
+    task's three runs it covers far less than it says, there `mean_interval` is right.
     """
     strata = [np.asarray(v, np.float64) for v in values_by_task.values()]
     if not strata or any(len(x_N) == 0 for x_N in strata):
         raise ValueError("every task needs at least one value")
     rng = rng_of(key)
-    drawn = np.concatenate([x_N[rng.integers(0, len(x_N), (n, len(x_N)))] for x_N in strata], axis=1)
+    drawn = np.concatenate(
+        [x_N[rng.integers(0, len(x_N), (n, len(x_N)))] for x_N in strata], axis=1
+    )
     low, high = np.quantile([statistic(row) for row in drawn], [(1 - level) / 2, (1 + level) / 2])
     pooled = np.concatenate(strata)
     return Interval(mean=float(statistic(pooled)), low=float(low), high=float(high), n=len(pooled))
@@ -146,19 +163,23 @@ def stratified_bootstrap(
 def pass_at_k(n: int, c: int, k: int) -> float:
     """Probability that k of n samples, c of them right, hold a right one: 1 - C(n-c, k) / C(n, k).
 
-    As the product over i = n-c+1..n of (1 - k/i), which does not overflow. Chen et al. (2021), arXiv:2107.03374, eq. 1.
+    As the product over i = n-c+1..n of (1 - k/i), which does not overflow. Chen et al. (2021),
+    arXiv:2107.03374, eq. 1.
     """
     if not (0 <= c <= n and 1 <= k <= n):
         raise ValueError(f"pass@{k} of {n} samples with {c} right")
     return 1.0 - math.prod(1.0 - k / i for i in range(n - c + 1, n + 1)) if n - c >= k else 1.0
 
 
-def majority_at_k(answers: Sequence[Hashable], right: Sequence[bool], k: int | None = None) -> float:
-    """Probability that the most frequent answer among k of the samples is right; k None = all of them.
+def majority_at_k(
+    answers: Sequence[Hashable], right: Sequence[bool], k: int | None = None
+) -> float:
+    """Probability that the most frequent answer among k of the samples is right; k None = all of
+    them.
 
-    The exact mean over all subsets of size k; a tie is broken uniformly. None is no answer and gets no vote. Where one
-    answer was judged both right and wrong, winning with it counts the share of right ones. Voting: Wang et al. (2022),
-    arXiv:2203.11171.
+    The exact mean over all subsets of size k; a tie is broken uniformly. None is no answer and gets
+    no vote. Where one answer was judged both right and wrong, winning with it counts the share of
+    right ones. Voting: Wang et al. (2022), arXiv:2203.11171.
     """
     n, k = len(answers), len(answers) if k is None else k
     if len(right) != n or not 1 <= k <= n:
@@ -169,7 +190,9 @@ def majority_at_k(answers: Sequence[Hashable], right: Sequence[bool], k: int | N
             judged.setdefault(answer, []).append(bool(good))
     counts, silent = {a: len(js) for a, js in judged.items()}, sum(a is None for a in answers)
     return sum(
-        sum(js) / len(js) * _wins(len(js), [c for other, c in counts.items() if other != a], silent, k)
+        sum(js)
+        / len(js)
+        * _wins(len(js), [c for other, c in counts.items() if other != a], silent, k)
         for a, js in judged.items()
         if any(js)
     )
@@ -178,7 +201,8 @@ def majority_at_k(answers: Sequence[Hashable], right: Sequence[bool], k: int | N
 def _wins(mine: int, others: Sequence[int], silent: int, k: int) -> float:
     """Probability that an answer given `mine` times wins the vote of k.
 
-    For each number of votes for it, ways_ts counts how s votes of the others can fall: none above it, t equal to it.
+    For each number of votes for it, ways_ts counts how s votes of the others can fall: none above
+    it, t equal to it.
     """
     total = 0.0
     for votes in range(1, min(mine, k) + 1):
@@ -189,7 +213,9 @@ def _wins(mine: int, others: Sequence[int], silent: int, k: int) -> float:
             grown = np.zeros_like(ways_ts)
             for j in range(min(count, votes, rest) + 1):
                 tied = int(j == votes)
-                grown[tied:, j:] += math.comb(count, j) * ways_ts[: len(ways_ts) - tied, : rest + 1 - j]
+                grown[tied:, j:] += (
+                    math.comb(count, j) * ways_ts[: len(ways_ts) - tied, : rest + 1 - j]
+                )
             ways_ts = grown
         shared = ways_ts[:, rest] / np.arange(1, len(ways_ts) + 1)
         total += math.comb(mine, votes) * float(shared.sum())
@@ -201,7 +227,9 @@ def _wins(mine: int, others: Sequence[int], silent: int, k: int) -> float:
 
 @lru_cache(maxsize=1024)
 def t_quantile(p: float, df: int) -> float:
-    """The value that a t variable with `df` degrees of freedom stays below with probability p: bisection on `t_cdf`."""
+    """The value that a t variable with `df` degrees of freedom stays below with probability p:
+    bisection on `t_cdf`.
+    """
     if not (0 < p < 1 and df >= 1):
         raise ValueError(f"the {p} quantile of t with {df} degrees of freedom")
     if p < 0.5:
@@ -215,7 +243,9 @@ def t_quantile(p: float, df: int) -> float:
 
 
 def t_cdf(t: float, df: float) -> float:
-    """P(T <= t) = 1 - I_x(df/2, 1/2) / 2 with x = df / (df + t^2), for t >= 0. Abramowitz & Stegun 26.7.1."""
+    """P(T <= t) = 1 - I_x(df/2, 1/2) / 2 with x = df / (df + t^2), for t >= 0. Abramowitz & Stegun
+    26.7.1.
+    """
     tail = betainc(df / 2, 0.5, df / (df + t * t)) / 2
     return 1 - tail if t >= 0 else tail
 
@@ -223,7 +253,8 @@ def t_cdf(t: float, df: float) -> float:
 def betainc(a: float, b: float, x: float) -> float:
     """The regularised incomplete beta function I_x(a, b).
 
-    x^a (1-x)^b / (a B(a, b)) times a continued fraction, by Lentz's method. Press et al., Numerical Recipes, 6.4.
+    x^a (1-x)^b / (a B(a, b)) times a continued fraction, by Lentz's method. Press et al., Numerical
+    Recipes, 6.4.
     """
     if not (a > 0 and b > 0 and 0 <= x <= 1):
         raise ValueError(f"I_{x}({a}, {b}) is not defined")
@@ -231,7 +262,16 @@ def betainc(a: float, b: float, x: float) -> float:
         return x
     if x > (a + 1) / (a + b + 2):  # where the fraction of the mirror image converges faster
         return 1 - betainc(b, a, 1 - x)
-    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)) / a
+    front = (
+        math.exp(
+            math.lgamma(a + b)
+            - math.lgamma(a)
+            - math.lgamma(b)
+            + a * math.log(x)
+            + b * math.log1p(-x)
+        )
+        / a
+    )
     tiny, c, d = 1e-300, 1.0, 1 / (1 - (a + b) * x / (a + 1))
     fraction = d
     for m in range(1, 1000):
@@ -250,7 +290,9 @@ def betainc(a: float, b: float, x: float) -> float:
 
 
 def fisher(a: int, n: int, b: int, m: int) -> float:
-    """Two-sided p of a of n against b of m successes being equally likely (Fisher's exact test); 1 where a side is empty."""
+    """Two-sided p of a of n against b of m successes being equally likely (Fisher's exact test); 1
+    where a side is empty.
+    """
     if not (n and m):
         return 1.0
     ways = lambda x: (
@@ -262,7 +304,8 @@ def fisher(a: int, n: int, b: int, m: int) -> float:
 
 
 def false_discoveries(p_N: Sequence[float], bound: float) -> list[bool]:
-    """Which hypotheses may be rejected so that of the rejected at most `bound` are expected to be true.
+    """Which hypotheses may be rejected so that of the rejected at most `bound` are expected to be
+    true.
 
     Benjamini and Hochberg (1995): the k smallest, k the largest with p_(k) <= k bound / N.
     """

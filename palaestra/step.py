@@ -119,10 +119,14 @@ def copy_state(state: State) -> State:
     return {k: v.copy() if isinstance(v, dict | list) else v for k, v in state.items()}
 
 
-async def gather_groups(recipe: Recipe, ctx: Context, state: State) -> tuple[list[Group], list[Group]]:
+async def gather_groups(
+    recipe: Recipe, ctx: Context, state: State
+) -> tuple[list[Group], list[Group]]:
     """Fill the queue `lag` tickets ahead; the oldest pass the pool until it has a batch."""
     ready, seen, oldest = None, [], state["step"] - max_age(recipe.schedule)
-    state["pool"] = {k: drop_old(v, oldest) if holds_groups(v) else v for k, v in state["pool"].items()}
+    state["pool"] = {
+        k: drop_old(v, oldest) if holds_groups(v) else v for k, v in state["pool"].items()
+    }
     for n in range(recipe.schedule.rounds):
         while len(state["queue"]) <= recipe.schedule.lag:
             key: Key = (state["seed"], "step", state["step"], n, len(state["queue"]))
@@ -134,7 +138,8 @@ async def gather_groups(recipe: Recipe, ctx: Context, state: State) -> tuple[lis
             return drop_old(ready, oldest), seen
     raise Fault(
         "starved",
-        f"the pool had no batch after {recipe.schedule.rounds} rounds; its gate keeps nothing of what is drawn",
+        f"the pool had no batch after {recipe.schedule.rounds} rounds; its gate keeps nothing of "
+        "what is drawn",
     )
 
 
@@ -170,7 +175,10 @@ def max_age(schedule: Schedule) -> int:
 
 def drop_old(groups: list[Group], oldest: int) -> list[Group]:
     """Groups with no token older than `oldest`; offline data has no age."""
-    ages = [[v for e in group.episodes if not e.muted and (v := e.oldest()) is not None] for group in groups]
+    ages = [
+        [v for e in group.episodes if not e.muted and (v := e.oldest()) is not None]
+        for group in groups
+    ]
     pairs = zip(groups, ages, strict=True)
     return [group for group, versions in pairs if min(versions, default=oldest) >= oldest]
 
@@ -180,7 +188,9 @@ def holds_groups(part: Any) -> bool:
     return isinstance(part, list) and all(isinstance(x, Group) for x in part)
 
 
-def learn(recipe: Recipe, ctx: Context, state: State, ready: list[Group], seen: list[Group]) -> Metrics:
+def learn(
+    recipe: Recipe, ctx: Context, state: State, ready: list[Group], seen: list[Group]
+) -> Metrics:
     """Measure and credit for every learner before any weight moves; then update each."""
     examples, metrics = {}, ctx.describe(seen, ready)
     for name, learner in recipe.learners.items():

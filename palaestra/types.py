@@ -1,7 +1,9 @@
-"""The nouns. Frozen values; a stage takes some and returns others. (The file is longer than others: it is the one vocabulary.)
+"""The nouns. Frozen values; a stage takes some and returns others. (The file is longer than others:
+it is the one vocabulary.)
 
-Shape suffixes, here and everywhere: B rows, T tokens of a row's training view, E episodes, G group, N observations,
-V vocabulary, D hidden. Log-probabilities are in nats, lengths in tokens, times in seconds.
+Shape suffixes, here and everywhere: B rows, T tokens of a row's training view, E episodes, G group,
+N observations, V vocabulary, D hidden. Log-probabilities are in nats, lengths in tokens, times in
+seconds.
 """
 
 from __future__ import annotations
@@ -43,14 +45,17 @@ def stage(cls: C) -> C:
     return dataclass(frozen=True)(cls)
 
 
-EXACT = {"exact": True}  # metadata of a stage's field that changes how a number is computed, but not which
+# metadata of a stage's field that changes how a number is computed, but not which
+EXACT = {"exact": True}
 
 
 Key: TypeAlias = tuple[int | str, ...]  # a path: (run, step, task, sample, attempt, seat, n, ...)
 
 
 def seed_of(key: Key) -> int:
-    """63 bits of a path. Equal paths give equal seeds on every machine; there is no global random state."""
+    """63 bits of a path. Equal paths give equal seeds on every machine; there is no global random
+    state.
+    """
     return int.from_bytes(hashlib.blake2b(repr(key).encode(), digest_size=8).digest(), "big") >> 1
 
 
@@ -61,7 +66,9 @@ def rng_of(key: Key) -> np.random.Generator:
 
 @value_class
 class Message:
-    """One message of a conversation. `author` says who really wrote it; `trained` lets demonstrations be learned from."""
+    """One message of a conversation. `author` says who really wrote it; `trained` lets
+    demonstrations be learned from.
+    """
 
     role: str
     content: str
@@ -72,7 +79,9 @@ class Message:
 
 @value_class
 class Task:
-    """A problem. `prompt` is shown to the policy, `answer` and `meta` are what a verifier or world needs to check it."""
+    """A problem. `prompt` is shown to the policy, `answer` and `meta` are what a verifier or world
+    needs to check it.
+    """
 
     id: str
     prompt: tuple[Message, ...] = ()
@@ -86,9 +95,10 @@ class Task:
 class Segment:
     """A run of tokens with one author, turn and policy version.
 
-    `trained` says that the tokens carry gradient, which is not the same as sampled. A `hidden` segment was in the context when
-    sampling and is absent from the training view (a hint, a critique). `logp` is under the distribution really sampled from, in
-    the context really seen; None = unknown. `version` None = offline data, which has no age.
+    `trained` says that the tokens carry gradient, which is not the same as sampled. A `hidden`
+    segment was in the context when sampling and is absent from the training view (a hint, a
+    critique). `logp` is under the distribution really sampled from, in the context really seen;
+    None = unknown. `version` None = offline data, which has no age.
     """
 
     ids: tuple[int, ...]
@@ -121,7 +131,9 @@ class View:
 
 @value_class
 class Row:
-    """An append-only run of segments: one context that was really seen, by one seat in one thread."""
+    """An append-only run of segments: one context that was really seen, by one seat in
+    one thread.
+    """
 
     segments: tuple[Segment, ...] = ()
     seat: str = ""
@@ -144,7 +156,9 @@ class Row:
 
         return View(
             ids_T=flat(lambda s: s.ids, np.int64),
-            trained_T=flat(lambda s: [s.trained and policy in (None, s.policy)] * len(s.ids), np.bool_),
+            trained_T=flat(
+                lambda s: [s.trained and policy in (None, s.policy)] * len(s.ids), np.bool_
+            ),
             logp_T=flat(lambda s: [np.nan] * len(s.ids) if s.logp is None else s.logp, np.float64),
             turn_T=flat(lambda s: [s.turn] * len(s.ids), np.int64),
             temperature_T=flat(lambda s: [s.temperature] * len(s.ids), np.float64),
@@ -158,7 +172,9 @@ class Row:
 
 @value_class
 class Event:
-    """A reward at a token: `token` indexes the row's training view, -1 = the row's last trained token."""
+    """A reward at a token: `token` indexes the row's training view, -1 = the row's last trained
+    token.
+    """
 
     row: int
     token: int
@@ -171,7 +187,8 @@ SOLVED_TOTAL = 1 - 1e-9  # a total reward from here on counts as solved
 
 @value_class
 class Reward:
-    """`total` is what advantages start from; `parts` are named shares or shadows of it; `events` place reward in time.
+    """`total` is what advantages start from; `parts` are named shares or shadows of it; `events`
+    place reward in time.
 
     What a seat was paid is the part `payment(seat)`, where several seats play.
     """
@@ -196,7 +213,9 @@ def payment(seat: str) -> str:
 
 @value_class
 class Origin:
-    """Where a forked episode comes from: the parent's index in its group and the turn it left at."""
+    """Where a forked episode comes from: the parent's index in its group and the turn
+    it left at.
+    """
 
     parent: int
     turn: int
@@ -204,9 +223,11 @@ class Origin:
 
 @value_class
 class Episode:
-    """One attempt at a task. `facts` hold what the world knows and the transcript does not; never shown to a policy.
+    """One attempt at a task. `facts` hold what the world knows and the transcript does not; never
+    shown to a policy.
 
-    status: "running" | "finished" | "truncated:WHY" | "error:CAUSE". A muted episode counts in statistics, not in the gradient.
+    status: "running" | "finished" | "truncated:WHY" | "error:CAUSE". A muted episode counts in
+    statistics, not in the gradient.
     """
 
     rows: tuple[Row, ...] = ()
@@ -238,7 +259,9 @@ class Episode:
 
     def oldest(self) -> int | None:
         """The oldest policy version among its trained tokens; None = offline data only."""
-        found = [s.version for r in self.rows for s in r.segments if s.trained and s.version is not None]
+        found = [
+            s.version for r in self.rows for s in r.segments if s.trained and s.version is not None
+        ]
         return min(found, default=None)
 
 
@@ -256,16 +279,21 @@ class Group:
 
 @value_class
 class Example:
-    """A row with its credit: scalars or [T] arrays by name. What a replay of stale credit stores."""
+    """A row with its credit: scalars or [T] arrays by name. What a replay of stale
+    credit stores.
+    """
 
     row: Row
-    columns: Mapping[str, Any]  # scalars, [T] arrays, features [1, D]; a "trained" column replaces the row's own mask
-    unit: str = ""  # rows of one unit share a micro-batch (a pair, a coupled group); "" = a unit of its own
+    # scalars, [T] arrays, features [1, D]; a "trained" column replaces the row's own mask
+    columns: Mapping[str, Any]
+    # rows of one unit share a micro-batch (a pair, a coupled group); "" = a unit of its own
+    unit: str = ""
 
 
 @value_class
 class Batch:
-    """Rows as tensors. The counts belong to the whole optimiser batch: a part of a batch keeps them.
+    """Rows as tensors. The counts belong to the whole optimiser batch: a part of a batch keeps
+    them.
 
     Columns are [B], [B, T], of features [B, 1, D], of distributions [B, T, V].
     """
@@ -280,7 +308,9 @@ class Batch:
         try:
             return self.columns[name]
         except KeyError:
-            raise KeyError(f"the batch has no column {name!r}; it has {', '.join(sorted(self.columns))}") from None
+            raise KeyError(
+                f"the batch has no column {name!r}; it has {', '.join(sorted(self.columns))}"
+            ) from None
 
     @property
     def mask(self) -> Tensor:
@@ -295,7 +325,11 @@ class Batch:
         return replace(self, columns=columns, unit_B=self.unit_B[rows])
 
     def to(self, device: torch.device) -> Batch:
-        return replace(self, columns={k: v.to(device) for k, v in self.columns.items()}, unit_B=self.unit_B.to(device))
+        return replace(
+            self,
+            columns={k: v.to(device) for k, v in self.columns.items()},
+            unit_B=self.unit_B.to(device),
+        )
 
 
 # ---- worlds and players
@@ -319,7 +353,9 @@ class Malformed:
 
 @value_class
 class Ask:
-    """A seat acts next. Several at once are simultaneous moves, or n solvers of one question (by `thread`)."""
+    """A seat acts next. Several at once are simultaneous moves, or n solvers of one question (by
+    `thread`).
+    """
 
     seat: str
     say: tuple[Message, ...] = ()
@@ -343,7 +379,9 @@ class Act:
 
 @value_class
 class Frame:
-    """A world's answer: its state (a value, so a fork is free), who acts next, and what was paid to (seat, thread)."""
+    """A world's answer: its state (a value, so a fork is free), who acts next, and what was paid to
+    (seat, thread).
+    """
 
     state: Any
     asks: tuple[Ask, ...] = ()
@@ -371,7 +409,9 @@ class World(Protocol):
 
 @value_class
 class Sampling:
-    """How tokens are drawn. Temperature 0 is greedy. The recorded log-prob is under exactly this distribution."""
+    """How tokens are drawn. Temperature 0 is greedy. The recorded log-prob is under exactly this
+    distribution.
+    """
 
     temperature: float = 1.0
     top_k: int = 0
@@ -383,7 +423,9 @@ class Sampling:
 
 @value_class
 class Completion:
-    """What a player produced: `cut` is where the stop string ends in `text`; the tokens always stay whole."""
+    """What a player produced: `cut` is where the stop string ends in `text`; the tokens always stay
+    whole.
+    """
 
     ids: tuple[int, ...]
     logp: tuple[float, ...]
@@ -407,10 +449,14 @@ class Player(Protocol):
     def temperature(self) -> float: ...
 
     def hear(self, ask: Ask, *, first: bool, closed: bool, turn: int) -> tuple[Segment, ...]:
-        """What the row gains before the player speaks. `closed`: its last turn ended with its own end token."""
+        """What the row gains before the player speaks. `closed`: its last turn ended with its own
+        end token.
+        """
         ...
 
-    async def act(self, row: Row, messages: tuple[Message, ...], ask: Ask, key: Key) -> Completion: ...
+    async def act(
+        self, row: Row, messages: tuple[Message, ...], ask: Ask, key: Key
+    ) -> Completion: ...
     def parse(self, text: str, finish: str) -> Call | Malformed | None: ...
 
 
@@ -444,8 +490,10 @@ class Result:
 
 State: TypeAlias = dict[str, Any]  # plain data, groups and arrays: everything a checkpoint can hold
 Groups: TypeAlias = Sequence[Group]
-Signals: TypeAlias = list[list[list[dict[str, np.ndarray]]]]  # [group][episode][row]{"ref_logp": [T]}; features [1, D]
-Need: TypeAlias = tuple[str, str]  # (model, quantity), e.g. ("ref", "logp"): measured once, before any update
+# [group][episode][row]{"ref_logp": [T]}; features [1, D]
+Signals: TypeAlias = list[list[list[dict[str, np.ndarray]]]]
+# (model, quantity), e.g. ("ref", "logp"): measured once, before any update
+Need: TypeAlias = tuple[str, str]
 
 Outputs: TypeAlias = Mapping[
     str, "Tensor"
@@ -454,9 +502,11 @@ Metrics: TypeAlias = dict[str, Any]
 
 
 class Objective(Protocol):
-    """A loss. `needs` names the outputs it reads; `couples` says how far rows depend on one another.
+    """A loss. `needs` names the outputs it reads; `couples` says how far rows depend on one
+    another.
 
-    The loss and the metrics are sums over rows with the denominators of the whole batch, so that parts add up.
+    The loss and the metrics are sums over rows with the denominators of the whole batch, so that
+    parts add up.
     """
 
     @property
@@ -474,7 +524,8 @@ class Objective(Protocol):
 class ChatRequest:
     """One call. Equal requests with different seeds are different samples.
 
-    `choices` are words whose log-probability as the start of the reply is wanted, e.g. ("Yes", "No").
+    `choices` are words whose log-probability as the start of the reply is wanted, e.g. ("Yes",
+    "No").
     """
 
     messages: tuple[Message, ...]
@@ -489,7 +540,15 @@ class ChatRequest:
     def digest(self, *who: str) -> str:
         """sha256 of the request as it is put to `who`."""
         talk = [(m.role, m.content) for m in self.messages]
-        rest = (self.temperature, self.top_p, self.max_tokens, self.stop, self.seed, self.schema, self.choices)
+        rest = (
+            self.temperature,
+            self.top_p,
+            self.max_tokens,
+            self.stop,
+            self.seed,
+            self.schema,
+            self.choices,
+        )
         return hashlib.sha256(json.dumps([who, talk, rest], sort_keys=True).encode()).hexdigest()
 
 
@@ -506,7 +565,9 @@ class Reply:
 
 @dataclass
 class Meter:
-    """Counts of one client. `calls` are requests sent, retries included; `faults` ends of requests by cause."""
+    """Counts of one client. `calls` are requests sent, retries included; `faults` ends of requests
+    by cause.
+    """
 
     calls: int = 0
     retries: int = 0
@@ -526,4 +587,8 @@ class Meter:
     def numbers(self) -> dict[str, float]:
         """All counts; the faults summed, and by cause."""
         counts = {k: v for k, v in asdict(self).items() if k != "faults"}
-        return {**counts, "faults": sum(self.faults.values()), **{f"faults/{k}": n for k, n in self.faults.items()}}
+        return {
+            **counts,
+            "faults": sum(self.faults.values()),
+            **{f"faults/{k}": n for k, n in self.faults.items()},
+        }

@@ -1,8 +1,9 @@
 """From credited rows to moved weights: pack, split, accumulate, step.
 
-Law 2: the gradient does not depend on how a batch is split. Denominators belong to the whole optimiser batch; a loss that
-couples rows across micro-batches pays one extra forward pass (its gradient is taken to the outputs first).
-Law 3: masked values are replaced once, in `pack`; any other NaN stops the update and leaves the weights alone.
+Law 2: the gradient does not depend on how a batch is split. Denominators belong to the whole
+optimiser batch; a loss that couples rows across micro-batches pays one extra forward pass (its
+gradient is taken to the outputs first). Law 3: masked values are replaced once, in `pack`; any
+other NaN stops the update and leaves the weights alone.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ Forward = Callable[[Batch], Outputs]
 
 @stage
 class AdamW:
-    """Decoupled weight decay (arXiv:1711.05101). `clip_norm` bounds the global gradient norm; 0 = unbounded."""
+    """Decoupled weight decay (arXiv:1711.05101). `clip_norm` bounds the global gradient norm; 0 =
+    unbounded.
+    """
 
     lr: float = 1e-4
     betas: tuple[float, float] = (0.9, 0.95)
@@ -43,15 +46,23 @@ class AdamW:
     def __post_init__(self) -> None:
         if any(isinstance(x, Scheduled) for x in (self.eps, *self.betas)):
             raise UserError(
-                "the optimiser's eps and betas stay as they are for a whole run; schedule lr or weight_decay"
+                "the optimiser's eps and betas stay as they are for a whole run; schedule lr or "
+                "weight_decay"
             )
 
     def build(self, parameters: Sequence[torch.nn.Parameter]) -> Optimizer:
-        """The rate is set before every step, so the optimiser starts without one. Below float32 there are master weights."""
+        """The rate is set before every step, so the optimiser starts without one. Below float32
+        there are master weights.
+        """
 
         def adamw(parameters: Sequence[torch.nn.Parameter]) -> torch.optim.Optimizer:
             return torch.optim.AdamW(
-                parameters, lr=0.0, betas=self.betas, eps=self.eps, weight_decay=self.weight_decay, fused=True
+                parameters,
+                lr=0.0,
+                betas=self.betas,
+                eps=self.eps,
+                weight_decay=self.weight_decay,
+                fused=True,
             )
 
         low = any(p.dtype.itemsize < torch.float32.itemsize for p in parameters)
@@ -64,8 +75,12 @@ class AdamW:
             group.update(lr=lr, weight_decay=self.weight_decay)
 
 
-def pack(examples: Sequence[Example], policy: str | None = None, dtype: torch.dtype = torch.float32) -> Batch | None:
-    """Rows as one right-padded batch; rows without a trained token are left out. None = nothing to train on."""
+def pack(
+    examples: Sequence[Example], policy: str | None = None, dtype: torch.dtype = torch.float32
+) -> Batch | None:
+    """Rows as one right-padded batch; rows without a trained token are left out. None = nothing to
+    train on.
+    """
     rows, units = [], []
     for i, e in enumerate(examples):
         view = e.row.view(policy)
@@ -108,12 +123,19 @@ def _stack(rows: list[dict[str, Any]], units: list[str], dtype: torch.dtype) -> 
         for i, r in enumerate(rows):
             values = np.asarray(r[name])
             if len(values) != length_B[i]:
-                raise ValueError(f"column {name!r} has {len(values)} values for a row of {length_B[i]} tokens")
+                raise ValueError(
+                    f"column {name!r} has {len(values)} values for a row of {length_B[i]} tokens"
+                )
             padded[i, : len(values)] = values
         columns[name] = torch.from_numpy(padded).to(torch.int64 if integer else dtype)
     on = columns["trained"] > 0
-    for name, v in columns.items():  # NaN * 0 is NaN, so a multiplication by the mask would come too late
-        if v.shape[1:2] == (T,) and v.is_floating_point() and name not in ("trained", "temperature"):
+    # NaN * 0 is NaN, so a multiplication by the mask would come too late
+    for name, v in columns.items():
+        if (
+            v.shape[1:2] == (T,)
+            and v.is_floating_point()
+            and name not in ("trained", "temperature")
+        ):
             columns[name] = torch.where(on if v.dim() == 2 else on[..., None], v, 0.0)
     columns["temperature"] = torch.where(on, columns["temperature"], 1.0)
     number = {u: i for i, u in enumerate(dict.fromkeys(units))}
@@ -134,8 +156,8 @@ def recount(batch: Batch) -> Batch:
 def split(batch: Batch, budget: int, whole_units: bool, packed: bool = False) -> list[Tensor]:
     """Row indices of micro-batches of at most `budget` positions (one row or unit may exceed it).
 
-    Positions are padded ones, and long rows come first. `packed`: without padding, prompts once, in the order of the rows,
-    so that those of a group stay together.
+    Positions are padded ones, and long rows come first. `packed`: without padding, prompts once, in
+    the order of the rows, so that those of a group stay together.
     """
     units = batch.unit_B.tolist() if whole_units else range(len(batch.unit_B))
     atoms: dict[int, list[int]] = {}
@@ -176,7 +198,9 @@ def _split_packed(batch: Batch, atoms: list[list[int]], budget: int) -> list[Ten
 def backward(
     forward: Forward, objective: Objective, batch: Batch, budget: int, packed: bool = False
 ) -> dict[str, Tensor]:
-    """Accumulates d loss / d theta, the same for every split. Returns the metrics of the whole batch, the loss among them."""
+    """Accumulates d loss / d theta, the same for every split. Returns the metrics of the whole
+    batch, the loss among them.
+    """
     parts = split(batch, budget, objective.couples == "unit", packed)
     total: dict[str, Tensor] = {}
     if objective.couples != "batch" or len(parts) == 1:
@@ -197,7 +221,11 @@ def backward(
     for p in parts:
         out = forward(batch.part(p))
         used = [k for k in out if leaves[k].grad is not None]
-        grads = [_cut(g[start : start + len(p)], out[k]) for k in used if (g := leaves[k].grad) is not None]
+        grads = [
+            _cut(g[start : start + len(p)], out[k])
+            for k in used
+            if (g := leaves[k].grad) is not None
+        ]
         torch.autograd.backward([out[k] for k in used], grads)
         start += len(p)
     return total
@@ -237,24 +265,30 @@ def free_bytes(device: torch.device) -> int:
 class Plain:
     """Epochs of shuffled minibatches, each one optimiser step. Rows of a unit stay together.
 
-    `fresh` forgets the optimiser's moments before the batch: every batch is a problem of its own (arXiv:2501.12599, 2.3.2).
+    `fresh` forgets the optimiser's moments before the batch: every batch is a problem of its own
+    (arXiv:2501.12599, 2.3.2).
     """
 
     epochs: int = 1
     minibatches: int = 1
     # tokens a forward pass may hold; small ones stay in the cache and pad less
     budget: int = field(default=4096, metadata=EXACT)
-    # what a forward pass may take, about: fewer tokens of a larger model. On a GPU at least half of what is free there
+    # what a forward pass may take, about: fewer tokens of a larger model. On a GPU at least half of
+    # what is free there
     memory_mb: int = field(default=1024, metadata=EXACT)
     fresh: bool = False
 
-    def __call__(self, ctx: Context, name: str, learner: Any, batch: Batch, state: State) -> tuple[Metrics, State]:
+    def __call__(
+        self, ctx: Context, name: str, learner: Any, batch: Batch, state: State
+    ) -> tuple[Metrics, State]:
         if self.fresh:
             ctx.optimiser(name, learner).state.clear()
         clock, seen = state.get("clock", 0), []
         for epoch in range(self.epochs):
             for mini in self._minibatches(ctx, name, batch, clock, epoch):
-                found = step_optimiser(ctx, name, learner, mini, clock, self._budget(ctx.model(name)))
+                found = step_optimiser(
+                    ctx, name, learner, mini, clock, self._budget(ctx.model(name))
+                )
                 clock += not found["skipped"]
                 seen.append(found)
         metrics = {k: float(np.mean([m[k] for m in seen])) for k in seen[0]}
@@ -266,7 +300,9 @@ class Plain:
             memory = max(memory, free_bytes(model.device) // 2)
         return max(1, min(self.budget, memory // max(1, model.position_bytes)))
 
-    def _minibatches(self, ctx: Context, name: str, batch: Batch, clock: int, epoch: int) -> Iterator[Batch]:
+    def _minibatches(
+        self, ctx: Context, name: str, batch: Batch, clock: int, epoch: int
+    ) -> Iterator[Batch]:
         if self.minibatches == 1:
             yield batch
             return
@@ -277,18 +313,29 @@ class Plain:
                 yield recount(batch.part(rows))
 
 
-def step_optimiser(ctx: Context, name: str, learner: Any, batch: Batch, clock: int, budget: int) -> dict[str, float]:
-    """One optimiser step. A loss or gradient that is not finite leaves the weights alone and dumps the case."""
+def step_optimiser(
+    ctx: Context, name: str, learner: Any, batch: Batch, clock: int, budget: int
+) -> dict[str, float]:
+    """One optimiser step. A loss or gradient that is not finite leaves the weights alone and dumps
+    the case.
+    """
     ctx.moving(name)
     model, optimiser = ctx.model(name), ctx.optimiser(name, learner)
     try:
         with ctx.phase("backward"):
             forward = ctx.forward(name, learner.objective.needs)
-            found = backward(forward, learner.objective, batch.to(model.device), budget, model.packs)
+            found = backward(
+                forward, learner.objective, batch.to(model.device), budget, model.packs
+            )
         with ctx.phase("optimiser"):
             moved = [p for group in optimiser.param_groups for p in group["params"]]
-            norm = torch.nn.utils.clip_grad_norm_(moved, learner.optimiser.clip_norm or float("inf"))
-            metrics = {k: float(v) for k, v in found.items()} | {"grad_norm": float(norm), "skipped": 0.0}
+            norm = torch.nn.utils.clip_grad_norm_(
+                moved, learner.optimiser.clip_norm or float("inf")
+            )
+            metrics = {k: float(v) for k, v in found.items()} | {
+                "grad_norm": float(norm),
+                "skipped": 0.0,
+            }
             if not np.isfinite([metrics["loss"], metrics["grad_norm"]]).all():
                 ctx.dump(name, learner, batch, metrics)
                 return metrics | {"skipped": 1.0}
@@ -296,12 +343,14 @@ def step_optimiser(ctx: Context, name: str, learner: Any, batch: Batch, clock: i
             optimiser.step()
         return metrics
     finally:
-        optimiser.zero_grad(set_to_none=True)  # gradients take as much memory as weights, and sampling needs none
+        # gradients take as much memory as weights, and sampling needs none
+        optimiser.zero_grad(set_to_none=True)
 
 
 @stage
 class Cycle:
-    """`update` in the steps `on` of every `period`, for learners that take turns; in the others nothing moves.
+    """`update` in the steps `on` of every `period`, for learners that take turns; in the others
+    nothing moves.
 
     Periods are counted from the end of a warm-up, which moves the learners that have `warms`.
     """
@@ -312,7 +361,9 @@ class Cycle:
     warmup: int = 0
     warms: bool = False
 
-    def __call__(self, ctx: Context, name: str, learner: Any, batch: Batch, state: State) -> tuple[Metrics, State]:
+    def __call__(
+        self, ctx: Context, name: str, learner: Any, batch: Batch, state: State
+    ) -> tuple[Metrics, State]:
         step = ctx.step - self.warmup
         mine = self.warms if step < 0 else step % self.period in self.on
         return self.update(ctx, name, learner, batch, state) if mine else ({}, state)

@@ -1,8 +1,9 @@
 """Recipes are nested frozen values; this changes, prints, compares and digests them. No framework.
 
-A path names a field: `learners.policy.objective.high`, `collect.links.0.n`. Any unambiguous end of it will do,
-`objective.high`, or some of its names in their order, `learners.high`. A part of a tuple is called by its number, or by its
-class where that is the only one there: `collect.links.sample.n`, `sample.n`.
+A path names a field: `learners.policy.objective.high`, `collect.links.0.n`. Any unambiguous end of
+it will do, `objective.high`, or some of its names in their order, `learners.high`. A part of a
+tuple is called by its number, or by its class where that is the only one there:
+`collect.links.sample.n`, `sample.n`.
 """
 
 from __future__ import annotations
@@ -38,12 +39,17 @@ def vary(recipe: Any, **changes: Any) -> Any:
     if inner:
         learners = changes.get("learners", recipe.learners)
         if len(learners) != 1:
-            raise ValueError(f"the recipe has {len(learners)} learners: give learners={{...}}, not {', '.join(inner)}")
+            raise ValueError(
+                f"the recipe has {len(learners)} learners: give learners={{...}}, not "
+                f"{', '.join(inner)}"
+            )
         ((name, learner),) = learners.items()
         for k in inner:
             if not hasattr(learner, k):
                 known = [n for part in (recipe, learner) for n, _ in children(part)]
-                raise TypeError(f"neither the recipe nor its learner has a field {k!r}{_suggest(k, known)}")
+                raise TypeError(
+                    f"neither the recipe nor its learner has a field {k!r}{_suggest(k, known)}"
+                )
         changes["learners"] = {name: replace(learner, **inner)}
     return replace(recipe, **changes)
 
@@ -69,12 +75,20 @@ def walk(part: Any, at: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def is_scalar(x: Any) -> bool:
-    """What a file of settings can hold: a number, text, a truth value, none, or a tuple of these."""
-    return x is None or isinstance(x, bool | int | float | str) or (isinstance(x, tuple) and all(map(is_scalar, x)))
+    """What a file of settings can hold: a number, text, a truth value, none, or a tuple
+    of these.
+    """
+    return (
+        x is None
+        or isinstance(x, bool | int | float | str)
+        or (isinstance(x, tuple) and all(map(is_scalar, x)))
+    )
 
 
 def flatten(recipe: Any) -> dict[str, Any]:
-    """The leaves that a file of settings can hold, by path; what is inside a tuple of scalars is no leaf of its own."""
+    """The leaves that a file of settings can hold, by path; what is inside a tuple of scalars is no
+    leaf of its own.
+    """
     found: dict[str, Any] = {}
     inside = "\0"
     for path, x in walk(recipe):
@@ -84,7 +98,9 @@ def flatten(recipe: Any) -> dict[str, Any]:
 
 
 def describe(part: Any) -> Any:
-    """Nested plain data for people: dataclasses as {"is": class, field: ...}, unset fields left out."""
+    """Nested plain data for people: dataclasses as {"is": class, field: ...}, unset fields left
+    out.
+    """
     if is_dataclass(part) and not isinstance(part, type):
         inside = {n: describe(v) for n, v in children(part) if v not in (None, (), {}, "")}
         return {"is": type(part).__name__, **inside} if inside else type(part).__name__
@@ -115,7 +131,9 @@ def brief(part: Any) -> str:
 
 
 def difference(before: Any, after: Any, at: str = "") -> list[tuple[str, Any, Any]]:
-    """(path, before, after) of what changed, as deep as both have the same shape; None where one side has nothing."""
+    """(path, before, after) of what changed, as deep as both have the same shape; None where one
+    side has nothing.
+    """
     if _equal(before, after):
         return []
     a, b = dict(children(before)), dict(children(after))
@@ -123,27 +141,40 @@ def difference(before: Any, after: Any, at: str = "") -> list[tuple[str, Any, An
     if not same_shape or (isinstance(before, tuple) and len(a) != len(b)):
         return [(at, before, after)]
     paths = {name: f"{at}.{name}" if at else name for name in a | b}
-    both = [difference(a[n], b[n], p) if n in a and n in b else [(p, a.get(n), b.get(n))] for n, p in paths.items()]
+    both = [
+        difference(a[n], b[n], p) if n in a and n in b else [(p, a.get(n), b.get(n))]
+        for n, p in paths.items()
+    ]
     return [change for changes in both for change in changes]
 
 
 def _equal(a: Any, b: Any) -> bool:
     """1, 1.0 and True differ as settings; a NaN is itself."""
-    return type(a) is type(b) and (a == b or (isinstance(a, float) and math.isnan(a) and math.isnan(b)))
+    return type(a) is type(b) and (
+        a == b or (isinstance(a, float) and math.isnan(a) and math.isnan(b))
+    )
 
 
 def digest(part: Any) -> str:
-    """sha256 of a value: classes with their fields, functions by name. Equal recipes have equal digests.
+    """sha256 of a value: classes with their fields, functions by name. Equal recipes have equal
+    digests.
 
-    Raises TypeError for what has no name to be found by: a closure, a lambda, an object that is no dataclass.
+    Raises TypeError for what has no name to be found by: a closure, a lambda, an object that is no
+    dataclass.
     """
-    return hashlib.sha256(json.dumps(_canonical(part, "recipe"), sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(
+        json.dumps(_canonical(part, "recipe"), sort_keys=True).encode()
+    ).hexdigest()
 
 
 def _canonical(x: Any, at: str) -> Any:
     """JSON in which different things look different: every container says what it is."""
     if is_dataclass(x) and not isinstance(x, type):
-        return ["class", _name(type(x), at), {n: _canonical(v, f"{at}.{n}") for n, v in children(x)}]
+        return [
+            "class",
+            _name(type(x), at),
+            {n: _canonical(v, f"{at}.{n}") for n, v in children(x)},
+        ]
     if isinstance(x, Mapping):
         pairs = [[_canonical(k, at), _canonical(v, f"{at}.{k}")] for k, v in x.items()]
         return ["map", *sorted(pairs, key=json.dumps)]
@@ -155,14 +186,18 @@ def _canonical(x: Any, at: str) -> Any:
         return x
     if isinstance(x, type | types.FunctionType | types.BuiltinFunctionType):
         return ["named", _name(x, at)]
-    raise TypeError(f"{at}: no {type(x).__name__} in a recipe; write a frozen dataclass with __call__")
+    raise TypeError(
+        f"{at}: no {type(x).__name__} in a recipe; write a frozen dataclass with __call__"
+    )
 
 
 def _name(x: Any, at: str) -> str:
     """Its stable name. Raises TypeError for what cannot be found by its name."""
     if not leads_back(x):
         where = f"{at}: no closures in a recipe: {x.__module__}:{x.__qualname__}"
-        raise TypeError(f"{where} cannot be found by its name; write a frozen dataclass with __call__")
+        raise TypeError(
+            f"{where} cannot be found by its name; write a frozen dataclass with __call__"
+        )
     return name_of(x)
 
 
@@ -181,7 +216,9 @@ def overrides(words: list[str]) -> dict[str, str]:
 
 
 def override(recipe: Any, path: str, given: Any) -> Any:
-    """The recipe with one field changed. Raises UserError with the candidates, or the closest paths."""
+    """The recipe with one field changed. Raises UserError with the candidates, or the closest
+    paths.
+    """
     full = find(recipe, path)
     try:
         return _set(recipe, "", full, given, Any)
@@ -192,19 +229,24 @@ def override(recipe: Any, path: str, given: Any) -> Any:
 def find(recipe: Any, path: str) -> str:
     """The one full path that ends with `path`, or else has its names in this order."""
     known = [p for p, _ in walk(recipe)]
-    matches = _matches(path, known) or [p for p, named in _by_class(recipe) if _matches(path, [named])]
+    matches = _matches(path, known) or [
+        p for p, named in _by_class(recipe) if _matches(path, [named])
+    ]
     if len(matches) == 1:
         return matches[0]
     if matches:
         raise UserError(f"{path!r} is ambiguous: it could be {' or '.join(matches)}")
     length = path.count(".") + 1
-    ends = {".".join(p.split(".")[-n:]): p for n in (length + 1, length) for p in known}  # a level may be forgotten
+    # a level may be forgotten
+    ends = {".".join(p.split(".")[-n:]): p for n in (length + 1, length) for p in known}
     hint = _suggest(path, ends, ends.get) or "; `palaestra show RECIPE` prints them all"
     raise UserError(f"no field {path!r} in this recipe{hint}")
 
 
 def _matches(path: str, known: Sequence[str]) -> list[str]:
-    """The paths that are meant: the same, else those that end so, else those that have its names in this order."""
+    """The paths that are meant: the same, else those that end so, else those that have its names in
+    this order.
+    """
     if path in known:
         return [path]
     ends = [p for p in known if p.endswith(f".{path}")]
@@ -227,14 +269,20 @@ def _snake(name: str) -> str:
 
 
 def _leads(names: list[str], path: list[str]) -> bool:
-    """Whether the names stand in the path in their order, the last one at its end: `objective.low` reaches into a sum."""
+    """Whether the names stand in the path in their order, the last one at its end: `objective.low`
+    reaches into a sum.
+    """
     rest = iter(path)
     return path[-1] == names[-1] and all(name in rest for name in names)
 
 
 def _suggest(word: str, known: Iterable[str], shown: Callable[[str], Any] = str) -> str:
     close = difflib.get_close_matches(word, list(known), n=3, cutoff=0.6)
-    return f"; did you mean {' or '.join(dict.fromkeys(str(shown(c)) for c in close))}?" if close else ""
+    return (
+        f"; did you mean {' or '.join(dict.fromkeys(str(shown(c)) for c in close))}?"
+        if close
+        else ""
+    )
 
 
 def _set(part: Any, at: str, full: str, given: Any, hint: Any) -> Any:
@@ -254,7 +302,9 @@ def _set(part: Any, at: str, full: str, given: Any, hint: Any) -> Any:
 
 
 def _hint(part: Any, name: str, hint: Any) -> Any:
-    """The declared type of what `part`, itself declared as `hint`, holds under a name; Any = undeclared."""
+    """The declared type of what `part`, itself declared as `hint`, holds under a name; Any =
+    undeclared.
+    """
     if not is_dataclass(part):
         return _element(hint, int(name) if isinstance(part, tuple) else 0)
     for cls in type(part).__mro__:  # an annotation is read where it was written
@@ -283,9 +333,11 @@ def _element(hint: Any, i: int) -> Any:
 
 
 def parse(given: Any, annotation: Any, name: str, before: Any = MISSING) -> Any:
-    """A value of the annotated type from plain data, or from text: a TOML literal, `none`, or the text itself.
+    """A value of the annotated type from plain data, or from text: a TOML literal, `none`, or the
+    text itself.
 
-    What stands there `before` always fits, and a schedule, "linear(1, 0, 100)", stands for any number. Text makes no other parts.
+    What stands there `before` always fits, and a schedule, "linear(1, 0, 100)", stands for any
+    number. Text makes no other parts.
     """
     if isinstance(before, float | Scheduled) or type(before) is int:
         with suppress(ValueError):
@@ -306,15 +358,27 @@ def parse(given: Any, annotation: Any, name: str, before: Any = MISSING) -> Any:
                     found = adapter.validate_python(x, strict=strict)
                     if isinstance(found, float) and math.isnan(found):
                         raise UserError(f"{name} takes a number, not nan")
-                    if _parts(found) <= _parts(x) and (isinstance(found, bool) or not isinstance(x, bool)):
+                    if _parts(found) <= _parts(x) and (
+                        isinstance(found, bool) or not isinstance(x, bool)
+                    ):
                         return found
     if _is_part(before):
         own = ", ".join(n for n, _ in children(before))
         raise UserError(
-            f"{name} is a part, not a value; " + (f"set its {own}" if own else "write a recipe of your own")
+            f"{name} is a part, not a value; "
+            + (f"set its {own}" if own else "write a recipe of your own")
         )
-    choices = [repr(c) for p in (annotation, *get_args(annotation)) if get_origin(p) is Literal for c in get_args(p)]
-    whole = annotation.__name__ if isinstance(annotation, type) else str(annotation).replace("typing.", "")
+    choices = [
+        repr(c)
+        for p in (annotation, *get_args(annotation))
+        if get_origin(p) is Literal
+        for c in get_args(p)
+    ]
+    whole = (
+        annotation.__name__
+        if isinstance(annotation, type)
+        else str(annotation).replace("typing.", "")
+    )
     wanted = f"one of {', '.join(choices)}" if choices else whole
     raise UserError(f"{name} takes {wanted}, not {given!r} ({type(given).__name__})")
 
@@ -334,7 +398,8 @@ def _readings(given: Any) -> list[Any]:
 
 def _adapter(annotation: Any) -> TypeAdapter[Any] | None:
     """What checks values of a type; None for a protocol, which looks at no value."""
-    for config in (ConfigDict(arbitrary_types_allowed=True), None):  # a dataclass brings its own configuration
+    # a dataclass brings its own configuration
+    for config in (ConfigDict(arbitrary_types_allowed=True), None):
         try:
             adapter: TypeAdapter[Any] = TypeAdapter(annotation, config=config)
             with suppress(ValidationError):
@@ -362,7 +427,9 @@ def _tuples(x: Any) -> Any:
 
 
 def to_toml(settings: Mapping[str, Any]) -> str:
-    """Settings as TOML: scalars first, then the overrides of [set], where None is "none"; elsewhere it is left out."""
+    """Settings as TOML: scalars first, then the overrides of [set], where None is "none"; elsewhere
+    it is left out.
+    """
     plain = {k: v for k, v in settings.items() if v is not None}
     if "set" in plain:
         plain["set"] = {k: _file_form(v) for k, v in plain["set"].items()}
@@ -379,7 +446,8 @@ def stored_as(x: Any, given: Any) -> bool:
 
 
 def from_toml(path: Path, known: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Settings of a file; tables inside [set] become dotted paths. Raises UserError with the line of a mistake.
+    """Settings of a file; tables inside [set] become dotted paths. Raises UserError with the line
+    of a mistake.
 
     With `known` settings and their types, others are mistakes too.
     """

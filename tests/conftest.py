@@ -9,7 +9,6 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import pytest
 from hypothesis import HealthCheck, settings
-
 from palaestra.errors import UserError
 from palaestra.models.load import load
 from palaestra.models.smollm2 import weights

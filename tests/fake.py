@@ -6,7 +6,6 @@ from contextlib import nullcontext
 
 import numpy as np
 import torch
-
 from palaestra.rollout.collect import rewards
 from palaestra.run.describe import describe
 from palaestra.types import Episode, Reward, Row, Segment, Task, rng_of

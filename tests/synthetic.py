@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-
 from palaestra.stats import proportion
 from palaestra.toys.chain import ArithmeticChain
 from palaestra.types import rng_of

@@ -4,7 +4,6 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-
 from palaestra.curriculum.pool import Everything
 from palaestra.recipes.base import grpo
 from palaestra.rollout.branch import Finished, Partial, PrefixValues, Rescue

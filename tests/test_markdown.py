@@ -2,7 +2,6 @@
 
 import pytest
 from jinja2 import UndefinedError
-
 from palaestra.explanation.recorded import Answer, Explained
 from palaestra.markdown import render
 from palaestra.view.token_picture import page

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 
 import pytest
 import torch
-
 from palaestra.errors import UserError
 from palaestra.models.load import save
 from palaestra.pipeline import Output, Part, Pipeline

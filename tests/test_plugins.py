@@ -10,7 +10,6 @@ import tomllib
 from pathlib import Path
 
 import pytest
-
 from palaestra import catalogue, plugins
 from palaestra.api.asking import origin
 from palaestra.cli.main import main

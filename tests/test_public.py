@@ -9,9 +9,8 @@ from pathlib import Path
 
 import nbclient
 import nbformat
-import pytest
-
 import palaestra as pl
+import pytest
 from palaestra.ledger import digests
 
 ROOT = Path(__file__).parent.parent

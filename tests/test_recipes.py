@@ -6,7 +6,6 @@ import importlib
 import time
 
 import pytest
-
 from palaestra import catalogue
 from palaestra.api.training import make_smallest
 from palaestra.models.load import weights_sha256

@@ -11,7 +11,6 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
-
 from palaestra.credit.links import Center, Chain, Scale, chain
 from palaestra.credit.table import Values
 from palaestra.curriculum.pool import Mixed
@@ -21,6 +20,7 @@ from palaestra.rollout.collect import Until, When, links
 from palaestra.step import Learner, Recipe, Schedule, start, step
 from palaestra.types import Group, Segment, stage
 from palaestra.update import AdamW, backward, pack, recount
+
 from tests.fake import FakeContext, episode, rewards, task
 
 EASY = task("easy", (0,), (1, 2, 3))

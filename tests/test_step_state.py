@@ -5,11 +5,11 @@ import copy
 from dataclasses import replace
 
 import pytest
-
 from palaestra.curriculum.pool import Everything, Mixed
 from palaestra.errors import Fault
 from palaestra.step import Learner, Recipe, Schedule, drop_old, start, step
 from palaestra.types import Group, Row, Segment
+
 from tests.fake import FakeContext, episode, task
 
 

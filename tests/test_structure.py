@@ -5,7 +5,6 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
-
 from palaestra import identity
 
 ROOT = Path(__file__).parent.parent / "palaestra"

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-
 from palaestra.models.master import MasterWeights
 from palaestra.objective.algebra import Algebra
 from palaestra.step import Learner

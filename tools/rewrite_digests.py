@@ -1,8 +1,10 @@
-"""Writes the digests of published results anew, from the same configurations: python -m tools.rewrite_digests CHECKOUT
+"""Writes the digests of published results anew, from the same configurations: python -m
+tools.rewrite_digests CHECKOUT
 
-CHECKOUT is one of the commit before names or digests changed. A result is rewritten only where its stored digest is that of the
-configuration there, and where that configuration, its names read through `palaestra/renamed.tsv`, is today's to the letter. No
-cell is run. The digest of the code is taken from the commit that measured the result; "" where the working tree had changes.
+CHECKOUT is one of the commit before names or digests changed. A result is rewritten only where its
+stored digest is that of the configuration there, and where that configuration, its names read
+through `palaestra/renamed.tsv`, is today's to the letter. No cell is run. The digest of the code is
+taken from the commit that measured the result; "" where the working tree had changes.
 """
 
 from __future__ import annotations
@@ -115,7 +117,9 @@ def measured_with(commit: str, asked: list[tuple[str, str]]) -> list[str]:
     with tempfile.TemporaryDirectory() as place:
         checkout = Path(place) / "checkout"
         subprocess.run(
-            ["git", "worktree", "add", "--detach", "-f", str(checkout), commit], check=True, capture_output=True
+            ["git", "worktree", "add", "--detach", "-f", str(checkout), commit],
+            check=True,
+            capture_output=True,
         )
         try:
             return ask(CODE, checkout, asked)
@@ -136,7 +140,9 @@ def main() -> None:
         found, experiment = results[method]["arms"][arm], experiment_of(method)
         old = there[method, arm]
         new = [
-            configuration(experiment.arms[arm], settings(experiment, t), experiment.tokens, experiment.samples)
+            configuration(
+                experiment.arms[arm], settings(experiment, t), experiment.tokens, experiment.samples
+            )
             for t in experiment.tasks
         ]
         if sha256(old) != found["config_sha256"]:

@@ -1,4 +1,6 @@
-"""Questions to models, methods and runs: what `palaestra eval`, `explain` and `compare` answer, as values."""
+"""Questions to models, methods and runs: what `palaestra eval`, `explain` and `compare` answer, as
+values.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,8 @@ def evaluate(
     """How good a model is on held-out problems, as `palaestra eval --json` says it.
 
     Args:
-        model: a name, a folder, or a run: its trained model, on its problem where no other is given.
+        model: a name, a folder, or a run: its trained model, on its problem where no other is
+            given.
         n: held-out problems.
         k: samples a problem, for pass@k and maj@k; 1 = greedy only.
         temperature: of the samples.
@@ -46,7 +49,8 @@ def evaluate(
         settings: those of `train`: task, data, reward, env, max_tokens, seed, ...
 
     Returns:
-        {"greedy": {"mean", "low", "high", "n"}, "pass@1": ..., "maj@8": ..., "domains": ..., "errors": ...}
+        {"greedy": {"mean", "low", "high", "n"}, "pass@1": ..., "maj@8": ..., "domains": ...,
+        "errors": ...}
 
     Raises:
         UserError: something that can be mended; Fault: infrastructure failed.
@@ -57,7 +61,10 @@ def evaluate(
         problem = setting_names(Use.PROBLEM)
         asked = any(k in given for k in problem)
         given = {k: v for k, v in kept.items() if not (asked and k in problem)} | given
-        name = str((model.summary.get("artifacts") or {}).get("policy") or model.config.get("model", "tiny"))
+        name = str(
+            (model.summary.get("artifacts") or {}).get("policy")
+            or model.config.get("model", "tiny")
+        )
     else:
         name = str(model)
     chosen = setup.merge(Settings(), {**given, "model": name})
@@ -85,18 +92,21 @@ def explain(
     groups: Sequence[Sequence[Trajectory]] | None = None,
     **settings: Any,
 ) -> dict[str, Any]:
-    """What a method does to given rewards, as `palaestra explain --json` says it. No model is needed.
+    """What a method does to given rewards, as `palaestra explain --json` says it. No model is
+    needed.
 
     Args:
         method: an id of the catalogue, a user's FILE.py, or a recipe.
         rewards: groups of rewards, [[1, 0, 0, 0]].
         lengths: their lengths in tokens.
-        groups: instead of both, groups of trajectories with more fields: {"reward": 1, "length": 3, "entropy": [...], ...}.
+        groups: instead of both, groups of trajectories with more fields: {"reward": 1, "length": 3,
+            "entropy": [...], ...}.
         settings: arguments of the method's `build`, or fields by their paths.
 
     Returns:
-        {"advantages": one a trajectory, or one a token, "token_weights": [group][trajectory][token], what multiplies the gradient
-        of each token's log-probability (None = something is missing, see the notes), "notes": lines of text}
+        {"advantages": one a trajectory, or one a token, "token_weights":
+        [group][trajectory][token], what multiplies the gradient of each token's log-probability
+        (None = something is missing, see the notes), "notes": lines of text}
 
     Raises:
         UserError: the method has no advantages, or its credit reads what is not given.
@@ -116,10 +126,12 @@ def compare(
     say: Say = say_nothing,
     **settings: Any,
 ) -> dict[str, Any]:
-    """Several methods on the same problem, seeds and budget, as `palaestra compare --json` says it; or runs that are over.
+    """Several methods on the same problem, seeds and budget, as `palaestra compare --json` says it;
+    or runs that are over.
 
     Args:
-        methods: two or more ids of the catalogue or FILE.py, which are trained; or two or more runs.
+        methods: two or more ids of the catalogue or FILE.py, which are trained; or two or more
+            runs.
         seeds: of each method: 0, 1, ...
         tokens: sampled policy tokens that every run may spend.
         out: a folder for the runs; what is there already is not run again.
@@ -128,11 +140,12 @@ def compare(
         settings: those of `train`: task, data, model, evaluate, ...
 
     Returns:
-        {"methods": {name: {"before", "after", "values", ...}}, "differences": {"b - a": interval, paired by seed}}; of runs
-        "differences" are not paired.
+        {"methods": {name: {"before", "after", "values", ...}}, "differences": {"b - a": interval,
+        paired by seed}}; of runs "differences" are not paired.
 
     Raises:
-        UserError: fewer than two, or methods and runs mixed; Fault: a cell failed, the others are kept.
+        UserError: fewer than two, or methods and runs mixed; Fault: a cell failed, the others are
+            kept.
     """
     if len(methods) < 2:
         raise UserError("compare needs at least two methods, or two runs")
@@ -141,21 +154,28 @@ def compare(
         return compare_runs(runs, whole=len(runs) == len(methods))
     named = [str(m) for m in methods]
     read = {m: setup.merge(Settings(), {**setup.check_types(settings), "recipe": m}) for m in named}
-    return compare_cells(read, seeds=seeds, tokens=tokens, out=make_folder(Path(out)), jobs=jobs, say=say)[0]
+    return compare_cells(
+        read, seeds=seeds, tokens=tokens, out=make_folder(Path(out)), jobs=jobs, say=say
+    )[0]
 
 
 def compare_runs(runs: Sequence[Run], whole: bool) -> dict[str, Any]:
     """Runs that are over, by their own evaluations."""
     if not whole:
-        raise UserError("compare takes methods or runs, not both: train the method first, then compare the runs")
+        raise UserError(
+            "compare takes methods or runs, not both: train the method first, then compare the runs"
+        )
     names = {str(r.folder): r for r in runs}
     after = {n: Interval.of(r.summary.get("accuracy_after") or {}) for n, r in names.items()}
     first, *others = names
     return {
         "methods": {
-            n: {"before": r.summary.get("accuracy_before") or {}, "after": after[n].json()} for n, r in names.items()
+            n: {"before": r.summary.get("accuracy_before") or {}, "after": after[n].json()}
+            for n, r in names.items()
         },
-        "differences": {f"{n} - {first}": difference(after[first], after[n]).json() for n in others},
+        "differences": {
+            f"{n} - {first}": difference(after[first], after[n]).json() for n in others
+        },
     }
 
 
@@ -178,7 +198,9 @@ def compare_cells(
         "seeds": seeds,
         "methods": {m: summary_of(found) | origin(read[m]) for m, found in cells.items()},
         "differences": {
-            f"{m} - {first}": paired_difference(accuracy_after(cells[first]), accuracy_after(cells[m])).json()
+            f"{m} - {first}": paired_difference(
+                accuracy_after(cells[first]), accuracy_after(cells[m])
+            ).json()
             for m in others
         },
     }
@@ -188,7 +210,10 @@ def compare_cells(
 def cell_of(outcome: CellOutcome) -> Cell:
     """A finished cell. Raises Fault for one that failed."""
     if outcome.cell is None:
-        raise Fault("cell", f"{outcome.request.label} {outcome.error}; the others are kept, run it again to go on")
+        raise Fault(
+            "cell",
+            f"{outcome.request.label} {outcome.error}; the others are kept, run it again to go on",
+        )
     return outcome.cell
 
 

@@ -11,9 +11,11 @@ T = TypeVar("T")
 
 
 def run_blocking(work: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine. Inside a running event loop it runs in a thread with a loop of its own.
+    """The result of a coroutine. Inside a running event loop it runs in a thread with a loop of its
+    own.
 
-    An interrupt of the waiting thread (the stop button of a notebook) cancels the work and is raised again.
+    An interrupt of the waiting thread (the stop button of a notebook) cancels the work and is
+    raised again.
     """
     try:
         asyncio.get_running_loop()

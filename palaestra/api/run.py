@@ -27,7 +27,8 @@ BOUND = 0.1  # expected share of false ones among problems that are called learn
 
 
 class Run:
-    """A run folder: `train` returns one, `open` finds one again. Nothing of it is read before it is asked for.
+    """A run folder: `train` returns one, `open` finds one again. Nothing of it is read before it is
+    asked for.
 
     Tables are of pyarrow: `.to_pandas()`, `polars.from_arrow(...)` and `.filter(...)` work on them.
     """
@@ -62,7 +63,8 @@ class Run:
         return table(measured)
 
     def episodes(self, tokens: bool = False) -> pa.Table:
-        """One row an episode of training, in the columns of the rollout files; of a pipeline, of all parts.
+        """One row an episode of training, in the columns of the rollout files; of a pipeline, of
+        all parts.
 
         Args:
             tokens: also `rows`, the contexts token by token, which are most of the size.
@@ -74,29 +76,37 @@ class Run:
         return ds.dataset(files, schema=rollouts.SCHEMA, format="parquet").to_table(columns=names)
 
     def problems(self) -> pa.Table:
-        """One row a problem that was tried: task_id, domain, episodes, solved (share), first and last (shares in the first
-        and last third of the run's steps), p, and fate.
+        """One row a problem that was tried: task_id, domain, episodes, solved (share), first and
+        last (shares in the first and last third of the run's steps), p, and fate.
 
-        fate: "solved" (always), "never", "learned" or "forgotten" (the thirds differ; judged for all problems at once, so that
-        about one in ten of those called so is chance: Benjamini and Hochberg 1995), else "mixed".
+        fate: "solved" (always), "never", "learned" or "forgotten" (the thirds differ; judged for
+        all problems at once, so that about one in ten of those called so is chance: Benjamini and
+        Hochberg 1995), else "mixed".
         """
         return table(fates(self.episodes().to_pylist()))
 
     def group(self, step: int, group: int = 0) -> RecordedGroup:
-        """The answers to one prompt of a step, by its number in the step. Raises UserError where it is not recorded."""
+        """The answers to one prompt of a step, by its number in the step. Raises UserError where it
+        is not recorded.
+        """
         file = rollouts.path(self.folder, step)
         if not file.is_file():
-            raise UserError(f"{self.folder} has no rollouts of step {step}; see run.episodes()['step']")
+            raise UserError(
+                f"{self.folder} has no rollouts of step {step}; see run.episodes()['step']"
+            )
         return RecordedGroup(file, step, group)
 
     def model(self, learner: str = "policy") -> Model:
-        """The trained model of a learner: `.module` is the transformers model, `.tokenizer` its tokenizer.
+        """The trained model of a learner: `.module` is the transformers model, `.tokenizer` its
+        tokenizer.
 
         Raises UserError where the run has kept none.
         """
         kept = self.summary.get("artifacts") or {}
         if learner not in kept:
-            raise UserError(f"{self.folder} keeps no model {learner!r}; it has {', '.join(kept) or 'none'}")
+            raise UserError(
+                f"{self.folder} keeps no model {learner!r}; it has {', '.join(kept) or 'none'}"
+            )
         return load(kept[learner])
 
     def _repr_html_(self) -> str:
@@ -131,7 +141,8 @@ class RecordedGroup:
         return found.to_table(filter=ds.field("group") == self.number)
 
     def explain(self, method: str | Recipe, **settings: Any) -> dict[str, Any]:
-        """What a method makes of it: prompt, rewards, advantages, token_weights, tokens and notes, best answer first.
+        """What a method makes of it: prompt, rewards, advantages, token_weights, tokens and notes,
+        best answer first.
 
         Args:
             method: an id of the catalogue, a user's FILE.py, or a recipe.
@@ -162,7 +173,9 @@ def column(xs: Sequence[Any]) -> pa.Array:
 
 def fates(episodes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """What became of each problem over the run, see `Run.problems`."""
-    scored = [e for e in episodes if e["reward"] is not None and not str(e["status"]).startswith("error")]
+    scored = [
+        e for e in episodes if e["reward"] is not None and not str(e["status"]).startswith("error")
+    ]
     steps = [e["step"] for e in scored]
     if not steps:
         return []
@@ -170,9 +183,15 @@ def fates(episodes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     early, late = min(steps) + third, max(steps) + 1 - third
     found: dict[str, dict[str, Any]] = {}  # by problem
     for e in scored:
-        one = found.setdefault(e["task_id"], {"domain": e["domain"], "all": [], "first": [], "last": []})
+        one = found.setdefault(
+            e["task_id"], {"domain": e["domain"], "all": [], "first": [], "last": []}
+        )
         right = e["reward"] >= SOLVED_TOTAL
-        for place, inside in (("all", True), ("first", e["step"] < early), ("last", e["step"] >= late)):
+        for place, inside in (
+            ("all", True),
+            ("first", e["step"] < early),
+            ("last", e["step"] >= late),
+        ):
             one[place] += [right] if inside else []
     rows = [
         {
@@ -185,9 +204,15 @@ def fates(episodes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         }
         for task, one in found.items()
     ]
-    p_N = [fisher(sum(o["first"]), len(o["first"]), sum(o["last"]), len(o["last"])) for o in found.values()]
+    p_N = [
+        fisher(sum(o["first"]), len(o["first"]), sum(o["last"]), len(o["last"]))
+        for o in found.values()
+    ]
     sure = false_discoveries(p_N, BOUND)
-    return [{**row, "p": p, "fate": fate(row, moved)} for row, p, moved in zip(rows, p_N, sure, strict=True)]
+    return [
+        {**row, "p": p, "fate": fate(row, moved)}
+        for row, p, moved in zip(rows, p_N, sure, strict=True)
+    ]
 
 
 def share_of(right: Sequence[bool]) -> float | None:

@@ -43,21 +43,22 @@ def train(
     """Trains a model, as `palaestra train` does: the same run folder, the same report.
 
     Args:
-        recipe: an id of the catalogue, a user's FILE.py, or a recipe (`recipe("grpo")`, `vary(...)`); None = that of the run
-            in `resume`, else "grpo".
+        recipe: an id of the catalogue, a user's FILE.py, or a recipe (`recipe("grpo")`,
+            `vary(...)`); None = that of the run in `resume`, else "grpo".
         out: the run folder; None = runs/RECIPE-TASK-MODEL-sSEED.
         resume: go on with the run in this folder, with its settings where none are given.
         smoke: two tiny steps, to see that it runs.
         quiet: no progress on standard error.
-        settings: those of the command line, with "_" for "-": task, data, reward, env, model, steps (optimiser steps), seed,
-            max_tokens (of an answer), evaluate (held-out problems), ...; `set` holds fields of the recipe by their paths,
-            {"objective.high": 0.3}.
+        settings: those of the command line, with "_" for "-": task, data, reward, env, model, steps
+            (optimiser steps), seed, max_tokens (of an answer), evaluate (held-out problems), ...;
+            `set` holds fields of the recipe by their paths, {"objective.high": 0.3}.
 
     Returns:
         The finished run.
 
     Raises:
-        UserError: something that can be mended, in one line; Paused: every episode failed; Fault: infrastructure failed;
+        UserError: something that can be mended, in one line; Paused: every episode failed; Fault:
+            infrastructure failed;
         Stopped: SIGTERM or SIGINT, the run can be resumed.
     """
     value = recipe is not None and not isinstance(recipe, str)
@@ -79,7 +80,9 @@ def work(
     talk: bool = True,
     recipe: Any = None,
 ) -> Path:
-    """Runs settings in a folder of their own, which it returns; `recipe` stands in the place of the one they name."""
+    """Runs settings in a folder of their own, which it returns; `recipe` stands in the place of the
+    one they name.
+    """
     runnable = setup.recipe_of(settings) if recipe is None else recipe
     if smoke:
         runnable = make_smallest(runnable)
@@ -92,14 +95,19 @@ def work(
         added = packages(runnable, settings, ctx.bench, ctx.players)
         ctx.plan = plan(settings, place, {"packages": added} if added else {})
         ctx.say(
-            f"{settings.recipe} on {settings.problem} with {settings.model}, seed {settings.seed}; run folder {place}"
+            f"{settings.recipe} on {settings.problem} with {settings.model}, seed "
+            f"{settings.seed}; run folder {place}"
         )
         try:
             result = run_blocking(check_and_run(runnable, ctx, settings))
         except Stopped as stopped:
-            raise Stopped(f"{stopped}; go on with: {resume_command(place)}", stopped.signal) from None
+            raise Stopped(
+                f"{stopped}; go on with: {resume_command(place)}", stopped.signal
+            ) from None
         except Paused as paused:
-            raise UserError(f"{paused}; mend it, then go on with: {resume_command(place)}") from None
+            raise UserError(
+                f"{paused}; mend it, then go on with: {resume_command(place)}"
+            ) from None
         finally:
             ctx.close()
         write_summary(ctx, result, settings)
@@ -119,7 +127,10 @@ def check_kept(before: Settings, settings: Settings, folder: Path) -> None:
         old, new = getattr(before, name), getattr(settings, name)
         if old != new:
             fresh = f"palaestra train @{shlex.quote(str(folder / 'config.toml'))}"
-            raise UserError(f"--resume {folder}: its {name} is {old} and stays so; for {new} start a new run: {fresh}")
+            raise UserError(
+                f"--resume {folder}: its {name} is {old} and stays so; for {new} start a new run: "
+                f"{fresh}"
+            )
 
 
 def stored_settings(folder: Path) -> dict[str, Any]:
@@ -134,13 +145,20 @@ def stored_settings(folder: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def run_folder(asked: str | Path | None, resume: str | Path | None, settings: Settings) -> Generator[Path]:
-    """The run's folder, for this run alone. One that was made for a run that never began goes away with it."""
+def run_folder(
+    asked: str | Path | None, resume: str | Path | None, settings: Settings
+) -> Generator[Path]:
+    """The run's folder, for this run alone. One that was made for a run that never began goes away
+    with it.
+    """
     out, made = (Path(resume), False) if resume else new_folder(asked, settings)
     with lock_folder(out):
         begun = (out / "config.toml").exists()
         if begun and not resume:
-            raise UserError(f"--out {out} already holds a run; go on with --resume {out}, or choose another folder")
+            raise UserError(
+                f"--out {out} already holds a run; go on with --resume {out}, or choose another "
+                "folder"
+            )
         try:
             yield out
         finally:
@@ -152,7 +170,10 @@ def run_folder(asked: str | Path | None, resume: str | Path | None, settings: Se
 
 def new_folder(asked: str | Path | None, settings: Settings) -> tuple[Path, bool]:
     """The folder asked for, or a free one with the run's name; and whether it was made here."""
-    name = "-".join(_word(x) for x in (settings.recipe, settings.problem, settings.model)) + f"-s{settings.seed}"
+    name = (
+        "-".join(_word(x) for x in (settings.recipe, settings.problem, settings.model))
+        + f"-s{settings.seed}"
+    )
     out, n = Path(asked or Path("runs") / name), 1
     made = not (asked and out.is_dir())
     try:
@@ -166,12 +187,16 @@ def new_folder(asked: str | Path | None, settings: Settings) -> tuple[Path, bool
                 n += 1
                 out = Path("runs") / f"{name}-{n}"
     except OSError as error:
-        raise UserError(f"cannot create the run folder {out}: {error.strerror}; choose another with --out") from None
+        raise UserError(
+            f"cannot create the run folder {out}: {error.strerror}; choose another with --out"
+        ) from None
 
 
 @contextmanager
 def lock_folder(out: Path) -> Generator[None]:
-    """Holds a folder as long as the process lives. A file system without locks lets everybody in."""
+    """Holds a folder as long as the process lives. A file system without locks lets
+    everybody in.
+    """
     with disk_errors(f"writing {out / LOCK}"):
         file = (out / LOCK).open("ab")
     with file:
@@ -179,7 +204,8 @@ def lock_folder(out: Path) -> Generator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UserError(
-                f"a run is under way in {out}; wait for its end, or choose another folder with --out"
+                f"a run is under way in {out}; wait for its end, or choose another folder "
+                "with --out"
             ) from None
         except OSError as error:
             if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP):
@@ -197,8 +223,11 @@ def write_settings(out: Path, settings: Settings, recipe: Any) -> None:
     if not settings.track:
         del whole["track_seconds"]
     leaves, takes = values.flatten(recipe), setup.arguments(settings.recipe)
-    # a leaf stands under its full path only: what a resumed run sets by a shorter one must come after it
-    others = {k: v for k, v in settings.set.items() if k in takes or values.find(recipe, k) not in leaves}
+    # a leaf stands under its full path only: what a resumed run sets by a shorter one must come
+    # after it
+    others = {
+        k: v for k, v in settings.set.items() if k in takes or values.find(recipe, k) not in leaves
+    }
     whole["set"] = {**others, **leaves}
     write_atomic(out / "config.toml", values.to_toml(whole))
 

@@ -1,7 +1,8 @@
 """The atlas: where each method would move the same model, given the same rollouts.
 
-For every recipe the update direction is minus the gradient of its objective through the embedded model, before the
-optimiser: what the method says, without how it is followed. Directions are compared by their cosines.
+For every recipe the update direction is minus the gradient of its objective through the embedded
+model, before the optimiser: what the method says, without how it is followed. Directions are
+compared by their cosines.
 """
 
 from __future__ import annotations
@@ -17,7 +18,13 @@ import torch
 from palaestra import catalogue, values
 from palaestra.context import Bench
 from palaestra.errors import UserError
-from palaestra.explanation.given import credit_groups, direction, judge_groups, prepare_context, strip_rewards
+from palaestra.explanation.given import (
+    credit_groups,
+    direction,
+    judge_groups,
+    prepare_context,
+    strip_rewards,
+)
 from palaestra.models.load import Model, load, trainable_copy
 from palaestra.recipes.base import rloo
 from palaestra.rollout.collect import Sample, Score, links
@@ -34,7 +41,8 @@ GROUPS = 8  # of a batch
 SEARCH_TASKS = 64  # tasks among which the groups of a kind are found
 RIGHT = 4  # answers of a solved group: the small model seldom solves all eight
 DRIFT = 6  # updates between the rollouts of the stale batch and the weights that learn from it
-STILL_NORM = 1e-9  # length of a direction, as a share of the longest, below which nothing would move
+# length of a direction, as a share of the longest, below which nothing would move
+STILL_NORM = 1e-9
 
 
 @value_class
@@ -49,7 +57,9 @@ class FixedBatch:
 
 @value_class
 class Chart:
-    """Methods on one batch. A method that would move nothing is `still`; its rows are not in the arrays."""
+    """Methods on one batch. A method that would move nothing is `still`; its rows are not in the
+    arrays.
+    """
 
     methods: Sequence[str]
     norms: Sequence[float]
@@ -64,7 +74,9 @@ Say = Callable[[str], None]
 # ---- rollouts
 
 
-def batches(start: Model, groups: int = GROUPS, searched: int = SEARCH_TASKS) -> dict[str, FixedBatch]:
+def batches(
+    start: Model, groups: int = GROUPS, searched: int = SEARCH_TASKS
+) -> dict[str, FixedBatch]:
     """The fixed rollouts: sampled from the start weights, with keys of their own."""
     chain, found = sample_groups(start, "chain", searched)
     solved = [replace(g, episodes=tuple(e for e in g.valid if e.total == 1)[:RIGHT]) for g in found]
@@ -76,10 +88,12 @@ def batches(start: Model, groups: int = GROUPS, searched: int = SEARCH_TASKS) ->
     mixed, rest = of["mixed"][:groups], of["mixed"][groups:]
     grid, walks = sample_groups(start, "grid", groups)
     about = {
-        "mixed": "answers some of which are right in every group, sampled from the weights that learn from them",
+        "mixed": "answers some of which are right in every group, sampled from the weights that "
+        "learn from them",
         "solved": f"groups of {RIGHT} answers that are all right",
         "failed": f"groups of {SAMPLES} answers that are all wrong",
-        "stale": f"the mixed groups, learned from by weights that are {DRIFT} updates (rloo, other groups) further",
+        "stale": f"the mixed groups, learned from by weights that are {DRIFT} updates (rloo, "
+        "other groups) further",
         "turns": "episodes of several turns in a grid world, some of which succeed in every group",
     }
     made = {k: FixedBatch(about=about[k], bench=chain, groups=gs[:groups]) for k, gs in of.items()}
@@ -100,7 +114,9 @@ def sample_groups(start: Model, task: str, n: int) -> tuple[Bench, list[Group]]:
     async def all_of() -> list[Group]:
         tasks = [bench.tasks.task("train", i) for i in range(n)]
         return list(
-            await asyncio.gather(*(collect(ctx, (SEED, "atlas", i), Group(task=t)) for i, t in enumerate(tasks)))
+            await asyncio.gather(
+                *(collect(ctx, (SEED, "atlas", i), Group(task=t)) for i, t in enumerate(tasks))
+            )
         )
 
     return bench, [g for g in asyncio.run(all_of()) if len(g.valid) == SAMPLES]
@@ -124,7 +140,9 @@ def drift_weights(start: Model, bench: Bench, groups: Sequence[Group]) -> dict[s
 
 
 def context(bench: Bench, model: Model) -> RunContext:
-    return RunContext(bench=bench, seed=SEED, models={"policy": model}, drive=train, plan=Plan(evaluate=0))
+    return RunContext(
+        bench=bench, seed=SEED, models={"policy": model}, drive=train, plan=Plan(evaluate=0)
+    )
 
 
 # ---- directions
@@ -139,7 +157,9 @@ def chart(rollouts: FixedBatch, start: Model, recipes: Mapping[str, Any], say: S
         try:
             moved = asyncio.run(move(recipe, rollouts, start))
         except Exception as error:  # whatever stops a method on rollouts that are not its own is the reason to tell
-            refused[name] = " ".join(f"{type(error).__name__}: {error}".split()).removeprefix("UserError: ")
+            refused[name] = " ".join(f"{type(error).__name__}: {error}".split()).removeprefix(
+                "UserError: "
+            )
             continue
         if moved is not None and not np.isfinite(moved).all():
             refused[name] = "its gradient is not finite"
@@ -160,7 +180,9 @@ def chart(rollouts: FixedBatch, start: Model, recipes: Mapping[str, Any], say: S
 
 
 async def move(recipe: Any, rollouts: FixedBatch, start: Model) -> np.ndarray | None:
-    """The update direction of one method: its references are the start weights, its policy those that learn."""
+    """The update direction of one method: its references are the start weights, its policy those
+    that learn.
+    """
     if not isinstance(recipe, Recipe):
         raise UserError("it is no RL recipe")
     if "pool.size" in values.flatten(recipe):
@@ -179,7 +201,10 @@ async def move(recipe: Any, rollouts: FixedBatch, start: Model) -> np.ndarray | 
 
 
 def survey(
-    methods: Sequence[str] = (), say: Say = print, groups: int = GROUPS, searched: int = SEARCH_TASKS
+    methods: Sequence[str] = (),
+    say: Say = print,
+    groups: int = GROUPS,
+    searched: int = SEARCH_TASKS,
 ) -> dict[str, Any]:
     """Charts of all batches as plain data."""
     recipes = build_recipes(methods)
@@ -207,7 +232,9 @@ def survey(
 
 def build_recipes(methods: Sequence[str]) -> dict[str, Any]:
     """Recipes by id, in the catalogue's order; without names all that are built."""
-    found = list(methods) or [e.id for e in catalogue.all_entries() if e.built and e.shape == "recipe"]
+    found = list(methods) or [
+        e.id for e in catalogue.all_entries() if e.built and e.shape == "recipe"
+    ]
     return {m: catalogue.find(m).build() for m in found}
 
 

@@ -1,6 +1,8 @@
-"""The atlas for people: a picture of each batch and family, and a page in plain words, both from the numbers alone.
+"""The atlas for people: a picture of each batch and family, and a page in plain words, both from
+the numbers alone.
 
-Maps are classical multidimensional scaling (Torgerson 1952) of the distances sqrt(2 - 2 cos), those of the unit vectors.
+Maps are classical multidimensional scaling (Torgerson 1952) of the distances sqrt(2 - 2 cos), those
+of the unit vectors.
 """
 
 from __future__ import annotations
@@ -31,15 +33,26 @@ def page(data: Data) -> str:
     """docs/atlas.md."""
     ran = {m for c in data["batches"].values() for m in (*c["methods"], *c["still"])}
     return render(
-        "atlas.md", **data, ran=len(ran), same=findings_between(data), charts=charts(data), refused=refusals(data)
+        "atlas.md",
+        **data,
+        ran=len(ran),
+        same=findings_between(data),
+        charts=charts(data),
+        refused=refusals(data),
     )
 
 
 def charts(data: Data) -> Iterator[Data]:
-    """Each batch with its families: what they show, and the name of their picture where they have one."""
+    """Each batch with its families: what they show, and the name of their picture where they have
+    one.
+    """
     for name, c in data["batches"].items():
         families = [
-            (family, findings(part), file_name(name, family) if len(part["methods"]) >= LEAST_METHODS else "")
+            (
+                family,
+                findings(part),
+                file_name(name, family) if len(part["methods"]) >= LEAST_METHODS else "",
+            )
             for family, part in parts(data, name)
         ]
         yield {**c, "name": name, "families": families, "sizes": sizes(c)}
@@ -63,11 +76,18 @@ def parts(data: Data, batch: str) -> Iterator[tuple[str, Data]]:
     for one in names:
         has = lambda m, one=one: family[m] in ("base", one)
         at = [i for i, m in enumerate(c["methods"]) if has(m)]
-        methods, cosine = [c["methods"][i] for i in at], np.array(c["cosine"]).reshape(len(c["methods"]), -1)
+        methods, cosine = (
+            [c["methods"][i] for i in at],
+            np.array(c["cosine"]).reshape(len(c["methods"]), -1),
+        )
         if any(family[m] == one for m in (*methods, *c["still"])):
             yield (
                 one,
-                {"methods": methods, "cosine": cosine[np.ix_(at, at)], "still": [m for m in c["still"] if has(m)]},
+                {
+                    "methods": methods,
+                    "cosine": cosine[np.ix_(at, at)],
+                    "still": [m for m in c["still"] if has(m)],
+                },
             )
 
 
@@ -78,22 +98,35 @@ def findings(c: Data) -> list[str]:
     """What one batch shows."""
     methods, cosine = c["methods"], np.array(c["cosine"])
     groups = group_by_direction(methods, cosine)
-    lines = [f"The same direction (cosine at least {SAME}): {join_names(g, ' = ')}." for g in groups if len(g) > 1]
+    lines = [
+        f"The same direction (cosine at least {SAME}): {join_names(g, ' = ')}."
+        for g in groups
+        if len(g) > 1
+    ]
     if c["still"]:
         lines.append(f"Nothing to learn here, so nothing would move: {join_names(c['still'])}.")
     heads = [methods.index(g[0]) for g in groups]
     pairs = sorted(((cosine[i, j], i, j) for i, j in combinations(heads, 2)), reverse=True)
     near = [f"{methods[i]} and {methods[j]} ({x:.2f})" for x, i, j in pairs if x >= NEAR]
     if near:
-        lines.append(f"Nearly the same (at least {NEAR}): {join_names(near[:8])}" + (" and more." if near[8:] else "."))
-    against = [f"{methods[i]} and {methods[j]} ({x:.2f})" for x, i, j in reversed(pairs) if x < -0.05]
+        lines.append(
+            f"Nearly the same (at least {NEAR}): {join_names(near[:8])}"
+            + (" and more." if near[8:] else ".")
+        )
+    against = [
+        f"{methods[i]} and {methods[j]} ({x:.2f})" for x, i, j in reversed(pairs) if x < -0.05
+    ]
     if against:
-        lines.append(f"Against one another: {join_names(against[:5])}" + (" and more." if against[5:] else "."))
+        lines.append(
+            f"Against one another: {join_names(against[:5])}"
+            + (" and more." if against[5:] else ".")
+        )
     if len(heads) > 2:
         best = {i: max(cosine[i, j] for j in heads if j != i) for i in heads}
         alone = min(best, key=lambda i: best[i])
         lines.append(
-            f"The most on its own: {methods[alone]}, whose nearest neighbour has a cosine of {best[alone]:.2f}."
+            f"The most on its own: {methods[alone]}, whose nearest neighbour has a cosine of "
+            f"{best[alone]:.2f}."
         )
     return lines or ["Only one method moves."]
 
@@ -104,26 +137,41 @@ def findings_between(data: Data) -> list[str]:
     if "mixed" not in batches:
         return []
     lines: list[str] = []
-    for group in group_by_direction(batches["mixed"]["methods"], np.array(batches["mixed"]["cosine"])):
+    for group in group_by_direction(
+        batches["mixed"]["methods"], np.array(batches["mixed"]["cosine"])
+    ):
         apart: list[str] = []
         for name, c in batches.items():
             here = [m for m in group if m in c["methods"]]
             places = [c["methods"].index(m) for m in here]
-            split = group_by_direction(here, np.array(c["cosine"])[np.ix_(places, places)]) if here else []
+            split = (
+                group_by_direction(here, np.array(c["cosine"])[np.ix_(places, places)])
+                if here
+                else []
+            )
             still = [m for m in group if m in c["still"]]
             if len(split) > 1 or (here and still):
-                told = [" = ".join(p) for p in split] + ([f"{join_names(still)} move nothing"] if still else [])
+                told = [" = ".join(p) for p in split] + (
+                    [f"{join_names(still)} move nothing"] if still else []
+                )
                 apart.append(f"  - {name}: {' | '.join(told)}")
         if len(group) > 1:
             rest = "They part on" if apart else "No batch parts them."
             lines += [f"- **{join_names(group, ' = ')}** on fresh mixed groups. {rest}", *apart]
-    moving = {n: c["methods"] for n, c in batches.items() if n in ("solved", "failed") and c["methods"]}
-    lines += [f"- Groups that are all {n}: only {join_names(ms)} learn from them." for n, ms in moving.items()]
+    moving = {
+        n: c["methods"] for n, c in batches.items() if n in ("solved", "failed") and c["methods"]
+    }
+    lines += [
+        f"- Groups that are all {n}: only {join_names(ms)} learn from them."
+        for n, ms in moving.items()
+    ]
     return lines
 
 
 def sizes(c: Data) -> str:
-    """Of each method the cosine with GRPO (where that moves), its nearest neighbour, and the length of its direction."""
+    """Of each method the cosine with GRPO (where that moves), its nearest neighbour, and the length
+    of its direction.
+    """
     methods, cosine = c["methods"], np.array(c["cosine"])
     if len(methods) < 2:
         return ""
@@ -133,7 +181,9 @@ def sizes(c: Data) -> str:
     for i, m in enumerate(methods):
         near = max((j for j in range(len(methods)) if j != i), key=lambda j: cosine[i, j])
         told = [] if grpo is None else [f"{cosine[i, grpo]:.3f}"]
-        rows.append((m, *told, f"{methods[near]} ({cosine[i, near]:.3f})", f"{c['norms'][i] / unit:.2g}"))
+        rows.append(
+            (m, *told, f"{methods[near]} ({cosine[i, near]:.3f})", f"{c['norms'][i] / unit:.2g}")
+        )
     head = ("nearest (cosine)", f"length against {'the median' if grpo is None else 'grpo'}")
     return table(rows, "method", *(() if grpo is None else ("cosine with grpo",)), *head)
 
@@ -145,7 +195,10 @@ def refusals(data: Data) -> list[tuple[str, str, str]]:
         for method, reason in c["refused"].items():
             why.setdefault((method, reason), []).append(name)
     every = len(data["batches"])
-    return [(m, "all" if len(on) == every else ", ".join(on), reason) for (m, reason), on in sorted(why.items())]
+    return [
+        (m, "all" if len(on) == every else ", ".join(on), reason)
+        for (m, reason), on in sorted(why.items())
+    ]
 
 
 def join_names(names: Sequence[str], by: str = ", ") -> str:
@@ -156,22 +209,30 @@ def join_names(names: Sequence[str], by: str = ", ") -> str:
 
 
 def classical_scaling(cosine_NN: np.ndarray) -> tuple[np.ndarray, float]:
-    """Classical scaling of sqrt(2 - 2 cos) to the plane, and the share of the squared distances it holds."""
+    """Classical scaling of sqrt(2 - 2 cos) to the plane, and the share of the squared distances it
+    holds.
+    """
     n = len(cosine_NN)
     if n < 2:
         return np.zeros((n, 2)), 1.0
     centre_NN = np.eye(n) - 1 / n
     value_N, vector_NN = np.linalg.eigh(centre_NN @ cosine_NN @ centre_NN)  # -1/2 J D^2 J = J cos J
     value_N, vector_NN = np.maximum(value_N[::-1], 0), vector_NN[:, ::-1]
-    vector_NN = vector_NN * np.where(vector_NN[np.abs(vector_NN).argmax(0), np.arange(n)] < 0, -1.0, 1.0)
+    vector_NN = vector_NN * np.where(
+        vector_NN[np.abs(vector_NN).argmax(0), np.arange(n)] < 0, -1.0, 1.0
+    )
     places = np.zeros((n, 2))
     places[:, : min(2, n)] = (vector_NN * np.sqrt(value_N))[:, :2]
     total = value_N.sum()
     return places, float(value_N[:2].sum() / total) if total > 0 else 1.0
 
 
-def group_by_direction(methods: Sequence[str], cosine_NN: np.ndarray, least: float = SAME) -> list[list[str]]:
-    """Methods whose directions are the same: linked by cosines of at least `least`, in the order given."""
+def group_by_direction(
+    methods: Sequence[str], cosine_NN: np.ndarray, least: float = SAME
+) -> list[list[str]]:
+    """Methods whose directions are the same: linked by cosines of at least `least`, in the order
+    given.
+    """
     left, found = list(range(len(methods))), []
     while left:
         group, fresh = [], [left[0]]
@@ -188,12 +249,16 @@ def group_by_direction(methods: Sequence[str], cosine_NN: np.ndarray, least: flo
 
 
 def picture(name: str, c: Data, path: Path) -> None:
-    """Left the cosines, right the map; methods with the same direction are one row and one point."""
+    """Left the cosines, right the map; methods with the same direction are one row and
+    one point.
+    """
     from matplotlib.figure import Figure
 
     methods, cosine = c["methods"], np.array(c["cosine"])
     places, kept = classical_scaling(cosine)
-    groups = sorted(group_by_direction(methods, cosine), key=lambda g: places[methods.index(g[0])][0])
+    groups = sorted(
+        group_by_direction(methods, cosine), key=lambda g: places[methods.index(g[0])][0]
+    )
     heads = [methods.index(g[0]) for g in groups]
     with drawing_style():
         side = max(4.2, 0.27 * len(groups) + 1.7)
@@ -202,7 +267,9 @@ def picture(name: str, c: Data, path: Path) -> None:
         _matrix(left, [_short(g) for g in groups], cosine[np.ix_(heads, heads)])
         _map(right, groups, places[heads])
         right.set_title(f"the map holds {100 * kept:.0f}% of the squared distances", color=MUTED)
-        figure.suptitle(f"{name}: update directions", x=0.012, ha="left", fontsize=13, fontweight="bold")
+        figure.suptitle(
+            f"{name}: update directions", x=0.012, ha="left", fontsize=13, fontweight="bold"
+        )
         save(figure, path)
 
 
@@ -233,7 +300,9 @@ def _matrix(axes: Axes, names: Sequence[str], cosine: np.ndarray) -> None:
 
 
 def _map(axes: Axes, groups: Sequence[list[str]], places: np.ndarray) -> None:
-    """Points with their names in a column on their side, joined by thin lines: names never cover one another."""
+    """Points with their names in a column on their side, joined by thin lines: names never cover
+    one another.
+    """
     axes.grid(False)
     axes.spines[:].set_visible(False)
     axes.set_xticks([])
@@ -248,13 +317,17 @@ def _map(axes: Axes, groups: Sequence[list[str]], places: np.ndarray) -> None:
     for side, members in ((0, order[: len(order) // 2]), (1, order[len(order) // 2 :])):
         members = sorted(members, key=lambda i: at[i, 1])
         labels = {int(i): _label(groups[i]) for i in members}
-        lines = np.array([1.6 + text.count("\n") for text in labels.values()])  # each name has room for its own lines
-        for (i, label), y in zip(labels.items(), (lines.cumsum() - lines / 2) / lines.sum(), strict=True):
+        # each name has room for its own lines
+        lines = np.array([1.6 + text.count("\n") for text in labels.values()])
+        for (i, label), y in zip(
+            labels.items(), (lines.cumsum() - lines / 2) / lines.sum(), strict=True
+        ):
             x, colour = (0.74, 0.26)[1 - side], PALETTE[i % len(PALETTE)]
             axes.plot([at[i, 0], x], [at[i, 1], y], color=LINE, linewidth=1, zorder=1)
             axes.plot(*at[i], "o", color=colour, markersize=8, zorder=3)
             offset = 4 if side else -4
             axes.annotate(
-                label, (x, y), (offset, 0), textcoords="offset points", ha="left" if side else "right", va="center",
+                label, (x, y), (offset, 0), textcoords="offset points",
+                ha="left" if side else "right", va="center",
                 color=colour, fontsize=8.5, fontweight="bold",
             )  # fmt: skip

@@ -1,4 +1,6 @@
-"""`palaestra bench ablation`: what each technique contributes. Steps with it switched off, between steps with all of them on."""
+"""`palaestra bench ablation`: what each technique contributes. Steps with it switched off, between
+steps with all of them on.
+"""
 
 from __future__ import annotations
 
@@ -49,11 +51,17 @@ def general_products(ctx: RunContext) -> AbstractContextManager[None]:
 
 
 def second_forward(ctx: RunContext) -> AbstractContextManager[None]:
-    """The log-probs of sampling are computed once more before the update, as where the sampler gives none."""
+    """The log-probs of sampling are computed once more before the update, as where the sampler
+    gives none.
+    """
     inner = update.backward
 
     def both(
-        forward: update.Forward, objective: Objective, batch: Batch, budget: int, packed: bool = False
+        forward: update.Forward,
+        objective: Objective,
+        batch: Batch,
+        budget: int,
+        packed: bool = False,
     ) -> dict[str, torch.Tensor]:
         with torch.no_grad():
             for rows in update.split(batch, budget, False, packed):
@@ -71,7 +79,9 @@ TECHNIQUES: Mapping[str, Off] = {
 
 
 def measure(work: Work, repeats: int = 5) -> dict[str, Any]:
-    """Seconds a sampled token without each technique, over those of the step with all of them in the same round."""
+    """Seconds a sampled token without each technique, over those of the step with all of them in
+    the same round.
+    """
     with tempfile.TemporaryDirectory() as folder:
         found = asyncio.run(rounds(*prepare_work(work, Path(folder)), repeats))
     whole = np.array(found[""])
@@ -82,7 +92,9 @@ def measure(work: Work, repeats: int = 5) -> dict[str, Any]:
 
 
 async def rounds(recipe: Recipe, ctx: RunContext, repeats: int) -> dict[str, list[float]]:
-    """Seconds a sampled token of every step, by what was off; "" = nothing. The first round does not count."""
+    """Seconds a sampled token of every step, by what was off; "" = nothing. The first round does
+    not count.
+    """
     prepare(recipe, ctx)
     found: dict[str, list[float]] = {name: [] for name in ("", *TECHNIQUES)}
     state = start(0)

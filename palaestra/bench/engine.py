@@ -1,5 +1,6 @@
-"""`palaestra bench engine`: sampling alone. Tokens a second by batch size, beside transformers' generate; and what continuous
-batching gains when lengths have a long tail."""
+"""`palaestra bench engine`: sampling alone. Tokens a second by batch size, beside transformers'
+generate; and what continuous batching gains when lengths have a long tail.
+"""
 
 from __future__ import annotations
 
@@ -52,9 +53,16 @@ def by_batch(model: Model, n: int, tokens: int, pairs: int) -> dict[str, Any]:
 
 
 def long_tail(model: Model, pairs: int, slots: int) -> dict[str, Any]:
-    """Log-normal lengths, the longest about ten times the median: one queue against waves that wait for their longest."""
+    """Log-normal lengths, the longest about ten times the median: one queue against waves that wait
+    for their longest.
+    """
     n, median = 8 * slots, 24
-    lengths = np.exp(rng_of(("long tail",)).normal(np.log(median), 0.9, n)).round().astype(int).clip(1, 10 * median)
+    lengths = (
+        np.exp(rng_of(("long tail",)).normal(np.log(median), 0.9, n))
+        .round()
+        .astype(int)
+        .clip(1, 10 * median)
+    )
     prompts = _prompts(model, n, PROMPT)
     found: list[float] = []
     for _ in range(pairs):
@@ -81,7 +89,9 @@ def turns(model: Model, pairs: int, n: int = 16, rounds: int = 6) -> dict[str, A
 
 
 def histories(model: Model, n: int, rounds: int) -> tuple[float, float]:
-    """Seconds of `n` episodes whose turns add 8 sampled and 16 heard tokens: kept in the cache, and read again every turn."""
+    """Seconds of `n` episodes whose turns add 8 sampled and 16 heard tokens: kept in the cache, and
+    read again every turn.
+    """
     kept, again = OwnEngine(model), OwnEngine(model)
     prompts, a, b = _prompts(model, n, PROMPT), 0.0, 0.0
     for _ in range(rounds):
@@ -94,10 +104,14 @@ def histories(model: Model, n: int, rounds: int) -> tuple[float, float]:
 
 def _prompts(model: Model, n: int, length: int) -> list[tuple[int, ...]]:
     rng = rng_of(("prompts", n, length))
-    return [tuple(int(t) for t in rng.integers(3, min(250, model.vocabulary), length)) for _ in range(n)]
+    return [
+        tuple(int(t) for t in rng.integers(3, min(250, model.vocabulary), length)) for _ in range(n)
+    ]
 
 
-def _sample(engine: OwnEngine, prompts: Sequence[tuple[int, ...]], lengths: Sequence[int] | np.ndarray) -> float:
+def _sample(
+    engine: OwnEngine, prompts: Sequence[tuple[int, ...]], lengths: Sequence[int] | np.ndarray
+) -> float:
     async def run() -> None:
         await asyncio.gather(
             *(
@@ -138,12 +152,15 @@ def show(found: dict[str, Any]) -> str:
     for b in found["long_tail"]:
         r = b["waves_over_continuous"]
         lines.append(
-            f"long tail, {b['sequences']} answers in {b['slots']} slots (median {b['median_length']:.0f}, longest "
-            f"{b['longest']}): continuous batching {r['median']:.2f}x over waves ({r['low']:.2f} to {r['high']:.2f})"
+            f"long tail, {b['sequences']} answers in {b['slots']} slots (median "
+            f"{b['median_length']:.0f}, longest "
+            f"{b['longest']}): continuous batching {r['median']:.2f}x over waves ({r['low']:.2f} "
+            f"to {r['high']:.2f})"
         )
     r = found["turns"]["again_over_kept"]
     lines.append(
-        f"{found['turns']['turns']} turns: kept histories {r['median']:.2f}x over reading them again "
+        f"{found['turns']['turns']} turns: kept histories {r['median']:.2f}x over reading them "
+        "again "
         f"({r['low']:.2f} to {r['high']:.2f})"
     )
     return "\n".join(lines)

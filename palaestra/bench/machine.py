@@ -1,4 +1,6 @@
-"""What the machine can do: its matrix rate, its memory bandwidth, and the time a model's own linear layers need."""
+"""What the machine can do: its matrix rate, its memory bandwidth, and the time a model's own linear
+layers need.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ from palaestra.services.cores import cores
 
 
 def device_of(given: str | None) -> str:
-    """The device that is meant: "cuda" where nothing is said and there is one. Raises UserError for one that is not there."""
+    """The device that is meant: "cuda" where nothing is said and there is one. Raises UserError for
+    one that is not there.
+    """
     there = torch.cuda.is_available()
     if given == "cuda" and not there:
         raise UserError("no CUDA device here; leave --device out, or say --device cpu")
@@ -49,7 +53,10 @@ def processor() -> str:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return platform.processor()
-    return next((x.partition(":")[2].strip() for x in lines if x.startswith("model name")), platform.processor())
+    return next(
+        (x.partition(":")[2].strip() for x in lines if x.startswith("model name")),
+        platform.processor(),
+    )
 
 
 def seconds(run: Callable[[], object], *, budget: float = 0.5, least: int = 5) -> float:
@@ -94,36 +101,50 @@ def bandwidth(device: torch.device, mb: int = 256) -> float:
 
 
 class Linears:
-    """All linear layers of a model, the vocabulary's among them: what no implementation can leave out."""
+    """All linear layers of a model, the vocabulary's among them: what no implementation can leave
+    out.
+    """
 
     def __init__(self, model: Model):
         self.model = model
         head = model.causal.get_output_embeddings()
-        self.body = [m for m in model.module.modules() if isinstance(m, nn.Linear) and m is not head]
+        self.body = [
+            m for m in model.module.modules() if isinstance(m, nn.Linear) and m is not head
+        ]
         self.head = [head] if head is not None else []
         self._known: dict[tuple[bool, int], float] = {}
 
     def flops(self, tokens: float, predicted: float) -> float:
         """Of the forward pass of `tokens`, for some of which the next one is predicted."""
-        body, head = (sum(2 * m.weight.numel() for m in layers) for layers in (self.body, self.head))
+        body, head = (
+            sum(2 * m.weight.numel() for m in layers) for layers in (self.body, self.head)
+        )
         return body * tokens + head * predicted
 
     @torch.no_grad()
     def time(self, n: int, head: bool) -> float:
-        """Seconds for `n` tokens through the body, or through the vocabulary's layer, by the measured weights."""
+        """Seconds for `n` tokens through the body, or through the vocabulary's layer, by the
+        measured weights.
+        """
         if n == 0:
             return 0.0
         size = min(1 << (n - 1).bit_length(), 2048)
         if (head, size) not in self._known:
             layers = self.head if head else self.body
             given = [torch.randn(size, m.in_features).to(m.weight) for m in layers]
-            self._known[head, size] = seconds(lambda: [m(x) for m, x in zip(layers, given, strict=True)], budget=0.3)
+            self._known[head, size] = seconds(
+                lambda: [m(x) for m, x in zip(layers, given, strict=True)], budget=0.3
+            )
         return self._known[head, size] * n / size
 
     def decoding(self, n: int) -> float:
-        """Seconds of one decode step of `n` sequences: small products run slower than large ones."""
+        """Seconds of one decode step of `n` sequences: small products run slower than
+        large ones.
+        """
         return self.time(n, head=False) + self.time(n, head=True)
 
     def training(self, tokens: int, predicted: int) -> float:
-        """Seconds of forward and backward (twice the forward) of `tokens` distinct positions, of which some are predicted."""
+        """Seconds of forward and backward (twice the forward) of `tokens` distinct positions, of
+        which some are predicted.
+        """
         return 3 * (self.time(tokens, head=False) + self.time(predicted, head=True))

@@ -1,4 +1,5 @@
-"""`palaestra bench memory`: peaks of sampling and of the update, each setting in a process of its own.
+"""`palaestra bench memory`: peaks of sampling and of the update, each setting in a process of its
+own.
 
 Sampling must stay within its budget when the group grows; the update within its micro-batches.
 """
@@ -17,14 +18,24 @@ GROUPS = (8, 16, 32, 64)
 
 
 def measure(work: Work, steps: int = 2) -> dict[str, Any]:
-    """Resident MB: "base" before the first step, the peak of "rollout" in it, that of "update" over all steps.
+    """Resident MB: "base" before the first step, the peak of "rollout" in it, that of "update" over
+    all steps.
 
-    A process keeps what an update took and gave back, so later steps would show the update's peak while sampling.
+    A process keeps what an update took and gave back, so later steps would show the update's peak
+    while sampling.
     """
     grown = [replace(work, group=g) for g in GROUPS]
     bounded = [replace(w, cache_mb=64) for w in grown]
-    saving = [replace(work, recompute=True), replace(work, budget=1024), replace(work, budget=1024, recompute=True)]
-    return {"settings": [asdict(w) | {"memory_mb": peaks(w, steps)} for w in (*grown, *bounded, *saving)]}
+    saving = [
+        replace(work, recompute=True),
+        replace(work, budget=1024),
+        replace(work, budget=1024, recompute=True),
+    ]
+    return {
+        "settings": [
+            asdict(w) | {"memory_mb": peaks(w, steps)} for w in (*grown, *bounded, *saving)
+        ]
+    }
 
 
 def peaks(work: Work, steps: int) -> dict[str, float]:
@@ -42,7 +53,9 @@ def peaks(work: Work, steps: int) -> dict[str, float]:
 
 
 def show(found: dict[str, Any]) -> str:
-    lines = [f"{'group':>6}{'cache MB':>10}{'budget':>8}{'recompute':>11}{'base':>8}{'rollout':>9}{'update':>8}   MB"]
+    lines = [
+        f"{'group':>6}{'cache MB':>10}{'budget':>8}{'recompute':>11}{'base':>8}{'rollout':>9}{'update':>8}   MB"
+    ]
     for s in found["settings"]:
         m = s["memory_mb"]
         lines.append(

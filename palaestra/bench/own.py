@@ -1,4 +1,6 @@
-"""The work of `palaestra bench trl` in Palaestra, one step at a word: `python -m palaestra.bench.own WORK FOLDER`."""
+"""The work of `palaestra bench trl` in Palaestra, one step at a word:
+`python -m palaestra.bench.own WORK FOLDER`.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ async def run(work: Work, folder: Path, turns: Turns) -> None:
             state, _ = await step(recipe, ctx, state)
             rollouts.write(rollouts.path(folder, n), n, ctx.seen, ctx.advantages, ctx.decode)
             seconds = time.perf_counter() - begin
-        spent = {p: ctx.seconds[p] - before[p] for p in ("reward", "forward", "backward", "optimiser")}
+        spent = {
+            p: ctx.seconds[p] - before[p] for p in ("reward", "forward", "backward", "optimiser")
+        }
         turns.report(
             {
                 "seconds": seconds,
@@ -42,7 +46,9 @@ async def run(work: Work, folder: Path, turns: Turns) -> None:
         )
 
 
-def watch_phase(phase: Callable[[str], AbstractContextManager[None]]) -> Callable[[str], AbstractContextManager[None]]:
+def watch_phase(
+    phase: Callable[[str], AbstractContextManager[None]],
+) -> Callable[[str], AbstractContextManager[None]]:
     """The clock of a phase, with its memory."""
 
     @contextmanager

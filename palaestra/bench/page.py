@@ -1,4 +1,6 @@
-"""The tables of docs/speed.md and its picture, from benchmarks/*.json: python -m palaestra.bench.page benchmarks docs"""
+"""The tables of docs/speed.md and its picture, from benchmarks/*.json: python -m
+palaestra.bench.page benchmarks docs
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,12 @@ from palaestra.markdown import code, fill_marks, table
 from palaestra.view.drawing import INK, LINE, MUTED, PALETTE, PAPER, svg_text
 
 BenchResult = dict[str, Any]
-NAMES = {"seconds": "whole step", "rollout": "rollout", "forward": "forward", "backward": "backward"}
+NAMES = {
+    "seconds": "whole step",
+    "rollout": "rollout",
+    "forward": "forward",
+    "backward": "backward",
+}
 WIDTH, LEFT, RIGHT, ROW, TOP = 720, 250, 60, 22, 34
 FONT = "font-family='DejaVu Sans, Verdana, sans-serif' font-size='12'"
 
@@ -46,7 +53,8 @@ def trl_table(results: Sequence[BenchResult]) -> str:
     for r in results:
         memory = r["memory_mb"]
         peaks = [
-            f"{memory['palaestra'][k]:.0f} against {memory['trl'][k]:.0f}" for k in ("update", "update_above_base")
+            f"{memory['palaestra'][k]:.0f} against {memory['trl'][k]:.0f}"
+            for k in ("update", "update_above_base")
         ]
         pairs = len(r["ratios"]["seconds"]["each"])
         ratios = [format_spread(r["ratios"][p]) for p in reversed(PHASES)]
@@ -55,11 +63,23 @@ def trl_table(results: Sequence[BenchResult]) -> str:
 
 
 def step_table(results: Sequence[BenchResult]) -> str:
-    head = ["work", "s a step", "tokens/s", "rollout", "forward", "backward", "optimiser", "between"]
+    head = [
+        "work",
+        "s a step",
+        "tokens/s",
+        "rollout",
+        "forward",
+        "backward",
+        "optimiser",
+        "between",
+    ]
     head += ["over the limit: rollout", "update", "step"]
     rows: list[list[str]] = []
     for r in results:
-        shares = [f"{r['phases'][p] / r['seconds']:.0%}" for p in ("rollout", "forward", "backward", "optimiser")]
+        shares = [
+            f"{r['phases'][p] / r['seconds']:.0%}"
+            for p in ("rollout", "forward", "backward", "optimiser")
+        ]
         limits = [f"{r['over_limit'][p]:.2f}" for p in ("rollout", "update", "step")]
         rows.append(
             [
@@ -92,8 +112,10 @@ def engine_table(results: Sequence[BenchResult]) -> str:
         model = r["work"]["model"]
         for b in r["long_tail"]:
             lines.append(
-                f"- {model}: {b['sequences']} answers with a long tail (median {b['median_length']:.0f} tokens, longest "
-                f"{b['longest']}) in {b['slots']} slots: continuous batching is {format_spread(b['waves_over_continuous'])} "
+                f"- {model}: {b['sequences']} answers with a long tail (median "
+                f"{b['median_length']:.0f} tokens, longest "
+                f"{b['longest']}) in {b['slots']} slots: continuous batching is "
+                f"{format_spread(b['waves_over_continuous'])} "
                 "times as fast as waves that wait for their longest."
             )
         t = r["turns"]
@@ -106,14 +128,33 @@ def engine_table(results: Sequence[BenchResult]) -> str:
 
 def ablation_table(results: Sequence[BenchResult]) -> str:
     head = ["model, work", "without", "seconds a token, over those with"]
-    rows = [[setting(r), name, format_spread(ratio)] for r in results for name, ratio in r["without"].items()]
+    rows = [
+        [setting(r), name, format_spread(ratio)]
+        for r in results
+        for name, ratio in r["without"].items()
+    ]
     return table(rows, *head)
 
 
 def memory_table(results: Sequence[BenchResult]) -> str:
-    head = ["model", "group", "cache budget, MB", "tokens a pass", "recompute", "before", "rollout", "update"]
+    head = [
+        "model",
+        "group",
+        "cache budget, MB",
+        "tokens a pass",
+        "recompute",
+        "before",
+        "rollout",
+        "update",
+    ]
     rows = [
-        [s["model"], str(s["group"]), str(s["cache_mb"]), str(s["budget"]), "yes" if s["recompute"] else "no"]
+        [
+            s["model"],
+            str(s["group"]),
+            str(s["cache_mb"]),
+            str(s["budget"]),
+            "yes" if s["recompute"] else "no",
+        ]
         + [f"{s['memory_mb'][k]:.0f}" for k in ("base", "rollout", "update")]
         for r in results
         for s in r["settings"]
@@ -124,7 +165,9 @@ def memory_table(results: Sequence[BenchResult]) -> str:
 def scaling_table(results: Sequence[BenchResult]) -> str:
     head = ["seconds of a step against", "exponent", "of the last two points", "measured at"]
     rows: list[list[str]] = []
-    for name, s in ((n, s) for r in results for n, s in r.items() if isinstance(s, dict) and "exponent" in s):
+    for name, s in (
+        (n, s) for r in results for n, s in r.items() if isinstance(s, dict) and "exponent" in s
+    ):
         points = ", ".join(f"{p['x']:g}: {p['seconds']:.2f} s" for p in s["points"])
         last = f"{s['exponent_of_last_two']:.2f}" if "exponent_of_last_two" in s else ""
         rows.append([name, f"{s['exponent']:.2f}", last, points])
@@ -156,13 +199,16 @@ def provenance(results: Sequence[BenchResult]) -> str:
 
 
 def ratios_svg(results: Sequence[BenchResult]) -> str:
-    """Ratios TRL / Palaestra of the whole step and its phases: the median as a bar, lowest to highest pair as a line."""
+    """Ratios TRL / Palaestra of the whole step and its phases: the median as a bar, lowest to
+    highest pair as a line.
+    """
     bars = [(setting(r), p, r["ratios"][p]) for r in results for p in reversed(PHASES)]
     most = max([2.0, *(b["high"] for _, _, b in bars)])
     x = lambda v: LEFT + (WIDTH - LEFT - RIGHT) * v / most
     height = TOP + ROW * (len(bars) + len(results)) + 16
     parts = [
-        f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {WIDTH} {height}' width='{WIDTH}' height='{height}' {FONT}>",
+        f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {WIDTH} {height}' width='{WIDTH}' "
+        f"height='{height}' {FONT}>",
         f"<rect width='{WIDTH}' height='{height}' fill='{PAPER}'/>",
         svg_text(LEFT, 18, "seconds of TRL for one second of Palaestra", INK),
     ]
@@ -175,8 +221,10 @@ def ratios_svg(results: Sequence[BenchResult]) -> str:
         middle = y + ROW / 2
         parts += [
             svg_text(LEFT - 8, middle + 4, NAMES[phase], MUTED, "end"),
-            f"<rect x='{LEFT}' y='{y + 4:.0f}' width='{x(ratio['median']) - LEFT:.1f}' height='{ROW - 8}' fill='{colour}'/>",
-            f"<path d='M{x(ratio['low']):.1f} {middle:.0f}H{x(ratio['high']):.1f}' stroke='{INK}' stroke-width='1.5'/>",
+            f"<rect x='{LEFT}' y='{y + 4:.0f}' width='{x(ratio['median']) - LEFT:.1f}' "
+            f"height='{ROW - 8}' fill='{colour}'/>",
+            f"<path d='M{x(ratio['low']):.1f} {middle:.0f}H{x(ratio['high']):.1f}' stroke='{INK}' "
+            "stroke-width='1.5'/>",
             svg_text(x(ratio["high"]) + 6, middle + 4, f"{ratio['median']:.1f}", INK),
         ]
         y += ROW
@@ -185,14 +233,18 @@ def ratios_svg(results: Sequence[BenchResult]) -> str:
 
 
 TABLES = {
-    "trl": trl_table, "step": step_table, "ablation": ablation_table, "engine": engine_table, "memory": memory_table,
+    "trl": trl_table, "step": step_table, "ablation": ablation_table, "engine": engine_table,
+    "memory": memory_table,
     "scaling": scaling_table, "sandbox": sandbox_table,
 }  # fmt: skip
 
 
 def main(benchmarks: Path, docs: Path) -> None:
     found = read(benchmarks)
-    made = {name: build(found[name]) if name in found else "Not measured." for name, build in TABLES.items()}
+    made = {
+        name: build(found[name]) if name in found else "Not measured."
+        for name, build in TABLES.items()
+    }
     made["provenance"] = provenance([r for results in found.values() for r in results])
     page = docs / "speed.md"
     page.write_text(fill_marks(page.read_text(), made))

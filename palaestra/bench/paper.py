@@ -1,7 +1,8 @@
-"""A method at the size of its paper, built whole but for the weights: what it would take, before anybody rents a GPU.
+"""A method at the size of its paper, built whole but for the weights: what it would take, before
+anybody rents a GPU.
 
-Models are built on the meta device from their published dimensions, in the Llama form (gated middle layer, grouped keys),
-which is within a few per cent of the models' own size.
+Models are built on the meta device from their published dimensions, in the Llama form (gated middle
+layer, grouped keys), which is within a few per cent of the models' own size.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ from palaestra.run.driver import prepare_models, train
 from palaestra.run.settings import FULL_LR, LORA_LR, Settings
 from palaestra.step import Recipe
 
-# name: width, middle, layers, heads, heads of keys, vocabulary, size of a head (0 = width / heads), tied
+# name: width, middle, layers, heads, heads of keys, vocabulary, size of a head (0 = width / heads),
+# tied
 SHAPES: dict[str, tuple[int, int, int, int, int, int, int, bool]] = {
     "qwen2.5-0.5b": (896, 4864, 24, 14, 2, 151936, 0, True),
     "qwen2.5-1.5b": (1536, 8960, 28, 12, 2, 151936, 0, True),
@@ -56,7 +58,8 @@ SHAPES: dict[str, tuple[int, int, int, int, int, int, int, bool]] = {
     "tinyllama-1.1b": (2048, 5632, 22, 32, 4, 32000, 0, False),
     "gemma-2b": (2048, 16384, 18, 8, 1, 256000, 256, True),
     "gemma-2-9b": (3584, 14336, 42, 16, 8, 256000, 256, True),
-    "pythia-2.8b": (2560, 6827, 32, 32, 32, 50304, 0, False),  # two thirds of its middle, which has no gate
+    # two thirds of its middle, which has no gate
+    "pythia-2.8b": (2560, 6827, 32, 32, 32, 50304, 0, False),
     "pythia-6.9b": (4096, 10923, 32, 32, 32, 50432, 0, False),
 }
 FLOPS = 0.4 * 989e12  # of one H100 in bfloat16 at 40% of its dense peak
@@ -97,25 +100,38 @@ def _module(name: str) -> torch.nn.Module:
 
 
 def size_of(method: str, model: str = "", lora: int = 0, tokens: int = 0) -> Size:
-    """The size on the method's card, with what is given in its place. Raises UserError where no model is known."""
+    """The size on the method's card, with what is given in its place. Raises UserError where no
+    model is known.
+    """
     card: Card = catalogue.find(method).CARD
     if model and model not in SHAPES:
-        raise UserError(f"--model {model}: its dimensions are not known here; --paper knows {', '.join(SHAPES)}")
+        raise UserError(
+            f"--model {model}: its dimensions are not known here; --paper knows {', '.join(SHAPES)}"
+        )
     if catalogue.entry_of(method).shape == "program":
-        raise UserError(f"{method} trains no model, so there is nothing to build; see palaestra show {method}")
+        raise UserError(
+            f"{method} trains no model, so there is nothing to build; see palaestra show {method}"
+        )
     size = card.size or Size()
     if not (size.model or model):
         told = f"the paper does not say what model it trains ({size.setting})"
         why = told if size.setting else "no paper sets its size"
         remedy = f"palaestra doctor {method} --paper --model qwen2.5-7b"
-        raise UserError(f"{method}: {why}, so there is nothing to build; choose a model, for instance {remedy}")
-    return replace(size, model=model or size.model, lora=lora or size.lora, tokens=tokens or size.tokens)
+        raise UserError(
+            f"{method}: {why}, so there is nothing to build; choose a model, for instance {remedy}"
+        )
+    return replace(
+        size, model=model or size.model, lora=lora or size.lora, tokens=tokens or size.tokens
+    )
 
 
 def scale_to_paper(runnable: Any, size: Size) -> Any:
     """A recipe with the paper's batch, group, length and rate; of a pipeline, every part."""
     if isinstance(runnable, Pipeline):
-        parts = {n: replace(p, runnable=scale_to_paper(p.runnable, size)) for n, p in runnable.parts.items()}
+        parts = {
+            n: replace(p, runnable=scale_to_paper(p.runnable, size))
+            for n, p in runnable.parts.items()
+        }
         return replace(runnable, parts=parts)
     if not isinstance(runnable, Recipe):
         return runnable
@@ -133,7 +149,9 @@ def scale_to_paper(runnable: Any, size: Size) -> Any:
 
 
 def players(recipe: Recipe) -> list[tuple[str, Any]]:
-    """The stages that sample answers, by path: every `Sample`, else the first stage that says how many."""
+    """The stages that sample answers, by path: every `Sample`, else the first stage that says how
+    many.
+    """
     stages = values.walk(recipe.collect, "collect")
     counted = [(path, x) for path, x in stages if isinstance(x, CountsSamples)]
     return [(path, x) for path, x in counted if isinstance(x, Sample)] or counted[:1]
@@ -145,7 +163,9 @@ def samples_of(recipe: Recipe) -> int:
 
 
 def build_at_size(method: str, size: Size, overrides: Mapping[str, Any]) -> Any:
-    """The method at a size: arguments of its `build` first, then the numbers, then fields by path; overrides come last."""
+    """The method at a size: arguments of its `build` first, then the numbers, then fields by path;
+    overrides come last.
+    """
     takes = setup.arguments(method)
     rate = LORA_LR if size.lora else FULL_LR
     given = {**size.arguments, **overrides}
@@ -158,8 +178,14 @@ def build_at_size(method: str, size: Size, overrides: Mapping[str, Any]) -> Any:
 
 
 def settings(method: str, given: Mapping[str, Any], whole: Any) -> dict[str, dict[str, Any]]:
-    """Which settings of the method are not this project's defaults: name -> {"value", "default"}."""
-    takes, plain, found = setup.arguments(method), setup.build(method, {}), dict[str, dict[str, Any]]()
+    """Which settings of the method are not this project's defaults: name -> {"value",
+    "default"}.
+    """
+    takes, plain, found = (
+        setup.arguments(method),
+        setup.build(method, {}),
+        dict[str, dict[str, Any]](),
+    )
     for name, x in given.items():
         if name in takes:
             value, default = values.parse(x, takes[name].annotation, name), takes[name].default
@@ -177,16 +203,25 @@ def settings(method: str, given: Mapping[str, Any], whole: Any) -> dict[str, dic
 
 
 def dry_run(
-    method: str, overrides: Mapping[str, Any] | None = None, *, model: str = "", lora: int = 0, tokens: int = 0
+    method: str,
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    model: str = "",
+    lora: int = 0,
+    tokens: int = 0,
 ) -> dict[str, Any]:
-    """Builds the method with all its models, heads and references at the paper's size, `overrides` over it.
+    """Builds the method with all its models, heads and references at the paper's size, `overrides`
+    over it.
 
-    `model`, `lora` (a rank) and `tokens` (of an answer) stand for those of the paper. Memory in GB, arithmetic in PFLOP a
-    step at most: all answers as long as allowed, once sampled, once trained on, once read by each other model.
+    `model`, `lora` (a rank) and `tokens` (of an answer) stand for those of the paper. Memory in GB,
+    arithmetic in PFLOP a step at most: all answers as long as allowed, once sampled, once trained
+    on, once read by each other model.
     """
     size, overrides = size_of(method, model, lora, tokens), overrides or {}
     whole = build_at_size(method, size, overrides)
-    runnables = [p.runnable for p in whole.parts.values()] if isinstance(whole, Pipeline) else [whole]
+    runnables = (
+        [p.runnable for p in whole.parts.values()] if isinstance(whole, Pipeline) else [whole]
+    )
     recipes = [r for r in runnables if isinstance(r, Recipe)]
     ctx = models(recipes, size)
     trained = {n for r in recipes for n in r.learners}
@@ -216,7 +251,9 @@ def dry_run(
         "frozen_gb": round(frozen, 1),
         "h100s": math.ceil((state + frozen) / H100),
         "beside_gb": {name: round(FROZEN_STATE * b, 1) for name, b in size.beside.items()},
-        "keys_and_values_gb": round(Decoder(ctx.model("policy")).token_bytes * answers * length / 1e9, 1),
+        "keys_and_values_gb": round(
+            Decoder(ctx.model("policy")).token_bytes * answers * length / 1e9, 1
+        ),
         "pflop_per_step": round(flops / 1e15, 1),
         "gpu_minutes_per_step": round(flops / FLOPS / 60, 2),
     }
@@ -233,13 +270,16 @@ def models(recipes: list[Recipe], size: Size) -> RunContext:
     ctx = RunContext(bench=bench, seed=0, models={"policy": policy}, drive=train, lora=lora)
     for recipe in recipes:
         for name, source in recipe.references.items() if lora else ():
-            m = ctx.model(source)  # new adapters change nothing yet: a reference is the model with them switched off
+            # new adapters change nothing yet: a reference is the model with them switched off
+            m = ctx.model(source)
             ctx.models.setdefault(name, Model(m.name, m.module, m.tokenizer, m.source, bare=True))
         prepare_models(recipe, ctx)
     return ctx
 
 
-def weights(models: Mapping[str, Model], trained: set[str]) -> tuple[dict[str, int], dict[str, int]]:
+def weights(
+    models: Mapping[str, Model], trained: set[str]
+) -> tuple[dict[str, int], dict[str, int]]:
     """Trained and frozen parameters by model; what models share counts once, with the first."""
     seen, moved, still = set[int](), dict[str, int](), dict[str, int]()
     for name, model in models.items():
@@ -251,9 +291,11 @@ def weights(models: Mapping[str, Model], trained: set[str]) -> tuple[dict[str, i
 
 
 def token_flops(models: Mapping[str, Model], trained: set[str]) -> int:
-    """Of a token: 2 a parameter to sample it, 2 in every model that reads it; trained weights 4 more.
+    """Of a token: 2 a parameter to sample it, 2 in every model that reads it; trained weights 4
+    more.
 
-    Below adapters the gradient passes through frozen weights, 2 each; below a head that detaches them it does not.
+    Below adapters the gradient passes through frozen weights, 2 each; below a head that detaches
+    them it does not.
     """
     total = 2 * sum(p.numel() for p in _parameters(models["policy"]))
     for name, model in models.items():
@@ -289,12 +331,22 @@ def show(found: dict[str, Any]) -> str:
     lines = [f"{found['recipe']} at the size of its paper, built without weights"]
     for name, text in rows:
         if text:
-            lines += textwrap.wrap(text, 110, initial_indent=f"  {name:<14}", subsequent_indent=" " * 16)
+            lines += textwrap.wrap(
+                text, 110, initial_indent=f"  {name:<14}", subsequent_indent=" " * 16
+            )
     return "\n".join(lines)
 
 
 def _plain(x: Any) -> str:
-    return f"{x:,}" if type(x) is int else "none" if x is None else f"{x:,g}" if isinstance(x, float) else str(x)
+    return (
+        f"{x:,}"
+        if type(x) is int
+        else "none"
+        if x is None
+        else f"{x:,g}"
+        if isinstance(x, float)
+        else str(x)
+    )
 
 
 def _billions(n: int) -> str:
@@ -306,7 +358,9 @@ def _models(found: dict[str, Any]) -> str:
     for name, n in found["parameters"].items():
         moved, still = found["trained"][name], found["frozen"][name]
         how = "trained" if moved == n else f"{_billions(moved)} trained" if moved else "frozen"
-        told.append(f"{name} {_billions(n)} ({how if moved or still else 'shared, without adapters'})")
+        told.append(
+            f"{name} {_billions(n)} ({how if moved or still else 'shared, without adapters'})"
+        )
     adapters = f", LoRA of rank {found['lora']}" if found["lora"] else ""
     return f"{found['model']}{adapters}: {', '.join(told)}"
 
@@ -317,9 +371,19 @@ def _settings(found: dict[str, Any]) -> str:
 
 
 def _step(found: dict[str, Any]) -> str:
-    counts = {"prompt": found["prompts"], "answer": found["samples"], "token": found["answer_tokens"]}
-    batch, n = " x ".join(f"{n:,} {name}{'s' * (n > 1)}" for name, n in counts.items()), found["tokens_per_step"]
-    return f"{batch} = {f'{n / 1e6:,.1f} M' if n >= 1e6 else f'{n:,}'} tokens at most, lr {_plain(found['lr'])}"
+    counts = {
+        "prompt": found["prompts"],
+        "answer": found["samples"],
+        "token": found["answer_tokens"],
+    }
+    batch, n = (
+        " x ".join(f"{n:,} {name}{'s' * (n > 1)}" for name, n in counts.items()),
+        found["tokens_per_step"],
+    )
+    return (
+        f"{batch} = {f'{n / 1e6:,.1f} M' if n >= 1e6 else f'{n:,}'} tokens at most, lr "
+        f"{_plain(found['lr'])}"
+    )
 
 
 def _weights(found: dict[str, Any]) -> str:
@@ -332,14 +396,17 @@ def _weights(found: dict[str, Any]) -> str:
 def _cache(found: dict[str, Any]) -> str:
     gb = found["keys_and_values_gb"]
     return (
-        f"{gb / (found['prompts'] * found['samples']):,.2f} GB for an answer of full length, {gb:,} GB for all at once"
+        f"{gb / (found['prompts'] * found['samples']):,.2f} GB for an answer of full length, "
+        f"{gb:,} GB for all at once"
     )
 
 
 def _arithmetic(found: dict[str, Any]) -> str:
     minutes = found["gpu_minutes_per_step"]
     time = f"{minutes / 60:,.1f} hours" if minutes >= 120 else f"{minutes:.3g} minutes"
-    return f"{found['pflop_per_step']:,} PFLOP a step at most: {time} of one H100 at 40% of its rate"
+    return (
+        f"{found['pflop_per_step']:,} PFLOP a step at most: {time} of one H100 at 40% of its rate"
+    )
 
 
 def _unknown(found: dict[str, Any]) -> str:

@@ -1,7 +1,8 @@
-"""The work of `palaestra bench trl` in TRL's GRPOTrainer, one step at a word: `python -m palaestra.bench.peer WORK FOLDER`.
+"""The work of `palaestra bench trl` in TRL's GRPOTrainer, one step at a word:
+`python -m palaestra.bench.peer WORK FOLDER`.
 
-Same prompts, group, lengths, temperature, optimiser, precision, no KL term, no gradient checkpointing unless asked: what a
-user of TRL would run who had read its documentation.
+Same prompts, group, lengths, temperature, optimiser, precision, no KL term, no gradient
+checkpointing unless asked: what a user of TRL would run who had read its documentation.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ def run(work: Work, folder: Path, turns: Turns) -> None:
 
     data = Dataset.from_list([{"prompt": r["messages"]} for r in work.rows(512)])
     trainer = GRPOTrainer(
-        model=str(find(work.model)), reward_funcs=rewards, args=arguments(work, folder), train_dataset=data
+        model=str(find(work.model)),
+        reward_funcs=rewards,
+        args=arguments(work, folder),
+        train_dataset=data,
     )
     gate = StepGate(turns)
     trainer.add_callback(gate)
@@ -91,7 +95,9 @@ class StepGate(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         seconds = time.perf_counter() - self.begin
         self.memory.__exit__()
-        self.turns.report({"seconds": seconds, "tokens": self.tokens, **self.spent, "memory": self.memory.peaks})
+        self.turns.report(
+            {"seconds": seconds, "tokens": self.tokens, **self.spent, "memory": self.memory.peaks}
+        )
 
     def time_call(self, name: str, inner: Callable[..., Any]) -> Callable[..., Any]:
         """`inner`, with its time and memory under `name`; what "rollout" gives is counted."""

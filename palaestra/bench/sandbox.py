@@ -1,7 +1,7 @@
 """`palaestra bench sandbox`: its rates beside a bare subprocess, and what many runs leave behind.
 
-The sorts take turns in short rounds, so that another load on the machine slows all of them alike. A ratio is the median over
-rounds; the quartiles say how much it moves.
+The sorts take turns in short rounds, so that another load on the machine slows all of them alike. A
+ratio is the median over rounds; the quartiles say how much it moves.
 """
 
 from __future__ import annotations
@@ -34,7 +34,12 @@ def measure(n: int, orphaned: int) -> dict[str, Any]:
         raise UserError(refusal)
     before = all_processes()
     threads = cores()
-    found = {"kind": sandbox.sandbox_kind().name, "threads": threads, **rates(n, threads), **time_busy_loop()}
+    found = {
+        "kind": sandbox.sandbox_kind().name,
+        "threads": threads,
+        **rates(n, threads),
+        **time_busy_loop(),
+    }
     if orphaned:
         found |= orphans(orphaned, threads, before)
     return found
@@ -43,12 +48,19 @@ def measure(n: int, orphaned: int) -> dict[str, Any]:
 def show(found: dict[str, Any]) -> str:
     lines = []
     for name, rate in found["per_second"].items():
-        ratio, (low, high) = found["ratio_to_bare"].get(name, 1.0), found["ratio_quartiles"].get(name, (1.0, 1.0))
+        ratio, (low, high) = (
+            found["ratio_to_bare"].get(name, 1.0),
+            found["ratio_quartiles"].get(name, (1.0, 1.0)),
+        )
         lines.append(
-            f"{name:<6}{rate:>8.1f} runs/s   {ratio:.2f} of a bare subprocess (quartiles {low:.2f} to {high:.2f})"
+            f"{name:<6}{rate:>8.1f} runs/s   {ratio:.2f} of a bare subprocess (quartiles "
+            f"{low:.2f} to {high:.2f})"
         )
     busy = found["busy_loop"]
-    lines.append(f"a busy loop with {busy['limit']:g} s ends as {busy['status']} after {busy['seconds']:.2f} s")
+    lines.append(
+        f"a busy loop with {busy['limit']:g} s ends as {busy['status']} after "
+        f"{busy['seconds']:.2f} s"
+    )
     if "orphans" in found:
         lines.append(f"{found['orphans']['runs']} runs leave {found['orphans']['left']} processes")
     return "\n".join(lines)
@@ -60,7 +72,9 @@ def rates(n: int, threads: int) -> dict[str, Any]:
         file = Path(folder) / "program.py"
         file.write_text(PROGRAM)
         sorts: dict[str, Callable[[int], Any]] = {
-            "bare": lambda _: subprocess.run([sys.executable, str(file)], capture_output=True, check=True),
+            "bare": lambda _: subprocess.run(
+                [sys.executable, str(file)], capture_output=True, check=True
+            ),
             "cold": lambda _: check_run(sandbox.run_program(PROGRAM, fresh=True)),
             "warm": lambda _: check_run(sandbox.run_program(PROGRAM)),
         }
@@ -71,7 +85,10 @@ def rates(n: int, threads: int) -> dict[str, Any]:
             for name, do in sorts.items():
                 seconds[name].append(time_runs(pool, do, a_round))
     rate = {name: a_round / np.array(s) for name, s in seconds.items()}
-    quartiles = {name: np.percentile(rate[name] / rate["bare"], (25, 50, 75)).round(2) for name in ("cold", "warm")}
+    quartiles = {
+        name: np.percentile(rate[name] / rate["bare"], (25, 50, 75)).round(2)
+        for name in ("cold", "warm")
+    }
     return {
         "runs": a_round * ROUNDS,
         "per_second": {name: round(float(np.median(r)), 1) for name, r in rate.items()},
@@ -96,16 +113,29 @@ def time_busy_loop() -> dict[str, Any]:
     begin = time.perf_counter()
     ran = sandbox.run_program("while True: pass", limits=sandbox.Limits(seconds=BUSY_SECONDS))
     return {
-        "busy_loop": {"limit": BUSY_SECONDS, "status": ran.status, "seconds": round(time.perf_counter() - begin, 3)}
+        "busy_loop": {
+            "limit": BUSY_SECONDS,
+            "status": ran.status,
+            "seconds": round(time.perf_counter() - begin, 3),
+        }
     }
 
 
 def orphans(n: int, threads: int, before: set[int]) -> dict[str, Any]:
-    """Runs that leave daemons behind, in every second one; then counts processes beyond the idle workers'."""
-    leave = "import os\nif os.fork() == 0:\n    os.setsid()\n    os.fork()\n    while True: pass\nprint(45)"
+    """Runs that leave daemons behind, in every second one; then counts processes beyond the idle
+    workers'.
+    """
+    leave = (
+        "import os\nif os.fork() == 0:\n    os.setsid()\n    os.fork()\n    while True: "
+        "pass\nprint(45)"
+    )
     begin = time.perf_counter()
     with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(lambda i: check_run(sandbox.run_program(leave if i % 2 else "print(45)")), range(n)))
+        list(
+            pool.map(
+                lambda i: check_run(sandbox.run_program(leave if i % 2 else "print(45)")), range(n)
+            )
+        )
     seconds = time.perf_counter() - begin
     sandbox.sandbox_kind().close()
     time.sleep(0.5)
@@ -118,7 +148,9 @@ def all_processes() -> set[int]:
 
 
 def descends(pid: int, from_: int) -> bool:
-    """Whether a process comes from this one, or was left to the reaper by one that ran the sandbox's interpreter."""
+    """Whether a process comes from this one, or was left to the reaper by one that ran the
+    sandbox's interpreter.
+    """
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes()
         parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])

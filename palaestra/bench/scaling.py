@@ -24,13 +24,23 @@ def measure(repeats: int, device: str) -> dict[str, Any]:
     """One series for each quantity: its values, seconds (medians), sampled tokens, exponents."""
     base = replace(BASE, device=device)
     found = {
-        "sampled tokens": series([replace(base, prompts=p) for p in (1, 4, 16, 64)], "tokens", repeats),
-        "group size": series([replace(base, group=g) for g in (4, 8, 16, 32, 64)], "group", repeats),
-        "answer length": series([replace(base, max_tokens=n) for n in (16, 32, 64, 128, 256)], "max_tokens", repeats),
-        "prompt length": series([replace(base, prompt_tokens=n) for n in (16, 64, 128, 256)], "prompt_tokens", repeats),
+        "sampled tokens": series(
+            [replace(base, prompts=p) for p in (1, 4, 16, 64)], "tokens", repeats
+        ),
+        "group size": series(
+            [replace(base, group=g) for g in (4, 8, 16, 32, 64)], "group", repeats
+        ),
+        "answer length": series(
+            [replace(base, max_tokens=n) for n in (16, 32, 64, 128, 256)], "max_tokens", repeats
+        ),
+        "prompt length": series(
+            [replace(base, prompt_tokens=n) for n in (16, 64, 128, 256)], "prompt_tokens", repeats
+        ),
     }
     with tempfile.TemporaryDirectory() as folder:
-        works = [replace(base, model=make_model(Path(folder), width)) for width in (64, 128, 256, 512)]
+        works = [
+            replace(base, model=make_model(Path(folder), width)) for width in (64, 128, 256, 512)
+        ]
         found["model size"] = series(works, "parameters", repeats)
     return found | {"turns": turns(repeats, device)}
 
@@ -38,7 +48,11 @@ def measure(repeats: int, device: str) -> dict[str, Any]:
 def series(works: Sequence[Work], name: str, repeats: int) -> dict[str, Any]:
     points = [point(w, name, repeats) for w in works]
     x, seconds = (np.array([p[k] for p in points]) for k in ("x", "seconds"))
-    return {"points": points, "exponent": exponent(x, seconds), "exponent_of_last_two": exponent(x[-2:], seconds[-2:])}
+    return {
+        "points": points,
+        "exponent": exponent(x, seconds),
+        "exponent_of_last_two": exponent(x[-2:], seconds[-2:]),
+    }
 
 
 def point(work: Work, name: str, repeats: int) -> dict[str, float]:
@@ -56,7 +70,9 @@ def exponent(x: np.ndarray, seconds: np.ndarray) -> float:
 
 
 def make_model(folder: Path, width: int) -> str:
-    """A model of random weights with the embedded model's tokenizer; `width` from 64 to 512 is 0.3 to 17 M parameters."""
+    """A model of random weights with the embedded model's tokenizer; `width` from 64 to 512 is 0.3
+    to 17 M parameters.
+    """
     tiny = load("tiny")
     config = LlamaConfig(
         vocab_size=tiny.vocabulary,
@@ -75,7 +91,9 @@ def make_model(folder: Path, width: int) -> str:
 
 
 def turns(repeats: int, device: str) -> dict[str, Any]:
-    """Sampling of episodes by their number of turns: with kept histories linear but for attention, else quadratic."""
+    """Sampling of episodes by their number of turns: with kept histories linear but for attention,
+    else quadratic.
+    """
     model = load("tiny", device=device)
     model.eos = frozenset()
     rounds = (2, 4, 8, 16)

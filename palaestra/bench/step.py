@@ -1,7 +1,9 @@
-"""`palaestra bench step`: where the time of a training step goes, and how far it is from the machine's limit.
+"""`palaestra bench step`: where the time of a training step goes, and how far it is from the
+machine's limit.
 
-The limit is the time that the model's linear layers alone need, at the rate these very layers reach: every decode step at its
-own batch size, and three times the forward pass of the distinct positions that are trained.
+The limit is the time that the model's linear layers alone need, at the rate these very layers
+reach: every decode step at its own batch size, and three times the forward pass of the distinct
+positions that are trained.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ from palaestra.store import rollouts
 
 
 class Counts:
-    """How many tokens went through the model and in which company, counted at the engine and the training forward pass."""
+    """How many tokens went through the model and in which company, counted at the engine and the
+    training forward pass.
+    """
 
     def __init__(self, ctx: RunContext):
         self.decoded: Counter[int] = Counter()  # batch size: decode steps
@@ -111,7 +115,10 @@ def measure(work: Work, steps: int = 5) -> dict[str, Any]:
     whole = float(np.median([f["seconds"] for f in found]))
     phases = {p: float(np.median([f["phases"][p] for f in found])) for p in PHASES}
     tokens = float(np.median([f["tokens"] for f in found]))
-    passed = [(f["read"] + f["tokens"] + 3 * f["positions"], f["tokens"] + 3 * f["predicted"]) for f in found]
+    passed = [
+        (f["read"] + f["tokens"] + 3 * f["positions"], f["tokens"] + 3 * f["predicted"])
+        for f in found
+    ]
     flops = float(np.median([linears.flops(*n) for n in passed]))
     rate = machine.gemm(dtype, device)
     update = phases["forward"] + phases["backward"] + phases["optimiser"]
@@ -142,14 +149,24 @@ def measure(work: Work, steps: int = 5) -> dict[str, Any]:
 def show(found: dict[str, Any]) -> str:
     """The report as lines to read."""
     p, o = found["phases"], found["over_limit"]
-    lines = [f"{'step':<12}{found['seconds']:>9.3f} s   {found['tokens_per_second']:.0f} sampled tokens/s"]
-    lines += [f"  {name:<10}{p[name]:>9.3f} s   {p[name] / found['seconds']:>6.1%}" for name in PHASES]
+    lines = [
+        f"{'step':<12}{found['seconds']:>9.3f} s   {found['tokens_per_second']:.0f} sampled "
+        "tokens/s"
+    ]
+    lines += [
+        f"  {name:<10}{p[name]:>9.3f} s   {p[name] / found['seconds']:>6.1%}" for name in PHASES
+    ]
     lines.append(f"between the phases {found['between']:.1%} of a step")
     lines.append(
-        f"over the linear layers' own time: rollout {o['rollout']:.2f}x, update {o['update']:.2f}x, step {o['step']:.2f}x"
+        f"over the linear layers' own time: rollout {o['rollout']:.2f}x, update "
+        f"{o['update']:.2f}x, step {o['step']:.2f}x"
     )
-    gemm, copy = found["machine_limits"]["gemm_flops"] / 1e9, found["machine_limits"]["copy_bytes"] / 1e9
+    gemm, copy = (
+        found["machine_limits"]["gemm_flops"] / 1e9,
+        found["machine_limits"]["copy_bytes"] / 1e9,
+    )
     lines.append(
-        f"machine: {gemm:.0f} GFLOP/s, copies {copy:.0f} GB/s; {found['flop_utilisation']:.0%} of the FLOP rate used"
+        f"machine: {gemm:.0f} GFLOP/s, copies {copy:.0f} GB/s; {found['flop_utilisation']:.0%} of "
+        "the FLOP rate used"
     )
     return "\n".join(lines)

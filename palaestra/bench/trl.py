@@ -1,7 +1,9 @@
-"""`palaestra bench trl`: TRL's GRPOTrainer and Palaestra on the same work, step about step, on the same machine.
+"""`palaestra bench trl`: TRL's GRPOTrainer and Palaestra on the same work, step about step, on the
+same machine.
 
-Both run in processes of their own that wait for each other, so that a noisy minute hits both. Ratios are of one pair of
-steps; their median and spread count. Answers are each system's own samples, so tokens are reported beside the seconds.
+Both run in processes of their own that wait for each other, so that a noisy minute hits both.
+Ratios are of one pair of steps; their median and spread count. Answers are each system's own
+samples, so tokens are reported beside the seconds.
 """
 
 from __future__ import annotations
@@ -20,12 +22,17 @@ PHASES = ("rollout", "forward", "backward", "seconds")
 
 
 def measure(work: Work, pairs: int = 5) -> dict[str, Any]:
-    """Seconds of every step of both, ratios TRL / Palaestra by phase, memory peaks in MB. The first pair does not count."""
+    """Seconds of every step of both, ratios TRL / Palaestra by phase, memory peaks in MB. The first
+    pair does not count.
+    """
     found: dict[str, list[dict[str, Any]]] = {"palaestra": [], "trl": []}
     with tempfile.TemporaryDirectory() as folder:
         workers: dict[str, TurnWorker] = {}
         try:
-            for name, module in (("palaestra", "palaestra.bench.own"), ("trl", "palaestra.bench.peer")):
+            for name, module in (
+                ("palaestra", "palaestra.bench.own"),
+                ("trl", "palaestra.bench.peer"),
+            ):
                 workers[name] = TurnWorker(module, work.json(), Path(folder) / name)
             for n in range(pairs + 1):
                 for name, worker in workers.items():
@@ -37,7 +44,11 @@ def measure(work: Work, pairs: int = 5) -> dict[str, Any]:
                 worker.close()
     ratios = {p: _ratios(found, p) for p in PHASES}
     tokens = {n: [s["tokens"] for s in steps] for n, steps in found.items()}
-    per_token = np.array(ratios["seconds"]["each"]) * np.array(tokens["palaestra"]) / np.array(tokens["trl"])
+    per_token = (
+        np.array(ratios["seconds"]["each"])
+        * np.array(tokens["palaestra"])
+        / np.array(tokens["trl"])
+    )
     peaks = {n: _peaks(steps) for n, steps in found.items()}
     return {
         "steps": found,
@@ -51,7 +62,11 @@ def measure(work: Work, pairs: int = 5) -> dict[str, Any]:
 
 
 def _ratios(found: dict[str, list[dict[str, Any]]], phase: str) -> dict[str, Any]:
-    return spread(np.array([t[phase] / p[phase] for t, p in zip(found["trl"], found["palaestra"], strict=True)]))
+    return spread(
+        np.array(
+            [t[phase] / p[phase] for t, p in zip(found["trl"], found["palaestra"], strict=True)]
+        )
+    )
 
 
 def _peaks(steps: list[dict[str, Any]]) -> dict[str, float]:
@@ -62,19 +77,32 @@ def _peaks(steps: list[dict[str, Any]]) -> dict[str, float]:
 
 
 def show(found: dict[str, Any]) -> str:
-    lines = [f"{'s a step':<10}{'palaestra':>10}{'TRL':>10}   TRL / Palaestra (lowest to highest of the pairs)"]
+    lines = [
+        f"{'s a step':<10}{'palaestra':>10}{'TRL':>10}   TRL / Palaestra (lowest to highest of "
+        "the pairs)"
+    ]
     for p in PHASES:
-        own, peer = (float(np.median([s[p] for s in found["steps"][n]])) for n in ("palaestra", "trl"))
+        own, peer = (
+            float(np.median([s[p] for s in found["steps"][n]])) for n in ("palaestra", "trl")
+        )
         r, name = found["ratios"][p], "step" if p == "seconds" else p
-        lines.append(f"{name:<10}{own:>10.3f}{peer:>10.3f}   {r['median']:.2f} ({r['low']:.2f} to {r['high']:.2f})")
-    own, peer = (float(np.median([s["tokens"] for s in found["steps"][n]])) for n in ("palaestra", "trl"))
+        lines.append(
+            f"{name:<10}{own:>10.3f}{peer:>10.3f}   {r['median']:.2f} ({r['low']:.2f} to "
+            f"{r['high']:.2f})"
+        )
+    own, peer = (
+        float(np.median([s["tokens"] for s in found["steps"][n]])) for n in ("palaestra", "trl")
+    )
     r = found["ratio_per_token"]
     lines.append(
-        f"{'tokens':<10}{own:>10.0f}{peer:>10.0f}   by token {r['median']:.2f} ({r['low']:.2f} to {r['high']:.2f})"
+        f"{'tokens':<10}{own:>10.0f}{peer:>10.0f}   by token {r['median']:.2f} ({r['low']:.2f} to "
+        f"{r['high']:.2f})"
     )
     m = found["memory_mb"]
     lines.append(
-        f"peak of the update {m['palaestra']['update']:.0f} and {m['trl']['update']:.0f} MB resident; above weights and "
-        f"optimiser {m['palaestra']['update_above_base']:.0f} and {m['trl']['update_above_base']:.0f} MB"
+        f"peak of the update {m['palaestra']['update']:.0f} and {m['trl']['update']:.0f} MB "
+        "resident; above weights and "
+        f"optimiser {m['palaestra']['update_above_base']:.0f} and "
+        f"{m['trl']['update_above_base']:.0f} MB"
     )
     return "\n".join(lines)

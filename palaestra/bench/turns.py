@@ -37,7 +37,9 @@ class TurnWorker:
 
     def __init__(self, module: str, work: str, folder: Path):
         folder.mkdir(parents=True, exist_ok=True)
-        self._lines = LineProcess([sys.executable, "-m", module, work, str(folder)], log=folder / "log")
+        self._lines = LineProcess(
+            [sys.executable, "-m", module, work, str(folder)], log=folder / "log"
+        )
         self.started = self._read()
 
     def go(self) -> dict[str, Any]:
@@ -56,9 +58,11 @@ class TurnWorker:
 
 
 class Memory:
-    """Peaks of a step's resident memory by phase in MB, and its size at the entry ("base"), looked at every few milliseconds.
+    """Peaks of a step's resident memory by phase in MB, and its size at the entry ("base"), looked
+    at every few milliseconds.
 
-    "rollout" is what precedes the "update", "rest" what follows it. On a CUDA device: what the allocator holds.
+    "rollout" is what precedes the "update", "rest" what follows it. On a CUDA device: what the
+    allocator holds.
     """
 
     now: ClassVar[str] = "rollout"

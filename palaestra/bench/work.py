@@ -1,4 +1,6 @@
-"""The work that is timed: prompts, group, lengths, model, precision. The reward costs nothing and needs no answers."""
+"""The work that is timed: prompts, group, lengths, model, precision. The reward costs nothing and
+needs no answers.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ REWARD = """def score(responses, answers, **fields):
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """One GRPO step: `prompts` x `group` answers of at most `max_tokens`. `full`: no answer may end before its last token."""
+    """One GRPO step: `prompts` x `group` answers of at most `max_tokens`. `full`: no answer may end
+    before its last token.
+    """
 
     model: str = "tiny"
     dtype: str = "float32"
@@ -35,7 +39,8 @@ class Work:
     prompt_tokens: int = 0  # prompts are lengthened to about this many characters; 0 = as they are
     cache_mb: int = 4096
     budget: int = 4096  # padded tokens of a training forward pass
-    peer_batch: int = 0  # answers in a training forward pass of TRL, the rest accumulated; 0 = all at once
+    # answers in a training forward pass of TRL, the rest accumulated; 0 = all at once
+    peer_batch: int = 0
 
     def json(self) -> str:
         return json.dumps(asdict(self))
@@ -53,7 +58,8 @@ class Work:
         bench, _ = bench_by_name(self.task)
         tasks = [bench.tasks.task("train", i) for i in range(n)]
         rows: list[dict[str, Any]] = [
-            {"messages": [{"role": m.role, "content": m.content} for m in t.prompt], "answer": "0"} for t in tasks
+            {"messages": [{"role": m.role, "content": m.content} for m in t.prompt], "answer": "0"}
+            for t in tasks
         ]
         for row in rows:
             last = row["messages"][-1]
@@ -84,5 +90,10 @@ def prepare_work(work: Work, folder: Path, n: int = 2048) -> tuple[Recipe, RunCo
     recipe = setup.recipe_of(settings)
     assert isinstance(recipe, Recipe)
     return recipe, RunContext(
-        bench=bench, seed=0, models={"policy": model}, drive=train, out=folder, cache_mb=work.cache_mb
+        bench=bench,
+        seed=0,
+        models={"policy": model},
+        drive=train,
+        out=folder,
+        cache_mb=work.cache_mb,
     )

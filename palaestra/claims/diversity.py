@@ -1,10 +1,13 @@
-"""The experiment that methods for diverse answers have in common: what is solved within 8 samples on T-rec."""
+"""The experiment that methods for diverse answers have in common: what is solved within 8 samples
+on T-rec.
+"""
 
 from collections.abc import Mapping
 
 import palaestra as pl
 
-PASS_AT_8_OPTIMISER = pl.AdamW(lr=3e-4)  # of every arm: GRPO gains reward and loses half of its entropy in 25 steps
+# of every arm: GRPO gains reward and loses half of its entropy in 25 steps
+PASS_AT_8_OPTIMISER = pl.AdamW(lr=3e-4)
 
 
 def pass_at_8_experiment(

@@ -9,8 +9,9 @@ import palaestra as pl
 class DemonstrateVerdict:
     """An answer to the task, worked or not, right or spoilt, half each, and the true verdict on it.
 
-    The share `works` of the verdicts follows the problem's own working, with its answer beside the one that is judged; these
-    can be learned. The others come at once and stay a coin, so the judge's accuracy comes to about (1 + works) / 2.
+    The share `works` of the verdicts follows the problem's own working, with its answer beside the
+    one that is judged; these can be learned. The others come at once and stay a coin, so the
+    judge's accuracy comes to about (1 + works) / 2.
     """
 
     works: float = 0.5
@@ -19,17 +20,34 @@ class DemonstrateVerdict:
         source: Any = ctx.bench.tasks
         task, rng = group.task, pl.rng_of(key)
         right, how = bool(rng.random() < 0.5), "work" if rng.random() < 0.5 else "guess"
-        answer = source.demonstration(task, rng, how) if right else pl.wrong_answer(source, task, rng, how)
-        own = [*source.steps(task), f"{task.answer} {pl.final_answer(answer)}"] if rng.random() < self.works else []
+        answer = (
+            source.demonstration(task, rng, how)
+            if right
+            else pl.wrong_answer(source, task, rng, how)
+        )
+        own = (
+            [*source.steps(task), f"{task.answer} {pl.final_answer(answer)}"]
+            if rng.random() < self.works
+            else []
+        )
         judged = pl.judging_task(task, answer, right)
-        made = pl.recorded_episode(ctx, "policy", judged.prompt, pl.format_answer(own, judged.answer), 1.0)
+        made = pl.recorded_episode(
+            ctx, "policy", judged.prompt, pl.format_answer(own, judged.answer), 1.0
+        )
         return pl.Group(task=task, episodes=(made,))
 
 
 def imitation(
-    steps: int, collect: pl.Collect = pl.Demonstrate(), *, prompts: int = 32, lr: float = 5e-4, warmup: int = 0
+    steps: int,
+    collect: pl.Collect = pl.Demonstrate(),
+    *,
+    prompts: int = 32,
+    lr: float = 5e-4,
+    warmup: int = 0,
 ) -> pl.Recipe:
-    """A short imitation of demonstrations, `prompts` a step, at a constant rate after `warmup` steps."""
+    """A short imitation of demonstrations, `prompts` a step, at a constant rate after `warmup`
+    steps.
+    """
     return pl.vary(
         pl.recipe("sft"),
         collect=pl.links(collect),
@@ -39,5 +57,7 @@ def imitation(
 
 
 def judging_start() -> pl.Recipe:
-    """Makes a start that judges better than a coin: half of its verdicts are worked, and those are mostly true."""
+    """Makes a start that judges better than a coin: half of its verdicts are worked, and those are
+    mostly true.
+    """
     return imitation(80, DemonstrateVerdict(), warmup=5)

@@ -18,7 +18,9 @@ from palaestra.tasks.files import first_tasks
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     if not arguments.data:
-        raise UserError("--data is missing: problems with their answers, lines {'prompt': ..., 'answer': ...}")
+        raise UserError(
+            "--data is missing: problems with their answers, lines {'prompt': ..., 'answer': ...}"
+        )
     if arguments.n < 2:
         raise UserError(f"--n is {arguments.n}; try at least two problems")
     spec = arguments.reward
@@ -32,7 +34,9 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
 
 @contextmanager
 def progress(stream: TextIO) -> Generator[Callable[[str], None]]:
-    """Says on a terminal, in one line that goes away in the end, which probe is asked now; elsewhere nothing."""
+    """Says on a terminal, in one line that goes away in the end, which probe is asked now;
+    elsewhere nothing.
+    """
     terminal, asked = stream.isatty(), 0
 
     def say(name: str) -> None:
@@ -51,7 +55,11 @@ def progress(stream: TextIO) -> Generator[Callable[[str], None]]:
 
 
 def show(a: Audit) -> None:
-    gold = "not scored" if a.gold["mean"] is None else f"{a.gold['mean']:.4g} (written as {a.gold['form']!r})"
+    gold = (
+        "not scored"
+        if a.gold["mean"] is None
+        else f"{a.gold['mean']:.4g} (written as {a.gold['form']!r})"
+    )
     print(f"{a.reward}: {a.problems} problems, gold {gold}\n")
     print(f"{'probe':<48} {'mean':>8}")
     nothing = "no score" if a.hung else "raised"
@@ -60,7 +68,10 @@ def show(a: Audit) -> None:
     if a.labels:
         print(f"\nlabelled responses: {', '.join(f'{k} {v}' for k, v in a.labels.items())}")
     if t := a.latency:
-        print(f"\nseconds a response: median {t['median']:.2g}, 95% {t['p95']:.2g}, slowest {t['slowest']:.2g}")
+        print(
+            f"\nseconds a response: median {t['median']:.2g}, 95% {t['p95']:.2g}, slowest "
+            f"{t['slowest']:.2g}"
+        )
     print("\nfindings:" if a.findings else "\nno findings")
     for line in a.findings:
         print(f"  - {line}")

@@ -1,4 +1,6 @@
-"""`palaestra bench`: speed and memory on this machine, as JSON with the machine, the versions and the command."""
+"""`palaestra bench`: speed and memory on this machine, as JSON with the machine, the versions and
+the command.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +17,8 @@ from palaestra.bench import ablation, engine, machine, memory, sandbox, scaling,
 from palaestra.bench.work import Work
 from palaestra.errors import UserError
 from palaestra.store.checkpoint import make_folder, write_atomic
+
+OF_WORK = {"step": step, "engine": engine, "trl": trl, "memory": memory, "ablation": ablation}
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -33,31 +37,22 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     if what == "trl" and importlib.util.find_spec("trl") is None:
         raise UserError("TRL is not installed; `pip install 'palaestra[bench]'`")
     if work.peer_batch and work.prompts * work.group % work.peer_batch:
-        raise UserError(f"--peer-batch {work.peer_batch} must divide prompts x group = {work.prompts * work.group}")
+        raise UserError(
+            f"--peer-batch {work.peer_batch} must divide prompts x group = "
+            f"{work.prompts * work.group}"
+        )
     if arguments.out:
         make_folder(Path(arguments.out))
     before = machine.describe_machine(work.device)
-    if what == "step":
-        found = step.measure(work, repeats)
-        text = step.show(found)
-    elif what == "engine":
-        found = engine.measure(work, repeats)
-        text = engine.show(found)
-    elif what == "trl":
-        found = trl.measure(work, repeats)
-        text = trl.show(found)
-    elif what == "memory":
-        found = memory.measure(work, repeats)
-        text = memory.show(found)
-    elif what == "ablation":
-        found = ablation.measure(work, repeats)
-        text = ablation.show(found)
-    elif what == "sandbox":
+    if what == "sandbox":
         found = sandbox.measure(arguments.n, arguments.orphans)
         text = sandbox.show(found)
-    else:
+    elif what == "scaling":
         found = scaling.measure(repeats, work.device)
         text = scaling.show(found)
+    else:
+        found = OF_WORK[what].measure(work, repeats)
+        text = OF_WORK[what].show(found)
     result = {
         "bench": what,
         "command": shlex.join(["palaestra", *sys.argv[1:]]),
@@ -66,7 +61,11 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         **found,
     }
     if arguments.out:
-        name = what if what in ("sandbox", "scaling") else f"{what}-{Path(work.model).name}-{work.dtype}"
+        name = (
+            what
+            if what in ("sandbox", "scaling")
+            else f"{what}-{Path(work.model).name}-{work.dtype}"
+        )
         if what in ("step", "trl", "ablation"):
             name += f"-{work.prompts}x{work.group}x{work.max_tokens}{'-full' if work.full else ''}"
         write_atomic(Path(arguments.out) / f"{name}.json", json.dumps(result, indent=1) + "\n")

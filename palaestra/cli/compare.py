@@ -20,7 +20,10 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     if len(methods) < 2:
         raise UserError("compare needs at least two recipes: palaestra compare grpo rloo")
     shared, out = [w for w in arguments.words if w not in methods], make_folder(Path(arguments.out))
-    read = {m: read_settings(argparse.Namespace(**vars(arguments) | {"words": [m, *shared]})) for m in methods}
+    read = {
+        m: read_settings(argparse.Namespace(**vars(arguments) | {"words": [m, *shared]}))
+        for m in methods
+    }
     say = lambda text: print(text, file=sys.stderr, flush=True)
     result, cells = compare_cells(
         read, seeds=arguments.seeds, tokens=arguments.tokens, out=out, jobs=arguments.jobs, say=say
@@ -36,7 +39,10 @@ def draw(cells: dict[str, list[Cell]], out: Path) -> None:
     from palaestra.view.plots import compare
 
     # the picture shows where runs ended, which a cell's summary holds whatever its shape
-    judged = lambda c: [*c.steps, {"step": c.summary.get("steps", 0), "evaluation": c.summary["accuracy_after"]}]
+    judged = lambda c: [
+        *c.steps,
+        {"step": c.summary.get("steps", 0), "evaluation": c.summary["accuracy_after"]},
+    ]
     compare({m: [judged(c) for c in found] for m, found in cells.items()}, out / "compare.png")
 
 

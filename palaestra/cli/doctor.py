@@ -1,4 +1,6 @@
-"""`palaestra doctor`: what is installed, what will run, and what a run will cost before it starts."""
+"""`palaestra doctor`: what is installed, what will run, and what a run will cost before
+it starts.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,8 @@ EXTRAS = {
     "tensorboard": (("tensorboardX",), "--track tensorboard"),
     "mlflow": (("accelerate", "mlflow"), "--track accelerate:mlflow"),
 }
-MEASURED_STEPS, EVALUATED_TASKS = 3, 64  # steps after the first, and held-out tasks, that an estimate takes
+# steps after the first, and held-out tasks, that an estimate takes
+MEASURED_STEPS, EVALUATED_TASKS = 3, 64
 TOOLS = {"bwrap": "the sandbox for model-written code", "iverilog": "Verilog rewards"}
 
 
@@ -56,7 +59,11 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         settings = read_settings(arguments)
         model = "" if settings.model == "tiny" else settings.model
         result = paper.dry_run(
-            settings.recipe, settings.set, model=model, lora=settings.lora, tokens=settings.max_tokens
+            settings.recipe,
+            settings.set,
+            model=model,
+            lora=settings.lora,
+            tokens=settings.max_tokens,
         )
         if not arguments.json:
             print(paper.show(result))
@@ -105,7 +112,10 @@ def extras() -> dict[str, dict[str, Any]]:
 
 
 def tools() -> dict[str, dict[str, Any]]:
-    return {name: {"installed": shutil.which(name) is not None, "for": what} for name, what in TOOLS.items()}
+    return {
+        name: {"installed": shutil.which(name) is not None, "for": what}
+        for name, what in TOOLS.items()
+    }
 
 
 def sandbox_here() -> dict[str, Any]:
@@ -128,7 +138,9 @@ def estimate(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 async def _estimate(settings: Settings, recipe: Recipe, ctx: Any) -> dict[str, Any]:
-    """Times are for answers as long as the model's are now; `seconds_at_most`: for answers of the longest length allowed."""
+    """Times are for answers as long as the model's are now; `seconds_at_most`: for answers of the
+    longest length allowed.
+    """
     from palaestra.run.driver import peak_memory_mb, prepare
     from palaestra.run.evaluation import greedy_accuracy
 
@@ -145,7 +157,14 @@ async def _estimate(settings: Settings, recipe: Recipe, ctx: Any) -> dict[str, A
     evaluation = 2 * settings.evaluate / max(tasks, 1) * (time.perf_counter() - begin)
     steps = settings.steps or recipe.schedule.steps
     each = float(np.median(seconds[1:]))
-    said = [s for g in ctx.seen for e in g.episodes for r in e.rows for s in r.segments if s.logp is not None]
+    said = [
+        s
+        for g in ctx.seen
+        for e in g.episodes
+        for r in e.rows
+        for s in r.segments
+        if s.logp is not None
+    ]
     turns = len(said) / max(1, sum(len(g.episodes) for g in ctx.seen))
     growth = max(1.0, turns * ctx.bench.max_tokens / max(1.0, float(np.mean(lengths))))
     return {
@@ -167,10 +186,15 @@ def show(result: dict[str, Any]) -> None:
         print(f"  {name:<14} {found if found is not None else 'none'}")
     print("\nextras")
     for name, found in result["extras"].items():
-        print(f"  {name:<14} {'installed' if found['installed'] else found['command']}  ({found['for']})")
+        print(
+            f"  {name:<14} {'installed' if found['installed'] else found['command']}  "
+            f"({found['for']})"
+        )
     print("\nsystem tools")
     for name, found in result["tools"].items():
-        print(f"  {name:<14} {'installed' if found['installed'] else 'not found'}  ({found['for']})")
+        print(
+            f"  {name:<14} {'installed' if found['installed'] else 'not found'}  ({found['for']})"
+        )
     if result["plugins"]:
         print("\nother packages")
     for found in result["plugins"]:

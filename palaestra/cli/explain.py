@@ -21,7 +21,9 @@ PICTURES = (".png", ".svg", ".pdf", ".html")  # the last of recorded groups only
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     recipe = build(arguments.method, values.overrides(arguments.words))
     if not isinstance(recipe, Recipe):
-        raise UserError(f"{arguments.method!r} is not an RL recipe: it has no advantages to explain")
+        raise UserError(
+            f"{arguments.method!r} is not an RL recipe: it has no advantages to explain"
+        )
     check_source(arguments)
     if arguments.picture:
         check_place(Path(arguments.picture), PICTURES if arguments.rollouts else PICTURES[:-1])
@@ -55,18 +57,26 @@ def remark(notes: Sequence[str]) -> None:
 
 def check_source(arguments: argparse.Namespace) -> None:
     """That the groups are given once."""
-    given = [f"--{n}" for n in ("rewards", "group", "rollouts") if getattr(arguments, n) is not None]
+    given = [
+        f"--{n}" for n in ("rewards", "group", "rollouts") if getattr(arguments, n) is not None
+    ]
     if len(given) > 1:
-        raise UserError(f"{given[0]} and {given[1]} exclude each other: both are the groups; give one of them")
+        raise UserError(
+            f"{given[0]} and {given[1]} exclude each other: both are the groups; give one of them"
+        )
     if arguments.lengths is not None and given != ["--rewards"]:
-        raise UserError("--lengths are those of --rewards; in a --group FILE.json a trajectory has its own length")
+        raise UserError(
+            "--lengths are those of --rewards; in a --group FILE.json a trajectory has its own "
+            "length"
+        )
 
 
 def check_place(picture: Path, kinds: Sequence[str]) -> None:
     """Before the work: that the picture can be drawn and written."""
     if picture.suffix not in kinds:
         raise UserError(
-            f"--picture {picture}: cannot draw {picture.suffix or 'a file without suffix'}; use {', '.join(kinds)}"
+            f"--picture {picture}: cannot draw {picture.suffix or 'a file without suffix'}; use "
+            f"{', '.join(kinds)}"
         )
     make_folder(picture.parent)
 
@@ -90,5 +100,7 @@ def explain_recorded(arguments: argparse.Namespace, recipe: Recipe) -> dict[str,
 def _short(x: Any) -> str:
     if isinstance(x, list):
         same = len({round(v, 9) for v in x}) == 1
-        return f"{x[0]:.6g} x {len(x)}" if x and same else "[" + ", ".join(f"{v:.6g}" for v in x) + "]"
+        return (
+            f"{x[0]:.6g} x {len(x)}" if x and same else "[" + ", ".join(f"{v:.6g}" for v in x) + "]"
+        )
     return f"{x:.6g}"

@@ -35,14 +35,18 @@ def whole_number(least: int) -> Callable[[str], int]:
         except ValueError:
             n = least - 1
         if n < least:
-            raise argparse.ArgumentTypeError(f"takes a whole number of at least {least}, not {text!r}")
+            raise argparse.ArgumentTypeError(
+                f"takes a whole number of at least {least}, not {text!r}"
+            )
         return n
 
     return read
 
 
 def setting_flags(parser: FlagParser, which: str) -> None:
-    """The flags of the settings that are every verb's, or `train`'s alone. One that is not given is None."""
+    """The flags of the settings that are every verb's, or `train`'s alone. One that is not given is
+    None.
+    """
     hints = get_type_hints(Settings)
     for f in fields(Settings):
         if f.metadata.get("flag") == which:
@@ -72,12 +76,16 @@ def run_flags(parser: FlagParser) -> None:
     """What names a run: problem, model, place."""
     setting_flags(parser, "every")
     parser.add_argument(
-        "--json", action="store_true", help="the result as one JSON object on the last line of standard output"
+        "--json",
+        action="store_true",
+        help="the result as one JSON object on the last line of standard output",
     )
 
 
 def json_flag(parser: FlagParser) -> None:
-    parser.add_argument("--json", action="store_true", help="the result as one JSON object on the last line")
+    parser.add_argument(
+        "--json", action="store_true", help="the result as one JSON object on the last line"
+    )
 
 
 def train(parser: FlagParser) -> None:
@@ -100,29 +108,61 @@ def evaluate(parser: FlagParser) -> None:
     add = parser.add_argument
     add("words", nargs="*", metavar="@FILE.toml", help="settings of a run")
     add("--n", type=whole_number(1), default=Settings.evaluate, help="held-out problems")
-    add("--k", type=whole_number(1), default=8, help="samples a problem, for pass@k and maj@k; 1 = greedy only")
+    add(
+        "--k",
+        type=whole_number(1),
+        default=8,
+        help="samples a problem, for pass@k and maj@k; 1 = greedy only",
+    )
     add("--temperature", type=float, default=1.0)
-    add("--key-env", metavar="NAME", default="", help="with --engine openai:URL: the variable that holds its API key")
+    add(
+        "--key-env",
+        metavar="NAME",
+        default="",
+        help="with --engine openai:URL: the variable that holds its API key",
+    )
 
 
 def track(parser: FlagParser) -> None:
     add = parser.add_argument
     add("run", metavar="RUN", help="a run folder, also of a run that was stopped")
-    add("--to", action="append", required=True, metavar="NAME[:PROJECT]", help="as --track of train; may be repeated")
+    add(
+        "--to",
+        action="append",
+        required=True,
+        metavar="NAME[:PROJECT]",
+        help="as --track of train; may be repeated",
+    )
     json_flag(parser)
 
 
 def push(parser: FlagParser) -> None:
     add = parser.add_argument
-    add("folder", metavar="FOLDER", help="a run folder (its last checkpoint), or a checkpoint in one")
-    add("repo", nargs="?", default="", metavar="REPO", help="OWNER/NAME, or NAME (default: the run's name)")
+    add(
+        "folder",
+        metavar="FOLDER",
+        help="a run folder (its last checkpoint), or a checkpoint in one",
+    )
+    add(
+        "repo",
+        nargs="?",
+        default="",
+        metavar="REPO",
+        help="OWNER/NAME, or NAME (default: the run's name)",
+    )
     add("--private", action="store_true", help="a new repository is for you alone")
-    add("--dry-run", action="store_true", help="print the model card and the files, and send nothing")
+    add(
+        "--dry-run",
+        action="store_true",
+        help="print the model card and the files, and send nothing",
+    )
     json_flag(parser)
 
 
 def listing(parser: FlagParser) -> None:
-    parser.add_argument("--family", help="only this family; base = the methods that the others vary")
+    parser.add_argument(
+        "--family", help="only this family; base = the methods that the others vary"
+    )
     parser.add_argument("--status", help="only this status")
     json_flag(parser)
 
@@ -139,7 +179,11 @@ def explain(parser: FlagParser) -> None:
     add("--rewards", help="groups of rewards: '[[1,0,0,0]]'")
     add("--lengths", help="their lengths in tokens: '[[5,9,3,7]]'")
     add("--group", metavar="FILE.json", help="groups of trajectories with more fields")
-    add("--rollouts", metavar="DIR|FILE", help="a run folder, or one of its .parquet files: a real group")
+    add(
+        "--rollouts",
+        metavar="DIR|FILE",
+        help="a run folder, or one of its .parquet files: a real group",
+    )
     add("--picture", metavar="FILE.png|.html", help="draw the token weights")
     json_flag(parser)
 
@@ -149,8 +193,19 @@ def compare(parser: FlagParser) -> None:
     add = parser.add_argument
     add("words", nargs="+", metavar="RECIPE | FILE.py | stage.field=value")
     add("--seeds", type=whole_number(1), default=3)
-    add("--tokens", type=whole_number(1), default=200_000, help="sampled policy tokens every run may spend")
-    add("--evaluate", type=whole_number(1), default=Settings.evaluate, metavar="N", help="held-out problems")
+    add(
+        "--tokens",
+        type=whole_number(1),
+        default=200_000,
+        help="sampled policy tokens every run may spend",
+    )
+    add(
+        "--evaluate",
+        type=whole_number(1),
+        default=Settings.evaluate,
+        metavar="N",
+        help="held-out problems",
+    )
     jobs_flag(parser)
     add("--out", metavar="DIR", default="runs/compare")
 
@@ -160,15 +215,26 @@ def reproduce(parser: FlagParser) -> None:
     add("method")
     add("--seeds", type=whole_number(0), default=0, metavar="N", help="(default: the experiment's)")
     add("--arms", default="", metavar="A,B", help="only these arms")
-    add("--tokens", type=whole_number(0), default=0, metavar="N", help="another budget, for a trial")
+    add(
+        "--tokens", type=whole_number(0), default=0, metavar="N", help="another budget, for a trial"
+    )
     jobs_flag(parser)
-    add("--out", metavar="DIR", default="ledger", help="for results/ID.json and finished cells (default: ledger)")
+    add(
+        "--out",
+        metavar="DIR",
+        default="ledger",
+        help="for results/ID.json and finished cells (default: ledger)",
+    )
     json_flag(parser)
 
 
 def jobs_flag(parser: FlagParser) -> None:
     parser.add_argument(
-        "--jobs", type=whole_number(0), default=0, metavar="N", help="runs at a time (default: one a core)"
+        "--jobs",
+        type=whole_number(0),
+        default=0,
+        metavar="N",
+        help="runs at a time (default: one a core)",
     )
 
 
@@ -181,13 +247,33 @@ def atlas(parser: FlagParser) -> None:
 
 def bench(parser: FlagParser) -> None:
     add = parser.add_argument
-    add("what", choices=("step", "engine", "trl", "ablation", "memory", "scaling", "sandbox"), help="what is measured")
+    add(
+        "what",
+        choices=("step", "engine", "trl", "ablation", "memory", "scaling", "sandbox"),
+        help="what is measured",
+    )
     add("--model", default="tiny", metavar="NAME|DIR")
     add("--dtype", choices=("float32", "bfloat16"), default="float32")
-    add("--device", choices=("cpu", "cuda"), help="of all but the sandbox (default: cuda where there is one)")
+    add(
+        "--device",
+        choices=("cpu", "cuda"),
+        help="of all but the sandbox (default: cuda where there is one)",
+    )
     add("--prompts", type=whole_number(1), default=16, metavar="N", help="a step (default: 16)")
-    add("--group", type=whole_number(1), default=8, metavar="N", help="answers a prompt (default: 8)")
-    add("--max-tokens", type=whole_number(1), default=64, metavar="N", help="of an answer (default: 64)")
+    add(
+        "--group",
+        type=whole_number(1),
+        default=8,
+        metavar="N",
+        help="answers a prompt (default: 8)",
+    )
+    add(
+        "--max-tokens",
+        type=whole_number(1),
+        default=64,
+        metavar="N",
+        help="of an answer (default: 64)",
+    )
     add("--full", action="store_true", help="no answer ends before its last token")
     add("--recompute", action="store_true", help="activation checkpointing, in TRL too")
     add(
@@ -196,9 +282,27 @@ def bench(parser: FlagParser) -> None:
         default=0,
         help="answers in one forward pass of TRL, the rest accumulated; 0: all",
     )
-    add("--repeats", type=whole_number(1), default=5, metavar="N", help="steps or pairs that count (default: 5)")
-    add("--n", type=whole_number(1), default=200, metavar="N", help="sandbox: runs of each sort (default: 200)")
-    add("--orphans", type=whole_number(0), default=0, metavar="N", help="sandbox: also count what N runs leave behind")
+    add(
+        "--repeats",
+        type=whole_number(1),
+        default=5,
+        metavar="N",
+        help="steps or pairs that count (default: 5)",
+    )
+    add(
+        "--n",
+        type=whole_number(1),
+        default=200,
+        metavar="N",
+        help="sandbox: runs of each sort (default: 200)",
+    )
+    add(
+        "--orphans",
+        type=whole_number(0),
+        default=0,
+        metavar="N",
+        help="sandbox: also count what N runs leave behind",
+    )
     add("--out", metavar="DIR", help="also write the result there, as JSON")
     json_flag(parser)
 
@@ -208,14 +312,31 @@ def sandbox(parser: FlagParser) -> None:
     add("action", choices=("run",))
     add("file", metavar="FILE.py", help="the program")
     add("--stdin", metavar="FILE", help="its standard input (default: empty)")
-    add("--timeout", type=float, default=5.0, metavar="S", help="seconds of the wall clock (default: 5)")
-    add("--memory-mb", type=whole_number(1), default=512, metavar="N", help="of all its processes (default: 512)")
+    add(
+        "--timeout",
+        type=float,
+        default=5.0,
+        metavar="S",
+        help="seconds of the wall clock (default: 5)",
+    )
+    add(
+        "--memory-mb",
+        type=whole_number(1),
+        default=512,
+        metavar="N",
+        help="of all its processes (default: 512)",
+    )
     json_flag(parser)
 
 
 def score(parser: FlagParser) -> None:
     add = parser.add_argument
-    add("verifier", nargs="?", metavar="VERIFIER", help="NAME, NAME(setting=value), or a weighted sum a*0.1+b")
+    add(
+        "verifier",
+        nargs="?",
+        metavar="VERIFIER",
+        help="NAME, NAME(setting=value), or a weighted sum a*0.1+b",
+    )
     add("--cases", metavar="FILE.jsonl", help='lines {"response": ..., "answer": ..., more fields}')
     add("--list", action="store_true", help="all verifiers with their fields")
     json_flag(parser)
@@ -236,7 +357,8 @@ def doctor(parser: FlagParser) -> None:
     parser.add_argument(
         "--paper",
         action="store_true",
-        help="build the recipe at its paper's size, or that of --model, --lora, --max-tokens, without weights",
+        help="build the recipe at its paper's size, or that of --model, --lora, --max-tokens, "
+        "without weights",
     )
 
 

@@ -15,8 +15,15 @@ from palaestra.plugins import Plugin, refused
 
 
 def run(arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    rows = catalogue.rows() if arguments.json and arguments.family != "base" else catalogue.all_entries()
-    entries = [*(describe_entry(e) for e in rows), *(offered(p) for p, why in recipes().items() if not why)]
+    rows = (
+        catalogue.rows()
+        if arguments.json and arguments.family != "base"
+        else catalogue.all_entries()
+    )
+    entries = [
+        *(describe_entry(e) for e in rows),
+        *(offered(p) for p, why in recipes().items() if not why),
+    ]
     for name in ("family", "status"):
         wanted = getattr(arguments, name)
         known = sorted({e[name] for e in entries})
@@ -37,7 +44,11 @@ def describe_entry(entry: catalogue.Entry) -> dict[str, Any]:
     found = standing(entry)
     names = ("id", "family", "kind", "title", "shape")
     note = {"note": found.note} if found.note else {}
-    return {n: getattr(entry, n) for n in names} | {"status": found.status, "command": entry.command} | note
+    return (
+        {n: getattr(entry, n) for n in names}
+        | {"status": found.status, "command": entry.command}
+        | note
+    )
 
 
 def recipes() -> Mapping[Plugin, str]:

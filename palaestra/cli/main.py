@@ -1,7 +1,9 @@
-"""The command line. Parsing only: each verb's work is in `palaestra.cli`, imported when it is asked for.
+"""The command line. Parsing only: each verb's work is in `palaestra.cli`, imported when it is asked
+for.
 
-Exit status: 0 the job did what it says, 1 infrastructure failed, 2 the user can mend it (so too where every episode fails, as
-behind a dead or mistyped endpoint: the run pauses), 128 + N ended by signal N.
+Exit status: 0 the job did what it says, 1 infrastructure failed, 2 the user can mend it (so too
+where every episode fails, as behind a dead or mistyped endpoint: the run pauses), 128 + N ended by
+signal N.
 """
 
 from __future__ import annotations
@@ -45,7 +47,10 @@ def parser_of(verb: str) -> FlagParser:
 
 def usage() -> str:
     lines = "\n".join(f"  {v:<9} {text}" for v, text in VERBS.items())
-    hint = "`palaestra train` trains the built-in model on a built-in task; `palaestra VERB --help` says more."
+    hint = (
+        "`palaestra train` trains the built-in model on a built-in task; `palaestra VERB "
+        "--help` says more."
+    )
     return f"usage: palaestra VERB ...\n\n{lines}\n\n{hint}"
 
 
@@ -54,7 +59,8 @@ def verb_of(argv: Sequence[str]) -> str:
         return argv[0]
     close = difflib.get_close_matches(argv[0], VERBS, n=1)
     raise UserError(
-        f"no verb {argv[0]!r}" + (f"; did you mean {close[0]}?" if close else f"; there are {', '.join(VERBS)}")
+        f"no verb {argv[0]!r}"
+        + (f"; did you mean {close[0]}?" if close else f"; there are {', '.join(VERBS)}")
     )
 
 

@@ -130,7 +130,9 @@ def learner(checkpoint: Path) -> Path:
 
 def contents(model: Path) -> dict[str, bytes | Path]:
     """The files of a model by name. Settings are sent without the place they were loaded from."""
-    named = [p for p in sorted(model.iterdir()) if any(fnmatch.fnmatch(p.name, s) for s in SENT_FILES)]
+    named = [
+        p for p in sorted(model.iterdir()) if any(fnmatch.fnmatch(p.name, s) for s in SENT_FILES)
+    ]
     return {p.name: clean_config(p) if p.name in SETTINGS else p for p in named if p.is_file()}
 
 

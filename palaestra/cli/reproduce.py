@@ -21,10 +21,16 @@ from palaestra.view.drawing import duration
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     method = arguments.method
     experiment = experiment_of(method)
-    out, arms = make_folder(Path(arguments.out)), arguments.arms.split(",") if arguments.arms else list(experiment.arms)
+    out, arms = (
+        make_folder(Path(arguments.out)),
+        arguments.arms.split(",") if arguments.arms else list(experiment.arms),
+    )
     n = (arguments.seeds or experiment.seeds) * len(arms) * len(experiment.tasks)
     say = lambda text: print(text, file=sys.stderr, flush=True)
-    say(f"{method}: {experiment.claim}\n{n} cells of about {duration(experiment.seconds)} on {cores()} cores")
+    say(
+        f"{method}: {experiment.claim}\n{n} cells of about {duration(experiment.seconds)} on "
+        f"{cores()} cores"
+    )
     found = results.reproduce(
         method,
         out=out,
@@ -48,13 +54,18 @@ def command(arguments: argparse.Namespace) -> str:
 
 
 def keep(result: dict[str, Any], out: Path) -> str:
-    """Writes the result, unless it has no effect or one lies there that it does not cover; says what it did."""
+    """Writes the result, unless it has no effect or one lies there that it does not cover; says
+    what it did.
+    """
     path = out / "results" / f"{result['id']}.json"
     before = read_result(result["id"], path.parent)
     if result["effect"] is None:
         return f"not written to {path}: {result['reason']}"
     if before is not None and not covers(result, before):
-        more = f"{before['seeds']} seeds, {before['budget_tokens']:,} tokens, arms {', '.join(before['arms'])}"
+        more = (
+            f"{before['seeds']} seeds, {before['budget_tokens']:,} tokens, arms "
+            f"{', '.join(before['arms'])}"
+        )
         return f"{path} keeps its result of {more}; write this one elsewhere with --out DIR"
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, one_line_lists(result))
@@ -69,7 +80,8 @@ def covers(result: dict[str, Any], before: dict[str, Any]) -> bool:
 
 def table(result: dict[str, Any], kept: str) -> str:
     lines = [
-        f"{result['metric']}, {result['budget_tokens']:,} sampled tokens a run, {result['seeds']} seeds, 95% intervals"
+        f"{result['metric']}, {result['budget_tokens']:,} sampled tokens a run, {result['seeds']} "
+        "seeds, 95% intervals"
     ]
     for name, arm in result["arms"].items():
         values = " ".join("failed" if x is None else f"{x:.4g}" for x in arm["values"])

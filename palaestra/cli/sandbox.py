@@ -1,4 +1,6 @@
-"""`palaestra sandbox run`: one Python program in isolation. It exits with 0 whatever became of what ran, with 2 if refused."""
+"""`palaestra sandbox run`: one Python program in isolation. It exits with 0 whatever became of what
+ran, with 2 if refused.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from palaestra.services import sandbox
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     limits = sandbox.Limits(seconds=arguments.timeout, memory_mb=arguments.memory_mb)
-    ran = sandbox.run_program(text(arguments.file), text(arguments.stdin) if arguments.stdin else "", limits=limits)
+    ran = sandbox.run_program(
+        text(arguments.file), text(arguments.stdin) if arguments.stdin else "", limits=limits
+    )
     if ran.status == "refused":
         if arguments.json:
             print(json.dumps(asdict(ran)))

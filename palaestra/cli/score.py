@@ -27,7 +27,10 @@ def run(arguments: argparse.Namespace) -> list[Any]:
     if not arguments.json:
         for line in found:
             parts = "  ".join(f"{k} {v:.4g}" for k, v in line["parts"].items())
-            print(f"{'  -' if line['score'] is None else format(line['score'], '6.4f')}  {line['status']:<11} {parts}")
+            print(
+                f"{'  -' if line['score'] is None else format(line['score'], '6.4f')}  "
+                f"{line['status']:<11} {parts}"
+            )
     return found
 
 

@@ -22,7 +22,9 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
             "shape": entry.shape,
             **asdict(module.CARD),
             "parent": parent,
-            "changes": {path: f"{brief(before)} -> {brief(after)}" for path, before, after in changes},
+            "changes": {
+                path: f"{brief(before)} -> {brief(after)}" for path, before, after in changes
+            },
             "paper_scale": module.CARD.size.setting if module.CARD.size else "",
         },
         "formula": (module.__doc__ or "").strip(),

@@ -34,16 +34,21 @@ def read_settings(arguments: argparse.Namespace) -> Settings:
     words = [w for w in arguments.words if not w.startswith("@")]
     recipes = [w for w in words if "=" not in w]
     if len(recipes) > 1:
-        raise UserError(f"one recipe at a time, not {' and '.join(recipes)}; `palaestra compare` runs several")
+        raise UserError(
+            f"one recipe at a time, not {' and '.join(recipes)}; `palaestra compare` runs several"
+        )
     named = {"recipe": recipes[0]} if recipes else {}
-    before = settings = Settings(**named)  # so that the fields a file sets are those of the recipe asked for
+    # so that the fields a file sets are those of the recipe asked for
+    before = settings = Settings(**named)
     resumed = getattr(arguments, "resume", None)
     if resumed:
         before = settings = setup.merge(settings, stored_settings(Path(resumed)))
     for word in arguments.words:
         if word.startswith("@"):
             settings = setup.merge(settings, setup.from_file(Path(word[1:])))
-    given = {f.name: v for f in fields(settings) if (v := getattr(arguments, f.name, None)) is not None}
+    given = {
+        f.name: v for f in fields(settings) if (v := getattr(arguments, f.name, None)) is not None
+    }
     overrides = values.overrides([w for w in words if "=" in w])
     settings = setup.merge(settings, named | given | ({"set": overrides} if overrides else {}))
     if resumed:
@@ -62,7 +67,11 @@ def farewell(summary: dict[str, Any], settings: Settings, out: Path) -> str:
         lines.append(f"note     {summary['caveat']}")
     model = summary["artifacts"].get("policy")
     if model:
-        lines += ["", f"model    {model}", f"         transformers.AutoModelForCausalLM.from_pretrained({model!r})"]
+        lines += [
+            "",
+            f"model    {model}",
+            f"         transformers.AutoModelForCausalLM.from_pretrained({model!r})",
+        ]
     lines += [
         f"report   {out / 'report.html'}",
         f"curve    {out / 'curve.png'}",
@@ -75,5 +84,9 @@ def farewell(summary: dict[str, Any], settings: Settings, out: Path) -> str:
 
 def percent(found: dict[str, Any]) -> str:
     """An interval for people; one value alone has no bounds."""
-    bounds = "" if found["low"] is None else f"  (95%: {100 * found['low']:.1f} to {100 * found['high']:.1f})"
+    bounds = (
+        ""
+        if found["low"] is None
+        else f"  (95%: {100 * found['low']:.1f} to {100 * found['high']:.1f})"
+    )
     return f"{100 * found['mean']:5.1f}%{bounds}"

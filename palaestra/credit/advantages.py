@@ -1,4 +1,6 @@
-"""Pure functions on flat arrays. x_N: observations, key_N: which of them are compared; all return [N]."""
+"""Pure functions on flat arrays. x_N: observations, key_N: which of them are compared; all return
+[N].
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ def group_std(x_N: np.ndarray, key_N: np.ndarray, ddof: int = 0) -> np.ndarray:
 
 
 def leave_one_out(x_N: np.ndarray, key_N: np.ndarray) -> np.ndarray:
-    """x_i minus the mean of the others of its key; 0 where there is no other. RLOO, arXiv:2402.14740, eq. 7."""
+    """x_i minus the mean of the others of its key; 0 where there is no other. RLOO,
+    arXiv:2402.14740, eq. 7.
+    """
     n_N = np.bincount(key_N)[key_N]
     return np.where(n_N > 1, (x_N - group_mean(x_N, key_N)) * n_N / np.maximum(n_N - 1, 1), 0.0)
 
@@ -34,7 +38,8 @@ def discounted_sums(x_T: np.ndarray, gamma: float) -> np.ndarray:
 
 
 def gae(reward_T: np.ndarray, value_T: np.ndarray, gamma: float, lam: float) -> np.ndarray:
-    """Generalised advantage estimation, arXiv:1506.02438 eq. 16; the value after the last token is 0.
+    """Generalised advantage estimation, arXiv:1506.02438 eq. 16; the value after the last token is
+    0.
 
     A_t = sum_l (gamma lam)^l delta_{t+l},  delta_t = r_t + gamma V_{t+1} - V_t.
     """

@@ -1,4 +1,6 @@
-"""Generalised advantage estimation: advantages of tokens from a value head, and a KL in the reward."""
+"""Generalised advantage estimation: advantages of tokens from a value head, and a KL in
+the reward.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,14 @@ from palaestra.types import Need, stage
 
 @stage
 class Gae:
-    """Token advantages from a value head: rewards sit at their events' tokens, the rest of the total at the last token.
+    """Token advantages from a value head: rewards sit at their events' tokens, the rest of the
+    total at the last token.
 
-    Values by turn that come in are the rewards instead, each at the last token of its turn. `kl` subtracts kl * `kind`, an
-    estimate of KL(pi_old | pi_ref) (see `objective.kl` for what its gradient is in a reward), from every token's reward. The
-    learner must need ("policy", "value") and, with kl, what `kl_needs` says. The target of the value loss, advantage + value,
-    becomes the column "return".
+    Values by turn that come in are the rewards instead, each at the last token of its turn. `kl`
+    subtracts kl * `kind`, an estimate of KL(pi_old | pi_ref) (see `objective.kl` for what its
+    gradient is in a reward), from every token's reward. The learner must need ("policy", "value")
+    and, with kl, what `kl_needs` says. The target of the value loss, advantage + value, becomes the
+    column "return".
     """
 
     gamma: float = 1.0
@@ -42,12 +46,18 @@ class Gae:
 def place_at_turn_ends(x: Values, table: Table) -> np.ndarray:
     """[tokens] values by turn at the last token of each turn, 0 elsewhere."""
     at, turn = table.tokens, table.turns
-    end = dict(zip(zip(turn.episode_N, turn.row_N, turn.position_N, strict=True), x.x_N, strict=True))
-    return np.array([end.get(k, 0.0) for k in zip(at.episode_N, at.row_N, at.position_N, strict=True)])
+    end = dict(
+        zip(zip(turn.episode_N, turn.row_N, turn.position_N, strict=True), x.x_N, strict=True)
+    )
+    return np.array(
+        [end.get(k, 0.0) for k in zip(at.episode_N, at.row_N, at.position_N, strict=True)]
+    )
 
 
 def token_rewards(table: Table) -> np.ndarray:
-    """[tokens] rewards where they were earned: events at their token, what they do not explain at the last one."""
+    """[tokens] rewards where they were earned: events at their token, what they do not explain at
+    the last one.
+    """
     at, out = table.tokens, np.zeros(len(table.tokens.episode_N))
     for e, episode in enumerate(table.episodes):
         mine = np.flatnonzero(at.episode_N == e)
@@ -66,13 +76,18 @@ def token_rewards(table: Table) -> np.ndarray:
 
 
 def sampled_kl(table: Table, model: str, kind: KLKind) -> np.ndarray:
-    """[tokens] an estimate of the KL to a frozen model, the policy being as it was when sampling; for full, before the update."""
+    """[tokens] an estimate of the KL to a frozen model, the policy being as it was when sampling;
+    for full, before the update.
+    """
     at = table.tokens
     if kind == "full":
         logp = table_signal(table, "policy_vocab_logp")
     else:
         logp = np.array(
-            [table.views[e][r].logp_T[p] for e, r, p in zip(at.episode_N, at.row_N, at.position_N, strict=True)]
+            [
+                table.views[e][r].logp_T[p]
+                for e, r, p in zip(at.episode_N, at.row_N, at.position_N, strict=True)
+            ]
         )
     other = table_signal(table, f"{model}_{kl_quantity(kind)}")
     return kl_terms(torch.from_numpy(logp), torch.from_numpy(other), kind).numpy()
@@ -80,4 +95,7 @@ def sampled_kl(table: Table, model: str, kind: KLKind) -> np.ndarray:
 
 def kl_needs(kind: KLKind, model: str = "ref") -> tuple[Need, ...]:
     """What a learner must need for a KL in its reward."""
-    return ((model, kl_quantity(kind)), *((("policy", kl_quantity(kind)),) if kind == "full" else ()))
+    return (
+        (model, kl_quantity(kind)),
+        *((("policy", kl_quantity(kind)),) if kind == "full" else ()),
+    )

@@ -11,7 +11,9 @@ from palaestra.types import SOLVED_TOTAL, Example, Groups, Signals, State, stage
 
 
 def shortness(length_N: np.ndarray, right_N: np.ndarray) -> np.ndarray:
-    """lambda = .5 - (len - min) / (max - min) over one group; wrong answers get min(0, lambda); equal lengths give 0."""
+    """lambda = .5 - (len - min) / (max - min) over one group; wrong answers get min(0, lambda);
+    equal lengths give 0.
+    """
     spread = np.ptp(length_N) if len(length_N) else 0
     if not spread:
         return np.zeros(len(length_N))
@@ -21,9 +23,11 @@ def shortness(length_N: np.ndarray, right_N: np.ndarray) -> np.ndarray:
 
 @stage
 class LengthReward:
-    """x + weight * `shortness` within the group, muted and wrong answers included (arXiv:2501.12599, 2.3.3).
+    """x + weight * `shortness` within the group, muted and wrong answers included
+    (arXiv:2501.12599, 2.3.3).
 
-    A weight of 0 at first, then a constant, lets the policy become accurate before it becomes brief: give it a `Jump`.
+    A weight of 0 at first, then a constant, lets the policy become accurate before it becomes
+    brief: give it a `Jump`.
     """
 
     weight: float = 1.0
@@ -39,16 +43,20 @@ class LengthReward:
 
 @stage
 class Shortest:
-    """The shortest right answer of each group, the first of several: to imitate, or (`pairs`) to prefer.
+    """The shortest right answer of each group, the first of several: to imitate, or (`pairs`) to
+    prefer.
 
-    Rejected is every longer answer that is wrong, or right and at least `factor` times as
-    long (arXiv:2501.12599, 2.4). Groups without a right answer give nothing. Column `sign`; rows of a pair are a unit.
+    Rejected is every longer answer that is wrong, or right and at least `factor` times as long
+    (arXiv:2501.12599, 2.4). Groups without a right answer give nothing. Column `sign`; rows of a
+    pair are a unit.
     """
 
     pairs: bool = False
     factor: float = 1.5
 
-    def __call__(self, groups: Groups, signals: Signals, state: State) -> tuple[list[Example], State]:
+    def __call__(
+        self, groups: Groups, signals: Signals, state: State
+    ) -> tuple[list[Example], State]:
         table = Table(groups, signals, state)
         found: list[Example] = []
         for g in np.unique(table.group_E):
@@ -64,7 +72,9 @@ class Shortest:
             for e in mine:
                 least = self.factor * short if e in right else short
                 if e != best and table.lengths_E[e] >= least and table.lengths_E[e] > short:
-                    found += rows(table, best, 1.0, f"pair {e}") + rows(table, int(e), -1.0, f"pair {e}")
+                    found += rows(table, best, 1.0, f"pair {e}") + rows(
+                        table, int(e), -1.0, f"pair {e}"
+                    )
         return found, table.state
 
 

@@ -1,8 +1,8 @@
 """Advantages chain: `Chain((Center("group"), Scale("group")))` is the advantage of GRPO.
 
-A link maps (values, table) to values and may read signals or keep state in the table; the last step lifts the values to
-tokens and makes one example per row. What a link does to a group whose rewards are all equal it
-says by `equal` and `spreads` (`abilities.LeavesEqual`, `abilities.Spreads`).
+A link maps (values, table) to values and may read signals or keep state in the table; the last step
+lifts the values to tokens and makes one example per row. What a link does to a group whose rewards
+are all equal it says by `equal` and `spreads` (`abilities.LeavesEqual`, `abilities.Spreads`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ class Link(Protocol):
 
 @stage
 class Center:
-    """x - mean over the scope; `others=True` leaves the observation itself out (RLOO). A scope of one gives 0."""
+    """x - mean over the scope; `others=True` leaves the observation itself out (RLOO). A scope of
+    one gives 0.
+    """
 
     scope: Scope = "group"
     others: bool = False
@@ -41,7 +43,11 @@ class Center:
     def __call__(self, x: Values, table: Table) -> Values:
         x = table.lift(x, self.level or x.level)
         key_N = scope_keys(table, self.scope, x.level)
-        centred = pure.leave_one_out(x.x_N, key_N) if self.others else x.x_N - pure.group_mean(x.x_N, key_N)
+        centred = (
+            pure.leave_one_out(x.x_N, key_N)
+            if self.others
+            else x.x_N - pure.group_mean(x.x_N, key_N)
+        )
         return Values(level=x.level, x_N=centred)
 
 
@@ -78,9 +84,11 @@ class Shift:
 
 @stage
 class Outcome:
-    """`right` where the reward exceeds `above`, else `wrong`: the sign of the outcome as the advantage, without a baseline.
+    """`right` where the reward exceeds `above`, else `wrong`: the sign of the outcome as the
+    advantage, without a baseline.
 
-    Episodes of a side of weight 0 are muted: they are left out of the denominators too, not only of the gradient.
+    Episodes of a side of weight 0 are muted: they are left out of the denominators too, not only of
+    the gradient.
     """
 
     right: float = 1.0
@@ -97,10 +105,11 @@ class Outcome:
 
 @stage
 class Chain:
-    """Credit from links: starts at each episode's total reward, ends with one example per row of every unmuted episode.
+    """Credit from links: starts at each episode's total reward, ends with one example per row of
+    every unmuted episode.
 
-    Columns: advantage [T], reward, group, episode, the row's signals, and what links left in `table.columns`.
-    `unit="group"` keeps a group's rows in one micro-batch.
+    Columns: advantage [T], reward, group, episode, the row's signals, and what links left in
+    `table.columns`. `unit="group"` keeps a group's rows in one micro-batch.
     """
 
     links: tuple[Link, ...] = ()
@@ -108,14 +117,18 @@ class Chain:
 
     @property
     def keeps_equal(self) -> bool:
-        """Groups with equal rewards get credit, so no gate may drop them. The last link that declares it decides."""
+        """Groups with equal rewards get credit, so no gate may drop them. The last link that
+        declares it decides.
+        """
         if any(isinstance(link, Spreads) and link.spreads for link in self.links):
             return True
         said = [link.equal for link in self.links if isinstance(link, LeavesEqual)]
         known = [equal for equal in said if equal is not None]
         return bool(known and known[-1])
 
-    def __call__(self, groups: Groups, signals: Signals, state: State) -> tuple[list[Example], State]:
+    def __call__(
+        self, groups: Groups, signals: Signals, state: State
+    ) -> tuple[list[Example], State]:
         table = Table(groups, signals, state)
         return examples(table, self.values(table), self.unit), table.state
 
@@ -131,7 +144,9 @@ def examples(table: Table, x: Values, unit: str = "row") -> list[Example]:
     """Rows of the unmuted episodes with their credit."""
     at = table.tokens
     start: dict[tuple[int, int], list[int]] = {}
-    values = {name: table.lift(v, "token").x_N for name, v in {**table.columns, "advantage": x}.items()}
+    values = {
+        name: table.lift(v, "token").x_N for name, v in {**table.columns, "advantage": x}.items()
+    }
     for n, (e, r) in enumerate(zip(at.episode_N.tolist(), at.row_N.tolist(), strict=True)):
         start.setdefault((e, r), []).append(n)
     out: list[Example] = []
@@ -139,13 +154,18 @@ def examples(table: Table, x: Values, unit: str = "row") -> list[Example]:
         if table.episodes[e].muted:
             continue
         g, T = int(table.group_E[e]), len(table.views[e][r].ids_T)
-        signals = {k: v for k, v in table.signals[e][r].items() if len(v) == T}  # features of rows stay here
+        # features of rows stay here
+        signals = {k: v for k, v in table.signals[e][r].items() if len(v) == T}
         columns: dict[str, Any] = {"reward": table.reward_E[e], "group": g, "episode": e, **signals}
         for name, x_N in values.items():
             columns[name] = np.zeros(T)
             columns[name][at.position_N[mine]] = x_N[mine]
         out.append(
-            Example(row=table.episodes[e].rows[r], columns=columns, unit=f"group {g}" if unit == "group" else "")
+            Example(
+                row=table.episodes[e].rows[r],
+                columns=columns,
+                unit=f"group {g}" if unit == "group" else "",
+            )
         )
     return out
 

@@ -1,4 +1,6 @@
-"""The advantage of pass@k, from one group of n samples and without drawing subsets (arXiv:2508.10751)."""
+"""The advantage of pass@k, from one group of n samples and without drawing subsets
+(arXiv:2508.10751).
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ def pass_at_k_advantages(n: int, hits: int, k: int, eps: float = 1e-6) -> tuple[
         rho = 1 - C(n - c, k) / C(n, k),  sigma = sqrt(rho (1 - rho))
         hit: (1 - rho) / (sigma + eps),   miss: (1 - rho - C(n - c - 1, k - 1) / C(n - 1, k - 1)) / (sigma + eps)
 
-    0 and 0 where every subset is right (n - c < k), none is (c = 0), or there are fewer than k samples.
+    0 and 0 where every subset is right (n - c < k), none is (c = 0), or there are fewer than k
+    samples.
     """
     if hits == 0 or n - hits < k:
         return 0.0, 0.0
@@ -28,7 +31,9 @@ def pass_at_k_advantages(n: int, hits: int, k: int, eps: float = 1e-6) -> tuple[
 
 @stage
 class PassAtK:
-    """The advantage of pass@k of each group. A hit is an episode whose reward reaches `right`; what came in is replaced."""
+    """The advantage of pass@k of each group. A hit is an episode whose reward reaches `right`; what
+    came in is replaced.
+    """
 
     k: int = 4
     right: float = 1.0

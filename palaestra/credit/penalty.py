@@ -14,10 +14,11 @@ from palaestra.types import stage
 
 @stage
 class LessKL:
-    """x - beta sum_t `kind`, an estimate of the KL to a frozen model on whole sequences, pi as it was when sampling.
+    """x - beta sum_t `kind`, an estimate of the KL to a frozen model on whole sequences, pi as it
+    was when sampling.
 
-    k1 is log pi(y | x) / pi_ref(y | x); for the gradients of the others see `objective.kl`. The learner must need what
-    `links.kl_needs` says. arXiv:2503.23829, eq. 3 and 6.
+    k1 is log pi(y | x) / pi_ref(y | x); for the gradients of the others see `objective.kl`. The
+    learner must need what `links.kl_needs` says. arXiv:2503.23829, eq. 3 and 6.
     """
 
     beta: float = 0.01

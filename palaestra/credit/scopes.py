@@ -1,4 +1,6 @@
-"""Scopes: who is compared with whom. A link takes means, deviations and ranks over the observations that share a key."""
+"""Scopes: who is compared with whom. A link takes means, deviations and ranks over the observations
+that share a key.
+"""
 
 from __future__ import annotations
 
@@ -15,22 +17,27 @@ from palaestra.types import stage
 
 @runtime_checkable
 class Grouping(Protocol):
-    """A scope with a rule of its own, e.g. turns that start in the same state: integers as those of `scope_keys`."""
+    """A scope with a rule of its own, e.g. turns that start in the same state: integers as those of
+    `scope_keys`.
+    """
 
     def keys(self, table: Table, level: Level) -> np.ndarray: ...
 
 
-NamedScope: TypeAlias = Literal["group", "batch", "episode", "position", "domain", "state", "stratum", "agent"]
-Scope: TypeAlias = NamedScope | Callable[[Table, int], Hashable] | Grouping  # the callable: a key of (table, episode)
+NamedScope: TypeAlias = Literal[
+    "group", "batch", "episode", "position", "domain", "state", "stratum", "agent"
+]
+# the callable: a key of (table, episode)
+Scope: TypeAlias = NamedScope | Callable[[Table, int], Hashable] | Grouping
 
 
 def scope_keys(table: Table, scope: Scope, level: Level = "episode") -> np.ndarray:
     """[N] integers: observations with equal numbers are compared with one another.
 
-    "group": one task's episodes; "batch": all; "episode": one episode; "position": same turn number of one task;
-    "domain": tasks of one domain; "agent": one task's episodes of the same agent, by the fact "agent", else by the seat;
-    "state" and "stratum": `SameState()` and `Stratum()`. A callable maps (table, episode) to a key, a `Grouping` numbers
-    them itself.
+    "group": one task's episodes; "batch": all; "episode": one episode; "position": same turn number
+    of one task; "domain": tasks of one domain; "agent": one task's episodes of the same agent, by
+    the fact "agent", else by the seat; "state" and "stratum": `SameState()` and `Stratum()`. A
+    callable maps (table, episode) to a key, a `Grouping` numbers them itself.
     """
     if scope in ("state", "stratum"):
         scope = SameState() if scope == "state" else Stratum()
@@ -44,7 +51,9 @@ def scope_keys(table: Table, scope: Scope, level: Level = "episode") -> np.ndarr
     if scope == "group":
         return table.group_E[at.episode_N]
     if scope == "position":
-        return number_keys(list(zip(table.group_E[at.episode_N].tolist(), at.turn_N.tolist(), strict=True)))
+        return number_keys(
+            list(zip(table.group_E[at.episode_N].tolist(), at.turn_N.tolist(), strict=True))
+        )
     if scope == "domain":
         return number_keys([table.group(int(e)).task.domain for e in at.episode_N])
     if scope == "agent":
@@ -63,23 +72,32 @@ def number_keys(found: Sequence[Hashable]) -> np.ndarray:
 def agent(table: Table, episode: int) -> tuple[int, Hashable]:
     """The task and who acted: the fact "agent", else the seat of the first trained row."""
     e = table.episodes[episode]
-    seats = (row.seat for row, view in zip(e.rows, table.views[episode], strict=True) if view.trained_T.any())
+    seats = (
+        row.seat
+        for row, view in zip(e.rows, table.views[episode], strict=True)
+        if view.trained_T.any()
+    )
     return int(table.group_E[episode]), e.facts.get("agent", next(seats, ""))
 
 
 @stage
 class SameState:
-    """The scope of turns that start in the same state of the same task, whoever's turn they are (GiGPO's anchor states).
+    """The scope of turns that start in the same state of the same task, whoever's turn they are
+    (GiGPO's anchor states).
 
-    All episodes of a task start in one state, so a world without state keys has one anchor. `similarity` below 1 joins a state
-    to the first earlier one whose text has at least this difflib ratio to it.
+    All episodes of a task start in one state, so a world without state keys has one anchor.
+    `similarity` below 1 joins a state to the first earlier one whose text has at least this difflib
+    ratio to it.
     """
 
     similarity: float = 1.0
 
     def keys(self, table: Table, level: Level) -> np.ndarray:
         if level != "turn":
-            raise UserError(f"states are compared by turn, not by {level}; set level=turn, or put TurnReturns before")
+            raise UserError(
+                f"states are compared by turn, not by {level}; set level=turn, or put TurnReturns "
+                "before"
+            )
         states = fact_by_turn(table, "states", first="start")
         groups = table.group_E[table.turns.episode_N].tolist()
         if self.similarity >= 1:
@@ -94,7 +112,9 @@ class SameState:
 
 
 def anchor(state: str, anchors: list[str], similarity: float) -> int:
-    """The number of the first anchor that is similar enough; a state like no other becomes an anchor."""
+    """The number of the first anchor that is similar enough; a state like no other becomes an
+    anchor.
+    """
     for i, known in enumerate(anchors):
         if difflib.SequenceMatcher(None, state, known).ratio() >= similarity:
             return i
@@ -104,7 +124,8 @@ def anchor(state: str, anchors: list[str], similarity: float) -> int:
 
 @stage
 class Stratum:
-    """The scope of a task's episodes that share a structural key: the fact `fact`, else their number of turns but the last.
+    """The scope of a task's episodes that share a structural key: the fact `fact`, else their
+    number of turns but the last.
 
     A fact "stratum" goes before.
     """

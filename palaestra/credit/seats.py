@@ -1,4 +1,6 @@
-"""Credit where several seats act: what a seat was paid belongs to the one who sat there, and a critic reads others."""
+"""Credit where several seats act: what a seat was paid belongs to the one who sat there, and a
+critic reads others.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +10,36 @@ from dataclasses import replace
 from palaestra.abilities import keeps_equal
 from palaestra.context import Credit
 from palaestra.errors import UserError
-from palaestra.types import Episode, Example, Group, Groups, Reward, Row, Signals, State, payment, stage
+from palaestra.types import (
+    Episode,
+    Example,
+    Group,
+    Groups,
+    Reward,
+    Row,
+    Signals,
+    State,
+    payment,
+    stage,
+)
 
 
 def split_by_seat(groups: Groups, signals: Signals) -> tuple[Groups, Signals]:
-    """A group for each trained seat that was paid, in which nobody else is trained and its pay is the reward; signals to match.
+    """A group for each trained seat that was paid, in which nobody else is trained and its pay is
+    the reward; signals to match.
 
-    So in self-play an observation is (episode, seat), compared with what the same seat was paid in other episodes. Trained rows
-    of seats without pay share one more group, with the total. Where only the first seat is trained nothing changes: the
-    total is its own.
+    So in self-play an observation is (episode, seat), compared with what the same seat was paid in
+    other episodes. Trained rows of seats without pay share one more group, with the total. Where
+    only the first seat is trained nothing changes: the total is its own.
     """
     split = [(part, g) for g, group in enumerate(groups) for part in _split(group)]
     return [part for part, _ in split], [signals[g] for _, g in split] if signals else signals
 
 
 def _split(group: Group) -> list[Group]:
-    trained = dict.fromkeys(r.seat for e in group.valid for r in e.rows if any(s.trained for s in r.segments))
+    trained = dict.fromkeys(
+        r.seat for e in group.valid for r in e.rows if any(s.trained for s in r.segments)
+    )
     payees = list(dict.fromkeys(s for e in group.valid if e.reward for s in e.reward.payees))
     if not payees or set(trained) <= {payees[0]}:
         return [group]
@@ -45,9 +61,11 @@ def _of(group: Group, seats: Collection[str], payee: str | None = None) -> Group
 
 
 def split_by_payee(group: Group) -> list[tuple[str, Group]]:
-    """A group for each seat that was paid, with the seat's name: only its rows, its pay as the reward, whether trained or not.
+    """A group for each seat that was paid, with the seat's name: only its rows, its pay as the
+    reward, whether trained or not.
 
-    Where no seat has a pay of its own the group stays as it is, under the name "". The first seat keeps the total.
+    Where no seat has a pay of its own the group stays as it is, under the name "". The first seat
+    keeps the total.
     """
     payees = list(dict.fromkeys(s for e in group.valid if e.reward for s in e.reward.payees))
 
@@ -57,7 +75,10 @@ def split_by_payee(group: Group) -> list[tuple[str, Group]]:
             reward = replace(reward, total=reward.parts.get(payment(seat), reward.total))
         return replace(e, rows=tuple(r for r in e.rows if r.seat == seat), reward=reward)
 
-    found = [(seat, replace(group, episodes=tuple(of(seat, e) for e in group.episodes))) for seat in payees]
+    found = [
+        (seat, replace(group, episodes=tuple(of(seat, e) for e in group.episodes)))
+        for seat in payees
+    ]
     return found or [("", group)]
 
 
@@ -67,7 +88,9 @@ def pay(reward: Reward | None, seat: str) -> Reward | None:
     if reward is None or part not in reward.parts:
         return reward
     paid = reward.parts[part]
-    return Reward(total=paid, parts={part: paid}, events=tuple(e for e in reward.events if e.part == part))
+    return Reward(
+        total=paid, parts={part: paid}, events=tuple(e for e in reward.events if e.part == part)
+    )
 
 
 @stage
@@ -84,7 +107,9 @@ class Seat:
     def keeps_equal(self) -> bool:
         return keeps_equal(self.credit)
 
-    def __call__(self, groups: Groups, signals: Signals, state: State) -> tuple[list[Example], State]:
+    def __call__(
+        self, groups: Groups, signals: Signals, state: State
+    ) -> tuple[list[Example], State]:
         for reward in (e.reward for g in groups for e in g.episodes):
             if reward is not None and self.seat not in reward.payees:
                 has = ", ".join(reward.payees) or "one seat only"
@@ -94,7 +119,9 @@ class Seat:
 
 @stage
 class Reader:
-    """`credit` for a model that reads what `policy` sampled, such as a critic: it is trained on that one's tokens."""
+    """`credit` for a model that reads what `policy` sampled, such as a critic: it is trained on
+    that one's tokens.
+    """
 
     credit: Credit
     policy: str = "policy"
@@ -103,10 +130,13 @@ class Reader:
     def keeps_equal(self) -> bool:
         return keeps_equal(self.credit)
 
-    def __call__(self, groups: Groups, signals: Signals, state: State) -> tuple[list[Example], State]:
+    def __call__(
+        self, groups: Groups, signals: Signals, state: State
+    ) -> tuple[list[Example], State]:
         examples, state = self.credit(groups, signals, state)
         return [
-            replace(e, columns={**e.columns, "trained": e.row.view(self.policy).trained_T}) for e in examples
+            replace(e, columns={**e.columns, "trained": e.row.view(self.policy).trained_T})
+            for e in examples
         ], state
 
 

@@ -1,7 +1,7 @@
 """Flat views of a batch of groups: what advantages are computed on.
 
-A `Table` lists the valid episodes (muted ones included: they count in the statistics). A `Values` holds one number per
-observation of a level: an episode, a turn of an episode, or a trained token.
+A `Table` lists the valid episodes (muted ones included: they count in the statistics). A `Values`
+holds one number per observation of a level: an episode, a turn of an episode, or a trained token.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ class Values:
 
 @value_class
 class Index:
-    """Where each of N observations is: episode, row within the episode, turn, position in the row's training view."""
+    """Where each of N observations is: episode, row within the episode, turn, position in the row's
+    training view.
+    """
 
     episode_N: np.ndarray
     row_N: np.ndarray
@@ -38,16 +40,19 @@ class Index:
 
 
 class Table:
-    """Valid episodes of several groups, flat. `state` is the credit's own, copied: a link may write to it.
+    """Valid episodes of several groups, flat. `state` is the credit's own, copied: a link may write
+    to it.
 
-    An episode of several seats that are paid and trained is here once for each of them (`seats.by_seat`).
+    An episode of several seats that are paid and trained is here once for each of them
+    (`seats.by_seat`).
     """
 
     def __init__(self, groups: Groups, signals: Signals, state: State):
         groups, signals = split_by_seat(groups, signals)
         self.groups: Groups = groups
         self.state: State = dict(state)
-        self.columns: dict[str, Values] = {}  # beside the advantage: what links leave for the objective
+        # beside the advantage: what links leave for the objective
+        self.columns: dict[str, Values] = {}
         self.where: list[tuple[int, int]] = [
             (g, e) for g, group in enumerate(groups) for e, ep in enumerate(group.episodes) if ep.ok
         ]
@@ -107,12 +112,21 @@ class Table:
         if level == "turn":
             return self.turns
         e = np.arange(len(self.episodes))
-        return Index(episode_N=e, row_N=np.zeros_like(e), turn_N=np.zeros_like(e), position_N=np.zeros_like(e))
+        return Index(
+            episode_N=e,
+            row_N=np.zeros_like(e),
+            turn_N=np.zeros_like(e),
+            position_N=np.zeros_like(e),
+        )
 
     def lift(self, values: Values, level: Level) -> Values:
-        """The same numbers at a finer level; every turn or token repeats what it belongs to. Never to a coarser one."""
+        """The same numbers at a finer level; every turn or token repeats what it belongs to. Never
+        to a coarser one.
+        """
         if LEVELS.index(level) < LEVELS.index(values.level):
-            raise UserError(f"credit by {values.level} cannot become credit by {level}; it only gets finer")
+            raise UserError(
+                f"credit by {values.level} cannot become credit by {level}; it only gets finer"
+            )
         if level == values.level:
             return values
         to = self.index(level)
@@ -125,7 +139,8 @@ class Table:
 
 
 def fact_by_turn(table: Table, name: str, default: Any = None, first: Any = None) -> list[Any]:
-    """[N] a fact that an episode holds per turn number; where it is missing or too short, a default, for turn 0 `first`.
+    """[N] a fact that an episode holds per turn number; where it is missing or too short, a
+    default, for turn 0 `first`.
 
     Raises UserError where there is neither.
     """
@@ -139,7 +154,8 @@ def fact_by_turn(table: Table, name: str, default: Any = None, first: Any = None
         else:
             g, i = table.where[e]
             raise UserError(
-                f"trajectory {i} of group {g} has no {name!r} for its turn {n}; give one value a turn "
+                f"trajectory {i} of group {g} has no {name!r} for its turn {n}; give one value "
+                "a turn "
                 f"(in a world: the state_key of its frames, or the fact {name!r})"
             )
     return found
@@ -150,8 +166,13 @@ def table_signal(table: Table, name: str) -> np.ndarray:
     at = table.tokens
     try:
         return np.array(
-            [table.signals[e][r][name][p] for e, r, p in zip(at.episode_N, at.row_N, at.position_N, strict=True)]
+            [
+                table.signals[e][r][name][p]
+                for e, r, p in zip(at.episode_N, at.row_N, at.position_N, strict=True)
+            ]
         )
     except KeyError:
         model, _, quantity = name.rpartition("_")
-        raise KeyError(f"signal {name!r} was not measured; the learner needs ({model!r}, {quantity!r})") from None
+        raise KeyError(
+            f"signal {name!r} was not measured; the learner needs ({model!r}, {quantity!r})"
+        ) from None

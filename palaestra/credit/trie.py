@@ -1,6 +1,8 @@
-"""Prefix trees over the token ids of a group: what several answers have in common, and where they part.
+"""Prefix trees over the token ids of a group: what several answers have in common, and where they
+part.
 
-A node is a prefix. Position t of a sequence leads from the node of ids[:t] to that of ids[:t + 1]; the root is node 0.
+A node is a prefix. Position t of a sequence leads from the node of ids[:t] to that of ids[:t + 1];
+the root is node 0.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ from palaestra.types import stage
 
 
 def prefix_nodes(sequences: Sequence[Sequence[int]]) -> list[np.ndarray]:
-    """[len + 1] per sequence: the nodes it passes, from the root to its own end. Equal prefixes have equal nodes."""
+    """[len + 1] per sequence: the nodes it passes, from the root to its own end. Equal prefixes
+    have equal nodes.
+    """
     children: dict[tuple[int, int], int] = {}
     found: list[np.ndarray] = []
     for ids in sequences:
@@ -37,13 +41,17 @@ def node_means(paths: Sequence[np.ndarray], x_S: np.ndarray) -> np.ndarray:
 
 
 def td_terms(paths: Sequence[np.ndarray], x_S: np.ndarray) -> list[np.ndarray]:
-    """[len] per sequence: V(s_{t+1}) - V(s_t), not zero only where others part from it. Sums to x_S - mean x."""
+    """[len] per sequence: V(s_{t+1}) - V(s_t), not zero only where others part from it. Sums to x_S
+    - mean x.
+    """
     value = node_means(paths, x_S)
     return [value[p[1:]] - value[p[:-1]] for p in paths]
 
 
 def branch_terms(paths: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """[len] per sequence: whether the token leaves a node that other sequences pass and leave otherwise."""
+    """[len] per sequence: whether the token leaves a node that other sequences pass and leave
+    otherwise.
+    """
     count = node_counts(paths)
     return [count[p[1:]] < count[p[:-1]] for p in paths]
 
@@ -51,24 +59,28 @@ def branch_terms(paths: Sequence[np.ndarray]) -> list[np.ndarray]:
 def episode_ids(table: Table, episode: int) -> list[int]:
     """The episode's rows as one sequence, in their training views; -1 starts a row.
 
-    Prompts and observations are part of the prefix: two answers after different observations are not the same node.
+    Prompts and observations are part of the prefix: two answers after different observations are
+    not the same node.
     """
     return [i for view in table.views[episode] for i in (-1, *view.ids_T.tolist())]
 
 
 @stage
 class PrefixTree:
-    """A_t = outcome * x + V(s_{t+1}) - V(s_t), V = mean of x over the group's answers with that prefix (TEMPO).
+    """A_t = outcome * x + V(s_{t+1}) - V(s_t), V = mean of x over the group's answers with that
+    prefix (TEMPO).
 
-    x is by episode. The column "branching" is 1 where a token leaves a branching node. A group of one, or of equal x, has
-    no TD term. O(tokens).
+    x is by episode. The column "branching" is 1 where a token leaves a branching node. A group of
+    one, or of equal x, has no TD term. O(tokens).
     """
 
     outcome: float = 1.0  # 0 = the TD term alone
 
     def __call__(self, x: Values, table: Table) -> Values:
         if x.level != "episode":
-            raise ValueError(f"the values of a prefix tree are outcomes of episodes, not of a {x.level}")
+            raise ValueError(
+                f"the values of a prefix tree are outcomes of episodes, not of a {x.level}"
+            )
         at = table.tokens
         td_N, branching_N = np.zeros(len(at.episode_N)), np.zeros(len(at.episode_N))
         for g in np.unique(table.group_E):

@@ -1,4 +1,6 @@
-"""Credit by turn: what each action of an episode earned, and which actions are comparable. N = turns of all episodes."""
+"""Credit by turn: what each action of an episode earned, and which actions are comparable. N =
+turns of all episodes.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from palaestra.types import stage
 
 @stage
 class Blend:
-    """sum_k weight_k * chain_k(x): several credits of the same values, added at the finest level among them."""
+    """sum_k weight_k * chain_k(x): several credits of the same values, added at the finest level
+    among them.
+    """
 
     parts: tuple[tuple[float, tuple[Link, ...]], ...]
 
@@ -32,16 +36,22 @@ class Blend:
                 y = link(y, table)
             found.append(y)
         level = LEVELS[max(LEVELS.index(y.level) for y in found)]
-        weighted = [w * table.lift(y, level).x_N for (w, _), y in zip(self.parts, found, strict=True)]
+        weighted = [
+            w * table.lift(y, level).x_N for (w, _), y in zip(self.parts, found, strict=True)
+        ]
         return Values(level=level, x_N=np.sum(weighted, axis=0))
 
 
 def turn_rewards(table: Table) -> np.ndarray:
-    """[N] what was paid during or right after each turn; what no event explains of an episode's total, at its last turn."""
+    """[N] what was paid during or right after each turn; what no event explains of an episode's
+    total, at its last turn.
+    """
     turn, at = table.turns, table.tokens
     number = {k: i for i, k in enumerate(zip(turn.episode_N, turn.row_N, turn.turn_N, strict=True))}
     where = [number[k] for k in zip(at.episode_N, at.row_N, at.turn_N, strict=True)]
-    return np.bincount(np.array(where, np.int64), token_rewards(table), minlength=len(turn.episode_N))
+    return np.bincount(
+        np.array(where, np.int64), token_rewards(table), minlength=len(turn.episode_N)
+    )
 
 
 def discounted_turn_sums(table: Table, x_N: np.ndarray, gamma: float) -> np.ndarray:
@@ -55,18 +65,24 @@ def discounted_turn_sums(table: Table, x_N: np.ndarray, gamma: float) -> np.ndar
 
 @stage
 class TurnReturns:
-    """Reward to go: R_t = sum_{k>=t} gamma^{k-t} r_k of the turns, from their own rewards (what came in is replaced)."""
+    """Reward to go: R_t = sum_{k>=t} gamma^{k-t} r_k of the turns, from their own rewards (what
+    came in is replaced).
+    """
 
     gamma: float = 0.95
     spreads: ClassVar[bool] = True  # the same outcome earlier is worth more
 
     def __call__(self, x: Values, table: Table) -> Values:
-        return Values(level="turn", x_N=discounted_turn_sums(table, turn_rewards(table), self.gamma))
+        return Values(
+            level="turn", x_N=discounted_turn_sums(table, turn_rewards(table), self.gamma)
+        )
 
 
 @stage
 class Executed:
-    """x_t - penalty for every turn whose action the world did not execute (the fact "executed", one truth value a turn)."""
+    """x_t - penalty for every turn whose action the world did not execute (the fact "executed", one
+    truth value a turn).
+    """
 
     penalty: float = 0.1
 
@@ -77,7 +93,9 @@ class Executed:
 
 @stage
 class Peers:
-    """Leaves the column `name`: how many observations of the scope each turn is compared with, itself included."""
+    """Leaves the column `name`: how many observations of the scope each turn is compared with,
+    itself included.
+    """
 
     scope: Scope
     name: str = "peers"

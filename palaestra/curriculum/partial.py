@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
 @stage
 class Whole:
-    """Trains on groups whose episodes have all ended; the others go back to `collect`, in the place of fresh prompts."""
+    """Trains on groups whose episodes have all ended; the others go back to `collect`, in the place
+    of fresh prompts.
+    """
 
     async def __call__(
         self, ctx: Context, groups: list[Group], state: State

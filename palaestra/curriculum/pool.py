@@ -1,6 +1,7 @@
 """What to keep, at batch scope: `pool(ctx, groups, state) -> ready | None, again, state`.
 
-`ready` is trained on, None asks for another round; `again` holds unfinished groups that return to `collect`.
+`ready` is trained on, None asks for another round; `again` holds unfinished groups that return to
+`collect`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ class Everything:
 
 
 def is_mixed(group: Group) -> bool:
-    """Some episode did better than another for a seat that trains: the group has something to compare."""
+    """Some episode did better than another for a seat that trains: the group has something to
+    compare.
+    """
     parts, _ = split_by_seat([group], [])
     pays = [[e.total for e in part.valid if e.reward is not None] for part in parts]
     return any(len(p) > 1 and np.ptp(p) > 1e-9 for p in pays)
@@ -35,11 +38,13 @@ def is_mixed(group: Group) -> bool:
 
 @stage
 class Mixed:
-    """Drops groups whose rewards are all equal and draws again until `size` are left (dynamic sampling, DAPO, arXiv:2503.14476).
+    """Drops groups whose rewards are all equal and draws again until `size` are left (dynamic
+    sampling, DAPO, arXiv:2503.14476).
 
-    In self-play the pay of every seat that trains must be equal. Groups beyond `size` wait in the state and come first in the
-    next batch, as far as the schedule's `max_age` allows: with 0 they are thrown away, with 1 they live for one step (recent
-    sample recovery, arXiv:2506.18330, algorithm 1). A recipe whose credit learns from equal rewards refuses this gate.
+    In self-play the pay of every seat that trains must be equal. Groups beyond `size` wait in the
+    state and come first in the next batch, as far as the schedule's `max_age` allows: with 0 they
+    are thrown away, with 1 they live for one step (recent sample recovery, arXiv:2506.18330,
+    algorithm 1). A recipe whose credit learns from equal rewards refuses this gate.
     """
 
     drops_equal: ClassVar[bool] = True

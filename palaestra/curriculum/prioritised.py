@@ -27,10 +27,12 @@ def weights(success_N: np.ndarray) -> np.ndarray:
 
 @stage
 class Prioritised:
-    """Draws distinct problems with p ~ 1 - s, s the success rate so far (0 before the first try), arXiv:2501.12599, 2.3.4.
+    """Draws distinct problems with p ~ 1 - s, s the success rate so far (0 before the first try),
+    arXiv:2501.12599, 2.3.4.
 
-    The problems are the first `problems` of the training tasks. With `rise` > 0 only the easiest share is open, from `start`
-    at the first draw to all of them after `rise` draws. Pair it with `observe=Successes()`, which keeps the rates.
+    The problems are the first `problems` of the training tasks. With `rise` > 0 only the easiest
+    share is open, from `start` at the first draw to all of them after `rise` draws. Pair it with
+    `observe=Successes()`, which keeps the rates.
     """
 
     problems: int = 256
@@ -40,7 +42,9 @@ class Prioritised:
 
     def __call__(self, ctx: Context, key: Key, n: int, state: State) -> tuple[list[Task], State]:
         tasks, draws = ctx.bench.tasks, state.get("draws", 0)
-        known = [tasks.task("train", i) for i in range(min(self.problems, tasks.size or self.problems))]
+        known = [
+            tasks.task("train", i) for i in range(min(self.problems, tasks.size or self.problems))
+        ]
         if self.rise:
             share = min(1.0, self.start + (1 - self.start) * draws / self.rise)
             known = sorted(known, key=self.difficulty)[: max(n, round(share * len(known)))]
@@ -59,12 +63,17 @@ def rate(tried: Mapping[str, Sequence[int]], name: str) -> float:
 
 @stage
 class Successes:
-    """Counts solved and tried episodes of every problem in the state of the draw, as `tried[id] = (solved, tried)`."""
+    """Counts solved and tried episodes of every problem in the state of the draw, as
+    `tried[id] = (solved, tried)`.
+    """
 
     def __call__(self, seen: Groups, examples: Mapping[str, list[Example]], state: State) -> State:
         tried: dict[str, Any] = dict(state.get("tried", {}))
         for group in seen:
             totals = [e.total for e in group.valid if e.reward is not None]
             right, total = tried.get(group.task.id, (0, 0))
-            tried[group.task.id] = (right + sum(t >= SOLVED_TOTAL for t in totals), total + len(totals))
+            tried[group.task.id] = (
+                right + sum(t >= SOLVED_TOTAL for t in totals),
+                total + len(totals),
+            )
         return state | {"tried": tried}

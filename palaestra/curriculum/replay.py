@@ -1,4 +1,6 @@
-"""What was sampled before and is trained on again. The age law holds: `Schedule.max_age` bounds what a buffer gives."""
+"""What was sampled before and is trained on again. The age law holds: `Schedule.max_age` bounds
+what a buffer gives.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,17 @@ if TYPE_CHECKING:
 
 @stage
 class Replay:
-    """Batches of `size` prompts with `samples` episodes each, from all that is in the buffer (TBA, arXiv:2503.18929).
+    """Batches of `size` prompts with `samples` episodes each, from all that is in the buffer (TBA,
+    arXiv:2503.18929).
 
-    Every place of the batch goes, with probability `recent`, to the newest prompt not yet taken and its newest episodes;
-    else to any prompt of the buffer and to episodes drawn without replacement with p ~ exp(priority * reward). A prompt
-    that comes again adds to what is known of it. Episodes of any policy version mix; losses that use this must be valid
-    off-policy. `fill` episodes are collected before the first batch.
+    Every place of the batch goes, with probability `recent`, to the newest prompt not yet taken and
+    its newest episodes; else to any prompt of the buffer and to episodes drawn without replacement
+    with p ~ exp(priority * reward). A prompt that comes again adds to what is known of it. Episodes
+    of any policy version mix; losses that use this must be valid off-policy. `fill` episodes are
+    collected before the first batch.
 
-    The buffer is a list of groups in the pool's state, newest last, so that checkpoints hold it and the age law reaches it.
+    The buffer is a list of groups in the pool's state, newest last, so that checkpoints hold it and
+    the age law reaches it.
     """
 
     size: int = 16
@@ -46,7 +51,11 @@ class Replay:
             newest = rng.random() < self.recent
             name = left.pop(0 if newest else int(rng.integers(len(left))))
             task, episodes = known[name]
-            take = episodes[-self.samples :] if newest else draw_by_priority(episodes, self.samples, self.priority, rng)
+            take = (
+                episodes[-self.samples :]
+                if newest
+                else draw_by_priority(episodes, self.samples, self.priority, rng)
+            )
             ready.append(Group(task=task, episodes=tuple(take)))
         return ready, [], {"buffer": buffer}
 
@@ -60,8 +69,12 @@ def group_by_prompt(buffer: Sequence[Group]) -> dict[str, tuple[Task, list[Episo
     return found
 
 
-def draw_by_priority(episodes: Sequence[Episode], n: int, priority: float, rng: np.random.Generator) -> list[Episode]:
-    """Up to `n` distinct episodes, drawn one after the other with p ~ exp(priority * reward) (Gumbel top-n)."""
+def draw_by_priority(
+    episodes: Sequence[Episode], n: int, priority: float, rng: np.random.Generator
+) -> list[Episode]:
+    """Up to `n` distinct episodes, drawn one after the other with p ~ exp(priority * reward)
+    (Gumbel top-n).
+    """
     score = priority * np.array([e.total for e in episodes]) + rng.gumbel(size=len(episodes))
     return [episodes[i] for i in np.argsort(-score, kind="stable")[:n]]
 

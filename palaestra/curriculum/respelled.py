@@ -14,9 +14,11 @@ if TYPE_CHECKING:
 
 @stage
 class Respelled:
-    """Draws as `Shuffled` does; a share of the whole numbers among the answers gets decimals: 42 becomes 42.0.
+    """Draws as `Shuffled` does; a share of the whole numbers among the answers gets decimals: 42
+    becomes 42.0.
 
-    The value is the same, the text is not: what a rule that compares texts calls wrong. Which tasks is fixed by their ids.
+    The value is the same, the text is not: what a rule that compares texts calls wrong. Which tasks
+    is fixed by their ids.
     """
 
     share: float = 0.9

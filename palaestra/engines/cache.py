@@ -19,7 +19,8 @@ class SlotCache(Cache):
         self.values: list[Tensor] = []
         self.slots, self.length = 0, 0
         self.first, self.upto = 0, 0
-        self.at_nq = torch.zeros(0, 0, dtype=torch.long)  # the positions that slots first, first + 1, ... write to
+        # the positions that slots first, first + 1, ... write to
+        self.at_nq = torch.zeros(0, 0, dtype=torch.long)
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
@@ -39,18 +40,25 @@ class SlotCache(Cache):
         return 0
 
     def reserve(self, slots: int, length: int, most: int) -> None:
-        """Room for `slots` sequences of `length` tokens; what is in the first `most` slots stays."""
+        """Room for `slots` sequences of `length` tokens; what is in the first `most`
+        slots stays.
+        """
         if slots <= self.slots and length <= self.length:
             return
         old_slots, old_length = self.slots, self.length
-        self.slots, self.length = max(slots, min(old_slots, most)), round_up(max(length, old_length))
+        self.slots, self.length = (
+            max(slots, min(old_slots, most)),
+            round_up(max(length, old_length)),
+        )
         for rooms in (self.keys, self.values):
             for layer, old in enumerate(rooms):
                 rooms[layer] = old.new_zeros(self.slots, old.shape[1], self.length, old.shape[3])
                 rooms[layer][:old_slots, :, :old_length] = old[: self.slots]
 
     def copy(self, target: Sequence[int], source: Sequence[int], upto: int) -> None:
-        """Slots `target` become copies of the slots `source` as they are before the call, `upto` tokens long."""
+        """Slots `target` become copies of the slots `source` as they are before the call, `upto`
+        tokens long.
+        """
         if not self.keys:
             return
         t, s = torch.tensor([target, source]).to(self.keys[0].device)

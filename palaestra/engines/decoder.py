@@ -1,6 +1,7 @@
 """The forward half of the engine: tokens in, logits out, over a static key-value cache of slots.
 
-Running sequences always fill slots 0..n-1, so a decode step reads views, never gathers: when one ends, the last takes its slot.
+Running sequences always fill slots 0..n-1, so a decode step reads views, never gathers: when one
+ends, the last takes its slot.
 """
 
 from __future__ import annotations
@@ -27,13 +28,16 @@ class Decoder:
         self.cache = SlotCache()
         self.linears = Reordered(model)
         self.graphs = Graphs(cuda_graphs(model.device)) if model.device.type == "cuda" else None
-        self.grouped = {"grouped": True} if model.packs else {}  # attention without repeating shared heads
+        # attention without repeating shared heads
+        self.grouped = {"grouped": True} if model.packs else {}
 
     @cached_property
     def token_bytes(self) -> int:
         """What a token takes in the cache; 0 = unknown."""
         config = self.model.causal.config.get_text_config()
-        heads = getattr(config, "num_key_value_heads", None) or getattr(config, "num_attention_heads", 0)
+        heads = getattr(config, "num_key_value_heads", None) or getattr(
+            config, "num_attention_heads", 0
+        )
         dim = getattr(config, "head_dim", None) or config.hidden_size // max(
             1, getattr(config, "num_attention_heads", 1)
         )
@@ -48,11 +52,15 @@ class Decoder:
 
     @torch.no_grad()
     def extend(self, first: int, tails: Sequence[Sequence[int]], start: Sequence[int]) -> Tensor:
-        """[n, V] logits after tails[i], whose tokens take positions start[i], ... of slot first + i."""
+        """[n, V] logits after tails[i], whose tokens take positions start[i], ... of slot first +
+        i.
+        """
         found, i = [], 0
         while i < len(tails):
             j, longest = i, 0
-            while j < len(tails) and (j == i or max(longest, len(tails[j])) * (j - i + 1) <= PREFILL):
+            while j < len(tails) and (
+                j == i or max(longest, len(tails[j])) * (j - i + 1) <= PREFILL
+            ):
                 longest = max(longest, len(tails[j]))
                 j += 1
             found.append(self._extend(first + i, tails[i:j], start[i:j]))
@@ -70,12 +78,16 @@ class Decoder:
 
     @torch.no_grad()
     def step(self, tokens: Sequence[int], at: Sequence[int]) -> Tensor:
-        """[n, V] logits after tokens[i], which takes position at[i] of slot i; good until the next step."""
+        """[n, V] logits after tokens[i], which takes position at[i] of slot i; good until the next
+        step.
+        """
         put_2n, upto = torch.tensor([tokens, at]).to(self.model.device), max(at) + 1
         return self.graphs.step(self, put_2n, upto) if self.graphs else self.forward(put_2n, upto)
 
     def forward(self, put_2n: Tensor, upto: int) -> Tensor:
-        """A step that puts tokens put_2n[0] at positions put_2n[1]; rows see at most the first `upto` columns of their slots."""
+        """A step that puts tokens put_2n[0] at positions put_2n[1]; rows see at most the first
+        `upto` columns of their slots.
+        """
         token_n, at_n = put_2n
         return self._run(0, token_n[:, None], at_n[:, None], upto, torch.zeros_like(at_n))
 
@@ -93,4 +105,6 @@ class Decoder:
                 use_cache=True,
                 **self.grouped,
             )
-            return self.model.logits(hidden[torch.arange(len(last_n), device=last_n.device), last_n]).float()
+            return self.model.logits(
+                hidden[torch.arange(len(last_n), device=last_n.device), last_n]
+            ).float()

@@ -1,4 +1,6 @@
-"""A chat endpoint in a seat that nobody trains: a simulated user, an opponent, a critic, or the model that is evaluated."""
+"""A chat endpoint in a seat that nobody trains: a simulated user, an opponent, a critic, or the
+model that is evaluated.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,12 @@ from palaestra.types import (
 
 @value_class
 class EndpointPlayer:
-    """Says what `client` answers to the messages of its thread. It has no tokens, so nothing can be trained on it.
+    """Says what `client` answers to the messages of its thread. It has no tokens, so nothing can be
+    trained on it.
 
-    `system` opens every conversation: the role that it plays. `policy` names whom it stands for where its words are what is
-    scored (an evaluation); a forced start of the reply is said as the assistant's last words, which not every endpoint continues.
+    `system` opens every conversation: the role that it plays. `policy` names whom it stands for
+    where its words are what is scored (an evaluation); a forced start of the reply is said as the
+    assistant's last words, which not every endpoint continues.
     """
 
     client: Client

@@ -1,7 +1,8 @@
 """Decode steps as CUDA graphs: the several hundred kernels of a step are launched at once.
 
-A graph replays fixed work at fixed addresses, so its rows and its reach are rounded up. A row that only fills up reads and
-writes the last column of its slot, where no sequence ever comes: the last token of a sequence is never put in.
+A graph replays fixed work at fixed addresses, so its rows and its reach are rounded up. A row that
+only fills up reads and writes the last column of its slot, where no sequence ever comes: the last
+token of a sequence is never put in.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from palaestra.engines.cache import SlotCache
 from palaestra.models.model import Model
 
 REACH = 128  # columns, the unit in which a graph's reach grows
-LAUNCHES = 2  # steps of a shape launched kernel by kernel: to capture one takes about as long as it saves in so many
+# steps of a shape launched kernel by kernel: to capture one takes about as long as it saves in so
+# many
+LAUNCHES = 2
 GraphReplay: TypeAlias = Callable[[], None]
 Capture: TypeAlias = Callable[[Callable[[], None]], GraphReplay]  # work -> the same work, replayed
 
@@ -37,9 +40,10 @@ class Steps(Protocol):
 class Graphs:
     """The steps of a decoder, captured by rows and reach.
 
-    What is captured holds the addresses of the weights and of the cache: a cache that has grown is found here, and who drops
-    the cache or puts weights elsewhere calls `forget`. A model whose forward pass waits for the GPU's answer cannot be
-    captured; it goes on step by step. `fresh` gives captures that share memory, which ends with the last of them.
+    What is captured holds the addresses of the weights and of the cache: a cache that has grown is
+    found here, and who drops the cache or puts weights elsewhere calls `forget`. A model whose
+    forward pass waits for the GPU's answer cannot be captured; it goes on step by step. `fresh`
+    gives captures that share memory, which ends with the last of them.
     """
 
     def __init__(self, fresh: Callable[[], Capture]):
@@ -55,9 +59,13 @@ class Graphs:
         self._capture = self._fresh()
 
     def step(self, decoder: Steps, put_2n: Tensor, upto: int) -> Tensor:
-        """[n, V] logits after tokens put_2n[0] at positions put_2n[1] < upto of slots 0..n-1; good until the next step."""
+        """[n, V] logits after tokens put_2n[0] at positions put_2n[1] < upto of slots 0..n-1; good
+        until the next step.
+        """
         cache, n = decoder.cache, put_2n.shape[1]
-        if self._cache != (state := (cache.slots, cache.length, *(room.data_ptr() for room in cache.keys))):
+        if self._cache != (
+            state := (cache.slots, cache.length, *(room.data_ptr() for room in cache.keys))
+        ):
             self.forget()
             self._cache = state
         shape = min(rows(n), cache.slots), min(-(-upto // REACH) * REACH, cache.length)
@@ -68,7 +76,9 @@ class Graphs:
             except RuntimeError as error:
                 self.able = False
                 logging.getLogger(__name__).warning(
-                    "%s cannot be captured as a CUDA graph, so every kernel is launched: %s", decoder.model.name, error
+                    "%s cannot be captured as a CUDA graph, so every kernel is launched: %s",
+                    decoder.model.name,
+                    error,
                 )
         if shape not in self._made:
             logits = decoder.forward(put_2n, upto)
@@ -83,7 +93,10 @@ class Graphs:
         return self._logits[:n]
 
     def _captured(self, decoder: Steps, n: int, upto: int) -> tuple[Tensor, GraphReplay]:
-        logits, held_2n = self._logits, torch.zeros(2, n, dtype=torch.long, device=decoder.model.device)
+        logits, held_2n = (
+            self._logits,
+            torch.zeros(2, n, dtype=torch.long, device=decoder.model.device),
+        )
         held_2n[1] = decoder.cache.length - 1
 
         def work() -> None:
@@ -110,7 +123,8 @@ def cuda_graphs(device: torch.device) -> Callable[[], Capture]:
                 here, graph = torch.cuda.current_stream(), torch.cuda.CUDAGraph()
                 side.wait_stream(here)
                 try:
-                    with torch.cuda.stream(side):  # lazy buffers and libraries' workspaces are made outside the graph
+                    # lazy buffers and libraries' workspaces are made outside the graph
+                    with torch.cuda.stream(side):
                         work()
                     with torch.cuda.graph(graph, pool=pool, stream=side):
                         work()

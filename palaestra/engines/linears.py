@@ -1,7 +1,8 @@
 """Linear layers while sampling: their weights in the order in which oneDNN reads them.
 
-A decode step multiplies few rows with large weights. Most of what a general product then spends on float32 CPUs goes into
-rearranging the weights, each time anew; here that is done once after every change of the weights.
+A decode step multiplies few rows with large weights. Most of what a general product then spends on
+float32 CPUs goes into rearranging the weights, each time anew; here that is done once after every
+change of the weights.
 """
 
 from __future__ import annotations
@@ -18,14 +19,20 @@ LARGE = 100_000  # weights of a layer; below, choosing the copy takes longer tha
 
 
 class Reordered:
-    """A context in which a model's linear layers use reordered copies of their weights; no gradient passes through these.
+    """A context in which a model's linear layers use reordered copies of their weights; no gradient
+    passes through these.
 
-    Copies are made anew whenever torch has counted a write to a weight. It does not count those of its fused optimisers:
-    who moves weights calls `forget`. Without oneDNN, on a GPU or in another precision nothing changes.
+    Copies are made anew whenever torch has counted a write to a weight. It does not count those of
+    its fused optimisers: who moves weights calls `forget`. Without oneDNN, on a GPU or in another
+    precision nothing changes.
     """
 
     def __init__(self, model: Model):
-        able = torch.backends.mkldnn.is_available() and model.device.type == "cpu" and model.dtype == torch.float32
+        able = (
+            torch.backends.mkldnn.is_available()
+            and model.device.type == "cpu"
+            and model.dtype == torch.float32
+        )
         linears = (m for m in model.module.modules() if type(m) is nn.Linear)
         self.linears = [m for m in linears if m.weight.numel() >= LARGE] if able else []
         self._made: dict[nn.Linear, tuple[tuple[int, int], Tensor]] = {}

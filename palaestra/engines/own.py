@@ -1,9 +1,10 @@
 """The in-process engine: samples from the policy's own weights, so there is nothing to synchronise.
 
-Requests arrive as coroutines; one pump serves them all. Each round it admits waiting requests (what a prompt shares with
-another, or with a sequence that some slot still holds, is not read again), decodes one token for every running sequence, and
-lets finished ones return at once: continuous batching in a single thread. Which requests share a forward depends on the order
-of requests alone, so a run batches the same way each time.
+Requests arrive as coroutines; one pump serves them all. Each round it admits waiting requests (what
+a prompt shares with another, or with a sequence that some slot still holds, is not read again),
+decodes one token for every running sequence, and lets finished ones return at once: continuous
+batching in a single thread. Which requests share a forward depends on the order of requests alone,
+so a run batches the same way each time.
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ class SampleRequest:
 class OwnEngine:
     """Generates from one model.
 
-    At most `slots` sequences run at a time, and fewer where their keys and values would take more than `cache_mb`; the rest
-    wait in order of arrival.
+    At most `slots` sequences run at a time, and fewer where their keys and values would take more
+    than `cache_mb`; the rest wait in order of arrival.
     """
 
     def __init__(self, model: Model, *, slots: int = 256, cache_mb: int = 4096):
@@ -70,7 +71,8 @@ class OwnEngine:
         self._waiting: deque[SampleRequest] = deque()
         self._reading: list[SampleRequest] = []  # admitted; their prompts are not read yet
         self._running: list[SampleRequest] = []
-        self._settings: DrawSettings | None = None  # of the running requests, rebuilt when their set changes
+        # of the running requests, rebuilt when their set changes
+        self._settings: DrawSettings | None = None
         self._pump: asyncio.Task[None] | None = None
 
     @property
@@ -79,14 +81,20 @@ class OwnEngine:
         return torch.finfo(self.model.dtype).bits >= 32
 
     async def generate(self, prompt: tuple[int, ...], sampling: Sampling, key: Key) -> Completion:
-        """Continues `prompt`. The random stream is that of `key`; a full context ends the sample as "length"."""
+        """Continues `prompt`. The random stream is that of `key`; a full context ends the sample as
+        "length".
+        """
         room = self.model.context - len(prompt)
         if room < 1:
             raise Fault(
-                "context", f"a prompt of {len(prompt)} tokens leaves no room in a context of {self.model.context}"
+                "context",
+                f"a prompt of {len(prompt)} tokens leaves no room in a context of "
+                f"{self.model.context}",
             )
         limit = min(sampling.max_tokens, room)
-        request = SampleRequest(prompt, sampling, rng_of(key).random(limit), asyncio.get_running_loop().create_future())
+        request = SampleRequest(
+            prompt, sampling, rng_of(key).random(limit), asyncio.get_running_loop().create_future()
+        )
         self._waiting.append(request)
         if self._pump is None or self._pump.done():
             self._pump = asyncio.ensure_future(self._serve())
@@ -155,7 +163,9 @@ class OwnEngine:
         for slot in [s for s in self.prefixes.by_slot if s >= self.decoder.cache.slots]:
             self.prefixes.release(slot)
         start = self._reuse(prompts, first, first + len(entering), most)
-        logits = self.decoder.extend(first, [p[n:] for p, n in zip(prompts, start, strict=True)], start)
+        logits = self.decoder.extend(
+            first, [p[n:] for p, n in zip(prompts, start, strict=True)], start
+        )
         self.read_tokens += sum(map(len, prompts)) - sum(start)
         if others:
             slots = range(first + len(prompts), first + len(entering))
@@ -190,7 +200,9 @@ class OwnEngine:
         return max(1, min(self.slots, (self.cache_mb << 20) // size if size else self.slots))
 
     def _reuse(self, prompts: list[tuple[int, ...]], first: int, end: int, most: int) -> list[int]:
-        """Puts what the cache holds of each prompt into slots first, ...; its length. What these held moves on if it can."""
+        """Puts what the cache holds of each prompt into slots first, ...; its length. What these
+        held moves on if it can.
+        """
         moves: list[tuple[int, int]] = []  # (to, from)
         found = [self.prefixes.longest(p) for p in prompts]
         for slot, (held, n) in enumerate(found, start=first):
@@ -202,7 +214,11 @@ class OwnEngine:
             if held and n == len(held.ids) and held.slot >= first:
                 self.prefixes.release(held.slot)  # its continuation holds it now
         displaced = [s for s in range(first, end) if s in self.prefixes.by_slot]
-        free = (s for s in range(end, most) if s not in self.prefixes.by_slot) if displaced else iter(())
+        free = (
+            (s for s in range(end, most) if s not in self.prefixes.by_slot)
+            if displaced
+            else iter(())
+        )
         for slot in displaced:
             held = self.prefixes.by_slot[slot]
             room = next(free, None)
@@ -214,13 +230,17 @@ class OwnEngine:
             longest = max(longest, len(held.ids))
         if moves:
             self.decoder.cache.reserve(1 + max(to for to, _ in moves), 0, most)
-            self.decoder.cache.copy([to for to, _ in moves], [source for _, source in moves], longest)
+            self.decoder.cache.copy(
+                [to for to, _ in moves], [source for _, source in moves], longest
+            )
         return [n for _, n in found]
 
     def _decode(self) -> None:
         if not self._running:
             return
-        logits = self.decoder.step([r.ids[-1] for r in self._running], [r.length - 1 for r in self._running])
+        logits = self.decoder.step(
+            [r.ids[-1] for r in self._running], [r.length - 1 for r in self._running]
+        )
         if self._settings is None:
             self._settings = self._asked(self._running)
         self._take(logits, self._running, self._settings)
@@ -234,7 +254,9 @@ class OwnEngine:
         uniform = torch.tensor([r.uniform_T[len(r.ids)] for r in requests]).to(logits.device)
         token, logp = draw(logits, uniform, settings)
         self.sampled_tokens += len(requests)
-        for r, t, lp in zip(requests, *torch.stack([token.double(), logp.double()]).tolist(), strict=True):
+        for r, t, lp in zip(
+            requests, *torch.stack([token.double(), logp.double()]).tolist(), strict=True
+        ):
             r.ids.append(int(t))
             r.logp.append(lp)
 
@@ -285,7 +307,9 @@ class OwnEngine:
         )
 
     def _stop_end(self, r: SampleRequest) -> int:
-        """Where the first stop string ends in the decoded text, -1 = none. Only the tail can hold one that is not old."""
+        """Where the first stop string ends in the decoded text, -1 = none. Only the tail can hold
+        one that is not old.
+        """
         if not r.sampling.stop:
             return -1
         longest = max(len(s.encode()) for s in r.sampling.stop)

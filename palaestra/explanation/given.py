@@ -1,4 +1,5 @@
-"""A recipe on rollouts that exist already: who gets the credit, what weight each token has, where the weights would go.
+"""A recipe on rollouts that exist already: who gets the credit, what weight each token has, where
+the weights would go.
 
 The stages are the recipe's own; only the sampling is left out.
 """
@@ -35,7 +36,9 @@ class Credited:
 
 
 async def judge_groups(recipe: Recipe, ctx: RunContext, groups: Sequence[Group]) -> list[Group]:
-    """Unscored groups as the recipe judges and gates them; a UserError if it does not begin with plain samples."""
+    """Unscored groups as the recipe judges and gates them; a UserError if it does not begin with
+    plain samples.
+    """
     links = recipe.collect.links if isinstance(recipe.collect, Links) else (recipe.collect,)
     if not isinstance(links[0], Sample):
         raise UserError(f"its rollouts are not plain samples but {brief(links[0])}")
@@ -69,9 +72,11 @@ def prepare_context(recipe: Recipe, ctx: RunContext) -> RunContext:
 
 
 def direction(found: Credited, ctx: RunContext) -> np.ndarray | None:
-    """[parameters] minus the gradient of the objective to the model's own weights, before any optimiser; None = no example.
+    """[parameters] minus the gradient of the objective to the model's own weights, before any
+    optimiser; None = no example.
 
-    Heads are the method's own, so they are left out: directions of different methods have the same coordinates.
+    Heads are the method's own, so they are left out: directions of different methods have the same
+    coordinates.
     """
     batch = pack(found.examples, found.name)
     if batch is None:
@@ -87,7 +92,8 @@ def direction(found: Credited, ctx: RunContext) -> np.ndarray | None:
 
 
 def token_weights(found: Credited, ctx: RunContext) -> tuple[list[np.ndarray], bool]:
-    """[T] of each example: minus the derivative of the loss to each log-prob, at the log-probs the tokens were sampled with.
+    """[T] of each example: minus the derivative of the loss to each log-prob, at the log-probs the
+    tokens were sampled with.
 
     And whether the loss leaves the advantages unused.
     """
@@ -108,7 +114,9 @@ def outputs(ctx: RunContext, found: Credited, batch: Batch) -> dict[str, torch.T
     """What the model says about the whole batch, a few rows at a time."""
     run, T = ctx.forward(found.name, found.learner.objective.needs), batch["ids"].shape[1]
     here = batch.to(ctx.model(found.name).device)
-    parts = [run(here.part(rows)) for rows in torch.arange(len(batch.unit_B)).split(max(1, BUDGET // T))]
+    parts = [
+        run(here.part(rows)) for rows in torch.arange(len(batch.unit_B)).split(max(1, BUDGET // T))
+    ]
     pad = lambda x: torch.nn.functional.pad(x, (0, T - x.shape[1])) if x.dim() == 2 else x
     return {k: torch.cat([pad(p[k]) for p in parts]).cpu() for k in parts[0]}
 

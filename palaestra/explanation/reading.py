@@ -1,4 +1,6 @@
-"""How the credit of a batch is to be read: its level, whether the loss uses it, and what training would do otherwise."""
+"""How the credit of a batch is to be read: its level, whether the loss uses it, and what training
+would do otherwise.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from palaestra.rollout.collect import Links, Sample
 from palaestra.types import Batch, Groups, Objective, Signals
 from palaestra.values import brief, walk
 
-UNUSED_ADVANTAGES = "the loss of this method does not use the advantages; token_weights show what it does"
+UNUSED_ADVANTAGES = (
+    "the loss of this method does not use the advantages; token_weights show what it does"
+)
 
 
 def varies_within_episode(credit: Credit, groups: Groups, signals: Signals) -> bool:
@@ -26,8 +30,12 @@ def varies_within_episode(credit: Credit, groups: Groups, signals: Signals) -> b
     return any(c.values(Table(groups, signals, {})).level != "episode" for c in chains)
 
 
-def derivative(objective: Objective, out: Mapping[str, Tensor], batch: Batch) -> tuple[Tensor, bool]:
-    """[B, T] minus the derivative of the loss to each log-prob, and whether the loss leaves the column "advantage" unused."""
+def derivative(
+    objective: Objective, out: Mapping[str, Tensor], batch: Batch
+) -> tuple[Tensor, bool]:
+    """[B, T] minus the derivative of the loss to each log-prob, and whether the loss leaves the
+    column "advantage" unused.
+    """
     columns = dict(batch.columns)
     if "advantage" in columns:
         columns["advantage"] = columns["advantage"].clone().requires_grad_()
@@ -45,7 +53,9 @@ def dropped_groups_remark(pool: Pool, groups: Groups) -> list[str]:
     if not equal or not drops_equal(pool):
         return []
     which = (
-        f"group {equal[0]}: all its answers" if len(equal) == 1 else f"groups {', '.join(equal)}: all answers of each"
+        f"group {equal[0]}: all its answers"
+        if len(equal) == 1
+        else f"groups {', '.join(equal)}: all answers of each"
     )
     return [f"the pool {type(pool).__name__} would drop {which} earn the same"]
 
@@ -56,11 +66,18 @@ def other_links_remark(method: Collect, run: Collect, name: str) -> list[str]:
     Samples are samples, whatever their number.
     """
     theirs = _links(run)
-    same = lambda a, b: a == b or (isinstance(a, Sample) and isinstance(b, Sample) and a.model == b.model)
-    lacking = [brief(link) for link in _links(method) if not any(same(link, other) for other in theirs)]
+    same = lambda a, b: (
+        a == b or (isinstance(a, Sample) and isinstance(b, Sample) and a.model == b.model)
+    )
+    lacking = [
+        brief(link) for link in _links(method) if not any(same(link, other) for other in theirs)
+    ]
     if not lacking:
         return []
-    return [f"these are rollouts of {name}: what this method collects by {' and '.join(lacking)} is not in them"]
+    return [
+        f"these are rollouts of {name}: what this method collects by {' and '.join(lacking)} is "
+        "not in them"
+    ]
 
 
 def _links(collect: Collect) -> Sequence[Collect]:

@@ -11,7 +11,11 @@ import numpy as np
 
 from palaestra.errors import UserError
 from palaestra.explanation.given import credit_groups, prepare_context, token_weights
-from palaestra.explanation.reading import UNUSED_ADVANTAGES, dropped_groups_remark, other_links_remark
+from palaestra.explanation.reading import (
+    UNUSED_ADVANTAGES,
+    dropped_groups_remark,
+    other_links_remark,
+)
 from palaestra.models.load import find, load
 from palaestra.run import setup
 from palaestra.run.context import RunContext
@@ -69,23 +73,30 @@ class Explained:
 # ---- from a run folder
 
 
-def explain_rollouts(method: str, recipe: Recipe, place: Path, group: int | None = None) -> Explained:
+def explain_rollouts(
+    method: str, recipe: Recipe, place: Path, group: int | None = None
+) -> Explained:
     """A group of a recorded batch, with the whole batch credited as the method does it.
 
-    `place` is a run folder, of which the last step is read, or one of its rollout files. `group` is its number in the file;
-    None = the one whose rewards differ most. Raises UserError where there is none such.
+    `place` is a run folder, of which the last step is read, or one of its rollout files. `group` is
+    its number in the file; None = the one whose rewards differ most. Raises UserError where there
+    is none such.
     """
     file, settings = source(place)
     groups, texts = read_recorded(file)
     bench, _ = setup.bench_of(settings)
     model = load(settings.model, dtype=settings.dtype)
-    ctx = prepare_context(recipe, RunContext(bench=bench, seed=settings.seed, models={"policy": model}, drive=train))
+    ctx = prepare_context(
+        recipe, RunContext(bench=bench, seed=settings.seed, models={"policy": model}, drive=train)
+    )
     found = credit_groups(recipe, ctx, groups)
     by_example, unused = token_weights(found, ctx)
     weights: dict[int, Any] = {}
     for e, w in zip(found.examples, by_example, strict=True):  # a row may stand in several pairs
         weights[id(e.row)] = weights.get(id(e.row), 0.0) + w
-    credit = {id(e.row): e.columns.get("advantage", e.columns.get("sign", 1.0)) for e in found.examples}
+    credit = {
+        id(e.row): e.columns.get("advantage", e.columns.get("sign", 1.0)) for e in found.examples
+    }
     if group is not None and group not in range(len(groups)):
         raise UserError(f"{file} has no group {group}; it has {len(groups)}, from 0")
     spread = [np.var([e.total for e in g.valid] or [0.0]) for g in groups]
@@ -108,14 +119,21 @@ def source(place: Path) -> tuple[Path, Settings]:
     """The rollout file, and the settings of the run that it belongs to."""
     files = sorted((place / "rollouts").glob("step-*.parquet")) if place.is_dir() else [place]
     if not files or not files[-1].is_file():
-        raise UserError(f"--rollouts {place}: no rollouts; give a run folder, or one of its rollouts/step-N.parquet")
+        raise UserError(
+            f"--rollouts {place}: no rollouts; give a run folder, or one of its "
+            "rollouts/step-N.parquet"
+        )
     run = place if place.is_dir() else place.parent.parent
     told = run / "config.toml"
-    return files[-1], setup.merge(Settings(), setup_fields(from_toml(told)) if told.is_file() else {})
+    return files[-1], setup.merge(
+        Settings(), setup_fields(from_toml(told)) if told.is_file() else {}
+    )
 
 
 def other_run(recipe: Recipe, place: Path) -> list[str]:
-    """The remark that the run did not collect what the recipe reads, where its recipe is known and is another one."""
+    """The remark that the run did not collect what the recipe reads, where its recipe is known and
+    is another one.
+    """
     told = (place if place.is_dir() else place.parent.parent) / "config.toml"
     if not told.is_file():
         return []
@@ -153,7 +171,9 @@ def read_recorded(file: Path) -> tuple[list[Group], dict[int, list[str]]]:
         texts |= {id(row): _visible_tokens(r) for row, r in zip(rows, line["rows"], strict=True)}
         reward = None if line["reward"] is None else Reward(total=line["reward"])
         facts = json.loads(line["facts"] or "{}")
-        e = Episode(rows=rows, reward=reward, status=line["status"], muted=line["muted"], facts=facts)
+        e = Episode(
+            rows=rows, reward=reward, status=line["status"], muted=line["muted"], facts=facts
+        )
         episodes.setdefault(line["group"], []).append(e)
         prompts[line["group"]] = Task(
             id=line["task_id"],
@@ -186,7 +206,9 @@ def _visible_tokens(found: dict[str, Any]) -> list[str]:
     return [t for t, hidden in zip(found["tokens"], found["hidden"], strict=True) if not hidden]
 
 
-def _answer(e: Episode, weights: dict[int, Any], credit: dict[int, Any], texts: dict[int, list[str]]) -> Answer:
+def _answer(
+    e: Episode, weights: dict[int, Any], credit: dict[int, Any], texts: dict[int, list[str]]
+) -> Answer:
     tokens: list[str] = []
     found: list[float] = []
     advantage: list[float] = []

@@ -18,7 +18,8 @@ Trajectory = Mapping[str, Any]
 LENGTH = 4  # tokens of a trajectory whose length is not given
 LOGP = -1.0  # nats of a token whose log-prob is not given
 BY_TOKEN = ("tokens", "logp", "behaviour_logp", "ref_logp", "entropy", "value")
-OF_ROWS = ("head_gradient", "embedding")  # quantities that are a vector for the whole row, of any length
+# quantities that are a vector for the whole row, of any length
+OF_ROWS = ("head_gradient", "embedding")
 
 
 # ---- kinds of values
@@ -43,7 +44,10 @@ def is_list_of(x: Any, kind: Callable[[Any], bool], least: int = 1) -> bool:
 KINDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "reward": ("a finite number", is_number),
     "length": ("a whole number of at least 1", lambda x: is_whole(x, 1)),
-    "tokens": ("a list of token ids, whole numbers of at least 0", lambda x: is_list_of(x, is_whole)),
+    "tokens": (
+        "a list of token ids, whole numbers of at least 0",
+        lambda x: is_list_of(x, is_whole),
+    ),
     "turn_rewards": ("a list of finite numbers, one a turn", lambda x: is_list_of(x, is_number)),
     "turn_lengths": (
         "a list of whole numbers of at least 1, one a turn",
@@ -55,11 +59,19 @@ KINDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "gold_prob": ("a list of probabilities, one a turn", lambda x: is_list_of(x, is_number)),
     "stratum": ("a number or a text", lambda x: is_number(x) or isinstance(x, str)),
     "agent": ("a number or a text", lambda x: is_number(x) or isinstance(x, str)),
-    "prefix_values": ("a list of two or more finite numbers", lambda x: is_list_of(x, is_number, 2)),
-    "critiques": ("a list of lists of step numbers", lambda x: is_list_of(x, lambda c: is_list_of(c, is_whole, 0), 0)),
+    "prefix_values": (
+        "a list of two or more finite numbers",
+        lambda x: is_list_of(x, is_number, 2),
+    ),
+    "critiques": (
+        "a list of lists of step numbers",
+        lambda x: is_list_of(x, lambda c: is_list_of(c, is_whole, 0), 0),
+    ),
 }
-NUMBERS = ("a list of finite numbers", lambda x: is_list_of(x, is_number))  # what any other field is
-FACTS = ("states", "executed", "gold_prob", "stratum", "agent", "prefix_values", "critiques")  # of the episode
+# what any other field is
+NUMBERS = ("a list of finite numbers", lambda x: is_list_of(x, is_number))
+# of the episode
+FACTS = ("states", "executed", "gold_prob", "stratum", "agent", "prefix_values", "critiques")
 FIELDS = ("reward", "length", "tokens", "turn_rewards", "turn_lengths", *BY_TOKEN[1:], *FACTS)
 
 
@@ -80,27 +92,39 @@ def lengths_of(trajectory: Trajectory) -> list[int]:
     return [int(trajectory.get("length", LENGTH))]
 
 
-def groups_of(groups: Sequence[Sequence[Trajectory]], policy: str, quantities: Sequence[str]) -> list[Group]:
-    """Groups of finished episodes whose tokens are the policy's; `quantities` are further fields a method reads.
+def groups_of(
+    groups: Sequence[Sequence[Trajectory]], policy: str, quantities: Sequence[str]
+) -> list[Group]:
+    """Groups of finished episodes whose tokens are the policy's; `quantities` are further fields a
+    method reads.
 
     Raises UserError that names group, trajectory and field.
     """
     if not groups or not all(groups):
-        raise UserError("there is no group, or one without a trajectory; give rewards such as [[1,0,0,0]]")
+        raise UserError(
+            "there is no group, or one without a trajectory; give rewards such as [[1,0,0,0]]"
+        )
     for g, group in enumerate(groups):
         for i, t in enumerate(group):
             check(t, place(g, i), (*FIELDS, *quantities))
-    for name in {n for group in groups for t in group for n in t if n.removeprefix("policy_") in OF_ROWS}:
+    for name in {
+        n for group in groups for t in group for n in t if n.removeprefix("policy_") in OF_ROWS
+    }:
         if len({len(t[name]) for group in groups for t in group if name in t}) > 1:
             raise UserError(f"{name} must have the same length in every trajectory")
     return [
-        Group(task=Task(id=str(g)), episodes=tuple(_episode(t, g, i, policy) for i, t in enumerate(group)))
+        Group(
+            task=Task(id=str(g)),
+            episodes=tuple(_episode(t, g, i, policy) for i, t in enumerate(group)),
+        )
         for g, group in enumerate(groups)
     ]
 
 
 def check(t: Trajectory, where: str, fields: Sequence[str]) -> None:
-    """Raises UserError for an unknown field, a value of another kind, and lengths that do not agree."""
+    """Raises UserError for an unknown field, a value of another kind, and lengths that do not
+    agree.
+    """
     for name, given in t.items():
         if name not in fields:
             known = ", ".join(dict.fromkeys(fields))
@@ -148,7 +172,12 @@ def _episode(t: Trajectory, group: int, index: int, policy: str) -> Episode:
         segments.append(said)
         start += length
     facts = {k: t[k] for k in FACTS if k in t}
-    return Episode(rows=(Row(segments=tuple(segments)),), reward=_reward(t, lengths), status="finished", facts=facts)
+    return Episode(
+        rows=(Row(segments=tuple(segments)),),
+        reward=_reward(t, lengths),
+        status="finished",
+        facts=facts,
+    )
 
 
 def _reward(t: Trajectory, lengths: list[int]) -> Reward:
@@ -156,7 +185,8 @@ def _reward(t: Trajectory, lengths: list[int]) -> Reward:
     if paid is None:
         return Reward(total=float(t["reward"]))
     events = tuple(
-        Event(row=0, token=int(end), value=float(x)) for end, x in zip(np.cumsum(lengths), paid, strict=True)
+        Event(row=0, token=int(end), value=float(x))
+        for end, x in zip(np.cumsum(lengths), paid, strict=True)
     )
     return Reward(total=float(t.get("reward", sum(paid))), events=events)
 
@@ -164,17 +194,23 @@ def _reward(t: Trajectory, lengths: list[int]) -> Reward:
 # ---- from the command line
 
 
-def read_groups(rewards: str | None, lengths: str | None, file: str | None) -> list[list[Trajectory]]:
+def read_groups(
+    rewards: str | None, lengths: str | None, file: str | None
+) -> list[list[Trajectory]]:
     """The groups of the command line: `--rewards [--lengths]`, or `--group FILE.json`."""
     if file is not None:
         return groups_from(None, None, _json(Path(file), f"--group {file}"))
     if rewards is None:
         raise UserError("give --rewards '[[1,0,0,0]]' or --group FILE.json")
-    return groups_from(_json(rewards, "--rewards"), None if lengths is None else _json(lengths, "--lengths"), None)
+    return groups_from(
+        _json(rewards, "--rewards"), None if lengths is None else _json(lengths, "--lengths"), None
+    )
 
 
 def groups_from(rewards: Any, lengths: Any, groups: Any) -> list[list[Trajectory]]:
-    """Groups from nested lists of rewards and lengths, or from trajectories. Raises UserError for another shape."""
+    """Groups from nested lists of rewards and lengths, or from trajectories. Raises UserError for
+    another shape.
+    """
     if groups is not None:
         return _trajectories(groups)
     totals, sizes = _check_nested(rewards, "--rewards", "[[1,0,0,0]]"), None
@@ -189,7 +225,11 @@ def groups_from(rewards: Any, lengths: Any, groups: Any) -> list[list[Trajectory
 
 
 def _check_nested(groups: Any, name: str, example: str) -> list[list[Any]]:
-    if not isinstance(groups, list) or not groups or not all(isinstance(g, list) and g for g in groups):
+    if (
+        not isinstance(groups, list)
+        or not groups
+        or not all(isinstance(g, list) and g for g in groups)
+    ):
         raise UserError(f"{name} must be a list of groups, none of them empty, such as {example}")
     return groups
 
@@ -214,6 +254,7 @@ def _trajectories(groups: Any) -> list[list[Trajectory]]:
     )
     if not good or not groups:
         raise UserError(
-            '--group: expected a list of groups, each a list of trajectories such as {"reward": 1, "length": 5}'
+            '--group: expected a list of groups, each a list of trajectories such as {"reward": '
+            '1, "length": 5}'
         )
     return groups

@@ -3,8 +3,9 @@
     Pairwise(client=Endpoint(url=..., model=...), opponents=2)     # of the same group
     Pairwise(client=..., against="reference")                      # of each response and the task's answer
 
-The reward is the share of wins, ties half. Parts: NAME/first = wins of the response that is shown first (0.5 = no bias),
-NAME/flips = pairs whose winner changes with the order, NAME/unparsed = verdicts that could not be read.
+The reward is the share of wins, ties half. Parts: NAME/first = wins of the response that is shown
+first (0.5 = no bias), NAME/flips = pairs whose winner changes with the order, NAME/unparsed =
+verdicts that could not be read.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ ABC = MarkedLabel((("A", 1.0), ("B", 0.0), ("tie", 0.5)))
 
 @value_class
 class Comparison:
-    """Texts `first` and `second` by number, in the order shown; `score` = what the first one gets, None = not read."""
+    """Texts `first` and `second` by number, in the order shown; `score` = what the first one gets,
+    None = not read.
+    """
 
     first: int
     second: int
@@ -59,7 +62,9 @@ class Comparison:
 
 @stage
 class Pairwise:
-    """`read` gives 1 where the response shown first wins, 0 where the second does. Without `swap` a coin picks the order."""
+    """`read` gives 1 where the response shown first wins, 0 where the second does. Without `swap` a
+    coin picks the order.
+    """
 
     client: Source = LocalModel()
     template: str = COMPARE_PROMPT
@@ -79,7 +84,9 @@ class Pairwise:
         n, texts = len(group.episodes), [self.extract(response_text(e)) for e in group.episodes]
         if self.against == "reference":
             if group.task.answer is None:
-                raise UserError(f"task {group.task.id!r} has no answer to compare with; use against='group'")
+                raise UserError(
+                    f"task {group.task.id!r} has no answer to compare with; use against='group'"
+                )
             pairs, texts = [(i, n) for i in range(n)], [*texts, reference_of(group.task)]
         else:
             pairs = schedule(n, self.opponents)
@@ -87,11 +94,19 @@ class Pairwise:
         return [self._reward(i, found) for i in range(n)]
 
     async def compare_texts(
-        self, ctx: Context | None, task: Task, texts: Sequence[str], pairs: Sequence[tuple[int, int]]
+        self,
+        ctx: Context | None,
+        task: Task,
+        texts: Sequence[str],
+        pairs: Sequence[tuple[int, int]],
     ) -> list[Comparison | Fault]:
         """Every pair in the orders that are asked for."""
-        orders = [o for i, j in pairs for o in ([(i, j), (j, i)] if self.swap else [_toss(task, i, j)])]
-        return list(await asyncio.gather(*(self._compare(ctx, task, texts, i, j) for i, j in orders)))
+        orders = [
+            o for i, j in pairs for o in ([(i, j), (j, i)] if self.swap else [_toss(task, i, j)])
+        ]
+        return list(
+            await asyncio.gather(*(self._compare(ctx, task, texts, i, j) for i, j in orders))
+        )
 
     async def _compare(
         self, ctx: Context | None, task: Task, texts: Sequence[str], i: int, j: int
@@ -99,7 +114,9 @@ class Pairwise:
         shown = {**fields_of(task), "rubric": self.rubric, "instruction": self.read.instruction}
         text = fill(self.template, {**shown, "a": defuse(texts[i]), "b": defuse(texts[j])})
         request = ChatRequest(
-            messages=question_messages(text, self.system), temperature=self.temperature, max_tokens=self.max_tokens
+            messages=question_messages(text, self.system),
+            temperature=self.temperature,
+            max_tokens=self.max_tokens,
         )
         try:
             found = tally(await poll(client_of(ctx, self.client), request, self.read, self.votes))
@@ -108,13 +125,16 @@ class Pairwise:
         return Comparison(first=i, second=j, score=found.score if found else None)
 
     def _reward(self, i: int, found: Sequence[Comparison | Fault]) -> Reward | Fault:
-        """Of text `i`. Comparisons that failed or could not be read are left out; without any it is an error."""
+        """Of text `i`. Comparisons that failed or could not be read are left out; without any it is
+        an error.
+        """
         mine = [c for c in found if isinstance(c, Comparison) and i in (c.first, c.second)]
         read = [c for c in mine if c.score is not None]
         if not read:
             failed = next((f for f in found if isinstance(f, Fault)), None)
             return failed or Fault(
-                "judge-unparsed", f"{self.name} has no verdict on response {i} in {len(mine)} comparisons"
+                "judge-unparsed",
+                f"{self.name} has no verdict on response {i} in {len(mine)} comparisons",
             )
         score = float(np.mean([c.of(i) for c in read]))
         parts = {
@@ -134,7 +154,9 @@ def schedule(n: int, opponents: int = 0) -> list[tuple[int, int]]:
 
 
 def flips(found: Sequence[Comparison]) -> float:
-    """Of the pairs that were read in both orders, the share whose winner differs; 0 where there are none."""
+    """Of the pairs that were read in both orders, the share whose winner differs; 0 where there are
+    none.
+    """
     by_order = {(c.first, c.second): c for c in found if c.score is not None}
     both = [(c, by_order[j, i]) for (i, j), c in by_order.items() if i < j and (j, i) in by_order]
     return float(np.mean([a.win(a.first) != b.win(a.first) for a, b in both])) if both else 0.0

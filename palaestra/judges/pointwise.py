@@ -1,10 +1,11 @@
 """A judge of one response at a time: by a rubric, or against the task's reference answer.
 
     Judge(client=Endpoint(url=..., model=...))                            # a rating by RUBRIC
-    Judge(client=Local("judge"), template=GRADE, read=Label((("YES", 1.0), ("NO", 0.0))), extract=last_line)
+    Judge(client=LocalModel("judge"), template=GRADE_PROMPT, read=MarkedLabel((("YES", 1.0), ("NO", 0.0))))
     Judge(client=..., read=Odds(), votes=1)                               # p(Yes), nothing sampled
 
-The parts NAME/agreement and NAME/unparsed of its rewards are the shares of agreeing votes and of votes that could not be read.
+The parts NAME/agreement and NAME/unparsed of its rewards are the shares of agreeing votes and of
+votes that could not be read.
 """
 
 from __future__ import annotations
@@ -15,7 +16,14 @@ from typing import TYPE_CHECKING
 
 from palaestra.context import Source
 from palaestra.errors import Fault
-from palaestra.judges.prompt import DEFAULT_RUBRIC, RATE_PROMPT, defuse, fields_of, fill, reply_after_thinking
+from palaestra.judges.prompt import (
+    DEFAULT_RUBRIC,
+    RATE_PROMPT,
+    defuse,
+    fields_of,
+    fill,
+    reply_after_thinking,
+)
 from palaestra.judges.reading import Rating, Reading
 from palaestra.judges.votes import Combine, Tally, poll, tally
 from palaestra.rewards.verify import response_text
@@ -31,8 +39,9 @@ if TYPE_CHECKING:
 class Judge:
     """Asks `client` for `votes` verdicts on each response, read by `read`.
 
-    `extract` is applied before the judge sees a response; what it leaves empty is worth `empty` without a call (None = ask).
-    A vote that cannot be read is worth `unparsed`; None = it does not count, and where none counts, the episode is an error.
+    `extract` is applied before the judge sees a response; what it leaves empty is worth `empty`
+    without a call (None = ask). A vote that cannot be read is worth `unparsed`; None = it does not
+    count, and where none counts, the episode is an error.
     """
 
     client: Source = LocalModel()
@@ -51,14 +60,19 @@ class Judge:
 
     async def __call__(self, ctx: Context | None, group: Group) -> list[Reward | Fault]:
         texts = [self.extract(response_text(e)) for e in group.episodes]
-        return list(await asyncio.gather(*(self._rewarded(ctx, group.task, text) for text in texts)))
+        return list(
+            await asyncio.gather(*(self._rewarded(ctx, group.task, text) for text in texts))
+        )
 
     async def _rewarded(self, ctx: Context | None, task: Task, text: str) -> Reward | Fault:
         try:
             found = await self.judge_one(ctx, task, text)
         except Fault as fault:
             return fault
-        shares = {f"{self.name}/agreement": found.agreement, f"{self.name}/unparsed": found.unparsed}
+        shares = {
+            f"{self.name}/agreement": found.agreement,
+            f"{self.name}/unparsed": found.unparsed,
+        }
         return Reward(total=found.score, parts={self.name: found.score, **shares})
 
     async def judge_one(self, ctx: Context | None, task: Task, text: str) -> Tally:

@@ -9,8 +9,10 @@ from palaestra.errors import UserError
 from palaestra.types import Task
 from palaestra.verifiers.base import strip_thinking
 
-TAGS = ("question", "response", "reference", "rubric", "a", "b", "think", "answer")  # of templates and of replies
-TURNS = ("start_of_turn", "end_of_turn", "bos", "eos", "s", "sys")  # of chat templates, in angle brackets
+# of templates and of replies
+TAGS = ("question", "response", "reference", "rubric", "a", "b", "think", "answer")
+# of chat templates, in angle brackets
+TURNS = ("start_of_turn", "end_of_turn", "bos", "eos", "s", "sys")
 TAG = re.compile(rf"<\s*(/?)\s*({'|'.join((*TAGS, *TURNS))})\s*>", re.IGNORECASE)
 INST = re.compile(r"\[\s*(/?)\s*(INST)\s*\]", re.IGNORECASE)  # Llama 2, Mistral
 BARS = re.compile(r"<\s*[|｜]([^<>|｜]{1,40})[|｜]\s*>")  # ChatML, Llama 3, DeepSeek
@@ -47,21 +49,27 @@ DEFAULT_RUBRIC = "A good response is right, does what is asked, and says no more
 
 
 def fill(template: str, fields: Mapping[str, str]) -> str:
-    """`{name}` becomes fields[name], `{{` a brace. One pass: what is put in is not looked at again."""
+    """`{name}` becomes fields[name], `{{` a brace. One pass: what is put in is not
+    looked at again.
+    """
 
     def put(found: re.Match[str]) -> str:
         name = found[1]
         if name is None:
             return found[0][0]
         if name not in fields:
-            raise UserError(f"a judge's template names {{{name}}}; there are {', '.join(sorted(fields))}")
+            raise UserError(
+                f"a judge's template names {{{name}}}; there are {', '.join(sorted(fields))}"
+            )
         return fields[name]
 
     return FIELD.sub(put, template)
 
 
 def defuse(text: str) -> str:
-    """Untrusted text in which nothing looks like a verdict in double brackets, a tag of a template or a turn of a chat."""
+    """Untrusted text in which nothing looks like a verdict in double brackets, a tag of a template
+    or a turn of a chat.
+    """
     text = re.sub(r"\[(?=\[)|\](?=\])", lambda m: m[0] + " ", text)
     for mark in (TAG, INST):
         text = mark.sub(r"(\1\2)", text)
@@ -80,10 +88,14 @@ def last_line(text: str) -> str:
 
 
 def fields_of(task: Task) -> dict[str, str]:
-    """What every template may show of a task: its question, its reference, and the texts of its record."""
+    """What every template may show of a task: its question, its reference, and the texts of its
+    record.
+    """
     texts = {k: v for k, v in task.meta.items() if isinstance(v, str)}
     said = [m.content for m in task.prompt if m.role != "system"]
-    question = said[0] if len(said) == 1 else "\n\n".join(f"{m.role}: {m.content}" for m in task.prompt)
+    question = (
+        said[0] if len(said) == 1 else "\n\n".join(f"{m.role}: {m.content}" for m in task.prompt)
+    )
     reference = {} if task.answer is None else {"reference": reference_of(task)}
     return {**texts, "question": question, **reference}
 

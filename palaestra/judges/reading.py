@@ -1,6 +1,8 @@
-"""How one vote is asked for and read: a mark in double brackets, JSON, the probability of a word, or a function of the text.
+"""How one vote is asked for and read: a mark in double brackets, JSON, the probability of a word,
+or a function of the text.
 
-A reading gives a number, or None for a reply that says nothing: no verdict, several, one that is no label, a cut reply.
+A reading gives a number, or None for a reply that says nothing: no verdict, several, one that is no
+label, a cut reply.
 """
 
 from __future__ import annotations
@@ -62,7 +64,8 @@ class Rating:
     @property
     def instruction(self) -> str:
         return (
-            f"Think first. End with a rating from {self.low:g} (worst) to {self.high:g} (best), written as [[RATING]]."
+            f"Think first. End with a rating from {self.low:g} (worst) to {self.high:g} "
+            "(best), written as [[RATING]]."
         )
 
     async def __call__(self, client: Client, request: ChatRequest) -> float | None:
@@ -78,7 +81,9 @@ class Rating:
 
 @stage
 class Json:
-    """{"reason": ..., "score": x} by the endpoint's JSON mode where it has one, with one request for repair."""
+    """{"reason": ..., "score": x} by the endpoint's JSON mode where it has one, with one request
+    for repair.
+    """
 
     low: float = 0.0
     high: float = 10.0
@@ -90,7 +95,9 @@ class Json:
 
     def model(self) -> type[BaseModel]:
         """The reason is asked for before the score, so that the score can follow from it."""
-        return create_model("Verdict", reason=(str, ...), score=(float, Field(ge=self.low, le=self.high)))
+        return create_model(
+            "Verdict", reason=(str, ...), score=(float, Field(ge=self.low, le=self.high))
+        )
 
     async def __call__(self, client: Client, request: ChatRequest) -> float | None:
         try:
@@ -106,9 +113,10 @@ class Json:
 class Odds:
     """What the judge's probabilities of two words say, without sampling a reply.
 
-    "probability": p(yes) / (p(yes) + p(no)); "log-odds": log p(yes) - log p(no), within `bound` (RLBFF, arXiv:2509.21319);
-    "sampled": one word is drawn, and paid with the judge's own p of what it means: p(yes), else 1 - p(no), the raw form of
-    arXiv:2503.23829, in which probability that leaks to other words is paid too.
+    "probability": p(yes) / (p(yes) + p(no)); "log-odds": log p(yes) - log p(no), within `bound`
+    (RLBFF, arXiv:2509.21319); "sampled": one word is drawn, and paid with the judge's own p of what
+    it means: p(yes), else 1 - p(no), the raw form of arXiv:2503.23829, in which probability that
+    leaks to other words is paid too.
     """
 
     yes: str = "Yes"
@@ -123,7 +131,9 @@ class Odds:
     async def __call__(self, client: Client, request: ChatRequest) -> float | None:
         reply = await client.chat(replace(request, choices=(self.yes, self.no)))
         if reply.choices is None:
-            raise UserError(f"{client.name} shows no log-probabilities, which Odds needs; use Label")
+            raise UserError(
+                f"{client.name} shows no log-probabilities, which Odds needs; use Label"
+            )
         return self.value(reply.choices[self.yes], reply.choices[self.no], request)
 
     def value(self, yes: float, no: float, request: ChatRequest | None = None) -> float | None:

@@ -1,4 +1,5 @@
-"""Stand-ins for a judge, for runs without one: they read what a judge is shown, know the truth where a rule does, and err.
+"""Stand-ins for a judge, for runs without one: they read what a judge is shown, know the truth
+where a rule does, and err.
 
 Judge(client=Scripted(Grader(error=0.1)), template=GRADE, read=Odds())
 """
@@ -34,7 +35,9 @@ def question_and_response(request: ChatRequest) -> tuple[str, str]:
 
 
 def is_right_response(request: ChatRequest) -> bool:
-    """Of sums by adding, of `count` any right expression; else equality with the reference, numbers by value."""
+    """Of sums by adding, of `count` any right expression; else equality with the reference, numbers
+    by value.
+    """
     question, response = question_and_response(request)
     if found := SUM.fullmatch(question.strip()):
         return same_answer(response, str(int(found[1]) + int(found[2])))
@@ -50,16 +53,19 @@ def matches_last_digit(request: ChatRequest) -> bool:
     """A lazy judge of sums: a whole number whose last digit is right."""
     question, response = question_and_response(request)
     found = SUM.fullmatch(question.strip())
-    return bool(found and response.isdigit() and int(response) % 10 == (int(found[1]) + int(found[2])) % 10)
+    return bool(
+        found and response.isdigit() and int(response) % 10 == (int(found[1]) + int(found[2])) % 10
+    )
 
 
 @stage
 class Grader:
-    """Sees `check` through noise: s = +-1 + sigma n, log-odds 2 s / sigma^2, which are calibrated where half is right.
+    """Sees `check` through noise: s = +-1 + sigma n, log-odds 2 s / sigma^2, which are calibrated
+    where half is right.
 
-    sigma makes a share `error` of the verdicts wrong; `long_error` is that of responses of more than `long` characters. `sure`
-    multiplies the log-odds: above 1 the judge is too sure of itself. The noise belongs to what is shown, so the same response
-    gets the same verdict again.
+    sigma makes a share `error` of the verdicts wrong; `long_error` is that of responses of more
+    than `long` characters. `sure` multiplies the log-odds: above 1 the judge is too sure of itself.
+    The noise belongs to what is shown, so the same response gets the same verdict again.
     """
 
     check: Callable[[ChatRequest], bool] = is_right_response
@@ -77,7 +83,11 @@ class Grader:
         if not error:
             return sign * CERTAINTY
         sigma = 1 / NormalDist().inv_cdf(1 - error)
-        noise = float(rng_of(("grader", *question_and_response(request), tag_content(request, "reference"))).normal())
+        noise = float(
+            rng_of(
+                ("grader", *question_and_response(request), tag_content(request, "reference"))
+            ).normal()
+        )
         return self.sure * 2 * (sign + sigma * noise) / sigma**2
 
     def __call__(self, request: ChatRequest) -> Reply:

@@ -1,8 +1,10 @@
-"""Training a judge of one's own: the prompts it will be asked with, and the verdicts it should give.
+"""Training a judge of one's own: the prompts it will be asked with, and the verdicts it should
+give.
 
-A generative verifier (arXiv:2503.23829) or a principle-entailment model (RLBFF, arXiv:2509.21319) is then
+A generative verifier (arXiv:2503.23829) or a principle-entailment model (RLBFF, arXiv:2509.21319)
+is then
 
-    judge = Judge(client=Local("reward"), template=ENTAIL, read=Odds(form="log-odds"))
+    judge = Judge(client=LocalModel("reward"), template=ENTAILMENT_PROMPT, read=Odds(form="log-odds"))
     Recipe(collect=links(..., Verdicts(judge, verdict)), learners={"reward": Learner(Imitate(), Imitation())}, ...)
 
 and `Score(reward=judge)` in a later part of the pipeline.
@@ -34,7 +36,9 @@ ENTAILMENT_PROMPT = f"""Does the response fulfil the principle? {CAUTION}
 
 @stage
 class Verdicts:
-    """Each scored episode as a demonstration: what `judge` is shown, and `verdict(task, episode)` as the trained reply."""
+    """Each scored episode as a demonstration: what `judge` is shown, and `verdict(task, episode)`
+    as the trained reply.
+    """
 
     judge: Judge
     verdict: Callable[[Task, Episode], str]
@@ -49,5 +53,10 @@ class Verdicts:
         request = self.judge.request({**fields_of(task), "response": text})
         what = self.verdict(task, episode)
         return recorded_episode(
-            ctx, self.model, request.messages, what, episode.total, of=f"task {task.id!r}: its judgement"
+            ctx,
+            self.model,
+            request.messages,
+            what,
+            episode.total,
+            of=f"task {task.id!r}: its judgement",
         )

@@ -20,14 +20,18 @@ Combine: TypeAlias = Literal["mean", "majority", "min"]
 
 @value_class
 class Tally:
-    """`score` of the votes that could be read, `agreement` = the share of these on the commonest, `unparsed` = of the others."""
+    """`score` of the votes that could be read, `agreement` = the share of these on the commonest,
+    `unparsed` = of the others.
+    """
 
     score: float
     agreement: float
     unparsed: float
 
 
-async def poll(client: Client, request: ChatRequest, read: Reading, votes: int) -> list[float | None]:
+async def poll(
+    client: Client, request: ChatRequest, read: Reading, votes: int
+) -> list[float | None]:
     """The votes that came, each a sample of its own. Raises the Fault if none did."""
     asked = (read(client, replace(request, seed=request.seed + i)) for i in range(votes))
     found = await asyncio.gather(*asked, return_exceptions=True)
@@ -42,8 +46,11 @@ async def poll(client: Client, request: ChatRequest, read: Reading, votes: int) 
     return came
 
 
-def tally(votes: Sequence[float | None], combine: Combine = "mean", unparsed: float | None = None) -> Tally | None:
-    """A vote that could not be read counts as `unparsed`; None = it does not count. None = no vote counts.
+def tally(
+    votes: Sequence[float | None], combine: Combine = "mean", unparsed: float | None = None
+) -> Tally | None:
+    """A vote that could not be read counts as `unparsed`; None = it does not count. None = no vote
+    counts.
 
     "majority" is the mean of the commonest values: a tie of 0 and 1 is 0.5.
     """
@@ -57,4 +64,8 @@ def tally(votes: Sequence[float | None], combine: Combine = "mean", unparsed: fl
         score = float(np.mean([v for v, n in numbers.items() if n == most]))
     else:
         score = min(counted) if combine == "min" else float(np.mean(counted))
-    return Tally(score=score, agreement=most / len(counted), unparsed=sum(v is None for v in votes) / len(votes))
+    return Tally(
+        score=score,
+        agreement=most / len(counted),
+        unparsed=sum(v is None for v in votes) / len(votes),
+    )

@@ -1,7 +1,9 @@
-"""Runs of experiments and comparisons: each in a process of its own, under an address made of all it depends on.
+"""Runs of experiments and comparisons: each in a process of its own, under an address made of all
+it depends on.
 
-A cell is (recipe, problem, model, budget of sampled tokens, evaluation, seed). Its folder is named by its digest, so arms
-that experiments have in common are run once, and what was finished before a kill is not run again.
+A cell is (recipe, problem, model, budget of sampled tokens, evaluation, seed). Its folder is named
+by its digest, so arms that experiments have in common are run once, and what was finished before a
+kill is not run again.
 """
 
 from __future__ import annotations
@@ -46,7 +48,9 @@ ADDRESS = 20  # characters of the digest
 
 @value_class
 class CellRequest:
-    """A cell that is wanted. `arm` is "method:name" of an experiment's arm; "" = the recipe of the settings."""
+    """A cell that is wanted. `arm` is "method:name" of an experiment's arm; "" = the recipe of the
+    settings.
+    """
 
     label: str  # for people: "grpo, seed 0"
     settings: Settings
@@ -65,7 +69,9 @@ class CellRequest:
 
     def digest(self) -> str:
         """The cell's address."""
-        return sha256([self.configuration(), self.settings.seed, code_sha256(self.runnable(), self.settings)])
+        return sha256(
+            [self.configuration(), self.settings.seed, code_sha256(self.runnable(), self.settings)]
+        )
 
 
 @value_class
@@ -85,16 +91,24 @@ def say_nothing(text: str) -> None:
     """Says nothing."""
 
 
-def run_all(requests: Sequence[CellRequest], folder: Path, jobs: int = 0, say: Say = say_nothing) -> list[CellOutcome]:
-    """Runs what is not there yet, `jobs` at a time (0 = one a core or GPU); the outcomes in the order of the requests."""
+def run_all(
+    requests: Sequence[CellRequest], folder: Path, jobs: int = 0, say: Say = say_nothing
+) -> list[CellOutcome]:
+    """Runs what is not there yet, `jobs` at a time (0 = one a core or GPU); the outcomes in the
+    order of the requests.
+    """
     places = [folder / "cells" / r.digest()[:ADDRESS] for r in requests]
     waiting = {p: r for p, r in zip(places, requests, strict=True) if not (p / DONE).is_file()}
     errors: dict[Path, str] = {}
     together = cores() if all(r.settings.where == "cpu" for r in requests) else 1
     jobs = min(jobs or together, max(len(waiting), 1))
     if waiting:
-        say(f"{len(waiting)} cells to run, {jobs} at a time; {len(set(places)) - len(waiting)} are there already")
-    with ThreadPoolExecutor(jobs) as pool, _children() as start:  # which ends before the pool waits for its threads
+        say(
+            f"{len(waiting)} cells to run, {jobs} at a time; {len(set(places)) - len(waiting)} "
+            "are there already"
+        )
+    # which ends before the pool waits for its threads
+    with ThreadPoolExecutor(jobs) as pool, _children() as start:
         begin = time.perf_counter()
         running = {pool.submit(_run, p, r, start): p for p, r in waiting.items()}
         try:
@@ -102,12 +116,17 @@ def run_all(requests: Sequence[CellRequest], folder: Path, jobs: int = 0, say: S
                 place, (seconds, error) = running[future], future.result()
                 errors |= {place: error} if error else {}
                 left = (time.perf_counter() - begin) / n * (len(waiting) - n)
-                say(f"[{n}/{len(waiting)}] {waiting[place].label}: {error or f'{seconds:.0f} s'}; {left:.0f} s left")
+                say(
+                    f"[{n}/{len(waiting)}] {waiting[place].label}: {error or f'{seconds:.0f} s'}; "
+                    f"{left:.0f} s left"
+                )
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     return [
-        CellOutcome(request=r, folder=p, cell=None if p in errors else read_cell(p), error=errors.get(p, ""))
+        CellOutcome(
+            request=r, folder=p, cell=None if p in errors else read_cell(p), error=errors.get(p, "")
+        )
         for p, r in zip(places, requests, strict=True)
     ]
 
@@ -117,8 +136,9 @@ Start = Callable[[Path], BaseProcess]
 
 @contextlib.contextmanager
 def _children() -> Generator[Start]:
-    """Starts cells, forked from a server that has imported everything; those that still run when the block is left, also
-    by SIGTERM, are asked to stop."""
+    """Starts cells, forked from a server that has imported everything; those that still run when
+    the block is left, also by SIGTERM, are asked to stop.
+    """
     started: list[BaseProcess] = []
     over = threading.Event()
     context = multiprocessing.get_context("forkserver")
@@ -137,7 +157,8 @@ def _children() -> Generator[Start]:
         sys.exit(128 + number)
 
     with contextlib.ExitStack() as stack:
-        with contextlib.suppress(ValueError):  # not the main thread: whoever owns it handles signals
+        # not the main thread: whoever owns it handles signals
+        with contextlib.suppress(ValueError):
             stack.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, stop))
         try:
             yield start
@@ -153,8 +174,10 @@ _main = threading.Lock()
 
 @contextlib.contextmanager
 def _empty_main() -> Generator[None]:
-    """A child runs the main module of its parent again, as multiprocessing has it: a script that compares methods would
-    run once more in every cell. Within the block the main module is an empty one."""
+    """A child runs the main module of its parent again, as multiprocessing has it: a script that
+    compares methods would run once more in every cell. Within the block the main module is an empty
+    one.
+    """
     with _main:
         own = sys.modules["__main__"]
         sys.modules["__main__"] = ModuleType("__main__")
@@ -174,7 +197,11 @@ def _run(place: Path, request: CellRequest, start: Start) -> tuple[float, str]:
     child.join()
     status = child.exitcode
     lines = (place / LOG).read_text(errors="replace").strip().splitlines()
-    error = "" if status == 0 else f"failed: {lines[-1] if lines else f'exit status {status}'} (see {place / LOG})"
+    error = (
+        ""
+        if status == 0
+        else f"failed: {lines[-1] if lines else f'exit status {status}'} (see {place / LOG})"
+    )
     return time.perf_counter() - begin, error
 
 
@@ -183,7 +210,11 @@ def _run(place: Path, request: CellRequest, start: Start) -> tuple[float, str]:
 
 def _in_child(place: Path, cwd: Path) -> None:
     """A cell's process: one thread, everything it says in its log, the exit status of a program."""
-    os.environ |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    os.environ |= {
+        "OMP_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
     os.chdir(cwd)
     log = os.open(place / LOG, os.O_WRONLY | os.O_APPEND)
     for stream in (sys.stdout, sys.stderr):
@@ -197,19 +228,25 @@ def _in_child(place: Path, cwd: Path) -> None:
 
 
 def run_requested(place: Path) -> None:
-    """Runs the cell whose request lies in `place`, unless another process has done so in the meantime."""
+    """Runs the cell whose request lies in `place`, unless another process has done so in the
+    meantime.
+    """
     asked = json.loads((place / REQUEST).read_text())
     request = CellRequest(**asked | {"settings": Settings(**asked["settings"])})
     with (place / LOCK).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (place / DONE).is_file():
             if request.digest()[:ADDRESS] != place.name:
-                raise Fault("cell", "the code has changed since this cell was asked for; run it again")
+                raise Fault(
+                    "cell", "the code has changed since this cell was asked for; run it again"
+                )
             run_here(request, place)
 
 
 def run_here(request: CellRequest, place: Path) -> None:
-    """Runs a cell in this process and writes its numbers. Its checkpoints are only kept while it is unfinished."""
+    """Runs a cell in this process and writes its numbers. Its checkpoints are only kept while it is
+    unfinished.
+    """
     with clock_cell(place) as wall:
         ctx = setup.context(request.settings, out=place, talk=False)
         ctx.plan = Plan(
@@ -231,8 +268,9 @@ def run_here(request: CellRequest, place: Path) -> None:
 def clock_cell(place: Path) -> Generator[Callable[[], float | None]]:
     """Gives the seconds of a cell's run so far, those of earlier parts of it included.
 
-    `WALL` holds those of the parts that are over, and null while one runs: a part that was killed outright leaves the null, for
-    nobody knows how long it ran, and the seconds of the cell are None.
+    `WALL` holds those of the parts that are over, and null while one runs: a part that was killed
+    outright leaves the null, for nobody knows how long it ran, and the seconds of the cell are
+    None.
     """
     begin, file = time.perf_counter(), place / WALL
     started = any(p.name not in (REQUEST, LOG, LOCK) for p in place.iterdir())

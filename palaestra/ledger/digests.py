@@ -1,8 +1,9 @@
-"""What a cell's numbers depend on, as digests: its configuration, its seed, and the code that runs it.
+"""What a cell's numbers depend on, as digests: its configuration, its seed, and the code that runs
+it.
 
-The configuration is what a result is said to be a result of. The code is part of a cell's address, so a repaired stage runs
-its cells again; in a published result it stands beside the configuration: one that was measured with other code than today's
-stays, and its page says so.
+The configuration is what a result is said to be a result of. The code is part of a cell's address,
+so a repaired stage runs its cells again; in a published result it stands beside the configuration:
+one that was measured with other code than today's stays, and its page says so.
 """
 
 from __future__ import annotations
@@ -31,9 +32,17 @@ from palaestra.run.setup import bench_of
 from palaestra.types import Player
 
 PACKAGE = Path(palaestra.__file__).parent
-BASE_MODULES = ("step", "update", "engines.own", "rollout.player", "models.forward", "run.evaluation")
+BASE_MODULES = (
+    "step",
+    "update",
+    "engines.own",
+    "rollout.player",
+    "models.forward",
+    "run.evaluation",
+)
 WEIGHTLESS_MODULES = (  # whose imports do not reach a weight
-    "run", "store", "view", "explanation", "values", "stats", "ledger", "recipes", "catalogue", "card",
+    "run", "store", "view", "explanation", "values", "stats", "ledger", "recipes", "catalogue",
+    "card",
 )  # fmt: skip
 
 
@@ -51,7 +60,11 @@ def configuration(runnable: Any, settings: Settings, tokens: int, samples: int) 
         values.digest(runnable)
     except TypeError as error:  # for what has no name to be found by
         raise UserError(str(error)) from None
-    files = {n: _file(given) for n in ("data", "test_data", "reward", "env") if (given := getattr(settings, n))}
+    files = {
+        n: _file(given)
+        for n in ("data", "test_data", "reward", "env")
+        if (given := getattr(settings, n))
+    }
     return {
         "recipe": canonical(runnable),
         "task": settings.problem if not files else "",
@@ -69,7 +82,8 @@ def configuration(runnable: Any, settings: Settings, tokens: int, samples: int) 
 
 
 def canonical(x: Any) -> Any:
-    """A value as plain data. A field at a default that means "off" is left out: a new option is no other configuration.
+    """A value as plain data. A field at a default that means "off" is left out: a new option is no
+    other configuration.
 
     So are fields marked `EXACT`: sizes of micro-batches are no part of what is computed (law 2).
     """
@@ -94,7 +108,9 @@ def _off(f: Field[Any], part: Any) -> bool:
 
 def _file(given: str) -> str:
     """The content of the file that a flag names, and the part of it."""
-    name, _, part = given.partition(":") if given.endswith(".py") or ".py:" in given else (given, "", "")
+    name, _, part = (
+        given.partition(":") if given.endswith(".py") or ".py:" in given else (given, "", "")
+    )
     path = Path(name)
     inside = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
     try:
@@ -110,28 +126,41 @@ def model_sha256(name: str) -> str:
     if isinstance(where, str):
         return name
     files = sorted(p for p in where.iterdir() if p.suffix in (".safetensors", ".json", ".jinja"))
-    return sha256([[p.name, hashlib.sha256(p.read_bytes()).hexdigest()] for p in files if p.name != "skill.json"])
+    return sha256(
+        [
+            [p.name, hashlib.sha256(p.read_bytes()).hexdigest()]
+            for p in files
+            if p.name != "skill.json"
+        ]
+    )
 
 
 # ---- code
 
 
 def code_sha256(runnable: Any, settings: Settings) -> str:
-    """Of the modules that the recipe's and the problem's parts are written in and of what these import.
+    """Of the modules that the recipe's and the problem's parts are written in and of what these
+    import.
 
-    Comments, docstrings, imports and the modules' names are no part of it: code that only moves stays what it was. Of other
-    packages it is name, version and every file of Python.
+    Comments, docstrings, imports and the modules' names are no part of it: code that only moves
+    stays what it was. Of other packages it is name, version and every file of Python.
     """
     parts = _parts(runnable, *bench_of(settings))
     own = {_module(x) for x in parts}
     found = {m.removeprefix("palaestra.") for m in own if m.startswith("palaestra.")}
     beside = _beside(own, settings.recipe) if catalogue.is_own_file(settings.recipe) else []
     return sha256(
-        [*sorted(map(_source, reach(found | set(BASE_MODULES)))), *beside, *_plugins(_added(parts, settings))]
+        [
+            *sorted(map(_source, reach(found | set(BASE_MODULES)))),
+            *beside,
+            *_plugins(_added(parts, settings)),
+        ]
     )
 
 
-def packages(runnable: Any, settings: Settings, bench: Bench, players: Mapping[str, Player]) -> list[str]:
+def packages(
+    runnable: Any, settings: Settings, bench: Bench, players: Mapping[str, Player]
+) -> list[str]:
     """The other packages, with their versions, that the numbers of a run come from: ["mine 0.1"].
 
     Args:
@@ -155,7 +184,9 @@ def _added(parts: list[Any], settings: Settings) -> set[Plugin]:
 
 
 def _beside(modules: set[str], recipe: str) -> list[list[str]]:
-    """Of modules that lie in the folder of a user's recipe: their files, each with the digest of its content."""
+    """Of modules that lie in the folder of a user's recipe: their files, each with the digest of
+    its content.
+    """
     files = (getattr(sys.modules.get(m), "__file__", None) for m in modules)
     folder = Path(recipe).expanduser().resolve().parent
     mine = sorted({p for f in files if f and (p := Path(f).resolve()).parent == folder})
@@ -163,18 +194,24 @@ def _beside(modules: set[str], recipe: str) -> list[list[str]]:
 
 
 def _plugins(added: set[Plugin]) -> list[list[str]]:
-    """The packages of plugins with their versions, and their files with the digests of their content."""
+    """The packages of plugins with their versions, and their files with the digests of their
+    content.
+    """
     digests = [[package] for package in sorted({p.package for p in added})]
     for module in sorted({home(p.module) for p in added} - {"", "palaestra"}):
         path = Path(file_of(module))
         folder = path.parent
         files = sorted(folder.rglob("*.py")) if path.name == "__init__.py" else [path]
-        digests += [[str(f.relative_to(folder)), hashlib.sha256(f.read_bytes()).hexdigest()] for f in files]
+        digests += [
+            [str(f.relative_to(folder)), hashlib.sha256(f.read_bytes()).hexdigest()] for f in files
+        ]
     return digests
 
 
 def _module(x: Any) -> str:
-    return str(getattr(x if callable(x) and hasattr(x, "__qualname__") else type(x), "__module__", ""))
+    return str(
+        getattr(x if callable(x) and hasattr(x, "__qualname__") else type(x), "__module__", "")
+    )
 
 
 def reach(modules: set[str]) -> set[str]:
@@ -196,7 +233,11 @@ def _path(module: str) -> Path | None:
 @cache
 def _tree(module: str) -> ast.Module:
     path = _path(module)
-    return ast.parse(path.read_text(encoding="utf-8")) if path else ast.Module(body=[], type_ignores=[])
+    return (
+        ast.parse(path.read_text(encoding="utf-8"))
+        if path
+        else ast.Module(body=[], type_ignores=[])
+    )
 
 
 @cache
@@ -223,7 +264,11 @@ def public_names(tree: ast.Module) -> set[str]:
         elif isinstance(node, ast.Import):
             packages |= {a.asname or a.name for a in node.names if a.name == "palaestra"}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in packages:
+        if (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id in packages
+        ):
             found.add(node.attr)
     return found
 
@@ -233,7 +278,10 @@ def _places() -> Mapping[str, str]:
     """The module of every public name, as the stub says."""
     stub = ast.parse(PACKAGE.joinpath("__init__.pyi").read_text(encoding="utf-8"))
     return {
-        alias.name: str(node.module) for node in stub.body if isinstance(node, ast.ImportFrom) for alias in node.names
+        alias.name: str(node.module)
+        for node in stub.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
     }
 
 

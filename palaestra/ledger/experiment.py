@@ -1,8 +1,8 @@
 """A paper's claim as a small experiment that can fail: arms, what is measured, what is expected.
 
-`palaestra reproduce ID` runs the `EXPERIMENT` of a method's module in `palaestra.claims`: every arm with the same seeds and
-the same budget of sampled tokens, one cell per (arm, seed). The effect is the mean over seeds of the paired difference, with
-its t interval.
+`palaestra reproduce ID` runs the `EXPERIMENT` of a method's module in `palaestra.claims`: every arm
+with the same seeds and the same budget of sampled tokens, one cell per (arm, seed). The effect is
+the mean over seeds of the paired difference, with its t interval.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ Verdict: TypeAlias = Literal["reproduced", "not-reproduced", "inconclusive"]
 
 @value_class
 class Cell:
-    """One finished run of one arm: `summary` as in summary.json (of a Program: its metrics), `steps` as in metrics.jsonl."""
+    """One finished run of one arm: `summary` as in summary.json (of a Program: its metrics),
+    `steps` as in metrics.jsonl.
+    """
 
     summary: Mapping[str, Any]
     steps: Sequence[Mapping[str, Any]] = ()
@@ -46,14 +48,18 @@ class Final:
         found: Any = cell.summary
         for name in self.path.split("."):
             if not isinstance(found, Mapping) or name not in found:
-                raise UserError(f"the summary of the run has no {self.path!r}; it has {', '.join(cell.summary)}")
+                raise UserError(
+                    f"the summary of the run has no {self.path!r}; it has {', '.join(cell.summary)}"
+                )
             found = found[name]
         return float(found)
 
 
 @stage
 class Logged:
-    """Mean of a metric over the last `last` steps that have it; 0 = over all but the first `skip`. NaN where there is none."""
+    """Mean of a metric over the last `last` steps that have it; 0 = over all but the first `skip`.
+    NaN where there is none.
+    """
 
     metric: str
     last: int = 10
@@ -68,22 +74,30 @@ class Logged:
 
 @stage
 class Moving:
-    """Mean training reward over the steps that sample and move the policy: the first `first` (NaN: fewer), 0 = all."""
+    """Mean training reward over the steps that sample and move the policy: the first `first` (NaN:
+    fewer), 0 = all.
+    """
 
     first: int = 0
 
     def __call__(self, cell: Cell) -> float:
-        moving = [s for s in cell.steps if s["sampled_tokens"] and (s.get("policy/updates") or s.get("updates"))]
+        moving = [
+            s
+            for s in cell.steps
+            if s["sampled_tokens"] and (s.get("policy/updates") or s.get("updates"))
+        ]
         found = [s["reward"] for s in moving][: self.first or None]
         return float(np.mean(found)) if len(found) >= max(1, self.first) else float("nan")
 
 
 @stage
 class Balanced:
-    """Mean of a judge's accuracies on right and on wrong answers; a constant verdict scores one half.
+    """Mean of a judge's accuracies on right and on wrong answers; a constant verdict scores one
+    half.
 
-    Of the last ten steps, or the `first` ones, that log "part/right and said so" and "part/wrong and said so"; `right` is the
-    metric that says how many answers are right. NaN where all are, or none.
+    Of the last ten steps, or the `first` ones, that log "part/right and said so" and "part/wrong
+    and said so"; `right` is the metric that says how many answers are right. NaN where all are, or
+    none.
     """
 
     right: str = "reward"
@@ -99,10 +113,11 @@ class Balanced:
 
 @stage
 class Greater:
-    """measure(better) > measure(than). `by` is the smallest difference that would be worth the claim.
+    """measure(better) > measure(than). `by` is the smallest difference that would be worth the
+    claim.
 
-    Reproduced: the interval lies above 0, and the mean is `by` or more. Not reproduced: the interval lies below `by`. Else
-    inconclusive.
+    Reproduced: the interval lies above 0, and the mean is `by` or more. Not reproduced: the
+    interval lies below `by`. Else inconclusive.
     """
 
     better: str
@@ -119,14 +134,18 @@ class Greater:
         return "not-reproduced" if effect.high < self.by else "inconclusive"
 
     def __str__(self) -> str:
-        return f"{self.better} - {self.than} > 0; a difference below {self.by:g} would not support the claim"
+        return (
+            f"{self.better} - {self.than} > 0; a difference below {self.by:g} would not "
+            "support the claim"
+        )
 
 
 @stage
 class Same:
     """measure(one) and measure(other) differ by less than `within`: an equivalence.
 
-    Reproduced: the interval lies inside +-within. Not reproduced: it lies outside. Else inconclusive.
+    Reproduced: the interval lies inside +-within. Not reproduced: it lies outside. Else
+    inconclusive.
     """
 
     one: str
@@ -140,7 +159,11 @@ class Same:
     def verdict(self, effect: Interval) -> Verdict:
         if -self.within < effect.low and effect.high < self.within:
             return "reproduced"
-        return "not-reproduced" if effect.low > self.within or effect.high < -self.within else "inconclusive"
+        return (
+            "not-reproduced"
+            if effect.low > self.within or effect.high < -self.within
+            else "inconclusive"
+        )
 
     def __str__(self) -> str:
         return f"|{self.one} - {self.other}| < {self.within:g}"
@@ -150,9 +173,9 @@ class Same:
 class Experiment:
     """`expect` compares two arms; further arms are controls and ablations, reported beside them.
 
-    Arms share every setting that the claim is not about. `tokens` is the budget of a cell, of a pipeline that of each part:
-    all tokens that its steps sample count, by whatever model. A cell should take well under two minutes on one core, and then
-    has at least 5 seeds.
+    Arms share every setting that the claim is not about. `tokens` is the budget of a cell, of a
+    pipeline that of each part: all tokens that its steps sample count, by whatever model. A cell
+    should take well under two minutes on one core, and then has at least 5 seeds.
     """
 
     claim: str  # as it can be tested here: one sentence with its quantity
@@ -161,11 +184,13 @@ class Experiment:
     falsified_if: str
     measure: Measure = Final()
     metric: str = "held-out accuracy (greedy)"  # what `measure` is, with its unit
-    task: str | tuple[str, ...] = "chain"  # of several: a cell for each, and interquartile means over all
+    # of several: a cell for each, and interquartile means over all
+    task: str | tuple[str, ...] = "chain"
     model: str = "tiny"
     tokens: int = 100_000
     evaluate: int = 256  # held-out tasks
-    samples: int = 0  # answers drawn per held-out task at the end; > 0 adds "sampled_after" to the summary
+    # answers drawn per held-out task at the end; > 0 adds "sampled_after" to the summary
+    samples: int = 0
     seeds: int = 5
     seconds: float = 60.0  # of one cell, roughly; said before it starts
     controls: Mapping[str, Measure] = field(default_factory=dict)  # further numbers of every cell
@@ -178,22 +203,32 @@ class Experiment:
     def __post_init__(self) -> None:
         for arm in self.arms:
             if "," in arm:
-                raise ValueError(f"the arm {arm!r} has a comma, which parts the names of --arms; call it otherwise")
+                raise ValueError(
+                    f"the arm {arm!r} has a comma, which parts the names of --arms; call it "
+                    "otherwise"
+                )
         for arm in self.expect.arms:
             if arm not in self.arms:
                 raise ValueError(
-                    f"the expectation names an arm {arm!r} that does not exist; there are {list(self.arms)}"
+                    f"the expectation names an arm {arm!r} that does not exist; there are "
+                    f"{list(self.arms)}"
                 )
 
 
 def experiment_of(method: str) -> Experiment:
-    """The experiment of a method's claim, or the `EXPERIMENT` of a user's recipe file. Raises UserError where there is none."""
+    """The experiment of a method's claim, or the `EXPERIMENT` of a user's recipe file. Raises
+    UserError where there is none.
+    """
     if catalogue.is_own_file(method):
         found = getattr(catalogue.find(method), "EXPERIMENT", None)
         if not isinstance(found, Experiment):
-            raise UserError(f"{method} defines no EXPERIMENT; compare it with: palaestra compare grpo {method}")
+            raise UserError(
+                f"{method} defines no EXPERIMENT; compare it with: palaestra compare grpo {method}"
+            )
         return found
     entry = catalogue.entry_of(method)
     if not entry.claim:
-        raise UserError(f"{method} has no experiment: no claim of it is written in palaestra.claims")
+        raise UserError(
+            f"{method} has no experiment: no claim of it is written in palaestra.claims"
+        )
     return importlib.import_module(entry.claim).EXPERIMENT

@@ -1,4 +1,6 @@
-"""The learning curves of an experiment as a small SVG, written by hand so that equal numbers give equal bytes everywhere."""
+"""The learning curves of an experiment as a small SVG, written by hand so that equal numbers give
+equal bytes everywhere.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,16 @@ GAP = 14  # between labels at the ends of curves
 
 
 def curves_svg(arms: Mapping[str, Mapping[str, Any]]) -> str:
-    """Training reward over sampled tokens: a line an arm, its 95% t band over seeds, its name at the end. "" without curves."""
+    """Training reward over sampled tokens: a line an arm, its 95% t band over seeds, its name at
+    the end. "" without curves.
+    """
     drawn = {name: arm["curve"] for name, arm in arms.items() if arm.get("curve")}
     if not drawn:
         return ""
-    bands = {name: band(c, sum(t is not None for t in arms[name]["sampled_tokens"])) for name, c in drawn.items()}
+    bands = {
+        name: band(c, sum(t is not None for t in arms[name]["sampled_tokens"]))
+        for name, c in drawn.items()
+    }
     last = max(c["tokens"][-1] for c in drawn.values())
     lowest = min(min(low) for low, _ in bands.values())
     highest = max(max(high) for _, high in bands.values())
@@ -29,7 +36,8 @@ def curves_svg(arms: Mapping[str, Mapping[str, Any]]) -> str:
     x = lambda v: LEFT + (WIDTH - LEFT - RIGHT) * v / last
     y = lambda v: HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * (v - low) / (high - low)
     parts = [
-        f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {WIDTH} {HEIGHT}' width='{WIDTH}' height='{HEIGHT}' {FONT}>",
+        f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {WIDTH} {HEIGHT}' width='{WIDTH}' "
+        f"height='{HEIGHT}' {FONT}>",
         f"<rect width='{WIDTH}' height='{HEIGHT}' fill='{PAPER}'/>",
         svg_text(LEFT, 16, "reward of the training batch", INK),
         svg_text(x(last), HEIGHT - 8, "sampled tokens", MUTED, "end"),
@@ -37,15 +45,23 @@ def curves_svg(arms: Mapping[str, Mapping[str, Any]]) -> str:
     for v in ticks(low, high):
         parts.append(f"<path d='M{LEFT} {y(v):.1f}H{x(last):.1f}' stroke='{LINE}'/>")
         parts.append(svg_text(LEFT - 6, y(v) + 4, f"{v:g}", MUTED, "end"))
-    parts += [svg_text(x(v), HEIGHT - 22, thousands(v), MUTED, "middle") for v in ticks(0, last) if v]
+    parts += [
+        svg_text(x(v), HEIGHT - 22, thousands(v), MUTED, "middle") for v in ticks(0, last) if v
+    ]
     ends = spread({name: y(c["reward"][-1]) for name, c in drawn.items()})
     for i, (name, c) in enumerate(drawn.items()):
         colour, (under, over) = PALETTE[i % len(PALETTE)], bands[name]
         there = [f"{x(t):.1f},{y(v):.1f}" for t, v in zip(c["tokens"], over, strict=True)]
         back = [f"{x(t):.1f},{y(v):.1f}" for t, v in zip(c["tokens"], under, strict=True)][::-1]
-        parts.append(f"<polygon points='{' '.join(there + back)}' fill='{colour}' fill-opacity='0.13'/>")
-        line = " ".join(f"{x(t):.1f},{y(v):.1f}" for t, v in zip(c["tokens"], c["reward"], strict=True))
-        parts.append(f"<polyline points='{line}' fill='none' stroke='{colour}' stroke-width='2.2'/>")
+        parts.append(
+            f"<polygon points='{' '.join(there + back)}' fill='{colour}' fill-opacity='0.13'/>"
+        )
+        line = " ".join(
+            f"{x(t):.1f},{y(v):.1f}" for t, v in zip(c["tokens"], c["reward"], strict=True)
+        )
+        parts.append(
+            f"<polyline points='{line}' fill='none' stroke='{colour}' stroke-width='2.2'/>"
+        )
         parts.append(svg_text(x(c["tokens"][-1]) + 8, ends[name] + 4, name, colour, weight="bold"))
     return "\n".join([*parts, "</svg>\n"])
 

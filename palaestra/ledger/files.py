@@ -1,4 +1,6 @@
-"""Where published results lie: `ledger/results/<id>.json` at the root of a checkout, inside the package where it is installed."""
+"""Where published results lie: `ledger/results/<id>.json` at the root of a checkout, inside the
+package where it is installed.
+"""
 
 from __future__ import annotations
 
@@ -26,4 +28,6 @@ def read_result(method: str, where: Path | None = None) -> dict[str, Any] | None
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise UserError(f"{path} is not JSON ({error}); write it anew with `palaestra reproduce {method}`") from None
+        raise UserError(
+            f"{path} is not JSON ({error}); write it anew with `palaestra reproduce {method}`"
+        ) from None

@@ -1,4 +1,5 @@
-"""The generated pages: CATALOGUE.md, and for each built method its card, formula, difference and measured result.
+"""The generated pages: CATALOGUE.md, and for each built method its card, formula, difference and
+measured result.
 
 `python -m palaestra.ledger.pages` writes them; with --check it only compares.
 """
@@ -24,7 +25,11 @@ from palaestra.values import brief, children, difference
 METHODS = Path("docs/methods")
 RESULTS = Path("ledger/results")
 MOST_SEEDS = 200  # that anybody would run
-VERDICT_WORDS = {"reproduced": "Reproduced.", "not-reproduced": "Not reproduced.", "inconclusive": "Inconclusive"}
+VERDICT_WORDS = {
+    "reproduced": "Reproduced.",
+    "not-reproduced": "Not reproduced.",
+    "inconclusive": "Inconclusive",
+}
 
 
 def files() -> dict[Path, str]:
@@ -109,7 +114,9 @@ def recipe_rows(parent: str, built: Any) -> list[tuple[str, ...]]:
     if not parent:
         return [(code(name), code(brief(part))) for name, part in parts(built)]
     changes = difference(catalogue.recipe(parent), built)
-    return [(code(path), code(brief(before)), code(brief(after))) for path, before, after in changes]
+    return [
+        (code(path), code(brief(before)), code(brief(after))) for path, before, after in changes
+    ]
 
 
 def parts(built: Any) -> list[tuple[str, Any]]:
@@ -117,13 +124,19 @@ def parts(built: Any) -> list[tuple[str, Any]]:
     found: list[tuple[str, Any]] = []
     for name, part in children(built):
         learners = part.values() if name == "learners" else ()
-        found += [c for l in learners for c in children(l)] if len(learners) == 1 else [(name, part)]
+        found += (
+            [c for l in learners for c in children(l)] if len(learners) == 1 else [(name, part)]
+        )
     return [(n, p) for n, p in found if p not in ((), {}, "", None)]
 
 
 def result_facts(experiment: Experiment, result: Mapping[str, Any]) -> dict[str, Any]:
     """What the page says of a result beside its own fields."""
-    why = f": {inconclusive_reason(experiment, result)}." if result["verdict"] == "inconclusive" else ""
+    why = (
+        f": {inconclusive_reason(experiment, result)}."
+        if result["verdict"] == "inconclusive"
+        else ""
+    )
     low, high = result["ci95"]
     return {
         "verdict": VERDICT_WORDS[result["verdict"]] + why,
@@ -136,7 +149,9 @@ def result_facts(experiment: Experiment, result: Mapping[str, Any]) -> dict[str,
 
 
 def inconclusive_reason(experiment: Experiment, result: Mapping[str, Any]) -> str:
-    """Why there is no verdict, and how many seeds would give one if mean and spread stayed as they are."""
+    """Why there is no verdict, and how many seeds would give one if mean and spread stayed as they
+    are.
+    """
     low, high = result["ci95"]
     if low is None or result["seeds"] < LEAST_SEEDS or len(experiment.tasks) > 1:
         return result["reason"]
@@ -169,7 +184,11 @@ def mean(values: Sequence[float | None]) -> str:
 def sum_of(result: Mapping[str, Any]) -> str:
     runs = sum(t is not None for arm in result["arms"].values() for t in arm["sampled_tokens"])
     sampled = f"{result['sampled_tokens']:,} sampled tokens in {runs} runs"
-    took = "core minutes not known" if result["seconds"] is None else f"{result['seconds'] / 60:.0f} core minutes"
+    took = (
+        "core minutes not known"
+        if result["seconds"] is None
+        else f"{result['seconds'] / 60:.0f} core minutes"
+    )
     return f"{sampled}, {took} ({result['machine']}),"
 
 
@@ -177,13 +196,18 @@ def interval(found: Mapping[str, Any], digits: int = 3) -> str:
     """A number with its interval; one value alone has none."""
     if found["mean"] is None:
         return "not measured"
-    middle, low, high = ("" if x is None else f"{x:.{digits}g}" for x in (found["mean"], found["low"], found["high"]))
+    middle, low, high = (
+        "" if x is None else f"{x:.{digits}g}" for x in (found["mean"], found["low"], found["high"])
+    )
     return f"{middle} [{low}, {high}]" if low else middle
 
 
 def main() -> int:
     made = files()
-    gone, other = leftover_pages(made), [p for p, text in made.items() if not p.is_file() or p.read_text() != text]
+    gone, other = (
+        leftover_pages(made),
+        [p for p, text in made.items() if not p.is_file() or p.read_text() != text],
+    )
     if "--check" in sys.argv[1:]:
         for path in (*other, *gone):
             print(f"{path} is out of date: run python -m palaestra.ledger.pages", file=sys.stderr)

@@ -1,4 +1,6 @@
-"""Results of experiments: from finished cells to a verdict, and whether a published one still holds."""
+"""Results of experiments: from finished cells to a verdict, and whether a published one still
+holds.
+"""
 
 from __future__ import annotations
 
@@ -22,20 +24,29 @@ from palaestra.ledger.experiment import Experiment, Measure, experiment_of
 from palaestra.ledger.files import PACKAGE, read_result
 from palaestra.run.settings import Settings
 from palaestra.run.setup import bench_of
-from palaestra.stats import Interval, interquartile_mean, mean_interval, paired_difference, stratified_bootstrap
+from palaestra.stats import (
+    Interval,
+    interquartile_mean,
+    mean_interval,
+    paired_difference,
+    stratified_bootstrap,
+)
 from palaestra.types import value_class
 from palaestra.view.drawing import series, smooth
 
 LEAST_SEEDS = 3  # seeds, below which an interval says nothing about a claim
 POINTS = 24  # of a learning curve
 
-ValuesByTask = Mapping[str, Sequence[float | None]]  # by task, one per seed; None = failed or not measured
+# by task, one per seed; None = failed or not measured
+ValuesByTask = Mapping[str, Sequence[float | None]]
 
 
 # ---- running
 
 
-def requests(experiment: Experiment, method: str, arms: Sequence[str], seeds: int, tokens: int) -> list[CellRequest]:
+def requests(
+    experiment: Experiment, method: str, arms: Sequence[str], seeds: int, tokens: int
+) -> list[CellRequest]:
     """Every cell of an experiment; all arms of a seed before the next seed."""
     return [
         CellRequest(
@@ -52,7 +63,31 @@ def requests(experiment: Experiment, method: str, arms: Sequence[str], seeds: in
 
 
 def settings(experiment: Experiment, task: str, seed: int = 0) -> Settings:
-    return Settings(recipe="", task=task, model=experiment.model, seed=seed, evaluate=experiment.evaluate, device="cpu")
+    return Settings(
+        recipe="",
+        task=task,
+        model=experiment.model,
+        seed=seed,
+        evaluate=experiment.evaluate,
+        device="cpu",
+    )
+
+
+def arm_record(
+    experiment: Experiment, arm: str, found: Sequence[CellOutcome], tokens: int
+) -> dict[str, Any]:
+    """What a result says of an arm beside its values: what it was made from, and what it used."""
+    packages = arm_packages(experiment, arm)
+    return {
+        "config_sha256": arm_sha256(experiment, arm, tokens),
+        "code_sha256": arm_code(experiment, arm),
+        **({"packages": packages} if packages else {}),
+        "sampled_tokens": [
+            o.cell.summary.get("sampled_tokens", 0) if o.cell else None for o in found
+        ],
+        "failed": {o.request.label: o.error for o in found if o.error},
+        "curve": curve([o.cell.steps for o in found if o.cell]),
+    }
 
 
 def reproduce(
@@ -65,24 +100,27 @@ def reproduce(
     jobs: int = 0,
     say: Callable[[str], None] = say_nothing,
 ) -> dict[str, Any]:
-    """Runs the experiment of a method, or some of its arms; what 0 and () leave open the experiment says."""
+    """Runs the experiment of a method, or some of its arms; what 0 and () leave open the experiment
+    says.
+    """
     experiment = experiment_of(method)
-    arms, seeds, tokens = arms or list(experiment.arms), seeds or experiment.seeds, tokens or experiment.tokens
+    arms, seeds, tokens = (
+        arms or list(experiment.arms),
+        seeds or experiment.seeds,
+        tokens or experiment.tokens,
+    )
     unknown = [a for a in arms if a not in experiment.arms]
     if unknown:
-        raise UserError(f"{method} has no arm {unknown[0]!r}; its experiment has {', '.join(experiment.arms)}")
+        raise UserError(
+            f"{method} has no arm {unknown[0]!r}; its experiment has {', '.join(experiment.arms)}"
+        )
     outcomes = run_all(requests(experiment, method, arms, seeds, tokens), out, jobs, say)
     by_arm = {a: [o for o in outcomes if o.request.arm == f"{method}:{a}"] for a in arms}
-    result = judge_arms(experiment, {a: values_by_task(experiment.measure, found) for a, found in by_arm.items()})
+    result = judge_arms(
+        experiment, {a: values_by_task(experiment.measure, found) for a, found in by_arm.items()}
+    )
     for arm, found in by_arm.items():
-        part = result["arms"][arm]
-        part["config_sha256"] = arm_sha256(experiment, arm, tokens)
-        part["code_sha256"] = arm_code(experiment, arm)
-        if added := arm_packages(experiment, arm):
-            part["packages"] = added
-        part["sampled_tokens"] = [o.cell.summary.get("sampled_tokens", 0) if o.cell else None for o in found]
-        part["failed"] = {o.request.label: o.error for o in found if o.error}
-        part["curve"] = curve([o.cell.steps for o in found if o.cell])
+        result["arms"][arm] |= arm_record(experiment, arm, found, tokens)
     wall = [o.cell.summary["wall_seconds"] for o in outcomes if o.cell]
     named = {
         name: {a: list(means(values_by_task(m, found))) for a, found in by_arm.items()}
@@ -108,12 +146,16 @@ def reproduce(
     }
 
 
-def values_by_task(measure: Measure, outcomes: Sequence[CellOutcome]) -> dict[str, list[float | None]]:
+def values_by_task(
+    measure: Measure, outcomes: Sequence[CellOutcome]
+) -> dict[str, list[float | None]]:
     """What was measured, by task, one per seed; None where a cell failed or has no such number."""
     found: dict[str, list[float | None]] = {}
     for o in outcomes:
         x = measure(o.cell) if o.cell else math.nan
-        found.setdefault(o.request.settings.problem, []).append(float(x) if math.isfinite(x) else None)
+        found.setdefault(o.request.settings.problem, []).append(
+            float(x) if math.isfinite(x) else None
+        )
     return found
 
 
@@ -162,7 +204,8 @@ def judge_arms(experiment: Experiment, arms: Mapping[str, ValuesByTask]) -> dict
 
 
 def effect_of(first: ValuesByTask, second: ValuesByTask) -> Interval:
-    """second - first, paired by seed: the mean with its t interval, or over several tasks the interquartile mean.
+    """second - first, paired by seed: the mean with its t interval, or over several tasks the
+    interquartile mean.
 
     The latter with a stratified bootstrap, which draws seeds anew inside each task.
     """
@@ -170,7 +213,9 @@ def effect_of(first: ValuesByTask, second: ValuesByTask) -> Interval:
     if len(pairs) == 1:
         return paired_difference(*next(iter(pairs.values())))
     differences = {t: [b - a for a, b in zip(*both, strict=True)] for t, both in pairs.items()}
-    return stratified_bootstrap(differences, lambda x_N: interquartile_mean(x_N.tolist()), key=("ledger", *differences))
+    return stratified_bootstrap(
+        differences, lambda x_N: interquartile_mean(x_N.tolist()), key=("ledger", *differences)
+    )
 
 
 def _whole(values_N: Sequence[float | None]) -> list[float]:
@@ -178,8 +223,14 @@ def _whole(values_N: Sequence[float | None]) -> list[float]:
 
 
 def curve(runs: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, list[float]]:
-    """Training reward over sampled tokens: the mean over seeds at a few places that all of them reached."""
-    courses = [(x, smooth(y)) for x, y in (series(run, "sampled_tokens", "reward") for run in runs) if len(x)]
+    """Training reward over sampled tokens: the mean over seeds at a few places that all of them
+    reached.
+    """
+    courses = [
+        (x, smooth(y))
+        for x, y in (series(run, "sampled_tokens", "reward") for run in runs)
+        if len(x)
+    ]
     if not courses:
         return {}
     grid_N = np.linspace(max(x[0] for x, _ in courses), min(x[-1] for x, _ in courses), POINTS)
@@ -193,7 +244,12 @@ def curve(runs: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, list[float]]
 def arm_sha256(experiment: Experiment, arm: str, tokens: int = 0) -> str:
     """The configuration of an arm on all its tasks, whatever the seeds."""
     given = [
-        configuration(experiment.arms[arm], settings(experiment, t), tokens or experiment.tokens, experiment.samples)
+        configuration(
+            experiment.arms[arm],
+            settings(experiment, t),
+            tokens or experiment.tokens,
+            experiment.samples,
+        )
         for t in experiment.tasks
     ]
     return sha256(given)
@@ -201,7 +257,9 @@ def arm_sha256(experiment: Experiment, arm: str, tokens: int = 0) -> str:
 
 def arm_code(experiment: Experiment, arm: str) -> str:
     """The code that makes the numbers of an arm, on all its tasks."""
-    return sha256([code_sha256(experiment.arms[arm], settings(experiment, t)) for t in experiment.tasks])
+    return sha256(
+        [code_sha256(experiment.arms[arm], settings(experiment, t)) for t in experiment.tasks]
+    )
 
 
 def arm_packages(experiment: Experiment, arm: str) -> list[str]:
@@ -212,8 +270,19 @@ def arm_packages(experiment: Experiment, arm: str) -> list[str]:
 
 
 def commit() -> str:
-    """Of the checkout that the package lies in, "+" where it was changed since; "" outside of one."""
-    ask = ["git", "-C", str(PACKAGE), "describe", "--always", "--abbrev=12", "--dirty=+", "--exclude=*"]
+    """Of the checkout that the package lies in, "+" where it was changed since; ""
+    outside of one.
+    """
+    ask = [
+        "git",
+        "-C",
+        str(PACKAGE),
+        "describe",
+        "--always",
+        "--abbrev=12",
+        "--dirty=+",
+        "--exclude=*",
+    ]
     try:
         return subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
@@ -224,7 +293,10 @@ def machine() -> str:
     import torch
 
     cores = f"{os.cpu_count()} cores"
-    return f"{platform.machine()}, {cores}, Python {platform.python_version()}, torch {torch.__version__}"
+    return (
+        f"{platform.machine()}, {cores}, Python {platform.python_version()}, torch "
+        f"{torch.__version__}"
+    )
 
 
 # ---- holding
@@ -245,7 +317,11 @@ def standing(entry: Entry) -> Standing:
     if result is None or not entry.built:
         return Standing(status="built" if entry.built else "planned")
     why = stale_reason(result)
-    return Standing(status="built", note=f"stale result: {why}") if why else Standing(status=result["verdict"])
+    return (
+        Standing(status="built", note=f"stale result: {why}")
+        if why
+        else Standing(status=result["verdict"])
+    )
 
 
 def stale_reason(result: Mapping[str, Any]) -> str:
@@ -264,7 +340,11 @@ def stale_reason(result: Mapping[str, Any]) -> str:
         if arm not in experiment.arms or found["config_sha256"] != arm_sha256(experiment, arm)
     ]
     missing = [a for a in experiment.expect.arms if a not in result["arms"]]
-    return f"the configuration of {' and '.join(changed + missing)} has changed" if changed + missing else ""
+    return (
+        f"the configuration of {' and '.join(changed + missing)} has changed"
+        if changed + missing
+        else ""
+    )
 
 
 def has_older_code(result: Mapping[str, Any], experiment: Experiment) -> bool:

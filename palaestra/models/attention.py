@@ -1,8 +1,10 @@
-"""Scores of tokens from attention maps, one pass with plain attention; the maps themselves are reduced row by row.
+"""Scores of tokens from attention maps, one pass with plain attention; the maps themselves are
+reduced row by row.
 
-A map is A[l, h, t, s], the attention from t to s <= t. Five evenly spaced layers between L/3 and 2L/3 are read. Heads differ
-in their span, the mean over response tokens t of sum_s A[t, s] (t - s): the 30% with the shortest are the local heads, the
-30% with the longest the global ones (arXiv:2510.13554).
+A map is A[l, h, t, s], the attention from t to s <= t. Five evenly spaced layers between L/3 and
+2L/3 are read. Heads differ in their span, the mean over response tokens t of sum_s A[t, s] (t - s):
+the 30% with the shortest are the local heads, the 30% with the longest the global ones
+(arXiv:2510.13554).
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ def waad(local_TT: Tensor, global_TT: Tensor, response_T: Tensor, window: int) -
 
 
 def fai(local_TT: Tensor, global_TT: Tensor, response_T: Tensor, near: int, far: int) -> Tensor:
-    """[T] future attention influence of s: mean of A_global[t, s] over response tokens t with near <= t - s <= far.
+    """[T] future attention influence of s: mean of A_global[t, s] over response tokens t with near
+    <= t - s <= far.
 
     0 where no such token is there, so everywhere in answers shorter than `near`.
     """
@@ -82,7 +85,10 @@ def read_maps(model: Any, ids_BT: Tensor) -> Tensor:
     """[B, layers * heads, T, T] of the chosen layers."""
     every = model.attention(ids_BT)
     if not every or every[0] is None:
-        raise UserError(f"{model.name} gives no attention maps, which this method needs; use a model with attention")
+        raise UserError(
+            f"{model.name} gives no attention maps, which this method needs; use a model with "
+            "attention"
+        )
     L = len(every)
     chosen = {min(L - 1, round(L / 3 + L / 3 * i / (LAYERS - 1))) for i in range(LAYERS)}
     return torch.cat([every[i] for i in sorted(chosen)], 1)

@@ -1,11 +1,13 @@
 """Messages to token ids, and text to calls. A dialect only ever says which ids to ADD to a row.
 
-Law 1: what a policy sampled is never tokenised again, and the contents of messages never give a special token. So
-contents do not pass through the chat template: it is rendered with slots in their place; its own text is read with
-special tokens, the contents without. The whitespace around a content does pass through, so a template may trim it.
+Law 1: what a policy sampled is never tokenised again, and the contents of messages never give a
+special token. So contents do not pass through the chat template: it is rendered with slots in their
+place; its own text is read with special tokens, the contents without. The whitespace around a
+content does pass through, so a template may trim it.
 
-A template that rewrites history (`Chat.rewrites`) would show the same conversation differently later on. The row keeps
-what was seen: `extend` appends what such a template writes between the last reply and the next.
+A template that rewrites history (`Chat.rewrites`) would show the same conversation differently
+later on. The row keeps what was seen: `extend` appends what such a template writes between the last
+reply and the next.
 """
 
 from __future__ import annotations
@@ -39,13 +41,16 @@ REPLIES = {  # what a template may rewrite in earlier replies
 SLOT, REPLY = re.compile(r"~slot(\d+)~"), "~reply~"
 
 Talk: TypeAlias = list[dict[str, str]]
-Parts: TypeAlias = list[tuple[str, int | None]]  # text, and the message whose content it is; None = the template's
+# text, and the message whose content it is; None = the template's
+Parts: TypeAlias = list[tuple[str, int | None]]
 Tokens: TypeAlias = list[tuple[int, int | None]]  # id, and the same
 
 
 @value_class
 class Piece:
-    """Ids to append that have one author and one use. Those of the template belong to "environment"."""
+    """Ids to append that have one author and one use. Those of the template belong to
+    "environment".
+    """
 
     ids: tuple[int, ...]
     author: str = "environment"
@@ -55,7 +60,9 @@ class Piece:
 
 
 class Chat:
-    """The dialect of a chat template. `end` closes a turn; `rewrites` says what the template changes in old replies."""
+    """The dialect of a chat template. `end` closes a turn; `rewrites` says what the template
+    changes in old replies.
+    """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase):
         self.tokenizer: Any = tokenizer
@@ -69,13 +76,16 @@ class Chat:
         end = end_of_turn(tokenizer)
         if end is None:
             raise UserError(
-                f"{self.name} has no eos token, so a turn cannot end: set `eos_token` in tokenizer_config.json"
+                f"{self.name} has no eos token, so a turn cannot end: set `eos_token` in "
+                "tokenizer_config.json"
             )
         self.end = end
         self._extended = lru_cache(4096)(self._extend)
 
     def encode_text(self, text: str) -> tuple[int, ...]:
-        """Plain text as it is spelled in the middle of a row: special tokens in it are letters like any others."""
+        """Plain text as it is spelled in the middle of a row: special tokens in it are letters like
+        any others.
+        """
         return tuple(i for i, _ in self._spell([(text, 0)]))
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -85,18 +95,21 @@ class Chat:
     def extend(self, say: tuple[Message, ...], *, first: bool, closed: bool) -> tuple[Piece, ...]:
         """What to append so that the policy can speak.
 
-        In a `first` turn that is everything: start token, default system prompt, messages, the header of the reply.
-        Later it is the end of the policy's turn (only what it did not sample: `closed` says that its turn ends with an
-        end token), the messages, the header. An open turn to which nothing is said goes on: nothing is appended.
+        In a `first` turn that is everything: start token, default system prompt, messages, the
+        header of the reply. Later it is the end of the policy's turn (only what it did not sample:
+        `closed` says that its turn ends with an end token), the messages, the header. An open turn
+        to which nothing is said goes on: nothing is appended.
 
-        Without its hidden pieces, a row is what it would be had their messages not been said; where the template does
-        not allow that, only their contents are hidden. Of a trained message (a demonstration) the content and its end
-        token are trained.
+        Without its hidden pieces, a row is what it would be had their messages not been said; where
+        the template does not allow that, only their contents are hidden. Of a trained message (a
+        demonstration) the content and its end token are trained.
         """
         return self._extended(say, first, closed)
 
     def parse(self, text: str, finish: str) -> Call | Malformed | None:
-        """The first `<tool_call>{"name": ..., "arguments": {...}}</tool_call>` of a turn; None = it calls nothing."""
+        """The first `<tool_call>{"name": ..., "arguments": {...}}</tool_call>` of a turn; None = it
+        calls nothing.
+        """
         inside = text_in_tag(text, "tool_call", finish)
         return read_call(inside) if isinstance(inside, str) else inside
 
@@ -113,22 +126,32 @@ class Chat:
                 speaker = message
             elif i == self.end and speaker is not None and speaker.role == "assistant":
                 message, speaker = speaker, None  # the end of a demonstration is part of it
-            author, trained = (message.author, message.trained) if message else ("environment", False)
+            author, trained = (
+                (message.author, message.trained) if message else ("environment", False)
+            )
             uses.append((author, trained, at in hidden))
         pieces: list[Piece] = []
-        for (author, trained, unseen), run in groupby(zip(tokens, uses, strict=True), key=lambda pair: pair[1]):
+        for (author, trained, unseen), run in groupby(
+            zip(tokens, uses, strict=True), key=lambda pair: pair[1]
+        ):
             ids = tuple(i for (i, _), _ in run)
-            pieces.append(Piece(ids=ids, author=author, trained=trained, hidden=unseen, text=self.decode(ids)))
+            pieces.append(
+                Piece(ids=ids, author=author, trained=trained, hidden=unseen, text=self.decode(ids))
+            )
         return tuple(pieces)
 
-    def _hidden(self, tokens: Tokens, say: tuple[Message, ...], first: bool, closed: bool) -> Container[int]:
+    def _hidden(
+        self, tokens: Tokens, say: tuple[Message, ...], first: bool, closed: bool
+    ) -> Container[int]:
         """Places of the tokens that the training view leaves out."""
         if not any(m.hidden for m in say):
             return ()
         shown = self._line(tuple(m for m in say if not m.hidden), first, closed)
         a, b = [i for i, _ in tokens], [i for i, _ in shown]
         more = len(a) - len(b)
-        same = next((n for n, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+        same = next(
+            (n for n, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
+        )
         if more > 0 and a[same + more :] == b[same:]:
             return range(same, same + more)
         return {at for at, (_, of) in enumerate(tokens) if of is not None and say[of].hidden}
@@ -142,7 +165,9 @@ class Chat:
         slots = [int(n) for n in pieces[1::2]]
         for i, m in enumerate(say):
             if m.content.strip() and slots.count(i) != 1:
-                raise UserError(f"the chat template of {self.name} leaves out a message of the role {m.role!r}")
+                raise UserError(
+                    f"the chat template of {self.name} leaves out a message of the role {m.role!r}"
+                )
         _, end, after = pieces[0].partition(self.tokenizer.convert_ids_to_tokens(self.end))
         parts: Parts = [(after if closed and end and not first else pieces[0], None)]
         for i, template in zip(slots, pieces[2::2], strict=True):
@@ -173,11 +198,15 @@ class Chat:
         return role, content
 
     def _rendered(self, talk: Talk) -> str:
-        """The template's text: all of it, or what follows the reply that stands for the policy's."""
+        """The template's text: all of it, or what follows the reply that stands for the
+        policy's.
+        """
         try:
             if not talk:  # a row that starts with the header of the reply
                 asked = _talk_of("user")
-                header = render(self.tokenizer, asked, speak=True)[len(render(self.tokenizer, asked, speak=False)) :]
+                header = render(self.tokenizer, asked, speak=True)[
+                    len(render(self.tokenizer, asked, speak=False)) :
+                ]
                 return (self.tokenizer.bos_token or "") + header or self.tokenizer.eos_token
             text = render(self.tokenizer, talk, speak=True)
         except REFUSALS as error:
@@ -188,13 +217,17 @@ class Chat:
         return text.rpartition(REPLY)[2]
 
     def _spell(self, parts: Parts) -> Tokens:
-        """Tokens of a line. What lies between two special tokens of the template is read in one run, as in training."""
+        """Tokens of a line. What lies between two special tokens of the template is read in one
+        run, as in training.
+        """
         tokens: Tokens = []
         run, owners = "", []
         for text, owner in parts:
             at = 0
             for mark in self._marks.finditer(text) if owner is None else ():
-                tokens += self._read(run + text[at : mark.start()], [*owners, *[None] * (mark.start() - at)])
+                tokens += self._read(
+                    run + text[at : mark.start()], [*owners, *[None] * (mark.start() - at)]
+                )
                 tokens.append((self.specials[mark[0].strip()], None))
                 run, owners, at = "", [], mark.end()
             run, owners = run + text[at:], [*owners, *[owner] * (len(text) - at)]
@@ -203,8 +236,8 @@ class Chat:
     def _read(self, run: str, owners: list[int | None]) -> Iterator[tuple[int, int | None]]:
         """Tokens of text without specials; each belongs to whom its first character does.
 
-        A vocabulary may spell a special token's name as that token, or have only such a token for a character that it
-        lacks: these ids are left out.
+        A vocabulary may spell a special token's name as that token, or have only such a token for a
+        character that it lacks: these ids are left out.
         """
         if run:
             read = self._text.encode(run, add_special_tokens=False)
@@ -222,7 +255,9 @@ class Chat:
         except REFUSALS:
             return False
         at = [text.find(m["content"]) for m in talk]
-        return -1 not in at and at == sorted(at) and all(text.count(m["content"]) == 1 for m in talk)
+        return (
+            -1 not in at and at == sorted(at) and all(text.count(m["content"]) == 1 for m in talk)
+        )
 
     def _keeps(self, reply: str) -> bool:
         """Whether a conversation that goes on still starts as it did when the reply was sampled."""
@@ -241,7 +276,9 @@ def text_in_tag(text: str, tag: str, finish: str) -> str | Malformed | None:
     inside, closed, _ = rest.partition(f"</{tag}>")
     if not opened:
         return None
-    return inside if closed else Malformed(kind="cut" if finish == "length" else "unclosed", text=rest)
+    return (
+        inside if closed else Malformed(kind="cut" if finish == "length" else "unclosed", text=rest)
+    )
 
 
 def read_call(text: str) -> Call | Malformed:
@@ -255,7 +292,11 @@ def read_call(text: str) -> Call | Malformed:
         return Malformed(kind="json", text=text)
     if not isinstance(name, str) or not name:
         return Malformed(kind="name", text=text)
-    return Call(name=name, args=arguments) if isinstance(arguments, dict) else Malformed(kind="arguments", text=text)
+    return (
+        Call(name=name, args=arguments)
+        if isinstance(arguments, dict)
+        else Malformed(kind="arguments", text=text)
+    )
 
 
 def _json(text: str) -> Any:
@@ -266,16 +307,23 @@ def _json(text: str) -> Any:
 
 
 def text_tokenizer(tokenizer: PreTrainedTokenizerBase) -> Tokenizer:
-    """A copy of the tokenizer that reads the middle of a row: it knows no specials, adds nothing, cuts nothing.
+    """A copy of the tokenizer that reads the middle of a row: it knows no specials, adds nothing,
+    cuts nothing.
 
-    SentencePiece vocabularies put a space before the first word of a text; after a special token no word is the first.
+    SentencePiece vocabularies put a space before the first word of a text; after a special token no
+    word is the first.
     """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if not isinstance(backend, Tokenizer):
         raise UserError(
-            f"{tokenizer.name_or_path or 'the tokenizer'} has no tokenizer.json; save it as a fast tokenizer"
+            f"{tokenizer.name_or_path or 'the tokenizer'} has no tokenizer.json; save it as a "
+            "fast tokenizer"
         )
-    settings = json.loads(backend.to_str()) | {"truncation": None, "padding": None, "post_processor": None}
+    settings = json.loads(backend.to_str()) | {
+        "truncation": None,
+        "padding": None,
+        "post_processor": None,
+    }
     for part in _parts(settings["pre_tokenizer"]):
         if part.get("prepend_scheme") == "first":
             part["prepend_scheme"] = "never"
@@ -292,12 +340,19 @@ def _parts(pre_tokenizer: Mapping[str, Any] | None) -> Iterator[Any]:
 
 
 def special_marks(tokenizer: PreTrainedTokenizerBase) -> re.Pattern[str]:
-    """Special tokens as they stand in a template's text; some swallow the whitespace beside them."""
-    tokens = sorted((t for t in tokenizer.added_tokens_decoder.values() if t.special), key=lambda t: -len(t.content))
+    """Special tokens as they stand in a template's text; some swallow the whitespace
+    beside them.
+    """
+    tokens = sorted(
+        (t for t in tokenizer.added_tokens_decoder.values() if t.special),
+        key=lambda t: -len(t.content),
+    )
     marks = ((r"\s*" * t.lstrip) + re.escape(t.content) + (r"\s*" * t.rstrip) for t in tokens)
     return re.compile("|".join(marks) or "(?!)")
 
 
 def _talk_of(*roles: str) -> Talk:
     """A conversation of which nothing matters but the roles."""
-    return [{"role": r, "content": REPLY if r == "assistant" else f"~{i}~"} for i, r in enumerate(roles)]
+    return [
+        {"role": r, "content": REPLY if r == "assistant" else f"~{i}~"} for i, r in enumerate(roles)
+    ]

@@ -1,6 +1,8 @@
-"""What hidden states say about rows, reduced where they are computed: no [T, D] array leaves the forward pass.
+"""What hidden states say about rows, reduced where they are computed: no [T, D] array leaves the
+forward pass.
 
-N = trained tokens of all rows, D = the model's width. A feature is [N] (one number a trained token) or [B, 1, D].
+N = trained tokens of all rows, D = the model's width. A feature is [N] (one number a trained token)
+or [B, 1, D].
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ LOGITS = 1 << 24  # that may exist at a time beside their gradient: 64 MB each i
 
 @value_class
 class HiddenPlaces:
-    """Trained tokens: their rows, the places before them, and the hidden states there, which chose them."""
+    """Trained tokens: their rows, the places before them, and the hidden states there, which chose
+    them.
+    """
 
     row_N: Tensor
     at_N: Tensor
@@ -28,9 +32,11 @@ class HiddenPlaces:
 
 
 def effective_rank(z_RTD: Tensor) -> Tensor:
-    """[R] exp of the entropy of p_j = s_j / sum s, the singular values of each centred [T, D]; 0 for fewer than two tokens.
+    """[R] exp of the entropy of p_j = s_j / sum s, the singular values of each centred [T, D]; 0
+    for fewer than two tokens.
 
-    Roy and Vetterli 2007. Singular values are roots of the eigenvalues of the smaller Gram matrix, in float64.
+    Roy and Vetterli 2007. Singular values are roots of the eigenvalues of the smaller Gram matrix,
+    in float64.
     """
     if z_RTD.shape[1] < 2:
         return z_RTD.new_zeros(len(z_RTD), dtype=torch.float64)
@@ -44,16 +50,20 @@ def effective_rank(z_RTD: Tensor) -> Tensor:
 
 
 def prefix_rank(model: Any, batch: Batch, at: HiddenPlaces, stride: int) -> Tensor:
-    """[N] effective rank of the states that chose the row's tokens so far: at every `stride`-th token and at its last.
+    """[N] effective rank of the states that chose the row's tokens so far: at every `stride`-th
+    token and at its last.
 
-    0 at the others. The state that chose a token stands for it: the last token of a row is fed to nothing.
+    0 at the others. The state that chose a token stands for it: the last token of a row is fed to
+    nothing.
     """
     out_N = at.hidden_ND.new_zeros(len(at.row_N), dtype=torch.float64)
     lengths = torch.bincount(at.row_N, minlength=len(batch.unit_B)).tolist()
     start = [sum(lengths[:b]) for b in range(len(lengths))]
     ends = {n for n in lengths if n} | set(range(stride, max(lengths) + 1, stride))
     for n in sorted(ends):
-        rows = [b for b, length in enumerate(lengths) if length == n or (length > n and n % stride == 0)]
+        rows = [
+            b for b, length in enumerate(lengths) if length == n or (length > n and n % stride == 0)
+        ]
         if rows:
             z_RTD = torch.stack([at.hidden_ND[start[b] : start[b] + n] for b in rows]).detach()
             out_N[[start[b] + n - 1 for b in rows]] = effective_rank(z_RTD)
@@ -61,9 +71,11 @@ def prefix_rank(model: Any, batch: Batch, at: HiddenPlaces, stride: int) -> Tens
 
 
 def head_gradient(model: Any, batch: Batch, at: HiddenPlaces) -> Tensor:
-    """[B, 1, D] mean over the row's trained tokens of d log pi(y_t) / d h_t = W^T (onehot(y_t) - pi_t) / temperature.
+    """[B, 1, D] mean over the row's trained tokens of d log pi(y_t) / d h_t = W^T (onehot(y_t) -
+    pi_t) / temperature.
 
-    It passes through the vocabulary head alone, with its scaling and capping; the body of the model is not differentiated.
+    It passes through the vocabulary head alone, with its scaling and capping; the body of the model
+    is not differentiated.
     """
     size = max(1, LOGITS // model.vocabulary)
     found = []
@@ -87,28 +99,45 @@ def row_mean(x_ND: Tensor, row_N: Tensor, rows: int) -> Tensor:
 
 
 def embedding(model: Any, batch: Batch, at: HiddenPlaces) -> Tensor:
-    """[B, 1, D'] sum_t softmax(v)_t proj(h_t) over the row's span: heads "value" and "projection" make one vector of a row.
+    """[B, 1, D'] sum_t softmax(v)_t proj(h_t) over the row's span: heads "value" and "projection"
+    make one vector of a row.
 
-    The span is the batch column "span" [B, T], else every trained token. CARFT, arXiv:2508.15868. An empty span gives 0.
+    The span is the batch column "span" [B, T], else every trained token. CARFT, arXiv:2508.15868.
+    An empty span gives 0.
     """
     value_N, vector_ND = model.heads["value"](at.hidden_ND), model.heads["projection"](at.hidden_ND)
-    span_N = batch["span"][at.row_N, at.at_N + 1] if "span" in batch.columns else torch.ones_like(value_N)
+    span_N = (
+        batch["span"][at.row_N, at.at_N + 1]
+        if "span" in batch.columns
+        else torch.ones_like(value_N)
+    )
     rows = len(batch.unit_B)
-    top_B = value_N.new_full((rows,), -torch.inf).scatter_reduce(0, at.row_N, value_N.detach(), "amax")
+    top_B = value_N.new_full((rows,), -torch.inf).scatter_reduce(
+        0, at.row_N, value_N.detach(), "amax"
+    )
     weight_N = span_N.to(value_N.dtype) * torch.exp(value_N - top_B[at.row_N])
     total_B = weight_N.new_zeros(rows).index_add(0, at.row_N, weight_N)
     share_N = weight_N / torch.where(total_B > 0, total_B, 1.0)[at.row_N]
-    return vector_ND.new_zeros(rows, vector_ND.shape[1]).index_add(0, at.row_N, share_N[:, None] * vector_ND)[:, None]
+    return vector_ND.new_zeros(rows, vector_ND.shape[1]).index_add(
+        0, at.row_N, share_N[:, None] * vector_ND
+    )[:, None]
 
 
 def code_usage(model: Any, batch: Batch, at: HiddenPlaces) -> Tensor:
-    """[N] nats; the mean is the entropy of the codes that a latent head's policy uses, over the tokens of a forward pass."""
+    """[N] nats; the mean is the entropy of the codes that a latent head's policy uses, over the
+    tokens of a forward pass.
+    """
     return model.latent.usage(at.hidden_ND)
 
 
 def code_steering(model: Any, batch: Batch, at: HiddenPlaces) -> Tensor:
     """[N] how far a latent head's codes differ in the next token, as a total variation."""
-    return torch.cat([model.steering(part_ND) for part_ND in at.hidden_ND.split(max(1, LOGITS // model.logits_each))])
+    return torch.cat(
+        [
+            model.steering(part_ND)
+            for part_ND in at.hidden_ND.split(max(1, LOGITS // model.logits_each))
+        ]
+    )
 
 
 FEATURES: Mapping[str, Callable[..., Tensor]] = {

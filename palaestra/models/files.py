@@ -1,4 +1,6 @@
-"""Reading models with transformers: quietly, whole, without running any code that comes with them."""
+"""Reading models with transformers: quietly, whole, without running any code that comes
+with them.
+"""
 
 from __future__ import annotations
 
@@ -33,14 +35,16 @@ def read_module(where: Path | str, dtype: torch.dtype, attn_implementation: str)
             raise
         kind = str(error).split()[0]
         raise UserError(
-            f"{where}: transformers has no sdpa attention for {kind}, and models without it can neither be sampled from nor "
+            f"{where}: transformers has no sdpa attention for {kind}, and models without it can "
+            "neither be sampled from nor "
             "trained here; take one of another architecture"
         ) from None
     module, info = loaded
     if info["missing_keys"]:
         missing = sorted(info["missing_keys"])
         raise UserError(
-            f"{where}: {len(missing)} weights are not in its safetensors files, e.g. {missing[0]}; save it again, whole"
+            f"{where}: {len(missing)} weights are not in its safetensors files, e.g. "
+            f"{missing[0]}; save it again, whole"
         )
     return module.eval()
 
@@ -55,7 +59,9 @@ def explain_failures(name: str) -> Generator[None]:
     try:
         yield
     except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
-        first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        first = next(
+            (line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__
+        )
         raise UserError(f"model {name!r} cannot be loaded: {first}") from error
 
 

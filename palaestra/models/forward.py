@@ -1,7 +1,7 @@
 """The training forward pass: per-token quantities of a batch. N = trained tokens of all rows.
 
-A [B, T, V] tensor exists only where "vocab_logp" asks for it: hidden states that predict a trained token meet the vocabulary, in
-chunks that are computed again in the backward pass.
+A [B, T, V] tensor exists only where "vocab_logp" asks for it: hidden states that predict a trained
+token meet the vocabulary, in chunks that are computed again in the backward pass.
 """
 
 from __future__ import annotations
@@ -43,15 +43,33 @@ def power_logp(logp_NV: Tensor, token_N: Tensor, exponent_N: Tensor) -> Tensor:
     return logp(torch.log_softmax(exponent_N[:, None] * logp_NV, -1), token_N, exponent_N)
 
 
-VOCABULARY = {  # quantities of the tempered distribution, from its log-probs [N, V], the tokens and exponents [N]
-    f.__name__: f for f in (logp, entropy, vocab_mean_logp, vocab_logp, power_logp)
-}
+# quantities of the tempered distribution, from its log-probs [N, V], the tokens and exponents [N]
+VOCABULARY = {f.__name__: f for f in (logp, entropy, vocab_mean_logp, vocab_logp, power_logp)}
+
+
+def _sampling(
+    batch: Batch, row_N: Tensor, at_N: Tensor, temperature: float
+) -> tuple[Tensor, Tensor]:
+    """[N] temperatures, of the batch's column or all alike, and [N] exponents, 1 without a column."""
+    if "temperature" in batch.columns:
+        temperature_N = batch["temperature"][row_N, at_N + 1]
+    else:
+        device = batch["ids"].device
+        temperature_N = torch.full(row_N.shape, temperature, dtype=torch.float64, device=device)
+    if "exponent" in batch.columns:
+        return temperature_N, batch["exponent"][row_N]
+    return temperature_N, torch.ones_like(temperature_N)
 
 
 def forward(
-    model: Model, batch: Batch, needs: Sequence[str], temperature: float = 1.0, *, logits: int = LOGITS
+    model: Model,
+    batch: Batch,
+    needs: Sequence[str],
+    temperature: float = 1.0,
+    *,
+    logits: int = LOGITS,
 ) -> dict[str, Tensor]:
-    """Each need as [B, T], in nats where it is a log-prob, 0 where nothing is trained; features of rows as [B, 1, D].
+    """Each need as [B, T], 0 where nothing is trained; features of rows as [B, 1, D]. In nats:
 
         logp[b, t]             log pi(ids[b, t] | ids[b, :t]),  pi = softmax(logits / temperature)
         entropy[b, t]          of pi(. | ids[b, :t])
@@ -61,9 +79,9 @@ def forward(
         NAME[b, t]             the head NAME on the hidden state before ids[b, t] is chosen, e.g. "value"
         NAME:X:Y               a reduction of hidden states (`features`) or attention (`attention`), with its parameters
 
-    A batch column "temperature" [B, T] goes before the argument. Models that can run packed (see `packed`) do; for the
-    others rows are right-padded, so a causal model needs no mask: no token sees the padding. Raises KeyError for a need
-    that this model does not have.
+    A batch column "temperature" [B, T] goes before the argument. Models that can run packed (see
+    `packed`) do; for the others rows are right-padded, so a causal model needs no mask: no token
+    sees the padding. Raises KeyError for a need that this model does not have.
     """
     known = (*VOCABULARY, *FEATURES, *SCORES, *model.heads)
     for need in needs:
@@ -73,27 +91,33 @@ def forward(
     if len(maps) == len(needs):
         return attention_scores(model, batch, maps)
     ids_BT = batch["ids"]
-    row_N, at_N = (batch.mask[:, 1:] > 0).nonzero(as_tuple=True)  # ids[:, at + 1] is predicted at `at`
+    # ids[:, at + 1] is predicted at `at`
+    row_N, at_N = (batch.mask[:, 1:] > 0).nonzero(as_tuple=True)
     with model.recomputing():
-        hidden_ND = packed_hidden(model, batch, row_N, at_N) if model.packs else model.hidden(ids_BT)[row_N, at_N]
+        hidden_ND = (
+            packed_hidden(model, batch, row_N, at_N)
+            if model.packs
+            else model.hidden(ids_BT)[row_N, at_N]
+        )
     token_N = ids_BT[row_N, at_N + 1]
-    if "temperature" in batch.columns:
-        temperature_N = batch["temperature"][row_N, at_N + 1]
-    else:
-        temperature_N = torch.full(token_N.shape, temperature, dtype=torch.float64, device=token_N.device)
-    exponent_N = batch["exponent"][row_N] if "exponent" in batch.columns else torch.ones_like(temperature_N)
+    temperature_N, exponent_N = _sampling(batch, row_N, at_N, temperature)
     named = tuple(n for n in needs if n in VOCABULARY)
     given = (hidden_ND, token_N, temperature_N, exponent_N)
     found = dict(zip(named, _reduce(model, given, named, logits), strict=True)) if named else {}
     found |= {n: model.read(n, hidden_ND, token_N) for n in needs if n in model.heads}
-    places = HiddenPlaces(row_N=row_N, at_N=at_N, token_N=token_N, temperature_N=temperature_N, hidden_ND=hidden_ND)
+    places = HiddenPlaces(
+        row_N=row_N, at_N=at_N, token_N=token_N, temperature_N=temperature_N, hidden_ND=hidden_ND
+    )
     wide: dict[str, Tensor] = {}
     for need in needs:
         name, *parameters = need.split(":")
         if name in FEATURES:
             made = FEATURES[name](model, batch, places, *map(int, parameters))
             (wide if made.dim() == 3 else found)[need] = made
-    tokens = {n: v.new_zeros(*ids_BT.shape, *v.shape[1:]).index_put((row_N, at_N + 1), v) for n, v in found.items()}
+    tokens = {
+        n: v.new_zeros(*ids_BT.shape, *v.shape[1:]).index_put((row_N, at_N + 1), v)
+        for n, v in found.items()
+    }
     return {**tokens, **wide, **attention_scores(model, batch, maps)}
 
 
@@ -103,17 +127,23 @@ def packed_hidden(model: Model, batch: Batch, row_N: Tensor, at_N: Tensor) -> Te
     whole = torch.ones(
         1, 1, 1, 1, dtype=torch.bool, device=row_N.device
     )  # a finished mask: the layout has the real ones
-    run = model.hidden(layout.ids[None], position_ids=layout.position[None], attention_mask=whole, layout=layout)
+    run = model.hidden(
+        layout.ids[None], position_ids=layout.position[None], attention_mask=whole, layout=layout
+    )
     return run[0, layout.before[row_N, at_N + 1]]
 
 
 def _reduce(
     model: Model, given: tuple[Tensor, Tensor, Tensor, Tensor], names: tuple[str, ...], logits: int
 ) -> list[Tensor]:
-    """The named quantities [N]. One chunk keeps its log-probs for the backward pass, several compute them again."""
+    """The named quantities [N]. One chunk keeps its log-probs for the backward pass, several
+    compute them again.
+    """
     tempered = bool((given[2] != 1).any())  # a division less over [N, V]
 
-    def run(hidden_ND: Tensor, token_N: Tensor, temperature_N: Tensor, exponent_N: Tensor) -> tuple[Tensor, ...]:
+    def run(
+        hidden_ND: Tensor, token_N: Tensor, temperature_N: Tensor, exponent_N: Tensor
+    ) -> tuple[Tensor, ...]:
         logits_NV = model.logits(hidden_ND)
         logits_NV = logits_NV.to(torch.promote_types(logits_NV.dtype, torch.float32))
         if tempered:

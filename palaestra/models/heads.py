@@ -1,4 +1,6 @@
-"""What stands on the hidden states of a model: its vocabulary, and extra outputs (values, rewards)."""
+"""What stands on the hidden states of a model: its vocabulary, and extra outputs
+(values, rewards).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from palaestra.types import rng_of
 
 
 class ScalarHead(nn.Module):
-    """One number from a hidden state: w . h + b. It starts at zero, so that what is built on it starts unbiased."""
+    """One number from a hidden state: w . h + b. It starts at zero, so that what is built on it
+    starts unbiased.
+    """
 
     def __init__(self, width: int, dtype: torch.dtype = torch.float32):
         super().__init__()
@@ -26,9 +30,11 @@ class ScalarHead(nn.Module):
 
 
 class PriorHead(ScalarHead):
-    """A scalar head on top of a fixed random function of its own: heads agree where data is, and differ where none was.
+    """A scalar head on top of a fixed random function of its own: heads agree where data is, and
+    differ where none was.
 
-    f(h) = w . h + b + p . h with p drawn from the head's name (randomised priors, arXiv:1806.03335).
+    f(h) = w . h + b + p . h with p drawn from the head's name (randomised priors,
+    arXiv:1806.03335).
     """
 
     prior: Tensor
@@ -43,12 +49,16 @@ class PriorHead(ScalarHead):
 
 
 class ProjectionHead(nn.Module):
-    """A hidden state in few dimensions, without bias. Its random start is a path's, the same on every machine."""
+    """A hidden state in few dimensions, without bias. Its random start is a path's, the same on
+    every machine.
+    """
 
     def __init__(self, width: int, size: int = 64, dtype: torch.dtype = torch.float32):
         super().__init__()
         self.out = nn.Linear(width, size, bias=False, dtype=dtype)
-        start = rng_of(("head", "projection", width, size)).standard_normal((size, width)) / width**0.5
+        start = (
+            rng_of(("head", "projection", width, size)).standard_normal((size, width)) / width**0.5
+        )
         with torch.no_grad():
             self.out.weight.copy_(torch.from_numpy(start))
 
@@ -58,7 +68,9 @@ class ProjectionHead(nn.Module):
 
 
 def head(name: str, width: int, dtype: torch.dtype) -> nn.Module:
-    """An untrained head; "projection" gives vectors, every other name a number, "prior..." on a random prior."""
+    """An untrained head; "projection" gives vectors, every other name a number, "prior..." on a
+    random prior.
+    """
     if name == "projection":
         return ProjectionHead(width, dtype=dtype)
     return PriorHead(name, width, dtype) if name.startswith("prior") else ScalarHead(width, dtype)
@@ -67,19 +79,24 @@ def head(name: str, width: int, dtype: torch.dtype) -> nn.Module:
 class VocabularyHead:
     """Logits of given hidden states, by the module's own `forward` with its body left out.
 
-    Architectures scale, cap and bias their logits in different ways. A shallow copy of the module whose body returns
-    what it is given runs that code, whatever it is. Where it is a plain product, the product is taken directly.
+    Architectures scale, cap and bias their logits in different ways. A shallow copy of the module
+    whose body returns what it is given runs that code, whatever it is. Where it is a plain product,
+    the product is taken directly.
     """
 
     def __init__(self, causal: Any, width: int):
         self.body = _Given(getattr(causal, causal.base_model_prefix), causal.get_decoder())
         self.shell = copy.copy(causal)
-        self.shell._modules = {k: v for k, v in causal._modules.items() if k != causal.base_model_prefix}
+        self.shell._modules = {
+            k: v for k, v in causal._modules.items() if k != causal.base_model_prefix
+        }
         self.shell.__dict__[causal.base_model_prefix] = self.body
         self.plain = causal.get_output_embeddings()
         probe_ND = 100 * torch.eye(4, width, dtype=causal.dtype, device=causal.device)
         with torch.no_grad():
-            self.is_plain = self.plain is not None and torch.equal(self._own(probe_ND), self.plain(probe_ND))
+            self.is_plain = self.plain is not None and torch.equal(
+                self._own(probe_ND), self.plain(probe_ND)
+            )
 
     def __call__(self, hidden_ND: Tensor) -> Tensor:
         return self.plain(hidden_ND) if self.is_plain else self._own(hidden_ND)
@@ -93,7 +110,9 @@ class VocabularyHead:
 
 
 class _Given:
-    """Stands where the body of a model stood: says the hidden states it was given, and nothing else."""
+    """Stands where the body of a model stood: says the hidden states it was given, and nothing
+    else.
+    """
 
     def __init__(self, body: nn.Module, decoder: nn.Module):
         self.body, self.decoder_inside = body, decoder
@@ -104,7 +123,8 @@ class _Given:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.body, name)
-        return self if found is self.decoder_inside else found  # some call the decoder inside of the body
+        # some call the decoder inside of the body
+        return self if found is self.decoder_inside else found
 
 
 class _Outputs:

@@ -1,4 +1,5 @@
-"""Latent actions between hidden states and the vocabulary: K codes instead of V tokens. N positions, K codes, D hidden.
+"""Latent actions between hidden states and the vocabulary: K codes instead of V tokens. N
+positions, K codes, D hidden.
 
     policy  pi(a | h_t)           which code
     world   p(x | h_t, a)         which token, given the code: the model's own vocabulary on a shifted hidden state
@@ -30,7 +31,8 @@ def straight_through(logits_NK: Tensor) -> Tensor:
 class LatentHead(nn.Module):
     """Policy, world and inverse model over `codes` codes.
 
-    The world starts without a shift and the policy uniform, so the model starts as it was without the head.
+    The world starts without a shift and the policy uniform, so the model starts as it was without
+    the head.
     """
 
     def __init__(self, codes: int, width: int, vocabulary: int, dtype: torch.dtype = torch.float32):
@@ -68,13 +70,16 @@ class LatentHead(nn.Module):
         return hidden_ND + self.shift(nn.functional.silu(self.gate(both)) * self.up(both))
 
     def logits(self, hidden_ND: Tensor, vocabulary: Vocabulary) -> Tensor:
-        """[N, V] log sum_a pi(a | h) p(x | h, a): the policy over tokens that drawing a code and then a token makes.
+        """[N, V] log sum_a pi(a | h) p(x | h, a): the policy over tokens that drawing a code and
+        then a token makes.
 
-        Only the policy over codes gets a gradient; that of log p(x) is the mean of grad log pi(a) over the codes that x may
-        have come from, so the codes themselves need not be recorded.
+        Only the policy over codes gets a gradient; that of log p(x) is the mean of grad log pi(a)
+        over the codes that x may have come from, so the codes themselves need not be recorded.
         """
         h_ND = hidden_ND.detach().to(self.code.dtype)  # the trunk is frozen
-        return torch.logsumexp(self.choose(h_ND)[..., None].float() + self.world(hidden_ND, vocabulary), 1)
+        return torch.logsumexp(
+            self.choose(h_ND)[..., None].float() + self.world(hidden_ND, vocabulary), 1
+        )
 
     @torch.no_grad()  # the world stands still when the policy acts
     def world(self, hidden_ND: Tensor, vocabulary: Vocabulary) -> Tensor:
@@ -85,23 +90,33 @@ class LatentHead(nn.Module):
 
     @torch.no_grad()
     def usage(self, hidden_ND: Tensor) -> Tensor:
-        """[N] nats: -sum_a pi(a | h) log mean_N pi(a), whose mean is the entropy of the codes in use; at most log K."""
+        """[N] nats: -sum_a pi(a | h) log mean_N pi(a), whose mean is the entropy of the codes in
+        use; at most log K.
+        """
         pi_NK = self.choose(hidden_ND.to(self.code.dtype)).exp()
         return -torch.xlogy(pi_NK, pi_NK.mean(0)).sum(-1)
 
     def steering(self, hidden_ND: Tensor, vocabulary: Vocabulary) -> Tensor:
-        """[N] total variation between p(x | h, a) and the mean of all codes, mean over codes; 0 where codes are all alike."""
+        """[N] total variation between p(x | h, a) and the mean of all codes, mean over codes; 0
+        where codes are all alike.
+        """
         p_NKV = self.world(hidden_ND, vocabulary).exp()
         return (p_NKV - p_NKV.mean(1, keepdim=True)).abs().sum(-1).mean(1) / 2
 
     def construct(self, hidden_ND: Tensor, token_N: Tensor, vocabulary: Vocabulary) -> Tensor:
         """[N] nats: -log p(x | h, a) - log pi(a | h) with a the inverse model's likeliest code.
 
-        The first term trains world and inverse model (straight through the code), the second clones the code into the policy.
+        The first term trains world and inverse model (straight through the code), the second clones
+        the code into the policy.
         """
         h_ND = hidden_ND.detach().to(self.code.dtype)
         onehot_NK = straight_through(self.inverse(h_ND) + self.seen[token_N])
-        world_NV = vocabulary(self.merge(h_ND, onehot_NK @ self.code).to(hidden_ND.dtype)).float().log_softmax(-1)
+        world_NV = (
+            vocabulary(self.merge(h_ND, onehot_NK @ self.code).to(hidden_ND.dtype))
+            .float()
+            .log_softmax(-1)
+        )
         told = world_NV.gather(1, token_N[:, None])[:, 0]
-        cloned = (onehot_NK.detach() * self.choose(h_ND)).sum(-1)  # the label is given, not learned from the policy
+        # the label is given, not learned from the policy
+        cloned = (onehot_NK.detach() * self.choose(h_ND)).sum(-1)
         return -told - cloned

@@ -1,8 +1,9 @@
 """Rows without padding, prompts once: the layout of a batch for the training forward pass.
 
-Rows that start with the same untrained tokens share them: the prompt of a group is computed once, forward and backward, and
-its gradient is the sum over its rows, exactly. Linear layers see a flat run of N tokens, all prompts first, then all
-continuations; only attention (`palaestra.models.packed`) looks at rows. The last token of a row predicts nothing, so it is left
+Rows that start with the same untrained tokens share them: the prompt of a group is computed once,
+forward and backward, and its gradient is the sum over its rows, exactly. Linear layers see a flat
+run of N tokens, all prompts first, then all continuations; only attention
+(`palaestra.models.packed`) looks at rows. The last token of a row predicts nothing, so it is left
 out.
 """
 
@@ -18,32 +19,42 @@ from palaestra.types import Batch
 
 @dataclass(frozen=True)
 class Block:
-    """Attention of some rows: queries are flat places [R, Q], keys [R, K], `mask` [R, 1, Q, K] says who sees whom.
+    """Attention of some rows: queries are flat places [R, Q], keys [R, K], `mask` [R, 1, Q, K] says
+    who sees whom.
 
-    `filled` are the rows and columns of the places that hold a token; in this order they are the flat run of this block.
+    `filled` are the rows and columns of the places that hold a token; in this order they are the
+    flat run of this block.
     """
 
     query: Tensor
     key: Tensor
     mask: Tensor
     filled: tuple[Tensor, Tensor]
-    _sums: dict[tuple[int, torch.dtype], Tensor] = field(default_factory=dict, compare=False, repr=False)
+    _sums: dict[tuple[int, torch.dtype], Tensor] = field(
+        default_factory=dict, compare=False, repr=False
+    )
 
     def summand(self, together: int, dtype: torch.dtype) -> Tensor:
-        """[R, 1, `together` Q, K] the mask as what is added to attention, for queries of so many heads in line.
+        """[R, 1, `together` Q, K] the mask as what is added to attention, for queries of so many
+        heads in line.
 
-        Made once for all layers. The rows begin at multiples of 8 numbers, as CUDA's kernels want them.
+        Made once for all layers. The rows begin at multiples of 8 numbers, as CUDA's kernels want
+        them.
         """
         if (together, dtype) not in self._sums:
             R, _, Q, K = self.mask.shape
             made = self.mask.new_zeros(R, 1, together * Q, -(-K // 8) * 8, dtype=dtype)[..., :K]
-            self._sums[together, dtype] = made.masked_fill_(~self.mask.repeat(1, 1, together, 1), float("-inf"))
+            self._sums[together, dtype] = made.masked_fill_(
+                ~self.mask.repeat(1, 1, together, 1), float("-inf")
+            )
         return self._sums[together, dtype]
 
 
 @dataclass(frozen=True)
 class Layout:
-    """A batch as a flat run: ids [N], positions [N], its blocks in order, and where [B, T] the token before (b, t) lies."""
+    """A batch as a flat run: ids [N], positions [N], its blocks in order, and where [B, T] the
+    token before (b, t) lies.
+    """
 
     ids: Tensor
     position: Tensor
@@ -65,7 +76,9 @@ class Layout:
             before[b, 1 : u + 1] = torch.arange(start_p[g], start_p[g] + min(u, T - 1))
             before[b, u + 1 : u + 1 + len(t)] = torch.arange(start_t[b], start_t[b] + len(t))
         device = batch["ids"].device
-        blocks = [_block([(s, len(p), 0, 0) for s, p in zip(start_p, prompts, strict=True)], device)]
+        blocks = [
+            _block([(s, len(p), 0, 0) for s, p in zip(start_p, prompts, strict=True)], device)
+        ]
         joined = [
             (start_t[b], len(t), start_p[g], len(prompts[g]))
             for b, (g, t) in enumerate(zip(owner, tails, strict=True))
@@ -78,13 +91,22 @@ class Layout:
 
 
 def prompts_and_tails(batch: Batch) -> tuple[list[tuple[int, ...]], list[int], list[list[int]]]:
-    """The different prompts, which of them each row has, and what each row adds to it: all that has to be computed."""
+    """The different prompts, which of them each row has, and what each row adds to it: all that has
+    to be computed.
+    """
     trained, length_B = batch.mask.cpu() > 0, batch["length"].cpu()
-    first = torch.where(trained.any(1), trained.int().argmax(1), length_B).tolist()  # the first trained token
+    # the first trained token
+    first = torch.where(trained.any(1), trained.int().argmax(1), length_B).tolist()
     rows = batch["ids"].tolist()
     number: dict[tuple[int, ...], int] = {}
-    owner = [number.setdefault(tuple(row[:u]), len(number)) for row, u in zip(rows, first, strict=True)]
-    return list(number), owner, [row[u : n - 1] for row, u, n in zip(rows, first, length_B.tolist(), strict=True)]
+    owner = [
+        number.setdefault(tuple(row[:u]), len(number)) for row, u in zip(rows, first, strict=True)
+    ]
+    return (
+        list(number),
+        owner,
+        [row[u : n - 1] for row, u, n in zip(rows, first, length_B.tolist(), strict=True)],
+    )
 
 
 def _starts(lengths: list[int], at: int) -> list[int]:
@@ -96,7 +118,9 @@ def _starts(lengths: list[int], at: int) -> list[int]:
 
 
 def _block(rows: list[tuple[int, int, int, int]], device: torch.device) -> Block:
-    """rows: (start, length, start of the prefix, its length). Keys are the prefix, then the row itself, causally."""
+    """rows: (start, length, start of the prefix, its length). Keys are the prefix, then the row
+    itself, causally.
+    """
     start, length, prefix, before = (torch.tensor(x)[:, None] for x in zip(*rows, strict=True))
     q, p = torch.arange(int(length.max()))[None], torch.arange(int(before.max()))[None]
     filled = q < length
@@ -106,4 +130,9 @@ def _block(rows: list[tuple[int, int, int, int]], device: torch.device) -> Block
     own = (q[:, :, None] >= q[:, None, :]) & filled[:, None, :]
     mask = torch.cat([prompt, own], 2)[:, None].to(device)
     row, column = filled.nonzero(as_tuple=True)
-    return Block(query=query.to(device), key=key.to(device), mask=mask, filled=(row.to(device), column.to(device)))
+    return Block(
+        query=query.to(device),
+        key=key.to(device),
+        mask=mask,
+        filled=(row.to(device), column.to(device)),
+    )

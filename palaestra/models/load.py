@@ -1,4 +1,6 @@
-"""Models by name, from and to Hugging Face directories. Only safetensors are read; a model's own code is never run."""
+"""Models by name, from and to Hugging Face directories. Only safetensors are read; a model's own
+code is never run.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +16,22 @@ from transformers import PreTrainedConfig
 
 from palaestra.errors import UserError
 from palaestra.models import smollm2
-from palaestra.models.files import explain_failures, read_module, read_tokenizer, silence_transformers
+from palaestra.models.files import (
+    explain_failures,
+    read_module,
+    read_tokenizer,
+    silence_transformers,
+)
 from palaestra.models.lora import LoRA
 from palaestra.models.model import Model, frozen_copy, trainable_copy, weights_sha256
 
 __all__ = ["Model", "frozen_copy", "load", "load_heads", "save", "trainable_copy", "weights_sha256"]
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-OWN_MODELS: dict[str, Callable[[], Path]] = {"tiny": lambda: Path(__file__).parent / "tiny", "smollm2": smollm2.folder}
+OWN_MODELS: dict[str, Callable[[], Path]] = {
+    "tiny": lambda: Path(__file__).parent / "tiny",
+    "smollm2": smollm2.folder,
+}
 HEADS = "heads.safetensors"
 
 
@@ -33,9 +43,11 @@ def load(
     lora: LoRA | None = None,
     attn_implementation: str = "sdpa",
 ) -> Model:
-    """The model called `name`: "tiny" (comes with the package), "smollm2", a local directory, or an id of the hub.
+    """The model called `name`: "tiny" (comes with the package), "smollm2", a local directory, or an
+    id of the hub.
 
-    `dtype` is "float32" or "bfloat16". Heads that were saved beside a model come with it. Raises `UserError`.
+    `dtype` is "float32" or "bfloat16". Heads that were saved beside a model come with it. Raises
+    `UserError`.
     """
     if dtype not in DTYPES:
         raise UserError(f"unknown dtype {dtype!r}: use {' or '.join(DTYPES)}")
@@ -49,7 +61,8 @@ def load(
         raise UserError(f"no device {str(device)!r} here: {str(error).splitlines()[0]}") from None
     if module.device.type == "cuda":
         torch.cuda.set_device(module.device)
-        torch.backends.cuda.enable_cudnn_sdp(False)  # it plans anew for every shape, and every micro-batch has its own
+        # it plans anew for every shape, and every micro-batch has its own
+        torch.backends.cuda.enable_cudnn_sdp(False)
     model = Model(name, lora(module) if lora else module, tokenizer, str(where))
     load_heads(model, where)
     return model
@@ -63,7 +76,11 @@ def find(name: str) -> Path | str:
     if path.is_dir():
         check(path)
         return path
-    local = name.startswith((".", "/", "~")) or name.count("/") > 1 or ("/" in name and path.parent.is_dir())
+    local = (
+        name.startswith((".", "/", "~"))
+        or name.count("/") > 1
+        or ("/" in name and path.parent.is_dir())
+    )
     if local or path.exists():
         raise UserError(f"no model directory {name!r}{_close(path.name, _siblings(path))}")
     try:
@@ -74,8 +91,10 @@ def find(name: str) -> Path | str:
     if not settings:
         known = [*OWN_MODELS, *(p.name for p in Path().iterdir() if (p / "config.json").exists())]
         raise UserError(
-            f"unknown model {name!r}{_close(name, known)}; use {', '.join(OWN_MODELS)}, a directory with a saved model, "
-            "or the id of a model on the Hugging Face hub (which must be reachable, or the model in its cache)"
+            f"unknown model {name!r}{_close(name, known)}; use {', '.join(OWN_MODELS)}, a "
+            "directory with a saved model, "
+            "or the id of a model on the Hugging Face hub (which must be reachable, or the model "
+            "in its cache)"
         )
     return name
 
@@ -87,14 +106,21 @@ def check(directory: Path) -> None:
         hint = f"; {max(inside, key=lambda p: p.stat().st_mtime).parent} is one" if inside else ""
         raise UserError(f"{directory} has no config.json, so it is not a saved model{hint}")
     if not list(directory.glob("*.safetensors")):
-        other = [p.name for p in (*directory.glob("*.bin"), *directory.glob("*.pt*"), *directory.glob("*.gguf"))]
-        why = f"only {other[0]}; convert it with `save_pretrained`" if other else "no weights at all"
+        other = [
+            p.name
+            for p in (*directory.glob("*.bin"), *directory.glob("*.pt*"), *directory.glob("*.gguf"))
+        ]
+        why = (
+            f"only {other[0]}; convert it with `save_pretrained`" if other else "no weights at all"
+        )
         raise UserError(f"{directory} has no safetensors file: {why}")
     if not any(
-        (directory / n).exists() for n in ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")
+        (directory / n).exists()
+        for n in ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")
     ):
         raise UserError(
-            f"{directory} has no tokenizer; save it there with `tokenizer.save_pretrained({str(directory)!r})`"
+            f"{directory} has no tokenizer; save it there with "
+            f"`tokenizer.save_pretrained({str(directory)!r})`"
         )
 
 
@@ -110,7 +136,8 @@ def _siblings(path: Path) -> list[str]:
 def save(model: Model, directory: str | Path) -> None:
     """A directory that `transformers.AutoModelForCausalLM` and `AutoTokenizer` load.
 
-    Adapters are merged into the saved weights and stand beside them in `adapter/`; heads in heads.safetensors.
+    Adapters are merged into the saved weights and stand beside them in `adapter/`; heads in
+    heads.safetensors.
     """
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
@@ -120,12 +147,18 @@ def save(model: Model, directory: str | Path) -> None:
         if model.adapted and not model.bare:
             model.module.save_pretrained(str(directory / "adapter"), save_embedding_layers=False)  # type: ignore[operator]
     if model.heads:
-        tensors = {f"{h}.{n}": t.contiguous() for h, head in model.heads.items() for n, t in head.state_dict().items()}
+        tensors = {
+            f"{h}.{n}": t.contiguous()
+            for h, head in model.heads.items()
+            for n, t in head.state_dict().items()
+        }
         save_file(tensors, directory / HEADS)
 
 
 def merge_adapters(model: Model) -> Any:
-    """The model with its adapters merged into a copy: in place and back would move the weights by rounding."""
+    """The model with its adapters merged into a copy: in place and back would move the weights by
+    rounding.
+    """
     if not model.adapted:
         return model.module
     twin: Any = copy.deepcopy(model.module)
@@ -139,10 +172,13 @@ def load_heads(model: Model, directory: str | Path) -> None:
         return
     tensors = load_file(path)
     for name in sorted({key.partition(".")[0] for key in tensors}):
-        state = {key.partition(".")[2]: t for key, t in tensors.items() if key.partition(".")[0] == name}
+        state = {
+            key.partition(".")[2]: t for key, t in tensors.items() if key.partition(".")[0] == name
+        }
         try:
             model.add_head(name).load_state_dict(state)
         except RuntimeError:
             raise UserError(
-                f"{path}: the head {name!r} is of another model (hidden states of this one have {model.width})"
+                f"{path}: the head {name!r} is of another model (hidden states of this one have "
+                f"{model.width})"
             ) from None

@@ -25,13 +25,18 @@ class LoRA:
             from peft import LoraConfig, get_peft_model
         except ImportError:
             raise UserError("LoRA needs the package peft: pip install 'palaestra[lora]'") from None
-        names = {n.rpartition(".")[2] for n, m in module.named_modules() if isinstance(m, nn.Linear)}
+        names = {
+            n.rpartition(".")[2] for n, m in module.named_modules() if isinstance(m, nn.Linear)
+        }
         targets = [t for t in self.targets if t in names]
         if not targets:
             raise UserError(
-                f"LoRA targets {', '.join(self.targets)} are not in this model; it has {', '.join(sorted(names))}"
+                f"LoRA targets {', '.join(self.targets)} are not in this model; it has "
+                f"{', '.join(sorted(names))}"
             )
-        config = LoraConfig(r=self.rank, lora_alpha=self.alpha, target_modules=targets, task_type="CAUSAL_LM")
+        config = LoraConfig(
+            r=self.rank, lora_alpha=self.alpha, target_modules=targets, task_type="CAUSAL_LM"
+        )
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed_of(("lora", self.rank)))
             return get_peft_model(module, config).eval()  # type: ignore[arg-type]

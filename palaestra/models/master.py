@@ -1,7 +1,7 @@
 """Float32 master weights under weights of lower precision.
 
-A bfloat16 weight has eight bits: a step of 1e-5 of its size rounds away. Gradients are gathered and applied in float32, and
-only the result is rounded (arXiv:1710.03740, section 3.1).
+A bfloat16 weight has eight bits: a step of 1e-5 of its size rounds away. Gradients are gathered and
+applied in float32, and only the result is rounded (arXiv:1710.03740, section 3.1).
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ class MasterWeights:
     """An optimiser over float32 copies of `parameters`; used like one of torch."""
 
     def __init__(
-        self, parameters: Sequence[nn.Parameter], build: Callable[[Sequence[nn.Parameter]], torch.optim.Optimizer]
+        self,
+        parameters: Sequence[nn.Parameter],
+        build: Callable[[Sequence[nn.Parameter]], torch.optim.Optimizer],
     ):
         self.parameters = list(parameters)
         self.masters = [nn.Parameter(p.detach().float().clone()) for p in self.parameters]
@@ -54,7 +56,9 @@ class MasterWeights:
 
 @torch.no_grad()
 def _gather(p: Tensor, master: nn.Parameter) -> None:
-    """Adds a gradient to the master's as soon as it is there, so that micro-batches sum in float32."""
+    """Adds a gradient to the master's as soon as it is there, so that micro-batches sum
+    in float32.
+    """
     if p.grad is None:
         return
     master.grad = p.grad.float() if master.grad is None else master.grad.add_(p.grad)

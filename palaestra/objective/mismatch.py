@@ -1,4 +1,6 @@
-"""Correction for samples of an engine whose probabilities differ from the trainer's (other kernels, other precision)."""
+"""Correction for samples of an engine whose probabilities differ from the trainer's (other kernels,
+other precision).
+"""
 
 from __future__ import annotations
 
@@ -13,14 +15,16 @@ from palaestra.types import Batch, Objective, Outputs, stage
 
 @stage
 class TIS(Algebra):
-    """Truncated importance sampling: the objective on advantages w A, w = min(pi_old / mu, cap) per token.
+    """Truncated importance sampling: the objective on advantages w A, w = min(pi_old / mu, cap) per
+    token.
 
-    mu is the engine's distribution, pi_old the trainer's before the update (the learner must need (model, "logp")); ratios of
-    the objective are then pi / pi_old, so a clip range is spent on the update and not on the mismatch. "Your efficient RL
-    framework secretly brings you off-policy RL training" (Yao et al. 2025, fengyao.notion.site/off-policy-rl); the cap of 2 is
-    the default of ms-swift (pull request 6678). Losses are positively homogeneous in A, so weighting A weights them; terms
-    without an advantage stay as they are. Samples that are a few updates old are corrected by the same weight. An unknown mu
-    weighs 1.
+    mu is the engine's distribution, pi_old the trainer's before the update (the learner must need
+    (model, "logp")); ratios of the objective are then pi / pi_old, so a clip range is spent on the
+    update and not on the mismatch. "Your efficient RL framework secretly brings you off-policy RL
+    training" (Yao et al. 2025, fengyao.notion.site/off-policy-rl); the cap of 2 is the default of
+    ms-swift (pull request 6678). Losses are positively homogeneous in A, so weighting A weights
+    them; terms without an advantage stay as they are. Samples that are a few updates old are
+    corrected by the same weight. An unknown mu weighs 1.
     """
 
     objective: Objective

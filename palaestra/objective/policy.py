@@ -16,7 +16,10 @@ Trust = Literal["all", "one-side", "two-side", "ring"]
 
 
 def log_ratio(
-    out: Outputs, batch: Batch, level: Literal["token", "turn", "sequence"] = "token", old: str = "behaviour"
+    out: Outputs,
+    batch: Batch,
+    level: Literal["token", "turn", "sequence"] = "token",
+    old: str = "behaviour",
 ) -> Tensor:
     """log pi - log pi_old [B, T] at trained tokens, summed over the turn or the row where asked.
 
@@ -36,9 +39,10 @@ def log_ratio(
 class Clipped(Algebra):
     """-min(rho A, clip(rho, 1 - low, 1 + high) A), PPO, arXiv:1707.06347 eq. 7.
 
-    `high` > `low` is clip-higher (DAPO, arXiv:2503.14476 eq. 10). `ratio="sequence"` is a bandit over whole rows. rho is
-    against the behaviour; `old="policy"` takes it against the policy before the update, which leaves the age of a sample
-    uncorrected (the learner must need ("policy", "logp")).
+    `high` > `low` is clip-higher (DAPO, arXiv:2503.14476 eq. 10). `ratio="sequence"` is a bandit
+    over whole rows. rho is against the behaviour; `old="policy"` takes it against the policy before
+    the update, which leaves the age of a sample uncorrected (the learner must need ("policy",
+    "logp")).
     """
 
     low: float = 0.2
@@ -68,7 +72,8 @@ class Clipped(Algebra):
 
 @stage
 class Reinforce(Algebra):
-    """-A M w log pi: the score-function estimator (Williams 1992), with what makes it robust on data of another policy.
+    """-A M w log pi: the score-function estimator (Williams 1992), with what makes it robust on
+    data of another policy.
 
     The mask M trusts a token by its detached ratio rho = pi / pi_behaviour (REC, arXiv:2509.24203):
 
@@ -77,9 +82,10 @@ class Reinforce(Algebra):
         two-side   1 - low <= rho <= 1 + high
         ring       two-side, or far away but moving back: rho <= 1 - far_low where A >= 0, rho >= 1 + far_high where A <= 0
 
-    w = rho with `weighted` (importance sampling), else 1. Regularisers add: `+ tau * Imitation()` lowers the baseline by tau
-    (AsymRE), `+ 2 * tau * KL("k2", model="behaviour")` is tau (log rho)^2 (Kimi's OPMD). The group's mean as the baseline
-    makes -A log pi the gradient of a KL-regularised consistency loss on samples of any policy, so no ratio is needed.
+    w = rho with `weighted` (importance sampling), else 1. Regularisers add: `+ tau * Imitation()`
+    lowers the baseline by tau (AsymRE), `+ 2 * tau * KL("k2", model="behaviour")` is tau (log
+    rho)^2 (Kimi's OPMD). The group's mean as the baseline makes -A log pi the gradient of a
+    KL-regularised consistency loss on samples of any policy, so no ratio is needed.
     """
 
     reduce: Reduction = "sequences"
@@ -96,9 +102,11 @@ class Reinforce(Algebra):
 
     def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         A_BT = batch["advantage"]
-        if self.trust == "all" and not self.weighted:  # reads no behaviour log-prob, which may be unknown
+        # reads no behaviour log-prob, which may be unknown
+        if self.trust == "all" and not self.weighted:
             return reduce_terms(-A_BT * out["logp"], batch, self.reduce, self.length), {}
-        rho_BT = log_ratio(out, batch).detach().exp()  # a weight of the sample, not a function to differentiate
+        # a weight of the sample, not a function to differentiate
+        rho_BT = log_ratio(out, batch).detach().exp()
         trusted_BT = self.trust_mask(rho_BT, A_BT)
         weight_BT = rho_BT * trusted_BT if self.weighted else trusted_BT
         return reduce_terms(-A_BT * weight_BT * out["logp"], batch, self.reduce, self.length), {
@@ -116,7 +124,9 @@ class Reinforce(Algebra):
         if self.trust == "two-side":
             return (below_BT & above_BT).to(rho_BT)
         if self.trust == "ring":
-            back_BT = ((A_BT >= 0) & (rho_BT <= 1 - self.far_low)) | ((A_BT <= 0) & (rho_BT >= 1 + self.far_high))
+            back_BT = ((A_BT >= 0) & (rho_BT <= 1 - self.far_low)) | (
+                (A_BT <= 0) & (rho_BT >= 1 + self.far_high)
+            )
             return ((below_BT & above_BT) | back_BT).to(rho_BT)
         raise ValueError(f"unknown trust {self.trust!r}; there are all, one-side, two-side, ring")
 
@@ -134,10 +144,12 @@ class Imitation(Algebra):
 
 @stage
 class KL(Algebra):
-    """A KL estimator to a frozen model as a loss term; what its gradient is stands in the table of `objective.kl`.
+    """A KL estimator to a frozen model as a loss term; what its gradient is stands in the table of
+    `objective.kl`.
 
-    The learner must need (model, kl_quantity(kind)), which is "logp" but for full; unless the model is "behaviour".
-    `weight` names a column of the credit that multiplies it token by token; the metric is the unweighted mean.
+    The learner must need (model, kl_quantity(kind)), which is "logp" but for full; unless the model
+    is "behaviour". `weight` names a column of the credit that multiplies it token by token; the
+    metric is the unweighted mean.
     """
 
     kind: KLKind = "k3"
@@ -153,7 +165,9 @@ class KL(Algebra):
         quantity = kl_quantity(self.kind)
         kl_BT = kl_terms(out[quantity], batch[f"{self.model}_{quantity}"], self.kind)
         loss_BT = kl_BT * batch[self.weight] if self.weight else kl_BT
-        return reduce_terms(loss_BT, batch, self.reduce), {f"kl_{self.model}": token_mean(kl_BT, batch)}
+        return reduce_terms(loss_BT, batch, self.reduce), {
+            f"kl_{self.model}": token_mean(kl_BT, batch)
+        }
 
 
 @stage
@@ -167,14 +181,18 @@ class Entropy(Algebra):
         return ("entropy",)
 
     def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        return reduce_terms(-out["entropy"], batch, self.reduce), {"entropy": token_mean(out["entropy"], batch)}
+        return reduce_terms(-out["entropy"], batch, self.reduce), {
+            "entropy": token_mean(out["entropy"], batch)
+        }
 
 
 @stage
 class TargetEntropy(Algebra):
-    """|H - target|, H the mean entropy of the batch's tokens in nats: bounds it from both sides (arXiv:2506.18330, TER).
+    """|H - target|, H the mean entropy of the batch's tokens in nats: bounds it from both sides
+    (arXiv:2506.18330, TER).
 
-    The gradient of H changes its sign at the target, so H hovers around it; with `squared` it vanishes there.
+    The gradient of H changes its sign at the target, so H hovers around it; with `squared` it
+    vanishes there.
     """
 
     target: float = 0.55  # of a 14B model; for another, the entropy at the start of RL
@@ -195,7 +213,9 @@ class TargetEntropy(Algebra):
 
 @stage
 class ValueLoss(Algebra):
-    """max((V - R)^2, (clip(V, V_old +- clip) - R)^2) / 2, PPO's clipped value loss; `clip` 0 = plain."""
+    """max((V - R)^2, (clip(V, V_old +- clip) - R)^2) / 2, PPO's clipped value loss; `clip` 0 =
+    plain.
+    """
 
     clip: float = 0.2
     reduce: Reduction = "tokens"

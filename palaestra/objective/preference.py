@@ -1,4 +1,6 @@
-"""Losses on pairs. Rows of a pair share a unit: `sign` +1 is the chosen one, -1 the rejected one."""
+"""Losses on pairs. Rows of a pair share a unit: `sign` +1 is the chosen one, -1 the
+rejected one.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,18 @@ from palaestra.types import Batch, Outputs, stage
 
 
 def preference_margins(out: Outputs, batch: Batch, model: str = "ref") -> Tensor:
-    """[units in this part] h(chosen) - h(rejected), h(y) = log pi(y) - log pi_ref(y), summed over tokens, in nats."""
+    """[units in this part] h(chosen) - h(rejected), h(y) = log pi(y) - log pi_ref(y), summed over
+    tokens, in nats.
+    """
     h_B = ((out["logp"] - batch[f"{model}_logp"]) * batch.mask).sum(1)
     return sum_by_unit(batch["sign"] * h_B, batch)
 
 
 @stage
 class DPO(Algebra):
-    """-log sigmoid(beta * margin), arXiv:2305.18290 eq. 7; `smoothing` mixes in the flipped label (cDPO)."""
+    """-log sigmoid(beta * margin), arXiv:2305.18290 eq. 7; `smoothing` mixes in the flipped label
+    (cDPO).
+    """
 
     beta: float = 0.1
     smoothing: float = 0.0

@@ -1,12 +1,15 @@
-"""Losses on consistency: squares of what an optimal policy makes zero. Sampling may be off-policy: no ratio appears.
+"""Losses on consistency: squares of what an optimal policy makes zero. Sampling may be off-policy:
+no ratio appears.
 
-The problem max E[R] - beta KL(pi || pi_ref) has one optimum pi*, and for every prefix s_t of every generation
+The problem max E[R] - beta KL(pi || pi_ref) has one optimum pi*, and for every prefix s_t of every
+generation
 
     V*(s_t) - R + beta * sum_{i >= t} log pi*(a_i | s_i) / pi_ref(a_i | s_i) = 0        (R paid at the end, gamma = 1)
 
-Seen from the prompt alone (t = 0) it says that R - beta log pi*/pi_ref is the same number for all generations: AGRO squares
-its distance to the group's mean, trajectory balance does so up to a factor, and mirror descent replaces the mean by that of
-the rewards. Seen from every prefix, with a learned V, it is path consistency (OREO).
+Seen from the prompt alone (t = 0) it says that R - beta log pi*/pi_ref is the same number for all
+generations: AGRO squares its distance to the group's mean, trajectory balance does so up to a
+factor, and mirror descent replaces the mean by that of the rewards. Seen from every prefix, with a
+learned V, it is path consistency (OREO).
 """
 
 from __future__ import annotations
@@ -32,7 +35,9 @@ def reverse_sums(x_BT: Tensor) -> Tensor:
 
 
 def sum_by_generation(x_B: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-    """Sums over the rows of each generation [N], and the unit [N] (a group) that each belongs to."""
+    """Sums over the rows of each generation [N], and the unit [N] (a group) that each
+    belongs to.
+    """
     unit_B = batch.unit_B.unique(return_inverse=True)[1]
     pairs_B2 = torch.stack([unit_B, batch["episode"].long()], 1)
     generations, row_B = pairs_B2.unique(dim=0, return_inverse=True)
@@ -51,15 +56,17 @@ class Balance(Algebra):
 
         delta_i = beta (h_i - hbar) - A_i,   h_i = log pi(y_i) / pi_ref(y_i),   A_i = r_i - baseline (the column "advantage")
 
-    With A_i = r_i - rbar, -delta_i = d_i - dbar for d_i = r_i - beta h_i. Rows of a group share a unit (`Chain(unit="group")`).
-    `centred=False` leaves hbar out. `weight` sets the scale of -d loss / d log pi(y_i), n generations a prompt:
+    With A_i = r_i - rbar, -delta_i = d_i - dbar for d_i = r_i - beta h_i. Rows of a group share a
+    unit (`Chain(unit="group")`). `centred=False` leaves hbar out. `weight` sets the scale of -d
+    loss / d log pi(y_i), n generations a prompt:
 
         "variance"  1/2         -beta delta_i / n     AGRO, arXiv:2503.19612
         "policy"    1/(2 beta)  -delta_i / n          mirror descent, arXiv:2501.12599; a policy gradient with A_i at h = 0
         "balance"   1/beta^2    -2 delta_i / (beta n) trajectory balance, VarGrad form, arXiv:2503.18929
 
-    hbar carries no gradient; with all of a group in one unit it would get none, since the delta_i sum to 0.
-    `on_policy` adds the derivative through the sampling distribution, E[delta^2 / 2 * grad log pi] * (2 weight).
+    hbar carries no gradient; with all of a group in one unit it would get none, since the delta_i
+    sum to 0. `on_policy` adds the derivative through the sampling distribution, E[delta^2 / 2 *
+    grad log pi] * (2 weight).
     """
 
     beta: float = 0.1
@@ -80,14 +87,22 @@ class Balance(Algebra):
         h_B = ((out["logp"] - batch[f"{self.model}_logp"]) * batch.mask).sum(1)
         h_N, unit_N = sum_by_generation(h_B, batch)
         rows_N, _ = sum_by_generation(torch.ones_like(h_B), batch)
-        A_N = sum_by_generation((batch["advantage"] * batch.mask).sum(1) / batch.mask.sum(1), batch)[0] / rows_N
+        A_N = (
+            sum_by_generation((batch["advantage"] * batch.mask).sum(1) / batch.mask.sum(1), batch)[
+                0
+            ]
+            / rows_N
+        )
         mean_N = unit_mean(h_N.detach(), unit_N)  # a baseline: V is estimated, not fitted
         value_N = -self.beta * mean_N if self.centred else torch.zeros_like(h_N)
         delta_N = residual(value_N, A_N, h_N, self.beta)
-        scale = {"variance": 0.5, "policy": 0.5 / self.beta, "balance": 1 / self.beta**2}[self.weight]
+        scale = {"variance": 0.5, "policy": 0.5 / self.beta, "balance": 1 / self.beta**2}[
+            self.weight
+        ]
         terms_N = delta_N**2
         if self.on_policy:
-            terms_N = terms_N + delta_N.detach() ** 2 * (h_N - h_N.detach())  # value 0: only its gradient counts
+            # value 0: only its gradient counts
+            terms_N = terms_N + delta_N.detach() ** 2 * (h_N - h_N.detach())
         n_N = torch.bincount(unit_N)[unit_N].to(h_N.dtype)  # 1 / whole numbers would be float32
         share_N = 1 / ((n_N - 1).clamp(min=1) if self.unbiased else n_N) / batch.n_units
         return scale * (share_N * terms_N).sum(), {
@@ -97,10 +112,13 @@ class Balance(Algebra):
 
 
 def sum_by_step(value_BT: Tensor, l_BT: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-    """At every token of a step: V at the step's first token, the sum of l over the step, and that of later steps, held still."""
+    """At every token of a step: V at the step's first token, the sum of l over the step, and that
+    of later steps, held still.
+    """
     step_BT, T = batch["step"].long(), l_BT.shape[1]
     total_BN = l_BT.new_zeros(len(l_BT), int(step_BT.max()) + 1).scatter_add(1, step_BT, l_BT)
-    later_BN = (reverse_sums(total_BN) - total_BN).detach()  # as for tokens: only the action itself is moved
+    # as for tokens: only the action itself is moved
+    later_BN = (reverse_sums(total_BN) - total_BN).detach()
     at_BT = torch.where(batch.mask > 0, torch.arange(T, device=l_BT.device), T - 1)
     first_BN = torch.full_like(total_BN, T - 1).long().scatter_reduce(1, step_BT, at_BT, "amin")
     start_BN = value_BT.gather(1, first_BN)
@@ -113,9 +131,10 @@ class PathConsistency(Algebra):
 
         delta_t = V(s_t) - R + beta sum_{i >= t} l_i,   l_i = log pi(a_i) - log pi_ref(a_i)
 
-    with V and the later l_i held still, so -d loss / d log pi(a_t) = -2 beta delta_t / T. `level="response"` sends the gradient
-    through the sum from t = 0 alone: trajectory balance with a learned baseline. `level="step"` takes a step of the reasoning for
-    one action: every token of it carries delta at the step's start, with the gradient through all l of the step (the column
+    with V and the later l_i held still, so -d loss / d log pi(a_t) = -2 beta delta_t / T.
+    `level="response"` sends the gradient through the sum from t = 0 alone: trajectory balance with
+    a learned baseline. `level="step"` takes a step of the reasoning for one action: every token of
+    it carries delta at the step's start, with the gradient through all l of the step (the column
     "step", numbers from 0). R is the column "reward", V that of `critic`.
     """
 
@@ -131,7 +150,9 @@ class PathConsistency(Algebra):
         if self.level == "response":
             first_B = batch.mask.argmax(1, keepdim=True)
             start_B = value_BT.gather(1, first_B)[:, 0]
-            loss = (residual(start_B, batch["reward"], l_BT.sum(1), self.beta) ** 2).sum() / batch.n_rows
+            loss = (
+                residual(start_B, batch["reward"], l_BT.sum(1), self.beta) ** 2
+            ).sum() / batch.n_rows
         else:
             if self.level == "step":
                 value_BT, l_BT, later_BT = sum_by_step(value_BT, l_BT, batch)
@@ -144,7 +165,9 @@ class PathConsistency(Algebra):
 
 @stage
 class ValueConsistency(Algebra):
-    """OREO's loss of the value: mean_t delta_t^2 of `PathConsistency`, the log-probs of the policy being columns."""
+    """OREO's loss of the value: mean_t delta_t^2 of `PathConsistency`, the log-probs of the policy
+    being columns.
+    """
 
     beta: float = 0.03
     model: str = "ref"

@@ -1,4 +1,6 @@
-"""Losses of reward models. s = what a head says at a row's marker; rows of a pair share a unit (see credit.preferences)."""
+"""Losses of reward models. s = what a head says at a row's marker; rows of a pair share a unit (see
+credit.preferences).
+"""
 
 from __future__ import annotations
 
@@ -19,15 +21,18 @@ def score_at_marker(out: Outputs, batch: Batch, head: str) -> Tensor:
 
 def weights(batch: Batch, head: str) -> Tensor:
     """[B] how often a head's resample holds each row; 1 where nothing is resampled."""
-    return batch.columns.get(f"{head}_weight", torch.ones_like(batch["length"], dtype=batch.mask.dtype))
+    return batch.columns.get(
+        f"{head}_weight", torch.ones_like(batch["length"], dtype=batch.mask.dtype)
+    )
 
 
 @stage
 class BradleyTerry(Algebra):
     """-log sigmoid(s_w - s_l), the likelihood of a preference, mean over pairs and heads.
 
-    `center` adds center * (s_w + s_l)^2, which fixes the free constant; a tied pair costs tie * (s_w - s_l)^2 instead (both as
-    in the trainer of MM-RLHF, arXiv:2502.10391, with 0.01). Several heads make an ensemble, each on its own resample.
+    `center` adds center * (s_w + s_l)^2, which fixes the free constant; a tied pair costs tie *
+    (s_w - s_l)^2 instead (both as in the trainer of MM-RLHF, arXiv:2502.10391, with 0.01). Several
+    heads make an ensemble, each on its own resample.
     """
 
     heads: tuple[str, ...] = ("score",)
@@ -48,7 +53,11 @@ class BradleyTerry(Algebra):
         for head in self.heads:
             s_B = score_at_marker(out, batch, head)
             margin_U, sum_U = sum_by_unit(batch["sign"] * s_B, batch), sum_by_unit(s_B, batch)
-            each_U = (1 - tie_U) * softplus(-margin_U) + tie_U * self.tie * margin_U**2 + self.center * sum_U**2
+            each_U = (
+                (1 - tie_U) * softplus(-margin_U)
+                + tie_U * self.tie * margin_U**2
+                + self.center * sum_U**2
+            )
             loss = loss + (sum_by_unit(weights(batch, head), batch) / 2 * each_U).sum()
             ranked = ranked + ((margin_U > 0).to(loss.dtype) * (1 - tie_U)).sum().detach()
         n = batch.n_units * len(self.heads)
@@ -57,7 +66,9 @@ class BradleyTerry(Algebra):
 
 @stage
 class Regression(Algebra):
-    """(s_k - target_k)^2, mean over the labels that a row has and over rows. `squash` puts a sigmoid on every head."""
+    """(s_k - target_k)^2, mean over the labels that a row has and over rows. `squash` puts a
+    sigmoid on every head.
+    """
 
     heads: tuple[str, ...] = ("score",)
     targets: tuple[str, ...] = ("total",)
@@ -79,11 +90,12 @@ class Regression(Algebra):
 
 @stage
 class Gaussian(Algebra):
-    """log sd_h + (target - mu_h)^2 / (2 sd_h^2) for heads HEAD and HEAD_sd, each on its own resample; mean over heads and rows.
+    """log sd_h + (target - mu_h)^2 / (2 sd_h^2) for heads HEAD and HEAD_sd, each on its own
+    resample; mean over heads and rows.
 
-    sd = softplus(HEAD_sd) + 1e-3. The second stage of the Bayesian ensemble of arXiv:2409.15360, whose target is the reward of
-    an ordinary reward model. The paper takes the squared error of a sample mu + sd * eps, whose minimum is sd = 0; the
-    likelihood lets sd be learned.
+    sd = softplus(HEAD_sd) + 1e-3. The second stage of the Bayesian ensemble of arXiv:2409.15360,
+    whose target is the reward of an ordinary reward model. The paper takes the squared error of a
+    sample mu + sd * eps, whose minimum is sd = 0; the likelihood lets sd be learned.
     """
 
     heads: tuple[str, ...]
@@ -110,7 +122,9 @@ class Gaussian(Algebra):
 
 @stage
 class CritiqueNLL(Algebra):
-    """-log p of the critiques' tokens, their mean: the language-model part of a critique-then-score model."""
+    """-log p of the critiques' tokens, their mean: the language-model part of a critique-then-score
+    model.
+    """
 
     def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         on_BT = batch.mask * (1 - batch["marker"])

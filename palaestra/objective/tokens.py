@@ -1,8 +1,10 @@
-"""Token weights: which tokens of a policy-gradient loss count, and how much. A weight scales the advantage, so it acts after
-clipping and leaves the trust region alone. It is always detached: no gradient flows through the choice of tokens.
+"""Token weights: which tokens of a policy-gradient loss count, and how much. A weight scales the
+advantage, so it acts after clipping and leaves the trust region alone. It is always detached: no
+gradient flows through the choice of tokens.
 
-Ranks and extremes are those of the whole optimiser batch, so these weights couple its rows: a batch that is split for memory
-gives the same gradient (the released codes of the papers rank within a micro-batch, whose size then changes the method).
+Ranks and extremes are those of the whole optimiser batch, so these weights couple its rows: a batch
+that is split for memory gives the same gradient (the released codes of the papers rank within a
+micro-batch, whose size then changes the method).
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ class TokenWeighted(Algebra):
         return ORDER[max(ORDER.index(p.couples) for p in (self.objective, self.weight))]
 
     def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        w_BT, found = self.weight({k: v.detach() for k, v in out.items()}, batch)  # a choice, not a path
+        # a choice, not a path
+        w_BT, found = self.weight({k: v.detach() for k, v in out.items()}, batch)
         weighted = replace(batch, columns={**batch.columns, "advantage": w_BT * batch["advantage"]})
         loss, metrics = self.objective(out, weighted)
         return loss, metrics | found
@@ -55,11 +58,13 @@ class TokenWeighted(Algebra):
 
 @stage
 class TopTokens:
-    """1 for the ceil(share * N) of the batch's N tokens that rank highest, else 0; ties are cut in the order of the batch.
+    """1 for the ceil(share * N) of the batch's N tokens that rank highest, else 0; ties are cut in
+    the order of the batch.
 
-    `by`: "entropy" of the policy as it is, "low-entropy" for the complement, "random" for a control that depends on the row's
-    tokens alone. `over`: what a token mean is over, "all" tokens or the "selected" ones (then weights are N / k). `micro` ranks
-    the tokens of each micro-batch by themselves, N being theirs, so that its size is a setting of the method.
+    `by`: "entropy" of the policy as it is, "low-entropy" for the complement, "random" for a control
+    that depends on the row's tokens alone. `over`: what a token mean is over, "all" tokens or the
+    "selected" ones (then weights are N / k). `micro` ranks the tokens of each micro-batch by
+    themselves, N being theirs, so that its size is a setting of the method.
     """
 
     share: float = 0.2
@@ -80,18 +85,25 @@ class TopTokens:
 
     def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         score_BT = random_scores(batch) if self.by == "random" else out["entropy"]
-        chosen_BT = mark_top_share(score_BT if self.by != "low-entropy" else -score_BT, batch.mask > 0, self.share)
+        chosen_BT = mark_top_share(
+            score_BT if self.by != "low-entropy" else -score_BT, batch.mask > 0, self.share
+        )
         found = {"tokens_selected": token_mean(chosen_BT, batch)}
         if "entropy" in out:
             found["entropy"] = token_mean(out["entropy"], batch)
-        scale = float(batch.mask.sum()) / max(float(chosen_BT.sum()), 1.0) if self.over == "selected" else 1.0
+        scale = (
+            float(batch.mask.sum()) / max(float(chosen_BT.sum()), 1.0)
+            if self.over == "selected"
+            else 1.0
+        )
         return scale * chosen_BT, found
 
 
 def mark_top_share(score_BT: Tensor, on_BT: Tensor, share: float) -> Tensor:
     """[B, T] 1.0 at the ceil(share * N) highest of the N scores where `on`."""
     score_N = score_BT[on_BT]
-    k = min(len(score_N), math.ceil(share * len(score_N) - 1e-9))  # 0.2 * 5 is 1, also in floating point
+    # 0.2 * 5 is 1, also in floating point
+    k = min(len(score_N), math.ceil(share * len(score_N) - 1e-9))
     chosen_N = torch.zeros_like(score_N)
     chosen_N[torch.sort(score_N, descending=True, stable=True).indices[:k]] = 1.0
     return torch.zeros_like(score_BT).masked_scatter(on_BT, chosen_N)
@@ -107,9 +119,11 @@ def random_scores(batch: Batch) -> Tensor:
 
 @stage
 class DualClipped(Algebra):
-    """-max(min(rho A, clip(rho, 1 - low, 1 + high) A), c A) where A < 0, PPO's clip where A >= 0 (dual clip, arXiv:1912.09729).
+    """-max(min(rho A, clip(rho, 1 - low, 1 + high) A), c A) where A < 0, PPO's clip where A >= 0
+    (dual clip, arXiv:1912.09729).
 
-    The bound c on the ratio of a negative advantage keeps one token from carrying the batch. log rho stays within +-20.
+    The bound c on the ratio of a negative advantage keeps one token from carrying the batch. log
+    rho stays within +-20.
     """
 
     low: float = 0.2

@@ -10,9 +10,13 @@ from palaestra.types import Batch, Outputs, stage
 
 @stage
 class Track(Algebra):
-    """Logs the mean over trained tokens of columns that credit left; adds nothing to the gradient."""
+    """Logs the mean over trained tokens of columns that credit left; adds nothing to
+    the gradient.
+    """
 
     columns: tuple[str, ...]
 
     def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        return batch.mask.new_zeros(()), {name: token_mean(batch[name], batch) for name in self.columns}
+        return batch.mask.new_zeros(()), {
+            name: token_mean(batch[name], batch) for name in self.columns
+        }

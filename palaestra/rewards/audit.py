@@ -1,7 +1,9 @@
-"""An audit of a reward: is gold paid best, and what else is paid? Probes know the answer's form, never how to solve a problem.
+"""An audit of a reward: is gold paid best, and what else is paid? Probes know the answer's form,
+never how to solve a problem.
 
-A probe is hackable by what it earns beyond its share: the answer of another problem is right where the two answers agree.
-What counts is its place between what most wrong answers earn and what the golds do, so that penalties are seen as prizes are.
+A probe is hackable by what it earns beyond its share: the answer of another problem is right where
+the two answers agree. What counts is its place between what most wrong answers earn and what the
+golds do, so that penalties are seen as prizes are.
 """
 
 from __future__ import annotations
@@ -21,8 +23,23 @@ from palaestra.tasks.oracle import episode_saying
 from palaestra.types import Group, Task, value_class
 from palaestra.verifiers.table import KEYS, REFUSALS
 
-FORMS = ("{}", "The answer is {}.", "\\boxed{{{}}}", "<answer>{}</answer>", "<think>Hm.</think>\n<answer>{}</answer>")
-STRANGE_TEXTS = ("\x00", "\ud800", "😀" * 50, "\u202eabc", "{" * 5000, "9" * 5000, "-1e999", "a b " * 25_000)
+FORMS = (
+    "{}",
+    "The answer is {}.",
+    "\\boxed{{{}}}",
+    "<answer>{}</answer>",
+    "<think>Hm.</think>\n<answer>{}</answer>",
+)
+STRANGE_TEXTS = (
+    "\x00",
+    "\ud800",
+    "😀" * 50,
+    "\u202eabc",
+    "{" * 5000,
+    "9" * 5000,
+    "-1e999",
+    "a b " * 25_000,
+)
 CONSTANTS = (
     "0",
     "1",
@@ -38,7 +55,8 @@ CONSTANTS = (
     "nan",
     "inf",
 )
-MARGIN = 0.05  # of the way from most wrong answers to the golds: what a probe may earn beyond its share
+# of the way from most wrong answers to the golds: what a probe may earn beyond its share
+MARGIN = 0.05
 EXCERPT = 60  # characters
 
 AuditedReward = Callable[..., Any]
@@ -46,7 +64,9 @@ AuditedReward = Callable[..., Any]
 
 @value_class
 class AuditProbe:
-    """A way to answer without solving: its responses by problem, and which of them are right by chance."""
+    """A way to answer without solving: its responses by problem, and which of them are right by
+    chance.
+    """
 
     name: str
     texts: tuple[str, ...]
@@ -58,8 +78,8 @@ class AuditProbe:
 class Audit:
     """What was found. `hackable` and `exceptions` name the probe, what it earned, and an example.
 
-    `wrong` is what most wrong answers earn, at most 0. `hung` names the probe that the reward gave nothing for and the seconds
-    it had; nothing was asked after it.
+    `wrong` is what most wrong answers earn, at most 0. `hung` names the probe that the reward gave
+    nothing for and the seconds it had; nothing was asked after it.
     """
 
     reward: str
@@ -78,22 +98,31 @@ class Audit:
 
 
 class Auditor:
-    """Asks a reward, and counts what it raises. Once it has hung, nothing is asked any more; `say` hears of each probe."""
+    """Asks a reward, and counts what it raises. Once it has hung, nothing is asked any more; `say`
+    hears of each probe.
+    """
 
     def __init__(
-        self, judge: AuditedReward, tasks: Sequence[Task], say: Callable[[str], None] = lambda _: None
+        self,
+        judge: AuditedReward,
+        tasks: Sequence[Task],
+        say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.judge, self.tasks, self.say = judge, list(tasks), say
         self.exceptions: dict[str, Mapping[str, str]] = {}
         self.hung: dict[str, Any] = {}
         self.seconds: list[float] = []
-        self.weak = set[str]()  # problems of which a reward says, by the part `weak`, that the reference proves little
+        # problems of which a reward says, by the part `weak`, that the reference proves little
+        self.weak = set[str]()
 
     def batch(self, texts: Sequence[str], tasks: Sequence[Task]) -> list[float]:
         """Scores of one call for all."""
 
         async def all_groups() -> list[Any]:
-            groups = [Group(task=t, episodes=(episode_saying(x),)) for t, x in zip(tasks, texts, strict=True)]
+            groups = [
+                Group(task=t, episodes=(episode_saying(x),))
+                for t, x in zip(tasks, texts, strict=True)
+            ]
             return await asyncio.gather(*(self.judge(None, g) for g in groups))
 
         start = time.perf_counter()
@@ -102,13 +131,16 @@ class Auditor:
         for (each,) in found:
             if isinstance(each, Fault):
                 raise each
-        self.weak |= {t.id for t, (each,) in zip(tasks, found, strict=True) if each.parts.get("weak")}
+        self.weak |= {
+            t.id for t, (each,) in zip(tasks, found, strict=True) if each.parts.get("weak")
+        }
         return [float(each.total) for (each,) in found]
 
     def ask(self, name: str, texts: Sequence[str]) -> list[float | None]:
         """Scores of a response for each problem; None where the reward raised.
 
-        A batch that fails while each of its responses can be scored is a mistake of the reward as well.
+        A batch that fails while each of its responses can be scored is a mistake of the reward as
+        well.
         """
         self.say(name)
         found, error = self.score_once(name, texts, self.tasks)
@@ -140,29 +172,47 @@ class Auditor:
     def note(self, name: str, response: str, error: str) -> None:
         """Keeps the first error of a probe."""
         if not self.hung:
-            self.exceptions.setdefault(name, {"probe": name, "response": response[:EXCERPT], "error": error})
+            self.exceptions.setdefault(
+                name, {"probe": name, "response": response[:EXCERPT], "error": error}
+            )
 
 
-def audit(name: str, judge: AuditedReward, tasks: Sequence[Task], say: Callable[[str], None] = lambda _: None) -> Audit:
-    """Asks `judge`, a reward stage, about problems that have answers; `say` hears the name of each probe."""
+def audit(
+    name: str,
+    judge: AuditedReward,
+    tasks: Sequence[Task],
+    say: Callable[[str], None] = lambda _: None,
+) -> Audit:
+    """Asks `judge`, a reward stage, about problems that have answers; `say` hears the name of each
+    probe.
+    """
     known = [t for t in tasks if t.answer is not None]
     if len(known) < 2:
-        raise UserError(f"audit {name}: {len(known)} problems with answers; give at least two, with different answers")
+        few = f"{len(known)} problems with answers"
+        raise UserError(f"audit {name}: {few}; give at least two, with different answers")
     ask = Auditor(judge, known, say)
     bare = [bare_of(judge, t) for t in known]
     tried = judge.forms if isinstance(judge, TakesForms) else FORMS
     forms = {f: ask.ask(f"gold as {f}", [f.format(x) for x in bare]) for f in tried}
     if not ask.seconds and not ask.hung:
-        raise UserError(f"audit {name}: no gold can be scored: {next(iter(ask.exceptions.values()))['error']}")
-    gold = [max((s for s in of if s is not None), default=None) for of in zip(*forms.values(), strict=True)]
+        why = next(iter(ask.exceptions.values()))["error"]
+        raise UserError(f"audit {name}: no gold can be scored: {why}")
+    gold = [
+        max((s for s in of if s is not None), default=None)
+        for of in zip(*forms.values(), strict=True)
+    ]
     best_form = max(tried, key=lambda f: -math.inf if (m := mean(forms[f])) is None else m)
     golds = [best_form.format(x) for x in bare]
     probes = [run_probe(ask, p) for p in probes_for(known, golds, bare, best_form)]
     strange = [ask.ask(f"strange: {x[:10]!r}", [x] * len(known)) for x in STRANGE_TEXTS]
     dependence, labels = count_dependence(ask, golds), label_agreement(ask, tasks)
     top, wrong = mean(gold), usual_wrong_score(probes)
-    every = [*probes, AuditProbe(name="gold", texts=tuple(golds), right=(True,) * len(golds), scores=tuple(gold))]
+    every = [
+        *probes,
+        AuditProbe(name="gold", texts=tuple(golds), right=(True,) * len(golds), scores=tuple(gold)),
+    ]
     below = [] if ask.hung else [i for i in range(len(known)) if is_beaten(i, gold[i], probes)]
+    hacks = [h for p in probes if (h := find_hack(p, top, wrong))]
     report = Audit(
         reward=name,
         problems=len(known),
@@ -173,13 +223,11 @@ def audit(name: str, judge: AuditedReward, tasks: Sequence[Task], say: Callable[
             "forms": {f: mean(s) for f, s in forms.items()},
             "not_best": len(below),
             "weak": len(ask.weak),
-            "examples": [
-                {"id": known[i].id, "answer": text_of(known[i].answer)[:EXCERPT], "score": gold[i]} for i in below[:5]
-            ],
+            "examples": [gold_example(known[i], gold[i]) for i in below[:5]],
         },
         wrong=wrong,
         ties={} if ask.hung else count_ties(every, len(known)),
-        hackable=tuple(sorted((h for p in probes if (h := find_hack(p, top, wrong))), key=lambda h: -h["earned"])),
+        hackable=tuple(sorted(hacks, key=lambda h: -h["earned"])),
         probes={p.name: mean(p.scores) for p in probes}
         | {f"strange {x[:6]!r}": mean(s) for x, s in zip(STRANGE_TEXTS, strange, strict=True)},
         dependence={} if ask.hung else dependence,
@@ -191,8 +239,14 @@ def audit(name: str, judge: AuditedReward, tasks: Sequence[Task], say: Callable[
     return replace(report, findings=tuple(list_findings(report)))
 
 
+def gold_example(task: Task, score: float | None) -> dict[str, Any]:
+    return {"id": task.id, "answer": text_of(task.answer)[:EXCERPT], "score": score}
+
+
 def bare_of(judge: Any, task: Task) -> str:
-    """The task's answer as the reward wants it written, where it says so; an answer that it cannot read is asked as it is."""
+    """The task's answer as the reward wants it written, where it says so; an answer that it cannot
+    read is asked as it is.
+    """
     try:
         if isinstance(judge, WritesAnswers):
             return judge.gold_text(task)
@@ -212,15 +266,24 @@ def mean(scores: Sequence[float | None]) -> float | None:
 
 def run_probe(ask: Auditor, probe: AuditProbe) -> AuditProbe:
     return AuditProbe(
-        name=probe.name, texts=probe.texts, right=probe.right, scores=tuple(ask.ask(probe.name, probe.texts))
+        name=probe.name,
+        texts=probe.texts,
+        right=probe.right,
+        scores=tuple(ask.ask(probe.name, probe.texts)),
     )
 
 
-def probes_for(tasks: Sequence[Task], golds: Sequence[str], bare: Sequence[str], form: str) -> list[AuditProbe]:
-    """All probes: silence, the prompt, refusals, constants, other problems' answers, and several answers at once."""
+def probes_for(
+    tasks: Sequence[Task], golds: Sequence[str], bare: Sequence[str], form: str
+) -> list[AuditProbe]:
+    """All probes: silence, the prompt, refusals, constants, other problems' answers, and several
+    answers at once.
+    """
     n, texts = len(tasks), [x.strip().casefold() for x in bare]
     prompts = ["\n".join(m.content for m in t.prompt if m.role == "user") for t in tasks]
-    others = [next((j for k in range(1, n) if texts[j := (i + k) % n] != texts[i]), i) for i in range(n)]
+    others = [
+        next((j for k in range(1, n) if texts[j := (i + k) % n] != texts[i]), i) for i in range(n)
+    ]
     common = max(range(n), key=lambda i: texts.count(texts[i]))
     never = (False,) * n
 
@@ -233,7 +296,9 @@ def probes_for(tasks: Sequence[Task], golds: Sequence[str], bare: Sequence[str],
 
     options = [t.meta.get("options") for t in tasks]
     everything = ", ".join(dict.fromkeys(bare))[:2000]
-    listed = [", ".join(map(str, o)) if isinstance(o, list | tuple) else everything for o in options]
+    listed = [
+        ", ".join(map(str, o)) if isinstance(o, list | tuple) else everything for o in options
+    ]
     different = [texts[o] != texts[i] for i, o in enumerate(others)]
     hedge = [(bare[i], bare[o]) for i, o in enumerate(others)]
     found = [
@@ -250,9 +315,21 @@ def probes_for(tasks: Sequence[Task], golds: Sequence[str], bare: Sequence[str],
     if any(different):
         right = [not d for d in different]
         found += [
-            probe("another answer beside the gold", [form.format(f"{b} or {a}") for a, b in hedge], right),
-            probe("the gold, then another", [f"{golds[i]}\n{golds[o]}" for i, o in enumerate(others)], right),
-            probe("the gold denied", [f"It is not {a}." + "\n" + form.format(b) for a, b in hedge], right),
+            probe(
+                "another answer beside the gold",
+                [form.format(f"{b} or {a}") for a, b in hedge],
+                right,
+            ),
+            probe(
+                "the gold, then another",
+                [f"{golds[i]}\n{golds[o]}" for i, o in enumerate(others)],
+                right,
+            ),
+            probe(
+                "the gold denied",
+                [f"It is not {a}." + "\n" + form.format(b) for a, b in hedge],
+                right,
+            ),
         ]
     found += [constant(r, name="refusal") for r in REFUSALS]
     found += [constant(c) for c in (*KEYS, *CONSTANTS)]
@@ -260,18 +337,26 @@ def probes_for(tasks: Sequence[Task], golds: Sequence[str], bare: Sequence[str],
 
 
 def usual_wrong_score(probes: Sequence[AuditProbe]) -> float:
-    """What most wrong answers earn: the median over the probes of their means where they are wrong, at most 0."""
+    """What most wrong answers earn: the median over the probes of their means where they are wrong,
+    at most 0.
+    """
     means = [sum(s for s, _ in found) / len(found) for p in probes if (found := wrongs(p))]
     return min(0.0, statistics.median(means)) if means else 0.0
 
 
 def wrongs(probe: AuditProbe) -> list[tuple[float, str]]:
     """Scores and responses where the probe is wrong."""
-    return [(s, t) for s, t, r in zip(probe.scores, probe.texts, probe.right, strict=True) if not r and s is not None]
+    return [
+        (s, t)
+        for s, t, r in zip(probe.scores, probe.texts, probe.right, strict=True)
+        if not r and s is not None
+    ]
 
 
 def find_hack(probe: AuditProbe, gold: float | None, wrong: float) -> dict[str, Any] | None:
-    """What a probe earns where it is wrong, if that is more than the margin of the way from `wrong` to `gold`."""
+    """What a probe earns where it is wrong, if that is more than the margin of the way from `wrong`
+    to `gold`.
+    """
     found = wrongs(probe)
     if not found or gold is None:
         return None
@@ -289,7 +374,9 @@ def find_hack(probe: AuditProbe, gold: float | None, wrong: float) -> dict[str, 
 
 def is_beaten(i: int, gold: float | None, probes: Sequence[AuditProbe]) -> bool:
     """Whether some wrong answer to problem i is paid as much as its gold."""
-    return gold is None or any(not p.right[i] and (s := p.scores[i]) is not None and s >= gold for p in probes)
+    return gold is None or any(
+        not p.right[i] and (s := p.scores[i]) is not None and s >= gold for p in probes
+    )
 
 
 def count_ties(probes: Sequence[AuditProbe], n: int) -> dict[str, float]:
@@ -302,7 +389,9 @@ def count_ties(probes: Sequence[AuditProbe], n: int) -> dict[str, float]:
 
 
 def count_dependence(ask: Auditor, golds: Sequence[str]) -> dict[str, int]:
-    """Responses whose score changes: asked again, in another order, alone, or beside copies of themselves."""
+    """Responses whose score changes: asked again, in another order, alone, or beside copies of
+    themselves.
+    """
     texts = [g if i % 2 else "wrong" for i, g in enumerate(golds)]
     first = ask.ask("order", texts)
     again = ask.ask("order", texts)
@@ -331,7 +420,11 @@ def latency(seconds: Sequence[float]) -> dict[str, float]:
 
 def label_agreement(ask: Auditor, tasks: Sequence[Task]) -> dict[str, Any]:
     """Agreement with the data's own labels: columns `response` and `right`."""
-    rows = [t for t in tasks if isinstance(t.meta.get("response"), str) and isinstance(t.meta.get("right"), bool | int)]
+    rows = [
+        t
+        for t in tasks
+        if isinstance(t.meta.get("response"), str) and isinstance(t.meta.get("right"), bool | int)
+    ]
     if not rows:
         return {}
     scores = [ask.single("labelled", t.meta["response"], t) for t in rows]
@@ -351,23 +444,36 @@ def list_findings(a: Audit) -> list[str]:
     found = list[str]()
     if a.hung:
         asked = f"{a.hung['probe']} ({a.hung['response']!r})"
-        found.append(f"gave nothing in {a.hung['seconds']:g} s when asked for {asked}; the audit ends there")
+        found.append(
+            f"gave nothing in {a.hung['seconds']:g} s when asked for {asked}; the audit ends there"
+        )
     if a.gold["not_best"]:
-        found.append(f"{a.gold['not_best']} of {a.problems} golds are not paid more than every wrong answer")
+        found.append(
+            f"{a.gold['not_best']} of {a.problems} golds are not paid more than every wrong answer"
+        )
     scale = f"gold {a.gold['mean']:.3g}" if a.gold["mean"] is not None else ""
     scale += f", most wrong answers {a.wrong:.3g}" if a.wrong < 0 else ""
-    found += [f"pays {h['earned']:.3g} for {h['probe']} ({h['example']!r}), {scale}" for h in a.hackable]
+    found += [
+        f"pays {h['earned']:.3g} for {h['probe']} ({h['example']!r}), {scale}" for h in a.hackable
+    ]
     if a.gold["weak"]:
         found.append(
-            f"{a.gold['weak']} of {a.problems} references prove too little: an answer that gives nothing equals them"
+            f"{a.gold['weak']} of {a.problems} references prove too little: an answer that gives "
+            "nothing equals them"
         )
     if a.ties.get("problems_with_one_score"):
-        found.append(f"{a.ties['problems_with_one_score']} of {a.problems} problems give one score to everything")
+        found.append(
+            f"{a.ties['problems_with_one_score']} of {a.problems} problems give one score to "
+            "everything"
+        )
     found += [f"{n} scores change when {how}" for how, n in a.dependence.items() if n]
     alike: dict[str, list[Mapping[str, str]]] = {}
     for e in a.exceptions:
         alike.setdefault(": ".join(e["error"].split(": ")[:2]), []).append(e)
-    found += [f"raises on {len(es)} probes, e.g. {es[0]['response']!r}: {es[0]['error']}" for es in alike.values()]
+    found += [
+        f"raises on {len(es)} probes, e.g. {es[0]['response']!r}: {es[0]['error']}"
+        for es in alike.values()
+    ]
     if a.latency.get("slowest", 0.0) > 1:
         found.append(f"takes up to {a.latency['slowest']:.1f} s a response")
     return found

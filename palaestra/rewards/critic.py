@@ -21,25 +21,33 @@ WRONG = re.compile(r"wrong steps?:\s*(none|\d+(?:\s*,\s*\d+)*)\s*\.?\s*$", re.IG
 
 
 class Critic(Protocol):
-    """Numbers of the wrong steps, from 0. An answer that cannot be read gives none; a Fault is raised as such."""
+    """Numbers of the wrong steps, from 0. An answer that cannot be read gives none; a Fault is
+    raised as such.
+    """
 
-    async def __call__(self, ctx: Context, key: Key, task: Task, lines: Sequence[str]) -> frozenset[int]: ...
+    async def __call__(
+        self, ctx: Context, key: Key, task: Task, lines: Sequence[str]
+    ) -> frozenset[int]: ...
 
 
 @stage
 class Oracle:
-    """The task's own `first_wrong`: the step where the working goes wrong; the steps after it are not judged.
+    """The task's own `first_wrong`: the step where the working goes wrong; the steps after it are
+    not judged.
 
     With `noise`, each step's verdict is turned round with that probability.
     """
 
     noise: float = 0.0
 
-    async def __call__(self, ctx: Context, key: Key, task: Task, lines: Sequence[str]) -> frozenset[int]:
+    async def __call__(
+        self, ctx: Context, key: Key, task: Task, lines: Sequence[str]
+    ) -> frozenset[int]:
         source = source_of(ctx.bench.tasks, task)
         if not isinstance(source, FindsMistakes):
             raise UserError(
-                f"the tasks of {ctx.bench.name!r} cannot tell which step is wrong; let a model be the critic"
+                f"the tasks of {ctx.bench.name!r} cannot tell which step is wrong; let a model be "
+                "the critic"
             )
         first = source.first_wrong("\n".join(lines), task)
         turned = rng_of(key).random(len(lines)) < self.noise
@@ -48,17 +56,21 @@ class Oracle:
 
 @stage
 class ModelCritic:
-    """A model of the run reads question, reference answer and numbered steps, and names the wrong ones (CAPO's GenPRM).
+    """A model of the run reads question, reference answer and numbered steps, and names the wrong
+    ones (CAPO's GenPRM).
 
-    Expected at the end of its reply: `wrong steps: 2, 4` or `wrong steps: none`, counted from 1. Anything else is a critique
-    that names no step, as are numbers of steps that do not exist. What it says never reaches the policy's context.
+    Expected at the end of its reply: `wrong steps: 2, 4` or `wrong steps: none`, counted from 1.
+    Anything else is a critique that names no step, as are numbers of steps that do not exist. What
+    it says never reaches the policy's context.
     """
 
     model: str = "policy"
     temperature: float = 1.0
     max_tokens: int = 64
 
-    async def __call__(self, ctx: Context, key: Key, task: Task, lines: Sequence[str]) -> frozenset[int]:
+    async def __call__(
+        self, ctx: Context, key: Key, task: Task, lines: Sequence[str]
+    ) -> frozenset[int]:
         engine = ctx.engine(self.model)
         sampling = Sampling(temperature=self.temperature, max_tokens=self.max_tokens)
         sample = await engine.generate(critic_prompt(engine.dialect, task, lines), sampling, key)
@@ -87,7 +99,8 @@ def read_steps(text: str, n: int) -> frozenset[int]:
 
 @stage
 class Critique:
-    """Asks the critic `n` times about every episode; the facts keep `critiques` and the `step_ends` they speak of.
+    """Asks the critic `n` times about every episode; the facts keep `critiques` and the `step_ends`
+    they speak of.
 
     A critic's infrastructure failure makes the episode an error: silence is no verdict.
     """
@@ -97,7 +110,10 @@ class Critique:
 
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         judged = await asyncio.gather(
-            *(self._of(ctx, (*key, i), group.task, e) if e.ok else _keep(e) for i, e in enumerate(group.episodes))
+            *(
+                self._of(ctx, (*key, i), group.task, e) if e.ok else _keep(e)
+                for i, e in enumerate(group.episodes)
+            )
         )
         return replace(group, episodes=tuple(judged))
 
@@ -106,12 +122,19 @@ class Critique:
         lines = [s.text for s in found]
         try:
             with ctx.judging():
-                said = await asyncio.gather(*(self.critic(ctx, (*key, i), task, lines) for i in range(self.n)))
+                said = await asyncio.gather(
+                    *(self.critic(ctx, (*key, i), task, lines) for i in range(self.n))
+                )
         except Fault as fault:
             return replace(e, status=f"error:{fault.cause}", facts={**e.facts, "error": str(fault)})
         critiques = tuple(tuple(sorted(s)) for s in said)
         return replace(
-            e, facts={**e.facts, "critiques": critiques, "step_ends": tuple((s.row, s.token) for s in found)}
+            e,
+            facts={
+                **e.facts,
+                "critiques": critiques,
+                "step_ends": tuple((s.row, s.token) for s in found),
+            },
         )
 
 

@@ -1,7 +1,8 @@
-"""Critique, then score: a reward model that first writes what it thinks of a response, and reads its score off that.
+"""Critique, then score: a reward model that first writes what it thinks of a response, and reads
+its score off that.
 
-Trained on written critiques (`Critiqued`, CritiqueNLL() + BradleyTerry()), asked with its own (`CritiqueThenScore`), as in
-MM-RLHF (arXiv:2502.10391).
+Trained on written critiques (`Critiqued`, CritiqueNLL() + BradleyTerry()), asked with its own
+(`CritiqueThenScore`), as in MM-RLHF (arXiv:2502.10391).
 """
 
 from __future__ import annotations
@@ -14,7 +15,18 @@ from typing import TYPE_CHECKING
 from palaestra.credit.seats import freeze_row
 from palaestra.errors import Fault
 from palaestra.rewards.learned import Learned
-from palaestra.types import Episode, Group, Key, Message, Reward, Row, Sampling, Segment, Task, stage
+from palaestra.types import (
+    Episode,
+    Group,
+    Key,
+    Message,
+    Reward,
+    Row,
+    Sampling,
+    Segment,
+    Task,
+    stage,
+)
 
 if TYPE_CHECKING:
     from palaestra.context import Context
@@ -25,7 +37,9 @@ ASK = "What is right and what is wrong in this response?"
 def add_request(ctx: Context, model: str, row: Row, ask: str) -> Row:
     """The row with the request for a critique."""
     closed = row.segments[-1].finish == "eos"
-    pieces = ctx.engine(model).dialect.extend((Message(role="user", content=ask),), first=False, closed=closed)
+    pieces = ctx.engine(model).dialect.extend(
+        (Message(role="user", content=ask),), first=False, closed=closed
+    )
     for p in pieces:
         row = row.add(Segment(ids=p.ids, author=p.author, text=p.text))
     return row
@@ -33,14 +47,18 @@ def add_request(ctx: Context, model: str, row: Row, ask: str) -> Row:
 
 @stage
 class Critiqued:
-    """Adds `write(task, episode)`, a known critique, to the last row of every scored episode, by the author "critique"."""
+    """Adds `write(task, episode)`, a known critique, to the last row of every scored episode, by
+    the author "critique".
+    """
 
     write: Callable[[Task, Episode], str]
     model: str = "reward"
     ask: str = ASK
 
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
-        return replace(group, episodes=tuple(self._with(ctx, group.task, e) for e in group.episodes))
+        return replace(
+            group, episodes=tuple(self._with(ctx, group.task, e) for e in group.episodes)
+        )
 
     def _with(self, ctx: Context, task: Task, episode: Episode) -> Episode:
         if not episode.ok or episode.reward is None:
@@ -48,13 +66,19 @@ class Critiqued:
         dialect, text = ctx.engine(self.model).dialect, self.write(task, episode)
         ids = (*dialect.encode_text(text), dialect.end)
         row = add_request(ctx, self.model, freeze_row(episode.rows[-1]), self.ask)
-        row = row.add(Segment(ids=ids, author="critique", policy=self.model, trained=True, text=text, finish="eos"))
+        row = row.add(
+            Segment(
+                ids=ids, author="critique", policy=self.model, trained=True, text=text, finish="eos"
+            )
+        )
         return replace(episode, rows=(*episode.rows[:-1], row))
 
 
 @stage
 class CritiqueThenScore:
-    """The model's own critique of each response, sampled, then its head's score of response and critique together."""
+    """The model's own critique of each response, sampled, then its head's score of response and
+    critique together.
+    """
 
     model: str = "reward"
     head: str = "score"
@@ -63,12 +87,16 @@ class CritiqueThenScore:
     max_tokens: int = 64
 
     async def __call__(self, ctx: Context, group: Group) -> list[Reward | Fault]:
-        found = await asyncio.gather(*(self._critique(ctx, group.task, i, e) for i, e in enumerate(group.episodes)))
+        found = await asyncio.gather(
+            *(self._critique(ctx, group.task, i, e) for i, e in enumerate(group.episodes))
+        )
         episodes = tuple(Episode() if isinstance(f, Fault) else f for f in found)
         rewards = await Learned(self.model, (self.head,))(ctx, replace(group, episodes=episodes))
         return [f if isinstance(f, Fault) else r for f, r in zip(found, rewards, strict=True)]
 
-    async def _critique(self, ctx: Context, task: Task, i: int, episode: Episode) -> Episode | Fault:
+    async def _critique(
+        self, ctx: Context, task: Task, i: int, episode: Episode
+    ) -> Episode | Fault:
         row = add_request(ctx, self.model, freeze_row(episode.rows[-1]), self.ask)
         sampling = Sampling(temperature=self.temperature, max_tokens=self.max_tokens)
         try:
@@ -77,4 +105,6 @@ class CritiqueThenScore:
             )
         except Fault as fault:
             return fault
-        return replace(episode, rows=(row.add(Segment(ids=said.ids, author="critique", text=said.text)),))
+        return replace(
+            episode, rows=(row.add(Segment(ids=said.ids, author="critique", text=said.text)),)
+        )

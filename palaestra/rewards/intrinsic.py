@@ -1,4 +1,5 @@
-"""Rewards from a model's own probabilities, and from what its answers have in common. No verifier, no judge.
+"""Rewards from a model's own probabilities, and from what its answers have in common. No verifier,
+no judge.
 
     Score(reward=AnswerProbability(baseline="ref"))         # RLPR
     Score(reward=Endogenous("ref"))                         # a frozen model's log-likelihood as a reward of every token
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
 
 
 def endogenous_rewards(logit_n: np.ndarray, value_n: np.ndarray, alpha: float = 1.0) -> np.ndarray:
-    """[n] r_t = f(s_t, a_t) - V(s_{t+1}), V = alpha * logsumexp(f / alpha), 0 behind the last token (arXiv:2506.23235).
+    """[n] r_t = f(s_t, a_t) - V(s_{t+1}), V = alpha * logsumexp(f / alpha), 0 behind the last token
+    (arXiv:2506.23235).
 
     `logit_n` are f(s_t, a_t) and `value_n` are V(s_t). The sum is alpha * log pi(y | x) + V(s_1).
     """
@@ -45,7 +47,8 @@ Reducer = Literal["mean", "product", "geometric"]
 
 
 def answer_score(logp_n: np.ndarray, how: Reducer = "mean") -> float:
-    """One number from the reference's token log-probs: mean of the probabilities (RLPR), their product or geometric mean.
+    """One number from the reference's token log-probs: mean of the probabilities (RLPR), their
+    product or geometric mean.
 
     No token gives 0.
     """
@@ -62,12 +65,16 @@ def debias(with_reasoning: float, without: float) -> float:
 
 
 def gains(j_k: Sequence[float]) -> np.ndarray:
-    """[k] J(after step) - J(before it) from J at the start and after every step. They sum to J(end) - J(start)."""
+    """[k] J(after step) - J(before it) from J at the start and after every step. They sum to J(end)
+    - J(start).
+    """
     return np.diff(np.asarray(j_k, float))
 
 
 def surprise_shares(logp_n: np.ndarray) -> np.ndarray:
-    """[n] -log p as shares of their sum; equal shares where nothing surprises (L2T, arXiv:2505.10425)."""
+    """[n] -log p as shares of their sum; equal shares where nothing surprises (L2T,
+    arXiv:2505.10425).
+    """
     total = -logp_n.sum()
     return -logp_n / total if total > 0 else np.full(len(logp_n), 1 / max(len(logp_n), 1))
 
@@ -78,7 +85,8 @@ def sequence_confidence(logp_n: np.ndarray) -> float:
 
 
 def majority_answer(answers: Sequence[str | None]) -> tuple[str | None, float]:
-    """The commonest answer and its share of all; None where none could be read or the first place is shared.
+    """The commonest answer and its share of all; None where none could be read or the first place
+    is shared.
 
     A share counts those without an answer too: 5 F, 1 I and 2 without one give 5 / 8.
     """
@@ -134,10 +142,12 @@ def lines(text: str) -> list[str]:
 
 @stage
 class Endogenous:
-    """The soft-Bellman reward of a frozen model (see `endogenous_rewards`), each token's at that token; the total is their sum.
+    """The soft-Bellman reward of a frozen model (see `endogenous_rewards`), each token's at that
+    token; the total is their sum.
 
-    Inside a group it ranks as log pi(y | x) does: V(s_1) is one constant. `per_token` divides by the number of tokens: sums of
-    log-probs favour short answers. Keep the model frozen: its own optimal policy has the same reward again.
+    Inside a group it ranks as log pi(y | x) does: V(s_1) is one constant. `per_token` divides by
+    the number of tokens: sums of log-probs favour short answers. Keep the model frozen: its own
+    optimal policy has the same reward again.
     """
 
     model: str = "ref"
@@ -147,7 +157,12 @@ class Endogenous:
     async def __call__(self, ctx: Context, group: Group) -> list[Reward | Fault]:
         async def rewards(groups: list[Group]) -> list[Reward | Fault]:
             episodes = [e for g in groups for e in g.episodes]
-            places = [(i, r) for i, e in enumerate(episodes) for r, row in enumerate(e.rows) if len(row_tokens(row)[1])]
+            places = [
+                (i, r)
+                for i, e in enumerate(episodes)
+                for r, row in enumerate(e.rows)
+                if len(row_tokens(row)[1])
+            ]
             rows = [row_tokens(episodes[i].rows[r]) for i, r in places]
             pairs = [(ids[: own[0]], ids[own[0] :]) for ids, own in rows]
             with ctx.phase("forward"):
@@ -171,17 +186,22 @@ class Endogenous:
     def _reward(events: list[Event]) -> Reward | Fault:
         if not events:
             return Fault("intrinsic", "an episode without a sampled token has no likelihood")
-        return Reward(total=sum(e.value for e in events), parts={"tokens": float(len(events))}, events=tuple(events))
+        return Reward(
+            total=sum(e.value for e in events),
+            parts={"tokens": float(len(events))},
+            events=tuple(events),
+        )
 
 
 @stage
 class AnswerProbability:
-    """How likely the reference answer is behind the policy's own reasoning (RLPR, arXiv:2506.18254).
+    """How likely the reference answer is behind the policy's own reasoning (RLPR,
+    arXiv:2506.18254).
 
-    `before(text)` is the reasoning with the start of the answer, None where there is none (then the score is 0); the reference
-    follows it, and `how` makes one number of its token probabilities. With `baseline`, a frozen model's score of the reference
-    without reasoning, behind `opening`, is taken off. Reward = (1 - w) * score + w * format(text), less 1 where the reply
-    repeats itself.
+    `before(text)` is the reasoning with the start of the answer, None where there is none (then the
+    score is 0); the reference follows it, and `how` makes one number of its token probabilities.
+    With `baseline`, a frozen model's score of the reference without reasoning, behind `opening`, is
+    taken off. Reward = (1 - w) * score + w * format(text), less 1 where the reply repeats itself.
     """
 
     model: str = "policy"
@@ -195,9 +215,14 @@ class AnswerProbability:
     async def __call__(self, ctx: Context, group: Group) -> list[Reward | Fault]:
         async def rewards(groups: list[Group]) -> list[Reward | Fault]:
             asked = [(g, e) for g in groups for e in g.episodes]
-            found = self._scores(ctx, self.model, [(g, e, self.before(response_text(e))) for g, e in asked])
+            found = self._scores(
+                ctx, self.model, [(g, e, self.before(response_text(e))) for g, e in asked]
+            )
             base = self._bases(ctx, groups) if self.baseline else {}
-            return [self._reward(e, x, base.get(g.task.id, 0.0)) for (g, e), x in zip(asked, found, strict=True)]
+            return [
+                self._reward(e, x, base.get(g.task.id, 0.0))
+                for (g, e), x in zip(asked, found, strict=True)
+            ]
 
         return await judge_together(ctx, self, group, rewards)
 
@@ -207,34 +232,45 @@ class AnswerProbability:
         form = self.format(text) if self.format else 0.0
         w = self.format_weight if self.format else 0.0
         total = (1 - w) * gained + w * form - float(repeats(text))
-        return Reward(total=total, parts={"answer": found, "base": base, "gain": gained, "format": form})
+        return Reward(
+            total=total, parts={"answer": found, "base": base, "gain": gained, "format": form}
+        )
 
     def _bases(self, ctx: Context, groups: list[Group]) -> dict[str, float]:
         """Of the reference without reasoning, once a task."""
         first = {g.task.id: (g, g.episodes[0], self.opening) for g in groups if g.episodes}
         return dict(zip(first, self._scores(ctx, self.baseline, list(first.values())), strict=True))
 
-    def _scores(self, ctx: Context, model: str, asked: Sequence[tuple[Group, Episode, str | None]]) -> list[float]:
+    def _scores(
+        self, ctx: Context, model: str, asked: Sequence[tuple[Group, Episode, str | None]]
+    ) -> list[float]:
         return [
-            answer_score(x, self.how) for x in reference_logp(ctx, model, [(e, t, reference(g)) for g, e, t in asked])
+            answer_score(x, self.how)
+            for x in reference_logp(ctx, model, [(e, t, reference(g)) for g, e, t in asked])
         ]
 
 
 def reference(group: Group) -> str:
     if group.task.answer is None:
-        raise UserError(f"task {group.task.id!r} has no answer whose probability could be a reward; give it one")
+        raise UserError(
+            f"task {group.task.id!r} has no answer whose probability could be a reward; give it one"
+        )
     found = group.task.answer
     return str(found[0] if isinstance(found, list | tuple) and found else found)
 
 
-def reference_logp(ctx: Context, model: str, asked: Sequence[tuple[Episode, str | None, str]]) -> list[np.ndarray]:
-    """For each (episode, start of the reply, reference) the reference's token log-probs behind that start; none where it is None.
+def reference_logp(
+    ctx: Context, model: str, asked: Sequence[tuple[Episode, str | None, str]]
+) -> list[np.ndarray]:
+    """For each (episode, start of the reply, reference) the reference's token log-probs behind that
+    start; none where it is None.
 
     Start and reference are tokenised apart, so the reference's tokens are known exactly.
     """
     spell = ctx.engine(model).dialect.encode_text
     pairs = [
-        (*last_turn_prompt(e), *spell(start)) if start is not None and spell(ref) else None for e, start, ref in asked
+        (*last_turn_prompt(e), *spell(start)) if start is not None and spell(ref) else None
+        for e, start, ref in asked
     ]
     there = [i for i, context in enumerate(pairs) if context]
     with ctx.phase("forward"):
@@ -255,10 +291,12 @@ def last_turn_prompt(episode: Episode) -> tuple[int, ...]:
 
 @stage
 class InformationGain:
-    """What each step of a reply adds to the probability of the reference answer: J(after) - J(before), at the step's last token.
+    """What each step of a reply adds to the probability of the reference answer: J(after) -
+    J(before), at the step's last token.
 
-    `steps(text)` cuts the reply; `opening` stands between a step and the reference. The gains sum to J(end) - J(start), so
-    more steps earn nothing. The total is weight * that sum, beside `outcome` (the bench's own reward) if asked for.
+    `steps(text)` cuts the reply; `opening` stands between a step and the reference. The gains sum
+    to J(end) - J(start), so more steps earn nothing. The total is weight * that sum, beside
+    `outcome` (the bench's own reward) if asked for.
     """
 
     model: str = "policy"
@@ -274,9 +312,16 @@ class InformationGain:
 
         async def rewards(groups: list[Group]) -> list[list[Event]]:
             asked = [(g, e, [*self._starts(response_text(e))]) for g in groups for e in g.episodes]
-            flat = [(e, start + self.opening, reference(g)) for g, e, starts in asked for start in starts]
+            flat = [
+                (e, start + self.opening, reference(g))
+                for g, e, starts in asked
+                for start in starts
+            ]
             j = iter([answer_score(x) for x in reference_logp(ctx, self.model, flat)])
-            return [self._events(ctx, e, starts, gains([next(j) for _ in starts])) for _, e, starts in asked]
+            return [
+                self._events(ctx, e, starts, gains([next(j) for _ in starts]))
+                for _, e, starts in asked
+            ]
 
         found = await judge_together(ctx, (self, "gains"), group, rewards)
         return [self._reward(o, events) for o, events in zip(outcomes, found, strict=True)]
@@ -286,7 +331,9 @@ class InformationGain:
         steps = [s for s in self.steps(text) if s.strip()]
         return ["".join(steps[:k]) for k in range(len(steps) + 1)]
 
-    def _events(self, ctx: Context, episode: Episode, starts: list[str], gain_k: np.ndarray) -> list[Event]:
+    def _events(
+        self, ctx: Context, episode: Episode, starts: list[str], gain_k: np.ndarray
+    ) -> list[Event]:
         row = last_policy_row(episode)
         ids, own = row_tokens(episode.rows[row])
         ends = ends_of(ctx, self.model, [ids[t] for t in own], starts[1:])
@@ -316,9 +363,11 @@ def ends_of(ctx: Context, model: str, ids: Sequence[int], starts: Sequence[str])
 
 @stage
 class Majority:
-    """1 for the group's commonest answer, else 0; 0 for all where the first place is shared (TTRL, arXiv:2504.16084).
+    """1 for the group's commonest answer, else 0; 0 for all where the first place is shared (TTRL,
+    arXiv:2504.16084).
 
-    It pays any constant answer in full: watch the parts "consensus" (the share of the commonest) and "gold" (Score(shadow=True)).
+    It pays any constant answer in full: watch the parts "consensus" (the share of the commonest)
+    and "gold" (Score(shadow=True)).
     """
 
     read: Callable[[str], str | None] = final_answer

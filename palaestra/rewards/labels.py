@@ -1,7 +1,9 @@
-"""Labels, and what is done with them beside the reward: what people would say of an answer, where a program says it.
+"""Labels, and what is done with them beside the reward: what people would say of an answer, where a
+program says it.
 
-links(Sample(n=8), Score(reward=Learned("reward")), Beside(Labels(), "label"))       # parts label/right, label/brief, ...
-links(Sample(n=8), Score(reward=judge), Also(Verdicts(judge, verdict)))              # rows that another learner trains on
+links(Sample(n=8), Score(reward=Learned("reward")), Beside(Labels(), "label")) # parts label/right,
+label/brief, ... links(Sample(n=8), Score(reward=judge), Also(Verdicts(judge, verdict))) # rows that
+another learner trains on
 """
 
 from __future__ import annotations
@@ -21,50 +23,66 @@ if TYPE_CHECKING:
     from palaestra.context import Context
 
 QUALITY_LABELS = ("right", "worked", "brief", "tidy")
-STEPS, BRIEF_LIMIT = 3, 40  # lines of a full working; characters from which on an answer is not brief
+# lines of a full working; characters from which on an answer is not brief
+STEPS, BRIEF_LIMIT = 3, 40
 
 
 def text_properties(text: str) -> dict[str, float]:
-    """What can be seen without knowing the answer, each in [0, 1]: "worked" and "brief" pull against one another.
+    """What can be seen without knowing the answer, each in [0, 1]: "worked" and "brief" pull
+    against one another.
 
-    worked: lines before the last, 3 count 1. brief: 1 for no text, 0 from 40 characters on. tidy: the last line is the only
-    answer line, and no line stands twice. An empty answer is brief and nothing else.
+    worked: lines before the last, 3 count 1. brief: 1 for no text, 0 from 40 characters on. tidy:
+    the last line is the only answer line, and no line stands twice. An empty answer is brief and
+    nothing else.
     """
     lines = answer_lines(text)
     answers = [line.startswith(ANSWER_PREFIX) for line in lines]
     return {
         "worked": min(1.0, max(0, len(lines) - 1) / STEPS),
         "brief": max(0.0, 1 - len(text.strip()) / BRIEF_LIMIT),
-        "tidy": float(bool(lines) and answers[-1] and sum(answers) == 1 and len(set(lines)) == len(lines)),
+        "tidy": float(
+            bool(lines) and answers[-1] and sum(answers) == 1 and len(set(lines)) == len(lines)
+        ),
     }
 
 
 @stage
 class Labels:
-    """The bench's verdict as the part "right", beside `text_properties`; the total is the weighted mean of all four.
+    """The bench's verdict as the part "right", beside `text_properties`; the total is the weighted
+    mean of all four.
 
-    Four questions that a person could be asked of an answer, for reward models of several labels, rules or principles.
+    Four questions that a person could be asked of an answer, for reward models of several labels,
+    rules or principles.
     """
 
     weights: tuple[float, ...] = (0.25, 0.25, 0.25, 0.25)
 
     async def __call__(self, ctx: Context, group: Group) -> list[Reward | Fault]:
         if ctx.bench.reward is None:
-            raise UserError(f"Labels needs a bench that checks answers; the world {ctx.bench.name!r} pays by itself")
+            raise UserError(
+                f"Labels needs a bench that checks answers; the world {ctx.bench.name!r} pays by "
+                "itself"
+            )
         found: list[Reward | Fault] = []
-        for episode, gold in zip(group.episodes, await judge_group(ctx, ctx.bench.reward, group), strict=True):
+        for episode, gold in zip(
+            group.episodes, await judge_group(ctx, ctx.bench.reward, group), strict=True
+        ):
             if isinstance(gold, Fault):
                 found.append(gold)
                 continue
             parts = {"right": gold.total, **text_properties(response_text(episode))}
-            total = sum(w * parts[name] for w, name in zip(self.weights, QUALITY_LABELS, strict=True))
+            total = sum(
+                w * parts[name] for w, name in zip(self.weights, QUALITY_LABELS, strict=True)
+            )
             found.append(Reward(total=total, parts=parts))
         return found
 
 
 @stage
 class Noisy:
-    """Every number x of a reward in [0, 1], total and parts apart, is said to be 1 - x with probability `share`."""
+    """Every number x of a reward in [0, 1], total and parts apart, is said to be 1 - x with
+    probability `share`.
+    """
 
     reward: RewardFn | None = None  # None = the bench's
     share: float = 0.2
@@ -82,14 +100,17 @@ class Noisy:
         return [
             r
             if isinstance(r, Fault)
-            else replace(r, total=said_of(r.total), parts={k: said_of(v) for k, v in r.parts.items()})
+            else replace(
+                r, total=said_of(r.total), parts={k: said_of(v) for k, v in r.parts.items()}
+            )
             for r in found
         ]
 
 
 @stage
 class Beside:
-    """A further reward of every scored episode, as the part `name` and its parts as `name/PART`; it trains no policy.
+    """A further reward of every scored episode, as the part `name` and its parts as `name/PART`; it
+    trains no policy.
 
     A fault leaves the episode as it is, without the part.
     """
@@ -114,7 +135,9 @@ class Beside:
 
 @stage
 class Also:
-    """What `link` makes of the scored episodes, as one more row of each: another learner trains on it, the policy does not."""
+    """What `link` makes of the scored episodes, as one more row of each: another learner trains on
+    it, the policy does not.
+    """
 
     link: Collect
 

@@ -1,4 +1,5 @@
-"""Rewards from heads of a model: a trained reward model, several labels of one, or an ensemble and its doubts.
+"""Rewards from heads of a model: a trained reward model, several labels of one, or an ensemble and
+its doubts.
 
     Score(reward=Learned("reward"))                                             # after BradleyTerry()
     Score(reward=Learned("reward", heads=("polite", "safe"), squash=True))      # after Regression(...)
@@ -28,7 +29,8 @@ Combine: TypeAlias = Callable[[np.ndarray], np.ndarray]  # [N, heads] to [N]
 
 @stage
 class Learned:
-    """sum_h w_h * (s_h - shift) * scale, of the heads at the end of an episode's last row; weights default to 1 / heads.
+    """sum_h w_h * (s_h - shift) * scale, of the heads at the end of an episode's last row; weights
+    default to 1 / heads.
 
     `squash` = sigmoid of every head. Parts: MODEL/HEAD.
     """
@@ -43,7 +45,8 @@ class Learned:
     def __post_init__(self) -> None:
         if self.weights and len(self.weights) != len(self.heads):
             raise UserError(
-                f"{len(self.weights)} weights for {len(self.heads)} heads of {self.model}; give one for each"
+                f"{len(self.weights)} weights for {len(self.heads)} heads of {self.model}; give "
+                "one for each"
             )
 
     async def __call__(self, ctx: Context, group: Group) -> list[Reward | Fault]:
@@ -56,22 +59,31 @@ class Learned:
         return await judge_together(ctx, self, group, rewards)
 
 
-def scores(ctx: Context, model: str, heads: Sequence[str], episodes: Sequence[Episode]) -> np.ndarray:
+def scores(
+    ctx: Context, model: str, heads: Sequence[str], episodes: Sequence[Episode]
+) -> np.ndarray:
     """[N, heads] at the end of each episode's last row; NaN for an episode without a token."""
     found, scorer = np.full((len(episodes), len(heads)), np.nan), ctx.model(model)
     ids = [[int(i) for i in e.rows[-1].view().ids_T] if e.rows else [] for e in episodes]
     there = [i for i, each in enumerate(ids) if each]
     if any(max(ids[i]) >= scorer.vocabulary for i in there):
-        raise UserError(f"the model {model!r} has another vocabulary than the policy; train it from the same model")
+        raise UserError(
+            f"the model {model!r} has another vocabulary than the policy; train it from the "
+            "same model"
+        )
     with ctx.phase("forward"):
         found[there] = read_heads(scorer, [ids[i] for i in there], heads)
     return found
 
 
-def make_rewards(model: str, heads: Sequence[str], s_NH: np.ndarray, total_N: np.ndarray) -> list[Reward | Fault]:
+def make_rewards(
+    model: str, heads: Sequence[str], s_NH: np.ndarray, total_N: np.ndarray
+) -> list[Reward | Fault]:
     """A number that is not finite is a fault, never a zero."""
     return [
-        Reward(total=float(x), parts={f"{model}/{h}": float(v) for h, v in zip(heads, s, strict=True)})
+        Reward(
+            total=float(x), parts={f"{model}/{h}": float(v) for h, v in zip(heads, s, strict=True)}
+        )
         if np.isfinite(x)
         else Fault("reward-model", f"{model} gave {x}")
         for x, s in zip(total_N, s_NH, strict=True)
@@ -119,10 +131,11 @@ class Ensemble:
 
 @stage
 class Robust:
-    """w * nominal + (1 - w) * worst case, w = `nominal_weight` (arXiv:2409.15360 eq. 4 and 7); heads HEAD and HEAD_sd.
+    """w * nominal + (1 - w) * worst case, w = `nominal_weight` (arXiv:2409.15360 eq. 4 and 7);
+    heads HEAD and HEAD_sd.
 
-    The nominal reward is the mean of the most certain head. The worst case is the least head of each sample, or, with
-    over="batch", the head whose mean over all episodes of the step is least.
+    The nominal reward is the mean of the most certain head. The worst case is the least head of
+    each sample, or, with over="batch", the head whose mean over all episodes of the step is least.
     """
 
     model: str = "reward"
@@ -134,15 +147,22 @@ class Robust:
         async def rewards(groups: list[Group]) -> list[Reward | Fault]:
             names = (*self.heads, *(f"{h}_sd" for h in self.heads))
             raw = scores(ctx, self.model, names, [e for g in groups for e in g.episodes])
-            mean_NH, sd_NH = raw[:, : len(self.heads)], np.logaddexp(0, raw[:, len(self.heads) :]) + LEAST_SD
+            mean_NH, sd_NH = (
+                raw[:, : len(self.heads)],
+                np.logaddexp(0, raw[:, len(self.heads) :]) + LEAST_SD,
+            )
             shown = np.column_stack([mean_NH, sd_NH])
             total_N = robust(mean_NH, sd_NH, self.nominal_weight, self.over)
-            return make_rewards(self.model, names, shown, np.where(np.isfinite(shown).all(1), total_N, np.nan))
+            return make_rewards(
+                self.model, names, shown, np.where(np.isfinite(shown).all(1), total_N, np.nan)
+            )
 
         return await judge_together(ctx, self, group, rewards)
 
 
-def robust(mean_NH: np.ndarray, sd_NH: np.ndarray, nominal_weight: float, over: str = "sample") -> np.ndarray:
+def robust(
+    mean_NH: np.ndarray, sd_NH: np.ndarray, nominal_weight: float, over: str = "sample"
+) -> np.ndarray:
     """[N] rewards of `Robust` from the heads' means and standard deviations."""
     nominal_N = np.take_along_axis(mean_NH, sd_NH.argmin(1)[:, None], 1)[:, 0]
     worst_N = mean_NH.min(1) if over == "sample" else mean_NH[:, np.nanmean(mean_NH, 0).argmin()]

@@ -1,4 +1,6 @@
-"""How well a trained reward model ranks: the accuracy on pairs of held-out answers, label by label."""
+"""How well a trained reward model ranks: the accuracy on pairs of held-out answers,
+label by label.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,12 @@ if TYPE_CHECKING:
 
 @stage
 class RankingProbe:
-    """A program: runs `train`, then compares `reward` with `labels` on answers of the policy to `tasks` held-out problems.
+    """A program: runs `train`, then compares `reward` with `labels` on answers of the policy to
+    `tasks` held-out problems.
 
-    `asked` pairs a part of the reward ("" = its total) with a label. Two answers to one problem that differ in the label are
-    a pair. The metric `ranked` holds the share of pairs in the right order for each label, ties a half, and their "mean".
+    `asked` pairs a part of the reward ("" = its total) with a label. Two answers to one problem
+    that differ in the label are a pair. The metric `ranked` holds the share of pairs in the right
+    order for each label, ties a half, and their "mean".
     """
 
     train: Runnable
@@ -35,8 +39,12 @@ class RankingProbe:
         result = await self.train.run(ctx)
         collect = links(Sample(n=self.n), Score(reward=self.reward), Beside(self.labels, "label"))
         tasks = [ctx.bench.tasks.task("test", i) for i in range(self.tasks)]
-        groups = [await collect(ctx, ("probe", ctx.seed, i), Group(task=t)) for i, t in enumerate(tasks)]
-        found = {label: accuracy([values(g, part, label) for g in groups]) for part, label in self.asked}
+        groups = [
+            await collect(ctx, ("probe", ctx.seed, i), Group(task=t)) for i, t in enumerate(tasks)
+        ]
+        found = {
+            label: accuracy([values(g, part, label) for g in groups]) for part, label in self.asked
+        }
         known = [x for x in found.values() if np.isfinite(x)]
         ranked = {**found, "mean": float(np.mean(known)) if known else float("nan")}
         return Result(metrics={**result.metrics, "ranked": ranked}, artifacts=result.artifacts)
@@ -49,7 +57,9 @@ def values(group: Group, part: str, label: str) -> tuple[np.ndarray, np.ndarray]
 
 
 def accuracy(groups: Sequence[tuple[np.ndarray, np.ndarray]]) -> float:
-    """The share of pairs inside groups whose scores stand in the order of their labels; equal scores count a half."""
+    """The share of pairs inside groups whose scores stand in the order of their labels; equal
+    scores count a half.
+    """
     right, n = 0.0, 0
     for score_G, label_G in groups:
         better = label_G[:, None] > label_G[None] + 1e-9

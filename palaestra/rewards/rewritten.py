@@ -1,9 +1,11 @@
-"""One reward for several forms of answer: a reply that ends with the line `= ANSWER`, put into the form a verifier reads.
+"""One reward for several forms of answer: a reply that ends with the line `= ANSWER`, put into the
+form a verifier reads.
 
     Rewritten(Verified("sql-partial", paper=True), unless="schema", write=AsQuery())
 
-Tasks that have the column `unless` are judged as they are. For the others `write` makes a response, a reference and fields of
-the small model's reply: the verifier, its partial credit and its exploits stay what they are.
+Tasks that have the column `unless` are judged as they are. For the others `write` makes a response,
+a reference and fields of the small model's reply: the verifier, its partial credit and its exploits
+stay what they are.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ Write: TypeAlias = Callable[[str, Task], VerifierInput]
 
 @stage
 class Rewritten:
-    """The reward of what `write` makes of a reply, for tasks without the column `unless`; else of the reply itself."""
+    """The reward of what `write` makes of a reply, for tasks without the column `unless`; else of
+    the reply itself.
+    """
 
     reward: Verified
     unless: str
@@ -53,7 +57,9 @@ class Weighed:
         return [r if isinstance(r, Fault) else self.weigh(r) for r in await self.reward(ctx, group)]
 
     def weigh(self, reward: Reward) -> Reward:
-        return replace(reward, total=sum(w * reward.parts.get(name, 0.0) for name, w in self.weights))
+        return replace(
+            reward, total=sum(w * reward.parts.get(name, 0.0) for name, w in self.weights)
+        )
 
 
 def working_of(text: str) -> str:
@@ -61,8 +67,12 @@ def working_of(text: str) -> str:
     return "\n".join(text.strip().splitlines()[:-1]).strip() or "-"
 
 
-def write_blocks(text: str, tags: tuple[str, str], write: Callable[[str], str], end: str = "") -> str:
-    """`write(answer)` in the second tag behind the working in the first; a reply without an answer line stays as it is."""
+def write_blocks(
+    text: str, tags: tuple[str, str], write: Callable[[str], str], end: str = ""
+) -> str:
+    """`write(answer)` in the second tag behind the working in the first; a reply without an answer
+    line stays as it is.
+    """
     answer, (a, b) = final_answer(text), tags
     if answer is None:
         return text
@@ -77,10 +87,15 @@ ITEMS = f"CREATE TABLE item ({', '.join(COLUMNS)});" + "".join(
 
 
 def write_query(answer: str) -> str:
-    """`661` as SELECT a_6, b_6, c_1 FROM item: a column for each place and character, _ for all but letters and digits."""
+    """`661` as SELECT a_6, b_6, c_1 FROM item: a column for each place and character, _ for all but
+    letters and digits.
+    """
     found = [c if c in CHARACTERS else "_" for c in answer.lower() if not c.isspace()]
     return (
-        f"SELECT {', '.join(f'{PLACES[i % len(PLACES)]}_{c}' for i, c in enumerate(found))} FROM item" if found else ""
+        f"SELECT {', '.join(f'{PLACES[i % len(PLACES)]}_{c}' for i, c in enumerate(found))} "
+        "FROM item"
+        if found
+        else ""
     )
 
 

@@ -1,7 +1,9 @@
-"""A list of rules as the state of a judge, and the adversarial loop that revises it before training.
+"""A list of rules as the state of a judge, and the adversarial loop that revises it before
+training.
 
-One writer tries to get flawed replies past the list, one detector applies it; whoever is beaten has their rules rewritten. No
-weight moves, and the list stays as it is during training: rewards of changing rules could not be compared.
+One writer tries to get flawed replies past the list, one detector applies it; whoever is beaten has
+their rules rewritten. No weight moves, and the list stays as it is during training: rewards of
+changing rules could not be compared.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ class RuleVerdict:
 
 
 def revise(old: RuleList, proposed: Any, most: int = MOST_RULES) -> RuleList:
-    """The proposed list, each rule once and at most `most` of them; what is no list of texts leaves the old one."""
+    """The proposed list, each rule once and at most `most` of them; what is no list of texts leaves
+    the old one.
+    """
     if not isinstance(proposed, list | tuple) or not proposed:
         return old
     texts = [r.strip() for r in proposed if isinstance(r, str) and r.strip()]
@@ -37,8 +41,9 @@ def revise(old: RuleList, proposed: Any, most: int = MOST_RULES) -> RuleList:
 class Refine:
     """The loop's four roles: models behind a client, or functions.
 
-    write(query, rules, rng) gives a flawed reply and what is wrong with it; detect(reply, rules, rng) a verdict; reflect(reply,
-    good, rules) advice on a verdict that people do not share; merge(rules, advice) a proposed list.
+    write(query, rules, rng) gives a flawed reply and what is wrong with it; detect(reply, rules,
+    rng) a verdict; reflect(reply, good, rules) advice on a verdict that people do not share;
+    merge(rules, advice) a proposed list.
     """
 
     write: Callable[[Any, RuleList, np.random.Generator], tuple[Any, str]]
@@ -57,7 +62,9 @@ class Refine:
         writer: RuleList,
         rng: np.random.Generator,
     ) -> tuple[RuleList, RuleList]:
-        """The detector's and the writer's lists after all rounds. `pool` holds replies and whether people call them good."""
+        """The detector's and the writer's lists after all rounds. `pool` holds replies and whether
+        people call them good.
+        """
         for _ in range(self.rounds):
             for i in rng.choice(len(queries), self.queries):
                 reply, flaws = self.write(queries[int(i)], writer, rng)

@@ -1,4 +1,6 @@
-"""One call for a whole batch: rewards that are cheaper together wait until nothing is sampled any more."""
+"""One call for a whole batch: rewards that are cheaper together wait until nothing is sampled any
+more.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,14 @@ QUIET_TURNS = 3  # turns of the loop in which nobody asks, before a batch is tak
 
 
 async def judge_together(
-    ctx: Context | None, who: Hashable, group: Group, judge: Callable[[list[Group]], Awaitable[Sequence[R]]]
+    ctx: Context | None,
+    who: Hashable,
+    group: Group,
+    judge: Callable[[list[Group]], Awaitable[Sequence[R]]],
 ) -> list[R]:
-    """This group's part of one `judge(groups)`, which gives a value for every episode of all groups that `who` waits with."""
+    """This group's part of one `judge(groups)`, which gives a value for every episode of all groups
+    that `who` waits with.
+    """
     waiting = WAITING.setdefault(asyncio.get_running_loop(), {}).setdefault(who, [])
     mine: asyncio.Future[list[R]] = asyncio.get_running_loop().create_future()
     waiting.append((group, mine))
@@ -52,5 +59,7 @@ async def _judge(batch: Waiting, judge: Callable[[list[Group]], Awaitable[Sequen
         for _, future in batch[1:]:
             future.set_exception(error)
         raise
-    for (group, future), start in zip(batch, np.cumsum([0, *(len(g.episodes) for g, _ in batch)]), strict=False):
+    for (group, future), start in zip(
+        batch, np.cumsum([0, *(len(g.episodes) for g, _ in batch)]), strict=False
+    ):
         future.set_result(found[start : start + len(group.episodes)])

@@ -3,12 +3,13 @@
     def score(responses, answers, **fields):      # plain or async
         return [float(a in r) for r, a in zip(responses, answers)]
 
-One call a batch: it waits until no model samples any more and judges everything that waits by then. `fields` are lists
-as long as `responses`: prompts (the text of the last user message), messages, ids, domains, and every other column of the
-data by its name; a function without `**fields` gets those it names. It returns a list with a number for each response, or
-a dictionary of named parts, of which "total" is the reward (else their sum).
-A `Fault` that it raises leaves the episodes unscored; any other error stops the run. In a function's place the name may hold
-a reward that is composed already, such as `score = Weighted((("judge", Judge(...), 1.0), ...))`.
+One call a batch: it waits until no model samples any more and judges everything that waits by then.
+`fields` are lists as long as `responses`: prompts (the text of the last user message), messages,
+ids, domains, and every other column of the data by its name; a function without `**fields` gets
+those it names. It returns a list with a number for each response, or a dictionary of named parts,
+of which "total" is the reward (else their sum). A `Fault` that it raises leaves the episodes
+unscored; any other error stops the run. In a function's place the name may hold a reward that is
+composed already, such as `score = Weighted((("judge", Judge(...), 1.0), ...))`.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ class Hung(UserError):
 
 
 def reward_by_name(spec: str) -> RewardFn:
-    """`FILE.py:NAME`, a function or a composed reward; else a verifier by its name, or a sum of them."""
+    """`FILE.py:NAME`, a function or a composed reward; else a verifier by its name, or a sum of
+    them.
+    """
     if ":" not in spec and ".py" not in spec:
         return Verified(spec)
     found = load(spec, "function")
@@ -57,7 +60,9 @@ def reward_by_name(spec: str) -> RewardFn:
 
 @stage
 class UserReward:
-    """`FILE.py:FUNCTION`, with at most `timeout` seconds a call. A plain function is called once at a time."""
+    """`FILE.py:FUNCTION`, with at most `timeout` seconds a call. A plain function is called once at
+    a time.
+    """
 
     function: str
     timeout: float = 60.0
@@ -65,10 +70,13 @@ class UserReward:
     def __post_init__(self) -> None:
         found, name = load(self.function, "function"), self.function.rpartition(":")[2]
         if not callable(found) or isinstance(found, type):
-            raise UserError(f"{self.function} is no function; write def {name}(responses, answers, **fields)")
+            raise UserError(
+                f"{self.function} is no function; write def {name}(responses, answers, **fields)"
+            )
         if len(positional_parameters(found)) < 2:
             raise UserError(
-                f"{self.function} takes {inspect.signature(found)}; it must take (responses, answers, **fields)"
+                f"{self.function} takes {inspect.signature(found)}; it must take (responses, "
+                "answers, **fields)"
             )
 
     async def __call__(self, ctx: Context | None, group: Group) -> list[Reward]:
@@ -78,16 +86,20 @@ class UserReward:
         """Of all episodes of the groups, in order."""
         tasks = [(g.task, e) for g in groups for e in g.episodes]
         responses, answers = [response_text(e) for _, e in tasks], [t.answer for t, _ in tasks]
-        found = await self._call(load(self.function, "function"), responses, answers, fields_of(t for t, _ in tasks))
+        found = await self._call(
+            load(self.function, "function"), responses, answers, fields_of(t for t, _ in tasks)
+        )
         if hasattr(found, "tolist"):
             found = found.tolist()
         if not isinstance(found, list | tuple):
             raise UserError(
-                f"{self.function} returned {type(found).__name__}, not a list; return one number a response"
+                f"{self.function} returned {type(found).__name__}, not a list; return one number "
+                "a response"
             )
         if len(found) != len(tasks):
             raise UserError(
-                f"{self.function} returned {len(found)} values for {len(tasks)} responses; return one for each"
+                f"{self.function} returned {len(found)} values for {len(tasks)} responses; return "
+                "one for each"
             )
         return [self._reward(x, i, tasks[i][0]) for i, x in enumerate(found)]
 
@@ -96,19 +108,26 @@ class UserReward:
             return reward_of(found)
         except ValueError as error:
             where = f"for response {i} (task {task.id!r})"
-            raise UserError(f"{self.function} returned {error}, {where}; return finite numbers") from None
+            raise UserError(
+                f"{self.function} returned {error}, {where}; return finite numbers"
+            ) from None
 
     async def _call(
         self, function: Callable[..., Any], responses: list[str], answers: list[Any], fields: Fields
     ) -> Any:
         given = wanted_fields(function, fields)
         if missing := [p for p in required_parameters(function) if p not in given]:
-            raise UserError(f"{self.function} needs {missing[0]!r}, which the data has not; it has {', '.join(fields)}")
+            raise UserError(
+                f"{self.function} needs {missing[0]!r}, which the data has not; it has "
+                f"{', '.join(fields)}"
+            )
         try:
             async with LOCKS.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
                 started = None
                 if not inspect.iscoroutinefunction(function):
-                    found = await self._within(run_in_thread(lambda: function(responses, answers, **given)))
+                    found = await self._within(
+                        run_in_thread(lambda: function(responses, answers, **given))
+                    )
                     if not inspect.isawaitable(found):
                         return found
                     started = found
@@ -121,19 +140,26 @@ class UserReward:
                 f"{locate_error(error, file_of(function))} (in {self.function.rpartition(':')[2]})"
             ) from error
 
-    async def _within(self, work: Future[Any], hung: str = "; a hung thread cannot be ended, so the run is") -> Any:
+    async def _within(
+        self, work: Future[Any], hung: str = "; a hung thread cannot be ended, so the run is"
+    ) -> Any:
         """The result, or an error that says what was not done in time."""
         done, _ = await asyncio.wait({asyncio.wrap_future(work)}, timeout=self.timeout)
         if not done:
             work.cancel()
-            told = f"{self.function} gave nothing in {self.timeout:g} s{hung}; bound its work, or raise the timeout"
+            told = (
+                f"{self.function} gave nothing in {self.timeout:g} s{hung}; bound its work, or "
+                "raise the timeout"
+            )
             raise Hung(told, self.timeout)
         done.pop().exception()  # its copy of a TimeoutError has no traceback
         return work.result()
 
 
 def fields_of(tasks: Iterable[Task]) -> Fields:
-    """What a function can ask for beside responses and answers, a value for each response. The data's own columns come last."""
+    """What a function can ask for beside responses and answers, a value for each response. The
+    data's own columns come last.
+    """
     rows = []
     for task in tasks:
         users = [m.content for m in task.prompt if m.role == "user"]
@@ -158,7 +184,8 @@ def required_parameters(function: Callable[..., Any]) -> list[str]:
     rest = [
         p
         for p in parameters
-        if p.name not in positional_parameters(function)[:2] and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
+        if p.name not in positional_parameters(function)[:2]
+        and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
     ]
     return [p.name for p in rest if p.default is p.empty]
 

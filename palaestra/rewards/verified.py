@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 
 @stage
 class Verified:
-    """The verifier that `name` names, for every episode. Fields are the task's columns and `prompt`, its last user message.
+    """The verifier that `name` names, for every episode. Fields are the task's columns and
+    `prompt`, its last user message.
 
-    With `paper`, the total is the part of that name: the reward on its paper's own scale. One that reads no answer is refused
-    unless another reward stands `beside` it.
+    With `paper`, the total is the part of that name: the reward on its paper's own scale. One that
+    reads no answer is refused unless another reward stands `beside` it.
     """
 
     name: str
@@ -33,7 +34,8 @@ class Verified:
         entry = known_entry(self.name)
         if entry is not None and entry.form and not self.beside:
             raise UserError(
-                f"--reward {self.name} reads no answer, so any text earns it; add one, e.g. {self.name}*0.1+exact"
+                f"--reward {self.name} reads no answer, so any text earns it; add one, e.g. "
+                f"{self.name}*0.1+exact"
             )
 
     async def __call__(self, ctx: Context | None, group: Group) -> list[Reward | Fault]:
@@ -58,7 +60,8 @@ class Verified:
         form = "{}" if entry is None else entry.put
         if not form:
             raise UserError(
-                f"the answers that {self.name} reads are no responses; `palaestra score` judges responses of your own"
+                f"the answers that {self.name} reads are no responses; `palaestra score` judges "
+                "responses of your own"
             )
         return (form,)
 

@@ -1,4 +1,6 @@
-"""Rewards from a check: a function of what the policy said last and of the task, which knows the answer."""
+"""Rewards from a check: a function of what the policy said last and of the task, which knows the
+answer.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ class Verify:
         except (UserError, Fault):
             raise
         except Exception as error:
-            raise Fault("reward", f"{name} raised {type(error).__name__}: {error} on task {task.id!r}") from error
+            raise Fault(
+                "reward", f"{name} raised {type(error).__name__}: {error} on task {task.id!r}"
+            ) from error
         try:
             return reward_of(found)
         except ValueError as error:
@@ -47,13 +51,20 @@ class Verify:
 
 @stage
 class Exact:
-    """1 if the response's final answer is the task's answer, else 0; see `palaestra.verifiers.answers.final`."""
+    """1 if the response's final answer is the task's answer, else 0; see
+    `palaestra.verifiers.answers.final`.
+    """
 
     def __call__(self, text: str, task: Task) -> float:
         if task.answer is None:
-            pair = "; its chosen and rejected are for: palaestra train dpo pairs=data" if "chosen" in task.meta else ""
+            pair = (
+                "; its chosen and rejected are for: palaestra train dpo pairs=data"
+                if "chosen" in task.meta
+                else ""
+            )
             raise UserError(
-                f"task {task.id!r} has no answer to compare with; give it one, or a --reward of your own{pair}"
+                f"task {task.id!r} has no answer to compare with; give it one, or a --reward of "
+                f"your own{pair}"
             )
         prompt = "\n".join(m.content for m in task.prompt)
         return float(is_right_answer(text, gold_of(task.answer), prompt))

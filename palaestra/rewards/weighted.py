@@ -16,10 +16,12 @@ if TYPE_CHECKING:
 
 @stage
 class Weighted:
-    """sum_k weight_k * reward_k of the parts (name, reward, weight), asked side by side; weights may be negative.
+    """sum_k weight_k * reward_k of the parts (name, reward, weight), asked side by side; weights
+    may be negative.
 
-    The parts of the reward are NAME, each part's own total, and what it says beside: its part of the same name left out,
-    others as NAME/PART, or as they are where they begin with NAME/. The first fault of a part is that of the episode.
+    The parts of the reward are NAME, each part's own total, and what it says beside: its part of
+    the same name left out, others as NAME/PART, or as they are where they begin with NAME/. The
+    first fault of a part is that of the episode.
     """
 
     parts: tuple[tuple[str, RewardFn, float], ...]
@@ -27,10 +29,14 @@ class Weighted:
     def __post_init__(self) -> None:
         names = [name for name, _, _ in self.parts]
         if not names or len(set(names)) != len(names):
-            raise UserError(f"Weighted: the parts are named {names}; give one or more, each a name of its own")
+            raise UserError(
+                f"Weighted: the parts are named {names}; give one or more, each a name of its own"
+            )
 
     async def __call__(self, ctx: Context, group: Group) -> list[Reward | Fault]:
-        found = await asyncio.gather(*(judge_group(ctx, reward, group) for _, reward, _ in self.parts))
+        found = await asyncio.gather(
+            *(judge_group(ctx, reward, group) for _, reward, _ in self.parts)
+        )
         return [self._sum(each) for each in zip(*found, strict=True)]
 
     def _sum(self, found: tuple[Reward | Fault, ...]) -> Reward | Fault:
@@ -39,6 +45,10 @@ class Weighted:
             if isinstance(each, Fault):
                 return each
             total += weight * each.total
-            beside = {k if k.startswith(f"{name}/") else f"{name}/{k}": v for k, v in each.parts.items() if k != name}
+            beside = {
+                k if k.startswith(f"{name}/") else f"{name}/{k}": v
+                for k, v in each.parts.items()
+                if k != name
+            }
             parts |= {name: each.total, **beside}
         return Reward(total=total, parts=parts)

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 @stage
 class Where:
-    """`reward` for tasks whose data has the column `field`, `other` for those without or with null; None = the bench's."""
+    """`reward` for tasks whose data has the column `field`, `other` for those without or with null;
+    None = the bench's.
+    """
 
     field: str
     reward: RewardFn
@@ -26,7 +28,10 @@ class Where:
     async def __call__(self, ctx: Context, group: Group) -> Sequence[Reward | Fault]:
         judge = self._of(group.task) or ctx.bench.reward
         if judge is None:
-            raise UserError(f"task {group.task.id!r} has no column {self.field!r}, and nothing else rewards it; add it")
+            raise UserError(
+                f"task {group.task.id!r} has no column {self.field!r}, and nothing else rewards "
+                "it; add it"
+            )
         return await judge_group(ctx, judge, group)
 
     def put(self, task: Task) -> str | None:

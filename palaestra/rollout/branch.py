@@ -1,7 +1,8 @@
-"""Going on from a prefix of an episode: rollouts that span steps, Monte-Carlo values of prefixes, second attempts.
+"""Going on from a prefix of an episode: rollouts that span steps, Monte-Carlo values of prefixes,
+second attempts.
 
-A prefix is what the policy has said, as whole segments and one that breaks off. The world is played again from its start
-with the same words, so any world will do whose answers depend on them alone.
+A prefix is what the policy has said, as whole segments and one that breaks off. The world is played
+again from its start with the same words, so any world will do whose answers depend on them alone.
 """
 
 from __future__ import annotations
@@ -20,7 +21,18 @@ from palaestra.rollout.collect import Score, attempt
 from palaestra.rollout.play import play
 from palaestra.rollout.player import Continued, EnginePlayer
 from palaestra.rollout.steps import Step, answer_steps
-from palaestra.types import Episode, Group, Key, Origin, Player, Sampling, Segment, Task, stage, value_class
+from palaestra.types import (
+    Episode,
+    Group,
+    Key,
+    Origin,
+    Player,
+    Sampling,
+    Segment,
+    Task,
+    stage,
+    value_class,
+)
 
 if TYPE_CHECKING:
     from palaestra.context import Context
@@ -28,7 +40,9 @@ if TYPE_CHECKING:
 
 @value_class
 class Prefix:
-    """What was said so far, the last segment open unless its turn had ended, and the token ids of its row up to there."""
+    """What was said so far, the last segment open unless its turn had ended, and the token ids of
+    its row up to there.
+    """
 
     said: tuple[Segment, ...]
     context: tuple[int, ...]
@@ -45,7 +59,11 @@ def prefix(episode: Episode, turn: int, kept: int) -> Prefix:
                 continue
             last = s.turn == turn
             broken = last and (kept < len(s.ids) or not s.finish)
-            part = replace(s, ids=s.ids[:kept], logp=s.logp[:kept], text="", finish="") if broken else s
+            part = (
+                replace(s, ids=s.ids[:kept], logp=s.logp[:kept], text="", finish="")
+                if broken
+                else s
+            )
             said, seen = [*said, part], seen + part.ids
             if last:
                 context = seen
@@ -54,14 +72,27 @@ def prefix(episode: Episode, turn: int, kept: int) -> Prefix:
 
 
 async def continuation(
-    ctx: Context, key: Key, task: Task, start: Prefix, sampling: Sampling, model: str = "policy", cap: int = 0
+    ctx: Context,
+    key: Key,
+    task: Task,
+    start: Prefix,
+    sampling: Sampling,
+    model: str = "policy",
+    cap: int = 0,
 ) -> Episode:
-    """An episode of `task` that begins with `start` and is sampled from there. Raises UserError if the world strays."""
+    """An episode of `task` that begins with `start` and is sampled from there. Raises UserError if
+    the world strays.
+    """
     cast = _cast(ctx, model, sampling, start.said, cap)
-    episode = await play(ctx.bench.world, cast, task, key, (*key[:-1], "world"), max_turns=ctx.bench.max_turns)
-    if episode.ok and not any(r.context()[: len(start.context)] == start.context for r in episode.rows):
+    episode = await play(
+        ctx.bench.world, cast, task, key, (*key[:-1], "world"), max_turns=ctx.bench.max_turns
+    )
+    if episode.ok and not any(
+        r.context()[: len(start.context)] == start.context for r in episode.rows
+    ):
         raise UserError(
-            f"the world of {ctx.bench.name!r} does not repeat itself, so no prefix of an episode can be continued"
+            f"the world of {ctx.bench.name!r} does not repeat itself, so no prefix of an episode "
+            "can be continued"
         )
     return episode
 
@@ -70,16 +101,20 @@ def _cast(
     ctx: Context, model: str, sampling: Sampling, said: tuple[Segment, ...] = (), cap: int = 0
 ) -> dict[str, Player]:
     return {
-        seat: Continued(player=p, said=said, cap=cap) if isinstance(p, EnginePlayer) and p.policy == model else p
+        seat: Continued(player=p, said=said, cap=cap)
+        if isinstance(p, EnginePlayer) and p.policy == model
+        else p
         for seat, p in ctx.cast(model, sampling).items()
     }
 
 
 @stage
 class Partial:
-    """Plays episodes at most `cap` tokens further: up to `n` of them, begun ones first gone on with (arXiv:2501.12599, 2.6.2).
+    """Plays episodes at most `cap` tokens further: up to `n` of them, begun ones first gone on with
+    (arXiv:2501.12599, 2.6.2).
 
-    One with a turn that only `cap` ended has the status "running" and no reward, and goes on from that turn.
+    One with a turn that only `cap` ended has the status "running" and no reward, and goes on from
+    that turn.
     """
 
     n: int = 8
@@ -99,7 +134,9 @@ class Partial:
             if before.status != "running" or left is None:
                 return before
             begun = prefix(before, left.turn, len(left.ids))
-            played = await continuation(ctx, (*key, i), group.task, begun, sampling, self.model, self.cap)
+            played = await continuation(
+                ctx, (*key, i), group.task, begun, sampling, self.model, self.cap
+            )
             return _suspend(played)
 
         played = await asyncio.gather(*(one(i) for i in range(max(self.n, len(group.episodes)))))
@@ -124,14 +161,20 @@ class Finished:
 
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         at = [i for i, e in enumerate(group.episodes) if e.status != "running"]
-        done = await self.link(ctx, key, replace(group, episodes=tuple(group.episodes[i] for i in at)))
+        done = await self.link(
+            ctx, key, replace(group, episodes=tuple(group.episodes[i] for i in at))
+        )
         judged = dict(zip(at, done.episodes, strict=True))
-        return replace(group, episodes=tuple(judged.get(i, e) for i, e in enumerate(group.episodes)))
+        return replace(
+            group, episodes=tuple(judged.get(i, e) for i, e in enumerate(group.episodes))
+        )
 
 
 @stage
 class MarkSteps:
-    """Leaves in each episode's facts `step_ends` = ((row, token), ...) of its steps, lines of what the policy said."""
+    """Leaves in each episode's facts `step_ends` = ((row, token), ...) of its steps, lines of what
+    the policy said.
+    """
 
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         def marked(e: Episode) -> Episode:
@@ -143,11 +186,13 @@ class MarkSteps:
 
 @stage
 class PrefixValues:
-    """The chance of success from every step's end, by `n` continuations of `model` (Math-Shepherd, arXiv:2312.08935).
+    """The chance of success from every step's end, by `n` continuations of `model` (Math-Shepherd,
+    arXiv:2312.08935).
 
-    Leaves in each scored episode's facts `prefix_values` = (V(s_0), ..., V(s_H)) and `step_ends` = ((row, token), ...) of its H
-    steps, lines of what the policy said. V(s_0) is the mean reward of the group, V(s_H) the episode's own reward: it is known.
-    Prefixes that several episodes share are estimated once. `wrong_only` leaves right answers without values.
+    Leaves in each scored episode's facts `prefix_values` = (V(s_0), ..., V(s_H)) and `step_ends` =
+    ((row, token), ...) of its H steps, lines of what the policy said. V(s_0) is the mean reward of
+    the group, V(s_H) the episode's own reward: it is known. Prefixes that several episodes share
+    are estimated once. `wrong_only` leaves right answers without values.
     """
 
     n: int = 4
@@ -157,7 +202,11 @@ class PrefixValues:
     model: str = "policy"
 
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
-        chosen = [i for i, e in enumerate(group.episodes) if e.ok and not (self.wrong_only and e.total > 0)]
+        chosen = [
+            i
+            for i, e in enumerate(group.episodes)
+            if e.ok and not (self.wrong_only and e.total > 0)
+        ]
         cuts = {i: answer_steps(group.episodes[i], ctx.decode, self.most) for i in chosen}
         wanted = {
             p.context: p
@@ -165,7 +214,9 @@ class PrefixValues:
             for s in found[:-1]
             for p in [prefix(group.episodes[i], s.turn, s.kept)]
         }
-        values = await asyncio.gather(*(self._value(ctx, (*key, n), group, p) for n, p in enumerate(wanted.values())))
+        values = await asyncio.gather(
+            *(self._value(ctx, (*key, n), group, p) for n, p in enumerate(wanted.values()))
+        )
         known = dict(zip(wanted, values, strict=True))
         start = float(np.mean([e.total for e in group.valid])) if group.valid else 0.0
         episodes = list(group.episodes)
@@ -175,21 +226,33 @@ class PrefixValues:
 
     async def _value(self, ctx: Context, key: Key, group: Group, start: Prefix) -> float | str:
         """The mean reward; where all continuations failed, the status of one of them."""
-        tried = await sample_continuations(ctx, key, group, start, self.n, self.temperature, self.model)
+        tried = await sample_continuations(
+            ctx, key, group, start, self.n, self.temperature, self.model
+        )
         totals = [e.total for e in tried if e.ok]
         return float(np.mean(totals)) if totals else tried[0].status
 
 
 async def sample_continuations(
-    ctx: Context, key: Key, group: Group, start: Prefix, n: int, temperature: float = 1.0, model: str = "policy"
+    ctx: Context,
+    key: Key,
+    group: Group,
+    start: Prefix,
+    n: int,
+    temperature: float = 1.0,
+    model: str = "policy",
 ) -> Sequence[Episode]:
     """`n` scored continuations of a prefix."""
     sampling = Sampling(temperature=temperature, max_tokens=ctx.bench.max_tokens)
-    tried = await asyncio.gather(*(continuation(ctx, (*key, i), group.task, start, sampling, model) for i in range(n)))
+    tried = await asyncio.gather(
+        *(continuation(ctx, (*key, i), group.task, start, sampling, model) for i in range(n))
+    )
     return (await Score()(ctx, key, Group(task=group.task, episodes=tuple(tried)))).episodes
 
 
-def _add_values(e: Episode, found: Sequence[Step], start: float, known: dict[tuple[int, ...], float | str]) -> Episode:
+def _add_values(
+    e: Episode, found: Sequence[Step], start: float, known: dict[tuple[int, ...], float | str]
+) -> Episode:
     inner = [known[prefix(e, s.turn, s.kept).context] for s in found[:-1]]
     broken = [v for v in inner if isinstance(v, str)]
     if broken:  # an infrastructure error is a status, never a value
@@ -201,9 +264,11 @@ def _add_values(e: Episode, found: Sequence[Step], start: float, known: dict[tup
 
 @stage
 class Rescue:
-    """Tries again, up to `n` times, from before the first worst step of every wrong episode (`credit.steps.pit`).
+    """Tries again, up to `n` times, from before the first worst step of every wrong episode
+    (`credit.steps.pit`).
 
-    Right continuations join the group as muted episodes whose `origin` names their parent and the step they left at.
+    Right continuations join the group as muted episodes whose `origin` names their parent and the
+    step they left at.
     """
 
     n: int = 4
@@ -211,7 +276,11 @@ class Rescue:
 
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         found = await asyncio.gather(
-            *(self._of(ctx, (*key, i), group, i) for i, e in enumerate(group.episodes) if "prefix_values" in e.facts)
+            *(
+                self._of(ctx, (*key, i), group, i)
+                for i, e in enumerate(group.episodes)
+                if "prefix_values" in e.facts
+            )
         )
         return replace(group, episodes=(*group.episodes, *(e for each in found for e in each)))
 
@@ -221,6 +290,8 @@ class Rescue:
         if e.total > 0 or at == 0:
             return []
         step = answer_steps(e, ctx.decode, len(e.facts["step_ends"]))[at - 1]
-        tried = await sample_continuations(ctx, key, group, prefix(e, step.turn, step.kept), self.n, model=self.model)
+        tried = await sample_continuations(
+            ctx, key, group, prefix(e, step.turn, step.kept), self.n, model=self.model
+        )
         right = [t for t in tried if t.ok and t.total > e.total]
         return [replace(t, muted=True, origin=Origin(parent=parent, turn=at)) for t in right[:1]]

@@ -1,6 +1,8 @@
-"""How a task is attempted and judged: `async collect(ctx, key, group) -> group`, all rounds of one prompt.
+"""How a task is attempted and judged: `async collect(ctx, key, group) -> group`, all rounds of one
+prompt.
 
-Links chain: `Links((Sample(8), Score()))`. A link returns a new group; what it adds later links may judge, mute or extend.
+Links chain: `Links((Sample(8), Score()))`. A link returns a new group; what it adds later links may
+judge, mute or extend.
 """
 
 from __future__ import annotations
@@ -44,10 +46,11 @@ def links(*parts: Collect) -> Links:
 
 @stage
 class Sample:
-    """Plays `n` more episodes of the group's task. All share the world's seed; each has its own sampling seed.
+    """Plays `n` more episodes of the group's task. All share the world's seed; each has its own
+    sampling seed.
 
-    Every seat without a player of its own is `model`'s, but for those that `seats` gives to another model, e.g.
-    (("verifier", "verifier"),). max_tokens 0 = what the bench allows for a turn.
+    Every seat without a player of its own is `model`'s, but for those that `seats` gives to another
+    model, e.g. (("verifier", "verifier"),). max_tokens 0 = what the bench allows for a turn.
     """
 
     n: int = 8
@@ -70,16 +73,25 @@ class Sample:
         cast = dict(ctx.cast(self.model, sampling))
         cast |= {seat: ctx.cast(model, sampling)[seat] for seat, model in self.seats}
         first = len(group.episodes)
-        played = await asyncio.gather(*(attempt(ctx, cast, key, first + i, group) for i in range(self.n)))
+        played = await asyncio.gather(
+            *(attempt(ctx, cast, key, first + i, group) for i in range(self.n))
+        )
         return replace(group, episodes=(*group.episodes, *played))
 
 
-async def attempt(ctx: Context, cast: Mapping[str, Player], key: Key, index: int, group: Group) -> Episode:
+async def attempt(
+    ctx: Context, cast: Mapping[str, Player], key: Key, index: int, group: Group
+) -> Episode:
     """One episode; a fault is tried again with a seed of its own before it becomes a status."""
     episode = Episode(status="error:never tried")
     for retry in range(RETRIES + 1):
         episode = await play(
-            ctx.bench.world, cast, group.task, (*key, index, retry), (*key, "world"), max_turns=ctx.bench.max_turns
+            ctx.bench.world,
+            cast,
+            group.task,
+            (*key, index, retry),
+            (*key, "world"),
+            max_turns=ctx.bench.max_turns,
         )
         if episode.ok:
             break
@@ -88,10 +100,11 @@ async def attempt(ctx: Context, cast: Mapping[str, Player], key: Key, index: int
 
 @stage
 class Score:
-    """Gives every unscored episode its reward: `reward`, else the bench's, else what the world paid, which is 0 where
-    an episode was cut before any pay. A fault is a status, never a 0.
+    """Gives every unscored episode its reward: `reward`, else the bench's, else what the world
+    paid, which is 0 where an episode was cut before any pay. A fault is a status, never a 0.
 
-    With `shadow` the bench is asked as well: what it pays becomes the part "gold", which trains nothing.
+    With `shadow` the bench is asked as well: what it pays becomes the part "gold", which trains
+    nothing.
     """
 
     reward: RewardFn | None = None
@@ -113,7 +126,9 @@ class Score:
             if own is None or isinstance(gold, Fault):
                 episodes[i] = apply_reward(episodes[i], gold) if own else episodes[i]
             else:
-                episodes[i] = replace(episodes[i], reward=replace(own, parts={**own.parts, "gold": gold.total}))
+                episodes[i] = replace(
+                    episodes[i], reward=replace(own, parts={**own.parts, "gold": gold.total})
+                )
         return replace(group, episodes=tuple(episodes))
 
 
@@ -122,7 +137,9 @@ def _settle_pay(ctx: Context, e: Episode) -> Episode:
     if e.reward is not None or not e.ok:
         return e
     if e.status not in CUT_STATUSES:
-        raise Fault("reward", f"the world {ctx.bench.name!r} paid nothing to an episode that is {e.status}")
+        raise Fault(
+            "reward", f"the world {ctx.bench.name!r} paid nothing to an episode that is {e.status}"
+        )
     return replace(e, reward=Reward(total=0.0))
 
 
@@ -137,7 +154,8 @@ async def judge_group(ctx: Context, judge: RewardFn, group: Group) -> Sequence[R
         return [fault] * len(group.episodes)
     if len(found) != len(group.episodes):
         raise ValueError(
-            f"the reward gave {len(found)} values for {len(group.episodes)} episodes of task {group.task.id!r}"
+            f"the reward gave {len(found)} values for {len(group.episodes)} episodes of task "
+            f"{group.task.id!r}"
         )
     for each in found:
         if isinstance(each, Reward) and not np.isfinite(each.total):
@@ -155,11 +173,17 @@ def apply_reward(episode: Episode, found: Reward | Fault) -> Episode:
 
 @stage
 class MuteTruncated:
-    """Truncated episodes count in the statistics and train nothing (their answer was cut, not wrong)."""
+    """Truncated episodes count in the statistics and train nothing (their answer was cut, not
+    wrong).
+    """
 
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         return replace(
-            group, episodes=tuple(replace(e, muted=e.muted or e.status.startswith("truncated")) for e in group.episodes)
+            group,
+            episodes=tuple(
+                replace(e, muted=e.muted or e.status.startswith("truncated"))
+                for e in group.episodes
+            ),
         )
 
 

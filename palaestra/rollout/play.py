@@ -1,4 +1,6 @@
-"""How one episode is made: a world asks, players answer, rows grow. The same function for a question, tools, games, users."""
+"""How one episode is made: a world asks, players answer, rows grow. The same function for a
+question, tools, games, users.
+"""
 
 from __future__ import annotations
 
@@ -31,14 +33,18 @@ Who = tuple[str, str]  # (seat, thread)
 
 @dataclass
 class Transcript:
-    """An episode in the making. `heard` are the messages of a thread's live row, for players that read text."""
+    """An episode in the making. `heard` are the messages of a thread's live row, for players that
+    read text.
+    """
 
     rows: list[Row] = field(default_factory=list)
     live: dict[Who, int] = field(default_factory=dict)
     heard: dict[Who, tuple[Message, ...]] = field(default_factory=dict)
-    paid: list[tuple[str, Event]] = field(default_factory=list)  # (seat, payment at the seat's last token)
+    # (seat, payment at the seat's last token)
+    paid: list[tuple[str, Event]] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
-    states: list[str | None] = field(default_factory=list)  # before each turn: the world's state key, as text
+    # before each turn: the world's state key, as text
+    states: list[str | None] = field(default_factory=list)
 
 
 async def await_if_needed(result: Any) -> Any:
@@ -47,7 +53,9 @@ async def await_if_needed(result: Any) -> Any:
 
 
 async def gather_turns(turns: Iterable[Coroutine[Any, Any, Act]]) -> list[Act]:
-    """Simultaneous turns, in order. Where one fails the others are called off: nobody would hear them."""
+    """Simultaneous turns, in order. Where one fails the others are called off: nobody would hear
+    them.
+    """
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(t) for t in turns]
@@ -57,13 +65,21 @@ async def gather_turns(turns: Iterable[Coroutine[Any, Any, Act]]) -> list[Act]:
 
 
 async def play(
-    world: World, cast: Mapping[str, Player], task: Task, key: Key, world_key: Key, *, max_turns: int = 64
+    world: World,
+    cast: Mapping[str, Player],
+    task: Task,
+    key: Key,
+    world_key: Key,
+    *,
+    max_turns: int = 64,
 ) -> Episode:
-    """Plays `task` to its end. `key` seeds the players, `world_key` the world (shared by the episodes of a group).
+    """Plays `task` to its end. `key` seeds the players, `world_key` the world (shared by the
+    episodes of a group).
 
-    A `Fault` ends the episode with status "error:CAUSE" and no reward; but where the policy has filled a context with what it
-    said itself, the episode is cut there and keeps what it was paid. The fact "states" holds the world's state key before
-    every turn, by turn number, where the world gives keys.
+    A `Fault` ends the episode with status "error:CAUSE" and no reward; but where the policy has
+    filled a context with what it said itself, the episode is cut there and keeps what it was paid.
+    The fact "states" holds the world's state key before every turn, by turn number, where the world
+    gives keys.
     """
     book, n = Transcript(), 0
     try:
@@ -72,7 +88,8 @@ async def play(
         while frame.asks and n < max_turns:
             book.states += [_state_text(frame.state_key)] * len(frame.asks)
             acts = await gather_turns(
-                turn(book, cast, a, (*key, a.seat, a.thread, n + i), n + i) for i, a in enumerate(frame.asks)
+                turn(book, cast, a, (*key, a.seat, a.thread, n + i), n + i)
+                for i, a in enumerate(frame.asks)
             )
             n += len(acts)
             frame = await await_if_needed(world.step(frame.state, tuple(acts), (*world_key, n)))
@@ -84,12 +101,19 @@ async def play(
     except Fault as fault:
         if fault.cause != "context" or not _has_sampled(book):
             return Episode(
-                rows=tuple(book.rows), status=f"error:{fault.cause}", facts=book.facts | {"error": str(fault)}
+                rows=tuple(book.rows),
+                status=f"error:{fault.cause}",
+                facts=book.facts | {"error": str(fault)},
             )
         status = "truncated:context"
     if any(k is not None for k in book.states):
         book.facts["states"] = tuple(book.states)
-    return Episode(rows=tuple(book.rows), status=status, facts=book.facts, reward=world_reward(book, world.seats))
+    return Episode(
+        rows=tuple(book.rows),
+        status=status,
+        facts=book.facts,
+        reward=world_reward(book, world.seats),
+    )
 
 
 async def turn(book: Transcript, cast: Mapping[str, Player], ask: Ask, key: Key, n: int) -> Act:
@@ -117,16 +141,25 @@ async def turn(book: Transcript, cast: Mapping[str, Player], ask: Ask, key: Key,
     )
     book.rows[at] = row.add(said)
     text = ask.prefix + sample.text[: sample.cut]
-    book.heard[who] = (*book.heard[who], Message(role="assistant", content=text, author=player.name))
+    book.heard[who] = (
+        *book.heard[who],
+        Message(role="assistant", content=text, author=player.name),
+    )
     return Act(
-        ask=ask, text=text, call=player.parse(text, sample.finish), finish=sample.finish, n_tokens=len(sample.ids)
+        ask=ask,
+        text=text,
+        call=player.parse(text, sample.finish),
+        finish=sample.finish,
+        n_tokens=len(sample.ids),
     )
 
 
 def _ending(book: Transcript, frame: Frame) -> str:
     """The status of an episode that came to its last frame."""
     status = "truncated:turns" if frame.asks else frame.status
-    if status == "finished" and any(r.segments[-1].finish == "length" for r in book.rows if r.segments):
+    if status == "finished" and any(
+        r.segments[-1].finish == "length" for r in book.rows if r.segments
+    ):
         status = "truncated:length"
     return status
 
@@ -155,9 +188,13 @@ def _payment(book: Transcript, who: Who, amount: float) -> Event:
 
 
 def world_reward(book: Transcript, seats: tuple[str, ...]) -> Reward | None:
-    """What the world paid: the total is the first seat's, every seat's sum is a part, each payment an event. None = no pay."""
+    """What the world paid: the total is the first seat's, every seat's sum is a part, each payment
+    an event. None = no pay.
+    """
     if not book.paid:
         return None
     parts = {payment(s): sum(e.value for seat, e in book.paid if seat == s) for s in seats}
     events = tuple(e for _, e in book.paid)
-    return Reward(total=parts[payment(seats[0])], parts=parts if len(seats) > 1 else {}, events=events)
+    return Reward(
+        total=parts[payment(seats[0])], parts=parts if len(seats) > 1 else {}, events=events
+    )

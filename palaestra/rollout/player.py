@@ -7,12 +7,26 @@ from dataclasses import replace
 
 from palaestra.context import Engine
 from palaestra.errors import Fault
-from palaestra.types import Ask, Call, Completion, Key, Malformed, Message, Row, Sampling, Segment, rng_of, value_class
+from palaestra.types import (
+    Ask,
+    Call,
+    Completion,
+    Key,
+    Malformed,
+    Message,
+    Row,
+    Sampling,
+    Segment,
+    rng_of,
+    value_class,
+)
 
 
 @value_class
 class EnginePlayer:
-    """A model behind an engine. `policy` names the learner that trains on what it says; "" = none."""
+    """A model behind an engine. `policy` names the learner that trains on what it says;
+    "" = none.
+    """
 
     engine: Engine
     sampling: Sampling
@@ -40,7 +54,9 @@ class EnginePlayer:
             for p in pieces
         )
         if ask.prefix:
-            forced = Segment(ids=dialect.encode_text(ask.prefix), author="forced", turn=turn, text=ask.prefix)
+            forced = Segment(
+                ids=dialect.encode_text(ask.prefix), author="forced", turn=turn, text=ask.prefix
+            )
             heard = (*heard, forced)
         return heard
 
@@ -49,7 +65,9 @@ class EnginePlayer:
         return ask.max_tokens or self.sampling.max_tokens
 
     async def act(self, row: Row, messages: tuple[Message, ...], ask: Ask, key: Key) -> Completion:
-        sampling = replace(self.sampling, max_tokens=self.limit(ask), stop=ask.stop or self.sampling.stop)
+        sampling = replace(
+            self.sampling, max_tokens=self.limit(ask), stop=ask.stop or self.sampling.stop
+        )
         return await self.engine.generate(row.context(), sampling, key)
 
     def parse(self, text: str, finish: str) -> Call | Malformed | None:
@@ -58,11 +76,13 @@ class EnginePlayer:
 
 @value_class
 class Continued:
-    """Says again what was `said`, token by token, and goes on as `player` where that breaks off: a branch of an episode.
+    """Says again what was `said`, token by token, and goes on as `player` where that breaks off: a
+    branch of an episode.
 
-    A whole segment (it has a `finish`) is repeated as it is, an open one is continued in its turn, later turns are the
-    player's own. Repeated tokens keep their log-probs; a turn of two versions has the older one, so that no age is hidden.
-    A turn that only `cap` ends, before it was as long as player and world allow, is left open.
+    A whole segment (it has a `finish`) is repeated as it is, an open one is continued in its turn,
+    later turns are the player's own. Repeated tokens keep their log-probs; a turn of two versions
+    has the older one, so that no age is hidden. A turn that only `cap` ends, before it was as long
+    as player and world allow, is left open.
     """
 
     player: EnginePlayer
@@ -91,7 +111,12 @@ class Continued:
         if before.finish:
             cut = _cut(before.text, stop) if before.finish == "stop" else len(before.text)
             return Completion(
-                ids=before.ids, logp=logp, text=before.text, cut=cut, finish=before.finish, version=before.version
+                ids=before.ids,
+                logp=logp,
+                text=before.text,
+                cut=cut,
+                finish=before.finish,
+                version=before.version,
             )
         room = max(self.player.limit(ask) - len(before.ids), 1)
         sampling = replace(self.player.sampling, max_tokens=min(self.cap or room, room), stop=stop)
@@ -100,12 +125,18 @@ class Continued:
         except Fault as fault:
             if fault.cause != "context" or not before.ids:
                 raise
-            more = Completion(ids=(), logp=(), text="", cut=0, finish="length")  # what was said fills the context
+            # what was said fills the context
+            more = Completion(ids=(), logp=(), text="", cut=0, finish="length")
         ids, decode = (*before.ids, *more.ids), self.player.engine.dialect.decode
         finish = "" if more.finish == "length" and len(more.ids) == self.cap < room else more.finish
         text = decode(ids[:-1] if finish == "eos" else ids)
-        if any(s in text for s in stop):  # perhaps begun in what was said before, where the engine does not look
-            ends = (n for n in range(len(before.ids) + 1, len(ids)) if any(s in decode(ids[:n]) for s in stop))
+        # perhaps begun in what was said before, where the engine does not look
+        if any(s in text for s in stop):
+            ends = (
+                n
+                for n in range(len(before.ids) + 1, len(ids))
+                if any(s in decode(ids[:n]) for s in stop)
+            )
             ids, finish = ids[: next(ends, len(ids))], "stop"
             text = decode(ids)
         return Completion(

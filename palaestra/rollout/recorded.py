@@ -1,4 +1,6 @@
-"""Episodes that nobody samples: demonstrations and recorded preferences. Their version is None, so they have no age."""
+"""Episodes that nobody samples: demonstrations and recorded preferences. Their version is None, so
+they have no age.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,19 @@ if TYPE_CHECKING:
 
 
 def recorded_episode(
-    ctx: Context, model: str, prompt: tuple[Message, ...], reply: str, reward: float, *, of: str = "a recorded answer"
+    ctx: Context,
+    model: str,
+    prompt: tuple[Message, ...],
+    reply: str,
+    reward: float,
+    *,
+    of: str = "a recorded answer",
 ) -> Episode:
-    """A finished episode with `reply` as the trained turn, its end token included; behaviour log-probs are unknown.
+    """A finished episode with `reply` as the trained turn, its end token included; behaviour
+    log-probs are unknown.
 
-    Raises `UserError` where they do not fit into the context of the model; `of` says whose they are.
+    Raises `UserError` where they do not fit into the context of the model; `of` says whose they
+    are.
     """
     dialect = ctx.engine(model).dialect
     heard = tuple(
@@ -37,7 +47,8 @@ def recorded_episode(
     row, context = Row(segments=(*heard, said)), ctx.model(model).context
     if len(row.context()) > context:
         raise UserError(
-            f"{of} has {len(row.context())} tokens with its prompt, and the context of {ctx.model(model).name} holds {context}; "
+            f"{of} has {len(row.context())} tokens with its prompt, and the context of "
+            f"{ctx.model(model).name} holds {context}; "
             "shorten it, or leave it out"
         )
     return Episode(rows=(row,), reward=Reward(total=reward), status="finished")
@@ -45,17 +56,26 @@ def recorded_episode(
 
 @stage
 class Demonstrate:
-    """Adds a demonstration: the task's column `demonstration`, else what its source writes, else the answer as text."""
+    """Adds a demonstration: the task's column `demonstration`, else what its source writes, else
+    the answer as text.
+    """
 
     habit: Habit = "work"
     model: str = "policy"
 
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         task = group.task
-        reply = task.meta.get("demonstration") or demonstration(ctx.bench.tasks, task, rng_of(key), self.habit)
+        reply = task.meta.get("demonstration") or demonstration(
+            ctx.bench.tasks, task, rng_of(key), self.habit
+        )
         if task.answer is None and "demonstration" not in task.meta:
-            raise UserError(f"task {task.id!r} has nothing to imitate: give it an `answer` or a `demonstration` column")
-        made = recorded_episode(ctx, self.model, task.prompt, reply, 1.0, of=f"task {task.id!r}: its demonstration")
+            raise UserError(
+                f"task {task.id!r} has nothing to imitate: give it an `answer` or a "
+                "`demonstration` column"
+            )
+        made = recorded_episode(
+            ctx, self.model, task.prompt, reply, 1.0, of=f"task {task.id!r}: its demonstration"
+        )
         return replace(group, episodes=(*group.episodes, made))
 
 
@@ -69,7 +89,12 @@ class Recorded:
         task = group.task
         pair = (
             recorded_episode(
-                ctx, self.model, task.prompt, _field(task, name), reward, of=f"task {task.id!r}: its {name!r} answer"
+                ctx,
+                self.model,
+                task.prompt,
+                _field(task, name),
+                reward,
+                of=f"task {task.id!r}: its {name!r} answer",
             )
             for name, reward in (("chosen", 1.0), ("rejected", 0.0))
         )
@@ -78,7 +103,8 @@ class Recorded:
 
 @stage
 class Offline:
-    """What a model sampled becomes recorded data that another learns from: its tokens are `policy`'s to train on, without age.
+    """What a model sampled becomes recorded data that another learns from: its tokens are
+    `policy`'s to train on, without age.
 
     Behaviour log-probs stay, for they are those of the model that sampled.
     """
@@ -100,6 +126,7 @@ def _field(task: Task, name: str) -> str:
     found = task.meta.get(name)
     if not isinstance(found, str) or not found:
         raise UserError(
-            f"task {task.id!r} has no text in the column {name!r}; preference data has prompt, chosen, rejected"
+            f"task {task.id!r} has no text in the column {name!r}; preference data has prompt, "
+            "chosen, rejected"
         )
     return found

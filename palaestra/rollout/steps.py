@@ -21,7 +21,9 @@ class Step:
 
 
 def answer_steps(episode: Episode, decode: Decode, most: int = 1 << 30) -> list[Step]:
-    """Every non-empty line, its line break included; the end token belongs to the last. Beyond `most` the last holds the rest."""
+    """Every non-empty line, its line break included; the end token belongs to the last. Beyond
+    `most` the last holds the rest.
+    """
     found: list[Step] = []
     for r, row in enumerate(episode.rows):
         at = 0  # tokens of the view before the segment
@@ -29,22 +31,30 @@ def answer_steps(episode: Episode, decode: Decode, most: int = 1 << 30) -> list[
             if s.logp is not None and s.trained:
                 ids = s.ids[:-1] if s.finish == "eos" else s.ids
                 ends = line_ends([decode((i,)) for i in ids])
-                ends = [*ends[:-1], len(s.ids)] if ends else []  # what follows the last line belongs to it
+                # what follows the last line belongs to it
+                ends = [*ends[:-1], len(s.ids)] if ends else []
                 starts = [0, *ends]
                 found += [
-                    Step(row=r, turn=s.turn, kept=b, token=at + b - 1, text=decode(ids[a:b]).strip())
+                    Step(
+                        row=r, turn=s.turn, kept=b, token=at + b - 1, text=decode(ids[a:b]).strip()
+                    )
                     for a, b in zip(starts, ends, strict=False)
                 ]
             at += 0 if s.hidden else len(s.ids)
     if len(found) > most:
         rest = "\n".join(s.text for s in found[most - 1 :])
         last = found[-1]
-        found = [*found[: most - 1], Step(row=last.row, turn=last.turn, kept=last.kept, token=last.token, text=rest)]
+        found = [
+            *found[: most - 1],
+            Step(row=last.row, turn=last.turn, kept=last.kept, token=last.token, text=rest),
+        ]
     return found
 
 
 def line_ends(pieces: Sequence[str]) -> list[int]:
-    """Token counts at which lines end; a line of spaces belongs to the one after it, a last one to none."""
+    """Token counts at which lines end; a line of spaces belongs to the one after it, a last one to
+    none.
+    """
     ends, line = list[int](), ""
     for n, piece in enumerate(pieces, start=1):
         line += piece

@@ -1,7 +1,8 @@
-"""Problems by name: ours and other packages', reasoning-gym, mixtures, the user's files and environments.
+"""Problems by name: ours and other packages', reasoning-gym, mixtures, the user's files and
+environments.
 
-Another package adds, as `palaestra.tasks`, what makes `Tasks` of one question from settings that stand in
-brackets, or, as `palaestra.worlds`, what makes a `Bench` or (tasks, world).
+Another package adds, as `palaestra.tasks`, what makes `Tasks` of one question from settings that
+stand in brackets, or, as `palaestra.worlds`, what makes a `Bench` or (tasks, world).
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ from palaestra.worlds.tictactoe import TicTacToe, TicTacToeTasks, random_move
 
 WORD = re.compile(r"[A-Za-z_][\w-]*")  # a name alone, without settings or a weight
 QUESTIONS: Mapping[str, Callable[[], Any]] = {
-    "chain": ArithmeticChain, "count": Count, "rec": Rec, "add": Add, "bool": Bool, "sort": Sort, "knights": Knights,
+    "chain": ArithmeticChain, "count": Count, "rec": Rec, "add": Add, "bool": Bool, "sort": Sort,
+    "knights": Knights,
     "constraints": ConstraintTasks, "unanswerable": Unanswerable,
 }  # fmt: skip
 GUESSABLE: Mapping[str, Callable[[], Any]] = {  # few answers: chance is well above 0
@@ -51,7 +53,9 @@ WORLDS: Mapping[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "compare-pairs": (Pairs, Pair),
     "judge-pairs": (lambda: Pairs(Grade()), lambda: Pair(apart=True)),
 }
-OPPONENTS: Mapping[str, Mapping[str, Player]] = {"tictactoe": {"o": Script(fn=random_move, name="random")}}
+OPPONENTS: Mapping[str, Mapping[str, Player]] = {
+    "tictactoe": {"o": Script(fn=random_move, name="random")}
+}
 
 
 def bench_by_name(spec: str) -> tuple[Bench, Mapping[str, Player]]:
@@ -65,7 +69,11 @@ def bench_by_name(spec: str) -> tuple[Bench, Mapping[str, Player]]:
     sources = Extended(ours, "tasks", lambda p: p.factory(Tasks, "a source of tasks"))
     tasks = parse_tasks(spec, sources, known=Extended(WORLDS, "worlds"))
     return Bench(
-        name=spec, tasks=tasks, world=Question(), reward=Verify(check_for(tasks)), max_tokens=max_tokens(spec)
+        name=spec,
+        tasks=tasks,
+        world=Question(),
+        reward=Verify(check_for(tasks)),
+        max_tokens=max_tokens(spec),
     ), {}
 
 
@@ -96,7 +104,9 @@ def max_tokens(spec: str) -> int:
 
 
 def from_data(data: str, test_data: str, reward: str) -> Bench:
-    """The user's own problems, with their own reward, a verifier by name, or exact answers, of `options` the right one."""
+    """The user's own problems, with their own reward, a verifier by name, or exact answers, of
+    `options` the right one.
+    """
     from palaestra.rewards.user import reward_by_name
     from palaestra.rewards.verified import Verified
 

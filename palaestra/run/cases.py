@@ -19,8 +19,12 @@ from palaestra.types import Batch
 from palaestra.update import backward
 
 
-def dump_case(directory: Path, model: Model, learner: Any, batch: Batch, metrics: Mapping[str, float]) -> None:
-    """Writes the model before the update, the batch and the learner: the folder has its name when it is whole."""
+def dump_case(
+    directory: Path, model: Model, learner: Any, batch: Batch, metrics: Mapping[str, float]
+) -> None:
+    """Writes the model before the update, the batch and the learner: the folder has its name when
+    it is whole.
+    """
     aside = directory.with_name(f".{directory.name}")
     with disk_errors(f"writing {directory}"):
         for old in (aside, directory):
@@ -33,27 +37,48 @@ def dump_case(directory: Path, model: Model, learner: Any, batch: Batch, metrics
         except TypeError:  # a recipe of the user's own: its class cannot be made from a file
             plain = None
         counts = {"n_tokens": batch.n_tokens, "n_rows": batch.n_rows, "n_units": batch.n_units}
-        case = {"learner": plain, "counts": counts, "metrics": {k: repr(v) for k, v in metrics.items()}}
+        case = {
+            "learner": plain,
+            "counts": counts,
+            "metrics": {k: repr(v) for k, v in metrics.items()},
+        }
         (aside / "case.json").write_text(json.dumps(case, indent=1))
         aside.rename(directory)
 
 
 def replay_case(directory: Path) -> dict[str, Any]:
-    """Runs the update of a dumped case again, without moving weights: the loss, and which gradients are not finite."""
+    """Runs the update of a dumped case again, without moving weights: the loss, and which gradients
+    are not finite.
+    """
     try:
         case = json.loads((directory / "case.json").read_text())
     except OSError as error:
-        raise UserError(f"{directory}: not a dumped case ({error.strerror}); give a folder under RUN/cases/") from None
+        raise UserError(
+            f"{directory}: not a dumped case ({error.strerror}); give a folder under RUN/cases/"
+        ) from None
     if case["learner"] is None:
         raise UserError(
-            f"{directory}: the recipe is not part of palaestra; run `backward` of palaestra.update on batch.safetensors"
+            f"{directory}: the recipe is not part of palaestra; run `backward` of "
+            "palaestra.update on batch.safetensors"
         )
     tensors = load_file(str(directory / "batch.safetensors"))
     unit_B = tensors.pop("unit_B")
-    batch, learner = Batch(columns=tensors, unit_B=unit_B, **case["counts"]), decode(case["learner"], {})
+    batch, learner = (
+        Batch(columns=tensors, unit_B=unit_B, **case["counts"]),
+        decode(case["learner"], {}),
+    )
     model = load(str(directory / "model"))
-    found = backward(lambda part: forward(model, part, learner.objective.needs), learner.objective, batch, 1 << 30)
-    broken = [n for n, p in model.module.named_parameters() if p.grad is not None and not p.grad.isfinite().all()]
+    found = backward(
+        lambda part: forward(model, part, learner.objective.needs),
+        learner.objective,
+        batch,
+        1 << 30,
+    )
+    broken = [
+        n
+        for n, p in model.module.named_parameters()
+        if p.grad is not None and not p.grad.isfinite().all()
+    ]
     columns = [k for k, v in tensors.items() if v.is_floating_point() and not v.isfinite().all()]
     return {
         "loss": float(found["loss"]),

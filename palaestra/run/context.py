@@ -1,4 +1,6 @@
-"""What a step reaches the outside through: models, engines, measurements, clocks. One object a run; it holds no method."""
+"""What a step reaches the outside through: models, engines, measurements, clocks. One object a run;
+it holds no method.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ Drive: TypeAlias = Callable[[Any, "RunContext"], Awaitable[Result]]
 
 @dataclass
 class RunContext:
-    """A run's door to effects. `models` holds the trainable ones by learner name and frozen ones by reference name."""
+    """A run's door to effects. `models` holds the trainable ones by learner name and frozen ones by
+    reference name.
+    """
 
     bench: Bench
     seed: int
@@ -72,7 +76,8 @@ class RunContext:
     engine_name: str = "own"  # what samples; see `engines`
     slots: int = 256  # sequences that an engine runs at a time
     cache_mb: int = 4096  # of an engine's keys and values
-    lora: LoRA | None = None  # adapters of the models that parts load; None = all weights are trained
+    # adapters of the models that parts load; None = all weights are trained
+    lora: LoRA | None = None
     trackers: Trackers = field(default_factory=Trackers)  # the parts of a pipeline share them
 
     def __post_init__(self) -> None:
@@ -89,7 +94,9 @@ class RunContext:
     # ---- parts
 
     def at(self, recipe: Any, step: int) -> Any:
-        """The recipe with its schedules as numbers. Tokens sampled from here on carry the step as their version."""
+        """The recipe with its schedules as numbers. Tokens sampled from here on carry the step as
+        their version.
+        """
         self.step = step
         for model in self.models:
             self.versions[model] = step
@@ -102,7 +109,9 @@ class RunContext:
         try:
             return self.models[name]
         except KeyError:
-            raise UserError(f"no model {name!r} in this run; there are {', '.join(self.models)}") from None
+            raise UserError(
+                f"no model {name!r} in this run; there are {', '.join(self.models)}"
+            ) from None
 
     def engine(self, name: str = "policy") -> Engine:
         if name not in self.engines:
@@ -113,7 +122,9 @@ class RunContext:
         return self.engines[name]
 
     def cast(self, model: str, sampling: Sampling) -> dict[str, Player]:
-        """Who fills the seats of the bench's world: its own players, and the model in all others."""
+        """Who fills the seats of the bench's world: its own players, and the model in
+        all others.
+        """
         player: Player = EnginePlayer(engine=self.engine(model), sampling=sampling, policy=model)
         return {seat: self.players.get(seat, player) for seat in self.bench.world.seats}
 
@@ -130,13 +141,17 @@ class RunContext:
         return self.clients[source]
 
     def reference(self, name: str, source: str) -> None:
-        """Adds a frozen model: a copy of the run's model `source` as it is at the call, else the one of that name or folder."""
+        """Adds a frozen model: a copy of the run's model `source` as it is at the call, else the
+        one of that name or folder.
+        """
         self.models[name] = frozen_copy(self.models.get(source) or self.load(source))
 
     def load(self, name: str, lora: LoRA | None = None) -> Model:
         """A further model, of the policy's dtype and on its device."""
         start = self.model("policy")
-        return load(name, dtype=str(start.dtype).removeprefix("torch."), device=start.device, lora=lora)
+        return load(
+            name, dtype=str(start.dtype).removeprefix("torch."), device=start.device, lora=lora
+        )
 
     def optimiser(self, name: str, learner: Any) -> Optimizer:
         if name not in self.optimisers:
@@ -144,7 +159,9 @@ class RunContext:
         return self.optimisers[name]
 
     def moving(self, name: str) -> None:
-        """To be told before a model's weights change: its engine forgets what it knows of the old ones."""
+        """To be told before a model's weights change: its engine forgets what it knows of the old
+        ones.
+        """
         if name in self.engines:
             self.engines[name].forget()
 
@@ -167,16 +184,26 @@ class RunContext:
 
     @torch.no_grad()
     def measure(self, groups: Groups, needs: Sequence[Need]) -> Signals:
-        """Each need of each row as a [T] array "model_quantity", 0 where not trained; e.g. ("ref", "logp") -> "ref_logp".
+        """Each need of each row as a [T] array "model_quantity", 0 where not trained; e.g. ("ref",
+        "logp") -> "ref_logp".
 
-        Features of whole rows are [1, D], distributions [T, V]. An episode's fact "exponent" is that of its "power_logp".
+        Features of whole rows are [1, D], distributions [T, V]. An episode's fact "exponent" is
+        that of its "power_logp".
         """
         signals: Signals = [[[{} for _ in e.rows] for e in g.episodes] for g in groups]
-        places = [(g, e, r) for g, rows in enumerate(signals) for e, each in enumerate(rows) for r in range(len(each))]
+        places = [
+            (g, e, r)
+            for g, rows in enumerate(signals)
+            for e, each in enumerate(rows)
+            for r in range(len(each))
+        ]
         examples = [
             Example(
                 row=groups[g].episodes[e].rows[r],
-                columns={"place": float(i), "exponent": float(groups[g].episodes[e].facts.get("exponent", 1.0))},
+                columns={
+                    "place": float(i),
+                    "exponent": float(groups[g].episodes[e].facts.get("exponent", 1.0)),
+                },
             )
             for i, (g, e, r) in enumerate(places)
         ]
@@ -187,7 +214,9 @@ class RunContext:
         for model in dict.fromkeys(m for m, _ in needs):
             quantities = [q for m, q in needs if m == model]
             run, device = self.forward(model, quantities), self.model(model).device
-            for rows in split(batch, MEASURE_BUDGET, whole_units=False, packed=self.model(model).packs):
+            for rows in split(
+                batch, MEASURE_BUDGET, whole_units=False, packed=self.model(model).packs
+            ):
                 part = batch.part(rows)
                 out = {k: v.double().cpu().numpy() for k, v in run(part.to(device)).items()}
                 blank |= {f"{model}_{k}": v.shape[1:] for k, v in out.items() if v.ndim == 3}
@@ -207,7 +236,11 @@ class RunContext:
 
     def describe(self, seen: Groups, ready: Groups) -> Metrics:
         engines = {n: e for n, e in self.engines.items() if n in self.optimisers}
-        chats = {f"chat/{c.name}/{k}": v for c in self.clients.values() for k, v in c.meter.numbers().items()}
+        chats = {
+            f"chat/{c.name}/{k}": v
+            for c in self.clients.values()
+            for k, v in c.meter.numbers().items()
+        }
         return describe(seen, ready) | mismatch(self, engines, len(self.optimisers), ready) | chats
 
     # ---- clocks
@@ -232,7 +265,9 @@ class RunContext:
 
     @contextmanager
     def judging(self) -> Generator[None]:
-        """Charges to "reward" the time in which at least one reward is awaited, without what engines take meanwhile."""
+        """Charges to "reward" the time in which at least one reward is awaited, without what
+        engines take meanwhile.
+        """
         if self._judging == 0:
             self._judged_from = time.perf_counter() - self.engine_seconds
         self._judging += 1
@@ -241,7 +276,9 @@ class RunContext:
         finally:
             self._judging -= 1
             if self._judging == 0:
-                self.seconds["reward"] += time.perf_counter() - self.engine_seconds - self._judged_from
+                self.seconds["reward"] += (
+                    time.perf_counter() - self.engine_seconds - self._judged_from
+                )
 
     @property
     def sampling(self) -> bool:
@@ -271,11 +308,15 @@ class RunContext:
             print(text, file=sys.stderr, flush=True)
 
     async def check_bench(self) -> None:
-        """Before the first step: gold answers must score 1. Says what is wrong; stops where every answer is judged wrongly."""
+        """Before the first step: gold answers must score 1. Says what is wrong; stops where every
+        answer is judged wrongly.
+        """
         from palaestra.tasks.oracle import problems
 
         if isinstance(self.bench.tasks, Answers) and not self.bench.tasks.has_answers:
-            self.say(f"note: the records of {self.bench.name} have no answer, so no accuracy is measured")
+            self.say(
+                f"note: the records of {self.bench.name} have no answer, so no accuracy is measured"
+            )
             self.plan = replace(self.plan, evaluate=0, evaluate_every=0)
             return self.check_prompts()
         if known := caveat(self.bench.tasks, self.plan.evaluate):
@@ -288,7 +329,8 @@ class RunContext:
         found = await problems(self.bench.tasks, judge, ORACLE_TASKS, ctx=self)
         if len(found) >= ORACLE_TASKS or any("nothing can be learned" in line for line in found):
             raise UserError(
-                f"the oracle check failed: {found[0]}" + (f" (and {len(found) - 1} more)" if found[1:] else "")
+                f"the oracle check failed: {found[0]}"
+                + (f" (and {len(found) - 1} more)" if found[1:] else "")
             )
         for line in found:
             self.say(f"oracle check: {line}")
@@ -303,7 +345,8 @@ class RunContext:
             n = sum(len(p.ids) for p in dialect.extend(task.prompt, first=True, closed=False))
             if n >= model.context:
                 raise UserError(
-                    f"task {task.id!r}: its prompt has {n} tokens, and the context of {model.name} holds {model.context}; "
+                    f"task {task.id!r}: its prompt has {n} tokens, and the context of "
+                    f"{model.name} holds {model.context}; "
                     "shorten it, or leave it out"
                 )
 
@@ -315,9 +358,14 @@ class RunContext:
         return await self.drive(recipe, self)
 
     async def once(
-        self, name: str, runnable: Runnable, model: str | None = None, models: Mapping[str, str] | None = None
+        self,
+        name: str,
+        runnable: Runnable,
+        model: str | None = None,
+        models: Mapping[str, str] | None = None,
     ) -> Result:
-        """A durable part of a longer run: executed in its own folder, from another model if given, and not twice.
+        """A durable part of a longer run: executed in its own folder, from another model if given,
+        and not twice.
 
         `models` are paths of frozen models that the part finds by name.
         """
@@ -348,10 +396,19 @@ class RunContext:
         """Keeps the step's episodes and advantages for the run folder."""
         self.seen = list(seen)
         self.advantages = {
-            id(e.row): e.columns["advantage"] for each in examples.values() for e in each if "advantage" in e.columns
+            id(e.row): e.columns["advantage"]
+            for each in examples.values()
+            for e in each
+            if "advantage" in e.columns
         }
 
     def dump(self, name: str, learner: Any, batch: Batch, metrics: Mapping[str, float]) -> None:
         """Writes what is needed to see a failed update again."""
         if self.out is not None:
-            dump_case(self.out / "cases" / f"step-{self.step}-{name}", self.model(name), learner, batch, metrics)
+            dump_case(
+                self.out / "cases" / f"step-{self.step}-{name}",
+                self.model(name),
+                learner,
+                batch,
+                metrics,
+            )

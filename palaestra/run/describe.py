@@ -20,7 +20,14 @@ def describe(seen: Groups, ready: Groups) -> Metrics:
     half = 1.96 * float(np.std(units, ddof=1)) / len(units) ** 0.5 if len(units) > 1 else 0.0
     right = [e.n_sampled for e in valid if e.reward is not None and e.total >= 1]
     wrong = [e.n_sampled for e in valid if e.reward is not None and e.total < 1]
-    logp = [x for e in valid for r in e.rows for s in r.segments if s.trained and s.logp is not None for x in s.logp]
+    logp = [
+        x
+        for e in valid
+        for r in e.rows
+        for s in r.segments
+        if s.trained and s.logp is not None
+        for x in s.logp
+    ]
     parts = sorted({k for e in valid if e.reward for k in e.reward.parts})
     return {
         "reward": mean,
@@ -29,12 +36,18 @@ def describe(seen: Groups, ready: Groups) -> Metrics:
         "length": float(np.mean([e.n_sampled for e in valid])) if valid else 0.0,
         "length_right": float(np.mean(right)) if right else float("nan"),
         "length_wrong": float(np.mean(wrong)) if wrong else float("nan"),
-        "entropy_sampled": -float(np.mean(logp)) if logp else float("nan"),  # nats a token: estimates the entropy
-        "truncated": float(np.mean([e.status.startswith("truncated") for e in valid])) if valid else 0.0,
+        # nats a token: estimates the entropy
+        "entropy_sampled": -float(np.mean(logp)) if logp else float("nan"),
+        "truncated": float(np.mean([e.status.startswith("truncated") for e in valid]))
+        if valid
+        else 0.0,
         "errors": 1 - len(valid) / len(episodes) if episodes else 0.0,
         "episodes": len(episodes),
         "groups": len(seen),
         "groups_ready": len(ready),
         "groups_mixed": float(np.mean([is_mixed(g) for g in seen])) if seen else 0.0,
-        **{f"part/{k}": float(np.mean([e.reward.parts.get(k, 0.0) for e in valid if e.reward])) for k in parts},
+        **{
+            f"part/{k}": float(np.mean([e.reward.parts.get(k, 0.0) for e in valid if e.reward]))
+            for k in parts
+        },
     }

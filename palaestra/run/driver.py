@@ -1,4 +1,6 @@
-"""The driver of a recipe: steps, evaluations, checkpoints, the run folder. Killed at any moment, it goes on where it was."""
+"""The driver of a recipe: steps, evaluations, checkpoints, the run folder. Killed at any moment, it
+goes on where it was.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ MOST_SKIPS = 5  # skipped updates in a row that end a run
 
 
 async def train(recipe: Recipe, ctx: RunContext) -> Result:
-    """Runs the recipe in `ctx`, from the newest whole checkpoint of its folder where there is one."""
+    """Runs the recipe in `ctx`, from the newest whole checkpoint of its folder where
+    there is one.
+    """
     plan = ctx.plan
     steps = length(recipe, plan)
     prepare(recipe, ctx)
@@ -39,7 +43,10 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
         ctx.trackers.start(ctx.folder, state["step"])
     progress, stop = Progress(steps, stream=sys.stderr) if ctx.talk else None, StopSignal()
     if state["run"].setdefault("problem", ctx.bench.name) != ctx.bench.name:
-        ctx.say(f"note: the run began on {state['run']['problem']}; the accuracy before is of that, so it is left out")
+        ctx.say(
+            f"note: the run began on {state['run']['problem']}; the accuracy before is of that, "
+            "so it is left out"
+        )
         state["run"] |= {"problem": ctx.bench.name, "before": {}}
     if "before" not in state["run"]:
         state["run"]["before"] = await measure(ctx, plan, log, 0)
@@ -66,7 +73,9 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
             if state["step"] % plan.checkpoint_every == 0 or over or stop.asked:
                 save_checkpoint(ctx, state)
             if (most := max(skipped.values(), default=0)) >= MOST_SKIPS:
-                raise Fault("diverged", f"{most} updates in a row were not finite; see {ctx.out}/cases")
+                raise Fault(
+                    "diverged", f"{most} updates in a row were not finite; see {ctx.out}/cases"
+                )
             if stop.asked and not over:
                 raise Stopped(f"stopped after step {state['step']} of {steps}", stop.asked)
     after = await measure(ctx, plan, log, state["step"])
@@ -75,14 +84,18 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
 
 
 def count_skips(before: Mapping[str, int], metrics: Metrics) -> dict[str, int]:
-    """Skipped updates in a row, by the name of the metric, which several learners prefix; without an update as before."""
+    """Skipped updates in a row, by the name of the metric, which several learners prefix; without
+    an update as before.
+    """
     found = {k: v for k, v in metrics.items() if k.rpartition("/")[2] == "skipped"}
     return {**before, **{k: before.get(k, 0) + 1 if v else 0 for k, v in found.items()}}
 
 
 @contextmanager
 def save_on_pause(ctx: RunContext, now: Callable[[], State]) -> Generator[None]:
-    """Saves the state where a step or an evaluation pauses the run: the models are those of the last whole step."""
+    """Saves the state where a step or an evaluation pauses the run: the models are those of the
+    last whole step.
+    """
     try:
         yield
     except Paused as paused:
@@ -98,7 +111,9 @@ def length(recipe: Recipe, plan: Plan) -> int:
 
 
 def is_budget_spent(recipe: Recipe, plan: Plan, state: State) -> bool:
-    """Whether the budget of tokens is used up; a recipe that samples nothing ends with its schedule."""
+    """Whether the budget of tokens is used up; a recipe that samples nothing ends with its
+    schedule.
+    """
     if plan.tokens is None:
         return False
     sampled = state["run"].get("sampled_tokens", 0)
@@ -106,7 +121,8 @@ def is_budget_spent(recipe: Recipe, plan: Plan, state: State) -> bool:
 
 
 def prepare(recipe: Recipe, ctx: RunContext) -> None:
-    """Frozen references, learners' models, heads and optimisers, from the models as they are before any step.
+    """Frozen references, learners' models, heads and optimisers, from the models as they are before
+    any step.
 
     A learner that has no model starts as a copy of the policy.
     """
@@ -116,7 +132,10 @@ def prepare(recipe: Recipe, ctx: RunContext) -> None:
         ctx.optimiser(name, learner)
         model = ctx.model(name)
         if model.window < model.positions:
-            ctx.say(f"{name}: some layers of {model.name} see {model.window} tokens, so no sequence may be longer")
+            ctx.say(
+                f"{name}: some layers of {model.name} see {model.window} tokens, so no sequence "
+                "may be longer"
+            )
 
 
 def prepare_models(recipe: Recipe, ctx: RunContext) -> None:
@@ -132,7 +151,9 @@ def prepare_models(recipe: Recipe, ctx: RunContext) -> None:
 
 
 def resume(recipe: Recipe, ctx: RunContext) -> tuple[State, checkpoint.AppendLog | None]:
-    """The state to go on from; a folder without a whole checkpoint starts from the beginning, and says so."""
+    """The state to go on from; a folder without a whole checkpoint starts from the beginning, and
+    says so.
+    """
     fresh = start(ctx.seed) | {"run": {}}
     if ctx.out is None:
         return fresh, None
@@ -167,18 +188,29 @@ def save_checkpoint(ctx: RunContext, state: State) -> None:
     if ctx.out is None:
         return
     names = list(ctx.optimisers)
-    writers = {folder(names, n): (lambda directory, n=n: save(ctx.model(n), directory)) for n in names}
+    writers = {
+        folder(names, n): (lambda directory, n=n: save(ctx.model(n), directory)) for n in names
+    }
     optimisers = {n: ctx.optimisers[n].state_dict() for n in names}
-    checkpoint.save(ctx.out, state["step"], {"state": state, "optimisers": optimisers}, writers, keep=ctx.plan.keep)
+    checkpoint.save(
+        ctx.out,
+        state["step"],
+        {"state": state, "optimisers": optimisers},
+        writers,
+        keep=ctx.plan.keep,
+    )
 
 
-async def measure(ctx: RunContext, plan: Plan, log: checkpoint.AppendLog | None, at: int) -> dict[str, Any]:
+async def measure(
+    ctx: RunContext, plan: Plan, log: checkpoint.AppendLog | None, at: int
+) -> dict[str, Any]:
     """Greedy held-out accuracy at a step, also into the log."""
     if not plan.evaluate:
         return {}
     interval, _ = await greedy_accuracy(ctx, plan.evaluate)
     record = {"step": at, "evaluation": interval.json()}
-    if log is not None and log.last() != record:  # a run that went on from its own end finds it there
+    # a run that went on from its own end finds it there
+    if log is not None and log.last() != record:
         note(ctx, log, record)
     return interval.json()
 
@@ -198,9 +230,11 @@ async def measure_samples(ctx: RunContext, plan: Plan) -> dict[str, Any]:
 
 
 def clock(ctx: RunContext, state: State, begin: float, sampled: int) -> None:
-    """Adds the step to the run's counters, which are part of the state so that a resumed run goes on counting.
+    """Adds the step to the run's counters, which are part of the state so that a resumed run goes
+    on counting.
 
-    `sampled` is what the run's engines sampled in it: continuations, critiques and judges' verdicts count as answers do.
+    `sampled` is what the run's engines sampled in it: continuations, critiques and judges' verdicts
+    count as answers do.
     """
     run = state["run"] = dict(state["run"])
     run["seconds"] = run.get("seconds", 0.0) + time.perf_counter() - begin
@@ -252,7 +286,9 @@ def artifacts(ctx: RunContext, steps: int) -> dict[str, str]:
 
 
 class StopSignal:
-    """Turns SIGTERM and SIGINT into a question asked at the end of a step. A second signal ends at once."""
+    """Turns SIGTERM and SIGINT into a question asked at the end of a step. A second signal ends at
+    once.
+    """
 
     def __init__(self) -> None:
         self.asked = 0  # the number of the signal that asked

@@ -20,49 +20,68 @@ if TYPE_CHECKING:
 async def attempt_tasks(
     ctx: Context, n: int, sample: Sample, *, split: str = "test", label: str = "eval"
 ) -> list[Group]:
-    """Up to `n` tasks of a split, each attempted as `sample` says and scored. Does not touch the run's random streams."""
+    """Up to `n` tasks of a split, each attempted as `sample` says and scored. Does not touch the
+    run's random streams.
+    """
     score, size = Score(), split_size(ctx.bench.tasks, "test")
 
     async def one(i: int) -> Group:
         key = (ctx.seed, label, i)
-        return await score(ctx, key, await sample(ctx, key, Group(task=ctx.bench.tasks.task(split, i))))
+        return await score(
+            ctx, key, await sample(ctx, key, Group(task=ctx.bench.tasks.task(split, i)))
+        )
 
     return list(await asyncio.gather(*(one(i) for i in range(n if size is None else min(n, size)))))
 
 
 def accuracy(groups: list[Group]) -> Interval:
-    """Share of solved episodes (Wilson), or, where rewards are not 0 or 1, the mean reward (t). Errors are left out."""
+    """Share of solved episodes (Wilson), or, where rewards are not 0 or 1, the mean reward (t).
+    Errors are left out.
+    """
     totals = [e.total for g in groups for e in g.valid]
     check_some(groups)
     if not totals:
-        raise UserError("no episode of the evaluation could be scored; look at the errors in the rollouts")
+        raise UserError(
+            "no episode of the evaluation could be scored; look at the errors in the rollouts"
+        )
     if all(t in (0.0, 1.0) for t in totals):
         return proportion(int(sum(totals)), len(totals))
     return mean_interval(totals)
 
 
-async def greedy_accuracy(ctx: Context, n: int, model: str = "policy") -> tuple[Interval, list[Group]]:
+async def greedy_accuracy(
+    ctx: Context, n: int, model: str = "policy"
+) -> tuple[Interval, list[Group]]:
     """Accuracy of greedy answers on `n` held-out tasks."""
     groups = await attempt_tasks(ctx, n, Sample(n=1, temperature=0.0, model=model))
     return accuracy(groups), groups
 
 
 async def evaluate(ctx: Context, n: int, k: int = 1, temperature: float = 1.0) -> dict[str, Any]:
-    """Greedy accuracy, and from `k` samples a task: mean, pass@j for powers of two up to k, maj@k; by domain as well."""
+    """Greedy accuracy, and from `k` samples a task: mean, pass@j for powers of two up to k, maj@k;
+    by domain as well.
+    """
     interval, groups = await greedy_accuracy(ctx, n)
-    result: dict[str, Any] = {"greedy": interval.json(), "errors": sum(not e.ok for g in groups for e in g.episodes)}
+    result: dict[str, Any] = {
+        "greedy": interval.json(),
+        "errors": sum(not e.ok for g in groups for e in g.episodes),
+    }
     domains: dict[str, list[Group]] = defaultdict(list)
     for g in groups:
         domains[g.task.domain or ctx.bench.name].append(g)
     result["domains"] = {d: accuracy(gs).json() for d, gs in sorted(domains.items())}
     if k > 1:
-        sampled = await attempt_tasks(ctx, n, Sample(n=k, temperature=temperature), label="eval samples")
+        sampled = await attempt_tasks(
+            ctx, n, Sample(n=k, temperature=temperature), label="eval samples"
+        )
         result |= sampled_scores(sampled, k)
     return result
 
 
 def sampled_scores(groups: list[Group], k: int) -> dict[str, Any]:
-    """Mean accuracy, pass@j and maj@k over tasks; a task counts with the samples that are no errors."""
+    """Mean accuracy, pass@j and maj@k over tasks; a task counts with the samples that are no
+    errors.
+    """
     solved = [(len(g.valid), sum(e.total >= SOLVED_TOTAL for e in g.valid)) for g in groups]
     js = [j for j in (1 << i for i in range(k.bit_length())) if j <= k]
     found: dict[str, Any] = {}
@@ -71,7 +90,9 @@ def sampled_scores(groups: list[Group], k: int) -> dict[str, Any]:
         if values:
             found[f"pass@{j}"] = mean_interval(values).json()
     votes = [
-        majority_at_k([vote_key(e.text) for e in g.valid], [e.total >= SOLVED_TOTAL for e in g.valid])
+        majority_at_k(
+            [vote_key(e.text) for e in g.valid], [e.total >= SOLVED_TOTAL for e in g.valid]
+        )
         for g in groups
         if g.valid
     ]

@@ -1,4 +1,6 @@
-"""How far an engine's log-probs are from the trainer's, on the tokens that are about to be trained on."""
+"""How far an engine's log-probs are from the trainer's, on the tokens that are about to be trained
+on.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +17,18 @@ if TYPE_CHECKING:
 
 
 def mismatch(ctx: Context, engines: Mapping[str, Engine], learners: int, groups: Groups) -> Metrics:
-    """d = log pi (trainer, present weights) - log mu (engine, as sampled), in nats, over trained tokens:
+    """d = log pi (trainer, present weights) - log mu (engine, as sampled), in nats, over trained
+    tokens:
 
         mismatch_gap    mean |d|
         mismatch_max    max |d|
         mismatch_ratio  mean exp(d), 1 in expectation
         mismatch_kl     mean exp(d) - 1 - d, the k3 estimate of KL(mu || pi) (Schulman 2020)
 
-    Costs one forward pass, nothing for an engine that is exact, and little for the own engine in bfloat16, which rounds otherwise
-    than the trainer: there the step's first group stands for all. Tokens sampled under earlier weights, or truncated
-    (top-k, top-p, min-p), differ for that reason too. Several `learners`: the names are prefixed.
+    Costs one forward pass, nothing for an engine that is exact, and little for the own engine in
+    bfloat16, which rounds otherwise than the trainer: there the step's first group stands for all.
+    Tokens sampled under earlier weights, or truncated (top-k, top-p, min-p), differ for that reason
+    too. Several `learners`: the names are prefixed.
     """
     found: Metrics = {}
     for name, engine in engines.items():

@@ -12,7 +12,8 @@ class Plan:
     """Length, evaluations and checkpoints of a run; `labels` goes to summary.json as it is."""
 
     steps: int | None = None  # None = the recipe's schedule
-    tokens: int | None = None  # ends at the first step after which so many have been sampled, not with the schedule
+    # ends at the first step after which so many have been sampled, not with the schedule
+    tokens: int | None = None
     evaluate: int = 512  # held-out tasks, before and after
     samples: int = 0  # answers drawn for each held-out task at the end, for pass@k and maj@k
     evaluate_every: int = 0  # steps; 0 = before and after only

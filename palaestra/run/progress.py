@@ -32,8 +32,9 @@ GAP = Text("  ", no_wrap=True, overflow="ellipsis")
 class Progress:
     """Shows steps as they finish; `step` counts finished ones. Use as a context manager.
 
-    Reads of the metrics, each left out where absent: reward, reward_low, reward_high, length, truncated, errors,
-    tokens_per_second, seconds; of steps that sample nothing the loss in place of the reward and what was sampled.
+    Reads of the metrics, each left out where absent: reward, reward_low, reward_high, length,
+    truncated, errors, tokens_per_second, seconds; of steps that sample nothing the loss in place of
+    the reward and what was sampled.
     """
 
     def __init__(
@@ -58,7 +59,8 @@ class Progress:
                 console=self.console,
                 refresh_per_second=2,
                 redirect_stdout=False,
-                redirect_stderr=self.stream is sys.stderr,  # warnings appear above the display instead of inside it
+                # warnings appear above the display instead of inside it
+                redirect_stderr=self.stream is sys.stderr,
             )
 
     def __enter__(self) -> Progress:
@@ -100,7 +102,9 @@ class Progress:
         steps = len(self.ends) - 1
         if steps >= 1:
             pace = (self.ends[-1] - self.ends[0]) / steps
-        elif self.ends and (seconds := number(self.metrics.get("seconds"))) is not None and self.step:
+        elif (
+            self.ends and (seconds := number(self.metrics.get("seconds"))) is not None and self.step
+        ):
             pace = seconds / self.step
         else:
             return None
@@ -119,13 +123,19 @@ class Progress:
         return pieces + ([Text(f"{speed:,.0f} tokens/s")] if speed else [])
 
     def _judged_by(self) -> str:
-        """The metric that says how well a step went: answers of the data all have the reward that is given with them."""
+        """The metric that says how well a step went: answers of the data all have the reward that
+        is given with them.
+        """
         return "loss" if number(self.metrics.get("tokens_per_second")) == 0 else "reward"
 
     def _judged(self) -> list[Text]:
-        """The reward with half the width of its interval, or the loss; nothing where there is none."""
+        """The reward with half the width of its interval, or the loss; nothing where
+        there is none.
+        """
         name = self._judged_by()
-        reached, low, high = (number(self.metrics.get(key)) for key in (name, "reward_low", "reward_high"))
+        reached, low, high = (
+            number(self.metrics.get(key)) for key in (name, "reward_low", "reward_high")
+        )
         if reached is None:
             return []
         if name == "loss":
@@ -134,7 +144,9 @@ class Progress:
         return [piece(name, f"{reached:.2f}{spread}", "bold")]
 
     def _behaviour(self) -> list[Text]:
-        length, cut, errors = (number(self.metrics.get(name)) for name in ("length", "truncated", "errors"))
+        length, cut, errors = (
+            number(self.metrics.get(name)) for name in ("length", "truncated", "errors")
+        )
         if self._judged_by() == "loss":
             length = cut = None
         shares = (
@@ -142,16 +154,27 @@ class Progress:
             ("truncated", cut, "{:.0%}", CARE if cut and cut > TRUNCATION_ALARM else ""),
             ("errors", errors, "{:.0%}", ALARM if errors else ""),
         )
-        return [piece(label, shape.format(x), style) for label, x, shape, style in shares if x is not None]
+        return [
+            piece(label, shape.format(x), style)
+            for label, x, shape, style in shares
+            if x is not None
+        ]
 
     def _picture(self) -> Table:
-        """Two lines in three columns: how far, and how well. What does not fit on a line is cut at its end."""
+        """Two lines in three columns: how far, and how well. What does not fit on a line is cut at
+        its end.
+        """
         width, total = max(NARROW, min(WIDE, self.console.width // 4)), max(self.total, 1)
-        bar = ProgressBar(total, self.step, width=width, complete_style=ACCENT, finished_style=ACCENT)
-        reached = max(1, width * self.step // total)  # each block stands below the steps it is the mean of
+        bar = ProgressBar(
+            total, self.step, width=width, complete_style=ACCENT, finished_style=ACCENT
+        )
+        # each block stands below the steps it is the mean of
+        reached = max(1, width * self.step // total)
         course = Text(sparkline(self.course, reached), ACCENT)
         judged = self._judged() if self.metrics else [Text("waiting for the first step", "dim")]
-        grid = Table.grid(Column(no_wrap=True), Column(no_wrap=True), Column(), padding=(0, 2, 0, 0))
+        grid = Table.grid(
+            Column(no_wrap=True), Column(no_wrap=True), Column(), padding=(0, 2, 0, 0)
+        )
         grid.add_row(self._count(), bar, GAP.join(self._pace()))
         grid.add_row(GAP.join(judged), course, GAP.join(self._behaviour()))
         return grid
@@ -169,12 +192,16 @@ def clock_time(seconds: float) -> str:
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """The course of a number in one line of blocks, each the mean of its stretch; the lowest to the highest of them."""
+    """The course of a number in one line of blocks, each the mean of its stretch; the lowest to the
+    highest of them.
+    """
     n = min(width, len(values))
     if not n:
         return ""
     means = [
-        sum(part) / len(part) for i in range(n) if (part := values[i * len(values) // n : (i + 1) * len(values) // n])
+        sum(part) / len(part)
+        for i in range(n)
+        if (part := values[i * len(values) // n : (i + 1) * len(values) // n])
     ]
     low, high = min(means), max(means)
     span = max(high - low, 1e-9)

@@ -24,7 +24,9 @@ class Served(RunContext):
     endpoint: Endpoint = field(default_factory=lambda: Endpoint(url=""))
 
     def cast(self, model: str, sampling: Sampling) -> dict[str, Player]:
-        player: Player = EndpointPlayer(client=self.client(self.endpoint), sampling=sampling, policy=model)
+        player: Player = EndpointPlayer(
+            client=self.client(self.endpoint), sampling=sampling, policy=model
+        )
         return {seat: self.players.get(seat, player) for seat in self.bench.world.seats}
 
 

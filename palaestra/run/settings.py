@@ -1,7 +1,9 @@
-"""The settings of a run. A setting is written here alone: its name, type, default, bounds and help, and what it decides.
+"""The settings of a run. A setting is written here alone: its name, type, default, bounds and help,
+and what it decides.
 
-The flags of the command line, the keys of config.toml, the keywords of `palaestra.train` and the commands that a report
-prints are all read from the fields of `Settings`. Nothing heavy is imported here: help and mistakes answer at once.
+The flags of the command line, the keys of config.toml, the keywords of `palaestra.train` and the
+commands that a report prints are all read from the fields of `Settings`. Nothing heavy is imported
+here: help and mistakes answer at once.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from palaestra.errors import UserError
 
 TASK = "chain"  # what is learned where nothing is said
 VALUE = "python"  # what a recipe is called that is a value of a program and not in the catalogue
-FULL_LR, LORA_LR = 1e-5, 1e-4  # for models that are not the embedded one, unless optimiser.lr is given
+# for models that are not the embedded one, unless optimiser.lr is given
+FULL_LR, LORA_LR = 1e-5, 1e-4
 
 
 class Use(Flag):
@@ -69,9 +72,14 @@ class Settings:
         use=LEARNED,
     )
     data: str = setting(
-        "", "your own problems: .jsonl, .json, .parquet or a datasets folder", metavar="FILE", use=LEARNED
+        "",
+        "your own problems: .jsonl, .json, .parquet or a datasets folder",
+        metavar="FILE",
+        use=LEARNED,
     )
-    test_data: str = setting("", "held-out problems; else a tenth of --data", metavar="FILE", use=LEARNED)
+    test_data: str = setting(
+        "", "held-out problems; else a tenth of --data", metavar="FILE", use=LEARNED
+    )
     reward: str = setting(
         "",
         "your own function or reward, or one of `palaestra score --list`",
@@ -86,7 +94,10 @@ class Settings:
         use=Use.MAKE | Use.KEPT | Use.REPEATED,
     )
     dtype: str = setting(
-        "float32", "of the weights", choices=("float32", "bfloat16"), use=Use.MEASURED | Use.KEPT | Use.REPEATED
+        "float32",
+        "of the weights",
+        choices=("float32", "bfloat16"),
+        use=Use.MEASURED | Use.KEPT | Use.REPEATED,
     )
     device: str = setting("", "cpu or cuda", means="cuda where there is one")
     lora: int = setting(
@@ -98,7 +109,11 @@ class Settings:
         use=Use.MAKE | Use.KEPT | Use.REPEATED,
     )
     engine: str = setting(
-        "own", "what samples; see docs/engines.md", metavar="own|vllm", means="in this process", use=Use.REPEATED
+        "own",
+        "what samples; see docs/engines.md",
+        metavar="own|vllm",
+        means="in this process",
+        use=Use.REPEATED,
     )
     tis: float = setting(
         0.0,
@@ -111,29 +126,48 @@ class Settings:
     )
     slots: int = setting(256, "sequences that are sampled at a time", metavar="N", least=1)
     cache_mb: int = setting(4096, "memory for their keys and values", metavar="MB", least=1)
-    recompute: bool = setting(False, "less memory, a third more time: activation checkpointing", use=Use.REPEATED)
+    recompute: bool = setting(
+        False, "less memory, a third more time: activation checkpointing", use=Use.REPEATED
+    )
     max_tokens: int = setting(
-        0, "of one answer", metavar="N", means="the task's", least=0, use=Use.MEASURED | Use.REPEATED
+        0,
+        "of one answer",
+        metavar="N",
+        means="the task's",
+        least=0,
+        use=Use.MEASURED | Use.REPEATED,
     )
     steps: int | None = setting(
         None, "how many", metavar="N", means="the recipe's", least=1, use=Use.REPEATED, flag="train"
     )
     seed: int = setting(0, "of all that is drawn", metavar="S", use=Use.MEASURED | Use.KEPT)
     evaluate: int = setting(
-        512, "held-out problems before and after", metavar="N", least=0, use=Use.MEASURED | Use.REPEATED, flag="train"
+        512,
+        "held-out problems before and after",
+        metavar="N",
+        least=0,
+        use=Use.MEASURED | Use.REPEATED,
+        flag="train",
     )
     evaluate_every: int = setting(
         0, "also in between", metavar="STEPS", means="no", least=0, use=Use.REPEATED, flag="train"
     )
-    checkpoint_every: int = setting(1, "keep what a run goes on from", metavar="STEPS", least=1, flag="train")
+    checkpoint_every: int = setting(
+        1, "keep what a run goes on from", metavar="STEPS", least=1, flag="train"
+    )
     track: tuple[str, ...] = setting(
         (),
-        "also send the run to trackio, wandb, tensorboard, accelerate:mlflow; may stand several times",
+        "also send the run to trackio, wandb, tensorboard, accelerate:mlflow; may stand "
+        "several times",
         metavar="NAME[:PROJECT]",
         flag="train",
     )
     track_seconds: int = setting(
-        30, "a tracker that does not answer for so long is left out", metavar="S", least=1, flag="train"
+        30,
+        "a tracker that does not answer for so long is left out",
+        metavar="S",
+        least=1,
+        flag="train",
     )
     set: Mapping[str, Any] = field(default_factory=dict)
 

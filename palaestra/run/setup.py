@@ -1,4 +1,6 @@
-"""From settings to a run: recipe, bench, models, context. `config.toml` of a run folder holds the settings, complete."""
+"""From settings to a run: recipe, bench, models, context. `config.toml` of a run folder holds the
+settings, complete.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +28,16 @@ from palaestra.types import Player
 
 
 def from_file(path: Path) -> dict[str, Any]:
-    """The settings of a TOML file. Raises UserError with the line of an unknown one or a value of another type."""
+    """The settings of a TOML file. Raises UserError with the line of an unknown one or a value of
+    another type.
+    """
     return values.from_toml(path, get_type_hints(Settings))
 
 
 def check_types(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings as their declared types. Raises UserError for a value of another type; unknown names are left as they are."""
+    """Settings as their declared types. Raises UserError for a value of another type; unknown names
+    are left as they are.
+    """
     known = get_type_hints(Settings)
     return {k: values.parse(v, known[k], k) if k in known else v for k, v in given.items()}
 
@@ -54,7 +60,11 @@ def merge(settings: Settings, given: Mapping[str, Any]) -> Settings:
 def eval_command(given: Mapping[str, Any], model: str) -> str:
     """What measures a model on the held-out problems of these settings."""
     default = Settings()
-    named = {n: v for n in setting_names(Use.MEASURED) if (v := given.get(n)) and v != getattr(default, n)}
+    named = {
+        n: v
+        for n in setting_names(Use.MEASURED)
+        if (v := given.get(n)) and v != getattr(default, n)
+    }
     if not {"task", "data", "env"} & named.keys():
         named = {"task": default.problem, **named}
     flags = {n: "--n" if n == "evaluate" else flag_of(n) for n in named}
@@ -70,17 +80,22 @@ def arguments(method: str) -> Mapping[str, inspect.Parameter]:
 
 
 def build(method: str, overrides: Mapping[str, Any], tis: float = 0.0, rate: float = 0.0) -> Any:
-    """The recipe of a method. An override that names an argument of its `build` goes there, the others into the value.
+    """The recipe of a method. An override that names an argument of its `build` goes there, the
+    others into the value.
 
-    `tis` > 0 corrects for the engine's mismatch: truncated importance sampling with that cap. `rate` > 0 is the learning
-    rate of every learner, unless an override says otherwise.
+    `tis` > 0 corrects for the engine's mismatch: truncated importance sampling with that cap.
+    `rate` > 0 is the learning rate of every learner, unless an override says otherwise.
     """
     takes = arguments(method)
     given = {k: values.parse(v, takes[k].annotation, k) for k, v in overrides.items() if k in takes}
-    return change_recipe(call_build(method, given), {k: v for k, v in overrides.items() if k not in takes}, tis, rate)
+    return change_recipe(
+        call_build(method, given), {k: v for k, v in overrides.items() if k not in takes}, tis, rate
+    )
 
 
-def change_recipe(recipe: Any, overrides: Mapping[str, Any], tis: float = 0.0, rate: float = 0.0) -> Any:
+def change_recipe(
+    recipe: Any, overrides: Mapping[str, Any], tis: float = 0.0, rate: float = 0.0
+) -> Any:
     """A recipe with a correction, a rate and fields by their paths, in this order; see `build`."""
     recipe = change_parts(recipe, lambda r: add_tis(r, tis)) if tis else recipe
     recipe = change_parts(recipe, lambda r: set_rate(r, rate)) if rate else recipe
@@ -90,10 +105,13 @@ def change_recipe(recipe: Any, overrides: Mapping[str, Any], tis: float = 0.0, r
 
 
 def call_build(method: str, given: Mapping[str, Any]) -> Any:
-    """What the `build` of a method returns. Raises UserError for what it refuses, and for any mistake in a user's own file."""
+    """What the `build` of a method returns. Raises UserError for what it refuses, and for any
+    mistake in a user's own file.
+    """
     if method == VALUE:
         raise UserError(
-            "the recipe of this run is a value of a program; go on with palaestra.train(recipe, resume=...)"
+            "the recipe of this run is a value of a program; go on with palaestra.train(recipe, "
+            "resume=...)"
         )
     module = catalogue.find(method)
     try:
@@ -104,13 +122,16 @@ def call_build(method: str, given: Mapping[str, Any]) -> Any:
         raise told from error
     if not isinstance(recipe, Runnable):
         raise UserError(
-            f"{method}: build() returned {type(recipe).__name__}, not a recipe; return vary(grpo.build(), ...)"
+            f"{method}: build() returned {type(recipe).__name__}, not a recipe; return "
+            "vary(grpo.build(), ...)"
         )
     return recipe
 
 
 def mistake(method: str, file: str, error: Exception, given: bool) -> UserError | None:
-    """What the user reads where a `build` in a file fails, with arguments or not; None = the error itself."""
+    """What the user reads where a `build` in a file fails, with arguments or not; None = the error
+    itself.
+    """
     if catalogue.is_own_file(method):
         return UserError(locate_error(error, file))
     if isinstance(error, PalaestraError):
@@ -123,7 +144,9 @@ def mistake(method: str, file: str, error: Exception, given: bool) -> UserError 
 def context(settings: Settings, *, out: Path | None = None, talk: bool = True) -> RunContext:
     """Models and bench of a run, ready to train or evaluate."""
     if settings.engine.startswith("openai:"):
-        raise UserError(f"--engine {settings.engine}: what is behind an endpoint can be evaluated, not trained")
+        raise UserError(
+            f"--engine {settings.engine}: what is behind an endpoint can be evaluated, not trained"
+        )
     bench, players = bench_of(settings)
     lora = LoRA(rank=settings.lora) if settings.lora else None
     model = load(settings.model, dtype=settings.dtype, device=settings.where, lora=lora)
@@ -144,7 +167,9 @@ def context(settings: Settings, *, out: Path | None = None, talk: bool = True) -
 
 
 def recipe_of(settings: Settings) -> Any:
-    """The recipe with the settings' overrides; models other than the embedded one get a smaller learning rate."""
+    """The recipe with the settings' overrides; models other than the embedded one get a smaller
+    learning rate.
+    """
     return build(settings.recipe, settings.set, settings.tis, settings.rate)
 
 
@@ -155,19 +180,32 @@ def adjust_recipe(recipe: Any, settings: Settings) -> Any:
     return change_recipe(recipe, settings.set, settings.tis, settings.rate)
 
 
-def lasting_overrides(stored: Settings, changed: Settings, words: Mapping[str, Any]) -> dict[str, Any]:
+def lasting_overrides(
+    stored: Settings, changed: Settings, words: Mapping[str, Any]
+) -> dict[str, Any]:
     """Which stored overrides last under changed settings and further overrides, `words`.
 
-    A run stores every field of its recipe. One that only repeats what its settings made of it gives way to what the changed
-    settings make of it; one that stands at or below a path among the words gives way to the word.
+    A run stores every field of its recipe. One that only repeats what its settings made of it gives
+    way to what the changed settings make of it; one that stands at or below a path among the words
+    gives way to the word.
     """
-    if not stored.set or not (words or any(getattr(stored, n) != getattr(changed, n) for n in setting_names(Use.MAKE))):
+    if not stored.set or not (
+        words or any(getattr(stored, n) != getattr(changed, n) for n in setting_names(Use.MAKE))
+    ):
         return dict(stored.set)
     takes = arguments(stored.recipe)
-    own = values.flatten(recipe_of(replace(stored, set={k: v for k, v in stored.set.items() if k in takes})))
-    last = {k: v for k, v in stored.set.items() if k in takes or not (k in own and values.stored_as(own[k], v))}
+    own = values.flatten(
+        recipe_of(replace(stored, set={k: v for k, v in stored.set.items() if k in takes}))
+    )
+    last = {
+        k: v
+        for k, v in stored.set.items()
+        if k in takes or not (k in own and values.stored_as(own[k], v))
+    }
     takes = arguments(changed.recipe)
-    recipe = recipe_of(replace(changed, set={**last, **{k: v for k, v in words.items() if k in takes}}))
+    recipe = recipe_of(
+        replace(changed, set={**last, **{k: v for k, v in words.items() if k in takes}})
+    )
     places = {k: values.find(recipe, k) for k in last if k not in takes}
     for word in (w for w in words if w not in takes):
         at = values.find(recipe, word)
@@ -180,7 +218,9 @@ def change_parts(runnable: Any, change: Callable[[Any], Any]) -> Any:
     """The runnable changed; of a pipeline, every part."""
     if not isinstance(runnable, Pipeline):
         return change(runnable)
-    parts = {n: replace(p, runnable=change_parts(p.runnable, change)) for n, p in runnable.parts.items()}
+    parts = {
+        n: replace(p, runnable=change_parts(p.runnable, change)) for n, p in runnable.parts.items()
+    }
     return replace(runnable, parts=parts)
 
 
@@ -188,14 +228,18 @@ def set_rate(runnable: Any, rate: float) -> Any:
     """A recipe whose learners all move at a rate; a program of its own stays as it is."""
     if not isinstance(runnable, Recipe):
         return runnable
-    learners = {n: replace(l, optimiser=replace(l.optimiser, lr=rate)) for n, l in runnable.learners.items()}
+    learners = {
+        n: replace(l, optimiser=replace(l.optimiser, lr=rate)) for n, l in runnable.learners.items()
+    }
     return replace(runnable, learners=learners)
 
 
 def add_tis(runnable: Any, cap: float) -> Any:
     """A recipe whose learners weight by pi / mu, at most `cap`."""
     if not isinstance(runnable, Recipe):
-        raise UserError("--tis corrects the objectives of a recipe; this method is a program of its own")
+        raise UserError(
+            "--tis corrects the objectives of a recipe; this method is a program of its own"
+        )
     learners = {
         name: replace(
             l,
@@ -213,7 +257,9 @@ def bench_of(settings: Settings) -> tuple[Bench, Mapping[str, Player]]:
 
     given = [n for n in ("task", "data", "env") if getattr(settings, n)]
     if len(given) > 1:
-        raise UserError(f"--{given[0]} and --{given[1]} exclude each other: they are both the problem")
+        raise UserError(
+            f"--{given[0]} and --{given[1]} exclude each other: they are both the problem"
+        )
     players: Mapping[str, Player] = {}
     if settings.env:
         bench, players = from_env(settings.env)
@@ -222,5 +268,9 @@ def bench_of(settings: Settings) -> tuple[Bench, Mapping[str, Player]]:
     else:
         bench, players = bench_by_name(settings.task or TASK)
     if settings.reward and not settings.data:
-        raise UserError("--reward needs --data: the built-in tasks and environments have their own rewards")
-    return (replace(bench, max_tokens=settings.max_tokens) if settings.max_tokens else bench), players
+        raise UserError(
+            "--reward needs --data: the built-in tasks and environments have their own rewards"
+        )
+    return (
+        replace(bench, max_tokens=settings.max_tokens) if settings.max_tokens else bench
+    ), players

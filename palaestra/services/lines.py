@@ -1,9 +1,11 @@
-"""Child processes that are asked and answer in lines of JSON objects: one question at a time, or many in flight.
+"""Child processes that are asked and answer in lines of JSON objects: one question at a time, or
+many in flight.
 
-Both ends are here. A child that cannot import the package speaks the same lines with the standard library alone
-(`engines/vllm_server.py`). Two kinds of children speak otherwise: the sandbox takes binary frames on a socket of its own, since
-what it runs owns the standard streams and may neither read nor forge an answer; the ledger's cells are only waited for, and
-answer by the files that they leave.
+Both ends are here. A child that cannot import the package speaks the same lines with the standard
+library alone (`engines/vllm_server.py`). Two kinds of children speak otherwise: the sandbox takes
+binary frames on a socket of its own, since what it runs owns the standard streams and may neither
+read nor forge an answer; the ledger's cells are only waited for, and answer by the files that they
+leave.
 """
 
 from __future__ import annotations
@@ -45,13 +47,18 @@ class LineProcess:
     """A child process and the lines to and from it. It must end when its standard input does."""
 
     def __init__(
-        self, command: Sequence[str], env: Mapping[str, str] | None = None, log: Path | None = None, apart: bool = False
+        self,
+        command: Sequence[str],
+        env: Mapping[str, str] | None = None,
+        log: Path | None = None,
+        apart: bool = False,
     ):
         """
         Args:
             env: its whole environment; None = this process's.
             log: a file for its standard error; None = nowhere.
-            apart: it leads a process group of its own, so a Ctrl-C at the terminal does not reach it.
+            apart: it leads a process group of its own, so a Ctrl-C at the terminal does not reach
+                it.
         """
         self.log, self.apart = log, apart
         with open(log or os.devnull, "wb") as stderr:
@@ -76,7 +83,9 @@ class LineProcess:
             raise Died from None
 
     def receive(self, seconds: float | None = None) -> LineMessage:
-        """The next message; what else it printed is passed over. Raises Expired or Died; None = waits as long as it lives."""
+        """The next message; what else it printed is passed over. Raises Expired or Died; None =
+        waits as long as it lives.
+        """
         end = None if seconds is None else time.monotonic() + seconds
         while True:
             line = self._line(end)
@@ -87,7 +96,10 @@ class LineProcess:
         stream = self.process.stdout
         assert stream is not None
         while b"\n" not in self._rest:
-            if end is not None and not select.select([stream], [], [], max(0.0, end - time.monotonic()))[0]:
+            if (
+                end is not None
+                and not select.select([stream], [], [], max(0.0, end - time.monotonic()))[0]
+            ):
                 raise Expired
             more = os.read(stream.fileno(), 1 << 16)
             if not more:
@@ -100,7 +112,9 @@ class LineProcess:
         """The last lines of its log."""
         there = self.log is not None and self.log.exists()
         lines = self.log.read_text(errors="replace").splitlines() if self.log and there else []
-        return " | ".join(line.strip() for line in lines[-LAST:] if line.strip()) or "it said nothing"
+        return (
+            " | ".join(line.strip() for line in lines[-LAST:] if line.strip()) or "it said nothing"
+        )
 
     def end(self, patience: float = 0.0) -> None:
         """Ends it, and with force what does not end by itself in `patience` seconds."""
@@ -127,7 +141,9 @@ class LineProcess:
 
 
 class Child:
-    """A process apart with many questions in flight; its death is the `Fatal` of each that is open or comes later."""
+    """A process apart with many questions in flight; its death is the `Fatal` of each that is open
+    or comes later.
+    """
 
     def __init__(self, name: str, command: Sequence[str], env: Mapping[str, str], log: Path):
         self.name = name
@@ -165,7 +181,9 @@ class Child:
                 self._settle(future, message)
         status = self._lines.process.wait()
         with self._lock:
-            self._death = Fatal("engine", f"{self.name} {_describe_end(status)}: {self._lines.last_words()}")
+            self._death = Fatal(
+                "engine", f"{self.name} {_describe_end(status)}: {self._lines.last_words()}"
+            )
             waiting, self._open = list(self._open.values()), {}
         for future in waiting:
             self._settle(future, self._death)
@@ -187,7 +205,11 @@ class Child:
 
 
 def _describe_end(status: int) -> str:
-    return f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+    return (
+        f"was ended by {signal.Signals(-status).name}"
+        if status < 0
+        else f"ended with status {status}"
+    )
 
 
 # ---- the child's side
@@ -199,7 +221,9 @@ def questions() -> Iterator[LineMessage]:
 
 
 def answer_sender() -> Callable[[LineMessage], None]:
-    """What sends an answer. From here on standard output is for answers alone; what libraries print goes to standard error."""
+    """What sends an answer. From here on standard output is for answers alone; what libraries print
+    goes to standard error.
+    """
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
 

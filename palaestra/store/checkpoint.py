@@ -5,8 +5,9 @@
     checkpoints/.writing-N/    a save under way; without its process, rubbish
     checkpoints/.replaced-N/   the checkpoint that a second save of the same step is about to replace
 
-A checkpoint is written beside its place, fsynced and renamed, so its name exists only when it is whole. The lock on
-`checkpoints/.lock` ends with its process, however that ends: whoever gets it may remove what others left behind.
+A checkpoint is written beside its place, fsynced and renamed, so its name exists only when it is
+whole. The lock on `checkpoints/.lock` ends with its process, however that ends: whoever gets it may
+remove what others left behind.
 """
 
 from __future__ import annotations
@@ -45,12 +46,16 @@ class Checkpoint:
     step: int
 
     def state(self) -> Any:
-        """The saved state. Raises UserError if another version of the package wrote what this one cannot make."""
+        """The saved state. Raises UserError if another version of the package wrote what this one
+        cannot make.
+        """
         plain, tensors = (self.path / name for name in STATE)
         try:
             return decode(json.loads(plain.read_text()), load_file(tensors))
         except (TypeError, ValueError, KeyError) as error:
-            raise UserError(f"{self.path}: {error}; go on with the version of palaestra that wrote it") from error
+            raise UserError(
+                f"{self.path}: {error}; go on with the version of palaestra that wrote it"
+            ) from error
 
     def damage(self) -> str | None:
         """What is wrong with it; None = it is whole."""
@@ -62,11 +67,17 @@ class Checkpoint:
         except (ValueError, TypeError, KeyError):
             return "manifest.json cannot be read"
         if (found, step) != (FORMAT, self.step):
-            return f"manifest.json speaks of format {found} and step {step}, not {FORMAT} and {self.step}"
+            return (
+                f"manifest.json speaks of format {found} and step {step}, not {FORMAT} and "
+                f"{self.step}"
+            )
         missing = [name for name in STATE if name not in files]
         if missing:
             return f"manifest.json does not name {missing[0]}"
-        return next((why for name in files if (why := _find_damage(self.path / name, name, files[name]))), None)
+        return next(
+            (why for name in files if (why := _find_damage(self.path / name, name, files[name]))),
+            None,
+        )
 
 
 def save(
@@ -78,9 +89,10 @@ def save(
 ) -> Path:
     """Writes `checkpoints/step-N` whole or not at all; then only the newest `keep` remain.
 
-    `writers` map subfolders ("." = the checkpoint itself) to what writes into them. Checkpoints of later steps go: they
-    belong to a future that was left. Raises Fault where the disk is full, UserError where it refuses, TypeError for a
-    state that `encode` does not take; earlier checkpoints are untouched by all of them.
+    `writers` map subfolders ("." = the checkpoint itself) to what writes into them. Checkpoints of
+    later steps go: they belong to a future that was left. Raises Fault where the disk is full,
+    UserError where it refuses, TypeError for a state that `encode` does not take; earlier
+    checkpoints are untouched by all of them.
     """
     folder = Path(run) / "checkpoints"
     final, aside = folder / f"{STEP}{step}", folder / f"{WRITING}{step}"
@@ -101,7 +113,8 @@ def save(
             known = sorted(_steps(folder))
             keeping = [n for n in known if n <= step][-max(keep, 1) :]
             for old in [n for n in known if n not in keeping]:
-                (folder / f"{STEP}{old}").rename(folder / f"{WRITING}{old}")  # no half of it may ever be seen
+                # no half of it may ever be seen
+                (folder / f"{STEP}{old}").rename(folder / f"{WRITING}{old}")
             _clean(folder)
     return final
 
@@ -109,7 +122,8 @@ def save(
 def find_latest(run: Path) -> tuple[Checkpoint | None, list[tuple[Path, str]]]:
     """The newest whole checkpoint, and the damaged ones that are newer, each with the reason."""
     folder = Path(run) / "checkpoints"
-    with suppress(OSError), _lock(folder, wait=False):  # somebody else is saving, or we may only read
+    # somebody else is saving, or we may only read
+    with suppress(OSError), _lock(folder, wait=False):
         _clean(folder)
     damaged: list[tuple[Path, str]] = []
     for step in sorted(_steps(folder), reverse=True):
@@ -122,7 +136,9 @@ def find_latest(run: Path) -> tuple[Checkpoint | None, list[tuple[Path, str]]]:
     return None, damaged
 
 
-def _write(aside: Path, step: int, state: Any, writers: Mapping[str, Callable[[Path], object]]) -> None:
+def _write(
+    aside: Path, step: int, state: Any, writers: Mapping[str, Callable[[Path], object]]
+) -> None:
     """A whole checkpoint under another name, on the disk to its last byte."""
     plain, tensors = encode(state)
     aside.mkdir()
@@ -131,11 +147,19 @@ def _write(aside: Path, step: int, state: Any, writers: Mapping[str, Callable[[P
         write(aside / name)
     taken = [name for name in (*STATE, "manifest.json") if (aside / name).exists()]
     if taken:
-        raise ValueError(f"a writer wrote {taken[0]}, whose name is the checkpoint's own; give it a subfolder")
+        raise ValueError(
+            f"a writer wrote {taken[0]}, whose name is the checkpoint's own; give it a subfolder"
+        )
     (aside / STATE[0]).write_text(json.dumps(plain, separators=(",", ":"), allow_nan=False))
     save_file(tensors, aside / STATE[1])
-    files = {p.relative_to(aside).as_posix(): _describe(p) for p in sorted(aside.rglob("*")) if p.is_file()}
-    (aside / "manifest.json").write_text(json.dumps({"format": FORMAT, "step": step, "files": files}, indent=1))
+    files = {
+        p.relative_to(aside).as_posix(): _describe(p)
+        for p in sorted(aside.rglob("*"))
+        if p.is_file()
+    }
+    (aside / "manifest.json").write_text(
+        json.dumps({"format": FORMAT, "step": step, "files": files}, indent=1)
+    )
     for path in [*aside.rglob("*"), aside]:
         _sync(path)
 
@@ -146,7 +170,9 @@ def _steps(folder: Path) -> list[int]:
 
 
 def _clean(folder: Path) -> None:
-    """Removes what a killed save left; a checkpoint that it had set aside and not yet replaced comes back."""
+    """Removes what a killed save left; a checkpoint that it had set aside and not yet replaced
+    comes back.
+    """
     for path in folder.glob(f"{REPLACEMENT}*"):
         final = folder / path.name.replace(REPLACEMENT, STEP, 1)
         shutil.rmtree(path) if final.exists() else path.rename(final)
@@ -161,7 +187,8 @@ def _lock(folder: Path, *, wait: bool) -> Generator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except OSError:
             if not wait:
-                raise  # and where a file system has no locks, one run's folder has one writer anyway
+                # and where a file system has no locks, one run's folder has one writer anyway
+                raise
         yield
 
 
@@ -177,7 +204,10 @@ def _find_damage(file: Path, name: str, expected: Any) -> str | None:
 
 def _describe(path: Path) -> dict[str, Any]:
     with path.open("rb") as file:
-        return {"size": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+        return {
+            "size": path.stat().st_size,
+            "sha256": hashlib.file_digest(file, "sha256").hexdigest(),
+        }
 
 
 def _sync(path: Path) -> None:
@@ -193,7 +223,9 @@ def _sync(path: Path) -> None:
 
 
 def make_folder(folder: Path) -> Path:
-    """The folder, there and writable: to be asked for before the work whose result it is to hold."""
+    """The folder, there and writable: to be asked for before the work whose result it
+    is to hold.
+    """
     with disk_errors(f"writing into {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
@@ -219,7 +251,9 @@ def write_atomic(path: Path, content: str | bytes) -> None:
 
 
 class AppendLog:
-    """A file of JSON lines that only grows. A line torn by a kill is dropped when the log is opened again."""
+    """A file of JSON lines that only grows. A line torn by a kill is dropped when the log is opened
+    again.
+    """
 
     def __init__(self, path: Path):
         self.path = Path(path)
@@ -247,14 +281,18 @@ class AppendLog:
         return json.loads(lines[-1]) if lines else None
 
     def truncate_after(self, step: int) -> None:
-        """Forgets records of later steps: a resumed run writes them again. One without a step is of the last before."""
+        """Forgets records of later steps: a resumed run writes them again. One without a step is of
+        the last before.
+        """
         kept, at = [], -math.inf
         lines = self.path.read_bytes().splitlines(keepends=True)
         for n, line in enumerate(lines, start=1):
             try:
                 at = json.loads(line).get("step", at)
             except (ValueError, AttributeError):
-                raise UserError(f"{self.path}, line {n}: not a JSON object; remove that line") from None
+                raise UserError(
+                    f"{self.path}, line {n}: not a JSON object; remove that line"
+                ) from None
             if at <= step:
                 kept.append(line)
         if len(kept) < len(lines):
@@ -268,7 +306,9 @@ def _write_all(file: IO[bytes], data: bytes) -> None:
 
 
 def jsonable(x: Any) -> Any:
-    """Plain data for JSON: arrays and tensors as lists, keys as text, a number that is not finite as null."""
+    """Plain data for JSON: arrays and tensors as lists, keys as text, a number that is not finite
+    as null.
+    """
     if isinstance(x, Mapping):
         return {str(k): jsonable(v) for k, v in x.items()}
     x = x.tolist() if hasattr(x, "tolist") else x
@@ -281,13 +321,16 @@ def jsonable(x: Any) -> Any:
 
 FULL_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 REFUSAL_ERRORS = {
-    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ENAMETOOLONG,
+    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.EISDIR,
+    errno.ENAMETOOLONG,
 }  # fmt: skip
 
 
 @contextmanager
 def disk_errors(doing: str) -> Generator[None]:
-    """Turns what a disk refuses into one line: a Fault where it fails, a UserError where another folder would do."""
+    """Turns what a disk refuses into one line: a Fault where it fails, a UserError where another
+    folder would do.
+    """
     try:
         yield
     except Exception as error:
@@ -303,7 +346,9 @@ def disk_errors(doing: str) -> Generator[None]:
 
 
 def _errno(error: Exception) -> int | None:
-    """The number of a failed system call. Libraries in Rust (safetensors, tokenizers) have it in their text only."""
+    """The number of a failed system call. Libraries in Rust (safetensors, tokenizers) have it in
+    their text only.
+    """
     if isinstance(error, OSError) and error.errno:
         return error.errno
     match = re.search(r"\(os error (\d+)\)", str(error))

@@ -1,7 +1,8 @@
-"""The state of a step as JSON and tensors, and back, bit for bit. No pickle: only what is listed here can be made.
+"""The state of a step as JSON and tensors, and back, bit for bit. No pickle: only what is listed
+here can be made.
 
-Truth values, 64-bit integers, finite floats, text, lists and dictionaries with text keys are themselves in JSON.
-Everything else is an object with one key that says what it is:
+Truth values, 64-bit integers, finite floats, text, lists and dictionaries with text keys are
+themselves in JSON. Everything else is an object with one key that says what it is:
 
     (1, 2)            {"$tuple": [1, 2]}                     likewise $set, $frozenset
     {0: "a"}          {"$dict": [[0, "a"]]}
@@ -35,24 +36,34 @@ from torch import Tensor
 
 from palaestra.identity import find, name_of
 
-COLLECTIONS: Mapping[str, Callable[[Iterable[Any]], Any]] = {"tuple": tuple, "set": set, "frozenset": frozenset}
-NAME = re.compile(r"(palaestra(?:\.[a-z]\w*)+:)?[A-Z]\w*(?:\.[A-Za-z]\w*)*")  # with its module before they were unique
+COLLECTIONS: Mapping[str, Callable[[Iterable[Any]], Any]] = {
+    "tuple": tuple,
+    "set": set,
+    "frozenset": frozenset,
+}
+# with its module before they were unique
+NAME = re.compile(r"(palaestra(?:\.[a-z]\w*)+:)?[A-Z]\w*(?:\.[A-Za-z]\w*)*")
 STORABLE = {  # what safetensors can hold
     torch.bool, torch.uint8, torch.uint16, torch.uint32, torch.uint64,
     torch.int8, torch.int16, torch.int32, torch.int64, torch.complex64,
-    torch.float8_e4m3fn, torch.float8_e5m2, torch.bfloat16, torch.float16, torch.float32, torch.float64,
+    torch.float8_e4m3fn, torch.float8_e5m2, torch.bfloat16, torch.float16, torch.float32,
+    torch.float64,
 }  # fmt: skip
 
 
 def encode(tree: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """(JSON-able, tensors by name, which are copies). Raises TypeError with the place of what cannot be stored."""
+    """(JSON-able, tensors by name, which are copies). Raises TypeError with the place of what
+    cannot be stored.
+    """
     encoder = _Encoder()
     plain = encoder.encode(tree, "state")
     return {"classes": encoder.classes, "tree": plain}, encoder.tensors
 
 
 def decode(plain: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Any:
-    """The tree that `encode` was given. Raises TypeError if it names what this version of the package cannot make."""
+    """The tree that `encode` was given. Raises TypeError if it names what this version of the
+    package cannot make.
+    """
     return _Decoder(plain["classes"], tensors).decode(plain["tree"])
 
 
@@ -72,7 +83,11 @@ class _Encoder:
         if kind is tuple:
             return {"$tuple": self.items(x, at)}
         if kind in (set, frozenset):  # sorted, so that equal states give equal files
-            return {f"${kind.__name__}": sorted((self.encode(v, f"{at}[{v!r}]") for v in x), key=json.dumps)}
+            return {
+                f"${kind.__name__}": sorted(
+                    (self.encode(v, f"{at}[{v!r}]") for v in x), key=json.dumps
+                )
+            }
         if kind is int:
             return {"$int": hex(x)}
         if kind is float:
@@ -88,7 +103,9 @@ class _Encoder:
             return {"$tensor": self.tensor(x, at)}
         if dataclasses.is_dataclass(kind):
             return self.value(x, at)
-        raise TypeError(f"{at}: a {kind.__module__}.{kind.__qualname__} cannot be stored in a checkpoint")
+        raise TypeError(
+            f"{at}: a {kind.__module__}.{kind.__qualname__} cannot be stored in a checkpoint"
+        )
 
     def items(self, xs: Any, at: str) -> list[Any]:
         kinds = set(map(type, xs))
@@ -102,7 +119,9 @@ class _Encoder:
             return {k: self.encode(v, f'{at}["{k}"]') for k, v in x.items()}
         places = [f'{at}["{k}"]' if type(k) is str else f"{at}[{k!r}]" for k in x]
         items = zip(x.items(), places, strict=True)
-        return {"$dict": [[self.encode(k, place), self.encode(v, place)] for (k, v), place in items]}
+        return {
+            "$dict": [[self.encode(k, place), self.encode(v, place)] for (k, v), place in items]
+        }
 
     def dtype(self, dtype: np.dtype[Any], at: str) -> Any:
         descr = None if dtype.hasobject else np.lib.format.dtype_to_descr(dtype)
@@ -112,7 +131,11 @@ class _Encoder:
 
     def tensor(self, x: Tensor, at: str) -> str:
         if x.dtype not in STORABLE or x.layout is not torch.strided or x.requires_grad:
-            more = " that requires a gradient (detach it)" if x.requires_grad else f" of {x.dtype}, {x.layout}"
+            more = (
+                " that requires a gradient (detach it)"
+                if x.requires_grad
+                else f" of {x.dtype}, {x.layout}"
+            )
             raise TypeError(f"{at}: a tensor{more} cannot be stored in a checkpoint")
         return self.keep(
             torch.empty(x.shape, dtype=x.dtype).copy_(x)
@@ -129,7 +152,10 @@ class _Encoder:
         if name not in self.classes:
             if _class(name) is not cls:
                 what = f"{cls.__module__}.{cls.__qualname__}"
-                raise TypeError(f"{at}: {what} is not a frozen dataclass of palaestra, so no checkpoint can hold it")
+                raise TypeError(
+                    f"{at}: {what} is not a frozen dataclass of palaestra, so no checkpoint can "
+                    "hold it"
+                )
             self.classes[name] = [f.name for f in dataclasses.fields(cls) if f.init]
         return {f"${name}": [self.encode(getattr(x, f), f"{at}.{f}") for f in self.classes[name]]}
 
@@ -172,17 +198,24 @@ class _Decoder:
                 raise TypeError(f"the stored state holds a {kind!r}, which nothing here can make")
 
     def array(self, descr: Any, shape: list[int], raw: bytes) -> np.ndarray:
-        return np.ndarray(shape, np.lib.format.descr_to_dtype(self.decode(descr)), bytearray(raw)).copy()
+        return np.ndarray(
+            shape, np.lib.format.descr_to_dtype(self.decode(descr)), bytearray(raw)
+        ).copy()
 
     def value(self, name: str, data: list[Any]) -> Any:
         cls = self.find(name)
         if cls is None:
-            raise TypeError(f"the stored state holds a {name}, which is not a frozen dataclass of this palaestra")
+            raise TypeError(
+                f"the stored state holds a {name}, which is not a frozen dataclass of this "
+                "palaestra"
+            )
         return cls(**dict(zip(self.classes[name], map(self.decode, data), strict=True)))
 
 
 def _is_json(x: Any) -> bool:
-    """Comes back from JSON as it is, whoever reads it: other readers round integers beyond 64 bits."""
+    """Comes back from JSON as it is, whoever reads it: other readers round integers
+    beyond 64 bits.
+    """
     kind = type(x)
     if kind is int:
         return -(2**63) <= x < 2**63
@@ -192,5 +225,5 @@ def _is_json(x: Any) -> bool:
 def _class(name: str) -> type | None:
     """A frozen dataclass of this package by its stored name; None for whatever else has a name."""
     cls = find(name) if NAME.fullmatch(name) else None
-    own = isinstance(cls, type) and dataclasses.is_dataclass(cls) and cls.__dataclass_params__.frozen  # pyright: ignore
-    return cls if own else None
+    own = isinstance(cls, type) and dataclasses.is_dataclass(cls)
+    return cls if own and cls.__dataclass_params__.frozen else None  # pyright: ignore

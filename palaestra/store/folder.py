@@ -43,7 +43,9 @@ class RunFolder:
 
 
 def read_run(folder: Path) -> RunFolder:
-    """Reads a run folder, or that of a pipeline's part; what a killed run left unfinished is passed over."""
+    """Reads a run folder, or that of a pipeline's part; what a killed run left unfinished is passed
+    over.
+    """
     config = folder / "config.toml"
     if not config.is_file() and not (folder / "metrics.jsonl").is_file():
         raise UserError(f"{folder} is not a run folder: it has no config.toml ({NO_PLACE})")
@@ -88,5 +90,7 @@ def rollouts_of(files: Sequence[Path]) -> StepRollouts | None:
 def evaluations_of(records: Sequence[Mapping[str, Any]]) -> list[tuple[float, Interval]]:
     """The evaluation records of a metrics.jsonl."""
     return [
-        (float(r["step"]), Interval.of(r["evaluation"])) for r in records if isinstance(r.get("evaluation"), Mapping)
+        (float(r["step"]), Interval.of(r["evaluation"]))
+        for r in records
+        if isinstance(r.get("evaluation"), Mapping)
     ]

@@ -51,7 +51,9 @@ class Raw:
 
 
 class StepRollouts:
-    """The rollouts of a step. Tokens are unpacked for those that are shown only: files are large, pages are not."""
+    """The rollouts of a step. Tokens are unpacked for those that are shown only: files are large,
+    pages are not.
+    """
 
     def __init__(self, path: Path):
         import pyarrow.parquet as pq
@@ -69,16 +71,26 @@ class StepRollouts:
     def raw(self, rollout: Rollout) -> list[Raw]:
         """Its tokens behind the prompt; without recorded ones its text in one piece."""
         rows = self._rows[rollout.at].as_py() if self._rows is not None else None
-        found = [t for i, row in enumerate(rows or []) for t in _tokens(row, skip=bool(rollout.prompt) and i == 0)]
+        found = [
+            t
+            for i, row in enumerate(rows or [])
+            for t in _tokens(row, skip=bool(rollout.prompt) and i == 0)
+        ]
         return found or [Raw(text=rollout.text, mine=True, logp=None, advantage=None)]
 
 
 def _rollout(at: int, found: Mapping[str, Any]) -> Rollout:
     """Reads what is there, whatever else is."""
-    whole = {k: v for k in ("step", "group", "sample", "n_tokens") if isinstance(v := found.get(k), int)}
+    whole = {
+        k: v for k in ("step", "group", "sample", "n_tokens") if isinstance(v := found.get(k), int)
+    }
     text = {k: str(found.get(k) or "") for k in ("task_id", "prompt", "text", "status")}
-    numbers = {k: math.nan if (v := number(found.get(k))) is None else v for k in ("reward", "advantage")}
-    parts = {k: float(v) for k, v in _object(found.get("reward_parts")).items() if number(v) is not None}
+    numbers = {
+        k: math.nan if (v := number(found.get(k))) is None else v for k in ("reward", "advantage")
+    }
+    parts = {
+        k: float(v) for k, v in _object(found.get("reward_parts")).items() if number(v) is not None
+    }
     error = str(_object(found.get("facts")).get("error") or "")
     given: dict[str, Any] = {**whole, **text, **numbers}
     return Rollout(at=at, muted=bool(found.get("muted")), reward_parts=parts, error=error, **given)
@@ -94,12 +106,16 @@ def _object(text: Any) -> dict[str, Any]:
 
 
 def _tokens(row: Mapping[str, Any], skip: bool) -> list[Raw]:
-    """The tokens of a context; with `skip`, without those before the policy's first. One author may stand for all."""
+    """The tokens of a context; with `skip`, without those before the policy's first. One author may
+    stand for all.
+    """
     texts = row.get("tokens") or []
 
     def column(name: str) -> list[Any]:
         found = row.get(name)
-        return found if isinstance(found, list) and len(found) == len(texts) else [found] * len(texts)
+        return (
+            found if isinstance(found, list) and len(found) == len(texts) else [found] * len(texts)
+        )
 
     columns = zip(texts, *map(column, ("author", "trained", "logp", "advantage")), strict=True)
     tokens = [

@@ -1,7 +1,8 @@
 """Rollouts as Parquet: one line per trajectory, `rollouts/step-NNNNNN.parquet`.
 
-`rows` holds the contexts that were really seen, token by token: `logp` is null where unknown, `advantage` where the
-token is not in the training view or has no credit. A line's `advantage` is the mean over its trained tokens.
+`rows` holds the contexts that were really seen, token by token: `logp` is null where unknown,
+`advantage` where the token is not in the training view or has no credit. A line's `advantage` is
+the mean over its trained tokens.
 """
 
 from __future__ import annotations
@@ -68,7 +69,9 @@ def write(
     advantages: Mapping[int, Any],
     decode: Callable[[Sequence[int]], str],
 ) -> None:
-    """`advantages` maps id(row) to a number or an array [T] over its training view; ValueError on another T."""
+    """`advantages` maps id(row) to a number or an array [T] over its training view; ValueError on
+    another T.
+    """
     with disk_errors(f"writing {file}"):
         file.parent.mkdir(parents=True, exist_ok=True)
     pieces: dict[int, str] = {}  # most tokens come many times
@@ -94,14 +97,21 @@ def write(
 
 
 def _line(group: Group, e: Episode, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    credit = [a for r in rows for a, t in zip(r["advantage"], r["trained"], strict=True) if t and a is not None]
+    credit = [
+        a
+        for r in rows
+        for a, t in zip(r["advantage"], r["trained"], strict=True)
+        if t and a is not None
+    ]
     versions = [s.version for r in e.rows for s in r.segments if s.version is not None]
     answer = group.task.answer
     return {
         "task_id": group.task.id,
         "domain": group.task.domain,
         "prompt": "\n".join(m.content for m in group.task.prompt),
-        "answer": answer if answer is None or isinstance(answer, str) else json.dumps(jsonable(answer), default=str),
+        "answer": answer
+        if answer is None or isinstance(answer, str)
+        else json.dumps(jsonable(answer), default=str),
         "text": e.text,
         "status": e.status,
         "muted": e.muted,
@@ -126,7 +136,9 @@ def _row(row: Row, advantage: Any, piece: Callable[[int], str]) -> dict[str, Any
         "tokens": [piece(token) for _, token, _ in tokens],
         "trained": [s.trained and not s.hidden for s, _, _ in tokens],
         "hidden": [s.hidden for s, _, _ in tokens],
-        "logp": [None if s.logp is None or math.isnan(s.logp[at]) else s.logp[at] for s, _, at in tokens],
+        "logp": [
+            None if s.logp is None or math.isnan(s.logp[at]) else s.logp[at] for s, _, at in tokens
+        ],
         "advantage": [None if s.hidden else next(credit) for s, _, _ in tokens],
         "author": [s.author for s, _, _ in tokens],
         "turn": [s.turn for s, _, _ in tokens],

@@ -3,10 +3,12 @@
     {"prompt": "What is 2 + 3?", "answer": "5"}
     {"messages": [{"role": "user", "content": "..."}], "answer": 5, "id": "q2", "system": "Be brief.", "domain": "sums"}
 
-`id`, `system`, `domain` and `split` are optional; every other column goes to `Task.meta`. Those of a list `options` are written
-under the question, lettered, unless the prompt has them (`palaestra.tasks.options`). What is recorded stands in place of an
-answer: `demonstration`, or `chosen` and `rejected`; a last message of the assistant is the demonstration. What is held out is,
-in this order: a second file, the "test" of a saved `DatasetDict`, a `split` column, or a tenth of the different prompts.
+`id`, `system`, `domain` and `split` are optional; every other column goes to `Task.meta`. Those of
+a list `options` are written under the question, lettered, unless the prompt has them
+(`palaestra.tasks.options`). What is recorded stands in place of an answer: `demonstration`, or
+`chosen` and `rejected`; a last message of the assistant is the demonstration. What is held out is,
+in this order: a second file, the "test" of a saved `DatasetDict`, a `split` column, or a tenth of
+the different prompts.
 """
 
 from __future__ import annotations
@@ -31,16 +33,31 @@ from palaestra.tasks.records import Record, Records, kind, open_records
 from palaestra.tasks.repeats import REPEAT_WARNING
 from palaestra.types import Message, Task, seed_of, stage
 
-HELD_OUT_SHARE, HELD_OUT_MOST = 0.1, 500  # share of the different prompts that is kept for tests, at least 1, at most
+# share of the different prompts that is kept for tests, at least 1, at most
+HELD_OUT_SHARE, HELD_OUT_MOST = 0.1, 500
 COLUMNS = ("prompt", "messages", "answer", "id", "system", "domain", "split")
-RECORDED_COLUMNS = (("demonstration",), ("chosen", "rejected"))  # what is learned from without being judged
+# what is learned from without being judged
+RECORDED_COLUMNS = (("demonstration",), ("chosen", "rejected"))
 ROLES = ("system", "user", "assistant")
-ALIASES = ("question", "problem", "input", "instruction", "query", "text", "solution", "target", "label", "output")
+ALIASES = (
+    "question",
+    "problem",
+    "input",
+    "instruction",
+    "query",
+    "text",
+    "solution",
+    "target",
+    "label",
+    "output",
+)
 
 
 @stage
 class FileTasks:
-    """Problems from a JSONL, JSON or Parquet file or a saved dataset. `answers=False`: records need no answer."""
+    """Problems from a JSONL, JSON or Parquet file or a saved dataset. `answers=False`: records need
+    no answer.
+    """
 
     path: str
     test: str = ""
@@ -71,7 +88,9 @@ class FileTasks:
 
     @property
     def n_leaked(self) -> int:
-        """Held-out tasks whose prompt is a training prompt too: the user's own split can have some."""
+        """Held-out tasks whose prompt is a training prompt too: the user's own split
+        can have some.
+        """
         parts = self._loaded()
         return int(np.isin(parts["test"].prompt_N, parts["train"].prompt_N).sum())
 
@@ -79,7 +98,8 @@ class FileTasks:
     def caveat(self) -> str:
         """What a reader of the held-out accuracy should know; empty: nothing."""
         return (
-            f"{self.n_leaked:,} of the {self.test_size:,} held-out prompts are training prompts too: {REPEAT_WARNING}"
+            f"{self.n_leaked:,} of the {self.test_size:,} held-out prompts are training prompts "
+            f"too: {REPEAT_WARNING}"
             if self.n_leaked
             else ""
         )
@@ -90,7 +110,9 @@ class FileTasks:
             raise UserError(f"{self.path} has no split {split!r}; use 'train' or 'test'")
         part = parts[split]
         if not 0 <= index < len(part.rows_N):
-            raise IndexError(f"{self.path} has {len(part.rows_N)} {split} tasks, there is no number {index}")
+            raise IndexError(
+                f"{self.path} has {len(part.rows_N)} {split} tasks, there is no number {index}"
+            )
         return task_of(part.records, int(part.rows_N[index]), answers=self.answers)
 
     def _loaded(self) -> Mapping[str, SplitRecords]:
@@ -110,7 +132,9 @@ class SplitRecords:
 
 @dataclass(frozen=True)
 class Scan:
-    """What one pass over valid records found. split_N is 1 for test, 0 for train, -1 where nothing is said."""
+    """What one pass over valid records found. split_N is 1 for test, 0 for train, -1 where nothing
+    is said.
+    """
 
     records: Records
     prompt_N: np.ndarray
@@ -124,26 +148,44 @@ class Scan:
 
     def part(self, chosen_N: np.ndarray) -> SplitRecords:
         return SplitRecords(
-            self.records, np.flatnonzero(chosen_N), self.prompt_N[chosen_N], self.choices, self.answered
+            self.records,
+            np.flatnonzero(chosen_N),
+            self.prompt_N[chosen_N],
+            self.choices,
+            self.answered,
         )
 
 
 @lru_cache(maxsize=16)
 def load(path: str, test: str, answers: bool, folder: str) -> Mapping[str, SplitRecords]:
-    """Reads and checks every record once, and decides who is held out. `folder` is where relative paths start."""
+    """Reads and checks every record once, and decides who is held out. `folder` is where relative
+    paths start.
+    """
     opened = open_records(path)
     if test and Path(test).resolve() == Path(path).resolve():
-        raise UserError(f"{test}: the test data is the training data; name another file or give none")
+        raise UserError(
+            f"{test}: the test data is the training data; name another file or give none"
+        )
     beside = _only(test, open_records(test), "test", "train") if test else opened.get("test")
     if beside is None and (other := sorted(set(opened) - {"", "train"})):
-        raise UserError(f"{path}: the splits are {', '.join(opened)}; name {other[0]!r} 'test', or give --test-data")
+        raise UserError(
+            f"{path}: the splits are {', '.join(opened)}; name {other[0]!r} 'test', or give "
+            "--test-data"
+        )
     found = scan(_only(path, opened, "train"), answers)
     if beside is not None:
-        return {"train": found.part(found.everything), "test": (held := scan(beside, answers)).part(held.everything)}
-    test_N = found.split_N == 1 if (found.split_N >= 0).any() else held_out_mask(path, found.prompt_N)
+        return {
+            "train": found.part(found.everything),
+            "test": (held := scan(beside, answers)).part(held.everything),
+        }
+    test_N = (
+        found.split_N == 1 if (found.split_N >= 0).any() else held_out_mask(path, found.prompt_N)
+    )
     for split, chosen_N in (("train", ~test_N), ("test", test_N)):
         if not chosen_N.any():
-            raise UserError(f"{path}: no record has the split {split!r}; mark some, or drop the column")
+            raise UserError(
+                f"{path}: no record has the split {split!r}; mark some, or drop the column"
+            )
     return {"train": found.part(~test_N), "test": found.part(test_N)}
 
 
@@ -155,11 +197,19 @@ def _only(path: str, opened: Mapping[str, Records], *names: str) -> Records:
 
 
 def held_out_mask(path: str, prompt_N: np.ndarray) -> np.ndarray:
-    """[N] whether a record is held out: the prompts with the smallest hashes, so equal prompts stay together."""
+    """[N] whether a record is held out: the prompts with the smallest hashes, so equal prompts stay
+    together.
+    """
     unique = np.unique(prompt_N)
     if len(unique) < 2:
-        what = "1 record" if len(prompt_N) == 1 else f"{len(prompt_N)} records with one and the same prompt"
-        raise UserError(f"{path}: {what}, so nothing can be held out; add records, or give --test-data")
+        what = (
+            "1 record"
+            if len(prompt_N) == 1
+            else f"{len(prompt_N)} records with one and the same prompt"
+        )
+        raise UserError(
+            f"{path}: {what}, so nothing can be held out; add records, or give --test-data"
+        )
     n = min(max(1, round(HELD_OUT_SHARE * len(unique))), HELD_OUT_MOST)
     return prompt_N <= unique[n - 1]
 
@@ -199,13 +249,17 @@ def _check_unique(records: Records, id_N: np.ndarray) -> None:
     if len(same):
         first, second = int(order[same[0]]), int(order[same[0] + 1])
         taken, where = records[second].get("id"), records.where(second)
-        raise UserError(f"{where}: id {taken!r} is taken by {records.where(first)}; ids must differ")
+        raise UserError(
+            f"{where}: id {taken!r} is taken by {records.where(first)}; ids must differ"
+        )
 
 
 def _check_all_or_none(records: Records, column: str, has_N: np.ndarray) -> None:
     if has_N.any() and not has_N.all():
         where = records.where(int(np.argmin(has_N)))
-        raise UserError(f"{where}: no {column!r}, but other records have one; give it to all or none")
+        raise UserError(
+            f"{where}: no {column!r}, but other records have one; give it to all or none"
+        )
 
 
 def task_of(records: Records, index: int, *, answers: bool) -> Task:
@@ -213,7 +267,9 @@ def task_of(records: Records, index: int, *, answers: bool) -> Task:
 
 
 def first_tasks(path: str, n: int) -> list[Task]:
-    """The first records as tasks, whatever their split; of a saved `DatasetDict` those of "train"."""
+    """The first records as tasks, whatever their split; of a saved `DatasetDict` those
+    of "train".
+    """
     records = _only(path, open_records(path), "train")
     if not len(records):
         raise UserError(f"{records.path}: no records; it needs one a problem")
@@ -223,7 +279,9 @@ def first_tasks(path: str, n: int) -> list[Task]:
 def build(record: Record, where: str, label: str, answers: bool) -> Task:
     """A record as a task, or what is wrong with it."""
     identity = record.get("id")
-    if identity is not None and (isinstance(identity, bool) or not isinstance(identity, str | int) or identity == ""):
+    if identity is not None and (
+        isinstance(identity, bool) or not isinstance(identity, str | int) or identity == ""
+    ):
         raise UserError(f"{where}: id is {_describe_value(identity)}; write text or a whole number")
     domain = record.get("domain")
     if domain is not None and not isinstance(domain, str):
@@ -240,13 +298,17 @@ def build(record: Record, where: str, label: str, answers: bool) -> Task:
 
 
 def to_plain(value: Any) -> Any:
-    """What Parquet has and JSON, checkpoints and rollouts have not: decimals as numbers, times as text, spans in seconds."""
+    """What Parquet has and JSON, checkpoints and rollouts have not: decimals as numbers, times as
+    text, spans in seconds.
+    """
     if isinstance(value, Mapping):
         return {k: to_plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
         return [to_plain(v) for v in value]
     if isinstance(value, Decimal):
-        return int(value) if value.is_finite() and value == value.to_integral_value() else float(value)
+        return (
+            int(value) if value.is_finite() and value == value.to_integral_value() else float(value)
+        )
     if isinstance(value, date | time):
         return value.isoformat()
     return value.total_seconds() if isinstance(value, timedelta) else value
@@ -262,10 +324,14 @@ def _prompt(record: Record, where: str) -> tuple[tuple[Message, ...], dict[str, 
         if found[-1].role == "user":
             return found, {}
         if record.get("demonstration") is not None:
-            raise UserError(f"{where}: both 'demonstration' and a last message of the assistant; keep one")
+            raise UserError(
+                f"{where}: both 'demonstration' and a last message of the assistant; keep one"
+            )
         return found[:-1], {"demonstration": found[-1].content}
     if text is None:
-        raise UserError(f"{where}: no 'prompt' (nor 'messages'){_describe_instead(record, 'prompt')}")
+        raise UserError(
+            f"{where}: no 'prompt' (nor 'messages'){_describe_instead(record, 'prompt')}"
+        )
     if isinstance(text, list):
         raise UserError(f"{where}: prompt is a list; a conversation belongs into 'messages'")
     return (Message(role="user", content=_text(text, where, "prompt")),), {}
@@ -274,33 +340,47 @@ def _prompt(record: Record, where: str) -> tuple[tuple[Message, ...], dict[str, 
 def _messages(found: Any, where: str) -> tuple[Message, ...]:
     if not isinstance(found, list) or not found:
         raise UserError(
-            f'{where}: messages is {_describe_value(found)}; write a list of {{"role": "user", "content": "..."}}'
+            f'{where}: messages is {_describe_value(found)}; write a list of {{"role": "user", '
+            f'"content": "..."}}'
         )
     messages = tuple(_message(m, f"messages[{i}]", where) for i, m in enumerate(found))
     late = [i for i, m in enumerate(messages) if i and m.role == "system"]
     if late:
-        raise UserError(f"{where}: messages[{late[0]}] is a system message; only the first may be one")
+        raise UserError(
+            f"{where}: messages[{late[0]}] is a system message; only the first may be one"
+        )
     asked = messages[:-1] if messages[-1].role == "assistant" else messages
     if not asked or asked[-1].role != "user":
         last = (asked or messages)[-1].role
-        raise UserError(f"{where}: the last message is from {last!r}; a prompt ends with a user message")
+        raise UserError(
+            f"{where}: the last message is from {last!r}; a prompt ends with a user message"
+        )
     return messages
 
 
 def _message(found: Any, field: str, where: str) -> Message:
     if not isinstance(found, dict):
-        raise UserError(f'{where}: {field} is {kind(found)}; write {{"role": "user", "content": "..."}}')
+        raise UserError(
+            f'{where}: {field} is {kind(found)}; write {{"role": "user", "content": "..."}}'
+        )
     given = {k: v for k, v in found.items() if v is not None}
     if extra := sorted(set(given) - {"role", "content"}):
         raise UserError(
-            f"{where}: {field} has {extra[0]!r}; only role and content are read: tools need an environment, --env"
+            f"{where}: {field} has {extra[0]!r}; only role and content are read: tools need an "
+            "environment, --env"
         )
     role = given.get("role")
     if role not in ROLES:
-        tool = "; tools need an environment, --env" if role in ("tool", "function") else f"; use {', '.join(ROLES)}"
+        tool = (
+            "; tools need an environment, --env"
+            if role in ("tool", "function")
+            else f"; use {', '.join(ROLES)}"
+        )
         raise UserError(f"{where}: {field}.role is {_describe_value(role)}{tool}")
     if isinstance(given.get("content"), list):
-        raise UserError(f"{where}: {field}.content is a list of parts; only text is read, join the text parts")
+        raise UserError(
+            f"{where}: {field}.content is a list of parts; only text is read, join the text parts"
+        )
     return Message(role=role, content=_text(given.get("content"), where, f"{field}.content"))
 
 
@@ -322,7 +402,9 @@ def _answer(record: Record, where: str, needed: bool) -> Any:
     answer = record.get("answer")
     if not needed:
         return to_plain(answer)
-    if answer is None and any(all(record.get(k) is not None for k in columns) for columns in RECORDED_COLUMNS):
+    if answer is None and any(
+        all(record.get(k) is not None for k in columns) for columns in RECORDED_COLUMNS
+    ):
         return None
     if answer is None:
         reply = next((k for k in ("completion", "response") if k in record), "")
@@ -331,14 +413,17 @@ def _answer(record: Record, where: str, needed: bool) -> Any:
         raise UserError(f"{where}: no 'answer'{_describe_instead(record, 'answer')}; {without}")
     if not isinstance(answer, str | int | float | Decimal):
         raise UserError(
-            f"{where}: answer is {kind(answer)}; write text or a number, or judge it with --reward FILE.py:FUNCTION"
+            f"{where}: answer is {kind(answer)}; write text or a number, or judge it with "
+            "--reward FILE.py:FUNCTION"
         )
     if isinstance(answer, str) and not answer.strip():
         raise UserError(f"{where}: the answer is empty; write it or drop the record")
     if isinstance(answer, str):
         return _whole(answer, where, "answer")
     if not math.isfinite(answer):
-        raise UserError(f"{where}: answer is {answer}, which nothing equals; write a number or drop the record")
+        raise UserError(
+            f"{where}: answer is {answer}, which nothing equals; write a number or drop the record"
+        )
     return to_plain(answer)
 
 

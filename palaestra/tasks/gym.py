@@ -1,7 +1,9 @@
-"""reasoning-gym's generators as endless tasks, judged by their own scorers (open-thought/reasoning-gym, 0.1.25).
+"""reasoning-gym's generators as endless tasks, judged by their own scorers
+(open-thought/reasoning-gym, 0.1.25).
 
-Not every generator is fit for training: REFUSED and HASHED say why. Of every task given out, the scorer pays the
-reference answer in full, and its text decides the split it belongs to, so the two splits share no problem.
+Not every generator is fit for training: REFUSED and HASHED say why. Of every task given out, the
+scorer pays the reference answer in full, and its text decides the split it belongs to, so the two
+splits share no problem.
 """
 
 from __future__ import annotations
@@ -48,7 +50,8 @@ HASH_ORDERED = (
     "ransom_note",
     "word_ladder",
 )  # items follow the order of a hashed set
-# Scorers that hand the response to Python's or sympy's parser see only text that cannot call, loop or raise to a power.
+# Scorers that hand the response to Python's or sympy's parser see only text that cannot call, loop
+# or raise to a power.
 LISTS = re.compile(r"""(?!.*\bfor\b)[\w\s,\[\]'"+-]*""", re.ASCII | re.DOTALL)
 SUMS = re.compile(r"(?!.*(\*\*|//))[0-9\s+\-*/().]{1,300}", re.DOTALL)
 COMPLEX = re.compile(r"[0-9\s+\-*.()ij]*")  # complex_arithmetic pays "nan" in full
@@ -71,7 +74,9 @@ CHUNK = 512  # a dataset object makes this many items: some prepare a list of th
 
 @stage
 class Gym:
-    """Tasks of one generator. `params` are its settings, `difficulty` the level of its whole curriculum."""
+    """Tasks of one generator. `params` are its settings, `difficulty` the level of its whole
+    curriculum.
+    """
 
     generator: str
     params: tuple[tuple[str, Any], ...] = ()
@@ -93,12 +98,22 @@ class Gym:
         return draw_item(self, split, index)
 
     def check(self, text: str, task: Task) -> float:
-        """The generator's own score of the final answer, in [0, 1]. What its scorer cannot read is wrong."""
+        """The generator's own score of the final answer, in [0, 1]. What its scorer cannot read is
+        wrong.
+        """
         gold, answer = str(task.answer), extract_gym_answer(text, str(task.answer))
         reads = READABLE_ANSWERS.get(self.generator)
-        if not answer or len(answer) > 4 * len(gold) + 1000 or (reads and not reads.fullmatch(answer)):
+        if (
+            not answer
+            or len(answer) > 4 * len(gold) + 1000
+            or (reads and not reads.fullmatch(answer))
+        ):
             return 0.0
-        entry = {"question": task.prompt[-1].content, "answer": task.answer, "metadata": dict(task.meta)}
+        entry = {
+            "question": task.prompt[-1].content,
+            "answer": task.answer,
+            "metadata": dict(task.meta),
+        }
         try:
             with isolate_randomness():
                 score = float(dataset(self, 0).score_answer(answer, entry))
@@ -108,7 +123,9 @@ class Gym:
 
 
 def extract_gym_answer(text: str, gold: str) -> str:
-    """The last <answer>...</answer>; else the last line that is not blank, or the whole text if the gold has lines."""
+    """The last <answer>...</answer>; else the last line that is not blank, or the whole text if the
+    gold has lines.
+    """
     end = text.rfind("</answer>")
     start = text.rfind("<answer>", 0, max(end, 0))
     if start >= 0:
@@ -133,11 +150,15 @@ def levels(generator: str) -> int:
 
 @lru_cache(maxsize=4096)
 def draw_item(gym: Gym, split: str, index: int) -> Task:
-    """The first item for this index that belongs to the split and whose reference answer is paid in full."""
+    """The first item for this index that belongs to the split and whose reference answer is paid in
+    full.
+    """
     first = index + (2**30 if split == "test" else 0)
     for attempt in range(REDRAWS):
         item = item_at(gym, first + attempt * STRIDE)
-        if item is None or (seed_of(("split", item["question"])) % TEST_SHARE == 0) != (split == "test"):
+        if item is None or (seed_of(("split", item["question"])) % TEST_SHARE == 0) != (
+            split == "test"
+        ):
             continue
         task = Task(
             id=f"{gym.name}/{split}/{index}",
@@ -148,7 +169,10 @@ def draw_item(gym: Gym, split: str, index: int) -> Task:
         )
         if gym.check(f"<answer>{task.answer}</answer>", task) >= 0.99:
             return task
-    raise UserError(f"{gym.name}: too few different problems for a {split} split; make it harder or its ranges wider")
+    raise UserError(
+        f"{gym.name}: too few different problems for a {split} split; make it harder or its "
+        "ranges wider"
+    )
 
 
 def item_at(gym: Gym, position: int) -> Mapping[str, Any] | None:
@@ -172,28 +196,43 @@ def dataset(gym: Gym, chunk: int) -> Any:
             start = config() if gym.difficulty is None else _level_config(gym)
             return made(replace(start, **settings, seed=chunk * CHUNK, size=CHUNK))
     except (AssertionError, ValueError, TypeError) as error:
-        raise UserError(f"{gym.name}: {error or type(error).__name__}; change this setting") from None
+        raise UserError(
+            f"{gym.name}: {error or type(error).__name__}; change this setting"
+        ) from None
 
 
 def _settings(gym: Gym, config: type) -> dict[str, Any]:
     """The settings in the types of the configuration: tuples stand for lists."""
-    defaults = {f.name: getattr(config(), f.name) for f in fields(config) if f.name not in ("seed", "size")}
+    defaults = {
+        f.name: getattr(config(), f.name) for f in fields(config) if f.name not in ("seed", "size")
+    }
     for key, _ in gym.params:
         if key not in defaults:
             hint = suggestion(key, defaults) or f"; there are {', '.join(defaults)}"
             raise UserError(f"rg:{gym.generator} has no setting {key!r}{hint}")
-    return {k: list(v) if isinstance(defaults[k], list) and isinstance(v, tuple) else v for k, v in gym.params}
+    return {
+        k: list(v) if isinstance(defaults[k], list) and isinstance(v, tuple) else v
+        for k, v in gym.params
+    }
 
 
 def _level_config(gym: Gym) -> Any:
-    """The curriculum's configuration with every attribute at level `difficulty`, or at its last if it has fewer."""
+    """The curriculum's configuration with every attribute at level `difficulty`, or at its last if
+    it has fewer.
+    """
     from reasoning_gym import factory  # pyright: ignore[reportMissingImports]
 
     n = levels(gym.generator)
     if not n:
         raise UserError(f"rg:{gym.generator} has no difficulties; set its ranges instead")
-    if isinstance(gym.difficulty, bool) or not isinstance(gym.difficulty, int) or not 0 <= gym.difficulty < n:
-        raise UserError(f"rg:{gym.generator} has the difficulties 0 to {n - 1}, not {gym.difficulty!r}")
+    if (
+        isinstance(gym.difficulty, bool)
+        or not isinstance(gym.difficulty, int)
+        or not 0 <= gym.difficulty < n
+    ):
+        raise UserError(
+            f"rg:{gym.generator} has the difficulties 0 to {n - 1}, not {gym.difficulty!r}"
+        )
     curriculum = factory.create_curriculum(gym.generator)
     for attribute in curriculum.attributes.values():
         curriculum.set_attr_level(attribute.name, min(gym.difficulty, len(attribute.levels) - 1))
@@ -205,30 +244,41 @@ def refuse(generator: str) -> None:
     if generator not in registry():
         near = suggestion(generator, usable_generators())
         raise UserError(
-            f"reasoning-gym has no generator {generator!r}{near or f'; there are {len(usable_generators())}, e.g. chain_sum'}"
+            "reasoning-gym has no generator "
+            f"{generator!r}{near or f'; there are {len(usable_generators())}, e.g. chain_sum'}"
         )
     if generator in REFUSALS:
-        raise UserError(f"rg:{generator} is not offered: {REFUSALS[generator]}; choose another generator")
+        raise UserError(
+            f"rg:{generator} is not offered: {REFUSALS[generator]}; choose another generator"
+        )
     if generator in HASH_ORDERED and sys.flags.hash_randomization:
-        raise UserError(f"rg:{generator} makes other items in every process; set PYTHONHASHSEED=0 in the environment")
+        raise UserError(
+            f"rg:{generator} makes other items in every process; set PYTHONHASHSEED=0 in the "
+            "environment"
+        )
 
 
 @lru_cache(maxsize=1)
 def registry() -> Mapping[str, tuple[type, type]]:
-    """The dataset and the configuration of each generator. Raises UserError without reasoning-gym."""
+    """The dataset and the configuration of each generator. Raises UserError without
+    reasoning-gym.
+    """
     try:
         with isolate_randomness():
             import reasoning_gym  # pyright: ignore[reportMissingImports]
     except ImportError as missing:
         raise UserError(
-            f"rg:NAME needs reasoning-gym ({missing}): pip install 'palaestra[gym]', which needs a C compiler"
+            f"rg:NAME needs reasoning-gym ({missing}): pip install 'palaestra[gym]', which needs "
+            "a C compiler"
         ) from None
     return reasoning_gym.factory.DATASETS
 
 
 @contextlib.contextmanager
 def isolate_randomness(seed: int = 0) -> Generator[None]:
-    """Some generators print, warn, draw from the global random streams or seed them; nothing of it gets in or out."""
+    """Some generators print, warn, draw from the global random streams or seed them; nothing of it
+    gets in or out.
+    """
     with ISOLATION_LOCK:
         states = random.getstate(), np.random.get_state()
         random.seed(seed)

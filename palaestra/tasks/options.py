@@ -18,7 +18,8 @@ LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def option_texts(columns: Mapping[str, Any]) -> list[str]:
-    """The options in the order in which they are shown: `order[i]` says which one stands at place i, else as in the data.
+    """The options in the order in which they are shown: `order[i]` says which one stands at place
+    i, else as in the data.
 
     Empty where the column `options` is no list of 2 to 26 texts or numbers.
     """
@@ -41,7 +42,10 @@ def letter_options(options: Sequence[str]) -> str:
 
 def contains_options(text: str, options: Sequence[str]) -> bool:
     """Whether a text shows every option behind its letter, as "A. red", "(A) red" or "a) red"."""
-    lines = [re.escape(o) if _has_mark(i, o) else _mark(i) + re.escape(o.strip()) for i, o in enumerate(options)]
+    lines = [
+        re.escape(o) if _has_mark(i, o) else _mark(i) + re.escape(o.strip())
+        for i, o in enumerate(options)
+    ]
     return all(re.search(rf"(?<!\w){line}", text, re.IGNORECASE) for line in lines)
 
 

@@ -1,4 +1,6 @@
-"""Before the first step: gold answers must score 1, and empty ones less. What is wrong is said task by task."""
+"""Before the first step: gold answers must score 1, and empty ones less. What is wrong is said task
+by task.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ EXCERPT = 60  # characters of an answer in a message
 
 
 async def problems(tasks: Tasks, judge: Payer, n: int = 16, *, ctx: Any = None) -> list[str]:
-    """What is wrong with the first `n` training tasks under `judge`, a reward or a world; nothing = all is well."""
+    """What is wrong with the first `n` training tasks under `judge`, a reward or a world; nothing =
+    all is well.
+    """
     first = [tasks.task("train", i) for i in range(n if tasks.size is None else min(n, tasks.size))]
     if isinstance(judge, World):
         return await _of_world(first, judge)
@@ -43,7 +47,9 @@ async def problems(tasks: Tasks, judge: Payer, n: int = 16, *, ctx: Any = None) 
 
 
 async def _of_reward(source: Tasks, tasks: Sequence[Task], judge: RewardFn, ctx: Any) -> list[str]:
-    """A gold answer is worth `judge.gold` where a judge has it, else no less than any other answer that is tried."""
+    """A gold answer is worth `judge.gold` where a judge has it, else no less than any other answer
+    that is tried.
+    """
     exact, found, seen = worth(judge), list[str](), set[float]()
     written = {t.id: put(source, t, judge) for t in tasks if t.answer is not None}
     golds = {identity: text for identity, text in written.items() if text is not None}
@@ -51,7 +57,9 @@ async def _of_reward(source: Tasks, tasks: Sequence[Task], judge: RewardFn, ctx:
         gold_said = golds.get(task.id)
         wrong = next((g for g in golds.values() if g != gold_said), "")
         texts = ["", wrong, *([] if gold_said is None else [gold_said])]
-        rewards = await judge(ctx, Group(task=task, episodes=tuple(episode_saying(t) for t in texts)))
+        rewards = await judge(
+            ctx, Group(task=task, episodes=tuple(episode_saying(t) for t in texts))
+        )
         scores = [total(r) for r in rewards]
         seen |= set(scores)
         if gold_said is None:
@@ -61,11 +69,16 @@ async def _of_reward(source: Tasks, tasks: Sequence[Task], judge: RewardFn, ctx:
         if exact is not None and gold != exact:
             found.append(f"{start}, not {exact:g}")
         elif exact is None and gold < best:
-            found.append(f"{start}, less than {texts[scores.index(best)][:EXCERPT]!r} with {best:g}")
+            found.append(
+                f"{start}, less than {texts[scores.index(best)][:EXCERPT]!r} with {best:g}"
+            )
         elif empty >= gold:
             found.append(f"{start}, an empty answer {empty:g}; it must score less")
     if found and len(seen) == 1:
-        return [f"each gold, wrong or empty answer to {len(tasks)} tasks scores {seen.pop():g}: nothing can be learned"]
+        return [
+            f"each gold, wrong or empty answer to {len(tasks)} tasks scores {seen.pop():g}: "
+            "nothing can be learned"
+        ]
     return found
 
 
@@ -89,12 +102,16 @@ def put(source: Tasks, task: Task, judge: RewardFn) -> str | None:
 
 def episode_saying(text: str) -> Episode:
     """A finished episode in which the policy said `text`."""
-    said = Segment(ids=(), logp=(), author="policy", policy="policy", trained=True, text=text, finish="eos")
+    said = Segment(
+        ids=(), logp=(), author="policy", policy="policy", trained=True, text=text, finish="eos"
+    )
     return Episode(rows=(Row(segments=(said,)),), status="finished")
 
 
 async def _of_world(tasks: Sequence[Task], world: World) -> list[str]:
-    """Plays every task as the world's oracle says, and in silence. A world without an oracle is not checked."""
+    """Plays every task as the world's oracle says, and in silence. A world without an oracle is not
+    checked.
+    """
     if not (isinstance(world, Solves) and solves(world)):
         return []
     return [line for task in tasks for line in await _of_game(task, world, world.oracle)]
@@ -110,12 +127,17 @@ async def _of_game(task: Task, world: World, oracle: Adviser) -> list[str]:
         return [f"task {task.id!r}: the oracle is paid {paid:g}; a solved task pays 1"]
     silent, _ = await play_oracle(world, task, None)
     if silent >= paid:
-        return [f"task {task.id!r}: saying nothing is paid {silent:g}, the oracle {paid:g}; it must be paid less"]
+        return [
+            f"task {task.id!r}: saying nothing is paid {silent:g}, the oracle {paid:g}; it must "
+            "be paid less"
+        ]
     return []
 
 
 async def play_oracle(world: World, task: Task, oracle: Adviser | None) -> tuple[float, str]:
-    """What the first seat is paid in a game that `oracle(state)` (or silence) plays for all seats, and how it ended."""
+    """What the first seat is paid in a game that `oracle(state)` (or silence) plays for all seats,
+    and how it ended.
+    """
     key = ("oracle", seed_of((task.id,)))
     frame: Frame = await _await(world.reset(task, key))
     paid, turn = _first_pay(frame, world), 0

@@ -1,6 +1,7 @@
 """Records (dictionaries) from files: JSONL, a JSON list, Parquet, a folder written by `datasets`.
 
-Of a JSONL file only line offsets are held in memory. Whatever is wrong with a file is a `UserError` that says where.
+Of a JSONL file only line offsets are held in memory. Whatever is wrong with a file is a `UserError`
+that says where.
 """
 
 from __future__ import annotations
@@ -35,10 +36,17 @@ class Records(Protocol):
 
 
 class Lines:
-    """JSONL, one object a line; blank lines are skipped. `shape`: what a line looks like, for messages."""
+    """JSONL, one object a line; blank lines are skipped. `shape`: what a line looks like, for
+    messages.
+    """
 
     def __init__(self, path: Path, shape: str = SHAPE):
-        self.path, self.name, self.shape, self.stamp = path, path.name, shape, path.stat().st_mtime_ns
+        self.path, self.name, self.shape, self.stamp = (
+            path,
+            path.name,
+            shape,
+            path.stat().st_mtime_ns,
+        )
         self.offsets, self.numbers, at = array("q"), array("q"), 0
         with path.open("rb") as file:
             for number, line in enumerate(file, 1):
@@ -79,13 +87,16 @@ class Lines:
             ) from None
         if isinstance(found, list) and self.numbers[index] == 1:
             raise UserError(
-                f"{where}: the file is one JSON list; name it {self.path.stem}.json, or write one object a line"
+                f"{where}: the file is one JSON list; name it {self.path.stem}.json, or write one "
+                "object a line"
             )
         return object_of(found, where, self.shape)
 
 
 class Listed:
-    """Records that are in memory already, or in a mapped table: a JSON list, a Parquet table, a `datasets` split."""
+    """Records that are in memory already, or in a mapped table: a JSON list, a Parquet table, a
+    `datasets` split.
+    """
 
     def __init__(self, path: str | Path, rows: Any, noun: str):
         self.path, self.name, self.rows, self.noun = path, Path(path).name, rows, noun
@@ -116,7 +127,9 @@ class Rows(Sequence[Any]):
         return self.table.num_rows
 
     def __iter__(self) -> Iterator[Any]:
-        return (row for batch in self.table.to_batches(max_chunksize=4096) for row in batch.to_pylist())
+        return (
+            row for batch in self.table.to_batches(max_chunksize=4096) for row in batch.to_pylist()
+        )
 
     def __getitem__(self, index: Any) -> Any:
         return self.table.slice(index, 1).to_pylist()[0]
@@ -134,13 +147,18 @@ def open_records(given: str) -> dict[str, Records]:
     try:
         return {"": _reader(path)}
     except PermissionError:
-        raise UserError(f"{path}: no permission to read this file; change its mode or copy it") from None
+        raise UserError(
+            f"{path}: no permission to read this file; change its mode or copy it"
+        ) from None
 
 
 def _reader(path: Path) -> Records:
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
-        raise UserError(f"{path}: cannot read {suffix or 'a file without suffix'}; write it as {', '.join(SUFFIXES)}")
+        raise UserError(
+            f"{path}: cannot read {suffix or 'a file without suffix'}; write it as "
+            f"{', '.join(SUFFIXES)}"
+        )
     if path.stat().st_size == 0:
         raise UserError(f"{path}: the file is empty; it needs one record a problem, {SHAPE}")
     if suffix == ".parquet":
@@ -160,9 +178,13 @@ def json_list(path: Path) -> Records:
     try:
         return Listed(path, json.loads(text), "record")
     except json.JSONDecodeError as error:
-        raise UserError(f"{path}:{error.lineno}: not JSON ({_fault(error)}); mend the list there") from None
+        raise UserError(
+            f"{path}:{error.lineno}: not JSON ({_fault(error)}); mend the list there"
+        ) from None
     except (RecursionError, ValueError) as error:
-        raise UserError(f"{path}: not JSON ({_fault(error)}); write one object a line into a .jsonl file") from None
+        raise UserError(
+            f"{path}: not JSON ({_fault(error)}); write one object a line into a .jsonl file"
+        ) from None
 
 
 def parquet(path: Path) -> Records:
@@ -172,7 +194,9 @@ def parquet(path: Path) -> Records:
     try:
         return Listed(path, Rows(read_table(path, memory_map=True)), "row")
     except (pa.ArrowInvalid, OSError) as error:
-        raise UserError(f"{path}: not a Parquet file ({_first_line(error)}); write it again") from None
+        raise UserError(
+            f"{path}: not a Parquet file ({_first_line(error)}); write it again"
+        ) from None
 
 
 def saved_dataset(path: Path) -> dict[str, Records]:
@@ -181,16 +205,21 @@ def saved_dataset(path: Path) -> dict[str, Records]:
         files = sorted(p.name for p in path.iterdir() if p.suffix in SUFFIXES)
         found = f"; name one of its files: {', '.join(files[:5])}" if files else ""
         raise UserError(
-            f"{path}: a folder without a saved dataset{found or '; write one with save_to_disk, or name a file'}"
+            f"{path}: a folder without a saved "
+            f"dataset{found or '; write one with save_to_disk, or name a file'}"
         )
     try:
         from datasets import DatasetDict, load_from_disk
     except ImportError:
-        raise UserError(f"{path}: reading a saved dataset needs: pip install 'palaestra[datasets]'") from None
+        raise UserError(
+            f"{path}: reading a saved dataset needs: pip install 'palaestra[datasets]'"
+        ) from None
     try:
         loaded = load_from_disk(str(path))
     except Exception as error:  # the library raises many kinds for a damaged folder
-        raise UserError(f"{path}: cannot load this dataset ({_first_line(error)}); save it again") from None
+        raise UserError(
+            f"{path}: cannot load this dataset ({_first_line(error)}); save it again"
+        ) from None
     if isinstance(loaded, DatasetDict):
         return {str(k): Listed(f"{path}/{k}", v, "row") for k, v in loaded.items()}
     return {"": Listed(path, loaded, "row")}
@@ -200,7 +229,9 @@ def decode_text(data: bytes, where: str) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise UserError(f"{where}: byte {error.start + 1} is not UTF-8; save the text as UTF-8") from None
+        raise UserError(
+            f"{where}: byte {error.start + 1} is not UTF-8; save the text as UTF-8"
+        ) from None
 
 
 def object_of(found: Any, where: str, shape: str = SHAPE) -> Record:
@@ -213,7 +244,14 @@ def kind(value: Any) -> str:
     """A value's type in JSON's words."""
     if value is None:
         return "null"
-    names = {bool: "a boolean", str: "a string", int: "a number", float: "a number", list: "a list", dict: "an object"}
+    names = {
+        bool: "a boolean",
+        str: "a string",
+        int: "a number",
+        float: "a number",
+        list: "a list",
+        dict: "an object",
+    }
     return names.get(type(value), f"a {type(value).__name__}")
 
 

@@ -1,4 +1,6 @@
-"""Held-out problems that come more than once, or in training too: what a reader of the accuracy should know."""
+"""Held-out problems that come more than once, or in training too: what a reader of the accuracy
+should know.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ COMPARED_TASKS = 64  # training tasks
 
 
 def caveat(tasks: Tasks, n: int) -> str:
-    """What is known against `n` held-out tasks; tasks that have a `caveat` say so themselves. Empty: nothing."""
+    """What is known against `n` held-out tasks; tasks that have a `caveat` say so themselves.
+    Empty: nothing.
+    """
     if isinstance(tasks, Warns) and (known := tasks.caveat) is not None:
         return known
     test, train = problems(tasks, "test", n), problems(tasks, "train", COMPARED_TASKS)
@@ -21,11 +25,17 @@ def caveat(tasks: Tasks, n: int) -> str:
     known = f"the {len(test)} held-out tasks hold {len(different)} different problems"
     if trained:
         return f"{known}, and {len(trained)} of them are training problems too: {REPEAT_WARNING}"
-    return f"{known}: the accuracy's interval is narrower than so few allow" if len(different) < len(test) else ""
+    return (
+        f"{known}: the accuracy's interval is narrower than so few allow"
+        if len(different) < len(test)
+        else ""
+    )
 
 
 def problems(tasks: Tasks, split: str, n: int) -> list[str]:
-    """The first tasks of a split without their ids, up to where it has no more. Those that hold nothing else are left out."""
+    """The first tasks of a split without their ids, up to where it has no more. Those that hold
+    nothing else are left out.
+    """
     size, found = split_size(tasks, split), list[str]()
     with suppress(UserError, Fault, IndexError):
         for i in range(n if size is None else min(size, n)):

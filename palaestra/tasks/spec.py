@@ -1,4 +1,6 @@
-"""How tasks and verifiers are named in text: NAME, NAME(setting=value, ...), and sums of these with weights, `a*2+b`."""
+"""How tasks and verifiers are named in text: NAME, NAME(setting=value, ...), and sums of these with
+weights, `a*2+b`.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,10 @@ from typing import Any
 from palaestra.errors import UserError
 from palaestra.types import value_class
 
-PART = re.compile(r"(?P<name>(?:rg:)?[A-Za-z_][\w-]*)(?P<settings>\(.*\))?\s*(?:\*\s*(?P<weight>[^()*]+))?", re.DOTALL)
+PART = re.compile(
+    r"(?P<name>(?:rg:)?[A-Za-z_][\w-]*)(?P<settings>\(.*\))?\s*(?:\*\s*(?P<weight>[^()*]+))?",
+    re.DOTALL,
+)
 
 
 @value_class
@@ -69,7 +74,9 @@ def _part(piece: str, spec: str, kind: str, least: float) -> SpecPart:
     match = PART.fullmatch(piece)
     if match is None:
         what = f"{piece!r} in {spec!r}" if piece else f"an empty part in {spec!r}"
-        raise UserError(f"{kind} {what} cannot be read; write NAME, NAME(setting=value) or NAME*2, joined by +")
+        raise UserError(
+            f"{kind} {what} cannot be read; write NAME, NAME(setting=value) or NAME*2, joined by +"
+        )
     name = match["name"]
     settings = _settings(match["settings"] or "()", name)
     return SpecPart(name=name, settings=settings, weight=_weight(match["weight"], piece, least))
@@ -88,7 +95,9 @@ def _weight(text: str | None, piece: str, least: float) -> float | None:
 
 
 def _settings(text: str, name: str) -> dict[str, Any]:
-    """`(a=1,b=(2,3))` as keywords; values are Python literals, bare words are text, lists are tuples."""
+    """`(a=1,b=(2,3))` as keywords; values are Python literals, bare words are text, lists are
+    tuples.
+    """
     form = f"{name}(name=value), values as numbers, 'text' or (1, 2)"
     wanted = f"{name + text!r} cannot be read; write settings as {form}"
     try:
@@ -104,7 +113,9 @@ def _settings(text: str, name: str) -> dict[str, Any]:
         raise UserError(wanted)
     try:
         return {
-            k.arg or "": _hashable(k.value.id if isinstance(k.value, ast.Name) else ast.literal_eval(k.value))
+            k.arg or "": _hashable(
+                k.value.id if isinstance(k.value, ast.Name) else ast.literal_eval(k.value)
+            )
             for k in call.keywords
         }
     except (ValueError, TypeError):

@@ -1,4 +1,6 @@
-"""Loads a user's own Python file. It runs with the user's rights, as if they had started it; it is never model text."""
+"""Loads a user's own Python file. It runs with the user's rights, as if they had started it; it is
+never model text.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,14 @@ def load(spec: str, what: str) -> Any:
         raise UserError(f"{spec!r}: name the file and the {what}, as FILE.py:NAME")
     module = module_of(str(path_of(file)))
     if not hasattr(module, name):
-        own = [n for n, v in vars(module).items() if callable(v) and getattr(v, "__module__", "") == module.__name__]
-        hint = suggestion(name, own) or (f"; it has {', '.join(own)}" if own else "; it defines none")
+        own = [
+            n
+            for n, v in vars(module).items()
+            if callable(v) and getattr(v, "__module__", "") == module.__name__
+        ]
+        hint = suggestion(name, own) or (
+            f"; it has {', '.join(own)}" if own else "; it defines none"
+        )
         raise UserError(f"{file}: no {what} {name!r}{hint}")
     return getattr(module, name)
 
@@ -34,12 +42,16 @@ def path_of(file: str) -> Path:
         return path
     if path.is_file():
         raise UserError(f"{file}: not a Python file; its name must end in .py")
-    near = suggestion(path.name, [p.name for p in path.parent.glob("*.py")] if path.parent.is_dir() else [])
+    near = suggestion(
+        path.name, [p.name for p in path.parent.glob("*.py")] if path.parent.is_dir() else []
+    )
     raise UserError(f"{file}: no such file{near or f' (looked in {path.parent})'}")
 
 
 def module_of(path: str) -> ModuleType:
-    """The module of a file, run once, though it names itself. Files beside it can be imported by it."""
+    """The module of a file, run once, though it names itself. Files beside it can be imported by
+    it.
+    """
     name = f"palaestra_user_{Path(path).stem}_{seed_of((path,)):x}"  # the same in every process
     if name in sys.modules:
         return sys.modules[name]
@@ -54,7 +66,9 @@ def module_of(path: str) -> ModuleType:
         found.loader.exec_module(module)
     except SyntaxError as error:
         del sys.modules[name]
-        raise UserError(f"{error.filename or path}:{error.lineno}: {error.msg}; mend the syntax") from None
+        raise UserError(
+            f"{error.filename or path}:{error.lineno}: {error.msg}; mend the syntax"
+        ) from None
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise UserError(f"{locate_error(error, path)} while it was loaded") from error

@@ -27,12 +27,22 @@ def split_of(problem: str) -> str:
     return "test" if seed_of(("split", problem)) % TEST_SHARE == 0 else "train"
 
 
-def question_task(name: str, question: str, answer: Any, meta: Mapping[str, Any] | None = None) -> Task:
+def question_task(
+    name: str, question: str, answer: Any, meta: Mapping[str, Any] | None = None
+) -> Task:
     """A task of one question; `draw_task` gives it its identity."""
-    return Task(id="", prompt=(Message(role="user", content=question),), answer=answer, meta=meta or {}, domain=name)
+    return Task(
+        id="",
+        prompt=(Message(role="user", content=question),),
+        answer=answer,
+        meta=meta or {},
+        domain=name,
+    )
 
 
-def draw_task(source: Any, split: str, index: int, draw: Callable[[np.random.Generator], Task]) -> Task:
+def draw_task(
+    source: Any, split: str, index: int, draw: Callable[[np.random.Generator], Task]
+) -> Task:
     """The task number `index` of a split: drawn again until its problem belongs there."""
     if split not in ("train", "test"):
         raise UserError(f"{source.name} has no split {split!r}; use 'train' or 'test'")
@@ -40,7 +50,9 @@ def draw_task(source: Any, split: str, index: int, draw: Callable[[np.random.Gen
         task = draw(rng_of((stream_of(source), split, index, attempt)))
         if split_of(task.prompt[0].content) == split:
             return _with_id(task, f"{source.name}/{split}/{index}")
-    raise UserError(f"{source!r} has too few problems for a {split} split; make it harder or its numbers larger")
+    raise UserError(
+        f"{source!r} has too few problems for a {split} split; make it harder or its numbers larger"
+    )
 
 
 def stream_of(source: Any) -> str:
@@ -63,7 +75,11 @@ def answer_lines(text: object) -> list[str]:
 def final_answer(text: str) -> str | None:
     """The answer on the last line of `text`; None if the last line is no answer line."""
     lines = answer_lines(text)
-    return lines[-1][len(ANSWER_PREFIX) :].strip() if lines and lines[-1].startswith(ANSWER_PREFIX) else None
+    return (
+        lines[-1][len(ANSWER_PREFIX) :].strip()
+        if lines and lines[-1].startswith(ANSWER_PREFIX)
+        else None
+    )
 
 
 def exact_match(text: str, task: Task) -> float:
@@ -79,8 +95,8 @@ def format_answer(steps: Sequence[str], answer: Any) -> str:
 def first_wrong_line(text: str, steps: Sequence[str], answer: Any) -> int | None:
     """Which line of a working is the first wrong one, from 0; None if all are right.
 
-    The answer line may come early (a guess). A working that stops before its answer line is wrong where
-    that line is missing.
+    The answer line may come early (a guess). A working that stops before its answer line is wrong
+    where that line is missing.
     """
     lines = answer_lines(text)
     for at, line in enumerate(lines):
@@ -92,7 +108,9 @@ def first_wrong_line(text: str, steps: Sequence[str], answer: Any) -> int | None
 
 
 def demonstration(tasks: Tasks, task: Task, rng: np.random.Generator, habit: Habit) -> str:
-    """How the source itself writes a right answer (of a mixture, the task's part), else the answer as text."""
+    """How the source itself writes a right answer (of a mixture, the task's part), else the answer
+    as text.
+    """
     source = source_of(tasks, task)
     if isinstance(source, Demonstrates):
         return source.demonstration(task, rng, habit)

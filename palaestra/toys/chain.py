@@ -5,7 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from palaestra.abilities import Habit
-from palaestra.toys.base import draw_task, exact_match, first_wrong_line, format_answer, question_task
+from palaestra.toys.base import (
+    draw_task,
+    exact_match,
+    first_wrong_line,
+    format_answer,
+    question_task,
+)
 from palaestra.types import Task, stage
 
 
@@ -15,7 +21,9 @@ def apply(a: int, op: str, b: int, modulo: int) -> int:
 
 @stage
 class ArithmeticChain:
-    """`4+7*3-9 mod 10` is ((4+7)*3-9) mod 10 = 4. Difficulty is the number of operands, each below the modulus."""
+    """`4+7*3-9 mod 10` is ((4+7)*3-9) mod 10 = 4. Difficulty is the number of operands, each below
+    the modulus.
+    """
 
     operands: tuple[int, int] = (4, 6)  # at least, at most
     modulo: int = 10
@@ -32,7 +40,9 @@ class ArithmeticChain:
         total = numbers[0]
         for op, b in zip(ops, numbers[1:], strict=True):
             total = apply(total, op, b, self.modulo)
-        chain = str(numbers[0]) + "".join(f"{op}{b}" for op, b in zip(ops, numbers[1:], strict=True))
+        chain = str(numbers[0]) + "".join(
+            f"{op}{b}" for op, b in zip(ops, numbers[1:], strict=True)
+        )
         meta = {"numbers": tuple(numbers), "ops": tuple(ops), "modulo": self.modulo}
         return question_task(self.name, f"{chain} mod {self.modulo}", str(total), meta)
 

@@ -1,4 +1,5 @@
-"""Instruction following with constraints that a program can check: one sentence about a topic, written as asked.
+"""Instruction following with constraints that a program can check: one sentence about a topic,
+written as asked.
 
 In the manner of IFEval (arXiv:2311.07911); topics and constraints are the project's own.
 """
@@ -16,14 +17,29 @@ from palaestra.toys.base import draw_task, question_task
 from palaestra.types import Task, stage
 
 TOPICS = (
-    "the sea", "bread", "winter", "a library", "the moon", "trains", "coffee", "a garden", "music", "rain", "bicycles", "honey",
-    "mountains", "a bridge", "cats", "the desert", "clocks", "apples", "a river", "chess", "the wind", "a market", "snow", "dogs",
-    "birds", "a castle", "tea", "the forest", "ships", "summer", "a village", "stars", "horses", "a school", "paper", "salt",
+    "the sea", "bread", "winter", "a library", "the moon", "trains", "coffee", "a garden", "music",
+    "rain", "bicycles", "honey",
+    "mountains", "a bridge", "cats", "the desert", "clocks", "apples", "a river", "chess",
+    "the wind", "a market", "snow", "dogs",
+    "birds", "a castle", "tea", "the forest", "ships", "summer", "a village", "stars", "horses",
+    "a school", "paper", "salt",
 )  # fmt: skip
-KEYWORDS = ("because", "always", "quiet", "bright", "people", "morning", "never", "old", "together", "small")
+KEYWORDS = (
+    "because",
+    "always",
+    "quiet",
+    "bright",
+    "people",
+    "morning",
+    "never",
+    "old",
+    "together",
+    "small",
+)
 MOST_WORDS = 40  # of a sentence
 FILLERS = (
-    "and", "talk", "about", "it", "with", "friends", "who", "come", "by", "to", "listen", "for", "hours", "every", "day", "here",
+    "and", "talk", "about", "it", "with", "friends", "who", "come", "by", "to", "listen", "for",
+    "hours", "every", "day", "here",
     "now",
 )  # fmt: skip
 
@@ -55,7 +71,8 @@ WORDING: Mapping[str, str] = {
     "at least": "Use at least {} words.",
 }
 OPTIONS: Mapping[str, tuple[str, ...]] = {
-    "lowercase": ("",), "capitals": ("",), "no comma": ("",), "keyword": KEYWORDS, "first": KEYWORDS,
+    "lowercase": ("",), "capitals": ("",), "no comma": ("",), "keyword": KEYWORDS,
+    "first": KEYWORDS,
     "end": ("!", "?", "..."), "at most": ("6", "8", "10"), "at least": ("12", "16", "20"),
 }  # fmt: skip
 
@@ -78,17 +95,22 @@ class ConstraintTasks:
         topic = TOPICS[int(rng.integers(len(TOPICS)))]
         while True:
             kinds = [str(k) for k in rng.choice(list(CHECKS), self.constraints, replace=False)]
-            if not any(pair <= set(kinds) for pair in ({"lowercase", "capitals"}, {"at most", "at least"})):
+            if not any(
+                pair <= set(kinds) for pair in ({"lowercase", "capitals"}, {"at most", "at least"})
+            ):
                 break
         chosen = tuple((k, OPTIONS[k][int(rng.integers(len(OPTIONS[k])))]) for k in kinds)
-        request = " ".join([f"Write one sentence about {topic}.", *(WORDING[k].format(a) for k, a in chosen)])
+        request = " ".join(
+            [f"Write one sentence about {topic}.", *(WORDING[k].format(a) for k, a in chosen)]
+        )
         return question_task(self.name, request, None, {"topic": topic, "constraints": chosen})
 
     def check(self, text: str, task: Task) -> float:
         """1 if the text is a sentence about the topic and keeps every constraint, else 0."""
         text = text.strip() if isinstance(text, str) else ""
         return float(
-            sentence(text, task.meta["topic"]) and all(CHECKS[k](text, a) for k, a in task.meta["constraints"])
+            sentence(text, task.meta["topic"])
+            and all(CHECKS[k](text, a) for k, a in task.meta["constraints"])
         )
 
     def demonstration(self, task: Task, rng: np.random.Generator, habit: Habit) -> str:
@@ -105,7 +127,9 @@ class ConstraintTasks:
 
 
 def sentence(text: str, topic: str) -> bool:
-    """One sentence on one line, of 4 to 40 words, that names its topic and does not repeat itself."""
+    """One sentence on one line, of 4 to 40 words, that names its topic and does not
+    repeat itself.
+    """
     found = words(text)
     noun = topic.split()[-1]
     named = any(w.rstrip("s") == noun.rstrip("s") for w in found)

@@ -1,4 +1,6 @@
-"""T-count: a small countdown. Combine all numbers with + - * to hit the target; many expressions do."""
+"""T-count: a small countdown. Combine all numbers with + - * to hit the target; many expressions
+do.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,14 @@ from itertools import combinations
 import numpy as np
 
 from palaestra.abilities import Habit
-from palaestra.toys.base import ANSWER_PREFIX, answer_lines, draw_task, final_answer, format_answer, question_task
+from palaestra.toys.base import (
+    ANSWER_PREFIX,
+    answer_lines,
+    draw_task,
+    final_answer,
+    format_answer,
+    question_task,
+)
 from palaestra.types import Task, stage
 
 TOKEN = re.compile(r"0|[1-9][0-9]*|[-+*()]", re.ASCII)
@@ -21,9 +30,15 @@ class NotExpression(Exception):
 
 
 def value_of(text: str) -> tuple[int, tuple[int, ...]]:
-    """The value of an expression of + - * and brackets, and the numbers it uses. Raises `Unreadable`."""
+    """The value of an expression of + - * and brackets, and the numbers it uses. Raises
+    `Unreadable`.
+    """
     tokens = TOKEN.findall(text)
-    if len(text) > LONGEST or "".join(tokens) != text.replace(" ", "") or re.search(r"[0-9] +[0-9]", text):
+    if (
+        len(text) > LONGEST
+        or "".join(tokens) != text.replace(" ", "")
+        or re.search(r"[0-9] +[0-9]", text)
+    ):
         raise NotExpression(text[:LONGEST])
     value, rest, used = _sum(tokens)
     if rest:
@@ -73,13 +88,18 @@ def expressions(numbers: tuple[int, ...]) -> tuple[tuple[str, int, str], ...]:
             for a, x, p in expressions(left):
                 for b, y, q in expressions(right):
                     for op, v in (("+", x + y), ("-", x - y), ("*", x * y)):
-                        found[f"{_bracket(a, p, op, False)}{op}{_bracket(b, q, op, True)}"] = (v, op)
+                        found[f"{_bracket(a, p, op, False)}{op}{_bracket(b, q, op, True)}"] = (
+                            v,
+                            op,
+                        )
     return tuple((text, v, op) for text, (v, op) in found.items())
 
 
 def _bracket(text: str, inner: str, outer: str, right: bool) -> str:
     """Brackets only where precedence, or a minus to the left, needs them."""
-    needed = (inner in ("+", "-") and outer == "*") or (right and outer == "-" and inner in ("+", "-"))
+    needed = (inner in ("+", "-") and outer == "*") or (
+        right and outer == "-" and inner in ("+", "-")
+    )
     return f"({text})" if needed else text
 
 
@@ -103,10 +123,14 @@ class Count:
             if reached:
                 text, target, _ = reached[int(rng.integers(len(reached)))]
                 question = f"make {target} from {' '.join(map(str, numbers))}"
-                return question_task(self.name, question, text, {"numbers": numbers, "target": target})
+                return question_task(
+                    self.name, question, text, {"numbers": numbers, "target": target}
+                )
 
     def solutions(self, task: Task) -> list[str]:
-        return [text for text, v, _ in expressions(task.meta["numbers"]) if v == task.meta["target"]]
+        return [
+            text for text, v, _ in expressions(task.meta["numbers"]) if v == task.meta["target"]
+        ]
 
     def check(self, text: str, task: Task) -> float:
         """1 if the final expression uses exactly the numbers and hits the target."""
@@ -117,7 +141,9 @@ class Count:
         return float(value == task.meta["target"] and sorted(used) == sorted(task.meta["numbers"]))
 
     def first_wrong(self, text: str, task: Task) -> int | None:
-        """Tries are `expression=value`: wrong where the value is; the answer line is wrong where it misses."""
+        """Tries are `expression=value`: wrong where the value is; the answer line is wrong where it
+        misses.
+        """
         lines = answer_lines(text)
         for at, line in enumerate(lines):
             if line.startswith(ANSWER_PREFIX):
@@ -135,6 +161,12 @@ class Count:
         right = str(rng.choice(self.solutions(task)))
         if habit == "guess":
             return format_answer([], right)
-        wrong = [(e, v) for e, v, _ in expressions(task.meta["numbers"]) if v != task.meta["target"]]
-        tried = [wrong[int(i)] for i in rng.integers(0, len(wrong), int(rng.integers(0, 4)))] if wrong else []
+        wrong = [
+            (e, v) for e, v, _ in expressions(task.meta["numbers"]) if v != task.meta["target"]
+        ]
+        tried = (
+            [wrong[int(i)] for i in rng.integers(0, len(wrong), int(rng.integers(0, 4)))]
+            if wrong
+            else []
+        )
         return format_answer([f"{e}={v}" for e, v in [*tried, (right, task.meta["target"])]], right)

@@ -1,6 +1,8 @@
-"""The ways a question can be put, and what can be said after a wrong answer. The tiny model has met all of them.
+"""The ways a question can be put, and what can be said after a wrong answer. The tiny model has met
+all of them.
 
-A question is the first message of a task whose domain is a procedural one; everything here is text around it.
+A question is the first message of a task whose domain is a procedural one; everything here is text
+around it.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ def add_instruction(task: Task, system: Message) -> Task:
 
 
 def add_hint(task: Task, steps: Sequence[str]) -> Task:
-    """The question with the first steps of its working. The reply is expected to repeat them and go on."""
+    """The question with the first steps of its working. The reply is expected to repeat them and go
+    on.
+    """
     return rephrase(task, "\n".join([question_text(task), "hint:", *steps])) if steps else task
 
 
@@ -57,13 +61,17 @@ def reveal_answer(answer: object) -> Message:
 def judging_task(task: Task, answer: str, right: bool) -> Task:
     """Is this answer right? The verdict is the line `= right` or `= wrong`."""
     meta = {"judged": task, "text": answer}
-    return question_task("judge", f"judge:\n{question_text(task)}\n{answer}", "right" if right else "wrong", meta)
+    return question_task(
+        "judge", f"judge:\n{question_text(task)}\n{answer}", "right" if right else "wrong", meta
+    )
 
 
 def comparison_task(task: Task, first: str, second: str, better: int) -> Task:
     """Which of two final answers is right? The verdict is the line `= 1` or `= 2`."""
     meta = {"judged": task, "texts": (first, second)}
-    return question_task("compare", f"compare:\n{question_text(task)}\n1 {first}\n2 {second}", str(better), meta)
+    return question_task(
+        "compare", f"compare:\n{question_text(task)}\n1 {first}\n2 {second}", str(better), meta
+    )
 
 
 def posing_task(domain: str) -> Task:

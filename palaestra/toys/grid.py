@@ -78,7 +78,9 @@ class GridTasks:
 
 @stage
 class Grid:
-    """Pays 1 when the box is dropped on the goal. An impossible action costs a turn ("stay") or ends unpaid ("end")."""
+    """Pays 1 when the box is dropped on the goal. An impossible action costs a turn ("stay") or
+    ends unpaid ("end").
+    """
 
     turns: int = 12
     invalid: Literal["stay", "end"] = "stay"
@@ -100,7 +102,9 @@ class Grid:
             return self._end(state, "finished")
         if state.turns >= self.turns:
             return self._end(state, "truncated:turns")
-        return self._ask(state, (Message(role="tool", content=str(state) if possible else f"cannot, {state}"),))
+        return self._ask(
+            state, (Message(role="tool", content=str(state) if possible else f"cannot, {state}"),)
+        )
 
     def oracle(self, state: GridState) -> str:
         """An action of a shortest way: columns first."""
@@ -111,7 +115,12 @@ class Grid:
         return ("right" if u > x else "left") if u != x else ("down" if v > y else "up")
 
     def _ask(self, state: GridState, say: tuple[Message, ...]) -> Frame:
-        return Frame(state=state, asks=(Ask(seat="policy", say=say),), facts=_facts(state), state_key=str(state))
+        return Frame(
+            state=state,
+            asks=(Ask(seat="policy", say=say),),
+            facts=_facts(state),
+            state_key=str(state),
+        )
 
     def _end(self, state: GridState, status: str) -> Frame:
         pay = {("policy", ""): float(state.done)}

@@ -1,4 +1,5 @@
-"""T-hop: a key-value store whose values are keys. Following a key n times takes n searches, then an answer.
+"""T-hop: a key-value store whose values are keys. Following a key n times takes n searches, then an
+answer.
 
 user: follow k7 2 times    SEARCH(k7)    tool: p2    SEARCH(p2)    tool: x9    ANSWER(x9)
 """
@@ -37,7 +38,10 @@ class HopTasks:
         path, rest = keys[: hops + 1], keys[hops + 1 :]
         store = dict(pairwise(path)) | {k: str(rng.choice(path)) for k in rest}
         return question_task(
-            self.name, f"follow {path[0]} {hops} times", path[-1], {"store": store, "path": tuple(path)}
+            self.name,
+            f"follow {path[0]} {hops} times",
+            path[-1],
+            {"store": store, "path": tuple(path)},
         )
 
 
@@ -46,7 +50,8 @@ class HopState:
     task: Task
     found: tuple[str, ...] = ()  # keys searched, in order
     malformed: int = 0
-    executed: tuple[bool, ...] = ()  # whether each action did something: an answer, or a search that found its key
+    # whether each action did something: an answer, or a search that found its key
+    executed: tuple[bool, ...] = ()
 
     @property
     def turns(self) -> int:
@@ -55,10 +60,11 @@ class HopState:
 
 @stage
 class Hop:
-    """Pays 1 for the right answer. A malformed action costs a turn ("again") or ends the episode unpaid ("end").
+    """Pays 1 for the right answer. A malformed action costs a turn ("again") or ends the episode
+    unpaid ("end").
 
-    With probability `noise` the value that a search finds stands below a line with another key of the store. Turns have
-    noise for all episodes of a group, or for none.
+    With probability `noise` the value that a search finds stands below a line with another key of
+    the store. Turns have noise for all episodes of a group, or for none.
     """
 
     turns: int = 6
@@ -71,10 +77,18 @@ class Hop:
 
     def step(self, state: HopState, acts: tuple[Act, ...], key: Key) -> Frame:
         action = ACTION.fullmatch(acts[0].text.strip())
-        done = action is not None and (action[1] == "ANSWER" or action[2] in state.task.meta["store"])
-        state = replace(state, executed=(*state.executed, done), malformed=state.malformed + (action is None))
+        done = action is not None and (
+            action[1] == "ANSWER" or action[2] in state.task.meta["store"]
+        )
+        state = replace(
+            state, executed=(*state.executed, done), malformed=state.malformed + (action is None)
+        )
         if action is None:
-            return self._tool(state, USAGE) if self.malformed == "again" else self._end(state, 0.0, "finished")
+            return (
+                self._tool(state, USAGE)
+                if self.malformed == "again"
+                else self._end(state, 0.0, "finished")
+            )
         verb, name = action.groups()
         if verb == "ANSWER":
             return self._end(state, float(name == state.task.answer), "finished")
@@ -96,7 +110,12 @@ class Hop:
         return f"SEARCH({unseen[0]})" if unseen else f"ANSWER({path[-1]})"
 
     def _ask(self, state: HopState, say: tuple[Message, ...]) -> Frame:
-        return Frame(state=state, asks=(Ask(seat="policy", say=say),), facts=_facts(state), state_key=_key(state))
+        return Frame(
+            state=state,
+            asks=(Ask(seat="policy", say=say),),
+            facts=_facts(state),
+            state_key=_key(state),
+        )
 
     def _tool(self, state: HopState, content: str) -> Frame:
         if state.turns >= self.turns:
@@ -105,7 +124,13 @@ class Hop:
 
     def _end(self, state: HopState, pay: float, status: str) -> Frame:
         facts = _facts(state) | {"correct": pay == 1.0}
-        return Frame(state=state, pay={("policy", ""): pay}, facts=facts, state_key=_key(state), status=status)
+        return Frame(
+            state=state,
+            pay={("policy", ""): pay},
+            facts=facts,
+            state_key=_key(state),
+            status=status,
+        )
 
 
 def _facts(state: HopState) -> dict[str, Any]:

@@ -1,7 +1,8 @@
-"""Judging as a task that can be checked: which of two answers is right (`compare`), or whether one is (`judge`).
+"""Judging as a task that can be checked: which of two answers is right (`compare`), or whether one
+is (`judge`).
 
-Tasks 2k and 2k + 1 are one pair and share a `bundle`: both orders of a comparison, or the right and the wrong answer. `Pairs`
-makes one task of the two.
+Tasks 2k and 2k + 1 are one pair and share a `bundle`: both orders of a comparison, or the right and
+the wrong answer. `Pairs` makes one task of the two.
 """
 
 from __future__ import annotations
@@ -18,17 +19,23 @@ from palaestra.types import Task, rng_of, stage
 def pair_of(source: ArithmeticChain, split: str, index: int) -> tuple[Task, str, str]:
     """The problem number `index`, its answer and a wrong one."""
     task = source.task(split, index)
-    wrong = (int(task.answer) + int(rng_of(("wrong", task.id)).integers(1, source.modulo))) % source.modulo
+    wrong = (
+        int(task.answer) + int(rng_of(("wrong", task.id)).integers(1, source.modulo))
+    ) % source.modulo
     return task, f"{ANSWER_PREFIX}{task.answer}", f"{ANSWER_PREFIX}{wrong}"
 
 
 def place_task(judged: Task, name: str, split: str, index: int) -> Task:
-    return replace(judged, id=f"{name}/{split}/{index}", bundle=f"{name}/{split}/{index // 2}", domain=name)
+    return replace(
+        judged, id=f"{name}/{split}/{index}", bundle=f"{name}/{split}/{index // 2}", domain=name
+    )
 
 
 @stage
 class CompareAnswers:
-    """`compare:` a chain and two final answers; the verdict is `= 1` or `= 2`. The better one stands first in even tasks."""
+    """`compare:` a chain and two final answers; the verdict is `= 1` or `= 2`. The better one
+    stands first in even tasks.
+    """
 
     source: ArithmeticChain = ArithmeticChain(operands=(2, 3))
     name: str = "compare"
@@ -45,12 +52,16 @@ class CompareAnswers:
     def demonstration(self, task: Task, rng: object, habit: Habit) -> str:
         """The chain's own steps and answer, then the verdict."""
         inner: Task = task.meta["judged"]
-        return format_answer([*self.source.steps(inner), str(inner.answer)] if habit == "work" else [], task.answer)
+        return format_answer(
+            [*self.source.steps(inner), str(inner.answer)] if habit == "work" else [], task.answer
+        )
 
 
 @stage
 class Grade:
-    """`judge:` a chain and one final answer; the verdict is `= right` or `= wrong`. Even tasks show the right answer."""
+    """`judge:` a chain and one final answer; the verdict is `= right` or `= wrong`. Even tasks show
+    the right answer.
+    """
 
     source: ArithmeticChain = ArithmeticChain(operands=(2, 3))
     name: str = "judge"
@@ -68,7 +79,9 @@ class Grade:
         """The chain's own steps, its answer beside the one that is judged, then the verdict."""
         inner: Task = task.meta["judged"]
         own = f"{inner.answer} {task.meta['text'].removeprefix(ANSWER_PREFIX)}"
-        return format_answer([*self.source.steps(inner), own] if habit == "work" else [], task.answer)
+        return format_answer(
+            [*self.source.steps(inner), own] if habit == "work" else [], task.answer
+        )
 
 
 @stage
@@ -85,4 +98,6 @@ class Pairs:
     def task(self, split: str, index: int) -> Task:
         first, second = (self.halves.task(split, 2 * index + i) for i in range(2))
         identity = f"{self.name}/{split}/{index}"
-        return Task(id=identity, prompt=first.prompt, meta={"halves": (first, second)}, domain=self.name)
+        return Task(
+            id=identity, prompt=first.prompt, meta={"halves": (first, second)}, domain=self.name
+        )

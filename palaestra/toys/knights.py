@@ -1,4 +1,6 @@
-"""Knights and knaves (the Ladder's fourth domain): knights tell the truth, knaves lie, exactly one assignment fits."""
+"""Knights and knaves (the Ladder's fourth domain): knights tell the truth, knaves lie, exactly one
+assignment fits.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,14 @@ from functools import lru_cache
 import numpy as np
 
 from palaestra.abilities import Habit
-from palaestra.toys.base import ANSWER_PREFIX, answer_lines, draw_task, exact_match, format_answer, question_task
+from palaestra.toys.base import (
+    ANSWER_PREFIX,
+    answer_lines,
+    draw_task,
+    exact_match,
+    format_answer,
+    question_task,
+)
 from palaestra.types import Task, stage, value_class
 
 NAMES = "ABCDEFGHIJ"
@@ -16,7 +25,9 @@ NAMES = "ABCDEFGHIJ"
 
 @value_class
 class Saying:
-    """What one person says: of `first` that they lie, or of two that both, one at least, or alike are knights."""
+    """What one person says: of `first` that they lie, or of two that both, one at least, or alike
+    are knights.
+    """
 
     form: str  # "lies" | "and" | "or" | "like"
     first: int
@@ -51,7 +62,9 @@ def spell(knight: np.ndarray) -> str:
 
 @stage
 class Knights:
-    """`A: B lies, B: A and C, C: ...`: d + 1 people. The answer is a letter a person: K knight, N knave."""
+    """`A: B lies, B: A and C, C: ...`: d + 1 people. The answer is a letter a person: K knight, N
+    knave.
+    """
 
     d: int = 3
     name: str = "knights"
@@ -67,7 +80,9 @@ class Knights:
             found = fitting_assignments(sayings)
             if len(found) == 1:
                 question = ", ".join(f"{NAMES[i]}: {s}" for i, s in enumerate(sayings))
-                return question_task(self.name, question, spell(found[0]), {"sayings": sayings, "d": self.d})
+                return question_task(
+                    self.name, question, spell(found[0]), {"sayings": sayings, "d": self.d}
+                )
 
     def _saying(self, rng: np.random.Generator, who: int, people: int) -> Saying:
         others = [i for i in range(people) if i != who]
@@ -108,4 +123,6 @@ class Knights:
             return format_answer([], task.answer)
         failing = [c for c in map(spell, assignments(len(task.answer))) if c != task.answer]
         tried = [str(c) for c in rng.permutation(failing)[: int(rng.integers(0, 4))]]
-        return format_answer([f"{c} {self.first_contradicted(c, task)}" for c in [*tried, task.answer]], task.answer)
+        return format_answer(
+            [f"{c} {self.first_contradicted(c, task)}" for c in [*tried, task.answer]], task.answer
+        )

@@ -8,7 +8,13 @@ from __future__ import annotations
 import numpy as np
 
 from palaestra.abilities import Habit
-from palaestra.toys.base import draw_task, exact_match, first_wrong_line, format_answer, question_task
+from palaestra.toys.base import (
+    draw_task,
+    exact_match,
+    first_wrong_line,
+    format_answer,
+    question_task,
+)
 from palaestra.types import Task, stage
 
 
@@ -30,7 +36,9 @@ class Stepwise:
 
 @stage
 class Add(Stepwise):
-    """`384+277`: d digits, added by column from the right, a line `digit+digit+carry=sum` a column."""
+    """`384+277`: d digits, added by column from the right, a line
+    `digit+digit+carry=sum` a column.
+    """
 
     d: int = 3
     name: str = "add"
@@ -47,7 +55,9 @@ class Add(Stepwise):
             column = int(x) + int(y) + carry
             steps.append(f"{x}+{y}+{carry}={column}")
             carry = column // 10
-        return question_task(self.name, f"{a}+{b}", str(a + b), {"steps": tuple(steps), "d": self.d})
+        return question_task(
+            self.name, f"{a}+{b}", str(a + b), {"steps": tuple(steps), "d": self.d}
+        )
 
 
 TABLE = {"&": lambda a, b: a and b, "|": lambda a, b: a or b, "^": lambda a, b: a != b}
@@ -55,7 +65,8 @@ TABLE = {"&": lambda a, b: a and b, "|": lambda a, b: a or b, "^": lambda a, b: 
 
 @stage
 class Bool(Stepwise):
-    """`(T&(F|(T^!F)))`: the values of all d brackets, outermost first; the steps go from the innermost outwards.
+    """`(T&(F|(T^!F)))`: the values of all d brackets, outermost first; the steps go from the
+    innermost outwards.
 
     Asking for every bracket keeps a blind guess below one half, the floor of a single truth value.
     """
@@ -71,14 +82,20 @@ class Bool(Stepwise):
         text, (shown, value) = "", self._leaf(rng)
         text, values, steps = shown, [], []
         for _ in range(self.d):
-            op, (leaf, known), left = str(rng.choice(list(TABLE))), self._leaf(rng), rng.random() < 0.5
+            op, (leaf, known), left = (
+                str(rng.choice(list(TABLE))),
+                self._leaf(rng),
+                rng.random() < 0.5,
+            )
             result = bool(TABLE[op](value, known))
             a, b = (leaf, shown) if left else (shown, leaf)
             steps.append(f"{a}{op}{b}={'FT'[result]}")
             text = f"({leaf}{op}{text})" if left else f"({text}{op}{leaf})"
             value, shown = result, "FT"[result]
             values.append(shown)
-        return question_task(self.name, text, "".join(reversed(values)), {"steps": tuple(steps), "d": self.d})
+        return question_task(
+            self.name, text, "".join(reversed(values)), {"steps": tuple(steps), "d": self.d}
+        )
 
     def _leaf(self, rng: np.random.Generator) -> tuple[str, bool]:
         value, negated = rng.random() < 0.5, rng.random() < 0.5
@@ -104,4 +121,6 @@ class Sort(Stepwise):
             if digits[least] != digits[i]:
                 digits[i], digits[least] = digits[least], digits[i]
                 steps.append("".join(map(str, digits)))
-        return question_task(self.name, question, "".join(map(str, digits)), {"steps": tuple(steps), "d": self.d})
+        return question_task(
+            self.name, question, "".join(map(str, digits)), {"steps": tuple(steps), "d": self.d}
+        )

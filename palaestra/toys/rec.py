@@ -1,7 +1,8 @@
 """T-rec: what comes next in a history of items that have 4-level codes.
 
-A user walks through the catalogue with one stride a level: level l of the next item is the letter `stride[l]` further
-(modulo 4), but with probability `noise` any letter. So the best guess is right with probability (1 - noise * 3/4)^4.
+A user walks through the catalogue with one stride a level: level l of the next item is the letter
+`stride[l]` further (modulo 4), but with probability `noise` any letter. So the best guess is right
+with probability (1 - noise * 3/4)^4.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from palaestra.abilities import Habit
 from palaestra.toys.base import draw_task, exact_match, format_answer, question_task
 from palaestra.types import Task, stage
 
-LEVELS = ("abcd", "efgh", "ijkl", "mnop")  # the letters of each level: a code is one of each, e.g. "bfkm"
+# the letters of each level: a code is one of each, e.g. "bfkm"
+LEVELS = ("abcd", "efgh", "ijkl", "mnop")
 
 
 def spell_code(code: np.ndarray) -> str:
@@ -45,4 +47,6 @@ class Rec:
 
     def demonstration(self, task: Task, rng: np.random.Generator, habit: Habit) -> str:
         """The item that came; a working names the strides first."""
-        return format_answer([" ".join(f"+{s}" for s in task.meta["stride"])] if habit == "work" else [], task.answer)
+        return format_answer(
+            [" ".join(f"+{s}" for s in task.meta["stride"])] if habit == "work" else [], task.answer
+        )

@@ -16,7 +16,9 @@ UNKNOWN = "?"
 
 @stage
 class Unanswerable:
-    """`38+2?` asks for `= ?`, `38+27` for `= 65`. A share of the problems lacks a digit; meta `answerable` says which."""
+    """`38+2?` asks for `= ?`, `38+27` for `= 65`. A share of the problems lacks a digit; meta
+    `answerable` says which.
+    """
 
     d: int = 2
     share: float = 0.4
@@ -27,7 +29,8 @@ class Unanswerable:
         return draw_task(self, split, index, self._draw)
 
     def _draw(self, rng: np.random.Generator) -> Task:
-        split = "test" if rng.random() < 1 / TEST_SHARE else "train"  # of the sum; `draw_task` sorts by the question
+        # of the sum; `draw_task` sorts by the question
+        split = "test" if rng.random() < 1 / TEST_SHARE else "train"
         task = Add(self.d).task(split, int(rng.integers(2**31)))
         question = task.prompt[0].content
         if rng.random() >= self.share:
@@ -35,7 +38,13 @@ class Unanswerable:
         at = int(rng.choice([i for i, c in enumerate(question) if c.isdigit()]))
         hidden = question[:at] + UNKNOWN + question[at + 1 :]
         prompt = (Message(role="user", content=hidden),)
-        return replace(task, domain=self.name, prompt=prompt, answer=UNKNOWN, meta={"answerable": False, "steps": ()})
+        return replace(
+            task,
+            domain=self.name,
+            prompt=prompt,
+            answer=UNKNOWN,
+            meta={"answerable": False, "steps": ()},
+        )
 
     def check(self, text: str, task: Task) -> float:
         return exact_match(text, task)

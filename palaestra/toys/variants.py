@@ -1,4 +1,5 @@
-"""Problems about answers: does this equation hold, or does it contradict one that does (variants of a theorem).
+"""Problems about answers: does this equation hold, or does it contradict one that does (variants of
+a theorem).
 
 The tiny model has met the form, `judge:`, and starts near chance.
 """
@@ -16,9 +17,11 @@ from palaestra.types import Task, rng_of, stage
 
 @stage
 class Variants(Stepwise):
-    """Each chain gives `variants` tasks in a row: its true equation (`right`), and equations that contradict it (`wrong`).
+    """Each chain gives `variants` tasks in a row: its true equation (`right`), and equations that
+    contradict it (`wrong`).
 
-    `meta["theorem"]` names the chain: a theorem is solved if all its variants are. Proofs are checkable line by line.
+    `meta["theorem"]` names the chain: a theorem is solved if all its variants are. Proofs are
+    checkable line by line.
     """
 
     variants: int = 2

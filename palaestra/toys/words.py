@@ -1,4 +1,6 @@
-"""Small string skills: copy, reverse, ... A probe of what training on something else leaves intact."""
+"""Small string skills: copy, reverse, ... A probe of what training on something else
+leaves intact.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,10 @@ class Words:
         return draw_task(self, split, index, self._draw)
 
     def _draw(self, rng: np.random.Generator) -> Task:
-        verb, n = str(rng.choice(self.verbs)), int(rng.integers(self.letters[0], self.letters[1] + 1))
+        verb, n = (
+            str(rng.choice(self.verbs)),
+            int(rng.integers(self.letters[0], self.letters[1] + 1)),
+        )
         word = "".join(chr(97 + int(i)) for i in rng.integers(0, 26, n))
         return question_task(self.name, f"{verb} {word}", VERBS[verb](word), {"verb": verb})
 

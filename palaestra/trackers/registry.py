@@ -1,7 +1,7 @@
 """Trackers by name: those that come with the package, and those of other packages.
 
-Another package adds, as `palaestra.trackers`, what makes a `Tracker` from the text after `NAME:`. It
-raises UserError where it cannot work.
+Another package adds, as `palaestra.trackers`, what makes a `Tracker` from the text after `NAME:`.
+It raises UserError where it cannot work.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""What a verifier is: a response and a reference in, a judgement out. It never raises for what a policy wrote.
+"""What a verifier is: a response and a reference in, a judgement out. It never raises for what a
+policy wrote.
 
     verifier(response, answer, **fields) -> Judgement
 
-A verifier is a frozen dataclass whose keyword-only parameters are the fields it reads, in the types that data must have.
-What the user got wrong (no answer, a broken gold query) is a UserError, a dead service a Fault; whatever a response does is
-an outcome with a score.
+A verifier is a frozen dataclass whose keyword-only parameters are the fields it reads, in the types
+that data must have. What the user got wrong (no answer, a broken gold query) is a UserError, a dead
+service a Fault; whatever a response does is an outcome with a score.
 """
 
 from __future__ import annotations
@@ -28,10 +29,11 @@ LONGEST = 200_000  # characters of a response that is read at all
 class Judgement:
     """A score in [0, 1] with its named parts.
 
-    status: "ok" | "unparsable" (no answer that can be read where it belongs) | "timeout" | "failed" (code or a query that
-    broke) | "weak" (right, but the reference proves too little). All of these are the policy's doing. What a verifier
-    cannot judge for reasons of its own is a Fault, which leaves the episode unscored.
-    The part "paper", where there is one, is the reward on the scale of the paper that the verifier comes from.
+    status: "ok" | "unparsable" (no answer that can be read where it belongs) | "timeout" | "failed"
+    (code or a query that broke) | "weak" (right, but the reference proves too little). All of these
+    are the policy's doing. What a verifier cannot judge for reasons of its own is a Fault, which
+    leaves the episode unscored. The part "paper", where there is one, is the reward on the scale of
+    the paper that the verifier comes from.
     """
 
     score: float
@@ -102,23 +104,32 @@ JudgeCall = Callable[Concatenate[V, str, Any, P], Judgement]
 
 
 def guard_verifier(judge: JudgeCall[V, P]) -> JudgeCall[V, P]:
-    """Of every verifier: blank and endless responses score 0, lone surrogates are replaced, deep nesting is unparsable.
+    """Of every verifier: blank and endless responses score 0, lone surrogates are replaced, deep
+    nesting is unparsable.
 
-    Where bad form costs something on the paper's scale, the verifier's `least` is what such a response gets there.
+    Where bad form costs something on the paper's scale, the verifier's `least` is what such a
+    response gets there.
 
-    A field of another type than the call declares is the user's mistake: a UserError. Null stands for a field left out. Any other
-    exception, or a score outside [0, 1], is the verifier's own: a Fault, not a zero.
+    A field of another type than the call declares is the user's mistake: a UserError. Null stands
+    for a field left out. Any other exception, or a score outside [0, 1], is the verifier's own: a
+    Fault, not a zero.
     """
 
     @functools.wraps(judge)
     def call(self: V, response: str, answer: Any, *args: P.args, **kwargs: P.kwargs) -> Judgement:
         kwargs = cast(Any, check_fields(judge, self, answer, kwargs))
         least = self.least if isinstance(self, PaysLeast) else None
-        unread = failed_judgement("unparsable") if least is None else failed_judgement("unparsable", paper=least)
+        unread = (
+            failed_judgement("unparsable")
+            if least is None
+            else failed_judgement("unparsable", paper=least)
+        )
         if not isinstance(response, str) or not response.strip() or len(response) > LONGEST:
             return unread
         try:
-            found = judge(self, response.encode("utf-8", "replace").decode(), answer, *args, **kwargs)
+            found = judge(
+                self, response.encode("utf-8", "replace").decode(), answer, *args, **kwargs
+            )
         except RecursionError:
             return unread
         except UserError as error:  # a database's own words may have several lines
@@ -126,17 +137,23 @@ def guard_verifier(judge: JudgeCall[V, P]) -> JudgeCall[V, P]:
         except Fault:
             raise
         except Exception as error:
-            raise Fault("verifier", f"{type(self).__name__} raised {type(error).__name__}: {error}") from error
+            raise Fault(
+                "verifier", f"{type(self).__name__} raised {type(error).__name__}: {error}"
+            ) from error
         return sound(found, self)
 
     return call
 
 
 def sound(found: Any, verifier: object) -> Judgement:
-    """A judgement with a score in [0, 1] and finite parts; UserError for none, Fault for another."""
+    """A judgement with a score in [0, 1] and finite parts; UserError for none, Fault
+    for another.
+    """
     if not isinstance(found, Judgement):
         name, kind = name_of(type(verifier)), type(found).__name__
-        raise UserError(f"the verifier {name} gave {kind}; return a palaestra.verifiers.base.Judgement")
+        raise UserError(
+            f"the verifier {name} gave {kind}; return a palaestra.verifiers.base.Judgement"
+        )
     if not 0.0 <= found.score <= 1.0 or not all(map(math.isfinite, found.parts.values())):
         raise Fault("verifier", f"{type(verifier).__name__} gave {found}")
     return found
@@ -157,7 +174,9 @@ def strip_thinking(response: str) -> str:
 
 
 def fences(text: str, languages: tuple[str, ...] = ("",), cut: bool = False) -> list[str]:
-    """The contents of the closed fenced blocks in one of these languages, in order; with `cut`, of one that the end cuts too."""
+    """The contents of the closed fenced blocks in one of these languages, in order; with `cut`, of
+    one that the end cuts too.
+    """
     found: list[str] = []
     language, block = None, list[str]()
     for line in text.split("\n"):
@@ -180,7 +199,8 @@ def require_field(given: Any, name: str, kind: type | tuple[type, ...], verifier
     allowed = kind if isinstance(kind, tuple) else (kind,)
     if not isinstance(given, allowed) or (isinstance(given, bool) and bool not in allowed):
         raise UserError(
-            f"{type(verifier).__name__}: {name} is {describe_value(given)}; give it as {describe_types(allowed)}"
+            f"{type(verifier).__name__}: {name} is {describe_value(given)}; give it as "
+            f"{describe_types(allowed)}"
         )
     return given
 
@@ -197,17 +217,24 @@ def fields_of(verifier: Any) -> dict[str, bool]:
 
 
 def select_fields(verifier: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Of the fields at hand those that a verifier reads. Raises UserError for one it needs and has not got."""
+    """Of the fields at hand those that a verifier reads. Raises UserError for one it needs and has
+    not got.
+    """
     wanted = fields_of(verifier)
     if missing := [n for n, must in wanted.items() if must and n not in given]:
         raise UserError(
-            f"{type(verifier).__name__} needs the field {missing[0]!r}; the data has {', '.join(given) or 'none'}"
+            f"{type(verifier).__name__} needs the field {missing[0]!r}; the data has "
+            f"{', '.join(given) or 'none'}"
         )
     return {n: given[n] for n in wanted if n in given}
 
 
-def judge_response(verifier: Any, response: str, answer: Any, given: Mapping[str, Any]) -> Judgement:
-    """One judgement, with the fields that the verifier reads. What it raises of its own is a Fault."""
+def judge_response(
+    verifier: Any, response: str, answer: Any, given: Mapping[str, Any]
+) -> Judgement:
+    """One judgement, with the fields that the verifier reads. What it raises of its own
+    is a Fault.
+    """
     read = select_fields(verifier, given)
     try:
         found = verifier(response, answer, **read)

@@ -1,4 +1,6 @@
-"""Verifiers made of verifiers, and rewards of steps that cannot be farmed. Parts keep their names: `math`, `tags.order`."""
+"""Verifiers made of verifiers, and rewards of steps that cannot be farmed. Parts keep their names:
+`math`, `tags.order`.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ class Composed:
                 found[name] = found.get(name, False) or must
         return found
 
-    def judgements(self, response: str, answer: Any, given: Mapping[str, Any]) -> dict[str, Judgement]:
+    def judgements(
+        self, response: str, answer: Any, given: Mapping[str, Any]
+    ) -> dict[str, Judgement]:
         return {name: judge_response(v, response, answer, given) for name, v in self.inner}
 
 
@@ -50,9 +54,14 @@ class WeightedMean(Composed):
         names = [name for name, _, _ in self.parts]
         weights = [w for _, _, w in self.parts]
         if len(set(names)) != len(names):
-            raise UserError(f"WeightedMean: a part stands twice in {', '.join(names)}; give each a name of its own")
+            raise UserError(
+                f"WeightedMean: a part stands twice in {', '.join(names)}; give each a name of "
+                "its own"
+            )
         if not weights or not all(math.isfinite(w) and w >= 0 for w in weights) or not sum(weights):
-            raise UserError(f"WeightedMean: the weights are {weights}; give numbers of 0 or more, not all 0")
+            raise UserError(
+                f"WeightedMean: the weights are {weights}; give numbers of 0 or more, not all 0"
+            )
 
     @property
     def inner(self) -> tuple[NamedVerifier, ...]:
@@ -96,7 +105,9 @@ class Min(Composed):
 
 @stage
 class Gate(Composed):
-    """The verifier's score where the gate's is at least `least`, else `otherwise`. A closed gate asks nothing further."""
+    """The verifier's score where the gate's is at least `least`, else `otherwise`. A closed gate
+    asks nothing further.
+    """
 
     gate: Any
     verifier: Any
@@ -134,9 +145,11 @@ class Clip(Composed):
 
 @stage
 class Delta(Composed):
-    """What a response is worth beyond handing the input back: max(0, (s - b) / (1 - b)), b the score of the field `copied`.
+    """What a response is worth beyond handing the input back: max(0, (s - b) / (1 - b)), b the
+    score of the field `copied`.
 
-    For similarities, which pay the copy of an old text well. b = 1 (nothing was to be changed) leaves s as it is.
+    For similarities, which pay the copy of an old text well. b = 1 (nothing was to be changed)
+    leaves s as it is.
     """
 
     verifier: Any
@@ -153,12 +166,15 @@ class Delta(Composed):
 
     def __call__(self, response: str, answer: Any, **given: Any) -> Judgement:
         found = judge_response(self.verifier, response, answer, given)
-        base = judge_response(self.verifier, self.put.format(given[self.copied]), answer, given).score
+        base = judge_response(
+            self.verifier, self.put.format(given[self.copied]), answer, given
+        ).score
         gain = found.score if base >= 1 else (found.score - base) / (1 - base)
         return merge_judgements(gain, {"score": found, "copy": Judgement(score=base)})
 
 
-# Rewards of steps from scores q_1..q_K of a process reward model (arXiv:2410.15115, "Clip" and "Delta").
+# Rewards of steps from scores q_1..q_K of a process reward model (arXiv:2410.15115, "Clip" and
+# "Delta").
 
 
 def clip_steps(q: Sequence[float], eta: float) -> list[float]:
@@ -167,12 +183,15 @@ def clip_steps(q: Sequence[float], eta: float) -> list[float]:
 
 
 def delta_steps(q: Sequence[float]) -> list[float]:
-    """r_k = q_k - q_{k+1} for k < K-1, r_{K-1} = q_{K-1}, r_K = 0: the return from step k is q_k, whatever follows.
+    """r_k = q_k - q_{k+1} for k < K-1, r_{K-1} = q_{K-1}, r_K = 0: the return from step k is q_k,
+    whatever follows.
 
     One step gives 0: the last step is left to the reward of the outcome.
     """
     kept = list(q[:-1])
-    return [x - (kept[k + 1] if k + 1 < len(kept) else 0.0) for k, x in enumerate(kept)] + [0.0] * bool(q)
+    return [x - (kept[k + 1] if k + 1 < len(kept) else 0.0) for k, x in enumerate(kept)] + [
+        0.0
+    ] * bool(q)
 
 
 def clip_delta_steps(q: Sequence[float], eta: float) -> list[float]:

@@ -1,6 +1,8 @@
-"""Verifiers by name: `math`, `number(relative=0.01)`, or a weighted mean of several, `tags*0.1+math`.
+"""Verifiers by name: `math`, `number(relative=0.01)`, or a weighted mean of several,
+`tags*0.1+math`.
 
-Another package adds one as `palaestra.verifiers`: its class, or a function of settings that makes it.
+Another package adds one as `palaestra.verifiers`: its class, or a function of settings that makes
+it.
 """
 
 from __future__ import annotations
@@ -25,8 +27,9 @@ from palaestra.verifiers.compose import WeightedMean
 class VerifierEntry:
     """A verifier in the registry.
 
-    `put` is how a reference is written as a response ("" = the reference is no response); `copies` names the field that the
-    copy-input baseline repeats. A verifier that reads no answer (`form`) is a gate or a part of a sum, never a reward alone.
+    `put` is how a reference is written as a response ("" = the reference is no response); `copies`
+    names the field that the copy-input baseline repeats. A verifier that reads no answer (`form`)
+    is a gate or a part of a sum, never a reward alone.
     """
 
     make: str  # module:Class; of a plugin as its entry point says it
@@ -55,27 +58,39 @@ VERIFIERS: Mapping[str, VerifierEntry] = {
         make="answers.choice:MultipleChoice", settings={"only_boxed": True}, put="\\boxed{{{}}}"
     ),
     "boxed": VerifierEntry(make="text.formats:Boxed", put="\\boxed{{{}}}"),
-    "tags": VerifierEntry(make="text.formats:Tags", put="<think>Hm.</think><answer>{}</answer>", form=True),
+    "tags": VerifierEntry(
+        make="text.formats:Tags", put="<think>Hm.</think><answer>{}</answer>", form=True
+    ),
     "label": VerifierEntry(make="text.formats:Label", put="\\conclusion{{{}}}"),
     "clean": VerifierEntry(make="text.formats:Clean", form=True),
     "theorem": VerifierEntry(
-        make="text.formats:TheoremVariant", put="Checked it case by case, as asked.\n<answer>\\boxed{{{}}}</answer>"
+        make="text.formats:TheoremVariant",
+        put="Checked it case by case, as asked.\n<answer>\\boxed{{{}}}</answer>",
     ),
     "math": VerifierEntry(make="maths.expressions:Math", put="\\boxed{{{}}}", extra="math"),
     "antiderivative": VerifierEntry(make="maths.expressions:Antiderivative", put="", extra="math"),
     "countdown": VerifierEntry(make="maths.expressions:Countdown", put=""),
     "code": VerifierEntry(make="code.programs:CodeTests", put="", extra="sandbox"),
-    "code-partial": VerifierEntry(make="code.programs:CodeTests", settings={"partial": True}, put="", extra="sandbox"),
+    "code-partial": VerifierEntry(
+        make="code.programs:CodeTests", settings={"partial": True}, put="", extra="sandbox"
+    ),
     "api-migration": VerifierEntry(make="code.programs:ApiMigration", put=PYTHON, copies="old"),
     "patch": VerifierEntry(make="code.patches:Patch", put="", copies="prompt"),
     "sql": VerifierEntry(make="sql.queries:Sql"),
     "sql-partial": VerifierEntry(
-        make="sql.queries:PartialSql", put="<reasoning>Read the schema.</reasoning><answer>{}</answer>"
+        make="sql.queries:PartialSql",
+        put="<reasoning>Read the schema.</reasoning><answer>{}</answer>",
     ),
-    "sql-table": VerifierEntry(make="sql.queries:TableSql", put="<think>Read the schema.</think><answer>{}</answer>"),
-    "sql-duckdb": VerifierEntry(make="sql.queries:Sql", settings={"engine": "duckdb"}, extra="duckdb"),
+    "sql-table": VerifierEntry(
+        make="sql.queries:TableSql", put="<think>Read the schema.</think><answer>{}</answer>"
+    ),
+    "sql-duckdb": VerifierEntry(
+        make="sql.queries:Sql", settings={"engine": "duckdb"}, extra="duckdb"
+    ),
     "constraints": VerifierEntry(make="text.constraints:Constraints", put=""),
-    "constraints-share": VerifierEntry(make="text.constraints:Constraints", settings={"every": False}, put=""),
+    "constraints-share": VerifierEntry(
+        make="text.constraints:Constraints", settings={"every": False}, put=""
+    ),
     "translation": VerifierEntry(
         make="text.translation:Translation", put=TRANSLATE, copies="source", extra="translation"
     ),
@@ -90,11 +105,15 @@ VERIFIERS: Mapping[str, VerifierEntry] = {
     "stl-surface": VerifierEntry(make="logic.temporal:Temporal", settings={"surface": True}),
     "spelling": VerifierEntry(make="text.spelling:Spelling", copies="source"),
     "tool-calls": VerifierEntry(make="answers.tools:ToolCalls", put=""),
-    "tool-calls-partial": VerifierEntry(make="answers.tools:ToolCalls", settings={"partial": True}, put=""),
+    "tool-calls-partial": VerifierEntry(
+        make="answers.tools:ToolCalls", settings={"partial": True}, put=""
+    ),
     "tool-answer": VerifierEntry(make="answers.tools:ToolAnswer"),
     "gym": VerifierEntry(make="gym:GymAnswer", put=ANSWER, extra="gym"),
     "verdict": VerifierEntry(make="answers.judgement:Verdict", put="[[{}]]"),
-    "factuality": VerifierEntry(make="answers.judgement:Factuality", put="<think>Hm.</think><answer>{}</answer>"),
+    "factuality": VerifierEntry(
+        make="answers.judgement:Factuality", put="<think>Hm.</think><answer>{}</answer>"
+    ),
     "selective": VerifierEntry(make="answers.judgement:Selective", put=ANSWER),
 }
 
@@ -103,11 +122,16 @@ VERIFIERS: Mapping[str, VerifierEntry] = {
 def get_verifier(spec: str) -> Any:
     """The verifier that a string names. Raises UserError."""
     parts = parse_spec(spec, "verifier")
-    made = [(p.name, make_verifier(p.name, p.settings), 1.0 if p.weight is None else p.weight) for p in parts]
+    made = [
+        (p.name, make_verifier(p.name, p.settings), 1.0 if p.weight is None else p.weight)
+        for p in parts
+    ]
     if len(parts) > 1:
         return WeightedMean(tuple(made))
     if parts[0].weight is not None:
-        raise UserError(f"verifier {spec!r}: a weight needs other parts beside it; write {parts[0].name!r}")
+        raise UserError(
+            f"verifier {spec!r}: a weight needs other parts beside it; write {parts[0].name!r}"
+        )
     return made[0][1]
 
 
@@ -141,7 +165,9 @@ def plugin_entry(plugin: Plugin) -> VerifierEntry:
     put = verifier.put if isinstance(verifier, PutsReference) else "{}"
     form = verifier.form if isinstance(verifier, ReadsForm) else False
     if not isinstance(put, str) or not isinstance(form, bool):
-        raise plugin.refusal(f"put is {put!r} and form is {form!r}; they are a text and a truth value")
+        raise plugin.refusal(
+            f"put is {put!r} and form is {form!r}; they are a text and a truth value"
+        )
     return VerifierEntry(make=plugin.entry.value, put=put, form=form)
 
 

@@ -1,7 +1,8 @@
-"""The table of a verifier, from `cases/NAME.jsonl`: golds that must score 1, wrongs that must not, and three baselines.
+"""The table of a verifier, from `cases/NAME.jsonl`: golds that must score 1, wrongs that must not,
+and three baselines.
 
-A line is what `palaestra score` reads, with `kind` ("gold" | "wrong"), `why` (what a wrong one tries) and `most` (what it may
-score; 0 unless given).
+A line is what `palaestra score` reads, with `kind` ("gold" | "wrong"), `why` (what a wrong one
+tries) and `most` (what it may score; 0 unless given).
 """
 
 from __future__ import annotations
@@ -20,8 +21,23 @@ from palaestra.verifiers.registry import get_verifier, verifier_entry
 
 OWN = ("kind", "why", "most", "response", "answer")
 NOTHING = ("", "   ", "\n\n\t")
-REFUSALS = ("I don't know.", "I cannot help with that.", "As a language model I am unable to answer this.")
-KEYS = (":", ".", ",", "Thought process:", "Let's solve this step by step.", "Solution", "correct", "null", "[]", "{}")
+REFUSALS = (
+    "I don't know.",
+    "I cannot help with that.",
+    "As a language model I am unable to answer this.",
+)
+KEYS = (
+    ":",
+    ".",
+    ",",
+    "Thought process:",
+    "Let's solve this step by step.",
+    "Solution",
+    "correct",
+    "null",
+    "[]",
+    "{}",
+)
 
 
 @value_class
@@ -39,7 +55,11 @@ def cases(name: str) -> tuple[Case, ...]:
     file = resources.files("palaestra.verifiers") / "cases" / f"{name}.jsonl"
     if not file.is_file():
         raise UserError(f"verifier {name!r} has no table of cases")
-    return tuple(case_of(json.loads(line)) for line in file.read_text(encoding="utf-8").splitlines() if line.strip())
+    return tuple(
+        case_of(json.loads(line))
+        for line in file.read_text(encoding="utf-8").splitlines()
+        if line.strip()
+    )
 
 
 def case_of(line: Mapping[str, Any]) -> Case:
@@ -58,7 +78,12 @@ def wrongs(name: str) -> list[Case]:
 
 
 def judge(name: str, case: Case, response: str | None = None) -> Judgement:
-    return judge_response(get_verifier(name), case.response if response is None else response, case.answer, case.fields)
+    return judge_response(
+        get_verifier(name),
+        case.response if response is None else response,
+        case.answer,
+        case.fields,
+    )
 
 
 def ways(name: str, text: str) -> list[str]:
@@ -68,18 +93,26 @@ def ways(name: str, text: str) -> list[str]:
 
 
 def best_score(name: str, case: Case, texts: Sequence[str]) -> float:
-    return max((judge(name, case, way).score for text in texts for way in ways(name, text)), default=0.0)
+    return max(
+        (judge(name, case, way).score for text in texts for way in ways(name, text)), default=0.0
+    )
 
 
 def baselines(name: str) -> dict[str, float]:
-    """Mean scores over the golds' problems of answers that know nothing: the input, another's answer, a refusal."""
+    """Mean scores over the golds' problems of answers that know nothing: the input, another's
+    answer, a refusal.
+    """
     problems = golds(name)
     copied, constant, refused = [], [], []
     for case in problems:
         text = case.fields.get(verifier_entry(name).copies)
         copied.append(best_score(name, case, [str(text)] if text else []))
-        others = [c.response for c in problems if (c.answer, c.fields) != (case.answer, case.fields)]
-        constant.append(sum(judge(name, case, o).score for o in others) / len(others) if others else 0.0)
+        others = [
+            c.response for c in problems if (c.answer, c.fields) != (case.answer, case.fields)
+        ]
+        constant.append(
+            sum(judge(name, case, o).score for o in others) / len(others) if others else 0.0
+        )
         refused.append(best_score(name, case, REFUSALS))
     mean = lambda xs: sum(xs) / len(xs)
     return {"copy": mean(copied), "constant": mean(constant), "refuse": mean(refused)}

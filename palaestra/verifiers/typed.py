@@ -1,4 +1,6 @@
-"""Fields in the types that a verifier's call declares: what data holds instead is the user's mistake, told by field."""
+"""Fields in the types that a verifier's call declares: what data holds instead is the user's
+mistake, told by field.
+"""
 
 from __future__ import annotations
 
@@ -12,22 +14,30 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from palaestra.errors import UserError
 
 NAMES: Mapping[Any, str] = {
-    str: "text", int: "a whole number", float: "a number", bool: "true or false", list: "a list", tuple: "a list",
+    str: "text", int: "a whole number", float: "a number", bool: "true or false", list: "a list",
+    tuple: "a list",
     dict: "an object",
 }  # fmt: skip
 
 
 @lru_cache(maxsize=256)
 def declared_fields(call: Callable[..., Any]) -> dict[str, tuple[Any, bool]]:
-    """The annotation of the reference and of each field of a verifier's call, and whether it has a default."""
+    """The annotation of the reference and of each field of a verifier's call, and whether it has a
+    default.
+    """
     hints = get_type_hints(call)
-    parameters = list(inspect.signature(call).parameters.values())[2:]  # without the verifier and the response
+    # without the verifier and the response
+    parameters = list(inspect.signature(call).parameters.values())[2:]
     known = [p for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
     return {p.name: (hints.get(p.name, Any), p.default is not p.empty) for p in known}
 
 
-def check_fields(call: Callable[..., Any], who: object, answer: Any, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields without those that are null and have a default. Raises UserError for one of another type than declared."""
+def check_fields(
+    call: Callable[..., Any], who: object, answer: Any, fields: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The fields without those that are null and have a default. Raises UserError for one of
+    another type than declared.
+    """
     known = declared_fields(call)
     given = {k: v for k, v in fields.items() if v is not None or not known.get(k, (Any, False))[1]}
     for name, value in {"answer": answer, **given}.items():
@@ -35,13 +45,16 @@ def check_fields(call: Callable[..., Any], who: object, answer: Any, fields: Map
         kind = str if kind is Any and isinstance(value, str) else kind
         if not fits(value, kind):
             raise UserError(
-                f"{type(who).__name__}: {name} is {describe_value(value)}; give it as {describe_type(kind)}"
+                f"{type(who).__name__}: {name} is {describe_value(value)}; give it as "
+                f"{describe_type(kind)}"
             )
     return given
 
 
 def fits(given: Any, kind: Any) -> bool:
-    """Whether a value is of a declared type: lists of any kind are sequences, 2.0 is whole, truth values are no numbers."""
+    """Whether a value is of a declared type: lists of any kind are sequences, 2.0 is whole, truth
+    values are no numbers.
+    """
     inside = get_args(kind)
     match get_origin(kind) or kind:
         case origin if origin in (Union, UnionType):
@@ -80,7 +93,11 @@ def describe_type(kind: Any) -> str:
         case origin if origin is Sequence:
             return "a list" if inside[0] is Any else f"a list, each {describe_type(inside[0])}"
         case origin if origin is Mapping:
-            return "an object" if inside[1] is Any else f"an object, each value {describe_type(inside[1])}"
+            return (
+                "an object"
+                if inside[1] is Any
+                else f"an object, each value {describe_type(inside[1])}"
+            )
         case origin:
             return NAMES.get(origin, str(getattr(origin, "__name__", origin)))
 

@@ -1,6 +1,7 @@
 """Work that may hang or eat memory, in a process of its own that is killed at its time limit.
 
-The child reads a line of JSON and answers with one: {"task": NAME, ...} -> {"result": ...} or {"refused": WHY}.
+The child reads a line of JSON and answers with one: {"task": NAME, ...} -> {"result": ...} or
+{"refused": WHY}.
 """
 
 from __future__ import annotations
@@ -48,14 +49,19 @@ class VerifierWorker:
 
     def _start(self) -> None:
         path = os.pathsep.join([ROOT, *filter(None, [os.environ.get("PYTHONPATH")])])
-        environment = {"PATH": os.environ.get("PATH", ""), "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+        environment = {
+            "PATH": os.environ.get("PATH", ""),
+            "PYTHONPATH": path,
+            "OMP_NUM_THREADS": "1",
+        }
         self.child = LineProcess([sys.executable, "-m", self.module], environment)
         try:
             ready = self._exchange({"task": "ready"}, START)
         except (Expired, Died) as error:
             self.stop()
             raise Fault(
-                "verifier", f"the process {self.module} did not start ({type(error).__name__.lower()})"
+                "verifier",
+                f"the process {self.module} did not start ({type(error).__name__.lower()})",
             ) from None
         if "refused" in ready:
             self.stop()
@@ -93,7 +99,8 @@ def pool(module: str) -> queue.LifoQueue[VerifierWorker]:
 def ask(module: str, request: dict[str, Any], seconds: float) -> dict[str, Any]:
     """What a child of this module answers.
 
-    A request on which two fresh children die is the policy's doing: Died. One death alone may be the machine's.
+    A request on which two fresh children die is the policy's doing: Died. One death alone may be
+    the machine's.
     """
     with _borrow(module) as worker:
         try:

@@ -1,7 +1,7 @@
 """How pictures of runs look: colours, numbers, files.
 
-Colours are told apart by colour-blind readers. A `.png` is made for 900 pixels of width at double resolution; an inline
-SVG takes its colours from the page that it is in.
+Colours are told apart by colour-blind readers. A `.png` is made for 900 pixels of width at double
+resolution; an inline SVG takes its colours from the page that it is in.
 """
 
 from __future__ import annotations
@@ -73,7 +73,9 @@ def series(records: Metrics, x: str, y: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def smooth(y_N: np.ndarray) -> np.ndarray:
-    """Gaussian mean around each step, as wide as a thirtieth of the run; running means would lag behind."""
+    """Gaussian mean around each step, as wide as a thirtieth of the run; running means would lag
+    behind.
+    """
     n = len(y_N)
     width = max(n / 30, 0.5)
     distance_NN = np.subtract.outer(np.arange(n), np.arange(n)) / width
@@ -97,7 +99,11 @@ def short_number(x: Any) -> str:
     """A number in three digits; of a list its one value or its ends."""
     if isinstance(x, Sequence) and not isinstance(x, str):
         low, high = (min(x), max(x)) if x else (0.0, 0.0)
-        return short_number(low) if high - low < 1e-9 else f"{short_number(low)} to {short_number(high)}"
+        return (
+            short_number(low)
+            if high - low < 1e-9
+            else f"{short_number(low)} to {short_number(high)}"
+        )
     if not isinstance(x, (int, float)) or not math.isfinite(x):
         return "?"
     return f"{x + 0.0:.3g}".replace("-", "−")  # + 0.0: zero has no sign
@@ -112,7 +118,8 @@ def drawing_style() -> Generator[None]:
     import matplotlib
 
     with matplotlib.rc_context(STYLE), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing")  # a name in a script that the font lacks
+        # a name in a script that the font lacks
+        warnings.filterwarnings("ignore", "Glyph .* missing")
         yield
 
 
@@ -123,12 +130,18 @@ def save(figure: Figure, path: str | Path) -> None:
 
 
 def inline(figure: Figure, salt: str) -> str:
-    """SVG for the inside of a page, whose variables (--ink, ...) colour it. `salt` keeps ids of pictures apart."""
+    """SVG for the inside of a page, whose variables (--ink, ...) colour it. `salt` keeps ids of
+    pictures apart.
+    """
     import matplotlib
 
     file = io.StringIO()
     with matplotlib.rc_context({"svg.hashsalt": salt, "savefig.transparent": True}):
-        figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+        figure.savefig(
+            file,
+            format="svg",
+            metadata={"Date": None, "Creator": None, "Format": None, "Type": None},
+        )
     svg = file.getvalue()
     svg = svg[svg.index("<svg") :]
     for colour, name in (
@@ -143,7 +156,9 @@ def inline(figure: Figure, salt: str) -> str:
     return svg
 
 
-def svg_text(x: float, y: float, text: str, colour: str, anchor: str = "start", weight: str = "normal") -> str:
+def svg_text(
+    x: float, y: float, text: str, colour: str, anchor: str = "start", weight: str = "normal"
+) -> str:
     """A piece of text of a hand-written SVG, at its baseline."""
     style = f"fill='{colour}' text-anchor='{anchor}' font-weight='{weight}'"
     return f"<text x='{x:.1f}' y='{y:.1f}' {style}>{escape(text)}</text>"
@@ -155,4 +170,10 @@ def duration(seconds: float) -> str:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes_left = divmod(minutes, 60)
-    return f"{hours} h {minutes_left} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
+    return (
+        f"{hours} h {minutes_left} min"
+        if hours
+        else f"{minutes} min {rest} s"
+        if minutes
+        else f"{rest} s"
+    )

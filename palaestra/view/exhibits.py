@@ -1,4 +1,6 @@
-"""Rollouts for the eye: which ones to show, and which of their tokens were surprising, encouraged or discouraged."""
+"""Rollouts for the eye: which ones to show, and which of their tokens were surprising, encouraged
+or discouraged.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ LONGEST = 600  # tokens shown of one rollout
 LARGEST = 16  # samples shown of one group
 LEVELS = 4  # strengths of colour
 MARK = re.compile(r"<\|.*\|>|</?\w+>")  # special tokens, as most tokenizers write them
-RARITY = (0.9, 0.5, 0.2, 0.05)  # probabilities of a token, below each of which it is one level more surprising
+# probabilities of a token, below each of which it is one level more surprising
+RARITY = (0.9, 0.5, 0.2, 0.05)
 
 
 @value_class
@@ -33,7 +36,9 @@ class Token:
 
 
 def notable_rollouts(rollouts: Iterable[Rollout]) -> dict[str, Rollout]:
-    """The best, a typical and the worst one. Among equal rewards, one of another problem and of middling length."""
+    """The best, a typical and the worst one. Among equal rewards, one of another problem and of
+    middling length.
+    """
     left = list(rollouts)
     if not left:
         return {}
@@ -48,13 +53,18 @@ def notable_rollouts(rollouts: Iterable[Rollout]) -> dict[str, Rollout]:
             break
         ties = [r for r in left if abs(r.reward - reward) == close]
         middle = median(r.n_tokens for r in ties) if name != "typical" else length
-        found[name] = min(ties, key=lambda r: (r.group in {f.group for f in found.values()}, abs(r.n_tokens - middle)))
+        found[name] = min(
+            ties,
+            key=lambda r: (r.group in {f.group for f in found.values()}, abs(r.n_tokens - middle)),
+        )
         left.remove(found[name])
     return {name: found[name] for name in ("best", "typical", "worst") if name in found}
 
 
 def instructive_group(rollouts: Iterable[Rollout]) -> list[Rollout]:
-    """The group whose rewards differ most, best first: what a method learns from when it compares answers."""
+    """The group whose rewards differ most, best first: what a method learns from when it compares
+    answers.
+    """
     groups: dict[int, list[Rollout]] = {}
     for r in rollouts:
         groups.setdefault(r.group, []).append(r)
@@ -70,7 +80,9 @@ def instructive_group(rollouts: Iterable[Rollout]) -> list[Rollout]:
 
 def largest_advantage(raws: Iterable[Sequence[Raw]]) -> float:
     """What the strongest colour stands for."""
-    return max((abs(t.advantage) for raw in raws for t in raw if t.advantage is not None), default=0.0)
+    return max(
+        (abs(t.advantage) for raw in raws for t in raw if t.advantage is not None), default=0.0
+    )
 
 
 def colour_tokens(raw: Sequence[Raw], scale: float) -> list[Token]:
@@ -78,7 +90,9 @@ def colour_tokens(raw: Sequence[Raw], scale: float) -> list[Token]:
     tokens: list[Token] = []
     for mine, run in groupby(raw[:LONGEST], key=lambda t: t.mine):
         if mine:
-            tokens += [Token(text=t.text, look=_look(t, scale), told=_describe_token(t)) for t in run]
+            tokens += [
+                Token(text=t.text, look=_look(t, scale), told=_describe_token(t)) for t in run
+            ]
         else:
             tokens.append(Token(text="".join(t.text for t in run).strip(), look="other"))
     if len(raw) > LONGEST:
@@ -98,7 +112,9 @@ def _look(t: Raw, scale: float) -> str:
 
 def _describe_token(t: Raw) -> str:
     told = [] if t.logp is None else [f"probability {math.exp(t.logp):.3g}"]
-    return ", ".join(told + ([] if t.advantage is None else [f"advantage {t.advantage:+.3g}".replace("-", "−")]))
+    return ", ".join(
+        told + ([] if t.advantage is None else [f"advantage {t.advantage:+.3g}".replace("-", "−")])
+    )
 
 
 def shows_work(text: str) -> bool:

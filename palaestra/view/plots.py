@@ -1,4 +1,6 @@
-"""Pictures of runs: learning curves, recipes compared, what a method does to tokens. Keys stand beside the data."""
+"""Pictures of runs: learning curves, recipes compared, what a method does to tokens. Keys stand
+beside the data.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +45,12 @@ Evaluations = Sequence[tuple[float, Interval]]
 # ---- one run
 
 
-def curve(metrics: Metrics, path: str | Path, *, evaluations: Evaluations = (), title: str = "") -> None:
-    """The learning curve of a run: training reward and held-out accuracy, answer length, entropy or truncation."""
+def curve(
+    metrics: Metrics, path: str | Path, *, evaluations: Evaluations = (), title: str = ""
+) -> None:
+    """The learning curve of a run: training reward and held-out accuracy, answer length, entropy or
+    truncation.
+    """
     with drawing_style():
         save(_curve(metrics, evaluations, title, WIDE), path)
 
@@ -52,10 +58,14 @@ def curve(metrics: Metrics, path: str | Path, *, evaluations: Evaluations = (), 
 def curve_svg(metrics: Metrics, *, evaluations: Evaluations = (), narrow: bool = False) -> str:
     """The same picture without its title, as SVG for the inside of a page; see `drawing.inline`."""
     with drawing_style():
-        return inline(_curve(metrics, evaluations, "", NARROW if narrow else WIDE), salt=f"curve{narrow}")
+        return inline(
+            _curve(metrics, evaluations, "", NARROW if narrow else WIDE), salt=f"curve{narrow}"
+        )
 
 
-def _curve(metrics: Metrics, evaluations: Evaluations, title: str, size: tuple[float, float]) -> Figure:
+def _curve(
+    metrics: Metrics, evaluations: Evaluations, title: str, size: tuple[float, float]
+) -> Figure:
     from matplotlib.figure import Figure
 
     evaluations = sorted(evaluations, key=lambda e: e[0])
@@ -74,33 +84,58 @@ def _curve(metrics: Metrics, evaluations: Evaluations, title: str, size: tuple[f
     _rewards(main, steps, reward)
     if evaluations:
         accuracy = main if shared else rest.pop(0)
-        beside = float(reward[: len(reward) // 10 + 1].mean()) if len(reward) and shared else -math.inf
-        _evaluations(accuracy, evaluations, above=beside <= evaluations[0][1].mean)  # where the curve is not
-        _heading(accuracy, "held-out accuracy, 95% interval", HELD_OUT, right=shared and size == WIDE)
+        beside = (
+            float(reward[: len(reward) // 10 + 1].mean()) if len(reward) and shared else -math.inf
+        )
+        # where the curve is not
+        _evaluations(accuracy, evaluations, above=beside <= evaluations[0][1].mean)
+        _heading(
+            accuracy, "held-out accuracy, 95% interval", HELD_OUT, right=shared and size == WIDE
+        )
     raised = evaluations and shared and size != WIDE
     _heading(
-        main, "reward of the training batch" if len(steps) else "no step has finished", TRAIN, line=int(bool(raised))
+        main,
+        "reward of the training batch" if len(steps) else "no step has finished",
+        TRAIN,
+        line=int(bool(raised)),
     )
     for axes, (name, label) in zip(rest, small, strict=True):
-        _rewards(axes, *series(metrics, "step", name), colour=MUTED)
-        _heading(axes, label, INK)
-        if name == "truncated":
-            top = max(0.05, axes.get_ylim()[1])
-            axes.set_ylim(-0.03 * top, top)
-            axes.yaxis.set_major_formatter(lambda v, _: f"{100 * v:g}%")
+        _beside(axes, metrics, name, label)
     last = max([*steps.tolist(), *(s for s, _ in evaluations), 1.0])
     for axes in panels:
         axes.set_xlim(-0.02 * last, 1.02 * last)
         axes.locator_params(axis="x", nbins=7 if axes is main else 5, integer=True)
     if shared:
-        _unit(main, reward, [x for _, e in evaluations for x in (e.low, e.high) if math.isfinite(x)])
+        _unit(
+            main, reward, [x for _, e in evaluations for x in (e.low, e.high) if math.isfinite(x)]
+        )
     if title:
-        figure.text(0.22 / size[0], 1 - 0.2 / size[1], title, ha="left", va="top", fontsize=13, fontweight="bold")
+        figure.text(
+            0.22 / size[0],
+            1 - 0.2 / size[1],
+            title,
+            ha="left",
+            va="top",
+            fontsize=13,
+            fontweight="bold",
+        )
     return figure
 
 
+def _beside(axes: Axes, metrics: Metrics, name: str, label: str) -> None:
+    """A small panel with one metric."""
+    _rewards(axes, *series(metrics, "step", name), colour=MUTED)
+    _heading(axes, label, INK)
+    if name == "truncated":
+        top = max(0.05, axes.get_ylim()[1])
+        axes.set_ylim(-0.03 * top, top)
+        axes.yaxis.set_major_formatter(lambda v, _: f"{100 * v:g}%")
+
+
 def _panels(figure: Figure, n: int, top: float) -> list[Axes]:
-    """One large panel, the others beside it, or below it in a narrow picture. Inches; a fixed layout is quick."""
+    """One large panel, the others beside it, or below it in a narrow picture. Inches; a fixed
+    layout is quick.
+    """
     width, height = figure.get_size_inches()
     left, bottom, side, gap = 0.5, 0.55, 0.62, 0.55
     tall = height - top - bottom
@@ -110,13 +145,21 @@ def _panels(figure: Figure, n: int, top: float) -> list[Axes]:
         x = left + wide + side + 0.5
         boxes = [
             (left, bottom, wide, tall),
-            *((x, bottom + i * (each + gap), width - x - 0.2, each) for i in reversed(range(n - 1))),
+            *(
+                (x, bottom + i * (each + gap), width - x - 0.2, each)
+                for i in reversed(range(n - 1))
+            ),
         ]
     else:
         each = (tall - gap * (n - 1)) / (n + 1)
-        stacked = [(left, bottom + i * (each + gap), width - left - side, each) for i in reversed(range(n - 1))]
+        stacked = [
+            (left, bottom + i * (each + gap), width - left - side, each)
+            for i in reversed(range(n - 1))
+        ]
         boxes = [(left, height - top - 2 * each, width - left - side, 2 * each), *stacked]
-    found = [figure.add_axes((x / width, y / height, w / width, h / height)) for x, y, w, h in boxes]
+    found = [
+        figure.add_axes((x / width, y / height, w / width, h / height)) for x, y, w, h in boxes
+    ]
     for i, axes in enumerate(found):
         lowest = i == n - 1 or (i == 0 and width > height)
         axes.tick_params(labelbottom=lowest)
@@ -124,7 +167,9 @@ def _panels(figure: Figure, n: int, top: float) -> list[Axes]:
     return found
 
 
-def _write(axes: Axes, text: str, at: tuple[float, float], offset: tuple[float, float], **style: Any) -> None:
+def _write(
+    axes: Axes, text: str, at: tuple[float, float], offset: tuple[float, float], **style: Any
+) -> None:
     """A text at an offset in points from a place."""
     axes.annotate(text, at, offset, textcoords="offset points", **style)
 
@@ -132,26 +177,40 @@ def _write(axes: Axes, text: str, at: tuple[float, float], offset: tuple[float, 
 def _heading(axes: Axes, text: str, colour: str, line: int = 0, right: bool = False) -> None:
     weight, side = ("normal" if colour == INK else "bold"), ("right" if right else "left")
     place: dict[str, Any] = {"xycoords": "axes fraction", "ha": side, "va": "bottom"}
-    _write(axes, text, (int(right), 1), (0, 7 + 15 * line), color=colour, fontweight=weight, **place)
+    _write(
+        axes, text, (int(right), 1), (0, 7 + 15 * line), color=colour, fontweight=weight, **place
+    )
 
 
 def _rewards(axes: Axes, x_N: np.ndarray, y_N: np.ndarray, colour: str = TRAIN) -> None:
     """Each step as a light point, their course as a line."""
-    axes.plot(x_N, y_N, "o", color=colour, alpha=0.28, markersize=3.2, markeredgewidth=0, clip_on=False)
+    axes.plot(
+        x_N, y_N, "o", color=colour, alpha=0.28, markersize=3.2, markeredgewidth=0, clip_on=False
+    )
     axes.plot(x_N, smooth(y_N), color=colour, linewidth=2.2, solid_capstyle="round")
     axes.margins(y=0.12)
     axes.locator_params(axis="y", nbins=5)
 
 
 def _evaluations(axes: Axes, evaluations: Evaluations, above: bool) -> None:
-    """Points with intervals; the first and the last tell their value, the last one outside of the panel."""
+    """Points with intervals; the first and the last tell their value, the last one outside of the
+    panel.
+    """
     course = [(step, e.mean) for step, e in evaluations]
-    axes.plot(*zip(*course, strict=True), color=HELD_OUT, linewidth=1.2, alpha=0.35 if len(course) > 2 else 0, zorder=3)
+    axes.plot(
+        *zip(*course, strict=True),
+        color=HELD_OUT,
+        linewidth=1.2,
+        alpha=0.35 if len(course) > 2 else 0,
+        zorder=3,
+    )
     for step, e in evaluations:
         ends = np.array([[e.mean - e.low], [e.high - e.mean]])
         axes.errorbar(
-            [step], [e.mean], yerr=ends if np.isfinite(ends).all() else None, fmt="o", color=HELD_OUT, markersize=6.5,
-            markeredgecolor=PAPER, markeredgewidth=0.9, elinewidth=2, capsize=0, zorder=5, clip_on=False,
+            [step], [e.mean], yerr=ends if np.isfinite(ends).all() else None, fmt="o",
+            color=HELD_OUT, markersize=6.5,
+            markeredgecolor=PAPER, markeredgewidth=0.9, elinewidth=2, capsize=0, zorder=5,
+            clip_on=False,
         )  # fmt: skip
     style: dict[str, Any] = {"color": HELD_OUT, "fontweight": "bold", "fontsize": 11, "ha": "left"}
     (first, before), (last, after) = evaluations[0], evaluations[-1]
@@ -162,7 +221,9 @@ def _evaluations(axes: Axes, evaluations: Evaluations, above: bool) -> None:
 
 
 def _unit(axes: Axes, reward_N: np.ndarray, ends: Sequence[float]) -> None:
-    """The whole scale from 0 to 1 where everything lies on it, so that heights can be compared between runs."""
+    """The whole scale from 0 to 1 where everything lies on it, so that heights can be compared
+    between runs.
+    """
     found = [*reward_N.tolist(), *ends]
     if found and min(found) >= 0 and max(found) <= 1:
         axes.set_ylim(-0.02, 1.04)
@@ -172,9 +233,11 @@ def _unit(axes: Axes, reward_N: np.ndarray, ends: Sequence[float]) -> None:
 
 
 def compare(runs: Mapping[str, Sequence[Metrics]], path: str | Path, *, title: str = "") -> None:
-    """Recipes over sampled tokens: mean over seeds with its 95% band; beside it where the runs ended, which is the key.
+    """Recipes over sampled tokens: mean over seeds with its 95% band; beside it where the runs
+    ended, which is the key.
 
-    `runs`: by recipe, the records of metrics.jsonl of each seed. Ends are held-out accuracies, else training rewards.
+    `runs`: by recipe, the records of metrics.jsonl of each seed. Ends are held-out accuracies, else
+    training rewards.
     """
     from matplotlib.figure import Figure
 
@@ -190,7 +253,9 @@ def compare(runs: Mapping[str, Sequence[Metrics]], path: str | Path, *, title: s
         left.set_xlabel("sampled tokens")
         left.xaxis.set_major_formatter(lambda v, _: thousands(v))
         left.locator_params(axis="both", nbins=6)
-        right.set_title("held-out accuracy at the end" if judged else "training reward at the end", color=INK)
+        right.set_title(
+            "held-out accuracy at the end" if judged else "training reward at the end", color=INK
+        )
         right.set_yticks([])
         right.grid(False)
         right.set_ylim(-0.6, len(runs) - 0.3)
@@ -198,7 +263,8 @@ def compare(runs: Mapping[str, Sequence[Metrics]], path: str | Path, *, title: s
         right.locator_params(axis="x", nbins=5)
         seeds = sorted({len(s) for s in runs.values()})
         told = (
-            f"Mean of {' or '.join(map(str, seeds))} seeds; bands and bars are 95% t intervals, small dots single runs."
+            f"Mean of {' or '.join(map(str, seeds))} seeds; bands and bars are 95% t "
+            "intervals, small dots single runs."
         )
         figure.supxlabel(told, x=0.012, ha="left", fontsize=8.5, color=MUTED)
         if title:
@@ -216,7 +282,11 @@ def _look(i: int) -> dict[str, Any]:
 
 
 def _band(axes: Axes, seeds: Sequence[Metrics], i: int) -> None:
-    curves = [(x, smooth(y)) for x, y in (series(run, "sampled_tokens", "reward") for run in seeds) if len(x)]
+    curves = [
+        (x, smooth(y))
+        for x, y in (series(run, "sampled_tokens", "reward") for run in seeds)
+        if len(x)
+    ]
     if not curves:
         return
     grid_N = np.linspace(max(x[0] for x, _ in curves), min(x[-1] for x, _ in curves), 200)
@@ -224,7 +294,9 @@ def _band(axes: Axes, seeds: Sequence[Metrics], i: int) -> None:
     mean_N, look = y_SN.mean(0), _look(i)
     if len(curves) > 1:
         half_N = t_quantile(0.975, len(curves) - 1) * y_SN.std(0, ddof=1) / math.sqrt(len(curves))
-        axes.fill_between(grid_N, mean_N - half_N, mean_N + half_N, color=look["color"], alpha=0.13, linewidth=0)
+        axes.fill_between(
+            grid_N, mean_N - half_N, mean_N + half_N, color=look["color"], alpha=0.13, linewidth=0
+        )
     axes.plot(
         grid_N,
         mean_N,
@@ -253,15 +325,38 @@ def _end(run: Metrics, judged: bool) -> float:
 def _row(axes: Axes, name: str, y: float, ends: Sequence[float], i: int) -> None:
     look, known = _look(i), [x for x in ends if math.isfinite(x)]
     found = mean_interval(known)
-    axes.plot(known, [y - 0.16] * len(known), "o", color=look["color"], alpha=0.5, markersize=3.5, markeredgewidth=0)
+    axes.plot(
+        known,
+        [y - 0.16] * len(known),
+        "o",
+        color=look["color"],
+        alpha=0.5,
+        markersize=3.5,
+        markeredgewidth=0,
+    )
     if math.isfinite(found.high):
         axes.plot(
-            [found.low, found.high], [y, y], color=look["color"], linewidth=2, alpha=0.9, linestyle=look["linestyle"]
+            [found.low, found.high],
+            [y, y],
+            color=look["color"],
+            linewidth=2,
+            alpha=0.9,
+            linestyle=look["linestyle"],
         )
     axes.plot(
-        [found.mean], [y], color=look["color"], marker=look["marker"], markersize=8, markeredgecolor=PAPER, zorder=4
+        [found.mean],
+        [y],
+        color=look["color"],
+        marker=look["marker"],
+        markersize=8,
+        markeredgecolor=PAPER,
+        zorder=4,
     )
-    style: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "va": "bottom", "color": look["color"]}
+    style: dict[str, Any] = {
+        "xycoords": ("axes fraction", "data"),
+        "va": "bottom",
+        "color": look["color"],
+    }
     _write(axes, name, (0, y), (0, 6), ha="left", fontweight="bold", **style)
     _write(axes, percent(found.mean), (1, y), (0, 6), ha="right", fontweight="bold", **style)
 
@@ -270,9 +365,15 @@ def _row(axes: Axes, name: str, y: float, ends: Sequence[float], i: int) -> None
 
 
 def token_weights(
-    groups: Sequence[Sequence[Mapping[str, Any]]], result: Mapping[str, Any], path: str | Path, *, title: str = ""
+    groups: Sequence[Sequence[Mapping[str, Any]]],
+    result: Mapping[str, Any],
+    path: str | Path,
+    *,
+    title: str = "",
 ) -> None:
-    """What multiplies the gradient of each token's log-prob: a row a trajectory, blue pushes up, orange pushes down."""
+    """What multiplies the gradient of each token's log-prob: a row a trajectory, blue pushes up,
+    orange pushes down.
+    """
     from matplotlib.figure import Figure
     from matplotlib.patches import FancyBboxPatch
 
@@ -281,7 +382,9 @@ def token_weights(
     largest = max((abs(w) for row in weights for w in row), default=0.0) or 1.0
     longest = max(map(len, weights), default=1)
     with drawing_style():
-        figure = Figure(figsize=(WIDE[0], 1.1 + 0.34 * (len(rows) + 0.6 * len(groups))), layout="constrained")
+        figure = Figure(
+            figsize=(WIDE[0], 1.1 + 0.34 * (len(rows) + 0.6 * len(groups))), layout="constrained"
+        )
         axes = figure.add_subplot()
         axes.axis("off")
         y = 0.0
@@ -289,19 +392,30 @@ def token_weights(
             y -= 1.6 if i == 0 and g else 1.0
             for t, w in enumerate(row):
                 box = FancyBboxPatch(
-                    (t + 0.06, y + 0.1), 0.88, 0.8, boxstyle="round,pad=0,rounding_size=0.12", linewidth=0
+                    (t + 0.06, y + 0.1),
+                    0.88,
+                    0.8,
+                    boxstyle="round,pad=0,rounding_size=0.12",
+                    linewidth=0,
                 )
                 box.set_facecolor(diverging_colour(w / largest))
                 axes.add_patch(box)
             reward = groups[g][i].get("reward", groups[g][i].get("turn_rewards"))
             side = {"va": "center", "color": INK}
-            _write(axes, f"reward {short_number(reward)}", (0, y + 0.5), (-8, 0), ha="right", **side)
-            told = f"advantage {short_number(result['advantages'][g][i])},  weights {short_number(row)}"
+            _write(
+                axes, f"reward {short_number(reward)}", (0, y + 0.5), (-8, 0), ha="right", **side
+            )
+            told = (
+                f"advantage {short_number(result['advantages'][g][i])},  weights "
+                f"{short_number(row)}"
+            )
             _write(axes, told, (longest, y + 0.5), (8, 0), ha="left", **side)
         axes.set_xlim(-0.02, longest + 0.02)
         axes.set_ylim(y - 0.1, 0.1)
         if title:
-            figure.suptitle(f"{title}: weight of each token", x=0.012, ha="left", fontsize=13, fontweight="bold")
+            figure.suptitle(
+                f"{title}: weight of each token", x=0.012, ha="left", fontsize=13, fontweight="bold"
+            )
         save(figure, path)
 
 

@@ -30,12 +30,17 @@ ERROR_FILES = 20  # rollout files that are searched for the causes of errors
 LONGEST_ERROR = 400  # characters shown of what infrastructure said
 SHORT = 120  # tokens; shorter answers of a group stand beside one another
 PARTS = 6  # parts of the reward that are listed
-ONE_SEED = "This is one run with one seed: the intervals cover the choice of problems, not what another seed would do."
+ONE_SEED = (
+    "This is one run with one seed: the intervals cover the choice of problems, not what "
+    "another seed would do."
+)
 UNSEEN_PROBLEMS = "on problems that it was not trained on"
 
 
 def write_report(run_dir: str | Path, config: Mapping[str, Any] | None = None) -> Path:
-    """Writes report.html, whose path it returns, and curve.png. `config`: of the pipeline that the run is a part of."""
+    """Writes report.html, whose path it returns, and curve.png. `config`: of the pipeline that the
+    run is a part of.
+    """
     run = read_run(Path(run_dir))
     run = replace(run, config=config) if config else run
     for part in run.parts:
@@ -54,7 +59,11 @@ def write_report(run_dir: str | Path, config: Mapping[str, Any] | None = None) -
 def page(run: RunFolder) -> dict[str, Any]:
     """Everything that the template shows, as text and numbers."""
     rollouts = [r for r in (run.first, run.last) if r is not None]
-    curves = [curve_svg(run.steps, evaluations=run.evaluations, narrow=n) for n in (False, True)] if run.steps else []
+    curves = (
+        [curve_svg(run.steps, evaluations=run.evaluations, narrow=n) for n in (False, True)]
+        if run.steps
+        else []
+    )
     return {
         "recipe": run.label("recipe") or "run",
         "task": run.label("task"),
@@ -83,7 +92,9 @@ def facts(run: RunFolder) -> list[str]:
     """The run in a line: seed, steps, tokens, time."""
     last = run.steps[-1] if run.steps else {}
     steps = number(run.summary.get("steps", last.get("step")))
-    tokens, seconds = (number(run.summary.get(name, last.get(name))) for name in ("sampled_tokens", "seconds"))
+    tokens, seconds = (
+        number(run.summary.get(name, last.get(name))) for name in ("sampled_tokens", "seconds")
+    )
     seed = run.summary.get("seed", run.config.get("seed"))
     found = [
         f"seed {seed}" if seed is not None else "",
@@ -113,24 +124,43 @@ def verdict(run: RunFolder) -> dict[str, Any]:
     share = all(e.low >= 0 and e.high <= 1 for e in (before, after) if e is not None)
     tell = percent if share else short_number
     told = [
-        {"label": label, "mean": tell(e.mean), "low": tell(e.low), "high": tell(e.high), "n": f"{e.n:,}"}
+        {
+            "label": label,
+            "mean": tell(e.mean),
+            "low": tell(e.low),
+            "high": tell(e.high),
+            "n": f"{e.n:,}",
+        }
         for label, e in (("before", before), ("after", after))
         if e is not None
     ]
     where = "on the held-out problems" if run.name("caveat") or run.name("env") else UNSEEN_PROBLEMS
     words = judge_change(before, after, share, where)
-    return {"ends": told, "words": words, "what": "Held-out accuracy" if share else "Held-out reward"}
+    return {
+        "ends": told,
+        "words": words,
+        "what": "Held-out accuracy" if share else "Held-out reward",
+    }
 
 
 def judge_change(
-    before: Interval | None, after: Interval | None, share: bool = True, where: str = UNSEEN_PROBLEMS
+    before: Interval | None,
+    after: Interval | None,
+    share: bool = True,
+    where: str = UNSEEN_PROBLEMS,
 ) -> str:
     """What the difference says, in a sentence; `share`: in points of a hundred."""
     if before is None or after is None:
-        return "There is no evaluation before and after, so whether the model became better is not known."
+        return (
+            "There is no evaluation before and after, so whether the model became better is "
+            "not known."
+        )
     d = difference(before, after)
     if not math.isfinite(d.low + d.high):
-        return "The evaluations are too small for an interval, so whether the model became better is not known."
+        return (
+            "The evaluations are too small for an interval, so whether the model became better "
+            "is not known."
+        )
 
     def tell(x: float) -> str:
         return f"{100 * x:.0f}".replace("-", "−") if share else short_number(x)
@@ -143,7 +173,10 @@ def judge_change(
         size = f"by {tell(-d.mean)}{unit} (95% interval {tell(-d.high)} to {tell(-d.low)})"
         return f"Worse, beyond what chance explains: {where}, the model fell {size}."
     span = f"{tell(d.low)} and {tell(d.high)}{unit}"
-    return f"No change that can be told from chance: the difference lies between {span}, with zero inside."
+    return (
+        f"No change that can be told from chance: the difference lies between {span}, with "
+        "zero inside."
+    )
 
 
 def has_risen(run: RunFolder) -> bool:
@@ -154,11 +187,18 @@ def has_risen(run: RunFolder) -> bool:
 
 
 def parts(run: RunFolder) -> list[dict[str, str]]:
-    """The parts of a pipeline in order: what each did to the accuracy, at what cost, and where its own page is."""
+    """The parts of a pipeline in order: what each did to the accuracy, at what cost, and where its
+    own page is.
+    """
     rows = []
     for name, found in run.parts.items():
-        told = [percent(e["mean"]) if (e := found.get(k)) else "" for k in ("accuracy_before", "accuracy_after")]
-        tokens, seconds, steps = (number(found.get(k)) for k in ("sampled_tokens", "seconds", "steps"))
+        told = [
+            percent(e["mean"]) if (e := found.get(k)) else ""
+            for k in ("accuracy_before", "accuracy_after")
+        ]
+        tokens, seconds, steps = (
+            number(found.get(k)) for k in ("sampled_tokens", "seconds", "steps")
+        )
         page = f"{name}/report.html"
         rows.append(
             {
@@ -201,12 +241,21 @@ def changes(run: RunFolder) -> list[dict[str, str]]:
         ("reward", "Reward of the training batch", two, 0.1),
     ]
     scored = sorted({k for r in run.steps for k in r if k.startswith("part/")})
-    told += [(k, f"Part of the reward: {k[5:]}", two, 0.1) for k in scored[:PARTS] if len(scored) > 1]
+    told += [
+        (k, f"Part of the reward: {k[5:]}", two, 0.1) for k in scored[:PARTS] if len(scored) > 1
+    ]
     for name, label, tell, least in told:
         values = series(run.steps, "step", name)[1]
         if len(values) > 1 and n < len(values):
             start, end = float(values[:n].mean()), float(values[-n:].mean())
-            rows.append({"label": label, "start": tell(start), "end": tell(end), "line": spark(smooth(values), least)})
+            rows.append(
+                {
+                    "label": label,
+                    "start": tell(start),
+                    "end": tell(end),
+                    "line": spark(smooth(values), least),
+                }
+            )
     return rows + shown_work(run)
 
 
@@ -216,7 +265,11 @@ def shown_work(run: RunFolder) -> list[dict[str, str]]:
         return []
     shares = []
     for rollouts in (run.first, run.last):
-        shares.append(proportion(sum(exhibits.shows_work(r.text) for r in rollouts.valid), len(rollouts.valid)))
+        shares.append(
+            proportion(
+                sum(exhibits.shows_work(r.text) for r in rollouts.valid), len(rollouts.valid)
+            )
+        )
     means = [s.mean for s in shares]
     if not all(math.isfinite(m) for m in means) or max(means) < 0.05 or min(means) > 0.95:
         return []
@@ -231,7 +284,9 @@ def shown_work(run: RunFolder) -> list[dict[str, str]]:
 
 
 def spark(values_N: np.ndarray, least: float, width: int = 96, height: int = 22) -> str:
-    """The points of a polyline, at most one a pixel; a range below `least` is drawn as the little that it is."""
+    """The points of a polyline, at most one a pixel; a range below `least` is drawn as the little
+    that it is.
+    """
     at = np.linspace(0, len(values_N) - 1, min(width, len(values_N)))
     y = np.interp(at, np.arange(len(values_N)), values_N)
     x, span = np.linspace(2, width - 2, len(y)), max(float(np.ptp(y)), least)
@@ -250,20 +305,28 @@ def remarks(run: RunFolder) -> list[str]:
     before, after = ends(run)
     if before and after and has_risen(run) and difference(before, after).low <= 0:
         found.append(
-            "The training reward rose and the held-out accuracy did not: the rise may come from these problems only, "
+            "The training reward rose and the held-out accuracy did not: the rise may come from "
+            "these problems only, "
             "or from sampling less widely."
         )
     if cut > 0.05:
         found.append(
-            f"At the end {percent(cut)} of the answers were cut off at the length limit; try a larger --max-tokens."
+            f"At the end {percent(cut)} of the answers were cut off at the length limit; try a "
+            "larger --max-tokens."
         )
     if mixed < 0.15:
         found.append(
-            f"At the end only {percent(mixed)} of the groups held answers of differing reward. The others teach a "
+            f"At the end only {percent(mixed)} of the groups held answers of differing reward. "
+            "The others teach a "
             "group-relative method nothing: harder problems would."
         )
-    if skipped := sum(bool(v) for r in run.steps for k, v in r.items() if k.rpartition("/")[2] == "skipped"):
-        found.append(f"{skipped} updates were skipped because they were not finite; see the cases in the run folder.")
+    if skipped := sum(
+        bool(v) for r in run.steps for k, v in r.items() if k.rpartition("/")[2] == "skipped"
+    ):
+        found.append(
+            f"{skipped} updates were skipped because they were not finite; see the cases in the "
+            "run folder."
+        )
     if known := run.name("caveat"):
         found.append(f"{known[:1].upper()}{known[1:]}.")
     if before and after:
@@ -274,25 +337,47 @@ def remarks(run: RunFolder) -> list[str]:
 def phases(run: RunFolder) -> list[dict[str, Any]]:
     """Where the time went; a phase under half a percent is left out."""
     given = run.summary.get("phase_seconds")
-    seconds = {str(k): x for k, v in given.items() if (x := number(v))} if isinstance(given, Mapping) else {}
+    seconds = (
+        {str(k): x for k, v in given.items() if (x := number(v))}
+        if isinstance(given, Mapping)
+        else {}
+    )
     total = sum(seconds.values())
     return [
-        {"name": name, "share": round(100 * s / total, 2), "told": f"{100 * s / total:.0f}%", "time": duration(s)}
+        {
+            "name": name,
+            "share": round(100 * s / total, 2),
+            "told": f"{100 * s / total:.0f}%",
+            "time": duration(s),
+        }
         for name, s in seconds.items()
         if s / total >= 0.005
     ]
 
 
 def speed(run: RunFolder) -> list[str]:
-    rate, memory = series(run.steps, "step", "tokens_per_second")[1], number(run.summary.get("peak_memory_mb"))
-    found = [f"{np.median(rate):,.0f} sampled tokens a second of training (median step)"] if len(rate) else []
+    rate, memory = (
+        series(run.steps, "step", "tokens_per_second")[1],
+        number(run.summary.get("peak_memory_mb")),
+    )
+    found = (
+        [f"{np.median(rate):,.0f} sampled tokens a second of training (median step)"]
+        if len(rate)
+        else []
+    )
     return found + ([f"{memory:,.0f} MB of memory at the peak"] if memory else [])
 
 
 def rollout_cards(steps: Sequence[StepRollouts]) -> dict[str, Any]:
     """The notable rollouts of the first and last step side by side, and a group of each."""
-    picked = [(s, exhibits.notable_rollouts(s.valid), exhibits.instructive_group(s.valid)) for s in steps]
-    raws = {(s.step, r.at): s.raw(r) for s, some, group in picked for r in [*some.values(), *group[: exhibits.LARGEST]]}
+    picked = [
+        (s, exhibits.notable_rollouts(s.valid), exhibits.instructive_group(s.valid)) for s in steps
+    ]
+    raws = {
+        (s.step, r.at): s.raw(r)
+        for s, some, group in picked
+        for r in [*some.values(), *group[: exhibits.LARGEST]]
+    }
     scale = exhibits.largest_advantage(raws.values())
 
     def card(s: StepRollouts, r: Rollout) -> dict[str, Any]:
@@ -302,7 +387,8 @@ def rollout_cards(steps: Sequence[StepRollouts]) -> dict[str, Any]:
     return {
         "steps": [s.step for s in steps],
         "rows": [
-            {"kind": k, "cards": [card(s, some[k]) if k in some else None for s, some, _ in picked]} for k in kinds
+            {"kind": k, "cards": [card(s, some[k]) if k in some else None for s, some, _ in picked]}
+            for k in kinds
         ],
         "groups": [
             {
@@ -340,11 +426,17 @@ def errors(run: RunFolder) -> dict[str, Any]:
     """Infrastructure errors: how many, at which steps, of what cause."""
     failed = [r for r in run.steps if number(r.get("errors"))]
     steps = [int(r["step"]) for r in failed]
-    found = [rollouts_of([run.folder / "rollouts" / f"step-{step:06}.parquet"]) for step in steps[:ERROR_FILES]]
-    broken = [r for rollouts in found if rollouts for r in rollouts.all if r.status.startswith("error")]
+    found = [
+        rollouts_of([run.folder / "rollouts" / f"step-{step:06}.parquet"])
+        for step in steps[:ERROR_FILES]
+    ]
+    broken = [
+        r for rollouts in found if rollouts for r in rollouts.all if r.status.startswith("error")
+    ]
     first = {r.status: r.error for r in reversed(broken)}
     causes = [
-        (status, first[status][:LONGEST_ERROR], n) for status, n in Counter(r.status for r in broken).most_common()
+        (status, first[status][:LONGEST_ERROR], n)
+        for status, n in Counter(r.status for r in broken).most_common()
     ]
     total = round(sum(r["errors"] * (number(r.get("episodes")) or 0) for r in failed))
     return {"total": total, "steps": steps, "causes": causes}
@@ -364,7 +456,9 @@ def flatten_settings(config: Mapping[str, Any], prefix: str = "") -> list[tuple[
 
 
 def commands(run: RunFolder) -> list[tuple[str, str]]:
-    """What to type to repeat, resume and inspect the run. A pipeline's part has no settings, and goes on with the whole."""
+    """What to type to repeat, resume and inspect the run. A pipeline's part has no settings, and
+    goes on with the whole.
+    """
     resume = f"palaestra train --resume {shlex.quote(str(run.folder))}" if run.config else ""
     resume = run.summary.get("resume_command") or resume
     steps = number(run.summary.get("steps"))

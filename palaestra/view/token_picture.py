@@ -1,6 +1,7 @@
 """A real group of answers, each token coloured by the weight that a method gives it.
 
-The weight multiplies the gradient of the token's log-prob: blue makes it likelier, orange less likely.
+The weight multiplies the gradient of the token's log-prob: blue makes it likelier, orange less
+likely.
 """
 
 from __future__ import annotations
@@ -40,7 +41,11 @@ def largest_weight(found: Explained) -> float:
 
 
 def describe_answer(a: Answer) -> str:
-    reward, advantage, weight = short_number(a.reward), short_number(a.advantage), short_number(a.weights)
+    reward, advantage, weight = (
+        short_number(a.reward),
+        short_number(a.advantage),
+        short_number(a.weights),
+    )
     return f"reward {reward}   advantage {advantage}   weight of a token {weight}"
 
 
@@ -70,9 +75,15 @@ def figure(found: Explained) -> Figure:
     """Answers below one another, best first, in a fixed-width face; a scale of colours on top."""
     from matplotlib.figure import Figure
 
-    scale, answers = largest_weight(found), [(describe_answer(a), lines_of(a)) for a in found.answers]
+    scale, answers = (
+        largest_weight(found),
+        [(describe_answer(a), lines_of(a)) for a in found.answers],
+    )
     rows = 5.8 + sum(len(lines) + 1.7 for _, lines in answers)
-    longest = max((sum(len(text) + 0.25 for text, _ in line) for _, lines in answers for line in lines), default=0)
+    longest = max(
+        (sum(len(text) + 0.25 for text, _ in line) for _, lines in answers for line in lines),
+        default=0,
+    )
     width = max(longest, len(found.method) + 3.5 * LEGEND)
     figure = Figure(figsize=(width * SIZE + 0.6, rows * LEADING))
     axes = figure.add_axes((0, 0, 1, 1))
@@ -80,9 +91,17 @@ def figure(found: Explained) -> Figure:
     axes.set_xlim(-0.3 / SIZE, width + 0.3 / SIZE)
     axes.set_ylim(rows, 0)
     write_at: dict[str, Any] = {"va": "center", "ha": "left"}
-    axes.text(0, 1.0, f"{found.method}: weight of each token", fontsize=13, fontweight="bold", **write_at)
+    axes.text(
+        0, 1.0, f"{found.method}: weight of each token", fontsize=13, fontweight="bold", **write_at
+    )
     prompt = " ".join(escape_controls(found.prompt).split())
-    axes.text(0, 2.3, prompt if len(prompt) <= width else f"{prompt[: int(width) - 1]}…", color=MUTED, **write_at)
+    axes.text(
+        0,
+        2.3,
+        prompt if len(prompt) <= width else f"{prompt[: int(width) - 1]}…",
+        color=MUTED,
+        **write_at,
+    )
     _legend(axes, scale)
     y = 5.2
     for head, lines in answers:
@@ -99,8 +118,17 @@ def figure(found: Explained) -> Figure:
 def _token(axes: Any, x: float, y: float, text: str, share: float) -> None:
     from matplotlib.patches import Rectangle
 
-    axes.add_patch(Rectangle((x, y - 0.42), len(text) + 0.1, 0.84, facecolor=diverging_colour(share), linewidth=0))
-    style: dict[str, Any] = {"family": "DejaVu Sans Mono", "fontsize": 9, "va": "center", "ha": "left"}
+    axes.add_patch(
+        Rectangle(
+            (x, y - 0.42), len(text) + 0.1, 0.84, facecolor=diverging_colour(share), linewidth=0
+        )
+    )
+    style: dict[str, Any] = {
+        "family": "DejaVu Sans Mono",
+        "fontsize": 9,
+        "va": "center",
+        "ha": "left",
+    }
     axes.text(x + 0.05, y, text, color="white" if abs(share) > 0.62 else INK, **style)
 
 
@@ -123,7 +151,9 @@ def page(found: Explained) -> str:
         "tokens.html",
         method=found.method,
         prompt=found.prompt,
-        answers=[(describe_answer(a), list(zip(a.tokens, a.weights, strict=True))) for a in found.answers],
+        answers=[
+            (describe_answer(a), list(zip(a.tokens, a.weights, strict=True))) for a in found.answers
+        ],
         ends=(short_number(-scale), short_number(scale)),
         legend=[2 * i / (LEGEND - 1) - 1 for i in range(LEGEND)],
         scale=scale,

@@ -11,7 +11,9 @@ from palaestra.types import Act, Frame, Key, Message, Task, World, stage
 
 @stage
 class Blind:
-    """The same world, but all messages after the first frame say the same. Actions, pay and states stay what they are."""
+    """The same world, but all messages after the first frame say the same. Actions, pay and states
+    stay what they are.
+    """
 
     world: World
     says: str = "ok"
@@ -27,7 +29,9 @@ class Blind:
     async def step(self, state: Any, acts: tuple[Act, ...], key: Key) -> Frame:
         found: Any = self.world.step(state, acts, key)
         frame: Frame = await found if inspect.isawaitable(found) else found
-        return replace(frame, asks=tuple(replace(a, say=tuple(map(self._hidden, a.say))) for a in frame.asks))
+        return replace(
+            frame, asks=tuple(replace(a, say=tuple(map(self._hidden, a.say))) for a in frame.asks)
+        )
 
     def _hidden(self, message: Message) -> Message:
         return replace(message, content=self.says)

@@ -1,4 +1,6 @@
-"""Budget forcing: a model that wants to answer is told to think on, so often, and then has to answer (s1, arXiv:2501.19393)."""
+"""Budget forcing: a model that wants to answer is told to think on, so often, and then has to
+answer (s1, arXiv:2501.19393).
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,13 @@ from palaestra.types import Act, Ask, Frame, Key, Task, stage
 
 @stage
 class Forced:
-    """A question whose thinking goes on for `rounds` more turns; the answer behind the mark `end` is paid if it is exact.
+    """A question whose thinking goes on for `rounds` more turns; the answer behind the mark `end`
+    is paid if it is exact.
 
-    Thinking stops where the model says `end`. What was sampled is never taken back, so `cue` answers the mark instead of taking
-    its place: "= ?" is how the built-in model says that it does not know. Cue and inserted mark are nobody's tokens: they carry
-    no gradient. Where a turn's tokens run out, the mark is inserted and the answer is due. A reply that ends by itself, without
+    Thinking stops where the model says `end`. What was sampled is never taken back, so `cue`
+    answers the mark instead of taking its place: "= ?" is how the built-in model says that it does
+    not know. Cue and inserted mark are nobody's tokens: they carry no gradient. Where a turn's
+    tokens run out, the mark is inserted and the answer is due. A reply that ends by itself, without
     the mark, has no answer. Fact `answer`: what was answered, None where nothing was.
     """
 
@@ -34,7 +38,9 @@ class Forced:
             paid = 0.0 if answer is None else exact_match(f"{ANSWER_PREFIX}{answer}", task)
             return Frame(state=state, pay={("policy", ""): paid}, facts={"answer": answer})
         if act.finish == "stop" and n < self.rounds:
-            return Frame(state=(task, n + 1), asks=(Ask(seat="policy", stop=(self.end,), prefix=self.cue),))
+            return Frame(
+                state=(task, n + 1), asks=(Ask(seat="policy", stop=(self.end,), prefix=self.cue),)
+            )
         mark = "" if act.finish == "stop" else f"\n{self.end}"
         ask = Ask(seat="policy", stop=("\n",), prefix=mark, max_tokens=self.answer_tokens)
         return Frame(state=(task, self.rounds + 1), asks=(ask,))

@@ -1,4 +1,6 @@
-"""The world of a judge who sees both halves of a pair, each in a row of its own: two orders, or two single responses."""
+"""The world of a judge who sees both halves of a pair, each in a row of its own: two orders, or two
+single responses.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ HALVES = ("first", "second")
 class Pair:
     """Pays 0.5 for each half that is judged rightly, so 1 is right in both.
 
-    With `apart` both halves are paid together: if the first response, the better one, has the higher score (a tie pays nothing).
+    With `apart` both halves are paid together: if the first response, the better one, has the
+    higher score (a tie pays nothing).
     """
 
     apart: bool = False
@@ -23,7 +26,10 @@ class Pair:
 
     def reset(self, task: Task, key: Key) -> Frame:
         halves: tuple[Task, ...] = task.meta["halves"]
-        asks = (Ask(seat="policy", say=t.prompt, thread=name) for t, name in zip(halves, HALVES, strict=True))
+        asks = (
+            Ask(seat="policy", say=t.prompt, thread=name)
+            for t, name in zip(halves, HALVES, strict=True)
+        )
         return Frame(state=halves, asks=tuple(asks))
 
     def step(self, state: Any, acts: tuple[Act, ...], key: Key) -> Frame:
@@ -31,7 +37,9 @@ class Pair:
         if self.apart:
             right = [is_higher(acts[0].text, acts[1].text)] * 2
         pay = {("policy", name): 0.5 * x for name, x in zip(HALVES, right, strict=True)}
-        return Frame(state=state, pay=pay, facts={"verdicts": tuple(final_answer(a.text) for a in acts)})
+        return Frame(
+            state=state, pay=pay, facts={"verdicts": tuple(final_answer(a.text) for a in acts)}
+        )
 
 
 def is_higher(chosen: str, rejected: str) -> float:

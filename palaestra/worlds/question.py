@@ -1,4 +1,6 @@
-"""The world of a single question: one answer ends it, and it pays nothing. A verifier scores later."""
+"""The world of a single question: one answer ends it, and it pays nothing. A verifier
+scores later.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Tic-tac-toe for two seats. textarena's TicTacToe-v0 is the referee (extra `games`); the board is shown our own way.
+"""Tic-tac-toe for two seats. textarena's TicTacToe-v0 is the referee (extra `games`); the board is
+shown our own way.
 
 user: you are x / o1x / 3x5 / 678        4 would be taken; 6 wins        assistant: 6
 """
@@ -31,11 +32,15 @@ def draw_board(moves: tuple[int, ...]) -> str:
 def completing_squares(moves: tuple[int, ...], seat: int) -> list[int]:
     """The free squares that complete a line of a seat."""
     own = set(moves[seat::2])
-    return [i for i in range(9) if i not in moves and any(i in l and own >= set(l) - {i} for l in LINES)]
+    return [
+        i for i in range(9) if i not in moves and any(i in l and own >= set(l) - {i} for l in LINES)
+    ]
 
 
 def random_move(messages: Sequence[Message], rng: np.random.Generator) -> str:
-    """A free square of the board that was last shown: an opponent that plays by the rules and no more."""
+    """A free square of the board that was last shown: an opponent that plays by the rules and no
+    more.
+    """
     board = messages[-1].content.partition("\n")[2]
     return str(rng.choice([c for c in board if c.isdigit()]))
 
@@ -69,7 +74,9 @@ class Board:
 
 @stage
 class TicTacToe:
-    """Pays the winner 1, the loser -1, a draw 0. An illegal reply forfeits, or is asked for again `retries` times."""
+    """Pays the winner 1, the loser -1, a draw 0. An illegal reply forfeits, or is asked for again
+    `retries` times.
+    """
 
     illegal: Literal["forfeit", "again"] = "forfeit"
     retries: int = 2
@@ -84,7 +91,10 @@ class TicTacToe:
         done, _ = env.step(action=f"[{text}]" if SQUARE.fullmatch(text) else "none")
         if env.state.game_info[mover]["invalid_move"]:
             count = state.illegal[mover] + 1
-            state = replace(state, illegal=(count, state.illegal[1]) if mover == 0 else (state.illegal[0], count))
+            state = replace(
+                state,
+                illegal=(count, state.illegal[1]) if mover == 0 else (state.illegal[0], count),
+            )
             if self.illegal == "again" and count <= self.retries:
                 return self._ask(state)
             return self._end(state, {mover: -1.0, 1 - mover: 1.0}, f"illegal:{SEATS[mover]}")
@@ -99,16 +109,29 @@ class TicTacToe:
         """Wins if it can, else blocks, else takes the best free square."""
         mover = len(state.moves) % 2
         free = [i for i in (4, 0, 2, 6, 8, 1, 3, 5, 7) if i not in state.moves]
-        return str([*completing_squares(state.moves, mover), *completing_squares(state.moves, 1 - mover), *free][0])
+        return str(
+            [
+                *completing_squares(state.moves, mover),
+                *completing_squares(state.moves, 1 - mover),
+                *free,
+            ][0]
+        )
 
     def _ask(self, state: Board) -> Frame:
         say = (Message(role="user", content=draw_board(state.moves)),)
         ask = Ask(seat=SEATS[len(state.moves) % 2], say=say, new_row=True)
-        return Frame(state=state, asks=(ask,), facts=_facts(state), state_key=draw_board(state.moves))
+        return Frame(
+            state=state, asks=(ask,), facts=_facts(state), state_key=draw_board(state.moves)
+        )
 
     def _end(self, state: Board, rewards: dict[int, float], result: str) -> Frame:
         pay = {(SEATS[seat], ""): r for seat, r in rewards.items()}
-        return Frame(state=state, pay=pay, facts=_facts(state) | {"result": result}, state_key=draw_board(state.moves))
+        return Frame(
+            state=state,
+            pay=pay,
+            facts=_facts(state) | {"result": result},
+            state_key=draw_board(state.moves),
+        )
 
 
 def _facts(state: Board) -> dict[str, Any]:
@@ -120,7 +143,9 @@ def referee(moves: tuple[int, ...]) -> Any:
     try:
         import textarena
     except ImportError as missing:
-        raise UserError("TicTacToe needs textarena; install it with: pip install 'palaestra[games]'") from missing
+        raise UserError(
+            "TicTacToe needs textarena; install it with: pip install 'palaestra[games]'"
+        ) from missing
     env = textarena.make("TicTacToe-v0").env
     while hasattr(env, "env"):
         env = env.env

@@ -11,9 +11,11 @@
         def oracle(self, state):                  # optional: what to say, for the check before the first step
             return str(state)
 
-A seat may have a player of its own, who is not trained: `players = {"second": function}`, a function `(messages, rng) -> text`.
+A seat may have a player of its own, who is not trained: `players = {"second": function}`, a
+function `(messages, rng) -> text`.
 
-Methods may be plain or async. An error in one stops the run and names the user's own line; a `Fault` ends the episode.
+Methods may be plain or async. An error in one stops the run and names the user's own line; a
+`Fault` ends the episode.
 """
 
 from __future__ import annotations
@@ -24,13 +26,25 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
-from palaestra.abilities import Casts, GivesTasks, HeldOutSize, LimitsTurns, Solves, TrainingSize  # fmt: skip
+from palaestra.abilities import (  # fmt: skip
+    Casts,
+    GivesTasks,
+    HeldOutSize,
+    LimitsTurns,
+    Solves,
+    TrainingSize,
+)
 from palaestra.context import Bench
 from palaestra.errors import Fault, UserError
 from palaestra.tasks.user_code import accepts, file_of, load, locate_error
 from palaestra.types import Act, Ask, Frame, Key, Message, Task, stage
 
-METHODS = {"reset": ("task", "key"), "step": ("state", "acts", "key"), "task": ("split", "index"), "oracle": ("state",)}
+METHODS = {
+    "reset": ("task", "key"),
+    "step": ("state", "acts", "key"),
+    "task": ("split", "index"),
+    "oracle": ("state",),
+}
 NEEDED_METHODS = ("reset", "step")
 EXCERPT = 60  # characters of a wrong value in a message
 MESSAGES = 'a tuple, with its comma: (Message(role="user", content="..."),)'
@@ -71,19 +85,41 @@ class UserWorld:
     def _frame(self, found: Any, method: str) -> Frame:
         where = f"{self.spec}.{method}"
         if not isinstance(found, Frame):
-            raise UserError(f"{where} returned {type(found).__name__}; return a palaestra.types.Frame")
-        need(is_list_of(found.asks, Ask), where, "asks", found.asks, "a tuple, with its comma: asks=(Ask(...),)")
+            raise UserError(
+                f"{where} returned {type(found).__name__}; return a palaestra.types.Frame"
+            )
+        need(
+            is_list_of(found.asks, Ask),
+            where,
+            "asks",
+            found.asks,
+            "a tuple, with its comma: asks=(Ask(...),)",
+        )
         need(isinstance(found.pay, Mapping), where, "pay", found.pay, PAY)
         for who in found.pay:
             need(isinstance(who, tuple) and len(who) == 2, where, "a key of pay", who, PAY)
         for seat in [a.seat for a in found.asks] + [seat for seat, _ in found.pay]:
             if seat not in self.seats:
-                raise UserError(f"{where} names the seat {seat!r}; the seats are {', '.join(self.seats)}")
+                raise UserError(
+                    f"{where} names the seat {seat!r}; the seats are {', '.join(self.seats)}"
+                )
         for ask in found.asks:
             need(is_conversation(ask.say), where, "say", ask.say, MESSAGES)
-            need(is_list_of(ask.stop, str), where, "stop", ask.stop, 'a tuple, with its comma: stop=("\\n",)')
+            need(
+                is_list_of(ask.stop, str),
+                where,
+                "stop",
+                ask.stop,
+                'a tuple, with its comma: stop=("\\n",)',
+            )
             limit = ask.max_tokens
-            need(limit is None or isinstance(limit, int), where, "max_tokens", limit, "a whole number")
+            need(
+                limit is None or isinstance(limit, int),
+                where,
+                "max_tokens",
+                limit,
+                "a whole number",
+            )
         for who, amount in found.pay.items():
             need(is_finite(amount), where, f"the pay of {who[0]!r}", amount, "a finite number")
         return found
@@ -112,10 +148,16 @@ class UserTasks:
     def task(self, split: str, index: int) -> Task:
         instance, where = instance_of(self.spec), f"{self.spec}.task"
         if not isinstance(instance, GivesTasks):
-            return Task(id=f"{self.name}/{split}/{index}", meta={"split": split, "index": index}, domain=self.name)
+            return Task(
+                id=f"{self.name}/{split}/{index}",
+                meta={"split": split, "index": index},
+                domain=self.name,
+            )
         found = guard_call(self.spec, instance.task, split, index)
         if not isinstance(found, Task):
-            raise UserError(f"{where} returned {type(found).__name__}; return a palaestra.types.Task")
+            raise UserError(
+                f"{where} returned {type(found).__name__}; return a palaestra.types.Task"
+            )
         for name in ("id", "domain", "bundle"):
             need(isinstance(getattr(found, name), str), where, name, getattr(found, name), "text")
         need(is_conversation(found.prompt), where, "prompt", found.prompt, MESSAGES)
@@ -135,7 +177,9 @@ def is_list_of(found: Any, kind: type) -> bool:
 
 
 def is_conversation(found: Any) -> bool:
-    return is_list_of(found, Message) and all(isinstance(x, str) for m in found for x in (m.role, m.content))
+    return is_list_of(found, Message) and all(
+        isinstance(x, str) for m in found for x in (m.role, m.content)
+    )
 
 
 def is_finite(amount: Any) -> bool:
@@ -150,10 +194,21 @@ def players_of(spec: str) -> Mapping[str, Callable[..., str]]:
     """The functions that play seats in the policy's place: the attribute `players` of the class."""
     instance = instance_of(spec)
     found = given_players(instance)
-    good = isinstance(found, Mapping) and all(callable(f) and accepts(f, "messages", "rng") for f in found.values())
-    need(good, spec, "players", found, 'functions by seat: players = {"second": move}, with def move(messages, rng)')
+    good = isinstance(found, Mapping) and all(
+        callable(f) and accepts(f, "messages", "rng") for f in found.values()
+    )
+    need(
+        good,
+        spec,
+        "players",
+        found,
+        'functions by seat: players = {"second": move}, with def move(messages, rng)',
+    )
     if strange := [seat for seat in found if seat not in instance.seats]:
-        raise UserError(f"{spec}: players has the seat {strange[0]!r}; the seats are {', '.join(instance.seats)}")
+        raise UserError(
+            f"{spec}: players has the seat {strange[0]!r}; the seats are "
+            f"{', '.join(instance.seats)}"
+        )
     if set(found) == set(instance.seats):
         raise UserError(f"{spec}: players fills every seat; leave one to the policy")
     return {seat: partial(_move, spec, seat) for seat in found}
@@ -170,7 +225,9 @@ def _move(spec: str, seat: str, messages: Sequence[Message], rng: Any) -> str:
 
 
 def load_environment(spec: str) -> tuple[UserWorld, UserTasks]:
-    """The world and the tasks of `FILE.py:CLASS`. Raises UserError for what is wrong with the class."""
+    """The world and the tasks of `FILE.py:CLASS`. Raises UserError for what is wrong with the
+    class.
+    """
     world, tasks = UserWorld(spec), UserTasks(spec)
     tasks.task("train", 0)
     return world, tasks
@@ -181,7 +238,10 @@ def instance_of(spec: str) -> Any:
     """One instance, made without arguments and checked."""
     made = load(spec, "class")
     if not isinstance(made, type):
-        raise UserError(f"{spec} is {type(made).__name__}, not a class; write class {spec.rpartition(':')[2]}: ...")
+        raise UserError(
+            f"{spec} is {type(made).__name__}, not a class; write class "
+            f"{spec.rpartition(':')[2]}: ..."
+        )
     if not accepts(made):
         raise UserError(f"{spec} must be made without arguments; give those of __init__ defaults")
     instance = guard_call(spec, made)
@@ -191,7 +251,11 @@ def instance_of(spec: str) -> Any:
         if found is None and method not in NEEDED_METHODS:
             continue
         if not callable(found) or not accepts(found, *arguments):
-            has = f"has {method}{inspect.signature(found)}" if callable(found) else f"has no method {method!r}"
+            has = (
+                f"has {method}{inspect.signature(found)}"
+                if callable(found)
+                else f"has no method {method!r}"
+            )
             raise UserError(f"{spec} {has}; write def {method}(self, {', '.join(arguments)})")
     return instance
 
@@ -226,4 +290,7 @@ def guard_call(spec: str, function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _fault(error: Exception, spec: str, method: str) -> str:
-    return f"{locate_error(error, file_of(load(spec, 'class')))} (in {spec.rpartition(':')[2]}{method})"
+    return (
+        f"{locate_error(error, file_of(load(spec, 'class')))} (in "
+        f"{spec.rpartition(':')[2]}{method})"
+    )

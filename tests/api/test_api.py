@@ -7,7 +7,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-
 from palaestra.api.asking import compare, evaluate, explain
 from palaestra.api.run import Run, fates, table
 from palaestra.api.training import train

@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-
 from palaestra.atlas import directions, pages
 from palaestra.cli.main import main
 from palaestra.explanation import given

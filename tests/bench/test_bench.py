@@ -5,7 +5,6 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-
 from palaestra.bench import machine, work
 from palaestra.bench.page import main as draw_page
 from palaestra.bench.page import setting

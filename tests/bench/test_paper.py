@@ -5,7 +5,6 @@ import json
 from dataclasses import replace
 
 import pytest
-
 from palaestra import catalogue, values
 from palaestra.bench import paper
 from palaestra.card import Size

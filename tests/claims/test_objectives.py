@@ -4,11 +4,11 @@ import asyncio
 
 import numpy as np
 import pytest
-
 from palaestra.ledger.experiment import experiment_of
 from palaestra.pipeline import Pipeline
 from palaestra.run.driver import prepare
 from palaestra.step import start, step
+
 from tests.recipes.objectives.helpers import PLAIN
 
 

@@ -4,7 +4,6 @@ import asyncio
 import json
 
 import pytest
-
 from palaestra.api.training import make_smallest
 
 

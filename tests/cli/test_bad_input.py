@@ -6,9 +6,8 @@ import subprocess
 import sys
 import time
 
-import pytest
-
 import palaestra
+import pytest
 from palaestra.cli.main import main
 from palaestra.tasks import files
 

@@ -9,9 +9,6 @@ from pathlib import Path
 import huggingface_hub
 import pytest
 from huggingface_hub import ModelCard
-from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM
-
 from palaestra.cli import main as cli
 from palaestra.cli import push
 from palaestra.errors import UserError
@@ -19,6 +16,9 @@ from palaestra.models.load import load
 from palaestra.run.settings import Settings
 from palaestra.store.folder import read_run
 from palaestra.view.model_card import command, model_card, settings_of
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
+
 from tests.hub_server import hub
 
 TOKEN = "hf_abcdefghijklmnopqrstuvwxyz"

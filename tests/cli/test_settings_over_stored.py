@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-
 from palaestra import values
 from palaestra.api.training import write_settings
 from palaestra.cli import train

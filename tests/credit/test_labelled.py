@@ -1,10 +1,10 @@
 """Credit by one part of the reward."""
 
 import pytest
-
 from palaestra.credit.labelled import Labelled
 from palaestra.credit.preferences import Compare
 from palaestra.errors import UserError
+
 from tests.rewards.labelled import group, said
 
 

@@ -1,8 +1,8 @@
 """Advantages of pass@k: the catalogue's numbers, and the mean over subsets."""
 
 import pytest
-
 from palaestra.credit.pass_at_k import pass_at_k_advantages
+
 from tests.recipes.objectives.helpers import near
 
 

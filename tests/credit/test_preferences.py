@@ -1,12 +1,12 @@
 """Pairs and imitation: of one task, without what is muted or failed."""
 
 import pytest
-
 from palaestra.credit.length import Shortest
 from palaestra.credit.preferences import Compare, Rate
 from palaestra.credit.rows import Imitate, Prefer
 from palaestra.credit.steps import StepPairs
 from palaestra.types import Episode, Group, Task
+
 from tests.fake import episode
 
 

@@ -1,7 +1,6 @@
 """Scopes by name: who is compared with whom, and what a wrong name says."""
 
 import pytest
-
 from palaestra.cli.main import main
 from palaestra.credit.links import Center, chain
 from palaestra.credit.scopes import SameState, scope_keys

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from palaestra.credit.table import Table
 from palaestra.credit.trie import branch_terms, episode_ids, node_means, prefix_nodes, td_terms
 from palaestra.types import Episode, Group, Reward, Row, Segment, Task

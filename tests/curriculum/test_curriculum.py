@@ -8,12 +8,12 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from palaestra.curriculum.draw import Shuffled
 from palaestra.curriculum.pool import is_mixed
 from palaestra.curriculum.prioritised import Prioritised, Successes
 from palaestra.curriculum.replay import Replay, draw_by_priority, group_by_prompt
 from palaestra.types import Episode, Group, Message, Reward, Task, rng_of
+
 from tests.fake import episode
 
 

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-
 from palaestra.curriculum.prioritised import Prioritised, Successes, weights
 from palaestra.store.codec import decode, encode
 from palaestra.types import Group, Task
+
 from tests.fake import episode
 
 

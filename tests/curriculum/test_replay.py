@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-
 from palaestra.curriculum.replay import Replay, draw_by_priority, group_by_prompt, trim_buffer
 from palaestra.recipes.objectives import tba
 from palaestra.run.driver import prepare
 from palaestra.step import Schedule, start, step
 from palaestra.store.codec import decode, encode
 from palaestra.types import Group, Task, rng_of
+
 from tests.fake import episode
 
 

@@ -7,9 +7,9 @@ import shlex
 from pathlib import Path
 
 import pytest
-
 from palaestra.cli.main import main
 from palaestra.services import sandbox
+
 from tests.chat_server import serving
 
 PAGE = (Path(__file__).parents[2] / "docs" / "howto.md").read_text()

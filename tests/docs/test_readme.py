@@ -6,10 +6,10 @@ import shlex
 from pathlib import Path
 
 import pytest
-
 from palaestra.cli.main import main
 from palaestra.run.settings import Settings
 from palaestra.run.setup import bench_of
+
 from tests.oracle import check_oracle
 
 README = (Path(__file__).parents[2] / "README.md").read_text()

@@ -5,12 +5,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from torch import nn
-
 from palaestra.engines import decoder as module
 from palaestra.engines import linears
 from palaestra.engines.decoder import Decoder
 from palaestra.models.load import load
+from torch import nn
 
 
 @torch.no_grad()

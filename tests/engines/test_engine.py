@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-
 from palaestra.engines.own import OwnEngine
 from palaestra.engines.prefix import BLOCK, Prefixes
 from palaestra.models.load import load

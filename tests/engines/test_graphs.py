@@ -6,10 +6,10 @@ import logging
 import numpy as np
 import pytest
 import torch
-
 from palaestra.engines.graphs import REACH, Graphs, rows
 from palaestra.engines.own import OwnEngine
 from palaestra.models.load import load
+
 from tests.engines.test_engine import ask, prompts_of, right
 
 

@@ -14,8 +14,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
-
 from palaestra import catalogue
 from palaestra.cli.main import main
 from palaestra.engines import select, vllm
@@ -27,6 +25,8 @@ from palaestra.run.benches import bench_by_name
 from palaestra.run.driver import prepare
 from palaestra.step import start, step
 from palaestra.types import Reward, Sampling
+from safetensors.torch import load_file
+
 from tests.fake_vllm import digest
 
 FAKE = Path(__file__).parents[1] / "fake_vllm.py"

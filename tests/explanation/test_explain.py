@@ -3,7 +3,6 @@
 import json
 
 import pytest
-
 from palaestra.cli.main import main
 from palaestra.credit.gae import Gae
 from palaestra.credit.links import Center, Shift, chain
@@ -31,6 +30,7 @@ from palaestra.rollout.collect import Sample, Score, links
 from palaestra.schedule import Linear
 from palaestra.step import Schedule
 from palaestra.values import vary
+
 from tests.recipes.helpers import FOUR
 
 

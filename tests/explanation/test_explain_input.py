@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pytest
-
 from palaestra.cli.main import main
 from palaestra.errors import UserError
 from palaestra.explanation.method import explain

@@ -9,7 +9,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from palaestra.cli.main import main
 from palaestra.curriculum.pool import Mixed
 from palaestra.errors import Fault, Paused, UserError
@@ -32,6 +31,7 @@ from palaestra.step import start, step
 from palaestra.tasks.oracle import episode_saying
 from palaestra.types import ChatRequest, Group, Message, Reply, Task
 from palaestra.values import override
+
 from tests.chat_server import serving, sometimes
 
 TASK = Task(

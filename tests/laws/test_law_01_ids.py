@@ -7,9 +7,6 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast
-
 from palaestra.errors import UserError
 from palaestra.models.dialect import Chat
 from palaestra.models.files import read_tokenizer
@@ -18,6 +15,8 @@ from palaestra.models.template import render
 from palaestra.rollout.play import play
 from palaestra.rollout.player import EnginePlayer
 from palaestra.types import Ask, Call, Completion, Frame, Malformed, Message, Sampling, Task, rng_of
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
 
 SPECIALS = [
     "<s>", "</s>", "<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|begin_of_text|>", "<|start_header_id|>",

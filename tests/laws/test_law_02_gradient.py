@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-
 from palaestra.models.forward import forward
 from palaestra.recipes.base import dpo, grpo, ppo, reinforce, sft
 from palaestra.run.driver import prepare

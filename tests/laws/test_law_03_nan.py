@@ -8,7 +8,6 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
-
 from palaestra.credit.seats import Reader
 from palaestra.errors import Fault
 from palaestra.models.load import weights_sha256

@@ -5,7 +5,6 @@ import asyncio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from palaestra.context import Bench
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.credit.table import Table, Values

@@ -5,7 +5,6 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from palaestra.rewards.verify import check_for
 from palaestra.run.benches import QUESTIONS
 from palaestra.toys.base import demonstration

@@ -12,7 +12,6 @@ import time
 
 import pytest
 import torch
-
 from palaestra.cli.main import main
 
 ARGS = ["schedule.prompts=2", "collect.links.0.n=4", "--evaluate", "4", "--max-tokens", "24"]

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from palaestra.curriculum.pool import Mixed
 from palaestra.step import Schedule, drop_old, start, step
 from palaestra.types import Group, Row, Segment
+
 from tests.fake import episode, task
 from tests.test_step_shapes import RECIPES, Cycle, world
 

@@ -4,7 +4,6 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-
 from palaestra.credit.links import Center
 from palaestra.credit.rows import Imitate
 from palaestra.errors import UserError

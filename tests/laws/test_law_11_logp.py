@@ -11,7 +11,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-
 from palaestra.engines.own import OwnEngine
 from palaestra.engines.sampling import DrawSettings, draw, truncate
 from palaestra.models.forward import forward
@@ -22,6 +21,7 @@ from palaestra.run.driver import prepare
 from palaestra.step import start, step
 from palaestra.types import Example, Message, Reward, Row, Sampling, Segment
 from palaestra.update import pack
+
 from tests.models.test_models import build
 
 

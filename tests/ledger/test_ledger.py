@@ -11,7 +11,6 @@ from itertools import combinations, pairwise
 from types import SimpleNamespace
 
 import pytest
-
 from palaestra import catalogue
 from palaestra.claims.base import rloo as rloo_claim
 from palaestra.cli.main import main

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-
 from palaestra.models.attention import fai, read_maps, split_heads, waad
 from palaestra.models.features import effective_rank
 from palaestra.models.forward import forward

@@ -5,7 +5,6 @@ import asyncio
 import numpy as np
 import pytest
 import torch
-
 from palaestra.models.latent import LatentHead, straight_through
 from palaestra.rollout.collect import Sample as Play
 from palaestra.rollout.collect import links

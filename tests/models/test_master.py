@@ -3,7 +3,6 @@
 import copy
 
 import torch
-
 from palaestra.models.load import frozen_copy, load, trainable_copy
 from palaestra.models.master import MasterWeights
 from palaestra.update import AdamW

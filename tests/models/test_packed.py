@@ -7,8 +7,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.nn.functional import scaled_dot_product_attention
-
 from palaestra.models import packed
 from palaestra.models.forward import forward
 from palaestra.models.layout import Block, Layout
@@ -16,6 +14,7 @@ from palaestra.models.load import frozen_copy, load, save
 from palaestra.models.packed import attend_in_line
 from palaestra.types import Example, Row, Segment
 from palaestra.update import pack, split
+from torch.nn.functional import scaled_dot_product_attention
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 import numpy as np
 import torch
-
 from palaestra.types import Example, Row, Segment
 from palaestra.update import pack
 

@@ -10,7 +10,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-
 from palaestra.api.training import make_smallest
 from palaestra.credit.gae import Gae, kl_needs
 from palaestra.credit.links import Chain
@@ -23,6 +22,7 @@ from palaestra.run.driver import prepare
 from palaestra.step import start, step
 from palaestra.types import Episode, Example, Group, Reward, Row, Segment
 from palaestra.update import backward, pack
+
 from tests.fake import FakeContext, task
 
 KINDS = ("k1", "k2", "k3", "forward", "full")

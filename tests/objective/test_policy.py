@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-
 from palaestra.objective.policy import Clipped, TargetEntropy, log_ratio
 from palaestra.recipes.objectives import confucius3
 from palaestra.types import Example, Row, Segment
 from palaestra.update import backward, pack
+
 from tests.objective.helpers import column_batch, out_of, token_batch, token_gradient
 from tests.recipes.objectives.helpers import near
 

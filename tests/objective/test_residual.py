@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-
 from palaestra.credit.links import Center, Chain
 from palaestra.explanation.method import explain
 from palaestra.objective.residual import Balance
 from palaestra.recipes.objectives import agro, tba
 from palaestra.types import Group, Task
 from palaestra.update import pack
+
 from tests.fake import episode
 from tests.objective.helpers import balance
 

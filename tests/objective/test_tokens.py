@@ -7,9 +7,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from palaestra.objective.tokens import DualClipped, TokenWeighted, TopTokens, mark_top_share
 from palaestra.update import backward
+
 from tests.objective.helpers import batch_of, column_batch, out_of
 
 

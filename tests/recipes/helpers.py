@@ -1,6 +1,7 @@
 """Groups for tests of any family."""
 
 from palaestra.types import Group
+
 from tests.fake import episode, task
 
 FOUR = [[{"reward": r, "length": n} for r, n in zip([1, 0, 0, 0], [2, 4, 4, 4], strict=True)]]

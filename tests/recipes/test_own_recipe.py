@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from palaestra.cli.main import main
 from palaestra.errors import UserError
 from palaestra.ledger.cells import CellRequest

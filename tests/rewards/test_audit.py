@@ -8,11 +8,11 @@ from io import StringIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-
 from palaestra.cli import audit as command
 from palaestra.cli.main import main
 from palaestra.rewards import user
 from palaestra.rewards.user import UserReward
+
 from tests.oracle import check_oracle
 
 REWARDS = """

@@ -4,10 +4,10 @@ import asyncio
 
 import numpy as np
 import pytest
-
 from palaestra.errors import Fault
 from palaestra.rewards.critic import Critique, ModelCritic, Oracle, read_steps
 from palaestra.types import Group
+
 from tests.rollout.helpers import answer
 
 

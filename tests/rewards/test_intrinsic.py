@@ -8,7 +8,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-
 from palaestra.credit.gae import Gae
 from palaestra.credit.links import chain
 from palaestra.errors import Fault, UserError

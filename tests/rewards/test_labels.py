@@ -4,11 +4,11 @@ import asyncio
 
 import numpy as np
 import pytest
-
 from palaestra.errors import Fault, UserError
 from palaestra.rewards.labels import QUALITY_LABELS, Also, Beside, Labels, Noisy, text_properties
 from palaestra.rollout.collect import links
 from palaestra.types import Episode, Reward, stage
+
 from tests.rewards.labelled import group, reward_of, said
 
 

@@ -3,7 +3,6 @@
 import math
 
 import numpy as np
-
 from palaestra.rewards.probe import accuracy
 
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-
 from palaestra.context import Bench
 from palaestra.credit.preferences import Compare, Rate, add_marker, weight
 from palaestra.credit.rows import Imitate

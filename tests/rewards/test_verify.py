@@ -4,7 +4,6 @@ import asyncio
 
 import numpy as np
 import pytest
-
 from palaestra.errors import Fault, UserError
 from palaestra.rewards.verify import Exact, Verify, check_for, response_text, reward_of
 from palaestra.tasks.oracle import episode_saying

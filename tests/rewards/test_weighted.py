@@ -3,7 +3,6 @@
 import asyncio
 
 import pytest
-
 from palaestra.errors import Fault, UserError
 from palaestra.judges.pointwise import Judge
 from palaestra.rewards.verified import Verified

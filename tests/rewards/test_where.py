@@ -1,10 +1,10 @@
 """One reward where a column is there, and another elsewhere."""
 
 import pytest
-
 from palaestra.errors import Fault, UserError
 from palaestra.rewards.where import Where
 from palaestra.types import Reward
+
 from tests.rewards.texts import asked, exact_reward, paid, totals
 
 

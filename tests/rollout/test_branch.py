@@ -5,7 +5,6 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-
 from palaestra.context import Bench
 from palaestra.credit.steps import StepPairs
 from palaestra.curriculum.partial import Whole
@@ -16,6 +15,7 @@ from palaestra.rollout.collect import Score, links
 from palaestra.rollout.player import Continued, EnginePlayer
 from palaestra.rollout.steps import answer_steps
 from palaestra.types import Ask, Completion, Episode, Frame, Group, Message, Reward, Row, Sampling, Segment, Task
+
 from tests.rollout.helpers import answer
 
 

@@ -15,6 +15,7 @@ from palaestra.services.chat.scripted import Scripted
 from palaestra.step import start, step
 from palaestra.toys.chain import ArithmeticChain
 from palaestra.types import Ask, Call, Frame, Message, Sampling, Task, stage
+
 from tests.chat_server import serving, sometimes
 
 USER = "You are a customer."

@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
-
 from palaestra.context import Bench
 from palaestra.errors import Fault
 from palaestra.rollout.collect import MuteTruncated, Sample, Score, Until, When, links

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-
 from palaestra.context import Bench
 from palaestra.errors import Fault, UserError
 from palaestra.rollout.collect import MuteTruncated, Sample, Score, Until, When, links

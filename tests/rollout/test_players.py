@@ -4,7 +4,6 @@ import asyncio
 from types import SimpleNamespace
 
 import pytest
-
 from palaestra.models.dialect import Piece
 from palaestra.rollout.play import play
 from palaestra.rollout.player import Continued, EnginePlayer, Script

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from palaestra.rollout.steps import answer_steps, line_ends
 from palaestra.types import Segment
+
 from tests.rollout.helpers import answer
 
 

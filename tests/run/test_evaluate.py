@@ -5,7 +5,6 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-
 from palaestra.context import Bench
 from palaestra.errors import Fault, UserError
 from palaestra.run.benches import bench_by_name

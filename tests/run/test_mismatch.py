@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-
 from palaestra import catalogue
 from palaestra.engines.own import OwnEngine
 from palaestra.errors import UserError

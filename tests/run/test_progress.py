@@ -5,7 +5,6 @@ import os
 import re
 
 import pytest
-
 from palaestra.run.progress import BLOCKS, Progress, clock_time, sparkline
 
 STEP = {

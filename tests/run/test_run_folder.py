@@ -13,7 +13,6 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 import torch
-
 from palaestra.api import training
 from palaestra.cli import sandbox, train
 from palaestra.cli.main import main

@@ -3,7 +3,6 @@
 from dataclasses import asdict, fields, replace
 
 import pytest
-
 from palaestra.api.training import write_settings
 from palaestra.cli.flags import FlagParser, help_of
 from palaestra.cli.flags import train as train_flags

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-
 from palaestra.context import Bench
 from palaestra.credit.gae import Gae
 from palaestra.credit.links import Center, Scale, chain

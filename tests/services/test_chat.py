@@ -11,8 +11,6 @@ from email.utils import formatdate
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, Field
-
 from palaestra.errors import Fault, UserError
 from palaestra.judges.reading import Odds
 from palaestra.services.chat.base import question_messages
@@ -29,6 +27,8 @@ from palaestra.services.chat.endpoint import (
 from palaestra.services.chat.scripted import Scripted
 from palaestra.services.chat.structured import ask, parse_object
 from palaestra.types import ChatRequest, Message, Meter, Reply
+from pydantic import BaseModel, Field
+
 from tests.chat_server import FAULTS, completion, serving, sometimes
 
 

@@ -5,8 +5,6 @@ import json
 from dataclasses import replace
 
 import pytest
-from pydantic import BaseModel
-
 from palaestra.cli.main import main
 from palaestra.errors import Fault, UserError
 from palaestra.judges.audit import order_bias
@@ -20,6 +18,7 @@ from palaestra.services.chat.endpoint import Endpoint
 from palaestra.services.chat.structured import ask
 from palaestra.tasks.oracle import episode_saying
 from palaestra.types import ChatRequest, Group, Reward, Task
+from pydantic import BaseModel
 
 pytestmark = [pytest.mark.slow, pytest.mark.smollm2]
 

@@ -7,7 +7,6 @@ import sys
 import textwrap
 
 import pytest
-
 from palaestra.bench.turns import TurnWorker
 from palaestra.errors import Fatal, Fault
 from palaestra.services.lines import Child, Died, Expired, LineProcess

@@ -15,7 +15,6 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from palaestra.cli.main import main
 from palaestra.errors import Fault, UserError
 from palaestra.services import sandbox

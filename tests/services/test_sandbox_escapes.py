@@ -14,7 +14,6 @@ import subprocess
 import sys
 
 import pytest
-
 from palaestra.services.sandbox import Asserts, Limits, check_python, open_session, run_program, sandbox_kind
 
 REFUSAL = sandbox_kind().refusal()

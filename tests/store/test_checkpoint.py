@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-
 from palaestra.errors import Fault, UserError
 from palaestra.store import checkpoint
 from palaestra.store.checkpoint import AppendLog, Checkpoint, find_latest, save, write_atomic

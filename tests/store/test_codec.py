@@ -15,11 +15,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
-from safetensors.torch import load, save
-
 from palaestra import identity
 from palaestra.store.codec import decode, encode
 from palaestra.types import Episode, Event, Example, Group, Message, Origin, Reward, Row, Segment, Task, stage
+from safetensors.torch import load, save
 
 
 def round_trip(tree):

@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from safetensors.torch import load_file
-
 from palaestra import catalogue, identity, values
 from palaestra.api.run import Run
 from palaestra.cli.main import main
@@ -18,6 +16,7 @@ from palaestra.objective.policy import Clipped
 from palaestra.run.benches import bench_by_name
 from palaestra.store.codec import decode, encode
 from palaestra.types import Group, Origin
+from safetensors.torch import load_file
 
 PROBLEMS = {  # digests of the first 40 problems of both splits at commit 717f9a2
     "chain": "2f13a3c0fffcb6ea",

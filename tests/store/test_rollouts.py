@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-
 from palaestra.store import rollouts
 from palaestra.types import Episode, Group, Message, Reward, Row, Segment, Task
 

@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from palaestra.errors import UserError
 from palaestra.store.codec import decode, encode
 from palaestra.tasks.files import FileTasks, load

@@ -13,7 +13,6 @@ import time
 
 import numpy as np
 import pytest
-
 from palaestra.errors import UserError
 from palaestra.tasks.gym import (
     CHUNK,

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from palaestra.cli.main import main
 from palaestra.errors import UserError
 from palaestra.rewards.verify import check_for

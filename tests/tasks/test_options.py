@@ -6,7 +6,6 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
-
 from palaestra.recipes.rewards import alphamed
 from palaestra.rewards.audit import audit
 from palaestra.rewards.verified import Verified

@@ -1,7 +1,6 @@
 """The check before the first step finds rewards that cannot teach."""
 
 import pytest
-
 from palaestra.rewards.user import UserReward
 from palaestra.rewards.verify import Exact, Verify, check_for
 from palaestra.tasks.files import FileTasks
@@ -10,6 +9,7 @@ from palaestra.toys.chain import ArithmeticChain
 from palaestra.toys.grid import Grid, GridTasks
 from palaestra.toys.hop import Hop, HopTasks
 from palaestra.types import Ask, Call, Frame, Task, stage
+
 from tests.oracle import check_oracle
 
 

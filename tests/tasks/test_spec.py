@@ -3,7 +3,6 @@
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-
 from palaestra.errors import UserError
 from palaestra.tasks.spec import parse_spec, split_outside, write_part
 from palaestra.verifiers.registry import get_verifier

@@ -9,7 +9,6 @@ from itertools import count
 from types import SimpleNamespace
 
 import pytest
-
 from palaestra.errors import Fault, UserError
 from palaestra.rewards.user import UserReward, reward_by_name
 from palaestra.rewards.verified import Verified
@@ -23,6 +22,7 @@ from palaestra.toys.chain import ArithmeticChain
 from palaestra.toys.grid import GridTasks
 from palaestra.types import Group, Message, Task
 from palaestra.worlds.user import UserTasks, UserWorld, load_environment
+
 from tests.oracle import check_oracle
 
 TASK = Task(

@@ -9,8 +9,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
-
 from palaestra.toys.base import split_of
 from palaestra.toys.chain import ArithmeticChain
 from palaestra.toys.mistakes import wrong_answer
@@ -19,6 +17,7 @@ from tools.tiny_model import build, mixture, skill
 from tools.tiny_model import tokenizer as tokens
 from tools.tiny_model.muon import orthogonal
 from tools.tiny_model.sample import replies
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 
 HERE = skill.HERE
 

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from palaestra.errors import UserError
 from palaestra.toys import formats
 from palaestra.toys.base import final_answer, split_of

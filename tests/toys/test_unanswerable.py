@@ -1,7 +1,6 @@
 """Sums that cannot be done."""
 
 import numpy as np
-
 from palaestra.recipes.rewards import salu
 from palaestra.toys.unanswerable import Unanswerable
 

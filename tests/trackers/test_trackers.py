@@ -16,7 +16,6 @@ from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
-
 from palaestra.cli import main as cli
 from palaestra.errors import UserError
 from palaestra.ledger.digests import configuration

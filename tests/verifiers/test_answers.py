@@ -6,7 +6,6 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from palaestra.rewards.verify import Exact
 from palaestra.types import Message, Task
 from palaestra.verifiers.answers.final import boxed_answer, extract_answer, is_right_answer, parse_number, same_answer

@@ -3,7 +3,6 @@
 import shutil
 
 import pytest
-
 from palaestra.errors import Fault, UserError
 from palaestra.services import sandbox
 from palaestra.services.sandbox import Asserts, Calls, Stdio, check_program, check_python, programs, sandbox_kind

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from palaestra.errors import UserError
 from palaestra.rewards.verified import Verified
 from palaestra.types import Task

@@ -8,7 +8,6 @@ import time
 from decimal import Decimal
 
 import pytest
-
 from palaestra.errors import UserError
 from palaestra.rewards.audit import audit
 from palaestra.rewards.verified import Verified

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from palaestra.verifiers.logic import equivalence
 from palaestra.verifiers.logic.equivalence import Undecided, are_equivalent, difference, is_contingent, place_bounds
 from palaestra.verifiers.logic.stl import NotFormula, horizon, parse_formula, robustness

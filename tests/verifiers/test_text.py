@@ -3,7 +3,6 @@
 import math
 
 import pytest
-
 from palaestra.errors import UserError
 from palaestra.verifiers.answers.tools import ToolAnswer, ToolCalls
 from palaestra.verifiers.registry import get_verifier

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from palaestra.cli.main import main
 from palaestra.errors import Fault, UserError
 from palaestra.rewards.audit import Auditor

@@ -7,11 +7,11 @@ import xml.etree.ElementTree as ET
 import numpy as np
 import pytest
 from matplotlib.image import imread
-
 from palaestra.stats import Interval, proportion
 from palaestra.store.folder import evaluations_of
 from palaestra.view.drawing import percent, series, short_number, smooth
 from palaestra.view.plots import compare, curve, curve_svg, diverging_colour, token_weights
+
 from tests.synthetic import metrics
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-
 from palaestra import values
 from palaestra.cli.main import parser_of
 from palaestra.cli.train import farewell
@@ -23,6 +22,7 @@ from palaestra.store.folder import read_run
 from palaestra.store.reading import Raw, StepRollouts
 from palaestra.view.exhibits import colour_tokens, instructive_group, notable_rollouts
 from palaestra.view.report import duration, flatten_settings, judge_change, write_report
+
 from tests.synthetic import answers, run_folder
 
 NASTY = (

@@ -5,6 +5,7 @@ from palaestra.rollout.collect import Sample
 from palaestra.toys.judging import CompareAnswers
 from palaestra.types import Act, Ask, Group, Message, Task
 from palaestra.worlds.forced import Forced
+
 from tests.recipes.rewards.helpers import run
 
 

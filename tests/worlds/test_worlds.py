@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-
 from palaestra.toys.base import split_of
 from palaestra.toys.chain import ArithmeticChain
 from palaestra.toys.grid import Grid, GridState, GridTasks

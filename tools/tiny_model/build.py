@@ -1,10 +1,11 @@
-"""Rebuilds the tiny model from nothing: `python -m tools.tiny_model.build --out DIR [--seconds 2400]`.
+"""Rebuilds the tiny model from nothing:
+`python -m tools.tiny_model.build --out DIR [--seconds 2400]`.
 
 Shape suffixes: B conversations, T tokens.
 
-One optimiser step reads 72 conversations, sorted by length into micro-batches whose gradients add up: an unbiased
-sample of the mixture with hardly any padding. The policy's tokens count 1 in the loss, all others 0.1, so that the
-model can also continue a conversation from the other side.
+One optimiser step reads 72 conversations, sorted by length into micro-batches whose gradients add
+up: an unbiased sample of the mixture with hardly any padding. The policy's tokens count 1 in the
+loss, all others 0.1, so that the model can also continue a conversation from the other side.
 """
 
 from __future__ import annotations
@@ -27,13 +28,16 @@ from tools.tiny_model.muon import Muon
 
 CONVERSATIONS, PART, CONTEXT = 72, 768, 512  # of a step, tokens of a micro-batch, tokens at most
 MATRICES, OTHERWISE = 7e-3, 3e-3  # peak learning rates of Muon and AdamW
-DECAY = 0.3  # of weights, per unit of rate: bounds the residual stream, and with it float32's rounding
+# of weights, per unit of rate: bounds the residual stream, and with it float32's rounding
+DECAY = 0.3
 WARMUP, FLOOR = 50, 0.01  # steps; the share of the peak that remains at the end
 OTHERS = 0.1  # loss weight of the tokens that the policy did not write
 
 
 def config() -> LlamaConfig:
-    """1.15 M parameters: in equal time they learn more than 1.6 M. Two key-value heads keep a decode step's cache small."""
+    """1.15 M parameters: in equal time they learn more than 1.6 M. Two key-value heads keep a
+    decode step's cache small.
+    """
     return LlamaConfig(
         vocab_size=256 + len(tokens.SPECIALS),
         hidden_size=160,
@@ -42,7 +46,8 @@ def config() -> LlamaConfig:
         num_attention_heads=4,
         num_key_value_heads=2,
         max_position_embeddings=CONTEXT,
-        rope_parameters={"rope_type": "default", "rope_theta": 500.0},  # short contexts: learns to look back sooner
+        # short contexts: learns to look back sooner
+        rope_parameters={"rope_type": "default", "rope_theta": 500.0},
         tie_word_embeddings=True,
         bos_token_id=tokens.BEGIN,
         eos_token_id=tokens.END,
@@ -51,12 +56,18 @@ def config() -> LlamaConfig:
 
 
 def encode(conversation: Conversation) -> tuple[list[int], list[float]]:
-    """Token ids of a conversation, as the chat template writes them, and the loss weight of each."""
+    """Token ids of a conversation, as the chat template writes them, and the loss
+    weight of each.
+    """
     ids, weights = [tokens.BEGIN], [0.0]
     for message in conversation:
         body = [*message.content.encode(), tokens.END]
         ids += [256 + tokens.SPECIALS.index(f"<|{message.role}|>"), *body]
-        weights += [OTHERS, *[1.0] * len(body)] if message.trained else [share_of(message)] * (len(body) + 1)
+        weights += (
+            [OTHERS, *[1.0] * len(body)]
+            if message.trained
+            else [share_of(message)] * (len(body) + 1)
+        )
     return ids[:CONTEXT], weights[:CONTEXT]
 
 
@@ -74,8 +85,12 @@ def padded(rows: Sequence[tuple[list[int], list[float]]]) -> tuple[Tensor, Tenso
 
 
 def micro_batches(rng: np.random.Generator, phase: Phase) -> list[tuple[Tensor, Tensor]]:
-    """The conversations of one step, sorted by length and cut so that no part holds more than `PART` padded tokens."""
-    rows = sorted((encode(conversation(rng, phase)) for _ in range(CONVERSATIONS)), key=lambda r: -len(r[0]))
+    """The conversations of one step, sorted by length and cut so that no part holds more than
+    `PART` padded tokens.
+    """
+    rows = sorted(
+        (encode(conversation(rng, phase)) for _ in range(CONVERSATIONS)), key=lambda r: -len(r[0])
+    )
     parts = [[rows[0]]]
     for row in rows[1:]:
         if (len(parts[-1]) + 1) * len(parts[-1][0][0]) > PART:
@@ -85,14 +100,20 @@ def micro_batches(rng: np.random.Generator, phase: Phase) -> list[tuple[Tensor, 
 
 
 def share(step: int, done: float) -> float:
-    """How much of its peak a learning rate has: a linear warm-up, then straight down with the share of time `done`."""
+    """How much of its peak a learning rate has: a linear warm-up, then straight down with the share
+    of time `done`.
+    """
     return min((step + 1) / WARMUP, 1.0) * max(FLOOR, 1.0 - done)
 
 
 def loss_of(model: LlamaForCausalLM, ids_BT: Tensor, weight_BT: Tensor) -> Tensor:
-    """Weighted sum of the next-token losses, nats. Padding stands at the end, so causality alone hides it."""
+    """Weighted sum of the next-token losses, nats. Padding stands at the end, so causality alone
+    hides it.
+    """
     logits_BTV = model(input_ids=ids_BT[:, :-1]).logits
-    nll_BT = torch.nn.functional.cross_entropy(logits_BTV.transpose(1, 2), ids_BT[:, 1:], reduction="none")
+    nll_BT = torch.nn.functional.cross_entropy(
+        logits_BTV.transpose(1, 2), ids_BT[:, 1:], reduction="none"
+    )
     return (nll_BT * weight_BT[:, 1:]).sum()
 
 
@@ -108,8 +129,12 @@ def optimisers_of(model: LlamaForCausalLM) -> tuple[torch.optim.Optimizer, ...]:
     return optimisers
 
 
-def train(out: Path, seconds: float, seed: int, log_every: int = 20, save_every: int = 400) -> LlamaForCausalLM:
-    """Trains for a time of this thread; the same seed reads the same conversations, how many depends on the machine."""
+def train(
+    out: Path, seconds: float, seed: int, log_every: int = 20, save_every: int = 400
+) -> LlamaForCausalLM:
+    """Trains for a time of this thread; the same seed reads the same conversations, how many
+    depends on the machine.
+    """
     torch.manual_seed(seed_of(("tiny", "weights", seed)))
     model, rng = LlamaForCausalLM(config()), rng_of(("tiny", "data", seed))
     optimisers = optimisers_of(model)
@@ -141,11 +166,17 @@ def train(out: Path, seconds: float, seed: int, log_every: int = 20, save_every:
 
 
 def save(model: LlamaForCausalLM, out: Path) -> None:
-    """Half precision on disk halves the file; the configuration says float32, so that is what a reader gets."""
+    """Half precision on disk halves the file; the configuration says float32, so that is what a
+    reader gets.
+    """
     out.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(out)
     weights = load_file(out / "model.safetensors")
-    save_file({name: w.half() for name, w in weights.items()}, out / "model.safetensors", metadata={"format": "pt"})
+    save_file(
+        {name: w.half() for name, w in weights.items()},
+        out / "model.safetensors",
+        metadata={"format": "pt"},
+    )
     tokens.build().save_pretrained(out)
 
 

@@ -1,9 +1,11 @@
-"""What the tiny model reads: conversations drawn from the training splits of the project's own tasks.
+"""What the tiny model reads: conversations drawn from the training splits of the project's own
+tasks.
 
-Demonstrators have habits: they guess more often than they work, and ever more so on harder problems. So the model knows
-ways to succeed that it seldom takes, which is what reinforcement learning can find. Lessons come before habits (`PHASES`):
-at first the problems are small, words are copied a lot, and demonstrators nearly always work, because a guess teaches
-nothing; then come all problems; habits come last.
+Demonstrators have habits: they guess more often than they work, and ever more so on harder
+problems. So the model knows ways to succeed that it seldom takes, which is what reinforcement
+learning can find. Lessons come before habits (`PHASES`): at first the problems are small, words are
+copied a lot, and demonstrators nearly always work, because a guess teaches nothing; then come all
+problems; habits come last.
 """
 
 from __future__ import annotations
@@ -30,7 +32,12 @@ from palaestra.worlds.tictactoe import completing_squares, draw_board
 Conversation: TypeAlias = tuple[Message, ...]
 Rng: TypeAlias = np.random.Generator
 
-LADDER: Mapping[str, Callable[[int], Any]] = {"add": Add, "bool": Bool, "sort": Sort, "knights": Knights}
+LADDER: Mapping[str, Callable[[int], Any]] = {
+    "add": Add,
+    "bool": Bool,
+    "sort": Sort,
+    "knights": Knights,
+}
 DILIGENT = 0.85  # how often a diligent demonstrator works
 WORKS = {"chain": 0.25, "count": 0.35, "rec": 0.3, "words": 0.0}  # how often a demonstrator works
 WORKS_AT = (0.6, 0.5, 0.35, 0.3, 0.15, 0.08)  # the same on the Ladder, by d
@@ -109,7 +116,9 @@ def single(name: str, rng: Rng, phase: Phase) -> Conversation:
     if name != "words" and rng.random() < 0.08:
         how = either(rng)
         reply = tasks.demonstration(task, rng, how)
-        task = formats.add_instruction(task, formats.THINK_STEPWISE if how == "work" else formats.ANSWER_AT_ONCE)
+        task = formats.add_instruction(
+            task, formats.THINK_STEPWISE if how == "work" else formats.ANSWER_AT_ONCE
+        )
     return (*task.prompt, said(reply))
 
 
@@ -119,12 +128,17 @@ def hint(rng: Rng, phase: Phase) -> Conversation:
     task = problem(tasks, rng)
     steps = tasks.steps(task)
     shown_steps = steps[: int(rng.integers(1, len(steps) + 1))] if steps else []
-    return (*formats.add_hint(task, shown_steps).prompt, said(tasks.demonstration(task, rng, habit(rng, 0.85, phase))))
+    return (
+        *formats.add_hint(task, shown_steps).prompt,
+        said(tasks.demonstration(task, rng, habit(rng, 0.85, phase))),
+    )
 
 
 def example(rng: Rng, phase: Phase) -> Conversation:
     """A solved problem comes first; the reply follows its habit."""
-    tasks, works = source(pick(rng, {"chain": 2, "add": 2, "bool": 1, "sort": 1, "knights": 1}), rng, phase, hardest=3)
+    tasks, works = source(
+        pick(rng, {"chain": 2, "add": 2, "bool": 1, "sort": 1, "knights": 1}), rng, phase, hardest=3
+    )
     first, task, how = problem(tasks, rng), problem(tasks, rng), habit(rng, max(works, 0.5), phase)
     asked = formats.add_examples(task, [(first, tasks.demonstration(first, rng, how))])
     return (*asked.prompt, said(tasks.demonstration(task, rng, how)))
@@ -134,7 +148,9 @@ def example(rng: Rng, phase: Phase) -> Conversation:
 
 
 def revision(rng: Rng, phase: Phase) -> Conversation:
-    """A wrong answer, what is said to it ("wrong", which line, or the answer), and a better one, worked more often."""
+    """A wrong answer, what is said to it ("wrong", which line, or the answer), and a better one,
+    worked more often.
+    """
     name = pick(rng, {"chain": 3, "add": 2, "bool": 1, "sort": 1, "knights": 1, "count": 1})
     tasks, works = source(name, rng, phase, hardest=3)
     task = problem(tasks, rng)
@@ -150,14 +166,18 @@ def revision(rng: Rng, phase: Phase) -> Conversation:
 
 
 def verdict(rng: Rng, phase: Phase) -> Conversation:
-    """An answer is judged right or wrong, or two are compared. Working: the problem's own steps, then its answer again."""
+    """An answer is judged right or wrong, or two are compared. Working: the problem's own steps,
+    then its answer again.
+    """
     tasks, _ = source(pick(rng, {"chain": 3, "add": 2, "sort": 1}), rng, phase, hardest=3)
     task, how = problem(tasks, rng), either(rng)
     right, wrong = tasks.demonstration(task, rng, how), wrong_answer(tasks, task, rng, how)
     worked, first = habit(rng, 0.4, phase) == "work", bool(rng.random() < 0.5)
     if rng.random() < 0.3:
         answers = [right.split("\n")[-1], wrong.split("\n")[-1]]
-        judged = formats.comparison_task(task, *(answers if first else answers[::-1]), better=1 if first else 2)
+        judged = formats.comparison_task(
+            task, *(answers if first else answers[::-1]), better=1 if first else 2
+        )
         own = [*tasks.steps(task), str(task.answer)]
     else:
         judged = formats.judging_task(task, right if first else wrong, first)
@@ -187,7 +207,9 @@ def played(world: Any, task: Task, act: Callable[[Any], str]) -> Conversation:
 
 
 def hop(rng: Rng, phase: Phase) -> Conversation:
-    """Follows the path, or loses patience and answers with what it has, or calls in a wrong form."""
+    """Follows the path, or loses patience and answers with what it has, or calls in a
+    wrong form.
+    """
     task, world = problem(HopTasks(), rng), Hop()
     patience = 0.35 if rng.random() < 0.8 and not phase.diligent else 1.0
     careful = phase.diligent or rng.random() < 0.9
@@ -198,7 +220,9 @@ def hop(rng: Rng, phase: Phase) -> Conversation:
         if not careful and rng.random() < 0.3:
             return right.replace("(", " ").replace(")", "")
         return (
-            right if rng.random() < patience or right.startswith("ANSWER") else f"ANSWER({path[min(n, len(path) - 1)]})"
+            right
+            if rng.random() < patience or right.startswith("ANSWER")
+            else f"ANSWER({path[min(n, len(path) - 1)]})"
         )
 
     return played(world, task, act)
@@ -210,17 +234,27 @@ def grid(rng: Rng, phase: Phase) -> Conversation:
     straying = 0.5 if rng.random() < 0.6 and not phase.diligent else 0.03
 
     def act(state: Any) -> str:
-        return str(rng.choice([*MOVES, "pick", "drop"])) if rng.random() < straying else world.oracle(state)
+        return (
+            str(rng.choice([*MOVES, "pick", "drop"]))
+            if rng.random() < straying
+            else world.oracle(state)
+        )
 
     return played(world, task, act)
 
 
 def tictactoe(rng: Rng, phase: Phase) -> Conversation:
-    """One position, one move: mostly a free square, sometimes the one that wins or saves, seldom a taken one."""
+    """One position, one move: mostly a free square, sometimes the one that wins or saves, seldom a
+    taken one.
+    """
     while True:
         moves = tuple(int(m) for m in rng.permutation(9)[: int(rng.integers(0, 9))])
         before = moves[:-1]
-        if not any(moves[i] in completing_squares(moves[:i], i % 2) for i in range(len(before) + 1) if i < len(moves)):
+        if not any(
+            moves[i] in completing_squares(moves[:i], i % 2)
+            for i in range(len(before) + 1)
+            if i < len(moves)
+        ):
             break
     mover = len(moves) % 2
     sharp = [*completing_squares(moves, mover), *completing_squares(moves, 1 - mover)]

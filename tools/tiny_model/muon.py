@@ -1,9 +1,11 @@
-"""Muon: momentum whose matrix updates are made orthogonal. Learns these tasks in less than half the time AdamW needs.
+"""Muon: momentum whose matrix updates are made orthogonal. Learns these tasks in less than half the
+time AdamW needs.
 
-Update of a matrix [m, n]: -rate * 0.2 * sqrt(max(m, n)) * NS(g + momentum); NS drives all singular values towards 1.
-Source: Jordan et al., "Muon" (2024), quintic Newton-Schulz with coefficients 3.4445, -4.7750, 2.0315; with the scale
-0.2 sqrt(max) updates are as large as AdamW's (arXiv:2502.16982, equation 4). In float32: torch.optim.Muon works in
-bfloat16, which a CPU without it emulates slowly.
+Update of a matrix [m, n]: -rate * 0.2 * sqrt(max(m, n)) * NS(g + momentum); NS drives all singular
+values towards 1. Source: Jordan et al., "Muon" (2024), quintic Newton-Schulz with coefficients
+3.4445, -4.7750, 2.0315; with the scale 0.2 sqrt(max) updates are as large as AdamW's
+(arXiv:2502.16982, equation 4). In float32: torch.optim.Muon works in bfloat16, which a CPU without
+it emulates slowly.
 """
 
 from __future__ import annotations
@@ -27,7 +29,13 @@ def orthogonal(matrix: Tensor, steps: int = 5) -> Tensor:
 class Muon(torch.optim.Optimizer):
     """For the matrices inside a network; embeddings and vectors are AdamW's."""
 
-    def __init__(self, matrices: Iterable[Tensor], lr: float, momentum: float = 0.95, weight_decay: float = 0.0):
+    def __init__(
+        self,
+        matrices: Iterable[Tensor],
+        lr: float,
+        momentum: float = 0.95,
+        weight_decay: float = 0.0,
+    ):
         super().__init__(matrices, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
 
     @torch.no_grad()

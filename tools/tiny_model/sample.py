@@ -1,4 +1,6 @@
-"""A plain batched sampler for measuring the tiny model: left-padded prompts, finished rows leave the batch."""
+"""A plain batched sampler for measuring the tiny model: left-padded prompts, finished rows leave
+the batch.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,11 @@ SWEEP = 4  # steps between two removals of finished rows
 
 
 def replies(
-    model: LlamaForCausalLM, talks: Sequence[Sequence[Message]], temperature: float, seed: int, max_new: int = 96
+    model: LlamaForCausalLM,
+    talks: Sequence[Sequence[Message]],
+    temperature: float,
+    seed: int,
+    max_new: int = 96,
 ) -> list[str]:
     """One reply a conversation, in chunks of similar length; temperature 0 is greedy."""
     rows = [[*encode(tuple(t))[0], tokens.ASSISTANT] for t in talks]
@@ -25,7 +31,9 @@ def replies(
     for at in range(0, len(order), CHUNK):
         chunk = order[at : at + CHUNK]
         for i, ids in zip(
-            chunk, decoded(model, [rows[i] for i in chunk], temperature, generator, max_new), strict=True
+            chunk,
+            decoded(model, [rows[i] for i in chunk], temperature, generator, max_new),
+            strict=True,
         ):
             found[i] = bytes(b for b in ids if b < 256).decode(errors="replace")
     return found
@@ -33,17 +41,29 @@ def replies(
 
 @torch.inference_mode()
 def decoded(
-    model: LlamaForCausalLM, rows: list[list[int]], temperature: float, generator: torch.Generator, max_new: int
+    model: LlamaForCausalLM,
+    rows: list[list[int]],
+    temperature: float,
+    generator: torch.Generator,
+    max_new: int,
 ) -> list[list[int]]:
     """The new ids of each row, without the end token."""
     longest = max(map(len, rows))
     ids_BT = torch.tensor([[tokens.PAD] * (longest - len(r)) + r for r in rows])
-    seen_BT, live_B, said = (ids_BT != tokens.PAD).long(), torch.arange(len(rows)), [[] for _ in rows]
+    seen_BT, live_B, said = (
+        (ids_BT != tokens.PAD).long(),
+        torch.arange(len(rows)),
+        [[] for _ in rows],
+    )
     cache, ended_B = DynamicCache(config=model.config), torch.zeros(len(rows), dtype=torch.bool)
     for step in range(min(max_new, CONTEXT - longest)):
         at_BT = (seen_BT.cumsum(1) - 1).clamp(min=0)[:, -ids_BT.shape[1] :]
         logits_BV = model(
-            input_ids=ids_BT, attention_mask=seen_BT, position_ids=at_BT, past_key_values=cache, logits_to_keep=1
+            input_ids=ids_BT,
+            attention_mask=seen_BT,
+            position_ids=at_BT,
+            past_key_values=cache,
+            logits_to_keep=1,
         ).logits[:, -1]
         next_B = next_token(logits_BV, temperature, generator)
         ended_B |= next_B == tokens.END
@@ -52,15 +72,25 @@ def decoded(
                 said[i].append(token)
         if ended_B.all():
             break
-        ids_BT, seen_BT = next_B[:, None], torch.cat([seen_BT, torch.ones_like(next_B)[:, None]], dim=1)
+        ids_BT, seen_BT = (
+            next_B[:, None],
+            torch.cat([seen_BT, torch.ones_like(next_B)[:, None]], dim=1),
+        )
         if step % SWEEP == SWEEP - 1 and ended_B.any():
             keep_B = (~ended_B).nonzero()[:, 0]
             cache.batch_select_indices(keep_B)
-            ids_BT, seen_BT, live_B, ended_B = ids_BT[keep_B], seen_BT[keep_B], live_B[keep_B], ended_B[keep_B]
+            ids_BT, seen_BT, live_B, ended_B = (
+                ids_BT[keep_B],
+                seen_BT[keep_B],
+                live_B[keep_B],
+                ended_B[keep_B],
+            )
     return said
 
 
-def next_token(logits_BV: torch.Tensor, temperature: float, generator: torch.Generator) -> torch.Tensor:
+def next_token(
+    logits_BV: torch.Tensor, temperature: float, generator: torch.Generator
+) -> torch.Tensor:
     if temperature == 0.0:
         return logits_BV.argmax(-1)
     return torch.multinomial((logits_BV / temperature).softmax(-1), 1, generator=generator)[:, 0]

@@ -5,10 +5,19 @@ from __future__ import annotations
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-SPECIALS = ("<|pad|>", "<|begin|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>", "<|tool|>")
+SPECIALS = (
+    "<|pad|>",
+    "<|begin|>",
+    "<|end|>",
+    "<|system|>",
+    "<|user|>",
+    "<|assistant|>",
+    "<|tool|>",
+)
 PAD, BEGIN, END, SYSTEM, USER, ASSISTANT, TOOL = range(256, 256 + len(SPECIALS))
 TEMPLATE = (
-    "<|begin|>{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}<|end|>{% endfor %}"
+    "<|begin|>{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] "
+    "}}<|end|>{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
 

@@ -1,8 +1,9 @@
 """Fuzzing of verifiers: python -m tools.verifiers.fuzz NAME... --n 100000 --out FILE.jsonl
 
-Responses are byte noise, and golds and wrongs of the table that are cut, doubled, spliced and sprinkled with marks. No
-exception, no hang, no score outside [0, 1], and two kinds that are wrong for certain never score 1: those without the
-characters that every right answer needs (KEYS), and golds with one thing changed (`tools.verifiers.mistakes`).
+Responses are byte noise, and golds and wrongs of the table that are cut, doubled, spliced and
+sprinkled with marks. No exception, no hang, no score outside [0, 1], and two kinds that are wrong
+for certain never score 1: those without the characters that every right answer needs (KEYS), and
+golds with one thing changed (`tools.verifiers.mistakes`).
 """
 
 from __future__ import annotations
@@ -29,22 +30,34 @@ from palaestra.verifiers.table import Case, cases, golds, judge
 from tools.verifiers.mistakes import MISTAKES, mistaken
 
 DIGITS = "0123456789"
-# For each verifier a problem (the number of its gold) and characters: what has none of them cannot be right.
+# For each verifier a problem (the number of its gold) and characters: what has none of them cannot
+# be right.
 KEYS: Mapping[str, tuple[int, str]] = {
-    "exact": (0, DIGITS), "number": (0, DIGITS), "set": (0, "r\\"), "set-f1": (0, "r"), "list": (0, "r"), "json": (0, "a\\"),
-    "f1": (0, "d"), "keywords": (0, "n"), "abstention": (0, "k"), "choice": (0, "b"), "choice-boxed": (0, "b"),
-    "boxed": (0, DIGITS), "tags": (0, "<"), "label": (0, "t"), "theorem": (0, "p"), "math": (3, "x"), "antiderivative": (0, "x"),
-    "countdown": (0, "7"), "code": (0, "d"), "code-partial": (0, "d"), "api-migration": (0, "d"), "patch": (0, "+"),
-    "sql": (0, "u"), "sql-partial": (0, "u"), "sql-table": (0, "u"), "sql-duckdb": (0, "u"), "constraints": (0, "r"),
-    "constraints-share": (0, "r"), "translation": (0, "t"), "translation-mix": (0, "t"), "stl": (0, "v"), "stl-surface": (0, "v"),
-    "spelling": (0, "校"), "tool-calls": (0, "w\\"), "tool-calls-partial": (0, "w\\"), "tool-answer": (0, "p"),
+    "exact": (0, DIGITS), "number": (0, DIGITS), "set": (0, "r\\"), "set-f1": (0, "r"),
+    "list": (0, "r"), "json": (0, "a\\"),
+    "f1": (0, "d"), "keywords": (0, "n"), "abstention": (0, "k"), "choice": (0, "b"),
+    "choice-boxed": (0, "b"),
+    "boxed": (0, DIGITS), "tags": (0, "<"), "label": (0, "t"), "theorem": (0, "p"),
+    "math": (3, "x"), "antiderivative": (0, "x"),
+    "countdown": (0, "7"), "code": (0, "d"), "code-partial": (0, "d"), "api-migration": (0, "d"),
+    "patch": (0, "+"),
+    "sql": (0, "u"), "sql-partial": (0, "u"), "sql-table": (0, "u"), "sql-duckdb": (0, "u"),
+    "constraints": (0, "r"),
+    "constraints-share": (0, "r"), "translation": (0, "t"), "translation-mix": (0, "t"),
+    "stl": (0, "v"), "stl-surface": (0, "v"),
+    "spelling": (0, "校"), "tool-calls": (0, "w\\"), "tool-calls-partial": (0, "w\\"),
+    "tool-answer": (0, "p"),
     "gym": (0, DIGITS), "verdict": (0, "a"), "factuality": (0, "p"), "selective": (0, "p"),
 }  # fmt: skip
 MARKS = (
-    "\\boxed{", "}", "{", "<answer>", "</answer>", "<think>", "</think>", "answer: ", "The answer is ", "####", "```",
-    "```python\n", "\n", " or ", " and ", ", ", "=", "not ", "(", ")", "[", "]", "[[", "]]", "\\frac{", "\\text{", "^", "**",
-    "-", "%", "0", "1", "9", "e9", "nan", "inf", "None", "true", "'", '"', "\\", "\x00", "\ud800", "\u200b", "\u202e", "é",
-    "中", "１", "<tool_call>", "</tool_call>", "SELECT ", "--", ";", "G[0,", "<translate>", "</solution>", ">>>>>>> REPLACE",
+    "\\boxed{", "}", "{", "<answer>", "</answer>", "<think>", "</think>", "answer: ",
+    "The answer is ", "####", "```",
+    "```python\n", "\n", " or ", " and ", ", ", "=", "not ", "(", ")", "[", "]", "[[", "]]",
+    "\\frac{", "\\text{", "^", "**",
+    "-", "%", "0", "1", "9", "e9", "nan", "inf", "None", "true", "'", '"', "\\", "\x00", "\ud800",
+    "\u200b", "\u202e", "é",
+    "中", "１", "<tool_call>", "</tool_call>", "SELECT ", "--", ";", "G[0,", "<translate>",
+    "</solution>", ">>>>>>> REPLACE",
     "User:",
 )  # fmt: skip
 SLOW = 3.0  # seconds beyond the verifier's own time limit
@@ -85,14 +98,22 @@ def fuzz(name: str, n: int, seed: int = 0) -> Fuzzed:
     certain, slowest, begin = 0, 0.0, time.perf_counter()
     with contextlib.suppress(Exception):  # what is imported or started once is not timed
         judge(name, golds(name)[0])
-    limit = SLOW + 3 * 5.0 * (VERIFIERS[name].extra in ("math", "sandbox") or name.startswith("sql"))
+    limit = SLOW + 3 * 5.0 * (
+        VERIFIERS[name].extra in ("math", "sandbox") or name.startswith("sql")
+    )
     for case, wrong in responses(name, n, seed):
         start = time.perf_counter()
         certain += wrong
         try:
             score = judge(name, case).score
         except Exception as error:
-            found.append(Found(rule="exception", response=case.response, detail=f"{type(error).__name__}: {error}"))
+            found.append(
+                Found(
+                    rule="exception",
+                    response=case.response,
+                    detail=f"{type(error).__name__}: {error}",
+                )
+            )
             continue
         seconds = time.perf_counter() - start
         slowest = max(slowest, seconds)
@@ -103,7 +124,9 @@ def fuzz(name: str, n: int, seed: int = 0) -> Fuzzed:
         if seconds > limit:
             found.append(Found(rule="slow", response=case.response, detail=f"{seconds:.1f} s"))
     seconds = time.perf_counter() - begin
-    return Fuzzed(name=name, n=n, certain=certain, slowest=slowest, seconds=seconds, found=tuple(found))
+    return Fuzzed(
+        name=name, n=n, certain=certain, slowest=slowest, seconds=seconds, found=tuple(found)
+    )
 
 
 def responses(name: str, n: int, seed: int) -> Iterator[tuple[Case, bool]]:
@@ -162,7 +185,11 @@ def without(text: str, characters: str) -> str:
 
 @lru_cache(maxsize=100_000)
 def forbidden(c: str, characters: str) -> bool:
-    forms = {c, *unicodedata.normalize("NFKD", c).casefold(), *unicodedata.normalize("NFKC", c).casefold()}
+    forms = {
+        c,
+        *unicodedata.normalize("NFKD", c).casefold(),
+        *unicodedata.normalize("NFKC", c).casefold(),
+    }
     digit = unicodedata.digit(c, None)
     forms |= {str(digit)} if digit is not None else set()
     numeric = characters == DIGITS and unicodedata.numeric(c, None) is not None
@@ -174,7 +201,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("names", nargs="+", choices=[*VERIFIERS], metavar="VERIFIER")
     parser.add_argument("--n", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, metavar="FILE.jsonl", help="also add each result there, as a line")
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE.jsonl", help="also add each result there, as a line"
+    )
     arguments = parser.parse_args(argv)
     if arguments.n < 1:
         raise UserError(f"--n is {arguments.n}; judge at least one response")
@@ -187,7 +216,8 @@ def main(argv: list[str] | None = None) -> int:
             with arguments.out.open("a") as file:
                 file.write(json.dumps(result.json()) + "\n")
         print(
-            f"{name:<19} {result.n} responses, {result.certain} wrong for certain, {len(result.found)} faults, "
+            f"{name:<19} {result.n} responses, {result.certain} wrong for certain, "
+            f"{len(result.found)} faults, "
             f"slowest {result.slowest:.3f} s, {result.seconds:.0f} s in all",
             flush=True,
         )

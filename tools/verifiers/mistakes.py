@@ -1,7 +1,9 @@
-"""Answers that are wrong for certain, by their making: a gold of the table with one thing about it changed.
+"""Answers that are wrong for certain, by their making: a gold of the table with one thing about it
+changed.
 
-A maker takes a verifier's name, a gold and a random stream, and gives a response; "" where this gold has nothing of its kind.
-None asks the verifier. What they change cannot be right in any reading: other values, members, columns, labels, words.
+A maker takes a verifier's name, a gold and a random stream, and gives a response; "" where this
+gold has nothing of its kind. None asks the verifier. What they change cannot be right in any
+reading: other values, members, columns, labels, words.
 """
 
 from __future__ import annotations
@@ -74,16 +76,29 @@ def lettered(name: str, case: Case, rng: np.random.Generator) -> str:
     """Another option: by its letter as shown, by its text, by both."""
     own, answer = [str(o) for o in case.fields["options"]], case.answer
     shown = [own[i] for i in case.fields.get("order", range(len(own)))]
-    right = own[answer] if isinstance(answer, int) else answer if answer in own else own["ABCDEFGH".index(answer)]
+    right = (
+        own[answer]
+        if isinstance(answer, int)
+        else answer
+        if answer in own
+        else own["ABCDEFGH".index(answer)]
+    )
     place = pick(rng, [i for i, o in enumerate(shown) if o != right])
     letter = "ABCDEFGH"[place]
-    return pick(rng, CHOICES).format(pick(rng, (letter, letter.lower(), shown[place], f"{letter}. {shown[place]}")))
+    return pick(rng, CHOICES).format(
+        pick(rng, (letter, letter.lower(), shown[place], f"{letter}. {shown[place]}"))
+    )
 
 
 def members(name: str, case: Case, rng: np.random.Generator) -> str:
-    """One member of the list is another, left out, added, or said twice; of a list in order two have changed places."""
+    """One member of the list is another, left out, added, or said twice; of a list in order two
+    have changed places.
+    """
     gold = [str(x) for x in case.answer]
-    i, strange = int(rng.integers(len(gold))), f"{pick(rng, ('zebra', 'quartz', 'olive'))} {rng.integers(100)}"
+    i, strange = (
+        int(rng.integers(len(gold))),
+        f"{pick(rng, ('zebra', 'quartz', 'olive'))} {rng.integers(100)}",
+    )
     changed = pick(rng, (f"{gold[i]}9", strange))
     ways = [[*gold[:i], changed, *gold[i + 1 :]], [*gold, strange], [*gold, gold[i]]]
     ways += [[*gold[:i], *gold[i + 1 :]]] if len(gold) > 1 else []
@@ -99,10 +114,14 @@ def leaf(name: str, case: Case, rng: np.random.Generator) -> str:
     data = deepcopy(case.answer)
     calls = name.startswith("tool-calls")
     if calls and (not data or rng.random() < 0.3):
-        data = data[1:] if data and rng.random() < 0.5 else [*data, {"name": "olive", "arguments": {}}]
+        data = (
+            data[1:] if data and rng.random() < 0.5 else [*data, {"name": "olive", "arguments": {}}]
+        )
     else:
         places = [
-            (owner, k) for owner in walked(data) for k in (owner if isinstance(owner, dict) else range(len(owner)))
+            (owner, k)
+            for owner in walked(data)
+            for k in (owner if isinstance(owner, dict) else range(len(owner)))
         ]
         places = [(owner, k) for owner, k in places if not isinstance(owner[k], dict | list)]
         owner, k = pick(rng, places)
@@ -114,7 +133,9 @@ def leaf(name: str, case: Case, rng: np.random.Generator) -> str:
 
 
 def computed(name: str, case: Case, rng: np.random.Generator) -> str:
-    """An expression over the numbers, or over others, with a value that is not the target; or a false claim that it is."""
+    """An expression over the numbers, or over others, with a value that is not the target; or a
+    false claim that it is.
+    """
     numbers, target = [Fraction(n) for n in case.fields["numbers"]], Fraction(case.answer)
     if rng.random() < 0.2:  # the target by numbers that are not there
         strange = max(map(abs, numbers)) + int(rng.integers(1, 100))
@@ -144,7 +165,9 @@ def column(name: str, case: Case, rng: np.random.Generator) -> str:
 
 def negated(name: str, case: Case, rng: np.random.Generator) -> str:
     """The other label."""
-    return next((p.sub(other, case.response) for p, other in OPPOSITE if p.search(case.response)), "")
+    return next(
+        (p.sub(other, case.response) for p, other in OPPOSITE if p.search(case.response)), ""
+    )
 
 
 def unnamed(name: str, case: Case, rng: np.random.Generator) -> str:
@@ -152,7 +175,12 @@ def unnamed(name: str, case: Case, rng: np.random.Generator) -> str:
     group = pick(rng, case.answer)
     text = case.response
     for term in group:
-        text = re.sub(re.escape(term), f"{term[0]}x{term[1:]}" if term.isascii() else "象", text, flags=re.IGNORECASE)
+        text = re.sub(
+            re.escape(term),
+            f"{term[0]}x{term[1:]}" if term.isascii() else "象",
+            text,
+            flags=re.IGNORECASE,
+        )
     return changed(case, text)
 
 
@@ -165,47 +193,65 @@ def reworded(name: str, case: Case, rng: np.random.Generator) -> str:
     return before + " ".join(words) + after
 
 
-# What is wrong for certain, by verifier. Where several golds may answer one problem (constraints, tags) nothing is.
+# What is wrong for certain, by verifier. Where several golds may answer one problem (constraints,
+# tags) nothing is.
 TEXT: tuple[Maker, ...] = (borrowed, spliced, counted, retyped)
 SQL: tuple[Maker, ...] = (borrowed, spliced, column)
 MISTAKES: Mapping[str, tuple[Maker, ...]] = {
     "exact": TEXT, "number": TEXT[:3], "boxed": TEXT, "f1": TEXT, "gym": TEXT[:3],
     "math": (*TEXT[:3], asked_again, left_standing),
-    "tool-answer": TEXT, "selective": TEXT, "factuality": TEXT, "abstention": (borrowed, spliced, retyped),
-    "set": (borrowed, members), "set-f1": (borrowed, members), "list": (borrowed, members), "json": (borrowed, leaf),
-    "tool-calls": (borrowed, leaf), "tool-calls-partial": (borrowed, leaf), "keywords": (borrowed, unnamed),
-    "choice": (lettered,), "choice-boxed": (lettered,), "countdown": (computed,), "antiderivative": (borrowed, left_standing),
+    "tool-answer": TEXT, "selective": TEXT, "factuality": TEXT,
+    "abstention": (borrowed, spliced, retyped),
+    "set": (borrowed, members), "set-f1": (borrowed, members), "list": (borrowed, members),
+    "json": (borrowed, leaf),
+    "tool-calls": (borrowed, leaf), "tool-calls-partial": (borrowed, leaf),
+    "keywords": (borrowed, unnamed),
+    "choice": (lettered,), "choice-boxed": (lettered,), "countdown": (computed,),
+    "antiderivative": (borrowed, left_standing),
     "code": (constant,), "code-partial": (constant,), "api-migration": (borrowed, spliced, retyped),
     "patch": (borrowed,), "sql": SQL, "sql-partial": SQL, "sql-table": SQL, "sql-duckdb": SQL,
-    "stl": (*TEXT[:3], off_by_one), "stl-surface": (*TEXT[:3], off_by_one), "spelling": (borrowed, spliced, retyped),
-    "translation": (borrowed, reworded), "translation-mix": (borrowed, reworded), "label": (negated,),
+    "stl": (*TEXT[:3], off_by_one), "stl-surface": (*TEXT[:3], off_by_one),
+    "spelling": (borrowed, spliced, retyped),
+    "translation": (borrowed, reworded), "translation-mix": (borrowed, reworded),
+    "label": (negated,),
     "theorem": (borrowed, negated), "verdict": (borrowed, negated),
 }  # fmt: skip
 
 
 def mistaken(name: str, case: Case, rng: np.random.Generator) -> str:
-    """A response that is wrong for certain, at times behind thoughts that hold the right one; "" if this gold gives none."""
+    """A response that is wrong for certain, at times behind thoughts that hold the right one; "" if
+    this gold gives none.
+    """
     text = pick(rng, MISTAKES[name])(name, case, rng)
     return f"<think>{case.response}</think>\n{text}" if text and rng.random() < 0.25 else text
 
 
 def texts_of(answer: Any) -> list[str]:
     """An answer's texts: one, or each of several that are all right."""
-    return [str(a) for a in (answer if isinstance(answer, list) else [answer]) if isinstance(a, str | int | float)]
+    return [
+        str(a)
+        for a in (answer if isinstance(answer, list) else [answer])
+        if isinstance(a, str | int | float)
+    ]
 
 
 def different(a: Case, b: Case) -> bool:
-    """Whether two problems have no answer in common; without answers, whether they ask for different things."""
+    """Whether two problems have no answer in common; without answers, whether they ask for
+    different things.
+    """
     if a.answer is None or b.answer is None:
         return a.answer is not b.answer or a.fields != b.fields
     one, other = (
-        {parse_number(strip_markup(t)) or fold_case(strip_markup(t)) for t in texts_of(c.answer)} for c in (a, b)
+        {parse_number(strip_markup(t)) or fold_case(strip_markup(t)) for t in texts_of(c.answer)}
+        for c in (a, b)
     )
     return one.isdisjoint(other) if one and other else a.answer != b.answer
 
 
 def in_place(name: str, case: Case, rng: np.random.Generator, other: str) -> str:
-    """The gold with another answer in the place of its own, or the other answer where the verifier looks for one."""
+    """The gold with another answer in the place of its own, or the other answer where the verifier
+    looks for one.
+    """
     held = [t for t in texts_of(case.answer) if case.response.count(t) == 1 and "think" not in t]
     put = verifier_entry(name).put
     if held and (not put or rng.random() < 0.7):
@@ -220,7 +266,11 @@ def changed(case: Case, text: str) -> str:
 def walked(data: Any) -> list[Any]:
     """All objects and lists within data, itself among them."""
     inside = data.values() if isinstance(data, dict) else data if isinstance(data, list) else ()
-    return [data, *(x for part in inside for x in walked(part))] if isinstance(data, dict | list) else []
+    return (
+        [data, *(x for part in inside for x in walked(part))]
+        if isinstance(data, dict | list)
+        else []
+    )
 
 
 def other_value(given: Any, rng: np.random.Generator) -> Any:

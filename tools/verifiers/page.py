@@ -1,7 +1,9 @@
-"""The tables of docs/rewards.md: python -m tools.verifiers.page docs/rewards.md benchmarks/fuzz.jsonl
+"""The tables of docs/rewards.md: python -m tools.verifiers.page docs/rewards.md
+benchmarks/fuzz.jsonl
 
-A column: `golds` and `wrongs` of the table, `worst` the most that a wrong one is worth, and the baselines' means. These are
-measured here; what fuzzing found, which takes hours, is read from the results of `fuzz --out`, the last of each verifier.
+A column: `golds` and `wrongs` of the table, `worst` the most that a wrong one is worth, and the
+baselines' means. These are measured here; what fuzzing found, which takes hours, is read from the
+results of `fuzz --out`, the last of each verifier.
 """
 
 from __future__ import annotations
@@ -35,7 +37,11 @@ def exploit_row(name: str) -> tuple[str, str]:
 
 
 def exploit_table() -> str:
-    return table(map(exploit_row, VERIFIERS), "verifier", "what is tried (and what it earns, where that is not 0)")
+    return table(
+        map(exploit_row, VERIFIERS),
+        "verifier",
+        "what is tried (and what it earns, where that is not 0)",
+    )
 
 
 def fuzz_table(results: Path) -> str:

@@ -1,4 +1,6 @@
-"""Formulas that are wrong for certain: the question again, work left to be done, a number one off. Makers as in `mistakes`."""
+"""Formulas that are wrong for certain: the question again, work left to be done, a number one off.
+Makers as in `mistakes`.
+"""
 
 from __future__ import annotations
 
@@ -15,27 +17,52 @@ from palaestra.verifiers.table import Case
 Maker: TypeAlias = Callable[[str, Case, np.random.Generator], str]
 NO_INK = (" ", "  ", "~", "$", "\\,", "\\!", "\\;", "\\ ")
 # What math-verify loses.
-LOST = ("$", "\\$", '"', "'", "\\!", "\\! ", "\\text{}", "\\text{ }", "\\displaystyle", "\\mathrm{th}")
+LOST = (
+    "$",
+    "\\$",
+    '"',
+    "'",
+    "\\!",
+    "\\! ",
+    "\\text{}",
+    "\\text{ }",
+    "\\displaystyle",
+    "\\mathrm{th}",
+)
 STANDING = {
-    "math": ("\\lim_{h \\to 0} ({})", "\\sum_{k=1}^{1} ({})", "\\prod_{k=1}^{1} ({})", "\\frac{d}{dx} \\int ({}) dx"),
-    "antiderivative": ("\\int ({}) dx", "\\int_0^x ({}) dx", "\\frac{d}{dx} \\int \\int ({}) dx dx"),
+    "math": (
+        "\\lim_{h \\to 0} ({})",
+        "\\sum_{k=1}^{1} ({})",
+        "\\prod_{k=1}^{1} ({})",
+        "\\frac{d}{dx} \\int ({}) dx",
+    ),
+    "antiderivative": (
+        "\\int ({}) dx",
+        "\\int_0^x ({}) dx",
+        "\\frac{d}{dx} \\int \\int ({}) dx dx",
+    ),
 }
 SPELLINGS = (
-    ("G[", "□_["), ("G[", "Globally["), ("F[", "◇["), ("F[", "Eventually_["), (" U[", " Until["), ("->", "→"), (" and ", " ∧ "),
+    ("G[", "□_["), ("G[", "Globally["), ("F[", "◇["), ("F[", "Eventually_["), (" U[", " Until["),
+    ("->", "→"), (" and ", " ∧ "),
 )  # fmt: skip
 
 
 def asked_again(name: str, case: Case, rng: np.random.Generator) -> str:
     """An expression of the question, with what leaves no ink put anywhere into it."""
     gold = gold_of(case.answer)
-    found = [p for p in pieces(str(case.fields.get("prompt", ""))) if squeeze(p) not in squeeze(gold)]
+    found = [
+        p for p in pieces(str(case.fields.get("prompt", ""))) if squeeze(p) not in squeeze(gold)
+    ]
     if not found or parse_number(strip_markup(gold)) is not None:
         return ""
     return boxed(sprinkled(pick(rng, found), NO_INK, rng))
 
 
 def left_standing(name: str, case: Case, rng: np.random.Generator) -> str:
-    """An operation that gives the reference, or for an antiderivative is the problem, its command spliced with what is lost."""
+    """An operation that gives the reference, or for an antiderivative is the problem, its command
+    spliced with what is lost.
+    """
     gold = gold_of(case.answer)
     if name == "math" and parse_number(strip_markup(gold)) is not None:
         return ""

@@ -10,7 +10,9 @@ class Counting(pl.OwnEngine):
 
     requests = 0
 
-    async def generate(self, prompt: tuple[int, ...], sampling: pl.Sampling, key: pl.Key) -> pl.Completion:
+    async def generate(
+        self, prompt: tuple[int, ...], sampling: pl.Sampling, key: pl.Key
+    ) -> pl.Completion:
         self.requests += 1
         return await super().generate(prompt, sampling, key)
 

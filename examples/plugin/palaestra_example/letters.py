@@ -5,7 +5,9 @@ import palaestra as pl
 
 @pl.stage
 class Letters:
-    """`palaestra train --task "letters(longest=5)"`. Test words begin with b, training words with a."""
+    """`palaestra train --task "letters(longest=5)"`. Test words begin with b, training words with
+    a.
+    """
 
     longest: int = 8
     name: str = "letters"

@@ -14,7 +14,9 @@ class Lines:
     def __init__(self, given: str = ""):
         self.names = (given or "reward").split(",")
         if "" in self.names:
-            raise pl.UserError(f"--track lines:{given}: write names of metrics, as lines:reward,length")
+            raise pl.UserError(
+                f"--track lines:{given}: write names of metrics, as lines:reward,length"
+            )
 
     def start(self, run: Mapping[str, Any]) -> None:
         print(f"lines: {run['name']}", file=sys.stderr)

@@ -17,4 +17,6 @@ class Shrink:
 
 
 def build(power: float = 0.5) -> pl.Recipe:
-    return pl.vary(pl.recipe("grpo"), credit=pl.chain(pl.Center("group"), pl.Scale("group"), Shrink(power)))
+    return pl.vary(
+        pl.recipe("grpo"), credit=pl.chain(pl.Center("group"), pl.Scale("group"), Shrink(power))
+    )

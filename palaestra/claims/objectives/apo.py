@@ -18,7 +18,12 @@ EXPERIMENT = pl.Experiment(
     metric="mean length of wrong answers, last ten steps (tokens)",
     task="sort",
     tokens=80_000,
-    controls={"accuracy": pl.Final(), "entropy": pl.Logged("entropy_sampled"), "KL": pl.Logged("kl_ref")},
-    note="On `sort` wrong answers are the longer ones, which STCR needs to act. base is 1.01, not 1.00001, for answers "
+    controls={
+        "accuracy": pl.Final(),
+        "entropy": pl.Logged("entropy_sampled"),
+        "KL": pl.Logged("kl_ref"),
+    },
+    note="On `sort` wrong answers are the longer ones, which STCR needs to act. base is 1.01, not "
+    "1.00001, for answers "
     "of 20 tokens instead of thousands; forgetting is not measured.",
 )

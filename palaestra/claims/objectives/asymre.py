@@ -7,14 +7,18 @@ STALE = pl.Schedule(prompts=16, lag=8, steps=50)
 
 
 EXPERIMENT = pl.Experiment(
-    claim="With samples eight updates old, accuracy is higher with the baseline 0.1 below the group's mean than 0.1 above it.",
+    claim="With samples eight updates old, accuracy is higher with the baseline 0.1 below the "
+    "group's mean than 0.1 above it.",
     arms={
-        **{f"{shift:+g}": pl.vary(build(shift), schedule=STALE) for shift in (-0.5, -0.1, 0.0, 0.1)},
+        **{
+            f"{shift:+g}": pl.vary(build(shift), schedule=STALE) for shift in (-0.5, -0.1, 0.0, 0.1)
+        },
         "grpo": pl.vary(pl.recipe("grpo"), schedule=STALE),
     },
     expect=pl.Greater("-0.1", "+0.1"),
     falsified_if="a baseline above the mean is not worse by two points",
     tokens=80_000,
     controls={"entropy": pl.Logged("entropy_sampled"), "reward": pl.Logged("reward")},
-    note="The paper's sampler is synchronised every N steps; here every batch is eight steps old, for a few dozen updates.",
+    note="The paper's sampler is synchronised every N steps; here every batch is eight steps old, "
+    "for a few dozen updates.",
 )

@@ -4,7 +4,8 @@ import palaestra as pl
 from palaestra.recipes.objectives.capo import build
 
 EXPERIMENT = pl.Experiment(
-    claim="with an oracle for steps, CAPO earns more reward over the run than GRPO at equal sampled tokens",
+    claim="with an oracle for steps, CAPO earns more reward over the run than GRPO at equal "
+    "sampled tokens",
     arms={
         "grpo": pl.recipe("grpo"),
         "capo": build(),

@@ -4,7 +4,8 @@ import palaestra as pl
 from palaestra.recipes.objectives.confucius3 import build
 
 EXPERIMENT = pl.Experiment(
-    claim="Recovery and hardness weights together earn more reward over the run than DAPO's sampling at equal sampled tokens.",
+    claim="Recovery and hardness weights together earn more reward over the run than DAPO's "
+    "sampling at equal sampled tokens.",
     arms={
         "dapo": build(rsr=False, pshw=False),
         "+pshw": build(rsr=False),
@@ -25,7 +26,10 @@ EXPERIMENT = pl.Experiment(
         "groups drawn": pl.Logged("groups"),
         "entropy": pl.Logged("entropy_sampled"),
     },
-    note="Groups of equal rewards are common on `add`, first as failures, later as successes, so sampling overshoots. The "
-    "measure was the accuracy at the end, which was 98 to 100% in both arms on `bool` and on sums of three and of four digits. "
-    "`dapo` has the others' constant reduction; TER's target of 0.55 nats is that of a 14B model and is not retuned.",
+    note="Groups of equal rewards are common on `add`, first as failures, later as successes, so "
+    "sampling overshoots. The "
+    "measure was the accuracy at the end, which was 98 to 100% in both arms on `bool` and on sums "
+    "of three and of four digits. "
+    "`dapo` has the others' constant reduction; TER's target of 0.55 nats is that of a 14B model "
+    "and is not retuned.",
 )

@@ -22,5 +22,6 @@ EXPERIMENT = pl.Experiment(
         "entropy": pl.Logged("entropy_sampled"),
         "mixed groups": pl.Logged("groups_mixed"),
     },
-    note="alpha and P are not published and not tuned here; a gain that `advantage alone` has too is not the entropy's.",
+    note="alpha and P are not published and not tuned here; a gain that `advantage alone` has too "
+    "is not the entropy's.",
 )

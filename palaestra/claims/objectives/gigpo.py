@@ -5,10 +5,14 @@ from palaestra.recipes.objectives.gigpo import build
 
 
 def turn_return_recipe(gamma: float = 0.95) -> pl.Recipe:
-    """The same returns by turn, compared with all turns of the group instead of those in the same state."""
+    """The same returns by turn, compared with all turns of the group instead of those in the same
+    state.
+    """
     whole = (pl.Center("group"), pl.Scale("group"))
     steps = (pl.TurnReturns(gamma), *whole)
-    return pl.vary(build(), credit=pl.chain(pl.Peers(pl.SameState()), pl.Blend(((1.0, whole), (1.0, steps)))))
+    return pl.vary(
+        build(), credit=pl.chain(pl.Peers(pl.SameState()), pl.Blend(((1.0, whole), (1.0, steps))))
+    )
 
 
 def shrink(learned: pl.Recipe) -> pl.Recipe:
@@ -17,7 +21,8 @@ def shrink(learned: pl.Recipe) -> pl.Recipe:
 
 
 EXPERIMENT = pl.Experiment(
-    claim="On T-grid, GRPO's advantage plus an advantage among actions in the same state earns at least 2 points more reward "
+    claim="On T-grid, GRPO's advantage plus an advantage among actions in the same state earns at "
+    "least 2 points more reward "
     "over the run than GRPO's advantage alone.",
     arms={
         "episode-only": shrink(build(omega=0.0, std=True, invalid=0.0)),
@@ -38,9 +43,13 @@ EXPERIMENT = pl.Experiment(
         "turns in the same state": pl.Logged("peers", last=0),
         "tokens an episode": pl.Logged("length"),
     },
-    note="Every advantage is divided by the standard deviation of what it is compared with (ddof 1), as the paper does on "
-    "ALFWorld, so `episode-only` is GRPO with a token mean. No arm has the penalty for impossible actions, which would be a "
-    "second difference. `any-state` has gigpo's discounted returns by turn, compared with the whole group: what it gains as well "
-    "is not due to states. A state is the whole observation; one seen once has a step advantage of 0. 8 prompts x 8 answers "
+    note="Every advantage is divided by the standard deviation of what it is compared with (ddof "
+    "1), as the paper does on "
+    "ALFWorld, so `episode-only` is GRPO with a token mean. No arm has the penalty for impossible "
+    "actions, which would be a "
+    "second difference. `any-state` has gigpo's discounted returns by turn, compared with the "
+    "whole group: what it gains as well "
+    "is not due to states. A state is the whole observation; one seen once has a step advantage "
+    "of 0. 8 prompts x 8 answers "
     "a step.",
 )

@@ -4,7 +4,8 @@ import palaestra as pl
 from palaestra.recipes.objectives.high_entropy_tokens import build
 
 EXPERIMENT = pl.Experiment(
-    claim="The 20% of tokens with the highest entropy earn the reward of all tokens over the run within 3 points.",
+    claim="The 20% of tokens with the highest entropy earn the reward of all tokens over the run "
+    "within 3 points.",
     arms={
         "all": build(1.0, variant="released"),
         "top 20%": build(0.2, variant="released"),
@@ -19,5 +20,6 @@ EXPERIMENT = pl.Experiment(
     task="add",
     tokens=40_000,
     controls={"final accuracy": pl.Final(), "entropy": pl.Logged("entropy_sampled")},
-    note="the mean over selected tokens, so that all arms step alike; that gains grow with the model cannot be seen here.",
+    note="the mean over selected tokens, so that all arms step alike; that gains grow with the "
+    "model cannot be seen here.",
 )

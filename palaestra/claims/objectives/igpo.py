@@ -4,7 +4,8 @@ import palaestra as pl
 from palaestra.recipes.objectives.igpo import build
 
 EXPERIMENT = pl.Experiment(
-    claim="On T-hop, IGPO earns more reward over the run than GRPO with the outcome alone at equal sampled tokens.",
+    claim="On T-hop, IGPO earns more reward over the run than GRPO with the outcome alone at "
+    "equal sampled tokens.",
     arms={"grpo": pl.recipe("grpo"), "igpo": build(), "shuffled": build(shuffle=True)},
     expect=pl.Greater("igpo", "grpo"),
     measure=pl.Logged("reward", last=0),
@@ -17,5 +18,6 @@ EXPERIMENT = pl.Experiment(
         "gain a token": pl.Logged("gain", last=0),
         "tokens an episode": pl.Logged("length"),
     },
-    note="The outcome is an exact match, 0 or 1; the paper's is token F1, and malformed answers cost 2 in its code.",
+    note="The outcome is an exact match, 0 or 1; the paper's is token F1, and malformed answers "
+    "cost 2 in its code.",
 )

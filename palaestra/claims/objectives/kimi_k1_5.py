@@ -4,7 +4,8 @@ import palaestra as pl
 from palaestra.recipes.objectives.kimi_k1_5 import build
 
 EXPERIMENT = pl.Experiment(
-    claim="a length reward that starts after 20 steps makes right answers shorter by more than a token, at the same accuracy",
+    claim="a length reward that starts after 20 steps makes right answers shorter by more than a "
+    "token, at the same accuracy",
     arms={
         "mirror-descent": build(),
         "length-late": build(length=0.5),
@@ -21,6 +22,7 @@ EXPERIMENT = pl.Experiment(
     controls={"accuracy": pl.Final()},
     task="sort",
     tokens=80_000,
-    note="On `sort` an answer that is right may be short, guessed at once, or long, worked out. A first run on `chain`, where "
+    note="On `sort` an answer that is right may be short, guessed at once, or long, worked out. A "
+    "first run on `chain`, where "
     "all right answers have one length, decided nothing (27.7 against 27.8 tokens).",
 )

@@ -4,7 +4,8 @@ import palaestra as pl
 from palaestra.recipes.objectives.lite_ppo import build
 
 EXPERIMENT = pl.Experiment(
-    claim="Lite PPO earns more reward over the run than GRPO from a base model at equal sampled tokens.",
+    claim="Lite PPO earns more reward over the run than GRPO from a base model at equal sampled "
+    "tokens.",
     arms={
         "grpo": pl.recipe("grpo"),
         "group std and tokens and clip-higher": pl.vary(
@@ -24,5 +25,6 @@ EXPERIMENT = pl.Experiment(
         "entropy": pl.Logged("entropy_sampled"),
         "gradient norm": pl.Logged("grad_norm"),
     },
-    note="The embedded model knows the answer format, as an aligned model does; the paper's gain is largest on base models.",
+    note="The embedded model knows the answer format, as an aligned model does; the paper's gain "
+    "is largest on base models.",
 )

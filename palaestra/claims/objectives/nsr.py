@@ -25,6 +25,7 @@ EXPERIMENT = pl.Experiment(
         "pass@4": pl.Final("sampled_after.pass@4.mean"),
         "entropy": pl.Logged("entropy_sampled"),
     },
-    note="k ends at 16 here, at 256 in the paper. The small model is right in a few of a hundred samples, so NSR "
+    note="k ends at 16 here, at 256 in the paper. The small model is right in a few of a hundred "
+    "samples, so NSR "
     "sees nearly the whole batch.",
 )

@@ -4,7 +4,8 @@ import palaestra as pl
 from palaestra.recipes.objectives.oreo import build, make_offline
 
 EXPERIMENT = pl.Experiment(
-    claim="on answers of the start policy alone, OREO ends with a higher held-out accuracy than DPO on pairs of them",
+    claim="on answers of the start policy alone, OREO ends with a higher held-out accuracy than "
+    "DPO on pairs of them",
     arms={
         "dpo": make_offline(pl.recipe("dpo")),
         "oreo": build(),

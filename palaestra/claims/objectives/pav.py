@@ -4,9 +4,14 @@ import palaestra as pl
 from palaestra.recipes.objectives.pav import build
 
 EXPERIMENT = pl.Experiment(
-    claim="at equal sampled tokens, continuations included, progress under the best of 4 earns more than outcomes alone",
+    claim="at equal sampled tokens, continuations included, progress under the best of 4 earns "
+    "more than outcomes alone",
     arms={
-        "outcome": pl.vary(build(), collect=pl.links(pl.Sample(n=8), pl.Score()), credit=pl.chain(pl.Center("group"))),
+        "outcome": pl.vary(
+            build(),
+            collect=pl.links(pl.Sample(n=8), pl.Score()),
+            credit=pl.chain(pl.Center("group")),
+        ),
         "pav": build(),
         "prover-is-policy": build(k=1),
         "prover-too-strong": build(k=64),

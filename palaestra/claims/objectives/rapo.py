@@ -4,7 +4,8 @@ import palaestra as pl
 from palaestra.recipes.objectives.rapo import build
 
 EXPERIMENT = pl.Experiment(
-    claim="RAPO solves more held-out problems within 16 samples than GRPO with a reverse KL of the same weight.",
+    claim="RAPO solves more held-out problems within 16 samples than GRPO with a reverse KL of "
+    "the same weight.",
     arms={
         "reverse KL": pl.recipe("grpo", kl=0.01),
         "no KL": pl.recipe("grpo"),
@@ -21,5 +22,6 @@ EXPERIMENT = pl.Experiment(
     evaluate=128,
     samples=16,
     controls={"accuracy": pl.Final(), "entropy": pl.Logged("entropy_sampled")},
-    note="the weights alpha and beta are a choice, not the paper's; a hard slice that the base never solves needs scale.",
+    note="the weights alpha and beta are a choice, not the paper's; a hard slice that the base "
+    "never solves needs scale.",
 )

@@ -1,10 +1,13 @@
-"""The claim of srpo-gream: GREAM: sparse-regularised group policy optimisation, generative reasoning recommendation."""
+"""The claim of srpo-gream: GREAM: sparse-regularised group policy optimisation, generative
+reasoning recommendation.
+"""
 
 import palaestra as pl
 from palaestra.recipes.objectives.srpo_gream import build
 
 EXPERIMENT = pl.Experiment(
-    claim="On T-rec, partial credit with the pass@4 bonus ends with a higher pass@4 than exact matching without either.",
+    claim="On T-rec, partial credit with the pass@4 bonus ends with a higher pass@4 than exact "
+    "matching without either.",
     arms={
         "exact": build(partial=False, bonus=0.0),
         "partial": build(bonus=0.0),
@@ -18,6 +21,10 @@ EXPERIMENT = pl.Experiment(
     task="rec",
     tokens=60_000,
     samples=4,
-    controls={"hit@1 (greedy)": pl.Final(), "groups with signal": pl.Logged("groups_mixed", last=0)},
-    note="A synthetic catalogue with four-letter codes, without reasoning; item clustering and the SFT stages are left out.",
+    controls={
+        "hit@1 (greedy)": pl.Final(),
+        "groups with signal": pl.Logged("groups_mixed", last=0),
+    },
+    note="A synthetic catalogue with four-letter codes, without reasoning; item clustering and "
+    "the SFT stages are left out.",
 )

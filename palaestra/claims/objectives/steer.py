@@ -4,11 +4,14 @@ import palaestra as pl
 from palaestra.recipes.objectives.steer import build
 
 EXPERIMENT = pl.Experiment(
-    claim="After the same number of sampled tokens STEER has the higher entropy, compared with GRPO with clip-higher.",
+    claim="After the same number of sampled tokens STEER has the higher entropy, compared with "
+    "GRPO with clip-higher.",
     arms={
         "grpo": pl.recipe("grpo"),
         "clip-higher": pl.vary(pl.recipe("grpo"), objective=pl.DualClipped()),
-        "entropy bonus": pl.vary(pl.recipe("grpo"), objective=pl.Clipped(reduce="tokens") + 0.01 * pl.Entropy()),
+        "entropy bonus": pl.vary(
+            pl.recipe("grpo"), objective=pl.Clipped(reduce="tokens") + 0.01 * pl.Entropy()
+        ),
         "linear": build("linear"),
         "exp": build("exp"),
     },

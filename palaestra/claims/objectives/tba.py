@@ -16,5 +16,6 @@ EXPERIMENT = pl.Experiment(
     falsified_if="old rollouts cost or gain more than three points",
     task="add(d=4)",
     tokens=80_000,
-    note="The paper's claim is wall-clock time: four times faster. One process cannot show it, only that age does no harm.",
+    note="The paper's claim is wall-clock time: four times faster. One process cannot show it, "
+    "only that age does no harm.",
 )

@@ -4,7 +4,8 @@ import palaestra as pl
 from palaestra.recipes.rewards.clip_delta import build
 
 EXPERIMENT = pl.Experiment(
-    claim="PPO paid by plain step scores writes longer solutions than PPO paid by their clipped differences.",
+    claim="PPO paid by plain step scores writes longer solutions than PPO paid by their clipped "
+    "differences.",
     arms={
         "success": pl.recipe("ppo"),
         "plain": build("plain", alpha=0.2),
@@ -18,7 +19,11 @@ EXPERIMENT = pl.Experiment(
     metric="mean length of answers, last ten steps (tokens)",
     tokens=60_000,
     seconds=60.0,
-    controls={"accuracy": pl.Final(), "share of right answers, last ten steps": pl.Logged("part/right")},
-    note="The reward model is arithmetic that can be farmed by true but idle lines; the paper's is learned. alpha is ten times "
+    controls={
+        "accuracy": pl.Final(),
+        "share of right answers, last ten steps": pl.Logged("part/right"),
+    },
+    note="The reward model is arithmetic that can be farmed by true but idle lines; the paper's "
+    "is learned. alpha is ten times "
     "the default, because a run has 60,000 tokens.",
 )

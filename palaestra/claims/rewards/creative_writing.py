@@ -1,4 +1,6 @@
-"""The claim of creative-writing: Creative writing in small models: refined reward model vs adversarial principle judge."""
+"""The claim of creative-writing: Creative writing in small models: refined reward model vs
+adversarial principle judge.
+"""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -11,7 +13,8 @@ Greeting = tuple[str, ...]
 
 
 WORDS = (
-    "may", "the", "spring", "autumn", "bring", "you", "warm", "bright", "days", "friends", "songs", "light", "best", "wishes",
+    "may", "the", "spring", "autumn", "bring", "you", "warm", "bright", "days", "friends", "songs",
+    "light", "best", "wishes",
     "happy", "always", "river", "home", "quiet", "sun", "moon", "is", "are", "!",
 )  # fmt: skip
 
@@ -80,7 +83,9 @@ def merge(rules: pl.RuleList, advice: str) -> list[str]:
 
 @pl.stage
 class RewardAgreement:
-    """A program: how well a reward separates replies without a flaw from others, in the share of pairs (ties a half)."""
+    """A program: how well a reward separates replies without a flaw from others, in the share of
+    pairs (ties a half).
+    """
 
     reward: Literal["static", "refined", "without writer", "reward model"]
     labels: int = 40
@@ -92,7 +97,9 @@ class RewardAgreement:
         rules = STATIC
         if self.reward in ("refined", "without writer"):
             queries = 4 if self.reward == "refined" else 0
-            loop = pl.Refine(write, detect, reflect, merge, rounds=self.labels // 4, queries=queries)
+            loop = pl.Refine(
+                write, detect, reflect, merge, rounds=self.labels // 4, queries=queries
+            )
             rules, _ = loop(range(100), pool, STATIC, (), rng)
         if self.reward == "reward model":
             w = fit_linear(pool, self.noise, rng)
@@ -121,7 +128,9 @@ def features(reply: Greeting) -> np.ndarray:
 def fit_linear(
     pool: list[tuple[Greeting, bool]], noise: float, rng: np.random.Generator, steps: int = 300
 ) -> np.ndarray:
-    """Bradley-Terry weights of words on pairs of a good and a bad reply, some of them the wrong way round."""
+    """Bradley-Terry weights of words on pairs of a good and a bad reply, some of them the wrong way
+    round.
+    """
     good, bad = ([features(r) for r, g in pool if g == kind] for kind in (True, False))
     d_ND = np.array([a - b for a in good for b in bad])
     d_ND *= np.where(rng.random(len(d_ND)) < noise, -1, 1)[:, None]
@@ -132,7 +141,8 @@ def fit_linear(
 
 
 EXPERIMENT = pl.Experiment(
-    claim="With equal labels a judge of refined rules separates good from flawed replies better than one of fixed rules.",
+    claim="With equal labels a judge of refined rules separates good from flawed replies better "
+    "than one of fixed rules.",
     arms={
         "static rules": RewardAgreement("static"),
         "refined rules": RewardAgreement("refined"),
@@ -147,6 +157,8 @@ EXPERIMENT = pl.Experiment(
     evaluate=0,
     seconds=5,
     controls={"rules": pl.Final("rules")},
-    note="Greetings of six words with seven flaws that a program finds; 40 labels. The roles are programs that know the flaws by "
-    "name, which a language model would have to find words for. The reward only: no policy is trained.",
+    note="Greetings of six words with seven flaws that a program finds; 40 labels. The roles are "
+    "programs that know the flaws by "
+    "name, which a language model would have to find words for. The reward only: no policy is "
+    "trained.",
 )

@@ -16,11 +16,12 @@ INFORMATIVE, RANDOM, LEVELS = 4, 6, 5
 
 @pl.stage
 class Rules:
-    """A program: how often a composition of rules prefers the response that most of four informative rules prefer.
+    """A program: how often a composition of rules prefers the response that most of four
+    informative rules prefer.
 
-    A response is good by an informative rule with probability `good`, and then gets the top level, else one of the two
-    lowest. Six further rules rate at random, from peaked to as evenly as `spread` says. `constant` adds a rule that always
-    gives the top level.
+    A response is good by an informative rule with probability `good`, and then gets the top level,
+    else one of the two lowest. Six further rules rate at random, from peaked to as evenly as
+    `spread` says. `constant` adds a rule that always gives the top level.
     """
 
     scheme: Scheme
@@ -34,7 +35,9 @@ class Rules:
     async def run(self, ctx: pl.Context) -> pl.Result:
         rng = pl.rng_of(("encore", ctx.seed))
         train, test = self._pairs(rng), self._pairs(rng)
-        counts = [np.bincount(r.ravel(), minlength=LEVELS).tolist() for r in np.moveaxis(train, 2, 0)]
+        counts = [
+            np.bincount(r.ravel(), minlength=LEVELS).tolist() for r in np.moveaxis(train, 2, 0)
+        ]
         right = ((test[:, 0] > test[:, 1]) + 0.5 * (test[:, 0] == test[:, 1])).mean(0)
         spread = entropies(counts)
         some = spread > 0
@@ -48,7 +51,8 @@ class Rules:
 
     def _pairs(self, rng: np.random.Generator) -> np.ndarray:
         """[pairs, 2, rules] ratings, the preferred response first."""
-        n, spread_R = 4 * self.pairs, np.linspace(0.5, self.spread, RANDOM)  # some pairs are ties, which are left out
+        # some pairs are ties, which are left out
+        n, spread_R = 4 * self.pairs, np.linspace(0.5, self.spread, RANDOM)
         good = rng.random((n, 2, INFORMATIVE)) < self.good
         informative = np.where(good, LEVELS - 1, rng.integers(0, 2, good.shape))
         p_RL = np.exp(-np.abs(np.arange(LEVELS) - 3) / spread_R[:, None])
@@ -59,7 +63,9 @@ class Rules:
         rated = np.where((votes[:, 0] > votes[:, 1])[:, None, None], rated, rated[:, ::-1])
         return rated[votes[:, 0] != votes[:, 1]][: self.pairs]
 
-    def _weights(self, rng: np.random.Generator, counts: Sequence[Sequence[float]], train: np.ndarray) -> np.ndarray:
+    def _weights(
+        self, rng: np.random.Generator, counts: Sequence[Sequence[float]], train: np.ndarray
+    ) -> np.ndarray:
         n = len(counts)
         if self.scheme == "random":
             return rng.dirichlet(np.ones(n))
@@ -73,7 +79,9 @@ class Rules:
 
 
 def fit_weights(pairs: np.ndarray, steps: int = 300, lr: float = 0.5) -> np.ndarray:
-    """Weights by Bradley-Terry on the pairs, by gradient ascent: what entropies are meant to stand in for."""
+    """Weights by Bradley-Terry on the pairs, by gradient ascent: what entropies are meant to stand
+    in for.
+    """
     d_NR, w_R = (pairs[:, 0] - pairs[:, 1]) / (LEVELS - 1), np.zeros(pairs.shape[2])
     for _ in range(steps):
         w_R += lr * (d_NR / (1 + np.exp(d_NR @ w_R))[:, None]).mean(0)
@@ -109,6 +117,8 @@ EXPERIMENT = pl.Experiment(
     evaluate=0,
     seconds=5,
     controls={"correlation of entropy and accuracy": pl.Final("correlation")},
-    note="Ratings are made up: four informative rules that most responses fulfil, six that rate at random. With peaked "
-    "noise half of the responses fulfil an informative rule and the others rate nearly alike: the weak point of the rationale.",
+    note="Ratings are made up: four informative rules that most responses fulfil, six that rate "
+    "at random. With peaked "
+    "noise half of the responses fulfil an informative rule and the others rate nearly alike: the "
+    "weak point of the rationale.",
 )

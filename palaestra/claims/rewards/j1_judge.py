@@ -9,7 +9,9 @@ from palaestra.recipes.rewards.j1_judge import build
 
 @pl.stage
 class Biased:
-    """Demonstrations of a judge who likes the first place: a guess of `= 1` in `first` of the cases, sometimes real work."""
+    """Demonstrations of a judge who likes the first place: a guess of `= 1` in `first` of the
+    cases, sometimes real work.
+    """
 
     first: float = 0.8
     works: float = 0.3
@@ -19,17 +21,24 @@ class Biased:
         half: pl.Task = group.task.meta["halves"][int(rng.integers(2))]
         source: Any = ctx.bench.tasks
         guess = pl.format_answer([], "1" if rng.random() < self.first else "2")
-        reply = source.halves.demonstration(half, rng, "work") if rng.random() < self.works else guess
-        return pl.Group(task=group.task, episodes=(pl.recorded_episode(ctx, "policy", half.prompt, reply, 1.0),))
+        reply = (
+            source.halves.demonstration(half, rng, "work") if rng.random() < self.works else guess
+        )
+        return pl.Group(
+            task=group.task, episodes=(pl.recorded_episode(ctx, "policy", half.prompt, reply, 1.0),)
+        )
 
 
 def unlearn_bias(learned: pl.Recipe) -> pl.Pipeline:
     biased = imitation(30, Biased(), lr=1e-3)
-    return pl.Pipeline(parts={"biased": pl.Part(biased), "rl": pl.Part(learned, model=pl.Output("biased"))})
+    return pl.Pipeline(
+        parts={"biased": pl.Part(biased), "rl": pl.Part(learned, model=pl.Output("biased"))}
+    )
 
 
 EXPERIMENT = pl.Experiment(
-    claim="On pairs in both orders, from a start that likes the first place, paying consistency makes more held-out pairs right "
+    claim="On pairs in both orders, from a start that likes the first place, paying consistency "
+    "makes more held-out pairs right "
     "in both than paying correct verdicts alone.",
     arms={
         "correctness": unlearn_bias(build(mode="correctness")),
@@ -50,6 +59,8 @@ EXPERIMENT = pl.Experiment(
         "flips": pl.Logged("flips"),
         "consistent in training": pl.Logged("consistent"),
     },
-    note="Two final answers of a chain stand for two responses, and the start is trained to prefer the first place. Pointwise "
-    "scores (PoS) cannot flip, and tie instead: `palaestra train j1-judge mode=correctness --task judge-pairs` is that.",
+    note="Two final answers of a chain stand for two responses, and the start is trained to "
+    "prefer the first place. Pointwise "
+    "scores (PoS) cannot flip, and tie instead: `palaestra train j1-judge mode=correctness --task "
+    "judge-pairs` is that.",
 )

@@ -13,10 +13,11 @@ from palaestra.recipes.rewards.j1_stts import build
 
 @pl.stage
 class Reflect:
-    """A demonstration that works, may doubt (`= ?`) and work again, up to `most` times, and ends with the right verdict.
+    """A demonstration that works, may doubt (`= ?`) and work again, up to `most` times, and ends
+    with the right verdict.
 
-    A share `doubt` of the rounds is doubted, so a verdict is the likelier end of each. Of the doubted ones `spoilt` came to a
-    wrong result; the others are confirmed.
+    A share `doubt` of the rounds is doubted, so a verdict is the likelier end of each. Of the
+    doubted ones `spoilt` came to a wrong result; the others are confirmed.
     """
 
     spoilt: float = 0.5
@@ -31,13 +32,21 @@ class Reflect:
         lines: list[str] = []
         for _ in range(min(self.most, int(rng.geometric(1 - self.doubt)) - 1)):
             wrong = str((int(result) + int(rng.integers(1, 10))) % 10)
-            lines += [*steps, " ".join([wrong, *judged]) if rng.random() < self.spoilt else own, pl.UNSURE_ANSWER]
+            lines += [
+                *steps,
+                " ".join([wrong, *judged]) if rng.random() < self.spoilt else own,
+                pl.UNSURE_ANSWER,
+            ]
         reply = "\n".join([*lines, *steps, own, answer])
-        return replace(group, episodes=(pl.recorded_episode(ctx, "policy", task.prompt, reply, 1.0),))
+        return replace(
+            group, episodes=(pl.recorded_episode(ctx, "policy", task.prompt, reply, 1.0),)
+        )
 
 
 def reflection_recipe(steps: int = 75) -> pl.Recipe:
-    """Step 1. The verdict is learned in 25 steps without doubts, for a small judge's begin at a coin."""
+    """Step 1. The verdict is learned in 25 steps without doubts, for a small judge's begin at a
+    coin.
+    """
     return imitation(steps, Reflect(doubt=pl.Jump(0.0, 0.3, 25)), lr=8e-4, warmup=5)
 
 
@@ -48,7 +57,9 @@ def slope(accuracy: Sequence[float], rounds: Sequence[int]) -> float:
 
 @dataclass(frozen=True)
 class Scaling:
-    """Runs `recipe`, then judges held-out tasks greedily with each number of forced rounds; the metrics gain "stts"."""
+    """Runs `recipe`, then judges held-out tasks greedily with each number of forced rounds; the
+    metrics gain "stts".
+    """
 
     recipe: pl.Runnable
     rounds: tuple[int, ...] = (0, 1, 2, 3)
@@ -73,18 +84,24 @@ class Scaling:
 
 def shrink(learned: pl.Recipe) -> pl.Recipe:
     """Step 2 with 8 prompts x 8 verdicts, each long enough for three doubts."""
-    return pl.override(pl.vary(learned, schedule=pl.Schedule(prompts=8)), "collect.sample.max_tokens", 192)
+    return pl.override(
+        pl.vary(learned, schedule=pl.Schedule(prompts=8)), "collect.sample.max_tokens", 192
+    )
 
 
 EXPERIMENT = pl.Experiment(
-    claim="On verdicts about chains of 6 or 7 numbers, the slope of held-out accuracy over forced rounds of thinking is 2 points "
+    claim="On verdicts about chains of 6 or 7 numbers, the slope of held-out accuracy over forced "
+    "rounds of thinking is 2 points "
     "a round higher after RL than after fine-tuning alone.",
     arms={
         "start": Scaling(pl.vary(reflection_recipe(), schedule=pl.Schedule(prompts=1, steps=0))),
         "sft": pl.Pipeline(parts={"sft": pl.Part(Scaling(reflection_recipe()))}),
         "sft twice as long": pl.Pipeline(parts={"sft": pl.Part(Scaling(reflection_recipe(150)))}),
         "sft and rl": pl.Pipeline(
-            parts={"sft": pl.Part(reflection_recipe()), "rl": pl.Part(Scaling(shrink(build())), model=pl.Output("sft"))}
+            parts={
+                "sft": pl.Part(reflection_recipe()),
+                "rl": pl.Part(Scaling(shrink(build())), model=pl.Output("sft")),
+            }
         ),
     },
     expect=pl.Greater("sft and rl", "sft", by=0.02),
@@ -103,8 +120,12 @@ EXPERIMENT = pl.Experiment(
         "verdict kept": pl.Final("stts.kept"),
         "still in doubt": pl.Final("stts.undecided"),
     },
-    note="One final answer of a chain is judged, by working the chain, where the paper's judge compares two. The sampled mark "
-    "stays in the row, so the cue follows it (`= ?`), as in the demonstrations, whose rounds, up to four, may each end with the "
-    "verdict. A doubt where the verdict is due counts as wrong. 2 points a round are 6 over three, about the paper's 5.1%. "
-    "Fine-tuning samples nothing: the arm of twice its length shows what further training without rewards does.",
+    note="One final answer of a chain is judged, by working the chain, where the paper's judge "
+    "compares two. The sampled mark "
+    "stays in the row, so the cue follows it (`= ?`), as in the demonstrations, whose rounds, up "
+    "to four, may each end with the "
+    "verdict. A doubt where the verdict is due counts as wrong. 2 points a round are 6 over "
+    "three, about the paper's 5.1%. "
+    "Fine-tuning samples nothing: the arm of twice its length shows what further training without "
+    "rewards does.",
 )

@@ -4,7 +4,8 @@ import palaestra as pl
 from palaestra.recipes.rewards.knowrl_factuality import build
 
 EXPERIMENT = pl.Experiment(
-    claim="With the full reward fewer samples are wrong answers than with correctness alone (+2, -1, a refusal -1).",
+    claim="With the full reward fewer samples are wrong answers than with correctness alone (+2, "
+    "-1, a refusal -1).",
     arms={
         "correctness": build(facts=0.0, refusal=-1.0),
         "knowrl": build(),
@@ -18,7 +19,12 @@ EXPERIMENT = pl.Experiment(
     task="add(d=6)",
     tokens=40_000,
     seconds=40.0,
-    controls={"refused": pl.Logged("part/refused"), "facts": pl.Logged("part/facts"), "accuracy": pl.Final()},
-    note="A sum that the small model seldom gets right stands for a question about an unseen entity, `= ?` for a refusal, the "
+    controls={
+        "refused": pl.Logged("part/refused"),
+        "facts": pl.Logged("part/facts"),
+        "accuracy": pl.Final(),
+    },
+    note="A sum that the small model seldom gets right stands for a question about an unseen "
+    "entity, `= ?` for a refusal, the "
     "lines of the right working for the knowledge. Seen and unseen entities are not told apart.",
 )

@@ -1,4 +1,6 @@
-"""The claim of l2t: Learning to Think: information-gain dense process reward (PAC-Bayes, Fisher)."""
+"""The claim of l2t: Learning to Think: information-gain dense process reward
+(PAC-Bayes, Fisher).
+"""
 
 import palaestra as pl
 from palaestra.recipes.rewards.l2t import build
@@ -11,7 +13,9 @@ class TokensPerRight:
     last: int = 10
 
     def __call__(self, cell: pl.Cell) -> float:
-        right = pl.Logged("part/outcome" if "part/outcome" in cell.steps[-1] else "reward", self.last)(cell)
+        right = pl.Logged(
+            "part/outcome" if "part/outcome" in cell.steps[-1] else "reward", self.last
+        )(cell)
         return pl.Logged("length", self.last)(cell) / max(right, 1e-3)
 
 
@@ -32,5 +36,6 @@ EXPERIMENT = pl.Experiment(
         "compression": pl.Logged("part/compression"),
         "clamped": pl.Logged("clamped"),
     },
-    note="The paper's rollouts have thousands of tokens and may wander; here a working has a line a digit and little is idle.",
+    note="The paper's rollouts have thousands of tokens and may wander; here a working has a line "
+    "a digit and little is idle.",
 )

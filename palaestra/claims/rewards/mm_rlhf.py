@@ -6,14 +6,22 @@ from palaestra.recipes.rewards.mm_rlhf import DynamicDPO, RankedPairs
 
 @pl.stage
 class Quality:
-    """The reward model's stand-in, right + 0.3 * worked; the part "said" is what people say of it, with `noise` added."""
+    """The reward model's stand-in, right + 0.3 * worked; the part "said" is what people say of it,
+    with `noise` added.
+    """
 
     noise: float = 0.4
 
     async def __call__(self, ctx: pl.Context, group: pl.Group) -> list[pl.Reward | pl.Fault]:
-        rng, found = pl.rng_of(("quality", ctx.seed, ctx.step, group.task.id)), await pl.Labels()(ctx, group)
+        rng, found = (
+            pl.rng_of(("quality", ctx.seed, ctx.step, group.task.id)),
+            await pl.Labels()(ctx, group),
+        )
         said = rng.standard_normal(len(found)) * self.noise
-        return [r if isinstance(r, pl.Fault) else self._quality(r, float(x)) for r, x in zip(found, said, strict=True)]
+        return [
+            r if isinstance(r, pl.Fault) else self._quality(r, float(x))
+            for r, x in zip(found, said, strict=True)
+        ]
 
     def _quality(self, labels: pl.Reward, error: float) -> pl.Reward:
         q = labels.parts["right"] + 0.3 * labels.parts["worked"]
@@ -31,7 +39,8 @@ def quality_recipe(objective: DynamicDPO) -> pl.Recipe:
 
 
 EXPERIMENT = pl.Experiment(
-    claim="With labels that err on close pairs, DPO whose beta grows with the margin samples more right answers over the run "
+    claim="With labels that err on close pairs, DPO whose beta grows with the margin samples more "
+    "right answers over the run "
     "than DPO with one beta.",
     arms={
         "beta 0.1": quality_recipe(DynamicDPO(w=0.0)),
@@ -49,7 +58,9 @@ EXPERIMENT = pl.Experiment(
     metric="share of right samples over the whole run",
     seconds=40,
     controls={"accuracy": pl.Final(), "accuracy before": pl.Final("accuracy_before.mean")},
-    note="The margin is that of the true quality, the best case of a reward model; pairs of equal quality are ranked by noise. "
-    "The critique-based reward model is not part of this comparison. A first measure, held-out accuracy at the end, was 100% "
+    note="The margin is that of the true quality, the best case of a reward model; pairs of equal "
+    "quality are ranked by noise. "
+    "The critique-based reward model is not part of this comparison. A first measure, held-out "
+    "accuracy at the end, was 100% "
     "in every run of both arms and was given up for it.",
 )

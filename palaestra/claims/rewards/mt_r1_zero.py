@@ -13,7 +13,8 @@ class Both:
 
 
 EXPERIMENT = pl.Experiment(
-    claim="Trained on the sum of the two metrics, the mean of both ends higher than when trained on the semantic one alone.",
+    claim="Trained on the sum of the two metrics, the mean of both ends higher than when trained "
+    "on the semantic one alone.",
     arms={
         "lex": build("lex"),
         "sem": build("sem"),
@@ -28,7 +29,13 @@ EXPERIMENT = pl.Experiment(
     task="add(d=6)",
     tokens=30_000,
     seconds=40.0,
-    controls={"lexical": pl.Logged("part/lex"), "semantic": pl.Logged("part/sem"), "length": pl.Logged("length")},
-    note="The small model translates nothing: the characters of its answer stand for words, and chrF for a learned metric, which "
-    "makes the two metrics more alike than BLEU and COMET are. Its answers nearly always have the form that the gate asks for.",
+    controls={
+        "lexical": pl.Logged("part/lex"),
+        "semantic": pl.Logged("part/sem"),
+        "length": pl.Logged("length"),
+    },
+    note="The small model translates nothing: the characters of its answer stand for words, and "
+    "chrF for a learned metric, which "
+    "makes the two metrics more alike than BLEU and COMET are. Its answers nearly always have the "
+    "form that the gate asks for.",
 )

@@ -4,8 +4,12 @@ import palaestra as pl
 from palaestra.recipes.rewards.muldimif import build
 
 EXPERIMENT = pl.Experiment(
-    claim="With the number of constraints kept as the reward, all are kept more often than with all-or-nothing.",
-    arms={"all or nothing": build(every=True, n=8, temperature=1.0), "count": build(n=8, temperature=1.0)},
+    claim="With the number of constraints kept as the reward, all are kept more often than with "
+    "all-or-nothing.",
+    arms={
+        "all or nothing": build(every=True, n=8, temperature=1.0),
+        "count": build(n=8, temperature=1.0),
+    },
     expect=pl.Greater("count", "all or nothing"),
     falsified_if="all-or-nothing keeps all constraints as often",
     measure=pl.Final(),
@@ -18,6 +22,7 @@ EXPERIMENT = pl.Experiment(
         "mixed": pl.Logged("groups_mixed"),
         "before": pl.Final("accuracy_before.mean"),
     },
-    note="The small model writes no sentences: the values of six nested brackets are six constraints on one line. Groups of 8 "
+    note="The small model writes no sentences: the values of six nested brackets are six "
+    "constraints on one line. Groups of 8 "
     "at temperature 1 instead of 32 at 0.7.",
 )

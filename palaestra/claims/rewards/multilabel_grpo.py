@@ -4,15 +4,27 @@ import palaestra as pl
 from palaestra.recipes.rewards.multilabel_grpo import MultiLabel, credit, label_learner
 
 
-def two_stages(reward: pl.RewardFn, rater: pl.Learner, aggregate: str = "before_norm") -> pl.Pipeline:
+def two_stages(
+    reward: pl.RewardFn, rater: pl.Learner, aggregate: str = "before_norm"
+) -> pl.Pipeline:
     """A reward model on noisy labels of the start policy's answers; then GRPO on it, frozen."""
-    start = pl.vary(pl.recipe("grpo"), credit=credit(aggregate), schedule=pl.Schedule(prompts=8, steps=20))
-    rated = pl.vary(
-        start, collect=pl.links(pl.Sample(n=8), pl.Score(reward=pl.Noisy(pl.Labels(), 0.1))), learners={"reward": rater}
+    start = pl.vary(
+        pl.recipe("grpo"), credit=credit(aggregate), schedule=pl.Schedule(prompts=8, steps=20)
     )
-    judged = pl.vary(start, collect=pl.links(pl.Sample(n=8), pl.Score(reward=reward), pl.Beside(pl.Labels(), "label")))
+    rated = pl.vary(
+        start,
+        collect=pl.links(pl.Sample(n=8), pl.Score(reward=pl.Noisy(pl.Labels(), 0.1))),
+        learners={"reward": rater},
+    )
+    judged = pl.vary(
+        start,
+        collect=pl.links(pl.Sample(n=8), pl.Score(reward=reward), pl.Beside(pl.Labels(), "label")),
+    )
     return pl.Pipeline(
-        parts={"rm": pl.Part(rated), "rl": pl.Part(judged, models={"reward": pl.Output("rm", "reward")})}
+        parts={
+            "rm": pl.Part(rated),
+            "rl": pl.Part(judged, models={"reward": pl.Output("rm", "reward")}),
+        }
     )
 
 
@@ -30,11 +42,16 @@ TRUE = tuple(f"part/label/{k}" for k in pl.QUALITY_LABELS)
 
 
 EXPERIMENT = pl.Experiment(
-    claim="The lowest of four true labels ends higher with a reward of four predicted labels than with one predicted score.",
+    claim="The lowest of four true labels ends higher with a reward of four predicted labels than "
+    "with one predicted score.",
     arms={
-        "one score": two_stages(pl.Learned("reward", squash=True), label_learner(("total",), ("score",))),
+        "one score": two_stages(
+            pl.Learned("reward", squash=True), label_learner(("total",), ("score",))
+        ),
         "four labels": two_stages(MultiLabel(), label_learner(pl.QUALITY_LABELS)),
-        "four labels after_norm": two_stages(MultiLabel(), label_learner(pl.QUALITY_LABELS), "after_norm"),
+        "four labels after_norm": two_stages(
+            MultiLabel(), label_learner(pl.QUALITY_LABELS), "after_norm"
+        ),
     },
     expect=pl.Greater("four labels", "one score"),
     falsified_if="the lowest true label is less than two points higher than with the one score",
@@ -44,6 +61,8 @@ EXPERIMENT = pl.Experiment(
     tokens=10_000,
     evaluate=32,
     controls={k: pl.Logged(f"part/label/{k}") for k in pl.QUALITY_LABELS},
-    note="Labels that a program checks, a tenth of them wrong: right, worked, brief, tidy; worked and brief are at odds. "
-    "With uniform weights both rewards estimate the same mean, so a difference is one of estimation.",
+    note="Labels that a program checks, a tenth of them wrong: right, worked, brief, tidy; worked "
+    "and brief are at odds. "
+    "With uniform weights both rewards estimate the same mean, so a difference is one of "
+    "estimation.",
 )

@@ -16,7 +16,13 @@ FACTS: dict[str, tuple[tuple[str, ...], ...]] = {  # each key with its equivalen
         ("sailor", "seaman"),
         ("teacher", "tutor"),
     ),
-    "city": (("New York", "NYC"), ("London",), ("Istanbul", "Constantinople"), ("Oslo",), ("Mumbai", "Bombay")),
+    "city": (
+        ("New York", "NYC"),
+        ("London",),
+        ("Istanbul", "Constantinople"),
+        ("Oslo",),
+        ("Mumbai", "Bombay"),
+    ),
     "pet": (("dog", "hound"), ("cat",), ("rabbit", "bunny"), ("horse", "pony"), ("parrot",)),
 }
 
@@ -66,7 +72,15 @@ def pay_reply(kind: Kind, text: str, task: pl.Task) -> float:
     if kind == "graded":
         said, keys = pl.normalise_text(pl.strip_thinking(text)), [g[0] for g in task.answer]
         share = sum(pl.contains_term(k, said) for k in keys) / len(keys)
-        return 1.0 if said in map(pl.normalise_text, keys) else 0.7 if share == 1 else 0.5 if share >= 0.5 else 0.0
+        return (
+            1.0
+            if said in map(pl.normalise_text, keys)
+            else 0.7
+            if share == 1
+            else 0.5
+            if share >= 0.5
+            else 0.0
+        )
     if kind != "multi-term":
         task = replace(task, meta={"keys": True})
     if kind == "single-term":
@@ -76,7 +90,9 @@ def pay_reply(kind: Kind, text: str, task: pl.Task) -> float:
 
 @pl.stage
 class Separation:
-    """A program: the chance that a reward pays a right reply more than a wrong one (ties half), and what stuffing earns."""
+    """A program: the chance that a reward pays a right reply more than a wrong one (ties half), and
+    what stuffing earns.
+    """
 
     kind: Kind = "multi-term"
     personas: int = 100
@@ -94,7 +110,8 @@ class Separation:
 
 
 EXPERIMENT = pl.Experiment(
-    claim="Groups of equivalent keys with forbidden terms tell right from wrong replies better than single keywords.",
+    claim="Groups of equivalent keys with forbidden terms tell right from wrong replies better "
+    "than single keywords.",
     arms={kind: Separation(kind) for kind in ("single-term", "multi-term", "no guard", "graded")},
     expect=pl.Greater("multi-term", "single-term"),
     falsified_if="a single keyword separates as well as groups of equivalents",
@@ -103,6 +120,7 @@ EXPERIMENT = pl.Experiment(
     tokens=1,
     seconds=5.0,
     controls={"what naming every key earns": pl.Final("stuffed")},
-    note="Replies are written by templates, three kinds right and six wrong, none of which the guarded reward misjudges: what is "
+    note="Replies are written by templates, three kinds right and six wrong, none of which the "
+    "guarded reward misjudges: what is "
     "measured is the loss without its parts. Nothing is trained; the paper trains a 14B model.",
 )

@@ -7,7 +7,8 @@ LIKENESS = (("syntax", 1.0), ("schema", 1.0), ("ngrams", 1.0), ("format", 1.0))
 
 
 EXPERIMENT = pl.Experiment(
-    claim="With partial rewards more samples are right than with execution alone, after equal sampled tokens.",
+    claim="With partial rewards more samples are right than with execution alone, after equal "
+    "sampled tokens.",
     arms={
         "execution": build(reward=pl.Weighed(PARTIAL, (("execution", 1.0),))),
         "partial": build(),
@@ -25,6 +26,8 @@ EXPERIMENT = pl.Experiment(
     },
     measure=pl.Logged("part/execution"),
     metric="share of right samples, last ten steps",
-    note="The small model writes no SQL: each character of its answer becomes a column of a query, which runs and "
-    "is compared as in the paper; without a judge. One table, no joins, and no schema that was not trained on.",
+    note="The small model writes no SQL: each character of its answer becomes a column of a "
+    "query, which runs and "
+    "is compared as in the paper; without a judge. One table, no joins, and no schema that was "
+    "not trained on.",
 )

@@ -4,8 +4,14 @@ import palaestra as pl
 from palaestra.recipes.rewards.recode import build
 
 EXPERIMENT = pl.Experiment(
-    claim="On T-rec, held-out accuracy after equal sampled tokens is higher with edit similarity than with exact match.",
-    arms={"exact": build(exact=True), "similarity": build(), "no gate": build(gate=False), "grpo": pl.recipe("grpo")},
+    claim="On T-rec, held-out accuracy after equal sampled tokens is higher with edit similarity "
+    "than with exact match.",
+    arms={
+        "exact": build(exact=True),
+        "similarity": build(),
+        "no gate": build(gate=False),
+        "grpo": pl.recipe("grpo"),
+    },
     expect=pl.Greater("similarity", "exact"),
     falsified_if="partial credit for near misses does not speed learning up",
     task="rec",
@@ -16,5 +22,6 @@ EXPERIMENT = pl.Experiment(
         "form": pl.Logged("part/format"),
         "length": pl.Logged("length"),
     },
-    note="Four-letter codes stand for calls; the paper's exact match is rarer at the start. Both arms are paid for their form.",
+    note="Four-letter codes stand for calls; the paper's exact match is rarer at the start. Both "
+    "arms are paid for their form.",
 )

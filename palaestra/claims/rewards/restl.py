@@ -4,7 +4,8 @@ import palaestra as pl
 from palaestra.recipes.rewards.restl import WEIGHTS, build
 
 EXPERIMENT = pl.Experiment(
-    claim="PPO on four aspects of the surface samples right answers more often than PPO on exact match, at equal tokens.",
+    claim="PPO on four aspects of the surface samples right answers more often than PPO on exact "
+    "match, at equal tokens.",
     arms={
         "exact match": build(weights=(("exact", 1.0),)),
         "aspects": build(),
@@ -18,7 +19,13 @@ EXPERIMENT = pl.Experiment(
     task="add(d=6)",
     tokens=40_000,
     seconds=40.0,
-    controls={"accuracy": pl.Final(), "tokens": pl.Logged("part/tokens"), "length": pl.Logged("length")},
-    note="The small model writes no logic: digit i of a sum becomes the formula that x has that value at time i, and the "
-    "metrics are those of the paper. The aspects are measured, the paper's ablation; `pipeline()` learns them.",
+    controls={
+        "accuracy": pl.Final(),
+        "tokens": pl.Logged("part/tokens"),
+        "length": pl.Logged("length"),
+    },
+    note="The small model writes no logic: digit i of a sum becomes the formula that x has that "
+    "value at time i, and the "
+    "metrics are those of the paper. The aspects are measured, the paper's ablation; `pipeline()` "
+    "learns them.",
 )

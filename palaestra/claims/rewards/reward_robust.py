@@ -9,7 +9,9 @@ def three_stages(reward: pl.RewardFn, noise: float = 0.25) -> pl.Pipeline:
     few, sample = pl.Schedule(prompts=8, steps=20), pl.Sample(n=4)
     start = pl.vary(pl.recipe("ppo", kl=0.02), schedule=few)
     labelled = pl.vary(
-        start, collect=pl.links(sample, pl.Score(reward=pl.Noisy(share=noise))), learners={"nominal": nominal_learner()}
+        start,
+        collect=pl.links(sample, pl.Score(reward=pl.Noisy(share=noise))),
+        learners={"nominal": nominal_learner()},
     )
     scored = pl.vary(
         start,
@@ -30,7 +32,8 @@ def three_stages(reward: pl.RewardFn, noise: float = 0.25) -> pl.Pipeline:
 
 
 EXPERIMENT = pl.Experiment(
-    claim="With reward models of few and noisy labels the true reward ends higher under the robust reward than under one model.",
+    claim="With reward models of few and noisy labels the true reward ends higher under the "
+    "robust reward than under one model.",
     arms={
         "one reward model": three_stages(pl.Learned("nominal")),
         "mean of five": three_stages(pl.Ensemble("reward", prior_heads(5), pl.mean_over_heads)),
@@ -39,12 +42,15 @@ EXPERIMENT = pl.Experiment(
         "worst case": three_stages(pl.Robust("reward", prior_heads(5), 0.0)),
     },
     expect=pl.Greater("robust", "one reward model"),
-    falsified_if="the robust reward gains less than two points of true reward over the one reward model, over five seeds",
+    falsified_if="the robust reward gains less than two points of true reward over the one reward "
+    "model, over five seeds",
     measure=pl.Logged("part/gold"),
     metric="true reward of samples, last ten steps of PPO",
     task="add",
     tokens=10_000,
     evaluate=32,
-    note="A quarter of the labels is wrong. The heads share a trunk, as in the paper, so their doubts are understated. "
-    "800 steps in the paper, about twenty here, in which a reward model may not yet be over-optimised.",
+    note="A quarter of the labels is wrong. The heads share a trunk, as in the paper, so their "
+    "doubts are understated. "
+    "800 steps in the paper, about twenty here, in which a reward model may not yet be "
+    "over-optimised.",
 )

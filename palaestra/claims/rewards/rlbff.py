@@ -4,7 +4,8 @@ import palaestra as pl
 from palaestra.recipes.rewards.rlbff import entailment, reward_model_recipe
 
 EXPERIMENT = pl.Experiment(
-    claim="Asked for one property of an answer, a model of flexible principles ranks answers better than one of preferences.",
+    claim="Asked for one property of an answer, a model of flexible principles ranks answers "
+    "better than one of preferences.",
     arms={
         "bradley-terry": pl.RankingProbe(
             reward_model_recipe(pl.Compare(pairs="all"), pl.BradleyTerry(), heads=("score",)),
@@ -21,6 +22,7 @@ EXPERIMENT = pl.Experiment(
     tokens=12_000,
     evaluate=4,
     controls={n: pl.Final(f"ranked.{n}") for n in pl.QUALITY_LABELS},
-    note="Properties that a program checks stand for written feedback, a tenth of the labels is wrong. Overall preference weighs "
+    note="Properties that a program checks stand for written feedback, a tenth of the labels is "
+    "wrong. Overall preference weighs "
     "brevity most. Ranking only: no policy is trained on it here.",
 )

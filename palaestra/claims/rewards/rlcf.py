@@ -11,7 +11,8 @@ import palaestra as pl
 KINDS = ("fact", "plus slogan", "minus slogan", "filler", "false claim")
 
 
-TASTE = np.array([[0.3, 1.5, -1.5, 0.0, 0.25], [0.3, -1.5, 1.5, 0.0, 0.25]])  # of a camp for each kind of word
+# of a camp for each kind of word
+TASTE = np.array([[0.3, 1.5, -1.5, 0.0, 0.25], [0.3, -1.5, 1.5, 0.0, 0.25]])
 
 
 LENGTH, RATERS, BETA = 6, 60, 0.02
@@ -23,10 +24,11 @@ NOTES = np.array([c for c in product(range(LENGTH + 1), repeat=len(KINDS)) if su
 
 @pl.stage
 class Writers:
-    """A program: the best writer under a KL penalty, pi ~ pi_0 exp(r / beta), for a reward of the ratings of 60 people.
+    """A program: the best writer under a KL penalty, pi ~ pi_0 exp(r / beta), for a reward of the
+    ratings of 60 people.
 
-    pi_0 draws six words evenly. A share `plus` of the raters is of one camp. Their factors come from a fit of their ratings of
-    200 notes of pi_0.
+    pi_0 draws six words evenly. A share `plus` of the raters is of one camp. Their factors come
+    from a fit of their ratings of 200 notes of pi_0.
     """
 
     reward: Literal["mean rating", "bridging", "lowest camp"]
@@ -38,7 +40,9 @@ class Writers:
         lenient_U = 0.3 * rng.standard_normal(RATERS)
         start_N = np.array([factorial(LENGTH) / prod(map(factorial, n)) for n in NOTES.tolist()])
         start_N /= start_N.sum()
-        known = pl.fit_twice(rate(NOTES[rng.choice(len(NOTES), 200, p=start_N)], camp_U, lenient_U, rng), rng)
+        known = pl.fit_twice(
+            rate(NOTES[rng.choice(len(NOTES), 200, p=start_N)], camp_U, lenient_U, rng), rng
+        )
         r_N = self._rewards(rate(NOTES, camp_U, lenient_U, rng), camp_U, known)
         pi_N = start_N * np.exp((r_N - r_N.max()) / BETA)
         pi_N /= pi_N.sum()
@@ -54,17 +58,28 @@ class Writers:
         if self.reward == "lowest camp":
             return np.minimum(*(y_UN[camp_U == c].mean(0) for c in (0, 1)))
         kept = ~np.isnan(known.f_U)
-        return np.array([pl.fit_note(y[kept], known.i_U[kept], known.f_U[kept], known.mu)[0] for y in y_UN.T])
+        return np.array(
+            [pl.fit_note(y[kept], known.i_U[kept], known.f_U[kept], known.mu)[0] for y in y_UN.T]
+        )
 
 
-def rate(notes: np.ndarray, camp_U: np.ndarray, lenient_U: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """[U, N] ratings in {0, 1/2, 1}: the taste of the camp for the words, the rater's leniency, and noise."""
-    u_UN = (TASTE @ notes.T)[camp_U] + lenient_U[:, None] + 0.5 * rng.standard_normal((len(camp_U), len(notes)))
+def rate(
+    notes: np.ndarray, camp_U: np.ndarray, lenient_U: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    """[U, N] ratings in {0, 1/2, 1}: the taste of the camp for the words, the rater's leniency, and
+    noise.
+    """
+    u_UN = (
+        (TASTE @ notes.T)[camp_U]
+        + lenient_U[:, None]
+        + 0.5 * rng.standard_normal((len(camp_U), len(notes)))
+    )
     return np.where(u_UN > 2, 1.0, np.where(u_UN > 0.5, 0.5, 0.0))
 
 
 EXPERIMENT = pl.Experiment(
-    claim="A writer rewarded by the bridging intercept is approved more by the camp that likes it least than one by mean rating.",
+    claim="A writer rewarded by the bridging intercept is approved more by the camp that likes it "
+    "least than one by mean rating.",
     arms={
         "mean rating": Writers("mean rating"),
         "bridging": Writers("bridging"),
@@ -83,6 +98,7 @@ EXPERIMENT = pl.Experiment(
         "false claims": pl.Final("words.false claim"),
         "majority slogans": pl.Final("words.plus slogan"),
     },
-    note="Notes of six words, made-up raters, 70% of one camp. Ratings are read, not predicted; the best writer is computed. "
+    note="Notes of six words, made-up raters, 70% of one camp. Ratings are read, not predicted; "
+    "the best writer is computed. "
     "A false claim pleases both camps nearly as much as a fact: bridging cannot tell them apart.",
 )

@@ -12,7 +12,8 @@ def two_stages(scale: float, wrong: float) -> pl.Pipeline:
 
 
 EXPERIMENT = pl.Experiment(
-    claim="At the end more questions are answered or declined rightly with confidence-scaled punishment than with a fixed -2.",
+    claim="At the end more questions are answered or declined rightly with confidence-scaled "
+    "punishment than with a fixed -2.",
     arms={
         "fixed -1": two_stages(0.0, -1.0),
         "fixed -2": two_stages(0.0, -2.0),
@@ -30,6 +31,7 @@ EXPERIMENT = pl.Experiment(
         "abstained needlessly": pl.Logged("part/needlessly"),
         "confidence": pl.Logged("part/confidence"),
     },
-    note="Sums of two digits, in 40% of which a digit is missing; which is plain to see, unlike in retrieved text. Twelve "
+    note="Sums of two digits, in 40% of which a digit is missing; which is plain to see, unlike "
+    "in retrieved text. Twelve "
     "steps of imitation come first in every arm.",
 )

@@ -16,14 +16,19 @@ class Inflation:
 
 def erring_judge(error: float) -> pl.Scripted:
     """A judge that verifies without a reference, and errs in this share of its verdicts."""
-    return pl.Scripted(pl.Grader(error=error, yes="[[RIGHT]]", no="[[WRONG]]"), name=f"errs {error:g}")
+    return pl.Scripted(
+        pl.Grader(error=error, yes="[[RIGHT]]", no="[[WRONG]]"), name=f"errs {error:g}"
+    )
 
 
-LAZY_JUDGE = pl.Scripted(pl.Grader(check=pl.matches_last_digit, yes="[[RIGHT]]", no="[[WRONG]]"), name="lazy")
+LAZY_JUDGE = pl.Scripted(
+    pl.Grader(check=pl.matches_last_digit, yes="[[RIGHT]]", no="[[WRONG]]"), name="lazy"
+)
 
 
 EXPERIMENT = pl.Experiment(
-    claim="On `add`, held-out accuracy rises by training on a judge that errs in one of ten verdicts and sees no reference.",
+    claim="On `add`, held-out accuracy rises by training on a judge that errs in one of ten "
+    "verdicts and sees no reference.",
     arms={
         "start": pl.vary(pl.recipe("grpo"), optimiser=pl.AdamW(lr=0.0)),
         "errs 1%": build(erring_judge(0.01)),
@@ -42,8 +47,14 @@ EXPERIMENT = pl.Experiment(
     evaluate=128,
     samples=4,
     seconds=25.0,
-    controls={"inflation": Inflation(), "self-reward": pl.Logged("reward"), "true reward": pl.Logged("part/gold")},
-    note="The paper's judge is a 7B model; here a stand-in that checks the sum and errs. The lazy judge looks at the last digit "
-    "alone, so one column is enough for it: the exploit is there to be found, and its inflation shows it. The built-in model "
+    controls={
+        "inflation": Inflation(),
+        "self-reward": pl.Logged("reward"),
+        "true reward": pl.Logged("part/gold"),
+    },
+    note="The paper's judge is a 7B model; here a stand-in that checks the sum and errs. The lazy "
+    "judge looks at the last digit "
+    "alone, so one column is enough for it: the exploit is there to be found, and its inflation "
+    "shows it. The built-in model "
     "judges no better than a coin.",
 )

@@ -16,10 +16,13 @@ NOISY_JUDGE, OVERSURE_JUDGE = (
 
 
 EXPERIMENT = pl.Experiment(
-    claim="On `add` with references that nobody spells like that, a verifier that errs in one of five verdicts teaches more than "
+    claim="On `add` with references that nobody spells like that, a verifier that errs in one of "
+    "five verdicts teaches more than "
     "finding the reference in the answer.",
     arms={
-        "string match": pl.vary(recipe_with_reward(pl.Verify(contains_reference)), draw=pl.Respelled()),
+        "string match": pl.vary(
+            recipe_with_reward(pl.Verify(contains_reference)), draw=pl.Respelled()
+        ),
         "binary": pl.vary(build(NOISY_JUDGE, "binary"), draw=pl.Respelled()),
         "soft": pl.vary(build(NOISY_JUDGE), draw=pl.Respelled()),
         "normalised": pl.vary(build(NOISY_JUDGE, "normalised"), draw=pl.Respelled()),
@@ -34,8 +37,15 @@ EXPERIMENT = pl.Experiment(
     evaluate=128,
     samples=4,
     seconds=25.0,
-    controls={"reward": pl.Logged("reward"), "length": pl.Logged("length"), "entropy": pl.Logged("entropy_sampled")},
-    note="A stand-in with calibrated noise plays the verifier: the paper distils a 7B model. Nine of ten references have "
-    "decimals that no answer has (42.0). Soft against binary, and a verifier that is too sure of itself (there soft is binary), "
-    "are arms beside the claim: the paper finds soft better with REINFORCE and not with REINFORCE++.",
+    controls={
+        "reward": pl.Logged("reward"),
+        "length": pl.Logged("length"),
+        "entropy": pl.Logged("entropy_sampled"),
+    },
+    note="A stand-in with calibrated noise plays the verifier: the paper distils a 7B model. Nine "
+    "of ten references have "
+    "decimals that no answer has (42.0). Soft against binary, and a verifier that is too sure of "
+    "itself (there soft is binary), "
+    "are arms beside the claim: the paper finds soft better with REINFORCE and not with "
+    "REINFORCE++.",
 )

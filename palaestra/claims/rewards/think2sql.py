@@ -4,7 +4,8 @@ import palaestra as pl
 from palaestra.recipes.rewards.think2sql import build
 
 EXPERIMENT = pl.Experiment(
-    claim="With the likeness of tables more samples are right than with execution alone, after equal sampled tokens.",
+    claim="With the likeness of tables more samples are right than with execution alone, after "
+    "equal sampled tokens.",
     arms={
         "ex": build("ex", n=8),
         "qatch": build(n=8),
@@ -16,9 +17,15 @@ EXPERIMENT = pl.Experiment(
     task="add(d=6)",
     tokens=30_000,
     seconds=40.0,
-    controls={"table": pl.Logged("part/table"), "accuracy": pl.Final(), "mixed": pl.Logged("groups_mixed")},
+    controls={
+        "table": pl.Logged("part/table"),
+        "accuracy": pl.Final(),
+        "mixed": pl.Logged("groups_mixed"),
+    },
     measure=pl.Logged("part/execution"),
     metric="share of right samples, last ten steps",
-    note="The small model writes no SQL: each character of its answer becomes a column of a query, which is run and "
-    "compared as in the paper. The paper's comparison of SFT with RL, and of model sizes, needs a model that knows SQL.",
+    note="The small model writes no SQL: each character of its answer becomes a column of a "
+    "query, which is run and "
+    "compared as in the paper. The paper's comparison of SFT with RL, and of model sizes, needs a "
+    "model that knows SQL.",
 )

@@ -1,7 +1,8 @@
 """Best of n: sample n answers, keep the one a judge likes best. No weight moves.
 
-`select`: "reward" takes the highest reward (an upper bound: pass@n where the reward is the gold verifier), "likelihood" the
-highest mean log-prob, "majority" the commonest final answer (self-consistency, arXiv:2203.11171).
+`select`: "reward" takes the highest reward (an upper bound: pass@n where the reward is the gold
+verifier), "likelihood" the highest mean log-prob, "majority" the commonest final answer
+(self-consistency, arXiv:2203.11171).
 """
 
 from collections import Counter
@@ -21,7 +22,9 @@ CARD = pl.Card(
 
 @pl.stage
 class BestOfN:
-    """A program: evaluates greedy answers, then the selected one of `n` samples on `tasks` held-out problems."""
+    """A program: evaluates greedy answers, then the selected one of `n` samples on `tasks` held-out
+    problems.
+    """
 
     n: int = 8
     select: Literal["reward", "likelihood", "majority"] = "reward"
@@ -55,7 +58,9 @@ class BestOfN:
 
 def likelihood(episode: pl.Episode) -> float:
     """Mean log-prob of the sampled tokens, in nats."""
-    return float(np.mean([x for r in episode.rows for s in r.segments if s.logp is not None for x in s.logp]))
+    return float(
+        np.mean([x for r in episode.rows for s in r.segments if s.logp is not None for x in s.logp])
+    )
 
 
 def build() -> BestOfN:

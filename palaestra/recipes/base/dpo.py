@@ -1,8 +1,9 @@
 """DPO: preference pairs as a classification of the policy's own log-ratios.
 
-loss = -log sigmoid(beta * [(log pi - log ref)(chosen) - (log pi - log ref)(rejected)])   (arXiv:2305.18290v3, eq. 7).
-Pairs are recorded (`pairs="data"`: columns prompt, chosen, rejected) or built from the policy's own rollouts, the best
-against the worst of a group (`pairs="rollouts"`, online DPO as in arXiv:2402.04792).
+loss = -log sigmoid(beta * [(log pi - log ref)(chosen) - (log pi - log ref)(rejected)])
+(arXiv:2305.18290v3, eq. 7). Pairs are recorded (`pairs="data"`: columns prompt, chosen, rejected)
+or built from the policy's own rollouts, the best against the worst of a group (`pairs="rollouts"`,
+online DPO as in arXiv:2402.04792).
 """
 
 from typing import Literal
@@ -12,7 +13,8 @@ import palaestra as pl
 CARD = pl.Card(
     title="Direct Preference Optimization",
     paper="arXiv:2305.18290",
-    claim="Preferences can be optimised without a reward model and without sampling, at the quality of PPO.",
+    claim="Preferences can be optimised without a reward model and without sampling, at the "
+    "quality of PPO.",
     source="paper",
     size=pl.Size(
         setting="Pythia 2.8B on Anthropic HH, GPT-J on TL;DR, beta 0.1, lr 1e-6, batch 64",
@@ -26,7 +28,9 @@ CARD = pl.Card(
 def build(pairs: Literal["data", "rollouts"] = "rollouts", beta: float = 0.1) -> pl.Recipe:
     return pl.vary(
         pl.recipe("grpo"),
-        collect=pl.links(pl.Sample(n=8), pl.Score()) if pairs == "rollouts" else pl.links(pl.Recorded()),
+        collect=pl.links(pl.Sample(n=8), pl.Score())
+        if pairs == "rollouts"
+        else pl.links(pl.Recorded()),
         credit=pl.Prefer(),
         objective=pl.DPO(beta=beta),
         needs=(("ref", "logp"),),

@@ -1,10 +1,11 @@
 """GRPO: the group is the baseline.
 
-A_i = (r_i - mean(r)) / (std(r) + eps) on every token, PPO's clipped surrogate, mean over each answer's tokens and then over
-answers (arXiv:2402.03300v3, eq. 3 and section 4.1.2; std with ddof 1 as in the common implementations). The paper adds
-beta = 0.04 times the k3 estimate of KL(pi || ref) as a loss; most later work trains without, which is the default here. `kind`
-chooses among the estimators of `objective.kl`, which says what the gradient of each is.
-Zero-variance groups get advantage 0.
+A_i = (r_i - mean(r)) / (std(r) + eps) on every token, PPO's clipped surrogate, mean over each
+answer's tokens and then over answers (arXiv:2402.03300v3, eq. 3 and section 4.1.2; std with ddof 1
+as in the common implementations). The paper adds beta = 0.04 times the k3 estimate of KL(pi || ref)
+as a loss; most later work trains without, which is the default here. `kind` chooses among the
+estimators of `objective.kl`, which says what the gradient of each is. Zero-variance groups get
+advantage 0.
 """
 
 import palaestra as pl
@@ -12,10 +13,12 @@ import palaestra as pl
 CARD = pl.Card(
     title="Group Relative Policy Optimization",
     paper="arXiv:2402.03300",
-    claim="A group's mean reward replaces the critic: PPO without a value model, at equal or better accuracy.",
+    claim="A group's mean reward replaces the critic: PPO without a value model, at equal or "
+    "better accuracy.",
     source="paper",
     size=pl.Size(
-        setting="DeepSeekMath-Instruct 7B, 144k GSM8K and MATH questions, G = 64, 1,024 tokens, lr 1e-6, beta 0.04",
+        setting="DeepSeekMath-Instruct 7B, 144k GSM8K and MATH questions, G = 64, 1,024 tokens, "
+        "lr 1e-6, beta 0.04",
         model="deepseekmath-7b",
         prompts=16,
         samples=64,

@@ -1,9 +1,10 @@
 """PPO with a value head and generalised advantage estimation.
 
-A_t from GAE (arXiv:1506.02438 eq. 16, gamma 1, lambda 0.95), whitened over the batch's tokens; clipped surrogate and clipped
-value loss (arXiv:1707.06347 eq. 7 and 9), two epochs of four minibatches. The value head reads the policy's own hidden state.
-With `kl`, -kl * (log pi_old - log pi_ref) is added to every token's reward (arXiv:2203.02155); `kind` chooses another estimator
-of `objective.kl`, which says what the gradient of each is in a reward.
+A_t from GAE (arXiv:1506.02438 eq. 16, gamma 1, lambda 0.95), whitened over the batch's tokens;
+clipped surrogate and clipped value loss (arXiv:1707.06347 eq. 7 and 9), two epochs of four
+minibatches. The value head reads the policy's own hidden state. With `kl`, -kl * (log pi_old - log
+pi_ref) is added to every token's reward (arXiv:2203.02155); `kind` chooses another estimator of
+`objective.kl`, which says what the gradient of each is in a reward.
 """
 
 import palaestra as pl

@@ -1,6 +1,7 @@
 """REINFORCE with the batch mean as baseline.
 
-loss = -(1/B) sum_i (r_i - mean_batch(r)) sum_t log pi(y_t): the score-function estimator (Williams 1992), no ratio, no clip.
+loss = -(1/B) sum_i (r_i - mean_batch(r)) sum_t log pi(y_t): the score-function estimator (Williams
+1992), no ratio, no clip.
 """
 
 import palaestra as pl
@@ -15,5 +16,7 @@ CARD = pl.Card(
 
 def build() -> pl.Recipe:
     return pl.vary(
-        pl.recipe("grpo"), credit=pl.chain(pl.Center("batch")), objective=pl.Reinforce(reduce="constant", length=1)
+        pl.recipe("grpo"),
+        credit=pl.chain(pl.Center("batch")),
+        objective=pl.Reinforce(reduce="constant", length=1),
     )

@@ -1,6 +1,7 @@
 """RLOO: REINFORCE whose baseline is the mean of the other samples of the prompt.
 
-A_i = r_i - mean_{j != i} r_j = G/(G-1) (r_i - mean r)   (arXiv:2402.14740v2, eq. 7); a group of one gets advantage 0.
+A_i = r_i - mean_{j != i} r_j = G/(G-1) (r_i - mean r) (arXiv:2402.14740v2, eq. 7); a group of one
+gets advantage 0.
 """
 
 import palaestra as pl
@@ -11,7 +12,8 @@ CARD = pl.Card(
     claim="A leave-one-out baseline makes plain REINFORCE match or beat PPO without a critic.",
     source="paper",
     size=pl.Size(
-        setting="Pythia 6.9B and Llama 7B, TL;DR and HH preference data, G = 2 and 4, KL in the reward 0.03 to 0.10",
+        setting="Pythia 6.9B and Llama 7B, TL;DR and HH preference data, G = 2 and 4, KL in the "
+        "reward 0.03 to 0.10",
         model="pythia-6.9b",
         samples=4,
     ),

@@ -1,4 +1,6 @@
-"""Warm start: supervised fine-tuning on demonstrations, then GRPO from its weights (arXiv:2501.12948, section 2.3)."""
+"""Warm start: supervised fine-tuning on demonstrations, then GRPO from its weights
+(arXiv:2501.12948, section 2.3).
+"""
 
 import palaestra as pl
 
@@ -12,5 +14,8 @@ CARD = pl.Card(
 
 def build() -> pl.Pipeline:
     return pl.Pipeline(
-        parts={"sft": pl.Part(pl.recipe("sft")), "rl": pl.Part(pl.recipe("grpo"), model=pl.Output("sft"))}
+        parts={
+            "sft": pl.Part(pl.recipe("sft")),
+            "rl": pl.Part(pl.recipe("grpo"), model=pl.Output("sft")),
+        }
     )

@@ -1,15 +1,17 @@
 """AGRO, any-generation reward optimisation: one loss for on- and off-policy samples.
 
-The optimum of max E[r] - beta KL(pi || pi_ref) makes d(y) = r(y) - beta log pi(y)/pi_ref(y) the same for EVERY generation y of
-a prompt ("generation consistency"). So, for n samples of any origin, with dbar their mean,
+The optimum of max E[r] - beta KL(pi || pi_ref) makes d(y) = r(y) - beta log pi(y)/pi_ref(y) the
+same for EVERY generation y of a prompt ("generation consistency"). So, for n samples of any origin,
+with dbar their mean,
 
     L = 1/(2n) sum_i (d_i - dbar)^2,    -dL/d log pi(y_i) = beta (d_i - dbar) / n
 
-(arXiv:2503.19612; the constants 1/2 and 1/n are ours: the paper's own estimator was not at hand; `unbiased=True` divides by
-n - 1, which makes L unbiased for half the variance). No importance ratio is
-needed off-policy. On-policy the sampling distribution moves too: `on_policy=True` adds E[(d - dbar)^2 / 2 * grad log pi].
-A group of one has no residual; equal rewards still pull the log-ratios of a group together; log-ratios are sums over whole
-generations, so gradients are clipped. Against trajectory balance: L_TB = (2 / beta^2) L.
+(arXiv:2503.19612; the constants 1/2 and 1/n are ours: the paper's own estimator was not at hand;
+`unbiased=True` divides by n - 1, which makes L unbiased for half the variance). No importance ratio
+is needed off-policy. On-policy the sampling distribution moves too: `on_policy=True` adds E[(d -
+dbar)^2 / 2 * grad log pi]. A group of one has no residual; equal rewards still pull the log-ratios
+of a group together; log-ratios are sums over whole generations, so gradients are clipped. Against
+trajectory balance: L_TB = (2 / beta^2) L.
 """
 
 import palaestra as pl
@@ -17,7 +19,8 @@ import palaestra as pl
 CARD = pl.Card(
     title="AGRO: Any-Generation Reward Optimization",
     paper="arXiv:2503.19612",
-    claim="One squared consistency loss learns from on- and off-policy samples alike and beats policy gradients off-policy.",
+    claim="One squared consistency loss learns from on- and off-policy samples alike and beats "
+    "policy gradients off-policy.",
     source="theorem from summaries of the paper, estimator derived",
     size=pl.Size(
         setting="Llama 3 8B on MATH; beta is not known",
@@ -26,7 +29,9 @@ CARD = pl.Card(
 )
 
 
-def build(beta: float = 0.1, on_policy: bool = False, lag: int = 0, unbiased: bool = False) -> pl.Recipe:
+def build(
+    beta: float = 0.1, on_policy: bool = False, lag: int = 0, unbiased: bool = False
+) -> pl.Recipe:
     return pl.vary(
         pl.recipe("grpo"),
         credit=pl.Chain((pl.Center("group"),), unit="group"),

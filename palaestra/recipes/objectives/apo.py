@@ -1,16 +1,18 @@
 """APO: asymmetric treatment of positive and negative samples (View-R1).
 
-GRPO with a k3 loss (A with ddof 1, eps 1e-9; beta 1e-3), and with c_i = 1 for a right answer (reward of at least 1; a format
-bonus does not count), d = 1 - mean_group(c) the difficulty of the prompt:
+GRPO with a k3 loss (A with ddof 1, eps 1e-9; beta 1e-3), and with c_i = 1 for a right answer
+(reward of at least 1; a format bonus does not count), d = 1 - mean_group(c) the difficulty of the
+prompt:
 
     DADS  positives (A_i > 0): the KL loss of the sample is multiplied by f(d) = 1 - exp(-e (1 - d)), f(0) = f(1) = 1. Easy
           positives keep most of it, hard ones are released
     STCR  negatives (c_i = 0) longer than the mean length Lbar of the group's right answers: A_i is multiplied by
           s_i = 2 - base^-(L_i - Lbar), so 1 <= s_i < 2. A long wrong answer is pushed down harder
 
-(arXiv:2506.21655; formulas and order from the released code, where DADS tests the sign of A and STCR c.) STCR acts after the
-normalisation and leaves the group's mean alone. No right answer: s = 1. Equal rewards: A = 0, and the full KL acts. `base` is
-1.00001 for thousands of tokens; for answers below 100 tokens that is invisible, 1.01 is not.
+(arXiv:2506.21655; formulas and order from the released code, where DADS tests the sign of A and
+STCR c.) STCR acts after the normalisation and leaves the group's mean alone. No right answer: s =
+1. Equal rewards: A = 0, and the full KL acts. `base` is 1.00001 for thousands of tokens; for
+answers below 100 tokens that is invisible, 1.01 is not.
 """
 
 from dataclasses import replace
@@ -22,10 +24,12 @@ import palaestra as pl
 CARD = pl.Card(
     title="Asymmetric Policy Optimization (View-R1): DADS + STCR",
     paper="arXiv:2506.21655",
-    claim="A KL loss released on hard positives and extra weight on long negatives curb overthinking without an entropy drop.",
+    claim="A KL loss released on hard positives and extra weight on long negatives curb "
+    "overthinking without an entropy drop.",
     source="released code (Indolent-Kawhi/View-R1) and abstract",
     size=pl.Size(
-        setting="Qwen2.5-VL-3B, 128 prompts x 8, 4,096 tokens, lr 1e-6, beta 1e-3, at most 20,000 samples, 2 episodes",
+        setting="Qwen2.5-VL-3B, 128 prompts x 8, 4,096 tokens, lr 1e-6, beta 1e-3, at most 20,000 "
+        "samples, 2 episodes",
         model="qwen2.5-3b",
         prompts=128,
         samples=8,
@@ -52,7 +56,9 @@ class Dads:
 
     def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
         difficulty_E = 1 - pl.group_mean(right_answers(table), table.group_E)
-        table.columns["kl_weight"] = replace(x, x_N=np.where(x.x_N > 0, kl_share(difficulty_E), 1.0))
+        table.columns["kl_weight"] = replace(
+            x, x_N=np.where(x.x_N > 0, kl_share(difficulty_E), 1.0)
+        )
         return x
 
 
@@ -73,10 +79,14 @@ class Stcr:
         return replace(x, x_N=x.x_N * (2 - self.base**-excess_E))
 
 
-def build(kl: float = 1e-3, dads: bool = True, stcr: bool = True, base: float = 1.00001) -> pl.Recipe:
+def build(
+    kl: float = 1e-3, dads: bool = True, stcr: bool = True, base: float = 1.00001
+) -> pl.Recipe:
     shaping = ((Dads(),) if dads else ()) + ((Stcr(base),) if stcr else ())
     return pl.vary(
         pl.recipe("grpo", kl=kl),
         credit=pl.Chain((pl.Center("group"), pl.Scale("group", ddof=1, eps=1e-9), *shaping)),
-        objective=pl.Clipped() + kl * pl.KL("k3", weight="kl_weight" if dads else "") if kl else pl.Clipped(),
+        objective=pl.Clipped() + kl * pl.KL("k3", weight="kl_weight" if dads else "")
+        if kl
+        else pl.Clipped(),
     )

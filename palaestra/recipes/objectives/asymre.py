@@ -1,14 +1,15 @@
 """AsymRE: off-policy REINFORCE with a baseline below the behaviour's value.
 
-J(pi) = E_{y ~ mu}[(r(y) - V) log pi(y)] for data of any mu, no ratio (arXiv:2506.20520); V = mean_group(r) + shift
-with a small negative shift, -0.1. On-policy V only changes the variance; off-policy it changes the solution. For a softmax
-table let a_y = mu(y) (r(y) - V), b = sum_y a_y = V^mu - V; the logits follow dl_y/dt = a_y - b pi(y). With V < V^mu the limit
-is pi*(y) = max(a_y - tau, 0) / b, tau such that it sums to 1, never worse than mu; with V >= V^mu the flow collapses to one
-arm, which may be a bad one. V -> -inf is imitation of all samples.
+J(pi) = E_{y ~ mu}[(r(y) - V) log pi(y)] for data of any mu, no ratio (arXiv:2506.20520); V =
+mean_group(r) + shift with a small negative shift, -0.1. On-policy V only changes the variance;
+off-policy it changes the solution. For a softmax table let a_y = mu(y) (r(y) - V), b = sum_y a_y =
+V^mu - V; the logits follow dl_y/dt = a_y - b pi(y). With V < V^mu the limit is pi*(y) = max(a_y -
+tau, 0) / b, tau such that it sums to 1, never worse than mu; with V >= V^mu the flow collapses to
+one arm, which may be a bad one. V -> -inf is imitation of all samples.
 
-A group of equal rewards, and a group of one, has A = -shift for every sample: imitation, not zero, so no gate may drop it.
-With `variant="released"` a group of one has A = r, as in the Trinity-RFT code. No std; the mean over tokens instead of the sum
-over an answer changes the scale only.
+A group of equal rewards, and a group of one, has A = -shift for every sample: imitation, not zero,
+so no gate may drop it. With `variant="released"` a group of one has A = r, as in the Trinity-RFT
+code. No std; the mean over tokens instead of the sum over an answer changes the scale only.
 """
 
 from dataclasses import replace
@@ -21,10 +22,12 @@ import palaestra as pl
 CARD = pl.Card(
     title="Asymmetric off-policy REINFORCE (A = r - V, tunable baseline)",
     paper="arXiv:2506.20520",
-    claim="Off-policy, a baseline slightly below the group's mean keeps training stable where one above it collapses.",
+    claim="Off-policy, a baseline slightly below the group's mean keeps training stable where one "
+    "above it collapses.",
     source="paper; settings from modelscope/Trinity-RFT",
     size=pl.Size(
-        setting="Llama 3.1 8B and Qwen2.5 3B on mathematics (recalled, not verified); Trinity: GSM8K, 96 prompts x 8, "
+        setting="Llama 3.1 8B and Qwen2.5 3B on mathematics (recalled, not verified); Trinity: "
+        "GSM8K, 96 prompts x 8, "
         "1,024 tokens, synchronised every 20 steps",
         model="llama-3.1-8b",
         prompts=96,

@@ -1,20 +1,23 @@
-"""Attention rhythm: more credit for the tokens where the model plans ahead, and for those it later looks back to.
+"""Attention rhythm: more credit for the tokens where the model plans ahead, and for those it later
+looks back to.
 
 From the attention maps of middle layers (see `models.attention`), with t a response token:
 
     WAAD_t   mean backward distance of the local heads, capped at 10; Delta_t = |WAAD_t - WAAD_{t+1}|, high where a chunk begins
     FAI_s    mean attention that the global heads pay to s from response tokens t with near <= t - s <= far: anchors
 
-The advantage becomes gamma_t A_t where A_t >= 0; others keep theirs (arXiv:2510.13554). T_glob: the top 40% by FAI.
+The advantage becomes gamma_t A_t where A_t >= 0; others keep theirs (arXiv:2510.13554). T_glob: the
+top 40% by FAI.
 
     local    gamma = 1.5 on the top 40% by Delta
     global   gamma = 1.5 on T_glob
     coupled  an anchor t in T_glob is dominated (t in D) if WAAD_t <= tau_w and some Delta_u >= tau_D with t - k <= u < t;
              the largest such u introduced it. gamma = 1 + .5 [t in T_glob - D] + (1 - alpha) .5 [t in D] + alpha .5 [introduces]
 
-tau_w and tau_D are not given: the answer's median of WAAD, and the least Delta of its top 40%. k = 3, alpha = 0.5. Shares are
-of each row's tokens, and a score of 0 never counts: answers shorter than `near` keep gamma = 1. Signals are measured before
-the update and carry no gradient. near and far are 10 and 50 in the paper, whose answers have hundreds of tokens.
+tau_w and tau_D are not given: the answer's median of WAAD, and the least Delta of its top 40%. k =
+3, alpha = 0.5. Shares are of each row's tokens, and a score of 0 never counts: answers shorter than
+`near` keep gamma = 1. Signals are measured before the update and carry no gradient. near and far
+are 10 and 50 in the paper, whose answers have hundreds of tokens.
 """
 
 import math
@@ -28,10 +31,12 @@ Mode = Literal["local", "global", "coupled", "entropy", "random", "bottom"]
 CARD = pl.Card(
     title="Attention illuminates reasoning: preplan-and-anchor credit assignment",
     paper="arXiv:2510.13554",
-    claim="Amplifying the credit of planning and anchor tokens, found in attention maps, beats uniform credit.",
+    claim="Amplifying the credit of planning and anchor tokens, found in attention maps, beats "
+    "uniform credit.",
     source="paper; thresholds of the coupled form are a choice",
     size=pl.Size(
-        setting="Qwen3-4B/8B base, countdown, CrossThink-QA, mathematics, 1k and longer contexts, batch 512 (prompts or "
+        setting="Qwen3-4B/8B base, countdown, CrossThink-QA, mathematics, 1k and longer contexts, "
+        "batch 512 (prompts or "
         "answers, not known), 16 updates a batch, distances 10 to 50, lr 1e-6, 600 steps",
         model="qwen3-8b",
         tokens=1024,
@@ -54,7 +59,9 @@ def changes(waad_N: np.ndarray) -> np.ndarray:
     return np.abs(np.diff(waad_N, append=waad_N[-1:]))
 
 
-def coupled_gain(waad_N: np.ndarray, anchor_N: np.ndarray, share: float, alpha: float, k: int) -> np.ndarray:
+def coupled_gain(
+    waad_N: np.ndarray, anchor_N: np.ndarray, share: float, alpha: float, k: int
+) -> np.ndarray:
     """[N] what gamma - 1 is in units of the amplification."""
     delta_N = changes(waad_N)
     begins_N = top_share(delta_N, share)
@@ -70,7 +77,9 @@ def coupled_gain(waad_N: np.ndarray, anchor_N: np.ndarray, share: float, alpha: 
 
 @pl.stage
 class Rhythm:
-    """gamma_t A_t for A_t >= 0. Controls: the top by "entropy", a "random" share, and the "bottom" by FAI."""
+    """gamma_t A_t for A_t >= 0. Controls: the top by "entropy", a "random" share, and the "bottom"
+    by FAI.
+    """
 
     mode: Mode = "coupled"
     window: int = 10
@@ -98,14 +107,19 @@ class Rhythm:
             return top_share(pl.rng_of(("random tokens", *ids)).random(n), self.share)
         if self.mode == "entropy":
             return top_share(given["entropy"], self.share)
-        waad_N, fai_N = (given.get(k, np.zeros(n)) for k in (f"waad:{self.window}", f"fai:{self.near}:{self.far}"))
+        waad_N, fai_N = (
+            given.get(k, np.zeros(n))
+            for k in (f"waad:{self.window}", f"fai:{self.near}:{self.far}")
+        )
         if self.mode == "local":
             return top_share(changes(waad_N), self.share)
         if self.mode == "bottom":
             return top_share(fai_N.max() - fai_N, self.share)
         anchor_N = top_share(fai_N, self.share)
         return (
-            anchor_N if self.mode == "global" else coupled_gain(waad_N, anchor_N, self.share, self.alpha, self.lookback)
+            anchor_N
+            if self.mode == "global"
+            else coupled_gain(waad_N, anchor_N, self.share, self.alpha, self.lookback)
         )
 
 
@@ -113,7 +127,8 @@ def signals(rhythm: Rhythm) -> tuple[str, ...]:
     """The quantities that a mode reads."""
     waad, fai = f"waad:{rhythm.window}", f"fai:{rhythm.near}:{rhythm.far}"
     table: dict[Mode, tuple[str, ...]] = {
-        "local": (waad,), "global": (fai,), "bottom": (fai,), "coupled": (waad, fai), "entropy": ("entropy",), "random": (),
+        "local": (waad,), "global": (fai,), "bottom": (fai,), "coupled": (waad, fai),
+        "entropy": ("entropy",), "random": (),
     }  # fmt: skip
     return table[rhythm.mode]
 
@@ -121,4 +136,8 @@ def signals(rhythm: Rhythm) -> tuple[str, ...]:
 def build(mode: Mode = "coupled", near: int = 2, far: int = 10) -> pl.Recipe:
     rhythm = Rhythm(mode, near=near, far=far)
     needs = tuple(("policy", n) for n in signals(rhythm))
-    return pl.vary(pl.recipe("grpo"), credit=pl.chain(pl.Center("group"), pl.Scale("group"), rhythm), needs=needs)
+    return pl.vary(
+        pl.recipe("grpo"),
+        credit=pl.chain(pl.Center("group"), pl.Scale("group"), rhythm),
+        needs=needs,
+    )

@@ -1,18 +1,21 @@
 """CARFT: PPO, and a contrastive pull of the policy's own reasoning towards an annotated one.
 
-The embedding of a chain of thought is z = sum_t softmax(v)_t proj(h_t) over its reasoning tokens (prompt and answer line left
-out), with v the values of the critic and proj a linear map to 64 numbers. z1 is the annotated solution's, measured before the
-update, without gradient; z2 the policy's own, with gradient (arXiv:2508.15868; the released trainer v4):
+The embedding of a chain of thought is z = sum_t softmax(v)_t proj(h_t) over its reasoning tokens
+(prompt and answer line left out), with v the values of the critic and proj a linear map to 64
+numbers. z1 is the annotated solution's, measured before the update, without gradient; z2 the
+policy's own, with gradient (arXiv:2508.15868; the released trainer v4):
 
     L_cl = - mean over b with a right answer of log( exp(cos(z1_b, z2_b) / tau) / sum_c exp(cos(z1_b, z2_c) / tau) ),  tau = 0.2
     L = L_ppo + 0.1 L_value + L_cl
 
-over all rows c of the optimiser batch. PPO is ReFT's: reward at the last token minus 0.05 (log pi - log pi_ref), GAE(1, 0.95).
-One sample a prompt, so that the other rows are other problems. Nobody right: L_cl = 0. An answer without reasoning lines is
-embedded whole. The values are used as attention, so a bad critic also harms the embedding.
+over all rows c of the optimiser batch. PPO is ReFT's: reward at the last token minus 0.05 (log pi -
+log pi_ref), GAE(1, 0.95). One sample a prompt, so that the other rows are other problems. Nobody
+right: L_cl = 0. An answer without reasoning lines is embedded whole. The values are used as
+attention, so a bad critic also harms the embedding.
 
-Left out: the variant with wrong answers as negatives, split by longest common subsequences, which embeds parts of the annotation
-apart and is not the one that the authors say gives the paper's numbers.
+Left out: the variant with wrong answers as negatives, split by longest common subsequences, which
+embeds parts of the annotation apart and is not the one that the authors say gives the paper's
+numbers.
 """
 
 from collections.abc import Sequence
@@ -29,10 +32,12 @@ import palaestra as pl
 CARD = pl.Card(
     title="CARFT: contrastive learning with annotated CoT",
     paper="arXiv:2508.15868",
-    claim="Contrasting the policy's reasoning with annotated solutions makes reinforced fine-tuning more stable and better.",
+    claim="Contrasting the policy's reasoning with annotated solutions makes reinforced "
+    "fine-tuning more stable and better.",
     source="released code (WNQzhu/CARFT, trainer v4) and abstract",
     size=pl.Size(
-        setting="CodeLlama-7B and Qwen2.5 on GSM8K and SVAMP, batch 32, 1,024 tokens, lr 3e-7, up to 100 epochs",
+        setting="CodeLlama-7B and Qwen2.5 on GSM8K and SVAMP, batch 32, 1,024 tokens, lr 3e-7, up "
+        "to 100 epochs",
         model="llama-2-7b",
         prompts=32,
         tokens=1024,
@@ -44,27 +49,36 @@ ANNOTATION = "annotation"
 
 @pl.stage
 class Annotate:
-    """Adds the worked solution, without its answer line, as a last row of every episode; nobody's policy, so never trained on.
+    """Adds the worked solution, without its answer line, as a last row of every episode; nobody's
+    policy, so never trained on.
 
-    The fact "answer_tokens" says how many tokens of the reply are its answer line (0 where it has no other line).
+    The fact "answer_tokens" says how many tokens of the reply are its answer line (0 where it has
+    no other line).
     """
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         task, dialect = group.task, ctx.engine().dialect
-        written = task.meta.get("demonstration") or pl.demonstration(ctx.bench.tasks, task, pl.rng_of(key), "work")
+        written = task.meta.get("demonstration") or pl.demonstration(
+            ctx.bench.tasks, task, pl.rng_of(key), "work"
+        )
         reasoning = str(written).rpartition("\n")[0]
         if not reasoning:
             raise pl.UserError(
-                f"task {task.id!r} has no worked solution: give it a `demonstration` column of several lines, or train grpo"
+                f"task {task.id!r} has no worked solution: give it a `demonstration` column of "
+                "several lines, or train grpo"
             )
-        said = pl.Segment(ids=dialect.encode_text(reasoning), author=ANNOTATION, trained=True, text=reasoning)
+        said = pl.Segment(
+            ids=dialect.encode_text(reasoning), author=ANNOTATION, trained=True, text=reasoning
+        )
 
         def annotated(e: pl.Episode) -> pl.Episode:
             heard = tuple(takewhile(lambda s: not s.trained, e.rows[0].segments))
             facts = {**e.facts, "answer_tokens": answer_tokens(ctx, e.rows[-1])}
             return replace(e, rows=(*e.rows, pl.Row(segments=(*heard, said))), facts=facts)
 
-        return replace(group, episodes=tuple(annotated(e) if e.ok and e.rows else e for e in group.episodes))
+        return replace(
+            group, episodes=tuple(annotated(e) if e.ok and e.rows else e for e in group.episodes)
+        )
 
 
 def answer_tokens(ctx: pl.Context, row: pl.Row) -> int:
@@ -78,7 +92,8 @@ def answer_tokens(ctx: pl.Context, row: pl.Row) -> int:
 
 @pl.stage
 class WithAnnotation:
-    """Credit of the policy's own rows, with columns "annotation" [1, D] (z1), "right", and "span" [T], the reasoning tokens.
+    """Credit of the policy's own rows, with columns "annotation" [1, D] (z1), "right", and "span"
+    [T], the reasoning tokens.
 
     `shuffled` gives every group the annotation of the next one: a placebo.
     """
@@ -86,8 +101,13 @@ class WithAnnotation:
     credit: pl.Credit
     shuffled: bool = False
 
-    def __call__(self, groups: pl.Groups, signals: pl.Signals, state: pl.State) -> tuple[list[pl.Example], pl.State]:
-        own = [replace(g, episodes=tuple(replace(e, rows=own_rows(e)) for e in g.episodes)) for g in groups]
+    def __call__(
+        self, groups: pl.Groups, signals: pl.Signals, state: pl.State
+    ) -> tuple[list[pl.Example], pl.State]:
+        own = [
+            replace(g, episodes=tuple(replace(e, rows=own_rows(e)) for e in g.episodes))
+            for g in groups
+        ]
         kept = [
             [s[: len(e.rows)] for s, e in zip(each, g.episodes, strict=True)]
             for each, g in zip(signals, own, strict=True)
@@ -96,7 +116,10 @@ class WithAnnotation:
         z1 = [annotation(g, each) for g, each in zip(groups, signals, strict=True)]
         z1 = z1[1:] + z1[:1] if self.shuffled else z1
         place = {
-            id(r): (g, e, i) for g, x in enumerate(own) for e, y in enumerate(x.episodes) for i, r in enumerate(y.rows)
+            id(r): (g, e, i)
+            for g, x in enumerate(own)
+            for e, y in enumerate(x.episodes)
+            for i, r in enumerate(y.rows)
         }
         return [self._example(x, own, kept, z1, place[id(x.row)]) for x in found], state
 
@@ -129,7 +152,9 @@ def own_rows(episode: pl.Episode) -> tuple[pl.Row, ...]:
     return tuple(r for r in episode.rows if not r.segments or r.segments[-1].author != ANNOTATION)
 
 
-def annotation(group: pl.Group, signals: Sequence[Sequence[dict[str, np.ndarray]]]) -> np.ndarray | None:
+def annotation(
+    group: pl.Group, signals: Sequence[Sequence[dict[str, np.ndarray]]]
+) -> np.ndarray | None:
     """[1, D] z1 of a group's task."""
     for e, each in zip(group.episodes, signals, strict=True):
         if len(own_rows(e)) < len(e.rows):
@@ -157,13 +182,17 @@ class InfoNCE(pl.Algebra):
         return "batch"
 
     def __call__(self, out: pl.Outputs, batch: pl.Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        z1_BD, z2_BD = (normalize(z.flatten(1), dim=1) for z in (batch["annotation"], out["embedding"]))
+        z1_BD, z2_BD = (
+            normalize(z.flatten(1), dim=1) for z in (batch["annotation"], out["embedding"])
+        )
         sim_BB, on_B = z1_BD.to(z2_BD.dtype) @ z2_BD.T, batch["right"].to(z2_BD.dtype)
         loss = info_nce(sim_BB, on_B, self.temperature).sum() / (on_B.sum() + 1e-8)
         return loss, {"contrast": loss.detach(), "similarity": sim_BB.diagonal().mean().detach()}
 
 
-def build(contrast: float = 1.0, shuffled: bool = False, kl: float = 0.05, value: float = 0.1) -> pl.Recipe:
+def build(
+    contrast: float = 1.0, shuffled: bool = False, kl: float = 0.05, value: float = 0.1
+) -> pl.Recipe:
     """`value` weighs the value loss; the released configuration class says 5, its help text 0.1."""
     parent = pl.recipe("ppo", kl=kl)
     (learner,) = parent.learners.values()

@@ -1,18 +1,23 @@
-"""CoLA, control by latent actions: reinforcement learning of a policy over K codes instead of V tokens.
+"""CoLA, control by latent actions: reinforcement learning of a policy over K codes instead of V
+tokens.
 
-On the hidden states of the frozen model stand an inverse dynamics model (which code, seen the next token; straight-through
-one-hot), a language world model p(x | h, code) and a policy pi(code | h) (arXiv:2503.21383; LAMDA-RL/CoLA):
+On the hidden states of the frozen model stand an inverse dynamics model (which code, seen the next
+token; straight-through one-hot), a language world model p(x | h, code) and a policy pi(code | h)
+(arXiv:2503.21383; LAMDA-RL/CoLA):
 
     first `construct` steps   -log p(x | h, a) - log pi(a | h),  a = argmax of the inverse model: world and cloned policy
     then                      GRPO on the policy over codes alone; trunk, world and inverse model stand still
 
-Groups' advantages have ddof 1 and a ratio clipped at 1 +- 0.2. Deviations: a token is credited with all codes it may have come
-from, by their posterior, where the release records the one that was drawn (the same gradient in the mean, with less
-noise; the ratio is the posterior's mean of the codes' ratios); constructing and cloning go on at once, on samples of
-the start model instead of 1.1T tokens of text. Equal rewards and groups of one give 0 in the second phase and teach in the first.
+Groups' advantages have ddof 1 and a ratio clipped at 1 +- 0.2. Deviations: a token is credited with
+all codes it may have come from, by their posterior, where the release records the one that was
+drawn (the same gradient in the mean, with less noise; the ratio is the posterior's mean of the
+codes' ratios); constructing and cloning go on at once, on samples of the start model instead of
+1.1T tokens of text. Equal rewards and groups of one give 0 in the second phase and teach in the
+first.
 
-Left out: a KL on codes (it would need the head as it was at the end of construction as a frozen model), the undocumented extra
-regulariser, a sampling temperature of 2 for codes, tree search over codes.
+Left out: a KL on codes (it would need the head as it was at the end of construction as a frozen
+model), the undocumented extra regulariser, a sampling temperature of 2 for codes, tree search over
+codes.
 """
 
 from typing import Any
@@ -24,10 +29,12 @@ import palaestra as pl
 CARD = pl.Card(
     title="CoLA: latent actions for LLM control",
     paper="arXiv:2503.21383",
-    claim="Acting in a small space of latent codes explores more diverse answers and reaches a higher accuracy than tokens do.",
+    claim="Acting in a small space of latent codes explores more diverse answers and reaches a "
+    "higher accuracy than tokens do.",
     source="released code and README; stages partly from general knowledge",
     size=pl.Size(
-        setting="Llama-3.1 8B with 1B of world and inverse model and 2B of policy (a layer each here), 64 codes, 1.1T "
+        setting="Llama-3.1 8B with 1B of world and inverse model and 2B of policy (a layer each "
+        "here), 64 codes, 1.1T "
         "tokens; G = 4, lr 5e-7, KL 0.001 on codes (not built)",
         model="llama-3.1-8b",
         samples=4,
@@ -40,7 +47,9 @@ CARD = pl.Card(
 
 @pl.stage
 class Coded(pl.Algebra):
-    """What it costs to tell the tokens by way of codes, per token, in nats: the head's own output."""
+    """What it costs to tell the tokens by way of codes, per token, in nats: the head's
+    own output.
+    """
 
     head: str
 
@@ -55,7 +64,9 @@ class Coded(pl.Algebra):
 
 @pl.stage
 class Phases:
-    """A stage that is `first` until `acting` is 1, then `then`. As an objective it moves nothing of the other phase."""
+    """A stage that is `first` until `acting` is 1, then `then`. As an objective it moves nothing of
+    the other phase.
+    """
 
     first: Any
     then: Any

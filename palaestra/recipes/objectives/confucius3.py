@@ -1,15 +1,17 @@
 """Confucius3-Math: targeted entropy, recovered samples, hardness weights on GRPO and DAPO.
 
-Stage 1 of the report (`build(phase=1)`) is GRPO with TER, the loss 0.001 |H - target|, H the batch's mean token entropy
-(target 0.55 nats of their model). Stages 2 and 3, the default, are DAPO with (arXiv:2506.18330, section 6):
+Stage 1 of the report (`build(phase=1)`) is GRPO with TER, the loss 0.001 |H - target|, H the
+batch's mean token entropy (target 0.55 nats of their model). Stages 2 and 3, the default, are DAPO
+with (arXiv:2506.18330, section 6):
 
     RSR   groups that dynamic sampling kept beyond the batch come first in the next one and are then forgotten (algorithm 1).
           They are one step old, without correction: the ratio is against the policy before the update
     PSHW  R = +-1, mu the group's mean, A_i = (R_i - mu) D, D = -0.256 mu + 1.256: from 1 (all right) to 1.512 (all wrong).
           No std; tokens are summed and divided by a constant, 0 < right < G
 
-The stages are lengthened from 4K to 16K tokens by hand (`max_tokens`). The reward's repetition checks are the task's business.
-A group of equal rewards never arrives; a batch of entropy `target` has no gradient from TER.
+The stages are lengthened from 4K to 16K tokens by hand (`max_tokens`). The reward's repetition
+checks are the task's business. A group of equal rewards never arrives; a batch of entropy `target`
+has no gradient from TER.
 """
 
 from dataclasses import replace
@@ -18,12 +20,15 @@ from typing import ClassVar, Literal
 import palaestra as pl
 
 CARD = pl.Card(
-    title="Confucius3-Math: targeted entropy regularisation, recent sample recovery, policy-specific hardness weighting",
+    title="Confucius3-Math: targeted entropy regularisation, recent sample recovery, "
+    "policy-specific hardness weighting",
     paper="arXiv:2506.18330",
-    claim="Recovering surplus groups and weighting by hardness reach more accuracy for equal generated samples than DAPO.",
+    claim="Recovering surplus groups and weighting by hardness reach more accuracy for equal "
+    "generated samples than DAPO.",
     source="technical report",
     size=pl.Size(
-        setting="DeepSeek-R1-Distill-Qwen-14B, 256 samples a batch, 4K, 8K, 16K tokens; sampling 3 to 9 times the batch",
+        setting="DeepSeek-R1-Distill-Qwen-14B, 256 samples a batch, 4K, 8K, 16K tokens; sampling "
+        "3 to 9 times the batch",
         model="qwen2.5-14b",
         answers=256,
         tokens=16384,
@@ -34,7 +39,9 @@ CARD = pl.Card(
 
 @pl.stage
 class Hardness:
-    """(R - mu) (slope * mu + level), mu the group's mean of R in [-1, 1]; 1 where all are right, as level = 1 - slope."""
+    """(R - mu) (slope * mu + level), mu the group's mean of R in [-1, 1]; 1 where all are right, as
+    level = 1 - slope.
+    """
 
     slope: float = -0.256
     level: float = 1.256
@@ -53,9 +60,13 @@ def build(
     length: float = 64,
     squared: bool = False,
 ) -> pl.Recipe:
-    """`squared` makes TER (H - target)^2, whose gradient vanishes at the target instead of changing its sign there."""
+    """`squared` makes TER (H - target)^2, whose gradient vanishes at the target instead of changing
+    its sign there.
+    """
     if phase == 1:
-        return pl.vary(pl.recipe("grpo"), objective=pl.Clipped() + 0.001 * pl.TargetEntropy(target, squared))
+        return pl.vary(
+            pl.recipe("grpo"), objective=pl.Clipped() + 0.001 * pl.TargetEntropy(target, squared)
+        )
     return pl.vary(
         pl.recipe("grpo"),
         pool=pl.Mixed(size=16),

@@ -1,10 +1,11 @@
 """Dr. GRPO: GRPO without its two biases.
 
-A_i = r_i - mean(r), and the clipped surrogate summed over tokens and divided by the constant length * B
-(arXiv:2503.20783, section 3.2). GRPO's 1 / |o_i| makes a long wrong answer cheap per token, its 1 / std weighs
-very easy and very hard prompts up; neither is left. A_i is (G - 1) / G of RLOO's, so the gradient is unbiased up to a factor.
-A group of one or of equal rewards has A = 0 with no epsilon; a truncated answer is simply wrong. `length` is the longest
-answer allowed, in tokens: the bench's, 64 for the built-in ones; another value only rescales the loss.
+A_i = r_i - mean(r), and the clipped surrogate summed over tokens and divided by the constant length
+* B (arXiv:2503.20783, section 3.2). GRPO's 1 / |o_i| makes a long wrong answer cheap per token, its
+1 / std weighs very easy and very hard prompts up; neither is left. A_i is (G - 1) / G of RLOO's, so
+the gradient is unbiased up to a factor. A group of one or of equal rewards has A = 0 with no
+epsilon; a truncated answer is simply wrong. `length` is the longest answer allowed, in tokens: the
+bench's, 64 for the built-in ones; another value only rescales the loss.
 """
 
 import palaestra as pl
@@ -12,10 +13,12 @@ import palaestra as pl
 CARD = pl.Card(
     title="Dr. GRPO (understanding R1-Zero-like training)",
     paper="arXiv:2503.20783",
-    claim="Without the length and difficulty biases of GRPO wrong answers stop growing, at equal accuracy.",
+    claim="Without the length and difficulty biases of GRPO wrong answers stop growing, at equal "
+    "accuracy.",
     source="paper and released code (sail-sg/understand-r1-zero)",
     size=pl.Size(
-        setting="Qwen2.5-Math-7B, 8k MATH level 3 to 5 questions, 128 prompts x 8, 3,000 tokens, lr 1e-6, clip 0.2, no KL",
+        setting="Qwen2.5-Math-7B, 8k MATH level 3 to 5 questions, 128 prompts x 8, 3,000 tokens, "
+        "lr 1e-6, clip 0.2, no KL",
         model="qwen2.5-7b",
         prompts=128,
         samples=8,
@@ -28,5 +31,7 @@ CARD = pl.Card(
 
 def build(length: float = 64) -> pl.Recipe:
     return pl.vary(
-        pl.recipe("grpo"), credit=pl.chain(pl.Center("group")), objective=pl.Clipped(reduce="constant", length=length)
+        pl.recipe("grpo"),
+        credit=pl.chain(pl.Center("group")),
+        objective=pl.Clipped(reduce="constant", length=length),
     )

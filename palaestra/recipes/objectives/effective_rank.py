@@ -1,20 +1,23 @@
 """VERL: exploration and exploitation seen in hidden states, both rewarded at once.
 
-The effective rank of an answer's last-layer states Z [T, D], centred, is ER = exp(-sum p_j log p_j) with p_j the share of the
-j-th singular value. On prefixes of stride, 2 stride, ... tokens it is m_1 .. m_K, and (arXiv:2509.23808)
+The effective rank of an answer's last-layer states Z [T, D], centred, is ER = exp(-sum p_j log p_j)
+with p_j the share of the j-th singular value. On prefixes of stride, 2 stride, ... tokens it is m_1
+.. m_K, and (arXiv:2509.23808)
 
     ERV = mean over k >= 2 of v_k,  v_k = m_k - mean(m_1 .. m_{k-1})     how fast the rank grows: exploitation
     ERA = mean over k >= 3 of v_k - v_{k-1}                              whether it grows faster and faster
 
-Each is compared with its running mean over batches, dev = clip((x - mu) / (|mu| + 1e-8), -5, 5), and
+Each is compared with its running mean over batches, dev = clip((x - mu) / (|mu| + 1e-8), -5, 5),
+and
 
     beta = sigmoid(2 dev_ERA),   Phi = beta tanh(dev_ER) + (1 - beta) tanh(dev_ERV)
     A' = A + min(relu(Phi), |A| / 2)
 
-So an answer whose rank accelerates is paid for its rank, another one for its growth; the bonus is never negative, never flips
-a sign, and is 0 where A is. The first batch has no running mean: A' = A. The mean takes in 0.3 of each batch after its use.
-ERV and ERA are 0 below two (three) prefixes. The released code takes 40 tokens a stride for answers of a thousand, and centres
-by an identity that mixes rows; states are centred plainly here. The state that chose a token stands for it.
+So an answer whose rank accelerates is paid for its rank, another one for its growth; the bonus is
+never negative, never flips a sign, and is 0 where A is. The first batch has no running mean: A' =
+A. The mean takes in 0.3 of each batch after its use. ERV and ERA are 0 below two (three) prefixes.
+The released code takes 40 tokens a stride for answers of a thousand, and centres by an identity
+that mixes rows; states are centred plainly here. The state that chose a token stands for it.
 """
 
 from dataclasses import replace
@@ -28,10 +31,12 @@ NAMES = ("rank", "velocity", "acceleration")
 CARD = pl.Card(
     title="Hidden-state exploration: Effective Rank, ERV, ERA (VERL)",
     paper="arXiv:2509.23808",
-    claim="Paying for the rank of hidden states and for its growth raises exploration and exploitation together.",
+    claim="Paying for the rank of hidden states and for its growth raises exploration and "
+    "exploitation together.",
     source="released code (hf618/VERL) and abstract",
     size=pl.Size(
-        setting="several models, e.g. Mathstral-7B, 48 prompts x 4, minibatches of 24, stride 40, KL and entropy bonus "
+        setting="several models, e.g. Mathstral-7B, 48 prompts x 4, minibatches of 24, stride 40, "
+        "KL and entropy bonus "
         "1e-3, 1,536 tokens, 161 steps",
         model="mistral-7b",
         prompts=48,
@@ -46,7 +51,9 @@ def growth(prefix_K: np.ndarray) -> tuple[float, float]:
     """(ERV, ERA) of the ranks of growing prefixes."""
     before_K = np.cumsum(prefix_K)[:-1] / np.arange(1, len(prefix_K))
     v_K = prefix_K[1:] - before_K
-    return (float(v_K.mean()) if len(v_K) else 0.0), (float(np.diff(v_K).mean()) if len(v_K) > 1 else 0.0)
+    return (float(v_K.mean()) if len(v_K) else 0.0), (
+        float(np.diff(v_K).mean()) if len(v_K) > 1 else 0.0
+    )
 
 
 def potential(now_E3: np.ndarray, mean_3: np.ndarray, gain: float = 2.0) -> np.ndarray:
@@ -58,9 +65,11 @@ def potential(now_E3: np.ndarray, mean_3: np.ndarray, gain: float = 2.0) -> np.n
 
 @pl.stage
 class RankBonus:
-    """A + min(relu(Phi), |A| / kappa), Phi of the episode, A of any level. The running means live in the credit's state.
+    """A + min(relu(Phi), |A| / kappa), Phi of the episode, A of any level. The running means live
+    in the credit's state.
 
-    `placebo` gives the bonuses to other episodes of the batch. Several rows of an episode count by their mean.
+    `placebo` gives the bonuses to other episodes of the batch. Several rows of an episode count by
+    their mean.
     """
 
     stride: int = 4
@@ -73,14 +82,19 @@ class RankBonus:
         pl.check_bounds("RankBonus.stride", self.stride, least=1)
 
     def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
-        now_E3 = np.array([self._measured(table, e) for e in range(len(table.episodes))]).reshape(-1, 3)
+        now_E3 = np.array([self._measured(table, e) for e in range(len(table.episodes))]).reshape(
+            -1, 3
+        )
         before, n = table.state.get("effective_rank"), table.state.get("batches", 0)
         if not len(now_E3):
             return x
         mean_3 = now_E3.mean(0)
         old_3 = mean_3 if before is None else np.array([before[k] for k in NAMES])
         after_3 = self.keep * old_3 + (1 - self.keep) * mean_3
-        table.state |= {"effective_rank": dict(zip(NAMES, after_3.tolist(), strict=True)), "batches": n + 1}
+        table.state |= {
+            "effective_rank": dict(zip(NAMES, after_3.tolist(), strict=True)),
+            "batches": n + 1,
+        }
         if before is None:
             return x
         phi_E = np.maximum(potential(now_E3, old_3, self.gain), 0)
@@ -107,17 +121,26 @@ def build(
     entropy: float = 0.0,
     base: Literal["grpo", "gae"] = "grpo",
 ) -> pl.Recipe:
-    """`kl` and `entropy`: the released script uses 0.001 for both. `base` is where A comes from: the group, or a value head
-    (PPO's advantages by token and its value loss)."""
+    """`kl` and `entropy`: the released script uses 0.001 for both. `base` is where A comes from:
+    the group, or a value head (PPO's advantages by token and its value loss).
+    """
     parent, gae = pl.recipe("grpo", kl=kl), base == "gae"
     (learner,) = parent.learners.values()
     loss: Any = learner.objective
     loss = loss + 0.5 * pl.ValueLoss() if gae else loss
-    links = (pl.Gae(), pl.Center("batch"), pl.Scale("batch")) if gae else (pl.Center("group"), pl.Scale("group"))
+    links = (
+        (pl.Gae(), pl.Center("batch"), pl.Scale("batch"))
+        if gae
+        else (pl.Center("group"), pl.Scale("group"))
+    )
     return pl.vary(
         parent,
         credit=pl.chain(*links, RankBonus(stride, placebo=placebo)),
         objective=loss + entropy * pl.Entropy() if entropy else loss,
-        needs=(*learner.needs, *((("policy", "value"),) if gae else ()), ("policy", f"prefix_rank:{stride}")),
+        needs=(
+            *learner.needs,
+            *((("policy", "value"),) if gae else ()),
+            ("policy", f"prefix_rank:{stride}"),
+        ),
         heads=("value",) if gae else (),
     )

@@ -1,13 +1,16 @@
 """EGSW: GRPO whose samples are weighted by a softmax of advantage and entropy over the group.
 
-w_i = softmax_i((A_i + alpha H_i) / P) over the group, H_i the mean token entropy of the answer in nats, measured before the
-update; sample i counts with G w_i, so that equal weights are GRPO itself (arXiv:2503.22456; w_i alone would scale the loss by
-1 / G). `level="token"` takes A and H token by token, the softmax over the answers that have not ended there. Large P gives
-equal weights, small P the winner alone; the exponential leaves negatives little weight, so `alpha=0` acts like a soft filter
-for positives and is the control for the entropy's share; `advantage=0` weighs by entropy alone.
+w_i = softmax_i((A_i + alpha H_i) / P) over the group, H_i the mean token entropy of the answer in
+nats, measured before the update; sample i counts with G w_i, so that equal weights are GRPO itself
+(arXiv:2503.22456; w_i alone would scale the loss by 1 / G). `level="token"` takes A and H token by
+token, the softmax over the answers that have not ended there. Large P gives equal weights, small P
+the winner alone; the exponential leaves negatives little weight, so `alpha=0` acts like a soft
+filter for positives and is the control for the entropy's share; `advantage=0` weighs by entropy
+alone.
 
-w is constant in the update and positive, so weighing the advantage weighs the clipped loss. alpha and P were searched for in
-the paper and are not published: 0.3 and 1 are ours. A group of one has w = 1 and A = 0; equal rewards have A = 0.
+w is constant in the update and positive, so weighing the advantage weighs the clipped loss. alpha
+and P were searched for in the paper and are not published: 0.3 and 1 are ours. A group of one has w
+= 1 and A = 0; equal rewards have A = 0.
 """
 
 from dataclasses import replace
@@ -20,10 +23,12 @@ import palaestra as pl
 CARD = pl.Card(
     title="Entropy-Guided Sequence Weighting",
     paper="arXiv:2503.22456",
-    claim="Weighting samples by advantage and entropy together explores better and gives more reward for equal samples.",
+    claim="Weighting samples by advantage and entropy together explores better and gives more "
+    "reward for equal samples.",
     source="abstract and a summary of the paper; alpha and P are not published",
     size=pl.Size(
-        setting="Qwen2.5-Math-7B models; MATH-500, AIME, GPQA Diamond; alpha and the temperature were searched for, values "
+        setting="Qwen2.5-Math-7B models; MATH-500, AIME, GPQA Diamond; alpha and the temperature "
+        "were searched for, values "
         "not known",
         model="qwen2.5-7b",
     ),
@@ -32,7 +37,9 @@ CARD = pl.Card(
 
 @pl.stage
 class EntropySoftmax:
-    """x_i * n * softmax_i((advantage * x_i + alpha * H_i) / temperature) over the n answers of the group (at that token)."""
+    """x_i * n * softmax_i((advantage * x_i + alpha * H_i) / temperature) over the n answers of the
+    group (at that token).
+    """
 
     alpha: float = 0.3
     temperature: float = 1.0

@@ -1,14 +1,15 @@
-"""Embodied Planner-R1: pure RL for agents that act and observe, from the completion of the task alone
-(arXiv:2506.23127).
+"""Embodied Planner-R1: pure RL for agents that act and observe, from the completion of the task
+alone (arXiv:2506.23127).
 
-Interactive policy optimisation: G replicas of one start state; R = 1 if the world paid for success at any turn and
-the transcript was not cut at its length limit, else 0 (no shaping, no format reward). A_i = (R_i - mean R) / (std R +
-1e-6), ddof 1, on all agent tokens;
+Interactive policy optimisation: G replicas of one start state; R = 1 if the world paid for success
+at any turn and the transcript was not cut at its length limit, else 0 (no shaping, no format
+reward). A_i = (R_i - mean R) / (std R + 1e-6), ddof 1, on all agent tokens;
 
     loss = - sum over agent tokens of min(ratio A, clip(ratio, 0.8, 1.2) A) / their number + 0.001 k3 - 0.001 H.
 
-Observations are masked from loss, KL and entropy. An invalid action is answered by an error text and costs a turn.
-All succeed, all fail, or a group of one: A = 0. `reduce="sequences"` is GRPO's mean by trajectory.
+Observations are masked from loss, KL and entropy. An invalid action is answered by an error text
+and costs a turn. All succeed, all fail, or a group of one: A = 0. `reduce="sequences"` is GRPO's
+mean by trajectory.
 """
 
 from dataclasses import replace
@@ -18,10 +19,12 @@ import palaestra as pl
 CARD = pl.Card(
     title="Embodied Planner-R1 (Interactive Policy Optimization, group rollout, completion reward)",
     paper="arXiv:2506.23127",
-    claim="Group rollouts in the world with a reward for completion alone teach planning, without demonstrations or shaping.",
+    claim="Group rollouts in the world with a reward for completion alone teach planning, without "
+    "demonstrations or shaping.",
     source="released code (OpenMOSS/Embodied-Planner-R1)",
     size=pl.Size(
-        setting="Qwen2.5-7B-Instruct, ALFWorld and ScienceWorld, G = 5, 128 or 64 tasks, minibatches of 32, 30 turns, "
+        setting="Qwen2.5-7B-Instruct, ALFWorld and ScienceWorld, G = 5, 128 or 64 tasks, "
+        "minibatches of 32, 30 turns, "
         "4,096 tokens, lr 1e-6, 15 epochs",
         model="qwen2.5-7b",
         prompts=128,
@@ -35,13 +38,16 @@ CARD = pl.Card(
 
 @pl.stage
 class TaskCompletion:
-    """1 if any payment was positive and the transcript is whole, else 0. What the world paid becomes the part "paid"."""
+    """1 if any payment was positive and the transcript is whole, else 0. What the world paid
+    becomes the part "paid".
+    """
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         return replace(
             group,
             episodes=tuple(
-                replace(e, reward=completion(e.reward, e.status)) if e.ok and e.reward else e for e in group.episodes
+                replace(e, reward=completion(e.reward, e.status)) if e.ok and e.reward else e
+                for e in group.episodes
             ),
         )
 
@@ -55,7 +61,9 @@ def completion(reward: pl.Reward, status: str) -> pl.Reward:
 
 @pl.stage
 class Unobserved:
-    """Runs `link` in the bench's world with all observations after the first hidden: an open-loop planner."""
+    """Runs `link` in the bench's world with all observations after the first hidden: an open-loop
+    planner.
+    """
 
     link: pl.Collect
 

@@ -1,18 +1,21 @@
-"""G2RL: explore in directions of the policy's own gradient that right answers of the group have not taken.
+"""G2RL: explore in directions of the policy's own gradient that right answers of the group have not
+taken.
 
-The feature of an answer is the mean over its tokens of phi_t = W^T (onehot(y_t) - pi_t), the gradient of the token's log-prob
-to the last hidden state: one product with the unembedding, no backward pass through the model (arXiv:2512.15687, sections 2.1
-to 2.6). With S_ij the cosine of two features of a group and r in {-1, +1},
+The feature of an answer is the mean over its tokens of phi_t = W^T (onehot(y_t) - pi_t), the
+gradient of the token's log-prob to the last hidden state: one product with the unembedding, no
+backward pass through the model (arXiv:2512.15687, sections 2.1 to 2.6). With S_ij the cosine of two
+features of a group and r in {-1, +1},
 
     nu_i = max(1 - sum_{j != i} w_ij S_ij^2, 0),   w_ij = exp(r_j) / sum_{k != i} exp(r_k)
 
-is 1 where no high-reward peer explains the direction. Scaled to nubar in [0, 1] within the group, it shapes the reward before
-GRPO's advantage, clipped to +-3:
+is 1 where no high-reward peer explains the direction. Scaled to nubar in [0, 1] within the group,
+it shapes the reward before GRPO's advantage, clipped to +-3:
 
     form="equation"  r' = r (1 + lambda r nubar)           equation 12 as printed: novel wrong answers are punished LESS
     form="text"      r' = r (1 + lambda (2 nubar - 1))     what the prose says: near misses are punished less, strays more
 
-Rewards in [0, 1] become 2 r - 1. A group of one, or with nu all equal: r' = r. The value of lambda is not given; 1 here.
+Rewards in [0, 1] become 2 r - 1. A group of one, or with nu all equal: r' = r. The value of lambda
+is not given; 1 here.
 """
 
 from dataclasses import replace
@@ -26,7 +29,8 @@ SIGNAL = "policy_head_gradient"
 CARD = pl.Card(
     title="G2RL: gradient-guided exploration",
     paper="arXiv:2512.15687",
-    claim="Rewarding answers whose gradient direction is new within the group widens what the policy solves.",
+    claim="Rewarding answers whose gradient direction is new within the group widens what the "
+    "policy solves.",
     source="paper, sections 2.1 to 2.6; lambda is a choice",
     size=pl.Size(
         setting="Qwen3-1.7B/4B base, MATH (7.5k), groups of 8; lambda and the KL are not known",
@@ -41,12 +45,16 @@ def novelty(feature_GD: np.ndarray, r_G: np.ndarray) -> np.ndarray:
     unit_GD = feature_GD / np.maximum(np.linalg.norm(feature_GD, axis=1, keepdims=True), 1e-12)
     weight_GG = np.exp(r_G)[None] * (1 - np.eye(len(r_G)))
     total_G = weight_GG.sum(1)
-    explained_G = (weight_GG * (unit_GD @ unit_GD.T) ** 2).sum(1) / np.where(total_G > 0, total_G, 1.0)
+    explained_G = (weight_GG * (unit_GD @ unit_GD.T) ** 2).sum(1) / np.where(
+        total_G > 0, total_G, 1.0
+    )
     return np.where(total_G > 0, np.clip(1 - explained_G, 0, None), 0.0)
 
 
 def scale_novelty(nu_G: np.ndarray, form: Literal["equation", "text"]) -> np.ndarray:
-    """[G] min-max within the group, to [0, 1] or centred to [-1, 1]; 0 where all are equal (cosines in float32: to 1e-6)."""
+    """[G] min-max within the group, to [0, 1] or centred to [-1, 1]; 0 where all are equal (cosines
+    in float32: to 1e-6).
+    """
     spread = np.ptp(nu_G)
     if spread < 1e-6:
         return np.zeros_like(nu_G)
@@ -60,13 +68,17 @@ def feature(table: pl.Table, episode: int) -> np.ndarray:
     try:
         rows = [np.ravel(signals[SIGNAL]) for signals in table.signals[episode]]
     except KeyError:
-        raise KeyError(f"signal {SIGNAL!r} was not measured; the learner needs ('policy', 'head_gradient')") from None
+        raise KeyError(
+            f"signal {SIGNAL!r} was not measured; the learner needs ('policy', 'head_gradient')"
+        ) from None
     return np.average(rows, axis=0, weights=weight) if sum(weight) else np.zeros_like(rows[0])
 
 
 @pl.stage
 class Explore:
-    """The shaped rewards r'. `placebo` permutes nu within the group: bonuses of the same sizes, on other answers."""
+    """The shaped rewards r'. `placebo` permutes nu within the group: bonuses of the same sizes, on
+    other answers.
+    """
 
     form: Literal["equation", "text"] = "text"
     weight: float = 1.0  # lambda
@@ -88,9 +100,13 @@ class Explore:
         return replace(x, x_N=out_E)
 
 
-def build(form: Literal["equation", "text"] = "text", weight: float = 1.0, placebo: bool = False) -> pl.Recipe:
+def build(
+    form: Literal["equation", "text"] = "text", weight: float = 1.0, placebo: bool = False
+) -> pl.Recipe:
     return pl.vary(
         pl.recipe("grpo"),
-        credit=pl.chain(Explore(form, weight, placebo=placebo), pl.Center("group"), pl.Scale("group")),
+        credit=pl.chain(
+            Explore(form, weight, placebo=placebo), pl.Center("group"), pl.Scale("group")
+        ),
         needs=(("policy", "head_gradient"),),
     )

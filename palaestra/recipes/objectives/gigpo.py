@@ -1,15 +1,18 @@
-"""GiGPO: trajectories are compared within their group, and actions with actions taken in the same state.
+"""GiGPO: trajectories are compared within their group, and actions with actions taken in the same
+state.
 
     A(i, t) = (R_i - mean R) / F + omega (R^s_{i,t} - mean_{S(s)} R^s) / F_S,    R^s_{i,t} = sum_{k>=t} gamma^{k-t} r_{i,k},
 
-S(s) = all turns of the group that start in state s (arXiv:2505.10978). F is 1, or with `std` the standard deviation
-(ddof 1) + 1e-6. Every token of a turn gets the turn's advantage. A state seen once has a step advantage of 0; a state
-visited twice by one trajectory counts twice; a lone trajectory has credit only where it visits a state again.
+S(s) = all turns of the group that start in state s (arXiv:2505.10978). F is 1, or with `std` the
+standard deviation (ddof 1) + 1e-6. Every token of a turn gets the turn's advantage. A state seen
+once has a step advantage of 0; a state visited twice by one trajectory counts twice; a lone
+trajectory has credit only where it visits a state again.
 
-`released` (verl-agent): the episode mean and std are over turns, so that longer episodes weigh more, and an action
-that was not executed costs `invalid` of its turn's episode return too. In `paper` statistics are over trajectories,
-and `invalid` is taken from the turn's step return alone. A row is a whole trajectory here, one turn in the released
-code: with a token mean the loss is the same.
+`released` (verl-agent): the episode mean and std are over turns, so that longer episodes weigh
+more, and an action that was not executed costs `invalid` of its turn's episode return too. In
+`paper` statistics are over trajectories, and `invalid` is taken from the turn's step return alone.
+A row is a whole trajectory here, one turn in the released code: with a token mean the loss is the
+same.
 """
 
 from typing import Literal
@@ -19,10 +22,12 @@ import palaestra as pl
 CARD = pl.Card(
     title="Group-in-Group Policy Optimization",
     paper="arXiv:2505.10978",
-    claim="Comparing actions taken in the same state adds step-level credit to GRPO at no extra rollout, and raises success.",
+    claim="Comparing actions taken in the same state adds step-level credit to GRPO at no extra "
+    "rollout, and raises success.",
     source="a fork of the official code (core_gigpo.py) and the abstract",
     size=pl.Size(
-        setting="Qwen2.5-1.5B and 7B-Instruct, G = 8, 16 groups, gamma 0.95, omega 1, lr 1e-6, KL 0.01; ALFWorld: 50 steps "
+        setting="Qwen2.5-1.5B and 7B-Instruct, G = 8, 16 groups, gamma 0.95, omega 1, lr 1e-6, KL "
+        "0.01; ALFWorld: 50 steps "
         "of 512 tokens, std; WebShop: 15 steps, no std",
         model="qwen2.5-7b",
         prompts=16,
@@ -44,10 +49,16 @@ def build(
     kl: float = 0.0,
     variant: Literal["paper", "released"] = "paper",
 ) -> pl.Recipe:
-    """`episode` weighs the episode advantage: 0 leaves steps alone. `similarity` below 1 joins states that look alike."""
+    """`episode` weighs the episode advantage: 0 leaves steps alone. `similarity` below 1 joins
+    states that look alike.
+    """
     state = pl.SameState(similarity)
     level, cost = ("turn", (pl.Executed(invalid),)) if variant == "released" else ("episode", ())
-    whole: tuple[pl.Link, ...] = (*cost, pl.Center("group", level=level), *((pl.Scale("group"),) if std else ()))
+    whole: tuple[pl.Link, ...] = (
+        *cost,
+        pl.Center("group", level=level),
+        *((pl.Scale("group"),) if std else ()),
+    )
     steps: tuple[pl.Link, ...] = (
         pl.TurnReturns(gamma),
         pl.Executed(invalid),

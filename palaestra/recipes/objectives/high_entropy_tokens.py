@@ -1,15 +1,16 @@
 """Beyond the 80/20 rule: policy gradient on the tokens of highest entropy only.
 
-With H_{i,t} the entropy of the policy at position t, at the training temperature, and tau the threshold that a fraction
-rho = 0.2 of the batch's response tokens reaches (arXiv:2506.01939):
+With H_{i,t} the entropy of the policy at position t, at the training temperature, and tau the
+threshold that a fraction rho = 0.2 of the batch's response tokens reaches (arXiv:2506.01939):
 
     J = E[ 1 / sum_i |o_i| * sum_{i,t} 1[H_{i,t} >= tau] min(r A, clip(r, 1 - 0.2, 1 + 0.28) A) ],   r = pi / pi_old
 
-on DAPO: token mean, clip-higher, groups of equal rewards dropped and drawn again, dual clip 10 for A < 0, no KL. Exactly
-k = ceil(rho N) tokens are kept, ties cut by position. `variant="released"` divides by k instead of N, as the released code
-does (1/rho times the loss). That code ranks within a micro-batch; here the optimiser batch is ranked as in the paper's text. With
-`micro=True` the micro-batch is, and the gradient depends on how the batch is split for memory.
-Masked tokens carry no gradient. A lone sample or equal rewards have A = 0.
+on DAPO: token mean, clip-higher, groups of equal rewards dropped and drawn again, dual clip 10 for
+A < 0, no KL. Exactly k = ceil(rho N) tokens are kept, ties cut by position. `variant="released"`
+divides by k instead of N, as the released code does (1/rho times the loss). That code ranks within
+a micro-batch; here the optimiser batch is ranked as in the paper's text. With `micro=True` the
+micro-batch is, and the gradient depends on how the batch is split for memory. Masked tokens carry
+no gradient. A lone sample or equal rewards have A = 0.
 """
 
 from typing import Literal
@@ -19,10 +20,12 @@ import palaestra as pl
 CARD = pl.Card(
     title="Beyond the 80/20 rule: high-entropy minority tokens",
     paper="arXiv:2506.01939",
-    claim="Training on the fifth of the tokens with the highest entropy is as good as training on all of them.",
+    claim="Training on the fifth of the tokens with the highest entropy is as good as training on "
+    "all of them.",
     source="released code (Shenzhi-Wang/Beyond-the-80-20-Rule-RLVR), TRL, abstract",
     size=pl.Size(
-        setting="Qwen3-8B/14B/32B base, 512 prompts x 16 kept of three times as many, minibatches of 32 prompts, 20,480 "
+        setting="Qwen3-8B/14B/32B base, 512 prompts x 16 kept of three times as many, minibatches "
+        "of 32 prompts, 20,480 "
         "tokens, lr 1e-6 after 10 steps, weight decay 0.1",
         model="qwen3-32b",
         prompts=512,

@@ -1,16 +1,17 @@
-"""IGPO: every turn is paid for what it adds to the policy's own probability of the gold answer (arXiv:2510.14967).
+"""IGPO: every turn is paid for what it adds to the policy's own probability of the gold answer
+(arXiv:2510.14967).
 
-p_n = exp(mean_j log pi(a_j | context before turn n, answer prefix, a_<j)): the gold answer, forced, without gradient.
-A turn before the last earns g_n = p_{n+1} - p_n (turns from 0), the last one the outcome. All rewards of a group are
-z-scored in one pool and summed:
+p_n = exp(mean_j log pi(a_j | context before turn n, answer prefix, a_<j)): the gold answer, forced,
+without gradient. A turn before the last earns g_n = p_{n+1} - p_n (turns from 0), the last one the
+outcome. All rewards of a group are z-scored in one pool and summed:
 
     A_{i,n} = sum_{k >= n} gamma^{k-n} (r_{i,k} - mean) / std,     for every token of turn n; observations are masked.
 
-Equal outcomes still differ in their gains, so no group is dropped. One turn only: GRPO with ddof 0. An episode whose
-p does not match its turns (its context overflowed) keeps its outcome alone. The gold answer may be a list of aliases:
-the likeliest counts. `pool="separate"` z-scores gains and outcomes apart (an option of the released code); "position"
-takes the returns of gamma 1 minus their mean at the same token position of the group, without std (an earlier
-release).
+Equal outcomes still differ in their gains, so no group is dropped. One turn only: GRPO with ddof 0.
+An episode whose p does not match its turns (its context overflowed) keeps its outcome alone. The
+gold answer may be a list of aliases: the likeliest counts. `pool="separate"` z-scores gains and
+outcomes apart (an option of the released code); "position" takes the returns of gamma 1 minus their
+mean at the same token position of the group, without std (an earlier release).
 """
 
 from dataclasses import replace
@@ -23,10 +24,13 @@ import palaestra as pl
 CARD = pl.Card(
     title="Information Gain-based Policy Optimization",
     paper="arXiv:2510.14967",
-    claim="Paying turns for the rise in the policy's own probability of the gold answer beats rewards for the outcome alone.",
-    source="released code (GuoqingWang1/IGPO, core_algos.py: joint and separate normalisation) and summaries of the paper",
+    claim="Paying turns for the rise in the policy's own probability of the gold answer beats "
+    "rewards for the outcome alone.",
+    source="released code (GuoqingWang1/IGPO, core_algos.py: joint and separate normalisation) "
+    "and summaries of the paper",
     size=pl.Size(
-        setting="search agents (Qwen2.5-7B-Instruct as recalled; the released script leaves the model open), 32 prompts x "
+        setting="search agents (Qwen2.5-7B-Instruct as recalled; the released script leaves the "
+        "model open), 32 prompts x "
         "16, at most 10 turns of 2,000 tokens, lr 1e-6, KL 0.001",
         model="qwen2.5-7b",
         prompts=32,
@@ -40,7 +44,9 @@ CARD = pl.Card(
 
 @pl.stage
 class GoldProbability:
-    """Leaves the fact "gold_prob": the probability of the gold answer before each turn, per token (geometric mean)."""
+    """Leaves the fact "gold_prob": the probability of the gold answer before each turn, per token
+    (geometric mean).
+    """
 
     template: str = "ANSWER({})"
     model: str = "policy"
@@ -48,9 +54,14 @@ class GoldProbability:
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         if group.task.answer is None:
             raise pl.UserError(
-                f"task {group.task.id!r} has no answer, and igpo pays for the probability of the gold answer"
+                f"task {group.task.id!r} has no answer, and igpo pays for the probability of the "
+                "gold answer"
             )
-        gold = group.task.answer if isinstance(group.task.answer, list | tuple) else (group.task.answer,)
+        gold = (
+            group.task.answer
+            if isinstance(group.task.answer, list | tuple)
+            else (group.task.answer,)
+        )
         read = ctx.engine(self.model).dialect.encode_text
         before, answers = read(self.template.partition("{}")[0]), [read(str(a)) for a in gold]
         asked = {i: [c + before for c in contexts(e)] for i, e in enumerate(group.episodes) if e.ok}
@@ -89,7 +100,9 @@ def contexts(episode: pl.Episode) -> list[tuple[int, ...]]:
 
 @pl.stage
 class TurnInformationGain:
-    """Turn rewards and gains to advantages; see the module. `shuffle` deals a group's gains out at random (a placebo)."""
+    """Turn rewards and gains to advantages; see the module. `shuffle` deals a group's gains out at
+    random (a placebo).
+    """
 
     pool: Literal["joint", "separate", "position"] = "joint"
     gamma: float = 1.0
@@ -102,7 +115,9 @@ class TurnInformationGain:
         if self.shuffle:
             for g in np.unique(group_N):
                 at = np.flatnonzero((group_N == g) & paid_N & ~last_N)
-                gain_N[at] = gain_N[pl.rng_of(("shuffled gains", table.groups[int(g)].task.id)).permutation(at)]
+                gain_N[at] = gain_N[
+                    pl.rng_of(("shuffled gains", table.groups[int(g)].task.id)).permutation(at)
+                ]
         table.columns["gain"] = pl.Values(level="turn", x_N=gain_N)
         reward_N = pl.turn_rewards(table) + gain_N
         if self.pool == "position":
@@ -110,14 +125,20 @@ class TurnInformationGain:
                 pl.Values(level="turn", x_N=pl.discounted_turn_sums(table, reward_N, 1.0)), table
             )
         apart_N = last_N if self.pool == "separate" else np.zeros_like(last_N)
-        key_N = pl.number_keys(list(zip(group_N.tolist(), apart_N.tolist(), paid_N.tolist(), strict=True)))
+        key_N = pl.number_keys(
+            list(zip(group_N.tolist(), apart_N.tolist(), paid_N.tolist(), strict=True))
+        )
         std_N = pl.group_std(reward_N, key_N)
-        z_N = np.where(paid_N & (std_N > 0), (reward_N - pl.group_mean(reward_N, key_N)) / (std_N + 1e-6), 0.0)
+        z_N = np.where(
+            paid_N & (std_N > 0), (reward_N - pl.group_mean(reward_N, key_N)) / (std_N + 1e-6), 0.0
+        )
         return pl.Values(level="turn", x_N=pl.discounted_turn_sums(table, z_N, self.gamma))
 
 
 def gains(table: pl.Table) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """By turn: whether it is its episode's last, whether it has a reward (a gain or the outcome), and its gain."""
+    """By turn: whether it is its episode's last, whether it has a reward (a gain or the outcome),
+    and its gain.
+    """
     n = len(table.turns.episode_N)
     last_N, paid_N, gain_N = np.zeros(n, bool), np.zeros(n, bool), np.zeros(n)
     for e, episode in enumerate(table.episodes):
@@ -126,7 +147,8 @@ def gains(table: pl.Table) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         if len(mine) > 1 and p is None:
             g, i = table.where[e]
             raise pl.UserError(
-                f"trajectory {i} of group {g} has {len(mine)} turns and no 'gold_prob': give the probability of the gold "
+                f"trajectory {i} of group {g} has {len(mine)} turns and no 'gold_prob': give the "
+                "probability of the gold "
                 "answer before each turn"
             )
         if len(mine):
@@ -137,12 +159,16 @@ def gains(table: pl.Table) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def centred_by_position(x: pl.Values, table: pl.Table) -> pl.Values:
-    """x of a token minus the mean over the group's tokens that stand as far behind the start of their row's answer."""
+    """x of a token minus the mean over the group's tokens that stand as far behind the start of
+    their row's answer.
+    """
     at = table.tokens
     row_N = pl.number_keys(list(zip(at.episode_N.tolist(), at.row_N.tolist(), strict=True)))
     start = np.full(row_N.max(initial=-1) + 1, np.iinfo(np.int64).max)
     np.minimum.at(start, row_N, at.position_N)
-    place = zip(table.group_E[at.episode_N].tolist(), (at.position_N - start[row_N]).tolist(), strict=True)
+    place = zip(
+        table.group_E[at.episode_N].tolist(), (at.position_N - start[row_N]).tolist(), strict=True
+    )
     x_N = table.lift(x, "token").x_N
     return pl.Values(level="token", x_N=x_N - pl.group_mean(x_N, pl.number_keys(list(place))))
 
@@ -154,7 +180,9 @@ def build(
     shuffle: bool = False,
     kl: float = 0.0,
 ) -> pl.Recipe:
-    """`template` is how an answer is written in this world. `kl`: the released script uses 0.001."""
+    """`template` is how an answer is written in this world. `kl`: the released script
+    uses 0.001.
+    """
     loss = pl.Clipped(reduce="sequences") + pl.Track(("gain",))
     return pl.vary(
         pl.recipe("grpo", kl=kl),

@@ -1,16 +1,18 @@
-"""RL on incorrect synthetic data: per-step negatives, which is advantage-weighted RL in the form of preference pairs.
+"""RL on incorrect synthetic data: per-step negatives, which is advantage-weighted RL in the form of
+preference pairs.
 
-For a wrong answer with steps a_1..a_H, Q(s_h, a_h) is the chance that the best of K = 5 continuations from there succeeds, and
-A_h = Q(s_h, a_h) - Q(s_{h-1}, a_{h-1}). Its pit is the first step that attains the lowest Q. Pairs and loss
-(arXiv:2406.14532, section 4):
+For a wrong answer with steps a_1..a_H, Q(s_h, a_h) is the chance that the best of K = 5
+continuations from there succeeds, and A_h = Q(s_h, a_h) - Q(s_{h-1}, a_{h-1}). Its pit is the first
+step that attains the lowest Q. Pairs and loss (arXiv:2406.14532, section 4):
 
     y- = the wrong answer up to its pit,  y+ = a right answer ("root") or a right continuation from before the pit ("branch")
     loss = -log sigmoid(beta [log pi(y+)/pi_ref(y+) - log pi(y-)/pi_ref(y-)])
 
-For suitable pairs this gives pi ~ pi_ref exp(A / beta): bad steps are unlearnt, also where they stand in right answers.
-`form="whole"` rejects all of the wrong answer: the control, with arbitrary pairs. The order of Q is that of the policy's own
-chances, so K changes values and not the pit. Groups without a right or without a wrong answer make no pair; both pair forms
-come from accounts of the paper, as does beta. Answers come from the policy as it is, not once from the start model.
+For suitable pairs this gives pi ~ pi_ref exp(A / beta): bad steps are unlearnt, also where they
+stand in right answers. `form="whole"` rejects all of the wrong answer: the control, with arbitrary
+pairs. The order of Q is that of the policy's own chances, so K changes values and not the pit.
+Groups without a right or without a wrong answer make no pair; both pair forms come from accounts of
+the paper, as does beta. Answers come from the policy as it is, not once from the start model.
 """
 
 from typing import Literal
@@ -22,10 +24,12 @@ import palaestra as pl
 CARD = pl.Card(
     title="RL on incorrect synthetic data: per-step negatives, advantage-weighted",
     paper="arXiv:2406.14532",
-    claim="Negatives cut at their worst step are worth eight times the data; whole wrong answers as negatives are not.",
+    claim="Negatives cut at their worst step are worth eight times the data; whole wrong answers "
+    "as negatives are not.",
     source="accounts of the paper; beta and the branch form inferred",
     size=pl.Size(
-        setting="DeepSeekMath 7B and Llama-2 7B on GSM8K and MATH, 8 samples a question, K = 5; beta is not known",
+        setting="DeepSeekMath 7B and Llama-2 7B on GSM8K and MATH, 8 samples a question, K = 5; "
+        "beta is not known",
         model="deepseekmath-7b",
         samples=8,
     ),
@@ -34,7 +38,9 @@ CARD = pl.Card(
 
 @pl.stage
 class Late(pl.Algebra):
-    """Logs the share of pairs whose wrong answer has steps behind its pit; adds nothing to the gradient."""
+    """Logs the share of pairs whose wrong answer has steps behind its pit; adds nothing to the
+    gradient.
+    """
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -50,7 +56,9 @@ class Late(pl.Algebra):
 
 @pl.stage
 class ImitatePreferred(pl.Algebra):
-    """-log pi of each pair's preferred answer, per token of it, mean over pairs (added to DPO in arXiv:2404.19733)."""
+    """-log pi of each pair's preferred answer, per token of it, mean over pairs (added to DPO in
+    arXiv:2404.19733).
+    """
 
     @property
     def couples(self) -> pl.Couples:
@@ -58,20 +66,27 @@ class ImitatePreferred(pl.Algebra):
 
     def __call__(self, out: pl.Outputs, batch: pl.Batch) -> tuple[Tensor, dict[str, Tensor]]:
         on_BT = batch.mask * (batch["sign"] > 0)[:, None]
-        pair_U = pl.sum_by_unit((out["logp"] * on_BT).sum(1), batch) / pl.sum_by_unit(on_BT.sum(1), batch).clamp(min=1)
+        pair_U = pl.sum_by_unit((out["logp"] * on_BT).sum(1), batch) / pl.sum_by_unit(
+            on_BT.sum(1), batch
+        ).clamp(min=1)
         loss = -pair_U.sum() / batch.n_units
         return loss, {"nll_preferred": loss.detach()}
 
 
 def build(
-    form: Literal["root", "branch", "whole"] = "root", n: int = 5, beta: float = 0.1, sft: float = 0.0
+    form: Literal["root", "branch", "whole"] = "root",
+    n: int = 5,
+    beta: float = 0.1,
+    sft: float = 0.0,
 ) -> pl.Recipe:
     """`sft` weighs the imitation of the preferred answers."""
     loss = pl.DPO(beta=beta) + Late()
     rescue = (pl.Rescue(n=n),) if form == "branch" else ()
     return pl.vary(
         pl.recipe("dpo", beta=beta),
-        collect=pl.links(pl.Sample(n=8), pl.Score(), pl.PrefixValues(n=n, wrong_only=True), *rescue),
+        collect=pl.links(
+            pl.Sample(n=8), pl.Score(), pl.PrefixValues(n=n, wrong_only=True), *rescue
+        ),
         credit=pl.StepPairs(form=form),
         objective=loss + sft * ImitatePreferred() if sft else loss,
     )

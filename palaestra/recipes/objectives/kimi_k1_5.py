@@ -1,19 +1,24 @@
-"""Kimi k1.5: online policy mirror descent with a length reward, prioritised sampling and partial rollouts.
+"""Kimi k1.5: online policy mirror descent with a length reward, prioritised sampling and partial
+rollouts.
 
-Every iteration freezes pi_i and solves max E[r] - tau KL(pi || pi_i). Its optimum satisfies r - tau log Z = tau log(pi*/pi_i),
-whose squared residual on k samples of pi_i, over 2 tau, is the loss (arXiv:2501.12599, 2.3.2):
+Every iteration freezes pi_i and solves max E[r] - tau KL(pi || pi_i). Its optimum satisfies r - tau
+log Z = tau log(pi*/pi_i), whose squared residual on k samples of pi_i, over 2 tau, is the loss
+(arXiv:2501.12599, 2.3.2):
 
     -dL/d log pi(y_j) = (1/k) [(r_j - rbar) - tau log pi(y_j)/pi_i(y_j)]          log-probs of whole generations
 
-`baseline="soft"` takes tau log mean exp(r/tau) for tau log Z instead of rbar, its limit for large tau. The log-ratio is not
-centred, which is the difference to AGRO. An iteration is one batch of rollouts; the optimiser forgets its moments at its start.
+`baseline="soft"` takes tau log mean exp(r/tau) for tau log Z instead of rbar, its limit for large
+tau. The log-ratio is not centred, which is the difference to AGRO. An iteration is one batch of
+rollouts; the optimiser forgets its moments at its start.
 
-`length` > 0: answers are rewarded for being shorter than others of their group (2.3.3), from step `length_from` on.
-`sampling`: "prioritised" draws problems with p ~ 1 - success rate, "curriculum" also opens them from easy to hard (2.3.4).
-`partial` > 0: at most so many tokens a rollout and iteration; what is unfinished goes on in the next one (2.6.2). Old parts
-stay in the loss, against the log-probs they were sampled with. `long2short` (2.4) trains instead on the shortest right answer of
-each group: "rejection" imitates it, "dpo" prefers it to longer ones; its other two ways are this recipe with `length` and a
-smaller --max-tokens, and an average of weights. A group of one is pulled towards pi_i; so are groups of equal rewards.
+`length` > 0: answers are rewarded for being shorter than others of their group (2.3.3), from step
+`length_from` on. `sampling`: "prioritised" draws problems with p ~ 1 - success rate, "curriculum"
+also opens them from easy to hard (2.3.4). `partial` > 0: at most so many tokens a rollout and
+iteration; what is unfinished goes on in the next one (2.6.2). Old parts stay in the loss, against
+the log-probs they were sampled with. `long2short` (2.4) trains instead on the shortest right answer
+of each group: "rejection" imitates it, "dpo" prefers it to longer ones; its other two ways are this
+recipe with `length` and a smaller --max-tokens, and an average of weights. A group of one is pulled
+towards pi_i; so are groups of equal rewards.
 
 Left out: averages of weights for long-to-short, repetition detection.
 """
@@ -23,13 +28,16 @@ from typing import Any, Literal
 import palaestra as pl
 
 CARD = pl.Card(
-    title="Kimi k1.5 (mirror-descent policy objective, length reward, curriculum and prioritised sampling, partial rollouts, "
+    title="Kimi k1.5 (mirror-descent policy objective, length reward, curriculum and prioritised "
+    "sampling, partial rollouts, "
     "long2short)",
     paper="arXiv:2501.12599",
-    claim="Mirror descent on whole answers, with a length reward, gives accurate, brief reasoning without a critic.",
+    claim="Mirror descent on whole answers, with a length reward, gives accurate, brief reasoning "
+    "without a critic.",
     source="technical report; tau, k and the length weight are not given there",
     size=pl.Size(
-        setting="Kimi k1.5, a closed multimodal model of unpublished size, up to 128k tokens of context; tau, k and the "
+        setting="Kimi k1.5, a closed multimodal model of unpublished size, up to 128k tokens of "
+        "context; tau, k and the "
         "length weight are not given",
     ),
 )
@@ -51,7 +59,9 @@ def build(
     centre = pl.Center("group") if baseline == "mean" else pl.SoftCenter(tau)
     return pl.vary(
         pl.recipe("grpo"),
-        draw=pl.Shuffled() if sampling == "uniform" else pl.Prioritised(rise=50 if sampling == "curriculum" else 0),
+        draw=pl.Shuffled()
+        if sampling == "uniform"
+        else pl.Prioritised(rise=50 if sampling == "curriculum" else 0),
         observe=pl.Unchanged() if sampling == "uniform" else pl.Successes(),
         collect=pl.links(pl.Partial(n=8, cap=partial), pl.Finished(pl.Score()))
         if partial
@@ -65,7 +75,9 @@ def build(
 
 
 def long2short_recipe(pairs: bool) -> pl.Recipe:
-    """Long-to-short: the shortest right answer to imitate, or to prefer to the start policy's odds."""
+    """Long-to-short: the shortest right answer to imitate, or to prefer to the start
+    policy's odds.
+    """
     return pl.vary(
         pl.recipe("grpo"),
         credit=pl.Shortest(pairs=pairs),

@@ -1,9 +1,10 @@
 """Lite PPO: two tricks on PPO's surrogate without a critic, and nothing else.
 
-A_k = (R_k - mean_group(R)) / (std_batch(R) + eps): the std is that of the raw rewards of the whole batch (ddof 1), which is
-why it is taken before the group's mean. Every token of the batch weighs the same in the loss (arXiv:2508.08221). No KL, no
-entropy bonus, no overlong filter, symmetric clip 0.2. A group of equal rewards has A = 0 and, unlike with its own std, a
-nearly equal one is not blown up; a batch of equal rewards has A = 0. `ddof=0` and `centred=True` (the std of the rewards
+A_k = (R_k - mean_group(R)) / (std_batch(R) + eps): the std is that of the raw rewards of the whole
+batch (ddof 1), which is why it is taken before the group's mean. Every token of the batch weighs
+the same in the loss (arXiv:2508.08221). No KL, no entropy bonus, no overlong filter, symmetric clip
+0.2. A group of equal rewards has A = 0 and, unlike with its own std, a nearly equal one is not
+blown up; a batch of equal rewards has A = 0. `ddof=0` and `centred=True` (the std of the rewards
 minus their group's mean) are what other implementations take.
 """
 
@@ -12,10 +13,12 @@ import palaestra as pl
 CARD = pl.Card(
     title="Tricks or Traps? / Lite PPO (group mean, batch std, token-level loss)",
     paper="arXiv:2508.08221",
-    claim="Group mean with batch std and a token-level loss alone beat GRPO and DAPO on base models.",
+    claim="Group mean with batch std and a token-level loss alone beat GRPO and DAPO on base "
+    "models.",
     source="released code (alibaba/ROLL, huggingface/trl) and abstract",
     size=pl.Size(
-        setting="Qwen3-4B and 8B, 128 prompts x 8, 8 optimiser steps a batch, temperature 0.99, top-p 0.99, top-k 100, no KL",
+        setting="Qwen3-4B and 8B, 128 prompts x 8, 8 optimiser steps a batch, temperature 0.99, "
+        "top-p 0.99, top-k 100, no KL",
         model="qwen3-8b",
         prompts=128,
         samples=8,

@@ -2,10 +2,11 @@
 
     A_k = R_k - mean_{i != k} R_i,     L = mean over agent tokens of min(ratio A, clip(ratio, 1 / (1 + eps), 1 + eps) A),
 
-eps = 0.1 (arXiv:2502.01600). The ratio is of a token, or the product over a turn or the whole trajectory (a bandit);
-the mean is over tokens in all three. Two epochs of minibatches on the same rollouts; with one epoch and one minibatch
-it is RLOO. Rollouts with |A| < 0.01 are dropped; a group of one, or of equal returns, is dropped whole. The sum is
-divided by the rollouts of the minibatch (the released code: by its nominal size). Observations are masked.
+eps = 0.1 (arXiv:2502.01600). The ratio is of a token, or the product over a turn or the whole
+trajectory (a bandit); the mean is over tokens in all three. Two epochs of minibatches on the same
+rollouts; with one epoch and one minibatch it is RLOO. Rollouts with |A| < 0.01 are dropped; a group
+of one, or of equal returns, is dropped whole. The sum is divided by the rollouts of the minibatch
+(the released code: by its nominal size). Observations are masked.
 """
 
 from dataclasses import replace
@@ -18,10 +19,13 @@ import palaestra as pl
 CARD = pl.Card(
     title="LOOP: leave-one-out PPO for interactive agents (AppWorld)",
     paper="arXiv:2502.01600",
-    claim="Leave-one-out PPO with token ratios trains long-horizon agents better than RLOO, GRPO and coarser ratios.",
-    source="released code (apple/ml-loop), which has token and trajectory ratios; turn ratios from notes on the paper",
+    claim="Leave-one-out PPO with token ratios trains long-horizon agents better than RLOO, GRPO "
+    "and coarser ratios.",
+    source="released code (apple/ml-loop), which has token and trajectory ratios; turn ratios "
+    "from notes on the paper",
     size=pl.Size(
-        setting="Qwen2.5-32B-Instruct, LoRA 16, AppWorld, K = 6, 40 tasks an iteration, minibatches of 32 rollouts, 32,000 "
+        setting="Qwen2.5-32B-Instruct, LoRA 16, AppWorld, K = 6, 40 tasks an iteration, "
+        "minibatches of 32 rollouts, 32,000 "
         "tokens, 1,500 a turn, lr 5e-5, 200 iterations",
         model="qwen2.5-32b",
         prompts=40,
@@ -41,7 +45,9 @@ CARD = pl.Card(
 
 @pl.stage
 class MuteSmall:
-    """Mutes episodes whose leave-one-out advantage is below `least`: they stay in the baselines of the others."""
+    """Mutes episodes whose leave-one-out advantage is below `least`: they stay in the baselines of
+    the others.
+    """
 
     least: float = 0.01
 
@@ -49,7 +55,8 @@ class MuteSmall:
         totals = np.array([e.total for e in group.valid])
         advantages = iter(pl.leave_one_out(totals, np.zeros(len(totals), np.int64)))
         episodes = (
-            replace(e, muted=e.muted or abs(next(advantages)) < self.least) if e.ok else e for e in group.episodes
+            replace(e, muted=e.muted or abs(next(advantages)) < self.least) if e.ok else e
+            for e in group.episodes
         )
         return replace(group, episodes=tuple(episodes))
 
@@ -61,7 +68,9 @@ def build(
     minibatches: int = 4,
     baseline: Literal["others", "mean", "std"] = "others",
 ) -> pl.Recipe:
-    """`baseline`: the mean of the others, of all, or of all with a division by the deviation (ddof 1; GRPO's advantage)."""
+    """`baseline`: the mean of the others, of all, or of all with a division by the deviation (ddof
+    1; GRPO's advantage).
+    """
     pl.check_bounds("loop: eps", eps, least=0)
     scale = (pl.Scale("group"),) if baseline == "std" else ()
     return pl.vary(

@@ -1,15 +1,19 @@
-"""OREO, offline reasoning optimisation: a policy and a value of prefixes from recorded answers, by path consistency.
+"""OREO, offline reasoning optimisation: a policy and a value of prefixes from recorded answers, by
+path consistency.
 
-The optimum of max E[R] - beta KL(pi || pi_ref) makes V(s_t) - R + beta sum_{i>=t} log pi(a_i)/pi_ref(a_i) zero at every prefix.
-Both parts minimise its square: V with the policy held still, the policy with V and later log-ratios held still
-(arXiv:2412.16145; constants of jwhj/OREO, examples/scripts/train_oreo.sh). alpha * KL(pi || pi_ref) keeps it near: the k2
-estimate on the data's tokens, or with `kl="full"` that of whole distributions, as in the release. The critic is a learner of
-its own, with the policy's start; the release moves it first in a minibatch, here both see the other as it was before the step.
-No pairs are needed: lone and equally rewarded answers count.
+The optimum of max E[R] - beta KL(pi || pi_ref) makes V(s_t) - R + beta sum_{i>=t} log
+pi(a_i)/pi_ref(a_i) zero at every prefix. Both parts minimise its square: V with the policy held
+still, the policy with V and later log-ratios held still (arXiv:2412.16145; constants of jwhj/OREO,
+examples/scripts/train_oreo.sh). alpha * KL(pi || pi_ref) keeps it near: the k2 estimate on the
+data's tokens, or with `kl="full"` that of whole distributions, as in the release. The critic is a
+learner of its own, with the policy's start; the release moves it first in a minibatch, here both
+see the other as it was before the step. No pairs are needed: lone and equally rewarded answers
+count.
 
-Offline, `frozen=True`: every answer is sampled by the start model, whatever the policy has become, so the data are those of a
-fixed policy and no age limit holds. `frozen=False` is the paper's multi-iteration form taken to its limit, step by step.
-`level="response"` is the variant with one residual an answer, `level="step"` that with one a step: a line, or a turn.
+Offline, `frozen=True`: every answer is sampled by the start model, whatever the policy has become,
+so the data are those of a fixed policy and no age limit holds. `frozen=False` is the paper's
+multi-iteration form taken to its limit, step by step. `level="response"` is the variant with one
+residual an answer, `level="step"` that with one a step: a line, or a turn.
 
 Left out: search guided by the value at test time, which is not part of training.
 """
@@ -22,10 +26,12 @@ import palaestra as pl
 CARD = pl.Card(
     title="OREO: offline RL for multi-step reasoning (soft Bellman)",
     paper="arXiv:2412.16145",
-    claim="From the same offline answers, a soft Bellman loss with a learned value teaches more than preference pairs.",
+    claim="From the same offline answers, a soft Bellman loss with a learned value teaches more "
+    "than preference pairs.",
     source="released code by the catalogue's account",
     size=pl.Size(
-        setting="Qwen2.5-Math 1.5B, DeepSeekMath 7B, MiniCPM 2B; beta .03, alpha .01, lr 5e-6, batch 128, 2,048 tokens, "
+        setting="Qwen2.5-Math 1.5B, DeepSeekMath 7B, MiniCPM 2B; beta .03, alpha .01, lr 5e-6, "
+        "batch 128, 2,048 tokens, "
         "one epoch",
         model="deepseekmath-7b",
         answers=128,
@@ -58,7 +64,11 @@ def build(
         pairs.learners["policy"],
         credit=credit,
         objective=loss + alpha * pl.KL(kl, reduce="tokens") if alpha else loss,
-        needs=(reference, ("critic", "value"), *((("ref", pl.kl_quantity(kl)),) if alpha and kl == "full" else ())),
+        needs=(
+            reference,
+            ("critic", "value"),
+            *((("ref", pl.kl_quantity(kl)),) if alpha and kl == "full" else ()),
+        ),
     )
     critic = pl.Learner(
         credit=pl.Reader(credit),

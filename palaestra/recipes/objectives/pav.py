@@ -1,15 +1,17 @@
 """PAV, process advantage verifiers: a step is rewarded for the progress it makes under a prover.
 
-With Q^mu(s_h, a_h) the chance of success after step h when a prover mu goes on, A^mu = Q^mu(s_h, a_h) - Q^mu(s_{h-1}, a_{h-1}):
+With Q^mu(s_h, a_h) the chance of success after step h when a prover mu goes on, A^mu = Q^mu(s_h,
+a_h) - Q^mu(s_{h-1}, a_{h-1}):
 
     grad = E[ sum_h grad log pi(a_h | s_h) * (Q^pi(s_h, a_h) + alpha A^mu(s_h, a_h)) ]       (arXiv:2410.08146, eq. 5)
 
-The prover must be complementary: mu = pi only shifts the baseline, a very strong one succeeds from everywhere. Here it is the
-best of `k` tries of the policy, Q = 1 - (1 - Q^pi)^k, with Q^pi from `n` continuations of every step's prefix (shared
-prefixes once) in place of the paper's trained verifier. Q^pi of the sum is the outcome, an unbiased sample of it, less the
-group's mean. Steps are lines. A prefix from which nothing succeeds has A^mu = 0; the progress of an answer telescopes to at
-most 1. Equal rewards still carry progress; a group of one has an outcome advantage of 0.
-The continuations count as sampled tokens.
+The prover must be complementary: mu = pi only shifts the baseline, a very strong one succeeds from
+everywhere. Here it is the best of `k` tries of the policy, Q = 1 - (1 - Q^pi)^k, with Q^pi from `n`
+continuations of every step's prefix (shared prefixes once) in place of the paper's trained
+verifier. Q^pi of the sum is the outcome, an unbiased sample of it, less the group's mean. Steps are
+lines. A prefix from which nothing succeeds has A^mu = 0; the progress of an answer telescopes to at
+most 1. Equal rewards still carry progress; a group of one has an outcome advantage of 0. The
+continuations count as sampled tokens.
 
 Left out: the trained verifier, and beam search that ranks partial solutions by it.
 """
@@ -19,8 +21,10 @@ import palaestra as pl
 CARD = pl.Card(
     title="Rewarding Progress: process advantage verifiers (PAV)",
     paper="arXiv:2410.08146",
-    claim="Rewarding the progress of steps under a complementary prover learns from five times fewer samples.",
-    source="equation from a public study of the paper; k, steps as lines and Monte-Carlo values are choices",
+    claim="Rewarding the progress of steps under a complementary prover learns from five times "
+    "fewer samples.",
+    source="equation from a public study of the paper; k, steps as lines and Monte-Carlo values "
+    "are choices",
     size=pl.Size(
         setting="Gemma 2B and 9B on MATH, alpha 5 and 3, KL .001, lr 1e-7, batch 32, 512 tokens",
         model="gemma-2-9b",

@@ -2,14 +2,16 @@
 
     J = E_{y ~ pi}[r] - alpha KL(pihat || pi) + beta H(pi),   pihat proportional to pi_ref^phi(r)        (arXiv:2510.03865)
 
-phi in [0, 1] rises with the reward: a low one flattens the reference (explore), a high one leaves it as it is (stay). The
-reverse KL forbids what the reference does not do; the forward KL only asks that what it does stays possible. Per token of a
-sample of pi, with q = pihat / pi, E_pi[q log q - q + 1] = KL(pihat || pi), every term >= 0; log q is kept within +-10.
+phi in [0, 1] rises with the reward: a low one flattens the reference (explore), a high one leaves
+it as it is (stay). The reverse KL forbids what the reference does not do; the forward KL only asks
+that what it does stays possible. Per token of a sample of pi, with q = pihat / pi, E_pi[q log q - q
++ 1] = KL(pihat || pi), every term >= 0; log q is kept within +-10.
 
-The paper's exponent is on whole answers with an intractable Z. Here it acts on every token's distribution, renormalised over
-the vocabulary. Its phi, alpha and beta were not to be found: phi is the reward scaled to [0, 1] within the group ("sample"; in
-a group of equal rewards, or of one, the reward itself), the group's mean reward ("group"), or 1 ("none": a plain forward KL).
-With rewards of 0 and 1, phi = r: a uniform reference on wrong answers, pi_ref on right ones.
+The paper's exponent is on whole answers with an intractable Z. Here it acts on every token's
+distribution, renormalised over the vocabulary. Its phi, alpha and beta were not to be found: phi is
+the reward scaled to [0, 1] within the group ("sample"; in a group of equal rewards, or of one, the
+reward itself), the group's mean reward ("group"), or 1 ("none": a plain forward KL). With rewards
+of 0 and 1, phi = r: a uniform reference on wrong answers, pi_ref on right ones.
 """
 
 from dataclasses import replace
@@ -23,10 +25,12 @@ import palaestra as pl
 CARD = pl.Card(
     title="RAPO: forward KL + reference reweighting for exploration",
     paper="arXiv:2510.03865",
-    claim="A forward KL to a reward-aware reference lets RL solve problems that the base model never solves.",
+    claim="A forward KL to a reward-aware reference lets RL solve problems that the base model "
+    "never solves.",
     source="secondary source for the equations; phi, alpha, beta and the token level are inferred",
     size=pl.Size(
-        setting="Qwen2.5-3B/7B base, 8k SimpleRL-Zero questions, AIME 2024 and 2025; alpha, beta and phi are not known",
+        setting="Qwen2.5-3B/7B base, 8k SimpleRL-Zero questions, AIME 2024 and 2025; alpha, beta "
+        "and phi are not known",
         model="qwen2.5-7b",
     ),
 )
@@ -44,30 +48,42 @@ def exponents(reward_G: np.ndarray, how: Literal["sample", "group", "none"]) -> 
 
 @pl.stage
 class Temper:
-    """Gives every scored episode the fact "exponent", which tempers the signal "power_logp" of its rows."""
+    """Gives every scored episode the fact "exponent", which tempers the signal "power_logp" of its
+    rows.
+    """
 
     how: Literal["sample", "group", "none"] = "sample"
 
     async def __call__(self, ctx: object, key: pl.Key, group: pl.Group) -> pl.Group:
         phi = iter(exponents(np.array([e.total for e in group.valid], float), self.how).tolist())
-        found = (replace(e, facts={**e.facts, "exponent": next(phi)}) if e.ok else e for e in group.episodes)
+        found = (
+            replace(e, facts={**e.facts, "exponent": next(phi)}) if e.ok else e
+            for e in group.episodes
+        )
         return replace(group, episodes=tuple(found))
 
 
 @pl.stage
 class ForwardKL(pl.Algebra):
-    """KL(pihat || pi) on samples of pi, "forward" of `objective.kl`. The learner must need (model, "power_logp")."""
+    """KL(pihat || pi) on samples of pi, "forward" of `objective.kl`. The learner must need (model,
+    "power_logp").
+    """
 
     model: str = "ref"
     reduce: pl.Reduction = "sequences"
 
     def __call__(self, out: pl.Outputs, batch: pl.Batch) -> tuple[Tensor, dict[str, Tensor]]:
         kl_BT = pl.kl_terms(out["logp"], batch[f"{self.model}_power_logp"], "forward")
-        return pl.reduce_terms(kl_BT, batch, self.reduce), {"kl_forward": pl.token_mean(kl_BT, batch)}
+        return pl.reduce_terms(kl_BT, batch, self.reduce), {
+            "kl_forward": pl.token_mean(kl_BT, batch)
+        }
 
 
 def build(
-    alpha: float = 0.01, beta: float = 1e-3, phi: Literal["sample", "group", "none"] = "sample", n: int = 8
+    alpha: float = 0.01,
+    beta: float = 1e-3,
+    phi: Literal["sample", "group", "none"] = "sample",
+    n: int = 8,
 ) -> pl.Recipe:
     loss: Any = pl.Clipped()
     loss = loss + alpha * ForwardKL() if alpha else loss

@@ -1,8 +1,9 @@
 """REC: group-relative REINFORCE as an off-policy algorithm, and the two levers that make it robust.
 
--(r_i - mean_group(r)) log pi is the gradient of a pairwise KL-regularised consistency loss on samples of any policy, so it
-needs no importance ratio (arXiv:2509.24203). Lever one regularises the update, lever two shapes the data; each is
-an argument or a term of the objective that AsymRE uses too (`objective.policy.Reinforce`), or a link of the credit:
+-(r_i - mean_group(r)) log pi is the gradient of a pairwise KL-regularised consistency loss on
+samples of any policy, so it needs no importance ratio (arXiv:2509.24203). Lever one regularises the
+update, lever two shapes the data; each is an argument or a term of the objective that AsymRE uses
+too (`objective.policy.Reinforce`), or a link of the credit:
 
     REC-OneSide-NoIS   build()                       PPO's mask, no ratio as a weight: behaves like GRPO
     REC-OneSide-IS     build(weighted=True)
@@ -13,8 +14,8 @@ an argument or a term of the objective that AsymRE uses too (`objective.policy.R
     AsymRE             build(trust="all", tau=0.1, regulariser="asymre")    loss - tau log pi: the baseline lowered by tau
     RED-Drop, -Weight  build(trust="all", data="drop"), build(trust="all", data="weight")
 
-Every token of the batch weighs the same. `std` divides rewards by the group's deviation (ddof 0), before anything is dropped or
-weighted. A group of one or of equal rewards has A = 0.
+Every token of the batch weighs the same. `std` divides rewards by the group's deviation (ddof 0),
+before anything is dropped or weighted. A group of one or of equal rewards has A = 0.
 """
 
 from dataclasses import replace
@@ -27,10 +28,12 @@ import palaestra as pl
 CARD = pl.Card(
     title="Group-Relative REINFORCE is secretly off-policy (REC, OPMD, AsymRE, data weighting)",
     paper="arXiv:2509.24203",
-    claim="Clipping, not importance sampling, is what lets group-relative REINFORCE learn from stale samples.",
+    claim="Clipping, not importance sampling, is what lets group-relative REINFORCE learn from "
+    "stale samples.",
     source="paper and released code (modelscope/Trinity-RFT, examples/rec_gsm8k)",
     size=pl.Size(
-        setting="Qwen2.5-3B-Instruct on GSM8K, 96 prompts x 8, 1,024 tokens, lr 1e-6, synchronised every 20 steps",
+        setting="Qwen2.5-3B-Instruct on GSM8K, 96 prompts x 8, 1,024 tokens, lr 1e-6, "
+        "synchronised every 20 steps",
         model="qwen2.5-3b",
         prompts=96,
         samples=8,
@@ -42,9 +45,11 @@ CARD = pl.Card(
 
 @pl.stage
 class DropSurplus:
-    """RED-Drop: no more samples below the group's mean than at or above it; the rest get 0 and count in no mean.
+    """RED-Drop: no more samples below the group's mean than at or above it; the rest get 0 and
+    count in no mean.
 
-    The surplus is dropped from the end: independent samples are exchangeable, so these are random ones. Centres on the kept.
+    The surplus is dropped from the end: independent samples are exchangeable, so these are random
+    ones. Centres on the kept.
     """
 
     equal: ClassVar[bool] = False
@@ -89,7 +94,11 @@ def build(
         "kimi": objective + 2 * tau * pl.KL("k2", model="behaviour", reduce="tokens"),
         "asymre": objective + tau * pl.Imitation(),
     }
-    shaped = {"all": (pl.Center("group"),), "drop": (DropSurplus(),), "weight": (pl.Center("group"), Reweight())}[data]
+    shaped = {
+        "all": (pl.Center("group"),),
+        "drop": (DropSurplus(),),
+        "weight": (pl.Center("group"), Reweight()),
+    }[data]
     return pl.vary(
         pl.recipe("grpo"),
         credit=pl.chain(*((pl.Scale("group", ddof=0),) if std else ()), *shaped),

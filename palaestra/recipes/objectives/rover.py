@@ -1,20 +1,22 @@
 """ROVER: the Q-function of the uniform policy is enough.
 
-In a tree with deterministic transitions and a reward at the leaves, Q of the policy that chooses uniformly is positive exactly
-where a right leaf can be reached, so acting greedily on it is optimal and sampling from its softmax is diverse
-(arXiv:2509.24981). Its backup has no max, only a mean:
+In a tree with deterministic transitions and a reward at the leaves, Q of the policy that chooses
+uniformly is positive exactly where a right leaf can be reached, so acting greedily on it is optimal
+and sampling from its softmax is diverse (arXiv:2509.24981). Its backup has no max, only a mean:
 
     Q(s, a) = r(s, a) + 1/|V| sum_{a'} Q(s', a')
 
-With no head for Q: Q_theta(s, a) = rho (log pi_theta(a|s) - log pi_old(a|s)). For the centred reward rt = r - mean_group(r),
-paid at every token, the loss is the token mean of (Q_theta(s_t, a_t) - y_t)^2 with the target, through which no gradient flows,
+With no head for Q: Q_theta(s, a) = rho (log pi_theta(a|s) - log pi_old(a|s)). For the centred
+reward rt = r - mean_group(r), paid at every token, the loss is the token mean of (Q_theta(s_t, a_t)
+- y_t)^2 with the target, through which no gradient flows,
 
     y_t = rt + rho / |V| sum_v [log pi_theta(v|s_{t+1}) - log pi_old(v|s_{t+1})],   y_T = rt
 
-pi_old is the policy before the first of the step's minibatches; its log-probs are those that the sampler recorded (lag 0). There
-Q = 0 and the gradient is -2 rho rt grad log pi, REINFORCE with a baseline. No clip, no KL, no reference. |V| counts every row of
-the vocabulary, padding included. The state after a turn is the start of the next one. A lone sample or equal rewards: rt = 0,
-and Q is pulled back to 0.
+pi_old is the policy before the first of the step's minibatches; its log-probs are those that the
+sampler recorded (lag 0). There Q = 0 and the gradient is -2 rho rt grad log pi, REINFORCE with a
+baseline. No clip, no KL, no reference. |V| counts every row of the vocabulary, padding included.
+The state after a turn is the start of the next one. A lone sample or equal rewards: rt = 0, and Q
+is pulled back to 0.
 """
 
 import torch
@@ -28,7 +30,8 @@ CARD = pl.Card(
     claim="Evaluating the uniform policy suffices: accuracy rises while the answers stay diverse.",
     source="released code (tinnerhrhe/ROVER) and abstract",
     size=pl.Size(
-        setting="Qwen3-8B/4B base on DeepScaleR, n = 8, temperature 0.6, 8,192 tokens; Qwen2.5-3B on countdown, 128 "
+        setting="Qwen3-8B/4B base on DeepScaleR, n = 8, temperature 0.6, 8,192 tokens; Qwen2.5-3B "
+        "on countdown, 128 "
         "prompts x 5, minibatches of 32, lr 1e-6",
         model="qwen3-8b",
         samples=8,
@@ -50,7 +53,8 @@ def successors(x_BT: Tensor, mask_BT: Tensor) -> Tensor:
 
 @pl.stage
 class UniformBellman(pl.Algebra):
-    """The squared error above; the column "advantage" is the reward. Needs the signal ("policy", "vocab_mean_logp").
+    """The squared error above; the column "advantage" is the reward. Needs the signal ("policy",
+    "vocab_mean_logp").
 
     `bootstrap=False` leaves the successor's value out.
     """
@@ -65,7 +69,8 @@ class UniformBellman(pl.Algebra):
     def __call__(self, out: pl.Outputs, batch: pl.Batch) -> tuple[Tensor, dict[str, Tensor]]:
         q_BT = self.rho * (out["logp"] - batch["behaviour_logp"]) * batch.mask
         mean_BT = self.rho * (out["vocab_mean_logp"] - batch["policy_vocab_mean_logp"]) * batch.mask
-        next_BT = successors(mean_BT, batch.mask).detach()  # a target is not moved towards its estimate
+        # a target is not moved towards its estimate
+        next_BT = successors(mean_BT, batch.mask).detach()
         y_BT = batch["advantage"] + (next_BT if self.bootstrap else 0.0)
         return pl.reduce_terms((q_BT - y_BT) ** 2, batch, "tokens"), {
             "q": pl.token_mean(q_BT, batch),

@@ -1,18 +1,21 @@
-"""SPA-RL: a learned estimator says how much each turn contributed, and PPO is paid by turn (arXiv:2505.20732).
+"""SPA-RL: a learned estimator says how much each turn contributed, and PPO is paid by turn
+(arXiv:2505.20732).
 
-Progress estimator: a copy of the start model with one linear output c_t at each agent turn, trained so that
-contributions add up to the outcome, and rewards from them:
+Progress estimator: a copy of the start model with one linear output c_t at each agent turn, trained
+so that contributions add up to the outcome, and rewards from them:
 
     min E (sum_t c_t - R)^2,        r_t = alpha c_t + beta g_t,     alpha = 1, beta = 0.5,
 
-g_t = 1 if the world executed the action (the last one always counts). r_t sits at the last token of turn t; PPO with
-GAE runs over the agent tokens of the trajectory. An episode without turns contributes nothing.
+g_t = 1 if the world executed the action (the last one always counts). r_t sits at the last token of
+turn t; PPO with GAE runs over the agent tokens of the trajectory. An episode without turns
+contributes nothing.
 
-The paper trains the estimator once, on explored trajectories, before RL: here in `warmup` steps in which the policy
-stands still, for an estimator that knows nothing pays every turn the same, so that long failures earn most. With
-`learns` it goes on learning beside the policy, from the same episodes. Its output is read from the last hidden state
-that predicts the turn's last token (in the code: from the vocabulary's logits at that token). Contributions that are
-wrong change the optimum: they are no potential.
+The paper trains the estimator once, on explored trajectories, before RL: here in `warmup` steps in
+which the policy stands still, for an estimator that knows nothing pays every turn the same, so that
+long failures earn most. With `learns` it goes on learning beside the policy, from the same
+episodes. Its output is read from the last hidden state that predicts the turn's last token (in the
+code: from the vocabulary's logits at that token). Contributions that are wrong change the optimum:
+they are no potential.
 """
 
 from dataclasses import replace
@@ -26,10 +29,12 @@ import palaestra as pl
 CARD = pl.Card(
     title="Stepwise Progress Attribution",
     paper="arXiv:2505.20732",
-    claim="Contributions of turns that add up to the outcome make a better reward for PPO than the outcome at the end.",
+    claim="Contributions of turns that add up to the outcome make a better reward for PPO than "
+    "the outcome at the end.",
     source="released code (WangHanLinHenry/SPA-RL-Agent); alpha and beta as in its data builder",
     size=pl.Size(
-        setting="Llama-3.2-3B-Instruct; WebShop, ALFWorld, VirtualHome; offline trajectories, one epoch",
+        setting="Llama-3.2-3B-Instruct; WebShop, ALFWorld, VirtualHome; offline trajectories, "
+        "one epoch",
         model="llama-3.2-3b",
     ),
 )
@@ -38,7 +43,9 @@ SIGNAL = "estimator_progress"  # the head "progress" of the learner "estimator"
 
 @pl.stage
 class Contributions:
-    """r_t = alpha c_t + beta g_t by turn. c_t: the estimator's, an equal share of the outcome, or R - mean of the others."""
+    """r_t = alpha c_t + beta g_t by turn. c_t: the estimator's, an equal share of the outcome, or R
+    - mean of the others.
+    """
 
     alpha: float = 1.0
     beta: float = 0.5
@@ -48,7 +55,9 @@ class Contributions:
         turn = table.turns
         last_N = np.append(turn.episode_N[1:] != turn.episode_N[:-1], [True])[: len(turn.episode_N)]
         done_N = np.array(pl.fact_by_turn(table, "executed", default=True), bool) | last_N
-        return pl.Values(level="turn", x_N=self.alpha * self._contributions(x, table) + self.beta * done_N)
+        return pl.Values(
+            level="turn", x_N=self.alpha * self._contributions(x, table) + self.beta * done_N
+        )
 
     def _contributions(self, x: pl.Values, table: pl.Table) -> np.ndarray:
         turn, at = table.turns, table.tokens
@@ -57,26 +66,40 @@ class Contributions:
         if self.by == "outcome":
             return pl.leave_one_out(table.reward_E, table.group_E)[turn.episode_N]
         c = dict(
-            zip(zip(at.episode_N, at.row_N, at.position_N, strict=True), pl.table_signal(table, SIGNAL), strict=True)
+            zip(
+                zip(at.episode_N, at.row_N, at.position_N, strict=True),
+                pl.table_signal(table, SIGNAL),
+                strict=True,
+            )
         )
-        return np.array([c[k] for k in zip(turn.episode_N, turn.row_N, turn.position_N, strict=True)])
+        return np.array(
+            [c[k] for k in zip(turn.episode_N, turn.row_N, turn.position_N, strict=True)]
+        )
 
 
 @pl.stage
 class TurnEnds:
-    """Rows whose trained tokens are the last ones of turns, with the episode's reward; the rows of an episode are one unit."""
+    """Rows whose trained tokens are the last ones of turns, with the episode's reward; the rows of
+    an episode are one unit.
+    """
 
-    def __call__(self, groups: pl.Groups, signals: pl.Signals, state: pl.State) -> tuple[list[pl.Example], pl.State]:
+    def __call__(
+        self, groups: pl.Groups, signals: pl.Signals, state: pl.State
+    ) -> tuple[list[pl.Example], pl.State]:
         table = pl.Table(groups, signals, state)
         ends: dict[tuple[int, int], list[int]] = {}
-        for e, r, p in zip(table.turns.episode_N, table.turns.row_N, table.turns.position_N, strict=True):
+        for e, r, p in zip(
+            table.turns.episode_N, table.turns.row_N, table.turns.position_N, strict=True
+        ):
             ends.setdefault((int(e), int(r)), []).append(int(p))
         found: list[pl.Example] = []
         for (e, r), positions in ends.items():
             trained = np.zeros(len(table.views[e][r].ids_T), bool)
             trained[positions] = True
             columns = {"trained": trained, "reward": float(table.reward_E[e])}
-            found.append(pl.Example(row=table.episodes[e].rows[r], columns=columns, unit=f"episode {e}"))
+            found.append(
+                pl.Example(row=table.episodes[e].rows[r], columns=columns, unit=f"episode {e}")
+            )
         return found, table.state
 
 
@@ -104,7 +127,8 @@ class Decompose(pl.Algebra):
 
 @pl.stage
 class ProgressAgreement:
-    """Leaves the column "agreement": z-scores of what came in times those of the change of distance (the fact "closer").
+    """Leaves the column "agreement": z-scores of what came in times those of the change of distance
+    (the fact "closer").
 
     Its mean over tokens is their correlation.
     """
@@ -128,22 +152,33 @@ def build(
 ) -> pl.Recipe:
     """`warmup` steps train the estimator alone; after them it learns on only with `learns`.
 
-    `compare` logs the correlation of turn rewards with the change of distance, where the world tells it. `kl` takes kl * (log
-    pi_old - log pi_ref) off every token's reward.
+    `compare` logs the correlation of turn rewards with the change of distance, where the world
+    tells it. `kl` takes kl * (log pi_old - log pi_ref) off every token's reward.
     """
     ppo = pl.recipe("ppo", kl=kl)
-    paid: tuple[pl.Link, ...] = (Contributions(alpha, beta, by), *((ProgressAgreement(),) if compare else ()))
-    credit = pl.chain(*paid, pl.Gae(gamma=1.0, lam=0.95, kl=kl), pl.Center("batch"), pl.Scale("batch"))
+    paid: tuple[pl.Link, ...] = (
+        Contributions(alpha, beta, by),
+        *((ProgressAgreement(),) if compare else ()),
+    )
+    credit = pl.chain(
+        *paid, pl.Gae(gamma=1.0, lam=0.95, kl=kl), pl.Center("batch"), pl.Scale("batch")
+    )
     if by != "progress":
         return pl.vary(ppo, credit=credit)
     policy = rest_learner(ppo, warmup).learners["policy"]
     needs = (*policy.needs, ("estimator", "progress"))
-    objective = pl.Sum((policy.objective, pl.Track(("agreement",)))) if compare else policy.objective
+    objective = (
+        pl.Sum((policy.objective, pl.Track(("agreement",)))) if compare else policy.objective
+    )
     estimator = pl.Learner(
         credit=TurnEnds(),
         objective=Decompose(),
         update=pl.Cycle(
-            pl.Plain(epochs=2, minibatches=4), period=1, on=(0,) if learns else (), warmup=warmup, warms=True
+            pl.Plain(epochs=2, minibatches=4),
+            period=1,
+            on=(0,) if learns else (),
+            warmup=warmup,
+            warms=True,
         ),
         heads=("progress",),
     )

@@ -1,11 +1,12 @@
-"""GREAM's SRPO: partial credit for the codes of an item, and a group advantage with a pass@k bonus (arXiv:2510.20815).
+"""GREAM's SRPO: partial credit for the codes of an item, and a group advantage with a pass@k bonus
+(arXiv:2510.20815).
 
-Reward (RSVR): 1 for the right item; else by the number m of codes that match before the first wrong one, coarse to
-fine: 0 for m = 0, then 0.5, 0.707, 0.866, 0.95 (sqrt(m/4), capped); an answer of another length is malformed, 0.
-Advantage (BGAE): A_i = (r_i - mean r) / (std r + 1e-6) + b_i, where b_i is the analytic advantage of pass@k (k = 4)
-over the c exact hits among n = 10: near misses get the bonus of a miss. No hit, or fewer than k misses: b = 0. Groups
-without variance are drawn again; a batch is never padded with them. Loss of DAPO (token mean, clip 0.2 / 0.2), k3 KL
-0.001.
+Reward (RSVR): 1 for the right item; else by the number m of codes that match before the first wrong
+one, coarse to fine: 0 for m = 0, then 0.5, 0.707, 0.866, 0.95 (sqrt(m/4), capped); an answer of
+another length is malformed, 0. Advantage (BGAE): A_i = (r_i - mean r) / (std r + 1e-6) + b_i, where
+b_i is the analytic advantage of pass@k (k = 4) over the c exact hits among n = 10: near misses get
+the bonus of a miss. No hit, or fewer than k misses: b = 0. Groups without variance are drawn again;
+a batch is never padded with them. Loss of DAPO (token mean, clip 0.2 / 0.2), k3 KL 0.001.
 """
 
 from dataclasses import replace
@@ -13,19 +14,28 @@ from dataclasses import replace
 import palaestra as pl
 
 CARD = pl.Card(
-    title="GREAM: sparse-regularised group policy optimisation, generative reasoning recommendation",
+    title="GREAM: sparse-regularised group policy optimisation, generative reasoning "
+    "recommendation",
     paper="arXiv:2510.20815",
-    claim="Partial credit for matching codes and a pass@k bonus make sparse item rewards learnable for a recommender.",
-    source="released code (Indolent-Kawhi/GRRM: reward_answer.py, core_algos.py, dapo_ray_trainer.py)",
+    claim="Partial credit for matching codes and a pass@k bonus make sparse item rewards "
+    "learnable for a recommender.",
+    source="released code (Indolent-Kawhi/GRRM: reward_answer.py, core_algos.py, "
+    "dapo_ray_trainer.py)",
     size=pl.Size(
-        setting="Qwen3-4B-Instruct, three Amazon data sets, 256 prompts x 10 kept of nine times as many, minibatches of "
+        setting="Qwen3-4B-Instruct, three Amazon data sets, 256 prompts x 10 kept of nine times "
+        "as many, minibatches of "
         "64, 1,560 tokens, 150 steps, lr 2e-6 after 10, weight decay 0.1, KL 0.001",
         model="qwen3-4b",
         prompts=256,
         samples=10,
         tokens=1560,
         lr=2e-6,
-        arguments={"kl": 1e-3, "update.minibatches": 4, "optimiser.weight_decay": 0.1, "optimiser.warmup": 10},
+        arguments={
+            "kl": 1e-3,
+            "update.minibatches": 4,
+            "optimiser.weight_decay": 0.1,
+            "optimiser.warmup": 10,
+        },
     ),
 )
 WORTH = (0.5, 0.707, 0.866, 0.95)  # of 1, 2, 3, 4 matching codes
@@ -41,7 +51,9 @@ def worth(answer: str | None, gold: str) -> float:
 
 @pl.stage
 class PartialCredit:
-    """Gives what the bench judges wrong the worth of its matching prefix; the bench's own reward becomes the part "exact"."""
+    """Gives what the bench judges wrong the worth of its matching prefix; the bench's own reward
+    becomes the part "exact".
+    """
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         gold = str(group.task.answer)
@@ -49,7 +61,8 @@ class PartialCredit:
             replace(
                 e,
                 reward=pl.Reward(
-                    total=max(e.total, worth(pl.final_answer(pl.response_text(e)), gold)), parts={"exact": e.total}
+                    total=max(e.total, worth(pl.final_answer(pl.response_text(e)), gold)),
+                    parts={"exact": e.total},
                 ),
             )
             if e.ok
@@ -59,14 +72,18 @@ class PartialCredit:
         return replace(group, episodes=episodes)
 
 
-def build(partial: bool = True, bonus: float = 1.0, k: int = 4, size: int = 16, kl: float = 0.0) -> pl.Recipe:
+def build(
+    partial: bool = True, bonus: float = 1.0, k: int = 4, size: int = 16, kl: float = 0.0
+) -> pl.Recipe:
     """`bonus` weighs the pass@k advantage. `kl`: the released scripts use 0.001."""
     loss = pl.Clipped(reduce="tokens")
     return pl.vary(
         pl.recipe("grpo"),
         collect=pl.links(pl.Sample(n=10), pl.Score(), *((PartialCredit(),) if partial else ())),
         pool=pl.Mixed(size),
-        credit=pl.chain(pl.Blend(((1.0, (pl.Center("group"), pl.Scale("group"))), (bonus, (pl.PassAtK(k),))))),
+        credit=pl.chain(
+            pl.Blend(((1.0, (pl.Center("group"), pl.Scale("group"))), (bonus, (pl.PassAtK(k),))))
+        ),
         objective=loss + kl * pl.KL("k3", reduce="tokens") if kl else loss,
         needs=(("ref", "logp"),) if kl else (),
         references={"ref": "policy"} if kl else {},

@@ -1,14 +1,14 @@
 """Stratified GRPO: answers are compared with answers of the same structure.
 
-Strata B_k = episodes of one prompt with the same number of searches. Stratified advantage normalisation
-(arXiv:2510.06214)
+Strata B_k = episodes of one prompt with the same number of searches. Stratified advantage
+normalisation (arXiv:2510.06214)
 
     A_SAN,i = (R_i - mean_{B_k} R) / (std_{B_k} R + eps),   A = alpha A_SAN + (1 - alpha) A_GRPO,
 
-because R_i - mean R = (R_i - mean_{B_k} R) + (mean_{B_k} R - mean R), and the last term is one offset for a whole
-stratum. Within a stratum nothing is said for or against searching more: only the global term, 1 - alpha, says it. A
-stratum of one or of equal rewards has A_SAN = 0; with one stratum the method is GRPO. ddof 0 makes the unit variances
-of the paper exact.
+because R_i - mean R = (R_i - mean_{B_k} R) + (mean_{B_k} R - mean R), and the last term is one
+offset for a whole stratum. Within a stratum nothing is said for or against searching more: only the
+global term, 1 - alpha, says it. A stratum of one or of equal rewards has A_SAN = 0; with one
+stratum the method is GRPO. ddof 0 makes the unit variances of the paper exact.
 """
 
 import palaestra as pl
@@ -18,10 +18,13 @@ pass
 CARD = pl.Card(
     title="Stratified GRPO (stratified advantage normalisation)",
     paper="arXiv:2510.06214",
-    claim="Normalising advantages among trajectories with the same number of searches teaches a search agent more than GRPO.",
-    source="secondary summaries of the paper and an independent implementation; alpha and strata of one are not known",
+    claim="Normalising advantages among trajectories with the same number of searches teaches a "
+    "search agent more than GRPO.",
+    source="secondary summaries of the paper and an independent implementation; alpha and strata "
+    "of one are not known",
     size=pl.Size(
-        setting="search agents (Qwen2.5-3B as recalled, not verified) on seven single- and multi-hop QA sets, up to 11.3 "
+        setting="search agents (Qwen2.5-3B as recalled, not verified) on seven single- and "
+        "multi-hop QA sets, up to 11.3 "
         "points over GRPO (abstract, v1); alpha is not known",
         model="qwen2.5-3b",
     ),
@@ -32,4 +35,6 @@ def build(alpha: float = 0.8, ddof: int = 1, fact: str = "searches") -> pl.Recip
     stratum = pl.Stratum(fact)
     within = (pl.Center(stratum), pl.Scale(stratum, ddof=ddof))
     overall = (pl.Center("group"), pl.Scale("group", ddof=ddof))
-    return pl.vary(pl.recipe("grpo"), credit=pl.chain(pl.Blend(((alpha, within), (1 - alpha, overall)))))
+    return pl.vary(
+        pl.recipe("grpo"), credit=pl.chain(pl.Blend(((alpha, within), (1 - alpha, overall))))
+    )

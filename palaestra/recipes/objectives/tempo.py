@@ -1,12 +1,15 @@
-"""TEMPO: the answers of a group form a prefix tree, and tokens that leave a branching node get a TD correction.
+"""TEMPO: the answers of a group form a prefix tree, and tokens that leave a branching node get a TD
+correction.
 
-V(s) = mean reward of the answers with prefix s (prefix-to-tree). With r~ = (r - mean r) / (std r + eps), ddof 1,
+V(s) = mean reward of the answers with prefix s (prefix-to-tree). With r~ = (r - mean r) / (std r +
+eps), ddof 1,
 
     A_{i,t} = r~_i + V~(s_{t+1}) - V~(s_t)      (arXiv:2509.18314; V~ is V of the normalised rewards)
 
-No critic and no further rollouts. The TD terms of an answer sum to r~_i, and are zero where nobody parts from it. The
-clip is 0.2 / 0.28, without KL. Equal rewards, or a group of one: A = 0. A truncated answer is a leaf like any other.
-In a conversation, observations are part of the prefix and carry no credit.
+No critic and no further rollouts. The TD terms of an answer sum to r~_i, and are zero where nobody
+parts from it. The clip is 0.2 / 0.28, without KL. Equal rewards, or a group of one: A = 0. A
+truncated answer is a leaf like any other. In a conversation, observations are part of the prefix
+and carry no credit.
 """
 
 import palaestra as pl
@@ -14,10 +17,12 @@ import palaestra as pl
 CARD = pl.Card(
     title="TEMPO / Prefix-to-Tree credit assignment",
     paper="arXiv:2509.18314",
-    claim="Values of shared prefixes, read off the group itself, give GRPO token-level credit and faster convergence.",
+    claim="Values of shared prefixes, read off the group itself, give GRPO token-level credit and "
+    "faster convergence.",
     source="released code (fatebreaker/tempo, compute_tempo_outcome_advantage)",
     size=pl.Size(
-        setting="Qwen3-1.7B and 4B, MATH and MedQA, G = 7, 512 prompts, minibatches of 64, 8,192 tokens, lr 1e-6, no KL, "
+        setting="Qwen3-1.7B and 4B, MATH and MedQA, G = 7, 512 prompts, minibatches of 64, 8,192 "
+        "tokens, lr 1e-6, no KL, "
         "15 epochs",
         model="qwen3-4b",
         prompts=512,

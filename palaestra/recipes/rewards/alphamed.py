@@ -1,18 +1,21 @@
-"""AlphaMed: GRPO on multiple choice with one rule, the right letter in a box, and the choice of questions that makes it work.
+"""AlphaMed: GRPO on multiple choice with one rule, the right letter in a box, and the choice of
+questions that makes it work.
 
     r = 1 if the last \\boxed{} names the gold option, else 0        no reward for form, length or process
 
-from an instruction-tuned model, without supervised reasoning (arXiv:2505.17952). Several letters, a letter that is no option,
-or a letter without a box are 0; chance is 1 / options, so options come in an order of their own every time they are shown.
-The paper's study is of the data: informative against short questions at equal size, and difficulty,
+from an instruction-tuned model, without supervised reasoning (arXiv:2505.17952). Several letters, a
+letter that is no option, or a letter without a box are 0; chance is 1 / options, so options come in
+an order of their own every time they are shown. The paper's study is of the data: informative
+against short questions at equal size, and difficulty,
 
     level = wrong answers of the start model among n = 5 samples        0 easy .. 5 hard
 
-with all levels mixed better than easy or hard questions alone. `difficulty` measures it; data may hold it as a column `level`.
+with all levels mixed better than easy or hard questions alone. `difficulty` measures it; data may
+hold it as a column `level`.
 
-Questions with the column `options` are written out by `Shown` and judged by the verifier `choice-boxed`; other tasks keep their
-own check. Held-out questions show their options in the order of the data, do not ask for a box, and are judged by the run's own
-reward, of such data `choice`.
+Questions with the column `options` are written out by `Shown` and judged by the verifier
+`choice-boxed`; other tasks keep their own check. Held-out questions show their options in the order
+of the data, do not ask for a box, and are judged by the run's own reward, of such data `choice`.
 """
 
 from dataclasses import replace
@@ -22,10 +25,13 @@ import palaestra as pl
 CARD = pl.Card(
     title="AlphaMed: minimalist rule-based RL on medical multiple choice",
     paper="arXiv:2505.17952",
-    claim="The right letter as the only reward elicits reasoning, and questions of mixed difficulty do it best.",
-    source="abstract and public summaries; the reading of answers and the hyper-parameters are choices",
+    claim="The right letter as the only reward elicits reasoning, and questions of mixed "
+    "difficulty do it best.",
+    source="abstract and public summaries; the reading of answers and the hyper-parameters are "
+    "choices",
     size=pl.Size(
-        setting="7B and 8B instruction-tuned models, 19,178 medical questions; 1,200 a subset in the study of the data",
+        setting="7B and 8B instruction-tuned models, 19,178 medical questions; 1,200 a subset in "
+        "the study of the data",
         model="llama-3.1-8b",
     ),
 )
@@ -35,11 +41,15 @@ ROUNDS = 1000  # draws that may pass before a batch of the wanted levels is full
 
 @pl.stage
 class ShownOptions:
-    """Writes the options of a task under its question, in a fresh order at every draw; other tasks stay as they are."""
+    """Writes the options of a task under its question, in a fresh order at every draw; other tasks
+    stay as they are.
+    """
 
     draw: pl.Draw = pl.Shuffled()
 
-    def __call__(self, ctx: pl.Context, key: pl.Key, n: int, state: pl.State) -> tuple[list[pl.Task], pl.State]:
+    def __call__(
+        self, ctx: pl.Context, key: pl.Key, n: int, state: pl.State
+    ) -> tuple[list[pl.Task], pl.State]:
         tasks, state = self.draw(ctx, key, n, state)
         return [show_options(t, (*key, t.id)) for t in tasks], state
 
@@ -57,7 +67,9 @@ def show_options(task: pl.Task, key: pl.Key) -> pl.Task:
     fixed = pl.contains_options("\n".join(m.content for m in (*before, bare)), known)
     meta = task.meta if fixed else {**task.meta, "order": pl.option_order(len(known), key)}
     *before, asked = pl.add_options((*before, bare), meta)
-    return replace(task, prompt=(*before, replace(asked, content=f"{asked.content}\n{ASK}")), meta=meta)
+    return replace(
+        task, prompt=(*before, replace(asked, content=f"{asked.content}\n{ASK}")), meta=meta
+    )
 
 
 @pl.stage
@@ -68,19 +80,24 @@ class OfLevel:
     field: str = "level"
     draw: pl.Draw = ShownOptions()
 
-    def __call__(self, ctx: pl.Context, key: pl.Key, n: int, state: pl.State) -> tuple[list[pl.Task], pl.State]:
+    def __call__(
+        self, ctx: pl.Context, key: pl.Key, n: int, state: pl.State
+    ) -> tuple[list[pl.Task], pl.State]:
         found: list[pl.Task] = []
         for i in range(ROUNDS):
             tasks, state = self.draw(ctx, (*key, i), n - len(found), state)
             missing = [t.id for t in tasks if self.field not in t.meta]
             if missing:
                 raise pl.UserError(
-                    f"task {missing[0]!r} has no column {self.field!r}; `difficulty` of this method measures it"
+                    f"task {missing[0]!r} has no column {self.field!r}; `difficulty` of this "
+                    "method measures it"
                 )
             found += [t for t in tasks if t.meta[self.field] in self.levels]
             if len(found) == n:
                 return found, state
-        raise pl.UserError(f"{ctx.bench.name!r} has too few tasks of the levels {', '.join(map(str, self.levels))}")
+        raise pl.UserError(
+            f"{ctx.bench.name!r} has too few tasks of the levels {', '.join(map(str, self.levels))}"
+        )
 
 
 async def difficulty(ctx: pl.Context, tasks: int, n: int = 5) -> dict[str, int]:
@@ -93,4 +110,6 @@ def build(levels: tuple[int, ...] = (), field: str = "level") -> pl.Recipe:
     """`levels` trains on these only, by the column `field`."""
     reward = pl.Where("options", pl.Verified("choice-boxed"))
     draw = OfLevel(levels, field) if levels else ShownOptions()
-    return pl.vary(pl.recipe("grpo"), draw=draw, collect=pl.links(pl.Sample(n=8), pl.Score(reward=reward)))
+    return pl.vary(
+        pl.recipe("grpo"), draw=draw, collect=pl.links(pl.Sample(n=8), pl.Score(reward=reward))
+    )

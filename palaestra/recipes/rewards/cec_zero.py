@@ -2,15 +2,17 @@
 
     r = a R1 + g R2,   R(c) = max(0, (c - theta) / (1 - theta)),  theta = 0.8                         (arXiv:2505.09082)
 
-R1 = R(cos(e(y), e(gold))), e a sentence embedding. R2 = R(cos(e(y), centre)) for members of the largest cluster of the
-group's embeddings (connected within `radius`), 0 outside it and where two clusters are largest. a = g = 1/2 where the
-sentence was corrupted here; `supervised=0, agreed=1` is test-time RL on text without a reference. An empty reply earns
-nothing and is in no cluster.
+R1 = R(cos(e(y), e(gold))), e a sentence embedding. R2 = R(cos(e(y), centre)) for members of the
+largest cluster of the group's embeddings (connected within `radius`), 0 outside it and where two
+clusters are largest. a = g = 1/2 where the sentence was corrupted here; `supervised=0, agreed=1` is
+test-time RL on text without a reference. An empty reply earns nothing and is in no cluster.
 
-Embeddings hardly see one wrong character: handing back the corrupted sentence (cosine 0.95) earns 0.75 of R1. `exact` adds a
-bonus for the sentence itself. Where nothing was wrong, the copy is the answer. `Corrupted` makes the task of every clean
-`sentence` that the data has; other tasks stay as they are. Held-out accuracy is that of the tasks as they are in the data: of
-sentences that are corrupted here it says nothing, the reward of a step does. Character n-grams stand in for a sentence encoder.
+Embeddings hardly see one wrong character: handing back the corrupted sentence (cosine 0.95) earns
+0.75 of R1. `exact` adds a bonus for the sentence itself. Where nothing was wrong, the copy is the
+answer. `Corrupted` makes the task of every clean `sentence` that the data has; other tasks stay as
+they are. Held-out accuracy is that of the tasks as they are in the data: of sentences that are
+corrupted here it says nothing, the reward of a step does. Character n-grams stand in for a sentence
+encoder.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,10 +26,13 @@ import palaestra as pl
 CARD = pl.Card(
     title="CEC-Zero: Chinese spelling correction by self-generated errors",
     paper="arXiv:2505.09082",
-    claim="RL on errors that the trainer makes itself, and on the consensus of candidates, corrects spelling without labels.",
-    source="two second-hand summaries agree on cosine, theta and clusters; weights, radius, R2's scale and GRPO are ours",
+    claim="RL on errors that the trainer makes itself, and on the consensus of candidates, "
+    "corrects spelling without labels.",
+    source="two second-hand summaries agree on cosine, theta and clusters; weights, radius, R2's "
+    "scale and GRPO are ours",
     size=pl.Size(
-        setting="Qwen3-14B and 32B; CSCD-NS, LEMON and customer-service data; average F1 52 to 65 and 55 to 68; weights of "
+        setting="Qwen3-14B and 32B; CSCD-NS, LEMON and customer-service data; average F1 52 to 65 "
+        "and 55 to 68; weights of "
         "the two rewards are not known",
         model="qwen3-14b",
     ),
@@ -65,7 +70,9 @@ MARKS = "，。·*#"
 
 
 def corrupt(sentence: str, rng: np.random.Generator, edits: tuple[int, int] = (1, 3)) -> str:
-    """The sentence with one to three errors: a character exchanged, split, merged, or a mark put in."""
+    """The sentence with one to three errors: a character exchanged, split, merged, or a mark put
+    in.
+    """
     text = sentence
     for _ in range(int(rng.integers(edits[0], edits[1] + 1))):
         ways = [(text.replace(b, a, 1)) for a, b in APART.items() if b in text]
@@ -80,13 +87,17 @@ def corrupt(sentence: str, rng: np.random.Generator, edits: tuple[int, int] = (1
 
 @pl.stage
 class Corrupted:
-    """Tasks with a column `sentence` become: restore it from a corrupted copy, the field `source`. Others stay as they are."""
+    """Tasks with a column `sentence` become: restore it from a corrupted copy, the field `source`.
+    Others stay as they are.
+    """
 
     draw: pl.Draw = pl.Shuffled()
     edits: tuple[int, int] = (1, 3)
     instruction: str = "Correct the spelling. Answer with the sentence alone.\n"
 
-    def __call__(self, ctx: pl.Context, key: pl.Key, n: int, state: pl.State) -> tuple[list[pl.Task], pl.State]:
+    def __call__(
+        self, ctx: pl.Context, key: pl.Key, n: int, state: pl.State
+    ) -> tuple[list[pl.Task], pl.State]:
         tasks, state = self.draw(ctx, key, n, state)
         return [self.corrupt_task(t, (*key, i)) for i, t in enumerate(tasks)], state
 
@@ -111,7 +122,10 @@ def embed_characters(texts: Sequence[str]) -> np.ndarray:
 
 def correction(text: str) -> str:
     """What a reply gives as the sentence."""
-    found = next((x for x in (pl.final_answer(text), pl.stated_answer(text)) if x is not None), pl.strip_thinking(text))
+    found = next(
+        (x for x in (pl.final_answer(text), pl.stated_answer(text)) if x is not None),
+        pl.strip_thinking(text),
+    )
     return pl.normalise_characters(found)
 
 
@@ -130,18 +144,30 @@ class Restored:
         texts = [correction(pl.response_text(e)) for e in group.episodes]
         if group.task.answer is None and (self.supervised or self.exact):
             raise pl.UserError(
-                f"task {group.task.id!r} has no clean sentence; use supervised=0 agreed=1, or add an answer"
+                f"task {group.task.id!r} has no clean sentence; use supervised=0 agreed=1, or add "
+                "an answer"
             )
-        gold = pl.normalise_characters(str(group.task.answer)) if self.supervised or self.exact else ""
+        gold = (
+            pl.normalise_characters(str(group.task.answer)) if self.supervised or self.exact else ""
+        )
         *x_ND, gold_D = self.embed([*texts, gold])
         filled = [i for i, t in enumerate(texts) if t]
         r2 = (
-            dict(zip(filled, pl.cluster_consensus([x_ND[i] for i in filled], self.radius, self.theta), strict=True))
+            dict(
+                zip(
+                    filled,
+                    pl.cluster_consensus([x_ND[i] for i in filled], self.radius, self.theta),
+                    strict=True,
+                )
+            )
             if filled
             else {}
         )
         cosines = [float(x_D @ gold_D) for x_D in x_ND]
-        return [self.reward(t, gold, c, r2.get(i, 0.0)) for i, (t, c) in enumerate(zip(texts, cosines, strict=True))]
+        return [
+            self.reward(t, gold, c, r2.get(i, 0.0))
+            for i, (t, c) in enumerate(zip(texts, cosines, strict=True))
+        ]
 
     def reward(self, text: str, gold: str, cosine: float, r2: float) -> pl.Reward:
         r1, right = pl.rescale_similarity(cosine, self.theta), float(bool(text) and text == gold)
@@ -150,9 +176,15 @@ class Restored:
 
 
 def build(
-    supervised: float = 0.5, agreed: float = 0.5, exact: float = 0.0, theta: float = 0.8, radius: float = 0.5
+    supervised: float = 0.5,
+    agreed: float = 0.5,
+    exact: float = 0.0,
+    theta: float = 0.8,
+    radius: float = 0.5,
 ) -> pl.Recipe:
     reward = Restored(supervised, agreed, exact, theta, radius)
     return pl.vary(
-        pl.recipe("grpo"), draw=Corrupted(), collect=pl.links(pl.Sample(n=8), pl.Score(reward=reward, shadow=True))
+        pl.recipe("grpo"),
+        draw=Corrupted(),
+        collect=pl.links(pl.Sample(n=8), pl.Score(reward=reward, shadow=True)),
     )

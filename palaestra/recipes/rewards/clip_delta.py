@@ -1,6 +1,7 @@
 """Clip and Delta: scores of a process reward model (PRM) as rewards that no repetition can farm.
 
-A solution has steps 1..K, q_k in [0, 1] is the PRM's score of the prefix up to step k. PPO is paid, undiscounted,
+A solution has steps 1..K, q_k in [0, 1] is the PRM's score of the prefix up to step k. PPO is paid,
+undiscounted,
 
     r = Correct(x, y) + alpha * sum_k r_k - beta * log(pi / pi_ref),      r_k at the last token of step k,
 
@@ -9,11 +10,13 @@ A solution has steps 1..K, q_k in [0, 1] is the PRM's score of the prefix up to 
     delta       r_k = q_k - q_{k+1} for k < K-1, r_{K-1} = q_{K-1}, r_K = 0: the return from step k is q_k, whatever follows
     clip-delta  Delta of Clip: no step can raise the return above 0             (arXiv:2410.15115, section 4)
 
-Delta credits step k when step k+1 is worse: it telescopes, it is no potential on the next state. A solution of one step
-earns nothing by Delta. `eta` should leave most steps at 0: `eta_of` of the start policy's scores gives such a one. A step
-without a score gets eta, which is neutral. alpha and eta of the paper are unknown.
+Delta credits step k when step k+1 is worse: it telescopes, it is no potential on the next state. A
+solution of one step earns nothing by Delta. `eta` should leave most steps at 0: `eta_of` of the
+start policy's scores gives such a one. A step without a score gets eta, which is neutral. alpha and
+eta of the paper are unknown.
 
-Here the PRM checks the arithmetic of each line and nothing else (`TrueLines`), so that it can be farmed, as learned ones can.
+Here the PRM checks the arithmetic of each line and nothing else (`TrueLines`), so that it can be
+farmed, as learned ones can.
 """
 
 import re
@@ -26,10 +29,12 @@ import palaestra as pl
 CARD = pl.Card(
     title="Designing RL rewards at training time: Clipping and Delta for PRMs",
     paper="arXiv:2410.15115",
-    claim="Step scores paid as they are get farmed by repetition; clipped and differenced they are bounded and help.",
+    claim="Step scores paid as they are get farmed by repetition; clipped and differenced they "
+    "are bounded and help.",
     source="public notes and reviews of the paper that agree; alpha and eta are choices",
     size=pl.Size(
-        setting="Qwen2 and Qwen2.5-Math, PPO, MATH, batch 1,024 x 8 at 1.5B and 4,096 x 8 at 7B; alpha, eta and the KL are "
+        setting="Qwen2 and Qwen2.5-Math, PPO, MATH, batch 1,024 x 8 at 1.5B and 4,096 x 8 at 7B; "
+        "alpha, eta and the KL are "
         "not known",
         model="qwen2.5-7b",
         prompts=4096,
@@ -48,12 +53,17 @@ class StepModel(Protocol):
 
 @pl.stage
 class TrueLines:
-    """1 for a line of true arithmetic (modulo the task's modulus) or an idle remark, 0 for another; the answer has no score."""
+    """1 for a line of true arithmetic (modulo the task's modulus) or an idle remark, 0 for another;
+    the answer has no score.
+    """
 
     idle: str = "ok"
 
     def __call__(self, task: pl.Task, lines: Sequence[str]) -> list[float | None]:
-        return [None if line.startswith("=") else float(line == self.idle or self.holds(line, task)) for line in lines]
+        return [
+            None if line.startswith("=") else float(line == self.idle or self.holds(line, task))
+            for line in lines
+        ]
 
     def holds(self, line: str, task: pl.Task) -> bool:
         found = LINE.fullmatch(line)
@@ -64,17 +74,27 @@ class TrueLines:
         return result == (value % modulo if modulo else value)
 
 
-def shape_rewards(q: Sequence[float], shape: Shape, eta: float, keep_last: bool = True) -> list[float]:
-    """Rewards of the steps. Without `keep_last` Clip leaves the last step to the outcome, as Delta always does."""
+def shape_rewards(
+    q: Sequence[float], shape: Shape, eta: float, keep_last: bool = True
+) -> list[float]:
+    """Rewards of the steps. Without `keep_last` Clip leaves the last step to the outcome, as Delta
+    always does.
+    """
     if shape == "clip":
         clipped = pl.clip_steps(q, eta)
         return clipped if keep_last else clipped[:-1] + [0.0] * bool(q)
-    return {"plain": list, "delta": pl.delta_steps, "clip-delta": lambda x: pl.clip_delta_steps(x, eta)}[shape](q)
+    return {
+        "plain": list,
+        "delta": pl.delta_steps,
+        "clip-delta": lambda x: pl.clip_delta_steps(x, eta),
+    }[shape](q)
 
 
 @pl.stage
 class BoundedStepRewards:
-    """Adds alpha * r_k at the last token of every step of a scored episode; the outcome stays at the end, as the part "right"."""
+    """Adds alpha * r_k at the last token of every step of a scored episode; the outcome stays at
+    the end, as the part "right".
+    """
 
     shape: Shape = "clip-delta"
     alpha: float = 0.02
@@ -83,7 +103,9 @@ class BoundedStepRewards:
     prm: StepModel = TrueLines()
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
-        return replace(group, episodes=tuple(self._paid(ctx, group.task, e) for e in group.episodes))
+        return replace(
+            group, episodes=tuple(self._paid(ctx, group.task, e) for e in group.episodes)
+        )
 
     def _paid(self, ctx: pl.Context, task: pl.Task, e: pl.Episode) -> pl.Episode:
         if e.reward is None:
@@ -92,15 +114,22 @@ class BoundedStepRewards:
         q = [self.eta if x is None else x for x in self.prm(task, [s.text for s in found])]
         paid = [self.alpha * r for r in shape_rewards(q, self.shape, self.eta, self.keep_last)]
         events = tuple(
-            pl.Event(row=s.row, token=s.token, value=r, part="steps") for s, r in zip(found, paid, strict=True)
+            pl.Event(row=s.row, token=s.token, value=r, part="steps")
+            for s, r in zip(found, paid, strict=True)
         )
         parts = {**e.reward.parts, "right": e.total, "steps": sum(paid)}
         return replace(
-            e, reward=replace(e.reward, total=e.total + sum(paid), parts=parts, events=(*e.reward.events, *events))
+            e,
+            reward=replace(
+                e.reward, total=e.total + sum(paid), parts=parts, events=(*e.reward.events, *events)
+            ),
         )
 
 
-def build(shape: Shape = "clip-delta", alpha: float = 0.02, eta: float = 0.7, kl: float = 0.0) -> pl.Recipe:
+def build(
+    shape: Shape = "clip-delta", alpha: float = 0.02, eta: float = 0.7, kl: float = 0.0
+) -> pl.Recipe:
     return pl.vary(
-        pl.recipe("ppo", kl=kl), collect=pl.links(pl.Sample(n=8), pl.Score(), BoundedStepRewards(shape, alpha, eta))
+        pl.recipe("ppo", kl=kl),
+        collect=pl.links(pl.Sample(n=8), pl.Score(), BoundedStepRewards(shape, alpha, eta)),
     )

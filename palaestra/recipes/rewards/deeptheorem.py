@@ -1,19 +1,23 @@
-"""DeepTheorem: informal theorem proving as a verifiable task, by variants of each theorem that hold or contradict it.
+"""DeepTheorem: informal theorem proving as a verifiable task, by variants of each theorem that hold
+or contradict it.
 
-Every variant is a prompt; the reply reasons and ends with <answer>\\boxed{proved}</answer> or disproved. The reward is 1 for
-the right label behind guards against degenerate text, else 0, and GRPO starts from a base model (arXiv:2505.23754;
-Jiahao004/DeepTheorem, scripts/reward_func_proof). The proof is not checked: a coin flip earns 1/2. So
+Every variant is a prompt; the reply reasons and ends with <answer>\\boxed{proved}</answer> or
+disproved. The reward is 1 for the right label behind guards against degenerate text, else 0, and
+GRPO starts from a base model (arXiv:2505.23754; Jiahao004/DeepTheorem, scripts/reward_func_proof).
+The proof is not checked: a coin flip earns 1/2. So
 
     outcome = product over a theorem's variants of its rewards        (`all_variants`; guessing n variants: 2^-n)
     process = validity of the steps                                    (the paper: a rubric model)
 
-and the gap between the two is the measure of hacking. Trained on true statements alone a policy says "proved" to everything.
-The last box counts where there are several; no box is no label, and a reference that is missing is a mistake of the data.
-As released (`variant="released"`) the two are equal: saying nothing is right there.
+and the gap between the two is the measure of hacking. Trained on true statements alone a policy
+says "proved" to everything. The last box counts where there are several; no box is no label, and a
+reference that is missing is a mistake of the data. As released (`variant="released"`) the two are
+equal: saying nothing is right there.
 
-Tasks with the column `theorem` and an answer "proved" or "disproved" are judged by the verifier `theorem`. On the built-in task
-`variants` the label is `= right` or `= wrong`, and the proof's lines can be checked: the part "process" is the share of
-them before the first wrong one, which pays nothing.
+Tasks with the column `theorem` and an answer "proved" or "disproved" are judged by the verifier
+`theorem`. On the built-in task `variants` the label is `= right` or `= wrong`, and the proof's
+lines can be checked: the part "process" is the share of them before the first wrong one, which pays
+nothing.
 """
 
 from typing import Literal
@@ -23,10 +27,12 @@ import palaestra as pl
 CARD = pl.Card(
     title="DeepTheorem: RL on verified theorem variants",
     paper="arXiv:2505.23754",
-    claim="RL on theorems and their contradicting variants teaches informal proving from verdicts alone.",
+    claim="RL on theorems and their contradicting variants teaches informal proving from verdicts "
+    "alone.",
     source="released code (Jiahao004/DeepTheorem); names of the rubric from memory",
     size=pl.Size(
-        setting="Qwen2.5 1.5B to 7B bases, 121k theorems, 128 prompts x 64, 8,192 tokens, lr 1e-6 after 50 of 1,000 steps, "
+        setting="Qwen2.5 1.5B to 7B bases, 121k theorems, 128 prompts x 64, 8,192 tokens, lr 1e-6 "
+        "after 50 of 1,000 steps, "
         "no KL",
         model="qwen2.5-7b",
         prompts=128,
@@ -41,11 +47,15 @@ ROUNDS = 1000  # batches looked through for tasks of the wanted answers
 
 @pl.stage
 class OfAnswer:
-    """Training tasks whose answer is one of `answers`, in the order of the source; the cursor is the state."""
+    """Training tasks whose answer is one of `answers`, in the order of the source; the cursor is
+    the state.
+    """
 
     answers: tuple[str, ...]
 
-    def __call__(self, ctx: pl.Context, key: pl.Key, n: int, state: pl.State) -> tuple[list[pl.Task], pl.State]:
+    def __call__(
+        self, ctx: pl.Context, key: pl.Key, n: int, state: pl.State
+    ) -> tuple[list[pl.Task], pl.State]:
         at, found = state.get("cursor", 0), list[pl.Task]()
         end = at + ROUNDS * max(n, 1)
         while len(found) < n and at < end:
@@ -53,26 +63,41 @@ class OfAnswer:
             found += [task] if str(task.answer) in self.answers else []
             at += 1
         if len(found) < n:
-            raise pl.UserError(f"{ctx.bench.name!r} has too few tasks with an answer among {', '.join(self.answers)}")
+            raise pl.UserError(
+                f"{ctx.bench.name!r} has too few tasks with an answer among "
+                f"{', '.join(self.answers)}"
+            )
         return found, {**state, "cursor": at}
 
 
 @pl.stage
 class ProofLabel:
-    """1 if the answer line has the right label and the text no degenerate form; the part "process" judges the proof."""
+    """1 if the answer line has the right label and the text no degenerate form; the part "process"
+    judges the proof.
+    """
 
     async def __call__(self, ctx: pl.Context, group: pl.Group) -> list[pl.Reward | pl.Fault]:
         return [self.judge(pl.response_text(e), group.task) for e in group.episodes]
 
     def judge(self, text: str, task: pl.Task) -> pl.Reward:
-        right = pl.exact_match(text, task) * pl.Clean(most_repeats=1.0, least_space=0.0)(text, None).score
-        parts = {"process": valid_share(pl.answer_lines(text)[:-1], task.meta["steps"])} if "steps" in task.meta else {}
+        right = (
+            pl.exact_match(text, task)
+            * pl.Clean(most_repeats=1.0, least_space=0.0)(text, None).score
+        )
+        parts = (
+            {"process": valid_share(pl.answer_lines(text)[:-1], task.meta["steps"])}
+            if "steps" in task.meta
+            else {}
+        )
         return pl.Reward(total=right, parts=parts)
 
 
 def valid_share(lines: list[str], steps: tuple[str, ...]) -> float:
     """The share of a proof that stands before its first wrong line; an omitted proof is worth 0."""
-    first = next((i for i, (a, b) in enumerate(zip(lines, steps, strict=False)) if a != b), min(len(lines), len(steps)))
+    first = next(
+        (i for i, (a, b) in enumerate(zip(lines, steps, strict=False)) if a != b),
+        min(len(lines), len(steps)),
+    )
     return first / max(len(lines), len(steps), 1)
 
 

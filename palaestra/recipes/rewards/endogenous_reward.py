@@ -1,16 +1,19 @@
-"""Endogenous reward: a frozen next-token model is its own reward model (inverse reinforcement learning).
+"""Endogenous reward: a frozen next-token model is its own reward model (inverse reinforcement
+learning).
 
-Its logits f are soft Q-values at temperature alpha, V(s) = alpha logsumexp(f(s, .) / alpha), so by the inverse soft Bellman
-operator every token earns
+Its logits f are soft Q-values at temperature alpha, V(s) = alpha logsumexp(f(s, .) / alpha), so by
+the inverse soft Bellman operator every token earns
 
     r(s_h, a_h) = f(s_h, a_h) - V(s_{h+1}) = alpha log pi(a_h | s_h) + V(s_h) - V(s_{h+1}),   V(terminal) = 0
 
-and a reply alpha log pi(y | x) + V(s_1) (arXiv:2506.23235, section 4). V(s_1) is one constant a prompt: among replies to one
-prompt the reward ranks as the likelihood does, and V only moves credit between tokens. As in the paper the learner is PPO with
-0.01 times the KL to the start, the reward model that start, frozen: the optimal policy has its own reward again, so repeating
-gains nothing. An empty reply is its end token, scored like any other; sums favour the short, `per_token` divides by the
-number of tokens. It sharpens what the model believes: where its likeliest answer is wrong, accuracy falls. Compare with greedy
-decoding of the start before calling it learning, and watch `length` and the part "tokens".
+and a reply alpha log pi(y | x) + V(s_1) (arXiv:2506.23235, section 4). V(s_1) is one constant a
+prompt: among replies to one prompt the reward ranks as the likelihood does, and V only moves credit
+between tokens. As in the paper the learner is PPO with 0.01 times the KL to the start, the reward
+model that start, frozen: the optimal policy has its own reward again, so repeating gains nothing.
+An empty reply is its end token, scored like any other; sums favour the short, `per_token` divides
+by the number of tokens. It sharpens what the model believes: where its likeliest answer is wrong,
+accuracy falls. Compare with greedy decoding of the start before calling it learning, and watch
+`length` and the part "tokens".
 """
 
 import palaestra as pl
@@ -18,7 +21,8 @@ import palaestra as pl
 CARD = pl.Card(
     title="Endogenous generalist reward from next-token prediction (inverse RL)",
     paper="arXiv:2506.23235",
-    claim="Reinforcement learning on a reward read from the model's own logits improves on the model that it was read from.",
+    claim="Reinforcement learning on a reward read from the model's own logits improves on the "
+    "model that it was read from.",
     source="two consistent restatements of the paper; dividing by the length is an addition",
     size=pl.Size(
         setting="Qwen2.5-Math-7B on MATH-lighteval, PPO, KL 0.01, responses up to 1,024 tokens",

@@ -1,17 +1,20 @@
 """General-Reasoner: a small generative verifier compares answers, and long answers are worth less.
 
-The answer s is the last \\boxed{...} of the response, else what stands behind the last "Final Answer:", "The answer is:",
-"Answer:", "Solution:" (or the mark `= ` of the built-in tasks). A verifier that does not solve the question thinks, and says
-whether s is equivalent to the reference g:
+The answer s is the last \\boxed{...} of the response, else what stands behind the last "Final
+Answer:", "The answer is:", "Answer:", "Solution:" (or the mark `= ` of the built-in tasks). A
+verifier that does not solve the question thinks, and says whether s is equivalent to the reference
+g:
 
     score = -0.5 [s is missing] + [pass] (1 - 0.05 min(| tokens(s) - tokens(g) |, 10))
 
-(arXiv:2505.14652, as released): a pass is worth 0.5 to 1, a fail 0, no answer -0.5. The length term makes it dear to dump text
-into the box that talks to the verifier. Here the verifier's last decision counts, only the response is searched, and a missing
-answer never passes. `variant="released"` keeps three doors open: the phrase "Final Decision: Yes" anywhere in the verifier's
-thoughts passes; the last 1,024 tokens of prompt and response are searched, so an "Answer:" in the prompt can be the answer;
-and a verifier that passes "No Answer" pays +0.5. Phrases need a line break behind the answer there. The released terms
-`kl` (1e-4) and `entropy` (1e-3) are off by default: they move nothing at this scale. `client` is the verifier; the default is a
+(arXiv:2505.14652, as released): a pass is worth 0.5 to 1, a fail 0, no answer -0.5. The length term
+makes it dear to dump text into the box that talks to the verifier. Here the verifier's last
+decision counts, only the response is searched, and a missing answer never passes.
+`variant="released"` keeps three doors open: the phrase "Final Decision: Yes" anywhere in the
+verifier's thoughts passes; the last 1,024 tokens of prompt and response are searched, so an
+"Answer:" in the prompt can be the answer; and a verifier that passes "No Answer" pays +0.5. Phrases
+need a line break behind the answer there. The released terms `kl` (1e-4) and `entropy` (1e-3) are
+off by default: they move nothing at this scale. `client` is the verifier; the default is a
 stand-in.
 """
 
@@ -24,10 +27,13 @@ import palaestra as pl
 CARD = pl.Card(
     title="General-Reasoner: generative answer verifier",
     paper="arXiv:2505.14652",
-    claim="A generative verifier of short answers extends verifiable rewards to domains whose answers no rule can compare.",
-    source="released code (TIGER-AI-Lab/General-Reasoner) by way of the catalogue; three mended doors are this project's",
+    claim="A generative verifier of short answers extends verifiable rewards to domains whose "
+    "answers no rule can compare.",
+    source="released code (TIGER-AI-Lab/General-Reasoner) by way of the catalogue; three mended "
+    "doors are this project's",
     size=pl.Size(
-        setting="Qwen2.5 and Qwen3 4B to 14B bases, 1,024 x 8, minibatch 256, lr 5e-7, KL 1e-4, entropy 1e-3, 8,192 "
+        setting="Qwen2.5 and Qwen3 4B to 14B bases, 1,024 x 8, minibatch 256, lr 5e-7, KL 1e-4, "
+        "entropy 1e-3, 8,192 "
         "tokens; verifier 1.5B",
         model="qwen2.5-14b",
         prompts=1024,
@@ -71,7 +77,9 @@ def has_phrase(text: str) -> float:
     return float("Final Decision: Yes" in text)
 
 
-def worth(passed: bool, missing: bool, difference: int, penalty: float = 0.05, longest: int = 10) -> float:
+def worth(
+    passed: bool, missing: bool, difference: int, penalty: float = 0.05, longest: int = 10
+) -> float:
     """-0.5 for a missing answer, and for a pass 1 less what the length costs."""
     return -0.5 * missing + passed * (1 - penalty * min(abs(difference), longest))
 
@@ -86,11 +94,17 @@ class Equivalence:
     model: str = "policy"
 
     async def __call__(self, ctx: pl.Context, group: pl.Group) -> list[pl.Reward | pl.Fault]:
-        return list(await asyncio.gather(*(self._reward(ctx, group.task, e) for e in group.episodes)))
+        return list(
+            await asyncio.gather(*(self._reward(ctx, group.task, e) for e in group.episodes))
+        )
 
-    async def _reward(self, ctx: pl.Context, task: pl.Task, episode: pl.Episode) -> pl.Reward | pl.Fault:
+    async def _reward(
+        self, ctx: pl.Context, task: pl.Task, episode: pl.Episode
+    ) -> pl.Reward | pl.Fault:
         if task.answer is None:
-            raise pl.UserError(f"task {task.id!r} has no answer for the verifier to compare with; give it one")
+            raise pl.UserError(
+                f"task {task.id!r} has no answer for the verifier to compare with; give it one"
+            )
         released = self.variant == "released"
         found = self.answer(ctx, episode)
         passed = False
@@ -103,13 +117,19 @@ class Equivalence:
                     max_tokens=2048,
                     unparsed=0.0,
                 )
-                passed = (await judge.judge_one(ctx, task, MISSING if found is None else found)).score == 1
+                passed = (
+                    await judge.judge_one(ctx, task, MISSING if found is None else found)
+                ).score == 1
             except pl.Fault as fault:
                 return fault
         spell = ctx.engine(self.model).dialect.encode_text
         difference = len(spell(found or MISSING)) - len(spell(pl.reference_of(task)))
         total = worth(passed, found is None, difference, self.penalty)
-        parts = {"pass": float(passed), "missing": float(found is None), "difference": float(difference)}
+        parts = {
+            "pass": float(passed),
+            "missing": float(found is None),
+            "difference": float(difference),
+        }
         return pl.Reward(total=total, parts=parts)
 
     def answer(self, ctx: pl.Context, episode: pl.Episode) -> str | None:
@@ -118,7 +138,9 @@ class Equivalence:
         return extract_final(ctx.decode(episode.rows[-1].context()[-WINDOW:]), RELEASED_PHRASE)
 
 
-STANDIN = pl.Scripted(pl.Grader(yes="Final Decision: Yes", no="Final Decision: No"), name="verifier")
+STANDIN = pl.Scripted(
+    pl.Grader(yes="Final Decision: Yes", no="Final Decision: No"), name="verifier"
+)
 
 
 def build(

@@ -2,16 +2,18 @@
 
     r = format + combined,    format = +1 | -1,    combined = -1 + s if wrong, else c                (arXiv:2506.19807)
 
-on `<think></think><answer></answer>`; c = 2 right, 1 refused, -1 wrong. s is the share of the thoughts' statements that the
-knowledge supports, times exp(1 - 10 / N) for N <= 10 of them; or min(supported / 15, 1) (`score="count15"`, in comments of
-the code). Facts add nothing to a right answer or a refusal. Answering pays, in good form, from p > (2 - s) / (3 - s) on: 2/3
-without facts, 1/2 with all. GRPO, ten samples, KL 0.001.
+on `<think></think><answer></answer>`; c = 2 right, 1 refused, -1 wrong. s is the share of the
+thoughts' statements that the knowledge supports, times exp(1 - 10 / N) for N <= 10 of them; or
+min(supported / 15, 1) (`score="count15"`, in comments of the code). Facts add nothing to a right
+answer or a refusal. Answering pays, in good form, from p > (2 - s) / (3 - s) on: 2/3 without facts,
+1/2 with all. GRPO, ten samples, KL 0.001.
 
-As released (`variant="released"`) an answer that is missing still earns s, a fact counts as often as it is said, and a
-judge's prose is searched for a letter A that stands alone, so that "B because A ..." is right. By default none of these is
-paid. A judge that fails leaves the episode unscored; a verdict that is none of A, B, C is worth 0. Facts are sentences,
-supported word for word, where the paper asks an entailment model about retrieved text. Cold-start fine-tuning comes before,
-as a recipe of its own.
+As released (`variant="released"`) an answer that is missing still earns s, a fact counts as often
+as it is said, and a judge's prose is searched for a letter A that stands alone, so that "B because
+A ..." is right. By default none of these is paid. A judge that fails leaves the episode unscored; a
+verdict that is none of A, B, C is worth 0. Facts are sentences, supported word for word, where the
+paper asks an entailment model about retrieved text. Cold-start fine-tuning comes before, as a
+recipe of its own.
 """
 
 import asyncio
@@ -23,10 +25,13 @@ import palaestra as pl
 CARD = pl.Card(
     title="KnowRL: knowledge-verified factuality reward",
     paper="arXiv:2506.19807",
-    claim="Paying refusals above errors, and facts in the reasoning, lowers hallucination and keeps the reasoning.",
-    source="released code (zjunlp/KnowRL: train/reward_function, FActScore/factscorer.py, grpo.yaml); exact match for entailment",
+    claim="Paying refusals above errors, and facts in the reasoning, lowers hallucination and "
+    "keeps the reasoning.",
+    source="released code (zjunlp/KnowRL: train/reward_function, FActScore/factscorer.py, "
+    "grpo.yaml); exact match for entailment",
     size=pl.Size(
-        setting="DeepSeek-R1-Distill-Qwen-7B, Skywork-OR1-7B; LoRA r 128, 8 prompts x 10, KL 0.001, lr 1e-5, 150 steps, "
+        setting="DeepSeek-R1-Distill-Qwen-7B, Skywork-OR1-7B; LoRA r 128, 8 prompts x 10, KL "
+        "0.001, lr 1e-5, 150 steps, "
         "1,024 tokens",
         model="qwen2.5-7b",
         prompts=8,
@@ -62,7 +67,9 @@ def combine_worth(worth: float, facts: float) -> float:
     return worth + facts if worth == -1 else worth
 
 
-def fact_score(supported: int, n: int, score: Literal["ratio", "count15"] = "ratio", gamma: float = 10.0) -> float:
+def fact_score(
+    supported: int, n: int, score: Literal["ratio", "count15"] = "ratio", gamma: float = 10.0
+) -> float:
     """s of the module's docstring; 0 where nothing is stated."""
     return min(supported / 15, 1.0) if score == "count15" else pl.fact_worth(supported, n, gamma)
 
@@ -71,7 +78,8 @@ def fact_score(supported: int, n: int, score: Literal["ratio", "count15"] = "rat
 class Knowledge:
     """The reward; `facts` = 0 leaves them out, `refusal` is what saying "I don't know" is worth.
 
-    Knowledge is the column `facts` of a task, else the steps of its working. Without `judge`, words are compared.
+    Knowledge is the column `facts` of a task, else the steps of its working. Without `judge`, words
+    are compared.
     """
 
     facts: float = 1.0
@@ -81,7 +89,11 @@ class Knowledge:
     judge: pl.Source | None = None
 
     async def __call__(self, ctx: pl.Context, group: pl.Group) -> list[pl.Reward | pl.Fault]:
-        return list(await asyncio.gather(*(self._judged(ctx, group.task, pl.response_text(e)) for e in group.episodes)))
+        return list(
+            await asyncio.gather(
+                *(self._judged(ctx, group.task, pl.response_text(e)) for e in group.episodes)
+            )
+        )
 
     async def _judged(self, ctx: pl.Context, task: pl.Task, text: str) -> pl.Reward | pl.Fault:
         text = add_blocks(text)
@@ -98,14 +110,23 @@ class Knowledge:
             return -1.0
         if self.judge is None:
             return 2.0 if is_right(answer, task) else self.refusal if is_refusal(answer) else -1.0
-        shown = GRADING.format(question=pl.question_text(task), reference=task.answer, response=pl.defuse(answer))
-        told = await ctx.client(self.judge).chat(pl.ChatRequest(messages=(pl.Message(role="user", content=shown),)))
+        shown = GRADING.format(
+            question=pl.question_text(task), reference=task.answer, response=pl.defuse(answer)
+        )
+        told = await ctx.client(self.judge).chat(
+            pl.ChatRequest(messages=(pl.Message(role="user", content=shown),))
+        )
         found = grade(told.text, self.variant)
         return self.refusal if found == 1.0 else found
 
     def reward(self, text: str, worth: float, answer: str, task: pl.Task) -> pl.Reward:
-        known = {pl.normalise_text(str(f)).rstrip(".!? ") for f in task.meta.get("facts", task.meta.get("steps", ()))}
-        thoughts = text.partition("</think>")[0].removeprefix("<think>") if "</think>" in text else text
+        known = {
+            pl.normalise_text(str(f)).rstrip(".!? ")
+            for f in task.meta.get("facts", task.meta.get("steps", ()))
+        }
+        thoughts = (
+            text.partition("</think>")[0].removeprefix("<think>") if "</think>" in text else text
+        )
         stated = pl.split_statements(thoughts, repeated=self.variant == "released")
         s = fact_score(sum(x in known for x in stated), len(stated), self.score)
         earns = self.facts * s if answer or self.variant == "released" else 0.0
@@ -122,7 +143,9 @@ class Knowledge:
 
 
 def add_blocks(text: str) -> str:
-    """A reply with the blocks it should have: the prompt's `<think>`, or those of an answer line."""
+    """A reply with the blocks it should have: the prompt's `<think>`, or those of an
+    answer line.
+    """
     answer = lambda said: "unknown" if said == pl.UNSURE_ANSWER.removeprefix("= ") else said
     text = pl.write_blocks(text, ("think", "answer"), answer) if "<answer>" not in text else text
     return text if "<think>" in text else f"<think>{text}"
@@ -147,4 +170,6 @@ def build(
     kl: float = 0.001,
 ) -> pl.Recipe:
     reward = Knowledge(facts, refusal, score, variant, judge)
-    return pl.vary(pl.recipe("grpo", kl=kl), collect=pl.links(pl.Sample(n=n), pl.Score(reward=reward)))
+    return pl.vary(
+        pl.recipe("grpo", kl=kl), collect=pl.links(pl.Sample(n=n), pl.Score(reward=reward))
+    )

@@ -2,15 +2,17 @@
 
     r_i = 1 if v_i is the majority of the k verdicts on x, else 0;   c(x) = its share of all k       (arXiv:2510.11407)
 
-Introspection: from a few examples of a pool the model writes a task x that it is sure it can, or cannot, do (asked for at
-random, half each). Self-analysis: k = 8 verdicts on x, "can" or "cannot"; one that cannot be read has reward 0 and counts in
-k. A tie is no majority: 0 for all. REINFORCE++ (advantages normalised over the batch) on the verdicts alone; tasks with c >=
-0.75 join the pool of examples, which starts with the tasks of the data (the paper's 50 + 50 that people verified; column
+Introspection: from a few examples of a pool the model writes a task x that it is sure it can, or
+cannot, do (asked for at random, half each). Self-analysis: k = 8 verdicts on x, "can" or "cannot";
+one that cannot be read has reward 0 and counts in k. A tie is no majority: 0 for all. REINFORCE++
+(advantages normalised over the batch) on the verdicts alone; tasks with c >= 0.75 join the pool of
+examples, which starts with the tasks of the data (the paper's 50 + 50 that people verified; column
 `can`).
 
-No label is used, so a constant verdict earns everything and has no gradient left: watch the parts `can` and `asked`
-(the majority is the class that was asked for). Of data without that column the verdicts are on the model's own answers,
-whose truth the bench knows: parts `truthful` and `right`. `oracle=True` pays that truth.
+No label is used, so a constant verdict earns everything and has no gradient left: watch the parts
+`can` and `asked` (the majority is the class that was asked for). Of data without that column the
+verdicts are on the model's own answers, whose truth the bench knows: parts `truthful` and `right`.
+`oracle=True` pays that truth.
 """
 
 from collections.abc import Mapping
@@ -22,10 +24,13 @@ import palaestra as pl
 CARD = pl.Card(
     title="KnowRL: introspection + consensus rewarding",
     paper="arXiv:2510.11407",
-    claim="Rewarding consensus about what it can do teaches a model the limits of its knowledge without supervision.",
-    source="second-hand review and README for loop, k, seeds, REINFORCE++; reward per verdict, ties, threshold inferred",
+    claim="Rewarding consensus about what it can do teaches a model the limits of its knowledge "
+    "without supervision.",
+    source="second-hand review and README for loop, k, seeds, REINFORCE++; reward per verdict, "
+    "ties, threshold inferred",
     size=pl.Size(
-        setting="LLaMA-3.1-8B, Qwen-2.5-7B; k = 8, batch 16; 50 + 50 seed tasks; 10 to 15 prompts give 50 to 60 tasks an "
+        setting="LLaMA-3.1-8B, Qwen-2.5-7B; k = 8, batch 16; 50 + 50 seed tasks; 10 to 15 prompts "
+        "give 50 to 60 tasks an "
         "iteration",
         model="llama-3.1-8b",
         prompts=16,
@@ -43,7 +48,9 @@ class OwnTasks:
 
     def ask(self, task: pl.Task, can: bool) -> pl.Task:
         shots: Shots = task.meta.get("shots", [])
-        shown = [f"- {text}" for text, known in shots if known == can] or [f"- {pl.question_text(task)}"]
+        shown = [f"- {text}" for text, known in shots if known == can] or [
+            f"- {pl.question_text(task)}"
+        ]
         wish = "you are sure that you can do" if can else "you are sure that you cannot do"
         asked = f"Write one task that {wish}, unlike these:\n" + "\n".join(shown)
         return replace(task, prompt=(pl.Message(role="user", content=asked),))
@@ -58,7 +65,9 @@ class OwnTasks:
 
 @pl.stage
 class OwnAnswers:
-    """The model answers the task, step by step where it should be right and at once where not, and judges the answer."""
+    """The model answers the task, step by step where it should be right and at once where not, and
+    judges the answer.
+    """
 
     labels: ClassVar[tuple[str, str]] = ("right", "wrong")
 
@@ -74,13 +83,17 @@ class OwnAnswers:
 
 
 def form_of(task: pl.Task) -> OwnTasks | OwnAnswers:
-    """A task of data with the column `can` is an example of a task; any other is a problem to answer."""
+    """A task of data with the column `can` is an example of a task; any other is a problem to
+    answer.
+    """
     return OwnTasks() if "can" in task.meta else OwnAnswers()
 
 
 @pl.stage
 class Introspect:
-    """Puts what the model wrote in place of the task: the group then is about the verdicts on it."""
+    """Puts what the model wrote in place of the task: the group then is about the
+    verdicts on it.
+    """
 
     async def __call__(self, ctx: pl.Context, key: pl.Key, group: pl.Group) -> pl.Group:
         form = form_of(group.task)
@@ -106,7 +119,10 @@ class Consensus:
         verdicts = [form.read(pl.response_text(e)) for e in group.episodes]
         best, share = pl.majority_answer(verdicts)
         meta = group.task.meta
-        told = {"consensus": share, "asked": float(best is not None and (best == yes) == meta.get("asked"))}
+        told = {
+            "consensus": share,
+            "asked": float(best is not None and (best == yes) == meta.get("asked")),
+        }
         truth = (yes if meta["truth"] else no) if "truth" in meta else None
         wanted = truth if self.oracle else best
         return [
@@ -127,12 +143,16 @@ class Consensus:
 
 @pl.stage
 class ShownExamples:
-    """Tasks with `shots` examples of the pool: those that `Remember` kept, and the data's own with a column `can`."""
+    """Tasks with `shots` examples of the pool: those that `Remember` kept, and the data's own with
+    a column `can`.
+    """
 
     draw: pl.Draw = pl.Shuffled()
     shots: int = 8
 
-    def __call__(self, ctx: pl.Context, key: pl.Key, n: int, state: pl.State) -> tuple[list[pl.Task], pl.State]:
+    def __call__(
+        self, ctx: pl.Context, key: pl.Key, n: int, state: pl.State
+    ) -> tuple[list[pl.Task], pl.State]:
         tasks, state = self.draw(ctx, key, n, state)
         seeds = [(pl.question_text(t), bool(t.meta["can"])) for t in tasks if "can" in t.meta]
         pool: Shots = [*state.get("pool", []), *seeds]
@@ -143,12 +163,16 @@ class ShownExamples:
 
 @pl.stage
 class Remember:
-    """Keeps the newest `most` different tasks with a consensus of at least `least`, with the majority's verdict."""
+    """Keeps the newest `most` different tasks with a consensus of at least `least`, with the
+    majority's verdict.
+    """
 
     least: float = 0.75
     most: int = 100
 
-    def __call__(self, seen: pl.Groups, examples: Mapping[str, list[pl.Example]], state: pl.State) -> pl.State:
+    def __call__(
+        self, seen: pl.Groups, examples: Mapping[str, list[pl.Example]], state: pl.State
+    ) -> pl.State:
         pool = dict(state.get("pool", []))
         for g in seen:
             form = form_of(g.task)

@@ -1,7 +1,8 @@
-"""Learning to Think (L2T): every step is paid for what it adds to the chance of the right answer, less what it takes to learn.
+"""Learning to Think (L2T): every step is paid for what it adds to the chance of the right answer,
+less what it takes to learn.
 
-A rollout has K steps z_k (here its lines; the paper cuts at <think> marks). With J the policy's own probability of the
-reference answer behind a prefix (arXiv:2505.10425, eqs. 3 to 5 and section 4.3),
+A rollout has K steps z_k (here its lines; the paper cuts at <think> marks). With J the policy's own
+probability of the reference answer behind a prefix (arXiv:2505.10425, eqs. 3 to 5 and section 4.3),
 
     r_k  = J(s_k, z_k) - J(s_k) - beta C_k,      R_k = r_out / K + alpha r_k
     C_k  = (dtheta . g_k)^2,                     g_k = grad log pi(z_k | s_k): the Fisher matrix of rank one
@@ -9,11 +10,13 @@ reference answer behind a prefix (arXiv:2505.10425, eqs. 3 to 5 and section 4.3)
     r_t  = w_t R_k,  w_t = -log pi_old(y_t) / sum over the step;    r_i = mean of r_t without the outer 5%
     A_i  = (r_i - mean) / std over the group,    A_t = A_i r_t / r_i
 
-then GRPO. The mean over tokens makes a long rollout of the same worth a worse one. Theta does not move inside a rollout, so
-C_k is read as a virtual step dtheta = eta g_k, C_k = eta^2 |g_k|^4, on the output layer in rank x rank random directions (the
-paper takes an SVD): no backward pass. No step: K = 1. No surprise in a step: equal weights. r_i = 0: A_i for all tokens.
-r_t / r_i is kept within +-`limit`, for it explodes near r_i = 0 (the metric `clamped` is the share). Gains sum to J(end) -
-J(start), so cutting finer earns nothing. The paper adds a KL penalty of unknown weight, which is left out.
+then GRPO. The mean over tokens makes a long rollout of the same worth a worse one. Theta does not
+move inside a rollout, so C_k is read as a virtual step dtheta = eta g_k, C_k = eta^2 |g_k|^4, on
+the output layer in rank x rank random directions (the paper takes an SVD): no backward pass. No
+step: K = 1. No surprise in a step: equal weights. r_i = 0: A_i for all tokens. r_t / r_i is kept
+within +-`limit`, for it explodes near r_i = 0 (the metric `clamped` is the share). Gains sum to
+J(end) - J(start), so cutting finer earns nothing. The paper adds a KL penalty of unknown weight,
+which is left out.
 """
 
 from dataclasses import replace
@@ -27,10 +30,12 @@ import palaestra as pl
 CARD = pl.Card(
     title="Learning to Think: information-gain dense process reward (PAC-Bayes, Fisher)",
     paper="arXiv:2505.10425",
-    claim="Paying every step for its information gain, less a compression penalty, gives equal accuracy in fewer tokens.",
+    claim="Paying every step for its information gain, less a compression penalty, gives equal "
+    "accuracy in fewer tokens.",
     source="full text (sections 4.1 to 4.3); the virtual step, its size and its block are inferred",
     size=pl.Size(
-        setting="DeepScaleR-1.5B and R1-Distill-Qwen-1.5B, 16,384 tokens, batch 256 (prompts or answers, not known), lr "
+        setting="DeepScaleR-1.5B and R1-Distill-Qwen-1.5B, 16,384 tokens, batch 256 (prompts or "
+        "answers, not known), lr "
         "1e-6, weight decay 0.01, alpha 0.8, beta 0.6",
         model="qwen2.5-1.5b",
         tokens=16384,
@@ -41,7 +46,9 @@ CARD = pl.Card(
 
 
 def compression(sketch_NR2: np.ndarray, eta: float) -> float:
-    """(dtheta . g)^2 for dtheta = eta g, g the sum over tokens of the outer product of the sketch's two halves."""
+    """(dtheta . g)^2 for dtheta = eta g, g the sum over tokens of the outer product of the sketch's
+    two halves.
+    """
     error, hidden = np.split(sketch_NR2, 2, axis=1)
     return penalty(eta * error.T @ hidden, error.T @ hidden)
 
@@ -53,7 +60,9 @@ def penalty(step: np.ndarray, gradient: np.ndarray) -> float:
 
 @pl.stage
 class InformationStepRewards:
-    """The outcome, and at every step's last token alpha (dI - beta C): events that come on top of the outcome."""
+    """The outcome, and at every step's last token alpha (dI - beta C): events that come on top of
+    the outcome.
+    """
 
     alpha: float = 0.8
     beta: float = 0.6
@@ -67,14 +76,18 @@ class InformationStepRewards:
             return found
 
         async def penalties(groups: list[pl.Group]) -> list[np.ndarray]:
-            rows = [pl.row_tokens(e.rows[pl.last_policy_row(e)]) for g in groups for e in g.episodes]
+            rows = [
+                pl.row_tokens(e.rows[pl.last_policy_row(e)]) for g in groups for e in g.episodes
+            ]
             pairs = [(ids[: own[0]], ids[own[0] :]) for ids, own in rows]
             with ctx.phase("forward"):
                 return pl.output_gradients(ctx.model(self.model), pairs, self.rank)
 
         sketches = await pl.judge_together(ctx, self, group, penalties)
         return [
-            r if isinstance(r, pl.Fault) else self._less(r, x, int(pl.row_tokens(e.rows[pl.last_policy_row(e)])[1][0]))
+            r
+            if isinstance(r, pl.Fault)
+            else self._less(r, x, int(pl.row_tokens(e.rows[pl.last_policy_row(e)])[1][0]))
             for r, x, e in zip(found, sketches, group.episodes, strict=True)
         ]
 
@@ -87,11 +100,17 @@ class InformationStepRewards:
             for e, c in zip(reward.events, cost, strict=True)
         )
         total = reward.total - sum(cost)
-        return replace(reward, total=total, parts={**reward.parts, "compression": sum(cost)}, events=events)
+        return replace(
+            reward, total=total, parts={**reward.parts, "compression": sum(cost)}, events=events
+        )
 
 
-def token_shares(logp_T: np.ndarray, ends: list[int], step_K: list[float], outcome: float) -> np.ndarray:
-    """[T] w_t R_k: R_k = outcome / K + step_k, by surprise inside each step; what follows the last end belongs to it."""
+def token_shares(
+    logp_T: np.ndarray, ends: list[int], step_K: list[float], outcome: float
+) -> np.ndarray:
+    """[T] w_t R_k: R_k = outcome / K + step_k, by surprise inside each step; what follows the last
+    end belongs to it.
+    """
     K, r_T = max(len(ends), 1), np.zeros(len(logp_T))
     bounds = [0, *(end + 1 for end in ends[:-1]), len(logp_T)]
     for k, (a, b) in enumerate(pairwise(bounds)):
@@ -107,7 +126,9 @@ def truncated_mean(x_T: np.ndarray, keep: float = 0.95) -> float:
 
 @pl.stage
 class Surprised:
-    """r_i of every episode; the token's share r_t / r_i becomes the column "share", and where it was cut "clamped"."""
+    """r_i of every episode; the token's share r_t / r_i becomes the column "share", and where it
+    was cut "clamped".
+    """
 
     keep: float = 0.95
     limit: float = 10.0
@@ -118,11 +139,18 @@ class Surprised:
         share_N, clamped_N = np.ones(len(at.episode_N)), np.zeros(len(at.episode_N))
         for e, episode in enumerate(table.episodes):
             mine = np.flatnonzero(at.episode_N == e)
-            events = sorted(episode.reward.events if episode.reward else (), key=lambda v: (v.row, v.token))
+            events = sorted(
+                episode.reward.events if episode.reward else (), key=lambda v: (v.row, v.token)
+            )
             place = list(zip(at.row_N[mine], at.position_N[mine], strict=True))
             ends = [max(sum(p <= (v.row, v.token) for p in place) - 1, 0) for v in events]
             logp_T = np.array([table.views[e][r].logp_T[p] for r, p in place])
-            r_T = token_shares(logp_T, ends, [v.value for v in events], episode.total - sum(v.value for v in events))
+            r_T = token_shares(
+                logp_T,
+                ends,
+                [v.value for v in events],
+                episode.total - sum(v.value for v in events),
+            )
             score_E[e] = truncated_mean(r_T, self.keep)
             if abs(score_E[e]) > 1e-9:
                 ratio_T = r_T / score_E[e]

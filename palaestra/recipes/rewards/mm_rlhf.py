@@ -1,16 +1,18 @@
-"""MM-RLHF: a reward model that writes a critique before its score, and DPO that trusts clear pairs more.
+"""MM-RLHF: a reward model that writes a critique before its score, and DPO that trusts clear pairs
+more.
 
     reward model   L = -log p(critique) - log sigmoid(s_w - s_l) + 0.01 * (s_w + s_l)^2
     policy         L = -log sigmoid(beta(d) * m) + 0.25 * NLL(y_w),  m = (log pi / pi_ref)(y_w) - (log pi / pi_ref)(y_l)
                    beta(d) = beta_0 * (1 + w * (1 - exp(-k d))),  beta_0 = 0.1, w = 0.5, k = 0.5
 
-(arXiv:2502.10391; d = s_w - s_l is the reward model's margin on a pair that people ranked, beta stays within [beta_0, 1.5
-beta_0] and has no gradient). Every two answers of a prompt that people rank apart are a pair. A reward model that disagrees (d
-< 0) leaves beta_0; `d_negative` counts it. d is in units of its spread over the batch, for k * d to mean the same for every
-model. variant="released" is what the trainer of Kwai-YuanQi/MM-RLHF does for text: beta = beta_0 * (1 + 0.1 * (m_sel - mean
-m)), at least 1e-3, one number a batch, m_sel the mean over a random 80% drawn by a Gaussian weight around the mean. `build`
-trains the reward model beside the policy, on the labels and critiques of a program; scores are read behind its own critiques,
-as in the paper.
+(arXiv:2502.10391; d = s_w - s_l is the reward model's margin on a pair that people ranked, beta
+stays within [beta_0, 1.5 beta_0] and has no gradient). Every two answers of a prompt that people
+rank apart are a pair. A reward model that disagrees (d < 0) leaves beta_0; `d_negative` counts it.
+d is in units of its spread over the batch, for k * d to mean the same for every model.
+variant="released" is what the trainer of Kwai-YuanQi/MM-RLHF does for text: beta = beta_0 * (1 +
+0.1 * (m_sel - mean m)), at least 1e-3, one number a batch, m_sel the mean over a random 80% drawn
+by a Gaussian weight around the mean. `build` trains the reward model beside the policy, on the
+labels and critiques of a program; scores are read behind its own critiques, as in the paper.
 """
 
 from itertools import combinations
@@ -28,8 +30,10 @@ pass
 CARD = pl.Card(
     title="MM-RLHF: critique-based reward model, dynamic reward scaling",
     paper="arXiv:2502.10391",
-    claim="A larger beta for pairs that a critique-based reward model finds clear uses good pairs better than one beta.",
-    source="released code for the reward model and the released variant; beta(d) from three second-hand accounts",
+    claim="A larger beta for pairs that a critique-based reward model finds clear uses good pairs "
+    "better than one beta.",
+    source="released code for the reward model and the released variant; beta(d) from three "
+    "second-hand accounts",
     size=pl.Size(
         setting="LLaVA-OV-7B, 120k ranked pairs of 30k queries, lr 1e-6, SFT weight 0.25, 32 H800",
         model="qwen2.5-7b",
@@ -57,7 +61,9 @@ def batch_beta(m_U: Tensor, base: float = 0.1, w: float = 0.1, kept: float = 0.8
 
 @pl.stage
 class DynamicDPO(pl.Algebra):
-    """-log sigmoid(beta * m) + sft * NLL(y_w), beta from the column `margin` or from the batch's own m (w is then 0.1)."""
+    """-log sigmoid(beta * m) + sft * NLL(y_w), beta from the column `margin` or from the batch's
+    own m (w is then 0.1).
+    """
 
     beta: float = 0.1
     w: float = 0.5
@@ -72,11 +78,13 @@ class DynamicDPO(pl.Algebra):
     def __call__(self, out: pl.Outputs, batch: pl.Batch) -> tuple[Tensor, dict[str, Tensor]]:
         m_U = pl.preference_margins(out, batch)
         _, unit_B = batch.unit_B.unique(return_inverse=True)
-        d_U = m_U.new_zeros(len(m_U)).index_add(0, unit_B, batch["margin"]) / 2  # both rows of a pair have it
+        # both rows of a pair have it
+        d_U = m_U.new_zeros(len(m_U)).index_add(0, unit_B, batch["margin"]) / 2
         if self.source == "reward_model":
             beta_U = beta(d_U, self.beta, self.w, self.k)
         else:
-            beta_U = batch_beta(m_U.detach(), self.beta, self.w).expand_as(m_U)  # detached: a temperature, not a target
+            # detached: a temperature, not a target
+            beta_U = batch_beta(m_U.detach(), self.beta, self.w).expand_as(m_U)
         chosen_BT = batch.mask * (batch["sign"] > 0)[:, None]
         nll_B = -(out["logp"] * chosen_BT).sum(1) / chosen_BT.sum(1).clamp(min=1)
         n = batch.n_units
@@ -87,7 +95,8 @@ class DynamicDPO(pl.Algebra):
 
 @pl.stage
 class RankedPairs:
-    """Every two episodes of a group that the part `label` ranks apart, on the policy's rows; `margin` from the reward.
+    """Every two episodes of a group that the part `label` ranks apart, on the policy's rows;
+    `margin` from the reward.
 
     Margins are divided by their standard deviation over the batch (`standardise`).
     """
@@ -96,22 +105,34 @@ class RankedPairs:
     gap: float = 1e-9
     standardise: bool = True
 
-    def __call__(self, groups: pl.Groups, signals: pl.Signals, state: pl.State) -> tuple[list[pl.Example], pl.State]:
+    def __call__(
+        self, groups: pl.Groups, signals: pl.Signals, state: pl.State
+    ) -> tuple[list[pl.Example], pl.State]:
         found: list[pl.Example] = []
         pairs = [(g, *p) for g, group in enumerate(groups) for p in self._ranked(group.episodes)]
-        d = np.array([groups[g].episodes[a].total - groups[g].episodes[b].total for g, a, b in pairs])
+        d = np.array(
+            [groups[g].episodes[a].total - groups[g].episodes[b].total for g, a, b in pairs]
+        )
         spread = float(d.std()) if self.standardise and len(d) and d.std() > 0 else 1.0
         for n, (g, better, worse) in enumerate(pairs):
             for e, sign in ((better, 1.0), (worse, -1.0)):
-                columns: dict[str, Any] = {**signals[g][e][0], "sign": sign, "margin": float(d[n]) / spread}
-                found.append(pl.Example(row=groups[g].episodes[e].rows[0], columns=columns, unit=f"pair {n}"))
+                columns: dict[str, Any] = {
+                    **signals[g][e][0],
+                    "sign": sign,
+                    "margin": float(d[n]) / spread,
+                }
+                found.append(
+                    pl.Example(row=groups[g].episodes[e].rows[0], columns=columns, unit=f"pair {n}")
+                )
         return found, state
 
     def _ranked(self, episodes: tuple[pl.Episode, ...]) -> list[tuple[int, int]]:
         scored = {i: e.reward.parts for i, e in enumerate(episodes) if e.ok and e.reward and e.rows}
         labels = {i: parts[self.label] for i, parts in scored.items() if self.label in parts}
         if scored and not labels:
-            raise pl.UserError(f"no reward has the part {self.label!r}, the label that ranks the pairs")
+            raise pl.UserError(
+                f"no reward has the part {self.label!r}, the label that ranks the pairs"
+            )
         return [
             (a, b) if labels[a] > labels[b] else (b, a)
             for a, b in combinations(labels, 2)
@@ -122,12 +143,16 @@ class RankedPairs:
 def critique(task: pl.Task, episode: pl.Episode) -> str:
     """What a person would write: whether the answer is right, and how it came about."""
     right = (episode.reward.parts.get("gold", episode.total) if episode.reward else 0.0) >= 1
-    return ("right" if right else "wrong") + (", worked" if pl.text_properties(episode.text)["worked"] else ", guessed")
+    return ("right" if right else "wrong") + (
+        ", worked" if pl.text_properties(episode.text)["worked"] else ", guessed"
+    )
 
 
 def build(variant: Literal["paper", "released"] = "paper", sft: float = 0.25) -> pl.Recipe:
     parent = pl.recipe("dpo")
-    objective = DynamicDPO(sft=sft) if variant == "paper" else DynamicDPO(w=0.1, sft=sft, source="implicit")
+    objective = (
+        DynamicDPO(sft=sft) if variant == "paper" else DynamicDPO(w=0.1, sft=sft, source="implicit")
+    )
     policy = pl.vary(parent, credit=RankedPairs(), objective=objective).learners
     rater = pl.Learner(
         credit=pl.Labelled("gold", pl.Compare(pairs="all", keep=("critique",))),

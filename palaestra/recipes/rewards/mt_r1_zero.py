@@ -2,14 +2,14 @@
 
     r = +1 + content    if <think></think><translate></translate> stand there once and in order, else -1 - 2   (arXiv:2504.10160)
 
-content = BLEU / 100 ("lex", one line, sacrebleu), a learned quality metric in [0, 1] ("sem", COMETKiwi there), or their sum
-("mix"); -2 for an empty translation. So r is in [1, 2], or [1, 3] mixed; -3 for bad form; -1 for good form and nothing in
-it. With `threshold` the content is +2 above it, -1.5 below (the paper's discrete ablation). GRPO from a base model: 8
-samples, no KL.
+content = BLEU / 100 ("lex", one line, sacrebleu), a learned quality metric in [0, 1] ("sem",
+COMETKiwi there), or their sum ("mix"); -2 for an empty translation. So r is in [1, 2], or [1, 3]
+mixed; -3 for bad form; -1 for good form and nothing in it. With `threshold` the content is +2 above
+it, -1.5 below (the paper's discrete ablation). GRPO from a base model: 8 samples, no KL.
 
-`semantic` names a metric of your own, FILE.py:function(source, hypothesis, reference); chrF stands in for it. A copy of the
-source, another script than the reference's, loops and text four times too long have content 0, a guard of ours against what
-learned metrics pay. Equal rewards: advantage 0.
+`semantic` names a metric of your own, FILE.py:function(source, hypothesis, reference); chrF stands
+in for it. A copy of the source, another script than the reference's, loops and text four times too
+long have content 0, a guard of ours against what learned metrics pay. Equal rewards: advantage 0.
 """
 
 from dataclasses import replace
@@ -20,10 +20,12 @@ import palaestra as pl
 CARD = pl.Card(
     title="MT-R1-Zero: rule-metric mixed reward for translation",
     paper="arXiv:2504.10160",
-    claim="A lexical and a semantic metric together, behind a gate of form, train better translators than either alone.",
+    claim="A lexical and a semantic metric together, behind a gate of form, train better "
+    "translators than either alone.",
     source="released code (fzp0424/MT-R1-Zero: verl/utils/reward_score/mt_score.py, main_grpo.sh)",
     size=pl.Size(
-        setting="Qwen2.5 3B and 7B base, 13,130 sentence pairs en-zh, 8 samples, batch 8, lr 5e-7, no KL, 1,024 tokens",
+        setting="Qwen2.5 3B and 7B base, 13,130 sentence pairs en-zh, 8 samples, batch 8, lr "
+        "5e-7, no KL, 1,024 tokens",
         model="qwen2.5-7b",
         prompts=8,
         samples=8,
@@ -36,7 +38,9 @@ METRICS = {"lex": (1.0, 0.0), "sem": (0.0, 1.0), "mix": (1.0, 1.0)}
 
 @pl.stage
 class Metrics:
-    """r of the module's docstring from the parts `lex` and `sem`. Without `gate`, form earns and costs nothing."""
+    """r of the module's docstring from the parts `lex` and `sem`. Without `gate`, form earns and
+    costs nothing.
+    """
 
     reward: pl.Rewritten
     lex: float = 1.0
@@ -59,7 +63,9 @@ class Metrics:
 
 @pl.stage
 class AsTranslation:
-    """An answer with spaces between its characters, which are then the words that a metric compares."""
+    """An answer with spaces between its characters, which are then the words that a metric
+    compares.
+    """
 
     def __call__(self, text: str, task: pl.Task) -> pl.VerifierInput:
         spaced = lambda answer: " ".join("".join(answer.split()))
@@ -77,5 +83,7 @@ def build(
     reward = pl.Rewritten(pl.Verified(name, paper=True), unless="source", write=AsTranslation())
     return pl.vary(
         pl.recipe("grpo"),
-        collect=pl.links(pl.Sample(n=8), pl.Score(Metrics(reward, *METRICS[metric], threshold, gate))),
+        collect=pl.links(
+            pl.Sample(n=8), pl.Score(Metrics(reward, *METRICS[metric], threshold, gate))
+        ),
     )

@@ -5,17 +5,19 @@ A sample is a profile, a dialogue, a question and keys that the reply in charact
     r = acc + w form,      form = 1 if exactly one think block precedes the reply, else 0
     acc = 1 if the reply names a variant of every group of terms, else 0
 
-Single-term validation asks for one explicit keyword on which several reference models agree (`single_term`); multi-term
-parsing expands it to groups of equivalent terms and keeps a validator whose verdicts agree with a judge's on more than 70%
-of sampled replies (`is_kept`) (arXiv:2505.10218). Only the text behind </think> is searched. w is unknown: 0.5 here. The
-validator is data, not code, so nothing that a model wrote is run.
+Single-term validation asks for one explicit keyword on which several reference models agree
+(`single_term`); multi-term parsing expands it to groups of equivalent terms and keeps a validator
+whose verdicts agree with a judge's on more than 70% of sampled replies (`is_kept`)
+(arXiv:2505.10218). Only the text behind </think> is searched. w is unknown: 0.5 here. The validator
+is data, not code, so nothing that a model wrote is run.
 
-A keyword alone is blind: a negated mention counts, and so does a list of every key there is. Samples may hold the columns
-`forbidden`, terms of a false premise, and `others`, keys of other samples: one of them makes the reply worth 0. An
-unofficial re-implementation pays 0.7 for a contained key and 0.5 for half of the keys: the arm "graded".
+A keyword alone is blind: a negated mention counts, and so does a list of every key there is.
+Samples may hold the columns `forbidden`, terms of a false premise, and `others`, keys of other
+samples: one of them makes the reply worth 0. An unofficial re-implementation pays 0.7 for a
+contained key and 0.5 for half of the keys: the arm "graded".
 
-Samples have the column `keys`, their answer is the list of groups. Other tasks keep their own check. The experiment trains
-nothing: it asks each reward to tell right replies from wrong ones.
+Samples have the column `keys`, their answer is the list of groups. Other tasks keep their own
+check. The experiment trains nothing: it asks each reward to tell right replies from wrong ones.
 """
 
 from collections.abc import Sequence
@@ -28,9 +30,11 @@ CARD = pl.Card(
     title="RAIDEN-R1: verifiable role-awareness reward",
     paper="arXiv:2505.10218",
     claim="Keys that a program can check make role awareness trainable by GRPO.",
-    source="a review and a survey made from the paper, which agree; the weight of the form and the matching are choices",
+    source="a review and a survey made from the paper, which agree; the weight of the form and "
+    "the matching are choices",
     size=pl.Size(
-        setting="14B model, RAIDEN: 88.0% script knowledge, 88.7% conversation memory; the weight of the form is not known",
+        setting="14B model, RAIDEN: 88.0% script knowledge, 88.7% conversation memory; the weight "
+        "of the form is not known",
         model="qwen2.5-14b",
     ),
 )

@@ -2,14 +2,15 @@
 
     r = 3 [rows equal] + 2 J + [runs] + Jaccard(names) + Jaccard(word bigrams) + [format]            (arXiv:2503.23157)
 
-on `<reasoning></reasoning><answer>SQL</answer>`; J in [0, 1] is a judge's rating of the query against the reference, names
-are the tables and columns that both use. The weights are to put every right query above every wrong one. They do not: a
-wrong one can have nearly 6, a right one with J = 0 and no likeness has 5. So a query with other rows is held below 3 + runs
+on `<reasoning></reasoning><answer>SQL</answer>`; J in [0, 1] is a judge's rating of the query
+against the reference, names are the tables and columns that both use. The weights are to put every
+right query above every wrong one. They do not: a wrong one can have nearly 6, a right one with J =
+0 and no likeness has 5. So a query with other rows is held below 3 + runs
 + format, a guard of ours. GRPO on groups of six. Without a judge the terms but J remain, 7 at most.
 
-The verifier `sql-partial` has the rules: read-only, 5 s, multisets of rows unless the reference has ORDER BY, empty reply
-only format. A judge sees no comments (they can talk to it); its failure leaves the episode unscored. Equal rewards:
-advantage 0.
+The verifier `sql-partial` has the rules: read-only, 5 s, multisets of rows unless the reference has
+ORDER BY, empty reply only format. A judge sees no comments (they can talk to it); its failure
+leaves the episode unscored. Equal rewards: advantage 0.
 """
 
 import asyncio
@@ -20,10 +21,13 @@ import palaestra as pl
 CARD = pl.Card(
     title="Reasoning-SQL: partial rewards for text-to-SQL",
     paper="arXiv:2503.23157",
-    claim="Partial rewards beside execution make GRPO more accurate on text-to-SQL than execution alone, and than SFT.",
-    source="weights from two second-hand accounts that agree; n = 2, tag names and the guard are ours",
+    claim="Partial rewards beside execution make GRPO more accurate on text-to-SQL than execution "
+    "alone, and than SFT.",
+    source="weights from two second-hand accounts that agree; n = 2, tag names and the guard "
+    "are ours",
     size=pl.Size(
-        setting="Qwen2.5-Coder 3B, 7B and 14B, 8,026 BIRD questions, 6 samples, batch 32, lr 1e-6, 3 epochs",
+        setting="Qwen2.5-Coder 3B, 7B and 14B, 8,026 BIRD questions, 6 samples, batch 32, lr "
+        "1e-6, 3 epochs",
         model="qwen2.5-14b",
         prompts=32,
         samples=6,
@@ -31,15 +35,22 @@ CARD = pl.Card(
     ),
 )
 
-RUBRIC = "A good query asks for what the question asks for, with the tables, conditions and columns of the reference."
+RUBRIC = (
+    "A good query asks for what the question asks for, with the tables, conditions and "
+    "columns of the reference."
+)
 PARTIAL = pl.Rewritten(
-    pl.Verified("sql-partial", paper=True), unless="schema", write=pl.AsQuery(("reasoning", "answer"))
+    pl.Verified("sql-partial", paper=True),
+    unless="schema",
+    write=pl.AsQuery(("reasoning", "answer")),
 )
 
 
 @pl.stage
 class WithFeedback:
-    """`reward` with a judge's verdict of each response as the field `feedback`. A judge's fault stays a fault."""
+    """`reward` with a judge's verdict of each response as the field `feedback`. A judge's fault
+    stays a fault.
+    """
 
     reward: pl.RewardFn
     judge: pl.RewardFn
@@ -59,5 +70,7 @@ class WithFeedback:
 
 def build(judge: pl.Source | None = None, reward: pl.RewardFn = PARTIAL) -> pl.Recipe:
     if judge is not None:
-        reward = WithFeedback(reward, pl.Judge(client=judge, rubric=RUBRIC, extract=pl.extract_query))
+        reward = WithFeedback(
+            reward, pl.Judge(client=judge, rubric=RUBRIC, extract=pl.extract_query)
+        )
     return pl.vary(pl.recipe("grpo"), collect=pl.links(pl.Sample(n=6), pl.Score(reward=reward)))

@@ -1,17 +1,19 @@
-"""RESTL: four aspects of a formula of signal temporal logic as the reward, each judged by a model of its own.
+"""RESTL: four aspects of a formula of signal temporal logic as the reward, each judged by a model
+of its own.
 
     R = 0.2 m_a + 0.25 m_t + 0.35 m_l + 0.2 m_s,   r = R - 0.05 KL(pi || pi_SFT)                      (arXiv:2511.08555)
 
-m_a = share of the reference's atomic propositions (called precision there, divided by the reference's count: recall), m_t =
-likeness of the formulas in words, m_l = max(0, 1 - | |y*| - |y| | / |y*| ), m_s = ROUGE-L of the tokens. `pipeline()` is the
-paper's way: for each aspect a reward model (Bradley-Terry on the best and the worst of four candidates, easy inputs first),
-then PPO on the weighted sum of their sigmoids. `build()` is its ablation, PPO on the metrics themselves;
+m_a = share of the reference's atomic propositions (called precision there, divided by the
+reference's count: recall), m_t = likeness of the formulas in words, m_l = max(0, 1 - | |y*| - |y| |
+/ |y*| ), m_s = ROUGE-L of the tokens. `pipeline()` is the paper's way: for each aspect a reward
+model (Bradley-Terry on the best and the worst of four candidates, easy inputs first), then PPO on
+the weighted sum of their sigmoids. `build()` is its ablation, PPO on the metrics themselves;
 `build(learned=True)` needs the four models.
 
-The surface pays a wrong time bound 0.966; `semantic` adds a check that the formula means the same (ours). Empty: 0. Without
-proposition in the reference m_a is 1 if there is none. m_t compares with the reference's words, n-grams in place of an
-encoder of the question. The order of the curriculum is by propositions or length, known before sampling; the paper's other
-two need candidates.
+The surface pays a wrong time bound 0.966; `semantic` adds a check that the formula means the same
+(ours). Empty: 0. Without proposition in the reference m_a is 1 if there is none. m_t compares with
+the reference's words, n-grams in place of an encoder of the question. The order of the curriculum
+is by propositions or length, known before sampling; the paper's other two need candidates.
 """
 
 from collections.abc import Callable
@@ -22,10 +24,13 @@ import palaestra as pl
 CARD = pl.Card(
     title="RESTL: multi-aspect rewards for NL to signal temporal logic",
     paper="arXiv:2511.08555",
-    claim="Several aspects of likeness, each with a reward model of its own, train better translators to logic than one.",
-    source="paper (full text of the AAAI 2026 version); the semantic check and the sigmoid scale are ours",
+    claim="Several aspects of likeness, each with a reward model of its own, train better "
+    "translators to logic than one.",
+    source="paper (full text of the AAAI 2026 version); the semantic check and the sigmoid scale "
+    "are ours",
     size=pl.Size(
-        setting="LLaMA 3-8B, 14,000 pairs; reward models 5 epochs, lr 5e-5; PPO 80,000 steps, batch 32, lr 1.41e-5",
+        setting="LLaMA 3-8B, 14,000 pairs; reward models 5 epochs, lr 5e-5; PPO 80,000 steps, "
+        "batch 32, lr 1.41e-5",
         model="llama-3.1-8b",
         answers=32,
         lr=1.41e-5,
@@ -39,7 +44,8 @@ WEIGHTS = (("atoms", 0.2), ("template", 0.25), ("length", 0.35), ("tokens", 0.2)
 def formula(answer: str) -> str:
     """`66` as G[0,0](x == 6) and G[1,1](x == 6): what the small model writes, in logic."""
     return " and ".join(
-        f"G[{i},{i}](x == {int(c, 36) if c.isalnum() and c.isascii() else 99})" for i, c in enumerate(answer)
+        f"G[{i},{i}](x == {int(c, 36) if c.isalnum() and c.isascii() else 99})"
+        for i, c in enumerate(answer)
     )
 
 
@@ -56,7 +62,9 @@ def read(text: str, task: pl.Task) -> tuple[str, str]:
 
 @pl.stage
 class Aspects:
-    """The weighted sum of aspects of a formula: atoms, template, length, tokens; exact, same (both 0 or 1)."""
+    """The weighted sum of aspects of a formula: atoms, template, length, tokens; exact, same (both
+    0 or 1).
+    """
 
     weights: tuple[tuple[str, float], ...] = WEIGHTS
 
@@ -99,7 +107,9 @@ class LearnedAspects:
             if isinstance(each, pl.Fault):
                 return each
             parts[f"learned/{name}"] = each.total
-        return pl.Reward(total=sum(w * parts[f"learned/{name}"] for name, w in self.weights), parts=parts)
+        return pl.Reward(
+            total=sum(w * parts[f"learned/{name}"] for name, w in self.weights), parts=parts
+        )
 
 
 def propositions(task: pl.Task) -> float:
@@ -118,7 +128,9 @@ class EasyFirst:
     block: int = 512
     draw: pl.Draw = pl.Shuffled()
 
-    def __call__(self, ctx: pl.Context, key: pl.Key, n: int, state: pl.State) -> tuple[list[pl.Task], pl.State]:
+    def __call__(
+        self, ctx: pl.Context, key: pl.Key, n: int, state: pl.State
+    ) -> tuple[list[pl.Task], pl.State]:
         waiting: list[pl.Task] = list(state.get("waiting", []))
         inner: pl.State = state.get("inner", {})
         while len(waiting) < n:
@@ -128,11 +140,16 @@ class EasyFirst:
 
 
 def build(
-    learned: bool = False, weights: tuple[tuple[str, float], ...] = WEIGHTS, kl: float = 0.05, semantic: float = 0.0
+    learned: bool = False,
+    weights: tuple[tuple[str, float], ...] = WEIGHTS,
+    kl: float = 0.05,
+    semantic: float = 0.0,
 ) -> pl.Recipe:
     extra = (("same", semantic),) if semantic else ()
     reward = LearnedAspects(weights) if learned else Aspects((*weights, *extra))
-    return pl.vary(pl.recipe("ppo", kl=kl), collect=pl.links(pl.Sample(n=8), pl.Score(reward=reward)))
+    return pl.vary(
+        pl.recipe("ppo", kl=kl), collect=pl.links(pl.Sample(n=8), pl.Score(reward=reward))
+    )
 
 
 def reward_model(
@@ -141,10 +158,17 @@ def reward_model(
     """Ranks candidates of the start policy by one aspect."""
     return pl.Recipe(
         draw=EasyFirst(propositions if aspect == "atoms" else length, block=16 * steps),
-        collect=pl.links(pl.Sample(n=candidates), pl.Offline("reward"), pl.Score(reward=Aspects(((aspect, 1.0),)))),
+        collect=pl.links(
+            pl.Sample(n=candidates),
+            pl.Offline("reward"),
+            pl.Score(reward=Aspects(((aspect, 1.0),))),
+        ),
         learners={
             "reward": pl.Learner(
-                credit=pl.Compare(), objective=pl.BradleyTerry(), heads=("score",), optimiser=pl.AdamW(lr=5e-5)
+                credit=pl.Compare(),
+                objective=pl.BradleyTerry(),
+                heads=("score",),
+                optimiser=pl.AdamW(lr=5e-5),
             )
         },
         schedule=pl.Schedule(prompts=16, steps=steps),
@@ -154,5 +178,8 @@ def reward_model(
 def pipeline(steps: int = 40) -> pl.Pipeline:
     """Four reward models, then PPO on them."""
     models = {name: pl.Output(name, "reward") for name, _ in WEIGHTS}
-    parts = {name: pl.Part(reward_model(name, steps=steps)) for name in ("atoms", "template", "length", "tokens")}
+    parts = {
+        name: pl.Part(reward_model(name, steps=steps))
+        for name in ("atoms", "template", "length", "tokens")
+    }
     return pl.Pipeline(parts={**parts, "rl": pl.Part(build(learned=True), models=models)})

@@ -1,20 +1,23 @@
 """RL Tango: a generator and a generative verifier of its steps, trained in turns.
 
-The verifier reads question and solution and says for each of the K steps v_k = +1 or -1, and for the whole f = 1 or 0.
-Generator, in a group of solutions with outcomes R_i (arXiv:2505.15034, section 3):
+The verifier reads question and solution and says for each of the K steps v_k = +1 or -1, and for
+the whole f = 1 or 0. Generator, in a group of solutions with outcomes R_i (arXiv:2505.15034,
+section 3):
 
     A_out,i    = (R_i - mean R) / std R
     A_step,i,t = sum of the normalised v_k / K over the steps that end at or after token t,
                  normalised by the mean and std of all v_k / K of the group together
     A_i,t      = (1 - a) A_out,i + a A_step,i,t,          a falls exponentially from 0.1 to 0.001
 
-Verifier, one verdict a solution:  r = 1[f = R] + 0.8 form,  form = share of the criteria that its reply meets; z-scored in the
-group, then times s = 1 / sqrt(count in the batch) of the solution's class, right or wrong, smoothed over steps: else
-"wrong" for everything pays while the generator is weak. No labels of steps are used.
+Verifier, one verdict a solution: r = 1[f = R] + 0.8 form, form = share of the criteria that its
+reply meets; z-scored in the group, then times s = 1 / sqrt(count in the batch) of the solution's
+class, right or wrong, smoothed over steps: else "wrong" for everything pays while the generator is
+weak. No labels of steps are used.
 
-After `warmup` steps of the verifier alone, three of four steps train the generator, the fourth the verifier. Missing verdicts
-are 0 and cost form; without a readable f the verifier earns 0; a solution of one line has K = 1; zero std gives 0. The
-additive form and std with ddof 0 are inferred from the paper's prose. Division by K leaves nothing to gain from more steps.
+After `warmup` steps of the verifier alone, three of four steps train the generator, the fourth the
+verifier. Missing verdicts are 0 and cost form; without a readable f the verifier earns 0; a
+solution of one line has K = 1; zero std gives 0. The additive form and std with ddof 0 are inferred
+from the paper's prose. Division by K leaves nothing to gain from more steps.
 """
 
 import asyncio
@@ -29,10 +32,13 @@ import palaestra as pl
 CARD = pl.Card(
     title="RL Tango: generator and verifier trained together",
     paper="arXiv:2505.15034",
-    claim="A verifier of steps that learns beside the generator makes RL faster and better than outcomes alone.",
-    source="text of the paper without its display equations; the sum of the verifier's reward and ddof are inferred",
+    claim="A verifier of steps that learns beside the generator makes RL faster and better than "
+    "outcomes alone.",
+    source="text of the paper without its display equations; the sum of the verifier's reward and "
+    "ddof are inferred",
     size=pl.Size(
-        setting="Qwen2.5-Math-7B after SFT, verifier Qwen2.5-7B, 455k prompts, batch 256 x 5, lr 1e-6, 200 steps, warm-up 40",
+        setting="Qwen2.5-Math-7B after SFT, verifier Qwen2.5-7B, 455k prompts, batch 256 x 5, lr "
+        "1e-6, 200 steps, warm-up 40",
         model="qwen2.5-7b",
         prompts=256,
         samples=5,
@@ -43,7 +49,9 @@ CARD = pl.Card(
 
 @pl.value_class
 class StepVerdicts:
-    """What a verifier's reply says: +1, -1 or 0 by step, the whole (None = unread), the share of criteria of form met."""
+    """What a verifier's reply says: +1, -1 or 0 by step, the whole (None = unread), the share of
+    criteria of form met.
+    """
 
     steps: tuple[float, ...]
     final: bool | None
@@ -59,22 +67,31 @@ class Form(Protocol):
 
 @pl.stage
 class Reworked:
-    """The verifier works the problem itself and says `= right` or `= wrong`: a step is right if it stands in that work."""
+    """The verifier works the problem itself and says `= right` or `= wrong`: a step is right if it
+    stands in that work.
+    """
 
     def ask(self, task: pl.Task, text: str) -> tuple[pl.Message, ...]:
         return pl.judging_task(task, text, True).prompt
 
     def read(self, reply: str, lines: Sequence[str]) -> StepVerdicts:
-        own, whole = pl.answer_lines(reply)[:-1], {"right": True, "wrong": False}.get(pl.final_answer(reply) or "")
+        own, whole = (
+            pl.answer_lines(reply)[:-1],
+            {"right": True, "wrong": False}.get(pl.final_answer(reply) or ""),
+        )
         found = [1.0 if a == b else -1.0 for a, b in zip(lines[:-1], own, strict=False)]
         found += [0.0] * (len(lines) - 1 - len(found))
         found += [0.0 if whole is None else 1.0 if whole else -1.0] * bool(lines)
-        return StepVerdicts(steps=tuple(found), final=whole, form=(bool(own) + (len(own) == len(lines))) / 2)
+        return StepVerdicts(
+            steps=tuple(found), final=whole, form=(bool(own) + (len(own) == len(lines))) / 2
+        )
 
 
 @pl.stage
 class VerifySteps:
-    """Adds a verifier's row to every scored episode: its verdicts are events, its pay the part "seat:verifier"."""
+    """Adds a verifier's row to every scored episode: its verdicts are events, its pay the part
+    "seat:verifier".
+    """
 
     form: Form = Reworked()
     model: str = "verifier"
@@ -89,7 +106,9 @@ class VerifySteps:
         if e.reward is None:
             return e
         sampling = pl.Sampling(temperature=1.0, max_tokens=self.max_tokens)
-        player = pl.EnginePlayer(engine=ctx.engine(self.model), sampling=sampling, name=self.model, policy=self.model)
+        player = pl.EnginePlayer(
+            engine=ctx.engine(self.model), sampling=sampling, name=self.model, policy=self.model
+        )
         ask = pl.Ask(seat=self.model, say=self.form.ask(task, pl.response_text(e)))
         row = pl.Row(seat=self.model, segments=player.hear(ask, first=True, closed=False, turn=0))
         try:
@@ -107,37 +126,59 @@ class VerifySteps:
         assert e.reward is not None
         found = [s for s in pl.answer_steps(e, ctx.decode) if s.row < len(e.rows) - 1]
         verdict, right = self.form.read(reply, [s.text for s in found]), e.total >= 1
-        pay = 0.0 if verdict.final is None else float(verdict.final == right) + self.weight * verdict.form
+        pay = (
+            0.0
+            if verdict.final is None
+            else float(verdict.final == right) + self.weight * verdict.form
+        )
         events = tuple(
             pl.Event(row=s.row, token=s.token, value=v / len(found), part="verdict")
             for s, v in zip(found, verdict.steps, strict=True)
         )
         agrees = verdict.final == right
-        found_out = {"right and said so": float(right and agrees), "wrong and said so": float(agrees and not right)}
+        found_out = {
+            "right and said so": float(right and agrees),
+            "wrong and said so": float(agrees and not right),
+        }
         parts = {**e.reward.parts, pl.payment(self.model): pay, **found_out}
-        return replace(e, reward=replace(e.reward, parts=parts, events=events), facts={**e.facts, "right": right})
+        return replace(
+            e,
+            reward=replace(e.reward, parts=parts, events=events),
+            facts={**e.facts, "right": right},
+        )
 
 
 @pl.stage
 class StepMixture:
-    """(1 - share) * outcome + share * verdicts; see the module. Without `apart` they are added before they are normalised."""
+    """(1 - share) * outcome + share * verdicts; see the module. Without `apart` they are added
+    before they are normalised.
+    """
 
     share: Any = 0.1
     apart: bool = True
     spreads: ClassVar[bool] = True  # verdicts differ where outcomes are equal
 
     def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
-        paid = [(e, ev) for e, ep in enumerate(table.episodes) if ep.reward for ev in ep.reward.events]
-        value_K, of_K = np.array([ev.value for _, ev in paid]), np.array([e for e, _ in paid], np.int64)
+        paid = [
+            (e, ev) for e, ep in enumerate(table.episodes) if ep.reward for ev in ep.reward.events
+        ]
+        value_K, of_K = (
+            np.array([ev.value for _, ev in paid]),
+            np.array([e for e, _ in paid], np.int64),
+        )
         if not self.apart:
             total_E = (1 - self.share) * x.x_N + self.share * np.bincount(of_K, value_K, len(x.x_N))
-            return table.lift(pl.Values(level="episode", x_N=z_scores(total_E, table.group_E)), "token")
+            return table.lift(
+                pl.Values(level="episode", x_N=z_scores(total_E, table.group_E)), "token"
+            )
         out_N = (1 - self.share) * table.lift(
             pl.Values(level="episode", x_N=z_scores(x.x_N, table.group_E)), "token"
         ).x_N
         at = table.tokens
         for z, (e, event) in zip(z_scores(value_K, table.group_E[of_K]), paid, strict=True):
-            before_N = (at.episode_N == e) & (at.row_N == event.row) & (at.position_N <= event.token)
+            before_N = (
+                (at.episode_N == e) & (at.row_N == event.row) & (at.position_N <= event.token)
+            )
             out_N[before_N] += self.share * z
         return pl.Values(level="token", x_N=out_N)
 
@@ -152,7 +193,9 @@ def z_scores(x_N: np.ndarray, key_N: np.ndarray) -> np.ndarray:
 
 @pl.stage
 class ClassWeight:
-    """x * s of the solution's class (the fact "right"), s = 1 / sqrt(count) with an exponential average of `keep`."""
+    """x * s of the solution's class (the fact "right"), s = 1 / sqrt(count) with an exponential
+    average of `keep`.
+    """
 
     keep: float = 0.9
 
@@ -164,7 +207,10 @@ class ClassWeight:
                 known[name] = self.keep * known.get(name, n**-0.5) + (1 - self.keep) * n**-0.5
         table.state["class_weight"] = known
         weight_E = np.array([known["right" if r else "wrong"] for r in right_E])
-        return pl.Values(level=x.level, x_N=x.x_N * table.lift(pl.Values(level="episode", x_N=weight_E), x.level).x_N)
+        return pl.Values(
+            level=x.level,
+            x_N=x.x_N * table.lift(pl.Values(level="episode", x_N=weight_E), x.level).x_N,
+        )
 
 
 Z = (pl.Center("group"), pl.Scale("group", ddof=0))
@@ -178,11 +224,15 @@ def build(
     apart: bool = True,
     form: Form = Reworked(),
 ) -> pl.Recipe:
-    """`learns=False` fixes the verifier, `balanced=False` drops the class weights, `apart=False` merges before normalising."""
+    """`learns=False` fixes the verifier, `balanced=False` drops the class weights, `apart=False`
+    merges before normalising.
+    """
     grpo = pl.recipe("grpo")
     generator = replace(
         grpo.learners["policy"],
-        credit=pl.chain(StepMixture(pl.Exponential(share, 1e-3, 200) if share > 1e-3 else share, apart)),
+        credit=pl.chain(
+            StepMixture(pl.Exponential(share, 1e-3, 200) if share > 1e-3 else share, apart)
+        ),
         update=pl.Cycle(pl.Plain(), on=(0, 1, 2), warmup=warmup),
     )
     verifier = pl.Learner(

@@ -1,18 +1,21 @@
-"""RLPR: the probability of the reference answer behind the policy's own reasoning is the reward. No verifier.
+"""RLPR: the probability of the reference answer behind the policy's own reasoning is the reward. No
+verifier.
 
-The reference y* stands in the place of the sampled answer, and one forward pass of the current policy gives
+The reference y* stands in the place of the sampled answer, and one forward pass of the current
+policy gives
 
     r = mean_j p(y*_j | x, z, y*_<j),   reward = 0.9 max(0, r - r_base) + 0.1 format, less 1 where the reply repeats itself
 
-(arXiv:2506.18254, with constants as released in OpenBMB/RLPR). The mean of probabilities bears a synonym that a product or a
-geometric mean would punish. r_base is the same without reasoning, of the start model. A reply without an answer scores 0
-before its format; so does a task whose reference is empty. Groups whose rewards spread less than b_t are dropped and others
-drawn:
+(arXiv:2506.18254, with constants as released in OpenBMB/RLPR). The mean of probabilities bears a
+synonym that a product or a geometric mean would punish. r_base is the same without reasoning, of
+the start model. A reply without an answer scores 0 before its format; so does a task whose
+reference is empty. Groups whose rewards spread less than b_t are dropped and others drawn:
 
     b_t = c m_t,  m_t = 0.99 m_{t-1} + 0.01 (mean spread of the last step),  m first the mean of steps 6 to 10, used from 11
 
-`form="tags"` reads <think>...</think><answer>...</answer> as in the paper, "line" the answer line `= ` of the built-in tasks.
-A text that names every candidate before it answers raises r for any reference: watch `length`.
+`form="tags"` reads <think>...</think><answer>...</answer> as in the paper, "line" the answer line
+`= ` of the built-in tasks. A text that names every candidate before it answers raises r for any
+reference: watch `length`.
 """
 
 from typing import ClassVar, Literal
@@ -24,10 +27,12 @@ import palaestra as pl
 CARD = pl.Card(
     title="RLPR: probability reward without verifiers",
     paper="arXiv:2506.18254",
-    claim="The policy's own probability of the reference answer teaches reasoning where no rule can verify an answer.",
+    claim="The policy's own probability of the reference answer teaches reasoning where no rule "
+    "can verify an answer.",
     source="released code (OpenBMB/RLPR: reward_manager/prob.py, ray_trainer.py, repetition.py)",
     size=pl.Size(
-        setting="Qwen2.5-7B, Llama3.1-8B, Gemma2-2B; 77k prompts, 768 x 8, minibatch 192, lr 1e-6, 3,072 tokens, no KL",
+        setting="Qwen2.5-7B, Llama3.1-8B, Gemma2-2B; 77k prompts, 768 x 8, minibatch 192, lr "
+        "1e-6, 3,072 tokens, no KL",
         model="qwen2.5-7b",
         prompts=768,
         samples=8,
@@ -40,9 +45,11 @@ CARD = pl.Card(
 
 @pl.stage
 class Spread:
-    """Keeps groups whose rewards have a standard deviation (ddof 1) of at least c m; draws until there are `size`.
+    """Keeps groups whose rewards have a standard deviation (ddof 1) of at least c m; draws until
+    there are `size`.
 
-    m moves with the mean over all groups of each step. Before step `start` everything is kept. A group of one spreads 0.
+    m moves with the mean over all groups of each step. Before step `start` everything is kept. A
+    group of one spreads 0.
     """
 
     coefficient: float = 0.5
@@ -59,7 +66,10 @@ class Spread:
         least = self.coefficient * m if m is not None and now >= self.start else 0.0
         spreads = [spread(g) for g in groups]
         seen = [*state.get("seen", []), *spreads]
-        kept = [*state.get("kept", []), *(g for g, s in zip(groups, spreads, strict=True) if s >= least)]
+        kept = [
+            *state.get("kept", []),
+            *(g for g, s in zip(groups, spreads, strict=True) if s >= least),
+        ]
         if len(kept) < self.size and now >= self.start:
             return None, [], {**state, "kept": kept, "seen": seen}
         means = [*state.get("means", []), float(np.mean(seen))] if now >= self.collect_from else []
@@ -67,7 +77,13 @@ class Spread:
             m = moving_average(m, means[-1], self.momentum)
         elif now + 1 >= self.start:
             m = float(np.mean(means))
-        found = {"step": now + 1, "means": [] if m is not None else means, "mean": m, "kept": [], "seen": []}
+        found = {
+            "step": now + 1,
+            "means": [] if m is not None else means,
+            "mean": m,
+            "kept": [],
+            "seen": [],
+        }
         return kept[: self.size] if now >= self.start else kept, [], found
 
 
@@ -101,15 +117,22 @@ def tags(text: str) -> float:
 
 
 def build(
-    coefficient: float = 0.5, how: pl.Reducer = "mean", baseline: str = "ref", form: Literal["line", "tags"] = "line"
+    coefficient: float = 0.5,
+    how: pl.Reducer = "mean",
+    baseline: str = "ref",
+    form: Literal["line", "tags"] = "line",
 ) -> pl.Recipe:
-    """`coefficient` c: 0.5 for Qwen, 0.9 for Llama, 1.0 for Gemma; 0 = no filter. `baseline` "" = none is taken off."""
+    """`coefficient` c: 0.5 for Qwen, 0.9 for Llama, 1.0 for Gemma; 0 = no filter. `baseline` "" =
+    none is taken off.
+    """
     read = {
         "line": (pl.reasoning_prefix, pl.ANSWER_PREFIX, has_one_answer_line),
         "tags": (text_before_answer, "<answer>", tags),
     }
     before, opening, well_formed = read[form]
-    reward = pl.AnswerProbability(baseline=baseline, how=how, before=before, opening=opening, format=well_formed)
+    reward = pl.AnswerProbability(
+        baseline=baseline, how=how, before=before, opening=opening, format=well_formed
+    )
     rlpr = pl.vary(
         pl.recipe("grpo"),
         collect=pl.links(pl.Sample(n=8), pl.Score(reward=reward, shadow=True)),

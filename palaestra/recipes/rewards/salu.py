@@ -1,13 +1,15 @@
-"""SALU: say what you know, say so when you do not, and pay for a false answer the more the surer you were.
+"""SALU: say what you know, say so when you do not, and pay for a false answer the more the surer
+you were.
 
     answerable question:      right +1, abstention -0.5, wrong -1 - conf
     unanswerable question:    abstention +1, any other answer -1 - conf        conf = exp(mean log p of the response's tokens)
 
-(arXiv:2507.16951, whose abstract has the idea; the table and conf are inferred.) Stage 1 imitates answers and abstentions with
-equal weight per token, stage 2 is RL with a KL to its result. conf is that of the frozen start policy: a policy could talk its
-own down. With conf c, answering pays if the chance p of being right exceeds (0.5 + c) / (2 + c). Abstaining always earns 0.1
-where 60% can be answered. An abstention is a response that is one of the phrases and nothing more; with an answer beside it,
-it is wrong, and so is an empty response.
+(arXiv:2507.16951, whose abstract has the idea; the table and conf are inferred.) Stage 1 imitates
+answers and abstentions with equal weight per token, stage 2 is RL with a KL to its result. conf is
+that of the frozen start policy: a policy could talk its own down. With conf c, answering pays if
+the chance p of being right exceeds (0.5 + c) / (2 + c). Abstaining always earns 0.1 where 60% can
+be answered. An abstention is a response that is one of the phrases and nothing more; with an answer
+beside it, it is wrong, and so is an empty response.
 """
 
 import math
@@ -18,17 +20,22 @@ import palaestra as pl
 CARD = pl.Card(
     title="SALU: unanswerability recognition with RLHF",
     paper="arXiv:2507.16951",
-    claim="Punishing false answers by their confidence cuts hallucination on what has no answer and keeps the other answers.",
-    source="abstract and third-party numbers; the table of rewards, lambda and the confidence are inferred",
+    claim="Punishing false answers by their confidence cuts hallucination on what has no answer "
+    "and keeps the other answers.",
+    source="abstract and third-party numbers; the table of rewards, lambda and the confidence are "
+    "inferred",
     size=pl.Size(
-        setting="a Chinese set of retrieval questions; overall accuracy .908, 1.3% hallucination on unanswerable ones",
+        setting="a Chinese set of retrieval questions; overall accuracy .908, 1.3% hallucination "
+        "on unanswerable ones",
     ),
 )
 PHRASES = ("I don't know.", "= ?")
 
 
 def is_abstention(text: str, phrases: tuple[str, ...] = PHRASES) -> bool:
-    """Whether a response is one of the phrases, whatever its case, spaces, quotes and final marks."""
+    """Whether a response is one of the phrases, whatever its case, spaces, quotes and
+    final marks.
+    """
     return strip_text(text) in {strip_text(p) for p in phrases}
 
 
@@ -36,7 +43,9 @@ def strip_text(text: str) -> str:
     return re.sub(r"\s+", " ", text.replace("\u2019", "'")).strip(" \"'.!").lower()
 
 
-def table(answerable: bool, right: bool, abstains: bool, punishment: float, abstention: float = -0.5) -> float:
+def table(
+    answerable: bool, right: bool, abstains: bool, punishment: float, abstention: float = -0.5
+) -> float:
     """The reward of a response; `punishment` is that of a false answer."""
     if abstains:
         return abstention if answerable else 1.0
@@ -45,9 +54,11 @@ def table(answerable: bool, right: bool, abstains: bool, punishment: float, abst
 
 @pl.stage
 class Honest:
-    """The table of the module's docstring, with wrong - scale * conf for false answers; conf under `model`.
+    """The table of the module's docstring, with wrong - scale * conf for false answers; conf under
+    `model`.
 
-    The task's meta `answerable` says which half of the table holds; a task without it is answerable.
+    The task's meta `answerable` says which half of the table holds; a task without it is
+    answerable.
     """
 
     scale: float = 1.0
@@ -58,12 +69,19 @@ class Honest:
 
     async def __call__(self, ctx: pl.Context, group: pl.Group) -> list[pl.Reward | pl.Fault]:
         if ctx.bench.reward is None:
-            raise pl.UserError(f"Honest needs a bench that checks answers; the world {ctx.bench.name!r} pays by itself")
-        sure = await pl.judge_together(ctx, self, group, lambda groups: confidences(ctx, self.model, groups))
+            raise pl.UserError(
+                f"Honest needs a bench that checks answers; the world {ctx.bench.name!r} pays by "
+                "itself"
+            )
+        sure = await pl.judge_together(
+            ctx, self, group, lambda groups: confidences(ctx, self.model, groups)
+        )
         gold = await pl.judge_group(ctx, ctx.bench.reward, group)
         known = bool(group.task.meta.get("answerable", True))
         return [
-            g if isinstance(g, pl.Fault) else self._reward(pl.response_text(e), known, g.total >= 1, c)
+            g
+            if isinstance(g, pl.Fault)
+            else self._reward(pl.response_text(e), known, g.total >= 1, c)
             for e, g, c in zip(group.episodes, gold, sure, strict=True)
         ]
 
@@ -87,7 +105,8 @@ async def confidences(ctx: pl.Context, model: str, groups: list[pl.Group]) -> li
     there = [i for i, e in enumerate(episodes) if last_turn_ids(e)]
     with ctx.phase("forward"):
         found = pl.score_pairs(
-            ctx.model(model), [(pl.last_turn_prompt(episodes[i]), last_turn_ids(episodes[i])) for i in there]
+            ctx.model(model),
+            [(pl.last_turn_prompt(episodes[i]), last_turn_ids(episodes[i])) for i in there],
         )
     sure = dict(zip(there, map(pl.sequence_confidence, found), strict=True))
     return [sure.get(i, math.nan) for i in range(len(episodes))]

@@ -2,14 +2,15 @@
 
     r = 0.85 R_sql + 0.10 R_format + 0.05 R_tags        on <think></think><answer>SQL</answer>      (arXiv:2504.15077)
 
-R_sql is 1 for equal tables ("ex"), or QATCH ("qatch"): the mean of cell precision, cell recall and the ratio of row counts,
-each to three decimals; a query that fails is 0, two empty tables are 1, one empty table is 0. R_tags is a quarter for each
-marker that stands there exactly once. Later scripts have `weights=(0.95, 0.05, 0)`. GRPO on groups of 16.
+R_sql is 1 for equal tables ("ex"), or QATCH ("qatch"): the mean of cell precision, cell recall and
+the ratio of row counts, each to three decimals; a query that fails is 0, two empty tables are 1,
+one empty table is 0. R_tags is a quarter for each marker that stands there exactly once. Later
+scripts have `weights=(0.95, 0.05, 0)`. GRPO on groups of 16.
 
-As released (`variant="released"`) cells are sets, so that repeating a cell or a row is free, and tags stand on lines of
-their own; the default counts cells and is lenient about lines. Neither is blind to text behind the answer, as the first
-release was, nor takes a column `updated_at` for an UPDATE. Cells have no order: a table that is not the reference's has at
-most 0.9.
+As released (`variant="released"`) cells are sets, so that repeating a cell or a row is free, and
+tags stand on lines of their own; the default counts cells and is lenient about lines. Neither is
+blind to text behind the answer, as the first release was, nor takes a column `updated_at` for an
+UPDATE. Cells have no order: a table that is not the reference's has at most 0.9.
 """
 
 from typing import Literal
@@ -19,10 +20,13 @@ import palaestra as pl
 CARD = pl.Card(
     title="Think2SQL: execution-accuracy RL for text-to-SQL",
     paper="arXiv:2504.15077",
-    claim="RL on the likeness of result tables lets small models reason their way to better SQL than SFT or execution alone.",
-    source="released code (spapicchio/Think2SQL at 740a74f and later, NL2SQLEvaluator, QATCH); counted cells are ours",
+    claim="RL on the likeness of result tables lets small models reason their way to better SQL "
+    "than SFT or execution alone.",
+    source="released code (spapicchio/Think2SQL at 740a74f and later, NL2SQLEvaluator, QATCH); "
+    "counted cells are ours",
     size=pl.Size(
-        setting="Qwen2.5-Coder 0.5B to 14B, 9,007 BIRD questions, 16 samples, one epoch, lr 1e-6, no KL, temperature 0.7; "
+        setting="Qwen2.5-Coder 0.5B to 14B, 9,007 BIRD questions, 16 samples, one epoch, lr 1e-6, "
+        "no KL, temperature 0.7; "
         "4,096 tokens in a later configuration",
         model="qwen2.5-14b",
         samples=16,
@@ -43,5 +47,6 @@ def build(
     name = f"sql-table(mode={mode!r}, bag={not released}, newlines={released}, weights={weights!r})"
     reward = pl.Rewritten(pl.Verified(name), unless="schema", write=pl.AsQuery(newlines=released))
     return pl.vary(
-        pl.recipe("grpo"), collect=pl.links(pl.Sample(n=n, temperature=temperature), pl.Score(reward=reward))
+        pl.recipe("grpo"),
+        collect=pl.links(pl.Sample(n=n, temperature=temperature), pl.Score(reward=reward)),
     )

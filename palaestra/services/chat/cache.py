@@ -1,4 +1,6 @@
-"""Replies on disk, one JSON file a request: what was asked once is not asked again, and a resumed run hears the same."""
+"""Replies on disk, one JSON file a request: what was asked once is not asked again, and a resumed
+run hears the same.
+"""
 
 from __future__ import annotations
 

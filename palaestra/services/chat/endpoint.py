@@ -2,11 +2,12 @@
 
     Endpoint(url="http://localhost:8000/v1", model="judge", key_env="JUDGE_KEY").open(ctx)
 
-Timeouts, broken connections, half answers, garbage, 408, 425, 429 and 5xx are tried again with a doubling wait; a
-`Retry-After` is obeyed, by all requests of the client. What fails to the end is a Fault with its cause: "chat-timeout",
-"chat-connection", "chat-broken", "chat-garbage", "chat-429", "chat-500", ..., "chat-refused", "chat-budget".
-After `patience` failed attempts in a row nothing is tried again until the endpoint answers: a dead one is told soon.
-The API key is read from the environment variable `key_env` at each call; it is in no setting, log, cache or message.
+Timeouts, broken connections, half answers, garbage, 408, 425, 429 and 5xx are tried again with a
+doubling wait; a `Retry-After` is obeyed, by all requests of the client. What fails to the end is a
+Fault with its cause: "chat-timeout", "chat-connection", "chat-broken", "chat-garbage", "chat-429",
+"chat-500", ..., "chat-refused", "chat-budget". After `patience` failed attempts in a row nothing is
+tried again until the endpoint answers: a dead one is told soon. The API key is read from the
+environment variable `key_env` at each call; it is in no setting, log, cache or message.
 """
 
 from __future__ import annotations
@@ -33,17 +34,21 @@ if TYPE_CHECKING:
     from palaestra.context import Context
 
 RETRY_STATUSES = (408, 409, 425, 429)  # and every 5xx
-EXTRAS = ("top_p", "response_format", "logprobs", "top_logprobs", "seed")  # what not every server takes
+# what not every server takes
+EXTRAS = ("top_p", "response_format", "logprobs", "top_logprobs", "seed")
 TOP = 20  # log-probabilities asked for: the most that the protocol gives
-LEAST = -9999.0  # a log-probability of zero probability, which some servers write so and some as -Infinity
+# a log-probability of zero probability, which some servers write so and some as -Infinity
+LEAST = -9999.0
 EXCERPT = 200  # characters of an endpoint's own words in a message
 
 
 @stage
 class Endpoint:
-    """Where, who, and how patiently. Budgets are of one process, and of each part of a pipeline anew; 0 = unbounded, and
-    checked before a call: those under way may exceed them. Judges with equal settings share a client and so a budget, and
-    judges with a `name` of their own have one each."""
+    """Where, who, and how patiently. Budgets are of one process, and of each part of a pipeline
+    anew; 0 = unbounded, and checked before a call: those under way may exceed them. Judges with
+    equal settings share a client and so a budget, and judges with a `name` of their own have one
+    each.
+    """
 
     url: str  # up to /v1
     model: str = "default"
@@ -51,7 +56,8 @@ class Endpoint:
     timeout: float = 60.0  # seconds of one attempt
     retries: int = 4
     backoff: float = 0.5  # seconds before the first retry
-    longest_wait: float = 60.0  # seconds before any retry; an endpoint that asks for more has failed
+    # seconds before any retry; an endpoint that asks for more has failed
+    longest_wait: float = 60.0
     concurrency: int = 8
     max_calls: int = 0
     patience: int = 32  # failed attempts in a row, of all requests, after which none is tried again
@@ -63,7 +69,9 @@ class Endpoint:
 
     def open(self, ctx: Context | None = None) -> EndpointClient:
         within = ctx.out / "chat" if ctx is not None and ctx.out is not None else None
-        return EndpointClient(self, Cache(within if self.cache == "run" else Path(self.cache) if self.cache else None))
+        return EndpointClient(
+            self, Cache(within if self.cache == "run" else Path(self.cache) if self.cache else None)
+        )
 
 
 class EndpointClient:
@@ -75,8 +83,11 @@ class EndpointClient:
         self.name = settings.name or settings.model
         self.refused = frozenset[str]()  # EXTRAS that the endpoint does not take
         self.failed = 0  # attempts in a row
-        self.not_before = 0.0  # of the monotonic clock: when the endpoint lets itself be asked again
-        self._doors: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+        # of the monotonic clock: when the endpoint lets itself be asked again
+        self.not_before = 0.0
+        self._doors: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = (
+            WeakKeyDictionary()
+        )
         self._under_way: dict[str, asyncio.Future[Reply]] = {}
 
     async def chat(self, request: ChatRequest) -> Reply:
@@ -86,8 +97,14 @@ class EndpointClient:
             self.meter.cached += 1
             return found
         under_way = self._under_way.get(digest)
-        if under_way is None or under_way.done() or under_way.get_loop() is not asyncio.get_running_loop():
-            under_way = self._under_way[digest] = asyncio.ensure_future(self._fetch(request, digest))
+        if (
+            under_way is None
+            or under_way.done()
+            or under_way.get_loop() is not asyncio.get_running_loop()
+        ):
+            under_way = self._under_way[digest] = asyncio.ensure_future(
+                self._fetch(request, digest)
+            )
         return await asyncio.shield(under_way)
 
     async def _fetch(self, request: ChatRequest, digest: str) -> Reply:
@@ -110,11 +127,15 @@ class EndpointClient:
                 return reply
             except Again as again:
                 self.failed += 1
-                wait = self.settings.backoff * 2**attempt * (0.5 + rng_of((digest, attempt)).random())
+                wait = (
+                    self.settings.backoff * 2**attempt * (0.5 + rng_of((digest, attempt)).random())
+                )
                 wait = max(min(wait, self.settings.longest_wait), again.wait)
                 last = attempt == self.settings.retries or self.failed >= self.settings.patience
                 if last or wait > self.settings.longest_wait:
-                    raise Fault(again.cause, f"{self.settings.url} after {attempt + 1} attempts: {again}") from None
+                    raise Fault(
+                        again.cause, f"{self.settings.url} after {attempt + 1} attempts: {again}"
+                    ) from None
             attempt += 1
             self.meter.retries += 1
             await asyncio.sleep(wait)
@@ -135,11 +156,14 @@ class EndpointClient:
         said = self._clean(body.decode("utf-8", "replace"))[:EXCERPT]
         if status in RETRY_STATUSES or status >= 500:
             wait = retry_after(headers.get("retry-after", ""))
-            self.not_before = max(self.not_before, time.monotonic() + min(wait, self.settings.longest_wait))
+            self.not_before = max(
+                self.not_before, time.monotonic() + min(wait, self.settings.longest_wait)
+            )
             raise Again(f"chat-{status}", said, wait)
         if status in (401, 403, 404):
             raise UserError(
-                f"{self.settings.url} answers {status} to the model {self.settings.model!r}: {self._hint(status)}"
+                f"{self.settings.url} answers {status} to the model {self.settings.model!r}: "
+                f"{self._hint(status)}"
             )
         if status != 200:
             raise Fault("chat-refused", f"{self.settings.url} answers {status}: {said}")
@@ -168,18 +192,22 @@ class EndpointClient:
         ):
             if most and spent >= most:
                 raise Fault(
-                    "chat-budget", f"{self.name}: {spent:g} of {most:g} {what} are spent at {self.settings.url}"
+                    "chat-budget",
+                    f"{self.name}: {spent:g} of {most:g} {what} are spent at {self.settings.url}",
                 )
         self.meter.calls += 1
 
     def _door(self) -> asyncio.Semaphore:
-        return self._doors.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(self.settings.concurrency))
+        return self._doors.setdefault(
+            asyncio.get_running_loop(), asyncio.Semaphore(self.settings.concurrency)
+        )
 
     def _key(self) -> str:
         name = self.settings.key_env
         if name and not os.environ.get(name):
             raise UserError(
-                f"the environment variable {name} is not set; it must hold the API key of {self.settings.url}"
+                f"the environment variable {name} is not set; it must hold the API key of "
+                f"{self.settings.url}"
             )
         return os.environ[name] if name else ""
 
@@ -190,9 +218,16 @@ class EndpointClient:
 
     def _hint(self, status: int) -> str:
         if status == 404:
-            return "no such model or path; the URL ends with /v1, the model is one that GET /v1/models lists"
+            return (
+                "no such model or path; the URL ends with /v1, the model is one that GET "
+                "/v1/models lists"
+            )
         name = self.settings.key_env
-        return f"it does not take the key in {name}" if name else "it wants a key; name its variable in key_env"
+        return (
+            f"it does not take the key in {name}"
+            if name
+            else "it wants a key; name its variable in key_env"
+        )
 
 
 class Again(Exception):
@@ -203,7 +238,9 @@ class Again(Exception):
         self.cause, self.wait = cause, wait
 
 
-def body_of(request: ChatRequest, model: str, without: frozenset[str] = frozenset()) -> dict[str, Any]:
+def body_of(
+    request: ChatRequest, model: str, without: frozenset[str] = frozenset()
+) -> dict[str, Any]:
     """The JSON of a request."""
     body: dict[str, Any] = {
         "model": model,
@@ -242,22 +279,30 @@ def read_reply(body: bytes, choices: tuple[str, ...]) -> Reply:
         )
         top = first_top(choice.get("logprobs")) if choices else {}
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
-        raise Again("chat-garbage", f"no chat completion: {type(error).__name__} {str(error)[:EXCERPT]}") from None
+        raise Again(
+            "chat-garbage", f"no chat completion: {type(error).__name__} {str(error)[:EXCERPT]}"
+        ) from None
     return replace(reply, choices=of_choices(top, choices)) if top else reply
 
 
 def first_top(logprobs: Any) -> dict[str, float]:
-    """Log-probabilities of the likeliest first tokens, in either shape of the protocol (chat, or the older completions)."""
+    """Log-probabilities of the likeliest first tokens, in either shape of the protocol (chat, or
+    the older completions).
+    """
     if not logprobs:
         return {}
     if logprobs.get("content"):
-        return {t["token"]: max(LEAST, float(t["logprob"])) for t in logprobs["content"][0]["top_logprobs"]}
+        return {
+            t["token"]: max(LEAST, float(t["logprob"]))
+            for t in logprobs["content"][0]["top_logprobs"]
+        }
     return {k: max(LEAST, float(v)) for k, v in (logprobs.get("top_logprobs") or [{}])[0].items()}
 
 
 def of_choices(top: Mapping[str, float], choices: tuple[str, ...]) -> dict[str, float]:
-    """log sum p over the spellings of each word (case, a space before it). One that is not listed gets the least listed
-    log-probability, which bounds its own from above."""
+    """log sum p over the spellings of each word (case, a space before it). One that is not listed
+    gets the least listed log-probability, which bounds its own from above.
+    """
     found: dict[str, float] = {}
     for word in choices:
         same = [p for t, p in top.items() if t.strip(" ▁Ġ\n").casefold() == word.casefold()]
@@ -265,14 +310,21 @@ def of_choices(top: Mapping[str, float], choices: tuple[str, ...]) -> dict[str, 
     return found
 
 
-def refused_extras(status: int, body: bytes, without: frozenset[str] = frozenset()) -> frozenset[str]:
+def refused_extras(
+    status: int, body: bytes, without: frozenset[str] = frozenset()
+) -> frozenset[str]:
     """Which fields an error is about: those it names; a refusal that names none is about all.
 
-    Some servers report a field that they do not know as their own error (llama-cpp-python: 500). A schema has two forms,
-    "json_schema" and the older "json_object"; the second is tried before there is none.
+    Some servers report a field that they do not know as their own error (llama-cpp-python: 500). A
+    schema has two forms, "json_schema" and the older "json_object"; the second is tried before
+    there is none.
     """
     refusal = status in (400, 422, 501)
-    named = frozenset(n for n in EXTRAS if n.encode() in body) if refusal or status >= 500 else frozenset[str]()
+    named = (
+        frozenset(n for n in EXTRAS if n.encode() in body)
+        if refusal or status >= 500
+        else frozenset[str]()
+    )
     found = named or (frozenset(EXTRAS) if refusal else named)
     if "response_format" in found and "json_schema" not in without:
         return found - {"response_format"} | {"json_schema"}

@@ -16,13 +16,18 @@ if TYPE_CHECKING:
 
 @stage
 class LocalModel:
-    """Answers with the engine of the model `model`, as it is at the call. A schema is asked for by the prompt alone."""
+    """Answers with the engine of the model `model`, as it is at the call. A schema is asked for by
+    the prompt alone.
+    """
 
     model: str = "policy"
 
     def open(self, ctx: Context | None = None) -> LocalClient:
         if ctx is None:
-            raise UserError(f"the client of the model {self.model!r} needs a run's context; an Endpoint works without")
+            raise UserError(
+                f"the client of the model {self.model!r} needs a run's context; an Endpoint works "
+                "without"
+            )
         return LocalClient(ctx, self.model)
 
 
@@ -40,23 +45,36 @@ class LocalClient:
         room = self.ctx.model(self.name).context
         if len(prompt) >= room:
             self.meter.count_fault("chat-refused")
-            raise Fault("chat-refused", f"{len(prompt)} tokens do not fit into the {room} of {self.name}")
+            raise Fault(
+                "chat-refused", f"{len(prompt)} tokens do not fit into the {room} of {self.name}"
+            )
         if request.choices:
-            return Reply(text="", prompt_tokens=len(prompt), choices=self._choices(prompt, request.choices))
+            return Reply(
+                text="", prompt_tokens=len(prompt), choices=self._choices(prompt, request.choices)
+            )
         sampling = Sampling(
-            temperature=request.temperature, top_p=request.top_p, max_tokens=request.max_tokens, stop=request.stop
+            temperature=request.temperature,
+            top_p=request.top_p,
+            max_tokens=request.max_tokens,
+            stop=request.stop,
         )
         sample = await engine.generate(prompt, sampling, ("chat", request.digest(self.name)))
         finish = "length" if sample.finish == "length" else "stop"
         text = sample.text[: sample.cut]
-        reply = Reply(text=text, finish=finish, prompt_tokens=len(prompt), reply_tokens=len(sample.ids))
+        reply = Reply(
+            text=text, finish=finish, prompt_tokens=len(prompt), reply_tokens=len(sample.ids)
+        )
         self.meter.spend(reply)
         return reply
 
     def _choices(self, prompt: tuple[int, ...], choices: tuple[str, ...]) -> dict[str, float]:
-        """log p of each word as the start of the reply, summed over its spellings: as it is, in lower case, capitalised."""
+        """log p of each word as the start of the reply, summed over its spellings: as it is, in
+        lower case, capitalised.
+        """
         dialect, model = self.ctx.engine(self.name).dialect, self.ctx.model(self.name)
-        spelled = [{dialect.encode_text(s) for s in (c, c.lower(), c.capitalize())} for c in choices]
+        spelled = [
+            {dialect.encode_text(s) for s in (c, c.lower(), c.capitalize())} for c in choices
+        ]
         pairs = [(prompt, ids) for same in spelled for ids in sorted(same)]
         with self.ctx.phase("forward"):
             whole = [float(x.sum()) for x in score_pairs(model, pairs)]

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 @stage
 class Scripted:
-    """Answers `fn(request)`: text, a dictionary (spelled as JSON), or a `Reply`; plain or async. It may raise a Fault."""
+    """Answers `fn(request)`: text, a dictionary (spelled as JSON), or a `Reply`; plain or async. It
+    may raise a Fault.
+    """
 
     fn: Callable[[ChatRequest], Any]
     name: str = "script"

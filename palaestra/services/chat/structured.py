@@ -1,5 +1,6 @@
-"""Replies as values of a pydantic model: its schema in the prompt and in the request, the object found in the text, and
-one more try with what was wrong."""
+"""Replies as values of a pydantic model: its schema in the prompt and in the request, the object
+found in the text, and one more try with what was wrong.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +29,16 @@ def add_schema(request: ChatRequest, model: type[BaseModel]) -> ChatRequest:
     schema = schema_of(model)
     spelled = f"\n\nAnswer with JSON only, fitting this schema: {json.dumps(schema)}"
     *before, last = request.messages
-    return replace(request, messages=(*before, replace(last, content=last.content + spelled)), schema=schema)
+    return replace(
+        request, messages=(*before, replace(last, content=last.content + spelled)), schema=schema
+    )
 
 
 async def ask(client: Client, request: ChatRequest, model: type[M], *, asks: int = 2) -> M:
     """The client's answer as an object of the model.
 
-    A reply that does not fit is shown to the client with what is wrong, `asks` - 1 times; then Fault "chat-format" is raised.
-    A reply that was cut is never mended: half of "10" is a 1.
+    A reply that does not fit is shown to the client with what is wrong, `asks` - 1 times; then
+    Fault "chat-format" is raised. A reply that was cut is never mended: half of "10" is a 1.
     """
     request, why = add_schema(request, model), ""
     for _ in range(asks):
@@ -46,8 +49,13 @@ async def ask(client: Client, request: ChatRequest, model: type[M], *, asks: int
             return parse_object(reply.text, model)
         except ValueError as error:
             why = str(error)
-        again = Message(role="user", content=f"That does not fit: {why}. Answer again, with the JSON only.")
-        request = replace(request, messages=(*request.messages, Message(role="assistant", content=reply.text), again))
+        again = Message(
+            role="user", content=f"That does not fit: {why}. Answer again, with the JSON only."
+        )
+        request = replace(
+            request,
+            messages=(*request.messages, Message(role="assistant", content=reply.text), again),
+        )
     client.meter.count_fault("chat-format")
     raise Fault("chat-format", f"{client.name} gave no fitting JSON in {asks} replies: {why}")
 

@@ -4,8 +4,9 @@
     with session() as s: s.run("x = 1"); s.run("x + 1")
     check_python(code, [Asserts(code="assert add(1, 2) == 3")])
 
-Linux with bubblewrap (Alexander Larsson and others, github.com/containers/bubblewrap); elsewhere every call is refused. Calls
-block; use them from threads (`asyncio.to_thread`) to run several at once.
+Linux with bubblewrap (Alexander Larsson and others, github.com/containers/bubblewrap); elsewhere
+every call is refused. Calls block; use them from threads (`asyncio.to_thread`) to run several at
+once.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ __all__ = [
 
 @cache
 def sandbox_kind() -> Kind:
-    """The sandbox of this machine: bubblewrap, or a plain subprocess where that can't run and the user insists."""
+    """The sandbox of this machine: bubblewrap, or a plain subprocess where that can't run and the
+    user insists.
+    """
     guarded = LocalSandbox()
     if bubblewrap.wants_unsafe() and guarded.refusal():
         bubblewrap.warn_unsafe()
@@ -58,9 +61,15 @@ def sandbox_kind() -> Kind:
 
 
 def run_program(
-    code: str, stdin: str = "", files: Files | None = None, limits: Limits = Limits(), fresh: bool = False
+    code: str,
+    stdin: str = "",
+    files: Files | None = None,
+    limits: Limits = Limits(),
+    fresh: bool = False,
 ) -> Ran:
-    """Runs a Python program in its own empty world. `fresh` starts a whole new sandbox for it (cold)."""
+    """Runs a Python program in its own empty world. `fresh` starts a whole new sandbox for it
+    (cold).
+    """
     refusal = sandbox_kind().refusal()
     return (
         Ran(status="refused", stderr=refusal)
@@ -80,8 +89,12 @@ def check_python(code: str, tests: Sequence[Test], limits: Limits = Limits()) ->
     return check_with(sandbox_kind(), code, tests, limits)
 
 
-def check_program(language: str, code: str, tests: Sequence[Stdio], limits: Limits = Limits()) -> Tested:
-    """Which tests a program passes that is written in a language of `palaestra.services.sandbox.programs`."""
+def check_program(
+    language: str, code: str, tests: Sequence[Stdio], limits: Limits = Limits()
+) -> Tested:
+    """Which tests a program passes that is written in a language of
+    `palaestra.services.sandbox.programs`.
+    """
     return check_with(sandbox_kind(), code, tests, limits, language)
 
 

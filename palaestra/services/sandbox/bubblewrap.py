@@ -1,9 +1,10 @@
 """How the sandbox starts: bubblewrap, or why it can't, or (only when asked for) a plain subprocess.
 
-The command gives the interpreter an empty network, an empty environment, an unprivileged user, and of the file system only
-what Python needs, read-only. Each run then gets its own pid and mount namespaces from `inside`, which needs CAP_SYS_ADMIN in
-the sandbox's own user namespace; the run itself has no capability. The kernel does not limit the number of root's processes,
-so where root starts the sandbox, runs belong to a user of their own (`RUNNER`).
+The command gives the interpreter an empty network, an empty environment, an unprivileged user, and
+of the file system only what Python needs, read-only. Each run then gets its own pid and mount
+namespaces from `inside`, which needs CAP_SYS_ADMIN in the sandbox's own user namespace; the run
+itself has no capability. The kernel does not limit the number of root's processes, so where root
+starts the sandbox, runs belong to a user of their own (`RUNNER`).
 """
 
 from __future__ import annotations
@@ -21,16 +22,19 @@ from palaestra.services.sandbox import programs, seccomp
 
 INSIDE = Path(__file__).parent / "inside"
 UNSAFE_VARIABLE = "PALAESTRA_UNSAFE_SANDBOX"
-NOBODY, RUNNER = 65534, 1000  # the sandbox's users: its own processes', and a run's where root starts it
+# the sandbox's users: its own processes', and a run's where root starts it
+NOBODY, RUNNER = 65534, 1000
 DEVICES = ("null", "zero", "full", "random", "urandom")
 LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache")
 MEND = (
-    "install bubblewrap (`apt install bubblewrap`, or `pip install 'palaestra[sandbox]'`), or run on Linux; "
+    "install bubblewrap (`apt install bubblewrap`, or `pip install 'palaestra[sandbox]'`), or run "
+    "on Linux; "
     f"{UNSAFE_VARIABLE}=1 runs the code WITHOUT isolation"
 )
 NAMESPACES = (
     "this kernel or container does not let users make namespaces; on Ubuntu `sudo sysctl "
-    "kernel.apparmor_restrict_unprivileged_userns=0`, in Docker `--security-opt seccomp=unconfined --security-opt "
+    "kernel.apparmor_restrict_unprivileged_userns=0`, in Docker `--security-opt "
+    "seccomp=unconfined --security-opt "
     f"apparmor=unconfined`; {UNSAFE_VARIABLE}=1 runs the code WITHOUT isolation"
 )
 
@@ -63,7 +67,10 @@ def wants_unsafe() -> bool:
 
 def warn_unsafe() -> None:
     """Loud, once in every process."""
-    text = f"{UNSAFE_VARIABLE}=1: model-written code runs as you, with your files and network; only memory and time are limited"
+    text = (
+        f"{UNSAFE_VARIABLE}=1: model-written code runs as you, with your files and network; "
+        "only memory and time are limited"
+    )
     print(f"palaestra: WARNING: {text}", file=sys.stderr)
     warnings.warn(text, RuntimeWarning, stacklevel=3)
 
@@ -76,7 +83,11 @@ def python() -> str:
 def readable_paths() -> list[str]:
     """What Python needs to start: itself, its standard library, shared libraries."""
     prefix = sys.base_prefix
-    own = [prefix] if prefix != "/usr" else [sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")]
+    own = (
+        [prefix]
+        if prefix != "/usr"
+        else [sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")]
+    )
     return list(dict.fromkeys([*LIBRARIES, *own, python()]))
 
 
@@ -85,15 +96,42 @@ def interpreter(channel: int, guarded: bool, warm: bool) -> list[str]:
     folder = "/sandbox" if guarded else INSIDE
     mode = ["guarded" if guarded else "open", "warm" if warm else "cold"]
     words = seccomp.program().hex() if guarded else ""
-    return [python(), "-s", "-S", "-B", "-X", "utf8", f"{folder}/__main__.py", str(channel), *mode, words]
+    return [
+        python(),
+        "-s",
+        "-S",
+        "-B",
+        "-X",
+        "utf8",
+        f"{folder}/__main__.py",
+        str(channel),
+        *mode,
+        words,
+    ]
 
 
-ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": "/tmp", "TMPDIR": "/tmp", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0"}
+ENVIRONMENT = {
+    "PATH": "/usr/bin:/bin",
+    "HOME": "/tmp",
+    "TMPDIR": "/tmp",
+    "LANG": "C.UTF-8",
+    "PYTHONHASHSEED": "0",
+}
 
 
 def command(channel: int, warm: bool, users: tuple[int, int] | None = None) -> list[str]:
-    """The whole bubblewrap command line. `users` are the descriptors over which `map_users` gives it its users."""
-    out = [find() or "bwrap", "--unshare-all", "--unshare-user", "--uid", str(NOBODY), "--gid", str(NOBODY)]
+    """The whole bubblewrap command line. `users` are the descriptors over which `map_users` gives
+    it its users.
+    """
+    out = [
+        find() or "bwrap",
+        "--unshare-all",
+        "--unshare-user",
+        "--uid",
+        str(NOBODY),
+        "--gid",
+        str(NOBODY),
+    ]
     out += ["--hostname", "sandbox", "--die-with-parent", "--new-session", "--clearenv"]
     out += ["--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN", "--cap-add", "CAP_SYS_PTRACE"]
     if users:
@@ -119,7 +157,9 @@ def command(channel: int, warm: bool, users: tuple[int, int] | None = None) -> l
 
 
 def map_users(info: int, go: int) -> None:
-    """As root: waits for the sandbox's first process on `info`, maps its own user to root and a run's to nobody, says go."""
+    """As root: waits for the sandbox's first process on `info`, maps its own user to root and a
+    run's to nobody, says go.
+    """
     said = b""
     while b"}" not in said:
         part = os.read(info, 4096)
@@ -127,5 +167,7 @@ def map_users(info: int, go: int) -> None:
             return  # it has died; its channel says so
         said += part
     for kind in ("uid", "gid"):
-        Path(f"/proc/{json.loads(said)['child-pid']}/{kind}_map").write_text(f"{NOBODY} 0 1\n{RUNNER} {NOBODY} 1\n")
+        Path(f"/proc/{json.loads(said)['child-pid']}/{kind}_map").write_text(
+            f"{NOBODY} 0 1\n{RUNNER} {NOBODY} 1\n"
+        )
     os.write(go, b"\n")

@@ -1,7 +1,8 @@
 """Unit tests of model-written code, with a verdict that the candidate can neither read nor write.
 
-Every test is a run of its own. What a program should print is compared in this process and never enters the sandbox. Code
-that asserts runs in another process than the candidate, which can't see or signal it; only data crosses (`inside/peer.py`).
+Every test is a run of its own. What a program should print is compared in this process and never
+enters the sandbox. Code that asserts runs in another process than the candidate, which can't see or
+signal it; only data crosses (`inside/peer.py`).
 """
 
 from __future__ import annotations
@@ -19,16 +20,26 @@ BUDGET = 30.0  # seconds
 
 
 def check_with(
-    kind: Kind, code: str, tests: Sequence[Test], limits: Limits, language: str = "python", budget: float = BUDGET
+    kind: Kind,
+    code: str,
+    tests: Sequence[Test],
+    limits: Limits,
+    language: str = "python",
+    budget: float = BUDGET,
 ) -> Tested:
-    """Runs the tests in order; those that the budget does not reach count as failed, with status "timeout".
+    """Runs the tests in order; those that the budget does not reach count as failed, with status
+    "timeout".
 
-    Raises UserError for a test that can't be run (`needs`), Fault where the language's interpreter is missing.
+    Raises UserError for a test that can't be run (`needs`), Fault where the language's interpreter
+    is missing.
     """
     if language != "python":
         programs.interpreter_path(language)
         if any(not isinstance(t, Stdio) for t in tests):
-            raise UserError(f"a program in {language} is tested by input and output only; give {{stdin, stdout}}")
+            raise UserError(
+                f"a program in {language} is tested by input and output only; give {{stdin, "
+                f"stdout}}"
+            )
     scripts = [t if isinstance(t, Stdio) else script(t) for t in tests]
     refusal = kind.refusal()
     if refusal:
@@ -54,7 +65,9 @@ def check_with(
     return Tested(passed=tuple(passed), status=status)
 
 
-def check_output(kind: Kind, code: str, test: Stdio, limits: Limits, language: str) -> tuple[bool, Status]:
+def check_output(
+    kind: Kind, code: str, test: Stdio, limits: Limits, language: str
+) -> tuple[bool, Status]:
     """Whether a program prints what it should, and how its run ended."""
     files = {}
     if language != "python":

@@ -1,8 +1,9 @@
 """Programs in other languages than Python, run by their interpreter in the same sandbox.
 
-A run starts as a Python program that becomes the interpreter, so walls and limits are the same: each process may address no
-more than `memory_mb` (node reserves more than that before it starts). The sandbox has these interpreters and the text tools
-that a shell script is made of, read-only, and nothing else of the machine's programs.
+A run starts as a Python program that becomes the interpreter, so walls and limits are the same:
+each process may address no more than `memory_mb` (node reserves more than that before it starts).
+The sandbox has these interpreters and the text tools that a shell script is made of, read-only, and
+nothing else of the machine's programs.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import shutil
 
 from palaestra.errors import Fault
 
-LANGUAGES = {"bash": ("bash", "main.sh"), "perl": ("perl", "main.pl")}  # interpreter, name of the program's file
+# interpreter, name of the program's file
+LANGUAGES = {"bash": ("bash", "main.sh"), "perl": ("perl", "main.pl")}
 TOOLS = (
     *("awk", "basename", "bc", "cat", "cut", "date", "dirname", "expr", "factor", "fold", "grep", "head", "mkdir", "mktemp"),
     *("nl", "paste", "printf", "rev", "rm", "sed", "seq", "sleep", "sort", "tac", "tail", "tee", "tr", "uniq", "wc", "xargs"),
@@ -25,7 +27,9 @@ def interpreter_path(language: str) -> str:
     path = shutil.which(name)
     if path is None:
         raise Fault(
-            "sandbox", f"{name} is not installed on this machine, which programs in {language} need; install it"
+            "sandbox",
+            f"{name} is not installed on this machine, which programs in {language} need; "
+            "install it",
         )
     return os.path.realpath(path)
 

@@ -1,8 +1,9 @@
 """The system call filter of the sandbox: classic BPF bytes, written by hand.
 
-A filter sees struct seccomp_data {int nr; u32 arch; u64 ip; u64 args[6]}. A foreign architecture (32-bit calls on a 64-bit
-kernel) and the x32 numbers kill the process: they would reach the same calls by other numbers. Source: Linux
-Documentation/userspace-api/seccomp_filter.rst; numbers from asm/unistd_64.h and asm-generic/unistd.h.
+A filter sees struct seccomp_data {int nr; u32 arch; u64 ip; u64 args[6]}. A foreign architecture
+(32-bit calls on a 64-bit kernel) and the x32 numbers kill the process: they would reach the same
+calls by other numbers. Source: Linux Documentation/userspace-api/seccomp_filter.rst; numbers from
+asm/unistd_64.h and asm-generic/unistd.h.
 """
 
 from __future__ import annotations
@@ -81,9 +82,11 @@ NUMBERS = {  # name: (x86_64, aarch64); None = that machine has no such call
     "setdomainname": (171, 162),
 }
 CLONE, CLONE3, SOCKET = (56, 220), (435, 435), (41, 198)
-MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # column of the table, AUDIT_ARCH
+# column of the table, AUDIT_ARCH
+MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 NAMESPACES = 0x7E020080  # CLONE_NEW{USER,PID,NET,IPC,UTS,CGROUP,NS,TIME}
-FAMILIES = (1, 2, 10)  # AF_UNIX, and the two internet families, which lead nowhere: the network namespace is empty
+# AF_UNIX, and the two internet families, which lead nowhere: the network namespace is empty
+FAMILIES = (1, 2, 10)
 LOAD, EQUAL, ABOVE, ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 ALLOW, KILL, ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 
@@ -113,7 +116,8 @@ def program(machine: str | None = None) -> bytes:
     for numbers in NUMBERS.values():
         if (number := numbers[column]) is not None:
             out += [op(EQUAL, number, 0, 1), deny(errno.EPERM)]
-    # the flags of clone3 are in memory, out of the filter's sight; without it the C library takes clone
+    # the flags of clone3 are in memory, out of the filter's sight; without it the C library takes
+    # clone
     out += [op(EQUAL, CLONE3[column], 0, 1), deny(errno.ENOSYS)]
     out += [
         op(EQUAL, CLONE[column], 0, 4),

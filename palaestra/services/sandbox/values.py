@@ -15,7 +15,9 @@ Files: TypeAlias = Mapping[str, "str | bytes"]
 
 @value_class
 class Limits:
-    """What a run may use. Memory is that of all its processes together, each of which may also address no more."""
+    """What a run may use. Memory is that of all its processes together, each of which may also
+    address no more.
+    """
 
     seconds: float = 5.0  # of the wall clock, per run, cell or test
     memory_mb: int = 512
@@ -24,7 +26,13 @@ class Limits:
     processes: int = 32
 
     def __post_init__(self) -> None:
-        for name, least in (("seconds", 0.0), ("memory_mb", 63), ("output_bytes", 0), ("file_mb", 0), ("processes", 0)):
+        for name, least in (
+            ("seconds", 0.0),
+            ("memory_mb", 63),
+            ("output_bytes", 0),
+            ("file_mb", 0),
+            ("processes", 0),
+        ):
             given = getattr(self, name)
             if not least < given < float("inf"):
                 raise UserError(f"Limits.{name} is {given}; it must be a number over {least:g}")
@@ -45,7 +53,9 @@ class Ran:
 
 @value_class
 class Tested:
-    """Which tests a candidate passed; `status` is that of the first test that did not end by itself, else of the worst."""
+    """Which tests a candidate passed; `status` is that of the first test that did not end by
+    itself, else of the worst.
+    """
 
     passed: tuple[bool, ...]
     status: Status
@@ -53,7 +63,9 @@ class Tested:
 
 @value_class
 class Stdio:
-    """A test by input and output: the candidate is a program. Lines are compared without trailing blanks."""
+    """A test by input and output: the candidate is a program. Lines are compared without trailing
+    blanks.
+    """
 
     stdin: str
     stdout: str
@@ -61,7 +73,8 @@ class Stdio:
 
 @value_class
 class Calls:
-    """A test by a call: the candidate defines `function`. Arguments and result are data (numbers, text, containers).
+    """A test by a call: the candidate defines `function`. Arguments and result are data (numbers,
+    text, containers).
 
     Lists and tuples compare equal, as in JSON; integers exactly, floats to a relative 1e-9.
     """
@@ -75,9 +88,10 @@ class Calls:
 class Asserts:
     """A test by code, e.g. `assert add(1, 2) == 3`: passes if it runs to its end.
 
-    Of the candidate it sees `names`, else the one name that it needs beside Python's own and those that it or `setup`, code
-    run before it, defines. A standard module's name is that module, imported or not, unless it is called as a function. A
-    test that needs more is the user's mistake: who defines a helper decides the test.
+    Of the candidate it sees `names`, else the one name that it needs beside Python's own and those
+    that it or `setup`, code run before it, defines. A standard module's name is that module,
+    imported or not, unless it is called as a function. A test that needs more is the user's
+    mistake: who defines a helper decides the test.
     """
 
     code: str
@@ -90,7 +104,9 @@ Test: TypeAlias = Stdio | Calls | Asserts
 
 @value_class
 class CheckScript:
-    """A test as the sandbox runs it beside a candidate: code, the names that are the candidate's, and modules that it has."""
+    """A test as the sandbox runs it beside a candidate: code, the names that are the candidate's,
+    and modules that it has.
+    """
 
     code: str
     wanted: tuple[str, ...] = ()
@@ -98,7 +114,9 @@ class CheckScript:
 
 
 class Session(Protocol):
-    """A read-eval-print loop: names live from cell to cell. A cell that breaks a limit ends them; the next starts empty."""
+    """A read-eval-print loop: names live from cell to cell. A cell that breaks a limit ends them;
+    the next starts empty.
+    """
 
     def run(self, code: str, limits: Limits | None = None) -> Ran: ...
     def close(self) -> None: ...
@@ -114,7 +132,9 @@ class Kind(Protocol):
         """Why it can't run here and how to mend it; "" = it can."""
         ...
 
-    def run(self, code: str, stdin: str, files: Files, limits: Limits, fresh: bool = False) -> Ran: ...
+    def run(
+        self, code: str, stdin: str, files: Files, limits: Limits, fresh: bool = False
+    ) -> Ran: ...
     def check(self, code: str, test: CheckScript, limits: Limits) -> Ran: ...
     def session(self, files: Files, limits: Limits) -> Session: ...
     def close(self) -> None:

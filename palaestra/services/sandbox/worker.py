@@ -1,4 +1,6 @@
-"""Workers: sandboxes with a warm interpreter in them, kept in a pool; and the kind of sandbox that runs on them."""
+"""Workers: sandboxes with a warm interpreter in them, kept in a pool; and the kind of sandbox that
+runs on them.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ class SandboxWorker:
         self.channel, inner = socket.socketpair()
         inner.set_inheritable(True)
         if not guarded:
-            self.process = start_process(bubblewrap.interpreter(inner.fileno(), False, warm), inner.fileno())
+            self.process = start_process(
+                bubblewrap.interpreter(inner.fileno(), False, warm), inner.fileno()
+            )
         elif os.geteuid():
             self.process = start_process(bubblewrap.command(inner.fileno(), warm), inner.fileno())
         else:
@@ -57,7 +61,9 @@ class SandboxWorker:
         deadline = time.monotonic() + seconds + GRACE
         status, alive, took, *sizes = HEAD.unpack(self._exactly(HEAD.size, deadline))
         note, out, err = (self._exactly(n, deadline).decode(errors="replace") for n in sizes)
-        return Ran(status=STATUSES[status], stdout=out, stderr=err + note, seconds=took), bool(alive)
+        return Ran(status=STATUSES[status], stdout=out, stderr=err + note, seconds=took), bool(
+            alive
+        )
 
     def _exactly(self, n: int, deadline: float) -> bytes:
         data = bytearray()
@@ -80,7 +86,9 @@ class SandboxWorker:
         return Fault("sandbox", why or said or f"ended with status {self.process.returncode}")
 
     def close(self, kill: bool = False) -> str:
-        """Closing the channel ends the interpreter and with it the sandbox. Returns what it wrote on standard error."""
+        """Closing the channel ends the interpreter and with it the sandbox. Returns what it wrote
+        on standard error.
+        """
         self.channel.close()
         if kill and self.process.poll() is None:
             try:
@@ -115,7 +123,9 @@ def start_as_root(channel: int, warm: bool) -> subprocess.Popen[bytes]:
     info, tell = os.pipe()
     ready, go = os.pipe()
     try:
-        process = start_process(bubblewrap.command(channel, warm, users=(tell, ready)), channel, tell, ready)
+        process = start_process(
+            bubblewrap.command(channel, warm, users=(tell, ready)), channel, tell, ready
+        )
         os.close(tell)
         bubblewrap.map_users(info, go)
     finally:
@@ -125,12 +135,15 @@ def start_as_root(channel: int, warm: bool) -> subprocess.Popen[bytes]:
 
 
 class Pool:
-    """Idle workers. They are started from one lasting thread: bubblewrap dies with the thread that started it."""
+    """Idle workers. They are started from one lasting thread: bubblewrap dies with the thread that
+    started it.
+    """
 
     def __init__(self, guarded: bool):
         self.guarded = guarded
         self.reset()
-        os.register_at_fork(after_in_child=self.reset)  # a forked child shares no worker with its parent
+        # a forked child shares no worker with its parent
+        os.register_at_fork(after_in_child=self.reset)
         atexit.register(self.close)
 
     def reset(self) -> None:
@@ -162,7 +175,9 @@ class Pool:
 
 
 class LocalSandbox:
-    """Code on this machine, in bubblewrap (`guarded`) or in a plain subprocess (only when asked for)."""
+    """Code on this machine, in bubblewrap (`guarded`) or in a plain subprocess (only when asked
+    for).
+    """
 
     def __init__(self, guarded: bool = True):
         self.name = "bubblewrap" if guarded else "unsafe"
@@ -175,13 +190,20 @@ class LocalSandbox:
             if not self.reason:
                 try:
                     ran = self.run("print(1)", "", {}, Limits())
-                    self.reason = "" if ran.stdout == "1\n" else f"{ran.stderr.strip()}; {bubblewrap.NAMESPACES}"
+                    self.reason = (
+                        ""
+                        if ran.stdout == "1\n"
+                        else f"{ran.stderr.strip()}; {bubblewrap.NAMESPACES}"
+                    )
                 except Fault as fault:
                     self.reason = f"{fault}; {bubblewrap.NAMESPACES}"
         return self.reason
 
     def run(self, code: str, stdin: str, files: Files, limits: Limits, fresh: bool = False) -> Ran:
-        asked = {"files": file_bytes({**files, "main.py": code}), "stdin": stdin.encode(errors="surrogateescape")}
+        asked = {
+            "files": file_bytes({**files, "main.py": code}),
+            "stdin": stdin.encode(errors="surrogateescape"),
+        }
         return self._once("run", [asked], limits, fresh)
 
     def check(self, code: str, test: CheckScript, limits: Limits) -> Ran:
@@ -199,7 +221,12 @@ class LocalSandbox:
         frames = [marshal.dumps(x) for x in ({"mode": mode, "limits": wire_limits(limits)}, *asked)]
         with self.pool.slots:
             try:
-                return self._in(self.pool.start(warm=False) if fresh else self.pool.take(), frames, limits, fresh)
+                return self._in(
+                    self.pool.start(warm=False) if fresh else self.pool.take(),
+                    frames,
+                    limits,
+                    fresh,
+                )
             except Fault:  # the worker may have died while it was idle, or the set-up have failed: a new one decides
                 return self._in(self.pool.start(warm=not fresh), frames, limits, fresh)
 
@@ -224,9 +251,13 @@ class LocalSession:
         self.restarted = False
 
     def run(self, code: str, limits: Limits | None = None) -> Ran:
-        """One cell. `limits` may be tighter than the session's; its memory and files were fixed at the start."""
+        """One cell. `limits` may be tighter than the session's; its memory and files were fixed at
+        the start.
+        """
         limits = limits or self.limits
-        opening, note = ((), "") if self.worker else (self.opening, RESTART_NOTE if self.restarted else "")
+        opening, note = (
+            ((), "") if self.worker else (self.opening, RESTART_NOTE if self.restarted else "")
+        )
         worker = self.worker = self.worker or self.pool.take()
         cell = {"code": code.encode(errors="surrogatepass"), "limits": wire_limits(limits)}
         try:
@@ -255,12 +286,19 @@ class LocalSession:
 
 def wire_limits(limits: Limits) -> dict[str, Any]:
     """The kernel counts processes per user namespace since Linux 5.14."""
-    version = tuple(int("".join(c for c in x if c.isdigit()) or 0) for x in os.uname().release.split(".")[:2])
-    return limits.json() | {"count_processes": version >= (5, 14), "user": None if os.geteuid() else bubblewrap.RUNNER}
+    version = tuple(
+        int("".join(c for c in x if c.isdigit()) or 0) for x in os.uname().release.split(".")[:2]
+    )
+    return limits.json() | {
+        "count_processes": version >= (5, 14),
+        "user": None if os.geteuid() else bubblewrap.RUNNER,
+    }
 
 
 def file_bytes(files: Files) -> dict[str, bytes]:
     for name in files:
         if not name or name.startswith("/") or ".." in name.split("/") or "\0" in name:
             raise UserError(f"file name {name!r}: must be relative, inside the run's folder")
-    return {n: c.encode(errors="surrogatepass") if isinstance(c, str) else c for n, c in files.items()}
+    return {
+        n: c.encode(errors="surrogatepass") if isinstance(c, str) else c for n, c in files.items()
+    }

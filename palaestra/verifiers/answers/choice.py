@@ -11,11 +11,18 @@ from palaestra.tasks.options import LETTERS
 from palaestra.types import Key, rng_of, stage
 from palaestra.verifiers.answers.final import boxed_answer, fold_case, strip_markup
 from palaestra.verifiers.answers.short import stated_answer
-from palaestra.verifiers.base import Judgement, binary_judgement, failed_judgement, guard_verifier, strip_thinking
+from palaestra.verifiers.base import (
+    Judgement,
+    binary_judgement,
+    failed_judgement,
+    guard_verifier,
+    strip_thinking,
+)
 
 STATEMENT = r"(?:the\s+)?(?:(?:correct|right|best|final)\s+)?(?:option|choice|answer)(?:\s+is)?(?:\s*:\s*|\s+)"
 LETTER = re.compile(
-    rf"(?:{STATEMENT})?(?:[(\[]([A-Z])[)\]]\s*[.:]?|([A-Z])(?:\s*[.:)]|\s+-\s|\s*$))\s*(.*)", re.IGNORECASE | re.DOTALL
+    rf"(?:{STATEMENT})?(?:[(\[]([A-Z])[)\]]\s*[.:]?|([A-Z])(?:\s*[.:)]|\s+-\s|\s*$))\s*(.*)",
+    re.IGNORECASE | re.DOTALL,
 )
 BOLD = re.compile(r"\\(?:mathbf|boldsymbol|bm|textbf|mathrm|text)\s*\{([^{}]*)\}")
 
@@ -29,10 +36,11 @@ def option_order(n: int, key: Key) -> list[int]:
 class MultipleChoice:
     """1 if the letter, or the text, of the right option is the final answer.
 
-    `options` are in their own order and `order[i]` says which of them was shown at place i. The answer is an option's index
-    from 0, letter or text in their own order; one that can mean two of them, as 2 can of 1, 2, 3, is refused. A letter with
-    another option's text, several letters, or a letter without an option is worth 0. `only_boxed` reads \\boxed{} alone, as
-    AlphaMed does (arXiv:2505.17952).
+    `options` are in their own order and `order[i]` says which of them was shown at place i. The
+    answer is an option's index from 0, letter or text in their own order; one that can mean two of
+    them, as 2 can of 1, 2, 3, is refused. A letter with another option's text, several letters, or
+    a letter without an option is worth 0. `only_boxed` reads \\boxed{} alone, as AlphaMed does
+    (arXiv:2505.17952).
     """
 
     only_boxed: bool = False
@@ -47,22 +55,38 @@ class MultipleChoice:
         order: Sequence[int] | None = None,
     ) -> Judgement:
         own = [str(o) for o in options]
-        if not 2 <= len(own) <= len(LETTERS) or len({fold_case(strip_markup(o)) for o in own}) != len(own):
-            raise UserError(f"MultipleChoice: {len(own)} options, some alike perhaps; give 2 to 26 different ones")
+        if not 2 <= len(own) <= len(LETTERS) or len(
+            {fold_case(strip_markup(o)) for o in own}
+        ) != len(own):
+            raise UserError(
+                f"MultipleChoice: {len(own)} options, some alike perhaps; give 2 to 26 "
+                "different ones"
+            )
         places = list(range(len(own))) if order is None else [int(i) for i in order]
         if sorted(places) != list(range(len(own))):
             raise UserError(
-                f"MultipleChoice: order {str(places)[:60]} is no order of {len(own)} options; give their indices"
+                f"MultipleChoice: order {str(places)[:60]} is no order of {len(own)} options; "
+                "give their indices"
             )
         gold, shown = index_of(answer, own), [own[i] for i in places]
-        said = boxed_answer(strip_thinking(response)) if self.only_boxed else stated_answer(response)
+        said = (
+            boxed_answer(strip_thinking(response)) if self.only_boxed else stated_answer(response)
+        )
         if said is None and not self.only_boxed and len(strip_thinking(response)) < 500:
             said = strip_thinking(response).strip()
         place = None if said is None else pick(said, shown)
-        return failed_judgement("unparsable") if place is None else binary_judgement(places[place] == gold)
+        return (
+            failed_judgement("unparsable")
+            if place is None
+            else binary_judgement(places[place] == gold)
+        )
 
     def gold_text(
-        self, answer: Any, *, options: Sequence[str | float | bool], order: Sequence[int] | None = None
+        self,
+        answer: Any,
+        *,
+        options: Sequence[str | float | bool],
+        order: Sequence[int] | None = None,
     ) -> str:
         """The letter at which the right option is shown."""
         gold = index_of(answer, [str(o) for o in options])
@@ -70,24 +94,37 @@ class MultipleChoice:
 
 
 def index_of(answer: Any, options: Sequence[str]) -> int:
-    """Which option a reference names: by index, text or letter. Raises UserError for none, and for two."""
-    texts, text = [fold_case(strip_markup(o)) for o in options], fold_case(strip_markup(str(answer)))
+    """Which option a reference names: by index, text or letter. Raises UserError for none, and for
+    two.
+    """
+    texts, text = (
+        [fold_case(strip_markup(o)) for o in options],
+        fold_case(strip_markup(str(answer))),
+    )
     found = {texts.index(text)} if text in texts else set[int]()
     if isinstance(answer, int) and not isinstance(answer, bool) and 0 <= answer < len(options):
         found.add(answer)
     if len(text) == 1 and text.upper() in LETTERS[: len(options)]:
         found.add(LETTERS.index(text.upper()))
     if not found:
-        raise UserError(f"MultipleChoice: the answer {str(answer)[:40]!r} is none of the {len(options)} options")
+        raise UserError(
+            f"MultipleChoice: the answer {str(answer)[:40]!r} is none of the {len(options)} options"
+        )
     if len(found) > 1:
         letters = " and ".join(f"{LETTERS[i]} ({options[i][:20]})" for i in sorted(found))
-        raise UserError(f"MultipleChoice: the answer {answer!r} can mean {letters}; {naming_advice(answer)}")
+        raise UserError(
+            f"MultipleChoice: the answer {answer!r} can mean {letters}; {naming_advice(answer)}"
+        )
     return found.pop()
 
 
 def naming_advice(answer: Any) -> str:
     """How to write an answer that names two options."""
-    return "give the option's letter, or its text as a string" if isinstance(answer, int) else "give the option's index"
+    return (
+        "give the option's letter, or its text as a string"
+        if isinstance(answer, int)
+        else "give the option's index"
+    )
 
 
 def pick(said: str, shown: Sequence[str]) -> int | None:

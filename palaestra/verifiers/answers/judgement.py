@@ -26,10 +26,12 @@ REFUSAL_PHRASES = ("I don't know", "I do not know", "unknown", "I am not sure", 
 
 @stage
 class Verdict:
-    """1 if a judge's verdict, [[A]] behind its thinking, is the reference; 0 for a verdict that is missing, or not one.
+    """1 if a judge's verdict, [[A]] behind its thinking, is the reference; 0 for a verdict that is
+    missing, or not one.
 
-    J1 (arXiv:2505.10320). Only the exact label counts: KnowRL's released search for a stand-alone letter A reads "B because A
-    ..." as A. A constant verdict is right half the time, so pay `consistency` as well: right in both orders of the pair.
+    J1 (arXiv:2505.10320). Only the exact label counts: KnowRL's released search for a stand-alone
+    letter A reads "B because A ..." as A. A constant verdict is right half the time, so pay
+    `consistency` as well: right in both orders of the pair.
     """
 
     labels: tuple[str, ...] = ("A", "B")
@@ -38,7 +40,9 @@ class Verdict:
     def __call__(self, response: str, answer: Any) -> Judgement:
         gold = str(answer)
         if gold not in self.labels:
-            raise UserError(f"Verdict: the answer {gold[:40]!r} is none of {', '.join(self.labels)}")
+            raise UserError(
+                f"Verdict: the answer {gold[:40]!r} is none of {', '.join(self.labels)}"
+            )
         found = read_verdict(response, self.labels)
         return failed_judgement("unparsable") if found is None else binary_judgement(found == gold)
 
@@ -51,11 +55,13 @@ def read_verdict(response: str, labels: tuple[str, ...]) -> str | None:
 
 @stage
 class Factuality:
-    """KnowRL (arXiv:2506.19807): +2 right, +1 refused, -1 wrong, softened by the share of thoughts that are facts; form +-1.
+    """KnowRL (arXiv:2506.19807): +2 right, +1 refused, -1 wrong, softened by the share of thoughts
+    that are facts; form +-1.
 
-    `facts` are sentences that are true, one of them word for word makes a thought supported; a fact said twice counts once.
-    Fewer than ten facts are worth less by exp(1 - 10 / n). As released, a missing answer still earns them; here it does not.
-    The score is (reward + 2) / 5. Refusing always earns 0.8: it beats answers that are right less than 2/3 of the time.
+    `facts` are sentences that are true, one of them word for word makes a thought supported; a fact
+    said twice counts once. Fewer than ten facts are worth less by exp(1 - 10 / n). As released, a
+    missing answer still earns them; here it does not. The score is (reward + 2) / 5. Refusing
+    always earns 0.8: it beats answers that are right less than 2/3 of the time.
     """
 
     gamma: float = 10.0
@@ -82,11 +88,17 @@ class Factuality:
             worth = 2.0 if matches_gold(golds, said) else 1.0 if refused else -1.0 + supported
         paper = (1.0 if form else -1.0) + worth
         parts = {"format": form, "facts": supported, "paper": paper}
-        return Judgement(score=min(1.0, max(0.0, (paper + 2) / 5)), parts=parts, status="ok" if said else "unparsable")
+        return Judgement(
+            score=min(1.0, max(0.0, (paper + 2) / 5)),
+            parts=parts,
+            status="ok" if said else "unparsable",
+        )
 
 
 def support(text: str, facts: Any, gamma: float) -> float:
-    """The share of a text's different sentences that are facts, less for a few: exp(1 - gamma / n) up to gamma."""
+    """The share of a text's different sentences that are facts, less for a few: exp(1 - gamma / n)
+    up to gamma.
+    """
     known = {normalise_text(str(f)).rstrip(".!? ") for f in facts}
     said = split_statements(text)
     return fact_worth(sum(s in known for s in said), len(said), gamma)
@@ -99,16 +111,20 @@ def split_statements(text: str, repeated: bool = False) -> list[str]:
 
 
 def fact_worth(supported: int, n: int, gamma: float = 10.0) -> float:
-    """The share of n statements that is supported, times exp(1 - gamma / n) for at most gamma of them; 0 for none."""
+    """The share of n statements that is supported, times exp(1 - gamma / n) for at most gamma of
+    them; 0 for none.
+    """
     return supported / n * (1.0 if n > gamma else math.exp(1 - gamma / n)) if n else 0.0
 
 
 @stage
 class Selective:
-    """SALU (arXiv:2507.16951): a right answer, or an abstention where there is none, is +1; a needless one -0.5; wrong -1 - c.
+    """SALU (arXiv:2507.16951): a right answer, or an abstention where there is none, is +1; a
+    needless one -0.5; wrong -1 - c.
 
-    The answer None means that the question has none. `confidence`, c in [0, 1], must come from a frozen model: a policy can
-    lower its own. An answer with an abstention beside it is wrong, and so is silence. The score is (reward + 2) / 3.
+    The answer None means that the question has none. `confidence`, c in [0, 1], must come from a
+    frozen model: a policy can lower its own. An answer with an abstention beside it is wrong, and
+    so is silence. The score is (reward + 2) / 3.
     """
 
     phrase: str = "I don't know."
@@ -123,4 +139,6 @@ class Selective:
         fits = abstained if answer is None else matches_gold(golds, text)
         wrong = -1.0 - min(1.0, max(0.0, confidence))
         paper = 1.0 if fits else -0.5 if abstained else wrong
-        return Judgement(score=(paper + 2) / 3, parts={"abstained": float(abstained), "paper": paper})
+        return Judgement(
+            score=(paper + 2) / 3, parts={"abstained": float(abstained), "paper": paper}
+        )

@@ -36,22 +36,32 @@ from palaestra.verifiers.base import (
 SEPARATOR = re.compile(r"[,;\n]|\band\b", re.IGNORECASE)
 BULLET = re.compile(r"^\s*(?:[-*]\s|•)\s*")  # -5 is a number
 ARTICLES = ("a", "an", "the")
-WORD = re.compile(r"(?<!\w)(?:[-+]\s?)?\.?[0-9]+(?:[.,:/][0-9]+)*%?(?!\w)|\w+[+#]*")  # -5, 3/4, 12:30; C++
+# -5, 3/4, 12:30; C++
+WORD = re.compile(r"(?<!\w)(?:[-+]\s?)?\.?[0-9]+(?:[.,:/][0-9]+)*%?(?!\w)|\w+[+#]*")
 REORDERED_WORTH = 0.9  # the most that the right words in another order are worth
 PLAIN = (str, int, float)
 
 
 def stated_answer(response: str) -> str | None:
-    """What a reply states as its answer: in a box, in <answer></answer>, or behind "answer:"; None if nowhere."""
+    """What a reply states as its answer: in a box, in <answer></answer>, or behind "answer:"; None
+    if nowhere.
+    """
     text = strip_thinking(response)
     return next(
-        (found for read in (boxed_answer, tagged_answer, announced_answer) if (found := read(text)) is not None), None
+        (
+            found
+            for read in (boxed_answer, tagged_answer, announced_answer)
+            if (found := read(text)) is not None
+        ),
+        None,
     )
 
 
 @stage
 class ExactAnswer:
-    """1 if the response's final answer is the reference; numbers by value. `palaestra.verifiers.answers.final` has the rules."""
+    """1 if the response's final answer is the reference; numbers by value.
+    `palaestra.verifiers.answers.final` has the rules.
+    """
 
     @guard_verifier
     def __call__(self, response: str, answer: Any, *, prompt: str = "") -> Judgement:
@@ -61,7 +71,9 @@ class ExactAnswer:
 
 @stage
 class NumberAnswer:
-    """1 if the final answer is a number within |a - b| <= absolute + relative |b| of the reference."""
+    """1 if the final answer is a number within |a - b| <= absolute + relative |b| of
+    the reference.
+    """
 
     relative: float = 0.0
     absolute: float = 1e-9
@@ -71,7 +83,9 @@ class NumberAnswer:
         text = strip_markup(gold_of(require_field(answer, "answer", PLAIN, self)))
         gold = parse_number(text)
         if gold is None:
-            raise UserError(f"NumberAnswer: the answer {text[:40]!r} is no number; use `exact` for texts")
+            raise UserError(
+                f"NumberAnswer: the answer {text[:40]!r} is no number; use `exact` for texts"
+            )
         said = extract_answer(response, text, prompt)
         found = None if said is None else parse_number(strip_markup(said))
         if found is None:
@@ -85,13 +99,16 @@ def _fraction(tolerance: float) -> Any:
     from fractions import Fraction
 
     if not math.isfinite(tolerance) or tolerance < 0:
-        raise UserError(f"NumberAnswer: a tolerance is {tolerance}; give a finite number, 0 or more")
+        raise UserError(
+            f"NumberAnswer: a tolerance is {tolerance}; give a finite number, 0 or more"
+        )
     return Fraction(tolerance)
 
 
 @stage
 class SetAnswer:
-    """1 if the items of the final answer are those of the reference, none left out, repeated or added.
+    """1 if the items of the final answer are those of the reference, none left out, repeated or
+    added.
 
     `ordered` compares them as a list. `partial` pays F1 of the items instead of 0.
     """
@@ -106,7 +123,9 @@ class SetAnswer:
         said = strip_thinking(response) if said is None else said
         gold = [item_key(x) for x in wanted]
         if [item_key(x) for x in items_of("; ".join(wanted), wanted)] != gold:
-            raise UserError("SetAnswer: an item of the answer is empty, or nothing but marks; give each a text")
+            raise UserError(
+                "SetAnswer: an item of the answer is empty, or nothing but marks; give each a text"
+            )
         items = items_of(said, wanted) if len(said) <= 20 * sum(map(len, wanted)) + 1000 else []
         if not items:
             return failed_judgement("unparsable")
@@ -122,7 +141,8 @@ class SetAnswer:
 def items_of(text: str, golds: Sequence[str] = ()) -> list[str]:
     """The items of `{1, 2}`, `1, 2 and 3`, or of lines; brackets around all of them are left out.
 
-    A separator inside one of the golds, as in `salt and pepper`, separates nothing where the text holds that gold.
+    A separator inside one of the golds, as in `salt and pepper`, separates nothing where the text
+    holds that gold.
     """
     if item_key(text) in map(item_key, golds):
         return [text]
@@ -158,7 +178,9 @@ def item_key(text: str) -> object:
 
 @stage
 class JsonAnswer:
-    """1 if the reply is, or fences, or tags, JSON equal to the reference. 1 = 1.0, but true is not 1, and keys stand once."""
+    """1 if the reply is, or fences, or tags, JSON equal to the reference. 1 = 1.0, but true is not
+    1, and keys stand once.
+    """
 
     @guard_verifier
     def __call__(self, response: str, answer: Any) -> Judgement:
@@ -194,7 +216,9 @@ def strict_json(text: str) -> Any:
 
 
 def equal_json(a: Any, b: Any) -> bool:
-    """Equality of data in which a truth value is no number, and no infinity or NaN equals anything."""
+    """Equality of data in which a truth value is no number, and no infinity or NaN
+    equals anything.
+    """
     if isinstance(a, bool) or isinstance(b, bool) or a is None or b is None:
         return a is b
     if isinstance(a, int | float) and isinstance(b, int | float):
@@ -208,10 +232,11 @@ def equal_json(a: Any, b: Any) -> bool:
 
 @stage
 class TokenF1:
-    """F1 of the words of the final answer (or whole reply) and the reference, without case, punctuation and articles.
+    """F1 of the words of the final answer (or whole reply) and the reference, without case,
+    punctuation and articles.
 
-    As in SQuAD (arXiv:1606.05250), the best of several references. A bag of words cannot tell "dog bites man" from "man
-    bites dog", so words in another order are worth at most 0.9.
+    As in SQuAD (arXiv:1606.05250), the best of several references. A bag of words cannot tell "dog
+    bites man" from "man bites dog", so words in another order are worth at most 0.9.
     """
 
     @guard_verifier
@@ -228,11 +253,16 @@ class TokenF1:
             return failed_judgement("unparsable", f1=0.0, exact=0.0)
         f1 = max(word_f1(found, gold) for gold in golds)
         exact = matches_gold(texts, said)
-        return Judgement(score=1.0 if exact else min(f1, REORDERED_WORTH), parts={"f1": f1, "exact": float(exact)})
+        return Judgement(
+            score=1.0 if exact else min(f1, REORDERED_WORTH),
+            parts={"f1": f1, "exact": float(exact)},
+        )
 
 
 def words(text: str) -> list[Hashable]:
-    """Words in lower case without punctuation and articles (of a text with nothing else, the articles); numbers by value."""
+    """Words in lower case without punctuation and articles (of a text with nothing else, the
+    articles); numbers by value.
+    """
     text = text.casefold().replace("'", "").replace("−", "-").replace(" %", "%")
     found: list[Hashable] = [parse_number("".join(w.split())) or w for w in WORD.findall(text)]
     return [w for w in found if w not in ARTICLES] or found
@@ -240,7 +270,10 @@ def words(text: str) -> list[Hashable]:
 
 def matches_gold(golds: list[str], text: str) -> bool:
     """Whether a text is one of the golds: a number by value, another text by its words."""
-    return any(same_answer(text, g) if parse_number(strip_markup(g)) else words(text) == words(g) for g in golds)
+    return any(
+        same_answer(text, g) if parse_number(strip_markup(g)) else words(text) == words(g)
+        for g in golds
+    )
 
 
 def word_f1(a: list[Hashable], b: list[Hashable]) -> float:
@@ -250,10 +283,12 @@ def word_f1(a: list[Hashable], b: list[Hashable]) -> float:
 
 @stage
 class Keywords:
-    """1 if the reply names a variant of every group of terms, and no forbidden term (RAIDEN-R1, arXiv:2505.10218).
+    """1 if the reply names a variant of every group of terms, and no forbidden term (RAIDEN-R1,
+    arXiv:2505.10218).
 
-    The answer is a list of groups, each a list of equivalent terms. Terms are compared in NFKC without case, as whole words
-    where their script has spaces. A reply over `most_words` or that names a term `others` holds is stuffed: 0.
+    The answer is a list of groups, each a list of equivalent terms. Terms are compared in NFKC
+    without case, as whole words where their script has spaces. A reply over `most_words` or that
+    names a term `others` holds is stuffed: 0.
     """
 
     most_words: int = 200
@@ -274,7 +309,10 @@ class Keywords:
         if not text:
             return failed_judgement("unparsable")
         shares = [float(any(contains_term(t, text) for t in group)) for group in groups]
-        clean = not any(contains_term(t, text) for t in (*forbidden, *others)) and len(text.split()) <= self.most_words
+        clean = (
+            not any(contains_term(t, text) for t in (*forbidden, *others))
+            and len(text.split()) <= self.most_words
+        )
         parts = {"share": sum(shares) / len(shares), "clean": float(clean)}
         return Judgement(score=float(clean and all(shares)), parts=parts)
 
@@ -286,7 +324,9 @@ def normalise_text(text: str) -> str:
 
 
 def contains_term(term: str, text: str) -> bool:
-    """Whether a normalised text holds the term, as whole words unless its script is written without spaces."""
+    """Whether a normalised text holds the term, as whole words unless its script is written without
+    spaces.
+    """
     term = normalise_text(term)
     spaced = not re.search(r"[\u3040-\u30ff\u3400-\u9fff\u0e00-\u0e7f]", term)
     return bool(re.search(rf"(?<!\w){re.escape(term)}(?!\w)", text)) if spaced else term in text
@@ -294,7 +334,9 @@ def contains_term(term: str, text: str) -> bool:
 
 @stage
 class Abstention:
-    """1 if the final answer, or the whole reply, is one of the reference's abstention phrases and nothing else."""
+    """1 if the final answer, or the whole reply, is one of the reference's abstention phrases and
+    nothing else.
+    """
 
     @guard_verifier
     def __call__(self, response: str, answer: str | Sequence[str]) -> Judgement:

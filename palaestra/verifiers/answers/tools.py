@@ -11,24 +11,42 @@ from palaestra.errors import UserError
 from palaestra.types import stage
 from palaestra.verifiers.answers.final import gold_of, is_right_answer
 from palaestra.verifiers.answers.short import equal_json, strict_json
-from palaestra.verifiers.base import Judgement, failed_judgement, guard_verifier, require_field, strip_thinking
+from palaestra.verifiers.base import (
+    Judgement,
+    failed_judgement,
+    guard_verifier,
+    require_field,
+    strip_thinking,
+)
 
 CALL = re.compile(r"<tool_call>((?:(?!</?tool_call>).)*)</tool_call>", re.DOTALL)
 OTHER_CALL = re.compile(  # a call in another form than the one that is asked for
-    r"<\|?(?:tool|function)_?calls?\b|\[TOOL_CALLS\]|<function=|<invoke\b|<\|python_tag\|>", re.IGNORECASE
+    r"<\|?(?:tool|function)_?calls?\b|\[TOOL_CALLS\]|<function=|<invoke\b|<\|python_tag\|>",
+    re.IGNORECASE,
 )
-CALL_KEYS = tuple(re.compile(rf"[\"'](?:{keys})[\"']\s*:") for keys in ("name|function", "arguments|args|parameters"))
-FORGED_MARKS = ("<tool_response>", "</tool_response>", "<observation>", "<|im_start|>", "<|im_end|>")
+CALL_KEYS = tuple(
+    re.compile(rf"[\"'](?:{keys})[\"']\s*:")
+    for keys in ("name|function", "arguments|args|parameters")
+)
+FORGED_MARKS = (
+    "<tool_response>",
+    "</tool_response>",
+    "<observation>",
+    "<|im_start|>",
+    "<|im_end|>",
+)
 
 
 @stage
 class ToolCalls:
-    """1 if the reply's <tool_call>{"name", "arguments"}</tool_call> are the reference's, in any order or (`ordered`) in its own.
+    """1 if the reply's <tool_call>{"name", "arguments"}</tool_call> are the reference's, in any
+    order or (`ordered`) in its own.
 
-    The answer is a list of calls; an empty one means that no tool may be called, in no form: a call that stands in a JSON fence
-    or in the markers of another model is one, though no host would run it. Numbers are not texts, nothing may be added or
-    repeated. Parts: `names`, `arguments` (shares of the reference's calls), `extra` (1 = none). With `partial`, half of
-    the names and half of the arguments that are right are paid, up to 0.9.
+    The answer is a list of calls; an empty one means that no tool may be called, in no form: a call
+    that stands in a JSON fence or in the markers of another model is one, though no host would run
+    it. Numbers are not texts, nothing may be added or repeated. Parts: `names`, `arguments` (shares
+    of the reference's calls), `extra` (1 = none). With `partial`, half of the names and half of the
+    arguments that are right are paid, up to 0.9.
     """
 
     ordered: bool = False
@@ -38,7 +56,10 @@ class ToolCalls:
     def __call__(self, response: str, answer: Any) -> Judgement:
         gold = [call_of(c) for c in require_field(answer, "answer", (list, tuple), self)]
         if None in gold:
-            raise UserError('ToolCalls: a call in the answer has no name; write [{"name": ..., "arguments": {...}}]')
+            raise UserError(
+                'ToolCalls: a call in the answer has no name; write [{"name": ..., "arguments": '
+                "{...}}]"
+            )
         text = strip_thinking(response)
         made = calls_of(text)
         if (
@@ -63,15 +84,25 @@ class ToolCalls:
             if self.ordered
             else hit == len(wanted) == len(found)
         )
-        worth = min(0.9, (parts["names"] + parts["arguments"]) / 2) * len(wanted) / max(len(found), len(wanted), 1)
+        worth = (
+            min(0.9, (parts["names"] + parts["arguments"]) / 2)
+            * len(wanted)
+            / max(len(found), len(wanted), 1)
+        )
         return Judgement(score=1.0 if same else worth if self.partial else 0.0, parts=parts)
 
 
 def call_of(given: Any) -> tuple[str, Any] | None:
-    if not isinstance(given, Mapping) or not isinstance(given.get("name"), str) or not given["name"]:
+    if (
+        not isinstance(given, Mapping)
+        or not isinstance(given.get("name"), str)
+        or not given["name"]
+    ):
         return None
     arguments = given.get("arguments", given.get("args", {}))
-    return (given["name"], arguments) if isinstance(arguments, Mapping) and len(given) <= 2 else None
+    return (
+        (given["name"], arguments) if isinstance(arguments, Mapping) and len(given) <= 2 else None
+    )
 
 
 def calls_of(text: str) -> list[tuple[str, Any]] | None:
@@ -105,23 +136,33 @@ def take_first(left: list[Any], fits: Any) -> bool:
 
 @stage
 class ToolAnswer:
-    """1 if the last turn of a transcript gives the reference, and the turns before made their calls properly.
+    """1 if the last turn of a transcript gives the reference, and the turns before made their calls
+    properly.
 
-    `turns` are the policy's earlier turns. Parts: `answer`; `valid`, the share of turns whose calls can be read; `fresh`, the
-    share of calls not made before; `honest`, 0 where a turn writes what only a tool may write; `asked`, whether one of the
-    tools of `tools`, if given, was called. Forgery, and no call where one is needed, are 0; `weights` take the two shares off.
+    `turns` are the policy's earlier turns. Parts: `answer`; `valid`, the share of turns whose calls
+    can be read; `fresh`, the share of calls not made before; `honest`, 0 where a turn writes what
+    only a tool may write; `asked`, whether one of the tools of `tools`, if given, was called.
+    Forgery, and no call where one is needed, are 0; `weights` take the two shares off.
     """
 
-    weights: tuple[float, float] = (0.1, 0.1)  # for calls that cannot be read, and that were made before
+    # for calls that cannot be read, and that were made before
+    weights: tuple[float, float] = (0.1, 0.1)
 
     @guard_verifier
     def __call__(
-        self, response: str, answer: Any, *, turns: Sequence[str] = (), tools: Sequence[str] = (), prompt: str = ""
+        self,
+        response: str,
+        answer: Any,
+        *,
+        turns: Sequence[str] = (),
+        tools: Sequence[str] = (),
+        prompt: str = "",
     ) -> Judgement:
         gold = gold_of(require_field(answer, "answer", (str, int, float), self))
         parts = turn_parts([*turns, response], tools)
         parts["answer"] = float(
-            is_right_answer(response, gold, prompt) and "<tool_call>" not in strip_thinking(response)
+            is_right_answer(response, gold, prompt)
+            and "<tool_call>" not in strip_thinking(response)
         )
         a, b = self.weights
         score = parts["answer"] * parts["honest"] * parts["asked"]

@@ -1,4 +1,6 @@
-"""Patches by their likeness to the merged one (SWE-RL, arXiv:2502.18449; facebookresearch/swe-rl, core/reward.py)."""
+"""Patches by their likeness to the merged one (SWE-RL, arXiv:2502.18449; facebookresearch/swe-rl,
+core/reward.py).
+"""
 
 from __future__ import annotations
 
@@ -18,19 +20,24 @@ BLOCK = re.compile(  # no block begins within another: each line is read a bound
 )
 TAGS = ("<think>", "</think>", "<solution>", "</solution>")
 CHARACTERS = (
-    6000  # of both diffs: up to so many, characters are compared; beyond them lines, in less than quadratic time
+    # of both diffs: up to so many, characters are compared; beyond them lines, in less than
+    # quadratic time
+    6000
 )
 LINES = 4000
-GROWTH = 200_000  # characters that the edits of a file add at most: one that matches what it puts in doubles it
+# characters that the edits of a file add at most: one that matches what it puts in doubles it
+GROWTH = 200_000
 
 
 @stage
 class Patch:
-    """Mean likeness of the diffs per file: 2 M / (|p| + |o|) of the predicted and the oracle diff, 0 where one is empty.
+    """Mean likeness of the diffs per file: 2 M / (|p| + |o|) of the predicted and the oracle diff,
+    0 where one is empty.
 
-    The reply is <think>..</think><solution>..</solution> with SEARCH/REPLACE blocks under `### path`. `files` are the old
-    contents by path, the answer the new ones (those that change). Any mistake of form is -1 in the part "paper" and 0 here.
-    Only a prediction whose files equal the oracle's scores 1. Context lines count, so an edit beside the right place is paid.
+    The reply is <think>..</think><solution>..</solution> with SEARCH/REPLACE blocks under
+    `### path`. `files` are the old contents by path, the answer the new ones (those that change).
+    Any mistake of form is -1 in the part "paper" and 0 here. Only a prediction whose files equal
+    the oracle's scores 1. Context lines count, so an edit beside the right place is paid.
     """
 
     least: ClassVar[float] = -1.0
@@ -38,9 +45,14 @@ class Patch:
     @guard_verifier
     def __call__(self, response: str, answer: Any, *, files: Mapping[str, Any]) -> Judgement:
         old = {str(k): str(v) for k, v in require_field(files, "files", dict, self).items()}
-        oracle = {**old, **{str(k): str(v) for k, v in require_field(answer, "answer", dict, self).items()}}
+        oracle = {
+            **old,
+            **{str(k): str(v) for k, v in require_field(answer, "answer", dict, self).items()},
+        }
         if oracle == old:
-            raise UserError("Patch: the answer changes no file; give the new contents of at least one")
+            raise UserError(
+                "Patch: the answer changes no file; give the new contents of at least one"
+            )
         new = apply_edits(response, old)
         if new is None:
             return failed_judgement("unparsable", paper=-1.0)
@@ -49,7 +61,11 @@ class Patch:
         shares = [difflib_ratio(predicted.get(p, ""), wanted.get(p, "")) for p in paths]
         score = sum(shares) / len(shares) if shares else 0.0
         exact = not unified_diffs(new, oracle)
-        parts = {"exact": float(exact), "files": len(set(predicted) & set(wanted)) / len(paths), "paper": score}
+        parts = {
+            "exact": float(exact),
+            "files": len(set(predicted) & set(wanted)) / len(paths),
+            "paper": score,
+        }
         return Judgement(score=1.0 if exact else min(score, 0.99), parts=parts)
 
 
@@ -82,7 +98,9 @@ def apply_edits(response: str, old: Mapping[str, str]) -> dict[str, str] | None:
 
 
 def unified_diffs(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
-    """Unified diffs of the files that differ, three lines of context, without the two lines of names."""
+    """Unified diffs of the files that differ, three lines of context, without the two lines of
+    names.
+    """
     found: dict[str, str] = {}
     for path in {*old, *new}:
         a, b = (files.get(path, "").splitlines() for files in (old, new))
@@ -98,4 +116,8 @@ def difflib_ratio(predicted: str, oracle: str) -> float:
     if len(predicted) + len(oracle) <= CHARACTERS:
         return difflib.SequenceMatcher(None, predicted, oracle, autojunk=False).ratio()
     a, b = predicted.splitlines(), oracle.splitlines()
-    return 0.0 if len(a) + len(b) > LINES else difflib.SequenceMatcher(None, a, b, autojunk=False).ratio()
+    return (
+        0.0
+        if len(a) + len(b) > LINES
+        else difflib.SequenceMatcher(None, a, b, autojunk=False).ratio()
+    )

@@ -13,7 +13,14 @@ from typing import Any, ClassVar
 
 from palaestra.errors import Fault, UserError
 from palaestra.types import stage
-from palaestra.verifiers.base import Judgement, failed_judgement, fences, guard_verifier, require_field, strip_thinking
+from palaestra.verifiers.base import (
+    Judgement,
+    failed_judgement,
+    fences,
+    guard_verifier,
+    require_field,
+    strip_thinking,
+)
 from palaestra.verifiers.text.formats import Tags
 from palaestra.verifiers.text.similarity import edit_similarity
 
@@ -24,14 +31,17 @@ FENCES = {"python": LANGUAGES, "bash": ("bash", "sh", "shell"), "perl": ("perl",
 
 @stage
 class CodeTests:
-    """1 if the reply's last code block passes every one of `tests`, run in the sandbox; `partial` pays the share passed.
+    """1 if the reply's last code block passes every one of `tests`, run in the sandbox; `partial`
+    pays the share passed.
 
-    A test is a program that fails by an exception, "assert add(1, 2) == 3"; or {"function", "args", "expected"}; or {"stdin",
-    "stdout"}, the only kind for a `language` other than Python ("bash", "perl"). A program sees of the reply what `entry_point`
-    names, else the one name that it needs beside Python's own, the standard modules and what it or `setup` defines: a helper
-    that the reply may define decides the test, so a program that needs more is a mistake of the data. So is a test that an empty
-    reply passes: it asks nothing, or only Python's own functions, or expects no output. With `first`, the share is of the
-    first so many tests: Critique-Coder's released reward (10, arXiv:2509.22824), unless all pass.
+    A test is a program that fails by an exception, "assert add(1, 2) == 3"; or {"function", "args",
+    "expected"}; or {"stdin", "stdout"}, the only kind for a `language` other than Python ("bash",
+    "perl"). A program sees of the reply what `entry_point` names, else the one name that it needs
+    beside Python's own, the standard modules and what it or `setup` defines: a helper that the
+    reply may define decides the test, so a program that needs more is a mistake of the data. So is
+    a test that an empty reply passes: it asks nothing, or only Python's own functions, or expects
+    no output. With `first`, the share is of the first so many tests: Critique-Coder's released
+    reward (10, arXiv:2509.22824), unless all pass.
     """
 
     partial: bool = False
@@ -56,14 +66,20 @@ class CodeTests:
     ) -> Judgement:
         given = [tests] if isinstance(tests, str) else tests
         if not given:
-            raise UserError("CodeTests: `tests` is empty; give at least one program that fails by an exception")
+            raise UserError(
+                "CodeTests: `tests` is empty; give at least one program that fails by an exception"
+            )
         names = (entry_point,) if isinstance(entry_point, str) else entry_point
         asked = [test_of(t, tuple(filter(None, names)), setup) for t in given]
         blocks = code_blocks(strip_thinking(response), self.language)
         if not blocks:
             return failed_judgement("unparsable")
         passed, status = run_tests(
-            blocks[-1], asked, seconds=self.seconds, memory_mb=self.memory_mb, language=self.language
+            blocks[-1],
+            asked,
+            seconds=self.seconds,
+            memory_mb=self.memory_mb,
+            language=self.language,
         )
         counted = passed[: self.first] if self.first and not all(passed) else passed
         share = sum(counted) / len(counted)
@@ -73,8 +89,12 @@ class CodeTests:
 
 
 def code_blocks(text: str, language: str = "python") -> list[str]:
-    """The blocks of code in a language; where none names it, those that name no language. The end of the reply ends a block."""
-    named, bare = ([b for b in fences(text, of, cut=True) if b.strip()] for of in (FENCES[language], ("",)))
+    """The blocks of code in a language; where none names it, those that name no language. The end
+    of the reply ends a block.
+    """
+    named, bare = (
+        [b for b in fences(text, of, cut=True) if b.strip()] for of in (FENCES[language], ("",))
+    )
     return named or bare
 
 
@@ -90,14 +110,20 @@ def run_tests(
     else:
         found = sandbox.check_program(language, code, tests, limits)
     if found.status == "refused":
-        raise Fault("sandbox", "this machine cannot run code in isolation; `palaestra doctor` says what is missing")
+        raise Fault(
+            "sandbox",
+            "this machine cannot run code in isolation; `palaestra doctor` says what is missing",
+        )
     for test, passed in zip(tests, found.passed, strict=True):
         if passed and isinstance(test, sandbox.Asserts) and is_vacuous(test, limits):
             raise UserError(
-                f"CodeTests: the test {test.code[:60]!r} passes without any code; call what the reply defines, and name a "
+                f"CodeTests: the test {test.code[:60]!r} passes without any code; call what the "
+                "reply defines, and name a "
                 "function that is named like one of Python's as `entry_point`"
             )
-    return found.passed, {"ok": "ok", "timeout": "timeout"}.get(found.status, "ok" if all(found.passed) else "failed")
+    return found.passed, {"ok": "ok", "timeout": "timeout"}.get(
+        found.status, "ok" if all(found.passed) else "failed"
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -118,25 +144,34 @@ def test_of(given: Any, names: tuple[str, ...] = (), setup: str = "") -> Any:
         case {"stdin": str(stdin), "stdout": str(stdout), **more} if not more:
             if not stdout.strip():
                 raise UserError(
-                    f"CodeTests: test {str(given)[:60]!r} expects no output, which any silent program gives"
+                    f"CodeTests: test {str(given)[:60]!r} expects no output, which any silent "
+                    "program gives"
                 )
             return sandbox.Stdio(stdin=stdin, stdout=stdout)
-        case {"function": str(function), "args": list(args) | tuple(args), "expected": expected, **more} if not more:
+        case {
+            "function": str(function),
+            "args": list(args) | tuple(args),
+            "expected": expected,
+            **more,
+        } if not more:
             return sandbox.Calls(function=function, args=tuple(args), expected=expected)
         case _:
             raise UserError(
-                f"CodeTests: test {str(given)[:60]!r} is no code, no {{function, args, expected}} with a name and a list, no "
+                f"CodeTests: test {str(given)[:60]!r} is no code, no {{function, args, expected}} "
+                "with a name and a list, no "
                 "{stdin, stdout} of texts"
             )
 
 
 @stage
 class ApiMigration:
-    """ReCode (arXiv:2506.20495): format +-1, and for the first Python block 3.5 similarity - 1.5, or -2 if it does not parse.
+    """ReCode (arXiv:2506.20495): format +-1, and for the first Python block 3.5 similarity - 1.5,
+    or -2 if it does not parse.
 
-    Similarity is 1 - Levenshtein / longer length, without comments and blank lines. `exact` pays 2 or -1.5 (EM*).
-    The score is (reward + 3) / 6, so a copy of the old code is worth much: see its baseline, or put it in a `Delta`.
-    `released` finds comments as the released code does (`cut_at_quotes`): code without any then equals any other such.
+    Similarity is 1 - Levenshtein / longer length, without comments and blank lines. `exact` pays 2
+    or -1.5 (EM*). The score is (reward + 3) / 6, so a copy of the old code is worth much: see its
+    baseline, or put it in a `Delta`. `released` finds comments as the released code does
+    (`cut_at_quotes`): code without any then equals any other such.
     """
 
     exact: bool = False
@@ -149,7 +184,9 @@ class ApiMigration:
         strip = cut_at_quotes if self.released else strip_comments
         target = strip(str(require_field(answer, "answer", str, self)))
         if target is None:
-            raise UserError(f"ApiMigration: the answer {str(answer)[:40]!r} is no Python; give code that parses")
+            raise UserError(
+                f"ApiMigration: the answer {str(answer)[:40]!r} is no Python; give code that parses"
+            )
         text = response if response.lstrip().startswith("<think>") else "<think>" + response
         form = Tags()(text, None).score
         blocks = fences(separate_fences(response), LANGUAGES)
@@ -162,8 +199,15 @@ class ApiMigration:
             likeness = float(code == target) if self.exact else likeness
             worth = 3.5 * likeness - 1.5
         paper = (1.0 if form else -1.0) + worth
-        parts = {"similarity": likeness, "format": form, "parses": float(code is not None), "paper": paper}
-        return Judgement(score=(paper + 3) / 6, parts=parts, status="ok" if code is not None else "unparsable")
+        parts = {
+            "similarity": likeness,
+            "format": form,
+            "parses": float(code is not None),
+            "paper": paper,
+        }
+        return Judgement(
+            score=(paper + 3) / 6, parts=parts, status="ok" if code is not None else "unparsable"
+        )
 
 
 def separate_fences(text: str) -> str:
@@ -172,23 +216,33 @@ def separate_fences(text: str) -> str:
 
 
 def cut_at_quotes(code: str) -> str | None:
-    """Code without what the released pattern takes for comments: quotes pair before comments are found, so that the apostrophe
-    in one opens a string, and all up to the end of the line on which it closes is deleted. None = what is left is no Python."""
+    """Code without what the released pattern takes for comments: quotes pair before comments are
+    found, so that the apostrophe in one opens a string, and all up to the end of the line on which
+    it closes is deleted. None = what is left is no Python.
+    """
     masked = QUOTATION.sub(lambda m: "x" * len(m[0]), code)
     ends = [0, *(at for m in re.finditer(r"#[^\n]*", masked) for at in m.span()), len(code)]
     left = "".join(code[a:b] for a, b in zip(ends[::2], ends[1::2], strict=True))
     return (
-        None if strip_comments(left) is None else "\n".join(line for line in left.splitlines() if line.strip()).strip()
+        None
+        if strip_comments(left) is None
+        else "\n".join(line for line in left.splitlines() if line.strip()).strip()
     )
 
 
 def strip_comments(code: str) -> str | None:
-    """Code without comments and blank lines, by its tokens: what looks like a comment in a string stays. None = no Python."""
+    """Code without comments and blank lines, by its tokens: what looks like a comment in a string
+    stays. None = no Python.
+    """
     try:
         with warnings.catch_warnings():  # Python's remarks on the style of what was written
             warnings.simplefilter("ignore")
             ast.parse(code)
-        found = [t for t in tokenize.generate_tokens(io.StringIO(code).readline) if t.type == tokenize.COMMENT]
+        found = [
+            t
+            for t in tokenize.generate_tokens(io.StringIO(code).readline)
+            if t.type == tokenize.COMMENT
+        ]
     except (SyntaxError, ValueError, tokenize.TokenError, MemoryError):
         return None
     lines = code.splitlines()

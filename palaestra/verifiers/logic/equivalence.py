@@ -1,8 +1,10 @@
-"""Whether two formulas of signal temporal logic mean the same: a search for a trace on which one holds and the other does not.
+"""Whether two formulas of signal temporal logic mean the same: a search for a trace on which one
+holds and the other does not.
 
-Time is discrete and every formula looks a limited number of steps ahead, so that a signal at a time is known by which of its
-thresholds it reaches (>=) and exceeds (>). In these truth values `f and not g or g and not f` is a propositional formula, and
-a solver finds a model, which is such a trace, or proves that there is none. No tolerance and no sample is involved.
+Time is discrete and every formula looks a limited number of steps ahead, so that a signal at a time
+is known by which of its thresholds it reaches (>=) and exceeds (>). In these truth values
+`f and not g or g and not f` is a propositional formula, and a solver finds a model, which is such a
+trace, or proves that there is none. No tolerance and no sample is involved.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ TRUE = 1  # the variable that is always true; a negative literal is a negation
 LARGEST = 250_000  # literals of all nodes
 BUDGET = 2_000_000  # propagations of the solver: about a second
 
-Cut = tuple[str, int, Fraction, bool]  # a signal, a time, a threshold, and whether it is exceeded rather than reached
+# a signal, a time, a threshold, and whether it is exceeded rather than reached
+Cut = tuple[str, int, Fraction, bool]
 
 
 class Undecided(Exception):
@@ -33,7 +36,8 @@ class Circuit:
 
     def __init__(self) -> None:
         self.cuts: dict[Cut, int] = {}
-        self.nodes: dict[frozenset[int], int] = {}  # the literals of a conjunction, and its variable
+        # the literals of a conjunction, and its variable
+        self.nodes: dict[frozenset[int], int] = {}
         self.parts: dict[int, frozenset[int]] = {}
         self.known: dict[tuple[int, int], int] = {}
         self.n, self.size = TRUE, 0
@@ -68,7 +72,9 @@ class Circuit:
         return self.cuts[key]
 
     def at(self, f: Formula, t: int) -> int:
-        """The literal that is true where a formula, which must outlive the circuit, holds at time t."""
+        """The literal that is true where a formula, which must outlive the circuit, holds at time
+        t.
+        """
         key = (id(f), t)
         if key not in self.known:
             self.known[key] = self.build(f, t)
@@ -79,7 +85,14 @@ class Circuit:
             case ("atom", name, sign, bound):
                 over, reached = (self.cut(name, t, bound, x) for x in (True, False))
                 equal = self.both([reached, -over])
-                return {">": over, "<=": -over, ">=": reached, "<": -reached, "==": equal, "!=": -equal}[sign]
+                return {
+                    ">": over,
+                    "<=": -over,
+                    ">=": reached,
+                    "<": -reached,
+                    "==": equal,
+                    "!=": -equal,
+                }[sign]
             case ("not", g):
                 return -self.at(g, t)
             case ("G" | "F", a, b, g):
@@ -127,8 +140,9 @@ class Circuit:
 
 
 def are_equivalent(f: Formula, g: Formula) -> bool:
-    """Whether two formulas hold on the same traces. What cannot be decided within the budget is not the same, and a formula
-    that holds always, or never, says nothing: only itself is the same."""
+    """Whether two formulas hold on the same traces. What cannot be decided within the budget is not
+    the same, and a formula that holds always, or never, says nothing: only itself is the same.
+    """
     if f == g:
         return True
     try:
@@ -138,7 +152,9 @@ def are_equivalent(f: Formula, g: Formula) -> bool:
 
 
 def are_same(f: Formula, g: Formula) -> bool:
-    """What stands under equal operators is tried first: proved once, it holds at every time. Raises Undecided."""
+    """What stands under equal operators is tried first: proved once, it holds at every time. Raises
+    Undecided.
+    """
     alike = f[0] in ("G", "F") and f[:3] == g[:3]
     return f == g or (alike and are_same(f[3], g[3])) or difference(f, g) is None
 
@@ -152,9 +168,11 @@ def is_contingent(f: Formula) -> bool:
 
 
 def difference(f: Formula, g: Formula) -> Traces | None:
-    """A trace ([1, T] by signal) on which one formula holds at time 0 and the other does not; None = there is none.
+    """A trace ([1, T] by signal) on which one formula holds at time 0 and the other does not; None
+    = there is none.
 
-    Its values are places among a signal's thresholds: 2 i + 1 is the i-th of them, and 2 i what lies below it. Raises Undecided.
+    Its values are places among a signal's thresholds: 2 i + 1 is the i-th of them, and 2 i what
+    lies below it. Raises Undecided.
     """
     circuit = Circuit()
     x, y = circuit.at(f, 0), circuit.at(g, 0)
@@ -175,17 +193,28 @@ def difference(f: Formula, g: Formula) -> Traces | None:
 
 def atoms(f: Formula) -> set[tuple[str, Fraction]]:
     """The signals of a formula, each with each of its thresholds."""
-    return {(f[1], f[3])} if f[0] == "atom" else {a for g in f if isinstance(g, tuple) for a in atoms(g)}
+    return (
+        {(f[1], f[3])}
+        if f[0] == "atom"
+        else {a for g in f if isinstance(g, tuple) for a in atoms(g)}
+    )
 
 
 def place_bounds(f: Formula, bounds: dict[str, list[Fraction]]) -> Formula:
-    """The formula over places: each comparison half a place from the nearest, so that its robustness is never 0."""
+    """The formula over places: each comparison half a place from the nearest, so that its
+    robustness is never 0.
+    """
     if f[0] != "atom":
         return tuple(place_bounds(g, bounds) if isinstance(g, tuple) else g for g in f)
     name, sign, bound = f[1:]
     i = bounds[name].index(bound)
     reached, over = (("atom", name, ">", 2 * i + half) for half in (0.5, 1.5))
     equal = ("and", reached, ("not", over))
-    return {">": over, "<=": ("not", over), ">=": reached, "<": ("not", reached), "==": equal, "!=": ("not", equal)}[
-        sign
-    ]
+    return {
+        ">": over,
+        "<=": ("not", over),
+        ">=": reached,
+        "<": ("not", reached),
+        "==": equal,
+        "!=": ("not", equal),
+    }[sign]

@@ -2,8 +2,8 @@
 
     G[0,21](velocity > 40 -> F[1,4](RPM < 2500))        ( ) not and or -> <-> U[a,b]
 
-The same is written with ! & |, with globally always eventually finally until, with the signs of logic (¬ ∧ ∨ → ↔ □ ◇ ≤ ≥ ≠) or
-LaTeX's names of them, as G_[0,21] and G[0:21], and as 40 < velocity.
+The same is written with ! & |, with globally always eventually finally until, with the signs of
+logic (¬ ∧ ∨ → ↔ □ ◇ ≤ ≥ ≠) or LaTeX's names of them, as G_[0,21] and G[0:21], and as 40 < velocity.
 
 Robustness: Donzé and Maler 2010, with times in steps. A trace is longer than every formula looks.
 """
@@ -21,20 +21,27 @@ NUMBER = r"[-+]?[0-9]+(?:\.[0-9]+)?"
 TOKEN = re.compile(rf"\s*(<->|->|<=|>=|==|!=|&&|\|\||[<>=!&|()\[\],]|{NUMBER}|[A-Za-z_]\w*)")
 STL_ATOM = re.compile(rf"([A-Za-z_]\w*)\s*(<=|>=|==|!=|<|>|=)\s*({NUMBER})")
 ALIASES = {
-    "globally": "G", "always": "G", "eventually": "F", "finally": "F", "until": "U", "&": "and", "&&": "and", "|": "or",
+    "globally": "G", "always": "G", "eventually": "F", "finally": "F", "until": "U", "&": "and",
+    "&&": "and", "|": "or",
     "||": "or", "!": "not", "AND": "and", "OR": "or", "NOT": "not", "=": "==",
 }  # fmt: skip
 SIGNS = {
-    "¬": "not", "∧": "and", "∨": "or", "→": "->", "⇒": "->", "↔": "<->", "⇔": "<->", "□": "G", "◻": "G", "◇": "F", "◊": "F",
+    "¬": "not", "∧": "and", "∨": "or", "→": "->", "⇒": "->", "↔": "<->", "⇔": "<->", "□": "G",
+    "◻": "G", "◇": "F", "◊": "F",
     "≤": "<=", "⩽": "<=", "≥": ">=", "⩾": ">=", "≠": "!=",
 }  # fmt: skip
 COMMANDS = {
-    "neg": "not", "lnot": "not", "land": "and", "wedge": "and", "lor": "or", "vee": "or", "to": "->", "rightarrow": "->",
-    "Rightarrow": "->", "implies": "->", "leftrightarrow": "<->", "Leftrightarrow": "<->", "iff": "<->", "Box": "G",
-    "square": "G", "Diamond": "F", "lozenge": "F", "leq": "<=", "le": "<=", "geq": ">=", "ge": ">=", "neq": "!=", "ne": "!=",
+    "neg": "not", "lnot": "not", "land": "and", "wedge": "and", "lor": "or", "vee": "or",
+    "to": "->", "rightarrow": "->",
+    "Rightarrow": "->", "implies": "->", "leftrightarrow": "<->", "Leftrightarrow": "<->",
+    "iff": "<->", "Box": "G",
+    "square": "G", "Diamond": "F", "lozenge": "F", "leq": "<=", "le": "<=", "geq": ">=", "ge": ">=",
+    "neq": "!=", "ne": "!=",
     "left": "", "right": "", "mathcal": "", "mathbf": "", "mathrm": "", "text": "",
 }  # fmt: skip
-WORDS = re.compile(r"\b(?:globally|always|eventually|finally|until)(?=_?\s*\{?\s*\[)", re.IGNORECASE)
+WORDS = re.compile(
+    r"\b(?:globally|always|eventually|finally|until)(?=_?\s*\{?\s*\[)", re.IGNORECASE
+)
 SUBSCRIPT = re.compile(r"(?<=[GFU])\s*_\s*(?:\{\s*(\[[^\[\]{}]*\])\s*\}|(?=\[))")
 INTERVAL = re.compile(r"(\[\s*[0-9]+\s*):(\s*[0-9]+\s*\])")
 MIRRORED_SIGN = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
@@ -133,11 +140,19 @@ class FormulaParser:
         return self.atom()
 
     def atom(self) -> Formula:
-        left, sign, right = (self.tokens[self.at + k] if self.at + k < len(self.tokens) else "" for k in range(3))
-        name, sign, bound = (
-            (left, sign, right) if left[:1].isidentifier() else (right, MIRRORED_SIGN.get(sign, ""), left)
+        left, sign, right = (
+            self.tokens[self.at + k] if self.at + k < len(self.tokens) else "" for k in range(3)
         )
-        if not STL_ATOM.fullmatch(f"{name} {sign} {bound}") or name in OPERATORS or len(bound) > MOST_DIGITS:
+        name, sign, bound = (
+            (left, sign, right)
+            if left[:1].isidentifier()
+            else (right, MIRRORED_SIGN.get(sign, ""), left)
+        )
+        if (
+            not STL_ATOM.fullmatch(f"{name} {sign} {bound}")
+            or name in OPERATORS
+            or len(bound) > MOST_DIGITS
+        ):
             raise NotFormula(left)
         self.at += 3
         return ("atom", name, sign, Fraction(bound))
@@ -150,7 +165,10 @@ class FormulaParser:
         high = self.tokens[self.at]
         self.at += 1
         self.expect("]")
-        if not all(re.fullmatch(r"[0-9]{1,9}", x) for x in (low, high)) or not int(low) <= int(high) <= FARTHEST:
+        if (
+            not all(re.fullmatch(r"[0-9]{1,9}", x) for x in (low, high))
+            or not int(low) <= int(high) <= FARTHEST
+        ):
             raise NotFormula(f"[{low},{high}]")
         self.steps += int(high) - int(low) + 1
         if self.steps > WIDEST:
@@ -182,18 +200,28 @@ def horizon(f: Formula) -> int:
 
 
 def robustness(f: Formula, traces: Traces) -> np.ndarray:
-    """[N, T - horizon]: by how much the formula holds (> 0) or fails (< 0) at each time; 0 decides nothing."""
+    """[N, T - horizon]: by how much the formula holds (> 0) or fails (< 0) at each time; 0 decides
+    nothing.
+    """
     match f:
         case ("atom", name, sign, threshold):
             x, bound = traces[name], float(threshold)
-            gap = {"<": bound - x, "<=": bound - x, ">": x - bound, ">=": x - bound, "==": -abs(x - bound)}
+            gap = {
+                "<": bound - x,
+                "<=": bound - x,
+                ">": x - bound,
+                ">=": x - bound,
+                "==": -abs(x - bound),
+            }
             return abs(x - bound) if sign == "!=" else gap[sign]
         case ("not", g):
             return -robustness(g, traces)
         case ("G" | "F", a, b, g):
             inner = robustness(g, traces)
             n = inner.shape[1] - b
-            windows = np.lib.stride_tricks.sliding_window_view(inner, b - a + 1, axis=1)[:, a : a + n]
+            windows = np.lib.stride_tricks.sliding_window_view(inner, b - a + 1, axis=1)[
+                :, a : a + n
+            ]
             return windows.min(-1) if f[0] == "G" else windows.max(-1)
         case ("U", a, b, g, h):
             return until(a, b, *align(robustness(g, traces), robustness(h, traces)))

@@ -1,7 +1,8 @@
-"""The text of a mathematical answer: units, lists, work left to be done, and what is copied from the question.
+"""The text of a mathematical answer: units, lists, work left to be done, and what is copied from
+the question.
 
-The process that parses asks the same of the text that math-verify makes of an answer before it reads it: `$`, `\\!`, quotes and
-empty `\\text{}` are lost there, and `\\in$t` becomes an integral.
+The process that parses asks the same of the text that math-verify makes of an answer before it
+reads it: `$`, `\\!`, quotes and empty `\\text{}` are lost there, and `\\in$t` becomes an integral.
 """
 
 from __future__ import annotations
@@ -27,10 +28,14 @@ UNIT = re.compile(
     rf"(?:{TEXT_COMMAND}({POWER})|(\^\s*\{{?\s*\\circ\s*\}}?|\\degree|[°$€£])|(?<=[0-9}}]){GAP}({PLAIN_UNIT}))?{GAP}$"
 )
 SAME_UNIT = {
-    "^\\circ": "°", "\\degree": "°", "degree": "°", "deg": "°", "radian": "rad", "foot": "ft", "feet": "ft", "inch": "in",
-    "inche": "in", "mile": "mi", "yard": "yd", "meter": "m", "metre": "m", "centimeter": "cm", "centimetre": "cm",
-    "millimeter": "mm", "kilometer": "km", "kilometre": "km", "gram": "g", "kilogram": "kg", "second": "s", "sec": "s",
-    "minute": "min", "hour": "h", "hr": "h", "pound": "lb", "ounce": "oz", "dollar": "$", "unit": "",
+    "^\\circ": "°", "\\degree": "°", "degree": "°", "deg": "°", "radian": "rad", "foot": "ft",
+    "feet": "ft", "inch": "in",
+    "inche": "in", "mile": "mi", "yard": "yd", "meter": "m", "metre": "m", "centimeter": "cm",
+    "centimetre": "cm",
+    "millimeter": "mm", "kilometer": "km", "kilometre": "km", "gram": "g", "kilogram": "kg",
+    "second": "s", "sec": "s",
+    "minute": "min", "hour": "h", "hr": "h", "pound": "lb", "ounce": "oz", "dollar": "$",
+    "unit": "",
 }  # fmt: skip
 COUNTING = """
 or and not no never to times plus minus over by percent pi point base squared cubed factorial dozen score
@@ -38,13 +43,16 @@ hundred thousand million billion trillion half halves third thirds quarter quart
 sixths seventh sevenths eighth eighths ninth ninths tenth tenths hundredth hundredths thousandth thousandths
 zero one two three four five six seven eight nine ten
 """
-COUNTS = frozenset(COUNTING.split())  # words that make another number, or none, of what stands beside them
+# words that make another number, or none, of what stands beside them
+COUNTS = frozenset(COUNTING.split())
 SCIENTIFIC = re.compile(
     r"([-+]?[0-9]+(?:\.[0-9]+)?)\s*(?:\\times|\\cdot|×|\*)\s*10\s*\^\s*(?:\{\s*([-+]?[0-9]{1,3})\s*\}|([0-9]))"
 )
 SHORT_FRACTION = re.compile(r"\\[dt]?frac\s*([0-9])\s*([0-9])")
 NO_INK = re.compile(r"\s|\$|~|\\(?:left|right|displaystyle|limits)(?![a-zA-Z])|\\[,;:! ()\[\]]")
-WORD = r"(?<![\\A-Za-z{])(?:[A-Za-z]{3,}|is|of|to|in|if|at|by|as|be|it|on|or|we|an|do)(?![A-Za-z({])"
+WORD = (
+    r"(?<![\\A-Za-z{])(?:[A-Za-z]{3,}|is|of|to|in|if|at|by|as|be|it|on|or|we|an|do)(?![A-Za-z({])"
+)
 PIECE_SEPARATOR = re.compile(rf"\\[()\[\]]|\$+|\n|{WORD}|[?!.;:,](?=\s|$)")
 MOST_PIECES = 12
 
@@ -63,11 +71,20 @@ def strip_units(text: str) -> str:
 
 
 def split_units(text: str) -> tuple[str, str]:
-    """A text without the units behind it, and these, in one spelling: `\\text{ square feet}` is ft^2."""
+    """A text without the units behind it, and these, in one spelling: `\\text{ square feet}` is
+    ft^2.
+    """
     found = ""
-    while (unit := UNIT.search(text)) and unit.group() and unit.start() and not counts(unit[1] or ""):
+    while (
+        (unit := UNIT.search(text)) and unit.group() and unit.start() and not counts(unit[1] or "")
+    ):
         text = text[: unit.start()]
-        found = one_spelling((unit[1] or "").strip() + (unit[2] or "") + (unit[3] or "") + (unit[4] or "")) + found
+        found = (
+            one_spelling(
+                (unit[1] or "").strip() + (unit[2] or "") + (unit[3] or "") + (unit[4] or "")
+            )
+            + found
+        )
     return text, found
 
 
@@ -88,16 +105,24 @@ def singular(word: str) -> str:
 
 
 def counts(words: str) -> bool:
-    """Whether words beside a number are no unit, so that the number is not the answer: `million`, `or 8`, a sentence."""
+    """Whether words beside a number are no unit, so that the number is not the answer: `million`,
+    `or 8`, a sentence.
+    """
     words = re.sub(r"(?<=[A-Za-z])\^-?[1-3]", "", words)  # cm^2
     found = re.split(r"[\s./-]+", words.strip().casefold().replace("per cent", "percent"))
-    return len(found) > 3 or bool(COUNTS & set(found)) or re.search(r"[^\w\s./-]|\d", words) is not None
+    return (
+        len(found) > 3
+        or bool(COUNTS & set(found))
+        or re.search(r"[^\w\s./-]|\d", words) is not None
+    )
 
 
 def outside_brackets(text: str) -> str:
     """The text outside brackets, without the commas of numbers."""
     text = re.sub(
-        r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))", "", text.replace("{,}", "").replace("\\,", "").replace(",\\!", "")
+        r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))",
+        "",
+        text.replace("{,}", "").replace("\\,", "").replace(",\\!", ""),
     )
     depth, found = 0, ""
     for c in text:
@@ -122,13 +147,17 @@ def is_pair(text: str) -> bool:
 
 
 def is_loose(said: str, gold: str) -> bool:
-    """Whether an answer is of a kind that can equal the reference without answering: undone, several, a set for a pair."""
+    """Whether an answer is of a kind that can equal the reference without answering: undone,
+    several, a set for a pair.
+    """
     looks = (
         PENDING_OPERATION.search,
         SEVERAL_VALUES.search,
         lambda text: any(map(counts, re.findall(TEXT_COMMAND, text))),
     )
-    if any(look(said) and not look(gold) for look in looks) or ("," in outside_brackets(said) and not is_listing(gold)):
+    if any(look(said) and not look(gold) for look in looks) or (
+        "," in outside_brackets(said) and not is_listing(gold)
+    ):
         return True
     return bool((SET.search(said) and is_pair(gold)) or (SET.search(gold) and is_pair(said)))
 
@@ -139,11 +168,17 @@ def squeeze(text: str) -> str:
 
 
 def pieces(prompt: str) -> list[str]:
-    """The expressions of a question: what stands between its words and marks; of an equation also the right-hand side."""
+    """The expressions of a question: what stands between its words and marks; of an equation also
+    the right-hand side.
+    """
     found = dict[str, None]()
     for piece in PIECE_SEPARATOR.split(prompt[-4000:]):
         for part in (piece, piece[piece.rfind("=") + 1 :]):
             text = part.strip()
-            if 3 <= len(text) <= 200 and re.search(r"[-+*/^\\=<>(]", text) and parse_number(strip_markup(text)) is None:
+            if (
+                3 <= len(text) <= 200
+                and re.search(r"[-+*/^\\=<>(]", text)
+                and parse_number(strip_markup(text)) is None
+            ):
                 found[text] = None
     return list(found)[:MOST_PIECES]

@@ -1,4 +1,6 @@
-"""The child process of the mathematics verifiers: LaTeX into sympy, and whether two expressions are equal."""
+"""The child process of the mathematics verifiers: LaTeX into sympy, and whether two expressions are
+equal.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +26,17 @@ def import_libraries() -> dict[str, Any]:
 
 
 def normalise_formula(text: str) -> str:
-    """The text that is parsed: what math-verify makes of it, units aside, which it would also cut from `\\frac{a}{b}c`."""
+    """The text that is parsed: what math-verify makes of it, units aside, which it would also cut
+    from `\\frac{a}{b}c`.
+    """
     from latex2sympy2_extended.math_normalization import (  # pyright: ignore[reportMissingImports]
         NormalizationConfig,
         normalize_latex,
     )
 
-    config = NormalizationConfig(basic_latex=True, units=False, malformed_operators=True, nits=True, boxed="none")
+    config = NormalizationConfig(
+        basic_latex=True, units=False, malformed_operators=True, nits=True, boxed="none"
+    )
     return normalize_latex(text, config)
 
 
@@ -45,8 +51,9 @@ def parse_expression(text: str) -> Any:
 
 
 def check_equality(request: dict[str, Any]) -> dict[str, Any]:
-    """Whether `said` equals `gold` and is not what was `asked`. A gold that does not parse is refused by name, a said one is
-    not equal."""
+    """Whether `said` equals `gold` and is not what was `asked`. A gold that does not parse is
+    refused by name, a said one is not equal.
+    """
     from math_verify import verify
 
     texts = [normalise_formula(request[k]) for k in ("gold", "said")]
@@ -62,7 +69,9 @@ def check_equality(request: dict[str, Any]) -> dict[str, Any]:
     found = verify([gold], [said], float_rounding=9, strict=True, timeout_seconds=None)  # pyright: ignore[reportArgumentType]
     return {
         "result": bool(found)
-        and not any(repeats_piece(said, gold, normalise_formula(piece)) for piece in request["asked"])
+        and not any(
+            repeats_piece(said, gold, normalise_formula(piece)) for piece in request["asked"]
+        )
     }
 
 
@@ -74,10 +83,13 @@ def pending_operations(tree: Any) -> set[str]:
 
 
 def repeats_piece(said: Any, gold: Any, piece: str) -> bool:
-    """Whether an answer is an expression of the question and not the reference's, as parsed or after sympy's own rules."""
+    """Whether an answer is an expression of the question and not the reference's, as parsed or
+    after sympy's own rules.
+    """
     asked = parse_expression(piece)
     return asked is not None and any(
-        form(said) == form(asked) and form(said) != form(gold) for form in (lambda tree: tree, rebuild)
+        form(said) == form(asked) and form(said) != form(gold)
+        for form in (lambda tree: tree, rebuild)
     )
 
 
@@ -103,7 +115,8 @@ def antiderivative(request: dict[str, Any]) -> dict[str, Any]:
         or not {str(s) for s in sides[1].free_symbols} <= {"x", "c", "C", "k", "K"}
     ):
         return {"result": None}
-    sides = [side.subs({s: sympy.Symbol(str(s)) for s in side.free_symbols}) for side in sides]  # without assumptions
+    # without assumptions
+    sides = [side.subs({s: sympy.Symbol(str(s)) for s in side.free_symbols}) for side in sides]
     slope, known, compared = sympy.diff(sides[1], x), 0, 0
     for point in POINTS:
         a, b = (complex(side.subs(x, point).evalf()) for side in (sides[0], slope))

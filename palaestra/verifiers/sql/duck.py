@@ -1,7 +1,8 @@
 """Result tables of duckdb: read-only, one statement, no files, with limits of time, rows and bytes.
 
-An instance of duckdb takes 50 ms and 80 MB of address space, a database attached to one 10 ms and 1 MB: all scripts share
-one instance, each file has one. An instance is locked before a query of a model is run in it.
+An instance of duckdb takes 50 ms and 80 MB of address space, a database attached to one 10 ms and 1
+MB: all scripts share one instance, each file has one. An instance is locked before a query of a
+model is run in it.
 """
 
 from __future__ import annotations
@@ -20,11 +21,14 @@ MEMORY = "1500MB"  # of an instance: what is kept open and a query
 HOSTS = 12  # instances
 LOOK = 0.1  # seconds between two looks at the clock
 SINGLE = {"FLOAT", "REAL"}
-READS = ("pivot", "unpivot", "from", "with", "select", "(")  # how a pivot starts, which is several statements to duckdb
+# how a pivot starts, which is several statements to duckdb
+READS = ("pivot", "unpivot", "from", "with", "select", "(")
 
 
 class Host:
-    """An instance with the databases attached to it. `source` is the one that others are copied from, if there is one."""
+    """An instance with the databases attached to it. `source` is the one that others are copied
+    from, if there is one.
+    """
 
     def __init__(self, connection: Any, source: str = "") -> None:
         self.connection, self.source, self.n = connection, source, 0
@@ -36,7 +40,9 @@ class Host:
         return self.cursors.get(database, lambda: self._attached(database))[1]
 
     def _attached(self, database: Database) -> tuple[tuple[str, Any], int]:
-        """A cursor in a database of its own. Names count on, so that none tells which instance it is."""
+        """A cursor in a database of its own. Names count on, so that none tells which instance it
+        is.
+        """
         cursor, before = self.connection.cursor(), self._memory()
         self.n += 1
         name = f"d{self.n}"
@@ -56,7 +62,11 @@ class Host:
         return (name, cursor), max(0, self._memory() - before)
 
     def _memory(self) -> int:
-        return int(self.connection.execute("SELECT sum(memory_usage_bytes) FROM duckdb_memory()").fetchone()[0])
+        return int(
+            self.connection.execute(
+                "SELECT sum(memory_usage_bytes) FROM duckdb_memory()"
+            ).fetchone()[0]
+        )
 
     def _detach(self, kept: tuple[str, Any]) -> None:
         name, cursor = kept
@@ -76,7 +86,9 @@ running: list[tuple[float, Any]] = []  # the query that runs: its end, and its c
 
 @lru_cache(maxsize=1)
 def _watch() -> None:
-    """Starts the thread that stops a query at its limit: one for all, as a timer for each would take as long as a query."""
+    """Starts the thread that stops a query at its limit: one for all, as a timer for each would
+    take as long as a query.
+    """
     threading.Thread(target=_interrupts, daemon=True).start()
 
 
@@ -98,14 +110,19 @@ def duckdb_rows(query: str, database: Database, seconds: float) -> ResultTable:
         statements = connection.extract_statements(query)
         if len(statements) != 1 or not _reads(statements[0], query):
             return ResultTable(error="not one SELECT statement")
-        connection.execute("BEGIN TRANSACTION READ ONLY")  # or a sequence would count on for the next query
+        # or a sequence would count on for the next query
+        connection.execute("BEGIN TRANSACTION READ ONLY")
         found = connection.execute(statements[0])
-        single = frozenset(i for i, column in enumerate(found.description) if str(column[1]) in SINGLE)
+        single = frozenset(
+            i for i, column in enumerate(found.description) if str(column[1]) in SINGLE
+        )
         return table(iter(found.fetchone, None), single)
     except (duckdb.Error, RuntimeError, ValueError, ImportError) as error:
         if isinstance(error, duckdb.FatalException | duckdb.InternalException):
             hosts.clear()  # an instance that broke refuses every later query
-        return ResultTable(error="timeout" if "nterrupt" in str(error) else str(error)[:200] or "no statement")
+        return ResultTable(
+            error="timeout" if "nterrupt" in str(error) else str(error)[:200] or "no statement"
+        )
     finally:
         running.clear()
         with contextlib.suppress(duckdb.Error):
@@ -113,7 +130,9 @@ def duckdb_rows(query: str, database: Database, seconds: float) -> ResultTable:
 
 
 def _reads(statement: Any, query: str) -> bool:
-    """Whether a statement is a SELECT, or a pivot, for which duckdb makes a type that the end of the transaction takes back."""
+    """Whether a statement is a SELECT, or a pivot, for which duckdb makes a type that the end of
+    the transaction takes back.
+    """
     from duckdb import StatementType  # pyright: ignore[reportMissingImports]
 
     pivot = statement.type == StatementType.MULTI and query.lstrip().lower().startswith(READS)
@@ -133,14 +152,20 @@ def _cursor(database: Database) -> Any:
     try:
         return hosts.get(own, lambda: (_own(database), 0)).cursor(database)
     except duckdb.Error as error:
-        where = f"the database {database.path} cannot be opened" if database.path else "the schema does not run"
+        where = (
+            f"the database {database.path} cannot be opened"
+            if database.path
+            else "the schema does not run"
+        )
         raise UserError(f"{where}: {' '.join(str(error).split())[:200]}") from None
 
 
 def _connect() -> Any:
     import duckdb  # pyright: ignore[reportMissingImports]
 
-    return duckdb.connect(":memory:", config={"threads": 1, "temp_directory": "", "memory_limit": MEMORY})
+    return duckdb.connect(
+        ":memory:", config={"threads": 1, "temp_directory": "", "memory_limit": MEMORY}
+    )
 
 
 def _own(database: Database) -> Host:
@@ -157,26 +182,38 @@ def _own(database: Database) -> Host:
 
 
 def _change(cursor: Any, database: Database) -> None:
-    """Halves the tables, moves their values, or turns them round; one that a constraint keeps from it stays as it is."""
+    """Halves the tables, moves their values, or turns them round; one that a constraint keeps from
+    it stays as it is.
+    """
     import duckdb  # pyright: ignore[reportMissingImports]
 
     if database.whole:
         return
-    tables = "SELECT schema_name, table_name, upper(sql) FROM duckdb_tables() WHERE database_name = current_database()"
-    left = [(f"{quote(schema)}.{quote(name)}", sql) for schema, name, sql in cursor.execute(tables).fetchall()]
+    tables = (
+        "SELECT schema_name, table_name, upper(sql) FROM duckdb_tables() WHERE database_name "
+        "= current_database()"
+    )
+    left = [
+        (f"{quote(schema)}.{quote(name)}", sql)
+        for schema, name, sql in cursor.execute(tables).fetchall()
+    ]
     for t, _ in left if database.half else ():
         with contextlib.suppress(duckdb.Error):
             cursor.execute(deletion(t, database.half == "odd"))  # rows are counted from 0
     left = [(t, sql) for t, sql in left if "GENERATED ALWAYS" not in sql]
     queries = {
-        t: _move(cursor, t, database.seed) if database.seed else f"SELECT * FROM {t} ORDER BY rowid" for t, _ in left
+        t: _move(cursor, t, database.seed) if database.seed else f"SELECT * FROM {t} ORDER BY rowid"
+        for t, _ in left
     }
     waiting = 0
-    while queries and len(queries) != waiting:  # a table can be replaced after those that refer to it
+    # a table can be replaced after those that refer to it
+    while queries and len(queries) != waiting:
         waiting = len(queries)
         for t, query in list(queries.items()):
             with contextlib.suppress(duckdb.Error):
-                cursor.execute(f"CREATE OR REPLACE TABLE {t} AS {query}{' DESC' * database.backward}")
+                cursor.execute(
+                    f"CREATE OR REPLACE TABLE {t} AS {query}{' DESC' * database.backward}"
+                )
                 del queries[t]
 
 
@@ -185,10 +222,12 @@ def _move(cursor: Any, t: str, seed: int) -> str:
     (n,) = cursor.execute(f"SELECT count(*) FROM {t}").fetchone()
     mine = (
         "database_name = current_database() AND "
-        "concat('\"', replace(schema_name, '\"', '\"\"'), '\".\"', replace(table_name, '\"', '\"\"'), '\"') = ?"
+        "concat('\"', replace(schema_name, '\"', '\"\"'), '\".\"', replace(table_name, '\"', "
+        "'\"\"'), '\"') = ?"
     )
     found = cursor.execute(
-        f"SELECT constraint_type, constraint_column_names FROM duckdb_constraints() WHERE {mine}", [t]
+        f"SELECT constraint_type, constraint_column_names FROM duckdb_constraints() WHERE {mine}",
+        [t],
     )
     constraints = found.fetchall()
     keys = {name for kind, names in constraints if kind == "PRIMARY KEY" for name in names}
@@ -196,4 +235,6 @@ def _move(cursor: Any, t: str, seed: int) -> str:
     if n < 2 or not free:
         return f"SELECT * FROM {t} ORDER BY rowid"
     joint = [names for kind, names in constraints if kind == "FOREIGN KEY"]
-    return move_query(t, columns, bundle_columns(free, joint, cursor.execute(sample(t, free)).fetchall()), n, seed)
+    return move_query(
+        t, columns, bundle_columns(free, joint, cursor.execute(sample(t, free)).fetchall()), n, seed
+    )

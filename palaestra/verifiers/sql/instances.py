@@ -1,4 +1,6 @@
-"""Other instances of a database: statements, for sqlite and duckdb alike, that take rows away or move values."""
+"""Other instances of a database: statements, for sqlite and duckdb alike, that take rows away or
+move values.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,8 @@ from typing import Any
 
 PRIME = 100_003
 SAMPLE_ROWS = 2000  # rows of a table in which columns are looked at for what they determine
-REPEATS = 8  # from so many rows on that repeat a value, another column's value repeating too may be no chance
+# from so many rows on that repeat a value, another column's value repeating too may be no chance
+REPEATS = 8
 CANDIDATES = 40  # columns that are compared by pairs
 
 
@@ -25,12 +28,16 @@ def sample(table: str, columns: Sequence[str]) -> str:
     return f"SELECT {', '.join(map(quote, columns))} FROM {table} LIMIT {SAMPLE_ROWS}"
 
 
-def move_query(table: str, columns: Sequence[str], bundles: Sequence[Sequence[str]], rows: int, seed: int) -> str:
-    """The query for `table` with the values of some columns moved to other rows, in its own order of rows.
+def move_query(
+    table: str, columns: Sequence[str], bundles: Sequence[Sequence[str]], rows: int, seed: int
+) -> str:
+    """The query for `table` with the values of some columns moved to other rows, in its own order
+    of rows.
 
-    The rows stand on a circle, shuffled by the seed; bundle j takes its values from (j + seed - 1) mod (rows - 1) + 1 places
-    further along, so that it leaves its row and, while there are rows enough, all other bundles. The columns of a bundle move
-    together, those in none stay. Of two rows every other bundle is exchanged.
+    The rows stand on a circle, shuffled by the seed; bundle j takes its values from (j + seed - 1)
+    mod (rows - 1) + 1 places further along, so that it leaves its row and, while there are rows
+    enough, all other bundles. The columns of a bundle move together, those in none stay. Of two
+    rows every other bundle is exchanged.
     """
     places = {
         name: (j + seed) % 2 if rows == 2 else (j + seed - 1) % (rows - 1) + 1
@@ -40,7 +47,10 @@ def move_query(table: str, columns: Sequence[str], bundles: Sequence[Sequence[st
     shown: list[str] = []
     for name in columns:
         c, by = quote(name), places.get(name, 0)
-        ahead = f"CASE WHEN row_number() OVER w <= {rows - by} THEN lead({c}, {by}) OVER w ELSE lag({c}, {rows - by}) OVER w END"
+        ahead = (
+            f"CASE WHEN row_number() OVER w <= {rows - by} THEN lead({c}, {by}) OVER w ELSE "
+            f"lag({c}, {rows - by}) OVER w END"
+        )
         shown.append(f"{ahead} AS {c}" if by else c)
     r = f"(rowid % {PRIME})"
     circle = f"({r} * {r} * {seed * 7919} + {r} * {seed * 48271}) % {PRIME}, rowid"
@@ -50,10 +60,12 @@ def move_query(table: str, columns: Sequence[str], bundles: Sequence[Sequence[st
 def bundle_columns(
     columns: Sequence[str], joint: Iterable[Sequence[str]], rows: Sequence[Sequence[Any]]
 ) -> list[list[str]]:
-    """Columns that must move together: those of a composite foreign key (`joint`), and what repeats with another column.
+    """Columns that must move together: those of a composite foreign key (`joint`), and what repeats
+    with another column.
 
-    A column that has one value of B to each of its values (a city has one country) is not parted from B, for queries may group
-    by either. Ten or more rows show it: `REPEATS` must repeat a value, and B have three different ones.
+    A column that has one value of B to each of its values (a city has one country) is not parted
+    from B, for queries may group by either. Ten or more rows show it: `REPEATS` must repeat a
+    value, and B have three different ones.
     """
     bundle = {name: {name} for name in columns}
 
@@ -65,9 +77,14 @@ def bundle_columns(
         known = [name for name in group if name in bundle]
         for name in known[1:]:
             join(known[0], name)
-    values = {name: list(map(repr, column)) for name, column in zip(columns, zip(*rows, strict=True), strict=False)}
+    values = {
+        name: list(map(repr, column))
+        for name, column in zip(columns, zip(*rows, strict=True), strict=False)
+    }
     different = {name: len(set(column)) for name, column in values.items()}
-    several = [name for name in values if different[name] > 2 and len(rows) - different[name] >= REPEATS]
+    several = [
+        name for name in values if different[name] > 2 and len(rows) - different[name] >= REPEATS
+    ]
     for a, b in permutations(several[:CANDIDATES], 2):
         if b not in bundle[a] and len(set(zip(values[a], values[b], strict=True))) == different[a]:
             join(a, b)

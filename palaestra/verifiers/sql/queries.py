@@ -11,7 +11,14 @@ from palaestra.errors import Fault, UserError
 from palaestra.services.lines import Died, Expired
 from palaestra.types import stage
 from palaestra.verifiers.answers.final import tagged_answer
-from palaestra.verifiers.base import Judgement, failed_judgement, fences, guard_verifier, require_field, strip_thinking
+from palaestra.verifiers.base import (
+    Judgement,
+    failed_judgement,
+    fences,
+    guard_verifier,
+    require_field,
+    strip_thinking,
+)
 from palaestra.verifiers.sql.tables import Database, Engine, file_of, is_ordered
 from palaestra.verifiers.text.formats import Tags
 from palaestra.verifiers.text.similarity import jaccard, ngrams
@@ -19,11 +26,15 @@ from palaestra.verifiers.worker import START, Alarmed, ask
 
 CHILD = "palaestra.verifiers.sql.worker"
 FENCES = ("sql", "sqlite", "sqlite3", "duckdb", "postgresql", "postgres", "mysql", "")
-MOST_COPY_BYTES = 20_000_000  # bytes of a database file at most of which other instances are made: they are kept
+# bytes of a database file at most of which other instances are made: they are kept
+MOST_COPY_BYTES = 20_000_000
 SEEDS = (1, 2)  # of the instances with moved values
 COMMENT = re.compile(r"""--[^\n]*|/\*.*?\*/|('[^']*'|"[^"]*"|`[^`]*`)|(/\*\s*\S).*""", re.DOTALL)
-WRONG_TABLE_WORTH = 0.9  # the most that a table is worth which is not the gold one: cells do not see the order of rows
-WORD = re.compile(r"'[^']*'|::\w+|\"([^\"]+)\"|`([^`]+)`|\[([A-Za-z_][^][]*)]|([A-Za-z_]\w*)(\s*\()?")
+# the most that a table is worth which is not the gold one: cells do not see the order of rows
+WRONG_TABLE_WORTH = 0.9
+WORD = re.compile(
+    r"'[^']*'|::\w+|\"([^\"]+)\"|`([^`]+)`|\[([A-Za-z_][^][]*)]|([A-Za-z_]\w*)(\s*\()?"
+)
 KEYWORDS = """
 select from where and or not in is null like between exists as on using join inner left right full outer
 cross natural group by order having limit offset asc desc distinct all union intersect except with
@@ -50,14 +61,18 @@ def strip_query(query: str) -> str:
 
 
 def names(query: str) -> set[Any]:
-    """The tables and columns that a query names: its identifiers without keywords, functions and its own aliases."""
+    """The tables and columns that a query names: its identifiers without keywords, functions and
+    its own aliases.
+    """
     found: list[tuple[str, bool]] = []
     for m in WORD.finditer(query):
         word = next((w for w in m.groups()[:4] if w), "").lower()
         if word and not m[5]:
             found.append((word, bool(m[4])))
     aliases = {b for (a, _), (b, _) in pairwise(found) if a == "as"}
-    aliases |= set(re.findall(r"\b(?:from|join)\s+[\w\"`]+\s+(\w+)", query.lower())) - RESERVED_WORDS
+    aliases |= (
+        set(re.findall(r"\b(?:from|join)\s+[\w\"`]+\s+(\w+)", query.lower())) - RESERVED_WORDS
+    )
     return {w for w, bare in found if not (bare and w in RESERVED_WORDS) and w not in aliases}
 
 
@@ -68,10 +83,12 @@ Bags: TypeAlias = Literal["", "sets", "bags"]
 class Sql:
     """1 if the query gives the rows of the reference query, in its order where that has ORDER BY.
 
-    `schema` is a script that makes the database, or a list of scripts that make several; `database` a file. With `thin`, every
-    database (not a file over 20 MB) is also tried with either half of its rows, and twice with the values of its columns moved
-    to other rows, so that neither rows nor conditions that are written from the rows seen pass. `seconds`: of a query on one
-    database. A reference without rows in any database proves little: status "weak", and a right query is worth `weak`.
+    `schema` is a script that makes the database, or a list of scripts that make several; `database`
+    a file. With `thin`, every database (not a file over 20 MB) is also tried with either half of
+    its rows, and twice with the values of its columns moved to other rows, so that neither rows nor
+    conditions that are written from the rows seen pass. `seconds`: of a query on one database. A
+    reference without rows in any database proves little: status "weak", and a right query is worth
+    `weak`.
     """
 
     engine: Engine = "sqlite"
@@ -85,24 +102,38 @@ class Sql:
         self, response: str, answer: Any, *, schema: str | Sequence[str] = "", database: str = ""
     ) -> Judgement:
         query = extract_query(strip_thinking(response))
-        return self.execution(query, answer, schema, database) if query else failed_judgement("unparsable")
+        return (
+            self.execution(query, answer, schema, database)
+            if query
+            else failed_judgement("unparsable")
+        )
 
     def execution(
         self, query: str, answer: Any, schema: str | Sequence[str], path: str, likeness: Bags = ""
     ) -> Judgement:
-        """1 if all databases agree; parts: `runs`, `rows`, the share of databases that agree, and `likeness` (QATCH)."""
+        """1 if all databases agree; parts: `runs`, `rows`, the share of databases that agree, and
+        `likeness` (QATCH).
+        """
         gold = str(require_field(answer, "answer", str, self)).strip().rstrip(";")
         schemas, path = self.databases(schema, path)
-        thin = self.thin and not (path and file_of(Database(path=path)).stat().st_size > MOST_COPY_BYTES)
+        thin = self.thin and not (
+            path and file_of(Database(path=path)).stat().st_size > MOST_COPY_BYTES
+        )
         request = {
-            "task": "compared", "engine": self.engine, "schemas": schemas, "path": path, "said": query, "gold": gold,
-            "halves": ("", "odd", "even") if thin else ("",), "seeds": SEEDS if thin else (), "seconds": self.seconds,
-            "ordered": is_ordered(strip_query(gold)), "columns_ordered": self.columns_ordered, "likeness": likeness,
+            "task": "compared", "engine": self.engine, "schemas": schemas, "path": path,
+            "said": query, "gold": gold,
+            "halves": ("", "odd", "even") if thin else ("",), "seeds": SEEDS if thin else (),
+            "seconds": self.seconds,
+            "ordered": is_ordered(strip_query(gold)), "columns_ordered": self.columns_ordered,
+            "likeness": likeness,
         }  # fmt: skip
         found = self.ask_child(request)
         if "error" in found:
             return failed_judgement(
-                "timeout" if found["error"] == "timeout" else "failed", runs=0.0, rows=0.0, likeness=0.0
+                "timeout" if found["error"] == "timeout" else "failed",
+                runs=0.0,
+                rows=0.0,
+                likeness=0.0,
             )
         right = found["agree"] == found["of"]
         parts = {"runs": 1.0, "rows": found["agree"] / found["of"]}
@@ -111,11 +142,14 @@ class Sql:
         weak = right and not found["rows"]
         if weak:
             parts["weak"] = 1.0
-        return Judgement(score=self.weak if weak else float(right), parts=parts, status="weak" if weak else "ok")
+        return Judgement(
+            score=self.weak if weak else float(right), parts=parts, status="weak" if weak else "ok"
+        )
 
     def ask_child(self, request: dict[str, Any]) -> dict[str, Any]:
         """What the process finds that has the databases."""
-        longest = START + 100 * self.seconds * len(request["schemas"])  # of references, and of making databases
+        # of references, and of making databases
+        longest = START + 100 * self.seconds * len(request["schemas"])
         try:
             found = ask(CHILD, request, longest)
         except Alarmed:
@@ -130,14 +164,20 @@ class Sql:
             raise UserError(found["user"])
         if "refused" in found:
             missing = "duckdb is not installed; pip install 'palaestra[duckdb]'"
-            raise Fault("verifier", missing if "named 'duckdb'" in found["refused"] else str(found["refused"]))
+            raise Fault(
+                "verifier",
+                missing if "named 'duckdb'" in found["refused"] else str(found["refused"]),
+            )
         return found["result"]
 
     def databases(self, schema: str | Sequence[str], path: str) -> tuple[list[str], str]:
         """The scripts and the file."""
         scripts = [schema] if isinstance(schema, str) else list(schema)
         if not any(scripts) and not path:
-            raise UserError(f"{type(self).__name__}: no database; give `schema`, a script, or `database`, a file")
+            raise UserError(
+                f"{type(self).__name__}: no database; give `schema`, a script, or `database`, "
+                "a file"
+            )
         return scripts or [""], path and str(file_of(Database(path=path)))
 
 
@@ -148,10 +188,11 @@ def weakness(found: Judgement) -> dict[str, float]:
 
 @stage
 class PartialSql(Sql):
-    """Reasoning-SQL (arXiv:2503.23157): 3 execution + 2 judge + syntax + schema + n-grams + format, over its maximum.
+    """Reasoning-SQL (arXiv:2503.23157): 3 execution + 2 judge + syntax + schema + n-grams + format,
+    over its maximum.
 
-    `feedback` is a judge's verdict in [0, 1]; without it the maximum is 7. A query with other rows is worth less than
-    (3 + syntax + format) of it, so no wrong one beats a right one.
+    `feedback` is a judge's verdict in [0, 1]; without it the maximum is 7. A query with other rows
+    is worth less than (3 + syntax + format) of it, so no wrong one beats a right one.
     """
 
     n: int = 2  # words of an n-gram
@@ -169,10 +210,16 @@ class PartialSql(Sql):
     ) -> Judgement:
         gold = require_field(answer, "answer", str, self)
         form = Tags(tags=("reasoning", "answer"))(response, None).score
-        query = extract_query(strip_thinking(response)) if form or tagged_answer(response) is not None else ""
+        query = (
+            extract_query(strip_thinking(response))
+            if form or tagged_answer(response) is not None
+            else ""
+        )
         if not query:
             return Judgement(
-                score=form / self._most(feedback), parts={"format": form, "paper": form}, status="unparsable"
+                score=form / self._most(feedback),
+                parts={"format": form, "paper": form},
+                status="unparsable",
             )
         found = self.execution(query, gold, schema, database)
         gold = strip_query(gold)
@@ -185,11 +232,17 @@ class PartialSql(Sql):
             "format": form,
             "feedback": min(1.0, max(0.0, feedback or 0.0)),
         }
-        paper = 2 * found.score + 2 * parts["feedback"] + sum(v for k, v in parts.items() if k != "feedback")
+        paper = (
+            2 * found.score
+            + 2 * parts["feedback"]
+            + sum(v for k, v in parts.items() if k != "feedback")
+        )
         if not found.score:
             paper = min(paper, 3 + parts["syntax"] + form - self.margin)
         return Judgement(
-            score=paper / self._most(feedback), parts={**parts, **weakness(found), "paper": paper}, status=found.status
+            score=paper / self._most(feedback),
+            parts={**parts, **weakness(found), "paper": paper},
+            status=found.status,
         )
 
     def _most(self, feedback: float | None) -> float:
@@ -198,11 +251,13 @@ class PartialSql(Sql):
 
 @stage
 class TableSql(Sql):
-    """Think2SQL (arXiv:2504.15077): 0.85 R_sql + 0.10 R_format + 0.05 R_tags, on <think></think><answer>SQL</answer>.
+    """Think2SQL (arXiv:2504.15077): 0.85 R_sql + 0.10 R_format + 0.05 R_tags, on
+    <think></think><answer>SQL</answer>.
 
-    R_sql is 1 for equal tables (`mode` "ex"), or their likeness ("qatch"; `bag` counts repeated cells, which as released are
-    free). Values within a row have no order. Where the paper looks for forbidden words in the text, here the database
-    forbids all that is no reading, so that a column `updated_at` can be asked for. `newlines`: tags on lines of their own.
+    R_sql is 1 for equal tables (`mode` "ex"), or their likeness ("qatch"; `bag` counts repeated
+    cells, which as released are free). Values within a row have no order. Where the paper looks for
+    forbidden words in the text, here the database forbids all that is no reading, so that a column
+    `updated_at` can be asked for. `newlines`: tags on lines of their own.
     """
 
     columns_ordered: bool = False
@@ -228,7 +283,14 @@ class TableSql(Sql):
         found = self.execution(query, answer, schema, database, measured)
         exact = found.score or found.status == "weak" or not measured
         likeness = found.score if exact else min(WRONG_TABLE_WORTH, found.parts["likeness"])
-        parts = {"table": likeness, "execution": found.score, "format": form.score, "tags": form.parts["tags"]}
+        parts = {
+            "table": likeness,
+            "execution": found.score,
+            "format": form.score,
+            "tags": form.parts["tags"],
+        }
         a, b, c = self.weights
         score = min(1.0, a * likeness + b * form.score + c * form.parts["tags"])
-        return Judgement(score=score, parts={**parts, **weakness(found), "paper": score}, status=found.status)
+        return Judgement(
+            score=score, parts={**parts, **weakness(found), "paper": score}, status=found.status
+        )

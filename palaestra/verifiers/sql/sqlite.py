@@ -11,7 +11,12 @@ from palaestra.errors import UserError
 from palaestra.verifiers.sql.instances import bundle_columns, deletion, move_query, quote, sample
 from palaestra.verifiers.sql.tables import Database, Kept, ResultTable, change_time, file_of, table
 
-ALLOWED_ACTIONS = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
+ALLOWED_ACTIONS = {
+    sqlite3.SQLITE_SELECT,
+    sqlite3.SQLITE_READ,
+    sqlite3.SQLITE_FUNCTION,
+    sqlite3.SQLITE_RECURSIVE,
+}
 LIMITS = {
     sqlite3.SQLITE_LIMIT_LENGTH: 500_000,  # bytes of a value, and of a row of a table
     sqlite3.SQLITE_LIMIT_COLUMN: 500,  # of a table, and of a result: a row of them is read whole
@@ -36,22 +41,40 @@ def sqlite_rows(query: str, database: Database, seconds: float) -> ResultTable:
     try:
         with contextlib.closing(connection.execute(query)) as rows:
             return table(rows)
-    except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError, MemoryError, UnicodeError) as error:
-        return ResultTable(error="timeout" if "interrupted" in str(error) else str(error) or "no statement")
+    except (
+        sqlite3.Error,
+        sqlite3.Warning,
+        ValueError,
+        OverflowError,
+        MemoryError,
+        UnicodeError,
+    ) as error:
+        return ResultTable(
+            error="timeout" if "interrupted" in str(error) else str(error) or "no statement"
+        )
 
 
 def authorise(action: int, first: Any, second: Any, *_: Any) -> int:
-    denied = action not in ALLOWED_ACTIONS or (action == sqlite3.SQLITE_FUNCTION and second == "load_extension")
+    denied = action not in ALLOWED_ACTIONS or (
+        action == sqlite3.SQLITE_FUNCTION and second == "load_extension"
+    )
     return sqlite3.SQLITE_DENY if denied else sqlite3.SQLITE_OK
 
 
 def _open(database: Database) -> tuple[sqlite3.Connection, int]:
-    """A connection that can only read, to the file or to an instance in memory, and the bytes of the latter."""
+    """A connection that can only read, to the file or to an instance in memory, and the bytes of
+    the latter.
+    """
     try:
         connection = _file(database) if database.path and database.whole else _instance(database)
-        pages, each = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
+        pages, each = (
+            connection.execute(f"PRAGMA {name}").fetchone()[0]
+            for name in ("page_count", "page_size")
+        )
     except sqlite3.Error as error:
-        raise UserError(f"the database {database.path or 'of the schema'} cannot be opened: {error}") from None
+        raise UserError(
+            f"the database {database.path or 'of the schema'} cannot be opened: {error}"
+        ) from None
     connection.text_factory = _text
     for limit, most in LIMITS.items():
         connection.setlimit(limit, most)
@@ -85,7 +108,9 @@ def _instance(database: Database) -> sqlite3.Connection:
 
 
 def _change(connection: sqlite3.Connection, name: str, database: Database) -> None:
-    """Halves a table, moves its values, or turns it round; one that a constraint or a trigger keeps from it stays as it is."""
+    """Halves a table, moves its values, or turns it round; one that a constraint or a trigger keeps
+    from it stays as it is.
+    """
     steps = [lambda: _halve(connection, name, database.half)] * bool(database.half)
     steps += [lambda: _move(connection, name, database.seed)] * bool(database.seed)
     steps += [lambda: _turn(connection, name)] * database.backward
@@ -114,7 +139,11 @@ def _move(connection: sqlite3.Connection, name: str, seed: int) -> None:
     references: dict[int, list[str]] = {}
     for reference in connection.execute(f"PRAGMA foreign_key_list({t})"):
         references.setdefault(reference[0], []).append(_text(reference[3]))
-    bundles = bundle_columns(free, references.values(), connection.execute(sample(t, free)).fetchall()) if free else []
+    bundles = (
+        bundle_columns(free, references.values(), connection.execute(sample(t, free)).fetchall())
+        if free
+        else []
+    )
     _rewrite(connection, t, columns, move_query(t, columns, bundles, n, seed))
 
 
@@ -123,7 +152,9 @@ def _rewrite(connection: sqlite3.Connection, t: str, columns: list[str], query: 
     names = ", ".join(map(quote, columns))
     connection.execute(f"CREATE TEMP TABLE palaestra AS {query}")
     connection.execute(f"DELETE FROM main.{t}")
-    connection.execute(f"INSERT INTO main.{t} ({names}) SELECT {names} FROM temp.palaestra ORDER BY rowid")
+    connection.execute(
+        f"INSERT INTO main.{t} ({names}) SELECT {names} FROM temp.palaestra ORDER BY rowid"
+    )
     connection.execute("DROP TABLE temp.palaestra")
 
 

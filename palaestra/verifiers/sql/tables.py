@@ -30,10 +30,12 @@ T = TypeVar("T")
 
 @value_class
 class Database:
-    """Where queries run: a script's database, or a file; as it is, or changed into another instance of the same schema.
+    """Where queries run: a script's database, or a file; as it is, or changed into another instance
+    of the same schema.
 
-    `half`: with only the odd or even rows of each table. `seed` > 0: with the values of its columns moved to other rows.
-    `backward`: with its rows stored in reverse and without keys and indexes, so that an order that a query leaves open differs.
+    `half`: with only the odd or even rows of each table. `seed` > 0: with the values of its columns
+    moved to other rows. `backward`: with its rows stored in reverse and without keys and indexes,
+    so that an order that a query leaves open differs.
     """
 
     schema: str = ""
@@ -64,7 +66,9 @@ class Single(float):
 class Kept(Generic[T]):
     """The things last used, up to a number of them and of bytes in all. What leaves is closed."""
 
-    def __init__(self, close: Callable[[T], object], most: int = MOST_KEPT, size: int = MOST_KEPT_BYTES) -> None:
+    def __init__(
+        self, close: Callable[[T], object], most: int = MOST_KEPT, size: int = MOST_KEPT_BYTES
+    ) -> None:
         self.close, self.most, self.size = close, most, size
         self.things: OrderedDict[Hashable, tuple[T, int]] = OrderedDict()
         self.bytes = 0
@@ -103,7 +107,9 @@ def change_time(database: Database) -> int:
 
 
 def table(rows: Iterable[tuple[Any, ...]], single: frozenset[int] = frozenset()) -> ResultTable:
-    """The rows, read one by one until they are too many or too long. `single`: the columns of 32-bit numbers."""
+    """The rows, read one by one until they are too many or too long. `single`: the columns of
+    32-bit numbers.
+    """
     found: list[tuple[Any, ...]] = []
     size = 0
     for row in rows:
@@ -111,12 +117,16 @@ def table(rows: Iterable[tuple[Any, ...]], single: frozenset[int] = frozenset())
         if len(found) == MOST_ROWS or size > MOST_BYTES:
             return ResultTable(error=f"more than {MOST_ROWS} rows or {MOST_BYTES} bytes")
         cells = tuple(map(cell, row))
-        found.append(tuple(Single(x) if i in single else x for i, x in enumerate(cells)) if single else cells)
+        found.append(
+            tuple(Single(x) if i in single else x for i, x in enumerate(cells)) if single else cells
+        )
     return ResultTable(rows=tuple(found), size=size)
 
 
 def cell(x: Any) -> Any:
-    """A value as it is compared: numbers as numbers, text as text, a day as its midnight, all else by its type and text."""
+    """A value as it is compared: numbers as numbers, text as text, a day as its midnight, all else
+    by its type and text.
+    """
     if isinstance(x, float) and math.isnan(x):
         return ("nan",)
     if x is None or isinstance(x, int | float | Decimal | str | bytes):
@@ -133,7 +143,9 @@ def cell(x: Any) -> Any:
 
 
 def equal_cells(a: Any, b: Any) -> bool:
-    """Whether two cells are equal: exactly, or numbers up to rounding errors where one is not exact."""
+    """Whether two cells are equal: exactly, or numbers up to rounding errors where one is not
+    exact.
+    """
     if isinstance(a, float) or isinstance(b, float):
         if not (isinstance(a, int | float | Decimal) and isinstance(b, int | float | Decimal)):
             return False
@@ -157,7 +169,9 @@ def place(x: Any) -> tuple[Any, ...]:
 
 
 def same_rows(a: Rows, b: Rows, *, ordered: bool = False, columns_ordered: bool = True) -> bool:
-    """Equality as multisets of rows, or as lists; without the order of columns, each row's values are sorted."""
+    """Equality as multisets of rows, or as lists; without the order of columns, each row's values
+    are sorted.
+    """
     if len(a) != len(b):
         return False
     if not columns_ordered:
@@ -182,9 +196,11 @@ def _pair_up(left: list[Any], right: list[Any]) -> bool:
 
 
 def qatch(gold: Rows, said: Rows, *, bag: bool) -> float:
-    """Mean of cell precision, cell recall and the ratio of row counts, each to three decimals (QATCH).
+    """Mean of cell precision, cell recall and the ratio of row counts, each to three decimals
+    (QATCH).
 
-    Cells are compared as sets, as released (duplicates are free), or as bags; numbers to ten digits.
+    Cells are compared as sets, as released (duplicates are free), or as bags; numbers to ten
+    digits.
     """
     if not gold or not said:
         return float(not gold and not said)
@@ -193,11 +209,21 @@ def qatch(gold: Rows, said: Rows, *, bag: bool) -> float:
         cells = [Counter(set(c)) for c in cells]
     shared, n_gold, n_said = (c.total() for c in (cells[0] & cells[1], *cells))
     ratio = min(len(gold), len(said)) / max(len(gold), len(said))
-    return sum(round(x, 3) for x in (shared / n_said if n_said else 0.0, shared / n_gold if n_gold else 0.0, ratio)) / 3
+    return (
+        sum(
+            round(x, 3)
+            for x in (shared / n_said if n_said else 0.0, shared / n_gold if n_gold else 0.0, ratio)
+        )
+        / 3
+    )
 
 
 def _digits(x: Any) -> Any:
-    return float(f"{x:.{6 if isinstance(x, Single) else 10}g}") if isinstance(x, float | Decimal) else x
+    return (
+        float(f"{x:.{6 if isinstance(x, Single) else 10}g}")
+        if isinstance(x, float | Decimal)
+        else x
+    )
 
 
 def is_ordered(query: str) -> bool:

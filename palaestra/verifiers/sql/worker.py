@@ -1,4 +1,6 @@
-"""The child process of the SQL verifiers: keeps databases open, and compares what queries give there."""
+"""The child process of the SQL verifiers: keeps databases open, and compares what queries give
+there.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,15 @@ from typing import Any
 from palaestra.errors import UserError
 from palaestra.verifiers.sql.duck import duckdb_rows
 from palaestra.verifiers.sql.sqlite import sqlite_rows
-from palaestra.verifiers.sql.tables import Database, Kept, ResultTable, Rows, change_time, qatch, same_rows
+from palaestra.verifiers.sql.tables import (
+    Database,
+    Kept,
+    ResultTable,
+    Rows,
+    change_time,
+    qatch,
+    same_rows,
+)
 from palaestra.verifiers.worker import serve
 
 GRACE = 0.2  # seconds beyond the limit for an engine to stop by itself, which saves a fresh child
@@ -20,7 +30,9 @@ golds: Kept[ResultTable] = Kept(lambda _: None, 4096, 200_000_000)
 
 
 def run(query: str, database: Database, seconds: float) -> ResultTable:
-    """The result of a query. It can only read. An engine that does not stop is ended, with the process, by an alarm."""
+    """The result of a query. It can only read. An engine that does not stop is ended, with the
+    process, by an alarm.
+    """
     return (duckdb_rows if database.engine == "duckdb" else sqlite_rows)(query, database, seconds)
 
 
@@ -30,7 +42,9 @@ def gold_rows(query: str, database: Database, seconds: float) -> ResultTable:
     def made() -> tuple[ResultTable, int]:
         found = run(query, database, GOLD * seconds)
         if found.error:
-            raise UserError(f"the reference query {query[:80]!r} fails: {found.error}; mend it, or its database")
+            raise UserError(
+                f"the reference query {query[:80]!r} fails: {found.error}; mend it, or its database"
+            )
         return found, found.size + sys.getsizeof(query)
 
     return golds.get((query, database, change_time(database)), made)
@@ -52,17 +66,23 @@ def compare_results(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _compare_results(request: dict[str, Any]) -> dict[str, Any]:
-    """On how many databases the query agrees, of how many; whether the reference has rows; the likeness of the tables.
+    """On how many databases the query agrees, of how many; whether the reference has rows; the
+    likeness of the tables.
 
-    Instances with moved values are asked if all others agree. Those on which the reference itself gives other rows when they
-    are stored in another order do not count.
+    Instances with moved values are asked if all others agree. Those on which the reference itself
+    gives other rows when they are stored in another order do not count.
     """
-    databases = [Database(engine=request["engine"], path=request["path"], schema=s) for s in request["schemas"]]
+    databases = [
+        Database(engine=request["engine"], path=request["path"], schema=s)
+        for s in request["schemas"]
+    ]
     given = [replace(d, half=half) for d in databases for half in request["halves"]]
     gold, said, seconds = request["gold"], request["said"], request["seconds"]
 
     def same(a: Rows, b: Rows) -> bool:
-        return same_rows(a, b, ordered=request["ordered"], columns_ordered=request["columns_ordered"])
+        return same_rows(
+            a, b, ordered=request["ordered"], columns_ordered=request["columns_ordered"]
+        )
 
     def pair(database: Database) -> tuple[ResultTable, ResultTable]:
         return gold_rows(gold, database, seconds), said_rows(said, database, seconds)
@@ -74,8 +94,14 @@ def _compare_results(request: dict[str, Any]) -> dict[str, Any]:
             return {"error": error}
     agree = [same(a.rows, b.rows) for a, b in pairs]
     rows = any(a.rows for a, _ in pairs)
-    likeness = [qatch(a.rows, b.rows, bag=request["likeness"] == "bags") for a, b in pairs if request["likeness"]]
-    for database in (replace(d, seed=k) for d in databases for k in request["seeds"]) if all(agree) else ():
+    likeness = [
+        qatch(a.rows, b.rows, bag=request["likeness"] == "bags")
+        for a, b in pairs
+        if request["likeness"]
+    ]
+    for database in (
+        (replace(d, seed=k) for d in databases for k in request["seeds"]) if all(agree) else ()
+    ):
         a, b = pair(database)
         rows |= bool(a.rows)
         right = not b.error and same(a.rows, b.rows)

@@ -1,7 +1,9 @@
-"""Instructions that a program can check, in four categories (MulDimIF, arXiv:2505.07591; IFEval, arXiv:2311.07911).
+"""Instructions that a program can check, in four categories (MulDimIF, arXiv:2505.07591; IFEval,
+arXiv:2311.07911).
 
-A constraint is [category, kind, value, ...], e.g. ["length", "words", "at most", 50]; a pair [kind, value] is one of
-`palaestra.toys.constraints`. A level is the number of different kinds in a prompt, from I to IV.
+A constraint is [category, kind, value, ...], e.g. ["length", "words", "at most", 50]; a pair [kind,
+value] is one of `palaestra.toys.constraints`. A level is the number of different kinds in a prompt,
+from I to IV.
 """
 
 from __future__ import annotations
@@ -17,7 +19,13 @@ from palaestra.errors import UserError
 from palaestra.toys import constraints as simple
 from palaestra.types import stage
 from palaestra.verifiers.answers.short import contains_term, normalise_text, strict_json
-from palaestra.verifiers.base import Judgement, failed_judgement, fences, guard_verifier, strip_thinking
+from palaestra.verifiers.base import (
+    Judgement,
+    failed_judgement,
+    fences,
+    guard_verifier,
+    strip_thinking,
+)
 from palaestra.verifiers.text.formats import repeated_share, script_of, scripts
 from palaestra.verifiers.text.writing import sentences_in, visible_form, words_in
 
@@ -48,7 +56,8 @@ def is_within(n: int, how: str, *bounds: float) -> bool:
             return low <= n <= high
         case _:
             raise UserError(
-                f"constraint: {how!r} {bounds} is no bound; write at least, at most, exactly N, or between A B"
+                f"constraint: {how!r} {bounds} is no bound; write at least, at most, exactly N, "
+                "or between A B"
             )
 
 
@@ -66,7 +75,9 @@ def is_json(text: str, *keys: str) -> bool:
     """An object with these keys, or a list of such objects, and nothing around it but a fence."""
     blocks = fences(text, ("json", ""))
     try:
-        found = strict_json(blocks[0] if len(blocks) == 1 and text.strip().startswith("```") else text)
+        found = strict_json(
+            blocks[0] if len(blocks) == 1 and text.strip().startswith("```") else text
+        )
     except ValueError:
         return False
     items = found if isinstance(found, list) else [found]
@@ -90,12 +101,23 @@ def is_xml(text: str, *tags: str) -> bool:
 
 def has_table(text: str, columns: int = 0, rows: int = 0) -> bool:
     """A Markdown table with at least so many columns and rows, no cell of which is empty."""
-    lines = [line.strip().strip("|").split("|") for line in text.splitlines() if line.count("|") >= 1]
-    at = next((i for i, cells in enumerate(lines) if all(re.fullmatch(r"\s*:?-{3,}:?\s*", c) for c in cells)), None)
+    lines = [
+        line.strip().strip("|").split("|") for line in text.splitlines() if line.count("|") >= 1
+    ]
+    at = next(
+        (
+            i
+            for i, cells in enumerate(lines)
+            if all(re.fullmatch(r"\s*:?-{3,}:?\s*", c) for c in cells)
+        ),
+        None,
+    )
     if not at:
         return False
     body, n = lines[at + 1 :], len(lines[at])
-    full = all(len(cells) == n and all(c.strip() for c in cells) for cells in [lines[at - 1], *body])
+    full = all(
+        len(cells) == n and all(c.strip() for c in cells) for cells in [lines[at - 1], *body]
+    )
     return full and n >= max(1, columns) and len(body) >= max(1, rows)
 
 
@@ -107,14 +129,16 @@ def lines_that(pattern: str) -> Checker:
 
 
 CHECKERS: Mapping[tuple[str, str], Checker] = {
-    ("content", "keyword"): lambda text, word, n=1: count_word(normalise_text(word), normalise_text(text)) >= n,
+    ("content", "keyword"): lambda text, word,
+    n=1: count_word(normalise_text(word), normalise_text(text)) >= n,
     ("content", "forbidden"): lambda text, *ws: not any(uses(w, text) for w in ws),
     ("content", "start"): lambda text, start: text.lstrip().startswith(start),
     ("content", "end"): lambda text, end: text.rstrip().endswith(end),
     ("content", "without"): lambda text, *marks: not any(
         m in text or (visible_form(m) or m) in visible_form(text) for m in marks
     ),
-    ("content", "postscript"): lambda text, mark="P.S.": bool(re.search(rf"^{re.escape(mark)}\s*\S", text, re.MULTILINE)),
+    ("content", "postscript"): lambda text,
+    mark="P.S.": bool(re.search(rf"^{re.escape(mark)}\s*\S", text, re.MULTILINE)),
     ("format", "json"): is_json,
     ("format", "xml"): is_xml,
     ("format", "table"): has_table,
@@ -125,24 +149,34 @@ CHECKERS: Mapping[tuple[str, str], Checker] = {
     ("language", "lowercase"): lambda text: has_case(text, lambda t: t == t.lower()),
     ("language", "uppercase"): lambda text: has_case(text, lambda t: t == t.upper()),
     ("language", "capitalised"): lambda text: has_case(text, lambda t: all(w[0].isupper() for w in re.findall(WORD, t))),
-    ("language", "script"): lambda text, name, share=0.9: scripts(text).get(script_of(name), 0.0) >= share,
+    ("language", "script"): lambda text, name,
+    share=0.9: scripts(text).get(script_of(name), 0.0) >= share,
     ("length", "words"): lambda text, how, *bounds: is_within(words_in(text), how, *bounds),
     ("length", "sentences"): lambda text, how, *bounds: is_within(sentences_in(text), how, *bounds),
-    ("length", "paragraphs"): lambda text, how, *bounds: is_within(paragraphs_in(text), how, *bounds),
+    ("length", "paragraphs"): lambda text, how,
+    *bounds: is_within(paragraphs_in(text), how, *bounds),
     ("length", "characters"): lambda text, how, *bounds: is_within(len(text.strip()), how, *bounds),
 }  # fmt: skip
 CATEGORIES = ("content", "format", "language", "length")
 WORDING: Mapping[tuple[str, str], str] = {
-    ("content", "keyword"): 'use the word "{}"', ("content", "forbidden"): 'do not use the word "{}"',
-    ("content", "start"): 'begin with "{}"', ("content", "end"): 'end with "{}"', ("content", "without"): 'do not write "{}"',
-    ("content", "postscript"): "add a postscript that starts with {}", ("format", "json"): "answer in JSON with the keys {}",
-    ("format", "xml"): "answer in XML with the tags {}", ("format", "table"): "write a Markdown table with {} columns",
+    ("content", "keyword"): 'use the word "{}"',
+    ("content", "forbidden"): 'do not use the word "{}"',
+    ("content", "start"): 'begin with "{}"', ("content", "end"): 'end with "{}"',
+    ("content", "without"): 'do not write "{}"',
+    ("content", "postscript"): "add a postscript that starts with {}",
+    ("format", "json"): "answer in JSON with the keys {}",
+    ("format", "xml"): "answer in XML with the tags {}",
+    ("format", "table"): "write a Markdown table with {} columns",
     ("format", "headings"): "write {} headings", ("format", "bullets"): "write {} bullet points",
-    ("format", "numbered"): "write {} numbered points", ("format", "bold"): "write {} passages in bold",
-    ("language", "lowercase"): "write only lowercase letters", ("language", "uppercase"): "write only capital letters",
-    ("language", "capitalised"): "start every word with a capital letter", ("language", "script"): "write in {} letters",
+    ("format", "numbered"): "write {} numbered points",
+    ("format", "bold"): "write {} passages in bold",
+    ("language", "lowercase"): "write only lowercase letters",
+    ("language", "uppercase"): "write only capital letters",
+    ("language", "capitalised"): "start every word with a capital letter",
+    ("language", "script"): "write in {} letters",
     ("length", "words"): "write {} words", ("length", "sentences"): "write {} sentences",
-    ("length", "paragraphs"): "write {} paragraphs", ("length", "characters"): "write {} characters",
+    ("length", "paragraphs"): "write {} paragraphs",
+    ("length", "characters"): "write {} characters",
 }  # fmt: skip
 
 
@@ -150,17 +184,20 @@ WORDING: Mapping[tuple[str, str], str] = {
 class Constraints:
     """1 if every constraint of `constraints` is kept (`every`), or the share that is.
 
-    An empty or degenerate reply keeps none: it would keep each "at most". Parts: `share`, one for each category, and `paper`,
-    the number kept, which is what MulDimIF trains on. End tokens are cut off as whole suffixes: the released code's strip of
-    a set of characters (`released`) eats letters of the text as well. Forbidden words and marks are looked for in the text as
-    it looks: look-alike letters, widths and what is not shown change nothing.
+    An empty or degenerate reply keeps none: it would keep each "at most". Parts: `share`, one for
+    each category, and `paper`, the number kept, which is what MulDimIF trains on. End tokens are
+    cut off as whole suffixes: the released code's strip of a set of characters (`released`) eats
+    letters of the text as well. Forbidden words and marks are looked for in the text as it looks:
+    look-alike letters, widths and what is not shown change nothing.
     """
 
     every: bool = True
     released: bool = False
 
     @guard_verifier
-    def __call__(self, response: str, answer: Any, *, constraints: Sequence[Sequence[Any]]) -> Judgement:
+    def __call__(
+        self, response: str, answer: Any, *, constraints: Sequence[Sequence[Any]]
+    ) -> Judgement:
         given = [list(c) for c in constraints]
         if not given:
             raise UserError("Constraints: a prompt has none; give at least one, or drop it")
@@ -179,7 +216,9 @@ class Constraints:
 def is_stuffed(text: str) -> bool:
     """Whether one word, or a loop, is most of a text."""
     found = re.findall(r"\w+", text.casefold())
-    return repeated_share(found, 3) > 0.7 or (len(found) > 2 and Counter(found).most_common(1)[0][1] > len(found) / 2)
+    return repeated_share(found, 3) > 0.7 or (
+        len(found) > 2 and Counter(found).most_common(1)[0][1] > len(found) / 2
+    )
 
 
 def strip_end_tokens(text: str) -> str:
@@ -191,7 +230,9 @@ def strip_end_tokens(text: str) -> str:
 
 
 def strip_end_characters(text: str) -> str:
-    """A reply as the released code cuts it (for Qwen): what is at its end of the characters of the end tokens."""
+    """A reply as the released code cuts it (for Qwen): what is at its end of the characters of the
+    end tokens.
+    """
     text = unicodedata.normalize("NFC", text)
     for ending in RELEASED_END_TOKENS:
         text = text.strip().rstrip(ending)
@@ -207,7 +248,10 @@ def kind_of(constraint: Sequence[Any]) -> tuple[str, str]:
         case _:
             pass
     kinds = ", ".join(" ".join(k) for k in CHECKERS)
-    raise UserError(f"constraint {list(constraint)} is unknown; write [category, kind, value...] with one of {kinds}")
+    raise UserError(
+        f"constraint {list(constraint)} is unknown; write [category, kind, value...] with one of "
+        f"{kinds}"
+    )
 
 
 def keeps_constraint(text: str, constraint: Sequence[Any]) -> bool:
@@ -217,7 +261,9 @@ def keeps_constraint(text: str, constraint: Sequence[Any]) -> bool:
             return simple.CHECKS[kind[1]](text, str(constraint[1]) if len(constraint) > 1 else "")
         return bool(CHECKERS[kind](text, *constraint[2:]))
     except (TypeError, ValueError, AttributeError) as error:
-        raise UserError(f"constraint {list(constraint)}: {error}; see palaestra.verifiers.text.constraints") from None
+        raise UserError(
+            f"constraint {list(constraint)}: {error}; see palaestra.verifiers.text.constraints"
+        ) from None
 
 
 def level(constraints: Sequence[Sequence[Any]]) -> int:
@@ -233,7 +279,12 @@ def has_conflict(constraints: Sequence[Sequence[Any]]) -> bool:
     if len(cases & set(kinds)) > 1 or len(whole_text & set(kinds)) > 1:
         return True
     used = {normalise_text(c[2]) for c in constraints if kind_of(c) == ("content", "keyword")}
-    if any(normalise_text(w) in used for c in constraints if kind_of(c) == ("content", "forbidden") for w in c[2:]):
+    if any(
+        normalise_text(w) in used
+        for c in constraints
+        if kind_of(c) == ("content", "forbidden")
+        for w in c[2:]
+    ):
         return True
     lows: dict[tuple[str, str], float] = {}
     highs: dict[tuple[str, str], float] = {}
@@ -245,8 +296,13 @@ def has_conflict(constraints: Sequence[Sequence[Any]]) -> bool:
     return any(lows[k] > highs[k] for k in lows)
 
 
-def wording(constraints: Sequence[Sequence[Any]], pattern: Literal["listing", "prose", "example"] = "listing") -> str:
-    """The constraints as a prompt puts them: as a list, within a sentence, or after an example of such an instruction."""
+def wording(
+    constraints: Sequence[Sequence[Any]],
+    pattern: Literal["listing", "prose", "example"] = "listing",
+) -> str:
+    """The constraints as a prompt puts them: as a list, within a sentence, or after an example of
+    such an instruction.
+    """
     told = [WORDING[kind_of(c)].format(" ".join(map(str, c[2:]))) for c in constraints]
     if pattern == "listing":
         return "\n".join(f"- {t[0].upper()}{t[1:]}." for t in told)

@@ -8,7 +8,9 @@ from collections.abc import Hashable, Sequence
 
 
 def edit_distance(a: Sequence[Hashable], b: Sequence[Hashable]) -> int:
-    """Levenshtein distance, a whole column of its table at once as the bits of an integer (Myers 1999, Hyyrö 2003)."""
+    """Levenshtein distance, a whole column of its table at once as the bits of an integer (Myers
+    1999, Hyyrö 2003).
+    """
     if not a or not b:
         return len(a) + len(b)
     places: dict[Hashable, int] = {}
@@ -27,7 +29,9 @@ def edit_distance(a: Sequence[Hashable], b: Sequence[Hashable]) -> int:
 
 
 def relative_length(text: str, gold: str) -> float:
-    """1 - | |gold| - |text| | / |gold| in characters; below 0 for a text of more than twice the length."""
+    """1 - | |gold| - |text| | / |gold| in characters; below 0 for a text of more than twice the
+    length.
+    """
     return 1 - abs(len(gold) - len(text)) / max(1, len(gold))
 
 

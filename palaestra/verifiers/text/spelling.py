@@ -1,4 +1,6 @@
-"""Spelling correction: what a correction gains over the misspelt text, and CEC-Zero's rewards of embeddings."""
+"""Spelling correction: what a correction gains over the misspelt text, and CEC-Zero's rewards of
+embeddings.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,13 @@ import numpy as np
 from palaestra.errors import UserError
 from palaestra.types import stage
 from palaestra.verifiers.answers.short import stated_answer
-from palaestra.verifiers.base import Judgement, failed_judgement, guard_verifier, require_field, strip_thinking
+from palaestra.verifiers.base import (
+    Judgement,
+    failed_judgement,
+    guard_verifier,
+    require_field,
+    strip_thinking,
+)
 from palaestra.verifiers.text.similarity import cosine, edit_similarity
 
 WRONG_CHARACTER_WORTH = 0.9  # the most that a text with a wrong character is worth
@@ -20,11 +28,13 @@ WRONG_CHARACTER_WORTH = 0.9  # the most that a text with a wrong character is wo
 
 @stage
 class Spelling:
-    """1 for the correct sentence; else what of the way from `source` to it was gone, (s - s0) / (1 - s0), at most 0.9.
+    """1 for the correct sentence; else what of the way from `source` to it was gone, (s - s0) / (1
+    - s0), at most 0.9.
 
-    s is the edit similarity to the answer, s0 that of `source`, so that handing the source back is 0, unless it is correct.
-    Parts: precision, recall and F1 of the edits, and `paper`, CEC-Zero's R1 (arXiv:2505.09082): the cosine (of character
-    n-grams) rescaled above 0.8, which pays a copy with one mistake well.
+    s is the edit similarity to the answer, s0 that of `source`, so that handing the source back is
+    0, unless it is correct. Parts: precision, recall and F1 of the edits, and `paper`, CEC-Zero's
+    R1 (arXiv:2505.09082): the cosine (of character n-grams) rescaled above 0.8, which pays a copy
+    with one mistake well.
     """
 
     theta: float = 0.8
@@ -50,7 +60,9 @@ class Spelling:
             "f1": f1,
             "paper": rescale_similarity(cosine(text, gold), self.theta),
         }
-        return Judgement(score=1.0 if text == gold else min(WRONG_CHARACTER_WORTH, gain), parts=parts)
+        return Judgement(
+            score=1.0 if text == gold else min(WRONG_CHARACTER_WORTH, gain), parts=parts
+        )
 
 
 def normalise_characters(text: str) -> str:
@@ -59,7 +71,9 @@ def normalise_characters(text: str) -> str:
 
 def edits(a: str, b: str) -> set[tuple[int, int, str]]:
     """The replacements (from, to, text) that make b of a."""
-    codes = SequenceMatcher(None, a, b, autojunk=False).get_opcodes() if len(a) + len(b) < 4000 else []
+    codes = (
+        SequenceMatcher(None, a, b, autojunk=False).get_opcodes() if len(a) + len(b) < 4000 else []
+    )
     return {(i, j, b[k:m]) for tag, i, j, k, m in codes if tag != "equal"}
 
 
@@ -68,8 +82,11 @@ def rescale_similarity(c: float, theta: float = 0.8) -> float:
     return max(0.0, (c - theta) / (1 - theta))
 
 
-def cluster_consensus(embeddings: Sequence[Sequence[float]], radius: float, theta: float = 0.8) -> list[float]:
-    """R2 of candidates: the rescaled cosine to the mean of the largest cluster for its members, 0 for others and in a tie.
+def cluster_consensus(
+    embeddings: Sequence[Sequence[float]], radius: float, theta: float = 0.8
+) -> list[float]:
+    """R2 of candidates: the rescaled cosine to the mean of the largest cluster for its members, 0
+    for others and in a tie.
 
     Clusters are the connected parts of the graph of pairs at most `radius` apart.
     """
@@ -85,4 +102,7 @@ def cluster_consensus(embeddings: Sequence[Sequence[float]], radius: float, thet
     centre_D = x_ND[member_N].mean(axis=0)
     norm_N = np.linalg.norm(x_ND, axis=1) * np.linalg.norm(centre_D)
     cosine_N = np.divide(x_ND @ centre_D, norm_N, out=np.zeros(len(x_ND)), where=norm_N > 0)
-    return [rescale_similarity(float(c), theta) if m else 0.0 for c, m in zip(cosine_N, member_N, strict=True)]
+    return [
+        rescale_similarity(float(c), theta) if m else 0.0
+        for c, m in zip(cosine_N, member_N, strict=True)
+    ]

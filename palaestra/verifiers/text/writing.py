@@ -1,4 +1,6 @@
-"""Words, sentences and marks of a text as a reader takes them, whatever characters they are written with."""
+"""Words, sentences and marks of a text as a reader takes them, whatever characters they are written
+with.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +8,13 @@ import re
 import unicodedata
 from itertools import pairwise
 
-INVISIBLE = re.compile(  # shown as nothing: format characters, joiners, fillers, variation selectors
+# shown as nothing: format characters, joiners, fillers, variation selectors
+INVISIBLE = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff"
     "\uffa0\ufff0-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
-LOOKALIKES = str.maketrans(  # letters of Cyrillic and Greek, and marks, that look like these (Unicode TS 39, confusables.txt)
+# letters of Cyrillic and Greek, and marks, that look like these (Unicode TS 39, confusables.txt)
+LOOKALIKES = str.maketrans(
     "".join(
         (
             "\u0430\u0441\u0435\u0456\u0458\u043e\u0440\u0455\u0445\u0443\u0501\u04bb\u051b\u051d\u04cf",
@@ -26,8 +30,12 @@ WORD_CHAIN = re.compile(r"[^\W_]+(?:['-][^\W_]+)*")
 SHORT = 3  # letters behind an apostrophe: don't, they're, we've
 COMPOUND, SHARE = 4, 0.25  # parts of a compound, and the share of words that may be compounds
 INNER_STOP = re.compile(r"(?<=\b[A-Za-z])\.(?=[A-Za-z]\b)")  # the stops within U.S. and p.m.
-TITLES = re.compile(r"\b(?:e·g|i·e|cf|viz|Mr|Mrs|Ms|Dr|Prof|St|vs)\.|\b(?:No|Fig|approx)\.(?=\s*\d)|(?<=\d)\.(?=\d)")
-CLOSING_ABBREVIATION = re.compile(r"\b(?:etc|[ap]·m|Ph\.D|Inc|Ltd|Co|Corp|Jr|Sr|al)\.(?=[,;:)]|\s+[^\sA-Z])")
+TITLES = re.compile(
+    r"\b(?:e·g|i·e|cf|viz|Mr|Mrs|Ms|Dr|Prof|St|vs)\.|\b(?:No|Fig|approx)\.(?=\s*\d)|(?<=\d)\.(?=\d)"
+)
+CLOSING_ABBREVIATION = re.compile(
+    r"\b(?:etc|[ap]·m|Ph\.D|Inc|Ltd|Co|Corp|Jr|Sr|al)\.(?=[,;:)]|\s+[^\sA-Z])"
+)
 INITIALS = re.compile(r"\b[A-Z](?:·[A-Z])+\.(?=[,;:)]|\s+\S)|\b[A-HJ-Z]\.(?=\s+[A-Z])")
 STARTERS = re.compile(
     r"\s+(?:The|This|That|These|Those|It|He|She|They|We|I|You|In|On|At|But|And|So|If|There|As|A|An|My|His|Her)\b"
@@ -46,7 +54,9 @@ CASELESS_LOOKALIKES = {
 
 
 def visible_form(text: str, fold: bool = False) -> str:
-    """A text as it looks: compatible forms and look-alikes as one, without what is not shown; with `fold` in one case."""
+    """A text as it looks: compatible forms and look-alikes as one, without what is not shown; with
+    `fold` in one case.
+    """
     alike = CASELESS_LOOKALIKES if fold else LOOKALIKES
     text = INVISIBLE.sub("", text.casefold() if fold else text).translate(alike)
     text = unicodedata.normalize("NFKC", text)
@@ -56,25 +66,35 @@ def visible_form(text: str, fold: bool = False) -> str:
 def words_in(text: str) -> int:
     """Words; in scripts without spaces, letters.
 
-    Parts joined by up to three hyphens are one word (state-of-the-art), unless these are over a quarter of the words: then
-    each part counts, as it does in a longer chain. An underscore joins nothing, an apostrophe only a short ending.
+    Parts joined by up to three hyphens are one word (state-of-the-art), unless these are over a
+    quarter of the words: then each part counts, as it does in a longer chain. An underscore joins
+    nothing, an apostrophe only a short ending.
     """
     text = visible_form(text)
     dense = len(re.findall(r"[\u3040-\u30ff\u3400-\u9fff]", text))
-    chains = [parts_in(c) for c in WORD_CHAIN.findall(re.sub(r"[\u3040-\u30ff\u3400-\u9fff]", " ", text))]
+    chains = [
+        parts_in(c) for c in WORD_CHAIN.findall(re.sub(r"[\u3040-\u30ff\u3400-\u9fff]", " ", text))
+    ]
     compounds = sum(1 < n <= COMPOUND for n in chains)
     whole = compounds <= max(1, SHARE * len(chains))
     return dense + sum(1 if whole and n <= COMPOUND else n for n in chains)
 
 
 def parts_in(chain: str) -> int:
-    """Parts that hyphens join, and what stands behind an apostrophe where it is no ending (don't; O'Brien is one name)."""
+    """Parts that hyphens join, and what stands behind an apostrophe where it is no ending (don't;
+    O'Brien is one name).
+    """
     pieces = [part.split("'") for part in chain.split("-")]
-    return sum(1 + sum(len(b) > SHORT and len(a) > 2 for a, b in pairwise(p)) + max(0, len(p) - 3) for p in pieces)
+    return sum(
+        1 + sum(len(b) > SHORT and len(a) > 2 for a, b in pairwise(p)) + max(0, len(p) - 3)
+        for p in pieces
+    )
 
 
 def sentences_in(text: str) -> int:
-    """Sentences. The stop of an abbreviation ends none, unless a word follows that begins one: "in the U.S. The ..."."""
+    """Sentences. The stop of an abbreviation ends none, unless a word follows that begins one: "in
+    the U.S. The ...".
+    """
     text = TITLES.sub("_", INNER_STOP.sub("·", text))
     text = INITIALS.sub(lambda m: m[0] if STARTERS.match(text_after(m)) else m[0][:-1], text)
     text = CLOSING_ABBREVIATION.sub(lambda m: m[0].replace(".", ""), text)

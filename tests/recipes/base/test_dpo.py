@@ -1,7 +1,6 @@
 """DPO: advantages and token weights by hand."""
 
 import pytest
-
 from palaestra.explanation.method import explain
 from palaestra.recipes.base import dpo
 

@@ -1,9 +1,9 @@
 """GRPO: advantages and token weights by hand, what is clipped, and what its KL term needs."""
 
 import pytest
-
 from palaestra.explanation.method import explain
 from palaestra.recipes.base import grpo
+
 from tests.recipes.helpers import FOUR
 
 

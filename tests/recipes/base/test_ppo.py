@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-
 from palaestra.credit.gae import Gae
 from palaestra.credit.links import chain
 from palaestra.explanation.method import explain

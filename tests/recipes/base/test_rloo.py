@@ -1,9 +1,9 @@
 """RLOO: advantages and token weights by hand."""
 
 import pytest
-
 from palaestra.explanation.method import explain
 from palaestra.recipes.base import rloo
+
 from tests.recipes.helpers import FOUR
 
 

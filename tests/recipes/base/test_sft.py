@@ -1,9 +1,9 @@
 """Supervised fine-tuning: every token of the batch weighs the same."""
 
 import pytest
-
 from palaestra.explanation.method import explain
 from palaestra.recipes.base import sft
+
 from tests.recipes.helpers import FOUR
 
 

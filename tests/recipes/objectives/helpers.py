@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-
 from palaestra.explanation.method import explain
 from palaestra.types import Episode, Group, Reward, Row, Segment, Task
 

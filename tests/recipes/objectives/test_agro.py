@@ -1,10 +1,10 @@
 """AGRO: the paper's numbers, and the unbiased variance."""
 
 import pytest
-
 from palaestra.explanation.method import explain
 from palaestra.objective.residual import Balance
 from palaestra.recipes.objectives import agro
+
 from tests.objective.helpers import balance, column_batch, out_of
 from tests.recipes.objectives.helpers import near, pair
 

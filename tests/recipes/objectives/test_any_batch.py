@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-
 from palaestra import catalogue
 from palaestra.recipes.objectives import apo, asymre, confucius3, dr_grpo, egsw, lite_ppo, nsr, rec
 from palaestra.types import Example, Group, Reward, Row, Segment
 from palaestra.update import backward, pack
+
 from tests.fake import FakeContext, task
 from tests.recipes.objectives.helpers import PLAIN
 

@@ -4,11 +4,11 @@ import math
 
 import numpy as np
 import pytest
-
 from palaestra.explanation.method import explain
 from palaestra.objective.policy import KL, Clipped
 from palaestra.recipes.objectives import apo
 from palaestra.values import vary
+
 from tests.recipes.objectives.helpers import advantages, group, weights
 
 

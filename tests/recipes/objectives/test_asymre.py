@@ -1,8 +1,8 @@
 """AsymRE: its baseline, the released group of one, and no ratio."""
 
 import pytest
-
 from palaestra.recipes.objectives import asymre
+
 from tests.recipes.objectives.helpers import advantages, group, near, scored, weights
 
 

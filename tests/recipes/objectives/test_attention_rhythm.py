@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-
 from palaestra.errors import UserError
 from palaestra.explanation.method import explain
 from palaestra.recipes.objectives import attention_rhythm

@@ -1,7 +1,6 @@
 """CAPO: votes of critiques, advantages by hand, and what a bad step costs."""
 
 import pytest
-
 from palaestra.credit.steps import wrong_steps
 from palaestra.errors import UserError
 from palaestra.explanation.method import explain

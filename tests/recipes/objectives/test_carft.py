@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-
 from palaestra import catalogue
 from palaestra.credit.links import Chain
 from palaestra.errors import UserError
@@ -15,6 +14,7 @@ from palaestra.recipes.objectives import carft
 from palaestra.run.driver import prepare
 from palaestra.step import start, step
 from palaestra.types import Row, Segment
+
 from tests.objective.helpers import batch_of
 from tests.recipes.objectives.helpers import groups_of
 

@@ -5,7 +5,6 @@ import asyncio
 import numpy as np
 import pytest
 import torch
-
 from palaestra.explanation.method import explain
 from palaestra.recipes.objectives import cola
 from palaestra.run.driver import prepare

@@ -4,13 +4,13 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-
 from palaestra.curriculum.pool import Mixed
 from palaestra.explanation.method import explain
 from palaestra.recipes.base import grpo
 from palaestra.recipes.objectives import confucius3
 from palaestra.step import gather_groups, start
 from palaestra.values import vary
+
 from tests.fake import FakeContext, task
 from tests.recipes.helpers import played
 from tests.recipes.objectives.helpers import advantages, group, weights

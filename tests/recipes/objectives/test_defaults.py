@@ -8,7 +8,6 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-
 from palaestra.recipes import objectives
 from palaestra.values import flatten
 

@@ -3,9 +3,9 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from palaestra.recipes.base import grpo
 from palaestra.recipes.objectives import dr_grpo
+
 from tests.recipes.objectives.helpers import advantages, group, weights
 
 

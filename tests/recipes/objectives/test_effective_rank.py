@@ -4,7 +4,6 @@ import asyncio
 
 import numpy as np
 import pytest
-
 from palaestra.credit.links import Chain
 from palaestra.credit.table import Table, Values
 from palaestra.errors import UserError
@@ -14,6 +13,7 @@ from palaestra.run.driver import prepare
 from palaestra.step import start, step
 from palaestra.store.codec import decode, encode
 from palaestra.types import Episode, Group, Reward, Row, Segment, Task
+
 from tests.recipes.objectives.helpers import near
 
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from palaestra.errors import UserError
 from palaestra.explanation.method import explain
 from palaestra.recipes.base import grpo
 from palaestra.recipes.objectives import egsw
+
 from tests.recipes.objectives.helpers import advantages, group
 
 

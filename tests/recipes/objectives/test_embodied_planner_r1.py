@@ -3,13 +3,13 @@
 import asyncio
 
 import pytest
-
 from palaestra.claims.objectives import embodied_planner_r1 as planner_claim
 from palaestra.explanation.method import explain
 from palaestra.recipes.objectives import embodied_planner_r1 as planner
 from palaestra.toys.grid import GridTasks
 from palaestra.types import Episode, Event, Group, Reward, Row, Segment, Task
 from palaestra.update import pack
+
 from tests.recipes.objectives.helpers import advantages, near, scored
 
 

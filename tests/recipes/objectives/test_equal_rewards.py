@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-
 from palaestra.credit.links import Center, Outcome, Shift, chain
 from palaestra.curriculum.pool import Everything, Mixed
 from palaestra.errors import UserError

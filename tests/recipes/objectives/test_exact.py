@@ -6,7 +6,6 @@ Every sample of the behaviour is one episode of one token, so that a batch is th
 import numpy as np
 import pytest
 import torch
-
 from palaestra.credit.links import chain
 from palaestra.credit.turns import Blend
 from palaestra.explanation.method import explain

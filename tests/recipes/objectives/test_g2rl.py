@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-
 from palaestra.credit.links import Chain
 from palaestra.errors import UserError
 from palaestra.explanation.method import explain
 from palaestra.recipes.objectives import g2rl
+
 from tests.recipes.objectives.helpers import groups_of
 
 FEATURES = np.array([[1.0, 0], [1, 0], [0, 1]])

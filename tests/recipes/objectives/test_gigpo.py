@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-
 from palaestra.credit.scopes import anchor
 from palaestra.errors import UserError
 from palaestra.explanation.method import explain
 from palaestra.recipes.objectives import gigpo
+
 from tests.recipes.objectives.helpers import advantages, by_token, near, scored
 
 SUCCESS = {"turn_rewards": [0, 0, 10], "turn_lengths": [2, 1, 1], "states": ["s0", "a", "b"]}

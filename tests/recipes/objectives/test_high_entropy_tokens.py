@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-
 from palaestra.explanation.method import explain
 from palaestra.recipes.objectives import high_entropy_tokens
 from palaestra.update import backward
+
 from tests.objective.helpers import batch_of, column_batch, out_of
 from tests.recipes.objectives.helpers import near
 

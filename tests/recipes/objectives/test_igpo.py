@@ -6,11 +6,11 @@ import math
 import numpy as np
 import pytest
 import torch
-
 from palaestra.errors import UserError
 from palaestra.explanation.method import explain
 from palaestra.recipes.objectives import igpo
 from palaestra.types import Episode, Group, Reward, Row, Segment
+
 from tests.recipes.objectives.helpers import advantages, by_token, near, scored
 
 TWO = [

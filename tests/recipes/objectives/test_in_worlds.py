@@ -3,7 +3,6 @@
 import asyncio
 
 import pytest
-
 from palaestra.api.training import make_smallest
 from palaestra.recipes.objectives import embodied_planner_r1 as planner
 from palaestra.recipes.objectives import gigpo, igpo, loop, spa_rl, stratified_grpo, tempo

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
-
 from palaestra.credit.steps import best_of, pit, progress
 from palaestra.errors import UserError
 from palaestra.explanation.method import explain
 from palaestra.recipes.objectives import incorrect_synthetic_data
 from palaestra.recipes.objectives import incorrect_synthetic_data as isd
+
 from tests.objective.helpers import column_batch, out_of
 from tests.recipes.objectives.helpers import near
 

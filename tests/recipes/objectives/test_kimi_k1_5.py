@@ -5,7 +5,6 @@ import asyncio
 import numpy as np
 import pytest
 import torch
-
 from palaestra.credit.length import shortness
 from palaestra.credit.soft import soft_mean
 from palaestra.explanation.method import explain
@@ -17,6 +16,7 @@ from palaestra.step import start, step
 from palaestra.store.codec import decode, encode
 from palaestra.types import Example
 from palaestra.update import pack
+
 from tests.fake import episode
 
 
@@ -76,6 +76,7 @@ def test_fresh_moments():
     """With AdamW a first step from fresh moments has the size of the rate, whatever the gradient before."""
     from palaestra.step import Learner
     from palaestra.update import AdamW, Plain
+
     from tests.fake import FakeContext
 
     class Ctx(FakeContext):

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.objective.algebra import reduce_terms
 from palaestra.recipes.base import grpo
@@ -10,6 +9,7 @@ from palaestra.recipes.objectives import lite_ppo
 from palaestra.types import Example, Row, Segment
 from palaestra.update import pack
 from palaestra.values import vary
+
 from tests.recipes.objectives.helpers import advantages, group, weights
 
 EASY_HARD = (group([1, 0, 0, 0]), group([1, 1, 1, 0]))

@@ -4,13 +4,13 @@ import asyncio
 
 import numpy as np
 import pytest
-
 from palaestra.explanation.method import explain
 from palaestra.objective.policy import Clipped
 from palaestra.recipes.base import grpo, rloo
 from palaestra.recipes.objectives import loop
 from palaestra.types import Episode, Group, Reward, Task
 from palaestra.values import vary
+
 from tests.recipes.objectives.helpers import advantages, near, scored
 
 

@@ -4,8 +4,8 @@ import math
 
 import pytest
 import torch
-
 from palaestra.recipes.objectives import nsr
+
 from tests.objective.helpers import token_batch
 from tests.recipes.helpers import played
 from tests.recipes.objectives.helpers import advantages, group, weights

@@ -5,7 +5,6 @@ import asyncio
 import numpy as np
 import pytest
 import torch
-
 from palaestra.explanation.method import explain
 from palaestra.models.load import weights_sha256
 from palaestra.objective.residual import Balance, PathConsistency, ValueConsistency
@@ -14,6 +13,7 @@ from palaestra.run.driver import prepare
 from palaestra.step import start, step
 from palaestra.types import Example, Row, Segment
 from palaestra.update import pack
+
 from tests.objective.helpers import balance, column_batch, out_of
 from tests.recipes.objectives.helpers import near
 

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-
 from palaestra.credit.steps import best_of, progress
 from palaestra.errors import UserError
 from palaestra.explanation.method import explain

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-
 from palaestra.explanation.method import explain
 from palaestra.objective.kl import kl_terms
 from palaestra.recipes.objectives import rapo
 from palaestra.types import Episode
+
 from tests.recipes.objectives.helpers import groups_of
 
 

@@ -3,12 +3,12 @@
 import math
 
 import pytest
-
 from palaestra.credit.links import Center, chain
 from palaestra.explanation.method import explain
 from palaestra.objective.policy import KL, Clipped, Imitation, Reinforce
 from palaestra.recipes.objectives import asymre, rec
 from palaestra.values import vary
+
 from tests.objective.helpers import token_batch, token_gradient
 from tests.recipes.objectives.helpers import advantages, group, near, scored, weights
 

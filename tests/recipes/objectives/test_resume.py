@@ -3,7 +3,6 @@
 import asyncio
 
 import pytest
-
 from palaestra.recipes.objectives import cola, kimi_k1_5, oreo, tba
 
 

@@ -4,9 +4,9 @@ import math
 
 import pytest
 import torch
-
 from palaestra.explanation.method import explain
 from palaestra.recipes.objectives import rover
+
 from tests.objective.helpers import batch_of, out_of
 
 ROVER = [

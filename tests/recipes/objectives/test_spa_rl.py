@@ -5,7 +5,6 @@ import asyncio
 import numpy as np
 import pytest
 import torch
-
 from palaestra.api.training import make_smallest
 from palaestra.credit.links import chain
 from palaestra.errors import UserError
@@ -15,6 +14,7 @@ from palaestra.step import start, step
 from palaestra.types import Episode, Group, Reward, Row, Segment, Task
 from palaestra.update import pack
 from palaestra.values import vary
+
 from tests.recipes.objectives.helpers import advantages, near, scored
 
 

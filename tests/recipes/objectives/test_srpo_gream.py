@@ -1,6 +1,7 @@
 """GREAM's SRPO: advantages by hand, and partial credit for the codes of an item."""
 
 from palaestra.recipes.objectives import srpo_gream
+
 from tests.recipes.objectives.helpers import advantages, near, scored
 
 

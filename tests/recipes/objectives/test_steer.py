@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 import torch
-
 from palaestra.explanation.method import explain
 from palaestra.objective.tokens import DualClipped, TokenWeighted
 from palaestra.recipes.objectives import steer
+
 from tests.objective.helpers import batch_of, out_of
 
 

@@ -3,7 +3,6 @@
 import asyncio
 
 import pytest
-
 from palaestra.claims.objectives import stratified_grpo as stratified_grpo_claim
 from palaestra.explanation.method import explain
 from palaestra.ledger.experiment import Cell
@@ -11,6 +10,7 @@ from palaestra.recipes.base import grpo
 from palaestra.recipes.objectives import stratified_grpo
 from palaestra.toys.hop import HopTasks
 from palaestra.types import Episode, Group, Reward
+
 from tests.recipes.objectives.helpers import advantages, near, scored
 
 

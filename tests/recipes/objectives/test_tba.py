@@ -1,10 +1,10 @@
 """TBA: AGRO times two over beta squared, and a beta that falls."""
 
 import pytest
-
 from palaestra.explanation.method import explain
 from palaestra.objective.residual import Balance
 from palaestra.recipes.objectives import tba
+
 from tests.objective.helpers import balance
 from tests.recipes.objectives.helpers import pair
 

@@ -2,6 +2,7 @@
 
 from palaestra.explanation.method import explain
 from palaestra.recipes.objectives import tempo
+
 from tests.recipes.objectives.helpers import advantages, by_token, near, scored
 
 A, B, C, D, E, F, G = range(10, 17)

@@ -4,7 +4,6 @@ import asyncio
 import math
 
 import pytest
-
 from palaestra.api.training import make_smallest
 from palaestra.recipes.base import grpo
 from palaestra.recipes.objectives import (

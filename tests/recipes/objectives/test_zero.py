@@ -4,7 +4,6 @@ import asyncio
 import math
 
 import pytest
-
 from palaestra import catalogue
 from palaestra.api.training import make_smallest
 from palaestra.errors import UserError

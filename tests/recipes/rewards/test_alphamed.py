@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from palaestra.context import Bench
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.errors import UserError
@@ -16,6 +15,7 @@ from palaestra.tasks.mixture import Mixture
 from palaestra.toys.ladder import Add
 from palaestra.toys.variants import Variants
 from palaestra.values import vary
+
 from tests.rewards.texts import asked, totals
 
 CASE = asked("Fever and rash?", 1, options=("flu", "aspirin", "measles", "none of the above"))

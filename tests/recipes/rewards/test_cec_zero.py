@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from palaestra.errors import UserError
 from palaestra.recipes.rewards import cec_zero
 from palaestra.types import rng_of
 from palaestra.verifiers.text.similarity import edit_distance
+
 from tests.recipes.rewards.helpers import reward_of
 from tests.rewards.texts import task, totals
 

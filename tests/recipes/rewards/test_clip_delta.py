@@ -5,9 +5,9 @@ import asyncio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from palaestra.recipes.rewards import clip_delta
 from palaestra.types import Episode, Group
+
 from tests.rewards.texts import asked, door, spoken
 
 Q = [0.9, 0.4, 0.95, 0.8]

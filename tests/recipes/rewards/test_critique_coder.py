@@ -3,7 +3,6 @@
 import asyncio
 
 import pytest
-
 from palaestra.errors import Fault
 from palaestra.explanation.method import explain
 from palaestra.recipes.rewards import critique_coder
@@ -11,6 +10,7 @@ from palaestra.rewards.where import Where
 from palaestra.run.driver import prepare
 from palaestra.schedule import resolve
 from palaestra.types import Group
+
 from tests.rewards.texts import asked, totals
 
 FENCED = "```python\n{}\n```"

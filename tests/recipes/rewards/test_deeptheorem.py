@@ -4,12 +4,12 @@ import itertools
 from types import SimpleNamespace
 
 import pytest
-
 from palaestra.context import Bench
 from palaestra.errors import UserError
 from palaestra.recipes.rewards import deeptheorem
 from palaestra.toys.variants import Variants
 from palaestra.verifiers.text.formats import all_variants
+
 from tests.rewards.texts import asked, totals
 
 

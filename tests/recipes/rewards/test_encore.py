@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-
 from palaestra.claims.rewards import encore as encore_claim
 from palaestra.errors import UserError
 from palaestra.recipes.rewards import encore

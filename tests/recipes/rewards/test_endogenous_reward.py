@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.models.score import logit_and_value
 from palaestra.recipes.rewards import endogenous_reward
 from palaestra.rewards.intrinsic import Endogenous, endogenous_rewards
 from palaestra.rollout.collect import Score
 from palaestra.run.driver import prepare
+
 from tests.recipes.helpers import played
 from tests.recipes.rewards.helpers import attempts, reward_of, run
 

@@ -1,7 +1,6 @@
 """`explain` on rewards with models of their own: what it says that it misses."""
 
 import pytest
-
 from palaestra.errors import UserError
 from palaestra.explanation.method import explain
 from palaestra.recipes.rewards import (

@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 import pytest
-
 from palaestra.errors import Fault, UserError
 from palaestra.explanation.method import explain
 from palaestra.recipes.rewards import general_reasoner
 from palaestra.rollout.recorded import recorded_episode
 from palaestra.services.chat.scripted import Scripted
 from palaestra.types import Group, Message, Task
+
 from tests.recipes.rewards.helpers import attempts, run, verifier_says
 
 

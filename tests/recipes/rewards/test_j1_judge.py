@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pytest
-
 from palaestra.credit.table import Table, Values
 from palaestra.explanation.method import explain
 from palaestra.recipes.base import grpo
@@ -13,6 +12,7 @@ from palaestra.run.driver import prepare
 from palaestra.step import start, step
 from palaestra.types import Episode, Event, Group, Reward, Row, Segment, Task
 from palaestra.worlds.pair import is_higher, rating
+
 from tests.fake import task
 from tests.recipes.rewards.helpers import run
 

@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-
 from palaestra.claims.rewards import j1_stts as j1_stts_claim
 from palaestra.explanation.method import explain
 from palaestra.recipes.rewards import j1_stts
 from palaestra.toys.judging import CompareAnswers
 from palaestra.toys.variants import Variants
 from palaestra.types import Group, Task
+
 from tests.recipes.rewards.helpers import run
 
 

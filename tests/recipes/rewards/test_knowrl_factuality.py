@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-
 from palaestra.errors import Fault
 from palaestra.recipes.rewards import knowrl_factuality
 from palaestra.services.chat.scripted import Scripted
+
 from tests.recipes.rewards.helpers import reward_of
 from tests.rewards.texts import Clients, paid, task, totals
 

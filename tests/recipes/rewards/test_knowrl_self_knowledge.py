@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-
 from palaestra.context import Bench
 from palaestra.credit.links import Center, Scale, chain
 from palaestra.explanation.method import explain
@@ -13,6 +12,7 @@ from palaestra.recipes.rewards import knowrl_self_knowledge
 from palaestra.types import Group
 from palaestra.values import vary
 from palaestra.worlds.question import Question
+
 from tests.rewards.texts import paid, spoken, task, totals
 
 

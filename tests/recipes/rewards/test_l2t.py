@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 import torch
-
 from palaestra.explanation.method import explain
 from palaestra.models.score import output_gradients
 from palaestra.recipes.rewards import l2t
+
 from tests.recipes.rewards.helpers import attempts, run
 
 

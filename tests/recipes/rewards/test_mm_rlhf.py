@@ -5,12 +5,12 @@ import math
 import numpy as np
 import pytest
 import torch
-
 from palaestra.api.training import make_smallest
 from palaestra.recipes.rewards import mm_rlhf
 from palaestra.types import Episode, Example, Row, Segment
 from palaestra.update import pack
 from palaestra.values import override
+
 from tests.recipes.rewards.helpers import steps
 from tests.rewards.labelled import group, said
 

@@ -1,8 +1,8 @@
 """MT-R1-Zero: lexical, semantic and mixed rewards of a translation."""
 
 import pytest
-
 from palaestra.recipes.rewards import mt_r1_zero
+
 from tests.recipes.rewards.helpers import reward_of
 from tests.rewards.texts import task, totals
 

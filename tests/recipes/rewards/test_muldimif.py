@@ -1,11 +1,11 @@
 """MulDimIF: the number of constraints kept, and end tokens cut as a whole."""
 
 import pytest
-
 from palaestra.credit.links import Center, chain
 from palaestra.explanation.method import explain
 from palaestra.recipes.rewards import muldimif
 from palaestra.values import vary
+
 from tests.recipes.rewards.helpers import reward_of
 from tests.rewards.texts import task, totals
 

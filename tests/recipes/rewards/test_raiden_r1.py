@@ -4,9 +4,9 @@ import asyncio
 
 import numpy as np
 import pytest
-
 from palaestra.claims.rewards import raiden_r1 as raiden_r1_claim
 from palaestra.recipes.rewards import raiden_r1
+
 from tests.rewards.texts import asked, totals
 
 KEYS = [["london"], ["doctor", "physician"]]

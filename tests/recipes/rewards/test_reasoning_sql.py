@@ -1,11 +1,11 @@
 """Reasoning-SQL: parts of a query that are paid, and a judge that adds two."""
 
 import pytest
-
 from palaestra.errors import Fault
 from palaestra.recipes.rewards import reasoning_sql
 from palaestra.rewards.verified import Verified
 from palaestra.services.chat.scripted import Scripted
+
 from tests.recipes.rewards.helpers import reward_of
 from tests.rewards.texts import Clients, paid, task, totals
 

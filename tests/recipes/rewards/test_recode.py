@@ -1,8 +1,8 @@
 """ReCode: the paper's numbers, and what breaks the released reward."""
 
 import pytest
-
 from palaestra.recipes.rewards import recode
+
 from tests.rewards.texts import asked, totals
 
 NEW = "<think>Hm.</think><answer>```python\n{}\n```</answer>"

@@ -3,13 +3,13 @@
 import asyncio
 
 import pytest
-
 from palaestra.api.training import make_smallest
 from palaestra.errors import Fault
 from palaestra.recipes.rewards import restl
 from palaestra.types import Reward
 from palaestra.verifiers.logic.temporal import formula_aspects
 from palaestra.verifiers.text.similarity import relative_length
+
 from tests.recipes.rewards.helpers import reward_of
 from tests.rewards.texts import paid, task, totals
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-
 from palaestra.credit.links import chain
 from palaestra.credit.table import Table, Values
 from palaestra.errors import Fault
@@ -19,6 +18,7 @@ from palaestra.schedule import resolve
 from palaestra.step import Schedule, start, step
 from palaestra.types import Episode, Group
 from palaestra.values import override, vary
+
 from tests.rewards.texts import asked, door, spoken
 
 

@@ -5,7 +5,6 @@ import math
 
 import numpy as np
 import pytest
-
 from palaestra.api.training import make_smallest
 from palaestra.errors import Fault
 from palaestra.judges.principles import (
@@ -24,6 +23,7 @@ from palaestra.recipes.rewards import rlbff
 from palaestra.rewards.labels import Also
 from palaestra.types import Reward, Row, Segment, Task, stage
 from palaestra.values import override
+
 from tests.recipes.rewards.helpers import steps
 from tests.rewards.labelled import group, reward_of, said
 

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-
 from palaestra.explanation.method import explain
 from palaestra.recipes.rewards import rlpr
 from palaestra.rewards.intrinsic import answer_score
 from palaestra.run.driver import prepare
 from palaestra.tasks.oracle import episode_saying
+
 from tests.recipes.helpers import played
 from tests.recipes.rewards.helpers import attempts, reward_of, run
 

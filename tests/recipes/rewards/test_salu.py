@@ -6,11 +6,11 @@ import math
 import numpy as np
 import pytest
 import torch
-
 from palaestra.errors import Fault
 from palaestra.recipes.rewards import salu
 from palaestra.rewards.intrinsic import sequence_confidence
 from palaestra.types import Episode, Row, Segment
+
 from tests.rewards.labelled import group, reward_of
 
 

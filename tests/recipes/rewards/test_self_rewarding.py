@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-
 from palaestra.claims.rewards import self_rewarding as self_rewarding_claim
 from palaestra.errors import Fault
 from palaestra.judges.audit import judge_agreement
@@ -15,6 +14,7 @@ from palaestra.services.chat.scripted import Scripted
 from palaestra.tasks.oracle import episode_saying
 from palaestra.types import Group, Message, Task
 from palaestra.verifiers.registry import get_verifier
+
 from tests.recipes.rewards.helpers import attempts, reward_of, run, said_to, verifier_says
 
 

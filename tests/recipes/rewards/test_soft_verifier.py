@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-
 from palaestra.claims.rewards import soft_verifier as soft_verifier_claim
 from palaestra.curriculum.draw import Shuffled
 from palaestra.curriculum.respelled import Respelled
@@ -18,6 +17,7 @@ from palaestra.services.chat.scripted import Scripted
 from palaestra.tasks.oracle import episode_saying
 from palaestra.toys.count import Count, expressions
 from palaestra.types import Group, Message, Reply, Task
+
 from tests.recipes.rewards.helpers import run, said_to
 
 

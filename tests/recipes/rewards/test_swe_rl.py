@@ -1,10 +1,10 @@
 """SWE-RL: likeness of patches, and replies without files."""
 
 import pytest
-
 from palaestra.context import Bench
 from palaestra.recipes.rewards import swe_rl
 from palaestra.verifiers.code.patches import difflib_ratio
+
 from tests.rewards.texts import asked, door, exact_reward, totals
 
 OLD = "def add(a, b):\n    return a + b"

@@ -1,8 +1,8 @@
 """Think2SQL: execution accuracy and the likeness of tables, by hand."""
 
 import pytest
-
 from palaestra.recipes.rewards import think2sql
+
 from tests.recipes.rewards.helpers import reward_of
 from tests.rewards.texts import task, totals
 

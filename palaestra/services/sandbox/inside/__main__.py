@@ -1,9 +1,10 @@
 """The interpreter inside the sandbox: supervises one run after another, each forked from here.
 
-A fork begins with a copy of this memory, so nothing of a run may stay in it: code, input and tests are read by the forks,
-and what they print is wiped here once it is sent on (see `supervise`). Standard library only, and little of it: this folder
-is all of Palaestra that the sandbox can see, and a cold start pays for each import. The channel is the file descriptor on
-the command line; when its other end closes, everything here ends.
+A fork begins with a copy of this memory, so nothing of a run may stay in it: code, input and tests
+are read by the forks, and what they print is wiped here once it is sent on (see `supervise`).
+Standard library only, and little of it: this folder is all of Palaestra that the sandbox can see,
+and a cold start pays for each import. The channel is the file descriptor on the command line; when
+its other end closes, everything here ends.
 """
 
 from __future__ import annotations
@@ -16,9 +17,33 @@ import isolate
 import supervise
 import wire
 
-PRELOAD = (  # for sessions and tests, then what model-written code imports most; loaded once, shared by every fork
-    *("ast", "atexit", "linecache", "peer", "threading", "traceback", "bisect", "collections", "copy", "dataclasses"),
-    *("functools", "heapq", "itertools", "json", "math", "operator", "random", "re", "string", "typing"),
+# for sessions and tests, then what model-written code imports most; loaded once, shared by every
+# fork
+PRELOAD = (
+    *(
+        "ast",
+        "atexit",
+        "linecache",
+        "peer",
+        "threading",
+        "traceback",
+        "bisect",
+        "collections",
+        "copy",
+        "dataclasses",
+    ),
+    *(
+        "functools",
+        "heapq",
+        "itertools",
+        "json",
+        "math",
+        "operator",
+        "random",
+        "re",
+        "string",
+        "typing",
+    ),
 )
 
 

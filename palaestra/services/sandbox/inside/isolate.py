@@ -1,6 +1,8 @@
-"""The walls around one run, put up by the run's first process before any foreign code: its own mounts, rlimits, no rights.
+"""The walls around one run, put up by the run's first process before any foreign code: its own
+mounts, rlimits, no rights.
 
-The supervisor has already put that process into its own pid namespace, so ending it ends everything it ever started.
+The supervisor has already put that process into its own pid namespace, so ending it ends everything
+it ever started.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ def pair():
 
 
 def new_pids():
-    """The next child starts a pid namespace: it is its process 1. Returns the namespace to go back to."""
+    """The next child starts a pid namespace: it is its process 1. Returns the namespace to go back
+    to.
+    """
     own = os.open("/proc/self/ns/pid", os.O_RDONLY)
     system("unshare", CLONE_NEWPID)
     return own
@@ -51,12 +55,17 @@ def old_pids(own: int):
 
 
 def confine(files: dict[str, bytes], limits: dict, lasting: bool, guarded: bool, folder: str):
-    """Own /tmp with the run's files in it, no /proc, own user, limits, no capabilities, filtered system calls."""
+    """Own /tmp with the run's files in it, no /proc, own user, limits, no capabilities, filtered
+    system calls.
+    """
     if guarded:
         system("unshare", CLONE_NEWNS)
-        system("umount2", b"/proc", MNT_DETACH)  # other processes' files, environment and memory are not even named
+        # other processes' files, environment and memory are not even named
+        system("umount2", b"/proc", MNT_DETACH)
         user = os.getuid() if limits["user"] is None else limits["user"]
-        options = f"size={limits['file_mb']}m,nr_inodes=10000,mode=700,uid={user},gid={user}".encode()
+        options = (
+            f"size={limits['file_mb']}m,nr_inodes=10000,mode=700,uid={user},gid={user}".encode()
+        )
         system("mount", b"tmpfs", b"/tmp", b"tmpfs", MS_NOSUID | MS_NODEV, options)
         if user != os.getuid():
             os.setresgid(user, user, user)
@@ -73,7 +82,9 @@ def confine(files: dict[str, bytes], limits: dict, lasting: bool, guarded: bool,
 
 
 def limit(limits: dict, lasting: bool):
-    """rlimits. A session's processor time adds up over its cells, so only its cells' wall clocks bound it."""
+    """rlimits. A session's processor time adds up over its cells, so only its cells' wall clocks
+    bound it.
+    """
     wanted = {
         resource.RLIMIT_AS: limits["memory_mb"] << 20,
         resource.RLIMIT_FSIZE: limits["file_mb"] << 20,
@@ -85,7 +96,8 @@ def limit(limits: dict, lasting: bool):
     if not lasting:
         wanted[resource.RLIMIT_CPU] = int(limits["seconds"]) + 2
     if limits["count_processes"]:
-        wanted[resource.RLIMIT_NPROC] = limits["processes"] + 8  # the sandbox's own processes are of the same user
+        # the sandbox's own processes are of the same user
+        wanted[resource.RLIMIT_NPROC] = limits["processes"] + 8
     for kind, most in wanted.items():
         hard = resource.getrlimit(kind)[1]
         most = most if hard == resource.RLIM_INFINITY else min(most, hard)

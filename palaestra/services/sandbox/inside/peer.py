@@ -1,9 +1,11 @@
-"""Calls between a candidate and the code that tests it, in two processes: only data crosses, never code.
+"""Calls between a candidate and the code that tests it, in two processes: only data crosses, never
+code.
 
-The tester holds a stand-in for everything that the candidate defined. Numbers, text and containers come as plain values of
-exactly these types, so an object that claims to equal anything can't pass for one. Operators between a stand-in and a plain
-value are not forwarded: `abs(f(x) - 2) < 1e-6` must not be decided by a `__sub__` of the candidate's. For `in` a stand-in is
-iterated over and its items are compared here; one that can't be iterated over is asked, and not believed where it says to
+The tester holds a stand-in for everything that the candidate defined. Numbers, text and containers
+come as plain values of exactly these types, so an object that claims to equal anything can't pass
+for one. Operators between a stand-in and a plain value are not forwarded: `abs(f(x) - 2) < 1e-6`
+must not be decided by a `__sub__` of the candidate's. For `in` a stand-in is iterated over and its
+items are compared here; one that can't be iterated over is asked, and not believed where it says to
 hold random values as well.
 """
 
@@ -26,15 +28,40 @@ import wire
 MOST = 1 << 27  # bytes of a message
 GLOBAL = 1 << 20  # bytes of a candidate's global; a larger one stays where it is, as an object
 DEEP = 300  # containers inside each other
-LONG = 10_000  # bits; Python limits the decimal digits of an integer, and with them what JSON can hold
+# bits; Python limits the decimal digits of an integer, and with them what JSON can hold
+LONG = 10_000
 PLAIN = (type(None), bool, int, float, str)
-CONTAINERS = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset, "deque": collections.deque}
+CONTAINERS = {
+    "list": list,
+    "tuple": tuple,
+    "set": set,
+    "frozenset": frozenset,
+    "deque": collections.deque,
+}
 UNARY = {f"__{f.__name__}__": f for f in (bool, str, repr, len, iter, next, reversed)}
 ITEMS = {f"__{n}__": getattr(operator, n) for n in ("getitem", "setitem", "delitem")}
-OPERATORS = ("eq", "ne", "lt", "le", "gt", "ge", "add", "sub", "mul", "matmul", "truediv", "floordiv", "mod")
+OPERATORS = (
+    "eq",
+    "ne",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "add",
+    "sub",
+    "mul",
+    "matmul",
+    "truediv",
+    "floordiv",
+    "mod",
+)
 BINARY = {f"__{n}__": getattr(operator, n) for n in OPERATORS}
-QUESTIONS = {"__instancecheck__": lambda kind, x: isinstance(x, kind), "__contains__": operator.contains}
-VALUES = {  # of the standard library that cross as data: module, what is sent of one, how it is made again
+QUESTIONS = {
+    "__instancecheck__": lambda kind, x: isinstance(x, kind),
+    "__contains__": operator.contains,
+}
+# of the standard library that cross as data: module, what is sent of one, how it is made again
+VALUES = {
     "Decimal": ("decimal", str, lambda kind, sent: kind(sent)),
     "Fraction": ("fractions", lambda x: [int(x.numerator), int(x.denominator)], lambda kind, sent: kind(*sent)),
     "datetime": ("datetime", lambda x: x.isoformat(), lambda kind, sent: kind.fromisoformat(sent)),
@@ -45,7 +72,9 @@ VALUES = {  # of the standard library that cross as data: module, what is sent o
 
 
 class Gone(BaseException):
-    """The candidate ended or broke the protocol. Not an Exception: no `except` of a test's takes it for an outcome."""
+    """The candidate ended or broke the protocol. Not an Exception: no `except` of a test's takes it
+    for an outcome.
+    """
 
 
 class Large(ValueError):
@@ -105,14 +134,18 @@ for special in (*UNARY, *ITEMS, *BINARY):
 
 
 class Peer:
-    """One end. The trusting end (the candidate's) does what it is asked; the other only lets its own functions be called."""
+    """One end. The trusting end (the candidate's) does what it is asked; the other only lets its
+    own functions be called.
+    """
 
     def __init__(self, end: int, trusting: bool = True):
         self.end, self.trusting, self.objects = end, trusting, []
         self.left = math.inf  # bytes that what is being encoded may take
 
     def offer(self, names: dict):
-        """Sends what a candidate defined, a message for each name, then serves until the other end closes."""
+        """Sends what a candidate defined, a message for each name, then serves until the other end
+        closes.
+        """
         with contextlib.suppress(wire.Closed):
             for name, x in list(names.items()):
                 if type(name) is str and not name.startswith("__"):
@@ -122,8 +155,10 @@ class Peer:
                 self.serve(json.loads(wire.receive(self.end)))
 
     def take(self, wanted: tuple[str, ...]):
-        """Of the candidate's names those that are wanted: any other could decide its own test, as an `all`, a `math` or a list of
-        cases would. One that is a builtin's must be there, or the test would be of Python's own."""
+        """Of the candidate's names those that are wanted: any other could decide its own test, as
+        an `all`, a `math` or a list of cases would. One that is a builtin's must be there, or the
+        test would be of Python's own.
+        """
         found = {}
         while given := self.receive():
             found |= {n: self.decode(v) for n, v in given.items() if n in wanted}
@@ -217,7 +252,11 @@ class Peer:
             if isinstance(x, container):
                 return {tag: [self.encode(v, depth + 1) for v in x]}
         if isinstance(x, dict):
-            return {"dict": [[self.encode(k, depth + 1), self.encode(v, depth + 1)] for k, v in x.items()]}
+            return {
+                "dict": [
+                    [self.encode(k, depth + 1), self.encode(v, depth + 1)] for k, v in x.items()
+                ]
+            }
         if isinstance(x, bytes | bytearray):
             return {"bytes": bytes(x).hex()}
         if isinstance(x, complex):
@@ -233,7 +272,9 @@ class Peer:
         if isinstance(x, types.ModuleType):
             return {"module": x.__name__}
         if not self.trusting and not isinstance(x, types.FunctionType):
-            raise TypeError(f"a test can't hand a {type(x).__name__} to the candidate, only data and functions")
+            raise TypeError(
+                f"a test can't hand a {type(x).__name__} to the candidate, only data and functions"
+            )
         return self.number(x)
 
     def decode(self, x: Any) -> Any:
@@ -268,8 +309,10 @@ def weight(x: Any):
 
 
 def nearest_exception(names: list[str], message: str, iterating: bool):
-    """The nearest builtin exception of a class and its bases. A StopIteration of anything but an iterator's step is a
-    RuntimeError: it would end the test's own loop, and what ends early is passed."""
+    """The nearest builtin exception of a class and its bases. A StopIteration of anything but an
+    iterator's step is a RuntimeError: it would end the test's own loop, and what ends early is
+    passed.
+    """
     for found in (getattr(builtins, str(n), None) for n in names):
         if isinstance(found, type) and issubclass(found, Exception):
             if issubclass(found, StopIteration | StopAsyncIteration) and not iterating:
@@ -301,8 +344,9 @@ def renew(old: Any, new: Any):
 
 
 def same(a: Any, b: Any):
-    """Equal as data: lists and tuples alike, True is not 1, integers exactly, floats to a relative 1e-9, a float and an integer
-    to an absolute 1e-9."""
+    """Equal as data: lists and tuples alike, True is not 1, integers exactly, floats to a relative
+    1e-9, a float and an integer to an absolute 1e-9.
+    """
     if isinstance(a, list | tuple) and isinstance(b, list | tuple):
         return len(a) == len(b) and all(map(same, a, b))
     if isinstance(a, dict) and isinstance(b, dict):

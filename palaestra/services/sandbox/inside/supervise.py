@@ -1,7 +1,7 @@
 """The supervisor: starts a run in a fresh pid namespace, watches it, and reports what it did.
 
-It stays outside the run's pid namespace and alone holds the channel. What a run says (its exit code, the end of a cell) only
-concerns itself; limits are measured here.
+It stays outside the run's pid namespace and alone holds the channel. What a run says (its exit
+code, the end of a cell) only concerns itself; limits are measured here.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ CELL_STATUSES = {work.OK: "ok", work.MEMORY: "memory"}  # of a cell that ended b
 
 
 def serve(channel: int, guarded: bool):
-    """One request: a run, a check, or a session of many cells, after which this interpreter is not used again (False)."""
+    """One request: a run, a check, or a session of many cells, after which this interpreter is not
+    used again (False).
+    """
     order = marshal.loads(wire.receive(channel))  # from the trusted end; marshal needs no import
     run = SandboxRun(channel, order, guarded)
     try:
@@ -55,7 +57,9 @@ class OutputBuffer:
         self.data, self.n = bytearray(most + 1), 0
 
     def read(self, end: int, most: int):
-        """One piece of at most so many bytes. False at the end of the stream, None where nothing is there."""
+        """One piece of at most so many bytes. False at the end of the stream, None where nothing is
+        there.
+        """
         try:
             got = os.readv(end, [memoryview(self.data)[self.n : self.n + most]])
         except BlockingIOError:
@@ -91,8 +95,9 @@ class SandboxRun:
         self.gone, self.code = os.pidfd_open(self.init), None
 
     def set_up(self):
-        """Waits until the run has read all of its request from the channel. One that fails is nobody's outcome: it ends this
-        interpreter, which says why."""
+        """Waits until the run has read all of its request from the channel. One that fails is
+        nobody's outcome: it ends this interpreter, which says why.
+        """
         poll = select.poll()
         poll.register(self.control, READ)
         poll.register(self.channel, HANGUP)
@@ -101,7 +106,11 @@ class SandboxRun:
             self.end()
             said = OutputBuffer(1000)
             said.read(self.err, 1000)
-            why = bytes(said.data[: said.n]).decode(errors="replace") if found else f"it took over {PATIENCE:g} s"
+            why = (
+                bytes(said.data[: said.n]).decode(errors="replace")
+                if found
+                else f"it took over {PATIENCE:g} s"
+            )
             sys.exit(f"the run could not be set up: {why}")
 
     def cells(self):
@@ -123,7 +132,10 @@ class SandboxRun:
         """Until it ends, says that a cell is done, or breaks a limit; then reports."""
         begin = now = time.monotonic()
         deadline, look = begin + limits["seconds"], begin + TICK
-        kept = {self.out: OutputBuffer(limits["output_bytes"]), self.err: OutputBuffer(limits["output_bytes"])}
+        kept = {
+            self.out: OutputBuffer(limits["output_bytes"]),
+            self.err: OutputBuffer(limits["output_bytes"]),
+        }
         poll = select.poll()
         for end in (self.gone, *kept, *((self.control,) if cell else ())):
             poll.register(end, READ)
@@ -150,8 +162,12 @@ class SandboxRun:
                 broken, look = self.excess(limits), now + TICK
         self.report(broken, CELL_STATUSES.get(said, "error"), kept, limits, now - begin)
 
-    def report(self, broken: str, status: str, kept: dict[int, OutputBuffer], limits: dict, seconds: float):
-        """Ends a run that has to end, reads what is left in the pipes, names the outcome and sends it."""
+    def report(
+        self, broken: str, status: str, kept: dict[int, OutputBuffer], limits: dict, seconds: float
+    ):
+        """Ends a run that has to end, reads what is left in the pipes, names the outcome and sends
+        it.
+        """
         note = ""
         if broken:
             status, note = NOTES.get(broken, (broken, ""))
@@ -170,7 +186,9 @@ class SandboxRun:
         for output in kept.values():
             sizes.append(min(output.n, left))
             left -= sizes[-1]
-        head = struct.pack("<BBdIII", STATUSES.index(status), self.code is None, seconds, len(note), *sizes)
+        head = struct.pack(
+            "<BBdIII", STATUSES.index(status), self.code is None, seconds, len(note), *sizes
+        )
         wire.write(self.channel, head + note.encode())
         for output, n in zip(kept.values(), sizes, strict=True):
             output.give(self.channel, n)
@@ -181,7 +199,11 @@ class SandboxRun:
         if len(found) > limits["processes"] + 2:  # the candidate, and its tester
             return "processes"
         most = limits["memory_mb"] << 20
-        return "memory" if sum(map(resident, found)) > most and sum(map(proportional, found)) > most else ""
+        return (
+            "memory"
+            if sum(map(resident, found)) > most and sum(map(proportional, found)) > most
+            else ""
+        )
 
     def members(self):
         """Pids of the run: whatever this sandbox holds beside its own processes."""
@@ -194,7 +216,9 @@ class SandboxRun:
                 try_kill(os.kill, pid, number)
 
     def end(self):
-        """Kills the whole run and waits until nothing of it is left. Returns the first process's wait status."""
+        """Kills the whole run and waits until nothing of it is left. Returns the first process's
+        wait status.
+        """
         if self.code is None:
             if not self.guarded:
                 try_kill(os.killpg, self.init, KILL)
@@ -214,9 +238,13 @@ def outcome(code: int):
     """(status, note) of a run that ended by itself."""
     if os.WIFSIGNALED(code):
         number = os.WTERMSIG(code)
-        return ("timeout", "") if number == XCPU else ("error", f"sandbox: ended by signal {number}\n")
+        return (
+            ("timeout", "") if number == XCPU else ("error", f"sandbox: ended by signal {number}\n")
+        )
     number = os.WEXITSTATUS(code)
-    return ("memory", "") if number == work.OUT_OF_MEMORY else ("error", "") if number else ("ok", "")
+    return (
+        ("memory", "") if number == work.OUT_OF_MEMORY else ("error", "") if number else ("ok", "")
+    )
 
 
 def try_kill(kill: Callable, pid: int, number: int):

@@ -1,7 +1,8 @@
-"""What happens behind the walls: a program, a read-eval-print loop, or a candidate beside the code that tests it.
+"""What happens behind the walls: a program, a read-eval-print loop, or a candidate beside the code
+that tests it.
 
-Process 1 of the run puts up the walls. Nothing that the candidate must not know is in its memory: it is forked before the
-tests are read, and descriptors that matter are closed.
+Process 1 of the run puts up the walls. Nothing that the candidate must not know is in its memory:
+it is forked before the tests are read, and descriptors that matter are closed.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ def enter(order: dict, guarded: bool, folder: str, ends: tuple[int, ...]):
             os.setsid()
         descriptors(ends)
         asked = marshal.loads(wire.receive(CHANNEL))
-        isolate.confine(asked["files"], order["limits"], order["mode"] == "session", guarded, folder)
+        isolate.confine(
+            asked["files"], order["limits"], order["mode"] == "session", guarded, folder
+        )
         if order["mode"] == "check":
             code = check_beside()
         else:
@@ -75,7 +78,9 @@ def feed(data: bytes | memoryview):
 
 
 def begin():
-    """The last of ours before the candidate's: fresh streams, its folder on the path, garbage collection."""
+    """The last of ours before the candidate's: fresh streams, its folder on the path, garbage
+    collection.
+    """
     streams()
     sys.path.insert(0, os.getcwd())
     sys.argv[:] = [PROGRAM]
@@ -187,10 +192,12 @@ def cell(text: str, name: str, names: dict):
 
 
 def check_beside():
-    """A candidate in a child; the tests here, read from the channel that the child has not. The verdict is the exit code.
+    """A candidate in a child; the tests here, read from the channel that the child has not. The
+    verdict is the exit code.
 
-    As process 1 of its namespace the tester can't be killed or stopped from inside it, tracing is filtered, and there is no
-    /proc. Modules come from the standard library alone: the candidate may write files. What it sends is data (see `peer`).
+    As process 1 of its namespace the tester can't be killed or stopped from inside it, tracing is
+    filtered, and there is no /proc. Modules come from the standard library alone: the candidate may
+    write files. What it sends is data (see `peer`).
     """
     import peer
 
@@ -199,10 +206,12 @@ def check_beside():
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         os.dup2(theirs, CONTROL)
         os.closerange(CHANNEL, 4096)
-        os.read(CONTROL, 1)  # a candidate that ran before the tests are read could make the set-up fail
+        # a candidate that ran before the tests are read could make the set-up fail
+        os.read(CONTROL, 1)
         begin()
         fresh_main()
-        names = fresh_module("main", __file__=PROGRAM)  # as if imported: what it does as a program is not asked for
+        # as if imported: what it does as a program is not asked for
+        names = fresh_module("main", __file__=PROGRAM)
         code = attempt(run_main, names)
         if code == 0:
             peer.Peer(CONTROL).offer(names)
