@@ -95,8 +95,8 @@ def work(
         added = packages(runnable, settings, ctx.bench, ctx.players)
         ctx.plan = plan(settings, place, {"packages": added} if added else {})
         ctx.say(
-            f"{settings.recipe} on {settings.problem} with {settings.model}, seed "
-            f"{settings.seed}; run folder {place}"
+            f"{settings.recipe} on {settings.problem} with {settings.model}, seed {settings.seed}; "
+            f"run folder {place}"
         )
         try:
             result = run_blocking(check_and_run(runnable, ctx, settings))
@@ -204,8 +204,8 @@ def lock_folder(out: Path) -> Generator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UserError(
-                f"a run is under way in {out}; wait for its end, or choose another folder "
-                "with --out"
+                f"a run is under way in {out}; wait for its end, or choose another folder with "
+                "--out"
             ) from None
         except OSError as error:
             if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP):

@@ -92,8 +92,8 @@ def batches(
         "learn from them",
         "solved": f"groups of {RIGHT} answers that are all right",
         "failed": f"groups of {SAMPLES} answers that are all wrong",
-        "stale": f"the mixed groups, learned from by weights that are {DRIFT} updates (rloo, "
-        "other groups) further",
+        "stale": f"the mixed groups, learned from by weights that are {DRIFT} updates (rloo, other "
+        "groups) further",
         "turns": "episodes of several turns in a grid world, some of which succeed in every group",
     }
     made = {k: FixedBatch(about=about[k], bench=chain, groups=gs[:groups]) for k, gs in of.items()}

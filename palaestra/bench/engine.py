@@ -153,14 +153,12 @@ def show(found: dict[str, Any]) -> str:
         r = b["waves_over_continuous"]
         lines.append(
             f"long tail, {b['sequences']} answers in {b['slots']} slots (median "
-            f"{b['median_length']:.0f}, longest "
-            f"{b['longest']}): continuous batching {r['median']:.2f}x over waves ({r['low']:.2f} "
-            f"to {r['high']:.2f})"
+            f"{b['median_length']:.0f}, longest {b['longest']}): continuous batching "
+            f"{r['median']:.2f}x over waves ({r['low']:.2f} to {r['high']:.2f})"
         )
     r = found["turns"]["again_over_kept"]
     lines.append(
         f"{found['turns']['turns']} turns: kept histories {r['median']:.2f}x over reading them "
-        "again "
-        f"({r['low']:.2f} to {r['high']:.2f})"
+        f"again ({r['low']:.2f} to {r['high']:.2f})"
     )
     return "\n".join(lines)

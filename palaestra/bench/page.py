@@ -113,10 +113,9 @@ def engine_table(results: Sequence[BenchResult]) -> str:
         for b in r["long_tail"]:
             lines.append(
                 f"- {model}: {b['sequences']} answers with a long tail (median "
-                f"{b['median_length']:.0f} tokens, longest "
-                f"{b['longest']}) in {b['slots']} slots: continuous batching is "
-                f"{format_spread(b['waves_over_continuous'])} "
-                "times as fast as waves that wait for their longest."
+                f"{b['median_length']:.0f} tokens, longest {b['longest']}) in {b['slots']} slots: "
+                f"continuous batching is {format_spread(b['waves_over_continuous'])} times as fast "
+                "as waves that wait for their longest."
             )
         t = r["turns"]
         lines.append(

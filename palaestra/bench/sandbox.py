@@ -53,8 +53,8 @@ def show(found: dict[str, Any]) -> str:
             found["ratio_quartiles"].get(name, (1.0, 1.0)),
         )
         lines.append(
-            f"{name:<6}{rate:>8.1f} runs/s   {ratio:.2f} of a bare subprocess (quartiles "
-            f"{low:.2f} to {high:.2f})"
+            f"{name:<6}{rate:>8.1f} runs/s   {ratio:.2f} of a bare subprocess (quartiles {low:.2f} "
+            f"to {high:.2f})"
         )
     busy = found["busy_loop"]
     lines.append(

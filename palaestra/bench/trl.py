@@ -78,8 +78,8 @@ def _peaks(steps: list[dict[str, Any]]) -> dict[str, float]:
 
 def show(found: dict[str, Any]) -> str:
     lines = [
-        f"{'s a step':<10}{'palaestra':>10}{'TRL':>10}   TRL / Palaestra (lowest to highest of "
-        "the pairs)"
+        f"{'s a step':<10}{'palaestra':>10}{'TRL':>10}   TRL / Palaestra (lowest to highest of the "
+        "pairs)"
     ]
     for p in PHASES:
         own, peer = (
@@ -101,8 +101,7 @@ def show(found: dict[str, Any]) -> str:
     m = found["memory_mb"]
     lines.append(
         f"peak of the update {m['palaestra']['update']:.0f} and {m['trl']['update']:.0f} MB "
-        "resident; above weights and "
-        f"optimiser {m['palaestra']['update_above_base']:.0f} and "
+        f"resident; above weights and optimiser {m['palaestra']['update_above_base']:.0f} and "
         f"{m['trl']['update_above_base']:.0f} MB"
     )
     return "\n".join(lines)

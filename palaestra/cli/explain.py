@@ -43,8 +43,8 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
             for i, t in enumerate(group):
                 weights = _short(result["token_weights"][g][i]) if result["token_weights"] else "-"
                 print(
-                    f"  {i}: reward {t.get('reward', t.get('turn_rewards'))}  "
-                    f"advantage {_short(result['advantages'][g][i])}  weights {weights}"
+                    f"  {i}: reward {t.get('reward', t.get('turn_rewards'))}  advantage "
+                    f"{_short(result['advantages'][g][i])}  weights {weights}"
                 )
         remark(result["notes"])
     return result

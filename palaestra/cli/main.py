@@ -48,8 +48,8 @@ def parser_of(verb: str) -> FlagParser:
 def usage() -> str:
     lines = "\n".join(f"  {v:<9} {text}" for v, text in VERBS.items())
     hint = (
-        "`palaestra train` trains the built-in model on a built-in task; `palaestra VERB "
-        "--help` says more."
+        "`palaestra train` trains the built-in model on a built-in task; `palaestra VERB --help` "
+        "says more."
     )
     return f"usage: palaestra VERB ...\n\n{lines}\n\n{hint}"
 

@@ -154,9 +154,8 @@ def fact_by_turn(table: Table, name: str, default: Any = None, first: Any = None
         else:
             g, i = table.where[e]
             raise UserError(
-                f"trajectory {i} of group {g} has no {name!r} for its turn {n}; give one value "
-                "a turn "
-                f"(in a world: the state_key of its frames, or the fact {name!r})"
+                f"trajectory {i} of group {g} has no {name!r} for its turn {n}; give one value a "
+                f"turn (in a world: the state_key of its frames, or the fact {name!r})"
             )
     return found
 

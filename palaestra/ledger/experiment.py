@@ -135,8 +135,8 @@ class Greater:
 
     def __str__(self) -> str:
         return (
-            f"{self.better} - {self.than} > 0; a difference below {self.by:g} would not "
-            "support the claim"
+            f"{self.better} - {self.than} > 0; a difference below {self.by:g} would not support "
+            "the claim"
         )
 
 

@@ -316,8 +316,8 @@ def text_tokenizer(tokenizer: PreTrainedTokenizerBase) -> Tokenizer:
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if not isinstance(backend, Tokenizer):
         raise UserError(
-            f"{tokenizer.name_or_path or 'the tokenizer'} has no tokenizer.json; save it as a "
-            "fast tokenizer"
+            f"{tokenizer.name_or_path or 'the tokenizer'} has no tokenizer.json; save it as a fast "
+            "tokenizer"
         )
     settings = json.loads(backend.to_str()) | {
         "truncation": None,

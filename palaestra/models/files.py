@@ -36,15 +36,14 @@ def read_module(where: Path | str, dtype: torch.dtype, attn_implementation: str)
         kind = str(error).split()[0]
         raise UserError(
             f"{where}: transformers has no sdpa attention for {kind}, and models without it can "
-            "neither be sampled from nor "
-            "trained here; take one of another architecture"
+            "neither be sampled from nor trained here; take one of another architecture"
         ) from None
     module, info = loaded
     if info["missing_keys"]:
         missing = sorted(info["missing_keys"])
         raise UserError(
-            f"{where}: {len(missing)} weights are not in its safetensors files, e.g. "
-            f"{missing[0]}; save it again, whole"
+            f"{where}: {len(missing)} weights are not in its safetensors files, e.g. {missing[0]}; "
+            "save it again, whole"
         )
     return module.eval()
 

@@ -92,9 +92,8 @@ def find(name: str) -> Path | str:
         known = [*OWN_MODELS, *(p.name for p in Path().iterdir() if (p / "config.json").exists())]
         raise UserError(
             f"unknown model {name!r}{_close(name, known)}; use {', '.join(OWN_MODELS)}, a "
-            "directory with a saved model, "
-            "or the id of a model on the Hugging Face hub (which must be reachable, or the model "
-            "in its cache)"
+            "directory with a saved model, or the id of a model on the Hugging Face hub (which "
+            "must be reachable, or the model in its cache)"
         )
     return name
 

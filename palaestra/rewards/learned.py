@@ -68,8 +68,8 @@ def scores(
     there = [i for i, each in enumerate(ids) if each]
     if any(max(ids[i]) >= scorer.vocabulary for i in there):
         raise UserError(
-            f"the model {model!r} has another vocabulary than the policy; train it from the "
-            "same model"
+            f"the model {model!r} has another vocabulary than the policy; train it from the same "
+            "model"
         )
     with ctx.phase("forward"):
         found[there] = read_heads(scorer, [ids[i] for i in there], heads)

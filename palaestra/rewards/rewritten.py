@@ -92,8 +92,8 @@ def write_query(answer: str) -> str:
     """
     found = [c if c in CHARACTERS else "_" for c in answer.lower() if not c.isspace()]
     return (
-        f"SELECT {', '.join(f'{PLACES[i % len(PLACES)]}_{c}' for i, c in enumerate(found))} "
-        "FROM item"
+        f"SELECT {', '.join(f'{PLACES[i % len(PLACES)]}_{c}' for i, c in enumerate(found))} FROM "
+        "item"
         if found
         else ""
     )

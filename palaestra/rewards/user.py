@@ -93,8 +93,8 @@ class UserReward:
             found = found.tolist()
         if not isinstance(found, list | tuple):
             raise UserError(
-                f"{self.function} returned {type(found).__name__}, not a list; return one number "
-                "a response"
+                f"{self.function} returned {type(found).__name__}, not a list; return one number a "
+                "response"
             )
         if len(found) != len(tasks):
             raise UserError(

@@ -48,8 +48,7 @@ def recorded_episode(
     if len(row.context()) > context:
         raise UserError(
             f"{of} has {len(row.context())} tokens with its prompt, and the context of "
-            f"{ctx.model(model).name} holds {context}; "
-            "shorten it, or leave it out"
+            f"{ctx.model(model).name} holds {context}; shorten it, or leave it out"
         )
     return Episode(rows=(row,), reward=Reward(total=reward), status="finished")
 

@@ -58,8 +58,8 @@ def replay_case(directory: Path) -> dict[str, Any]:
         ) from None
     if case["learner"] is None:
         raise UserError(
-            f"{directory}: the recipe is not part of palaestra; run `backward` of "
-            "palaestra.update on batch.safetensors"
+            f"{directory}: the recipe is not part of palaestra; run `backward` of palaestra.update "
+            "on batch.safetensors"
         )
     tensors = load_file(str(directory / "batch.safetensors"))
     unit_B = tensors.pop("unit_B")

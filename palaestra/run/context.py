@@ -345,9 +345,8 @@ class RunContext:
             n = sum(len(p.ids) for p in dialect.extend(task.prompt, first=True, closed=False))
             if n >= model.context:
                 raise UserError(
-                    f"task {task.id!r}: its prompt has {n} tokens, and the context of "
-                    f"{model.name} holds {model.context}; "
-                    "shorten it, or leave it out"
+                    f"task {task.id!r}: its prompt has {n} tokens, and the context of {model.name} "
+                    f"holds {model.context}; shorten it, or leave it out"
                 )
 
     def decode(self, ids: Sequence[int]) -> str:

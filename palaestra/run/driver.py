@@ -44,8 +44,8 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
     progress, stop = Progress(steps, stream=sys.stderr) if ctx.talk else None, StopSignal()
     if state["run"].setdefault("problem", ctx.bench.name) != ctx.bench.name:
         ctx.say(
-            f"note: the run began on {state['run']['problem']}; the accuracy before is of that, "
-            "so it is left out"
+            f"note: the run began on {state['run']['problem']}; the accuracy before is of that, so "
+            "it is left out"
         )
         state["run"] |= {"problem": ctx.bench.name, "before": {}}
     if "before" not in state["run"]:

@@ -157,8 +157,8 @@ class Settings:
     )
     track: tuple[str, ...] = setting(
         (),
-        "also send the run to trackio, wandb, tensorboard, accelerate:mlflow; may stand "
-        "several times",
+        "also send the run to trackio, wandb, tensorboard, accelerate:mlflow; may stand several "
+        "times",
         metavar="NAME[:PROJECT]",
         flag="train",
     )

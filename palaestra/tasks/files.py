@@ -413,8 +413,8 @@ def _answer(record: Record, where: str, needed: bool) -> Any:
         raise UserError(f"{where}: no 'answer'{_describe_instead(record, 'answer')}; {without}")
     if not isinstance(answer, str | int | float | Decimal):
         raise UserError(
-            f"{where}: answer is {kind(answer)}; write text or a number, or judge it with "
-            "--reward FILE.py:FUNCTION"
+            f"{where}: answer is {kind(answer)}; write text or a number, or judge it with --reward "
+            "FILE.py:FUNCTION"
         )
     if isinstance(answer, str) and not answer.strip():
         raise UserError(f"{where}: the answer is empty; write it or drop the record")

@@ -170,8 +170,8 @@ def draw_item(gym: Gym, split: str, index: int) -> Task:
         if gym.check(f"<answer>{task.answer}</answer>", task) >= 0.99:
             return task
     raise UserError(
-        f"{gym.name}: too few different problems for a {split} split; make it harder or its "
-        "ranges wider"
+        f"{gym.name}: too few different problems for a {split} split; make it harder or its ranges "
+        "wider"
     )
 
 
@@ -268,8 +268,8 @@ def registry() -> Mapping[str, tuple[type, type]]:
             import reasoning_gym  # pyright: ignore[reportMissingImports]
     except ImportError as missing:
         raise UserError(
-            f"rg:NAME needs reasoning-gym ({missing}): pip install 'palaestra[gym]', which needs "
-            "a C compiler"
+            f"rg:NAME needs reasoning-gym ({missing}): pip install 'palaestra[gym]', which needs a "
+            "C compiler"
         ) from None
     return reasoning_gym.factory.DATASETS
 

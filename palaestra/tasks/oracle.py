@@ -128,8 +128,8 @@ async def _of_game(task: Task, world: World, oracle: Adviser) -> list[str]:
     silent, _ = await play_oracle(world, task, None)
     if silent >= paid:
         return [
-            f"task {task.id!r}: saying nothing is paid {silent:g}, the oracle {paid:g}; it must "
-            "be paid less"
+            f"task {task.id!r}: saying nothing is paid {silent:g}, the oracle {paid:g}; it must be "
+            "paid less"
         ]
     return []
 

@@ -140,6 +140,6 @@ class Trackers:
     def _drop(self, name: str, folder: Path, why: str) -> None:
         self.make.pop(name, None)
         self.say(
-            f"note: the tracker {name} is left out from here on: {why}; the run goes on, "
-            f"and palaestra track {folder} --to {name} sends all of it later"
+            f"note: the tracker {name} is left out from here on: {why}; the run goes on, and "
+            f"palaestra track {folder} --to {name} sends all of it later"
         )

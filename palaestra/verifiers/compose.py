@@ -55,8 +55,8 @@ class WeightedMean(Composed):
         weights = [w for _, _, w in self.parts]
         if len(set(names)) != len(names):
             raise UserError(
-                f"WeightedMean: a part stands twice in {', '.join(names)}; give each a name of "
-                "its own"
+                f"WeightedMean: a part stands twice in {', '.join(names)}; give each a name of its "
+                "own"
             )
         if not weights or not all(math.isfinite(w) and w >= 0 for w in weights) or not sum(weights):
             raise UserError(

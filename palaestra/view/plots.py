@@ -263,8 +263,8 @@ def compare(runs: Mapping[str, Sequence[Metrics]], path: str | Path, *, title: s
         right.locator_params(axis="x", nbins=5)
         seeds = sorted({len(s) for s in runs.values()})
         told = (
-            f"Mean of {' or '.join(map(str, seeds))} seeds; bands and bars are 95% t "
-            "intervals, small dots single runs."
+            f"Mean of {' or '.join(map(str, seeds))} seeds; bands and bars are 95% t intervals, "
+            "small dots single runs."
         )
         figure.supxlabel(told, x=0.012, ha="left", fontsize=8.5, color=MUTED)
         if title:

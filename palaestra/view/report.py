@@ -31,8 +31,8 @@ LONGEST_ERROR = 400  # characters shown of what infrastructure said
 SHORT = 120  # tokens; shorter answers of a group stand beside one another
 PARTS = 6  # parts of the reward that are listed
 ONE_SEED = (
-    "This is one run with one seed: the intervals cover the choice of problems, not what "
-    "another seed would do."
+    "This is one run with one seed: the intervals cover the choice of problems, not what another "
+    "seed would do."
 )
 UNSEEN_PROBLEMS = "on problems that it was not trained on"
 
@@ -152,14 +152,14 @@ def judge_change(
     """What the difference says, in a sentence; `share`: in points of a hundred."""
     if before is None or after is None:
         return (
-            "There is no evaluation before and after, so whether the model became better is "
-            "not known."
+            "There is no evaluation before and after, so whether the model became better is not "
+            "known."
         )
     d = difference(before, after)
     if not math.isfinite(d.low + d.high):
         return (
-            "The evaluations are too small for an interval, so whether the model became better "
-            "is not known."
+            "The evaluations are too small for an interval, so whether the model became better is "
+            "not known."
         )
 
     def tell(x: float) -> str:
@@ -174,8 +174,8 @@ def judge_change(
         return f"Worse, beyond what chance explains: {where}, the model fell {size}."
     span = f"{tell(d.low)} and {tell(d.high)}{unit}"
     return (
-        f"No change that can be told from chance: the difference lies between {span}, with "
-        "zero inside."
+        f"No change that can be told from chance: the difference lies between {span}, with zero "
+        "inside."
     )
 
 
@@ -306,8 +306,7 @@ def remarks(run: RunFolder) -> list[str]:
     if before and after and has_risen(run) and difference(before, after).low <= 0:
         found.append(
             "The training reward rose and the held-out accuracy did not: the rise may come from "
-            "these problems only, "
-            "or from sampling less widely."
+            "these problems only, or from sampling less widely."
         )
     if cut > 0.05:
         found.append(
@@ -316,9 +315,8 @@ def remarks(run: RunFolder) -> list[str]:
         )
     if mixed < 0.15:
         found.append(
-            f"At the end only {percent(mixed)} of the groups held answers of differing reward. "
-            "The others teach a "
-            "group-relative method nothing: harder problems would."
+            f"At the end only {percent(mixed)} of the groups held answers of differing reward. The "
+            "others teach a group-relative method nothing: harder problems would."
         )
     if skipped := sum(
         bool(v) for r in run.steps for k, v in r.items() if k.rpartition("/")[2] == "skipped"

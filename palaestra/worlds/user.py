@@ -239,8 +239,8 @@ def instance_of(spec: str) -> Any:
     made = load(spec, "class")
     if not isinstance(made, type):
         raise UserError(
-            f"{spec} is {type(made).__name__}, not a class; write class "
-            f"{spec.rpartition(':')[2]}: ..."
+            f"{spec} is {type(made).__name__}, not a class; write class {spec.rpartition(':')[2]}: "
+            "..."
         )
     if not accepts(made):
         raise UserError(f"{spec} must be made without arguments; give those of __init__ defaults")

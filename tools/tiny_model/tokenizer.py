@@ -17,8 +17,7 @@ SPECIALS = (
 PAD, BEGIN, END, SYSTEM, USER, ASSISTANT, TOOL = range(256, 256 + len(SPECIALS))
 TEMPLATE = (
     "<|begin|>{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] "
-    "}}<|end|>{% endfor %}"
-    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+    "}}<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
 
 

@@ -217,8 +217,8 @@ def main(argv: list[str] | None = None) -> int:
                 file.write(json.dumps(result.json()) + "\n")
         print(
             f"{name:<19} {result.n} responses, {result.certain} wrong for certain, "
-            f"{len(result.found)} faults, "
-            f"slowest {result.slowest:.3f} s, {result.seconds:.0f} s in all",
+            f"{len(result.found)} faults, slowest {result.slowest:.3f} s, {result.seconds:.0f} s "
+            "in all",
             flush=True,
         )
         for fault in result.found[:5]:

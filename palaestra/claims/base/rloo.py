@@ -4,8 +4,8 @@ import palaestra as pl
 from palaestra.recipes.base.rloo import build
 
 EXPERIMENT = pl.Experiment(
-    claim="At equal sampled tokens, REINFORCE learns more with a leave-one-out baseline per "
-    "prompt than without a baseline.",
+    claim="At equal sampled tokens, REINFORCE learns more with a leave-one-out baseline per prompt "
+    "than without a baseline.",
     arms={
         "no baseline": pl.vary(pl.recipe("reinforce"), credit=pl.chain()),
         "rloo": build(),
@@ -16,6 +16,6 @@ EXPERIMENT = pl.Experiment(
     task="count",
     tokens=60_000,
     seconds=40.0,
-    note="The paper compares with PPO on preference rewards; here the reward is a verifier's "
-    "0 or 1.",
+    note="The paper compares with PPO on preference rewards; here the reward is a verifier's 0 or "
+    "1.",
 )

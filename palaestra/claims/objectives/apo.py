@@ -24,6 +24,5 @@ EXPERIMENT = pl.Experiment(
         "KL": pl.Logged("kl_ref"),
     },
     note="On `sort` wrong answers are the longer ones, which STCR needs to act. base is 1.01, not "
-    "1.00001, for answers "
-    "of 20 tokens instead of thousands; forgetting is not measured.",
+    "1.00001, for answers of 20 tokens instead of thousands; forgetting is not measured.",
 )

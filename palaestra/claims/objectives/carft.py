@@ -4,8 +4,8 @@ import palaestra as pl
 from palaestra.recipes.objectives.carft import build
 
 EXPERIMENT = pl.Experiment(
-    claim="CARFT earns more reward over the run than ReFT, the same PPO without the "
-    "contrastive loss.",
+    claim="CARFT earns more reward over the run than ReFT, the same PPO without the contrastive "
+    "loss.",
     arms={"reft": build(contrast=0.0), "carft": build(), "shuffled": build(shuffled=True)},
     expect=pl.Greater("carft", "reft"),
     measure=pl.Logged("reward", last=0),

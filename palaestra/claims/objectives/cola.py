@@ -22,8 +22,7 @@ def two_stages(lr: float) -> pl.Pipeline:
 
 EXPERIMENT = pl.Experiment(
     claim="After 24,000 sampled tokens of reinforcement learning on T-rec, CoLA solves 2 points "
-    "more held-out problems within 8 "
-    "samples than GRPO on tokens.",
+    "more held-out problems within 8 samples than GRPO on tokens.",
     arms={
         "grpo": pl.vary(pl.recipe("grpo"), optimiser=pl.AdamW(lr=3e-4)),
         "cola": two_stages(3e-3),
@@ -46,11 +45,9 @@ EXPERIMENT = pl.Experiment(
         "variation of the next token between codes": pl.Logged("policy_code_steering"),
     },
     note="CoLA's codes are made first, in a part of their own with as many tokens again, sampled "
-    "by the start model: about 160 "
-    "steps of AdamW at 1e-3, without a reward; codes-only is this part alone. GRPO moves the "
-    "whole model and CoLA a head, so "
-    "each has the rate with the best held-out pass@1 of four tried on another seed: GRPO of 1e-4, "
-    "3e-4, 1e-3 and 3e-3 (the first "
+    "by the start model: about 160 steps of AdamW at 1e-3, without a reward; codes-only is this "
+    "part alone. GRPO moves the whole model and CoLA a head, so each has the rate with the best "
+    "held-out pass@1 of four tried on another seed: GRPO of 1e-4, 3e-4, 1e-3 and 3e-3 (the first "
     "three alike), CoLA of 3e-4, 1e-3, 3e-3 and 1e-2. Pass@8 stands for the diversity that the "
     "paper measures by embeddings.",
 )

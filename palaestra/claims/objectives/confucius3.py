@@ -27,9 +27,7 @@ EXPERIMENT = pl.Experiment(
         "entropy": pl.Logged("entropy_sampled"),
     },
     note="Groups of equal rewards are common on `add`, first as failures, later as successes, so "
-    "sampling overshoots. The "
-    "measure was the accuracy at the end, which was 98 to 100% in both arms on `bool` and on sums "
-    "of three and of four digits. "
-    "`dapo` has the others' constant reduction; TER's target of 0.55 nats is that of a 14B model "
-    "and is not retuned.",
+    "sampling overshoots. The measure was the accuracy at the end, which was 98 to 100% in both "
+    "arms on `bool` and on sums of three and of four digits. `dapo` has the others' constant "
+    "reduction; TER's target of 0.55 nats is that of a 14B model and is not retuned.",
 )

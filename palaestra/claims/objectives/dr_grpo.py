@@ -14,14 +14,13 @@ EXPERIMENT = pl.Experiment(
         "dr-grpo": build(),
     },
     expect=pl.Greater("grpo", "dr-grpo", by=1.0),
-    falsified_if="wrong answers under GRPO are less than one token longer than under Dr. GRPO "
-    "over five seeds",
+    falsified_if="wrong answers under GRPO are less than one token longer than under Dr. GRPO over "
+    "five seeds",
     measure=pl.Logged("length_wrong"),
     metric="mean length of wrong answers, last ten steps (tokens)",
     task="sort",
     tokens=80_000,
     controls={"accuracy": pl.Final(), "length of right answers": pl.Logged("length_right")},
     note="On `sort` wrong answers are the longer ones, as in the paper; answers have at most 64 "
-    "tokens here, 3,000 there. AdamW "
-    "hides most of the smaller gradient scale of the constant.",
+    "tokens here, 3,000 there. AdamW hides most of the smaller gradient scale of the constant.",
 )

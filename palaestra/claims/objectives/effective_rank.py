@@ -15,9 +15,7 @@ EXPERIMENT = pass_at_8_experiment(
     expect=pl.Greater("verl", "grpo"),
     falsified_if="pass@8 of VERL is less than 2 points above that of GRPO",
     note="Prefixes of 2 tokens, 3 in an answer of 7 and 9 in one of 19, where the paper has 40 in "
-    "a thousand. In answers this "
-    "short the rank is nearly a count of tokens (correlation of bonus and length in the first "
-    "batches: 0.94 to 0.97), so a gain "
-    "may be one of length, which is shown. The placebo gives the bonuses to other answers; it "
-    "decides nothing.",
+    "a thousand. In answers this short the rank is nearly a count of tokens (correlation of bonus "
+    "and length in the first batches: 0.94 to 0.97), so a gain may be one of length, which is "
+    "shown. The placebo gives the bonuses to other answers; it decides nothing.",
 )

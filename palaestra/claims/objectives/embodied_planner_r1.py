@@ -33,8 +33,7 @@ def shrink(learned: pl.Recipe) -> pl.Recipe:
 
 EXPERIMENT = pl.Experiment(
     claim="On T-grid with 4 x 4 cells, training with observations and a reward for completion "
-    "alone raises the success on unseen "
-    "problems by at least 5 points over the untouched start.",
+    "alone raises the success on unseen problems by at least 5 points over the untouched start.",
     arms={
         "start": shrink(pl.vary(build(), optimiser=pl.AdamW(lr=0.0))),
         "completion": shrink(build()),
@@ -61,12 +60,10 @@ EXPERIMENT = pl.Experiment(
         "truncated": pl.Logged("truncated", last=3),
     },
     note="The start model has played 3 x 3 grids only, so every layout is unseen; half of its "
-    "groups have one outcome, which "
-    "teaches nothing. `start` has a learning rate of 0. `dense` pays what was not completed for "
-    "the share of the way that is "
-    "behind it: whether completion alone is enough is read beside it. An agent without "
-    "observations (observe=False) is no arm: "
+    "groups have one outcome, which teaches nothing. `start` has a learning rate of 0. `dense` "
+    "pays what was not completed for the share of the way that is behind it: whether completion "
+    "alone is enough is read beside it. An agent without observations (observe=False) is no arm: "
     "the start model cannot act without them, it would need demonstrations first. About eight "
-    "steps of 8 prompts x 8 answers; "
-    "the paper's two worlds, reasoning before actions and 15 epochs are left out.",
+    "steps of 8 prompts x 8 answers; the paper's two worlds, reasoning before actions and 15 "
+    "epochs are left out.",
 )

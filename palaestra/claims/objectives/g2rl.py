@@ -24,7 +24,6 @@ EXPERIMENT = pass_at_8_experiment(
     falsified_if="pass@8 of G2RL is less than 2 points above that of GRPO",
     controls={"maj@8": pl.Final("sampled_after.maj@8.mean")},
     note="lambda is 0.5, so that the least novel right answer keeps r' = 0.5; the paper gives no "
-    "value. The placebo permutes the "
-    "novelty within the group and decides nothing: where it does as well as G2RL, a gain is not "
-    "one of the direction.",
+    "value. The placebo permutes the novelty within the group and decides nothing: where it does "
+    "as well as G2RL, a gain is not one of the direction.",
 )

@@ -22,8 +22,7 @@ def shrink(learned: pl.Recipe) -> pl.Recipe:
 
 EXPERIMENT = pl.Experiment(
     claim="On T-grid, GRPO's advantage plus an advantage among actions in the same state earns at "
-    "least 2 points more reward "
-    "over the run than GRPO's advantage alone.",
+    "least 2 points more reward over the run than GRPO's advantage alone.",
     arms={
         "episode-only": shrink(build(omega=0.0, std=True, invalid=0.0)),
         "gigpo": shrink(build(std=True, invalid=0.0)),
@@ -44,12 +43,9 @@ EXPERIMENT = pl.Experiment(
         "tokens an episode": pl.Logged("length"),
     },
     note="Every advantage is divided by the standard deviation of what it is compared with (ddof "
-    "1), as the paper does on "
-    "ALFWorld, so `episode-only` is GRPO with a token mean. No arm has the penalty for impossible "
-    "actions, which would be a "
-    "second difference. `any-state` has gigpo's discounted returns by turn, compared with the "
-    "whole group: what it gains as well "
-    "is not due to states. A state is the whole observation; one seen once has a step advantage "
-    "of 0. 8 prompts x 8 answers "
-    "a step.",
+    "1), as the paper does on ALFWorld, so `episode-only` is GRPO with a token mean. No arm has "
+    "the penalty for impossible actions, which would be a second difference. `any-state` has "
+    "gigpo's discounted returns by turn, compared with the whole group: what it gains as well is "
+    "not due to states. A state is the whole observation; one seen once has a step advantage of 0. "
+    "8 prompts x 8 answers a step.",
 )

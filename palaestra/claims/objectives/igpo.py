@@ -4,8 +4,8 @@ import palaestra as pl
 from palaestra.recipes.objectives.igpo import build
 
 EXPERIMENT = pl.Experiment(
-    claim="On T-hop, IGPO earns more reward over the run than GRPO with the outcome alone at "
-    "equal sampled tokens.",
+    claim="On T-hop, IGPO earns more reward over the run than GRPO with the outcome alone at equal "
+    "sampled tokens.",
     arms={"grpo": pl.recipe("grpo"), "igpo": build(), "shuffled": build(shuffle=True)},
     expect=pl.Greater("igpo", "grpo"),
     measure=pl.Logged("reward", last=0),

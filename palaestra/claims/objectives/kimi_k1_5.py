@@ -23,6 +23,6 @@ EXPERIMENT = pl.Experiment(
     task="sort",
     tokens=80_000,
     note="On `sort` an answer that is right may be short, guessed at once, or long, worked out. A "
-    "first run on `chain`, where "
-    "all right answers have one length, decided nothing (27.7 against 27.8 tokens).",
+    "first run on `chain`, where all right answers have one length, decided nothing (27.7 against "
+    "27.8 tokens).",
 )

@@ -26,6 +26,5 @@ EXPERIMENT = pl.Experiment(
         "entropy": pl.Logged("entropy_sampled"),
     },
     note="k ends at 16 here, at 256 in the paper. The small model is right in a few of a hundred "
-    "samples, so NSR "
-    "sees nearly the whole batch.",
+    "samples, so NSR sees nearly the whole batch.",
 )

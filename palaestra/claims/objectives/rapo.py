@@ -4,8 +4,8 @@ import palaestra as pl
 from palaestra.recipes.objectives.rapo import build
 
 EXPERIMENT = pl.Experiment(
-    claim="RAPO solves more held-out problems within 16 samples than GRPO with a reverse KL of "
-    "the same weight.",
+    claim="RAPO solves more held-out problems within 16 samples than GRPO with a reverse KL of the "
+    "same weight.",
     arms={
         "reverse KL": pl.recipe("grpo", kl=0.01),
         "no KL": pl.recipe("grpo"),

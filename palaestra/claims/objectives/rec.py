@@ -39,10 +39,8 @@ EXPERIMENT = pl.Experiment(
         "entropy": pl.Logged("entropy_sampled"),
         "masked tokens": pl.Logged("clipped"),
     },
-    note="The paper's sampler is synchronised every 20 steps; here every batch is eight steps "
-    "old, for a few dozen updates. The "
-    "equality means something only where age harms. In five seeds it did not: the arm "
-    "`reinforce`, which has no mask, "
-    "earned more. So this shows that the ratio as a weight adds nothing beside the mask, not that "
-    "the mask is needed.",
+    note="The paper's sampler is synchronised every 20 steps; here every batch is eight steps old, "
+    "for a few dozen updates. The equality means something only where age harms. In five seeds it "
+    "did not: the arm `reinforce`, which has no mask, earned more. So this shows that the ratio as "
+    "a weight adds nothing beside the mask, not that the mask is needed.",
 )

@@ -17,8 +17,8 @@ BASE = pl.vary(
 
 EXPERIMENT = pass_at_8_experiment(
     claim="After 30,000 sampled tokens on T-rec, ROVER solves 2 points more held-out problems "
-    "within 8 samples than GRPO's "
-    "clipped ratio with the same centred rewards, token mean and minibatches.",
+    "within 8 samples than GRPO's clipped ratio with the same centred rewards, token mean and "
+    "minibatches.",
     arms={
         "grpo": pl.vary(pl.recipe("grpo"), optimiser=PASS_AT_8_OPTIMISER),
         "grpo unscaled": pl.vary(BASE, objective=pl.Clipped(reduce="tokens")),
@@ -31,10 +31,8 @@ EXPERIMENT = pass_at_8_experiment(
     expect=pl.Greater("rover", "grpo unscaled"),
     falsified_if="pass@8 of ROVER is less than 2 points above that of unscaled GRPO",
     note="Only the loss differs between the two arms compared; the arm grpo is the usual one, "
-    "scaled by the deviation, with the "
-    "mean over answers and one minibatch. T-rec has one right answer that its noise hides, so "
-    "several are worth trying: "
-    "diversity is tried solutions, not many right ones. With 263 words the mean over the "
-    "vocabulary weighs more against the "
-    "reward than with 150,000.",
+    "scaled by the deviation, with the mean over answers and one minibatch. T-rec has one right "
+    "answer that its noise hides, so several are worth trying: diversity is tried solutions, not "
+    "many right ones. With 263 words the mean over the vocabulary weighs more against the reward "
+    "than with 150,000.",
 )

@@ -14,8 +14,7 @@ WARMUP = 6  # steps
 
 EXPERIMENT = pl.Experiment(
     claim="On T-grid, PPO with contributions of an estimator that was trained beforehand earns at "
-    "least 2 points more reward "
-    "over its steps than PPO paid at the end.",
+    "least 2 points more reward over its steps than PPO paid at the end.",
     arms={
         "outcome": shrink(rest_learner(pl.recipe("ppo"), WARMUP)),
         "uniform": shrink(rest_learner(build(by="uniform", beta=0.0), WARMUP)),
@@ -40,11 +39,9 @@ EXPERIMENT = pl.Experiment(
         "correlation of contribution and progress": pl.Logged("policy/agreement", last=0),
     },
     note="In the first six steps no policy moves, in any arm: they train the estimator. Their "
-    "tokens count for all arms, so "
-    "every policy learns from as many; the paper does not count its exploration either. The "
-    "estimator is fixed from then on, "
-    "as in the paper, whose policy makes one pass over explored trajectories and so stays closer "
-    "to them. The correlation is "
-    "that of c_t with the change of the true distance by the action, weighted by tokens. About "
-    "eight steps of PPO.",
+    "tokens count for all arms, so every policy learns from as many; the paper does not count its "
+    "exploration either. The estimator is fixed from then on, as in the paper, whose policy makes "
+    "one pass over explored trajectories and so stays closer to them. The correlation is that of "
+    "c_t with the change of the true distance by the action, weighted by tokens. About eight steps "
+    "of PPO.",
 )

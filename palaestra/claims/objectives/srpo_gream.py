@@ -25,6 +25,6 @@ EXPERIMENT = pl.Experiment(
         "hit@1 (greedy)": pl.Final(),
         "groups with signal": pl.Logged("groups_mixed", last=0),
     },
-    note="A synthetic catalogue with four-letter codes, without reasoning; item clustering and "
-    "the SFT stages are left out.",
+    note="A synthetic catalogue with four-letter codes, without reasoning; item clustering and the "
+    "SFT stages are left out.",
 )

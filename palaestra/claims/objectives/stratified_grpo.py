@@ -62,8 +62,7 @@ def tell_structure(learned: pl.Recipe) -> pl.Recipe:
 
 EXPERIMENT = pl.Experiment(
     claim="On noisy T-hop, the blend (alpha 0.8) solves at least 2 points more of the 2-hop "
-    "problems in the last ten steps than "
-    "GRPO at equal sampled tokens.",
+    "problems in the last ten steps than GRPO at equal sampled tokens.",
     arms={
         "grpo": tell_structure(pl.recipe("grpo")),
         "blend": tell_structure(build()),
@@ -84,11 +83,9 @@ EXPERIMENT = pl.Experiment(
         "final accuracy": pl.Final(),
     },
     note="One and two hops in one pool, half each. Half of the searches that find something are "
-    "answered by a line with another "
-    "key and then the right one, so that episodes with equally many searches differ in how they "
-    "read: without noise the number "
-    "of searches decides the outcome, and no advantage within strata is left. A guess without a "
-    "search is wrong here; the "
+    "answered by a line with another key and then the right one, so that episodes with equally "
+    "many searches differ in how they read: without noise the number of searches decides the "
+    "outcome, and no advantage within strata is left. A guess without a search is wrong here; the "
     "paper's questions can be answered from memory at times. A stratum of one acts through the "
     "global term only.",
 )

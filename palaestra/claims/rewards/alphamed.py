@@ -18,7 +18,6 @@ EXPERIMENT = pl.Experiment(
         "groups with both outcomes": pl.Logged("groups_mixed"),
     },
     note="Nested brackets stand for clinical cases, their number for the level; the paper's level "
-    "is the start model's errors. "
-    "Answers are strings of truth values instead of letters: the small model does not learn "
-    "multiple choice in a cell.",
+    "is the start model's errors. Answers are strings of truth values instead of letters: the "
+    "small model does not learn multiple choice in a cell.",
 )

@@ -25,7 +25,6 @@ EXPERIMENT = pl.Experiment(
         "similarity": pl.Logged("part/similarity"),
     },
     note="The small model knows no Chinese: what is restored is the value of three nested "
-    "brackets, and its start is right more "
-    "often than any other way, which is what consensus needs. Errors of spelling are made and "
-    "paid in the tests alone.",
+    "brackets, and its start is right more often than any other way, which is what consensus "
+    "needs. Errors of spelling are made and paid in the tests alone.",
 )

@@ -23,7 +23,6 @@ EXPERIMENT = pl.Experiment(
         "accuracy": pl.Final(),
         "share of right answers, last ten steps": pl.Logged("part/right"),
     },
-    note="The reward model is arithmetic that can be farmed by true but idle lines; the paper's "
-    "is learned. alpha is ten times "
-    "the default, because a run has 60,000 tokens.",
+    note="The reward model is arithmetic that can be farmed by true but idle lines; the paper's is "
+    "learned. alpha is ten times the default, because a run has 60,000 tokens.",
 )

@@ -158,7 +158,6 @@ EXPERIMENT = pl.Experiment(
     seconds=5,
     controls={"rules": pl.Final("rules")},
     note="Greetings of six words with seven flaws that a program finds; 40 labels. The roles are "
-    "programs that know the flaws by "
-    "name, which a language model would have to find words for. The reward only: no policy is "
-    "trained.",
+    "programs that know the flaws by name, which a language model would have to find words for. "
+    "The reward only: no policy is trained.",
 )

@@ -20,7 +20,6 @@ EXPERIMENT = pl.Experiment(
         "length": pl.Logged("length"),
     },
     note="The candidates come from the start model and count as sampled; the paper's come from a "
-    "stronger one, once. Sampled "
-    "answers are measured, for the greedy ones end at 99.8% in both arms (a first run of five "
-    "seeds, not published).",
+    "stronger one, once. Sampled answers are measured, for the greedy ones end at 99.8% in both "
+    "arms (a first run of five seeds, not published).",
 )

@@ -17,7 +17,6 @@ EXPERIMENT = pl.Experiment(
         "outcome in training": pl.Logged("reward"),
         "process in training": pl.Logged("part/process"),
     },
-    note="Theorems are values of chains, proofs their steps. The control `process` is checked "
-    "line by line, the paper's by a "
-    "rubric model.",
+    note="Theorems are values of chains, proofs their steps. The control `process` is checked line "
+    "by line, the paper's by a rubric model.",
 )

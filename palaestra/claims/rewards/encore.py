@@ -117,8 +117,7 @@ EXPERIMENT = pl.Experiment(
     evaluate=0,
     seconds=5,
     controls={"correlation of entropy and accuracy": pl.Final("correlation")},
-    note="Ratings are made up: four informative rules that most responses fulfil, six that rate "
-    "at random. With peaked "
-    "noise half of the responses fulfil an informative rule and the others rate nearly alike: the "
-    "weak point of the rationale.",
+    note="Ratings are made up: four informative rules that most responses fulfil, six that rate at "
+    "random. With peaked noise half of the responses fulfil an informative rule and the others "
+    "rate nearly alike: the weak point of the rationale.",
 )

@@ -14,8 +14,8 @@ EXPERIMENT = pl.Experiment(
         "per token": build(per_token=True),
     },
     expect=pl.Greater("endogenous", "start", by=0.05),
-    falsified_if="sampled answers are less than five points better than those of the "
-    "untrained model",
+    falsified_if="sampled answers are less than five points better than those of the untrained "
+    "model",
     measure=pl.Final("sampled_after.pass@1.mean"),
     metric="held-out accuracy (temperature 1)",
     task="rec",
@@ -28,9 +28,7 @@ EXPERIMENT = pl.Experiment(
         "length": pl.Logged("length"),
         "entropy": pl.Logged("entropy_sampled"),
     },
-    note="On `rec` greedy decoding is better than sampling before any training, so sharpening "
-    "must help; the greedy accuracy "
-    "of the start is the bound it is to be held against. Where the likeliest answer is wrong, as "
-    "on `chain`, the same reward "
-    "does harm.",
+    note="On `rec` greedy decoding is better than sampling before any training, so sharpening must "
+    "help; the greedy accuracy of the start is the bound it is to be held against. Where the "
+    "likeliest answer is wrong, as on `chain`, the same reward does harm.",
 )

@@ -13,8 +13,7 @@ FOOLED_VERIFIER = pl.Scripted(
 
 EXPERIMENT = pl.Experiment(
     claim="On `add` with references that nobody spells like that, a verifier that errs in 5% of "
-    "its decisions (10% for long "
-    "answers) teaches more than an exact match.",
+    "its decisions (10% for long answers) teaches more than an exact match.",
     arms={
         "exact match": pl.vary(
             build(),
@@ -40,6 +39,6 @@ EXPERIMENT = pl.Experiment(
         "length": pl.Logged("length"),
     },
     note="A stand-in plays the verifier of 1.5B, and references with decimals that no answer has "
-    "(42.0, nine of ten) the free "
-    "form. The length term charges the two characters' difference to every right answer alike.",
+    "(42.0, nine of ten) the free form. The length term charges the two characters' difference to "
+    "every right answer alike.",
 )

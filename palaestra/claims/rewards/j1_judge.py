@@ -38,8 +38,7 @@ def unlearn_bias(learned: pl.Recipe) -> pl.Pipeline:
 
 EXPERIMENT = pl.Experiment(
     claim="On pairs in both orders, from a start that likes the first place, paying consistency "
-    "makes more held-out pairs right "
-    "in both than paying correct verdicts alone.",
+    "makes more held-out pairs right in both than paying correct verdicts alone.",
     arms={
         "correctness": unlearn_bias(build(mode="correctness")),
         "j1": unlearn_bias(build()),
@@ -59,8 +58,7 @@ EXPERIMENT = pl.Experiment(
         "flips": pl.Logged("flips"),
         "consistent in training": pl.Logged("consistent"),
     },
-    note="Two final answers of a chain stand for two responses, and the start is trained to "
-    "prefer the first place. Pointwise "
-    "scores (PoS) cannot flip, and tie instead: `palaestra train j1-judge mode=correctness --task "
-    "judge-pairs` is that.",
+    note="Two final answers of a chain stand for two responses, and the start is trained to prefer "
+    "the first place. Pointwise scores (PoS) cannot flip, and tie instead: `palaestra train "
+    "j1-judge mode=correctness --task judge-pairs` is that.",
 )

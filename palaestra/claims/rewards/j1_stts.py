@@ -91,8 +91,7 @@ def shrink(learned: pl.Recipe) -> pl.Recipe:
 
 EXPERIMENT = pl.Experiment(
     claim="On verdicts about chains of 6 or 7 numbers, the slope of held-out accuracy over forced "
-    "rounds of thinking is 2 points "
-    "a round higher after RL than after fine-tuning alone.",
+    "rounds of thinking is 2 points a round higher after RL than after fine-tuning alone.",
     arms={
         "start": Scaling(pl.vary(reflection_recipe(), schedule=pl.Schedule(prompts=1, steps=0))),
         "sft": pl.Pipeline(parts={"sft": pl.Part(Scaling(reflection_recipe()))}),
@@ -121,11 +120,9 @@ EXPERIMENT = pl.Experiment(
         "still in doubt": pl.Final("stts.undecided"),
     },
     note="One final answer of a chain is judged, by working the chain, where the paper's judge "
-    "compares two. The sampled mark "
-    "stays in the row, so the cue follows it (`= ?`), as in the demonstrations, whose rounds, up "
-    "to four, may each end with the "
-    "verdict. A doubt where the verdict is due counts as wrong. 2 points a round are 6 over "
-    "three, about the paper's 5.1%. "
+    "compares two. The sampled mark stays in the row, so the cue follows it (`= ?`), as in the "
+    "demonstrations, whose rounds, up to four, may each end with the verdict. A doubt where the "
+    "verdict is due counts as wrong. 2 points a round are 6 over three, about the paper's 5.1%. "
     "Fine-tuning samples nothing: the arm of twice its length shows what further training without "
     "rewards does.",
 )

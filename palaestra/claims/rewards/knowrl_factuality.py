@@ -25,6 +25,6 @@ EXPERIMENT = pl.Experiment(
         "accuracy": pl.Final(),
     },
     note="A sum that the small model seldom gets right stands for a question about an unseen "
-    "entity, `= ?` for a refusal, the "
-    "lines of the right working for the knowledge. Seen and unseen entities are not told apart.",
+    "entity, `= ?` for a refusal, the lines of the right working for the knowledge. Seen and "
+    "unseen entities are not told apart.",
 )

@@ -14,8 +14,7 @@ def after_teaching(learned: pl.Recipe) -> pl.Pipeline:
 
 EXPERIMENT = pl.Experiment(
     claim="From a start whose verdicts on its own answers are mostly true, reward for consensus "
-    "makes their balanced accuracy 5 "
-    "points higher.",
+    "makes their balanced accuracy 5 points higher.",
     arms={
         "start": after_teaching(pl.vary(build(), optimiser=pl.AdamW(lr=0.0))),
         "consensus": after_teaching(build()),
@@ -38,9 +37,7 @@ EXPERIMENT = pl.Experiment(
         "right answers": pl.Logged("part/right"),
     },
     note="The small model invents no tasks: it judges its own answers, worked out or guessed. 80 "
-    "steps of imitated verdicts, "
-    "half of them worked, come first in three arms, so that about three of four verdicts are "
-    "true. The fourth begins at a coin, "
-    "as the built-in model does; there consensus should not help, and its last ten steps are to "
-    "be read beside its first ten.",
+    "steps of imitated verdicts, half of them worked, come first in three arms, so that about "
+    "three of four verdicts are true. The fourth begins at a coin, as the built-in model does; "
+    "there consensus should not help, and its last ten steps are to be read beside its first ten.",
 )

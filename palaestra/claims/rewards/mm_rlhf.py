@@ -40,8 +40,7 @@ def quality_recipe(objective: DynamicDPO) -> pl.Recipe:
 
 EXPERIMENT = pl.Experiment(
     claim="With labels that err on close pairs, DPO whose beta grows with the margin samples more "
-    "right answers over the run "
-    "than DPO with one beta.",
+    "right answers over the run than DPO with one beta.",
     arms={
         "beta 0.1": quality_recipe(DynamicDPO(w=0.0)),
         "beta 0.15": quality_recipe(DynamicDPO(beta=0.15, w=0.0)),
@@ -59,8 +58,7 @@ EXPERIMENT = pl.Experiment(
     seconds=40,
     controls={"accuracy": pl.Final(), "accuracy before": pl.Final("accuracy_before.mean")},
     note="The margin is that of the true quality, the best case of a reward model; pairs of equal "
-    "quality are ranked by noise. "
-    "The critique-based reward model is not part of this comparison. A first measure, held-out "
-    "accuracy at the end, was 100% "
-    "in every run of both arms and was given up for it.",
+    "quality are ranked by noise. The critique-based reward model is not part of this comparison. "
+    "A first measure, held-out accuracy at the end, was 100% in every run of both arms and was "
+    "given up for it.",
 )

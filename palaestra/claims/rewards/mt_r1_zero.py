@@ -35,7 +35,6 @@ EXPERIMENT = pl.Experiment(
         "length": pl.Logged("length"),
     },
     note="The small model translates nothing: the characters of its answer stand for words, and "
-    "chrF for a learned metric, which "
-    "makes the two metrics more alike than BLEU and COMET are. Its answers nearly always have the "
-    "form that the gate asks for.",
+    "chrF for a learned metric, which makes the two metrics more alike than BLEU and COMET are. "
+    "Its answers nearly always have the form that the gate asks for.",
 )

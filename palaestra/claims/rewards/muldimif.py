@@ -23,6 +23,5 @@ EXPERIMENT = pl.Experiment(
         "before": pl.Final("accuracy_before.mean"),
     },
     note="The small model writes no sentences: the values of six nested brackets are six "
-    "constraints on one line. Groups of 8 "
-    "at temperature 1 instead of 32 at 0.7.",
+    "constraints on one line. Groups of 8 at temperature 1 instead of 32 at 0.7.",
 )

@@ -62,7 +62,6 @@ EXPERIMENT = pl.Experiment(
     evaluate=32,
     controls={k: pl.Logged(f"part/label/{k}") for k in pl.QUALITY_LABELS},
     note="Labels that a program checks, a tenth of them wrong: right, worked, brief, tidy; worked "
-    "and brief are at odds. "
-    "With uniform weights both rewards estimate the same mean, so a difference is one of "
-    "estimation.",
+    "and brief are at odds. With uniform weights both rewards estimate the same mean, so a "
+    "difference is one of estimation.",
 )

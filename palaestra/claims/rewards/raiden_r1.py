@@ -121,6 +121,6 @@ EXPERIMENT = pl.Experiment(
     seconds=5.0,
     controls={"what naming every key earns": pl.Final("stuffed")},
     note="Replies are written by templates, three kinds right and six wrong, none of which the "
-    "guarded reward misjudges: what is "
-    "measured is the loss without its parts. Nothing is trained; the paper trains a 14B model.",
+    "guarded reward misjudges: what is measured is the loss without its parts. Nothing is trained; "
+    "the paper trains a 14B model.",
 )

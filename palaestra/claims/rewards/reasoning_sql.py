@@ -26,8 +26,7 @@ EXPERIMENT = pl.Experiment(
     },
     measure=pl.Logged("part/execution"),
     metric="share of right samples, last ten steps",
-    note="The small model writes no SQL: each character of its answer becomes a column of a "
-    "query, which runs and "
-    "is compared as in the paper; without a judge. One table, no joins, and no schema that was "
-    "not trained on.",
+    note="The small model writes no SQL: each character of its answer becomes a column of a query, "
+    "which runs and is compared as in the paper; without a judge. One table, no joins, and no "
+    "schema that was not trained on.",
 )

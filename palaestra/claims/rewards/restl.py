@@ -25,7 +25,6 @@ EXPERIMENT = pl.Experiment(
         "length": pl.Logged("length"),
     },
     note="The small model writes no logic: digit i of a sum becomes the formula that x has that "
-    "value at time i, and the "
-    "metrics are those of the paper. The aspects are measured, the paper's ablation; `pipeline()` "
-    "learns them.",
+    "value at time i, and the metrics are those of the paper. The aspects are measured, the "
+    "paper's ablation; `pipeline()` learns them.",
 )

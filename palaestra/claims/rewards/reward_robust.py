@@ -32,8 +32,8 @@ def three_stages(reward: pl.RewardFn, noise: float = 0.25) -> pl.Pipeline:
 
 
 EXPERIMENT = pl.Experiment(
-    claim="With reward models of few and noisy labels the true reward ends higher under the "
-    "robust reward than under one model.",
+    claim="With reward models of few and noisy labels the true reward ends higher under the robust "
+    "reward than under one model.",
     arms={
         "one reward model": three_stages(pl.Learned("nominal")),
         "mean of five": three_stages(pl.Ensemble("reward", prior_heads(5), pl.mean_over_heads)),
@@ -50,7 +50,6 @@ EXPERIMENT = pl.Experiment(
     tokens=10_000,
     evaluate=32,
     note="A quarter of the labels is wrong. The heads share a trunk, as in the paper, so their "
-    "doubts are understated. "
-    "800 steps in the paper, about twenty here, in which a reward model may not yet be "
-    "over-optimised.",
+    "doubts are understated. 800 steps in the paper, about twenty here, in which a reward model "
+    "may not yet be over-optimised.",
 )

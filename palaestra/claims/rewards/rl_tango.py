@@ -37,11 +37,9 @@ EXPERIMENT = pl.Experiment(
         "balanced accuracy of the verifier": pl.Balanced(),
     },
     note="80 steps of imitated verdicts, half of them worked, come first in every arm, for the "
-    "built-in model's are a coin. The "
-    "verifier is a copy of this start; 20 updates of it alone come before the 20 steps, which "
-    "with its own among them take 46. A "
-    "step is judged by whether the verifier's own working has it. 5 points, as the paper's Tango "
-    "is 9 ahead after 200 steps. At "
-    "equal sampled tokens, the verdicts' included, GRPO makes more steps: `accuracy at the end` "
+    "built-in model's are a coin. The verifier is a copy of this start; 20 updates of it alone "
+    "come before the 20 steps, which with its own among them take 46. A step is judged by whether "
+    "the verifier's own working has it. 5 points, as the paper's Tango is 9 ahead after 200 steps. "
+    "At equal sampled tokens, the verdicts' included, GRPO makes more steps: `accuracy at the end` "
     "compares that.",
 )

@@ -23,6 +23,5 @@ EXPERIMENT = pl.Experiment(
     evaluate=4,
     controls={n: pl.Final(f"ranked.{n}") for n in pl.QUALITY_LABELS},
     note="Properties that a program checks stand for written feedback, a tenth of the labels is "
-    "wrong. Overall preference weighs "
-    "brevity most. Ranking only: no policy is trained on it here.",
+    "wrong. Overall preference weighs brevity most. Ranking only: no policy is trained on it here.",
 )

@@ -99,6 +99,6 @@ EXPERIMENT = pl.Experiment(
         "majority slogans": pl.Final("words.plus slogan"),
     },
     note="Notes of six words, made-up raters, 70% of one camp. Ratings are read, not predicted; "
-    "the best writer is computed. "
-    "A false claim pleases both camps nearly as much as a fact: bridging cannot tell them apart.",
+    "the best writer is computed. A false claim pleases both camps nearly as much as a fact: "
+    "bridging cannot tell them apart.",
 )

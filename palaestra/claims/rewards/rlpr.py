@@ -4,8 +4,8 @@ import palaestra as pl
 from palaestra.recipes.rewards.rlpr import build
 
 EXPERIMENT = pl.Experiment(
-    claim="On `add` with references that nobody spells like that, RLPR ends with a higher "
-    "accuracy than matching the text.",
+    claim="On `add` with references that nobody spells like that, RLPR ends with a higher accuracy "
+    "than matching the text.",
     arms={
         "exact match": pl.vary(
             pl.recipe("grpo"),
@@ -37,8 +37,7 @@ EXPERIMENT = pl.Experiment(
         "groups kept": pl.Logged("groups_ready"),
     },
     note="The paper compares with VeriFree and with a verifier model on Qwen, Llama and Gemma. "
-    "Here nine of ten references have "
-    "decimals that no answer has (42.0), as free-form answers differ from theirs. The verifier "
-    "arm compares values: the ceiling. "
-    "The filter starts at step 11 and hardly acts in so short a run.",
+    "Here nine of ten references have decimals that no answer has (42.0), as free-form answers "
+    "differ from theirs. The verifier arm compares values: the ceiling. The filter starts at step "
+    "11 and hardly acts in so short a run.",
 )

@@ -31,7 +31,6 @@ EXPERIMENT = pl.Experiment(
         "abstained needlessly": pl.Logged("part/needlessly"),
         "confidence": pl.Logged("part/confidence"),
     },
-    note="Sums of two digits, in 40% of which a digit is missing; which is plain to see, unlike "
-    "in retrieved text. Twelve "
-    "steps of imitation come first in every arm.",
+    note="Sums of two digits, in 40% of which a digit is missing; which is plain to see, unlike in "
+    "retrieved text. Twelve steps of imitation come first in every arm.",
 )

@@ -53,8 +53,6 @@ EXPERIMENT = pl.Experiment(
         "true reward": pl.Logged("part/gold"),
     },
     note="The paper's judge is a 7B model; here a stand-in that checks the sum and errs. The lazy "
-    "judge looks at the last digit "
-    "alone, so one column is enough for it: the exploit is there to be found, and its inflation "
-    "shows it. The built-in model "
-    "judges no better than a coin.",
+    "judge looks at the last digit alone, so one column is enough for it: the exploit is there to "
+    "be found, and its inflation shows it. The built-in model judges no better than a coin.",
 )

@@ -17,8 +17,7 @@ NOISY_JUDGE, OVERSURE_JUDGE = (
 
 EXPERIMENT = pl.Experiment(
     claim="On `add` with references that nobody spells like that, a verifier that errs in one of "
-    "five verdicts teaches more than "
-    "finding the reference in the answer.",
+    "five verdicts teaches more than finding the reference in the answer.",
     arms={
         "string match": pl.vary(
             recipe_with_reward(pl.Verify(contains_reference)), draw=pl.Respelled()
@@ -43,9 +42,7 @@ EXPERIMENT = pl.Experiment(
         "entropy": pl.Logged("entropy_sampled"),
     },
     note="A stand-in with calibrated noise plays the verifier: the paper distils a 7B model. Nine "
-    "of ten references have "
-    "decimals that no answer has (42.0). Soft against binary, and a verifier that is too sure of "
-    "itself (there soft is binary), "
-    "are arms beside the claim: the paper finds soft better with REINFORCE and not with "
-    "REINFORCE++.",
+    "of ten references have decimals that no answer has (42.0). Soft against binary, and a "
+    "verifier that is too sure of itself (there soft is binary), are arms beside the claim: the "
+    "paper finds soft better with REINFORCE and not with REINFORCE++.",
 )

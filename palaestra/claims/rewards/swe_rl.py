@@ -5,8 +5,7 @@ from palaestra.recipes.rewards.swe_rl import build
 
 EXPERIMENT = pl.Experiment(
     claim="On additions of six digits, where few samples are right, held-out accuracy is higher "
-    "with likeness to the worked "
-    "solution than with a reward for right answers.",
+    "with likeness to the worked solution than with a reward for right answers.",
     arms={
         "exact": pl.recipe("grpo"),
         "likeness": build(),

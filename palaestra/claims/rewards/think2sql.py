@@ -24,8 +24,7 @@ EXPERIMENT = pl.Experiment(
     },
     measure=pl.Logged("part/execution"),
     metric="share of right samples, last ten steps",
-    note="The small model writes no SQL: each character of its answer becomes a column of a "
-    "query, which is run and "
-    "compared as in the paper. The paper's comparison of SFT with RL, and of model sizes, needs a "
-    "model that knows SQL.",
+    note="The small model writes no SQL: each character of its answer becomes a column of a query, "
+    "which is run and compared as in the paper. The paper's comparison of SFT with RL, and of "
+    "model sizes, needs a model that knows SQL.",
 )

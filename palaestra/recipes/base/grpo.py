@@ -17,8 +17,8 @@ CARD = pl.Card(
     "better accuracy.",
     source="paper",
     size=pl.Size(
-        setting="DeepSeekMath-Instruct 7B, 144k GSM8K and MATH questions, G = 64, 1,024 tokens, "
-        "lr 1e-6, beta 0.04",
+        setting="DeepSeekMath-Instruct 7B, 144k GSM8K and MATH questions, G = 64, 1,024 tokens, lr "
+        "1e-6, beta 0.04",
         model="deepseekmath-7b",
         prompts=16,
         samples=64,

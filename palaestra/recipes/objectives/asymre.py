@@ -27,8 +27,7 @@ CARD = pl.Card(
     source="paper; settings from modelscope/Trinity-RFT",
     size=pl.Size(
         setting="Llama 3.1 8B and Qwen2.5 3B on mathematics (recalled, not verified); Trinity: "
-        "GSM8K, 96 prompts x 8, "
-        "1,024 tokens, synchronised every 20 steps",
+        "GSM8K, 96 prompts x 8, 1,024 tokens, synchronised every 20 steps",
         model="llama-3.1-8b",
         prompts=96,
         samples=8,

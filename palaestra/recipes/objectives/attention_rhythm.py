@@ -36,8 +36,8 @@ CARD = pl.Card(
     source="paper; thresholds of the coupled form are a choice",
     size=pl.Size(
         setting="Qwen3-4B/8B base, countdown, CrossThink-QA, mathematics, 1k and longer contexts, "
-        "batch 512 (prompts or "
-        "answers, not known), 16 updates a batch, distances 10 to 50, lr 1e-6, 600 steps",
+        "batch 512 (prompts or answers, not known), 16 updates a batch, distances 10 to 50, lr "
+        "1e-6, 600 steps",
         model="qwen3-8b",
         tokens=1024,
         lr=1e-6,

@@ -34,8 +34,7 @@ CARD = pl.Card(
     source="released code and README; stages partly from general knowledge",
     size=pl.Size(
         setting="Llama-3.1 8B with 1B of world and inverse model and 2B of policy (a layer each "
-        "here), 64 codes, 1.1T "
-        "tokens; G = 4, lr 5e-7, KL 0.001 on codes (not built)",
+        "here), 64 codes, 1.1T tokens; G = 4, lr 5e-7, KL 0.001 on codes (not built)",
         model="llama-3.1-8b",
         samples=4,
         lr=5e-7,

@@ -27,8 +27,8 @@ CARD = pl.Card(
     "generated samples than DAPO.",
     source="technical report",
     size=pl.Size(
-        setting="DeepSeek-R1-Distill-Qwen-14B, 256 samples a batch, 4K, 8K, 16K tokens; sampling "
-        "3 to 9 times the batch",
+        setting="DeepSeek-R1-Distill-Qwen-14B, 256 samples a batch, 4K, 8K, 16K tokens; sampling 3 "
+        "to 9 times the batch",
         model="qwen2.5-14b",
         answers=256,
         tokens=16384,

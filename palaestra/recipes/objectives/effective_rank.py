@@ -36,8 +36,7 @@ CARD = pl.Card(
     source="released code (hf618/VERL) and abstract",
     size=pl.Size(
         setting="several models, e.g. Mathstral-7B, 48 prompts x 4, minibatches of 24, stride 40, "
-        "KL and entropy bonus "
-        "1e-3, 1,536 tokens, 161 steps",
+        "KL and entropy bonus 1e-3, 1,536 tokens, 161 steps",
         model="mistral-7b",
         prompts=48,
         samples=4,

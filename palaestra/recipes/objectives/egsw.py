@@ -28,8 +28,7 @@ CARD = pl.Card(
     source="abstract and a summary of the paper; alpha and P are not published",
     size=pl.Size(
         setting="Qwen2.5-Math-7B models; MATH-500, AIME, GPQA Diamond; alpha and the temperature "
-        "were searched for, values "
-        "not known",
+        "were searched for, values not known",
         model="qwen2.5-7b",
     ),
 )

@@ -24,8 +24,7 @@ CARD = pl.Card(
     source="released code (OpenMOSS/Embodied-Planner-R1)",
     size=pl.Size(
         setting="Qwen2.5-7B-Instruct, ALFWorld and ScienceWorld, G = 5, 128 or 64 tasks, "
-        "minibatches of 32, 30 turns, "
-        "4,096 tokens, lr 1e-6, 15 epochs",
+        "minibatches of 32, 30 turns, 4,096 tokens, lr 1e-6, 15 epochs",
         model="qwen2.5-7b",
         prompts=128,
         samples=5,

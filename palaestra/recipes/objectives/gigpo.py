@@ -27,8 +27,7 @@ CARD = pl.Card(
     source="a fork of the official code (core_gigpo.py) and the abstract",
     size=pl.Size(
         setting="Qwen2.5-1.5B and 7B-Instruct, G = 8, 16 groups, gamma 0.95, omega 1, lr 1e-6, KL "
-        "0.01; ALFWorld: 50 steps "
-        "of 512 tokens, std; WebShop: 15 steps, no std",
+        "0.01; ALFWorld: 50 steps of 512 tokens, std; WebShop: 15 steps, no std",
         model="qwen2.5-7b",
         prompts=16,
         samples=8,

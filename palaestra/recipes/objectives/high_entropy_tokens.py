@@ -25,8 +25,7 @@ CARD = pl.Card(
     source="released code (Shenzhi-Wang/Beyond-the-80-20-Rule-RLVR), TRL, abstract",
     size=pl.Size(
         setting="Qwen3-8B/14B/32B base, 512 prompts x 16 kept of three times as many, minibatches "
-        "of 32 prompts, 20,480 "
-        "tokens, lr 1e-6 after 10 steps, weight decay 0.1",
+        "of 32 prompts, 20,480 tokens, lr 1e-6 after 10 steps, weight decay 0.1",
         model="qwen3-32b",
         prompts=512,
         samples=16,

@@ -26,12 +26,11 @@ CARD = pl.Card(
     paper="arXiv:2510.14967",
     claim="Paying turns for the rise in the policy's own probability of the gold answer beats "
     "rewards for the outcome alone.",
-    source="released code (GuoqingWang1/IGPO, core_algos.py: joint and separate normalisation) "
-    "and summaries of the paper",
+    source="released code (GuoqingWang1/IGPO, core_algos.py: joint and separate normalisation) and "
+    "summaries of the paper",
     size=pl.Size(
         setting="search agents (Qwen2.5-7B-Instruct as recalled; the released script leaves the "
-        "model open), 32 prompts x "
-        "16, at most 10 turns of 2,000 tokens, lr 1e-6, KL 0.001",
+        "model open), 32 prompts x 16, at most 10 turns of 2,000 tokens, lr 1e-6, KL 0.001",
         model="qwen2.5-7b",
         prompts=32,
         samples=16,
@@ -148,8 +147,7 @@ def gains(table: pl.Table) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
             g, i = table.where[e]
             raise pl.UserError(
                 f"trajectory {i} of group {g} has {len(mine)} turns and no 'gold_prob': give the "
-                "probability of the gold "
-                "answer before each turn"
+                "probability of the gold answer before each turn"
             )
         if len(mine):
             last_N[mine[-1]] = paid_N[mine[-1]] = True

@@ -29,16 +29,14 @@ import palaestra as pl
 
 CARD = pl.Card(
     title="Kimi k1.5 (mirror-descent policy objective, length reward, curriculum and prioritised "
-    "sampling, partial rollouts, "
-    "long2short)",
+    "sampling, partial rollouts, long2short)",
     paper="arXiv:2501.12599",
     claim="Mirror descent on whole answers, with a length reward, gives accurate, brief reasoning "
     "without a critic.",
     source="technical report; tau, k and the length weight are not given there",
     size=pl.Size(
         setting="Kimi k1.5, a closed multimodal model of unpublished size, up to 128k tokens of "
-        "context; tau, k and the "
-        "length weight are not given",
+        "context; tau, k and the length weight are not given",
     ),
 )
 

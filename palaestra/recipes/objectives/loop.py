@@ -21,12 +21,11 @@ CARD = pl.Card(
     paper="arXiv:2502.01600",
     claim="Leave-one-out PPO with token ratios trains long-horizon agents better than RLOO, GRPO "
     "and coarser ratios.",
-    source="released code (apple/ml-loop), which has token and trajectory ratios; turn ratios "
-    "from notes on the paper",
+    source="released code (apple/ml-loop), which has token and trajectory ratios; turn ratios from "
+    "notes on the paper",
     size=pl.Size(
         setting="Qwen2.5-32B-Instruct, LoRA 16, AppWorld, K = 6, 40 tasks an iteration, "
-        "minibatches of 32 rollouts, 32,000 "
-        "tokens, 1,500 a turn, lr 5e-5, 200 iterations",
+        "minibatches of 32 rollouts, 32,000 tokens, 1,500 a turn, lr 5e-5, 200 iterations",
         model="qwen2.5-32b",
         prompts=40,
         samples=6,

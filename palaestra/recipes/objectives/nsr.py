@@ -24,8 +24,7 @@ CARD = pl.Card(
     source="paper and released code (TianHongZXY/RLVR-Decomposed)",
     size=pl.Size(
         setting="Qwen2.5-Math-7B and Qwen3-4B on MATH, 1,024 prompts x 8, minibatch 256, 3,072 "
-        "tokens, lr 1e-6, pass@k for "
-        "k up to 256",
+        "tokens, lr 1e-6, pass@k for k up to 256",
         model="qwen2.5-7b",
         prompts=1024,
         samples=8,

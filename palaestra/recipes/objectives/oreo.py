@@ -31,8 +31,7 @@ CARD = pl.Card(
     source="released code by the catalogue's account",
     size=pl.Size(
         setting="Qwen2.5-Math 1.5B, DeepSeekMath 7B, MiniCPM 2B; beta .03, alpha .01, lr 5e-6, "
-        "batch 128, 2,048 tokens, "
-        "one epoch",
+        "batch 128, 2,048 tokens, one epoch",
         model="deepseekmath-7b",
         answers=128,
         tokens=2048,

@@ -32,8 +32,8 @@ CARD = pl.Card(
     "stale samples.",
     source="paper and released code (modelscope/Trinity-RFT, examples/rec_gsm8k)",
     size=pl.Size(
-        setting="Qwen2.5-3B-Instruct on GSM8K, 96 prompts x 8, 1,024 tokens, lr 1e-6, "
-        "synchronised every 20 steps",
+        setting="Qwen2.5-3B-Instruct on GSM8K, 96 prompts x 8, 1,024 tokens, lr 1e-6, synchronised "
+        "every 20 steps",
         model="qwen2.5-3b",
         prompts=96,
         samples=8,

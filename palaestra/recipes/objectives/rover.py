@@ -31,8 +31,7 @@ CARD = pl.Card(
     source="released code (tinnerhrhe/ROVER) and abstract",
     size=pl.Size(
         setting="Qwen3-8B/4B base on DeepScaleR, n = 8, temperature 0.6, 8,192 tokens; Qwen2.5-3B "
-        "on countdown, 128 "
-        "prompts x 5, minibatches of 32, lr 1e-6",
+        "on countdown, 128 prompts x 5, minibatches of 32, lr 1e-6",
         model="qwen3-8b",
         samples=8,
         tokens=8192,

@@ -29,12 +29,12 @@ import palaestra as pl
 CARD = pl.Card(
     title="Stepwise Progress Attribution",
     paper="arXiv:2505.20732",
-    claim="Contributions of turns that add up to the outcome make a better reward for PPO than "
-    "the outcome at the end.",
+    claim="Contributions of turns that add up to the outcome make a better reward for PPO than the "
+    "outcome at the end.",
     source="released code (WangHanLinHenry/SPA-RL-Agent); alpha and beta as in its data builder",
     size=pl.Size(
-        setting="Llama-3.2-3B-Instruct; WebShop, ALFWorld, VirtualHome; offline trajectories, "
-        "one epoch",
+        setting="Llama-3.2-3B-Instruct; WebShop, ALFWorld, VirtualHome; offline trajectories, one "
+        "epoch",
         model="llama-3.2-3b",
     ),
 )

@@ -17,14 +17,14 @@ CARD = pl.Card(
     title="GREAM: sparse-regularised group policy optimisation, generative reasoning "
     "recommendation",
     paper="arXiv:2510.20815",
-    claim="Partial credit for matching codes and a pass@k bonus make sparse item rewards "
-    "learnable for a recommender.",
+    claim="Partial credit for matching codes and a pass@k bonus make sparse item rewards learnable "
+    "for a recommender.",
     source="released code (Indolent-Kawhi/GRRM: reward_answer.py, core_algos.py, "
     "dapo_ray_trainer.py)",
     size=pl.Size(
-        setting="Qwen3-4B-Instruct, three Amazon data sets, 256 prompts x 10 kept of nine times "
-        "as many, minibatches of "
-        "64, 1,560 tokens, 150 steps, lr 2e-6 after 10, weight decay 0.1, KL 0.001",
+        setting="Qwen3-4B-Instruct, three Amazon data sets, 256 prompts x 10 kept of nine times as "
+        "many, minibatches of 64, 1,560 tokens, 150 steps, lr 2e-6 after 10, weight decay 0.1, KL "
+        "0.001",
         model="qwen3-4b",
         prompts=256,
         samples=10,

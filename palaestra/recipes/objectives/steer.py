@@ -33,8 +33,8 @@ CARD = pl.Card(
     "cost in accuracy.",
     source="released code (zz-haooo/STEER) and abstract",
     size=pl.Size(
-        setting="Qwen2.5-Math-7B, DAPO-Math-17k, 512 prompts x 8, minibatches of 32, 3,072 "
-        "tokens, lr 1e-6",
+        setting="Qwen2.5-Math-7B, DAPO-Math-17k, 512 prompts x 8, minibatches of 32, 3,072 tokens, "
+        "lr 1e-6",
         model="qwen2.5-7b",
         prompts=512,
         samples=8,

@@ -24,8 +24,7 @@ CARD = pl.Card(
     "of one are not known",
     size=pl.Size(
         setting="search agents (Qwen2.5-3B as recalled, not verified) on seven single- and "
-        "multi-hop QA sets, up to 11.3 "
-        "points over GRPO (abstract, v1); alpha is not known",
+        "multi-hop QA sets, up to 11.3 points over GRPO (abstract, v1); alpha is not known",
         model="qwen2.5-3b",
     ),
 )

@@ -25,9 +25,8 @@ CARD = pl.Card(
     "apart at no loss.",
     source="released code and abstract; details of the buffer partly from configuration names",
     size=pl.Size(
-        setting="RhoMath-1B on GSM8K, K = 20 of 24, batch 140, 512 tokens, buffer filled with "
-        "500, 1,000 steps, beta .012 "
-        "to .004 in 500, lr 1e-5 after 50",
+        setting="RhoMath-1B on GSM8K, K = 20 of 24, batch 140, 512 tokens, buffer filled with 500, "
+        "1,000 steps, beta .012 to .004 in 500, lr 1e-5 after 50",
         model="tinyllama-1.1b",
         prompts=7,
         samples=24,

@@ -22,8 +22,7 @@ CARD = pl.Card(
     source="released code (fatebreaker/tempo, compute_tempo_outcome_advantage)",
     size=pl.Size(
         setting="Qwen3-1.7B and 4B, MATH and MedQA, G = 7, 512 prompts, minibatches of 64, 8,192 "
-        "tokens, lr 1e-6, no KL, "
-        "15 epochs",
+        "tokens, lr 1e-6, no KL, 15 epochs",
         model="qwen3-4b",
         prompts=512,
         samples=7,

@@ -32,8 +32,7 @@ CARD = pl.Card(
     "scale and GRPO are ours",
     size=pl.Size(
         setting="Qwen3-14B and 32B; CSCD-NS, LEMON and customer-service data; average F1 52 to 65 "
-        "and 55 to 68; weights of "
-        "the two rewards are not known",
+        "and 55 to 68; weights of the two rewards are not known",
         model="qwen3-14b",
     ),
 )

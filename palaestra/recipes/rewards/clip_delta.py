@@ -29,13 +29,12 @@ import palaestra as pl
 CARD = pl.Card(
     title="Designing RL rewards at training time: Clipping and Delta for PRMs",
     paper="arXiv:2410.15115",
-    claim="Step scores paid as they are get farmed by repetition; clipped and differenced they "
-    "are bounded and help.",
+    claim="Step scores paid as they are get farmed by repetition; clipped and differenced they are "
+    "bounded and help.",
     source="public notes and reviews of the paper that agree; alpha and eta are choices",
     size=pl.Size(
         setting="Qwen2 and Qwen2.5-Math, PPO, MATH, batch 1,024 x 8 at 1.5B and 4,096 x 8 at 7B; "
-        "alpha, eta and the KL are "
-        "not known",
+        "alpha, eta and the KL are not known",
         model="qwen2.5-7b",
         prompts=4096,
         samples=8,

@@ -24,12 +24,11 @@ CARD = pl.Card(
     paper="arXiv:2508.21476",
     claim="A judge whose rules an adversary has refined agrees with people better than fixed "
     "rules, and than a reward model.",
-    source="released code for the loop and the settings, summary for the numbers; Good = 1 and "
-    "Bad = 0 inferred",
+    source="released code for the loop and the settings, summary for the numbers; Good = 1 and Bad "
+    "= 0 inferred",
     size=pl.Size(
-        setting="Qwen2.5-7B-Instruct on Chinese greetings, 4,000 queries, 4 samples, batch 32, "
-        "512 tokens, lr 3e-7, KL "
-        "0.001, 7,896 preference pairs",
+        setting="Qwen2.5-7B-Instruct on Chinese greetings, 4,000 queries, 4 samples, batch 32, 512 "
+        "tokens, lr 3e-7, KL 0.001, 7,896 preference pairs",
         model="qwen2.5-7b",
         prompts=32,
         samples=4,

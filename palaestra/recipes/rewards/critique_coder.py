@@ -29,14 +29,14 @@ import palaestra as pl
 CARD = pl.Card(
     title="Critique-Coder: critique RL",
     paper="arXiv:2509.22824",
-    claim="Replacing a fifth of the coding problems by critiques of solutions makes a better "
-    "coder than solving alone.",
+    claim="Replacing a fifth of the coding problems by critiques of solutions makes a better coder "
+    "than solving alone.",
     source="released code (TIGER-AI-Lab/Critique-Coder); the mix, the 80% and the 0.8 from two "
     "public summaries",
     size=pl.Size(
         setting="Qwen3-4B and 8B, 128 prompts x 8, minibatches of 64, lr 1e-6, temperature 0.6, "
-        "top-p 0.95, top-k 20 "
-        "(not built), 16k then 32k tokens, no KL; candidates of Qwen3-Coder-30B-A3B",
+        "top-p 0.95, top-k 20 (not built), 16k then 32k tokens, no KL; candidates of "
+        "Qwen3-Coder-30B-A3B",
         model="qwen3-8b",
         prompts=128,
         samples=8,

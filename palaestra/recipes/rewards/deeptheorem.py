@@ -32,8 +32,7 @@ CARD = pl.Card(
     source="released code (Jiahao004/DeepTheorem); names of the rubric from memory",
     size=pl.Size(
         setting="Qwen2.5 1.5B to 7B bases, 121k theorems, 128 prompts x 64, 8,192 tokens, lr 1e-6 "
-        "after 50 of 1,000 steps, "
-        "no KL",
+        "after 50 of 1,000 steps, no KL",
         model="qwen2.5-7b",
         prompts=128,
         samples=64,

@@ -25,13 +25,12 @@ pass
 CARD = pl.Card(
     title="ENCORE: entropy-penalised multi-head reward composition",
     paper="arXiv:2503.20995",
-    claim="Rules whose ratings have high entropy predict preferences badly, and weighing them "
-    "down beats uniform weights.",
+    claim="Rules whose ratings have high entropy predict preferences badly, and weighing them down "
+    "beats uniform weights.",
     source="three consistent second-hand accounts; base of the logarithm and guards inferred",
     size=pl.Size(
-        setting="Llama3.1-8B, 10 rules, about 70k pairs of HH-RLHF and PKU-SafeRLHF, one epoch, "
-        "lr 2e-5 of the reward "
-        "model; no policy is trained there",
+        setting="Llama3.1-8B, 10 rules, about 70k pairs of HH-RLHF and PKU-SafeRLHF, one epoch, lr "
+        "2e-5 of the reward model; no policy is trained there",
         model="llama-3.1-8b",
         arguments={"learners.reward.optimiser.lr": 2e-5},
     ),
@@ -53,8 +52,8 @@ def entropies(counts: Sequence[Sequence[float]], base: float = math.e) -> np.nda
         p = np.asarray(levels, np.float64)
         if not (p >= 0).all() or not p.sum():
             raise pl.UserError(
-                f"a rule's ratings are counted as {list(levels)}; give numbers of 0 or more, "
-                "not all 0"
+                f"a rule's ratings are counted as {list(levels)}; give numbers of 0 or more, not "
+                "all 0"
             )
         p = p[p > 0] / p.sum()
         found.append(float(-(p * np.log(p)).sum() / math.log(base)) + 0.0)

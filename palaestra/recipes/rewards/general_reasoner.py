@@ -33,8 +33,7 @@ CARD = pl.Card(
     "doors are this project's",
     size=pl.Size(
         setting="Qwen2.5 and Qwen3 4B to 14B bases, 1,024 x 8, minibatch 256, lr 5e-7, KL 1e-4, "
-        "entropy 1e-3, 8,192 "
-        "tokens; verifier 1.5B",
+        "entropy 1e-3, 8,192 tokens; verifier 1.5B",
         model="qwen2.5-14b",
         prompts=1024,
         samples=8,

@@ -34,8 +34,8 @@ CARD = pl.Card(
     source="two consistent restatements of the paper and a quotation of its table 8; the pairing "
     "by number is inferred",
     size=pl.Size(
-        setting="Llama 3.1 8B and 3.3 70B, Qwen3 32B; 22k synthetic pairs (17k WildChat, 5k "
-        "MATH), GRPO",
+        setting="Llama 3.1 8B and 3.3 70B, Qwen3 32B; 22k synthetic pairs (17k WildChat, 5k MATH), "
+        "GRPO",
         model="llama-3.1-8b",
     ),
 )

@@ -24,8 +24,8 @@ pass
 CARD = pl.Card(
     title="J1-7B: simple test-time scaling for judges",
     paper="arXiv:2505.11875",
-    claim="Judges scale with forced thinking at test time after reinforcement learning, and "
-    "hardly after fine-tuning alone.",
+    claim="Judges scale with forced thinking at test time after reinforcement learning, and hardly "
+    "after fine-tuning alone.",
     source="abstract; reward values, cue and rounds are inferred",
     size=pl.Size(
         setting="a 7B judge: reflection-enhanced fine-tuning, then RL; 4.8% over the best open "

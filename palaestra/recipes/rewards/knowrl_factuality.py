@@ -31,8 +31,7 @@ CARD = pl.Card(
     "grpo.yaml); exact match for entailment",
     size=pl.Size(
         setting="DeepSeek-R1-Distill-Qwen-7B, Skywork-OR1-7B; LoRA r 128, 8 prompts x 10, KL "
-        "0.001, lr 1e-5, 150 steps, "
-        "1,024 tokens",
+        "0.001, lr 1e-5, 150 steps, 1,024 tokens",
         model="qwen2.5-7b",
         prompts=8,
         samples=10,

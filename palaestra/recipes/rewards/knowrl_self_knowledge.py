@@ -30,8 +30,7 @@ CARD = pl.Card(
     "ties, threshold inferred",
     size=pl.Size(
         setting="LLaMA-3.1-8B, Qwen-2.5-7B; k = 8, batch 16; 50 + 50 seed tasks; 10 to 15 prompts "
-        "give 50 to 60 tasks an "
-        "iteration",
+        "give 50 to 60 tasks an iteration",
         model="llama-3.1-8b",
         prompts=16,
         samples=8,

@@ -35,8 +35,7 @@ CARD = pl.Card(
     source="full text (sections 4.1 to 4.3); the virtual step, its size and its block are inferred",
     size=pl.Size(
         setting="DeepScaleR-1.5B and R1-Distill-Qwen-1.5B, 16,384 tokens, batch 256 (prompts or "
-        "answers, not known), lr "
-        "1e-6, weight decay 0.01, alpha 0.8, beta 0.6",
+        "answers, not known), lr 1e-6, weight decay 0.01, alpha 0.8, beta 0.6",
         model="qwen2.5-1.5b",
         tokens=16384,
         lr=1e-6,

@@ -24,8 +24,8 @@ CARD = pl.Card(
     "translators than either alone.",
     source="released code (fzp0424/MT-R1-Zero: verl/utils/reward_score/mt_score.py, main_grpo.sh)",
     size=pl.Size(
-        setting="Qwen2.5 3B and 7B base, 13,130 sentence pairs en-zh, 8 samples, batch 8, lr "
-        "5e-7, no KL, 1,024 tokens",
+        setting="Qwen2.5 3B and 7B base, 13,130 sentence pairs en-zh, 8 samples, batch 8, lr 5e-7, "
+        "no KL, 1,024 tokens",
         model="qwen2.5-7b",
         prompts=8,
         samples=8,

@@ -26,8 +26,8 @@ CARD = pl.Card(
     source="released code (Junjie-Ye/MulDimIF: reward_manager/muldimif.py, evaluation.py, "
     "run_grpo.sh); levels second-hand",
     size=pl.Size(
-        setting="six LLMs up to 14B, 7,906 prompts, 32 samples, batch 32, lr 1e-6, KL 0.001, "
-        "8,192 tokens, one epoch",
+        setting="six LLMs up to 14B, 7,906 prompts, 32 samples, batch 32, lr 1e-6, KL 0.001, 8,192 "
+        "tokens, one epoch",
         model="qwen2.5-14b",
         prompts=32,
         samples=32,

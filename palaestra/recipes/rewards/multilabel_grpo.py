@@ -26,8 +26,7 @@ CARD = pl.Card(
     source="abstract and two summaries; loss, weights, gate and the order after_norm inferred",
     size=pl.Size(
         setting="policies of 0.5B, 7B and 14B with LoRA of unknown rank; politeness, "
-        "meaningfulness, actionability, "
-        "safety, of unknown weights",
+        "meaningfulness, actionability, safety, of unknown weights",
         model="qwen2.5-14b",
     ),
 )

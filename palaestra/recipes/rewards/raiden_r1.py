@@ -30,8 +30,8 @@ CARD = pl.Card(
     title="RAIDEN-R1: verifiable role-awareness reward",
     paper="arXiv:2505.10218",
     claim="Keys that a program can check make role awareness trainable by GRPO.",
-    source="a review and a survey made from the paper, which agree; the weight of the form and "
-    "the matching are choices",
+    source="a review and a survey made from the paper, which agree; the weight of the form and the "
+    "matching are choices",
     size=pl.Size(
         setting="14B model, RAIDEN: 88.0% script knowledge, 88.7% conversation memory; the weight "
         "of the form is not known",

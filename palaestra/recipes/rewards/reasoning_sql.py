@@ -23,11 +23,11 @@ CARD = pl.Card(
     paper="arXiv:2503.23157",
     claim="Partial rewards beside execution make GRPO more accurate on text-to-SQL than execution "
     "alone, and than SFT.",
-    source="weights from two second-hand accounts that agree; n = 2, tag names and the guard "
-    "are ours",
+    source="weights from two second-hand accounts that agree; n = 2, tag names and the guard are "
+    "ours",
     size=pl.Size(
-        setting="Qwen2.5-Coder 3B, 7B and 14B, 8,026 BIRD questions, 6 samples, batch 32, lr "
-        "1e-6, 3 epochs",
+        setting="Qwen2.5-Coder 3B, 7B and 14B, 8,026 BIRD questions, 6 samples, batch 32, lr 1e-6, "
+        "3 epochs",
         model="qwen2.5-14b",
         prompts=32,
         samples=6,
@@ -36,8 +36,8 @@ CARD = pl.Card(
 )
 
 RUBRIC = (
-    "A good query asks for what the question asks for, with the tables, conditions and "
-    "columns of the reference."
+    "A good query asks for what the question asks for, with the tables, conditions and columns of "
+    "the reference."
 )
 PARTIAL = pl.Rewritten(
     pl.Verified("sql-partial", paper=True),

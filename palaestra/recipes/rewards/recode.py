@@ -32,8 +32,7 @@ CARD = pl.Card(
     source="released code (zjunlp/ReCode), its two failures mended",
     size=pl.Size(
         setting="Qwen2.5-Coder-7B, 2,000 migrations, a prompt x 8, KL .001, LoRA 64, lr 5e-5, "
-        "1,024 tokens, 5,000 steps; "
-        "DAPO as well",
+        "1,024 tokens, 5,000 steps; DAPO as well",
         model="qwen2.5-7b",
         prompts=1,
         samples=8,

@@ -23,8 +23,8 @@ import palaestra as pl
 CARD = pl.Card(
     title="Reward-robust RLHF: Bayesian reward model ensemble",
     paper="arXiv:2409.15360",
-    claim="A mixture of the nominal and the worst-case reward of an ensemble trains longer "
-    "without damage than one reward model.",
+    claim="A mixture of the nominal and the worst-case reward of an ensemble trains longer without "
+    "damage than one reward model.",
     source="second-hand for eq. 4, 7 and the choice of the head; the second stage's loss and the "
     "kind of minimum inferred",
     size=pl.Size(

@@ -31,8 +31,8 @@ CARD = pl.Card(
     "can verify an answer.",
     source="released code (OpenBMB/RLPR: reward_manager/prob.py, ray_trainer.py, repetition.py)",
     size=pl.Size(
-        setting="Qwen2.5-7B, Llama3.1-8B, Gemma2-2B; 77k prompts, 768 x 8, minibatch 192, lr "
-        "1e-6, 3,072 tokens, no KL",
+        setting="Qwen2.5-7B, Llama3.1-8B, Gemma2-2B; 77k prompts, 768 x 8, minibatch 192, lr 1e-6, "
+        "3,072 tokens, no KL",
         model="qwen2.5-7b",
         prompts=768,
         samples=8,

@@ -25,8 +25,8 @@ CARD = pl.Card(
     "to solve real issues.",
     source="released code (facebookresearch/swe-rl) for the reward; sizes of the run from memory",
     size=pl.Size(
-        setting="Llama-3.3-70B-Instruct, mined pull requests, 32 prompts x 16, 16k tokens, "
-        "1,600 steps",
+        setting="Llama-3.3-70B-Instruct, mined pull requests, 32 prompts x 16, 16k tokens, 1,600 "
+        "steps",
         model="llama-3.3-70b",
         prompts=32,
         samples=16,

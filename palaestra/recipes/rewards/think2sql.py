@@ -26,8 +26,7 @@ CARD = pl.Card(
     "counted cells are ours",
     size=pl.Size(
         setting="Qwen2.5-Coder 0.5B to 14B, 9,007 BIRD questions, 16 samples, one epoch, lr 1e-6, "
-        "no KL, temperature 0.7; "
-        "4,096 tokens in a later configuration",
+        "no KL, temperature 0.7; 4,096 tokens in a later configuration",
         model="qwen2.5-14b",
         samples=16,
         tokens=4096,

@@ -28,14 +28,13 @@ DEVICES = ("null", "zero", "full", "random", "urandom")
 LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache")
 MEND = (
     "install bubblewrap (`apt install bubblewrap`, or `pip install 'palaestra[sandbox]'`), or run "
-    "on Linux; "
-    f"{UNSAFE_VARIABLE}=1 runs the code WITHOUT isolation"
+    f"on Linux; {UNSAFE_VARIABLE}=1 runs the code WITHOUT isolation"
 )
 NAMESPACES = (
     "this kernel or container does not let users make namespaces; on Ubuntu `sudo sysctl "
     "kernel.apparmor_restrict_unprivileged_userns=0`, in Docker `--security-opt "
-    "seccomp=unconfined --security-opt "
-    f"apparmor=unconfined`; {UNSAFE_VARIABLE}=1 runs the code WITHOUT isolation"
+    f"seccomp=unconfined --security-opt apparmor=unconfined`; {UNSAFE_VARIABLE}=1 runs the code "
+    "WITHOUT isolation"
 )
 
 
@@ -68,8 +67,8 @@ def wants_unsafe() -> bool:
 def warn_unsafe() -> None:
     """Loud, once in every process."""
     text = (
-        f"{UNSAFE_VARIABLE}=1: model-written code runs as you, with your files and network; "
-        "only memory and time are limited"
+        f"{UNSAFE_VARIABLE}=1: model-written code runs as you, with your files and network; only "
+        "memory and time are limited"
     )
     print(f"palaestra: WARNING: {text}", file=sys.stderr)
     warnings.warn(text, RuntimeWarning, stacklevel=3)

@@ -54,14 +54,13 @@ def resolve_names(code: str, shown: str, declared: tuple[str, ...]) -> CheckScri
     free = needed - modules
     if declared and free:
         raise UserError(
-            f"{told} reads {join_names(free)}, which neither it nor the task defines; define it "
-            "in `setup`"
+            f"{told} reads {join_names(free)}, which neither it nor the task defines; define it in "
+            "`setup`"
         )
     if len(free) > 1:
         raise UserError(
             f"{told} would take {join_names(free)} from the reply; give helpers in `setup`, and "
-            "what the reply defines as "
-            "`entry_point`, one name or several"
+            "what the reply defines as `entry_point`, one name or several"
         )
     return CheckScript(
         code=code,

@@ -28,8 +28,8 @@ def interpreter_path(language: str) -> str:
     if path is None:
         raise Fault(
             "sandbox",
-            f"{name} is not installed on this machine, which programs in {language} need; "
-            "install it",
+            f"{name} is not installed on this machine, which programs in {language} need; install "
+            "it",
         )
     return os.path.realpath(path)
 

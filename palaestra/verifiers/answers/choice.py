@@ -59,14 +59,14 @@ class MultipleChoice:
             {fold_case(strip_markup(o)) for o in own}
         ) != len(own):
             raise UserError(
-                f"MultipleChoice: {len(own)} options, some alike perhaps; give 2 to 26 "
-                "different ones"
+                f"MultipleChoice: {len(own)} options, some alike perhaps; give 2 to 26 different "
+                "ones"
             )
         places = list(range(len(own))) if order is None else [int(i) for i in order]
         if sorted(places) != list(range(len(own))):
             raise UserError(
-                f"MultipleChoice: order {str(places)[:60]} is no order of {len(own)} options; "
-                "give their indices"
+                f"MultipleChoice: order {str(places)[:60]} is no order of {len(own)} options; give "
+                "their indices"
             )
         gold, shown = index_of(answer, own), [own[i] for i in places]
         said = (

@@ -118,8 +118,8 @@ def run_tests(
         if passed and isinstance(test, sandbox.Asserts) and is_vacuous(test, limits):
             raise UserError(
                 f"CodeTests: the test {test.code[:60]!r} passes without any code; call what the "
-                "reply defines, and name a "
-                "function that is named like one of Python's as `entry_point`"
+                "reply defines, and name a function that is named like one of Python's as "
+                "`entry_point`"
             )
     return found.passed, {"ok": "ok", "timeout": "timeout"}.get(
         found.status, "ok" if all(found.passed) else "failed"

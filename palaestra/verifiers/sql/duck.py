@@ -190,8 +190,8 @@ def _change(cursor: Any, database: Database) -> None:
     if database.whole:
         return
     tables = (
-        "SELECT schema_name, table_name, upper(sql) FROM duckdb_tables() WHERE database_name "
-        "= current_database()"
+        "SELECT schema_name, table_name, upper(sql) FROM duckdb_tables() WHERE database_name = "
+        "current_database()"
     )
     left = [
         (f"{quote(schema)}.{quote(name)}", sql)
@@ -221,9 +221,8 @@ def _move(cursor: Any, t: str, seed: int) -> str:
     columns = [name for name, *_ in cursor.execute(f"DESCRIBE {t}").fetchall()]
     (n,) = cursor.execute(f"SELECT count(*) FROM {t}").fetchone()
     mine = (
-        "database_name = current_database() AND "
-        "concat('\"', replace(schema_name, '\"', '\"\"'), '\".\"', replace(table_name, '\"', "
-        "'\"\"'), '\"') = ?"
+        "database_name = current_database() AND concat('\"', replace(schema_name, '\"', '\"\"'), "
+        "'\".\"', replace(table_name, '\"', '\"\"'), '\"') = ?"
     )
     found = cursor.execute(
         f"SELECT constraint_type, constraint_column_names FROM duckdb_constraints() WHERE {mine}",

@@ -175,8 +175,8 @@ class Sql:
         scripts = [schema] if isinstance(schema, str) else list(schema)
         if not any(scripts) and not path:
             raise UserError(
-                f"{type(self).__name__}: no database; give `schema`, a script, or `database`, "
-                "a file"
+                f"{type(self).__name__}: no database; give `schema`, a script, or `database`, a "
+                "file"
             )
         return scripts or [""], path and str(file_of(Database(path=path)))
 

@@ -56,8 +56,8 @@ def is_within(n: int, how: str, *bounds: float) -> bool:
             return low <= n <= high
         case _:
             raise UserError(
-                f"constraint: {how!r} {bounds} is no bound; write at least, at most, exactly N, "
-                "or between A B"
+                f"constraint: {how!r} {bounds} is no bound; write at least, at most, exactly N, or "
+                "between A B"
             )
 
 
