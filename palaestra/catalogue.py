@@ -176,7 +176,7 @@ def own_module(file: str) -> ModuleType:
     module = module_of(str(path_of(file)))
     if not builds(module):
         raise UserError(
-            f"{file}: no function 'build'; write def build(): return vary(grpo.build(), ...)"
+            f"{file}: no function 'build'; write def build(): return pl.vary(pl.recipe('grpo'), ...)"
         )
     return carded(module)
 

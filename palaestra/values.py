@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import tomli_w
 from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
@@ -32,12 +32,15 @@ from palaestra.identity import leads_back, name_of
 from palaestra.schedule import Scheduled
 from palaestra.schedule import read as read_schedule
 
+R = TypeVar("R")
 
-def vary(recipe: Any, **changes: Any) -> Any:
+
+def vary(recipe: R, **changes: Any) -> R:
     """The recipe with other fields; those of a learner go to the single learner."""
+    parent: Any = recipe
     inner = {k: changes.pop(k) for k in list(changes) if not hasattr(recipe, k)}
     if inner:
-        learners = changes.get("learners", recipe.learners)
+        learners = changes.get("learners", parent.learners)
         if len(learners) != 1:
             raise ValueError(
                 f"the recipe has {len(learners)} learners: give learners={{...}}, not "
@@ -51,7 +54,7 @@ def vary(recipe: Any, **changes: Any) -> Any:
                     f"neither the recipe nor its learner has a field {k!r}{_suggest(k, known)}"
                 )
         changes["learners"] = {name: replace(learner, **inner)}
-    return replace(recipe, **changes)
+    return replace(parent, **changes)
 
 
 # ---- walking
@@ -215,7 +218,7 @@ def overrides(words: list[str]) -> dict[str, str]:
     return found
 
 
-def override(recipe: Any, path: str, given: Any) -> Any:
+def override(recipe: R, path: str, given: Any) -> R:
     """The recipe with one field changed. Raises UserError with the candidates, or the closest
     paths.
     """

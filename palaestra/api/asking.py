@@ -152,6 +152,11 @@ def compare(
     runs = [m for m in methods if isinstance(m, Run)]
     if runs:
         return compare_runs(runs, whole=len(runs) == len(methods))
+    if values := [m for m in methods if not isinstance(m, str)]:
+        raise UserError(
+            f"compare takes names of methods, FILE.py or runs, not a {type(values[0]).__name__}; "
+            "put the recipe into a file with build(), or train each and compare the runs"
+        )
     named = [str(m) for m in methods]
     read = {m: setup.merge(Settings(), {**setup.check_types(settings), "recipe": m}) for m in named}
     return compare_cells(

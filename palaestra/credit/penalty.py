@@ -18,7 +18,7 @@ class LessKL:
     was when sampling.
 
     k1 is log pi(y | x) / pi_ref(y | x); for the gradients of the others see `objective.kl`. The
-    learner must need what `links.kl_needs` says. arXiv:2503.23829, eq. 3 and 6.
+    learner must need what `gae.kl_needs` says. arXiv:2503.23829, eq. 3 and 6.
     """
 
     beta: float = 0.01

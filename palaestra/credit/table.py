@@ -44,7 +44,7 @@ class Table:
     to it.
 
     An episode of several seats that are paid and trained is here once for each of them
-    (`seats.by_seat`).
+    (`seats.split_by_seat`).
     """
 
     def __init__(self, groups: Groups, signals: Signals, state: State):

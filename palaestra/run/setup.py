@@ -39,7 +39,15 @@ def check_types(given: Mapping[str, Any]) -> dict[str, Any]:
     are left as they are.
     """
     known = get_type_hints(Settings)
-    return {k: values.parse(v, known[k], k) if k in known else v for k, v in given.items()}
+    read: dict[str, Any] = {}
+    for name, x in given.items():
+        if known.get(name) is str and isinstance(x, Path):
+            x = str(x)
+        elif known.get(name) is str and not isinstance(x, str):
+            form = Settings.__dataclass_fields__[name].metadata["metavar"] or "text"
+            raise UserError(f"{name} takes text, {form}, not a {type(x).__name__}")
+        read[name] = values.parse(x, known[name], name) if name in known else x
+    return read
 
 
 def merge(settings: Settings, given: Mapping[str, Any]) -> Settings:
@@ -123,7 +131,7 @@ def call_build(method: str, given: Mapping[str, Any]) -> Any:
     if not isinstance(recipe, Runnable):
         raise UserError(
             f"{method}: build() returned {type(recipe).__name__}, not a recipe; return "
-            "vary(grpo.build(), ...)"
+            "pl.vary(pl.recipe('grpo'), ...)"
         )
     return recipe
 

@@ -1,7 +1,7 @@
 """reasoning-gym's generators as endless tasks, judged by their own scorers
 (open-thought/reasoning-gym, 0.1.25).
 
-Not every generator is fit for training: REFUSED and HASHED say why. Of every task given out, the
+Not every generator is fit for training: REFUSED and HASH_ORDERED say why. Of every task given out, the
 scorer pays the reference answer in full, and its text decides the split it belongs to, so the two
 splits share no problem.
 """

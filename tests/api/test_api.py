@@ -167,3 +167,14 @@ def test_a_table_takes_what_steps_hold():
     found = table([{"a": 1, "b": "x"}, {"a": 0.5, "c": [1]}, {"c": "text", "a": None}])
     assert found["a"].to_pylist() == [1.0, 0.5, None] and found["b"].to_pylist() == ["x", None, None]
     assert found["c"].to_pylist() == [None, "[1]", '"text"'] and math.isclose(found["a"][1].as_py(), 0.5)
+
+
+def test_a_path_is_a_file_and_what_is_no_text_is_said_by_its_type(tmp_path):
+    with pytest.raises(UserError, match=r"^data takes text, FILE, not a list$"):
+        train("grpo", data=[{"prompt": "1+1", "answer": "2"}])
+    with pytest.raises(UserError, match=r"^reward takes text, FILE.py:NAME \| VERIFIER, not a function$"):
+        train("grpo", reward=lambda responses, answers: [])
+    with pytest.raises(UserError, match=r"none\.jsonl: no such file"):
+        train("grpo", data=tmp_path / "none.jsonl")
+    with pytest.raises(UserError, match="compare takes names of methods, FILE.py or runs, not a Recipe"):
+        compare(recipe("grpo"), "rloo")

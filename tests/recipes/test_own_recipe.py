@@ -105,11 +105,11 @@ def test_another_text_of_the_file_is_another_cell(source):
 @pytest.mark.parametrize(
     "body, told",
     [
-        ("x = 1", "mine.py: no function 'build'; write def build(): return vary(grpo.build(), ...)"),
+        ("x = 1", "mine.py: no function 'build'; write def build(): return pl.vary(pl.recipe('grpo'), ...)"),
         ("def build():\n    return vary()", "mine.py:2: NameError: name 'vary' is not defined"),
         (
             "def build():\n    return 3",
-            "mine.py: build() returned int, not a recipe; return vary(grpo.build(), ...)",
+            "mine.py: build() returned int, not a recipe; return pl.vary(pl.recipe('grpo'), ...)",
         ),
         ("def build():\n    raise ValueError('no')", "mine.py:2: ValueError: no"),
     ],

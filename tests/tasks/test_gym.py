@@ -116,9 +116,9 @@ def test_refused_for_paying_what_is_wrong():
 
 @pytest.mark.slow
 def test_items_are_the_same_in_every_process(tmp_path):
-    """What HASHED names is all that differs with Python's hash seed."""
+    """What HASH_ORDERED names is all that differs with Python's hash seed."""
     code = (
-        "import hashlib, sys\nfrom palaestra.tasks import gym\ngym.HASHED = ()\n"
+        "import hashlib, sys\nfrom palaestra.tasks import gym\ngym.HASH_ORDERED = ()\n"
         "for n in sys.argv[1:]:\n    g = gym.Gym(n)\n"
         "    t = [g.task('train', i) for i in range(8)]\n"
         "    print(n, hashlib.md5(repr([(x.prompt, x.answer) for x in t]).encode()).hexdigest())\n"
