@@ -176,5 +176,5 @@ def test_a_path_is_a_file_and_what_is_no_text_is_said_by_its_type(tmp_path):
         train("grpo", reward=lambda responses, answers: [])
     with pytest.raises(UserError, match=r"none\.jsonl: no such file"):
         train("grpo", data=tmp_path / "none.jsonl")
-    with pytest.raises(UserError, match="compare takes names of methods, FILE.py or runs, not a Recipe"):
+    with pytest.raises(UserError, match=r"compare takes names of methods, FILE.py or runs, not a Recipe"):
         compare(recipe("grpo"), "rloo")

@@ -92,12 +92,12 @@ def test_another_text_of_the_file_is_another_cell(source):
     forget()
     second = asked()
     begin, end = BODY.index("@stage"), BODY.index("def build")
-    source(BODY[:begin] + "from beside import Brief\n" + BODY[end:])
+    source(BODY[:begin] + "from near_mine import Brief\n" + BODY[end:])
     beside = "from palaestra.credit.table import Values\nfrom palaestra.types import stage\n" + BODY[begin:end]
-    source(beside, "beside.py")
+    source(beside, "near_mine.py")
     forget()
     third = asked()
-    source(beside.replace("- self.weight", "+ self.weight"), "beside.py")
+    source(beside.replace("- self.weight", "+ self.weight"), "near_mine.py")
     assert len({first, second, third, asked()}) == 4
     del sys.modules["beside"]
 
