@@ -39,13 +39,13 @@ def check_types(given: Mapping[str, Any]) -> dict[str, Any]:
     are left as they are.
     """
     known = get_type_hints(Settings)
+    metavars = {f.name: f.metadata.get("metavar") for f in fields(Settings)}
     read: dict[str, Any] = {}
     for name, x in given.items():
-        if known.get(name) is str and isinstance(x, Path):
-            x = str(x)
-        elif known.get(name) is str and not isinstance(x, str):
-            form = Settings.__dataclass_fields__[name].metadata["metavar"] or "text"
-            raise UserError(f"{name} takes text, {form}, not a {type(x).__name__}")
+        x = str(x) if isinstance(x, Path) and known.get(name) is str else x
+        if known.get(name) is str and not isinstance(x, str):
+            form = ", ".join(filter(None, ("text", metavars[name])))
+            raise UserError(f"{name} takes {form}, not a {type(x).__name__}")
         read[name] = values.parse(x, known[name], name) if name in known else x
     return read
 
