@@ -99,7 +99,7 @@ def test_another_text_of_the_file_is_another_cell(source):
     third = asked()
     source(beside.replace("- self.weight", "+ self.weight"), "near_mine.py")
     assert len({first, second, third, asked()}) == 4
-    del sys.modules["beside"]
+    del sys.modules["near_mine"]
 
 
 @pytest.mark.parametrize(
