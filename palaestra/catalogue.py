@@ -10,7 +10,6 @@ package adds such a module by a name.
 from __future__ import annotations
 
 import csv
-import difflib
 import importlib
 from collections.abc import Mapping
 from contextvars import ContextVar
@@ -24,6 +23,7 @@ from palaestra.card import Card
 from palaestra.errors import UserError
 from palaestra.plugins import Plugin, plugins
 from palaestra.plugins import find as find_plugin
+from palaestra.suggest import suggestion
 from palaestra.tasks.user_code import module_of, path_of
 
 PLUGINS = "plugins"  # the family of what other packages add
@@ -104,8 +104,7 @@ def find(method: str) -> ModuleType:
     if (plugin := find_plugin("recipes", method)) is not None:
         return added_module(plugin)
     names = [*(e.id for e in known.values() if e.built), *(p.name for p in plugins("recipes"))]
-    close = difflib.get_close_matches(method, names, n=3, cutoff=0.5)
-    hint = f"; did you mean {' or '.join(close)}?" if close else "; `palaestra list` shows all"
+    hint = suggestion(method, names, cutoff=0.5) or "; `palaestra list` shows all"
     hint = f"; did you mean {method}.py?" if Path(f"{method}.py").is_file() else hint
     raise UserError(f"no method {method!r}{hint}")
 

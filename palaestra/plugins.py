@@ -18,14 +18,16 @@ import traceback
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import UnionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from palaestra.errors import PalaestraError, UserError
+from palaestra.suggest import suggestion_or_all
 from palaestra.types import value_class
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+T = TypeVar("T")
 KINDS: Mapping[str, str] = {  # and what one of a kind is called
     "recipes": "recipe",
     "tasks": "task",
@@ -158,6 +160,19 @@ def find(kind: str, name: str) -> Plugin | None:
     if mine and (why := _reason(mine[0], ())):
         raise UserError(f"{mine[0]}: {why}")
     return mine[0] if mine else None
+
+
+def pick(kind: str, name: str, ours: Mapping[str, T], take: Callable[[Plugin], T]) -> T:
+    """What a name means: ours, else what `take` makes of the plugin.
+
+    Raises UserError, with what may have been meant, where there is neither.
+    """
+    if name in ours:
+        return ours[name]
+    if (plugin := find(kind, name)) is not None:
+        return take(plugin)
+    known = [*ours, *(p.name for p in plugins(kind))]
+    raise UserError(f"no {KINDS[kind]} {name!r}{suggestion_or_all(name, known)}")
 
 
 def refused(kind: str, ours: Collection[str]) -> Mapping[Plugin, str]:

@@ -8,7 +8,6 @@ tuple is called by its number, or by its class where that is the only one there:
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import inspect
 import json
@@ -17,7 +16,7 @@ import re
 import sys
 import tomllib
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass, replace
 from pathlib import Path
@@ -31,6 +30,7 @@ from palaestra.errors import UserError
 from palaestra.identity import leads_back, name_of
 from palaestra.schedule import Scheduled
 from palaestra.schedule import read as read_schedule
+from palaestra.suggest import suggestion, suggestion_or_all
 
 R = TypeVar("R")
 
@@ -51,7 +51,7 @@ def vary(recipe: R, **changes: Any) -> R:
             if not hasattr(learner, k):
                 known = [n for part in (recipe, learner) for n, _ in children(part)]
                 raise TypeError(
-                    f"neither the recipe nor its learner has a field {k!r}{_suggest(k, known)}"
+                    f"neither the recipe nor its learner has a field {k!r}{suggestion(k, known)}"
                 )
         changes["learners"] = {name: replace(learner, **inner)}
     return replace(parent, **changes)
@@ -232,9 +232,8 @@ def override(recipe: R, path: str, given: Any) -> R:
 def find(recipe: Any, path: str) -> str:
     """The one full path that ends with `path`, or else has its names in this order."""
     known = [p for p, _ in walk(recipe)]
-    matches = _matches(path, known) or [
-        p for p, named in _by_class(recipe) if _matches(path, [named])
-    ]
+    named = {called: p for p, called in _by_class(recipe)}
+    matches = _matches(path, known) or [named[called] for called in _matches(path, [*named])]
     if len(matches) == 1:
         return matches[0]
     if matches:
@@ -242,7 +241,7 @@ def find(recipe: Any, path: str) -> str:
     length = path.count(".") + 1
     # a level may be forgotten
     ends = {".".join(p.split(".")[-n:]): p for n in (length + 1, length) for p in known}
-    hint = _suggest(path, ends, ends.get) or "; `palaestra show RECIPE` prints them all"
+    hint = suggestion(path, ends, ends.get) or "; `palaestra show RECIPE` prints them all"
     raise UserError(f"no field {path!r} in this recipe{hint}")
 
 
@@ -277,15 +276,6 @@ def _leads(names: list[str], path: list[str]) -> bool:
     """
     rest = iter(path)
     return path[-1] == names[-1] and all(name in rest for name in names)
-
-
-def _suggest(word: str, known: Iterable[str], shown: Callable[[str], Any] = str) -> str:
-    close = difflib.get_close_matches(word, list(known), n=3, cutoff=0.6)
-    return (
-        f"; did you mean {' or '.join(dict.fromkeys(str(shown(c)) for c in close))}?"
-        if close
-        else ""
-    )
 
 
 def _set(part: Any, at: str, full: str, given: Any, hint: Any) -> Any:
@@ -469,7 +459,7 @@ def from_toml(path: Path, known: Mapping[str, Any] | None = None) -> dict[str, A
         for key, given in settings.items():
             place = f"{path}, line {_line(text, key)}"
             if key not in known:
-                hint = _suggest(key, known) or f"; there are {', '.join(known)}"
+                hint = suggestion_or_all(key, known)
                 raise UserError(f"{place}: unknown setting {key!r}{hint}")
             settings[key] = parse(given, known[key], f"{place}: {key}")
     if isinstance(settings.get("set"), Mapping):

@@ -251,7 +251,7 @@ def test_tasks_take_settings_and_mix(add):
     for spec, says in [
         ("odd(least=2)", "task 'odd' has no setting 'least'; there are most"),
         ("odd+far", "'far' is an environment, which stands alone"),
-        ("oddd", "no task 'oddd'; did you mean 'odd'"),
+        ("oddd", "no task 'oddd'; did you mean odd"),
     ]:
         with pytest.raises(UserError, match=re.escape(says)):
             benches.bench_by_name(spec)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 from collections.abc import Callable
 from dataclasses import Field, fields
 from typing import Any, NoReturn, get_args, get_origin, get_type_hints
 
 from palaestra.errors import UserError
 from palaestra.run.settings import Settings, flag_of
+from palaestra.suggest import suggestion
 
 
 class FlagParser(argparse.ArgumentParser):
@@ -19,10 +19,8 @@ class FlagParser(argparse.ArgumentParser):
         if "unrecognized arguments:" in message:
             word = message.split("unrecognized arguments:")[1].split()[0]
             flags = [f for action in self._actions for f in action.option_strings]
-            close = difflib.get_close_matches(word.split("=")[0], flags, n=1, cutoff=0.5)
-            message = f"unknown argument {word}" + (
-                f"; did you mean {close[0]}?" if close else f"; see {self.prog} --help"
-            )
+            near = suggestion(word.split("=")[0], flags, cutoff=0.5)
+            message = f"unknown argument {word}{near or f'; see {self.prog} --help'}"
         raise UserError(message)
 
 

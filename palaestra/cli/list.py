@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -12,6 +11,7 @@ from palaestra import catalogue
 from palaestra.errors import UserError
 from palaestra.ledger.results import standing
 from palaestra.plugins import Plugin, refused
+from palaestra.suggest import suggestion_or_all
 
 
 def run(arguments: argparse.Namespace) -> list[dict[str, Any]]:
@@ -28,11 +28,7 @@ def run(arguments: argparse.Namespace) -> list[dict[str, Any]]:
         wanted = getattr(arguments, name)
         known = sorted({e[name] for e in entries})
         if wanted and wanted not in known:
-            close = difflib.get_close_matches(wanted, known, n=1)
-            raise UserError(
-                f"no method has {name} {wanted!r}; "
-                + (f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}")
-            )
+            raise UserError(f"no method has {name} {wanted!r}{suggestion_or_all(wanted, known)}")
         entries = [e for e in entries if not wanted or e[name] == wanted]
     if not arguments.json:
         show(entries)

@@ -8,7 +8,6 @@ signal N.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import json
 import os
@@ -18,6 +17,7 @@ from typing import Any, NoReturn
 
 from palaestra.cli.flags import FLAGS, FlagParser
 from palaestra.errors import Fault, UserError
+from palaestra.suggest import suggestion_or_all
 from palaestra.trackers.feed import is_stuck
 
 VERBS = {
@@ -57,11 +57,7 @@ def usage() -> str:
 def verb_of(argv: Sequence[str]) -> str:
     if argv[0] in VERBS:
         return argv[0]
-    close = difflib.get_close_matches(argv[0], VERBS, n=1)
-    raise UserError(
-        f"no verb {argv[0]!r}"
-        + (f"; did you mean {close[0]}?" if close else f"; there are {', '.join(VERBS)}")
-    )
+    raise UserError(f"no verb {argv[0]!r}{suggestion_or_all(argv[0], VERBS)}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

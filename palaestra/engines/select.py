@@ -9,9 +9,8 @@ from collections.abc import Callable, Mapping
 from palaestra.context import Engine
 from palaestra.engines.own import OwnEngine
 from palaestra.engines.vllm import VllmEngine
-from palaestra.errors import UserError
 from palaestra.models.load import Model
-from palaestra.plugins import find, plugins
+from palaestra.plugins import pick
 
 ENGINES: Mapping[str, Callable[..., Engine]] = {"own": OwnEngine, "vllm": VllmEngine}
 
@@ -31,9 +30,4 @@ def build(name: str, model: Model, *, slots: int, cache_mb: int) -> Engine:
 
 def factory(name: str) -> Callable[..., Engine]:
     """What makes the engine called `name`."""
-    if name in ENGINES:
-        return ENGINES[name]
-    if (plugin := find("engines", name)) is not None:
-        return plugin.factory(Engine, "an engine")
-    known = [f"--engine {k}" for k in (*ENGINES, *(p.name for p in plugins("engines")))]
-    raise UserError(f"unknown engine {name!r}: use {' or '.join(known)}")
+    return pick("engines", name, ENGINES, lambda p: p.factory(Engine, "an engine"))

@@ -5,7 +5,6 @@ code is never run.
 from __future__ import annotations
 
 import copy
-import difflib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from palaestra.models.files import (
 )
 from palaestra.models.lora import LoRA
 from palaestra.models.model import Model, frozen_copy, trainable_copy, weights_sha256
+from palaestra.suggest import suggestion
 
 __all__ = ["Model", "frozen_copy", "load", "load_heads", "save", "trainable_copy", "weights_sha256"]
 
@@ -82,7 +82,7 @@ def find(name: str) -> Path | str:
         or ("/" in name and path.parent.is_dir())
     )
     if local or path.exists():
-        raise UserError(f"no model directory {name!r}{_close(path.name, _siblings(path))}")
+        raise UserError(f"no model directory {name!r}{suggestion(path.name, _siblings(path))}")
     try:
         with silence_transformers():
             settings, _ = PreTrainedConfig.get_config_dict(name)
@@ -91,7 +91,7 @@ def find(name: str) -> Path | str:
     if not settings:
         known = [*OWN_MODELS, *(p.name for p in Path().iterdir() if (p / "config.json").exists())]
         raise UserError(
-            f"unknown model {name!r}{_close(name, known)}; use {', '.join(OWN_MODELS)}, a "
+            f"unknown model {name!r}{suggestion(name, known)}; use {', '.join(OWN_MODELS)}, a "
             "directory with a saved model, or the id of a model on the Hugging Face hub (which "
             "must be reachable, or the model in its cache)"
         )
@@ -121,11 +121,6 @@ def check(directory: Path) -> None:
             f"{directory} has no tokenizer; save it there with "
             f"`tokenizer.save_pretrained({str(directory)!r})`"
         )
-
-
-def _close(name: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def _siblings(path: Path) -> list[str]:

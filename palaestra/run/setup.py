@@ -4,7 +4,6 @@ settings, complete.
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import shlex
 from collections.abc import Callable, Mapping
@@ -23,6 +22,7 @@ from palaestra.run.context import RunContext
 from palaestra.run.driver import train
 from palaestra.run.settings import TASK, VALUE, Settings, Use, flag_of, setting_names
 from palaestra.step import Recipe
+from palaestra.suggest import suggestion_or_all
 from palaestra.tasks.user_code import locate_error
 from palaestra.types import Player
 
@@ -55,11 +55,7 @@ def merge(settings: Settings, given: Mapping[str, Any]) -> Settings:
     known = [f.name for f in fields(settings)]
     for key in given:
         if key not in known:
-            close = difflib.get_close_matches(key, known, n=1)
-            raise UserError(
-                f"unknown setting {key!r}"
-                + (f"; did you mean {close[0]}?" if close else f"; there are {', '.join(known)}")
-            )
+            raise UserError(f"unknown setting {key!r}{suggestion_or_all(key, known)}")
     words = given.get("set", {})
     changed = replace(settings, **{k: v for k, v in given.items() if k != "set"})
     return replace(changed, set={**lasting_overrides(settings, changed, words), **words})

@@ -27,8 +27,8 @@ from typing import Any
 import numpy as np
 
 from palaestra.errors import UserError
+from palaestra.suggest import suggestion
 from palaestra.tasks import options
-from palaestra.tasks.names import suggestion
 from palaestra.tasks.records import Record, Records, kind, open_records
 from palaestra.tasks.repeats import REPEAT_WARNING
 from palaestra.types import Message, Task, seed_of, stage

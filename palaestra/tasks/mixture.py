@@ -16,8 +16,8 @@ import numpy as np
 
 from palaestra.abilities import split_size
 from palaestra.errors import UserError
+from palaestra.suggest import suggestion
 from palaestra.tasks.gym import Gym
-from palaestra.tasks.names import suggestion
 from palaestra.tasks.spec import SpecPart, parse_spec, write_part
 from palaestra.types import Task, Tasks, rng_of, stage
 

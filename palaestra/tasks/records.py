@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from palaestra.errors import UserError
-from palaestra.tasks.names import suggestion
+from palaestra.suggest import suggestion
 
 Record = Mapping[str, Any]
 SUFFIXES = (".jsonl", ".ndjson", ".json", ".parquet")

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from palaestra.errors import UserError
-from palaestra.tasks.names import suggestion
+from palaestra.suggest import suggestion
 from palaestra.types import seed_of
 
 

@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from palaestra.errors import UserError
-from palaestra.plugins import find, plugins
-from palaestra.tasks.names import suggestion
+from palaestra.plugins import find, pick
 from palaestra.trackers.accelerated import PACKAGES, Accelerated
 from palaestra.trackers.base import Tracker
 from palaestra.trackers.like import Trackio, Wandb
@@ -51,12 +50,6 @@ def kind(target: str) -> str:
 def factory(target: str) -> Callable[[str], Tracker]:
     """What makes a tracker from the text after its name."""
     name = target.partition(":")[0]
-    if name in OWN:
-        return OWN[name]
-    if (plugin := find("trackers", name)) is not None:
-        return plugin.factory(Tracker, "a tracker")
-    if name in PACKAGES:
+    if name in PACKAGES and name not in OWN and find("trackers", name) is None:
         raise UserError(f"--track {target}: it works by accelerate: --track accelerate:{target}")
-    known = [*OWN, *(p.name for p in plugins("trackers"))]
-    hint = suggestion(name, known) or f"; there are {', '.join(known)}"
-    raise UserError(f"--track {target}: no such tracker{hint}")
+    return pick("trackers", name, OWN, lambda p: p.factory(Tracker, "a tracker"))

@@ -15,8 +15,8 @@ from functools import lru_cache
 from typing import Any
 
 from palaestra.errors import UserError
-from palaestra.plugins import Plugin, find, plugins
-from palaestra.tasks.names import suggestion
+from palaestra.plugins import Plugin, find, pick
+from palaestra.suggest import suggestion
 from palaestra.tasks.spec import names_in, parse_spec
 from palaestra.types import value_class
 from palaestra.verifiers.base import PutsReference, ReadsForm, Verifier, fields_of
@@ -145,13 +145,7 @@ def make_verifier(name: str, settings: Mapping[str, Any]) -> Any:
 
 
 def verifier_entry(name: str) -> VerifierEntry:
-    if name in VERIFIERS:
-        return VERIFIERS[name]
-    if (plugin := find("verifiers", name)) is not None:
-        return plugin_entry(plugin)
-    known = [*VERIFIERS, *(p.name for p in plugins("verifiers"))]
-    hint = suggestion(name, known) or f"; there are {', '.join(known)}"
-    raise UserError(f"no verifier {name!r}{hint}")
+    return pick("verifiers", name, VERIFIERS, plugin_entry)
 
 
 def known_entry(spec: str) -> VerifierEntry | None:

@@ -247,7 +247,7 @@ def test_what_is_missing_is_told(monkeypatch, capsys):
     monkeypatch.setenv(vllm.PYTHON, sys.executable)
     with pytest.raises(UserError, match="has no vllm"):
         select.build("vllm", load("tiny"), slots=1, cache_mb=1)
-    with pytest.raises(UserError, match="unknown engine 'vlm'"):
+    with pytest.raises(UserError, match="no engine 'vlm'"):
         select.build("vlm", load("tiny"), slots=1, cache_mb=1)
 
 

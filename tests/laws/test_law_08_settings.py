@@ -1,7 +1,7 @@
 """Law 8: an unknown configuration key is an error with a suggestion, wherever it is given."""
 
 import asyncio
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 from palaestra.credit.links import Center
@@ -17,6 +17,17 @@ from palaestra.schedule import read, resolve
 from palaestra.step import Unchanged, start, step
 from palaestra.types import Reward
 from palaestra.values import digest, find, flatten, override, vary, walk
+
+
+@dataclass(frozen=True)
+class Inner:
+    n: int
+
+
+@dataclass(frozen=True)
+class Outer:
+    inner: Inner
+    n: int
 
 
 @pytest.mark.parametrize(
@@ -131,3 +142,4 @@ def test_a_part_of_a_tuple_is_called_by_its_class():
         find(twice, "sample.n")
     assert find(twice, "collect.links.1.n") == "collect.links.1.n"
     assert find(vary(recipe, collect=links(Sample(), MuteTruncated())), "mute_truncated") == "collect.links.1"
+    assert find((Outer(n=1, inner=Inner(n=2)),), "outer.n") == "0.n"  # not outer.inner.n as well

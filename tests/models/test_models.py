@@ -370,13 +370,13 @@ def test_mistakes_are_named(saved, tmp_path, monkeypatch):
     cases = [
         (str(tmp_path / "nowhere" / "at" / "all"), "no model directory"),
         ("tests/tinny", "no model directory"),
-        (str(tmp_path / "runs" / "binari"), r"no model directory .*did you mean 'binary'\?"),
+        (str(tmp_path / "runs" / "binari"), r"no model directory .*did you mean binary"),
         (without(at, tmp_path / "a", "config.json"), r"no config\.json"),
         (bare, "no safetensors file: no weights"),
         (binary, r"only pytorch_model\.bin; convert it"),
         (without(at, tmp_path / "c", "tokenizer*", "chat*"), "has no tokenizer"),
         (str(tmp_path), r"not a saved model; .*/[ac] is one"),
-        ("smolm2", r"unknown model 'smolm2'; did you mean 'smollm2'\?"),
+        ("smolm2", r"unknown model 'smolm2'; did you mean smollm2"),
         ("nobody/nothing", "unknown model"),
     ]
     for name, expected in cases:

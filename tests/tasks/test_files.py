@@ -221,7 +221,7 @@ BROKEN = {  # what is wrong: (file name, content, what the message says)
     "no suffix": ("data", "a,b", r"data: cannot read a file without suffix"),
     "not Parquet": ("d.parquet", b"PAR1 no", r"d\.parquet: not a Parquet file \(.*\); write it again"),
     "Parquet without prompt": ("d.parquet", [{"question": "a", "answer": "b"}], r"d\.parquet, row 1: no 'prompt' \(nor 'messages'\); the record has question, answer; rename 'question' to 'prompt'"),
-    "no prompt": ("d.jsonl", second({"promt": "a", "answer": 1}), r"d\.jsonl:2: no 'prompt'.*has promt, answer; did you mean 'promt'"),
+    "no prompt": ("d.jsonl", second({"promt": "a", "answer": 1}), r"d\.jsonl:2: no 'prompt'.*has promt, answer; did you mean promt"),
     "null prompt": ("d.jsonl", second({"prompt": None, "answer": 1}), r"d\.jsonl:2: no 'prompt' \(nor 'messages'\), it is null"),
     "empty record": ("d.jsonl", second({}), r"d\.jsonl:2: no 'prompt'.*the record has no columns"),
     "empty prompt": ("d.jsonl", second({"prompt": " \n", "answer": 1}), r"d\.jsonl:2: prompt is empty"),
@@ -275,7 +275,7 @@ def test_broken_input_is_one_clear_line(tmp_path, name):
 
 def test_missing_files(tmp_path):
     write(tmp_path, "train.jsonl", GOOD)
-    with pytest.raises(UserError, match=r"trian\.jsonl: no such file; did you mean 'train\.jsonl'\?"):
+    with pytest.raises(UserError, match=r"trian\.jsonl: no such file; did you mean train\.jsonl\?"):
         FileTasks(str(tmp_path / "trian.jsonl"))
     with pytest.raises(UserError, match=r"x\.jsonl: no such file \(looked in .*none\)"):
         FileTasks(str(tmp_path / "none" / "x.jsonl"))

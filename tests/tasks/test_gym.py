@@ -179,14 +179,14 @@ def test_settings_and_difficulty():
 @pytest.mark.parametrize(
     "settings, message",
     [
-        ({"generator": "chainsum"}, "no generator 'chainsum'; did you mean 'chain_sum'"),
+        ({"generator": "chainsum"}, "no generator 'chainsum'; did you mean chain_sum"),
         ({"generator": "zzz"}, "no generator 'zzz'; there are 94"),
         ({"generator": "boxnet"}, "rg:boxnet is not offered: its items have no reference answer"),
         ({"generator": "simple_integration"}, "its scorer runs the response as Python code"),
         ({"generator": "composite"}, "join them with"),
         (
             {"generator": "chain_sum", "params": (("min_term", 1),)},
-            "has no setting 'min_term'; did you mean 'min_terms'",
+            "has no setting 'min_term'; did you mean min_terms",
         ),
         ({"generator": "chain_sum", "params": (("seed", 1),)}, "has no setting 'seed'; there are min_terms"),
         (

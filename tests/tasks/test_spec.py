@@ -57,7 +57,7 @@ def test_bare_words_are_text_and_lists_are_tuples():
         ),
         ("number(relative=open('x'))", "write settings as number(name=value)"),
         ("exact*2", "verifier 'exact*2': a weight needs other parts beside it; write 'exact'"),
-        ("Exact", "no verifier 'Exact'; did you mean 'exact'?"),
+        ("Exact", "no verifier 'Exact'; did you mean exact?"),
     ],
 )
 def test_mistakes_in_a_verifier(spec, says):

@@ -177,7 +177,7 @@ MISTAKES = {  # (the file, what the message says)
     "one parameter": ("def score(r): return r", r"takes \(r\); it must take \(responses, answers, \*\*fields\)"),
     "no function": ("score = 3", r"mine\.py:score is no function; write def score\(responses, answers, \*\*fields\)"),
     "a class": ("class score: pass", r"mine\.py:score is no function"),
-    "another name": ("def scores(r, a): return r", r"mine\.py: no function 'score'; did you mean 'scores'\?"),
+    "another name": ("def scores(r, a): return r", r"mine\.py: no function 'score'; did you mean scores\?"),
     "nothing defined": ("from json import loads", r"mine\.py: no function 'score'; it defines none"),
     "bad syntax": ("x = 1\ndef score(r, a) return r\n", r"mine\.py:2: .*; mend the syntax"),
     "fails to load": ("x = 1\nx.y\ndef score(r, a): return r", r"mine\.py:2: AttributeError: .* while it was loaded"),
@@ -225,7 +225,7 @@ def test_missing_files(source, tmp_path):
     source("def score(r, a): return r", "reward.py")
     source("x", "notes.txt")
     for spec, message in {
-        str(tmp_path / "reword.py:score"): r"reword\.py: no such file; did you mean 'reward\.py'\?",
+        str(tmp_path / "reword.py:score"): r"reword\.py: no such file; did you mean reward\.py\?",
         str(tmp_path / "zzz.py:score"): r"zzz\.py: no such file \(looked in ",
         str(tmp_path / "notes.txt:score"): r"not a Python file; its name must end in \.py",
         str(tmp_path / "reward.py"): r"name the file and the function, as FILE\.py:NAME",
@@ -309,7 +309,7 @@ ENVIRONMENTS = {  # what is replaced in GUESS: (by what, the message)
     "prompt without its comma": ("answer=index % 10", 'prompt=(Message(role="user", content="x"))', r"Guess\.task: prompt is Message"),
     "content is a number": ("answer=index % 10", 'prompt=(Message(role="user", content=5),)', r"Guess\.task: prompt is tuple"),
     "meta is text": ("answer=index % 10", 'meta="x"', r"Guess\.task: meta is str 'x'; write a dictionary"),
-    "no class": ("class Guess:", "class Guest:", r"no class 'Guess'; did you mean 'Guest'\?"),
+    "no class": ("class Guess:", "class Guest:", r"no class 'Guess'; did you mean Guest\?"),
     "a function": ("class Guess:", "def Guess(): pass\nclass Guest:", r"mine\.py:Guess is function, not a class"),
 }  # fmt: skip
 

@@ -350,7 +350,7 @@ def test_a_tracker_that_fails_when_a_run_is_sent_is_an_error_of_one_line(plugin,
 @pytest.mark.parametrize(
     ("target", "says"),
     [
-        ("wanbd", "did you mean 'wandb'"),
+        ("wanbd", "did you mean wandb"),
         ("mlflow:mine", "--track accelerate:mlflow:mine"),
         ("accelerate:mlfow", "accelerate:mlflow, accelerate:aim"),
         ("lost", "cannot be loaded from notes_tracker:Missing: AttributeError"),

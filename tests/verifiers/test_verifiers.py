@@ -337,7 +337,7 @@ def test_names():
     found = mixed("<think>x</think><answer>8</answer>", "7")
     assert found.score == pytest.approx(0.1 / 1.1) and found.parts["tags"] == 1.0 and found.parts["exact"] == 0.0
     for wrong, message in [
-        ("maths", "did you mean 'math'"),
+        ("maths", "did you mean math"),
         ("number(rel=1)", "no setting 'rel'"),
         ("a b", "cannot be read"),
         ("exact+exact", "stands twice"),

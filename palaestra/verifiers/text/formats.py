@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 from palaestra.errors import UserError
-from palaestra.tasks.names import suggestion
+from palaestra.suggest import suggestion
 from palaestra.types import stage
 from palaestra.verifiers.answers.final import boxed_answer, gold_of, same_answer, strip_markup
 from palaestra.verifiers.base import (
