@@ -35,7 +35,7 @@ C = TypeVar("C", bound=type)
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
 def value_class(cls: C) -> C:
-    """A noun: frozen, slotted, keyword-only."""
+    """A class decorator for nouns: a frozen dataclass with slots, whose fields are given by name."""
     return dataclass(frozen=True, slots=True, kw_only=True)(cls)
 
 

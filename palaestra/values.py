@@ -36,7 +36,16 @@ R = TypeVar("R")
 
 
 def vary(recipe: R, **changes: Any) -> R:
-    """The recipe with other fields; those of a learner go to the single learner."""
+    """The recipe with other fields.
+
+    Args:
+        recipe: stays as it is.
+        changes: fields of the recipe by name; those that only a learner has go to the single learner.
+
+    Raises:
+        TypeError: neither has a field of that name; the message suggests one.
+        ValueError: a learner's field is given, and the recipe has several learners.
+    """
     parent: Any = recipe
     inner = {k: changes.pop(k) for k in list(changes) if not hasattr(recipe, k)}
     if inner:

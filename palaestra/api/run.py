@@ -122,7 +122,11 @@ class Run:
 
 
 def open(folder: str | Path) -> Run:
-    """The run that lies in `folder`. Raises UserError where it is no run folder."""
+    """The run that lies in `folder`.
+
+    Raises:
+        UserError: there is no run folder of this package.
+    """
     return Run(folder)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 
 def group_mean(x_N: np.ndarray, key_N: np.ndarray) -> np.ndarray:
-    """Mean of x over observations of the same key."""
+    """[N] the mean of `x_N` over the observations that have the same key in `key_N`."""
     total = np.bincount(key_N, x_N)
     return (total / np.maximum(np.bincount(key_N), 1))[key_N]
 

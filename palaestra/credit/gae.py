@@ -94,7 +94,12 @@ def sampled_kl(table: Table, model: str, kind: KLKind) -> np.ndarray:
 
 
 def kl_needs(kind: KLKind, model: str = "ref") -> tuple[Need, ...]:
-    """What a learner must need for a KL in its reward."""
+    """What a learner must need for a KL in its reward.
+
+    Args:
+        kind: the estimator; "full" takes whole distributions, the learner's own among them.
+        model: the frozen model, by its name in the recipe's references.
+    """
     return (
         (model, kl_quantity(kind)),
         *((("policy", kl_quantity(kind)),) if kind == "full" else ()),

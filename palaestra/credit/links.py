@@ -171,5 +171,9 @@ def examples(table: Table, x: Values, unit: str = "row") -> list[Example]:
 
 
 def chain(*links: Link) -> Chain:
-    """`chain(Center("group"), Scale("group"))`."""
+    """Credit from links in their order: `chain(Center("group"), Scale("group"))` is GRPO's.
+
+    Args:
+        links: each maps values and the table of the batch to values of the same batch.
+    """
     return Chain(links)

@@ -55,7 +55,13 @@ def turn_rewards(table: Table) -> np.ndarray:
 
 
 def discounted_turn_sums(table: Table, x_N: np.ndarray, gamma: float) -> np.ndarray:
-    """[N] sum_{k>=t} gamma^{k-t} x_k over the turns of each episode."""
+    """[N] sum_{k>=t} gamma^{k-t} x_k over the turns of each episode.
+
+    Args:
+        table: the batch, whose turns are counted.
+        x_N: a number for each of its N turns.
+        gamma: the discount a turn, in [0, 1].
+    """
     out = np.zeros(len(x_N))
     for e in range(len(table.episodes)):
         mine = np.flatnonzero(table.turns.episode_N == e)

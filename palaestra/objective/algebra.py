@@ -108,6 +108,10 @@ def token_mean(x_BT: Tensor, batch: Batch) -> Tensor:
 
 
 def sum_by_unit(x_B: Tensor, batch: Batch) -> Tensor:
-    """[units in this part] sums over rows."""
+    """[units in this part] sums over the rows of each unit.
+
+    Args:
+        x_B: a number for each row of the batch.
+    """
     _, unit_B = batch.unit_B.unique(return_inverse=True)
     return x_B.new_zeros(int(unit_B.max()) + 1).index_add(0, unit_B, x_B)

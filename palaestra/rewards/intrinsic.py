@@ -80,7 +80,7 @@ def surprise_shares(logp_n: np.ndarray) -> np.ndarray:
 
 
 def sequence_confidence(logp_n: np.ndarray) -> float:
-    """exp(mean log p), in (0, 1]."""
+    """exp(mean log p), in (0, 1], of the n log-probs of a text, in nats."""
     return float(np.exp(logp_n.mean())) if len(logp_n) else 1.0
 
 

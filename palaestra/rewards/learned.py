@@ -99,6 +99,11 @@ def min_over_heads(s_NH: np.ndarray) -> np.ndarray:
 
 
 def mean_over_heads(s_NH: np.ndarray) -> np.ndarray:
+    """[N] the mean of a reward model's heads.
+
+    Args:
+        s_NH: a score for each of N answers by each of H heads.
+    """
     return s_NH.mean(1)
 
 

@@ -40,7 +40,11 @@ class Links:
 
 
 def links(*parts: Collect) -> Links:
-    """`links(Sample(8), Score())`."""
+    """Collection from parts in their order: `links(Sample(8), Score())`.
+
+    Args:
+        parts: each takes a group and gives one; the first samples, a later one judges.
+    """
     return Links(parts)
 
 

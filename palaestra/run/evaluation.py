@@ -52,7 +52,15 @@ def accuracy(groups: list[Group]) -> Interval:
 async def greedy_accuracy(
     ctx: Context, n: int, model: str = "policy"
 ) -> tuple[Interval, list[Group]]:
-    """Accuracy of greedy answers on `n` held-out tasks."""
+    """Accuracy of greedy answers on held-out tasks.
+
+    Args:
+        n: how many of them.
+        model: of the run, by name.
+
+    Returns:
+        The share that is right with its 95% interval, and the groups of one answer each.
+    """
     groups = await attempt_tasks(ctx, n, Sample(n=1, temperature=0.0, model=model))
     return accuracy(groups), groups
 

@@ -83,12 +83,12 @@ def final_answer(text: str) -> str | None:
 
 
 def exact_match(text: str, task: Task) -> float:
-    """1 if the final answer is the task's answer, letter by letter, else 0."""
+    """1.0 if the final answer of `text` is the task's answer, letter by letter, else 0.0."""
     return float(final_answer(text) == str(task.answer))
 
 
 def format_answer(steps: Sequence[str], answer: Any) -> str:
-    """Steps and answer as an answer text."""
+    """An answer of the embedded problems as text: the steps, a line each, then `= answer`."""
     return "\n".join([*steps, f"{ANSWER_PREFIX}{answer}"])
 
 

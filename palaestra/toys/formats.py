@@ -19,6 +19,7 @@ UNSURE_ANSWER = f"{ANSWER_PREFIX}?"  # how the tiny model says that it does not 
 
 
 def question_text(task: Task) -> str:
+    """The first message of the user in the task's prompt."""
     return next(m.content for m in task.prompt if m.role == "user")
 
 
@@ -29,6 +30,7 @@ def rephrase(task: Task, content: str) -> Task:
 
 
 def add_instruction(task: Task, system: Message) -> Task:
+    """The task with a system message before its prompt."""
     return replace(task, prompt=(system, *task.prompt))
 
 

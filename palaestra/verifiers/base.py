@@ -164,6 +164,7 @@ def failed_judgement(status: str, **parts: float) -> Judgement:
 
 
 def binary_judgement(right: bool, **parts: float) -> Judgement:
+    """A judgement that scores 1 if `right`, else 0; `parts` are named shares of it, in [0, 1]."""
     return Judgement(score=float(right), parts=parts)
 
 
@@ -195,7 +196,17 @@ def fences(text: str, languages: tuple[str, ...] = ("",), cut: bool = False) -> 
 
 
 def require_field(given: Any, name: str, kind: type | tuple[type, ...], verifier: object) -> Any:
-    """A reference or field that must be there, in its type."""
+    """`given`, if it is of the type `kind`.
+
+    Args:
+        given: a reference or a field of the task.
+        name: what it is called in the message.
+        kind: a type, or several of which one will do.
+        verifier: the one that needs it.
+
+    Raises:
+        UserError: it is missing, or of another type.
+    """
     allowed = kind if isinstance(kind, tuple) else (kind,)
     if not isinstance(given, allowed) or (isinstance(given, bool) and bool not in allowed):
         raise UserError(

@@ -85,7 +85,16 @@ def open_session(files: Files | None = None, limits: Limits = Limits()) -> Sessi
 
 
 def check_python(code: str, tests: Sequence[Test], limits: Limits = Limits()) -> Tested:
-    """Which tests a candidate passes; see `palaestra.services.sandbox.check`."""
+    """Runs tests against a candidate in Python, in this machine's sandbox.
+
+    Args:
+        code: the candidate, untrusted.
+        tests: what it must pass, in order.
+        limits: of time (seconds), memory (MB) and output (bytes).
+
+    Returns:
+        Which tests passed, and what became of the others.
+    """
     return check_with(sandbox_kind(), code, tests, limits)
 
 

@@ -318,6 +318,7 @@ class Keywords:
 
 
 def normalise_text(text: str) -> str:
+    """The text without case, in Unicode's compatible form (NFKC), single blanks between its words."""
     import unicodedata
 
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())

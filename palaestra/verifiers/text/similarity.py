@@ -41,7 +41,7 @@ def edit_similarity(a: Sequence[Hashable], b: Sequence[Hashable]) -> float:
 
 
 def jaccard(a: set[Hashable], b: set[Hashable]) -> float:
-    """|a & b| / |a | b|; 1 for two empty sets."""
+    """|a & b| / |a | b|, in [0, 1]; 1 for two empty sets."""
     return len(a & b) / len(a | b) if a or b else 1.0
 
 
@@ -75,4 +75,5 @@ def cosine(a: str, b: str, n: int = 3) -> float:
 
 
 def count_character_ngrams(text: str, n: int) -> Counter[str]:
+    """How often each run of 1 to `n` characters stands in a text, its blanks included."""
     return Counter(text[i : i + k] for k in range(1, n + 1) for i in range(len(text) - k + 1))

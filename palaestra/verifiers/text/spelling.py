@@ -66,6 +66,7 @@ class Spelling:
 
 
 def normalise_characters(text: str) -> str:
+    """The text without blanks at its ends, its characters in Unicode's composed form (NFC)."""
     return unicodedata.normalize("NFC", text).strip()
 
 
@@ -78,7 +79,7 @@ def edits(a: str, b: str) -> set[tuple[int, int, str]]:
 
 
 def rescale_similarity(c: float, theta: float = 0.8) -> float:
-    """max(0, (c - theta) / (1 - theta))."""
+    """max(0, (c - theta) / (1 - theta)): a similarity below `theta` counts nothing."""
     return max(0.0, (c - theta) / (1 - theta))
 
 
