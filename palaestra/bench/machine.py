@@ -19,6 +19,7 @@ from torch import nn
 from palaestra import __version__
 from palaestra.errors import UserError
 from palaestra.models.load import Model
+from palaestra.run.parts import package_sha256
 from palaestra.services.cores import cores
 
 
@@ -46,6 +47,14 @@ def describe_machine(device: str) -> dict[str, Any]:
         "transformers": importlib.metadata.version("transformers"),
         "palaestra": __version__,
     }
+
+
+def conditions(machine: dict[str, Any]) -> dict[str, Any]:
+    """What parts of a measurement have in common so that they make one: the described machine,
+    whatever its load, and the code.
+    """
+    lasting = {k: v for k, v in machine.items() if k != "load"}
+    return lasting | {"code": package_sha256()}
 
 
 def processor() -> str:

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import tempfile
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from palaestra.bench.turns import TurnWorker
 from palaestra.bench.work import Work
+from palaestra.run.parts import Parts
 
 GROUPS = (8, 16, 32, 64)
 
 
-def measure(work: Work, steps: int = 2) -> dict[str, Any]:
+def measure(work: Work, steps: int, parts: Parts) -> dict[str, Any]:
     """Resident MB: "base" before the first step, the peak of "rollout" in it, that of "update" over
     all steps.
 
@@ -31,9 +33,12 @@ def measure(work: Work, steps: int = 2) -> dict[str, Any]:
         replace(work, budget=1024),
         replace(work, budget=1024, recompute=True),
     ]
+    works = (*grown, *bounded, *saving)
+    parts.expect(len(works))
     return {
         "settings": [
-            asdict(w) | {"memory_mb": peaks(w, steps)} for w in (*grown, *bounded, *saving)
+            asdict(w) | {"memory_mb": parts.keep(f"setting {i}", partial(peaks, w, steps))}
+            for i, w in enumerate(works, 1)
         ]
     }
 

@@ -1,5 +1,5 @@
 """The work of `palaestra bench trl` in TRL's GRPOTrainer, one step at a word:
-`python -m palaestra.bench.peer WORK FOLDER`.
+`python -m palaestra.bench.peer WORK FOLDER SEED`.
 
 Same prompts, group, lengths, temperature, optimiser, precision, no KL term, no gradient
 checkpointing unless asked: what a user of TRL would run who had read its documentation.
@@ -26,7 +26,7 @@ def rewards(completions: list[Any], **columns: Any) -> list[float | None]:
     return [float(sum(map(ord, s)) % 2) for s in said]
 
 
-def run(work: Work, folder: Path, turns: Turns) -> None:
+def run(work: Work, folder: Path, seed: int, turns: Turns) -> None:
     from datasets import Dataset
     from trl.trainer.grpo_trainer import GRPOTrainer  # type: ignore[import-not-found]  # an extra
 
@@ -34,7 +34,7 @@ def run(work: Work, folder: Path, turns: Turns) -> None:
     trainer = GRPOTrainer(
         model=str(find(work.model)),
         reward_funcs=rewards,
-        args=arguments(work, folder),
+        args=arguments(work, folder, seed),
         train_dataset=data,
     )
     gate = StepGate(turns)
@@ -47,7 +47,7 @@ def run(work: Work, folder: Path, turns: Turns) -> None:
     trainer.train()
 
 
-def arguments(work: Work, folder: Path) -> Any:
+def arguments(work: Work, folder: Path, seed: int) -> Any:
     from trl.trainer.grpo_config import GRPOConfig  # type: ignore[import-not-found]  # an extra
 
     answers = work.prompts * work.group
@@ -75,7 +75,7 @@ def arguments(work: Work, folder: Path) -> Any:
         disable_tqdm=True,
         use_cpu=work.device == "cpu",
         model_init_kwargs={"dtype": work.dtype},
-        seed=0,
+        seed=seed,
     )
 
 
@@ -86,8 +86,7 @@ class StepGate(TrainerCallback):
         self.turns, self.spent, self.tokens = turns, dict[str, float](), 0
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if not self.turns.wait():
-            raise SystemExit(0)
+        self.turns.wait()
         self.spent, self.tokens = {}, 0
         self.memory = Memory().__enter__()
         self.begin = time.perf_counter()
@@ -115,4 +114,4 @@ class StepGate(TrainerCallback):
 
 
 if __name__ == "__main__":
-    run(Work.read(sys.argv[1]), Path(sys.argv[2]), Turns())
+    run(Work.read(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), Turns())

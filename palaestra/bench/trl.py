@@ -17,31 +17,29 @@ import numpy as np
 from palaestra.bench.machine import spread
 from palaestra.bench.turns import TurnWorker
 from palaestra.bench.work import Work
+from palaestra.run.parts import Parts
 
 PHASES = ("rollout", "forward", "backward", "seconds")
+MODULES = {"palaestra": "palaestra.bench.own", "trl": "palaestra.bench.peer"}
 
 
-def measure(work: Work, pairs: int = 5) -> dict[str, Any]:
-    """Seconds of every step of both, ratios TRL / Palaestra by phase, memory peaks in MB. The first
-    pair does not count.
-    """
-    found: dict[str, list[dict[str, Any]]] = {"palaestra": [], "trl": []}
+def measure(work: Work, pairs: int, parts: Parts) -> dict[str, Any]:
+    """Seconds of every step of both, ratios TRL / Palaestra by phase, memory peaks in MB."""
+    parts.expect(pairs)
+    rounds, workers = parts.rounds("pair", pairs), dict[str, TurnWorker]()
     with tempfile.TemporaryDirectory() as folder:
-        workers: dict[str, TurnWorker] = {}
         try:
-            for name, module in (
-                ("palaestra", "palaestra.bench.own"),
-                ("trl", "palaestra.bench.peer"),
-            ):
-                workers[name] = TurnWorker(module, work.json(), Path(folder) / name)
-            for n in range(pairs + 1):
-                for name, worker in workers.items():
-                    report = worker.go()
-                    if n:
-                        found[name].append(report)
+            for _ in rounds:
+                # from where another process stopped, both draw other problems than it drew
+                for name, module in MODULES.items():
+                    if name not in workers:
+                        place = Path(folder) / name
+                        workers[name] = TurnWorker(module, work.json(), place, rounds.before)
+                rounds.put({name: worker.go() for name, worker in workers.items()})
         finally:
             for worker in workers.values():
                 worker.close()
+    found = {name: [r[name] for r in rounds.found] for name in MODULES}
     ratios = {p: _ratios(found, p) for p in PHASES}
     tokens = {n: [s["tokens"] for s in steps] for n, steps in found.items()}
     per_token = (

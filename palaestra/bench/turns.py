@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import queue
 import sys
 import threading
 from collections.abc import Generator
@@ -13,34 +14,52 @@ from typing import Any, ClassVar
 import torch
 
 from palaestra.errors import Fault
-from palaestra.services.lines import Died, LineProcess, answer_sender, questions
+from palaestra.services.lines import (
+    Died,
+    LineMessage,
+    LineProcess,
+    answer_sender,
+    questions,
+)
 
 WATCH_SECONDS = 0.005  # seconds between two looks at the memory
 
 
 class Turns:
-    """The worker's side."""
+    """The worker's side. It ends with its parent, also in the middle of a step."""
 
     def __init__(self) -> None:
-        self.report, self._words = answer_sender(), questions()
+        self.report, self._words = answer_sender(), queue.Queue[LineMessage]()
+        threading.Thread(target=self._listen, daemon=True).start()
 
     def ready(self) -> None:
         self.report({"ready": True, "resident_mb": resident_mb()})
 
-    def wait(self) -> bool:
-        """Whether there is a step to take."""
-        return next(self._words, None) is not None
+    def wait(self) -> None:
+        """Until there is a step to take."""
+        self._words.get()
+
+    def _listen(self) -> None:
+        for word in questions():
+            self._words.put(word)
+        os._exit(0)  # nobody reads what this step would find
 
 
 class TurnWorker:
-    """The other side of one: `go()` lets it take one step and gives its report."""
+    """The other side of one: `go()` lets it take one step and gives its report. `seed` chooses the
+    problems that are drawn.
+    """
 
-    def __init__(self, module: str, work: str, folder: Path):
+    def __init__(self, module: str, work: str, folder: Path, seed: int = 0):
         folder.mkdir(parents=True, exist_ok=True)
         self._lines = LineProcess(
-            [sys.executable, "-m", module, work, str(folder)], log=folder / "log"
+            [sys.executable, "-m", module, work, str(folder), str(seed)], log=folder / "log"
         )
-        self.started = self._read()
+        try:
+            self.started = self._read()
+        except BaseException:
+            self.close()
+            raise
 
     def go(self) -> dict[str, Any]:
         with suppress(Died):  # reading says so
