@@ -18,8 +18,8 @@ from pathlib import Path
 from palaestra.bench.machine import describe_machine
 from palaestra.ledger.cells import CellRequest, run_all
 from palaestra.ledger.experiment import Final, Logged
+from palaestra.run.headway import Headway
 from palaestra.run.settings import Settings
-from palaestra.run.tally import Tally
 from palaestra.stats import mean_interval
 from palaestra.store.checkpoint import write_atomic
 
@@ -43,8 +43,8 @@ def main() -> None:
     given = parser.parse_args()
     settings = [(rate, prompts, n) for rate, (prompts, n) in product(RATES, SHAPES)]
     requests = [asked(*s, seed, given.tokens) for s in settings for seed in range(given.seeds)]
-    with Tally("defaults") as tally:
-        outcomes = run_all(requests, Path("runs/defaults"), tally)
+    with Headway("defaults") as headway:
+        outcomes = run_all(requests, Path("runs/defaults"), headway)
     rows = []
     for i, (rate, prompts, n) in enumerate(settings):
         cells = [o.cell for o in outcomes[i * given.seeds : (i + 1) * given.seeds] if o.cell]

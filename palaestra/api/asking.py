@@ -19,9 +19,9 @@ from palaestra.ledger.digests import packages
 from palaestra.ledger.experiment import Cell
 from palaestra.run import setup
 from palaestra.run.evaluation import evaluate as evaluate_context
+from palaestra.run.headway import Headway
 from palaestra.run.served import context
 from palaestra.run.settings import Settings, Use, setting_names
-from palaestra.run.tally import Tally
 from palaestra.stats import Interval, difference, mean_interval, paired_difference
 from palaestra.step import Recipe
 from palaestra.store.checkpoint import make_folder
@@ -164,9 +164,9 @@ def compare(
         )
     named = [str(m) for m in methods]
     read = {m: setup.merge(Settings(), {**setup.check_types(settings), "recipe": m}) for m in named}
-    with Tally("compare", say) as tally:
+    with Headway("compare", say) as headway:
         return compare_cells(
-            read, seeds=seeds, tokens=tokens, out=make_folder(Path(out)), jobs=jobs, tally=tally
+            read, seeds=seeds, tokens=tokens, out=make_folder(Path(out)), jobs=jobs, headway=headway
         )[0]
 
 
@@ -191,7 +191,7 @@ def compare_runs(runs: Sequence[Run], whole: bool) -> dict[str, Any]:
 
 
 def compare_cells(
-    read: Mapping[str, Settings], *, seeds: int, tokens: int, out: Path, jobs: int, tally: Tally
+    read: Mapping[str, Settings], *, seeds: int, tokens: int, out: Path, jobs: int, headway: Headway
 ) -> tuple[dict[str, Any], dict[str, list[Cell]]]:
     """Trains every method with every seed; the comparison, and the cells of each method."""
     requests = [
@@ -199,7 +199,7 @@ def compare_cells(
         for seed in range(seeds)
         for m, settings in read.items()
     ]
-    outcomes = run_all(requests, out, tally, jobs)
+    outcomes = run_all(requests, out, headway, jobs)
     cells = {m: [cell_of(o) for o in outcomes if o.request.settings.recipe == m] for m in read}
     first, *others = read
     result = {

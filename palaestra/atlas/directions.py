@@ -210,12 +210,12 @@ def survey(
     """Charts of all batches as plain data. A chart is kept as a whole; each method on it counts."""
     recipes = build_recipes(methods)
     start = load("tiny")
-    parts.tally.note("sampling the fixed rollouts")
+    parts.headway.note("sampling the fixed rollouts")
     fixed = batches(start, groups, searched)
     parts.expect(len(fixed) * len(recipes))
 
     def made(name: str) -> dict[str, Any]:
-        make = lambda: chart_data(chart(fixed[name], start, recipes, parts.tally.advance))
+        make = lambda: chart_data(chart(fixed[name], start, recipes, parts.headway.advance))
         return parts.keep(name, make, len(recipes))
 
     return {

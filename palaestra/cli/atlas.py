@@ -10,8 +10,8 @@ from palaestra.atlas.directions import survey
 from palaestra.atlas.pages import page, pictures
 from palaestra.bench import machine
 from palaestra.markdown import one_line_lists
+from palaestra.run.headway import Headway
 from palaestra.run.parts import FOLDER, Parts, go_on, stoppable
-from palaestra.run.tally import Tally
 from palaestra.store.checkpoint import make_folder, write_atomic
 
 
@@ -19,8 +19,8 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     out = make_folder(Path(arguments.out))
     methods = [m for m in arguments.methods.split(",") if m]
     conditions = machine.conditions(machine.describe_machine("cpu"))
-    with stoppable(lambda: go_on(arguments.command)), Tally("atlas") as tally:
-        parts = Parts(tally, out / FOLDER / "atlas", conditions | {"methods": methods})
+    with stoppable(lambda: go_on(arguments.command)), Headway("atlas") as headway:
+        parts = Parts(headway, out / FOLDER / "atlas", conditions | {"methods": methods})
         data = survey(methods, parts)
     write_atomic(out / "atlas.json", one_line_lists(data))
     write_atomic(out / "atlas.md", page(data))

@@ -16,8 +16,8 @@ from palaestra.bench import ablation, engine, machine, memory, sandbox, scaling,
 from palaestra.bench.work import Work
 from palaestra.errors import UserError
 from palaestra.ledger.digests import model_sha256
+from palaestra.run.headway import Headway
 from palaestra.run.parts import FOLDER, Parts, go_on, stoppable
-from palaestra.run.tally import Tally
 from palaestra.store.checkpoint import make_folder, write_atomic
 
 OF_WORK = {"step": step, "engine": engine, "trl": trl, "memory": memory, "ablation": ablation}
@@ -46,10 +46,10 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     out = make_folder(Path(arguments.out)) if arguments.out else None
     name, before = name_of(what, work), machine.describe_machine(work.device)
     then = lambda: go_on(arguments.command) if out else "without --out DIR nothing is kept"
-    with stoppable(then), Tally(f"bench {what}") as tally:
-        parts = Parts(tally)
+    with stoppable(then), Headway(f"bench {what}") as headway:
+        parts = Parts(headway)
         if out:
-            parts = Parts(tally, out / FOLDER / name, conditions(arguments, work, before))
+            parts = Parts(headway, out / FOLDER / name, conditions(arguments, work, before))
         found, text = measure(arguments, work, parts)
     result = {
         "bench": what,

@@ -11,8 +11,8 @@ from palaestra.api.asking import compare_cells
 from palaestra.cli.train import percent, read_settings
 from palaestra.errors import UserError
 from palaestra.ledger.experiment import Cell
+from palaestra.run.headway import Headway
 from palaestra.run.parts import go_on, stoppable
-from palaestra.run.tally import Tally
 from palaestra.store.checkpoint import make_folder, write_atomic
 
 
@@ -25,14 +25,14 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         m: read_settings(argparse.Namespace(**vars(arguments) | {"words": [m, *shared]}))
         for m in methods
     }
-    with stoppable(lambda: go_on(arguments.command)), Tally("compare") as tally:
+    with stoppable(lambda: go_on(arguments.command)), Headway("compare") as headway:
         result, cells = compare_cells(
             read,
             seeds=arguments.seeds,
             tokens=arguments.tokens,
             out=out,
             jobs=arguments.jobs,
-            tally=tally,
+            headway=headway,
         )
     write_atomic(out / "compare.json", json.dumps(result, indent=1))
     draw(cells, out)

@@ -13,8 +13,8 @@ from palaestra.ledger.experiment import experiment_of
 from palaestra.ledger.files import read_result
 from palaestra.ledger.pages import interval
 from palaestra.markdown import one_line_lists
+from palaestra.run.headway import Headway
 from palaestra.run.parts import go_on, stoppable
-from palaestra.run.tally import Tally
 from palaestra.services.cores import cores
 from palaestra.store.checkpoint import make_folder, write_atomic
 from palaestra.view.drawing import duration
@@ -34,11 +34,11 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         file=sys.stderr,
         flush=True,
     )
-    with stoppable(lambda: go_on(arguments.command)), Tally(f"reproduce {method}") as tally:
+    with stoppable(lambda: go_on(arguments.command)), Headway(f"reproduce {method}") as headway:
         found = results.reproduce(
             method,
             out=out,
-            tally=tally,
+            headway=headway,
             seeds=arguments.seeds,
             arms=arms,
             tokens=arguments.tokens,

@@ -34,9 +34,9 @@ from palaestra.errors import Fault, UserError
 from palaestra.ledger.digests import code_sha256, configuration, sha256
 from palaestra.ledger.experiment import Cell, experiment_of
 from palaestra.run import setup
+from palaestra.run.headway import Headway
 from palaestra.run.plan import Plan
 from palaestra.run.settings import Settings
-from palaestra.run.tally import Tally
 from palaestra.services.cores import cores
 from palaestra.store.checkpoint import write_atomic
 from palaestra.store.folder import records
@@ -88,7 +88,7 @@ class CellOutcome:
 
 
 def run_all(
-    requests: Sequence[CellRequest], folder: Path, tally: Tally, jobs: int = 0
+    requests: Sequence[CellRequest], folder: Path, headway: Headway, jobs: int = 0
 ) -> list[CellOutcome]:
     """Runs what is not there yet, `jobs` at a time (0 = one a core or GPU); the outcomes in the
     order of the requests.
@@ -99,7 +99,7 @@ def run_all(
     together = cores() if all(r.settings.where == "cpu" for r in requests) else 1
     jobs = min(jobs or together, max(len(waiting), 1))
     total = len(set(places))
-    tally.expect(total, total - len(waiting), _pace(places, jobs), _under_way(waiting))
+    headway.expect(total, total - len(waiting), _pace(places, jobs), _under_way(waiting))
     # which ends before the pool waits for its threads
     with ThreadPoolExecutor(jobs) as pool, _children() as start:
         running = {pool.submit(_run, p, r, start): p for p, r in waiting.items()}
@@ -111,9 +111,9 @@ def run_all(
                 for place, error in places_over.items():
                     if error:
                         errors[place] = error
-                        tally.note(f"{waiting[place].label}: {error}")
+                        headway.note(f"{waiting[place].label}: {error}")
                 labels = ", ".join(waiting[p].label for p in places_over)
-                tally.advance(len(over), labels, share)
+                headway.advance(len(over), labels, share)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise

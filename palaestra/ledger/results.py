@@ -22,9 +22,9 @@ from palaestra.ledger.cells import CellOutcome, CellRequest, run_all
 from palaestra.ledger.digests import code_sha256, configuration, packages, sha256
 from palaestra.ledger.experiment import Experiment, Measure, experiment_of
 from palaestra.ledger.files import PACKAGE, read_result
+from palaestra.run.headway import Headway
 from palaestra.run.settings import Settings
 from palaestra.run.setup import bench_of
-from palaestra.run.tally import Tally
 from palaestra.stats import (
     Interval,
     interquartile_mean,
@@ -95,7 +95,7 @@ def reproduce(
     method: str,
     *,
     out: Path,
-    tally: Tally,
+    headway: Headway,
     seeds: int = 0,
     arms: Sequence[str] = (),
     tokens: int = 0,
@@ -115,7 +115,7 @@ def reproduce(
         raise UserError(
             f"{method} has no arm {unknown[0]!r}; its experiment has {', '.join(experiment.arms)}"
         )
-    outcomes = run_all(requests(experiment, method, arms, seeds, tokens), out, tally, jobs)
+    outcomes = run_all(requests(experiment, method, arms, seeds, tokens), out, headway, jobs)
     by_arm = {a: [o for o in outcomes if o.request.arm == f"{method}:{a}"] for a in arms}
     result = judge_arms(
         experiment, {a: values_by_task(experiment.measure, found) for a, found in by_arm.items()}

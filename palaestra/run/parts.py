@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 
 import palaestra
 from palaestra.errors import Stopped
-from palaestra.run.tally import Tally
+from palaestra.run.headway import Headway
 from palaestra.store.checkpoint import disk_errors, make_folder, write_atomic
 
 FOLDER = ".parts"
@@ -28,10 +28,13 @@ ADDRESS = 12  # characters of the digest
 
 
 class Parts:
-    """The parts of a long work by name, as plain data; a tally shows how many are there."""
+    """The parts of a long work by name, as plain data; a headway shows how many are there."""
 
     def __init__(
-        self, tally: Tally, home: Path | None = None, conditions: Mapping[str, Any] | None = None
+        self,
+        headway: Headway,
+        home: Path | None = None,
+        conditions: Mapping[str, Any] | None = None,
     ) -> None:
         """
         Args:
@@ -39,14 +42,14 @@ class Parts:
             conditions: plain data that the parts depend on: the work, the machine, the code. Parts
                 that were made under others are not used.
         """
-        self.tally, self.home, self.folder = tally, home, None
+        self.headway, self.home, self.folder = headway, home, None
         self._there: dict[str, dict[str, Any]] = {}
         if home is not None:
             text = json.dumps(conditions, sort_keys=True)
             self.folder = home / hashlib.sha256(text.encode()).hexdigest()[:ADDRESS]
             with disk_errors(f"reading {self.folder}"):
                 self._there = {
-                    p.stem: json.loads(p.read_text()) for p in self.folder.glob("[!.]*.json")
+                    p.stem: json.loads(p.read_text()) for p in self.folder.glob("*.json")
                 }
         self.resumed = bool(self._there)
 
@@ -57,32 +60,32 @@ class Parts:
         if self.home is not None and self.home.is_dir():
             others = [p for p in self.home.iterdir() if p.is_dir() and p != self.folder]
             if others:
-                self.tally.note(
+                self.headway.note(
                     f"{others[0]} holds parts of another machine, version or work; they are not "
                     "used"
                 )
-        self.tally.expect(total, done, seconds / done if done else None)
+        self.headway.expect(total, done, seconds / done if done else None)
 
     def keep(self, name: str, make: Callable[[], Any], parts: int = 1) -> Any:
         """What lies there under a name, else what `make` gives, which then lies there.
 
-        `parts` are those of the whole that it stands for; `make` may advance the tally through
+        `parts` are those of the whole that it stands for; `make` may advance the headway through
         them.
         """
         if name not in self._there:
-            before, begin = self.tally.done, time.perf_counter()
+            before, begin = self.headway.done, time.perf_counter()
             value = make()
-            self.add(name, value, time.perf_counter() - begin, parts, self.tally.done - before)
+            self.add(name, value, time.perf_counter() - begin, parts, self.headway.done - before)
         return self._there[name]["value"]
 
     def add(self, name: str, value: Any, seconds: float, parts: int = 1, counted: int = 0) -> None:
-        """A part that took so many seconds; `counted`: what the tally knows of it already."""
+        """A part that took so many seconds; `counted`: what the headway knows of it already."""
         text = json.dumps({"value": value, "seconds": seconds, "parts": parts})
         # as it will be read, whether or not this process is stopped
         self._there[name] = json.loads(text)
         if self.folder is not None:
             write_atomic(make_folder(self.folder) / f"{name}.json", text)
-        self.tally.advance(parts - counted, name)
+        self.headway.advance(parts - counted, name)
 
     def find(self, names: Iterable[str]) -> list[Any]:
         """Those of some parts that lie there."""

@@ -14,8 +14,8 @@ import pytest
 from palaestra.bench import ablation, engine, machine, memory, sandbox, scaling, step, trl, turns
 from palaestra.bench.work import Work
 from palaestra.cli.main import main
+from palaestra.run.headway import Headway
 from palaestra.run.parts import Parts
-from palaestra.run.tally import Tally
 
 SMALL = ["bench", "step", "--prompts", "2", "--group", "2", "--max-tokens", "4", "--repeats", "3"]
 NAME = "step-tiny-float32-2x2x4"
@@ -159,11 +159,11 @@ MEASURES = {
 
 @pytest.mark.parametrize("what", MEASURES)
 def test_a_bench_has_as_many_parts_as_it_says_and_takes_none_twice(what, quick, tmp_path):
-    parts = Parts(Tally(what, lambda text: None), tmp_path / "p", {})
+    parts = Parts(Headway(what, lambda text: None), tmp_path / "p", {})
     found = MEASURES[what](parts)
-    assert parts.tally.done == parts.tally.total == len(list((tmp_path / "p").rglob("*.json"))) > 1
-    again = Parts(Tally(what, lambda text: None), tmp_path / "p", {})
-    assert MEASURES[what](again) == found and again.tally.done == again.tally.total
+    assert parts.headway.done == parts.headway.total == len(list((tmp_path / "p").rglob("*.json"))) > 1
+    again = Parts(Headway(what, lambda text: None), tmp_path / "p", {})
+    assert MEASURES[what](again) == found and again.headway.done == again.headway.total
     assert importlib.import_module(f"palaestra.bench.{what}").show(found)
 
 
@@ -172,7 +172,7 @@ def test_pairs_stay_pairs(quick, tmp_path, monkeypatch):
     log = Worker.log
     log.clear()
     monkeypatch.setattr(Worker, "breaks_at", 3)
-    parts = lambda: Parts(Tally("trl", lambda text: None), tmp_path / "p", {})
+    parts = lambda: Parts(Headway("trl", lambda text: None), tmp_path / "p", {})
     with pytest.raises(KeyboardInterrupt):
         trl.measure(Work(), 2, parts())
     pair = [("step", "own"), ("step", "peer")]

@@ -22,9 +22,9 @@ from palaestra.ledger.figure import curves_svg, spread, ticks
 from palaestra.markdown import one_line_lists, table
 from palaestra.recipes.base import grpo, rloo, sft
 from palaestra.recipes.objectives import pav
+from palaestra.run.headway import Headway
 from palaestra.run.plan import Plan
 from palaestra.run.settings import Settings
-from palaestra.run.tally import Tally
 from palaestra.types import Result
 from palaestra.values import override
 
@@ -217,7 +217,7 @@ def test_cells_run_fail_and_resume(tmp_path, monkeypatch):
     own.write_text(textwrap.dedent(SMALL))
     monkeypatch.setenv("PYTHONPATH", str(files.PACKAGE.parent))
     said = []
-    found = results.reproduce(str(own), out=tmp_path, tally=Tally("small", said.append))
+    found = results.reproduce(str(own), out=tmp_path, headway=Headway("small", said.append))
     assert any("broken, seed 0: failed: " in line for line in said)
     assert found["verdict"] == "inconclusive" and found["reason"] == "1 seeds are too few"
     assert found["arms"]["broken"]["values"] == [None]
@@ -228,7 +228,7 @@ def test_cells_run_fail_and_resume(tmp_path, monkeypatch):
     assert len(list((tmp_path / "cells").iterdir())) == 3
     assert not list((tmp_path / "cells").rglob("checkpoints"))
     said.clear()
-    again = results.reproduce(str(own), out=tmp_path, tally=Tally("small", said.append), arms=("a", "b"))
+    again = results.reproduce(str(own), out=tmp_path, headway=Headway("small", said.append), arms=("a", "b"))
     assert said == [] and again["arms"]["a"]["values"] == found["arms"]["a"]["values"]
 
 
@@ -284,7 +284,7 @@ def test_nothing_runs_that_is_there(tmp_path):
     place = tmp_path / "cells" / asked.digest()[: cells.ADDRESS]
     place.mkdir(parents=True)
     (place / cells.DONE).write_text('{"accuracy_after": {"mean": 0.5}}')
-    (outcome,) = run_all([asked], tmp_path, Tally("cells"))
+    (outcome,) = run_all([asked], tmp_path, Headway("cells"))
     assert Final()(outcome.cell) == 0.5 and not outcome.error
 
 

@@ -8,8 +8,8 @@ import signal
 
 import pytest
 from palaestra.errors import Stopped
+from palaestra.run.headway import Headway
 from palaestra.run.parts import Interrupt, Parts, package_sha256, stoppable
-from palaestra.run.tally import Tally
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def parts_of(tmp_path):
     """Parts in one folder, as each process opens them; `said` are the lines of all."""
 
     def make(conditions="here", home=tmp_path / "out" / ".parts" / "step"):
-        return Parts(Tally("work", make.said.append, every=0), home, {"machine": conditions})
+        return Parts(Headway("work", make.said.append, every=0), home, {"machine": conditions})
 
     make.said = []
     return make
@@ -63,13 +63,13 @@ def test_parts_inside_a_part_are_not_counted_twice(parts_of):
     parts.expect(8)
 
     def make():
-        parts.tally.advance(3)
+        parts.headway.advance(3)
 
     parts.keep("of five", make, 5)
-    assert parts.tally.done == 5
+    assert parts.headway.done == 5
     again = parts_of()
     again.expect(8)
-    assert again.tally.done == 5
+    assert again.headway.done == 5
 
 
 def test_parts_of_other_conditions_are_not_used(parts_of):
@@ -92,7 +92,7 @@ def test_parts_go_when_the_whole_is_there(parts_of, tmp_path):
 
 def test_without_a_folder_nothing_is_written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    parts = Parts(Tally("work", lambda text: None))
+    parts = Parts(Headway("work", lambda text: None))
     assert take(parts, 2)[0] == [0, 1, 2] and parts.rounds("a", 2).found
     parts.remove()
     assert list(tmp_path.iterdir()) == []

@@ -27,7 +27,7 @@ from rich.text import Text
 from palaestra.run.progress import ACCENT, EVERY, clock_time, is_live
 
 
-class Tally:
+class Headway:
     """Counts parts as they finish. Use as a context manager; `expect` says how many there are."""
 
     def __init__(
@@ -62,7 +62,7 @@ class Tally:
         if say is None and is_live(console):
             self._bar = self._make_bar(console)
 
-    def __enter__(self) -> Tally:
+    def __enter__(self) -> Headway:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -159,12 +159,12 @@ class Tally:
 
 
 class LeftColumn(ProgressColumn):
-    """The time left of a tally."""
+    """The time left of a headway."""
 
-    def __init__(self, tally: Tally) -> None:
-        self.tally = tally
+    def __init__(self, headway: Headway) -> None:
+        self.headway = headway
         super().__init__()
 
     def render(self, task: Task) -> Text:
-        left = None if self.tally.done >= self.tally.total else self.tally.left()
+        left = None if self.headway.done >= self.headway.total else self.headway.left()
         return Text("" if left is None else f"{clock_time(left)} left")

@@ -1,7 +1,7 @@
 """What a long work says while it goes on."""
 
 import pytest
-from palaestra.run.tally import Tally
+from palaestra.run.headway import Headway
 
 from tests.run.test_progress import Clock, bare, terminal
 
@@ -9,19 +9,19 @@ __all__ = ["terminal"]  # a fixture
 
 
 def lines_of(work, every=5.0, **expected):
-    """What a tally says while `work(tally, clock)` goes on."""
+    """What a headway says while `work(headway, clock)` goes on."""
     said, clock = [], Clock()
-    with Tally("bench step", said.append, every=every, clock=clock) as tally:
-        tally.expect(**expected)
-        work(tally, clock)
+    with Headway("bench step", said.append, every=every, clock=clock) as headway:
+        headway.expect(**expected)
+        work(headway, clock)
     return said
 
 
 def test_plain_lines_every_few_seconds():
-    def work(tally, clock):
+    def work(headway, clock):
         for i in range(1, 13):
             clock.now += 2
-            tally.advance(label=f"part {i}")
+            headway.advance(label=f"part {i}")
 
     assert lines_of(work, total=12) == [
         "bench step  0/12",
@@ -33,9 +33,9 @@ def test_plain_lines_every_few_seconds():
 
 
 def test_the_last_state_is_said_where_it_was_not():
-    def work(tally, clock):
+    def work(headway, clock):
         clock.now += 1
-        tally.advance()
+        headway.advance()
 
     assert lines_of(work, total=9)[-1] == "bench step  1/9  0:01 so far  0:08 left"
 
@@ -43,12 +43,12 @@ def test_the_last_state_is_said_where_it_was_not():
 def test_what_was_done_before_counts_and_gives_the_pace():
     """Of 10 parts 4 are there, 3 s each: 18 s are left. From then on the pace is that of this process: 2 s a part."""
 
-    def work(tally, clock):
+    def work(headway, clock):
         clock.now += 2
-        tally.advance()
-        assert tally.left() == pytest.approx(10)
+        headway.advance()
+        assert headway.left() == pytest.approx(10)
         clock.now += 3
-        assert tally.left() == pytest.approx(7)
+        assert headway.left() == pytest.approx(7)
 
     said = lines_of(work, total=10, done=4, pace=3.0)
     assert said[0] == "bench step  4/10  0:18 left  4 there already"
@@ -57,14 +57,14 @@ def test_what_was_done_before_counts_and_gives_the_pace():
 def test_parts_under_way_count_in_part():
     """A quarter of a part in 5 s: 20 s a part, and 2.5 parts are left."""
 
-    def work(tally, clock):
+    def work(headway, clock):
         clock.now += 5
-        tally.advance(0, under_way=0.5)
-        assert tally.left() == pytest.approx(50)
+        headway.advance(0, under_way=0.5)
+        assert headway.left() == pytest.approx(50)
         clock.now += 10
-        tally.advance(0, under_way=0.5)  # no news
-        assert tally.left() == pytest.approx(40)
-        tally.advance(1, "first")
+        headway.advance(0, under_way=0.5)  # no news
+        assert headway.left() == pytest.approx(40)
+        headway.advance(1, "first")
 
     assert lines_of(work, total=3, under_way=0.25) == [
         "bench step  0/3  8%",
@@ -78,17 +78,17 @@ def test_where_all_is_there_nothing_is_said():
 
 
 def test_a_note_is_said_at_once():
-    assert lines_of(lambda tally, _: tally.note("a cell failed"), total=3)[1:] == ["a cell failed"]
+    assert lines_of(lambda headway, _: headway.note("a cell failed"), total=3)[1:] == ["a cell failed"]
 
 
 def test_a_terminal_gets_a_bar(terminal, capsys):
     clock = Clock()
-    with Tally("compare", stream=terminal, clock=clock) as tally:
-        tally.expect(4)
+    with Headway("compare", stream=terminal, clock=clock) as headway:
+        headway.expect(4)
         clock.now += 60
-        tally.advance(label="grpo, seed 0")
+        headway.advance(label="grpo, seed 0")
         cursor = terminal.getvalue().rfind("\x1b[?25h"), terminal.getvalue().rfind("\x1b[?25l")
-        tally.note("[one] failed")
+        headway.note("[one] failed")
         print("for the program that reads us")
     shown = bare(terminal.getvalue())
     assert "━" in shown and "1/4" in shown and "3:00 left" in shown and "grpo, seed 0" in shown
@@ -98,8 +98,8 @@ def test_a_terminal_gets_a_bar(terminal, capsys):
 
 
 def test_plain_lines_go_to_standard_error(capsys):
-    with Tally("atlas") as tally:
-        tally.expect(2)
-        tally.advance(2)
+    with Headway("atlas") as headway:
+        headway.expect(2)
+        headway.advance(2)
     told = capsys.readouterr()
     assert told.out == "" and told.err == "atlas  0/2\natlas  2/2  0:00 in all\n"
