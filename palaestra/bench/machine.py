@@ -17,9 +17,9 @@ import torch
 from torch import nn
 
 from palaestra import __version__
+from palaestra.cores import cores
 from palaestra.errors import UserError
 from palaestra.models.load import Model
-from palaestra.services.cores import cores
 
 
 def device_of(given: str | None) -> str:
