@@ -12,6 +12,7 @@ from palaestra.bench.slices import SLICES, Slice
 from palaestra.markdown import table
 
 GpuRecord = dict[str, Any]
+ITEM = "- "  # of the list of slices without a result
 Table = Callable[[Sequence[GpuRecord]], str]
 
 
@@ -25,14 +26,15 @@ def gpu_section(records: Sequence[GpuRecord], tables: Mapping[str, Table]) -> st
     results as these have them.
     """
     known = {r["slice"]: r for r in records}
-    return "\n\n".join(_part(s, known.get(s.name), {**TABLES, **tables}) for s in SLICES)
+    parts = [_part(s, known.get(s.name), {**TABLES, **tables}) for s in SLICES]
+    return "\n\n".join(parts).replace(f".\n\n{ITEM}", f".\n{ITEM}")
 
 
 def _part(which: Slice, record: GpuRecord | None, tables: Mapping[str, Table]) -> str:
     if record is None or not valid_records([record]):
         tried = record is not None and record["device"] == "cuda"
         why = f" ({record['why']})" if record and tried and record.get("why") else ""
-        return f"**{which.name}**: not measured{why}."
+        return f"{ITEM}{which.name} ({which.says}): not measured{why}."
     about = f"**{which.name}**: {which.says}; {record['machine']['processor']}."
     flat = {**record["result"], "work": record["work"]}
     return f"{about}\n\n{tables[which.kind]([flat])}"

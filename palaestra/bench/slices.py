@@ -35,7 +35,7 @@ class Slice:
 
 
 @value_class
-class Scale:
+class SliceScale:
     """How much work the slices do."""
 
     prompts: int
@@ -51,7 +51,7 @@ class Scale:
     shapes: Mapping[str, Shape] = field(default_factory=dict)
 
 
-GPU = Scale(
+GPU = SliceScale(
     prompts=8,
     group=8,
     tokens=256,
@@ -64,7 +64,7 @@ GPU = Scale(
     dtype="bfloat16",
     shapes={name: SHAPES[name] for name in MODELS.values()},
 )
-REHEARSAL = Scale(
+REHEARSAL = SliceScale(
     prompts=2,
     group=2,
     tokens=8,
@@ -79,7 +79,7 @@ REHEARSAL = Scale(
 )
 
 
-def scale_of(device: str) -> Scale:
+def scale_of(device: str) -> SliceScale:
     """The programme on a GPU; on a processor the same in miniature, which says nothing of speed."""
     return GPU if device == "cuda" else REHEARSAL
 

@@ -302,11 +302,7 @@ def bench(parser: FlagParser) -> None:
         help="sandbox: also count what N runs leave behind",
     )
     gpu_flags(parser)
-    add(
-        "--out",
-        metavar="DIR",
-        help="also write the result there, as JSON (default: nowhere; of gpu: benchmarks)",
-    )
+    add("--out", metavar="DIR", help="also write the result there, as JSON; gpu: or in benchmarks")
     json_flag(parser)
 
 
