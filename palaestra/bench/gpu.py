@@ -50,8 +50,8 @@ class Job:
 
 
 def measure_exactness(job: Job) -> dict[str, Any]:
-    """Laws on the embedded model; gaps of it and of a larger one, in both precisions, and of vLLM in
-    the one that it is used with.
+    """Laws on the embedded model; gaps of it and of a larger one, in both precisions, and of vLLM
+    in the one that it is used with.
     """
     scale, work = scale_of(job.device), work_of(job.slice, job.device)
     groups, tokens = scale.prompts, min(64, scale.tokens)
@@ -209,7 +209,7 @@ def end_with_parent() -> None:
 
 
 def measure_slice(request: Mapping[str, Any], tell: Callable[[dict[str, Any]], None]) -> None:
-    """Tells the machine, what is done at the moment, and the result of the slice that is asked for."""
+    """Tells the machine, what is done at the moment, and the result of the slice asked for."""
     begin, device, models = time.monotonic(), request["device"], Path(request["models"])
     which = slice_of(request["slice"])
     tell({"machine": machine.describe_machine(device)})
