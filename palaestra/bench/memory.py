@@ -7,6 +7,7 @@ Sampling must stay within its budget when the group grows; the update within its
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,8 @@ GROUPS = (8, 16, 32, 64)
 
 
 def measure(work: Work, steps: int = 2) -> dict[str, Any]:
-    """Resident MB: "base" before the first step, the peak of "rollout" in it, that of "update" over
-    all steps.
+    """MB: "base" before the first step, the peak of "rollout" in it, that of "update" over all
+    steps.
 
     A process keeps what an update took and gave back, so later steps would show the update's peak
     while sampling.
@@ -31,11 +32,12 @@ def measure(work: Work, steps: int = 2) -> dict[str, Any]:
         replace(work, budget=1024),
         replace(work, budget=1024, recompute=True),
     ]
-    return {
-        "settings": [
-            asdict(w) | {"memory_mb": peaks(w, steps)} for w in (*grown, *bounded, *saving)
-        ]
-    }
+    return peaks_of((*grown, *bounded, *saving), steps)
+
+
+def peaks_of(works: Sequence[Work], steps: int) -> dict[str, Any]:
+    """Each work with its peaks, under "settings"."""
+    return {"settings": [asdict(w) | {"memory_mb": peaks(w, steps)} for w in works]}
 
 
 def peaks(work: Work, steps: int) -> dict[str, float]:
