@@ -14,6 +14,7 @@ import torch
 
 from palaestra.bench.machine import spread
 from palaestra.bench.work import Work
+from palaestra.context import Engine
 from palaestra.engines.own import OwnEngine
 from palaestra.models.load import Model, load
 from palaestra.run.parts import Parts
@@ -37,11 +38,11 @@ def measure(work: Work, pairs: int, parts: Parts) -> dict[str, Any]:
 
 def by_batch(model: Model, n: int, tokens: int, pairs: int, parts: Parts) -> dict[str, Any]:
     """`n` different prompts, `tokens` new tokens each."""
-    prompts = _prompts(model, n, PROMPT)
+    prompts = prompts_of(model, n, PROMPT)
     own, rounds = OwnEngine(model), parts.rounds(f"{n} at a time", pairs)
     for _ in rounds:
         own.forget()
-        rounds.put((_sample(own, prompts, [tokens] * n), _generate(model, prompts, tokens)))
+        rounds.put((sample_seconds(own, prompts, [tokens] * n), _generate(model, prompts, tokens)))
     mine, theirs = np.array(rounds.found).T
     rates = n * tokens / np.array([mine, theirs])
     return {
@@ -63,15 +64,15 @@ def long_tail(model: Model, pairs: int, slots: int, parts: Parts) -> dict[str, A
         .astype(int)
         .clip(1, 10 * median)
     )
-    prompts = _prompts(model, n, PROMPT)
+    prompts = prompts_of(model, n, PROMPT)
     rounds = parts.rounds(f"long tail in {slots} slots", pairs, warm=False)
     for _ in rounds:
         engine = OwnEngine(model, slots=slots)
-        a = _sample(engine, prompts, lengths)
+        a = sample_seconds(engine, prompts, lengths)
         b = 0.0
         for i in range(0, n, slots):
             engine = OwnEngine(model, slots=slots)
-            b += _sample(engine, prompts[i : i + slots], lengths[i : i + slots])
+            b += sample_seconds(engine, prompts[i : i + slots], lengths[i : i + slots])
         rounds.put(b / a)
     return {
         "slots": slots,
@@ -98,25 +99,28 @@ def histories(model: Model, n: int, rounds: int) -> tuple[float, float]:
     read again every turn.
     """
     kept, again = OwnEngine(model), OwnEngine(model)
-    prompts, a, b = _prompts(model, n, PROMPT), 0.0, 0.0
+    prompts, a, b = prompts_of(model, n, PROMPT), 0.0, 0.0
     for _ in range(rounds):
         again.forget()
-        b += _sample(again, prompts, [8] * n)
-        a += _sample(kept, prompts, [8] * n)
+        b += sample_seconds(again, prompts, [8] * n)
+        a += sample_seconds(kept, prompts, [8] * n)
         prompts = [(*p, *range(5, 21)) for p in prompts]
     return a, b
 
 
-def _prompts(model: Model, n: int, length: int) -> list[tuple[int, ...]]:
-    rng = rng_of(("prompts", n, length))
+def prompts_of(model: Model, n: int, length: int, *key: int) -> list[tuple[int, ...]]:
+    """`n` prompts of random tokens; others with another `key`."""
+    rng = rng_of(("prompts", n, length, *key))
     return [
         tuple(int(t) for t in rng.integers(3, min(250, model.vocabulary), length)) for _ in range(n)
     ]
 
 
-def _sample(
-    engine: OwnEngine, prompts: Sequence[tuple[int, ...]], lengths: Sequence[int] | np.ndarray
+def sample_seconds(
+    engine: Engine, prompts: Sequence[tuple[int, ...]], lengths: Sequence[int] | np.ndarray
 ) -> float:
+    """Seconds in which an engine goes on with all prompts, each by its own number of tokens."""
+
     async def run() -> None:
         await asyncio.gather(
             *(

@@ -7,6 +7,7 @@ Sampling must stay within its budget when the group grows; the update within its
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -20,8 +21,8 @@ GROUPS = (8, 16, 32, 64)
 
 
 def measure(work: Work, steps: int, parts: Parts) -> dict[str, Any]:
-    """Resident MB: "base" before the first step, the peak of "rollout" in it, that of "update" over
-    all steps.
+    """MB: "base" before the first step, the peak of "rollout" in it, that of "update" over all
+    steps.
 
     A process keeps what an update took and gave back, so later steps would show the update's peak
     while sampling.
@@ -33,7 +34,11 @@ def measure(work: Work, steps: int, parts: Parts) -> dict[str, Any]:
         replace(work, budget=1024),
         replace(work, budget=1024, recompute=True),
     ]
-    works = (*grown, *bounded, *saving)
+    return peaks_of((*grown, *bounded, *saving), steps, parts)
+
+
+def peaks_of(works: Sequence[Work], steps: int, parts: Parts) -> dict[str, Any]:
+    """Each work with its peaks, under "settings"."""
     parts.expect(len(works))
     return {
         "settings": [

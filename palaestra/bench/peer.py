@@ -15,9 +15,11 @@ from typing import Any
 
 from transformers import TrainerCallback
 
+from palaestra.bench.machine import wait_for_gpu
 from palaestra.bench.turns import Memory, Turns
 from palaestra.bench.work import Work
 from palaestra.models.load import find
+from palaestra.models.lora import LoRA
 
 
 def rewards(completions: list[Any], **columns: Any) -> list[float | None]:
@@ -36,6 +38,7 @@ def run(work: Work, folder: Path, seed: int, turns: Turns) -> None:
         reward_funcs=rewards,
         args=arguments(work, folder, seed),
         train_dataset=data,
+        peft_config=adapters(work.lora) if work.lora else None,
     )
     gate = StepGate(turns)
     trainer.add_callback(gate)
@@ -45,6 +48,27 @@ def run(work: Work, folder: Path, seed: int, turns: Turns) -> None:
     watched.accelerator.backward = gate.time_call("backward", watched.accelerator.backward)
     turns.ready()
     trainer.train()
+
+
+def adapters(rank: int) -> Any:
+    """What `LoRA` asks of peft."""
+    from peft import LoraConfig
+
+    like = LoRA(rank=rank)
+    return LoraConfig(
+        r=like.rank,
+        lora_alpha=like.alpha,
+        target_modules=list(like.targets),
+        task_type="CAUSAL_LM",
+    )
+
+
+def sampling(work: Work) -> dict[str, Any]:
+    """What samples, and how short an answer may be: vLLM and transformers have a name each."""
+    least = "min_tokens" if work.peer_vllm else "min_new_tokens"
+    lengths = {least: work.max_tokens} if work.full else None
+    vllm = {"use_vllm": True, "vllm_mode": "colocate"} if work.peer_vllm else {}
+    return {"generation_kwargs": lengths, **vllm}
 
 
 def arguments(work: Work, folder: Path, seed: int) -> Any:
@@ -67,7 +91,6 @@ def arguments(work: Work, folder: Path, seed: int) -> Any:
         max_grad_norm=1.0,
         bf16=False,
         gradient_checkpointing=work.recompute,
-        generation_kwargs={"min_new_tokens": work.max_tokens} if work.full else None,
         max_steps=10**6,
         logging_steps=10**6,
         save_strategy="no",
@@ -76,6 +99,7 @@ def arguments(work: Work, folder: Path, seed: int) -> Any:
         use_cpu=work.device == "cpu",
         model_init_kwargs={"dtype": work.dtype},
         seed=seed,
+        **sampling(work),
     )
 
 
@@ -92,6 +116,7 @@ class StepGate(TrainerCallback):
         self.begin = time.perf_counter()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        wait_for_gpu()
         seconds = time.perf_counter() - self.begin
         self.memory.__exit__()
         self.turns.report(
@@ -105,6 +130,7 @@ class StepGate(TrainerCallback):
             begin = time.perf_counter()
             with Memory.phase(name):
                 out = inner(*given, **named)
+                wait_for_gpu()
             self.spent[name] = self.spent.get(name, 0.0) + time.perf_counter() - begin
             if name == "rollout":
                 self.tokens += sum(len(c) for c in out[1])

@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
+from palaestra.cores import cores
 from palaestra.errors import UserError
 from palaestra.run.parts import Parts
 from palaestra.services import sandbox
-from palaestra.services.cores import cores
 
 PROGRAM = "print(sum(range(10)))\n"
 ROUNDS = 10

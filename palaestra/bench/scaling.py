@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig
 
 from palaestra.bench.engine import histories
+from palaestra.bench.random_models import save_random_model
 from palaestra.bench.step import time_steps
 from palaestra.bench.work import Work, prepare_work
 from palaestra.models.load import load
@@ -83,9 +84,8 @@ def make_model(folder: Path, width: int) -> str:
     """A model of random weights with the embedded model's tokenizer; `width` from 64 to 512 is 0.3
     to 17 M parameters.
     """
-    tiny = load("tiny")
     config = LlamaConfig(
-        vocab_size=tiny.vocabulary,
+        vocab_size=load("tiny").vocabulary,
         hidden_size=width,
         intermediate_size=3 * width,
         num_hidden_layers=4,
@@ -95,8 +95,7 @@ def make_model(folder: Path, width: int) -> str:
         tie_word_embeddings=True,
     )
     where = folder / f"width-{width}"
-    LlamaForCausalLM(config).save_pretrained(where)
-    tiny.tokenizer.save_pretrained(where)
+    save_random_model(config, where)
     return str(where)
 
 

@@ -125,6 +125,7 @@ def measure(work: Work, steps: int, parts: Parts) -> dict[str, Any]:
     flops = float(np.median([linears.flops(*n) for n in passed]))
     rate = machine.gemm(dtype, device)
     update = phases["forward"] + phases["backward"] + phases["optimiser"]
+    trained = [linears.flops(3 * f["positions"], 3 * f["predicted"]) for f in found]
     return {
         "seconds": whole,
         "each": [round(f["seconds"], 4) for f in found],
@@ -144,6 +145,7 @@ def measure(work: Work, steps: int, parts: Parts) -> dict[str, Any]:
             "step": whole / sum(limit.values()),
         },
         "flop_utilisation": flops / whole / rate,
+        "update_flops": float(np.median(trained)) / update,
         "machine_limits": {"gemm_flops": rate, "copy_bytes": machine.bandwidth(device)},
         "peak_memory_mb": max(peak_memory_mb(), *(f["peak_memory_mb"] for f in found)),
     }

@@ -1,5 +1,5 @@
 """`palaestra bench`: speed and memory on this machine, as JSON with the machine, the versions and
-the command.
+the command. `gpu` is a programme of its own.
 """
 
 from __future__ import annotations
@@ -12,7 +12,19 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from palaestra.bench import ablation, engine, machine, memory, sandbox, scaling, step, trl
+import torch
+
+from palaestra.bench import (
+    ablation,
+    engine,
+    machine,
+    memory,
+    programme,
+    sandbox,
+    scaling,
+    step,
+    trl,
+)
 from palaestra.bench.work import Work
 from palaestra.errors import UserError
 from palaestra.ledger.digests import model_sha256
@@ -23,7 +35,32 @@ from palaestra.store.checkpoint import make_folder, write_atomic
 OF_WORK = {"step": step, "engine": engine, "trl": trl, "memory": memory, "ablation": ablation}
 
 
-def run(arguments: argparse.Namespace) -> dict[str, Any]:
+def run(arguments: argparse.Namespace) -> dict[str, Any] | list[Any]:
+    return run_gpu(arguments) if arguments.what == "gpu" else run_one(arguments)
+
+
+def run_gpu(arguments: argparse.Namespace) -> dict[str, Any] | list[Any]:
+    """The programme, or the list of its slices."""
+    device = arguments.device or "cuda"
+    folder = Path(arguments.out or programme.default_folder(device))
+    if arguments.list:
+        return programme.show_list(folder)
+    if device == "cuda" and not torch.cuda.is_available():
+        raise UserError("no CUDA device here; --device cpu rehearses the programme in miniature")
+    models = Path(arguments.models) if arguments.models else None
+    order = programme.Order(
+        device=device,
+        folder=folder,
+        limit=arguments.limit,
+        only=tuple(arguments.only),
+        again=tuple(arguments.again),
+        models=models,
+    )
+    return dict(programme.run_programme(order))
+
+
+def run_one(arguments: argparse.Namespace) -> dict[str, Any]:
+    """A single measurement."""
     what = arguments.what
     work = Work(
         model=arguments.model,

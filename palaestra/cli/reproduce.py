@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from palaestra.cores import cores
 from palaestra.ledger import results
 from palaestra.ledger.experiment import experiment_of
 from palaestra.ledger.files import read_result
@@ -15,7 +16,6 @@ from palaestra.ledger.pages import interval
 from palaestra.markdown import one_line_lists
 from palaestra.run.headway import Headway
 from palaestra.run.parts import go_on, stoppable
-from palaestra.services.cores import cores
 from palaestra.store.checkpoint import make_folder, write_atomic
 from palaestra.view.drawing import duration
 

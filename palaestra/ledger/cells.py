@@ -30,6 +30,7 @@ from typing import Any
 import torch
 
 from palaestra.context import Runnable
+from palaestra.cores import cores
 from palaestra.errors import Fault, UserError
 from palaestra.ledger.digests import code_sha256, configuration, sha256
 from palaestra.ledger.experiment import Cell, experiment_of
@@ -37,7 +38,6 @@ from palaestra.run import setup
 from palaestra.run.headway import Headway
 from palaestra.run.plan import Plan
 from palaestra.run.settings import Settings
-from palaestra.services.cores import cores
 from palaestra.store.checkpoint import write_atomic
 from palaestra.store.folder import records
 from palaestra.types import value_class

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
 import shutil
 import signal
 import time
@@ -35,14 +36,16 @@ class Parts:
         headway: Headway,
         home: Path | None = None,
         conditions: Mapping[str, Any] | None = None,
+        left: Callable[[], float] = lambda: math.inf,
     ) -> None:
         """
         Args:
             home: the folder of this work's parts; None = they are not kept.
             conditions: plain data that the parts depend on: the work, the machine, the code. Parts
                 that were made under others are not used.
+            left: seconds in which rounds may still be begun.
         """
-        self.headway, self.home, self.folder = headway, home, None
+        self.headway, self.home, self.folder, self.left = headway, home, None, left
         self._there: dict[str, dict[str, Any]] = {}
         if home is not None:
             text = json.dumps(conditions, sort_keys=True)
@@ -109,6 +112,8 @@ class Parts:
 class Rounds:
     """Iterates over the rounds that are still to be taken, after a round 0 that warms up, and keeps
     what they `put`.
+
+    It ends earlier where less time is left than a round took, but not before two count.
     """
 
     def __init__(self, parts: Parts, name: str, n: int, warm: bool) -> None:
@@ -122,12 +127,14 @@ class Rounds:
         return self._parts.find(self._names)
 
     def __iter__(self) -> Iterator[int]:
-        if self._warm and self.before < len(self._names):
-            self._at = 0
-            yield 0
-        for i in range(self.before, len(self._names)):
-            self._at, self._begin = i + 1, time.perf_counter()
-            yield i + 1
+        longest = 0.0
+        todo = range(self.before + 1, len(self._names) + 1)
+        for i in (0, *todo) if todo and self._warm else todo:
+            if i > 2 and self._parts.left() < longest:
+                return
+            self._at, self._begin = i, time.perf_counter()
+            yield i
+            longest = max(longest, time.perf_counter() - self._begin)
 
     def put(self, value: Any) -> None:
         """What the round under way found, as plain data; of round 0 it is dropped."""

@@ -111,7 +111,7 @@ def quick(monkeypatch):
     model = SimpleNamespace(eos=frozenset(), vocabulary=99)
     loading = {"load": lambda *_, **__: model, "prepare_work": lambda *_: (None, ctx)}
     for module, names in {
-        engine: {"load": loading["load"], "_sample": lambda *_: 1.0, "_generate": lambda *_: 2.0}
+        engine: {"load": loading["load"], "sample_seconds": lambda *_: 1.0, "_generate": lambda *_: 2.0}
         | {"OwnEngine": lambda *_, **__: SimpleNamespace(forget=lambda: None)},
         scaling: loading | {"time_steps": steps, "histories": lambda *_: (1.0, 2.0), "make_model": lambda *_: "m"},
         ablation: {"prepare_work": loading["prepare_work"], "time_rounds": ablations},
@@ -119,7 +119,7 @@ def quick(monkeypatch):
         sandbox: {"sandbox": SimpleNamespace(sandbox_kind=lambda: SimpleNamespace(name="k", refusal=lambda: ""))}
         | {"time_runs": lambda *_: 1.0, "leave_orphans": lambda *_: {"seconds": 1.0, "left": 1}}
         | {"time_busy_loop": lambda: {"busy_loop": {"limit": 1, "status": "timeout", "seconds": 1.1}}},
-        trl: {"TurnWorker": Worker},
+        turns: {"TurnWorker": Worker},
     }.items():
         for name, stand_in in names.items():
             monkeypatch.setattr(module, name, stand_in)

@@ -98,6 +98,15 @@ def test_without_a_folder_nothing_is_written(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_rounds_end_where_time_does():
+    for left, n, taken in ((9e9, 5, 5), (0.0, 5, 2), (0.0, 1, 1)):
+        parts = Parts(Headway("work", lambda text: None), left=lambda left=left: left)
+        rounds = parts.rounds("a", n)
+        for i in rounds:
+            rounds.put(i)
+        assert rounds.found == [*range(1, taken + 1)]
+
+
 def test_a_torn_part_is_not_read(parts_of, tmp_path):
     """A kill while a part is written leaves the file beside, under another name."""
     take(parts_of(), 2, stop=1)
