@@ -18,6 +18,7 @@ from pathlib import Path
 from palaestra.bench.machine import describe_machine
 from palaestra.ledger.cells import CellRequest, run_all
 from palaestra.ledger.experiment import Final, Logged
+from palaestra.run.headway import Headway
 from palaestra.run.settings import Settings
 from palaestra.stats import mean_interval
 from palaestra.store.checkpoint import write_atomic
@@ -42,7 +43,8 @@ def main() -> None:
     given = parser.parse_args()
     settings = [(rate, prompts, n) for rate, (prompts, n) in product(RATES, SHAPES)]
     requests = [asked(*s, seed, given.tokens) for s in settings for seed in range(given.seeds)]
-    outcomes = run_all(requests, Path("runs/defaults"), say=print)
+    with Headway("defaults") as headway:
+        outcomes = run_all(requests, Path("runs/defaults"), headway)
     rows = []
     for i, (rate, prompts, n) in enumerate(settings):
         cells = [o.cell for o in outcomes[i * given.seeds : (i + 1) * given.seeds] if o.cell]
@@ -57,7 +59,7 @@ def main() -> None:
     found = {
         "command": command,
         "metric": "mean training reward over the whole run",
-        "machine": describe_machine(),
+        "machine": describe_machine("cpu"),
         "rows": rows,
     }
     write_atomic(Path("benchmarks/defaults.json"), json.dumps(found, indent=1) + "\n")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import (
     TYPE_CHECKING,
@@ -149,19 +149,21 @@ class Row:
     def view(self, policy: str | None = None) -> View:
         """The training view; with `policy`, only that learner's tokens count as trained."""
         seen = [s for s in self.segments if not s.hidden]
-        n = sum(len(s.ids) for s in seen)
-
-        def flat(get: Callable[[Segment], Sequence[Any]], dtype: type) -> np.ndarray:
-            return np.fromiter((v for s in seen for v in get(s)), dtype, n)
-
+        n, at = sum(len(s.ids) for s in seen), 0
+        ids_T, turn_T = np.empty(n, np.int64), np.empty(n, np.int64)
+        trained_T, logp_T, temperature_T = np.empty(n, np.bool_), np.empty(n), np.empty(n)
+        for s in seen:
+            of = slice(at, at := at + len(s.ids))
+            ids_T[of], turn_T[of] = s.ids, s.turn
+            trained_T[of] = s.trained and policy in (None, s.policy)
+            logp_T[of] = np.nan if s.logp is None else s.logp
+            temperature_T[of] = s.temperature
         return View(
-            ids_T=flat(lambda s: s.ids, np.int64),
-            trained_T=flat(
-                lambda s: [s.trained and policy in (None, s.policy)] * len(s.ids), np.bool_
-            ),
-            logp_T=flat(lambda s: [np.nan] * len(s.ids) if s.logp is None else s.logp, np.float64),
-            turn_T=flat(lambda s: [s.turn] * len(s.ids), np.int64),
-            temperature_T=flat(lambda s: [s.temperature] * len(s.ids), np.float64),
+            ids_T=ids_T,
+            trained_T=trained_T,
+            logp_T=logp_T,
+            turn_T=turn_T,
+            temperature_T=temperature_T,
         )
 
     @property

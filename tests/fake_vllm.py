@@ -55,7 +55,7 @@ class Engine:
 
     def token(self, name):
         params, rng, ids = self.running[name]
-        ids.append(params.stop_token_ids[0] if rng.random() < 0.1 else rng.choice(LETTERS))
+        ids.append(params.stop_token_ids[0] if rng.random() < 0.1 and params.stop_token_ids else rng.choice(LETTERS))
         finish = None
         if ids[-1] in params.stop_token_ids or any(s in "".join(map(chr, ids)) for s in params.stop):
             finish = "stop"

@@ -4,7 +4,7 @@ values.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,12 @@ from palaestra.api.run import Run
 from palaestra.errors import Fault, UserError
 from palaestra.explanation.method import explain as explain_groups
 from palaestra.explanation.trajectories import Trajectory, groups_from
-from palaestra.ledger.cells import CellOutcome, CellRequest, Say, run_all, say_nothing
+from palaestra.ledger.cells import CellOutcome, CellRequest, run_all
 from palaestra.ledger.digests import packages
 from palaestra.ledger.experiment import Cell
 from palaestra.run import setup
 from palaestra.run.evaluation import evaluate as evaluate_context
+from palaestra.run.headway import Headway
 from palaestra.run.served import context
 from palaestra.run.settings import Settings, Use, setting_names
 from palaestra.stats import Interval, difference, mean_interval, paired_difference
@@ -117,13 +118,17 @@ def explain(
     return explain_groups(recipe, groups_from(rewards, lengths, groups))
 
 
+def say_nothing(text: str) -> None:
+    """Says nothing."""
+
+
 def compare(
     *methods: str | Run,
     seeds: int = 3,
     tokens: int = 200_000,
     out: str | Path = "runs/compare",
     jobs: int = 0,
-    say: Say = say_nothing,
+    say: Callable[[str], None] = say_nothing,
     **settings: Any,
 ) -> dict[str, Any]:
     """Several methods on the same problem, seeds and budget, as `palaestra compare --json` says it;
@@ -159,9 +164,10 @@ def compare(
         )
     named = [str(m) for m in methods]
     read = {m: setup.merge(Settings(), {**setup.check_types(settings), "recipe": m}) for m in named}
-    return compare_cells(
-        read, seeds=seeds, tokens=tokens, out=make_folder(Path(out)), jobs=jobs, say=say
-    )[0]
+    with Headway("compare", say) as headway:
+        return compare_cells(
+            read, seeds=seeds, tokens=tokens, out=make_folder(Path(out)), jobs=jobs, headway=headway
+        )[0]
 
 
 def compare_runs(runs: Sequence[Run], whole: bool) -> dict[str, Any]:
@@ -185,7 +191,7 @@ def compare_runs(runs: Sequence[Run], whole: bool) -> dict[str, Any]:
 
 
 def compare_cells(
-    read: Mapping[str, Settings], *, seeds: int, tokens: int, out: Path, jobs: int, say: Say
+    read: Mapping[str, Settings], *, seeds: int, tokens: int, out: Path, jobs: int, headway: Headway
 ) -> tuple[dict[str, Any], dict[str, list[Cell]]]:
     """Trains every method with every seed; the comparison, and the cells of each method."""
     requests = [
@@ -193,7 +199,7 @@ def compare_cells(
         for seed in range(seeds)
         for m, settings in read.items()
     ]
-    outcomes = run_all(requests, out, jobs, say)
+    outcomes = run_all(requests, out, headway, jobs)
     cells = {m: [cell_of(o) for o in outcomes if o.request.settings.recipe == m] for m in read}
     first, *others = read
     result = {

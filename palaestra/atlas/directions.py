@@ -31,6 +31,7 @@ from palaestra.rollout.collect import Sample, Score, links
 from palaestra.run.benches import bench_by_name
 from palaestra.run.context import RunContext
 from palaestra.run.driver import train
+from palaestra.run.parts import Parts
 from palaestra.run.plan import Plan
 from palaestra.step import Recipe
 from palaestra.types import Group, value_class
@@ -66,9 +67,6 @@ class Chart:
     cosine: np.ndarray  # [methods, methods]
     still: Sequence[str]
     refused: Mapping[str, str]  # method -> why it cannot run on this batch
-
-
-Say = Callable[[str], None]
 
 
 # ---- rollouts
@@ -148,12 +146,13 @@ def context(bench: Bench, model: Model) -> RunContext:
 # ---- directions
 
 
-def chart(rollouts: FixedBatch, start: Model, recipes: Mapping[str, Any], say: Say) -> Chart:
-    """Every method on one batch."""
+def chart(
+    rollouts: FixedBatch, start: Model, recipes: Mapping[str, Any], advance: Callable[[], None]
+) -> Chart:
+    """Every method on one batch; `advance` hears of each that is done."""
     found: dict[str, np.ndarray] = {}
     refused: dict[str, str] = {}
     for name, recipe in recipes.items():
-        say(name)
         try:
             moved = asyncio.run(move(recipe, rollouts, start))
         except Exception as error:  # whatever stops a method on rollouts that are not its own is the reason to tell
@@ -161,6 +160,8 @@ def chart(rollouts: FixedBatch, start: Model, recipes: Mapping[str, Any], say: S
                 "UserError: "
             )
             continue
+        finally:
+            advance()
         if moved is not None and not np.isfinite(moved).all():
             refused[name] = "its gradient is not finite"
         else:
@@ -201,18 +202,22 @@ async def move(recipe: Any, rollouts: FixedBatch, start: Model) -> np.ndarray | 
 
 
 def survey(
-    methods: Sequence[str] = (),
-    say: Say = print,
+    methods: Sequence[str],
+    parts: Parts,
     groups: int = GROUPS,
     searched: int = SEARCH_TASKS,
 ) -> dict[str, Any]:
-    """Charts of all batches as plain data."""
+    """Charts of all batches as plain data. A chart is kept as a whole; each method on it counts."""
     recipes = build_recipes(methods)
     start = load("tiny")
-    say("sampling the fixed rollouts")
+    parts.headway.note("sampling the fixed rollouts")
     fixed = batches(start, groups, searched)
-    told = lambda name: lambda method: say(f"{name}: {method}")
-    charts = {name: chart(r, start, recipes, told(name)) for name, r in fixed.items()}
+    parts.expect(len(fixed) * len(recipes))
+
+    def made(name: str) -> dict[str, Any]:
+        make = lambda: chart_data(chart(fixed[name], start, recipes, parts.headway.advance))
+        return parts.keep(name, make, len(recipes))
+
     return {
         "model": "tiny",
         "seed": SEED,
@@ -223,9 +228,9 @@ def survey(
                 "about": fixed[name].about,
                 "task": fixed[name].bench.name,
                 "groups": len(fixed[name].groups),
-                **chart_data(c),
+                **made(name),
             }
-            for name, c in charts.items()
+            for name in fixed
         },
     }
 

@@ -78,7 +78,7 @@ def parts(data: Data, batch: str) -> Iterator[tuple[str, Data]]:
         at = [i for i, m in enumerate(c["methods"]) if has(m)]
         methods, cosine = (
             [c["methods"][i] for i in at],
-            np.array(c["cosine"]).reshape(len(c["methods"]), -1),
+            np.array(c["cosine"]).reshape(len(c["methods"]), len(c["methods"])),
         )
         if any(family[m] == one for m in (*methods, *c["still"])):
             yield (

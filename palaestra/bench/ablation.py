@@ -21,6 +21,7 @@ from palaestra.bench.work import Work, prepare_work
 from palaestra.engines.own import OwnEngine
 from palaestra.run.context import RunContext
 from palaestra.run.driver import prepare
+from palaestra.run.parts import Parts, Rounds
 from palaestra.step import Recipe, start, step
 from palaestra.types import Batch, Objective
 
@@ -78,12 +79,15 @@ TECHNIQUES: Mapping[str, Off] = {
 }
 
 
-def measure(work: Work, repeats: int = 5) -> dict[str, Any]:
+def measure(work: Work, repeats: int, parts: Parts) -> dict[str, Any]:
     """Seconds a sampled token without each technique, over those of the step with all of them in
     the same round.
     """
+    parts.expect(repeats)
+    rounds = parts.rounds("round", repeats)
     with tempfile.TemporaryDirectory() as folder:
-        found = asyncio.run(rounds(*prepare_work(work, Path(folder)), repeats))
+        asyncio.run(time_rounds(*prepare_work(work, Path(folder)), rounds))
+    found = {name: [r[name] for r in rounds.found] for name in ("", *TECHNIQUES)}
     whole = np.array(found[""])
     return {
         "seconds_per_token": float(np.median(whole)),
@@ -91,22 +95,20 @@ def measure(work: Work, repeats: int = 5) -> dict[str, Any]:
     }
 
 
-async def rounds(recipe: Recipe, ctx: RunContext, repeats: int) -> dict[str, list[float]]:
-    """Seconds a sampled token of every step, by what was off; "" = nothing. The first round does
-    not count.
-    """
+async def time_rounds(recipe: Recipe, ctx: RunContext, rounds: Rounds) -> None:
+    """Seconds a sampled token of every step of a round, by what was off; "" = nothing."""
     prepare(recipe, ctx)
-    found: dict[str, list[float]] = {name: [] for name in ("", *TECHNIQUES)}
-    state = start(0)
-    for n in range(repeats + 1):
-        for name, each in found.items():
+    # from where another process stopped, other problems are drawn than it drew
+    state = start(rounds.before)
+    for _ in rounds:
+        found: dict[str, float] = {}
+        for name in ("", *TECHNIQUES):
             with TECHNIQUES[name](ctx) if name else nullcontext():
                 tokens, begin = ctx.sampled_tokens, time.perf_counter()
                 state, _ = await step(recipe, ctx, state)
                 seconds = time.perf_counter() - begin
-            if n:
-                each.append(seconds / (ctx.sampled_tokens - tokens))
-    return found
+            found[name] = seconds / (ctx.sampled_tokens - tokens)
+        rounds.put(found)
 
 
 def show(found: dict[str, Any]) -> str:

@@ -14,45 +14,46 @@ import torch
 
 from palaestra.bench.machine import spread
 from palaestra.bench.work import Work
+from palaestra.context import Engine
 from palaestra.engines.own import OwnEngine
 from palaestra.models.load import Model, load
+from palaestra.run.parts import Parts
 from palaestra.types import Sampling, rng_of
 
 PROMPT = 32  # tokens
+BATCHES, SLOTS = (1, 8, 32, 64), (16, 32)
 
 
-def measure(work: Work, pairs: int = 5) -> dict[str, Any]:
+def measure(work: Work, pairs: int, parts: Parts) -> dict[str, Any]:
     """Medians over interleaved repetitions."""
+    parts.expect((len(BATCHES) + len(SLOTS) + 1) * pairs)
     policy = load(work.model, dtype=work.dtype, device=work.device)
     policy.eos = frozenset()  # lengths are given here, not sampled
     return {
-        "batches": [by_batch(policy, n, work.max_tokens, pairs) for n in (1, 8, 32, 64)],
-        "long_tail": [long_tail(policy, pairs, slots) for slots in (16, 32)],
-        "turns": turns(policy, pairs),
+        "batches": [by_batch(policy, n, work.max_tokens, pairs, parts) for n in BATCHES],
+        "long_tail": [long_tail(policy, pairs, slots, parts) for slots in SLOTS],
+        "turns": turns(policy, pairs, parts),
     }
 
 
-def by_batch(model: Model, n: int, tokens: int, pairs: int) -> dict[str, Any]:
+def by_batch(model: Model, n: int, tokens: int, pairs: int, parts: Parts) -> dict[str, Any]:
     """`n` different prompts, `tokens` new tokens each."""
-    prompts = _prompts(model, n, PROMPT)
-    own, theirs = OwnEngine(model), []
-    mine: list[float] = []
-    for i in range(pairs + 1):  # the first does not count
+    prompts = prompts_of(model, n, PROMPT)
+    own, rounds = OwnEngine(model), parts.rounds(f"{n} at a time", pairs)
+    for _ in rounds:
         own.forget()
-        a, b = _sample(own, prompts, [tokens] * n), _generate(model, prompts, tokens)
-        if i:
-            mine.append(a)
-            theirs.append(b)
+        rounds.put((sample_seconds(own, prompts, [tokens] * n), _generate(model, prompts, tokens)))
+    mine, theirs = np.array(rounds.found).T
     rates = n * tokens / np.array([mine, theirs])
     return {
         "batch": n,
         "own": float(np.median(rates[0])),
         "transformers": float(np.median(rates[1])),
-        "ratio": spread(np.array(theirs) / np.array(mine)),
+        "ratio": spread(theirs / mine),
     }
 
 
-def long_tail(model: Model, pairs: int, slots: int) -> dict[str, Any]:
+def long_tail(model: Model, pairs: int, slots: int, parts: Parts) -> dict[str, Any]:
     """Log-normal lengths, the longest about ten times the median: one queue against waves that wait
     for their longest.
     """
@@ -63,29 +64,34 @@ def long_tail(model: Model, pairs: int, slots: int) -> dict[str, Any]:
         .astype(int)
         .clip(1, 10 * median)
     )
-    prompts = _prompts(model, n, PROMPT)
-    found: list[float] = []
-    for _ in range(pairs):
+    prompts = prompts_of(model, n, PROMPT)
+    rounds = parts.rounds(f"long tail in {slots} slots", pairs, warm=False)
+    for _ in rounds:
         engine = OwnEngine(model, slots=slots)
-        a = _sample(engine, prompts, lengths)
+        a = sample_seconds(engine, prompts, lengths)
         b = 0.0
         for i in range(0, n, slots):
             engine = OwnEngine(model, slots=slots)
-            b += _sample(engine, prompts[i : i + slots], lengths[i : i + slots])
-        found.append(b / a)
+            b += sample_seconds(engine, prompts[i : i + slots], lengths[i : i + slots])
+        rounds.put(b / a)
     return {
         "slots": slots,
         "sequences": n,
         "median_length": float(np.median(lengths)),
         "longest": int(lengths.max()),
-        "waves_over_continuous": spread(np.array(found)),
+        "waves_over_continuous": spread(np.array(rounds.found)),
     }
 
 
-def turns(model: Model, pairs: int, n: int = 16, rounds: int = 6) -> dict[str, Any]:
+def turns(
+    model: Model, pairs: int, parts: Parts, episodes: int = 16, length: int = 6
+) -> dict[str, Any]:
     """Histories kept in the cache against histories read again."""
-    found = np.array([histories(model, n, rounds) for _ in range(pairs)])
-    return {"episodes": n, "turns": rounds, "again_over_kept": spread(found[:, 1] / found[:, 0])}
+    rounds = parts.rounds(f"{length} turns", pairs, warm=False)
+    for _ in rounds:
+        rounds.put(histories(model, episodes, length))
+    kept, again = np.array(rounds.found).T
+    return {"episodes": episodes, "turns": length, "again_over_kept": spread(again / kept)}
 
 
 def histories(model: Model, n: int, rounds: int) -> tuple[float, float]:
@@ -93,25 +99,28 @@ def histories(model: Model, n: int, rounds: int) -> tuple[float, float]:
     read again every turn.
     """
     kept, again = OwnEngine(model), OwnEngine(model)
-    prompts, a, b = _prompts(model, n, PROMPT), 0.0, 0.0
+    prompts, a, b = prompts_of(model, n, PROMPT), 0.0, 0.0
     for _ in range(rounds):
         again.forget()
-        b += _sample(again, prompts, [8] * n)
-        a += _sample(kept, prompts, [8] * n)
+        b += sample_seconds(again, prompts, [8] * n)
+        a += sample_seconds(kept, prompts, [8] * n)
         prompts = [(*p, *range(5, 21)) for p in prompts]
     return a, b
 
 
-def _prompts(model: Model, n: int, length: int) -> list[tuple[int, ...]]:
-    rng = rng_of(("prompts", n, length))
+def prompts_of(model: Model, n: int, length: int, *key: int) -> list[tuple[int, ...]]:
+    """`n` prompts of random tokens; others with another `key`."""
+    rng = rng_of(("prompts", n, length, *key))
     return [
         tuple(int(t) for t in rng.integers(3, min(250, model.vocabulary), length)) for _ in range(n)
     ]
 
 
-def _sample(
-    engine: OwnEngine, prompts: Sequence[tuple[int, ...]], lengths: Sequence[int] | np.ndarray
+def sample_seconds(
+    engine: Engine, prompts: Sequence[tuple[int, ...]], lengths: Sequence[int] | np.ndarray
 ) -> float:
+    """Seconds in which an engine goes on with all prompts, each by its own number of tokens."""
+
     async def run() -> None:
         await asyncio.gather(
             *(

@@ -7,6 +7,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,9 +18,10 @@ import torch
 from torch import nn
 
 from palaestra import __version__
+from palaestra.cores import cores
 from palaestra.errors import UserError
 from palaestra.models.load import Model
-from palaestra.services.cores import cores
+from palaestra.run.parts import package_sha256
 
 
 def device_of(given: str | None) -> str:
@@ -33,9 +35,11 @@ def device_of(given: str | None) -> str:
 
 
 def describe_machine(device: str) -> dict[str, Any]:
-    """Processor, versions, threads and load: what a time measured on a device belongs to."""
+    """Processor, versions, threads and load: what a time measured on a device belongs to. Of a CUDA
+    device also its memory, what of it nobody has, its driver and the CUDA version.
+    """
     cuda = device == "cuda"
-    return {
+    about: dict[str, Any] = {
         "processor": torch.cuda.get_device_name() if cuda else processor(),
         "cores": cores(),
         "threads": torch.get_num_threads(),
@@ -46,6 +50,29 @@ def describe_machine(device: str) -> dict[str, Any]:
         "transformers": importlib.metadata.version("transformers"),
         "palaestra": __version__,
     }
+    if cuda:
+        free, whole = (n >> 20 for n in torch.cuda.mem_get_info())
+        about |= {"memory_mb": whole, "memory_free_mb": free}
+        about |= {"driver": driver(), "cuda": torch.version.cuda}
+    return about
+
+
+def driver() -> str:
+    """The version of the GPU's driver; "" where nvidia-smi does not say."""
+    ask = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        said = subprocess.run(ask, capture_output=True, text=True, timeout=20).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return next(iter(said.split()), "")
+
+
+def conditions(machine: dict[str, Any]) -> dict[str, Any]:
+    """What parts of a measurement have in common so that they make one: the described machine,
+    whatever its load, and the code.
+    """
+    lasting = {k: v for k, v in machine.items() if k != "load"}
+    return lasting | {"code": package_sha256()}
 
 
 def processor() -> str:
@@ -62,17 +89,18 @@ def processor() -> str:
 def seconds(run: Callable[[], object], *, budget: float = 0.5, least: int = 5) -> float:
     """Median time of a call. The first, which warms caches, does not count."""
     run()
-    _wait()
+    wait_for_gpu()
     found: list[float] = []
     while len(found) < least or sum(found) < budget:
         begin = time.perf_counter()
         run()
-        _wait()
+        wait_for_gpu()
         found.append(time.perf_counter() - begin)
     return float(np.median(found))
 
 
-def _wait() -> None:
+def wait_for_gpu() -> None:
+    """Lets a GPU finish what it was given, so that a clock may be read."""
     if torch.cuda.is_initialized():
         torch.cuda.synchronize()
 
@@ -87,8 +115,14 @@ def spread(ratios: np.ndarray) -> dict[str, Any]:
     }
 
 
-def gemm(dtype: torch.dtype, device: torch.device, n: int = 2048) -> float:
-    """FLOP/s of an n^3 matrix product."""
+def format_spread(found: dict[str, Any], digits: int = 2) -> str:
+    """A spread as "median (lowest to highest)"."""
+    return f"{found['median']:.{digits}f} ({found['low']:.{digits}f} to {found['high']:.{digits}f})"
+
+
+def gemm(dtype: torch.dtype, device: torch.device) -> float:
+    """FLOP/s of an n^3 matrix product, with an n that keeps the device busy."""
+    n = 8192 if device.type == "cuda" else 2048
     a, b = (torch.randn(n, n, device=device).to(dtype) for _ in range(2))
     return 2 * n**3 / seconds(lambda: a @ b)
 

@@ -7,19 +7,22 @@ Sampling must stay within its budget when the group grows; the update within its
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from palaestra.bench.turns import TurnWorker
 from palaestra.bench.work import Work
+from palaestra.run.parts import Parts
 
 GROUPS = (8, 16, 32, 64)
 
 
-def measure(work: Work, steps: int = 2) -> dict[str, Any]:
-    """Resident MB: "base" before the first step, the peak of "rollout" in it, that of "update" over
-    all steps.
+def measure(work: Work, steps: int, parts: Parts) -> dict[str, Any]:
+    """MB: "base" before the first step, the peak of "rollout" in it, that of "update" over all
+    steps.
 
     A process keeps what an update took and gave back, so later steps would show the update's peak
     while sampling.
@@ -31,9 +34,16 @@ def measure(work: Work, steps: int = 2) -> dict[str, Any]:
         replace(work, budget=1024),
         replace(work, budget=1024, recompute=True),
     ]
+    return peaks_of((*grown, *bounded, *saving), steps, parts)
+
+
+def peaks_of(works: Sequence[Work], steps: int, parts: Parts) -> dict[str, Any]:
+    """Each work with its peaks, under "settings"."""
+    parts.expect(len(works))
     return {
         "settings": [
-            asdict(w) | {"memory_mb": peaks(w, steps)} for w in (*grown, *bounded, *saving)
+            asdict(w) | {"memory_mb": parts.keep(f"setting {i}", partial(peaks, w, steps))}
+            for i, w in enumerate(works, 1)
         ]
     }
 

@@ -1,5 +1,5 @@
 """The work of `palaestra bench trl` in Palaestra, one step at a word:
-`python -m palaestra.bench.own WORK FOLDER`.
+`python -m palaestra.bench.own WORK FOLDER SEED`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from palaestra.step import start, step
 from palaestra.store import rollouts
 
 
-async def run(work: Work, folder: Path, turns: Turns) -> None:
+async def run(work: Work, folder: Path, seed: int, turns: Turns) -> None:
     recipe, ctx = prepare_work(work, folder)
     prepare(recipe, ctx)
     ctx.phase = watch_phase(ctx.phase)  # type: ignore[method-assign]
-    state, n = start(0), 0
+    state, n = start(seed), 0
     turns.ready()
-    while turns.wait():
+    while True:
+        turns.wait()
         n += 1
         before, sampling, tokens = dict(ctx.seconds), ctx.engine_seconds, ctx.sampled_tokens
         with Memory() as memory:
@@ -60,4 +61,4 @@ def watch_phase(
 
 
 if __name__ == "__main__":
-    asyncio.run(run(Work.read(sys.argv[1]), Path(sys.argv[2]), Turns()))
+    asyncio.run(run(Work.read(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), Turns()))

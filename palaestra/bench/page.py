@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from palaestra.bench.gpu_page import gpu_section, valid_records
+from palaestra.bench.machine import format_spread
 from palaestra.bench.trl import PHASES
 from palaestra.markdown import code, fill_marks, table
 from palaestra.view.drawing import INK, LINE, MUTED, PALETTE, PAPER, svg_text
@@ -39,11 +41,9 @@ def setting(result: BenchResult) -> str:
     """What was measured: "smollm2, float32, 8 x 8, up to 64 tokens"."""
     w = result["work"]
     tokens = f"{'all' if w['full'] else 'up to'} {w['max_tokens']} tokens"
-    return f"{w['model']}, {w['dtype']}, {w['prompts']} x {w['group']}, {tokens}"
-
-
-def format_spread(found: BenchResult, digits: int = 2) -> str:
-    return f"{found['median']:.{digits}f} ({found['low']:.{digits}f} to {found['high']:.{digits}f})"
+    lora = f", LoRA {w['lora']}" if w.get("lora") else ""
+    vllm = ", TRL with vLLM" if w.get("peer_vllm") else ""
+    return f"{w['model']}, {w['dtype']}{lora}{vllm}, {w['prompts']} x {w['group']}, {tokens}"
 
 
 def trl_table(results: Sequence[BenchResult]) -> str:
@@ -191,7 +191,8 @@ def provenance(results: Sequence[BenchResult]) -> str:
     rows: list[list[str]] = []
     for r in results:
         m = r["machine"]
-        versions = ", ".join(f"{k} {m[k]}" for k in ("torch", "transformers", "python") if k in m)
+        known = ("torch", "transformers", "python", "cuda", "driver")
+        versions = ", ".join(f"{k} {m[k]}" for k in known if m.get(k))
         load = f"{m['load'][0]:.1f}"
         rows.append([code(r["command"]), f"{m['processor']}, {m['cores']} cores", versions, load])
     return table(rows, "command", "machine", "versions", "load before")
@@ -244,7 +245,10 @@ def main(benchmarks: Path, docs: Path) -> None:
         name: build(found[name]) if name in found else "Not measured."
         for name, build in TABLES.items()
     }
-    made["provenance"] = provenance([r for results in found.values() for r in results])
+    gpu = found.pop("gpu", [])
+    made["gpu"] = gpu_section(gpu, {"trl": trl_table, "memory": memory_table})
+    measured = [r for results in found.values() for r in results] + valid_records(gpu)
+    made["provenance"] = provenance(measured)
     page = docs / "speed.md"
     page.write_text(fill_marks(page.read_text(), made))
     if "trl" in found:

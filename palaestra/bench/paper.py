@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -37,7 +37,8 @@ from palaestra.step import Recipe
 
 # name: width, middle, layers, heads, heads of keys, vocabulary, size of a head (0 = width / heads),
 # tied
-SHAPES: dict[str, tuple[int, int, int, int, int, int, int, bool]] = {
+Shape: TypeAlias = tuple[int, int, int, int, int, int, int, bool]
+SHAPES: dict[str, Shape] = {
     "qwen2.5-0.5b": (896, 4864, 24, 14, 2, 151936, 0, True),
     "qwen2.5-1.5b": (1536, 8960, 28, 12, 2, 151936, 0, True),
     "qwen2.5-3b": (2048, 11008, 36, 16, 2, 151936, 0, True),
@@ -76,10 +77,10 @@ def shell(name: str) -> Model:
     )  # heads and adapters freeze what they get
 
 
-@lru_cache(maxsize=len(SHAPES))
-def _module(name: str) -> torch.nn.Module:
-    width, middle, layers, heads, of_keys, vocabulary, head, tied = SHAPES[name]
-    shape = LlamaConfig(
+def config_of(shape: Shape, positions: int) -> LlamaConfig:
+    """A Llama of these dimensions in bfloat16, with places for `positions` tokens."""
+    width, middle, layers, heads, of_keys, vocabulary, head, tied = shape
+    return LlamaConfig(
         vocab_size=vocabulary,
         hidden_size=width,
         intermediate_size=middle,
@@ -87,10 +88,15 @@ def _module(name: str) -> torch.nn.Module:
         num_attention_heads=heads,
         num_key_value_heads=of_keys,
         head_dim=head or width // heads,
-        max_position_embeddings=1 << 17,
+        max_position_embeddings=positions,
         tie_word_embeddings=tied,
         dtype="bfloat16",
     )
+
+
+@lru_cache(maxsize=len(SHAPES))
+def _module(name: str) -> torch.nn.Module:
+    shape = config_of(SHAPES[name], 1 << 17)
     with torch.device("meta"):
         module = cast(torch.nn.Module, LlamaForCausalLM(shape))
     return module.to(torch.bfloat16).eval()

@@ -1,5 +1,5 @@
 """The work of `palaestra bench trl` in TRL's GRPOTrainer, one step at a word:
-`python -m palaestra.bench.peer WORK FOLDER`.
+`python -m palaestra.bench.peer WORK FOLDER SEED`.
 
 Same prompts, group, lengths, temperature, optimiser, precision, no KL term, no gradient
 checkpointing unless asked: what a user of TRL would run who had read its documentation.
@@ -15,9 +15,11 @@ from typing import Any
 
 from transformers import TrainerCallback
 
+from palaestra.bench.machine import wait_for_gpu
 from palaestra.bench.turns import Memory, Turns
 from palaestra.bench.work import Work
 from palaestra.models.load import find
+from palaestra.models.lora import LoRA
 
 
 def rewards(completions: list[Any], **columns: Any) -> list[float | None]:
@@ -26,7 +28,7 @@ def rewards(completions: list[Any], **columns: Any) -> list[float | None]:
     return [float(sum(map(ord, s)) % 2) for s in said]
 
 
-def run(work: Work, folder: Path, turns: Turns) -> None:
+def run(work: Work, folder: Path, seed: int, turns: Turns) -> None:
     from datasets import Dataset
     from trl.trainer.grpo_trainer import GRPOTrainer  # type: ignore[import-not-found]  # an extra
 
@@ -34,8 +36,9 @@ def run(work: Work, folder: Path, turns: Turns) -> None:
     trainer = GRPOTrainer(
         model=str(find(work.model)),
         reward_funcs=rewards,
-        args=arguments(work, folder),
+        args=arguments(work, folder, seed),
         train_dataset=data,
+        peft_config=adapters(work.lora) if work.lora else None,
     )
     gate = StepGate(turns)
     trainer.add_callback(gate)
@@ -47,7 +50,28 @@ def run(work: Work, folder: Path, turns: Turns) -> None:
     trainer.train()
 
 
-def arguments(work: Work, folder: Path) -> Any:
+def adapters(rank: int) -> Any:
+    """What `LoRA` asks of peft."""
+    from peft import LoraConfig
+
+    like = LoRA(rank=rank)
+    return LoraConfig(
+        r=like.rank,
+        lora_alpha=like.alpha,
+        target_modules=list(like.targets),
+        task_type="CAUSAL_LM",
+    )
+
+
+def sampling(work: Work) -> dict[str, Any]:
+    """What samples, and how short an answer may be: vLLM and transformers have a name each."""
+    least = "min_tokens" if work.peer_vllm else "min_new_tokens"
+    lengths = {least: work.max_tokens} if work.full else None
+    vllm = {"use_vllm": True, "vllm_mode": "colocate"} if work.peer_vllm else {}
+    return {"generation_kwargs": lengths, **vllm}
+
+
+def arguments(work: Work, folder: Path, seed: int) -> Any:
     from trl.trainer.grpo_config import GRPOConfig  # type: ignore[import-not-found]  # an extra
 
     answers = work.prompts * work.group
@@ -67,7 +91,6 @@ def arguments(work: Work, folder: Path) -> Any:
         max_grad_norm=1.0,
         bf16=False,
         gradient_checkpointing=work.recompute,
-        generation_kwargs={"min_new_tokens": work.max_tokens} if work.full else None,
         max_steps=10**6,
         logging_steps=10**6,
         save_strategy="no",
@@ -75,7 +98,8 @@ def arguments(work: Work, folder: Path) -> Any:
         disable_tqdm=True,
         use_cpu=work.device == "cpu",
         model_init_kwargs={"dtype": work.dtype},
-        seed=0,
+        seed=seed,
+        **sampling(work),
     )
 
 
@@ -86,13 +110,13 @@ class StepGate(TrainerCallback):
         self.turns, self.spent, self.tokens = turns, dict[str, float](), 0
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if not self.turns.wait():
-            raise SystemExit(0)
+        self.turns.wait()
         self.spent, self.tokens = {}, 0
         self.memory = Memory().__enter__()
         self.begin = time.perf_counter()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        wait_for_gpu()
         seconds = time.perf_counter() - self.begin
         self.memory.__exit__()
         self.turns.report(
@@ -106,6 +130,7 @@ class StepGate(TrainerCallback):
             begin = time.perf_counter()
             with Memory.phase(name):
                 out = inner(*given, **named)
+                wait_for_gpu()
             self.spent[name] = self.spent.get(name, 0.0) + time.perf_counter() - begin
             if name == "rollout":
                 self.tokens += sum(len(c) for c in out[1])
@@ -115,4 +140,4 @@ class StepGate(TrainerCallback):
 
 
 if __name__ == "__main__":
-    run(Work.read(sys.argv[1]), Path(sys.argv[2]), Turns())
+    run(Work.read(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), Turns())

@@ -6,6 +6,7 @@ ratio is the median over rounds; the quartiles say how much it moves.
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -13,35 +14,38 @@ import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from palaestra.cores import cores
 from palaestra.errors import UserError
+from palaestra.run.parts import Parts
 from palaestra.services import sandbox
-from palaestra.services.cores import cores
 
 PROGRAM = "print(sum(range(10)))\n"
 ROUNDS = 10
+ORPHANS = 1000  # runs of a part
 BUSY_SECONDS = 1.0  # seconds that a busy loop may run
 
 
-def measure(n: int, orphaned: int) -> dict[str, Any]:
+def measure(n: int, orphaned: int, parts: Parts) -> dict[str, Any]:
     """Runs a second of `n` runs of each sort, and what `orphaned` runs leave behind."""
     refusal = sandbox.sandbox_kind().refusal()
     if refusal:
         raise UserError(refusal)
-    before = all_processes()
     threads = cores()
+    parts.expect(ROUNDS + 1 + math.ceil(orphaned / ORPHANS))
     found = {
         "kind": sandbox.sandbox_kind().name,
         "threads": threads,
-        **rates(n, threads),
-        **time_busy_loop(),
+        **rates(n, threads, parts),
+        **parts.keep("busy loop", time_busy_loop),
     }
     if orphaned:
-        found |= orphans(orphaned, threads, before)
+        found |= orphans(orphaned, threads, parts)
     return found
 
 
@@ -66,7 +70,7 @@ def show(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def rates(n: int, threads: int) -> dict[str, Any]:
+def rates(n: int, threads: int, parts: Parts) -> dict[str, Any]:
     """Runs a second of each sort, and its ratio to the bare subprocess."""
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(threads) as pool:
         file = Path(folder) / "program.py"
@@ -79,12 +83,10 @@ def rates(n: int, threads: int) -> dict[str, Any]:
             "warm": lambda _: check_run(sandbox.run_program(PROGRAM)),
         }
         list(pool.map(sorts["warm"], range(2 * threads)))  # starts the workers
-        a_round = max(1, n // ROUNDS)
-        seconds: dict[str, list[float]] = {name: [] for name in sorts}
-        for _ in range(ROUNDS):
-            for name, do in sorts.items():
-                seconds[name].append(time_runs(pool, do, a_round))
-    rate = {name: a_round / np.array(s) for name, s in seconds.items()}
+        a_round, rounds = max(1, n // ROUNDS), parts.rounds("round", ROUNDS, warm=False)
+        for _ in rounds:
+            rounds.put({name: time_runs(pool, do, a_round) for name, do in sorts.items()})
+    rate = {name: a_round / np.array([r[name] for r in rounds.found]) for name in sorts}
     quartiles = {
         name: np.percentile(rate[name] / rate["bare"], (25, 50, 75)).round(2)
         for name in ("cold", "warm")
@@ -121,10 +123,20 @@ def time_busy_loop() -> dict[str, Any]:
     }
 
 
-def orphans(n: int, threads: int, before: set[int]) -> dict[str, Any]:
-    """Runs that leave daemons behind, in every second one; then counts processes beyond the idle
-    workers'.
-    """
+def orphans(n: int, threads: int, parts: Parts) -> dict[str, Any]:
+    """Runs that leave daemons behind, in every second one, and processes that are left."""
+    found = [
+        parts.keep(f"orphans from {i}", partial(leave_orphans, min(ORPHANS, n - i), threads))
+        for i in range(0, n, ORPHANS)
+    ]
+    seconds = round(sum(f["seconds"] for f in found), 1)
+    return {"orphans": {"runs": n, "seconds": seconds, "left": sum(f["left"] for f in found)}}
+
+
+def leave_orphans(n: int, threads: int) -> dict[str, float]:
+    """Some such runs; then counts processes that there were not before."""
+    sandbox.sandbox_kind().close()
+    before = all_processes()
     leave = (
         "import os\nif os.fork() == 0:\n    os.setsid()\n    os.fork()\n    while True: "
         "pass\nprint(45)"
@@ -140,7 +152,7 @@ def orphans(n: int, threads: int, before: set[int]) -> dict[str, Any]:
     sandbox.sandbox_kind().close()
     time.sleep(0.5)
     left = {p for p in all_processes() - before if descends(p, os.getpid())}
-    return {"orphans": {"runs": n, "seconds": round(seconds, 1), "left": len(left)}}
+    return {"seconds": seconds, "left": len(left)}
 
 
 def all_processes() -> set[int]:

@@ -10,43 +10,54 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig
 
 from palaestra.bench.engine import histories
+from palaestra.bench.random_models import save_random_model
 from palaestra.bench.step import time_steps
 from palaestra.bench.work import Work, prepare_work
 from palaestra.models.load import load
+from palaestra.run.parts import Parts, Rounds
 
+TURNS = (2, 4, 8, 16)
 BASE = Work(prompts=4, group=16, max_tokens=64, full=True)
 
 
-def measure(repeats: int, device: str) -> dict[str, Any]:
+def measure(repeats: int, device: str, parts: Parts) -> dict[str, Any]:
     """One series for each quantity: its values, seconds (medians), sampled tokens, exponents."""
     base = replace(BASE, device=device)
-    found = {
-        "sampled tokens": series(
-            [replace(base, prompts=p) for p in (1, 4, 16, 64)], "tokens", repeats
-        ),
-        "group size": series(
-            [replace(base, group=g) for g in (4, 8, 16, 32, 64)], "group", repeats
-        ),
-        "answer length": series(
-            [replace(base, max_tokens=n) for n in (16, 32, 64, 128, 256)], "max_tokens", repeats
-        ),
-        "prompt length": series(
-            [replace(base, prompt_tokens=n) for n in (16, 64, 128, 256)], "prompt_tokens", repeats
-        ),
-    }
     with tempfile.TemporaryDirectory() as folder:
-        works = [
-            replace(base, model=make_model(Path(folder), width)) for width in (64, 128, 256, 512)
-        ]
-        found["model size"] = series(works, "parameters", repeats)
-    return found | {"turns": turns(repeats, device)}
+        models = [make_model(Path(folder), width) for width in (64, 128, 256, 512)]
+        # quantity: what it is called in the work or its report, and the works
+        asked = {
+            "sampled tokens": ("tokens", [replace(base, prompts=p) for p in (1, 4, 16, 64)]),
+            "group size": ("group", [replace(base, group=g) for g in (4, 8, 16, 32, 64)]),
+            "answer length": (
+                "max_tokens",
+                [replace(base, max_tokens=n) for n in (16, 32, 64, 128, 256)],
+            ),
+            "prompt length": (
+                "prompt_tokens",
+                [replace(base, prompt_tokens=n) for n in (16, 64, 128, 256)],
+            ),
+            "model size": ("parameters", [replace(base, model=m) for m in models]),
+        }
+        points = sum(len(works) for _, works in asked.values())
+        parts.expect((points + len(TURNS)) * repeats)
+        found = {
+            quantity: series(works, quantity, name, repeats, parts)
+            for quantity, (name, works) in asked.items()
+        }
+    return found | {"turns": turns(repeats, device, parts)}
 
 
-def series(works: Sequence[Work], name: str, repeats: int) -> dict[str, Any]:
-    points = [point(w, name, repeats) for w in works]
+def series(
+    works: Sequence[Work], quantity: str, name: str, repeats: int, parts: Parts
+) -> dict[str, Any]:
+    points = [
+        point(w, name, parts.rounds(f"{quantity}, point {i}", repeats))
+        for i, w in enumerate(works, 1)
+    ]
     x, seconds = (np.array([p[k] for p in points]) for k in ("x", "seconds"))
     return {
         "points": points,
@@ -55,10 +66,10 @@ def series(works: Sequence[Work], name: str, repeats: int) -> dict[str, Any]:
     }
 
 
-def point(work: Work, name: str, repeats: int) -> dict[str, float]:
+def point(work: Work, name: str, rounds: Rounds) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         recipe, ctx = prepare_work(work, Path(folder))
-        steps = asyncio.run(time_steps(recipe, ctx, repeats))
+        steps = asyncio.run(time_steps(recipe, ctx, rounds))
     tokens = float(np.median([s["tokens"] for s in steps]))
     given = {"tokens": tokens, "parameters": float(ctx.model("policy").n_parameters)}
     x = given[name] if name in given else float(getattr(work, name))
@@ -73,9 +84,8 @@ def make_model(folder: Path, width: int) -> str:
     """A model of random weights with the embedded model's tokenizer; `width` from 64 to 512 is 0.3
     to 17 M parameters.
     """
-    tiny = load("tiny")
     config = LlamaConfig(
-        vocab_size=tiny.vocabulary,
+        vocab_size=load("tiny").vocabulary,
         hidden_size=width,
         intermediate_size=3 * width,
         num_hidden_layers=4,
@@ -85,25 +95,28 @@ def make_model(folder: Path, width: int) -> str:
         tie_word_embeddings=True,
     )
     where = folder / f"width-{width}"
-    LlamaForCausalLM(config).save_pretrained(where)
-    tiny.tokenizer.save_pretrained(where)
+    save_random_model(config, where)
     return str(where)
 
 
-def turns(repeats: int, device: str) -> dict[str, Any]:
+def turns(repeats: int, device: str, parts: Parts) -> dict[str, Any]:
     """Sampling of episodes by their number of turns: with kept histories linear but for attention,
     else quadratic.
     """
     model = load("tiny", device=device)
     model.eos = frozenset()
-    rounds = (2, 4, 8, 16)
-    found = {n: np.median([histories(model, 16, n) for _ in range(repeats)], 0) for n in rounds}
-    x = np.array(rounds, float)
-    kept, again = (np.array([found[n][i] for n in rounds]) for i in (0, 1))
+    found: list[Any] = []
+    for n in TURNS:
+        rounds = parts.rounds(f"{n} turns", repeats, warm=False)
+        for _ in rounds:
+            rounds.put(histories(model, 16, n))
+        found.append(np.median(rounds.found, 0))
+    x = np.array(TURNS, float)
+    kept, again = np.array(found).T
     return {
         "points": [
             {"x": n, "seconds": float(k), "seconds_again": float(a)}
-            for n, k, a in zip(rounds, kept, again, strict=True)
+            for n, k, a in zip(TURNS, kept, again, strict=True)
         ],
         "exponent": exponent(x, kept),
         "exponent_again": exponent(x, again),

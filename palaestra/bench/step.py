@@ -24,6 +24,7 @@ from palaestra.models import forward as forward_pass
 from palaestra.models.layout import Layout
 from palaestra.run.context import PHASES, RunContext
 from palaestra.run.driver import peak_memory_mb, prepare
+from palaestra.run.parts import Parts, Rounds
 from palaestra.step import Recipe, start, step
 from palaestra.store import rollouts
 
@@ -64,12 +65,13 @@ class Counts:
         self.engine.read_tokens = self.engine.sampled_tokens = 0
 
 
-async def time_steps(recipe: Recipe, ctx: RunContext, steps: int) -> list[dict[str, Any]]:
-    """Phases and counts of each step after a first one, which does not count."""
+async def time_steps(recipe: Recipe, ctx: RunContext, rounds: Rounds) -> list[dict[str, Any]]:
+    """Phases and counts of each step, a round each."""
     prepare(recipe, ctx)
-    state, found, counts = start(0), [], Counts(ctx)
+    # from where another process stopped, other problems are drawn than it drew
+    state, counts = start(rounds.before), Counts(ctx)
     try:
-        for n in range(steps + 1):
+        for n in rounds:
             counts.clear()
             before, sampling, begin = dict(ctx.seconds), ctx.engine_seconds, time.perf_counter()
             state, _ = await step(recipe, ctx, state)
@@ -78,34 +80,35 @@ async def time_steps(recipe: Recipe, ctx: RunContext, steps: int) -> list[dict[s
             phases = {p: ctx.seconds[p] - before[p] for p in PHASES if p != "other"}
             phases["rollout"] = ctx.engine_seconds - sampling
             phases["other"] = whole - sum(phases.values())
-            if n:
-                found.append(
-                    {
-                        "seconds": whole,
-                        "phases": phases,
-                        "tokens": counts.engine.sampled_tokens,
-                        "read": counts.engine.read_tokens,
-                        "decoded": dict(counts.decoded),
-                        "positions": counts.positions,
-                        "predicted": counts.predicted,
-                        "padded": counts.padded,
-                    }
-                )
+            rounds.put(
+                {
+                    "seconds": whole,
+                    "phases": phases,
+                    "tokens": counts.engine.sampled_tokens,
+                    "read": counts.engine.read_tokens,
+                    "decoded": list(counts.decoded.items()),
+                    "positions": counts.positions,
+                    "predicted": counts.predicted,
+                    "padded": counts.padded,
+                    "peak_memory_mb": peak_memory_mb(),
+                }
+            )
     finally:
         counts.restore()
-    return found
+    return rounds.found
 
 
-def measure(work: Work, steps: int = 5) -> dict[str, Any]:
+def measure(work: Work, steps: int, parts: Parts) -> dict[str, Any]:
     """The whole report. Times in seconds; shares of the step."""
+    parts.expect(steps)
     with tempfile.TemporaryDirectory() as folder:
         recipe, ctx = prepare_work(work, Path(folder))
-        found = asyncio.run(time_steps(recipe, ctx, steps))
+        found = asyncio.run(time_steps(recipe, ctx, parts.rounds("step", steps)))
     linears = machine.Linears(ctx.model("policy"))
     device, dtype = ctx.model("policy").device, ctx.model("policy").dtype
     limits = [
         {
-            "rollout": sum(k * linears.decoding(n) for n, k in f["decoded"].items())
+            "rollout": sum(k * linears.decoding(n) for n, k in f["decoded"])
             + linears.time(f["read"], head=False),
             "update": linears.training(f["positions"], f["predicted"]),
         }
@@ -122,6 +125,7 @@ def measure(work: Work, steps: int = 5) -> dict[str, Any]:
     flops = float(np.median([linears.flops(*n) for n in passed]))
     rate = machine.gemm(dtype, device)
     update = phases["forward"] + phases["backward"] + phases["optimiser"]
+    trained = [linears.flops(3 * f["positions"], 3 * f["predicted"]) for f in found]
     return {
         "seconds": whole,
         "each": [round(f["seconds"], 4) for f in found],
@@ -141,8 +145,9 @@ def measure(work: Work, steps: int = 5) -> dict[str, Any]:
             "step": whole / sum(limit.values()),
         },
         "flop_utilisation": flops / whole / rate,
+        "update_flops": float(np.median(trained)) / update,
         "machine_limits": {"gemm_flops": rate, "copy_bytes": machine.bandwidth(device)},
-        "peak_memory_mb": peak_memory_mb(),
+        "peak_memory_mb": max(peak_memory_mb(), *(f["peak_memory_mb"] for f in found)),
     }
 
 

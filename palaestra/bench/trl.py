@@ -8,48 +8,32 @@ samples, so tokens are reported beside the seconds.
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from palaestra.bench.machine import spread
-from palaestra.bench.turns import TurnWorker
+from palaestra.bench.turns import interleave
 from palaestra.bench.work import Work
+from palaestra.run.parts import Parts
 
 PHASES = ("rollout", "forward", "backward", "seconds")
+MODULES = {"palaestra": "palaestra.bench.own", "trl": "palaestra.bench.peer"}
 
 
-def measure(work: Work, pairs: int = 5) -> dict[str, Any]:
-    """Seconds of every step of both, ratios TRL / Palaestra by phase, memory peaks in MB. The first
-    pair does not count.
-    """
-    found: dict[str, list[dict[str, Any]]] = {"palaestra": [], "trl": []}
-    with tempfile.TemporaryDirectory() as folder:
-        workers: dict[str, TurnWorker] = {}
-        try:
-            for name, module in (
-                ("palaestra", "palaestra.bench.own"),
-                ("trl", "palaestra.bench.peer"),
-            ):
-                workers[name] = TurnWorker(module, work.json(), Path(folder) / name)
-            for n in range(pairs + 1):
-                for name, worker in workers.items():
-                    report = worker.go()
-                    if n:
-                        found[name].append(report)
-        finally:
-            for worker in workers.values():
-                worker.close()
-    ratios = {p: _ratios(found, p) for p in PHASES}
+def measure(work: Work, pairs: int, parts: Parts) -> dict[str, Any]:
+    """Seconds of every step of both, ratios TRL / Palaestra by phase, memory peaks in MB."""
+    parts.expect(pairs)
+    workers = {name: (module, work) for name, module in MODULES.items()}
+    found = interleave(workers, parts.rounds("pair", pairs))
+    ratios = {p: phase_ratios(found["trl"], found["palaestra"], p) for p in PHASES}
     tokens = {n: [s["tokens"] for s in steps] for n, steps in found.items()}
     per_token = (
         np.array(ratios["seconds"]["each"])
         * np.array(tokens["palaestra"])
         / np.array(tokens["trl"])
     )
-    peaks = {n: _peaks(steps) for n, steps in found.items()}
+    peaks = {n: memory_peaks(steps) for n, steps in found.items()}
     return {
         "steps": found,
         "ratios": ratios,
@@ -61,15 +45,15 @@ def measure(work: Work, pairs: int = 5) -> dict[str, Any]:
     }
 
 
-def _ratios(found: dict[str, list[dict[str, Any]]], phase: str) -> dict[str, Any]:
-    return spread(
-        np.array(
-            [t[phase] / p[phase] for t, p in zip(found["trl"], found["palaestra"], strict=True)]
-        )
-    )
+def phase_ratios(
+    over: list[dict[str, Any]], under: list[dict[str, Any]], phase: str
+) -> dict[str, Any]:
+    """Seconds of a phase in one worker over those in another, pair by pair."""
+    return spread(np.array([a[phase] / b[phase] for a, b in zip(over, under, strict=True)]))
 
 
-def _peaks(steps: list[dict[str, Any]]) -> dict[str, float]:
+def memory_peaks(steps: list[dict[str, Any]]) -> dict[str, float]:
+    """MB over a worker's steps, and the update's above what is held when a step begins."""
     base = max(s["memory"]["base"] for s in steps)
     update = max(s["memory"].get("update", base) for s in steps)
     rollout = max(s["memory"].get("rollout", base) for s in steps)
@@ -100,8 +84,8 @@ def show(found: dict[str, Any]) -> str:
     )
     m = found["memory_mb"]
     lines.append(
-        f"peak of the update {m['palaestra']['update']:.0f} and {m['trl']['update']:.0f} MB "
-        f"resident; above weights and optimiser {m['palaestra']['update_above_base']:.0f} and "
+        f"peak of the update {m['palaestra']['update']:.0f} and {m['trl']['update']:.0f} MB; "
+        f"above weights and optimiser {m['palaestra']['update_above_base']:.0f} and "
         f"{m['trl']['update_above_base']:.0f} MB"
     )
     return "\n".join(lines)

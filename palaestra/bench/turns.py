@@ -1,46 +1,68 @@
-"""Two processes that step in turns: each waits for a word and answers with its report."""
+"""Processes that step in turns: each waits for a word and answers with its report."""
 
 from __future__ import annotations
 
 import os
+import queue
 import sys
+import tempfile
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 
+from palaestra.bench.work import Work
 from palaestra.errors import Fault
-from palaestra.services.lines import Died, LineProcess, answer_sender, questions
+from palaestra.run.parts import Rounds
+from palaestra.services.lines import (
+    Died,
+    LineMessage,
+    LineProcess,
+    answer_sender,
+    questions,
+)
 
 WATCH_SECONDS = 0.005  # seconds between two looks at the memory
 
 
 class Turns:
-    """The worker's side."""
+    """The worker's side. It ends with its parent, also in the middle of a step."""
 
     def __init__(self) -> None:
-        self.report, self._words = answer_sender(), questions()
+        self.report, self._words = answer_sender(), queue.Queue[LineMessage]()
+        threading.Thread(target=self._listen, daemon=True).start()
 
     def ready(self) -> None:
-        self.report({"ready": True, "resident_mb": resident_mb()})
+        self.report({"ready": True, "memory_mb": memory_mb()})
 
-    def wait(self) -> bool:
-        """Whether there is a step to take."""
-        return next(self._words, None) is not None
+    def wait(self) -> None:
+        """Until there is a step to take."""
+        self._words.get()
+
+    def _listen(self) -> None:
+        for word in questions():
+            self._words.put(word)
+        os._exit(0)  # nobody reads what this step would find
 
 
 class TurnWorker:
-    """The other side of one: `go()` lets it take one step and gives its report."""
+    """The other side of one: `go()` lets it take one step and gives its report. `seed` chooses the
+    problems that are drawn.
+    """
 
-    def __init__(self, module: str, work: str, folder: Path):
+    def __init__(self, module: str, work: str, folder: Path, seed: int = 0):
         folder.mkdir(parents=True, exist_ok=True)
         self._lines = LineProcess(
-            [sys.executable, "-m", module, work, str(folder)], log=folder / "log"
+            [sys.executable, "-m", module, work, str(folder), str(seed)], log=folder / "log"
         )
-        self.started = self._read()
+        try:
+            self.started = self._read()
+        except BaseException:
+            self.close()
+            raise
 
     def go(self) -> dict[str, Any]:
         with suppress(Died):  # reading says so
@@ -57,48 +79,91 @@ class TurnWorker:
             raise Fault("bench", f"a worker ended early: {self._lines.last_words()}") from None
 
 
-class Memory:
-    """Peaks of a step's resident memory by phase in MB, and its size at the entry ("base"), looked
-    at every few milliseconds.
+def interleave(
+    workers: Mapping[str, tuple[str, Work]], rounds: Rounds
+) -> dict[str, list[dict[str, Any]]]:
+    """Reports of workers that take a step in each round, one after the other. `workers`: by name,
+    the module that does the work, and the work.
+    """
+    started: dict[str, TurnWorker] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            for _ in rounds:
+                # from where another process stopped, all draw other problems than it drew
+                for name, (module, work) in workers.items():
+                    if name not in started:
+                        place = Path(folder) / name
+                        started[name] = TurnWorker(module, work.json(), place, rounds.before)
+                rounds.put({name: worker.go() for name, worker in started.items()})
+        finally:
+            for worker in started.values():
+                worker.close()
+    return {name: [r[name] for r in rounds.found] for name in workers}
 
-    "rollout" is what precedes the "update", "rest" what follows it. On a CUDA device: what the
-    allocator holds.
+
+class Memory:
+    """Peaks of a step's memory by phase in MB, and its size at the entry ("base").
+
+    "rollout" is what precedes the "update", "rest" what follows it. On a CUDA device: what tensors
+    hold, as torch counts it; else what is resident, looked at every few milliseconds.
     """
 
     now: ClassVar[str] = "rollout"
+    watched: ClassVar[Memory | None] = None  # the step under way
 
     def __init__(self) -> None:
         self.peaks: dict[str, float] = {}
         self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
 
     @classmethod
     @contextmanager
     def phase(cls, name: str) -> Generator[None]:
         before, updates = cls.now, name in ("forward", "backward", "optimiser")
-        cls.now = "update" if updates else name
+        cls._go_on("update" if updates else name)
         try:
             yield
         finally:
-            cls.now = "rest" if updates and before == "rollout" else before
+            cls._go_on("rest" if updates and before == "rollout" else before)
+
+    @classmethod
+    def _go_on(cls, name: str) -> None:
+        """From here on peaks are another phase's."""
+        if cls.watched is not None:
+            cls.watched._note()
+        cls.now = name
 
     def __enter__(self) -> Memory:
-        Memory.now = "rollout"
-        self.peaks["base"] = resident_mb()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._thread.start()
+        Memory.now, Memory.watched = "rollout", self
+        self.peaks["base"] = memory_mb()
+        if torch.cuda.is_initialized():
+            torch.cuda.reset_peak_memory_stats()
+        else:
+            self._thread.start()
         return self
 
     def _watch(self) -> None:
         while not self._over.wait(WATCH_SECONDS):
-            self.peaks[Memory.now] = max(self.peaks.get(Memory.now, 0.0), resident_mb())
+            self._note()
+
+    def _note(self) -> None:
+        held = memory_mb()
+        if torch.cuda.is_initialized():
+            held = torch.cuda.max_memory_allocated() / 2**20
+            torch.cuda.reset_peak_memory_stats()
+        self.peaks[Memory.now] = max(self.peaks.get(Memory.now, 0.0), held)
 
     def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
+        self._note()
+        Memory.watched = None
+        if self._thread.is_alive():
+            self._over.set()
+            self._thread.join()
 
 
-def resident_mb() -> float:
+def memory_mb() -> float:
+    """What this process holds: tensors on a GPU that it uses, else what is resident."""
     if torch.cuda.is_initialized():
-        return torch.cuda.memory_reserved() / 2**20
+        return torch.cuda.memory_allocated() / 2**20
     with open("/proc/self/statm") as f:
         return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from palaestra.models.load import load
+from palaestra.models.lora import LoRA
 from palaestra.run import setup
 from palaestra.run.benches import bench_by_name, from_data
 from palaestra.run.context import RunContext
@@ -41,6 +42,8 @@ class Work:
     budget: int = 4096  # padded tokens of a training forward pass
     # answers in a training forward pass of TRL, the rest accumulated; 0 = all at once
     peer_batch: int = 0
+    peer_vllm: bool = False  # TRL samples with vLLM, in its own process
+    lora: int = 0  # rank of the adapters that are trained in place of all weights; 0 = none
 
     def json(self) -> str:
         return json.dumps(asdict(self))
@@ -76,6 +79,7 @@ def prepare_work(work: Work, folder: Path, n: int = 2048) -> tuple[Recipe, RunCo
     settings = Settings(
         model=work.model,
         dtype=work.dtype,
+        lora=work.lora,
         set={
             "schedule.prompts": work.prompts,
             "collect.sample.n": work.group,
@@ -83,7 +87,8 @@ def prepare_work(work: Work, folder: Path, n: int = 2048) -> tuple[Recipe, RunCo
             "update.budget": work.budget,
         },
     )
-    model = load(work.model, dtype=work.dtype, device=work.device)
+    lora = LoRA(rank=work.lora) if work.lora else None
+    model = load(work.model, dtype=work.dtype, device=work.device, lora=lora)
     model.recompute = work.recompute
     if work.full:
         model.eos = frozenset()
@@ -96,4 +101,5 @@ def prepare_work(work: Work, folder: Path, n: int = 2048) -> tuple[Recipe, RunCo
         drive=train,
         out=folder,
         cache_mb=work.cache_mb,
+        lora=lora,
     )

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
 from palaestra.atlas.directions import survey
 from palaestra.atlas.pages import page, pictures
+from palaestra.bench import machine
 from palaestra.markdown import one_line_lists
+from palaestra.run.headway import Headway
+from palaestra.run.parts import FOLDER, Parts, go_on, stoppable
 from palaestra.store.checkpoint import make_folder, write_atomic
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     out = make_folder(Path(arguments.out))
     methods = [m for m in arguments.methods.split(",") if m]
-    data = survey(methods, lambda text: print(text, file=sys.stderr, flush=True))
+    conditions = machine.conditions(machine.describe_machine("cpu"))
+    with stoppable(lambda: go_on(arguments.command)), Headway("atlas") as headway:
+        parts = Parts(headway, out / FOLDER / "atlas", conditions | {"methods": methods})
+        data = survey(methods, parts)
     write_atomic(out / "atlas.json", one_line_lists(data))
     write_atomic(out / "atlas.md", page(data))
     pictures(data, out)
+    parts.remove()
     if not arguments.json:
         print(page(data))
         print(f"written to {out}/atlas.md, {out}/atlas.json and pictures beside them")

@@ -1,28 +1,67 @@
 """`palaestra bench`: speed and memory on this machine, as JSON with the machine, the versions and
-the command.
+the command. `gpu` is a programme of its own.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import importlib.util
 import json
-import shlex
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from palaestra.bench import ablation, engine, machine, memory, sandbox, scaling, step, trl
+import torch
+
+from palaestra.bench import (
+    ablation,
+    engine,
+    machine,
+    memory,
+    programme,
+    sandbox,
+    scaling,
+    step,
+    trl,
+)
 from palaestra.bench.work import Work
 from palaestra.errors import UserError
+from palaestra.ledger.digests import model_sha256
+from palaestra.run.headway import Headway
+from palaestra.run.parts import FOLDER, Parts, go_on, stoppable
 from palaestra.store.checkpoint import make_folder, write_atomic
 
 OF_WORK = {"step": step, "engine": engine, "trl": trl, "memory": memory, "ablation": ablation}
 
 
-def run(arguments: argparse.Namespace) -> dict[str, Any]:
-    what, repeats = arguments.what, arguments.repeats
+def run(arguments: argparse.Namespace) -> dict[str, Any] | list[Any]:
+    return run_gpu(arguments) if arguments.what == "gpu" else run_one(arguments)
+
+
+def run_gpu(arguments: argparse.Namespace) -> dict[str, Any] | list[Any]:
+    """The programme, or the list of its slices."""
+    device = arguments.device or "cuda"
+    folder = Path(arguments.out or programme.default_folder(device))
+    if arguments.list:
+        return programme.show_list(folder)
+    if device == "cuda" and not torch.cuda.is_available():
+        raise UserError("no CUDA device here; --device cpu rehearses the programme in miniature")
+    models = Path(arguments.models) if arguments.models else None
+    order = programme.Order(
+        device=device,
+        folder=folder,
+        limit=arguments.limit,
+        only=tuple(arguments.only),
+        again=tuple(arguments.again),
+        models=models,
+    )
+    return dict(programme.run_programme(order))
+
+
+def run_one(arguments: argparse.Namespace) -> dict[str, Any]:
+    """A single measurement."""
+    what = arguments.what
     work = Work(
         model=arguments.model,
         dtype=arguments.dtype,
@@ -41,34 +80,59 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
             f"--peer-batch {work.peer_batch} must divide prompts x group = "
             f"{work.prompts * work.group}"
         )
-    if arguments.out:
-        make_folder(Path(arguments.out))
-    before = machine.describe_machine(work.device)
-    if what == "sandbox":
-        found = sandbox.measure(arguments.n, arguments.orphans)
-        text = sandbox.show(found)
-    elif what == "scaling":
-        found = scaling.measure(repeats, work.device)
-        text = scaling.show(found)
-    else:
-        found = OF_WORK[what].measure(work, repeats)
-        text = OF_WORK[what].show(found)
+    out = make_folder(Path(arguments.out)) if arguments.out else None
+    name, before = name_of(what, work), machine.describe_machine(work.device)
+    then = lambda: go_on(arguments.command) if out else "without --out DIR nothing is kept"
+    with stoppable(then), Headway(f"bench {what}") as headway:
+        parts = Parts(headway)
+        if out:
+            parts = Parts(headway, out / FOLDER / name, conditions(arguments, work, before))
+        found, text = measure(arguments, work, parts)
     result = {
         "bench": what,
-        "command": shlex.join(["palaestra", *sys.argv[1:]]),
+        "command": arguments.command,
         "machine": before,
         "work": asdict(work),
         **found,
     }
-    if arguments.out:
-        name = (
-            what
-            if what in ("sandbox", "scaling")
-            else f"{what}-{Path(work.model).name}-{work.dtype}"
-        )
-        if what in ("step", "trl", "ablation"):
-            name += f"-{work.prompts}x{work.group}x{work.max_tokens}{'-full' if work.full else ''}"
-        write_atomic(Path(arguments.out) / f"{name}.json", json.dumps(result, indent=1) + "\n")
+    if out:
+        write_atomic(out / f"{name}.json", json.dumps(result, indent=1) + "\n")
+        parts.remove()
     if not arguments.json:
         print(text)
     return result
+
+
+def name_of(what: str, work: Work) -> str:
+    """Of the result's file."""
+    if what in ("sandbox", "scaling"):
+        return what
+    name = f"{what}-{Path(work.model).name}-{work.dtype}"
+    if what in ("step", "trl", "ablation"):
+        name += f"-{work.prompts}x{work.group}x{work.max_tokens}{'-full' if work.full else ''}"
+    return name
+
+
+def conditions(arguments: argparse.Namespace, work: Work, here: dict[str, Any]) -> dict[str, Any]:
+    """What the parts of a measurement depend on."""
+    beside = {"trl": importlib.metadata.version("trl")} if arguments.what == "trl" else {}
+    sizes = {k: getattr(arguments, k) for k in ("repeats", "n", "orphans")}
+    return (
+        machine.conditions(here)
+        | beside
+        | sizes
+        | {"work": asdict(work) | {"model": model_sha256(work.model)}}
+    )
+
+
+def measure(arguments: argparse.Namespace, work: Work, parts: Parts) -> tuple[dict[str, Any], str]:
+    """The numbers, and the lines to read."""
+    what, repeats = arguments.what, arguments.repeats
+    if what == "sandbox":
+        found = sandbox.measure(arguments.n, arguments.orphans, parts)
+        return found, sandbox.show(found)
+    if what == "scaling":
+        found = scaling.measure(repeats, work.device, parts)
+        return found, scaling.show(found)
+    found = OF_WORK[what].measure(work, repeats, parts)
+    return found, OF_WORK[what].show(found)

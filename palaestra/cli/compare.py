@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,8 @@ from palaestra.api.asking import compare_cells
 from palaestra.cli.train import percent, read_settings
 from palaestra.errors import UserError
 from palaestra.ledger.experiment import Cell
+from palaestra.run.headway import Headway
+from palaestra.run.parts import go_on, stoppable
 from palaestra.store.checkpoint import make_folder, write_atomic
 
 
@@ -24,10 +25,15 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         m: read_settings(argparse.Namespace(**vars(arguments) | {"words": [m, *shared]}))
         for m in methods
     }
-    say = lambda text: print(text, file=sys.stderr, flush=True)
-    result, cells = compare_cells(
-        read, seeds=arguments.seeds, tokens=arguments.tokens, out=out, jobs=arguments.jobs, say=say
-    )
+    with stoppable(lambda: go_on(arguments.command)), Headway("compare") as headway:
+        result, cells = compare_cells(
+            read,
+            seeds=arguments.seeds,
+            tokens=arguments.tokens,
+            out=out,
+            jobs=arguments.jobs,
+            headway=headway,
+        )
     write_atomic(out / "compare.json", json.dumps(result, indent=1))
     draw(cells, out)
     if not arguments.json:

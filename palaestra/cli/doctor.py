@@ -21,14 +21,15 @@ import torch
 from palaestra import __version__
 from palaestra.bench import paper
 from palaestra.cli.train import read_settings
+from palaestra.cores import cores
 from palaestra.models.smollm2 import INSTALL
+from palaestra.models.threads import threads_for
 from palaestra.plugins import KINDS
 from palaestra.run import setup
 from palaestra.run.additions import standings
 from palaestra.run.cases import replay_case
 from palaestra.run.settings import Settings
 from palaestra.services import sandbox
-from palaestra.services.cores import cores
 from palaestra.step import Recipe, start, step
 
 EXTRAS = {
@@ -167,11 +168,15 @@ async def _estimate(settings: Settings, recipe: Recipe, ctx: Any) -> dict[str, A
     ]
     turns = len(said) / max(1, sum(len(g.episodes) for g in ctx.seen))
     growth = max(1.0, turns * ctx.bench.max_tokens / max(1.0, float(np.mean(lengths))))
+    weights = ctx.model("policy").n_parameters
+    threads = threads_for(weights)
     return {
         "recipe": settings.recipe,
         "task": settings.problem,
         "model": settings.model,
-        "parameters": sum(p.numel() for p in ctx.model("policy").module.parameters()),
+        "parameters": weights,
+        "threads": threads.n,
+        "threads_because": threads.why,
         "steps": steps,
         "seconds_per_step": round(each, 3),
         "seconds": round(seconds[0] + each * (steps - 1) + evaluation, 1),

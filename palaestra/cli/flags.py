@@ -247,8 +247,8 @@ def bench(parser: FlagParser) -> None:
     add = parser.add_argument
     add(
         "what",
-        choices=("step", "engine", "trl", "ablation", "memory", "scaling", "sandbox"),
-        help="what is measured",
+        choices=("step", "engine", "trl", "ablation", "memory", "scaling", "sandbox", "gpu"),
+        help="what is measured; gpu: a programme of an hour or two, in slices",
     )
     add("--model", default="tiny", metavar="NAME|DIR")
     add("--dtype", choices=("float32", "bfloat16"), default="float32")
@@ -301,8 +301,31 @@ def bench(parser: FlagParser) -> None:
         metavar="N",
         help="sandbox: also count what N runs leave behind",
     )
-    add("--out", metavar="DIR", help="also write the result there, as JSON")
+    gpu_flags(parser)
+    add("--out", metavar="DIR", help="also write the result there, as JSON; gpu: or in benchmarks")
     json_flag(parser)
+
+
+def gpu_flags(parser: FlagParser) -> None:
+    """What chooses slices of the GPU programme."""
+    add = parser.add_argument
+    names: dict[str, Any] = {"nargs": "+", "action": "extend", "default": [], "metavar": "NAME"}
+    add("--only", help="gpu: these slices, kinds or sizes, where they are not done", **names)
+    add("--again", help="gpu: these anew, and without --only nothing else", **names)
+    add("--list", action="store_true", help="gpu: the slices with their state")
+    add(
+        "--limit",
+        type=whole_number(10),
+        default=480,
+        metavar="S",
+        help="gpu: seconds that a slice may take (default: 480)",
+    )
+    add(
+        "--models",
+        metavar="DIR",
+        help="gpu: keep its models of random weights there; one of yours under the same name is "
+        "used instead (default: a temporary folder)",
+    )
 
 
 def sandbox(parser: FlagParser) -> None:

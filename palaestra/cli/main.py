@@ -11,12 +11,13 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from palaestra.cli.flags import FLAGS, FlagParser
-from palaestra.errors import Fault, UserError
+from palaestra.errors import Fault, Stopped, UserError
 from palaestra.suggest import suggestion_or_all
 from palaestra.trackers.feed import is_stuck
 
@@ -70,6 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         verb = verb_of(argv)
         arguments = parser_of(verb).parse_intermixed_args(argv[1:])
+        arguments.command = shlex.join(["palaestra", *argv])
         module = importlib.import_module(f"palaestra.cli.{verb}")
         result: dict[str, Any] | list[Any] | None = module.run(arguments)
         if arguments.json and result is not None:
@@ -81,6 +83,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Fault as fault:
         print(f"palaestra: {fault}", file=sys.stderr)
         return 1
+    except Stopped as stopped:
+        print(f"palaestra: {stopped}", file=sys.stderr)
+        return 128 + stopped.signal
     except KeyboardInterrupt:
         print("palaestra: interrupted", file=sys.stderr)
         return 130

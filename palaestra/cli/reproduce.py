@@ -8,12 +8,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from palaestra.cores import cores
 from palaestra.ledger import results
 from palaestra.ledger.experiment import experiment_of
 from palaestra.ledger.files import read_result
 from palaestra.ledger.pages import interval
 from palaestra.markdown import one_line_lists
-from palaestra.services.cores import cores
+from palaestra.run.headway import Headway
+from palaestra.run.parts import go_on, stoppable
 from palaestra.store.checkpoint import make_folder, write_atomic
 from palaestra.view.drawing import duration
 
@@ -26,20 +28,22 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         arguments.arms.split(",") if arguments.arms else list(experiment.arms),
     )
     n = (arguments.seeds or experiment.seeds) * len(arms) * len(experiment.tasks)
-    say = lambda text: print(text, file=sys.stderr, flush=True)
-    say(
+    print(
         f"{method}: {experiment.claim}\n{n} cells of about {duration(experiment.seconds)} on "
-        f"{cores()} cores"
+        f"{cores()} cores",
+        file=sys.stderr,
+        flush=True,
     )
-    found = results.reproduce(
-        method,
-        out=out,
-        seeds=arguments.seeds,
-        arms=arms,
-        tokens=arguments.tokens,
-        jobs=arguments.jobs,
-        say=say,
-    )
+    with stoppable(lambda: go_on(arguments.command)), Headway(f"reproduce {method}") as headway:
+        found = results.reproduce(
+            method,
+            out=out,
+            headway=headway,
+            seeds=arguments.seeds,
+            arms=arms,
+            tokens=arguments.tokens,
+            jobs=arguments.jobs,
+        )
     result = {**found, "command": command(arguments)}
     kept = keep(result, out)
     if not arguments.json:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -11,18 +10,14 @@ from typing import Any
 from palaestra import values
 from palaestra.api.run import Run
 from palaestra.api.training import check_kept, stored_settings, work
-from palaestra.errors import Stopped, UserError
+from palaestra.errors import UserError
 from palaestra.run import setup
 from palaestra.run.settings import Settings
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any] | None:
     settings = read_settings(arguments)
-    try:
-        out = work(settings, out=arguments.out, resume=arguments.resume, smoke=arguments.smoke)
-    except Stopped as stopped:
-        print(stopped, file=sys.stderr, flush=True)
-        sys.exit(128 + stopped.signal)
+    out = work(settings, out=arguments.out, resume=arguments.resume, smoke=arguments.smoke)
     summary = dict(Run(out).summary)
     if not arguments.json:
         print(farewell(summary, setup.merge(Settings(), setup.from_file(out / "config.toml")), out))

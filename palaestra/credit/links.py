@@ -8,6 +8,7 @@ are all equal it says by `equal` and `spreads` (`abilities.LeavesEqual`, `abilit
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -143,14 +144,14 @@ class Chain:
 def examples(table: Table, x: Values, unit: str = "row") -> list[Example]:
     """Rows of the unmuted episodes with their credit."""
     at = table.tokens
-    start: dict[tuple[int, int], list[int]] = {}
     values = {
         name: table.lift(v, "token").x_N for name, v in {**table.columns, "advantage": x}.items()
     }
-    for n, (e, r) in enumerate(zip(at.episode_N.tolist(), at.row_N.tolist(), strict=True)):
-        start.setdefault((e, r), []).append(n)
+    changes = (np.diff(x_N, prepend=-1) != 0 for x_N in (at.episode_N, at.row_N))
+    begins = np.flatnonzero(np.logical_or(*changes)).tolist()
     out: list[Example] = []
-    for (e, r), mine in start.items():
+    for begin, end in pairwise([*begins, len(at.row_N)]):  # a row's tokens follow one another
+        e, r, mine = int(at.episode_N[begin]), int(at.row_N[begin]), slice(begin, end)
         if table.episodes[e].muted:
             continue
         g, T = int(table.group_E[e]), len(table.views[e][r].ids_T)

@@ -74,21 +74,19 @@ class Table:
     @cached_property
     def tokens(self) -> Index:
         """Every trained token; the first token of a row has no log-prob and is never one."""
-        found = [
-            (e, r, int(view.turn_T[t]), int(t))
-            for e, rows in enumerate(self.views)
-            for r, view in enumerate(rows)
-            for t in np.flatnonzero(view.trained_T)
-            if t > 0
-        ]
+        every = [(e, r, v) for e, rows in enumerate(self.views) for r, v in enumerate(rows)]
+        if not every:
+            none = np.zeros(0, np.int64)
+            return Index(episode_N=none, row_N=none, turn_N=none, position_N=none)
+        length_R = np.array([len(v.ids_T) for *_, v in every])
+        position = np.arange(length_R.sum()) - np.repeat(np.cumsum(length_R) - length_R, length_R)
+        on = np.concatenate([v.trained_T for *_, v in every]) & (position > 0)
+        row_N = np.repeat(np.arange(len(every)), length_R)[on]
         return Index(
-            **dict(
-                zip(
-                    ("episode_N", "row_N", "turn_N", "position_N"),
-                    np.array(found, np.int64).reshape(-1, 4).T,
-                    strict=True,
-                )
-            )
+            episode_N=np.array([e for e, *_ in every])[row_N],
+            row_N=np.array([r for _, r, _ in every])[row_N],
+            turn_N=np.concatenate([v.turn_T for *_, v in every])[on],
+            position_N=position[on],
         )
 
     @cached_property

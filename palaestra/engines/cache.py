@@ -18,21 +18,38 @@ class SlotCache(Cache):
         self.keys: list[Tensor] = []
         self.values: list[Tensor] = []
         self.slots, self.length = 0, 0
-        self.first, self.upto = 0, 0
-        # the positions that slots first, first + 1, ... write to
-        self.at_nq = torch.zeros(0, 0, dtype=torch.long)
+        self.place(0, torch.zeros(0, 0, dtype=torch.long), 0)
+
+    def place(self, first: int, at_nq: Tensor, upto: int) -> None:
+        """Where the next update writes: slots first, first + 1, ..., each at its q positions. Of
+        these slots `upto` columns are seen.
+        """
+        self.first, self.at_nq, self.upto = first, at_nq, upto
+        self._lines: dict[int, Tensor] = {}
+
+    def lines(self, heads: int) -> Tensor:
+        """[n q heads] the lines of a layer's memory, seen as [slots heads length, dim], that the
+        update writes.
+        """
+        if heads not in self._lines:
+            n, device = len(self.at_nq), self.at_nq.device
+            slot_n = torch.arange(self.first, self.first + n, device=device)
+            head_nh = slot_n[:, None] * heads + torch.arange(heads, device=device)
+            lines_nqh = head_nh[:, None] * self.length + self.at_nq[:, :, None]
+            self._lines[heads] = lines_nqh.flatten()
+        return self._lines[heads]
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
         """Writes [n, heads, q, dim] and returns all that these slots hold, `upto` long."""
         n = len(self.at_nq)
-        slot_n1 = torch.arange(self.first, self.first + n, device=self.at_nq.device)[:, None]
         seen: list[Tensor] = []
         for rooms, new in ((self.keys, key_states), (self.values, value_states)):
             if len(rooms) == layer_idx:
                 rooms.append(new.new_zeros(self.slots, new.shape[1], self.length, new.shape[3]))
-            rooms[layer_idx][slot_n1, :, self.at_nq] = new.transpose(1, 2)
+            lines = self.lines(new.shape[1])
+            rooms[layer_idx].view(-1, new.shape[3])[lines] = new.transpose(1, 2).flatten(0, 2)
             seen.append(rooms[layer_idx][self.first : self.first + n, :, : self.upto])
         return seen[0], seen[1]
 

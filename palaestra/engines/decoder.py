@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from palaestra.engines.cache import SlotCache
+from palaestra.engines.compact import Compact
 from palaestra.engines.graphs import Graphs, cuda_graphs
 from palaestra.engines.linears import Reordered
 from palaestra.models.load import Model
@@ -27,6 +28,7 @@ class Decoder:
         self.model = model
         self.cache = SlotCache()
         self.linears = Reordered(model)
+        self.compact = Compact.of(model)
         self.graphs = Graphs(cuda_graphs(model.device)) if model.device.type == "cuda" else None
         # attention without repeating shared heads
         self.grouped = {"grouped": True} if model.packs else {}
@@ -46,9 +48,15 @@ class Decoder:
     def forget(self) -> None:
         """Gives back the memory of keys, values and copied weights."""
         self.cache = SlotCache()
-        self.linears.forget()
+        self.forget_weights()
         if self.graphs:
             self.graphs.forget()
+
+    def forget_weights(self) -> None:
+        """Drops copies of weights, which have moved."""
+        self.linears.forget()
+        if self.compact:
+            self.compact.forget()
 
     @torch.no_grad()
     def extend(self, first: int, tails: Sequence[Sequence[int]], start: Sequence[int]) -> Tensor:
@@ -92,8 +100,12 @@ class Decoder:
         return self._run(0, token_n[:, None], at_n[:, None], upto, torch.zeros_like(at_n))
 
     def _run(self, first: int, ids_nq: Tensor, at_nq: Tensor, upto: int, last_n: Tensor) -> Tensor:
-        self.cache.first, self.cache.at_nq, self.cache.upto = first, at_nq, upto
+        self.cache.place(first, at_nq, upto)
         seen = torch.arange(upto, device=at_nq.device) <= at_nq[:, :, None]
+        every = torch.arange(len(last_n), device=last_n.device)
+        if self.compact:
+            hidden = self.compact.hidden(ids_nq, at_nq, seen, self.cache)
+            return self.model.logits(hidden[every, last_n]).float()
         with self.linears:
             hidden = self.model.hidden(
                 ids_nq,
@@ -105,6 +117,4 @@ class Decoder:
                 use_cache=True,
                 **self.grouped,
             )
-            return self.model.logits(
-                hidden[torch.arange(len(last_n), device=last_n.device), last_n]
-            ).float()
+            return self.model.logits(hidden[every, last_n]).float()

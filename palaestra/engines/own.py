@@ -138,7 +138,7 @@ class OwnEngine:
             self._running, self._settings = [], None
             self.decoder.forget()
         else:
-            self.decoder.linears.forget()
+            self.decoder.forget_weights()
         for r in self._running:
             r.moved = True
 

@@ -19,8 +19,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import asdict
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -30,19 +30,22 @@ from typing import Any
 import torch
 
 from palaestra.context import Runnable
+from palaestra.cores import cores
 from palaestra.errors import Fault, UserError
 from palaestra.ledger.digests import code_sha256, configuration, sha256
 from palaestra.ledger.experiment import Cell, experiment_of
 from palaestra.run import setup
+from palaestra.run.headway import Headway
 from palaestra.run.plan import Plan
 from palaestra.run.settings import Settings
-from palaestra.services.cores import cores
 from palaestra.store.checkpoint import write_atomic
+from palaestra.store.folder import records
 from palaestra.types import value_class
 
 CHECKPOINT = 20  # steps between those of a cell
 REQUEST, DONE, LOG = "request.json", "cell.json", "log.txt"
-LOCK, WALL = "lock", "wall.json"
+LOCK, WALL, METRICS = "lock", "wall.json", "metrics.jsonl"
+LOOK = 2.0  # seconds between two looks at how far the cells are
 ADDRESS = 20  # characters of the digest
 
 
@@ -84,15 +87,8 @@ class CellOutcome:
     error: str = ""
 
 
-Say = Callable[[str], None]
-
-
-def say_nothing(text: str) -> None:
-    """Says nothing."""
-
-
 def run_all(
-    requests: Sequence[CellRequest], folder: Path, jobs: int = 0, say: Say = say_nothing
+    requests: Sequence[CellRequest], folder: Path, headway: Headway, jobs: int = 0
 ) -> list[CellOutcome]:
     """Runs what is not there yet, `jobs` at a time (0 = one a core or GPU); the outcomes in the
     order of the requests.
@@ -102,24 +98,22 @@ def run_all(
     errors: dict[Path, str] = {}
     together = cores() if all(r.settings.where == "cpu" for r in requests) else 1
     jobs = min(jobs or together, max(len(waiting), 1))
-    if waiting:
-        say(
-            f"{len(waiting)} cells to run, {jobs} at a time; {len(set(places)) - len(waiting)} are "
-            "there already"
-        )
+    total = len(set(places))
+    headway.expect(total, total - len(waiting), _pace(places, jobs), _under_way(waiting))
     # which ends before the pool waits for its threads
     with ThreadPoolExecutor(jobs) as pool, _children() as start:
-        begin = time.perf_counter()
         running = {pool.submit(_run, p, r, start): p for p, r in waiting.items()}
         try:
-            for n, future in enumerate(as_completed(running), 1):
-                place, (seconds, error) = running[future], future.result()
-                errors |= {place: error} if error else {}
-                left = (time.perf_counter() - begin) / n * (len(waiting) - n)
-                say(
-                    f"[{n}/{len(waiting)}] {waiting[place].label}: {error or f'{seconds:.0f} s'}; "
-                    f"{left:.0f} s left"
-                )
+            while running:
+                over, _ = wait(running, LOOK, FIRST_COMPLETED)
+                places_over = {running.pop(f): f.result() for f in over}
+                share = _under_way({p: waiting[p] for p in running.values()})
+                for place, error in places_over.items():
+                    if error:
+                        errors[place] = error
+                        headway.note(f"{waiting[place].label}: {error}")
+                labels = ", ".join(waiting[p].label for p in places_over)
+                headway.advance(len(over), labels, share)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
@@ -129,6 +123,27 @@ def run_all(
         )
         for p, r in zip(places, requests, strict=True)
     ]
+
+
+def _pace(places: Sequence[Path], jobs: int) -> float | None:
+    """Seconds a cell, `jobs` at a time, of those that are there; None = there are none whose time
+    is known.
+    """
+    done = [json.loads((p / DONE).read_text()) for p in set(places) if (p / DONE).is_file()]
+    known = [s for d in done if (s := d.get("wall_seconds")) is not None]
+    return sum(known) / len(known) / jobs if known else None
+
+
+def _under_way(cells: Mapping[Path, CellRequest]) -> float:
+    """How much there is of unfinished cells by the tokens that they have sampled; 1 = as much as
+    one whole cell.
+    """
+    return sum(min(1.0, _sampled(place / METRICS) / r.tokens) for place, r in cells.items())
+
+
+def _sampled(file: Path) -> int:
+    """The tokens of a run so far."""
+    return max((r.get("sampled_tokens", 0) for r in records(file)), default=0)
 
 
 Start = Callable[[Path], BaseProcess]
@@ -157,9 +172,10 @@ def _children() -> Generator[Start]:
         sys.exit(128 + number)
 
     with contextlib.ExitStack() as stack:
-        # not the main thread: whoever owns it handles signals
-        with contextlib.suppress(ValueError):
-            stack.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, stop))
+        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            # not the main thread: whoever owns it handles signals
+            with contextlib.suppress(ValueError):
+                stack.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, stop))
         try:
             yield start
         except BaseException:
@@ -187,22 +203,20 @@ def _empty_main() -> Generator[None]:
             sys.modules["__main__"] = own
 
 
-def _run(place: Path, request: CellRequest, start: Start) -> tuple[float, str]:
-    """Runs a cell in its own process: seconds, and why it failed."""
+def _run(place: Path, request: CellRequest, start: Start) -> str:
+    """Runs a cell in its own process: why it failed, "" if it did not."""
     place.mkdir(parents=True, exist_ok=True)
     write_atomic(place / REQUEST, json.dumps(asdict(request), indent=1))
     (place / LOG).write_bytes(b"")
-    begin = time.perf_counter()
     child = start(place)
     child.join()
     status = child.exitcode
     lines = (place / LOG).read_text(errors="replace").strip().splitlines()
-    error = (
+    return (
         ""
         if status == 0
         else f"failed: {lines[-1] if lines else f'exit status {status}'} (see {place / LOG})"
     )
-    return time.perf_counter() - begin, error
 
 
 # ---- one cell, in its own process
@@ -216,6 +230,9 @@ def _in_child(place: Path, cwd: Path) -> None:
         "TOKENIZERS_PARALLELISM": "false",
     }
     os.chdir(cwd)
+    # Ctrl-C at a terminal reaches this process too: its parent asks it to stop, and being asked
+    # twice it would not save
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     log = os.open(place / LOG, os.O_WRONLY | os.O_APPEND)
     for stream in (sys.stdout, sys.stderr):
         os.dup2(log, stream.fileno())
@@ -288,7 +305,7 @@ def read_cell(place: Path) -> Cell:
     summary = json.loads((place / DONE).read_text())
     steps: list[dict[str, Any]] = []
     for folder in [place / p for p in summary.get("parts", {})] or [place]:
-        file, before = folder / "metrics.jsonl", steps[-1].get("sampled_tokens", 0) if steps else 0
+        file, before = folder / METRICS, steps[-1].get("sampled_tokens", 0) if steps else 0
         lines = file.read_text().splitlines() if file.is_file() else []
         found = [r for r in map(json.loads, lines) if "evaluation" not in r]
         steps += [r | {"sampled_tokens": before + r.get("sampled_tokens", 0)} for r in found]

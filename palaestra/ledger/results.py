@@ -8,7 +8,7 @@ import math
 import os
 import platform
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,11 @@ import numpy as np
 from palaestra import catalogue
 from palaestra.catalogue import Entry
 from palaestra.errors import UserError
-from palaestra.ledger.cells import CellOutcome, CellRequest, run_all, say_nothing
+from palaestra.ledger.cells import CellOutcome, CellRequest, run_all
 from palaestra.ledger.digests import code_sha256, configuration, packages, sha256
 from palaestra.ledger.experiment import Experiment, Measure, experiment_of
 from palaestra.ledger.files import PACKAGE, read_result
+from palaestra.run.headway import Headway
 from palaestra.run.settings import Settings
 from palaestra.run.setup import bench_of
 from palaestra.stats import (
@@ -94,11 +95,11 @@ def reproduce(
     method: str,
     *,
     out: Path,
+    headway: Headway,
     seeds: int = 0,
     arms: Sequence[str] = (),
     tokens: int = 0,
     jobs: int = 0,
-    say: Callable[[str], None] = say_nothing,
 ) -> dict[str, Any]:
     """Runs the experiment of a method, or some of its arms; what 0 and () leave open the experiment
     says.
@@ -114,7 +115,7 @@ def reproduce(
         raise UserError(
             f"{method} has no arm {unknown[0]!r}; its experiment has {', '.join(experiment.arms)}"
         )
-    outcomes = run_all(requests(experiment, method, arms, seeds, tokens), out, jobs, say)
+    outcomes = run_all(requests(experiment, method, arms, seeds, tokens), out, headway, jobs)
     by_arm = {a: [o for o in outcomes if o.request.arm == f"{method}:{a}"] for a in arms}
     result = judge_arms(
         experiment, {a: values_by_task(experiment.measure, found) for a, found in by_arm.items()}

@@ -25,6 +25,7 @@ from palaestra.models.forward import forward
 from palaestra.models.load import Model, frozen_copy, load, trainable_copy
 from palaestra.models.lora import LoRA
 from palaestra.models.master import Optimizer
+from palaestra.models.threads import use_threads
 from palaestra.rollout.player import EnginePlayer
 from palaestra.run.cases import dump_case
 from palaestra.run.describe import describe
@@ -90,6 +91,7 @@ class RunContext:
         self._judging, self._judged_from = 0, 0.0
         self.seen: list[Group] = []
         self.advantages: dict[int, Any] = {}
+        use_threads(self.models.values())
 
     # ---- parts
 
@@ -145,6 +147,7 @@ class RunContext:
         one of that name or folder.
         """
         self.models[name] = frozen_copy(self.models.get(source) or self.load(source))
+        use_threads(self.models.values())
 
     def load(self, name: str, lora: LoRA | None = None) -> Model:
         """A further model, of the policy's dtype and on its device."""

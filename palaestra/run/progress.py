@@ -53,7 +53,7 @@ class Progress:
         self.begin, self.spoken, self.shown = clock(), -math.inf, 0
         self.console = Console(file=self.stream)
         self.live: Live | None = None
-        if self.stream.isatty() and self.console.is_terminal and not self.console.is_dumb_terminal:
+        if is_live(self.console):
             self.live = Live(
                 get_renderable=self._picture,
                 console=self.console,
@@ -178,6 +178,11 @@ class Progress:
         grid.add_row(self._count(), bar, GAP.join(self._pace()))
         grid.add_row(GAP.join(judged), course, GAP.join(self._behaviour()))
         return grid
+
+
+def is_live(console: Console) -> bool:
+    """Whether what it writes to can redraw a line, whatever the settings of colours say."""
+    return console.file.isatty() and console.is_terminal and not console.is_dumb_terminal
 
 
 def piece(label: str, text: str, style: str = "") -> Text:

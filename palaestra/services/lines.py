@@ -182,7 +182,7 @@ class Child:
         status = self._lines.process.wait()
         with self._lock:
             self._death = Fatal(
-                "engine", f"{self.name} {_describe_end(status)}: {self._lines.last_words()}"
+                "engine", f"{self.name} {describe_end(status)}: {self._lines.last_words()}"
             )
             waiting, self._open = list(self._open.values()), {}
         for future in waiting:
@@ -204,7 +204,8 @@ class Child:
         self._lines.end(PATIENCE)
 
 
-def _describe_end(status: int) -> str:
+def describe_end(status: int) -> str:
+    """How a process ended, from its exit status."""
     return (
         f"was ended by {signal.Signals(-status).name}"
         if status < 0

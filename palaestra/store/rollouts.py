@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import io
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -74,35 +73,88 @@ def write(
     """
     with disk_errors(f"writing {file}"):
         file.parent.mkdir(parents=True, exist_ok=True)
-    pieces: dict[int, str] = {}  # most tokens come many times
-
-    def piece(token: int) -> str:
-        if token not in pieces:
-            pieces[token] = decode((token,))
-        return pieces[token]
-
     lines = [
-        {
-            "step": step,
-            "group": g,
-            "sample": i,
-            **_line(group, e, [_row(r, advantages.get(id(r)), piece) for r in e.rows]),
-        }
-        for g, group in enumerate(groups)
-        for i, e in enumerate(group.episodes)
+        (g, i, group, e) for g, group in enumerate(groups) for i, e in enumerate(group.episodes)
     ]
+    rows = [r for *_, e in lines for r in e.rows]
+    tokens = TokenColumns(rows, advantages)
+    row_L = np.cumsum([0, *(len(e.rows) for *_, e in lines)])
+    place = {"step": step}
+    plain = [
+        place
+        | {"group": g, "sample": i}
+        | _line(group, e, tokens.trained_credit(*row_L[n : n + 2]))
+        for n, (g, i, group, e) in enumerate(lines)
+    ]
+    nested = pa.ListArray.from_arrays(pa.array(row_L, pa.int32()), tokens.as_arrow(decode))
+    table = pa.Table.from_pylist(plain, schema=SCHEMA.remove(SCHEMA.get_field_index("rows")))
     buffer = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist(lines, schema=SCHEMA), buffer, compression="zstd")
+    pq.write_table(table.append_column(SCHEMA.field("rows"), nested), buffer, compression="zstd")
     write_atomic(file, buffer.getvalue())
 
 
-def _line(group: Group, e: Episode, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    credit = [
-        a
-        for r in rows
-        for a, t in zip(r["advantage"], r["trained"], strict=True)
-        if t and a is not None
-    ]
+class TokenColumns:
+    """The tokens of R rows, one after another: N in all, of S segments."""
+
+    def __init__(self, rows: Sequence[Row], advantages: Mapping[int, Any]):
+        self.rows = rows
+        self.segments = [s for r in rows for s in r.segments]
+        self.length_S = np.array([len(s.ids) for s in self.segments], np.int64)
+        length_R = [sum(len(s.ids) for s in r.segments) for r in rows]
+        self.start_R = np.cumsum([0, *length_R])  # R + 1, the end of the last among them
+        hidden_S = [s.hidden for s in self.segments]
+        self.hidden_N = self.spread(hidden_S, np.bool_)
+        self.trained_N = self.spread([s.trained for s in self.segments], np.bool_) & ~self.hidden_N
+        self.credited_N = np.zeros(len(self.hidden_N), np.bool_)
+        self.credit_N = np.zeros(len(self.hidden_N))
+        for n, row in enumerate(rows):
+            if (given := advantages.get(id(row))) is not None:
+                of = slice(*self.start_R[n : n + 2])
+                seen_T = ~self.hidden_N[of]
+                self.credited_N[of] = seen_T
+                self.credit_N[of][seen_T] = np.broadcast_to(given, int(seen_T.sum()))
+
+    def spread(self, values_S: Sequence[Any], dtype: type) -> np.ndarray:
+        """[N] of every token, what its segment has."""
+        return np.repeat(np.array(values_S, dtype), self.length_S)
+
+    def trained_credit(self, first: int, end: int) -> np.ndarray:
+        """The advantages of the trained tokens of rows first ... end - 1, where they have one."""
+        of = slice(self.start_R[first], self.start_R[end])
+        return self.credit_N[of][self.trained_N[of] & self.credited_N[of]]
+
+    def as_arrow(self, decode: Callable[[Sequence[int]], str]) -> pa.StructArray:
+        """[R] of `ROW`."""
+        ids_N = np.fromiter((i for s in self.segments for i in s.ids), np.int64, len(self.hidden_N))
+        kinds, kind_N = np.unique(ids_N, return_inverse=True)  # most tokens come many times
+        logp_S = ([np.nan] * len(s.ids) if s.logp is None else s.logp for s in self.segments)
+        logp_N = np.fromiter((x for logp in logp_S for x in logp), np.float64, len(ids_N))
+        authors = list(dict.fromkeys(s.author for s in self.segments))
+        author_S = [authors.index(s.author) for s in self.segments]
+        texts = pa.array([decode((i,)) for i in kinds.tolist()], pa.string())
+        of_tokens = {
+            "ids": pa.array(ids_N, pa.int32()),
+            "tokens": texts.take(pa.array(kind_N)),
+            "trained": pa.array(self.trained_N),
+            "hidden": pa.array(self.hidden_N),
+            "logp": pa.array(logp_N, pa.float32(), mask=np.isnan(logp_N)),
+            "advantage": pa.array(self.credit_N, pa.float32(), mask=~self.credited_N),
+            "author": pa.DictionaryArray.from_arrays(
+                pa.array(self.spread(author_S, np.int8)), pa.array(authors, pa.string())
+            ),
+            "turn": pa.array(self.spread([s.turn for s in self.segments], np.int16)),
+        }
+        offsets = pa.array(self.start_R, pa.int32())
+        columns: dict[str, pa.Array] = {
+            "seat": pa.array([r.seat for r in self.rows], pa.string()),
+            "thread": pa.array([r.thread for r in self.rows], pa.string()),
+        }
+        columns |= {k: pa.ListArray.from_arrays(offsets, v) for k, v in of_tokens.items()}
+        return pa.StructArray.from_arrays([columns[f.name] for f in ROW], fields=list(ROW))
+
+
+def _line(group: Group, e: Episode, credit: np.ndarray) -> dict[str, Any]:
+    """What is said of an episode, but for its rows."""
     versions = [s.version for r in e.rows for s in r.segments if s.version is not None]
     answer = group.task.answer
     return {
@@ -117,29 +169,8 @@ def _line(group: Group, e: Episode, rows: list[dict[str, Any]]) -> dict[str, Any
         "muted": e.muted,
         "reward": e.reward.total if e.reward else None,
         "reward_parts": json.dumps(jsonable(e.reward.parts)) if e.reward else None,
-        "advantage": float(np.mean(credit)) if credit else None,
+        "advantage": float(np.mean(credit)) if len(credit) else None,
         "policy_version": max(versions, default=None),
         "n_tokens": e.n_sampled,
         "facts": json.dumps(jsonable(e.facts), default=str),
-        "rows": rows,
-    }
-
-
-def _row(row: Row, advantage: Any, piece: Callable[[int], str]) -> dict[str, Any]:
-    seen = sum(len(s.ids) for s in row.segments if not s.hidden)
-    credit = iter([None] * seen if advantage is None else np.broadcast_to(advantage, seen).tolist())
-    tokens = [(s, token, at) for s in row.segments for at, token in enumerate(s.ids)]
-    return {
-        "seat": row.seat,
-        "thread": row.thread,
-        "ids": [token for _, token, _ in tokens],
-        "tokens": [piece(token) for _, token, _ in tokens],
-        "trained": [s.trained and not s.hidden for s, _, _ in tokens],
-        "hidden": [s.hidden for s, _, _ in tokens],
-        "logp": [
-            None if s.logp is None or math.isnan(s.logp[at]) else s.logp[at] for s, _, at in tokens
-        ],
-        "advantage": [None if s.hidden else next(credit) for s, _, _ in tokens],
-        "author": [s.author for s, _, _ in tokens],
-        "turn": [s.turn for s, _, _ in tokens],
     }

@@ -12,9 +12,11 @@ from palaestra.explanation import given
 from palaestra.explanation.method import explain
 from palaestra.models.load import load, trainable_copy
 from palaestra.recipes.base import grpo, reinforce, rloo, sft
+from palaestra.run.headway import Headway
+from palaestra.run.parts import Parts
 from palaestra.values import vary
 
-SILENT = lambda text: None
+SILENT = lambda: None
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +55,9 @@ def test_a_chart(start, mixed):
     against = vary(recipe, objective=-1.0 * recipe.learners["policy"].objective)
     nothing = vary(recipe, objective=0.0 * recipe.learners["policy"].objective)
     recipes = {"rloo": recipe, "double": double, "against": against, "nothing": nothing, "sft": sft.build(), "odd": 3}
-    found = directions.chart(mixed, start, recipes, SILENT)
+    done = []
+    found = directions.chart(mixed, start, recipes, lambda: done.append(1))
+    assert len(done) == len(recipes)
     assert found.methods == ["rloo", "double", "against"] and found.still == ["nothing"]
     assert found.cosine == pytest.approx(np.array([[1, 1, -1], [1, 1, -1], [-1, -1, 1]]), abs=1e-5)
     assert found.norms[1] == pytest.approx(2 * found.norms[0], rel=1e-5)
@@ -76,6 +80,35 @@ def test_other_weights_give_other_ratios(start, mixed):
     }
     found = directions.chart(replace(mixed, weights=weights), start, recipes, SILENT)
     assert found.cosine[0, 1] < 0.999
+
+
+def test_a_stopped_survey_makes_no_chart_twice(start, mixed, tmp_path, monkeypatch):
+    monkeypatch.setattr(directions, "batches", lambda *_: {"first": mixed, "second": mixed})
+    chart, charted = directions.chart, []
+
+    def stop_at_second(*given):
+        charted.append(1)
+        if len(charted) == 2:
+            raise KeyboardInterrupt
+        return chart(*given)
+
+    monkeypatch.setattr(directions, "chart", stop_at_second)
+    said = []
+    survey = lambda: directions.survey(["grpo", "rloo"], Parts(Headway("atlas", said.append), tmp_path / "p", {}))
+    with pytest.raises(KeyboardInterrupt):
+        survey()
+    monkeypatch.setattr(directions, "chart", lambda *given: charted.append(2) or chart(*given))
+    found = survey()
+    assert charted == [1, 1, 2] and "2/4" in said[-2] and said[-1].startswith("atlas  4/4")
+    assert found["batches"]["first"] == found["batches"]["second"]
+    assert found["batches"]["first"]["methods"] == ["grpo", "rloo"]
+    assert found == directions.survey(["grpo", "rloo"], Parts(Headway("atlas", said.append)))  # in one go
+
+
+def test_methods_none_of_which_moves_have_no_map():
+    data = {"families": {"a": "base"}, "batches": {"solved": {"methods": [], "cosine": [], "still": ["a"]}}}
+    ((family, part),) = pages.parts(data, "solved")
+    assert family == "base" and part["methods"] == [] and part["still"] == ["a"]
 
 
 def test_classical_scaling_keeps_distances():

@@ -22,6 +22,7 @@ from palaestra.ledger.figure import curves_svg, spread, ticks
 from palaestra.markdown import one_line_lists, table
 from palaestra.recipes.base import grpo, rloo, sft
 from palaestra.recipes.objectives import pav
+from palaestra.run.headway import Headway
 from palaestra.run.plan import Plan
 from palaestra.run.settings import Settings
 from palaestra.types import Result
@@ -216,7 +217,8 @@ def test_cells_run_fail_and_resume(tmp_path, monkeypatch):
     own.write_text(textwrap.dedent(SMALL))
     monkeypatch.setenv("PYTHONPATH", str(files.PACKAGE.parent))
     said = []
-    found = results.reproduce(str(own), out=tmp_path, say=said.append)
+    found = results.reproduce(str(own), out=tmp_path, headway=Headway("small", said.append))
+    assert any("broken, seed 0: failed: " in line for line in said)
     assert found["verdict"] == "inconclusive" and found["reason"] == "1 seeds are too few"
     assert found["arms"]["broken"]["values"] == [None]
     assert "nobody answers" in found["arms"]["broken"]["failed"]["broken, seed 0"]
@@ -226,7 +228,7 @@ def test_cells_run_fail_and_resume(tmp_path, monkeypatch):
     assert len(list((tmp_path / "cells").iterdir())) == 3
     assert not list((tmp_path / "cells").rglob("checkpoints"))
     said.clear()
-    again = results.reproduce(str(own), out=tmp_path, arms=("a", "b"), say=said.append)
+    again = results.reproduce(str(own), out=tmp_path, headway=Headway("small", said.append), arms=("a", "b"))
     assert said == [] and again["arms"]["a"]["values"] == found["arms"]["a"]["values"]
 
 
@@ -282,8 +284,27 @@ def test_nothing_runs_that_is_there(tmp_path):
     place = tmp_path / "cells" / asked.digest()[: cells.ADDRESS]
     place.mkdir(parents=True)
     (place / cells.DONE).write_text('{"accuracy_after": {"mean": 0.5}}')
-    (outcome,) = run_all([asked], tmp_path)
+    (outcome,) = run_all([asked], tmp_path, Headway("cells"))
     assert Final()(outcome.cell) == 0.5 and not outcome.error
+
+
+def test_a_cell_under_way_counts_by_its_tokens(tmp_path):
+    """Of 100 tokens 30 are there, of a line that is torn nothing is known, and nobody has more than a whole cell."""
+    lines = ['{"step": 0, "evaluation": {"mean": 1}}', '{"step": 1, "sampled_tokens": 30}', '{"step": 2, "samp']
+    (tmp_path / cells.METRICS).write_text("\n".join(lines))
+    (tmp_path / "other").mkdir()
+    under_way = lambda *folders: cells._under_way({tmp_path / f: request() for f in folders})
+    assert under_way("") == 0.3 and under_way("", "other") == 0.3
+    (tmp_path / "other" / cells.METRICS).write_text('{"sampled_tokens": 120}\n')
+    assert under_way("", "other") == 1.3
+
+
+def test_the_pace_of_cells_is_known_from_those_that_are_there(tmp_path):
+    for name, done in (("a", {"wall_seconds": 30}), ("b", {"wall_seconds": None}), ("c", {"wall_seconds": 50})):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / cells.DONE).write_text(json.dumps(done))
+    pace = lambda *names: cells._pace([tmp_path / n for n in names], 2)
+    assert pace("a", "b", "c", "missing") == 20 and pace("b", "missing") is None
 
 
 def test_steps_of_a_pipeline_follow_one_another(tmp_path):

@@ -160,13 +160,15 @@ def test_the_signal_that_stops_a_run_is_known(place, context, small, number, mon
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_stopped_comparison_ends_its_cells_and_says_by_which_signal(place, number):
     argv = ["compare", "grpo", "rloo", "--seeds", "1", "--jobs", "1", "--tokens", "100000000", "--evaluate", "2"]
-    process = subprocess.Popen([*PALAESTRA, *argv], stderr=subprocess.PIPE, start_new_session=True)
+    process = subprocess.Popen([*PALAESTRA, *argv], stderr=subprocess.PIPE, text=True, start_new_session=True)
     deadline = time.monotonic() + 120
     while not list(place.rglob("metrics.jsonl")) and time.monotonic() < deadline:
         time.sleep(0.1)
     process.send_signal(number)
     try:
         assert process.wait(60) == 128 + number
+        last = process.stderr.read().splitlines()[-1]
+        assert last == f"palaestra: stopped; what is finished is kept; go on with: palaestra {' '.join(argv)}"
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)

@@ -17,8 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from typing import Any, get_args
 
+from palaestra.cores import cores
 from palaestra.errors import Fault, UserError
-from palaestra.services.cores import cores
 from palaestra.services.sandbox import bubblewrap
 from palaestra.services.sandbox.values import CheckScript, Files, Limits, Ran, Status
 

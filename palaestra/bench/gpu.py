@@ -1,0 +1,254 @@
+"""One slice of `palaestra bench gpu` in a process of its own: `python -m palaestra.bench.gpu
+REQUEST`. It says what it does in lines of JSON, its machine first and its result last.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from palaestra.bench import machine, memory, step, trl
+from palaestra.bench.engine import prompts_of, sample_seconds
+from palaestra.bench.exactness import check_laws, measure_gap
+from palaestra.bench.paper import config_of
+from palaestra.bench.random_models import model_folder
+from palaestra.bench.slices import RANK, Slice, scale_of, slice_of, work_of
+from palaestra.bench.turns import interleave
+from palaestra.context import Engine
+from palaestra.engines.own import OwnEngine
+from palaestra.engines.vllm import VllmEngine, interpreter
+from palaestra.errors import PalaestraError, UserError
+from palaestra.models.load import Model, load
+from palaestra.run.headway import Headway
+from palaestra.run.parts import Parts
+from palaestra.services.lines import answer_sender, questions
+from palaestra.types import value_class
+
+POSITIONS = 4096  # tokens that a model of random weights has places for
+SHARE = 0.8  # of the time limit, in which rounds are begun
+
+
+@value_class
+class Job:
+    """A slice under way."""
+
+    slice: Slice
+    device: str
+    left: Callable[[], float]  # seconds in which rounds may still be begun
+    say: Callable[[str], None]  # what is measured at the moment
+
+    def parts(self) -> Parts:
+        """Of one measurement, within the slice's time; a slice is kept as a whole."""
+        return Parts(Headway(self.slice.name, say=lambda text: None), left=self.left)
+
+
+def measure_exactness(job: Job) -> dict[str, Any]:
+    """Laws on the embedded model; gaps of it and of a larger one, in both precisions, and of vLLM
+    in the one that it is used with.
+    """
+    scale, work = scale_of(job.device), work_of(job.slice, job.device)
+    groups, tokens = scale.prompts, min(64, scale.tokens)
+    job.say("laws")
+    checks, gaps = check_laws(job.device, groups, tokens), list[dict[str, Any]]()
+    for name, dtype in ((n, d) for n in ("tiny", work.model) for d in ("float32", "bfloat16")):
+        job.say(f"log-probs of {name} in {dtype}")
+        model = load(name, dtype=dtype, device=job.device)
+        gaps.append(measure_gap(model, OwnEngine(model), "own", groups, tokens))
+        if has_vllm() and name == work.model and dtype == work.dtype:
+            other = VllmEngine(model, slots=64, cache_mb=scale.cache_mb)
+            try:
+                gaps.append(measure_gap(model, other, "vllm", groups, tokens))
+            finally:
+                other.close()
+    return {"checks": checks, "gaps": gaps}
+
+
+def measure_engine(job: Job) -> dict[str, Any]:
+    """Tokens a second by batch size: with CUDA graphs, without, and of vLLM where it is installed;
+    beside the rate at which weights, keys and values can be read.
+    """
+    scale, work = scale_of(job.device), work_of(job.slice, job.device)
+    model = load(work.model, dtype=work.dtype, device=job.device)
+    model.eos = frozenset()  # all answers have their full length
+    most = max(scale.batches)
+    graphs, launches = (OwnEngine(model, slots=most, cache_mb=scale.cache_mb) for _ in range(2))
+    launches.decoder.graphs = None
+    engines: dict[str, Engine] = {"graphs": graphs, "launches": launches}
+    if has_vllm():
+        engines["vllm"] = VllmEngine(model, slots=most, cache_mb=scale.cache_mb)
+    copies = machine.bandwidth(model.device)
+    try:
+        batches = [batch_rates(job, model, engines, n, copies) for n in scale.batches]
+    finally:
+        for engine in engines.values():
+            engine.close()
+    return {
+        "copy_bytes": copies,
+        "weight_bytes": weight_bytes(model),
+        "token_bytes": graphs.decoder.token_bytes,
+        "batches": batches,
+    }
+
+
+def batch_rates(
+    job: Job, model: Model, engines: Mapping[str, Engine], n: int, copies: float
+) -> dict[str, Any]:
+    """`n` sequences at a time; ratios of seconds a token, over those with CUDA graphs. An engine of
+    ours begins every round as after an update, without keys, values and graphs.
+    """
+    scale = scale_of(job.device)
+    rounds = job.parts().rounds(f"{n} at a time", scale.rounds)
+    for r in rounds:
+        job.say(f"{n} at a time, round {r} of {scale.rounds}")
+        prompts, spent = prompts_of(model, n, scale.prompt_tokens, r), dict[str, float]()
+        for name, engine in engines.items():
+            before = engine.sampled_tokens
+            seconds = sample_seconds(engine, prompts, [scale.tokens] * n)
+            if isinstance(engine, OwnEngine):
+                engine.forget()
+            spent[name] = seconds / (engine.sampled_tokens - before)  # a token
+        rounds.put(spent)
+    first = engines["graphs"]
+    assert isinstance(first, OwnEngine)
+    held = n * (scale.prompt_tokens + scale.tokens / 2) * first.decoder.token_bytes
+    arrays = {name: np.array([spent[name] for spent in rounds.found]) for name in engines}
+    over = [name for name in ("launches", "vllm") if name in arrays]
+    return {
+        "batch": n,
+        "rates": {name: 1 / float(np.median(s)) for name, s in arrays.items()},
+        "ratios": {name: machine.spread(arrays[name] / arrays["graphs"]) for name in over},
+        "limit": n * copies / (weight_bytes(model) + held),
+    }
+
+
+def weight_bytes(model: Model) -> float:
+    """What a decode step reads of the weights."""
+    return machine.Linears(model).flops(1, 1) / 2 * model.dtype.itemsize
+
+
+def measure_update(job: Job) -> dict[str, Any]:
+    """Steps by the number of positions that a training forward pass may hold."""
+    work, passes = work_of(job.slice, job.device), list[dict[str, Any]]()
+    for budget in scale_of(job.device).budgets:
+        job.say(f"steps with {budget} positions a pass")
+        measured = step.measure(
+            replace(work, budget=budget), scale_of(job.device).rounds, job.parts()
+        )
+        passes.append({"budget": budget, **measured})
+        free_memory()
+    return {"passes": passes}
+
+
+def measure_trl(job: Job) -> dict[str, Any]:
+    """As `palaestra bench trl` does."""
+    job.say("steps of both in turn")
+    return trl.measure(work_of(job.slice, job.device), scale_of(job.device).rounds, job.parts())
+
+
+def measure_memory(job: Job) -> dict[str, Any]:
+    """As `palaestra bench memory` does, with recomputing and without."""
+    work = work_of(job.slice, job.device)
+    job.say("two steps without recomputing, and two with it")
+    return memory.peaks_of([replace(work, recompute=r) for r in (False, True)], 2, job.parts())
+
+
+def measure_lora(job: Job) -> dict[str, Any]:
+    """Steps that train adapters, between steps that train all weights."""
+    work = work_of(job.slice, job.device)
+    job.say("steps of both in turn")
+    own = "palaestra.bench.own"
+    steps = interleave(
+        {"full": (own, work), "lora": (own, replace(work, lora=RANK))},
+        job.parts().rounds("pair", scale_of(job.device).rounds),
+    )
+    phases = ("seconds", "rollout", "forward", "backward", "optimiser")
+    return {
+        "rank": RANK,
+        "seconds": {n: float(np.median([s["seconds"] for s in each])) for n, each in steps.items()},
+        "ratios": {p: trl.phase_ratios(steps["full"], steps["lora"], p) for p in phases},
+        "memory_mb": {n: trl.memory_peaks(each) for n, each in steps.items()},
+    }
+
+
+KINDS: Mapping[str, Callable[[Job], dict[str, Any]]] = {
+    "exactness": measure_exactness,
+    "engine": measure_engine,
+    "update": measure_update,
+    "trl": measure_trl,
+    "memory": measure_memory,
+    "lora": measure_lora,
+}
+
+
+def has_vllm() -> bool:
+    """Whether an engine of vLLM can be started; see docs/engines.md."""
+    try:
+        interpreter()
+    except UserError:
+        return False
+    return True
+
+
+def free_memory() -> None:
+    """Gives back what nobody holds."""
+    gc.collect()
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+
+
+def end_with_parent() -> None:
+    """Takes the workers along: the process leads a group of its own."""
+    for _ in questions():
+        pass
+    os.killpg(0, signal.SIGKILL)
+
+
+def measure_slice(request: Mapping[str, Any], tell: Callable[[dict[str, Any]], None]) -> None:
+    """Tells the machine, what is done at the moment, and the result of the slice asked for."""
+    begin, device, models = time.monotonic(), request["device"], Path(request["models"])
+    which = slice_of(request["slice"])
+    tell({"machine": machine.describe_machine(device)})
+    name = work_of(which, device).model
+    tell({"at": f"the model {name}"})
+    model_folder(name, config_of(scale_of(device).shapes[name], POSITIONS), models, device)
+    free_memory()
+    os.chdir(models)  # so that the result names the model, and not a folder of this machine
+    job = Job(
+        slice=which,
+        device=device,
+        left=lambda: begin + SHARE * request["limit"] - time.monotonic(),
+        say=lambda text: tell({"at": text}),
+    )
+    result = KINDS[which.kind](job)
+    tell({"work": asdict(work_of(which, device)), "result": result})
+
+
+def main() -> None:
+    tell = answer_sender()
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    try:
+        measure_slice(json.loads(sys.argv[1]), tell)
+    except Exception as error:
+        traceback.print_exc()
+        # of a worker's last words the very last
+        last = next(iter(str(error).splitlines()), "").rpartition(" | ")[2]
+        named = isinstance(error, PalaestraError)
+        tell({"why": last if named else f"{type(error).__name__}: {last}"})
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""Decoding with few operators, for small models of Llama's shape on processors in float32.
+
+A model of a million weights spends more time on starting operators than inside them. Here its
+layers take half of those that transformers starts: queries, keys and values are one product, gate
+and up another, both with the norm before them in their weights; a rotation is one product of
+complex numbers; residuals are added by the product that makes them. The results differ from the
+module's in the order of sums alone.
+
+D = width, H and K = heads of queries and of keys, d = size of a head, n = sequences of q tokens
+each, N = n q.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import embedding, rms_norm, scaled_dot_product_attention, silu
+from transformers import LlamaForCausalLM
+from transformers.activations import SiLUActivation
+from transformers.models.llama.modeling_llama import LlamaRMSNorm
+
+from palaestra.engines.cache import SlotCache
+from palaestra.models.load import Model
+from palaestra.models.threads import SMALL
+
+FIXED_ROPE = ("default", "linear", "llama3")  # rotations that depend on the position alone
+
+
+@dataclass(frozen=True)
+class LayerWeights:
+    """What a layer's inputs are multiplied with from the right, in the order in which few rows are
+    multiplied fastest.
+    """
+
+    qkv: Tensor  # [D, (H + 2 K) d]; numbers of a query or key that rotate together are neighbours
+    out: Tensor
+    gate_up: Tensor
+    down: Tensor
+
+
+class Compact:
+    """The decoder of a model that may be trained meanwhile: who moves weights calls `forget`."""
+
+    def __init__(self, causal: LlamaForCausalLM):
+        config = causal.config
+        self.decoder: Any = causal.model
+        self.layers: list[Any] = list(causal.model.layers)
+        self.heads = config.num_attention_heads
+        self.shared = config.num_key_value_heads or self.heads
+        self.eps = config.rms_norm_eps
+        cos, sin = self.decoder.rotary_emb(
+            torch.zeros(1), torch.arange(config.max_position_embeddings)[None]
+        )
+        half = cos.shape[-1] // 2
+        # [positions, 1, d / 2] by which pairs of numbers are turned
+        self.turns = torch.complex(cos[0, :, None, :half], sin[0, :, None, :half])
+        self.forget()
+
+    @staticmethod
+    def of(model: Model) -> Compact | None:
+        """None where the model is larger, of another shape, adapted, or elsewhere."""
+        causal = model.causal
+        if type(causal) is not LlamaForCausalLM or causal.num_parameters() >= SMALL:
+            return None
+        config, parts = causal.config, causal.model.layers.modules()
+        plain = {nn.Linear, LlamaRMSNorm, SiLUActivation}
+        able = (
+            plain.issuperset(type(m) for m in parts if not [*m.children()])
+            and not (config.attention_bias or config.mlp_bias)
+            and causal.model.rotary_emb.rope_type in FIXED_ROPE
+        )
+        fit = model.dtype == torch.float32 and model.device.type == "cpu"
+        return Compact(causal) if able and fit else None
+
+    def forget(self) -> None:
+        """The weights have moved."""
+        self._weights: list[LayerWeights] | None = None
+
+    def hidden(self, ids_nq: Tensor, at_nq: Tensor, seen_nqL: Tensor, cache: SlotCache) -> Tensor:
+        """[n, q, D] after the last norm, of tokens at their positions in the slots where `cache`
+        writes; `seen_nqL` are the columns of its slot that each of them attends to.
+        """
+        if self._weights is None:
+            self._weights = [gather_weights(layer) for layer in self.layers]
+        n, q = ids_nq.shape
+        bias = torch.zeros(seen_nqL.shape).masked_fill_(~seen_nqL, float("-inf"))
+        bias = bias.repeat_interleave(self.shared, 0) if q == 1 else bias[:, None]
+        turn = self.turns[at_nq.flatten()]
+        x = embedding(ids_nq.flatten(), self.decoder.embed_tokens.weight)
+        for i, w in enumerate(self._weights):
+            qkv = torch.mm(self._norm(x), w.qkv).view(n * q, -1, 2 * turn.shape[2])
+            pairs = qkv[:, : self.heads + self.shared].unflatten(2, (-1, 2))
+            torch.view_as_complex(pairs).mul_(turn)
+            parts = qkv.view(n, q, *qkv.shape[1:]).transpose(1, 2)
+            query, key, value = parts.split([self.heads, self.shared, self.shared], 1)
+            keys, values = cache.update(key, value, i)
+            seen = (attend_one if q == 1 else attend)(query, keys, values, bias)
+            x = torch.addmm(x, seen.reshape(n * q, -1), w.out)
+            gate, up = torch.mm(self._norm(x), w.gate_up).chunk(2, 1)
+            x = torch.addmm(x, silu(gate).mul_(up), w.down)
+        return self.decoder.norm(x).view(n, q, -1)
+
+    def _norm(self, x: Tensor) -> Tensor:
+        return rms_norm(x, x.shape[1:], None, self.eps)
+
+
+def gather_weights(layer: Any) -> LayerWeights:
+    a, mlp, width = layer.self_attn, layer.mlp, layer.self_attn.q_proj.weight.shape[1]
+    turned = [
+        p.weight.view(-1, 2, a.head_dim // 2, width).transpose(1, 2) for p in (a.q_proj, a.k_proj)
+    ]
+    qkv = torch.cat([p.reshape(-1, width) for p in (*turned, a.v_proj.weight)])
+    gate_up = torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight])
+    return LayerWeights(
+        qkv=(qkv * layer.input_layernorm.weight).t().contiguous(),
+        out=a.o_proj.weight.t().contiguous(),
+        gate_up=(gate_up * layer.post_attention_layernorm.weight).t().contiguous(),
+        down=mlp.down_proj.weight.t().contiguous(),
+    )
+
+
+def attend(query: Tensor, keys: Tensor, values: Tensor, bias: Tensor) -> Tensor:
+    """[n, q, H, d] of queries [n, H, q, d] over keys and values [n, K, L, d]; bias [n, 1, q, L]."""
+    found = scaled_dot_product_attention(query, keys, values, attn_mask=bias, enable_gqa=True)
+    return found.transpose(1, 2)
+
+
+def attend_one(query: Tensor, keys: Tensor, values: Tensor, bias: Tensor) -> Tensor:
+    """The same for one token a sequence, with a bias [n K, 1, L]: heads that share keys are queries
+    of one head.
+    """
+    k, v = keys.flatten(0, 1), values.flatten(0, 1)
+    lined = query.reshape(len(k), -1, query.shape[-1])
+    scores = torch.baddbmm(bias, lined, k.transpose(1, 2), alpha=query.shape[-1] ** -0.5)
+    return torch.bmm(scores.softmax(-1), v)

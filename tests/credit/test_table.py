@@ -1,0 +1,40 @@
+"""Where trained tokens lie, over rows and episodes of different lengths."""
+
+import numpy as np
+from palaestra.credit.table import Table
+from palaestra.types import Episode, Group, Reward, Row, Segment, Task
+
+
+def episode(*rows):
+    return Episode(rows=tuple(Row(segments=tuple(r)) for r in rows), reward=Reward(total=1.0), status="finished")
+
+
+def said(n, turn=0):
+    return Segment(ids=tuple(range(n)), trained=True, turn=turn, policy="policy", logp=(0.0,) * n)
+
+
+def heard(n, **more):
+    return Segment(ids=tuple(range(n)), **more)
+
+
+def table(*episodes):
+    task = Task(id="t", prompt=(), answer="")
+    return Table([Group(task=task, episodes=tuple(episodes))], None, {})
+
+
+def test_places_of_tokens():
+    """The first token of a row has no log-prob; hidden tokens have no place."""
+    every = table(
+        episode([heard(2), said(2), heard(1, turn=1), said(1, turn=1)]),
+        episode([heard(3)], [said(3)], [heard(1), heard(4, hidden=True), said(1, turn=2)]),
+    )
+    at = every.tokens
+    found = np.stack([at.episode_N, at.row_N, at.turn_N, at.position_N], 1).tolist()
+    assert found == [[0, 0, 0, 2], [0, 0, 0, 3], [0, 0, 1, 5], [1, 1, 0, 1], [1, 1, 0, 2], [1, 2, 2, 1]]
+    assert every.lengths_E.tolist() == [3, 3]
+
+
+def test_no_token_at_all():
+    for episodes in ((), (episode([heard(2)]),), (episode(),)):
+        none = table(*episodes).tokens
+        assert [len(x) for x in (none.episode_N, none.row_N, none.turn_N, none.position_N)] == [0] * 4
