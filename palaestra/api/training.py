@@ -8,7 +8,7 @@ import json
 import shlex
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +88,7 @@ def work(
         runnable = make_smallest(runnable)
         settings = setup.merge(settings, {"steps": 2, "evaluate": 4})
     trackers = Trackers(makers(settings.track), seconds=settings.track_seconds)
+    settings = replace(settings, dtype=settings.precision)  # as it is meant on this machine
     with run_folder(out, resume, settings) as place, trackers:
         ctx = setup.context(settings, out=place, talk=talk)
         ctx.trackers, trackers.say = trackers, ctx.say
@@ -124,7 +125,7 @@ async def check_and_run(recipe: Any, ctx: RunContext, settings: Settings) -> Res
 def check_kept(before: Settings, settings: Settings, folder: Path) -> None:
     """A run goes on with what its checkpoints were made with."""
     for name in setting_names(Use.KEPT):
-        old, new = getattr(before, name), getattr(settings, name)
+        old, new = before.meant(name), settings.meant(name)
         if old != new:
             fresh = f"palaestra train @{shlex.quote(str(folder / 'config.toml'))}"
             raise UserError(

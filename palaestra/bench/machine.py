@@ -10,7 +10,6 @@ import platform
 import subprocess
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from palaestra import __version__
 from palaestra.cores import cores
 from palaestra.errors import UserError
 from palaestra.models.load import Model
+from palaestra.processor import arithmetic, computes_bfloat16, processor
 from palaestra.run.parts import package_sha256
 
 
@@ -35,16 +35,17 @@ def device_of(given: str | None) -> str:
 
 
 def describe_machine(device: str) -> dict[str, Any]:
-    """Processor, versions, threads and load: what a time measured on a device belongs to. Of a CUDA
+    """Processor, versions and load: what a time measured on a device belongs to. Of a CUDA
     device also its memory, what of it nobody has, its driver and the CUDA version.
     """
     cuda = device == "cuda"
     about: dict[str, Any] = {
         "processor": torch.cuda.get_device_name() if cuda else processor(),
         "cores": cores(),
-        "threads": torch.get_num_threads(),
+        "omp_num_threads": os.environ.get("OMP_NUM_THREADS", ""),
+        "arithmetic": arithmetic(),
         "load": [round(x, 2) for x in os.getloadavg()],
-        "bfloat16": cuda or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()),
+        "bfloat16": cuda or computes_bfloat16(),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "transformers": importlib.metadata.version("transformers"),
@@ -73,17 +74,6 @@ def conditions(machine: dict[str, Any]) -> dict[str, Any]:
     """
     lasting = {k: v for k, v in machine.items() if k != "load"}
     return lasting | {"code": package_sha256()}
-
-
-def processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next(
-        (x.partition(":")[2].strip() for x in lines if x.startswith("model name")),
-        platform.processor(),
-    )
 
 
 def seconds(run: Callable[[], object], *, budget: float = 0.5, least: int = 5) -> float:

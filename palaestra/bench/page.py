@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from palaestra.bench.gpu_page import gpu_section, valid_records
 from palaestra.bench.machine import format_spread
 from palaestra.bench.trl import PHASES
@@ -186,6 +188,23 @@ def sandbox_table(results: Sequence[BenchResult]) -> str:
     return table(rows, *head)
 
 
+def busy_table(results: Sequence[BenchResult]) -> str:
+    head = [
+        "busy processes beside it",
+        "s",
+        "processor s",
+        "s, over quiet",
+        "processor s, over quiet",
+    ]
+    rows: list[list[str]] = []
+    for r in results:
+        for n, each in r["runs"].items():
+            medians = [f"{np.median(x):.1f}" for x in each.values()]
+            ratios = r["over_quiet"].get(n, {}).values()
+            rows.append([n, *medians, *(map(format_spread, ratios) if ratios else ("1", "1"))])
+    return table(rows, *head)
+
+
 def provenance(results: Sequence[BenchResult]) -> str:
     """The commands, and what they ran on."""
     rows: list[list[str]] = []
@@ -235,7 +254,7 @@ def ratios_svg(results: Sequence[BenchResult]) -> str:
 TABLES = {
     "trl": trl_table, "step": step_table, "ablation": ablation_table, "engine": engine_table,
     "memory": memory_table,
-    "scaling": scaling_table, "sandbox": sandbox_table,
+    "scaling": scaling_table, "sandbox": sandbox_table, "busy": busy_table,
 }  # fmt: skip
 
 

@@ -16,6 +16,7 @@ import torch
 
 from palaestra.bench import (
     ablation,
+    busy,
     engine,
     machine,
     memory,
@@ -105,7 +106,7 @@ def run_one(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def name_of(what: str, work: Work) -> str:
     """Of the result's file."""
-    if what in ("sandbox", "scaling"):
+    if what in ("busy", "sandbox", "scaling"):
         return what
     name = f"{what}-{Path(work.model).name}-{work.dtype}"
     if what in ("step", "trl", "ablation"):
@@ -131,6 +132,9 @@ def measure(arguments: argparse.Namespace, work: Work, parts: Parts) -> tuple[di
     if what == "sandbox":
         found = sandbox.measure(arguments.n, arguments.orphans, parts)
         return found, sandbox.show(found)
+    if what == "busy":
+        found = busy.measure(repeats, parts)
+        return found, busy.show(found)
     if what == "scaling":
         found = scaling.measure(repeats, work.device, parts)
         return found, scaling.show(found)

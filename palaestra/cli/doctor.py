@@ -20,11 +20,15 @@ import torch
 
 from palaestra import __version__
 from palaestra.bench import paper
+from palaestra.bench.machine import gemm
 from palaestra.cli.train import read_settings
 from palaestra.cores import cores
+from palaestra.models.load import DTYPES
+from palaestra.models.precision import precision_for
 from palaestra.models.smollm2 import INSTALL
 from palaestra.models.threads import threads_for
 from palaestra.plugins import KINDS
+from palaestra.processor import arithmetic, computes_bfloat16
 from palaestra.run import setup
 from palaestra.run.additions import standings
 from palaestra.run.cases import replay_case
@@ -97,8 +101,21 @@ def machine() -> dict[str, Any]:
         "cores": cores(),
         "memory_mb": memory_mb(),
         "cuda": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
-        "bfloat16": torch.cuda.is_available() or torch.ops.mkldnn._is_mkldnn_bf16_supported(),
+        "arithmetic": ", ".join(arithmetic()) or "unknown",
+        **rates(),
     }
+
+
+def rates() -> dict[str, str]:
+    """Of matrix products in each dtype, where a model would compute. Without instructions for it
+    bfloat16 takes minutes, and is not tried.
+    """
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    found = dict.fromkeys(DTYPES, "no instructions for it, so very slow")
+    for name, dtype in DTYPES.items():
+        if name == "float32" or device.type == "cuda" or computes_bfloat16():
+            found[name] = f"{gemm(dtype, device) / 1e9:.0f} GFLOP/s in matrix products"
+    return found
 
 
 def extras() -> dict[str, dict[str, Any]]:
@@ -169,7 +186,7 @@ async def _estimate(settings: Settings, recipe: Recipe, ctx: Any) -> dict[str, A
     turns = len(said) / max(1, sum(len(g.episodes) for g in ctx.seen))
     growth = max(1.0, turns * ctx.bench.max_tokens / max(1.0, float(np.mean(lengths))))
     weights = ctx.model("policy").n_parameters
-    threads = threads_for(weights)
+    threads, dtype = threads_for(weights), precision_for(settings.model, settings.where)
     return {
         "recipe": settings.recipe,
         "task": settings.problem,
@@ -177,6 +194,8 @@ async def _estimate(settings: Settings, recipe: Recipe, ctx: Any) -> dict[str, A
         "parameters": weights,
         "threads": threads.n,
         "threads_because": threads.why,
+        "dtype": settings.precision,
+        "dtype_because": dtype.why if dtype.dtype == settings.precision else "--dtype says so",
         "steps": steps,
         "seconds_per_step": round(each, 3),
         "seconds": round(seconds[0] + each * (steps - 1) + evaluation, 1),

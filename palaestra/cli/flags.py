@@ -247,7 +247,17 @@ def bench(parser: FlagParser) -> None:
     add = parser.add_argument
     add(
         "what",
-        choices=("step", "engine", "trl", "ablation", "memory", "scaling", "sandbox", "gpu"),
+        choices=(
+            "step",
+            "engine",
+            "trl",
+            "ablation",
+            "memory",
+            "scaling",
+            "busy",
+            "sandbox",
+            "gpu",
+        ),
         help="what is measured; gpu: a programme of an hour or two, in slices",
     )
     add("--model", default="tiny", metavar="NAME|DIR")
@@ -255,7 +265,7 @@ def bench(parser: FlagParser) -> None:
     add(
         "--device",
         choices=("cpu", "cuda"),
-        help="of all but the sandbox (default: cuda where there is one)",
+        help="of all but busy and sandbox (default: cuda where there is one)",
     )
     add("--prompts", type=whole_number(1), default=16, metavar="N", help="a step (default: 16)")
     add(

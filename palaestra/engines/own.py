@@ -25,6 +25,7 @@ from palaestra.engines.prefix import Prefixes
 from palaestra.engines.sampling import DrawSettings, draw
 from palaestra.errors import Fault
 from palaestra.models.dialect import Chat
+from palaestra.models.heap import give_back
 from palaestra.models.load import Model
 from palaestra.types import Completion, Key, Sampling, rng_of
 
@@ -141,6 +142,7 @@ class OwnEngine:
             self.decoder.forget_weights()
         for r in self._running:
             r.moved = True
+        give_back(self.model)
 
     def close(self) -> None:
         """Frees the memory, whatever is under way."""

@@ -85,7 +85,7 @@ def explain_rollouts(
     file, settings = source(place)
     groups, texts = read_recorded(file)
     bench, _ = setup.bench_of(settings)
-    model = load(settings.model, dtype=settings.dtype)
+    model = load(settings.model, dtype=settings.precision)
     ctx = prepare_context(
         recipe, RunContext(bench=bench, seed=settings.seed, models={"policy": model}, drive=train)
     )

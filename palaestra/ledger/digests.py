@@ -70,7 +70,7 @@ def configuration(runnable: Any, settings: Settings, tokens: int, samples: int) 
         "task": settings.problem if not files else "",
         **files,
         "model": model_sha256(settings.model),
-        "dtype": settings.dtype,
+        "dtype": settings.precision,
         "lora": settings.lora,
         "max_tokens": settings.max_tokens,
         "tokens": tokens,

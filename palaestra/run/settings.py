@@ -9,7 +9,7 @@ here: help and mistakes answer at once.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import Flag, auto
 from typing import Any, Literal
 
@@ -94,9 +94,10 @@ class Settings:
         use=Use.MAKE | Use.KEPT | Use.REPEATED,
     )
     dtype: str = setting(
-        "float32",
+        "",
         "of the weights",
         choices=("float32", "bfloat16"),
+        means="bfloat16 for a large model where it is faster, else float32",
         use=Use.MEASURED | Use.KEPT | Use.REPEATED,
     )
     device: str = setting("", "cpu or cuda", means="cuda where there is one")
@@ -187,6 +188,27 @@ class Settings:
         import torch
 
         return "cuda" if torch.cuda.is_available() else "cpu"
+
+    @property
+    def precision(self) -> str:
+        """The dtype that is meant: the faster safe one where nothing is said."""
+        if self.dtype or self.model == "tiny":
+            return self.dtype or "float32"
+        from palaestra.models.precision import precision_for
+
+        return precision_for(self.model, self.where).dtype
+
+    def meant(self, name: str) -> Any:
+        """A setting, and where nothing is said what that stands for here."""
+        return self.precision if name == "dtype" else getattr(self, name)
+
+    def says(self, name: str) -> bool:
+        """Whether this setting must be written to be meant: it is not at its default, or its
+        default is not the same everywhere.
+        """
+        if name != "dtype":
+            return bool(getattr(self, name) != getattr(Settings(), name))
+        return "bfloat16" in (self.precision, replace(self, dtype="").precision)
 
     @property
     def rate(self) -> float:

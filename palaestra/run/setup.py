@@ -63,14 +63,10 @@ def merge(settings: Settings, given: Mapping[str, Any]) -> Settings:
 
 def eval_command(given: Mapping[str, Any], model: str) -> str:
     """What measures a model on the held-out problems of these settings."""
-    default = Settings()
-    named = {
-        n: v
-        for n in setting_names(Use.MEASURED)
-        if (v := given.get(n)) and v != getattr(default, n)
-    }
+    chosen = Settings(**{n: v for n in setting_names(Use.MEASURED) if (v := given.get(n))})
+    named = {n: chosen.meant(n) for n in setting_names(Use.MEASURED) if chosen.says(n)}
     if not {"task", "data", "env"} & named.keys():
-        named = {"task": default.problem, **named}
+        named = {"task": Settings().problem, **named}
     flags = {n: "--n" if n == "evaluate" else flag_of(n) for n in named}
     told = (f"{flags[n]} {shlex.quote(str(v))}" for n, v in named.items())
     return " ".join(["palaestra eval --model", shlex.quote(model), *told, "--k 8"])
@@ -153,7 +149,7 @@ def context(settings: Settings, *, out: Path | None = None, talk: bool = True) -
         )
     bench, players = bench_of(settings)
     lora = LoRA(rank=settings.lora) if settings.lora else None
-    model = load(settings.model, dtype=settings.dtype, device=settings.where, lora=lora)
+    model = load(settings.model, dtype=settings.precision, device=settings.where, lora=lora)
     model.recompute = settings.recompute
     return RunContext(
         bench=bench,

@@ -134,11 +134,10 @@ def command(settings: Settings) -> str:
         changed = differences(settings)
     except UserError:
         return ""
-    default = Settings()
     words = ["palaestra", "train", plain(settings.recipe)]
     for name in setting_names(Use.REPEATED):
-        given = getattr(settings, name)
-        if given != getattr(default, name):
+        given = settings.meant(name)
+        if settings.says(name):
             shown = given if name == "model" and base_model(settings) else plain(str(given))
             words += [flag_of(name)] if given is True else [flag_of(name), shlex.quote(shown)]
     words += ["--seed", str(settings.seed)]

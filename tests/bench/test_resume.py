@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
-from palaestra.bench import ablation, engine, machine, memory, sandbox, scaling, step, trl, turns
+from palaestra.bench import ablation, busy, engine, machine, memory, sandbox, scaling, step, trl, turns
 from palaestra.bench.work import Work
 from palaestra.cli.main import main
 from palaestra.run.headway import Headway
@@ -119,6 +119,7 @@ def quick(monkeypatch):
         sandbox: {"sandbox": SimpleNamespace(sandbox_kind=lambda: SimpleNamespace(name="k", refusal=lambda: ""))}
         | {"time_runs": lambda *_: 1.0, "leave_orphans": lambda *_: {"seconds": 1.0, "left": 1}}
         | {"time_busy_loop": lambda: {"busy_loop": {"limit": 1, "status": "timeout", "seconds": 1.1}}},
+        busy: {"loads": lambda: [0, 2], "default_run": lambda n: {"seconds": n + 1.0, "processor_seconds": n + 2.0}},
         turns: {"TurnWorker": Worker},
     }.items():
         for name, stand_in in names.items():
@@ -153,6 +154,7 @@ MEASURES = {
     "scaling": lambda parts: scaling.measure(2, "cpu", parts),
     "ablation": lambda parts: ablation.measure(Work(), 2, parts),
     "memory": lambda parts: memory.measure(Work(), 2, parts),
+    "busy": lambda parts: busy.measure(2, parts),
     "sandbox": lambda parts: sandbox.measure(10, 2500, parts),
 }
 

@@ -1,0 +1,39 @@
+"""In which numbers a model computes where nobody has said it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from palaestra.processor import computes_bfloat16
+
+SMALL_MB = 40  # of a saved model; smaller ones start operators for longer than these compute
+
+
+@dataclass(frozen=True)
+class Precision:
+    """A dtype's name, and why it is this one."""
+
+    dtype: str
+    why: str
+
+
+def precision_for(model: str, device: str) -> Precision:
+    """The faster one that is safe: bfloat16 for a large model on what has instructions for it.
+
+    Weights are then kept in float32 beside it, and the trainer's log-probs are measured anew, as
+    those of the engine round otherwise.
+
+    Args:
+        model: its name, folder or id; only "tiny" and folders can be small.
+        device: "cpu" or "cuda".
+    """
+    folder = Path(model)
+    files = list(folder.glob("*.safetensors")) if folder.is_dir() else []
+    if model == "tiny" or (files and sum(f.stat().st_size for f in files) < SMALL_MB << 20):
+        return Precision("float32", "a small model gains nothing from less")
+    if device.startswith("cuda"):
+        return Precision("bfloat16", "a large model on a GPU")
+    if computes_bfloat16():
+        return Precision("bfloat16", "a large model, and this processor computes in bfloat16")
+    return Precision("float32", "this processor has no instructions for bfloat16")
