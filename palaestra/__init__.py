@@ -8,9 +8,10 @@ import os
 
 import lazy_loader
 
-# threads of torch that wait for each other sleep: where they spin, a busy machine's step takes
-# many times as long; this is read when torch is imported
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# threads of torch that wait for each other soon sleep: where they spin for long, a step takes many
+# times as long beside other work. libgomp reads this when torch is imported
+if "OMP_WAIT_POLICY" not in os.environ:
+    os.environ.setdefault("GOMP_SPINCOUNT", "3000")
 
 __version__ = "0.1.0"
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

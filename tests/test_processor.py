@@ -1,5 +1,4 @@
 import pytest
-
 from palaestra import processor
 from palaestra.models.precision import precision_for
 from palaestra.run.settings import Settings

@@ -45,7 +45,11 @@ def setting(result: BenchResult) -> str:
     tokens = f"{'all' if w['full'] else 'up to'} {w['max_tokens']} tokens"
     lora = f", LoRA {w['lora']}" if w.get("lora") else ""
     vllm = ", TRL with vLLM" if w.get("peer_vllm") else ""
-    return f"{w['model']}, {w['dtype']}{lora}{vllm}, {w['prompts']} x {w['group']}, {tokens}"
+    threads = result.get("machine", {}).get("omp_num_threads", "")
+    threads = f", {threads} threads" if threads else ""
+    return (
+        f"{w['model']}, {w['dtype']}{lora}{vllm}{threads}, {w['prompts']} x {w['group']}, {tokens}"
+    )
 
 
 def trl_table(results: Sequence[BenchResult]) -> str:
@@ -213,7 +217,10 @@ def provenance(results: Sequence[BenchResult]) -> str:
         known = ("torch", "transformers", "python", "cuda", "driver")
         versions = ", ".join(f"{k} {m[k]}" for k in known if m.get(k))
         load = f"{m['load'][0]:.1f}"
-        rows.append([code(r["command"]), f"{m['processor']}, {m['cores']} cores", versions, load])
+        threads = f"OMP_NUM_THREADS={t} " if (t := m.get("omp_num_threads")) else ""
+        rows.append(
+            [code(threads + r["command"]), f"{m['processor']}, {m['cores']} cores", versions, load]
+        )
     return table(rows, "command", "machine", "versions", "load before")
 
 

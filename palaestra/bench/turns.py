@@ -26,6 +26,8 @@ from palaestra.services.lines import (
 )
 
 WATCH_SECONDS = 0.005  # seconds between two looks at the memory
+# the other system's threads wait as they do without us: what libgomp does by itself
+PEER, SPINS = "palaestra.bench.peer", "300000"
 
 
 class Turns:
@@ -56,7 +58,9 @@ class TurnWorker:
     def __init__(self, module: str, work: str, folder: Path, seed: int = 0):
         folder.mkdir(parents=True, exist_ok=True)
         self._lines = LineProcess(
-            [sys.executable, "-m", module, work, str(folder), str(seed)], log=folder / "log"
+            [sys.executable, "-m", module, work, str(folder), str(seed)],
+            log=folder / "log",
+            env=os.environ | ({"GOMP_SPINCOUNT": SPINS} if module == PEER else {}),
         )
         try:
             self.started = self._read()

@@ -8,6 +8,7 @@ import argparse
 import importlib.metadata
 import importlib.util
 import json
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,8 @@ def name_of(what: str, work: Work) -> str:
     name = f"{what}-{Path(work.model).name}-{work.dtype}"
     if what in ("step", "trl", "ablation"):
         name += f"-{work.prompts}x{work.group}x{work.max_tokens}{'-full' if work.full else ''}"
+    if threads := os.environ.get("OMP_NUM_THREADS"):
+        name += f"-{threads}-threads"
     return name
 
 

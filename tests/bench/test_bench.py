@@ -54,6 +54,8 @@ def test_a_page_shows_what_was_measured(tmp_path):
 def test_what_was_measured_is_named():
     assert setting({"work": asdict(Work())}) == "tiny, float32, 16 x 8, up to 64 tokens"
     assert setting(TRL) == "smollm2, float32, 4 x 8, all 64 tokens"
+    two = {"work": asdict(Work()), "machine": {"omp_num_threads": "2"}}
+    assert setting(two) == "tiny, float32, 2 threads, 16 x 8, up to 64 tokens"
 
 
 @pytest.mark.parametrize("what", ["step", "engine", "trl", "ablation", "memory", "scaling"])

@@ -23,6 +23,8 @@ from palaestra.engines.own import OwnEngine
 from palaestra.errors import Fault, UserError
 from palaestra.models.load import load
 from palaestra.models.lora import LoRA
+from palaestra.run.headway import Headway
+from palaestra.run.parts import Parts
 
 SPEED = Path(__file__).parents[2] / "docs/speed.md"
 TOY = REHEARSAL.shapes[MODELS["0.5b"]]
@@ -451,7 +453,8 @@ def test_an_update_has_a_rate(tmp_path):
     from palaestra.bench import step
 
     model_folder("toy", config_of(TOY, 512), tmp_path, "cpu")
-    found = step.measure(Work(model=str(tmp_path / "toy"), prompts=2, group=2, max_tokens=6, full=True), 1)
+    work = Work(model=str(tmp_path / "toy"), prompts=2, group=2, max_tokens=6, full=True)
+    found = step.measure(work, 1, Parts(Headway("step", lambda text: None)))
     update = sum(found["phases"][p] for p in ("forward", "backward", "optimiser"))
     linears = machine.Linears(load(str(tmp_path / "toy")))
     low = linears.flops(3 * found["positions"]["computed"], 3 * 4 * 6)
