@@ -112,7 +112,8 @@ def name_of(what: str, work: Work) -> str:
     name = f"{what}-{Path(work.model).name}-{work.dtype}"
     if what in ("step", "trl", "ablation"):
         name += f"-{work.prompts}x{work.group}x{work.max_tokens}{'-full' if work.full else ''}"
-    if threads := os.environ.get("OMP_NUM_THREADS"):
+    threads = os.environ.get("OMP_NUM_THREADS", "1")
+    if threads != "1":
         name += f"-{threads}-threads"
     return name
 
