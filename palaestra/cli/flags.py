@@ -243,21 +243,14 @@ def atlas(parser: FlagParser) -> None:
     json_flag(parser)
 
 
+BENCHES = ("step", "engine", "trl", "ablation", "memory", "scaling", "busy", "sandbox", "gpu")
+
+
 def bench(parser: FlagParser) -> None:
     add = parser.add_argument
     add(
         "what",
-        choices=(
-            "step",
-            "engine",
-            "trl",
-            "ablation",
-            "memory",
-            "scaling",
-            "busy",
-            "sandbox",
-            "gpu",
-        ),
+        choices=BENCHES,
         help="what is measured; gpu: a programme of an hour or two, in slices",
     )
     add("--model", default="tiny", metavar="NAME|DIR")
