@@ -24,7 +24,7 @@ from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
 from palaestra.engines.cache import SlotCache
 from palaestra.models.load import Model
-from palaestra.models.threads import SMALL
+from palaestra.models.precision import SMALL
 
 FIXED_ROPE = ("default", "linear", "llama3")  # rotations that depend on the position alone
 

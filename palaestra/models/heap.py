@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 
 from palaestra.models.model import Model
-from palaestra.models.threads import SMALL
+from palaestra.models.precision import SMALL
 
 
 def give_back(model: Model) -> None:

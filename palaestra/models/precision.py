@@ -7,7 +7,8 @@ from pathlib import Path
 
 from palaestra.processor import computes_bfloat16
 
-SMALL_MB = 40  # of a saved model; smaller ones start operators for longer than these compute
+SMALL = 10_000_000  # weights; below, to start an operator takes about as long as its work
+BYTES = 4  # of a weight in a file, at most
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ def precision_for(model: str, device: str) -> Precision:
     """
     folder = Path(model)
     files = list(folder.glob("*.safetensors")) if folder.is_dir() else []
-    if model == "tiny" or (files and sum(f.stat().st_size for f in files) < SMALL_MB << 20):
+    if model == "tiny" or (files and sum(f.stat().st_size for f in files) < SMALL * BYTES):
         return Precision("float32", "a small model gains nothing from less")
     if device.startswith("cuda"):
         return Precision("bfloat16", "a large model on a GPU")

@@ -16,8 +16,7 @@ import torch
 
 from palaestra.cores import cores
 from palaestra.models.model import Model
-
-SMALL = 10_000_000  # weights; below, to start an operator takes about as long as its work
+from palaestra.models.precision import SMALL
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ import pytest
 import torch
 from palaestra.models import threads
 from palaestra.models.load import load
-from palaestra.models.threads import SMALL, threads_for, use_threads
+from palaestra.models.precision import SMALL
+from palaestra.models.threads import threads_for, use_threads
 
 
 @pytest.fixture(autouse=True)
