@@ -308,8 +308,10 @@ from .ledger.experiment import (
     Greater as Greater, Logged as Logged, Measure as Measure, Moving as Moving, Same as Same,
 )
 from .run.evaluation import (
-    attempt_tasks as attempt_tasks, greedy_accuracy as greedy_accuracy, vote_key as vote_key,
+    attempt_tasks as attempt_tasks, greedy_held_out as greedy_held_out,
+    judge_held_out as judge_held_out, vote_key as vote_key,
 )
+from .ends import HeldOut as HeldOut, at_ends as at_ends
 from .trackers.base import Tracker as Tracker
 
 __version__: str

@@ -144,6 +144,18 @@ class LimitsTurns(Protocol):
 
 
 @runtime_checkable
+class KnowsSolved(Protocol):
+    """A world that says which pay means solved. Without it a run reports the mean pay, and no
+    accuracy.
+    """
+
+    @property
+    def solved(self) -> float | None:
+        """An episode that was paid so much or more is solved; None = nobody knows."""
+        ...
+
+
+@runtime_checkable
 class Casts(Protocol):
     """A world that brings players who are not trained. Without it the policy has every seat."""
 

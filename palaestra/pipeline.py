@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from palaestra.context import Runnable
+from palaestra.ends import with_before
 from palaestra.errors import UserError
 from palaestra.types import Result, value_class
 
@@ -67,7 +68,7 @@ class Pipeline:
             models = {n: _path(results, source) for n, source in part.models.items()}
             results[name] = await ctx.once(name, part.runnable, start, models)
         first, last = next(iter(results.values())), next(reversed(results.values()))
-        metrics = {**last.metrics, "accuracy_before": first.metrics.get("accuracy_before", {})}
+        metrics = with_before(last.metrics, first.metrics)
         metrics["parts"] = {n: dict(r.metrics) for n, r in results.items()}
         metrics["sampled_tokens"] = sum(
             r.metrics.get("sampled_tokens", 0) for r in results.values()

@@ -82,6 +82,73 @@ def mean_interval(values_N: Sequence[float], level: float = LEVEL) -> Interval:
     return Interval(mean=mean, low=mean - half, high=mean + half, n=n)
 
 
+def bounded_interval(
+    values_N: Sequence[float], low: float = 0.0, high: float = 1.0, level: float = LEVEL
+) -> Interval:
+    """Mean of values between two bounds, and an interval that stays between them.
+
+    The t interval of the values and of two more, one at each bound, cut at the bounds. So it has a
+    width where all values are alike, and of 0 and 1 it is close to the score interval. The same
+    two more, of proportions: Agresti & Caffo (2000). Of nothing, nothing is known.
+
+    Raises:
+        ValueError: a value that is not finite or not between the bounds.
+    """
+    x_N = np.asarray(values_N, np.float64)
+    if x_N.ndim != 1 or not ((x_N >= low) & (x_N <= high)).all():
+        raise ValueError(f"values between {low} and {high}, not {values_N!r}")
+    if not len(x_N):
+        return Interval(mean=math.nan, low=low, high=high, n=0)
+    found = mean_interval([*x_N, low, high], level)
+    return Interval(
+        mean=float(x_N.mean()), low=max(low, found.low), high=min(high, found.high), n=len(x_N)
+    )
+
+
+def share_of_runs(shares_N: Sequence[float], n: int, level: float = LEVEL) -> Interval:
+    """Mean of shares, one of each run on `n` problems, with the t interval over runs, cut at 0
+    and 1.
+
+    Runs are taken to differ by no less than the drawing of `n` problems makes them differ: three
+    runs that all solved everything leave room for a share below 1.
+    """
+    spread = math.sqrt(_variance_of_share(shares_N, n))
+    return _clip(_t_interval(shares_N, spread, level), 0.0, 1.0)
+
+
+def share_difference(
+    a_N: Sequence[float], b_N: Sequence[float], n: int, level: float = LEVEL
+) -> Interval:
+    """Mean of b - a over pairs of runs, of shares of `n` problems each, as `share_of_runs`, cut at
+    -1 and 1.
+    """
+    if len(a_N) != len(b_N):
+        raise ValueError(f"{len(a_N)} values cannot be paired with {len(b_N)}")
+    spread = math.sqrt(_variance_of_share(a_N, n) + _variance_of_share(b_N, n))
+    differences = [b - a for a, b in zip(a_N, b_N, strict=True)]
+    return _clip(_t_interval(differences, spread, level), -1.0, 1.0)
+
+
+def _variance_of_share(shares_N: Sequence[float], n: int) -> float:
+    """Of a share of `n` problems, with two more solved and two more not (Agresti & Coull, 1998)."""
+    p = (float(np.mean(shares_N)) * n + 2) / (n + 4)
+    return p * (1 - p) / (n + 4)
+
+
+def _t_interval(values_N: Sequence[float], least: float, level: float) -> Interval:
+    """`mean_interval` of values whose spread is at least `least`."""
+    found = mean_interval(values_N, level)
+    if found.n < 2:
+        return found
+    half = t_quantile((1 + level) / 2, found.n - 1) * least / math.sqrt(found.n)
+    half = max(half, (found.high - found.low) / 2)
+    return Interval(mean=found.mean, low=found.mean - half, high=found.mean + half, n=found.n)
+
+
+def _clip(found: Interval, low: float, high: float) -> Interval:
+    return Interval(mean=found.mean, low=max(low, found.low), high=min(high, found.high), n=found.n)
+
+
 def interval_at_n(interval: Interval, n: int, level: float = LEVEL) -> Interval:
     """The t interval that n observations of the same mean and spread would have. Of two or more
     observations.
@@ -169,6 +236,17 @@ def pass_at_k(n: int, c: int, k: int) -> float:
     if not (0 <= c <= n and 1 <= k <= n):
         raise ValueError(f"pass@{k} of {n} samples with {c} right")
     return 1.0 - math.prod(1.0 - k / i for i in range(n - c + 1, n + 1)) if n - c >= k else 1.0
+
+
+def best_at_k(values_N: Sequence[float], k: int) -> float:
+    """Expected highest of k of the N values, drawn without replacement: sum_i x_(i) C(i-1, k-1) /
+    C(N, k) over the sorted ones. Of 0 and 1 it is pass@k.
+    """
+    n = len(values_N)
+    if not 1 <= k <= n:
+        raise ValueError(f"best@{k} of {n} values")
+    ways = (math.comb(i, k - 1) / math.comb(n, k) for i in range(n))
+    return float(sum(x * w for x, w in zip(sorted(values_N), ways, strict=True)))
 
 
 def majority_at_k(

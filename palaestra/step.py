@@ -22,7 +22,7 @@ from palaestra.context import Observe as ObserveStage
 from palaestra.context import Update as UpdateStage
 from palaestra.curriculum.pool import Everything
 from palaestra.errors import Fault, Paused, UserError
-from palaestra.types import Group, Key, Metrics, Need, Objective, State, stage
+from palaestra.types import Group, Key, Metrics, Need, Objective, State, need_at_least, stage
 from palaestra.update import AdamW, Plain, pack
 
 if TYPE_CHECKING:
@@ -39,6 +39,9 @@ class Schedule:
     max_age: int | None = None  # nothing older is trained on; None = lag
     rounds: int = 16  # draws a step may take until the pool has a batch
     steps: int = 100  # length of a run, unless the run says otherwise
+
+    def __post_init__(self) -> None:
+        need_at_least(self, prompts=1, lag=0, rounds=1, steps=1)
 
 
 @stage

@@ -25,6 +25,8 @@ from typing import (
 
 import numpy as np
 
+from palaestra.errors import UserError
+
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
@@ -43,6 +45,16 @@ def value_class(cls: C) -> C:
 def stage(cls: C) -> C:
     """A callable part of a recipe: frozen, printable, hashable, overridable by dotted path."""
     return dataclass(frozen=True)(cls)
+
+
+def need_at_least(part: object, **least: float) -> None:
+    """Raises UserError where a field is a number below its least; what follows a schedule is not
+    known yet.
+    """
+    for name, bound in least.items():
+        given = getattr(part, name)
+        if isinstance(given, int | float) and not given >= bound:
+            raise UserError(f"{type(part).__name__}: {name} must be at least {bound:g}, not {given}")
 
 
 # metadata of a stage's field that changes how a number is computed, but not which
@@ -184,13 +196,14 @@ class Event:
     part: str = ""
 
 
-SOLVED_TOTAL = 1 - 1e-9  # a total reward from here on counts as solved
+# a total reward from here on counts as solved, where the reward does not say what does
+SOLVED_TOTAL = 1 - 1e-9
 
 
 @value_class
 class Reward:
     """`total` is what advantages start from; `parts` are named shares or shadows of it; `events`
-    place reward in time.
+    place reward in time. `solved`: whether the answer is right, None where nobody said so.
 
     What a seat was paid is the part `payment(seat)`, where several seats play.
     """
@@ -198,6 +211,7 @@ class Reward:
     total: float
     parts: Mapping[str, float] = field(default_factory=dict)
     events: tuple[Event, ...] = ()
+    solved: bool | None = None
 
     @property
     def payees(self) -> tuple[str, ...]:
@@ -249,6 +263,15 @@ class Episode:
         if self.reward is None:
             raise ValueError(f"an episode with status {self.status!r} has not been scored")
         return self.reward.total
+
+    @property
+    def solved(self) -> bool:
+        """Whether its answer is right; where the reward does not say so, whether it is 1 or more.
+
+        Raises ValueError where it has not been scored.
+        """
+        known = None if self.reward is None else self.reward.solved
+        return self.total >= SOLVED_TOTAL if known is None else known
 
     @property
     def text(self) -> str:

@@ -21,7 +21,7 @@ from palaestra.errors import UserError
 from palaestra.models.layout import prompts_and_tails
 from palaestra.models.master import MasterWeights, Optimizer
 from palaestra.schedule import Scheduled
-from palaestra.types import EXACT, Batch, Example, Metrics, Objective, Outputs, State, rng_of, stage
+from palaestra.types import EXACT, Batch, Example, Metrics, Objective, Outputs, State, need_at_least, rng_of, stage
 
 if TYPE_CHECKING:
     from palaestra.context import Context
@@ -44,6 +44,7 @@ class AdamW:
     warmup: int = 0  # optimiser steps of linear warm-up
 
     def __post_init__(self) -> None:
+        need_at_least(self, lr=0, eps=0, weight_decay=0, clip_norm=0, warmup=0)
         if any(isinstance(x, Scheduled) for x in (self.eps, *self.betas)):
             raise UserError(
                 "the optimiser's eps and betas stay as they are for a whole run; schedule lr or "
@@ -277,6 +278,9 @@ class Plain:
     # what is free there
     memory_mb: int = field(default=1024, metadata=EXACT)
     fresh: bool = False
+
+    def __post_init__(self) -> None:
+        need_at_least(self, epochs=1, minibatches=1, budget=1, memory_mb=1)
 
     def __call__(
         self, ctx: Context, name: str, learner: Any, batch: Batch, state: State

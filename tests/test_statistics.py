@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from palaestra.stats import (
     Interval,
+    best_at_k,
     betainc,
+    bounded_interval,
     difference,
     interquartile_mean,
     interval_at_n,
@@ -20,6 +22,8 @@ from palaestra.stats import (
     paired_difference,
     pass_at_k,
     proportion,
+    share_difference,
+    share_of_runs,
     stratified_bootstrap,
     t_cdf,
     t_quantile,
@@ -148,6 +152,70 @@ def test_intervals_cover_what_they_say():
     for p in (0.05, 0.5, 0.9):
         shares = [proportion(int(c), 40) for c in rng.binomial(40, p, 2000)]
         assert share_covered(shares, p) == pytest.approx(0.95, abs=0.035)
+
+
+# ---- what has bounds
+
+
+def test_a_bounded_interval_by_hand():
+    """0.5, 1 with 0 and 1: mean .625, s = .478714, half = 3.182446 * .478714 / 2 = .761736."""
+    found = bounded_interval([0.5, 1.0])
+    assert (found.mean, found.low, found.high, found.n) == (0.75, 0.0, 1.0, 2)
+    wide = bounded_interval([5.0, 10.0], 0.0, 10.0)
+    assert (wide.low, wide.high) == (0.0, 10.0)
+    many = bounded_interval([0.5] * 98)  # s^2 = .5 / 99, half = t_99 s / 10
+    assert many.high - 0.5 == pytest.approx(1.984217 * math.sqrt(0.5 / 99) / 10, abs=1e-6)
+    assert bounded_interval([]).json() == {"mean": None, "low": 0.0, "high": 1.0, "n": 0}
+    for wrong in ([1.5], [-0.1], [math.nan]):
+        with pytest.raises(ValueError, match="between 0.0 and 1.0"):
+            bounded_interval(wrong)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
+def test_an_interval_of_what_has_bounds_stays_inside_and_has_a_width(x):
+    found = bounded_interval(x)
+    assert 0 <= found.low <= found.mean <= found.high <= 1 and found.high - found.low > 0.1
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 6, 10, 30, 100])
+def test_a_bounded_interval_covers_what_it_says_or_more(n):
+    """Few tasks that are solved always or never, most of the time, or all alike, of 8 samples each."""
+    rng = rng_of(("bounded", n))
+    for a, b in ((0.2, 0.2), (4.0, 1.0), (30.0, 1.0), (1.0, 1.0)):
+        chance = rng.beta(a, b, (2000, n))
+        found = [bounded_interval(rng.binomial(8, p) / 8) for p in chance]
+        assert share_covered(found, a / (a + b)) > 0.92, (a, b)
+
+
+def test_shares_of_runs_by_hand():
+    """Three runs that solved 10 of 10: the drawing of 10 problems alone makes p = 12/14 vary by
+    sqrt(p (1 - p) / 14) = .093522, so half = 4.302653 * .093522 / sqrt(3)."""
+    found = share_of_runs([1.0, 1.0, 1.0], 10)
+    assert (found.mean, found.high, found.n) == (1.0, 1.0, 3)
+    assert found.low == pytest.approx(1 - 4.30265273 * 0.0935220 / math.sqrt(3), abs=1e-6)
+    far = share_of_runs([0.2, 0.5, 0.8], 1000)  # runs differ by more than that
+    assert far.high == pytest.approx(min(1, mean_interval([0.2, 0.5, 0.8]).high)) and far.low == 0
+    same = share_difference([1.0, 1.0, 1.0], [1.0, 1.0, 1.0], 10)
+    assert same.high == -same.low == pytest.approx(4.30265273 * 0.0935220 * math.sqrt(2) / math.sqrt(3), abs=1e-6)
+    assert share_difference([0.0, 0.1], [1.0, 0.9], 10).high == 1.0
+    with pytest.raises(ValueError, match="paired"):
+        share_difference([1.0], [1.0, 1.0], 10)
+
+
+@given(st.lists(st.floats(0, 1), min_size=2, max_size=6), st.integers(1, 600))
+def test_shares_of_runs_stay_shares(x, n):
+    found, apart = share_of_runs(x, n), share_difference(x, x[::-1], n)
+    assert 0 <= found.low <= found.mean + 1e-12 and found.mean - 1e-12 <= found.high <= 1 and found.low < found.high
+    assert -1 <= apart.low < 0 < apart.high <= 1 and apart.mean == pytest.approx(0, abs=1e-12)
+
+
+@given(st.lists(st.floats(-5, 5), min_size=1, max_size=7), st.integers(1, 7))
+def test_the_best_of_k_is_the_mean_over_subsets(x, k):
+    if k <= len(x):
+        drawn = [max(some) for some in combinations(x, k)]
+        assert best_at_k(x, k) == pytest.approx(float(np.mean(drawn)), abs=1e-9)
+        right = [v > 0 for v in x]
+        assert best_at_k([float(r) for r in right], k) == pytest.approx(pass_at_k(len(x), sum(right), k))
 
 
 # ---- many tasks

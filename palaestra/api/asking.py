@@ -11,6 +11,7 @@ from typing import Any
 
 from palaestra.api.loops import run_blocking
 from palaestra.api.run import Run
+from palaestra.ends import End, HeldOut, end_of
 from palaestra.errors import Fault, UserError
 from palaestra.explanation.method import explain as explain_groups
 from palaestra.explanation.trajectories import Trajectory, groups_from
@@ -22,7 +23,13 @@ from palaestra.run.evaluation import evaluate as evaluate_context
 from palaestra.run.headway import Headway
 from palaestra.run.served import context
 from palaestra.run.settings import Settings, Use, setting_names
-from palaestra.stats import Interval, difference, mean_interval, paired_difference
+from palaestra.stats import (
+    difference,
+    mean_interval,
+    paired_difference,
+    share_difference,
+    share_of_runs,
+)
 from palaestra.step import Recipe
 from palaestra.store.checkpoint import make_folder
 
@@ -177,15 +184,20 @@ def compare_runs(runs: Sequence[Run], whole: bool) -> dict[str, Any]:
             "compare takes methods or runs, not both: train the method first, then compare the runs"
         )
     names = {str(r.folder): r for r in runs}
-    after = {n: Interval.of(r.summary.get("accuracy_after") or {}) for n, r in names.items()}
+    ends = {n: {e: end_of(r.summary, e) for e in ("before", "after")} for n, r in names.items()}
+    after = {n: HeldOut.read(e["after"]) for n, e in ends.items()}
+    if missing := [n for n, held in after.items() if held is None]:
+        raise UserError(f"{missing[0]} has no evaluation at its end, so it cannot be compared")
+    known = {n: held for n, held in after.items() if held is not None}
+    if len(kinds := {held.of for held in known.values()}) > 1:
+        raise UserError(f"an accuracy cannot be compared with a mean reward: {', '.join(names)}")
     first, *others = names
     return {
-        "methods": {
-            n: {"before": r.summary.get("accuracy_before") or {}, "after": after[n].json()}
-            for n, r in names.items()
-        },
+        "methods": ends,
         "differences": {
-            f"{n} - {first}": difference(after[first], after[n]).json() for n in others
+            f"{n} - {first}": {"of": min(kinds)}
+            | difference(known[first].interval, known[n].interval).json()
+            for n in others
         },
     }
 
@@ -208,12 +220,7 @@ def compare_cells(
         "budget_tokens": tokens,
         "seeds": seeds,
         "methods": {m: summary_of(found) | origin(read[m]) for m, found in cells.items()},
-        "differences": {
-            f"{m} - {first}": paired_difference(
-                accuracy_after(cells[first]), accuracy_after(cells[m])
-            ).json()
-            for m in others
-        },
+        "differences": {f"{m} - {first}": difference_of(cells[first], cells[m]) for m in others},
     }
     return result, cells
 
@@ -234,16 +241,38 @@ def origin(settings: Settings) -> dict[str, Any]:
     return {"packages": added} if added else {}
 
 
-def accuracy_after(cells: Sequence[Cell]) -> list[float]:
-    return [c.summary["accuracy_after"]["mean"] for c in cells]
+def ends_of(cells: Sequence[Cell], end: End) -> tuple[list[float], int]:
+    """What the cells' evaluations found, and of how many problems these are shares; 0 = they are
+    mean rewards.
+    """
+    found = [e for c in cells if (e := end_of(c.summary, end))]
+    shares = all(e["of"] == "accuracy" for e in found)
+    return [e["mean"] for e in found], min((e["n"] for e in found), default=0) if shares else 0
+
+
+def over_cells(cells: Sequence[Cell], end: End) -> dict[str, Any]:
+    """The mean over cells with its interval; nothing where nothing was measured."""
+    values, n = ends_of(cells, end)
+    if not values:
+        return {}
+    found = share_of_runs(values, n) if n else mean_interval(values)
+    return {"of": "accuracy" if n else "reward", **found.json()}
+
+
+def difference_of(first: Sequence[Cell], other: Sequence[Cell]) -> dict[str, Any]:
+    """What another method's cells ended with above those of the first, paired by seed."""
+    (a, n), (b, m) = ends_of(first, "after"), ends_of(other, "after")
+    shares = bool(n and m)
+    found = share_difference(a, b, min(n, m)) if shares else paired_difference(a, b)
+    return {"of": "accuracy" if shares else "reward", **found.json()}
 
 
 def summary_of(cells: Sequence[Cell]) -> dict[str, Any]:
     """The numbers of a method's cells."""
     return {
-        "before": mean_interval([c.summary["accuracy_before"]["mean"] for c in cells]).json(),
-        "after": mean_interval(accuracy_after(cells)).json(),
-        "values": accuracy_after(cells),
+        "before": over_cells(cells, "before"),
+        "after": over_cells(cells, "after"),
+        "values": ends_of(cells, "after")[0],
         "sampled_tokens": [c.summary["sampled_tokens"] for c in cells],
         "seconds": [c.summary["wall_seconds"] for c in cells],
         "folders": [str(c.folder) for c in cells],

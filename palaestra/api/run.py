@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from html import escape
@@ -58,8 +59,9 @@ class Run:
 
     @cached_property
     def evaluations(self) -> pa.Table:
-        """One row an evaluation: step, mean, low and high (95%), n."""
-        measured = [{"step": int(at), **found.json()} for at, found in self._read.evaluations]
+        """One row an evaluation: step, of ("accuracy" or "reward"), mean, low and high (95%), n."""
+        of = self._read.of
+        measured = [{"step": int(at), "of": of, **found.json()} for at, found in self._read.evaluations]
         return table(measured)
 
     def episodes(self, tokens: bool = False) -> pa.Table:
@@ -76,12 +78,13 @@ class Run:
         return ds.dataset(files, schema=rollouts.SCHEMA, format="parquet").to_table(columns=names)
 
     def problems(self) -> pa.Table:
-        """One row a problem that was tried: task_id, domain, episodes, solved (share), first and
-        last (shares in the first and last third of the run's steps), p, and fate.
+        """One row a problem that was tried: task_id, domain, prompt, episodes, solved (share),
+        first and last (shares in the first and last third of the run's steps), p, and fate.
 
         fate: "solved" (always), "never", "learned" or "forgotten" (the thirds differ; judged for
         all problems at once, so that about one in ten of those called so is chance: Benjamini and
-        Hochberg 1995), else "mixed".
+        Hochberg 1995), else "mixed"; "unknown" where the reward does not say what is solved and
+        never is 1.
         """
         return table(fates(self.episodes().to_pylist()))
 
@@ -117,7 +120,11 @@ class Run:
         folder: RunFolder = self._read
         title = f"{folder.label('recipe')} on {folder.label('task')}"
         said = verdict(folder)["words"]
-        picture = curve_svg(folder.steps, evaluations=folder.evaluations) if folder.steps else ""
+        picture = (
+            curve_svg(folder.steps, evaluations=folder.evaluations, of=folder.of)
+            if folder.steps
+            else ""
+        )
         return f"<div><b>{escape(title)}</b><p>{escape(said)}</p>{picture}</div>"
 
 
@@ -183,14 +190,19 @@ def fates(episodes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     steps = [e["step"] for e in scored]
     if not steps:
         return []
+    said = any(e.get("solved") is not None for e in scored)
+    if not said and max(e["reward"] for e in scored) < SOLVED_TOTAL:
+        return unknown_fates(scored)
     third = (max(steps) - min(steps) + 1) / 3
     early, late = min(steps) + third, max(steps) + 1 - third
     found: dict[str, dict[str, Any]] = {}  # by problem
     for e in scored:
         one = found.setdefault(
-            e["task_id"], {"domain": e["domain"], "all": [], "first": [], "last": []}
+            e["task_id"],
+            {"domain": e["domain"], "prompt": e["prompt"], "all": [], "first": [], "last": []},
         )
-        right = e["reward"] >= SOLVED_TOTAL
+        known = e.get("solved")
+        right = e["reward"] >= SOLVED_TOTAL if known is None else known
         for place, inside in (
             ("all", True),
             ("first", e["step"] < early),
@@ -201,6 +213,7 @@ def fates(episodes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         {
             "task_id": task,
             "domain": one["domain"],
+            "prompt": one["prompt"],
             "episodes": len(one["all"]),
             "solved": share_of(one["all"]),
             "first": share_of(one["first"]),
@@ -216,6 +229,17 @@ def fates(episodes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [
         {**row, "p": p, "fate": fate(row, moved)}
         for row, p, moved in zip(rows, p_N, sure, strict=True)
+    ]
+
+
+def unknown_fates(scored: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Of problems whose reward never says what is solved and never is 1."""
+    names = {e["task_id"]: {k: e[k] for k in ("task_id", "domain", "prompt")} for e in scored}
+    counts = Counter(e["task_id"] for e in scored)
+    unknown: dict[str, Any] = dict.fromkeys(("solved", "first", "last", "p"))
+    return [
+        {**name, "episodes": counts[task], **unknown, "fate": "unknown"}
+        for task, name in names.items()
     ]
 
 

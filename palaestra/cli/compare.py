@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from palaestra.api.asking import compare_cells
-from palaestra.cli.train import percent, read_settings
+from palaestra.cli.train import read_settings, told
+from palaestra.ends import end_of
 from palaestra.errors import UserError
 from palaestra.ledger.experiment import Cell
 from palaestra.run.headway import Headway
@@ -47,16 +48,21 @@ def draw(cells: dict[str, list[Cell]], out: Path) -> None:
     # the picture shows where runs ended, which a cell's summary holds whatever its shape
     judged = lambda c: [
         *c.steps,
-        {"step": c.summary.get("steps", 0), "evaluation": c.summary["accuracy_after"]},
+        {"step": c.summary.get("steps", 0), "evaluation": end_of(c.summary, "after")},
     ]
-    compare({m: [judged(c) for c in found] for m, found in cells.items()}, out / "compare.png")
+    of = {end_of(c.summary, "after").get("of") for found in cells.values() for c in found}
+    records = {m: [judged(c) for c in found] for m, found in cells.items()}
+    compare(records, out / "compare.png", of="reward" if "reward" in of else "accuracy")
 
 
 def table(result: dict[str, Any], out: Path) -> None:
     budget = f"{result['budget_tokens']:,} sampled tokens a run, {result['seeds']} seeds"
-    print(f"{result['model']} on {result['task']}, {budget} (95% intervals)")
+    of = {s["after"].get("of") for s in result["methods"].values()}
+    what = "mean held-out reward" if "reward" in of else "held-out accuracy"
+    print(f"{result['model']} on {result['task']}, {what}, {budget} (95% intervals)")
     for m, s in result["methods"].items():
-        print(f"  {m:<20} {100 * s['before']['mean']:5.1f}% -> {percent(s['after'])}")
+        before = told(s["before"] | {"low": None}) if s["before"] else ""
+        print(f"  {m:<20} {before} -> {told(s['after'])}")
     for name, d in result["differences"].items():
-        print(f"  {name:<20} {percent(d)}, paired by seed")
+        print(f"  {name:<20} {told(d)}, paired by seed")
     print(f"picture  {out / 'compare.png'}")

@@ -160,7 +160,7 @@ async def _estimate(settings: Settings, recipe: Recipe, ctx: Any) -> dict[str, A
     longest length allowed.
     """
     from palaestra.run.driver import peak_memory_mb, prepare
-    from palaestra.run.evaluation import greedy_accuracy
+    from palaestra.run.evaluation import greedy_held_out
 
     prepare(recipe, ctx)
     state, seconds, lengths = start(settings.seed), [], []
@@ -171,7 +171,7 @@ async def _estimate(settings: Settings, recipe: Recipe, ctx: Any) -> dict[str, A
         lengths.append(metrics["length"])
     begin, tasks = time.perf_counter(), min(EVALUATED_TASKS, settings.evaluate)
     if tasks:
-        await greedy_accuracy(ctx, tasks)
+        await greedy_held_out(ctx, tasks)
     evaluation = 2 * settings.evaluate / max(tasks, 1) * (time.perf_counter() - begin)
     steps = settings.steps or recipe.schedule.steps
     each = float(np.median(seconds[1:]))

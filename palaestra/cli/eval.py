@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from palaestra.api.asking import evaluate
-from palaestra.cli.train import percent, read_settings
+from palaestra.cli.train import read_settings, told
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -30,10 +30,11 @@ def table(result: dict[str, Any]) -> None:
     print(f"{result['model']} on {result['task']}, {result['n']} held-out problems (95% intervals)")
     for name, found in result.items():
         if isinstance(found, dict) and "mean" in found:
-            print(f"  {name:<12} {percent(found)}")
+            unit = "mean reward" if found["of"] == "reward" else "accuracy"
+            print(f"  {f'{name}, {unit}' if name == 'greedy' else name:<20} {told(found)}")
     if len(result["domains"]) > 1:
         print("  greedy by domain")
         for name, found in result["domains"].items():
-            print(f"    {name:<24} {percent(found)}  n = {found['n']}")
+            print(f"    {name:<24} {told(found)}  n = {found['n']}")
     if result["errors"]:
         print(f"  {result['errors']} episodes ended in an error and are left out")

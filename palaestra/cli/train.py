@@ -10,6 +10,7 @@ from typing import Any
 from palaestra import values
 from palaestra.api.run import Run
 from palaestra.api.training import check_kept, stored_settings, work
+from palaestra.ends import end_of
 from palaestra.errors import UserError
 from palaestra.run import setup
 from palaestra.run.settings import Settings
@@ -53,11 +54,10 @@ def read_settings(arguments: argparse.Namespace) -> Settings:
 
 def farewell(summary: dict[str, Any], settings: Settings, out: Path) -> str:
     lines = [""]
-    measured = {n: found for n in ("before", "after") if (found := summary.get(f"accuracy_{n}"))}
-    share = all(0 <= found["mean"] <= 1 for found in measured.values())
-    for name, found in measured.items():
-        what, shown = ("accuracy", percent(found)) if share else ("reward", f"{found['mean']:8.3f}")
-        lines.append(f"held-out {what:<8} {name:<7} {shown}  n = {found['n']}")
+    for end in ("before", "after"):
+        if found := end_of(summary, end):
+            what = "mean held-out reward" if found["of"] == "reward" else "held-out accuracy"
+            lines.append(f"{what} {end:<7} {told(found)}  n = {found['n']}")
     if summary.get("caveat"):
         lines.append(f"note     {summary['caveat']}")
     model = summary["artifacts"].get("policy")
@@ -75,6 +75,14 @@ def farewell(summary: dict[str, Any], settings: Settings, out: Path) -> str:
         f"inspect  {setup.eval_command(asdict(settings), model or settings.model)}",
     ]
     return "\n".join(lines)
+
+
+def told(found: dict[str, Any]) -> str:
+    """An evaluation for people: an accuracy in per cent, a mean reward in its own unit."""
+    if found.get("of") != "reward":
+        return percent(found)
+    ends = "" if found["low"] is None else f"  (95%: {found['low']:.3f} to {found['high']:.3f})"
+    return f"{found['mean']:6.3f}{ends}"
 
 
 def percent(found: dict[str, Any]) -> str:

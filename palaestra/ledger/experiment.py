@@ -17,6 +17,7 @@ import numpy as np
 
 from palaestra import catalogue
 from palaestra.context import Runnable
+from palaestra.ends import end_of
 from palaestra.errors import UserError
 from palaestra.stats import Interval
 from palaestra.types import stage, value_class
@@ -40,12 +41,15 @@ Measure: TypeAlias = Callable[[Cell], float]
 
 @stage
 class Final:
-    """A number of the summary by its path: "accuracy_after.mean", "sampled_after.pass@16.mean"."""
+    """A number of the summary by its path: "sampled_after.pass@16.mean"; "after.mean" and
+    "before.mean" are those of the held-out problems, whether accuracy or mean reward.
+    """
 
-    path: str = "accuracy_after.mean"
+    path: str = "after.mean"
 
     def __call__(self, cell: Cell) -> float:
-        found: Any = cell.summary
+        found: Any = {**cell.summary, "before": end_of(cell.summary, "before")}
+        found |= {"after": end_of(cell.summary, "after")}
         for name in self.path.split("."):
             if not isinstance(found, Mapping) or name not in found:
                 raise UserError(

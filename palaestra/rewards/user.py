@@ -7,7 +7,8 @@ One call a batch: it waits until no model samples any more and judges everything
 `fields` are lists as long as `responses`: prompts (the text of the last user message), messages,
 ids, domains, and every other column of the data by its name; a function without `**fields` gets
 those it names. It returns a list with a number for each response, or a dictionary of named parts,
-of which "total" is the reward (else their sum). A `Fault` that it raises leaves the episodes
+of which "total" is the reward (else their sum) and "solved", true or false, says what counts as a right
+answer: without it a run reports the mean reward, and no accuracy. A `Fault` that it raises leaves the episodes
 unscored; any other error stops the run. In a function's place the name may hold a reward that is
 composed already, such as `score = Weighted((("judge", Judge(...), 1.0), ...))`.
 """

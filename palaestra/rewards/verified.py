@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from palaestra.errors import Fault, UserError
 from palaestra.rewards.verify import response_text
-from palaestra.types import Episode, Group, Reward, Task, stage
+from palaestra.types import SOLVED_TOTAL, Episode, Group, Reward, Task, stage
 from palaestra.verifiers.base import Judgement, WritesReference, judge_response, select_fields
 from palaestra.verifiers.registry import get_verifier, known_entry
 
@@ -51,7 +51,10 @@ class Verified:
 
     def reward(self, found: Judgement) -> Reward:
         total = found.parts["paper"] if self.paper and "paper" in found.parts else found.score
-        return Reward(total=total, parts=dict(found.parts))
+        entry = known_entry(self.name)
+        form = entry is not None and entry.form  # it reads no answer, so it knows of none
+        solved = None if form else found.score >= SOLVED_TOTAL
+        return Reward(total=total, parts=dict(found.parts), solved=solved)
 
     @property
     def forms(self) -> tuple[str, ...]:

@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from palaestra.abilities import Checks, Mixes
 from palaestra.errors import Fault, UserError
-from palaestra.types import Episode, Group, Reward, Task, Tasks, stage
+from palaestra.types import SOLVED_TOTAL, Episode, Group, Reward, Task, Tasks, stage
 from palaestra.verifiers.answers.final import gold_of, is_right_answer
 
 if TYPE_CHECKING:
@@ -24,7 +25,8 @@ Check: TypeAlias = Callable[[str, Task], "float | Mapping[str, float]"]
 class Verify:
     """Scores every episode of a group by `check(text, task)`: a number, or named parts.
 
-    The total is the part "total" if there is one, else the sum of the parts.
+    The total is the part "total" if there is one, else the sum of the parts. What earns `gold` is
+    solved, unless a part "solved" says what is.
     """
 
     check: Check
@@ -44,9 +46,11 @@ class Verify:
                 "reward", f"{name} raised {type(error).__name__}: {error} on task {task.id!r}"
             ) from error
         try:
-            return reward_of(found)
+            reward = reward_of(found)
         except ValueError as error:
             raise Fault("reward", f"{name} gave {error} on task {task.id!r}") from None
+        full = reward.total >= SOLVED_TOTAL * self.gold
+        return reward if reward.solved is not None else replace(reward, solved=full)
 
 
 @stage
@@ -99,13 +103,23 @@ def response_text(episode: Episode) -> str:
 
 
 def reward_of(found: Any) -> Reward:
-    """A reward from a number or named parts. Raises ValueError with what was found instead."""
+    """A reward from a number or named parts: "total" is the total, else their sum; "solved" says
+    whether the answer is right, and is no part of the sum. Raises ValueError with what was found
+    instead.
+    """
     if isinstance(found, Mapping):
         parts = {str(k): value_of(v, f" in part {k!r}") for k, v in found.items()}
+        solved = parts.pop("solved", None)
         if not parts:
             raise ValueError("no parts")
+        if solved not in (None, 0, 1):
+            raise ValueError(f"{solved:g} in part 'solved', not true or false")
         total = parts.pop("total", None)
-        return Reward(total=sum(parts.values()) if total is None else total, parts=parts)
+        return Reward(
+            total=sum(parts.values()) if total is None else total,
+            parts=parts,
+            solved=None if solved is None else bool(solved),
+        )
     return Reward(total=value_of(found))
 
 

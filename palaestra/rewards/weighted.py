@@ -19,9 +19,10 @@ class Weighted:
     """sum_k weight_k * reward_k of the parts (name, reward, weight), asked side by side; weights
     may be negative.
 
-    The parts of the reward are NAME, each part's own total, and what it says beside: its part of
-    the same name left out, others as NAME/PART, or as they are where they begin with NAME/. The
-    first fault of a part is that of the episode.
+    An answer is right where all parts that know it say so. The parts of the reward are NAME, each
+    part's own total, and what it says beside: its part of the same name left out, others as
+    NAME/PART, or as they are where they begin with NAME/. The first fault of a part is that of the
+    episode.
     """
 
     parts: tuple[tuple[str, RewardFn, float], ...]
@@ -40,15 +41,16 @@ class Weighted:
         return [self._sum(each) for each in zip(*found, strict=True)]
 
     def _sum(self, found: tuple[Reward | Fault, ...]) -> Reward | Fault:
-        total, parts = 0.0, dict[str, float]()
+        total, parts, solved = 0.0, dict[str, float](), list[bool]()
         for (name, _, weight), each in zip(self.parts, found, strict=True):
             if isinstance(each, Fault):
                 return each
             total += weight * each.total
+            solved += [] if each.solved is None else [each.solved]
             beside = {
                 k if k.startswith(f"{name}/") else f"{name}/{k}": v
                 for k, v in each.parts.items()
                 if k != name
             }
             parts |= {name: each.total, **beside}
-        return Reward(total=total, parts=parts)
+        return Reward(total=total, parts=parts, solved=all(solved) if solved else None)

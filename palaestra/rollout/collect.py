@@ -15,10 +15,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from palaestra.abilities import KnowsSolved
 from palaestra.context import Collect, RewardFn
 from palaestra.errors import Fault
 from palaestra.rollout.play import play
-from palaestra.types import Episode, Group, Key, Player, Reward, Sampling, stage
+from palaestra.types import (
+    SOLVED_TOTAL,
+    Episode,
+    Group,
+    Key,
+    Player,
+    Reward,
+    Sampling,
+    need_at_least,
+    stage,
+)
 
 if TYPE_CHECKING:
     from palaestra.context import Context
@@ -65,6 +76,9 @@ class Sample:
     max_tokens: int = 0
     model: str = "policy"
     seats: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        need_at_least(self, n=1, temperature=0, top_k=0, top_p=0, min_p=0, max_tokens=0)
 
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         sampling = Sampling(
@@ -137,14 +151,19 @@ class Score:
 
 
 def _settle_pay(ctx: Context, e: Episode) -> Episode:
-    """What the world paid. Raises Fault where it came to its end and paid nothing."""
-    if e.reward is not None or not e.ok:
+    """What the world paid, and whether it is the pay of a solved task. Raises Fault where it came
+    to its end and paid nothing.
+    """
+    if not e.ok:
         return e
-    if e.status not in CUT_STATUSES:
+    if e.reward is None and e.status not in CUT_STATUSES:
         raise Fault(
             "reward", f"the world {ctx.bench.name!r} paid nothing to an episode that is {e.status}"
         )
-    return replace(e, reward=Reward(total=0.0))
+    paid, world = e.reward or Reward(total=0.0), ctx.bench.world
+    enough = world.solved if isinstance(world, KnowsSolved) else None
+    known = paid.solved if enough is None else paid.total >= enough - (1 - SOLVED_TOTAL)
+    return replace(e, reward=replace(paid, solved=known))
 
 
 async def judge_group(ctx: Context, judge: RewardFn, group: Group) -> Sequence[Reward | Fault]:

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from palaestra.abilities import Answers
+from palaestra.abilities import Answers, split_size
 from palaestra.context import Bench, Client, Engine, Runnable, Source
 from palaestra.engines import select
 from palaestra.errors import UserError
@@ -322,6 +322,9 @@ class RunContext:
             )
             self.plan = replace(self.plan, evaluate=0, evaluate_every=0)
             return self.check_prompts()
+        size = split_size(self.bench.tasks, "test")
+        if size is not None and size < self.plan.evaluate:
+            self.say(f"note: {size} problems are held out, so no more are evaluated")
         if known := caveat(self.bench.tasks, self.plan.evaluate):
             self.say(f"note: {known}")
             self.plan = replace(self.plan, labels={**self.plan.labels, "caveat": known})

@@ -18,8 +18,8 @@ def describe(seen: Groups, ready: Groups) -> Metrics:
     means = [float(np.mean(x)) for x in by_group if x]
     units = means if len(means) > 1 else scored  # answers to one prompt are alike
     half = 1.96 * float(np.std(units, ddof=1)) / len(units) ** 0.5 if len(units) > 1 else 0.0
-    right = [e.n_sampled for e in valid if e.reward is not None and e.total >= 1]
-    wrong = [e.n_sampled for e in valid if e.reward is not None and e.total < 1]
+    right = [e.n_sampled for e in valid if e.reward is not None and e.solved]
+    wrong = [e.n_sampled for e in valid if e.reward is not None and not e.solved]
     logp = [
         x
         for e in valid

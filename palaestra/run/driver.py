@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from palaestra.ends import at_ends
 from palaestra.errors import Fault, Paused, Stopped
 from palaestra.models.load import load_heads, save, trainable_copy, weights_sha256
 from palaestra.rollout.collect import Sample
-from palaestra.run.evaluation import attempt_tasks, greedy_accuracy, sampled_scores
+from palaestra.run.evaluation import attempt_tasks, greedy_held_out, sampled_scores
 from palaestra.run.plan import Plan
 from palaestra.run.progress import Progress
 from palaestra.schedule import resolve
@@ -44,7 +45,7 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
     progress, stop = Progress(steps, stream=sys.stderr) if ctx.talk else None, StopSignal()
     if state["run"].setdefault("problem", ctx.bench.name) != ctx.bench.name:
         ctx.say(
-            f"note: the run began on {state['run']['problem']}; the accuracy before is of that, so "
+            f"note: the run began on {state['run']['problem']}; the evaluation before is of that, so "
             "it is left out"
         )
         state["run"] |= {"problem": ctx.bench.name, "before": {}}
@@ -204,15 +205,15 @@ def save_checkpoint(ctx: RunContext, state: State) -> None:
 async def measure(
     ctx: RunContext, plan: Plan, log: checkpoint.AppendLog | None, at: int
 ) -> dict[str, Any]:
-    """Greedy held-out accuracy at a step, also into the log."""
+    """How good greedy answers to held-out problems are at a step, also into the log."""
     if not plan.evaluate:
         return {}
-    interval, _ = await greedy_accuracy(ctx, plan.evaluate)
-    record = {"step": at, "evaluation": interval.json()}
+    found, _ = await greedy_held_out(ctx, plan.evaluate)
+    record = {"step": at, "evaluation": found.json()}
     # a run that went on from its own end finds it there
     if log is not None and log.last() != record:
         note(ctx, log, record)
-    return interval.json()
+    return found.json()
 
 
 def note(ctx: RunContext, log: checkpoint.AppendLog, record: Mapping[str, Any]) -> None:
@@ -222,7 +223,7 @@ def note(ctx: RunContext, log: checkpoint.AppendLog, record: Mapping[str, Any]) 
 
 
 async def measure_samples(ctx: RunContext, plan: Plan) -> dict[str, Any]:
-    """pass@k for powers of two and maj@k of the trained policy on the held-out tasks."""
+    """`sampled_scores` of the trained policy on the held-out tasks."""
     if not (plan.samples and plan.evaluate):
         return {}
     groups = await attempt_tasks(ctx, plan.evaluate, Sample(n=plan.samples), label="eval samples")
@@ -261,8 +262,7 @@ def summary(ctx: RunContext, state: State, after: dict[str, Any]) -> dict[str, A
         "steps": state["step"],
         "sampled_tokens": run.get("sampled_tokens", 0),
         "seconds": round(run.get("seconds", 0.0), 3),
-        "accuracy_before": run.get("before", {}),
-        "accuracy_after": after,
+        **at_ends(run.get("before", {}), after),
         "phase_seconds": {k: round(v, 3) for k, v in run.get("phase_seconds", ctx.seconds).items()},
         "peak_memory_mb": peak_memory_mb(),
         "weights_sha256": weights_sha256(ctx.model(next(iter(ctx.optimisers), "policy"))),

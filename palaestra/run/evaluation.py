@@ -7,11 +7,18 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from palaestra.abilities import split_size
+from palaestra.ends import HeldOut
 from palaestra.errors import UserError
 from palaestra.rollout.collect import Sample, Score
-from palaestra.stats import Interval, majority_at_k, mean_interval, pass_at_k, proportion
+from palaestra.stats import (
+    best_at_k,
+    bounded_interval,
+    majority_at_k,
+    pass_at_k,
+    proportion,
+)
 from palaestra.step import check_some
-from palaestra.types import SOLVED_TOTAL, Group
+from palaestra.types import Group
 
 if TYPE_CHECKING:
     from palaestra.context import Context
@@ -34,50 +41,53 @@ async def attempt_tasks(
     return list(await asyncio.gather(*(one(i) for i in range(n if size is None else min(n, size)))))
 
 
-def accuracy(groups: list[Group]) -> Interval:
-    """Share of solved episodes (Wilson), or, where rewards are not 0 or 1, the mean reward (t).
-    Errors are left out.
+def judge_held_out(groups: list[Group]) -> HeldOut:
+    """The share of solved episodes (Wilson), or the mean reward. Errors are left out.
+
+    A reward's interval lies between the lowest and the highest that was seen, or between 0 and 1
+    where that is wider; see `stats.bounded_interval`.
     """
-    totals = [e.total for g in groups for e in g.valid]
+    rewards = [e.reward for g in groups for e in g.valid if e.reward is not None]
     check_some(groups)
-    if not totals:
+    if not rewards:
         raise UserError(
             "no episode of the evaluation could be scored; look at the errors in the rollouts"
         )
-    if all(t in (0.0, 1.0) for t in totals):
-        return proportion(int(sum(totals)), len(totals))
-    return mean_interval(totals)
+    solved = [r.solved for r in rewards if r.solved is not None]
+    if len(solved) == len(rewards):
+        return HeldOut(of="accuracy", interval=proportion(sum(solved), len(solved)))
+    totals = [r.total for r in rewards]
+    low, high = min(0.0, *totals), max(1.0, *totals)
+    return HeldOut(of="reward", interval=bounded_interval(totals, low, high))
 
 
-async def greedy_accuracy(
+async def greedy_held_out(
     ctx: Context, n: int, model: str = "policy"
-) -> tuple[Interval, list[Group]]:
-    """Accuracy of greedy answers on held-out tasks.
+) -> tuple[HeldOut, list[Group]]:
+    """Greedy answers to held-out tasks.
 
     Args:
         n: how many of them.
         model: of the run, by name.
 
     Returns:
-        The share that is right with its 95% interval, and the groups of one answer each.
+        How good they are with a 95% interval, and the groups of one answer each.
     """
     groups = await attempt_tasks(ctx, n, Sample(n=1, temperature=0.0, model=model))
-    return accuracy(groups), groups
+    return judge_held_out(groups), groups
 
 
 async def evaluate(ctx: Context, n: int, k: int = 1, temperature: float = 1.0) -> dict[str, Any]:
-    """Greedy accuracy, and from `k` samples a task: mean, pass@j for powers of two up to k, maj@k;
-    by domain as well.
-    """
-    interval, groups = await greedy_accuracy(ctx, n)
+    """How good greedy answers are, by domain as well, and `sampled_scores` of `k` samples a task."""
+    found, groups = await greedy_held_out(ctx, n)
     result: dict[str, Any] = {
-        "greedy": interval.json(),
+        "greedy": found.json(),
         "errors": sum(not e.ok for g in groups for e in g.episodes),
     }
     domains: dict[str, list[Group]] = defaultdict(list)
     for g in groups:
         domains[g.task.domain or ctx.bench.name].append(g)
-    result["domains"] = {d: accuracy(gs).json() for d, gs in sorted(domains.items())}
+    result["domains"] = {d: judge_held_out(gs).json() for d, gs in sorted(domains.items())}
     if k > 1:
         sampled = await attempt_tasks(
             ctx, n, Sample(n=k, temperature=temperature), label="eval samples"
@@ -87,24 +97,28 @@ async def evaluate(ctx: Context, n: int, k: int = 1, temperature: float = 1.0) -
 
 
 def sampled_scores(groups: list[Group], k: int) -> dict[str, Any]:
-    """Mean accuracy, pass@j and maj@k over tasks; a task counts with the samples that are no
-    errors.
+    """Means over tasks, each with the samples that are no errors: pass@j for powers of two up to
+    `k` and maj@k; where right and wrong are not known best@j, the expected highest of j rewards.
     """
-    solved = [(len(g.valid), sum(e.total >= SOLVED_TOTAL for e in g.valid)) for g in groups]
-    js = [j for j in (1 << i for i in range(k.bit_length())) if j <= k]
-    found: dict[str, Any] = {}
-    for j in js:
-        values = [pass_at_k(n, c, j) for n, c in solved if n >= j]
-        if values:
-            found[f"pass@{j}"] = mean_interval(values).json()
+    tasks = [[e for e in g.valid if e.reward is not None] for g in groups]
+    tasks = [es for es in tasks if es]
+    js = [1 << i for i in range(k.bit_length()) if 1 << i <= k]
+    if judge_held_out(groups).of == "reward":
+        totals = [[e.total for e in es] for es in tasks]
+        low, high = min([0.0, *map(min, totals)]), max([1.0, *map(max, totals)])
+        best = {j: [best_at_k(x, j) for x in totals if len(x) >= j] for j in js}
+        return {
+            f"best@{j}": {"of": "reward"} | bounded_interval(x, low, high).json()
+            for j, x in best.items()
+            if x
+        }
+    right = [[e.solved for e in es] for es in tasks]
+    passed = {j: [pass_at_k(len(r), sum(r), j) for r in right if len(r) >= j] for j in js}
     votes = [
-        majority_at_k(
-            [vote_key(e.text) for e in g.valid], [e.total >= SOLVED_TOTAL for e in g.valid]
-        )
-        for g in groups
-        if g.valid
+        majority_at_k([vote_key(e.text) for e in es], r) for es, r in zip(tasks, right, strict=True)
     ]
-    return found | {f"maj@{k}": mean_interval(votes).json()}
+    shares = {f"pass@{j}": x for j, x in passed.items() if x} | {f"maj@{k}": votes}
+    return {name: {"of": "accuracy"} | bounded_interval(x).json() for name, x in shares.items()}
 
 
 def vote_key(text: str) -> str:

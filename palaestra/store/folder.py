@@ -6,8 +6,9 @@ import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from palaestra.ends import HeldOut, end_of
 from palaestra.errors import UserError
 from palaestra.markdown import escape_controls
 from palaestra.stats import Interval
@@ -26,6 +27,7 @@ class RunFolder:
     summary: Mapping[str, Any]
     steps: Sequence[Mapping[str, Any]]
     evaluations: Sequence[tuple[float, Interval]]
+    of: Literal["accuracy", "reward"]  # what evaluations measure
     first: StepRollouts | None
     last: StepRollouts | None
 
@@ -51,13 +53,15 @@ def read_run(folder: Path) -> RunFolder:
         raise UserError(f"{folder} is not a run folder: it has no config.toml ({NO_PLACE})")
     lines = records(folder / "metrics.jsonl")
     files = sorted((folder / "rollouts").glob("step-*.parquet"))
+    summary = next(iter(records(folder / "summary.json", whole=True)), {})
     first, last = (rollouts_of(files), rollouts_of(files[::-1])) if files else (None, None)
     return RunFolder(
         folder=folder,
         config=tomllib.loads(config.read_text(encoding="utf-8")) if config.is_file() else {},
-        summary=next(iter(records(folder / "summary.json", whole=True)), {}),
+        summary=summary,
         steps=[r for r in lines if r.keys() - {"step", "evaluation"}],
         evaluations=evaluations_of(lines),
+        of=measured(summary, lines),
         first=first,
         last=last if first and last and last.step != first.step else None,
     )
@@ -85,6 +89,15 @@ def rollouts_of(files: Sequence[Path]) -> StepRollouts | None:
         if found.all:
             return found
     return None
+
+
+def measured(
+    summary: Mapping[str, Any], records: Sequence[Mapping[str, Any]]
+) -> Literal["accuracy", "reward"]:
+    """What the evaluations of a run are of: a mean reward if any of them is."""
+    given = [r["evaluation"] for r in records if isinstance(r.get("evaluation"), Mapping)]
+    found = (HeldOut.read(x) for x in (end_of(summary, "before"), end_of(summary, "after"), *given))
+    return "reward" if any(x is not None and x.of == "reward" for x in found) else "accuracy"
 
 
 def evaluations_of(records: Sequence[Mapping[str, Any]]) -> list[tuple[float, Interval]]:

@@ -47,6 +47,7 @@ SCHEMA = pa.schema(
         "status": pa.string(),
         "muted": pa.bool_(),
         "reward": pa.float64(),
+        "solved": pa.bool_(),  # null where the reward does not say it
         "reward_parts": pa.string(),  # JSON
         "advantage": pa.float64(),
         "policy_version": pa.int32(),  # the newest among its tokens
@@ -168,6 +169,7 @@ def _line(group: Group, e: Episode, credit: np.ndarray) -> dict[str, Any]:
         "status": e.status,
         "muted": e.muted,
         "reward": e.reward.total if e.reward else None,
+        "solved": e.reward.solved if e.reward else None,
         "reward_parts": json.dumps(jsonable(e.reward.parts)) if e.reward else None,
         "advantage": float(np.mean(credit)) if len(credit) else None,
         "policy_version": max(versions, default=None),

@@ -8,7 +8,7 @@ Columns are letters from the left, rows are numbers from the top.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -85,6 +85,7 @@ class Grid:
     turns: int = 12
     invalid: Literal["stay", "end"] = "stay"
     seats: tuple[str, ...] = ("policy",)
+    solved: ClassVar[float] = 1.0
 
     def reset(self, task: Task, key: Key) -> Frame:
         return self._ask(task.meta["start"], task.prompt)

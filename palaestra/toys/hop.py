@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -71,6 +71,7 @@ class Hop:
     malformed: Literal["again", "end"] = "again"
     seats: tuple[str, ...] = ("policy",)
     noise: float = 0.0
+    solved: ClassVar[float] = 1.0
 
     def reset(self, task: Task, key: Key) -> Frame:
         return self._ask(HopState(task=task), task.prompt)

@@ -14,6 +14,7 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCardData
 
 from palaestra import __version__, catalogue, markdown, values
+from palaestra.ends import end_of
 from palaestra.errors import UserError
 from palaestra.models.load import OWN_MODELS
 from palaestra.run import setup
@@ -22,7 +23,6 @@ from palaestra.store.folder import RunFolder
 from palaestra.view.report import ONE_SEED, ends, facts, verdict
 
 HUB = {"smollm2": "HuggingFaceTB/SmolLM2-135M-Instruct"}  # what comes from it by another way
-ACCURACY = "Held-out accuracy"  # what a report calls a share; a mean reward has another name
 
 
 def model_card(run: RunFolder, step: int, repo: str, alone: bool = True) -> str:
@@ -66,7 +66,7 @@ def run_until(run: RunFolder, step: int) -> RunFolder:
     """The run as it was after `step` steps: an accuracy of another step is not this model's."""
     if run.summary.get("steps") == step:
         return run
-    begun = not run.summary or run.summary.get("accuracy_before")
+    begun = not run.summary or end_of(run.summary, "before")
     return replace(
         run,
         summary={k: run.summary[k] for k in ("seed", "caveat") if k in run.summary},
@@ -100,7 +100,7 @@ def metadata(run: RunFolder, settings: Settings, repo: str) -> ModelCardData:
     sampled = run.summary.get("sampled_tokens", last.get("sampled_tokens"))
     if sampled:  # imitation alone samples nothing
         tags.append("reinforcement-learning")
-    if after is not None and verdict(run)["what"] == ACCURACY:
+    if after is not None and run.of == "accuracy":
         interval = f"95% interval {after.low:.4f} to {after.high:.4f}, n = {after.n}"
         results.append(
             EvalResult(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from palaestra.stats import Interval, mean_interval, t_quantile
+from palaestra.stats import Interval, mean_interval, share_of_runs, t_quantile
 from palaestra.store.folder import evaluations_of
 from palaestra.view.drawing import (
     DASHES,
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 WIDE, NARROW = (9.0, 4.7), (4.2, 7.2)  # inches
 
+HELD = {"accuracy": "held-out accuracy", "reward": "mean held-out reward"}
 Evaluations = Sequence[tuple[float, Interval]]
 
 
@@ -46,25 +47,36 @@ Evaluations = Sequence[tuple[float, Interval]]
 
 
 def curve(
-    metrics: Metrics, path: str | Path, *, evaluations: Evaluations = (), title: str = ""
+    metrics: Metrics,
+    path: str | Path,
+    *,
+    evaluations: Evaluations = (),
+    of: str = "accuracy",
+    title: str = "",
 ) -> None:
-    """The learning curve of a run: training reward and held-out accuracy, answer length, entropy or
-    truncation.
+    """The learning curve of a run: training reward and evaluations, answer length, entropy or
+    truncation. `of`: what evaluations measure, "accuracy" or "reward".
     """
     with drawing_style():
-        save(_curve(metrics, evaluations, title, WIDE), path)
+        save(_curve(metrics, evaluations, of, title, WIDE), path)
 
 
-def curve_svg(metrics: Metrics, *, evaluations: Evaluations = (), narrow: bool = False) -> str:
+def curve_svg(
+    metrics: Metrics,
+    *,
+    evaluations: Evaluations = (),
+    of: str = "accuracy",
+    narrow: bool = False,
+) -> str:
     """The same picture without its title, as SVG for the inside of a page; see `drawing.inline`."""
     with drawing_style():
         return inline(
-            _curve(metrics, evaluations, "", NARROW if narrow else WIDE), salt=f"curve{narrow}"
+            _curve(metrics, evaluations, of, "", NARROW if narrow else WIDE), salt=f"curve{narrow}"
         )
 
 
 def _curve(
-    metrics: Metrics, evaluations: Evaluations, title: str, size: tuple[float, float]
+    metrics: Metrics, evaluations: Evaluations, of: str, title: str, size: tuple[float, float]
 ) -> Figure:
     from matplotlib.figure import Figure
 
@@ -89,9 +101,7 @@ def _curve(
         )
         # where the curve is not
         _evaluations(accuracy, evaluations, above=beside <= evaluations[0][1].mean)
-        _heading(
-            accuracy, "held-out accuracy, 95% interval", HELD_OUT, right=shared and size == WIDE
-        )
+        _heading(accuracy, f"{HELD[of]}, 95% interval", HELD_OUT, right=shared and size == WIDE)
     raised = evaluations and shared and size != WIDE
     _heading(
         main,
@@ -232,12 +242,18 @@ def _unit(axes: Axes, reward_N: np.ndarray, ends: Sequence[float]) -> None:
 # ---- several recipes
 
 
-def compare(runs: Mapping[str, Sequence[Metrics]], path: str | Path, *, title: str = "") -> None:
+def compare(
+    runs: Mapping[str, Sequence[Metrics]],
+    path: str | Path,
+    *,
+    of: str = "accuracy",
+    title: str = "",
+) -> None:
     """Recipes over sampled tokens: mean over seeds with its 95% band; beside it where the runs
     ended, which is the key.
 
-    `runs`: by recipe, the records of metrics.jsonl of each seed. Ends are held-out accuracies, else
-    training rewards.
+    `runs`: by recipe, the records of metrics.jsonl of each seed. Ends are evaluations, "accuracy" or
+    "reward" as `of` says, else training rewards.
     """
     from matplotlib.figure import Figure
 
@@ -248,18 +264,21 @@ def compare(runs: Mapping[str, Sequence[Metrics]], path: str | Path, *, title: s
         for i, (name, seeds) in enumerate(runs.items()):
             _band(left, seeds, i)
             ends = [_end(run, judged) for run in seeds]
-            _row(right, name, len(runs) - 1 - i, ends, i)
+            problems = evaluations_of(seeds[0])[-1][1].n if judged and of == "accuracy" else 0
+            _row(right, name, len(runs) - 1 - i, ends, i, problems)
         left.set_title("reward of the training batch", color=INK)
         left.set_xlabel("sampled tokens")
         left.xaxis.set_major_formatter(lambda v, _: thousands(v))
         left.locator_params(axis="both", nbins=6)
         right.set_title(
-            "held-out accuracy at the end" if judged else "training reward at the end", color=INK
+            f"{HELD[of]} at the end" if judged else "training reward at the end", color=INK
         )
         right.set_yticks([])
         right.grid(False)
         right.set_ylim(-0.6, len(runs) - 0.3)
-        right.xaxis.set_major_formatter(lambda v, _: f"{100 * v:g}%" if judged else f"{v:g}")
+        right.xaxis.set_major_formatter(
+            lambda v, _: f"{100 * v:g}%" if judged and of == "accuracy" else f"{v:g}"
+        )
         right.locator_params(axis="x", nbins=5)
         seeds = sorted({len(s) for s in runs.values()})
         told = (
@@ -322,9 +341,10 @@ def _end(run: Metrics, judged: bool) -> float:
     return float(smooth(reward)[-1]) if len(reward) else math.nan
 
 
-def _row(axes: Axes, name: str, y: float, ends: Sequence[float], i: int) -> None:
+def _row(axes: Axes, name: str, y: float, ends: Sequence[float], i: int, problems: int) -> None:
+    """`problems`: of which ends are shares; 0 = they are no shares."""
     look, known = _look(i), [x for x in ends if math.isfinite(x)]
-    found = mean_interval(known)
+    found = share_of_runs(known, problems) if problems else mean_interval(known)
     axes.plot(
         known,
         [y - 0.16] * len(known),

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from palaestra.ends import HeldOut, end_of
 from palaestra.markdown import render
 from palaestra.run.setup import eval_command
-from palaestra.stats import Interval, difference, mean_interval, proportion
+from palaestra.stats import LEVEL, Interval, difference, fisher, mean_interval, proportion
 from palaestra.store.checkpoint import write_atomic
 from palaestra.store.folder import RunFolder, read_run, rollouts_of
 from palaestra.store.reading import Rollout, StepRollouts, number
@@ -30,6 +31,7 @@ ERROR_FILES = 20  # rollout files that are searched for the causes of errors
 LONGEST_ERROR = 400  # characters shown of what infrastructure said
 SHORT = 120  # tokens; shorter answers of a group stand beside one another
 PARTS = 6  # parts of the reward that are listed
+WHAT = {"accuracy": "Held-out accuracy", "reward": "Mean held-out reward"}
 ONE_SEED = (
     "This is one run with one seed: the intervals cover the choice of problems, not what another "
     "seed would do."
@@ -47,7 +49,7 @@ def write_report(run_dir: str | Path, config: Mapping[str, Any] | None = None) -
         if (run.folder / part / "metrics.jsonl").is_file():
             write_report(run.folder / part, run.config)
     title = " · ".join(x for x in map(run.label, ("recipe", "task", "model")) if x)
-    curve(run.steps, run.folder / "curve.png", evaluations=run.evaluations, title=title)
+    curve(run.steps, run.folder / "curve.png", evaluations=run.evaluations, of=run.of, title=title)
     path = run.folder / "report.html"
     write_atomic(path, render("report.html", **page(run)))
     return path
@@ -60,7 +62,10 @@ def page(run: RunFolder) -> dict[str, Any]:
     """Everything that the template shows, as text and numbers."""
     rollouts = [r for r in (run.first, run.last) if r is not None]
     curves = (
-        [curve_svg(run.steps, evaluations=run.evaluations, narrow=n) for n in (False, True)]
+        [
+            curve_svg(run.steps, evaluations=run.evaluations, of=run.of, narrow=n)
+            for n in (False, True)
+        ]
         if run.steps
         else []
     )
@@ -106,11 +111,11 @@ def facts(run: RunFolder) -> list[str]:
 
 
 def ends(run: RunFolder) -> tuple[Interval | None, Interval | None]:
-    """Held-out accuracy before and after, of the summary or of the evaluations so far."""
-    found = []
-    for given in map(run.summary.get, ("accuracy_before", "accuracy_after")):
-        ended: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
-        found.append(None if number(ended.get("mean")) is None else Interval.of(ended))
+    """The evaluations before and after, of the summary or of the log so far."""
+    found: list[Interval | None] = []
+    for end in ("before", "after"):
+        held = HeldOut.read(end_of(run.summary, end))
+        found.append(None if held is None else held.interval)
     if found[0] is None and run.evaluations and run.evaluations[0][0] == 0:
         found[0] = run.evaluations[0][1]
     if found[1] is None and run.evaluations and run.evaluations[-1][0] > 0:
@@ -121,7 +126,7 @@ def ends(run: RunFolder) -> tuple[Interval | None, Interval | None]:
 def verdict(run: RunFolder) -> dict[str, Any]:
     """Before and after with a judgement in plain words."""
     before, after = ends(run)
-    share = all(e.low >= 0 and e.high <= 1 for e in (before, after) if e is not None)
+    share = run.of == "accuracy"
     tell = percent if share else short_number
     told = [
         {
@@ -139,7 +144,7 @@ def verdict(run: RunFolder) -> dict[str, Any]:
     return {
         "ends": told,
         "words": words,
-        "what": "Held-out accuracy" if share else "Held-out reward",
+        "what": WHAT[run.of],
     }
 
 
@@ -166,17 +171,31 @@ def judge_change(
         return f"{100 * x:.0f}".replace("-", "−") if share else short_number(x)
 
     unit = " points" if share else ""
-    if d.low > 0:
+    chance = share and _alike(before, after)
+    if d.low > 0 and not chance:
         size = f"by {tell(d.mean)}{unit} (95% interval {tell(d.low)} to {tell(d.high)})"
         return f"Better, beyond what chance explains: {where}, the model improved {size}."
-    if d.high < 0:
+    if d.high < 0 and not chance:
         size = f"by {tell(-d.mean)}{unit} (95% interval {tell(-d.high)} to {tell(-d.low)})"
         return f"Worse, beyond what chance explains: {where}, the model fell {size}."
+    if chance and (d.low > 0 or d.high < 0):
+        return (
+            f"No change that can be told from chance: {after.n} problems are too few to tell a "
+            f"difference of {tell(abs(d.mean))}{unit}."
+        )
     span = f"{tell(d.low)} and {tell(d.high)}{unit}"
     return (
         f"No change that can be told from chance: the difference lies between {span}, with zero "
         "inside."
     )
+
+
+def _alike(before: Interval, after: Interval) -> bool:
+    """Whether two shares may well be one and the same, by Fisher's exact test: of few problems the
+    intervals alone say too much.
+    """
+    a, b = (round(e.mean * e.n) for e in (before, after))
+    return fisher(a, before.n, b, after.n) >= 1 - LEVEL
 
 
 def has_risen(run: RunFolder) -> bool:
@@ -187,14 +206,16 @@ def has_risen(run: RunFolder) -> bool:
 
 
 def parts(run: RunFolder) -> list[dict[str, str]]:
-    """The parts of a pipeline in order: what each did to the accuracy, at what cost, and where its
+    """The parts of a pipeline in order: what each did on held-out problems, at what cost, and where its
     own page is.
     """
     rows = []
     for name, found in run.parts.items():
         told = [
-            percent(e["mean"]) if (e := found.get(k)) else ""
-            for k in ("accuracy_before", "accuracy_after")
+            ""
+            if (held := HeldOut.read(end_of(found, end))) is None
+            else (percent if held.of == "accuracy" else short_number)(held.interval.mean)
+            for end in ("before", "after")
         ]
         tokens, seconds, steps = (
             number(found.get(k)) for k in ("sampled_tokens", "seconds", "steps")
@@ -305,18 +326,23 @@ def remarks(run: RunFolder) -> list[str]:
     before, after = ends(run)
     if before and after and has_risen(run) and difference(before, after).low <= 0:
         found.append(
-            "The training reward rose and the held-out accuracy did not: the rise may come from "
-            "these problems only, or from sampling less widely."
+            f"The training reward rose and the {WHAT[run.of].lower()} did not: the rise may come "
+            "from these problems only, or from sampling less widely."
         )
     if cut > 0.05:
         found.append(
             f"At the end {percent(cut)} of the answers were cut off at the length limit; try a "
             "larger --max-tokens."
         )
+    reward = series(tail, "step", "reward")[1]
+    # equal rewards are too low more often than too high where the mean is nearer to the lowest
+    lowest = min([0.0, *series(run.steps, "step", "reward")[1].tolist()])
+    poor = len(reward) > 0 and float(np.mean(reward)) - lowest < 0.5
+    remedy = "easier problems, or demonstrations first," if poor else "harder problems"
     if mixed < 0.15:
         found.append(
             f"At the end only {percent(mixed)} of the groups held answers of differing reward. The "
-            "others teach a group-relative method nothing: harder problems would."
+            f"others teach a group-relative method nothing: {remedy} would."
         )
     if skipped := sum(
         bool(v) for r in run.steps for k, v in r.items() if k.rpartition("/")[2] == "skipped"

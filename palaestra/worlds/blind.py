@@ -6,6 +6,7 @@ import inspect
 from dataclasses import replace
 from typing import Any
 
+from palaestra.abilities import KnowsSolved
 from palaestra.types import Act, Frame, Key, Message, Task, World, stage
 
 
@@ -21,6 +22,10 @@ class Blind:
     @property
     def seats(self) -> tuple[str, ...]:
         return self.world.seats
+
+    @property
+    def solved(self) -> float | None:
+        return self.world.solved if isinstance(self.world, KnowsSolved) else None
 
     async def reset(self, task: Task, key: Key) -> Frame:
         found: Any = self.world.reset(task, key)

@@ -4,7 +4,7 @@ answer (s1, arXiv:2501.19393).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from palaestra.toys.base import ANSWER_PREFIX, exact_match
 from palaestra.types import Act, Ask, Frame, Key, Task, stage
@@ -27,6 +27,7 @@ class Forced:
     end: str = ANSWER_PREFIX
     answer_tokens: int = 8
     seats: tuple[str, ...] = ("policy",)
+    solved: ClassVar[float] = 1.0
 
     def reset(self, task: Task, key: Key) -> Frame:
         return Frame(state=(task, 0), asks=(Ask(seat="policy", say=task.prompt, stop=(self.end,)),))

@@ -27,6 +27,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 from palaestra.abilities import (  # fmt: skip
+    KnowsSolved,
     Casts,
     GivesTasks,
     HeldOutSize,
@@ -72,6 +73,11 @@ class UserWorld:
     @property
     def has_oracle(self) -> bool:
         return isinstance(instance_of(self.spec), Solves)
+
+    @property
+    def solved(self) -> float | None:
+        instance = instance_of(self.spec)
+        return instance.solved if isinstance(instance, KnowsSolved) else None
 
     async def reset(self, task: Task, key: Key) -> Frame:
         return self._frame(await call_method(self.spec, "reset", task, key), "reset")

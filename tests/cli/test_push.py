@@ -189,10 +189,11 @@ def test_a_number_of_another_step_is_not_the_model_s(run):
 
 def test_a_mean_reward_is_no_accuracy(run):
     found = read_run(run)
-    reward = {"accuracy_before": {"mean": -0.5, "low": -0.6, "high": -0.4, "n": 9}}
-    reward["accuracy_after"] = {"mean": 0.25, "low": 0.1, "high": 0.4, "n": 9}
-    text = model_card(replace(found, summary={**found.summary, **reward}), 2, "ada/x")
-    assert "| Held-out reward |" in text and "| before training | −0.5 | −0.6 to −0.4 | 9 |" in text
+    reward = {"reward_before": {"mean": -0.5, "low": -0.6, "high": -0.4, "n": 9}}
+    reward["reward_after"] = {"mean": 0.25, "low": 0.1, "high": 0.4, "n": 9}
+    kept = {k: v for k, v in found.summary.items() if not k.startswith("accuracy")}
+    text = model_card(replace(found, of="reward", summary={**kept, **reward}), 2, "ada/x")
+    assert "| Mean held-out reward |" in text and "| before training | −0.5 | −0.6 to −0.4 | 9 |" in text
     assert not ModelCard(text).data.eval_results
 
 

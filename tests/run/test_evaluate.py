@@ -8,7 +8,13 @@ import pytest
 from palaestra.context import Bench
 from palaestra.errors import Fault, UserError
 from palaestra.run.benches import bench_by_name
-from palaestra.run.evaluation import accuracy, evaluate, greedy_accuracy, sampled_scores, vote_key
+from palaestra.run.evaluation import (
+    evaluate,
+    greedy_held_out,
+    judge_held_out,
+    sampled_scores,
+    vote_key,
+)
 from palaestra.types import Episode, Group, Message, Reward, Row, Segment, Task, stage
 from palaestra.worlds.question import Question
 
@@ -17,7 +23,7 @@ def test_greedy_answers_to_held_out_problems(context):
     """The tasks of the split "test" in their order, whatever the seed; the likeliest tokens, so no chance is left."""
     tasks, found = bench_by_name("chain")[0].tasks, []
     for seed in (0, 1):
-        _, groups = asyncio.run(greedy_accuracy(context(seed=seed), 4))
+        _, groups = asyncio.run(greedy_held_out(context(seed=seed), 4))
         assert [g.task for g in groups] == [tasks.task("test", i) for i in range(4)]
         assert not {g.task.prompt for g in groups} & {tasks.task("train", i).prompt for i in range(4)}
         found.append([e.text for g in groups for e in g.episodes])
@@ -30,7 +36,7 @@ def test_another_model_may_be_asked(context):
     ctx.reference("flat", "policy")
     for p in ctx.model("flat").module.parameters():
         p.zero_()
-    _, groups = asyncio.run(greedy_accuracy(ctx, 1, model="flat"))
+    _, groups = asyncio.run(greedy_held_out(ctx, 1, model="flat"))
     assert {i for s in groups[0].episodes[0].rows[0].segments if s.logp is not None for i in s.ids} == {0}
 
 
@@ -51,7 +57,8 @@ async def paid(ctx, group):
     """The even problems are solved, the odd ones are not; the judge of the first is down."""
     if group.task.id == "test/0":
         raise Fault("judge", "down")
-    return [Reward(total=float(group.task.domain == "even"))] * len(group.episodes)
+    even = group.task.domain == "even"
+    return [Reward(total=float(even), solved=even)] * len(group.episodes)
 
 
 def test_an_evaluation_by_domain_leaves_errors_out(context):
@@ -78,10 +85,12 @@ def test_problems_that_read_alike_are_attempted_each_by_itself(context):
 
 
 def answered(*answers):
-    """A group of one-line answers: (text, reward), reward None = an error."""
+    """A group of one-line answers: (text, reward), reward None = an error. What earns 1 is right."""
     said = lambda text: (Row(segments=(Segment(ids=(1,), logp=(0.0,), text=text),)),)
     episodes = (
-        Episode(status="error:x") if r is None else Episode(rows=said(t), reward=Reward(total=r), status="finished")
+        Episode(status="error:x")
+        if r is None
+        else Episode(rows=said(t), reward=Reward(total=r, solved=r == 1), status="finished")
         for t, r in answers
     )
     return Group(task=Task(id="t"), episodes=tuple(episodes))
@@ -109,11 +118,35 @@ def test_what_is_voted_on_is_the_last_line():
     assert [vote_key(t) for t in ("a\nB \n\n", "", " \n", "= 4")] == ["b", "", "", "= 4"]
 
 
-def test_accuracy_is_a_share_or_a_mean():
-    """Wilson's interval of one in three ends at .0615 and .7923; rewards between 0 and 1 have a t interval."""
-    share = accuracy([answered(("", 1.0), ("", 0.0)), answered(("", 0.0), ("", None))])
+def test_an_accuracy_is_a_share_and_everything_else_a_mean_reward():
+    """Wilson's interval of one in three ends at .0615 and .7923. A reward that never says what is right is none,
+    though it be 0 or 1; its interval stays in what was seen."""
+    found = judge_held_out([answered(("", 1.0), ("", 0.0)), answered(("", 0.0), ("", None))])
+    share = found.interval
+    assert found.of == "accuracy"
     assert (share.mean, share.low, share.high, share.n) == pytest.approx((1 / 3, 0.06149, 0.79235, 3), abs=1e-4)
-    mean = accuracy([answered(("", 1.0), ("", 0.5))])
-    assert (mean.mean, mean.high - mean.mean) == pytest.approx((0.75, 12.7062 * 0.353553 / 2**0.5), abs=1e-4)
+    for paid in ((1.0, 0.0), (0.05, 0.0), (-1.0, 3.0), (0.0, 0.0)):
+        episodes = tuple(Episode(reward=Reward(total=x), status="finished") for x in paid)
+        found = judge_held_out([Group(task=Task(id="t"), episodes=episodes)])
+        assert (found.of, found.interval.mean) == ("reward", sum(paid) / 2)
+        assert min(0.0, *paid) <= found.interval.low < found.interval.high <= max(1.0, *paid)
     with pytest.raises(UserError, match="every one of 1 episodes failed"):
-        accuracy([answered(("", None))])
+        judge_held_out([answered(("", None))])
+
+
+def test_without_right_and_wrong_there_is_no_pass_at_k():
+    """The best of j rewards is expected instead: of 0, .2, .4, .8 and two drawn .5333."""
+    episodes = tuple(Episode(reward=Reward(total=x), status="finished") for x in (0.4, 0.0, 0.8, 0.2))
+    found = sampled_scores([Group(task=Task(id="t"), episodes=episodes)], 4)
+    assert list(found) == ["best@1", "best@2", "best@4"] and {x["of"] for x in found.values()} == {"reward"}
+    means = [x["mean"] for x in found.values()]
+    assert means == pytest.approx([0.35, (1 * 0.2 + 2 * 0.4 + 3 * 0.8) / 6, 0.8])
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize("right", [0, 1, 2])
+def test_few_problems_have_intervals_inside_0_and_1(n, right):
+    """Solved by all samples, by none, by every other one."""
+    rewards = [[1.0] * 4, [0.0] * 4, [1.0, 0.0] * 2][right]
+    found = sampled_scores([answered(*(("= 1", r) for r in rewards)) for _ in range(n)], 4)
+    assert all(0 <= x["low"] <= x["mean"] <= x["high"] <= 1 and x["low"] < x["high"] for x in found.values())

@@ -176,6 +176,8 @@ def test_verdicts_in_plain_words():
     assert "improved by 1.5 (" in judge_change(
         mean_interval([1, 1.1, 0.9]), mean_interval([2.5, 2.6, 2.4]), share=False
     )
+    none, both = proportion(0, 2), proportion(2, 2)  # Newcombe's interval lies above 0, Fisher's p is .33
+    assert "2 problems are too few to tell a difference of 100 points" in judge_change(none, both)
     assert "too small" in judge_change(mean_interval([1]), mean_interval([2]), share=False)
 
 

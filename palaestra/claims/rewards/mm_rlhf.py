@@ -56,7 +56,7 @@ EXPERIMENT = pl.Experiment(
     measure=pl.Logged("part/gold", last=0),
     metric="share of right samples over the whole run",
     seconds=40,
-    controls={"accuracy": pl.Final(), "accuracy before": pl.Final("accuracy_before.mean")},
+    controls={"accuracy": pl.Final(), "accuracy before": pl.Final("before.mean")},
     note="The margin is that of the true quality, the best case of a reward model; pairs of equal "
     "quality are ranked by noise. The critique-based reward model is not part of this comparison. "
     "A first measure, held-out accuracy at the end, was 100% in every run of both arms and was "

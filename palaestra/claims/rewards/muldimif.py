@@ -20,7 +20,7 @@ EXPERIMENT = pl.Experiment(
     controls={
         "share kept": pl.Logged("part/share"),
         "mixed": pl.Logged("groups_mixed"),
-        "before": pl.Final("accuracy_before.mean"),
+        "before": pl.Final("before.mean"),
     },
     note="The small model writes no sentences: the values of six nested brackets are six "
     "constraints on one line. Groups of 8 at temperature 1 instead of 32 at 0.7.",

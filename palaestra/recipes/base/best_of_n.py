@@ -6,6 +6,7 @@ verifier), "likelihood" the highest mean log-prob, "majority" the commonest fina
 """
 
 from collections import Counter
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -32,19 +33,15 @@ class BestOfN:
     tasks: int = 256
 
     async def run(self, ctx: pl.Context) -> pl.Result:
-        before, _ = await pl.greedy_accuracy(ctx, self.tasks)
+        before, _ = await pl.greedy_held_out(ctx, self.tasks)
         groups = await pl.attempt_tasks(
             ctx, self.tasks, pl.Sample(n=self.n, temperature=self.temperature), label="best of n"
         )
-        chosen = [self.choose(g) for g in groups if g.valid]
-        after = pl.proportion(sum(e.total >= pl.SOLVED_TOTAL for e in chosen), len(chosen))
-        return pl.Result(
-            metrics={
-                "accuracy_before": before.json(),
-                "accuracy_after": after.json(),
-                "sampled_tokens": ctx.sampled_tokens,
-            }
+        after = pl.judge_held_out(
+            [replace(g, episodes=(self.choose(g),)) for g in groups if g.valid]
         )
+        ends = pl.at_ends(before.json(), after.json())
+        return pl.Result(metrics={**ends, "sampled_tokens": ctx.sampled_tokens})
 
     def choose(self, group: pl.Group) -> pl.Episode:
         """The first of the best."""

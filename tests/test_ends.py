@@ -1,0 +1,27 @@
+"""What a summary says of the held-out problems."""
+
+import pytest
+from palaestra.ends import HeldOut, at_ends, end_of, with_before
+from palaestra.stats import proportion
+
+SHARE = HeldOut(of="accuracy", interval=proportion(1, 4)).json()
+MEAN = {**SHARE, "of": "reward"}
+
+
+@pytest.mark.parametrize(("before", "after"), [(SHARE, SHARE), (MEAN, MEAN), (SHARE, MEAN), ({}, SHARE), (MEAN, {}), ({}, {})])
+def test_what_is_written_is_read(before, after):
+    summary = at_ends(before, after)
+    assert [end_of(summary, e) for e in ("before", "after")] == [before, after]
+    assert set(summary) == {f"{x['of']}_{e}" for e, x in (("before", before), ("after", after)) if x}
+
+
+def test_summaries_of_older_versions_are_accuracies():
+    assert end_of({"accuracy_after": {"mean": 0.5, "n": 2}}, "after") == {"of": "accuracy", "mean": 0.5, "n": 2}
+    assert end_of({"accuracy_after": {}}, "after") == {} == end_of({"accuracy_after": None}, "after")
+    assert HeldOut.read({"mean": 0.25, "low": None, "high": None, "n": 4}).of == "accuracy"
+    assert HeldOut.read({}) is None and HeldOut.read(SHARE).json() == SHARE
+
+
+def test_a_pipeline_begins_where_its_first_part_did():
+    whole = with_before({**at_ends(SHARE, SHARE), "steps": 3}, at_ends(MEAN, SHARE))
+    assert whole == {"reward_before": MEAN, "accuracy_after": SHARE, "steps": 3}
