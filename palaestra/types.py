@@ -54,7 +54,9 @@ def need_at_least(part: object, **least: float) -> None:
     for name, bound in least.items():
         given = getattr(part, name)
         if isinstance(given, int | float) and not given >= bound:
-            raise UserError(f"{type(part).__name__}: {name} must be at least {bound:g}, not {given}")
+            raise UserError(
+                f"{type(part).__name__}: {name} must be at least {bound:g}, not {given}"
+            )
 
 
 # metadata of a stage's field that changes how a number is computed, but not which

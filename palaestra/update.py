@@ -21,7 +21,18 @@ from palaestra.errors import UserError
 from palaestra.models.layout import prompts_and_tails
 from palaestra.models.master import MasterWeights, Optimizer
 from palaestra.schedule import Scheduled
-from palaestra.types import EXACT, Batch, Example, Metrics, Objective, Outputs, State, need_at_least, rng_of, stage
+from palaestra.types import (
+    EXACT,
+    Batch,
+    Example,
+    Metrics,
+    Objective,
+    Outputs,
+    State,
+    need_at_least,
+    rng_of,
+    stage,
+)
 
 if TYPE_CHECKING:
     from palaestra.context import Context

@@ -8,7 +8,9 @@ SHARE = HeldOut(of="accuracy", interval=proportion(1, 4)).json()
 MEAN = {**SHARE, "of": "reward"}
 
 
-@pytest.mark.parametrize(("before", "after"), [(SHARE, SHARE), (MEAN, MEAN), (SHARE, MEAN), ({}, SHARE), (MEAN, {}), ({}, {})])
+@pytest.mark.parametrize(
+    ("before", "after"), [(SHARE, SHARE), (MEAN, MEAN), (SHARE, MEAN), ({}, SHARE), (MEAN, {}), ({}, {})]
+)
 def test_what_is_written_is_read(before, after):
     summary = at_ends(before, after)
     assert [end_of(summary, e) for e in ("before", "after")] == [before, after]

@@ -167,7 +167,7 @@ def test_a_bounded_interval_by_hand():
     assert many.high - 0.5 == pytest.approx(1.984217 * math.sqrt(0.5 / 99) / 10, abs=1e-6)
     assert bounded_interval([]).json() == {"mean": None, "low": 0.0, "high": 1.0, "n": 0}
     for wrong in ([1.5], [-0.1], [math.nan]):
-        with pytest.raises(ValueError, match="between 0.0 and 1.0"):
+        with pytest.raises(ValueError, match=r"between 0\.0 and 1\.0"):
             bounded_interval(wrong)
 
 

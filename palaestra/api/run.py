@@ -61,7 +61,9 @@ class Run:
     def evaluations(self) -> pa.Table:
         """One row an evaluation: step, of ("accuracy" or "reward"), mean, low and high (95%), n."""
         of = self._read.of
-        measured = [{"step": int(at), "of": of, **found.json()} for at, found in self._read.evaluations]
+        measured = [
+            {"step": int(at), "of": of, **found.json()} for at, found in self._read.evaluations
+        ]
         return table(measured)
 
     def episodes(self, tokens: bool = False) -> pa.Table:

@@ -27,10 +27,10 @@ from functools import lru_cache, partial
 from typing import Any
 
 from palaestra.abilities import (  # fmt: skip
-    KnowsSolved,
     Casts,
     GivesTasks,
     HeldOutSize,
+    KnowsSolved,
     LimitsTurns,
     Solves,
     TrainingSize,
