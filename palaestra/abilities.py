@@ -250,6 +250,14 @@ class PaysGold(Protocol):
 
 
 @runtime_checkable
+class ReadsAnswers(Protocol):
+    """A reward that says whether it looks at the task's answer. Without it, yes."""
+
+    @property
+    def reads_answers(self) -> bool: ...
+
+
+@runtime_checkable
 class PutsAnswers(Protocol):
     """A reward that writes a task's answer as a response. Without it the tasks demonstrate one."""
 

@@ -19,6 +19,15 @@ class Fault(PalaestraError):
         self.cause = cause
 
 
+class NotApplicable(Fault):
+    """A reward says nothing of an answer: of a sum it is left out, and where no part says anything,
+    the episode stays without a reward.
+    """
+
+    def __init__(self, detail: str = ""):
+        super().__init__("not-applicable", detail)
+
+
 class Fatal(Fault):
     """What every episode needs has failed, e.g. the engine died: ends the run instead of an
     episode.

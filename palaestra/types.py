@@ -103,6 +103,7 @@ class Task:
     meta: Mapping[str, Any] = field(default_factory=dict)
     bundle: str = ""  # tasks that travel together, e.g. one pair judged in both orders
     domain: str = ""
+    conversational: bool = False  # the data wrote its prompt as messages
 
 
 @value_class

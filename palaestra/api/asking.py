@@ -237,7 +237,9 @@ def cell_of(outcome: CellOutcome) -> Cell:
 
 def origin(settings: Settings) -> dict[str, Any]:
     """What other packages made a method's numbers, where there are any."""
-    added = packages(setup.recipe_of(settings), settings, *setup.bench_of(settings))
+    recipe = setup.recipe_of(settings)
+    bench, players = setup.bench_of(settings, judged=setup.brings_reward(recipe))
+    added = packages(recipe, settings, bench, players)
     return {"packages": added} if added else {}
 
 

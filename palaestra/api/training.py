@@ -90,7 +90,7 @@ def work(
     trackers = Trackers(makers(settings.track), seconds=settings.track_seconds)
     settings = replace(settings, dtype=settings.precision)  # as it is meant on this machine
     with run_folder(out, resume, settings) as place, trackers:
-        ctx = setup.context(settings, out=place, talk=talk)
+        ctx = setup.context(settings, out=place, talk=talk, recipe=runnable)
         ctx.trackers, trackers.say = trackers, ctx.say
         ctx.resumed = resume is not None
         added = packages(runnable, settings, ctx.bench, ctx.players)

@@ -12,7 +12,7 @@ from typing import Any, TextIO
 
 from palaestra.errors import UserError
 from palaestra.rewards.audit import Audit, audit
-from palaestra.rewards.user import reward_by_name
+from palaestra.run.rewards import reward_by_name
 from palaestra.tasks.files import first_tasks
 
 
@@ -24,7 +24,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.n < 2:
         raise UserError(f"--n is {arguments.n}; try at least two problems")
     spec = arguments.reward
-    judge = reward_by_name(spec)
+    judge = reward_by_name(spec, arguments.reward_timeout)
     with progress(sys.stderr) as say:
         found = audit(spec, judge, first_tasks(arguments.data, arguments.n), say)
     if not arguments.json:

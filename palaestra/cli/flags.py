@@ -371,6 +371,13 @@ def audit(parser: FlagParser) -> None:
     add("reward", metavar="FILE.py:NAME | VERIFIER")
     add("--data", metavar="FILE", help="problems with their answers, as for train")
     add("--n", type=whole_number(1), default=32, help="problems to try")
+    add(
+        "--reward-timeout",
+        type=whole_number(1),
+        default=Settings.reward_timeout,
+        metavar="S",
+        help="seconds of one call of a function (default: 60)",
+    )
     json_flag(parser)
 
 

@@ -84,7 +84,7 @@ def explain_rollouts(
     """
     file, settings = source(place)
     groups, texts = read_recorded(file)
-    bench, _ = setup.bench_of(settings)
+    bench, _ = setup.bench_of(settings, judged=True)
     model = load(settings.model, dtype=settings.precision)
     ctx = prepare_context(
         recipe, RunContext(bench=bench, seed=settings.seed, models={"policy": model}, drive=train)

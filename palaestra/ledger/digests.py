@@ -27,8 +27,9 @@ from palaestra.identity import name_of
 from palaestra.models.load import find
 from palaestra.plugins import Plugin, file_of, home, providers
 from palaestra.run.additions import plugins_used
+from palaestra.run.rewards import files_of_spec
 from palaestra.run.settings import Settings
-from palaestra.run.setup import bench_of
+from palaestra.run.setup import bench_of, brings_reward
 from palaestra.types import Player
 
 PACKAGE = Path(palaestra.__file__).parent
@@ -61,7 +62,7 @@ def configuration(runnable: Any, settings: Settings, tokens: int, samples: int) 
     except TypeError as error:  # for what has no name to be found by
         raise UserError(str(error)) from None
     files = {
-        n: _file(given)
+        n: _reward(given) if n == "reward" else _file(given)
         for n in ("data", "test_data", "reward", "env")
         if (given := getattr(settings, n))
     }
@@ -106,6 +107,12 @@ def _off(f: Field[Any], part: Any) -> bool:
     return found == default and (not found or canonical(found) == [name_of(type(found)), {}])
 
 
+def _reward(given: str) -> str:
+    """The content of the only file that a reward names, else the text with that of all its files."""
+    files = files_of_spec(given)
+    return _file(given) if files == [given] else sha256([given, *map(_file, files)])
+
+
 def _file(given: str) -> str:
     """The content of the file that a flag names, and the part of it."""
     name, _, part = (
@@ -145,7 +152,7 @@ def code_sha256(runnable: Any, settings: Settings) -> str:
     Comments, docstrings, imports and the modules' names are no part of it: code that only moves
     stays what it was. Of other packages it is name, version and every file of Python.
     """
-    parts = _parts(runnable, *bench_of(settings))
+    parts = _parts(runnable, *bench_of(settings, judged=brings_reward(runnable)))
     own = {_module(x) for x in parts}
     found = {m.removeprefix("palaestra.") for m in own if m.startswith("palaestra.")}
     beside = _beside(own, settings.recipe) if catalogue.is_own_file(settings.recipe) else []

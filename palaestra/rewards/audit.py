@@ -18,7 +18,7 @@ from typing import Any
 
 from palaestra.abilities import TakesForms, WritesAnswers
 from palaestra.errors import Fault, UserError
-from palaestra.rewards.user import Hung
+from palaestra.rewards.calls import Hung
 from palaestra.tasks.oracle import episode_saying
 from palaestra.types import Group, Task, value_class
 from palaestra.verifiers.table import KEYS, REFUSALS

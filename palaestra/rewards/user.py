@@ -1,4 +1,4 @@
-"""The user's own reward function, from a file:
+"""The user's own reward function, from a file or a program:
 
     def score(responses, answers, **fields):      # plain or async
         return [float(a in r) for r, a in zip(responses, answers)]
@@ -6,224 +6,191 @@
 One call a batch: it waits until no model samples any more and judges everything that waits by then.
 `fields` are lists as long as `responses`: prompts (the text of the last user message), messages,
 ids, domains, and every other column of the data by its name; a function without `**fields` gets
-those it names. It returns a list with a number for each response, or a dictionary of named parts,
-of which "total" is the reward (else their sum) and "solved", true or false, says what counts as a right
-answer: without it a run reports the mean reward, and no accuracy. A `Fault` that it raises leaves the episodes
-unscored; any other error stops the run. In a function's place the name may hold a reward that is
-composed already, such as `score = Weighted((("judge", Judge(...), 1.0), ...))`.
+those it names. It returns a list with a number for each response, None where the reward does not
+apply to an answer, or a dictionary of named parts, of which "total" is the reward (else their sum)
+and "solved", true or false, says what counts as a right answer: without it a run reports the mean
+reward, and no accuracy.
+
+With `(response, answer, **fields)` in the singular it is called for each answer, several at a time,
+which is faster where it waits for something. Functions written for TRL, verl, verifiers and OpenRLHF
+are known by their parameters: `palaestra.rewards.conventions`. A `Fault` that a function raises
+leaves the episodes unscored; any other error stops the run.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-import threading
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from concurrent.futures import Future
-from dataclasses import is_dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, cast
-from weakref import WeakKeyDictionary
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from palaestra.context import RewardFn
-from palaestra.errors import Fault, UserError
+from palaestra.errors import Fault, NotApplicable, UserError
+from palaestra.rewards.calls import call_within, pool_of
+from palaestra.rewards.conventions import (
+    Attempt,
+    Convention,
+    convention_of,
+    names_more_than_text,
+    positional,
+)
 from palaestra.rewards.together import judge_together
-from palaestra.rewards.verified import Verified
 from palaestra.rewards.verify import response_text, reward_of
 from palaestra.tasks.user_code import file_of, load, locate_error
-from palaestra.types import Group, Reward, Task, stage
+from palaestra.types import Group, Reward, need_at_least, stage
 
 if TYPE_CHECKING:
     from palaestra.context import Context
 
-Fields = Mapping[str, list[Any]]
-LOCKS: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
-
-
-class Hung(UserError):
-    """A reward that gave nothing in its time."""
-
-    def __init__(self, text: str, seconds: float):
-        super().__init__(text)
-        self.seconds = seconds
-
-
-def reward_by_name(spec: str) -> RewardFn:
-    """`FILE.py:NAME`, a function or a composed reward; else a verifier by its name, or a sum of
-    them.
-    """
-    if ":" not in spec and ".py" not in spec:
-        return Verified(spec)
-    found = load(spec, "function")
-    composed = is_dataclass(found) and not isinstance(found, type) and callable(found)
-    return cast(RewardFn, found) if composed else UserReward(spec)
+BY_PLACE_NAMES = ("responses", "answers")
 
 
 @stage
 class UserReward:
-    """`FILE.py:FUNCTION`, with at most `timeout` seconds a call. A plain function is called once at
-    a time.
+    """A function, or the `FILE.py:FUNCTION` that holds it, as a reward.
+
+    Args:
+        function: see the module's text for what it takes and returns.
+        timeout: seconds that one call may take.
+        workers: calls at a time of a function that is called for each answer or each group; one for
+            a whole batch is called once at a time.
     """
 
-    function: str
+    function: str | Callable[..., Any]
     timeout: float = 60.0
+    workers: int = 16
 
     def __post_init__(self) -> None:
-        found, name = load(self.function, "function"), self.function.rpartition(":")[2]
-        if not callable(found) or isinstance(found, type):
+        need_at_least(self, timeout=0, workers=1)
+        function = self._function()
+        if not callable(function) or isinstance(function, type):
             raise UserError(
-                f"{self.function} is no function; write def {name}(responses, answers, **fields)"
+                f"{self.name} is no function; write def {self.name.rpartition(':')[2]}(responses, "
+                "answers, **fields)"
             )
-        if len(positional_parameters(found)) < 2:
+        if convention_of(function) is None:
             raise UserError(
-                f"{self.function} takes {inspect.signature(found)}; it must take (responses, "
+                f"{self.name} takes {inspect.signature(function)}; it must take (responses, "
                 "answers, **fields)"
             )
 
-    async def __call__(self, ctx: Context | None, group: Group) -> list[Reward]:
-        return await judge_together(ctx, self.function, group, self._rewards)
+    @property
+    def name(self) -> str:
+        """How messages call it."""
+        if isinstance(self.function, str):
+            return self.function
+        own = getattr(self.function, "__name__", type(self.function).__name__)
+        return f"{Path(file_of(self.function)).name}:{own}"
 
-    async def _rewards(self, groups: list[Group]) -> list[Reward]:
+    @property
+    def reads_answers(self) -> bool:
+        """Whether it asks for more than prompts and completions."""
+        return names_more_than_text(self._function())
+
+    async def __call__(self, ctx: Context | None, group: Group) -> list[Reward | Fault]:
+        convention = self._convention()
+        if convention.unit == "batch":
+            return await judge_together(
+                ctx, self.function, group, lambda groups: self._batch(ctx, groups)
+            )
+        attempts = attempts_of(group)
+        if convention.unit == "group":
+            return await self._call(ctx, convention, attempts)
+        found = await asyncio.gather(*(self._call(ctx, convention, [a]) for a in attempts))
+        return [each for (each,) in found]
+
+    async def _batch(self, ctx: Context | None, groups: list[Group]) -> list[Reward | Fault]:
         """Of all episodes of the groups, in order."""
-        tasks = [(g.task, e) for g in groups for e in g.episodes]
-        responses, answers = [response_text(e) for _, e in tasks], [t.answer for t, _ in tasks]
-        found = await self._call(
-            load(self.function, "function"), responses, answers, fields_of(t for t, _ in tasks)
+        return await self._call(
+            ctx, self._convention(), [a for g in groups for a in attempts_of(g)]
         )
-        if hasattr(found, "tolist"):
-            found = found.tolist()
-        if not isinstance(found, list | tuple):
-            raise UserError(
-                f"{self.function} returned {type(found).__name__}, not a list; return one number a "
-                "response"
-            )
-        if len(found) != len(tasks):
-            raise UserError(
-                f"{self.function} returned {len(found)} values for {len(tasks)} responses; return "
-                "one for each"
-            )
-        return [self._reward(x, i, tasks[i][0]) for i, x in enumerate(found)]
-
-    def _reward(self, found: Any, i: int, task: Task) -> Reward:
-        try:
-            return reward_of(found)
-        except ValueError as error:
-            where = f"for response {i} (task {task.id!r})"
-            raise UserError(
-                f"{self.function} returned {error}, {where}; return finite numbers"
-            ) from None
 
     async def _call(
-        self, function: Callable[..., Any], responses: list[str], answers: list[Any], fields: Fields
-    ) -> Any:
-        given = wanted_fields(function, fields)
-        if missing := [p for p in required_parameters(function) if p not in given]:
+        self, ctx: Context | None, convention: Convention, attempts: Sequence[Attempt]
+    ) -> list[Reward | Fault]:
+        """One call of the function, for these attempts."""
+        function, arguments = self._function(), convention.arguments(attempts)
+        places = positional(function)[: convention.by_place]
+        taken = (*places, *BY_PLACE_NAMES[: len(places)])
+        given = wanted(function, {k: v for k, v in arguments.items() if k not in taken})
+        if missing := [p for p in required(function) if p not in given and p not in places]:
             raise UserError(
-                f"{self.function} needs {missing[0]!r}, which the data has not; it has "
-                f"{', '.join(fields)}"
+                f"{self.name} needs {missing[0]!r}, which the data has not; it has "
+                f"{', '.join(arguments)}"
             )
+        by_place = [arguments[k] for k in BY_PLACE_NAMES[: len(places)]]
+        pool = pool_of(self.function, 1 if convention.unit == "batch" else self.workers)
+        waiting = nullcontext() if ctx is None else pool.queue(len(attempts), self.name, ctx.say)
+        with waiting:
+            async with pool.door:
+                found = await self._result(lambda: function(*by_place, **given))
+        if convention.unit == "answer":
+            return [self._reward(convention.read(found), 0, attempts[0])]
+        values = self._values(convention.unwrap(found), len(attempts))
+        return [
+            self._reward(convention.read(x), i, a)
+            for i, (x, a) in enumerate(zip(values, attempts, strict=True))
+        ]
+
+    async def _result(self, work: Callable[[], Any]) -> Any:
         try:
-            async with LOCKS.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
-                started = None
-                if not inspect.iscoroutinefunction(function):
-                    found = await self._within(
-                        run_in_thread(lambda: function(responses, answers, **given))
-                    )
-                    if not inspect.isawaitable(found):
-                        return found
-                    started = found
-            work = await_result(started or function(responses, answers, **given))
-            return await self._within(asyncio.run_coroutine_threadsafe(work, background_loop()), "")
+            return await call_within(work, self.name, self.timeout)
         except (Fault, UserError):
             raise
         except (Exception, SystemExit) as error:
+            where = locate_error(error, file_of(self._function()))
+            raise UserError(f"{where} (in {self.name.rpartition(':')[2]})") from error
+
+    def _values(self, found: Any, n: int) -> Sequence[Any]:
+        """A list, tuple, array or tensor of `n` values as a sequence."""
+        if hasattr(found, "tolist"):
+            found = found.reshape(-1) if getattr(found, "shape", None) == (n, 1) else found
+            found = found.tolist()
+        if not isinstance(found, list | tuple):
             raise UserError(
-                f"{locate_error(error, file_of(function))} (in {self.function.rpartition(':')[2]})"
-            ) from error
-
-    async def _within(
-        self, work: Future[Any], hung: str = "; a hung thread cannot be ended, so the run is"
-    ) -> Any:
-        """The result, or an error that says what was not done in time."""
-        done, _ = await asyncio.wait({asyncio.wrap_future(work)}, timeout=self.timeout)
-        if not done:
-            work.cancel()
-            told = (
-                f"{self.function} gave nothing in {self.timeout:g} s{hung}; bound its work, or "
-                "raise the timeout"
+                f"{self.name} returned {type(found).__name__}, not a list; return one number a "
+                "response"
             )
-            raise Hung(told, self.timeout)
-        done.pop().exception()  # its copy of a TimeoutError has no traceback
-        return work.result()
+        if len(found) != n:
+            raise UserError(
+                f"{self.name} returned {len(found)} values for {n} responses; return one for each"
+            )
+        return found
 
-
-def fields_of(tasks: Iterable[Task]) -> Fields:
-    """What a function can ask for beside responses and answers, a value for each response. The
-    data's own columns come last.
-    """
-    rows = []
-    for task in tasks:
-        users = [m.content for m in task.prompt if m.role == "user"]
-        own = {
-            "prompts": users[-1] if users else "",
-            "messages": [{"role": m.role, "content": m.content} for m in task.prompt],
-            "ids": task.id,
-            "domains": task.domain,
-        }
-        rows.append({**task.meta, **own})
-    return {k: [r.get(k) for r in rows] for k in dict.fromkeys(k for r in rows for k in r)}
-
-
-def positional_parameters(function: Callable[..., Any]) -> list[str]:
-    parameters = inspect.signature(function).parameters.values()
-    return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-
-
-def required_parameters(function: Callable[..., Any]) -> list[str]:
-    """The parameters without a default, after responses and answers."""
-    parameters = inspect.signature(function).parameters.values()
-    rest = [
-        p
-        for p in parameters
-        if p.name not in positional_parameters(function)[:2]
-        and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
-    ]
-    return [p.name for p in rest if p.default is p.empty]
-
-
-def wanted_fields(function: Callable[..., Any], fields: Fields) -> Fields:
-    """The fields a function takes."""
-    parameters = inspect.signature(function).parameters
-    taken = positional_parameters(function)[:2]
-    every = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    return {k: v for k, v in fields.items() if k not in taken and (every or k in parameters)}
-
-
-async def await_result(work: Awaitable[Any]) -> Any:
-    return await work
-
-
-def run_in_thread(work: Callable[[], Any]) -> Future[Any]:
-    """Runs it in a thread that does not keep the process alive."""
-    future: Future[Any] = Future()
-
-    def run() -> None:
+    def _reward(self, found: Any, i: int, attempt: Attempt) -> Reward | Fault:
+        if found is None:
+            return NotApplicable(f"{self.name} gave None for task {attempt.task.id!r}")
         try:
-            found = work()
-        except BaseException as error:
-            if future.set_running_or_notify_cancel():
-                future.set_exception(error)
-        else:
-            if future.set_running_or_notify_cancel():
-                future.set_result(found)
+            return reward_of(found)
+        except ValueError as error:
+            raise UserError(
+                f"{self.name} returned {error}, for response {i} (task {attempt.task.id!r}); "
+                "return finite numbers"
+            ) from None
 
-    threading.Thread(target=run, name="user reward", daemon=True).start()
-    return future
+    def _function(self) -> Callable[..., Any]:
+        return load(self.function, "function") if isinstance(self.function, str) else self.function
+
+    def _convention(self) -> Convention:
+        convention = convention_of(self._function())
+        assert convention is not None  # __post_init__ has refused it
+        return convention
 
 
-@lru_cache(maxsize=1)
-def background_loop() -> asyncio.AbstractEventLoop:
-    """A loop of its own for async functions: one that blocks it does not block the run."""
-    loop = asyncio.new_event_loop()
-    threading.Thread(target=loop.run_forever, name="user reward loop", daemon=True).start()
-    return loop
+def attempts_of(group: Group) -> list[Attempt]:
+    return [Attempt(task=group.task, episode=e, text=response_text(e)) for e in group.episodes]
+
+
+def required(function: Callable[..., Any]) -> list[str]:
+    """The parameters without a default."""
+    parameters = inspect.signature(function).parameters.values()
+    kinds = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    return [p.name for p in parameters if p.kind not in kinds and p.default is p.empty]
+
+
+def wanted(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Of what can be given, what a function takes by name."""
+    parameters = inspect.signature(function).parameters
+    every = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    return {k: v for k, v in given.items() if every or k in parameters}

@@ -124,7 +124,7 @@ def reward_of(found: Any) -> Reward:
 
 
 def value_of(found: Any, where: str = "") -> float:
-    if hasattr(found, "item") and getattr(found, "shape", None) == ():
+    if hasattr(found, "item") and set(getattr(found, "shape", (0,))) <= {1}:  # one number
         found = found.item()
     if not isinstance(found, Real):
         raise ValueError(f"{type(found).__name__} {str(found)[:40]!r}{where}, not a number")

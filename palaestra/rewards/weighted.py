@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from palaestra.context import RewardFn
-from palaestra.errors import Fault, UserError
+from palaestra.errors import Fault, NotApplicable, UserError
 from palaestra.rollout.collect import judge_group
 from palaestra.types import Group, Reward, stage
 
@@ -21,8 +21,8 @@ class Weighted:
 
     An answer is right where all parts that know it say so. The parts of the reward are NAME, each
     part's own total, and what it says beside: its part of the same name left out, others as
-    NAME/PART, or as they are where they begin with NAME/. The first fault of a part is that of the
-    episode.
+    NAME/PART, or as they are where they begin with NAME/. A part that does not apply to an answer is
+    left out of its sum, and the first other fault of a part is that of the episode.
     """
 
     parts: tuple[tuple[str, RewardFn, float], ...]
@@ -43,6 +43,8 @@ class Weighted:
     def _sum(self, found: tuple[Reward | Fault, ...]) -> Reward | Fault:
         total, parts, solved = 0.0, dict[str, float](), list[bool]()
         for (name, _, weight), each in zip(self.parts, found, strict=True):
+            if isinstance(each, NotApplicable):
+                continue
             if isinstance(each, Fault):
                 return each
             total += weight * each.total
@@ -53,4 +55,8 @@ class Weighted:
                 if k != name
             }
             parts |= {name: each.total, **beside}
+        if not parts:
+            return NotApplicable(
+                f"none of {', '.join(name for name, _, _ in self.parts)} says anything"
+            )
         return Reward(total=total, parts=parts, solved=all(solved) if solved else None)

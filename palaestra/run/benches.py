@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from palaestra.abilities import Casts, LimitsTurns
-from palaestra.context import Bench
+from palaestra.context import Bench, RewardFn
 from palaestra.plugins import Extended, Plugin, find
 from palaestra.rewards.verify import Verify, check_for
 from palaestra.rewards.where import Where
 from palaestra.rollout.player import Script
-from palaestra.tasks.files import FileTasks
+from palaestra.tasks.files import FileTasks, first_tasks
 from palaestra.tasks.mixture import parse_tasks
 from palaestra.toys.chain import ArithmeticChain
 from palaestra.toys.constraints import ConstraintTasks
@@ -103,17 +103,26 @@ def max_tokens(spec: str) -> int:
     return 256 if "rg:" in spec else 64
 
 
-def from_data(data: str, test_data: str, reward: str) -> Bench:
+def from_data(
+    data: str, test_data: str, reward: str, timeout: float = 60.0, *, judged: bool = False
+) -> Bench:
     """The user's own problems, with their own reward, a verifier by name, or exact answers, of
     `options` the right one.
-    """
-    from palaestra.rewards.user import reward_by_name
-    from palaestra.rewards.verified import Verified
 
-    tasks = FileTasks(data, test=test_data, answers=not reward)
+    Args:
+        timeout: seconds of one call of a reward function.
+        judged: the recipe has a reward of its own, so that data without answers will do; then
+            nothing is measured on held-out problems.
+    """
+    from palaestra.rewards.verified import Verified
+    from palaestra.run.rewards import reward_by_name
+
+    bare = judged and not reward and first_tasks(data, 1)[0].answer is None
+    tasks = FileTasks(data, test=test_data, answers=not reward and not bare)
+    judge: RewardFn | None = None
     if reward:
-        judge = reward_by_name(reward)
-    else:
+        judge = reward_by_name(reward, timeout)
+    elif not bare:
         judge = Verify(check_for(tasks))
         judge = Where("options", Verified("choice"), judge) if tasks.choices else judge
     return Bench(name=data, tasks=tasks, world=Question(), reward=judge, max_tokens=256)

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from palaestra.abilities import Answers, split_size
+from palaestra.abilities import Answers, ReadsAnswers, split_size
 from palaestra.context import Bench, Client, Engine, Runnable, Source
 from palaestra.engines import select
 from palaestra.errors import UserError
@@ -316,9 +316,11 @@ class RunContext:
         """
         from palaestra.tasks.oracle import problems
 
-        if isinstance(self.bench.tasks, Answers) and not self.bench.tasks.has_answers:
+        tasks = self.bench.tasks
+        if isinstance(tasks, Answers) and not (tasks.has_answers and self.bench.reward):
             self.say(
-                f"note: the records of {self.bench.name} have no answer, so no accuracy is measured"
+                f"note: the records of {self.bench.name} have no answer, so held-out problems are "
+                "not measured"
             )
             self.plan = replace(self.plan, evaluate=0, evaluate_every=0)
             return self.check_prompts()
@@ -332,6 +334,8 @@ class RunContext:
         judge = self.bench.reward if self.bench.reward is not None else self.bench.world
         if self.bench.reward is None and len(self.bench.world.seats) > 1:
             return  # in a game no seat can be sure to win
+        if isinstance(judge, ReadsAnswers) and not judge.reads_answers:
+            return self.say("note: the reward reads no answer, so no gold answer is checked by it")
         found = await problems(self.bench.tasks, judge, ORACLE_TASKS, ctx=self)
         if len(found) >= ORACLE_TASKS or any("nothing can be learned" in line for line in found):
             raise UserError(

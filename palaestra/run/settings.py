@@ -82,9 +82,13 @@ class Settings:
     )
     reward: str = setting(
         "",
-        "your own function or reward, or one of `palaestra score --list`",
+        "your own function or reward, one of `palaestra score --list`, or a sum: "
+        "FILE.py:NAME*0.5+math",
         metavar="FILE.py:NAME | VERIFIER",
         use=LEARNED,
+    )
+    reward_timeout: int = setting(
+        60, "seconds that one call of your reward function may take", metavar="S", least=1
     )
     env: str = setting("", "your own multi-turn environment", metavar="FILE.py:Class", use=LEARNED)
     model: str = setting(

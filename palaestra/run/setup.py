@@ -18,8 +18,10 @@ from palaestra.models.load import load
 from palaestra.models.lora import LoRA
 from palaestra.objective.mismatch import TIS
 from palaestra.pipeline import Pipeline
+from palaestra.rollout.collect import Score
 from palaestra.run.context import RunContext
 from palaestra.run.driver import train
+from palaestra.run.rewards import reward_text
 from palaestra.run.settings import TASK, VALUE, Settings, Use, flag_of, setting_names
 from palaestra.step import Recipe
 from palaestra.suggest import suggestion_or_all
@@ -43,6 +45,7 @@ def check_types(given: Mapping[str, Any]) -> dict[str, Any]:
     read: dict[str, Any] = {}
     for name, x in given.items():
         x = str(x) if isinstance(x, Path) and known.get(name) is str else x
+        x = reward_text(x) if name == "reward" else x
         if known.get(name) is str and not isinstance(x, str):
             form = ", ".join(filter(None, ("text", metavars[name])))
             raise UserError(f"{name} takes {form}, not a {type(x).__name__}")
@@ -141,13 +144,15 @@ def mistake(method: str, file: str, error: Exception, given: bool) -> UserError 
     return UserError(f"{method}: {error}") if isinstance(error, TypeError | ValueError) else None
 
 
-def context(settings: Settings, *, out: Path | None = None, talk: bool = True) -> RunContext:
-    """Models and bench of a run, ready to train or evaluate."""
+def context(
+    settings: Settings, *, out: Path | None = None, talk: bool = True, recipe: Any = None
+) -> RunContext:
+    """Models and bench of a run, ready to evaluate, or to train by `recipe`."""
     if settings.engine.startswith("openai:"):
         raise UserError(
             f"--engine {settings.engine}: what is behind an endpoint can be evaluated, not trained"
         )
-    bench, players = bench_of(settings)
+    bench, players = bench_of(settings, judged=brings_reward(recipe))
     lora = LoRA(rank=settings.lora) if settings.lora else None
     model = load(settings.model, dtype=settings.precision, device=settings.where, lora=lora)
     model.recompute = settings.recompute
@@ -251,8 +256,17 @@ def add_tis(runnable: Any, cap: float) -> Any:
     return replace(runnable, learners=learners)
 
 
-def bench_of(settings: Settings) -> tuple[Bench, Mapping[str, Player]]:
-    """What is learned, and who plays the seats that the policy does not."""
+def brings_reward(recipe: Any) -> bool:
+    """Whether a recipe judges by rewards of its own, and never asks that of the problem."""
+    judges = [part for _, part in values.walk(recipe) if isinstance(part, Score)]
+    return bool(judges) and all(part.reward is not None for part in judges)
+
+
+def bench_of(settings: Settings, *, judged: bool = False) -> tuple[Bench, Mapping[str, Player]]:
+    """What is learned, and who plays the seats that the policy does not.
+
+    `judged`: the recipe has a reward of its own, so that data needs no answers.
+    """
     from palaestra.run.benches import bench_by_name, from_data, from_env
 
     given = [n for n in ("task", "data", "env") if getattr(settings, n)]
@@ -264,7 +278,13 @@ def bench_of(settings: Settings) -> tuple[Bench, Mapping[str, Player]]:
     if settings.env:
         bench, players = from_env(settings.env)
     elif settings.data:
-        bench = from_data(settings.data, settings.test_data, settings.reward)
+        bench = from_data(
+            settings.data,
+            settings.test_data,
+            settings.reward,
+            settings.reward_timeout,
+            judged=judged,
+        )
     else:
         bench, players = bench_by_name(settings.task or TASK)
     if settings.reward and not settings.data:

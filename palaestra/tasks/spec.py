@@ -13,32 +13,37 @@ from typing import Any
 from palaestra.errors import UserError
 from palaestra.types import value_class
 
-PART = re.compile(
-    r"(?P<name>(?:rg:)?[A-Za-z_][\w-]*)(?P<settings>\(.*\))?\s*(?:\*\s*(?P<weight>[^()*]+))?",
-    re.DOTALL,
-)
+FILE_PART = re.compile(r"(?:[^()*+]+\.py|python):\w+")  # see `palaestra.tasks.user_code`
+NAME = r"(?:rg:)?[A-Za-z_][\w-]*"
+REST = r"(?P<settings>\(.*\))?\s*(?:\*\s*(?P<weight>[^()*]+))?"
+PART = re.compile(f"(?P<name>{NAME}){REST}", re.DOTALL)
+PART_OR_FILE = re.compile(f"(?P<name>{FILE_PART.pattern}|{NAME}){REST}", re.DOTALL)
 
 
 @value_class
 class SpecPart:
-    """One part of a sum; `weight` is None where none is written."""
+    """One part of a sum; `weight` is None where none is written, `text` is all but the weight."""
 
     name: str
     settings: Mapping[str, Any]
     weight: float | None
+    text: str
 
 
-def parse_spec(spec: str, kind: str, least: float = 0.0) -> list[SpecPart]:
+def parse_spec(spec: str, kind: str, least: float = 0.0, *, files: bool = False) -> list[SpecPart]:
     """The parts that a string names, at least one.
 
     Args:
         kind: what it names, for the messages: "task", "verifier".
         least: the least weight.
+        files: whether a part may be FILE.py:NAME too.
 
     Raises:
         UserError: it cannot be read.
     """
-    return [_part(piece.strip(), spec, kind, least) for piece in split_outside(spec, "+")]
+    pattern = PART_OR_FILE if files else PART
+    pieces = (piece.strip() for piece in split_outside(spec, "+"))
+    return [_part(piece, pattern.fullmatch(piece), spec, kind, least) for piece in pieces]
 
 
 def names_in(spec: str) -> list[str]:
@@ -70,8 +75,7 @@ def write_part(name: str, settings: Iterable[tuple[str, Any]]) -> str:
     return f"{name}({given})" if given else name
 
 
-def _part(piece: str, spec: str, kind: str, least: float) -> SpecPart:
-    match = PART.fullmatch(piece)
+def _part(piece: str, match: re.Match[str] | None, spec: str, kind: str, least: float) -> SpecPart:
     if match is None:
         what = f"{piece!r} in {spec!r}" if piece else f"an empty part in {spec!r}"
         raise UserError(
@@ -79,7 +83,12 @@ def _part(piece: str, spec: str, kind: str, least: float) -> SpecPart:
         )
     name = match["name"]
     settings = _settings(match["settings"] or "()", name)
-    return SpecPart(name=name, settings=settings, weight=_weight(match["weight"], piece, least))
+    return SpecPart(
+        name=name,
+        settings=settings,
+        weight=_weight(match["weight"], piece, least),
+        text=name + (match["settings"] or ""),
+    )
 
 
 def _weight(text: str | None, piece: str, least: float) -> float | None:

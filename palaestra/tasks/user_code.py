@@ -1,13 +1,19 @@
 """Loads a user's own Python file. It runs with the user's rights, as if they had started it; it is
 never model text.
+
+What a program hands over as a value has a name too, so that settings can hold it: `FILE.py:NAME`
+where a module has it, which another process loads from there, else `python:NAME`, which only the
+program itself can give again.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import inspect
+import re
 import sys
 import traceback
+from itertools import count
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,9 +22,36 @@ from palaestra.errors import UserError
 from palaestra.suggest import suggestion
 from palaestra.types import seed_of
 
+PROGRAM = "python"  # in a file's place: a value of a program
+VALUES: dict[str, Any] = {}  # what programs handed over, by name
+
+
+def spec_of(value: Any) -> str:
+    """A name by which `load` finds a value of this program."""
+    own = getattr(value, "__name__", type(value).__name__)
+    home = getattr(value, "__module__", "")
+    module = sys.modules.get(home)
+    file = getattr(module, "__file__", None) or ""
+    # a script would run once more if it were loaded by its file
+    if file.endswith(".py") and home != "__main__" and getattr(module, own, None) is value:
+        VALUES[f"{file}:{own}"] = value
+        return f"{file}:{own}"
+    word = re.sub(r"\W+", "_", own).strip("_")
+    names = (f"{PROGRAM}:{word}{f'_{n}' if n else ''}" for n in count())
+    name = next(n for n in names if VALUES.get(n, value) is value)
+    VALUES[name] = value
+    return name
+
 
 def load(spec: str, what: str) -> Any:
     """The object that `FILE.py:NAME` names; `what` ("function", "class") is for the messages."""
+    if spec in VALUES:
+        return VALUES[spec]
+    if spec.startswith(f"{PROGRAM}:"):
+        raise UserError(
+            f"{spec}: a value of another program; hand it over again, in a program that calls "
+            f"palaestra, or put it into a file and name it FILE.py:NAME"
+        )
     file, colon, name = spec.rpartition(":")
     if not colon or not file or not name:
         raise UserError(f"{spec!r}: name the file and the {what}, as FILE.py:NAME")

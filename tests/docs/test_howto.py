@@ -14,7 +14,8 @@ from tests.chat_server import serving
 
 PAGE = (Path(__file__).parents[2] / "docs" / "howto.md").read_text()
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", PAGE, re.DOTALL)
-FILES = {m[1]: code for kind, code in BLOCKS if kind == "python" and (m := re.match(r"# (\S+\.py)\n", code))}
+FILES = {m[1]: code for _, code in BLOCKS if (m := re.match(r"# (\S+\.(?:py|toml))\n", code))}
+REWARD = "def score(responses, answers, **fields): return [float(a in r) for r, a in zip(responses, answers)]\n"
 COMMANDS = [line for kind, code in BLOCKS if not kind for line in code.splitlines()]
 SMALL = ["schedule.prompts=2", "collect.links.0.n=2"]
 
@@ -22,6 +23,7 @@ SMALL = ["schedule.prompts=2", "collect.links.0.n=2"]
 @pytest.fixture
 def place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("JUDGE_KEY", "none")
     sums = [(f"{a}+{b} mod 10", str((a + b) % 10)) for a in range(4) for b in range(5)]
     rows = {
         "problems": [{"prompt": q, "answer": a} for q, a in sums],
@@ -31,7 +33,7 @@ def place(tmp_path, monkeypatch):
     for name, lines in rows.items():
         (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, lines)))
     with serving(lambda body: "Brief. [[7]]") as (_, url):
-        for name, code in FILES.items():
+        for name, code in {**FILES, "my_reward.py": REWARD}.items():
             (tmp_path / name).write_text(code.replace("http://localhost:8000/v1", url))
         yield tmp_path
 
@@ -56,8 +58,8 @@ def test_command(command, place, capsys):
     assert main(argv) == 0, capsys.readouterr().err
     if "judge" in command:
         step = json.loads(Path("run/metrics.jsonl").read_text().splitlines()[1])
-        assert step["part/judge"] == pytest.approx(2 / 3) and {"part/form"} <= step.keys()
-        assert ("part/gold" in step) == ("--reward" not in argv)
+        assert step["part/judge"] == pytest.approx(2 / 3) and {"part/form", "part/tags"} & step.keys()
+        assert ("part/gold" in step) == ("judged.py" in argv)
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 import json
 import time
-from functools import partial
 from io import StringIO
 
 import pyarrow as pa
@@ -10,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 from palaestra.cli import audit as command
 from palaestra.cli.main import main
-from palaestra.rewards import user
 from palaestra.rewards.user import UserReward
+from palaestra.run import rewards as named
 
 from tests.oracle import check_oracle
 
@@ -134,7 +133,7 @@ def test_a_batch_that_fails_where_each_response_is_scored(place, capsys):
 
 @pytest.fixture
 def impatient(monkeypatch):
-    monkeypatch.setattr(user, "UserReward", partial(UserReward, timeout=0.3))
+    monkeypatch.setattr(named, "UserReward", lambda spec, _: UserReward(spec, 0.3))
 
 
 def test_a_reward_that_hangs_is_asked_once(place, capsys, impatient):

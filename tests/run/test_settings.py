@@ -17,6 +17,7 @@ OTHER = {  # than the default, of each setting, as a flag's text and as a value
     "test_data": ("t.jsonl", "t.jsonl"),
     "reward": ("exact", "exact"),
     "env": ("e.py:E", "e.py:E"),
+    "reward_timeout": ("12", 12),
     "model": ("smollm2", "smollm2"),
     "dtype": ("bfloat16", "bfloat16"),
     "device": ("cpu", "cpu"),

@@ -10,11 +10,12 @@ from types import SimpleNamespace
 
 import pytest
 from palaestra.errors import Fault, UserError
-from palaestra.rewards.user import UserReward, reward_by_name
+from palaestra.rewards.user import UserReward
 from palaestra.rewards.verified import Verified
 from palaestra.rollout.collect import Sample
 from palaestra.run import setup
 from palaestra.run.evaluation import attempt_tasks
+from palaestra.run.rewards import reward_by_name
 from palaestra.run.settings import Settings
 from palaestra.tasks.oracle import episode_saying
 from palaestra.tasks.repeats import caveat
@@ -126,7 +127,7 @@ def test_every_group_of_a_call_gets_its_own(source):
 
 def test_the_call_waits_until_nothing_is_sampled(source):
     reward = UserReward(f"{source('def score(r, a): return [len(r)] * len(r)')}:score")
-    ctx = SimpleNamespace(sampling=True)
+    ctx = SimpleNamespace(sampling=True, say=print)
 
     async def late():
         first = asyncio.ensure_future(reward(ctx, Group(task=TASK, episodes=(episode_saying("x"),))))
@@ -161,12 +162,12 @@ MISTAKES = {  # (the file, what the message says)
     "times out itself": ("def score(r, a):\n    raise TimeoutError('socket')\n", r"mine\.py:2: TimeoutError: socket"),
     "exits": ("import sys\ndef score(r, a):\n    sys.exit(3)\n", r"mine\.py:3: SystemExit: 3"),
     "hangs": ("import time\ndef score(r, a):\n    time.sleep(30)\n", r"gave nothing in 0\.2 s; a hung thread cannot be ended, so the run is; bound its work"),
-    "async hangs": ("import asyncio\nasync def score(r, a):\n    await asyncio.sleep(30)\n", r"gave nothing in 0\.2 s; bound its work, or raise the timeout"),
+    "async hangs": ("import asyncio\nasync def score(r, a):\n    await asyncio.sleep(30)\n", r"gave nothing in 0\.2 s; bound its work, or raise --reward-timeout"),
     "NaN": ("def score(r, a): return [1, float('nan')]", r"returned nan, not a finite number, for response 1 \(task 't1'\); return finite numbers"),
     "infinite": ("def score(r, a): return [float('-inf'), 0]", r"returned -inf, not a finite number, for response 0"),
     "NaN part": ("def score(r, a): return [0, {'x': float('nan')}]", r"returned nan in part 'x', not a finite number, for response 1"),
     "a text": ("def score(r, a): return [0, '1']", r"returned str '1', not a number, for response 1"),
-    "None inside": ("def score(r, a): return [None, 1]", r"returned NoneType 'None', not a number, for response 0"),
+    "None in a part": ("def score(r, a): return [{'x': None}, 1]", r"returned NoneType 'None' in part 'x', not a number, for response 0"),
     "too few": ("def score(r, a): return [1]", r"returned 1 values for 2 responses; return one for each"),
     "too many": ("def score(r, a): return [1, 2, 3]", r"returned 3 values for 2 responses"),
     "a number": ("def score(r, a): return 1.0", r"returned float, not a list; return one number a response"),

@@ -1,0 +1,128 @@
+"""Rewards by name: what `--reward`, a key `reward` of TOML and `pl.train(reward=...)` take.
+
+    math                                    a verifier, see `palaestra score --list`
+    tags*0.1+math                           verifiers: their weighted mean
+    my.py:score                             a function, or a reward that is composed already
+    my.py:score*0.5+math+judge(url='http://localhost:8000/v1',model='m',rubric='...')*2
+
+With a function or a judge among them it is the weighted sum, and weights may be negative. `judge`
+takes the fields of `Judge`, of its `Endpoint`, and `low` and `high` of the rating; without `url` the
+model of that name in the run judges.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any, cast
+
+from palaestra import values
+from palaestra.context import RewardFn
+from palaestra.errors import UserError
+from palaestra.judges.pointwise import Judge
+from palaestra.judges.reading import Rating
+from palaestra.rewards.user import UserReward
+from palaestra.rewards.verified import Verified
+from palaestra.rewards.weighted import Weighted
+from palaestra.services.chat.endpoint import Endpoint
+from palaestra.services.chat.local import LocalModel
+from palaestra.suggest import suggestion_or_all
+from palaestra.tasks.spec import FILE_PART, SpecPart, parse_spec, split_outside
+from palaestra.tasks.user_code import load, spec_of
+from palaestra.verifiers.registry import VERIFIERS
+
+JUDGE = "judge"
+
+
+def reward_text(given: Any) -> str:
+    """One text for what a program gives as a reward.
+
+    Args:
+        given: a text, a function, a composed reward, a sequence of these, which are added, or a
+            mapping of them to their weights.
+    """
+    if isinstance(given, Mapping):
+        return "+".join(f"{reward_text(x)}*{float(w)!r}" for x, w in given.items())
+    if isinstance(given, list | tuple):
+        return "+".join(map(reward_text, given))
+    return given if isinstance(given, str) else spec_of(given)
+
+
+def reward_by_name(given: str, timeout: float = UserReward.timeout) -> RewardFn:
+    """The reward that a text names.
+
+    Args:
+        timeout: seconds of one call of a function.
+
+    Raises:
+        UserError: it cannot be read, or what it names cannot be found.
+    """
+    if not _has_more_than_verifiers(given):
+        return Verified(given)
+    if FILE_PART.fullmatch(given):
+        return _from_file(given, timeout)
+    parts = parse_spec(given, "reward", least=-math.inf, files=True)
+    made = [(_name(p), _reward(p, timeout), 1.0 if p.weight is None else p.weight) for p in parts]
+    if len(made) == 1 and parts[0].weight is None:
+        return made[0][1]
+    repeated = [n for n, k in Counter(name for name, _, _ in made).items() if k > 1]
+    if repeated:
+        raise UserError(f"reward {given!r}: {repeated[0]!r} stands twice; give it one weight")
+    return Weighted(tuple(made))
+
+
+def files_of_spec(given: str) -> list[str]:
+    """The Python files that a text names, each as FILE.py:NAME."""
+    pieces = (FILE_PART.match(piece.strip()) for piece in split_outside(given, "+"))
+    return [m.group() for m in pieces if m]
+
+
+def _has_more_than_verifiers(spec: str) -> bool:
+    words = (re.match(r"[\w-]+", piece.strip()) for piece in split_outside(spec, "+"))
+    return ".py" in spec or ":" in spec or any(w and w.group() == JUDGE for w in words)
+
+
+def _from_file(spec: str, timeout: float) -> RewardFn:
+    found = load(spec, "function")
+    composed = is_dataclass(found) and not isinstance(found, type) and callable(found)
+    return cast(RewardFn, found) if composed else UserReward(spec, timeout)
+
+
+def _name(part: SpecPart) -> str:
+    return part.name.rpartition(":")[2]
+
+
+def _reward(part: SpecPart, timeout: float) -> RewardFn:
+    if FILE_PART.fullmatch(part.name):
+        if part.settings:
+            raise UserError(f"{part.name} takes no settings in brackets; write them into the file")
+        return _from_file(part.name, timeout)
+    if part.name == JUDGE:
+        return judge_of(part.settings)
+    if part.name not in VERIFIERS and not part.settings:
+        known = [*VERIFIERS, JUDGE]
+        hint = suggestion_or_all(part.name, known)
+        raise UserError(f"no reward {part.name!r}{hint}")
+    return Verified(part.text, beside=True)
+
+
+def judge_of(given: Mapping[str, Any]) -> Judge:
+    """A judge from settings by their names. Raises UserError for one that is none of them."""
+    client: Any = LocalModel()
+    if "url" in given:
+        client = Endpoint(url=str(given["url"]))
+    elif "model" in given:
+        client = LocalModel(str(given["model"]))
+    judge = Judge(client=client, read=Rating())
+    places = {f.name: f"client.{f.name}" for f in fields(client)}
+    places |= {f.name: f"read.{f.name}" for f in fields(Rating)}
+    places |= {f.name: f.name for f in fields(Judge) if values.is_scalar(getattr(judge, f.name))}
+    for name, x in given.items():
+        if name not in places:
+            hint = suggestion_or_all(name, ["url", *places])
+            raise UserError(f"judge has no setting {name!r}{hint}")
+        judge = values.override(judge, places[name], x)
+    return judge

@@ -1,0 +1,306 @@
+"""Reward functions written for TRL, verl, verifiers and OpenRLHF, called as there. Expected values by hand."""
+
+import asyncio
+import threading
+import time
+
+import numpy as np
+import pytest
+import torch
+from palaestra.errors import Fault, NotApplicable, UserError
+from palaestra.rewards.calls import POOLS
+from palaestra.rewards.user import UserReward
+from palaestra.rewards.weighted import Weighted
+from palaestra.tasks.oracle import episode_saying
+from palaestra.types import Group, Message, Task
+
+TASK = Task(
+    id="t1",
+    prompt=(Message(role="system", content="s"), Message(role="user", content="3 + 4?")),
+    answer="7",
+    meta={"level": 2, "data_source": "sums", "extra_info": {"index": 5}, "info": {"k": 1}, "solution": "so 7"},
+)
+CHAT = Task(id="t2", prompt=TASK.prompt, answer="7", meta=TASK.meta, conversational=True)
+
+
+def judge(function, *texts, task=TASK, **settings):
+    reward = UserReward(function, **settings)
+    return asyncio.run(reward(None, Group(task=task, episodes=tuple(map(episode_saying, texts)))))
+
+
+def totals(function, *texts, task=TASK):
+    return [r.total for r in judge(function, *texts, task=task)]
+
+
+# ---- TRL
+
+
+def test_trl_gives_texts_where_the_prompt_is_text():
+    def reward(prompts, completions, answer, solution, level, **kwargs):
+        assert prompts == ["3 + 4?"] * 2 and solution == ["so 7"] * 2 and level == [2, 2]
+        assert kwargs["data_source"] == ["sums"] * 2 and "responses" not in kwargs
+        return [float(c == a) for c, a in zip(completions, answer, strict=True)]
+
+    assert totals(reward, "7", "8") == [1.0, 0.0]
+
+
+def test_trl_gives_messages_where_the_prompt_is_a_conversation():
+    def reward(completions, prompts, **kwargs):
+        assert prompts[0] == [{"role": "system", "content": "s"}, {"role": "user", "content": "3 + 4?"}]
+        return [len(c[0]["content"]) for c in completions if c[0]["role"] == "assistant"]
+
+    assert totals(reward, "7", "88", task=CHAT) == [1.0, 2.0]
+
+
+def test_trls_own_arguments_are_there_and_its_logging_does_nothing():
+    def reward(completions, completion_ids, trainer_state, log_extra, log_metric):
+        log_metric("seen", 1.0)
+        log_extra("column", completions)
+        assert trainer_state is None and len(completion_ids) == len(completions)
+        return [0.5] * len(completions)
+
+    assert totals(reward, "a", "b") == [0.5, 0.5]
+
+
+def test_golds_are_not_taken_for_completions():
+    """What a function of two names in this order got before it was known by them."""
+
+    def reward(prompts, completions):
+        return [float(c == "right") for c in completions]
+
+    assert totals(reward, "right", "wrong") == [1.0, 0.0]
+
+
+def test_an_async_function_of_trl():
+    async def reward(completions, **kwargs):
+        await asyncio.sleep(0)
+        return [len(c) for c in completions]
+
+    assert totals(reward, "ab", "c") == [2.0, 1.0]
+
+
+# ---- verl
+
+
+def test_verl_is_called_for_each_answer():
+    def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs):
+        assert (data_source, ground_truth, extra_info) == ("sums", "7", {"index": 5})
+        return float(solution_str == ground_truth)
+
+    assert totals(compute_score, "7", "8") == [1.0, 0.0]
+
+
+def test_verls_dictionary_says_what_is_right_by_acc():
+    def compute_score(data_source, solution_str, ground_truth, extra_info=None):
+        right = solution_str == ground_truth
+        return {"score": 1.0 if right else -1.0, "acc": right, "pred": solution_str, "length": 3}
+
+    right, wrong = judge(compute_score, "7", "8")
+    assert (right.total, right.solved, dict(right.parts)) == (1.0, True, {"length": 3.0})
+    assert (wrong.total, wrong.solved) == (-1.0, False)
+
+
+def test_verls_batch():
+    def compute_score(data_sources, solution_strs, ground_truths, extra_infos):
+        assert data_sources == ["sums"] * 2 and extra_infos == [{"index": 5}] * 2
+        return [{"score": float(s == g)} for s, g in zip(solution_strs, ground_truths, strict=True)]
+
+    assert totals(compute_score, "8", "7") == [0.0, 1.0]
+
+
+# ---- verifiers
+
+
+def test_verifiers_functions_get_what_they_name():
+    async def right(completion, answer):
+        return 1.0 if answer in completion[-1]["content"] else 0.0
+
+    def informed(prompt, state, info):
+        assert prompt == state["prompt"] and state["answer"] == "7" and info == {"k": 1}
+        return 0.25
+
+    assert totals(right, "so 7", "8") == [1.0, 0.0] and totals(informed, "x") == [0.25]
+
+
+def test_verifiers_group_functions_see_the_answers_to_one_prompt():
+    def longest(completions, states):
+        lengths = [len(c[-1]["content"]) for c in completions]
+        return [float(n == max(lengths)) for n in lengths]
+
+    reward = UserReward(longest)
+
+    async def two_groups():
+        groups = [Group(task=TASK, episodes=tuple(map(episode_saying, x))) for x in (("a", "bb"), ("ccc", "d"))]
+        return await asyncio.gather(*(reward(None, g) for g in groups))
+
+    assert [[r.total for r in g] for g in asyncio.run(two_groups())] == [[0, 1], [1, 0]]
+
+
+def test_what_a_function_needs_and_nobody_has_is_named():
+    def parsed(completion, parser):
+        return 1.0
+
+    with pytest.raises(UserError, match="needs 'parser', which the data has not; it has level"):
+        judge(parsed, "x")
+
+
+# ---- OpenRLHF, and ours
+
+
+def test_openrlhf():
+    def reward_func(queries, prompts, labels):
+        assert queries[0] == prompts[0] + "7" and labels == ["7", "7"]
+        return {"rewards": torch.tensor([1.0, 0.0]), "extra_logs": {"x": torch.zeros(2)}}
+
+    assert totals(reward_func, "7", "8") == [1.0, 0.0]
+
+
+def test_for_one_answer():
+    def score(response, answer, *, level, prompt):
+        assert prompt == "3 + 4?"
+        return level * float(response == answer)
+
+    assert totals(score, "7", "8") == [2.0, 0.0]
+
+
+def test_by_name_where_both_names_are_ours_and_by_place_else():
+    def named(prompts, responses, answers):
+        return [float(r == a) for r, a in zip(responses, answers, strict=True)]
+
+    def placed(texts, golds):
+        return [float(t == g) for t, g in zip(texts, golds, strict=True)]
+
+    assert totals(named, "7", "8") == totals(placed, "7", "8") == [1.0, 0.0]
+
+
+# ---- what is returned
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        np.array([1.0, 0.5]), np.array([[1.0], [0.5]]), torch.tensor([1.0, 0.5]), torch.tensor([[1.0], [0.5]]),
+        [torch.tensor(1.0), np.float32(0.5)], [np.array([1.0]), torch.tensor([[0.5]])], (True, 0.5),
+        [torch.tensor(1.0, requires_grad=True), 0.5],
+    ],
+    ids=str,
+)  # fmt: skip
+def test_arrays_tensors_and_scalars_are_numbers(found):
+    assert totals(lambda responses, answers: found, "a", "b") == [1.0, 0.5]
+
+
+def test_arrays_of_another_shape_are_refused():
+    with pytest.raises(UserError, match="returned 3 values for 2 responses"):
+        judge(lambda responses, answers: np.zeros((3, 2)), "a", "b")
+    with pytest.raises(UserError, match="not a number"):
+        judge(lambda responses, answers: np.zeros((2, 2)), "a", "b")
+
+
+def test_none_is_no_reward():
+    first, second = judge(lambda responses, answers: [None, 1.0], "a", "b")
+    assert isinstance(first, NotApplicable) and first.cause == "not-applicable" and second.total == 1.0
+
+
+def test_of_a_sum_what_does_not_apply_is_left_out():
+    """By hand: 2 * 1 + 3 * 10 where both apply, 3 * 10 where the first does not, and nothing where none does."""
+    parts = (
+        ("a", UserReward(lambda responses, answers: [1.0, None, None]), 2.0),
+        ("b", UserReward(lambda responses, answers: [10.0, 10.0, None]), 3.0),
+    )
+    group = Group(task=TASK, episodes=tuple(map(episode_saying, "xyz")))
+    both, one, none = asyncio.run(Weighted(parts)(None, group))
+    assert (both.total, dict(both.parts)) == (32.0, {"a": 1.0, "b": 10.0})
+    assert (one.total, dict(one.parts)) == (30.0, {"b": 10.0}) and isinstance(none, NotApplicable)
+
+
+def test_a_fault_of_a_part_is_not_left_out():
+    def broken(responses, answers):
+        raise Fault("judge", "down")
+
+    parts = (("a", UserReward(broken), 1.0), ("b", UserReward(lambda responses, answers: [1.0]), 1.0))
+    (found,) = asyncio.run(Weighted(parts)(None, Group(task=TASK, episodes=(episode_saying("x"),))))
+    assert isinstance(found, Fault) and found.cause == "judge"
+
+
+# ---- calls
+
+
+class Door:
+    """Counts the calls that are inside at a time, and lets them out once `n` are."""
+
+    def __init__(self, n):
+        self.n, self.inside, self.most, self.lock, self.open = n, 0, 0, threading.Lock(), threading.Event()
+
+    def __call__(self, response, answer):
+        with self.lock:
+            self.inside += 1
+            self.most = max(self.most, self.inside)
+            if self.inside == self.n:
+                self.open.set()
+        self.open.wait(5)
+        time.sleep(0.01)
+        with self.lock:
+            self.inside -= 1
+        return 1.0
+
+
+def test_calls_for_single_answers_run_at_a_time_and_are_bounded():
+    door = Door(3)
+    judge(door, *"abcdefgh", workers=3)
+    assert door.most == 3
+
+
+class Listener:
+    """A context that hears what is said."""
+
+    sampling = False
+
+    def __init__(self):
+        self.heard = []
+
+    def say(self, text):
+        self.heard.append(text)
+
+
+def test_what_waits_is_counted(monkeypatch):
+    monkeypatch.setattr("palaestra.rewards.calls.TELL_EVERY", 0.05)
+    ctx, held = Listener(), threading.Event()
+
+    def slow(response, answer):
+        if response != "quick":
+            held.wait(5)
+        return 1.0
+
+    async def run():
+        work = asyncio.ensure_future(
+            UserReward(slow, workers=2)(ctx, Group(task=TASK, episodes=tuple(map(episode_saying, ("quick", *"abcd")))))
+        )
+        await asyncio.sleep(0.3)
+        held.set()
+        found = await work
+        (pool,) = POOLS[asyncio.get_running_loop()].values()
+        return found, pool.waiting
+
+    found, waiting = asyncio.run(run())
+    assert len(found) == 5 and waiting == 0
+    assert "test_conventions.py:slow: 4 answers wait for their reward, 1 have it" in ctx.heard
+
+
+def test_nothing_is_said_of_a_quick_reward():
+    ctx = Listener()
+    asyncio.run(UserReward(lambda responses, answers: [1.0])(ctx, Group(task=TASK, episodes=(episode_saying("x"),))))
+    assert ctx.heard == []
+
+
+def test_the_time_limit_is_of_a_call_and_not_of_the_wait_for_one():
+    def slow(response, answer):
+        time.sleep(0.15)
+        return 1.0
+
+    assert len(judge(slow, *"abcd", workers=1, timeout=0.4)) == 4
+
+
+def test_bounds_of_the_fields():
+    for wrong in ({"timeout": -1.0}, {"workers": 0}):
+        with pytest.raises(UserError, match="must be at least"):
+            UserReward(lambda responses, answers: [], **wrong)
