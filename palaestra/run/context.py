@@ -334,7 +334,7 @@ class RunContext:
         judge = self.bench.reward if self.bench.reward is not None else self.bench.world
         if self.bench.reward is None and len(self.bench.world.seats) > 1:
             return  # in a game no seat can be sure to win
-        if isinstance(judge, ReadsAnswers) and not judge.reads_answers:
+        if isinstance(self.bench.reward, ReadsAnswers) and not self.bench.reward.reads_answers:
             return self.say("note: the reward reads no answer, so no gold answer is checked by it")
         found = await problems(self.bench.tasks, judge, ORACLE_TASKS, ctx=self)
         if len(found) >= ORACLE_TASKS or any("nothing can be learned" in line for line in found):
