@@ -41,7 +41,7 @@ class Schedule:
     steps: int = 100  # length of a run, unless the run says otherwise
 
     def __post_init__(self) -> None:
-        need_at_least(self, prompts=1, lag=0, rounds=1, steps=1)
+        need_at_least(self, prompts=1, lag=0, rounds=1, steps=0)
 
 
 @stage

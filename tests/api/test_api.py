@@ -151,12 +151,12 @@ def test_what_became_of_a_problem():
     rewards = {"a": lambda s: 1.0, "b": lambda s: 0.0, "c": lambda s: float(s >= 4), "d": lambda s: float(s < 4)}
     rewards["e"] = lambda s: float(s % 2)
     made = [
-        {"task_id": t, "domain": "", "step": s, "reward": right(s), "status": "finished"}
+        {"task_id": t, "domain": "", "prompt": t, "step": s, "reward": right(s), "status": "finished"}
         for s in range(1, 10)
         for t, right in rewards.items()
         for _ in range(3)
     ]
-    broken = {"task_id": "a", "domain": "", "step": 1, "reward": None, "status": "error:judge"}
+    broken = {"task_id": "a", "domain": "", "prompt": "a", "step": 1, "reward": None, "status": "error:judge"}
     found = {row["task_id"]: row for row in fates([*made, broken])}
     told = {"a": "solved", "b": "never", "c": "learned", "d": "forgotten", "e": "mixed"}
     assert {t: row["fate"] for t, row in found.items()} == told
