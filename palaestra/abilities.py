@@ -8,12 +8,15 @@ property will do; a class that names it is checked by a type checker.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
 from palaestra.context import Credit, Pool
-from palaestra.types import Call, Message, Task, Tasks
+from palaestra.types import Batch, Call, Message, Outputs, Task, Tasks
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # ---- sources of tasks, and worlds
 
@@ -247,6 +250,31 @@ class PaysGold(Protocol):
 
     @property
     def gold(self) -> float | None: ...
+
+
+@runtime_checkable
+class ReplaysRecords(Protocol):
+    """A link of a collection that may add what is recorded instead of sampling it. Without it, it
+    samples.
+    """
+
+    @property
+    def recorded(self) -> bool:
+        """Whether it samples nothing, so that held-out records can be measured likewise."""
+        ...
+
+
+@runtime_checkable
+class MeasuresRecords(Protocol):
+    """An objective that says how well a model does on held-out records. Without it, nothing is
+    measured on them.
+    """
+
+    def measures(self, out: Outputs, batch: Batch) -> Mapping[str, Tensor]:
+        """Of whole units: "margin" [units] of pairs, right where it is above 0, NaN for a tie; or of
+        rows "nll" [B], summed over "tokens" [B].
+        """
+        ...
 
 
 @runtime_checkable

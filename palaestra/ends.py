@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeAlias
 
 from palaestra.stats import Interval
 from palaestra.types import value_class
 
 End = Literal["before", "after"]
-KINDS = ("accuracy", "reward")
+HeldOutKind: TypeAlias = Literal["accuracy", "reward", "ranking", "margin", "loss"]
+# what each is called; of several that one run measures, the first here is the main one
+HELD_OUT: Mapping[HeldOutKind, str] = {
+    "accuracy": "held-out accuracy",
+    "reward": "mean held-out reward",
+    "ranking": "held-out pairs ranked right",
+    "margin": "held-out margin",
+    "loss": "held-out loss",
+}
+SHARES = ("accuracy", "ranking")
 
 
 @value_class
 class HeldOut:
-    """How good answers to held-out problems are: an "accuracy" where all of them were judged to be
-    right or wrong, else a mean "reward" in its own unit.
+    """How good a model is on held-out problems.
+
+    `of` answers: "accuracy" where all were judged to be right or wrong, else a mean "reward" in its
+    own unit. Of recorded pairs: the share of right "ranking", and the mean "margin" in the unit of
+    the objective. Of recorded answers: the "loss", in nats a token.
     """
 
-    of: Literal["accuracy", "reward"]
+    of: HeldOutKind
     interval: Interval
+
+    @property
+    def is_share(self) -> bool:
+        return self.of in SHARES
 
     def json(self) -> dict[str, Any]:
         return {"of": self.of, **self.interval.json()}
@@ -29,9 +45,22 @@ class HeldOut:
         """The inverse of `json`; None where nothing was measured. Without "of", an accuracy."""
         if found.get("mean") is None:
             return None
-        return cls(
-            of="reward" if found.get("of") == "reward" else "accuracy", interval=Interval.of(found)
-        )
+        kind = found.get("of")
+        return cls(of=kind if kind in HELD_OUT else "accuracy", interval=Interval.of(found))
+
+
+def evaluation_of(held: Sequence[HeldOut]) -> dict[str, Any]:
+    """One evaluation as a record: the main thing measured, with the others "beside" it."""
+    if not held:
+        return {}
+    main, *others = sorted(held, key=lambda h: list(HELD_OUT).index(h.of))
+    return main.json() | ({"beside": [h.json() for h in others]} if others else {})
+
+
+def parts_of(evaluation: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """All that an evaluation measured, the main thing first."""
+    main = {k: v for k, v in evaluation.items() if k != "beside"}
+    return [main, *map(dict, evaluation.get("beside", ()))] if main else []
 
 
 def at_ends(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
@@ -40,21 +69,25 @@ def at_ends(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, An
     """
     ends = {"before": before, "after": after}
     return {
-        f"{found.get('of', 'accuracy')}_{end}": dict(found) for end, found in ends.items() if found
+        f"{found.get('of', 'accuracy')}_{end}": found
+        for end, evaluation in ends.items()
+        for found in parts_of(evaluation)
     }
 
 
 def end_of(summary: Mapping[str, Any], end: End) -> dict[str, Any]:
-    """The evaluation of a summary, with what it is "of"; nothing where there is none."""
-    for kind in KINDS:
-        found = summary.get(f"{kind}_{end}")
-        if isinstance(found, Mapping) and found:
-            return {"of": kind, **found}
-    return {}
+    """The main evaluation of a summary, with what it is "of"; nothing where there is none."""
+    return next(iter(all_of(summary, end)), {})
+
+
+def all_of(summary: Mapping[str, Any], end: End) -> list[dict[str, Any]]:
+    """All that a summary says of the held-out problems at an end, the main thing first."""
+    found = ((kind, summary.get(f"{kind}_{end}")) for kind in HELD_OUT)
+    return [{"of": kind, **x} for kind, x in found if isinstance(x, Mapping) and x]
 
 
 def with_before(metrics: Mapping[str, Any], first: Mapping[str, Any]) -> dict[str, Any]:
     """A summary that begins where another one does: with that one's evaluation before."""
-    begun = {f"{kind}_before" for kind in KINDS}
+    begun = {f"{kind}_before" for kind in HELD_OUT}
     kept = {k: v for k, v in metrics.items() if k not in begun}
     return kept | {k: v for k, v in first.items() if k in begun}

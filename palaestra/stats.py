@@ -105,6 +105,20 @@ def bounded_interval(
     )
 
 
+def ratio_interval(
+    sums_N: Sequence[float], counts_N: Sequence[float], level: float = LEVEL
+) -> Interval:
+    """sum(sums) / sum(counts), such as a mean over tokens of texts that differ in length, with the
+    t interval of the linearised ratio (Cochran, 1977, eq. 6.13): +- t sd(s_i - R c_i) / (c sqrt(n)).
+    """
+    s_N, c_N = np.asarray(sums_N, np.float64), np.asarray(counts_N, np.float64)
+    if not len(s_N) or not c_N.sum() > 0:
+        return Interval(mean=math.nan, low=-math.inf, high=math.inf, n=len(s_N))
+    ratio = float(s_N.sum() / c_N.sum())
+    found = mean_interval(((s_N - ratio * c_N) / c_N.mean()).tolist(), level)
+    return Interval(mean=ratio, low=ratio + found.low, high=ratio + found.high, n=len(s_N))
+
+
 def share_of_runs(shares_N: Sequence[float], n: int, level: float = LEVEL) -> Interval:
     """Mean of shares, one of each run on `n` problems, with the t interval over runs, cut at 0
     and 1.

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from palaestra.models.model import Model
 
 Forward = Callable[[Batch], Outputs]
+MEASURE_BUDGET = 4096  # tokens that a forward pass without a gradient may hold
 
 
 @stage

@@ -11,7 +11,7 @@ from typing import Any
 
 from palaestra.api.loops import run_blocking
 from palaestra.api.run import Run
-from palaestra.ends import End, HeldOut, end_of
+from palaestra.ends import HELD_OUT, SHARES, End, HeldOut, end_of
 from palaestra.errors import Fault, UserError
 from palaestra.explanation.method import explain as explain_groups
 from palaestra.explanation.trajectories import Trajectory, groups_from
@@ -190,7 +190,8 @@ def compare_runs(runs: Sequence[Run], whole: bool) -> dict[str, Any]:
         raise UserError(f"{missing[0]} has no evaluation at its end, so it cannot be compared")
     known = {n: held for n, held in after.items() if held is not None}
     if len(kinds := {held.of for held in known.values()}) > 1:
-        raise UserError(f"an accuracy cannot be compared with a mean reward: {', '.join(names)}")
+        what = " cannot be compared with ".join(HELD_OUT[k] for k in HELD_OUT if k in kinds)
+        raise UserError(f"{what}: {', '.join(names)}")
     first, *others = names
     return {
         "methods": ends,
@@ -245,11 +246,16 @@ def origin(settings: Settings) -> dict[str, Any]:
 
 def ends_of(cells: Sequence[Cell], end: End) -> tuple[list[float], int]:
     """What the cells' evaluations found, and of how many problems these are shares; 0 = they are
-    mean rewards.
+    means.
     """
     found = [e for c in cells if (e := end_of(c.summary, end))]
-    shares = all(e["of"] == "accuracy" for e in found)
+    shares = all(e["of"] in SHARES for e in found)
     return [e["mean"] for e in found], min((e["n"] for e in found), default=0) if shares else 0
+
+
+def kind_of(cells: Sequence[Cell], end: End) -> str:
+    """What the cells' evaluations are of."""
+    return next((e["of"] for c in cells if (e := end_of(c.summary, end))), "accuracy")
 
 
 def over_cells(cells: Sequence[Cell], end: End) -> dict[str, Any]:
@@ -258,7 +264,7 @@ def over_cells(cells: Sequence[Cell], end: End) -> dict[str, Any]:
     if not values:
         return {}
     found = share_of_runs(values, n) if n else mean_interval(values)
-    return {"of": "accuracy" if n else "reward", **found.json()}
+    return {"of": kind_of(cells, end), **found.json()}
 
 
 def difference_of(first: Sequence[Cell], other: Sequence[Cell]) -> dict[str, Any]:
@@ -266,7 +272,7 @@ def difference_of(first: Sequence[Cell], other: Sequence[Cell]) -> dict[str, Any
     (a, n), (b, m) = ends_of(first, "after"), ends_of(other, "after")
     shares = bool(n and m)
     found = share_difference(a, b, min(n, m)) if shares else paired_difference(a, b)
-    return {"of": "accuracy" if shares else "reward", **found.json()}
+    return {"of": kind_of(first, "after"), **found.json()}
 
 
 def summary_of(cells: Sequence[Cell]) -> dict[str, Any]:

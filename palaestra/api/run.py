@@ -59,11 +59,10 @@ class Run:
 
     @cached_property
     def evaluations(self) -> pa.Table:
-        """One row an evaluation: step, of ("accuracy" or "reward"), mean, low and high (95%), n."""
-        of = self._read.of
-        measured = [
-            {"step": int(at), "of": of, **found.json()} for at, found in self._read.evaluations
-        ]
+        """One row for each thing that an evaluation measured: step, of ("accuracy", "reward",
+        "ranking", "margin" or "loss"), mean, low and high (95%), n.
+        """
+        measured = [{"step": int(at), **held.json()} for at, held in self._read.held]
         return table(measured)
 
     def episodes(self, tokens: bool = False) -> pa.Table:

@@ -9,7 +9,7 @@ from typing import Any
 
 from palaestra.api.asking import compare_cells
 from palaestra.cli.train import read_settings, told
-from palaestra.ends import end_of
+from palaestra.ends import HELD_OUT, end_of
 from palaestra.errors import UserError
 from palaestra.ledger.experiment import Cell
 from palaestra.run.headway import Headway
@@ -52,13 +52,13 @@ def draw(cells: dict[str, list[Cell]], out: Path) -> None:
     ]
     of = {end_of(c.summary, "after").get("of") for found in cells.values() for c in found}
     records = {m: [judged(c) for c in found] for m, found in cells.items()}
-    compare(records, out / "compare.png", of="reward" if "reward" in of else "accuracy")
+    compare(records, out / "compare.png", of=min(filter(None, of), default="accuracy"))
 
 
 def table(result: dict[str, Any], out: Path) -> None:
     budget = f"{result['budget_tokens']:,} sampled tokens a run, {result['seeds']} seeds"
     of = {s["after"].get("of") for s in result["methods"].values()}
-    what = "mean held-out reward" if "reward" in of else "held-out accuracy"
+    what = " and ".join(HELD_OUT[kind] for kind in HELD_OUT if kind in of)
     print(f"{result['model']} on {result['task']}, {what}, {budget} (95% intervals)")
     for m, s in result["methods"].items():
         before = told(s["before"] | {"low": None}) if s["before"] else ""

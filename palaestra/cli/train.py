@@ -10,7 +10,7 @@ from typing import Any
 from palaestra import values
 from palaestra.api.run import Run
 from palaestra.api.training import check_kept, stored_settings, work
-from palaestra.ends import end_of
+from palaestra.ends import HELD_OUT, SHARES, all_of
 from palaestra.errors import UserError
 from palaestra.run import setup
 from palaestra.run.settings import Settings
@@ -55,9 +55,8 @@ def read_settings(arguments: argparse.Namespace) -> Settings:
 def farewell(summary: dict[str, Any], settings: Settings, out: Path) -> str:
     lines = [""]
     for end in ("before", "after"):
-        if found := end_of(summary, end):
-            what = "mean held-out reward" if found["of"] == "reward" else "held-out accuracy"
-            lines.append(f"{what} {end:<7} {told(found)}  n = {found['n']}")
+        for found in all_of(summary, end):
+            lines.append(f"{HELD_OUT[found['of']]} {end:<7} {told(found)}  n = {found['n']}")
     if summary.get("caveat"):
         lines.append(f"note     {summary['caveat']}")
     model = summary["artifacts"].get("policy")
@@ -78,8 +77,8 @@ def farewell(summary: dict[str, Any], settings: Settings, out: Path) -> str:
 
 
 def told(found: dict[str, Any]) -> str:
-    """An evaluation for people: an accuracy in per cent, a mean reward in its own unit."""
-    if found.get("of") != "reward":
+    """An evaluation for people: a share in per cent, anything else in its own unit."""
+    if found.get("of", "accuracy") in SHARES:
         return percent(found)
     ends = "" if found["low"] is None else f"  (95%: {found['low']:.3f} to {found['high']:.3f})"
     return f"{found['mean']:6.3f}{ends}"

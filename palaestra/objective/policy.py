@@ -137,6 +137,9 @@ class Imitation(Algebra):
 
     reduce: Reduction = "tokens"
 
+    def measures(self, out: Outputs, batch: Batch) -> dict[str, Tensor]:
+        return {"nll": -(out["logp"] * batch.mask).sum(1), "tokens": batch.mask.sum(1)}
+
     def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         loss = reduce_terms(-out["logp"], batch, self.reduce)
         return loss, {"nll": token_mean(-out["logp"], batch)}

@@ -36,6 +36,9 @@ class DPO(Algebra):
     def couples(self) -> Couples:
         return "unit"
 
+    def measures(self, out: Outputs, batch: Batch) -> dict[str, Tensor]:
+        return {"margin": self.beta * preference_margins(out, batch)}
+
     def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         m_U = self.beta * preference_margins(out, batch)
         softplus = torch.nn.functional.softplus

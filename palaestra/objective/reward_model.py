@@ -47,6 +47,12 @@ class BradleyTerry(Algebra):
     def couples(self) -> Couples:
         return "unit"
 
+    def measures(self, out: Outputs, batch: Batch) -> dict[str, Tensor]:
+        """The mean margin of the heads; NaN for a tie."""
+        s_HB = torch.stack([score_at_marker(out, batch, h) for h in self.heads])
+        margin_U = sum_by_unit(batch["sign"] * s_HB.mean(0), batch)
+        return {"margin": margin_U.masked_fill(sum_by_unit(batch["tie"], batch) > 0, torch.nan)}
+
     def __call__(self, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         tie_U = sum_by_unit(batch["tie"], batch) / 2
         loss, ranked = batch.mask.new_zeros(()), batch.mask.new_zeros(())

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from palaestra.abilities import KnowsSolved
+from palaestra.abilities import KnowsSolved, ReplaysRecords
 from palaestra.context import Collect, RewardFn
 from palaestra.errors import Fault
 from palaestra.rollout.play import play
@@ -43,6 +43,11 @@ class Links:
     """One link after the other; each has its own key."""
 
     links: tuple[Collect, ...]
+
+    @property
+    def recorded(self) -> bool:
+        """Whether no link samples."""
+        return all(isinstance(x, ReplaysRecords) and x.recorded for x in self.links)
 
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         for i, link in enumerate(self.links):

@@ -5,7 +5,7 @@ they have no age.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from palaestra.abilities import Habit  # fmt: skip
 from palaestra.errors import UserError
@@ -61,6 +61,7 @@ class Demonstrate:
 
     habit: Habit = "work"
     model: str = "policy"
+    recorded: ClassVar[bool] = True
 
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         task = group.task
@@ -83,6 +84,7 @@ class Recorded:
     """Adds the task's recorded pair: `chosen` with reward 1, `rejected` with reward 0."""
 
     model: str = "policy"
+    recorded: ClassVar[bool] = True
 
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         task = group.task

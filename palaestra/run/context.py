@@ -48,12 +48,11 @@ from palaestra.types import (  # fmt: skip
     Sampling,
     Signals,
 )
-from palaestra.update import pack, split
+from palaestra.update import MEASURE_BUDGET, pack, split
 
 PHASES = ("rollout", "reward", "forward", "backward", "optimiser", "other")
 CHECKED_PROMPTS = 100_000  # of the user's data, before the first step
 ORACLE_TASKS = 16  # whose gold answers are checked before the first step
-MEASURE_BUDGET = 4096  # tokens a measuring forward pass may hold
 
 
 Drive: TypeAlias = Callable[[Any, "RunContext"], Awaitable[Result]]
@@ -319,10 +318,10 @@ class RunContext:
         tasks = self.bench.tasks
         if isinstance(tasks, Answers) and not (tasks.has_answers and self.bench.reward):
             self.say(
-                f"note: the records of {self.bench.name} have no answer, so held-out problems are "
-                "not measured"
+                f"note: the records of {self.bench.name} have no answer, so no answers to held-out "
+                "problems are judged"
             )
-            self.plan = replace(self.plan, evaluate=0, evaluate_every=0)
+            self.plan = replace(self.plan, answers=False)
             return self.check_prompts()
         size = split_size(self.bench.tasks, "test")
         if size is not None and size < self.plan.evaluate:

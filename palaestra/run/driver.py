@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from palaestra.ends import at_ends
+from palaestra.ends import at_ends, evaluation_of
 from palaestra.errors import Fault, Paused, Stopped
 from palaestra.models.load import load_heads, save, trainable_copy, weights_sha256
 from palaestra.rollout.collect import Sample
-from palaestra.run.evaluation import attempt_tasks, greedy_held_out, sampled_scores
+from palaestra.run.evaluation import attempt_tasks, measure_held_out, sampled_scores
 from palaestra.run.plan import Plan
 from palaestra.run.progress import Progress
 from palaestra.schedule import resolve
@@ -50,7 +50,7 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
         )
         state["run"] |= {"problem": ctx.bench.name, "before": {}}
     if "before" not in state["run"]:
-        state["run"]["before"] = await measure(ctx, plan, log, 0)
+        state["run"]["before"] = await measure(recipe, ctx, log, 0)
     skipped: dict[str, int] = {}
     with stop, progress or nullcontext(), save_on_pause(ctx, lambda: state):
         while state["step"] < steps and not is_budget_spent(recipe, plan, state):
@@ -70,7 +70,7 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
                 progress.update(state["step"], record)
             over = state["step"] == steps or is_budget_spent(recipe, plan, state)
             if plan.evaluate_every and state["step"] % plan.evaluate_every == 0 and not over:
-                await measure(ctx, plan, log, state["step"])
+                await measure(recipe, ctx, log, state["step"])
             if state["step"] % plan.checkpoint_every == 0 or over or stop.asked:
                 save_checkpoint(ctx, state)
             if (most := max(skipped.values(), default=0)) >= MOST_SKIPS:
@@ -79,7 +79,7 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
                 )
             if stop.asked and not over:
                 raise Stopped(f"stopped after step {state['step']} of {steps}", stop.asked)
-    after = await measure(ctx, plan, log, state["step"])
+    after = await measure(recipe, ctx, log, state["step"])
     metrics = summary(ctx, state, after) | await measure_samples(ctx, plan)
     return Result(metrics=metrics, artifacts=artifacts(ctx, state["step"]))
 
@@ -203,17 +203,20 @@ def save_checkpoint(ctx: RunContext, state: State) -> None:
 
 
 async def measure(
-    ctx: RunContext, plan: Plan, log: checkpoint.AppendLog | None, at: int
+    recipe: Recipe, ctx: RunContext, log: checkpoint.AppendLog | None, at: int
 ) -> dict[str, Any]:
-    """How good greedy answers to held-out problems are at a step, also into the log."""
+    """How good the models are on held-out problems at a step, also into the log."""
+    plan = ctx.plan
     if not plan.evaluate:
         return {}
-    found, _ = await greedy_held_out(ctx, plan.evaluate)
-    record = {"step": at, "evaluation": found.json()}
+    held = await measure_held_out(ctx, resolve(recipe, at), plan.evaluate, plan.answers)
+    if not held:
+        return {}
+    record = {"step": at, "evaluation": evaluation_of(held)}
     # a run that went on from its own end finds it there
     if log is not None and log.last() != record:
         note(ctx, log, record)
-    return found.json()
+    return record["evaluation"]
 
 
 def note(ctx: RunContext, log: checkpoint.AppendLog, record: Mapping[str, Any]) -> None:
@@ -224,7 +227,7 @@ def note(ctx: RunContext, log: checkpoint.AppendLog, record: Mapping[str, Any]) 
 
 async def measure_samples(ctx: RunContext, plan: Plan) -> dict[str, Any]:
     """`sampled_scores` of the trained policy on the held-out tasks."""
-    if not (plan.samples and plan.evaluate):
+    if not (plan.samples and plan.evaluate and plan.answers):
         return {}
     groups = await attempt_tasks(ctx, plan.evaluate, Sample(n=plan.samples), label="eval samples")
     return {"sampled_after": sampled_scores(groups, plan.samples)}

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import defaultdict
+from collections.abc import Mapping
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
-from palaestra.abilities import split_size
+import torch
+
+from palaestra import values
+from palaestra.abilities import MeasuresRecords, ReplaysRecords, split_size
 from palaestra.ends import HeldOut
 from palaestra.errors import UserError
 from palaestra.rollout.collect import Sample, Score
@@ -14,14 +20,18 @@ from palaestra.stats import (
     best_at_k,
     bounded_interval,
     majority_at_k,
+    mean_interval,
     pass_at_k,
     proportion,
+    ratio_interval,
 )
-from palaestra.step import check_some
-from palaestra.types import Group
+from palaestra.step import Learner, Recipe, check_some
+from palaestra.types import Batch, Group
+from palaestra.update import MEASURE_BUDGET, pack, split
 
 if TYPE_CHECKING:
     from palaestra.context import Context
+    from palaestra.run.context import RunContext
 
 
 async def attempt_tasks(
@@ -75,6 +85,64 @@ async def greedy_held_out(
     """
     groups = await attempt_tasks(ctx, n, Sample(n=1, temperature=0.0, model=model))
     return judge_held_out(groups), groups
+
+
+async def measure_held_out(ctx: RunContext, recipe: Recipe, n: int, answers: bool) -> list[HeldOut]:
+    """What a recipe is measured by on up to `n` held-out problems.
+
+    Greedy answers of the policy where it is trained and `answers` can be judged; and where nothing
+    is sampled, the held-out records: how many pairs are ranked right and by which margin, or the
+    loss of the recorded answers. The rest of the run does not see that it was measured.
+    """
+    found = [(await greedy_held_out(ctx, n))[0]] if answers and "policy" in recipe.learners else []
+    if isinstance(recipe.collect, ReplaysRecords) and recipe.collect.recorded:
+        seconds = dict(ctx.seconds)
+        found += await measure_records(ctx, recipe, n)
+        ctx.seconds.update(seconds)
+    return found
+
+
+async def measure_records(ctx: RunContext, recipe: Recipe, n: int) -> list[HeldOut]:
+    """Of the first learner whose objective can be measured on held-out records."""
+    size = split_size(ctx.bench.tasks, "test")
+    keys = [(ctx.seed, "held-out records", i) for i in range(n if size is None else min(n, size))]
+    starts = [Group(task=ctx.bench.tasks.task("test", key[-1])) for key in keys]
+    groups = list(await asyncio.gather(*map(recipe.collect, repeat(ctx), keys, starts)))
+    for name, learner in recipe.learners.items():
+        parts = (learner.objective, *(x for _, x in values.walk(learner.objective)))
+        objective = next((x for x in parts if isinstance(x, MeasuresRecords)), None)
+        if objective is None:
+            continue
+        examples, _ = learner.credit(groups, ctx.measure(groups, learner.needs), {})
+        if (batch := pack(examples, name)) is not None:
+            return summarise_records(measure_units(ctx, name, learner, objective, batch))
+    return []
+
+
+@torch.no_grad()
+def measure_units(
+    ctx: RunContext, name: str, learner: Learner, objective: MeasuresRecords, batch: Batch
+) -> dict[str, list[float]]:
+    """What an objective says of all units of a batch."""
+    forward, device = ctx.forward(name, learner.objective.needs), ctx.model(name).device
+    found: dict[str, list[float]] = defaultdict(list)
+    for rows in split(batch, MEASURE_BUDGET, whole_units=True, packed=ctx.model(name).packs):
+        part = batch.part(rows).to(device)
+        for key, values_U in objective.measures(forward(part), part).items():
+            found[key] += values_U.double().tolist()
+    return found
+
+
+def summarise_records(found: Mapping[str, list[float]]) -> list[HeldOut]:
+    """Margins of pairs as a share and a mean, ties left out; log-likelihoods as a mean over tokens."""
+    held: list[HeldOut] = []
+    if margins := [x for x in found.get("margin", []) if not math.isnan(x)]:
+        ranked = proportion(sum(x > 0 for x in margins), len(margins))
+        held.append(HeldOut(of="ranking", interval=ranked))
+        held.append(HeldOut(of="margin", interval=mean_interval(margins)))
+    if "nll" in found:
+        held.append(HeldOut(of="loss", interval=ratio_interval(found["nll"], found["tokens"])))
+    return held
 
 
 async def evaluate(ctx: Context, n: int, k: int = 1, temperature: float = 1.0) -> dict[str, Any]:

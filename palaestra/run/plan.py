@@ -15,6 +15,7 @@ class Plan:
     # ends at the first step after which so many have been sampled, not with the schedule
     tokens: int | None = None
     evaluate: int = 512  # held-out tasks, before and after
+    answers: bool = True  # whether answers to them can be judged
     samples: int = 0  # answers drawn for each held-out task at the end, for pass@k and maj@k
     evaluate_every: int = 0  # steps; 0 = before and after only
     checkpoint_every: int = 1  # steps

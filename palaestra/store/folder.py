@@ -6,9 +6,9 @@ import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from palaestra.ends import HeldOut, end_of
+from palaestra.ends import SHARES, HeldOut, HeldOutKind, end_of, parts_of
 from palaestra.errors import UserError
 from palaestra.markdown import escape_controls
 from palaestra.stats import Interval
@@ -27,9 +27,15 @@ class RunFolder:
     summary: Mapping[str, Any]
     steps: Sequence[Mapping[str, Any]]
     evaluations: Sequence[tuple[float, Interval]]
-    of: Literal["accuracy", "reward"]  # what evaluations measure
+    of: HeldOutKind  # what evaluations measure
+    held: Sequence[tuple[float, HeldOut]]  # all that they measured, by step
     first: StepRollouts | None
     last: StepRollouts | None
+
+    @property
+    def is_share(self) -> bool:
+        """Whether evaluations are shares, told in per cent."""
+        return self.of in SHARES
 
     @property
     def parts(self) -> Mapping[str, Mapping[str, Any]]:
@@ -62,6 +68,13 @@ def read_run(folder: Path) -> RunFolder:
         steps=[r for r in lines if r.keys() - {"step", "evaluation"}],
         evaluations=evaluations_of(lines),
         of=measured(summary, lines),
+        held=[
+            (float(r["step"]), held)
+            for r in lines
+            if isinstance(r.get("evaluation"), Mapping)
+            for part in parts_of(r["evaluation"])
+            if (held := HeldOut.read(part)) is not None
+        ],
         first=first,
         last=last if first and last and last.step != first.step else None,
     )
@@ -91,13 +104,12 @@ def rollouts_of(files: Sequence[Path]) -> StepRollouts | None:
     return None
 
 
-def measured(
-    summary: Mapping[str, Any], records: Sequence[Mapping[str, Any]]
-) -> Literal["accuracy", "reward"]:
+def measured(summary: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> HeldOutKind:
     """What the evaluations of a run are of: a mean reward if any of them is."""
     given = [r["evaluation"] for r in records if isinstance(r.get("evaluation"), Mapping)]
     found = (HeldOut.read(x) for x in (end_of(summary, "before"), end_of(summary, "after"), *given))
-    return "reward" if any(x is not None and x.of == "reward" for x in found) else "accuracy"
+    kinds = [x.of for x in found if x is not None] or ["accuracy"]
+    return "reward" if "reward" in kinds else kinds[0]
 
 
 def evaluations_of(records: Sequence[Mapping[str, Any]]) -> list[tuple[float, Interval]]:

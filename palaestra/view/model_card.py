@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCardData
 
 from palaestra import __version__, catalogue, markdown, values
-from palaestra.ends import end_of
+from palaestra.ends import HeldOutKind, end_of
 from palaestra.errors import UserError
 from palaestra.models.load import OWN_MODELS
 from palaestra.run import setup
@@ -23,6 +24,19 @@ from palaestra.store.folder import RunFolder
 from palaestra.view.report import ONE_SEED, ends, facts, verdict
 
 HUB = {"smollm2": "HuggingFaceTB/SmolLM2-135M-Instruct"}  # what comes from it by another way
+
+ANSWERED = (
+    "The model answered each held-out problem once, greedily, and the reward of the problem judged "
+    "the answers."
+)
+PAIRED = "The model compared the two recorded answers to each held-out problem."
+HOW: Mapping[HeldOutKind, str] = {
+    "accuracy": ANSWERED,
+    "reward": ANSWERED,
+    "ranking": PAIRED,
+    "margin": PAIRED,
+    "loss": "It is the mean of -log p over the tokens of the recorded answers, in nats.",
+}
 
 
 def model_card(run: RunFolder, step: int, repo: str, alone: bool = True) -> str:
@@ -43,6 +57,8 @@ def model_card(run: RunFolder, step: int, repo: str, alone: bool = True) -> str:
         "what": told["what"],
         "ends": told["ends"],
         "words": told["words"],
+        "beside": told["beside"],
+        "how": HOW[run.of],
         "one_seed": ONE_SEED,
         "part": "" if (run.folder / "config.toml").is_file() else run.folder.name,
         "caveat": run.name("caveat"),

@@ -5,12 +5,14 @@ beside the data.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from palaestra.ends import HELD_OUT as HELD_OUT_NAMES
+from palaestra.ends import SHARES, HeldOutKind
 from palaestra.stats import Interval, mean_interval, share_of_runs, t_quantile
 from palaestra.store.folder import evaluations_of
 from palaestra.view.drawing import (
@@ -39,7 +41,6 @@ if TYPE_CHECKING:
 
 WIDE, NARROW = (9.0, 4.7), (4.2, 7.2)  # inches
 
-HELD = {"accuracy": "held-out accuracy", "reward": "mean held-out reward"}
 Evaluations = Sequence[tuple[float, Interval]]
 
 
@@ -51,7 +52,7 @@ def curve(
     path: str | Path,
     *,
     evaluations: Evaluations = (),
-    of: str = "accuracy",
+    of: HeldOutKind = "accuracy",
     title: str = "",
 ) -> None:
     """The learning curve of a run: training reward and evaluations, answer length, entropy or
@@ -65,7 +66,7 @@ def curve_svg(
     metrics: Metrics,
     *,
     evaluations: Evaluations = (),
-    of: str = "accuracy",
+    of: HeldOutKind = "accuracy",
     narrow: bool = False,
 ) -> str:
     """The same picture without its title, as SVG for the inside of a page; see `drawing.inline`."""
@@ -76,7 +77,11 @@ def curve_svg(
 
 
 def _curve(
-    metrics: Metrics, evaluations: Evaluations, of: str, title: str, size: tuple[float, float]
+    metrics: Metrics,
+    evaluations: Evaluations,
+    of: HeldOutKind,
+    title: str,
+    size: tuple[float, float],
 ) -> Figure:
     from matplotlib.figure import Figure
 
@@ -100,8 +105,11 @@ def _curve(
             float(reward[: len(reward) // 10 + 1].mean()) if len(reward) and shared else -math.inf
         )
         # where the curve is not
-        _evaluations(accuracy, evaluations, above=beside <= evaluations[0][1].mean)
-        _heading(accuracy, f"{HELD[of]}, 95% interval", HELD_OUT, right=shared and size == WIDE)
+        tell = percent if of in SHARES else short_number
+        _evaluations(accuracy, evaluations, tell, above=beside <= evaluations[0][1].mean)
+        _heading(
+            accuracy, f"{HELD_OUT_NAMES[of]}, 95% interval", HELD_OUT, right=shared and size == WIDE
+        )
     raised = evaluations and shared and size != WIDE
     _heading(
         main,
@@ -202,7 +210,9 @@ def _rewards(axes: Axes, x_N: np.ndarray, y_N: np.ndarray, colour: str = TRAIN) 
     axes.locator_params(axis="y", nbins=5)
 
 
-def _evaluations(axes: Axes, evaluations: Evaluations, above: bool) -> None:
+def _evaluations(
+    axes: Axes, evaluations: Evaluations, tell: Callable[[float], str], above: bool
+) -> None:
     """Points with intervals; the first and the last tell their value, the last one outside of the
     panel.
     """
@@ -224,10 +234,10 @@ def _evaluations(axes: Axes, evaluations: Evaluations, above: bool) -> None:
         )  # fmt: skip
     style: dict[str, Any] = {"color": HELD_OUT, "fontweight": "bold", "fontsize": 11, "ha": "left"}
     (first, before), (last, after) = evaluations[0], evaluations[-1]
-    _write(axes, percent(after.mean), (last, after.mean), (9, 0), va="center", **style)
+    _write(axes, tell(after.mean), (last, after.mean), (9, 0), va="center", **style)
     if first < last:
         va, rise = ("bottom", 2) if above else ("top", -2)
-        _write(axes, percent(before.mean), (first, before.mean), (9, rise), va=va, **style)
+        _write(axes, tell(before.mean), (first, before.mean), (9, rise), va=va, **style)
 
 
 def _unit(axes: Axes, reward_N: np.ndarray, ends: Sequence[float]) -> None:
@@ -246,7 +256,7 @@ def compare(
     runs: Mapping[str, Sequence[Metrics]],
     path: str | Path,
     *,
-    of: str = "accuracy",
+    of: HeldOutKind = "accuracy",
     title: str = "",
 ) -> None:
     """Recipes over sampled tokens: mean over seeds with its 95% band; beside it where the runs
@@ -264,20 +274,21 @@ def compare(
         for i, (name, seeds) in enumerate(runs.items()):
             _band(left, seeds, i)
             ends = [_end(run, judged) for run in seeds]
-            problems = evaluations_of(seeds[0])[-1][1].n if judged and of == "accuracy" else 0
+            problems = evaluations_of(seeds[0])[-1][1].n if judged and of in SHARES else 0
             _row(right, name, len(runs) - 1 - i, ends, i, problems)
         left.set_title("reward of the training batch", color=INK)
         left.set_xlabel("sampled tokens")
         left.xaxis.set_major_formatter(lambda v, _: thousands(v))
         left.locator_params(axis="both", nbins=6)
         right.set_title(
-            f"{HELD[of]} at the end" if judged else "training reward at the end", color=INK
+            f"{HELD_OUT_NAMES[of]} at the end" if judged else "training reward at the end",
+            color=INK,
         )
         right.set_yticks([])
         right.grid(False)
         right.set_ylim(-0.6, len(runs) - 0.3)
         right.xaxis.set_major_formatter(
-            lambda v, _: f"{100 * v:g}%" if judged and of == "accuracy" else f"{v:g}"
+            lambda v, _: f"{100 * v:g}%" if judged and of in SHARES else f"{v:g}"
         )
         right.locator_params(axis="x", nbins=5)
         seeds = sorted({len(s) for s in runs.values()})

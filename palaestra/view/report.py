@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.ends import HeldOut, end_of
+from palaestra.ends import HELD_OUT, HeldOut, all_of, end_of
 from palaestra.markdown import render
 from palaestra.run.setup import eval_command
 from palaestra.stats import LEVEL, Interval, difference, fisher, mean_interval, proportion
@@ -31,7 +31,6 @@ ERROR_FILES = 20  # rollout files that are searched for the causes of errors
 LONGEST_ERROR = 400  # characters shown of what infrastructure said
 SHORT = 120  # tokens; shorter answers of a group stand beside one another
 PARTS = 6  # parts of the reward that are listed
-WHAT = {"accuracy": "Held-out accuracy", "reward": "Mean held-out reward"}
 ONE_SEED = (
     "This is one run with one seed: the intervals cover the choice of problems, not what another "
     "seed would do."
@@ -126,7 +125,7 @@ def ends(run: RunFolder) -> tuple[Interval | None, Interval | None]:
 def verdict(run: RunFolder) -> dict[str, Any]:
     """Before and after with a judgement in plain words."""
     before, after = ends(run)
-    share = run.of == "accuracy"
+    share = run.is_share
     tell = percent if share else short_number
     told = [
         {
@@ -140,12 +139,36 @@ def verdict(run: RunFolder) -> dict[str, Any]:
         if e is not None
     ]
     where = "on the held-out problems" if run.name("caveat") or run.name("env") else UNSEEN_PROBLEMS
-    words = judge_change(before, after, share, where)
+    words = judge_change(before, after, share, where, falls=run.of == "loss")
     return {
         "ends": told,
         "words": words,
-        "what": WHAT[run.of],
+        "what": _capital(HELD_OUT[run.of]),
+        "beside": beside(run),
     }
+
+
+def beside(run: RunFolder) -> list[str]:
+    """What else was measured on held-out problems, each in a line."""
+    found = {end: all_of(run.summary, end)[1:] for end in ("before", "after")}
+    lines: list[str] = []
+    for last in found["after"]:
+        first = next((x for x in found["before"] if x["of"] == last["of"]), None)
+        means = [_tell(x) for x in (first, last) if x is not None]
+        lines.append(f"{_capital(HELD_OUT[last['of']])}: {' → '.join(means)}.")
+    return lines
+
+
+def _tell(found: Mapping[str, Any]) -> str:
+    """The mean of an evaluation: a share in per cent, anything else in its own unit."""
+    held = HeldOut.read(found)
+    if held is None:
+        return "?"
+    return (percent if held.is_share else short_number)(held.interval.mean)
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def judge_change(
@@ -153,14 +176,17 @@ def judge_change(
     after: Interval | None,
     share: bool = True,
     where: str = UNSEEN_PROBLEMS,
+    falls: bool = False,
 ) -> str:
-    """What the difference says, in a sentence; `share`: in points of a hundred."""
+    """What the difference says, in a sentence; `share`: in points of a hundred, `falls`: less is
+    better.
+    """
     if before is None or after is None:
         return (
             "There is no evaluation before and after, so whether the model became better is not "
             "known."
         )
-    d = difference(before, after)
+    d = difference(after, before) if falls else difference(before, after)
     if not math.isfinite(d.low + d.high):
         return (
             "The evaluations are too small for an interval, so whether the model became better is "
@@ -211,12 +237,7 @@ def parts(run: RunFolder) -> list[dict[str, str]]:
     """
     rows = []
     for name, found in run.parts.items():
-        told = [
-            ""
-            if (held := HeldOut.read(end_of(found, end))) is None
-            else (percent if held.of == "accuracy" else short_number)(held.interval.mean)
-            for end in ("before", "after")
-        ]
+        told = [_tell(held) if (held := end_of(found, end)) else "" for end in ("before", "after")]
         tokens, seconds, steps = (
             number(found.get(k)) for k in ("sampled_tokens", "seconds", "steps")
         )
@@ -324,9 +345,10 @@ def remarks(run: RunFolder) -> list[str]:
         for name in ("truncated", "groups_mixed")
     )
     before, after = ends(run)
-    if before and after and has_risen(run) and difference(before, after).low <= 0:
+    judged = run.of in ("accuracy", "reward")
+    if judged and before and after and has_risen(run) and difference(before, after).low <= 0:
         found.append(
-            f"The training reward rose and the {WHAT[run.of].lower()} did not: the rise may come "
+            f"The training reward rose and the {HELD_OUT[run.of]} did not: the rise may come "
             "from these problems only, or from sampling less widely."
         )
     if cut > 0.05:

@@ -174,8 +174,6 @@ def test_a_path_is_a_file_and_what_is_no_text_is_said_by_its_type(tmp_path):
         train("grpo", data=[{"prompt": "1+1", "answer": "2"}])
     with pytest.raises(UserError, match=r"^dtype takes text, not a int$"):
         train("grpo", dtype=32)
-    with pytest.raises(UserError, match=r"^reward takes text, FILE.py:NAME \| VERIFIER, not a function$"):
-        train("grpo", reward=lambda responses, answers: [])
     with pytest.raises(UserError, match=r"none\.jsonl: no such file"):
         train("grpo", data=tmp_path / "none.jsonl")
     with pytest.raises(UserError, match=r"compare takes names of methods, FILE.py or runs, not a Recipe"):
