@@ -155,7 +155,7 @@ def test_a_judged_recipe_needs_no_answers(tmp_path, capsys):
         "    return pl.vary(pl.recipe('grpo'), collect=pl.links(pl.Sample(n=4), pl.Score(reward=OWN, shadow=True)))\n"
     )
     run = pl.train(str(recipe), data=str(data), out=tmp_path / "run", smoke=True, max_tokens=4)
-    assert "so held-out problems are not measured" in capsys.readouterr().err
+    assert "so no answers to held-out problems are judged" in capsys.readouterr().err
     assert not any(key.endswith("_after") for key in run.summary)
     assert run.group(step=2, group=0).explain("rloo")["advantages"]
     with pytest.raises(UserError, match="no 'answer'"):

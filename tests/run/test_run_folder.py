@@ -123,7 +123,7 @@ def test_records_without_answers_are_learned_from_and_not_measured(place, capsys
     )
     asked = ["train", "dpo", "--data", "d.jsonl", "--steps", "1", "--out", "run", "schedule.prompts=2"]
     assert main([*asked, "pairs=data"]) == 0
-    assert "have no answer, so held-out problems are not measured" in capsys.readouterr().err
+    assert "have no answer, so no answers to held-out problems are judged" in capsys.readouterr().err
     assert not [k for k in json.loads((place / "run" / "summary.json").read_text()) if k.endswith("_after")]
     assert main([*asked[:-2], "other", "--smoke"]) == 2
     assert "its chosen and rejected are for: palaestra train dpo pairs=data" in capsys.readouterr().err
