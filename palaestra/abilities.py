@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 
 from palaestra.context import Credit, Pool
-from palaestra.types import Call, Message, Task, Tasks
+from palaestra.types import Call, Malformed, Message, Task, Tasks, ToolSchema
 
 # ---- sources of tasks, and worlds
 
@@ -162,6 +162,28 @@ class Casts(Protocol):
     @property
     def players(self) -> Mapping[str, Callable[[Sequence[Message], np.random.Generator], str]]:
         """By seat, a function of what was said so far and of randomness that says the next turn."""
+        ...
+
+
+@runtime_checkable
+class Closes(Protocol):
+    """A world that holds processes or connections. Without it there is nothing to end."""
+
+    def close(self) -> None:
+        """Ends them; what is asked of the world afterwards begins others."""
+        ...
+
+
+@runtime_checkable
+class ReadsCalls(Protocol):
+    """A player that is told of the tools of an ask, and reads its own calls. Without it, it knows
+    no tools, and one call a turn is read.
+    """
+
+    def read_calls(
+        self, text: str, finish: str, tools: tuple[ToolSchema, ...]
+    ) -> tuple[Call | Malformed, ...]:
+        """All calls of a turn, in order."""
         ...
 
 

@@ -29,6 +29,7 @@ from palaestra.plugins import Plugin, file_of, home, providers
 from palaestra.run.additions import plugins_used
 from palaestra.run.settings import Settings
 from palaestra.run.setup import bench_of
+from palaestra.services.tools.names import is_function
 from palaestra.types import Player
 
 PACKAGE = Path(palaestra.__file__).parent
@@ -69,6 +70,7 @@ def configuration(runnable: Any, settings: Settings, tokens: int, samples: int) 
         "recipe": canonical(runnable),
         "task": settings.problem if not files else "",
         **files,
+        **({"tools": _tools(settings)} if settings.tools else {}),
         "model": model_sha256(settings.model),
         "dtype": settings.precision,
         "lora": settings.lora,
@@ -104,6 +106,12 @@ def _off(f: Field[Any], part: Any) -> bool:
     found = getattr(part, f.name)
     default = f.default_factory() if f.default_factory is not MISSING else f.default
     return found == default and (not found or canonical(found) == [name_of(type(found)), {}])
+
+
+def _tools(settings: Settings) -> list[Any]:
+    """The tools, a function by its file, with the limits of a call."""
+    names = [_file(n) if is_function(n) else n for n in settings.tools]
+    return [names, settings.tool_turns, settings.tool_seconds, settings.tool_chars]
 
 
 def _file(given: str) -> str:

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from palaestra.abilities import Answers, split_size
+from palaestra.abilities import Answers, Closes, split_size
 from palaestra.context import Bench, Client, Engine, Runnable, Source
 from palaestra.engines import select
 from palaestra.errors import UserError
@@ -169,9 +169,11 @@ class RunContext:
             self.engines[name].forget()
 
     def close(self) -> None:
-        """Ends what engines run elsewhere."""
+        """Ends what engines and the world run elsewhere."""
         for engine in self.engines.values():
             engine.close()
+        if isinstance(self.bench.world, Closes):
+            self.bench.world.close()
 
     # ---- measuring
 

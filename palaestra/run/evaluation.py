@@ -19,6 +19,7 @@ from palaestra.stats import (
 )
 from palaestra.step import check_some
 from palaestra.types import Group
+from palaestra.worlds.tools import tool_numbers
 
 if TYPE_CHECKING:
     from palaestra.context import Context
@@ -83,6 +84,7 @@ async def evaluate(ctx: Context, n: int, k: int = 1, temperature: float = 1.0) -
     result: dict[str, Any] = {
         "greedy": found.json(),
         "errors": sum(not e.ok for g in groups for e in g.episodes),
+        **tool_numbers(e for g in groups for e in g.valid),
     }
     domains: dict[str, list[Group]] = defaultdict(list)
     for g in groups:
