@@ -266,5 +266,5 @@ def line_of(tool: ToolSchema) -> str:
 
 def _kind(schema: Any) -> str:
     """The type of an argument in a word, or its whole schema."""
-    rest = {k: v for k, v in schema.items() if k not in ("description", "default")}
+    rest = {k: v for k, v in schema.items() if k not in ("title", "description", "default")}
     return str(rest["type"]) if list(rest) == ["type"] else json.dumps(rest)

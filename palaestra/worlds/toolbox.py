@@ -93,6 +93,12 @@ def toolbox(names: tuple[str, ...]) -> Toolbox:
     return BOXES[names]
 
 
+def close_toolbox(names: tuple[str, ...]) -> None:
+    """Ends the servers of tools that are open."""
+    if names in BOXES:
+        BOXES[names].close()
+
+
 class Toolbox:
     """What can be called in an episode."""
 

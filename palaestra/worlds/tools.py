@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 from palaestra.types import Act, Ask, Episode, Frame, Key, Malformed, Task, need_at_least, stage
-from palaestra.worlds.toolbox import toolbox
+from palaestra.worlds.toolbox import close_toolbox, toolbox
 
 COUNTS = ("tool_calls", "tool_malformed", "tool_errors")  # facts of an episode
 
@@ -60,7 +60,7 @@ class WithTools:
 
     def close(self) -> None:
         """Ends what the tools run."""
-        toolbox(self.tools).close()
+        close_toolbox(self.tools)
 
 
 def facts(counts: Iterable[int], answered: bool = False) -> dict[str, Any]:

@@ -61,7 +61,7 @@ class Server:
         try:
             return await session.tools()
         except Fault as fault:
-            raise UserError(f"{SERVER}{self.where}: {fault}") from None
+            raise UserError(str(fault)) from None
 
     async def call(self, name: str, args: Mapping[str, Any], seconds: float) -> Outcome:
         """Raises Fault where the server does not answer, or cannot be started again."""
