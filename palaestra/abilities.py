@@ -166,8 +166,14 @@ class Casts(Protocol):
 
 
 @runtime_checkable
-class Closes(Protocol):
-    """A world that holds processes or connections. Without it there is nothing to end."""
+class OffersTools(Protocol):
+    """A world whose asks have tools, which may be processes or connections."""
+
+    async def open(self) -> tuple[ToolSchema, ...]:
+        """Begins them before the first step, so that what is wrong is said first; what can be
+        called.
+        """
+        ...
 
     def close(self) -> None:
         """Ends them; what is asked of the world afterwards begins others."""

@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
-from palaestra.types import Act, Ask, Episode, Frame, Key, Malformed, Task, need_at_least, stage
+from palaestra.types import (
+    Act,
+    Ask,
+    Episode,
+    Frame,
+    Key,
+    Malformed,
+    Task,
+    ToolSchema,
+    need_at_least,
+    stage,
+)
 from palaestra.worlds.toolbox import close_toolbox, toolbox
 
 COUNTS = ("tool_calls", "tool_malformed", "tool_errors")  # facts of an episode
@@ -36,6 +47,9 @@ class WithTools:
         need_at_least(self, turns=1, chars=1)
         toolbox(self.tools)
 
+    async def open(self) -> tuple[ToolSchema, ...]:
+        return await toolbox(self.tools).schemas()
+
     async def reset(self, task: Task, key: Key) -> Frame:
         return await self._ask(task.prompt, (0, 0, 0, 0))
 
@@ -54,12 +68,11 @@ class WithTools:
         return await self._ask(tuple(m for m, _ in results), after)
 
     async def _ask(self, say: tuple[Any, ...], state: tuple[int, ...]) -> Frame:
-        schemas = await toolbox(self.tools).schemas()
-        ask = Ask(seat="policy", say=say, tools=schemas)
+        ask = Ask(seat="policy", say=say, tools=await self.open())
         return Frame(state=state, asks=(ask,), facts=facts(state[1:]))
 
     def close(self) -> None:
-        """Ends what the tools run."""
+        """Ends the tools' servers."""
         close_toolbox(self.tools)
 
 

@@ -29,7 +29,8 @@ def place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rows = [{"prompt": f"{a}+{b} mod 10", "answer": str((a + b) % 10)} for a in range(4) for b in range(5)]
     Path("problems.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    Path("tools.py").write_text(FILE)
+    long = f'def long(a: int) -> int:\n    """{"Long. " * 100}"""\n    return a\n'
+    Path("tools.py").write_text(FILE + long)
     return tmp_path
 
 
@@ -135,14 +136,16 @@ def test_a_server_that_dies_pays_nothing(place, forced, capsys):
         ),
         (["--data", "problems.jsonl", "--tools", "add"], "unknown tool 'add'"),
         (["--data", "problems.jsonl", "--tools", "mcp:nowhere-at-all"], "no program 'nowhere-at-all' is installed"),
+        (["--data", "problems.jsonl", "--tools", "mcp:http://127.0.0.1:9/mcp"], "All connection attempts failed"),
+        (["--data", "problems.jsonl", "--tools", "tools.py:long"], "its prompt with its tools has"),
     ],
 )
 def test_mistakes_are_named_in_one_line(argv, said, place, capsys):
-    if "mcp:nowhere-at-all" in argv:
+    if any("mcp:" in a for a in argv):
         pytest.importorskip("mcp")
     assert main(["train", *argv, "--smoke", "--out", "run"]) == 2
-    (line,) = capsys.readouterr().err.strip().splitlines()
-    assert said in line and not Path("run").exists()
+    *_, line = capsys.readouterr().err.strip().splitlines()
+    assert said in line and line.startswith("palaestra: ") and not Path("run").exists()
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import shlex
 import shutil
@@ -46,6 +47,8 @@ class Server:
                 f"{SERVER}{where}: no program {words[0] if words else ''!r} is installed; write "
                 f'{SERVER}"COMMAND ARGUMENTS", or {SERVER}http://HOST:PORT/PATH'
             )
+        # without a handler of the user's own, its warnings would go into the run's display
+        logging.getLogger("mcp").addHandler(logging.NullHandler())
         self._lock = threading.Lock()
         self._session: Session | None = None
 
