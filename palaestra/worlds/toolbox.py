@@ -14,11 +14,11 @@ from weakref import WeakKeyDictionary
 
 from palaestra.errors import UserError
 from palaestra.identity import leads_back
-from palaestra.services.tools.base import Outcome, Tool, failure
+from palaestra.services.tools.base import Tool, ToolResult, failure
 from palaestra.services.tools.functions import FunctionTool
 from palaestra.services.tools.names import FORMS, GIVEN, SANDBOX, SERVER, is_function
 from palaestra.services.tools.sandboxed import PythonTool
-from palaestra.services.tools.servers import Server, ServerTool
+from palaestra.services.tools.servers import ServerTool, ToolServer
 from palaestra.suggest import suggestion
 from palaestra.tasks.user_code import file_of, load
 from palaestra.types import Call, Malformed, Message, ToolSchema
@@ -106,7 +106,7 @@ class Toolbox:
         functions = [n for n in names if is_function(n) or n.startswith(GIVEN)]
         self.fixed: list[Tool] = [FunctionTool(function_named(n), n) for n in functions]
         self.fixed += [PythonTool()] if SANDBOX in names else []
-        self.servers = [Server(n.removeprefix(SERVER)) for n in names if n.startswith(SERVER)]
+        self.servers = [ToolServer(n.removeprefix(SERVER)) for n in names if n.startswith(SERVER)]
         self._tools: dict[str, Tool] = {}
         self._gates: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]
         self._gates = WeakKeyDictionary()
@@ -142,7 +142,7 @@ class Toolbox:
             for c, o in zip(calls, found, strict=True)
         ]
 
-    async def _outcome(self, call: Call | Malformed, n: int, seconds: float) -> Outcome:
+    async def _outcome(self, call: Call | Malformed, n: int, seconds: float) -> ToolResult:
         if isinstance(call, Malformed):
             what = MISTAKES.get(call.kind, call.kind)
             return failure(f"the call cannot be read, {what}: {shorten(call.text, SHOWN)}")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from palaestra.errors import Fault, UserError
 from palaestra.services.tools import servers
-from palaestra.services.tools.servers import Server
+from palaestra.services.tools.servers import ToolServer
 from palaestra.types import Call
 from palaestra.worlds.toolbox import Toolbox
 
@@ -75,7 +75,7 @@ async def use(server):
 
 @pytest.mark.slow
 def test_over_stdio():
-    server = Server(command())
+    server = ToolServer(command())
 
     async def run():
         pid = await use(server)
@@ -95,7 +95,7 @@ def test_over_stdio():
 @pytest.mark.slow
 def test_over_http():
     with over_http() as url:
-        server = Server(url)
+        server = ToolServer(url)
 
         async def run():
             await use(server)
@@ -125,7 +125,7 @@ def test_a_box_of_functions_and_a_servers_tools():
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["http://127.0.0.1:9/mcp", shlex.join([sys.executable, "-c", "print('no server')"])])
 def test_a_server_that_is_none_is_named(where):
-    server = Server(where)
+    server = ToolServer(where)
     with pytest.raises(UserError, match=r"mcp: the server .* failed"):
         asyncio.run(server.tools())
     server.close()
@@ -133,11 +133,11 @@ def test_a_server_that_is_none_is_named(where):
 
 def test_mistakes_are_named(monkeypatch):
     with pytest.raises(UserError, match="no program 'nowhere-at-all' is installed"):
-        Server("nowhere-at-all --now")
+        ToolServer("nowhere-at-all --now")
     with pytest.raises(UserError, match="close the quotes"):
-        Server("'oh")
+        ToolServer("'oh")
     with pytest.raises(UserError, match="no program ''"):
-        Server("")
+        ToolServer("")
     monkeypatch.setattr(servers, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"needs the extra mcp: pip install 'palaestra\[mcp\]'"):
-        Server("http://127.0.0.1/mcp")
+        ToolServer("http://127.0.0.1/mcp")

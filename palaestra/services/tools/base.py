@@ -15,7 +15,7 @@ ERROR = "error: "  # how a result begins that is none
 
 
 @value_class
-class Outcome:
+class ToolResult:
     """What a call gave, as the model reads it. `failed`: it is an error, which is an answer too."""
 
     text: str
@@ -30,16 +30,16 @@ class Tool(Protocol):
     @property
     def schema(self) -> ToolSchema: ...
 
-    async def call(self, args: Mapping[str, Any], seconds: float) -> Outcome:
+    async def call(self, args: Mapping[str, Any], seconds: float) -> ToolResult:
         """The outcome, after at most `seconds`. Raises Fault."""
         ...
 
 
-def failure(text: str) -> Outcome:
-    return Outcome(text=ERROR + text, failed=True)
+def failure(text: str) -> ToolResult:
+    return ToolResult(text=ERROR + text, failed=True)
 
 
-def too_slow(seconds: float) -> Outcome:
+def too_slow(seconds: float) -> ToolResult:
     return failure(f"no result within {seconds:g} s")
 
 

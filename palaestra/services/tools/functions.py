@@ -19,7 +19,7 @@ from typing_extensions import TypedDict
 from palaestra.errors import Fault, UserError
 from palaestra.services.tools.base import (
     LoopThread,
-    Outcome,
+    ToolResult,
     failure,
     run_in_thread,
     too_slow,
@@ -44,7 +44,7 @@ class FunctionTool:
         self.schema, self._arguments = schema_of(function, where)
         self._stuck = 0
 
-    async def call(self, args: Mapping[str, Any], seconds: float) -> Outcome:
+    async def call(self, args: Mapping[str, Any], seconds: float) -> ToolResult:
         try:
             given = self._arguments.validate_python(dict(args))
         except ValidationError as error:
@@ -59,7 +59,7 @@ class FunctionTool:
             self._leave(work)
             return too_slow(seconds)
         try:
-            return Outcome(text=work.result())
+            return ToolResult(text=work.result())
         except (Fault, UserError):
             raise
         except (Exception, SystemExit) as error:
@@ -126,7 +126,8 @@ def schema_of(function: Callable[..., Any], where: str) -> tuple[ToolSchema, Typ
         name: hint if parameter.default is parameter.empty else NotRequired[hint]
         for name, (parameter, hint) in parameters.items()
     }
-    shape: Any = TypedDict("arguments", fields)  # pyright: ignore[reportGeneralTypeIssues]
+    make: Any = TypedDict  # a type checker takes its fields only where they are written out
+    shape = make("arguments", fields)
     shape.__pydantic_config__ = ConfigDict(extra="forbid")
     try:
         adapter = TypeAdapter[Any](shape)

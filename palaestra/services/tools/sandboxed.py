@@ -8,7 +8,7 @@ from typing import Any
 
 from palaestra.errors import Fault, UserError
 from palaestra.services.sandbox import Limits, Ran, run_program, sandbox_kind
-from palaestra.services.tools.base import Outcome, failure, run_in_thread, wait_for
+from palaestra.services.tools.base import ToolResult, failure, run_in_thread, wait_for
 from palaestra.types import ToolSchema
 
 PROPERTIES = {"code": {"type": "string", "description": "the program"}}
@@ -29,7 +29,7 @@ class PythonTool:
         if refusal := sandbox_kind().refusal():
             raise UserError(f"--tools python: {refusal}")
 
-    async def call(self, args: Mapping[str, Any], seconds: float) -> Outcome:
+    async def call(self, args: Mapping[str, Any], seconds: float) -> ToolResult:
         code = args.get("code")
         if not isinstance(code, str) or set(args) != {"code"}:
             return failure('arguments: the program is text, as {"code": "print(1)"}')
@@ -40,13 +40,13 @@ class PythonTool:
         return outcome_of(work.result())
 
 
-def outcome_of(ran: Ran) -> Outcome:
+def outcome_of(ran: Ran) -> ToolResult:
     """What a program printed; of one that failed also how. Raises Fault where nothing was run."""
     if ran.status == "refused":
         raise Fault("sandbox", ran.stderr)
     if ran.status == "ok":
-        return Outcome(text=ran.stdout or SILENT)
+        return ToolResult(text=ran.stdout or SILENT)
     # the last line of a traceback says most, and a long result is cut at its end
     last = ran.stderr.strip().rpartition("\n")[2]
     said = failure(f"{ran.status}{f': {last}' if last else ''}").text
-    return Outcome(text=f"{said}\n{ran.stdout}".strip(), failed=True)
+    return ToolResult(text=f"{said}\n{ran.stdout}".strip(), failed=True)

@@ -22,7 +22,7 @@ from importlib.util import find_spec
 from typing import IO, Any
 
 from palaestra.errors import Fault, UserError
-from palaestra.services.tools.base import Outcome, failure, too_slow, wait_for
+from palaestra.services.tools.base import ToolResult, failure, too_slow, wait_for
 from palaestra.services.tools.names import SERVER
 from palaestra.types import ToolSchema
 
@@ -33,7 +33,7 @@ PAGES = 100  # of a list of tools
 EXCERPT = 300  # characters of what a server wrote before it died
 
 
-class Server:
+class ToolServer:
     """The session with one server. `where` is its URL, or the command that starts it."""
 
     def __init__(self, where: str) -> None:
@@ -50,7 +50,7 @@ class Server:
         # without a handler of the user's own, its warnings would go into the run's display
         logging.getLogger("mcp").addHandler(logging.NullHandler())
         self._lock = threading.Lock()
-        self._session: Session | None = None
+        self._session: ServerSession | None = None
 
     def _words(self) -> list[str]:
         try:
@@ -66,16 +66,16 @@ class Server:
         except Fault as fault:
             raise UserError(str(fault)) from None
 
-    async def call(self, name: str, args: Mapping[str, Any], seconds: float) -> Outcome:
+    async def call(self, name: str, args: Mapping[str, Any], seconds: float) -> ToolResult:
         """Raises Fault where the server does not answer, or cannot be started again."""
         session = self._open()
         await session.tools()
         return await session.call(name, args, seconds)
 
-    def _open(self) -> Session:
+    def _open(self) -> ServerSession:
         with self._lock:
             if self._session is None or self._session.dead:
-                self._session = Session(self.where, self._words(), self.http)
+                self._session = ServerSession(self.where, self._words(), self.http)
             return self._session
 
     def close(self) -> None:
@@ -85,7 +85,7 @@ class Server:
             session.close()
 
 
-class Session:
+class ServerSession:
     """A connection in a thread with a loop of its own, in which it is opened, used and closed."""
 
     def __init__(self, where: str, words: list[str], http: bool) -> None:
@@ -105,7 +105,7 @@ class Session:
             raise self._fault(f"no list of tools in {OPENING:g} s")
         return self._listed.result()
 
-    async def call(self, name: str, args: Mapping[str, Any], seconds: float) -> Outcome:
+    async def call(self, name: str, args: Mapping[str, Any], seconds: float) -> ToolResult:
         from mcp import MCPError
         from mcp_types import INVALID_PARAMS, REQUEST_TIMEOUT
 
@@ -146,7 +146,7 @@ class Session:
         from mcp import Client, StdioServerParameters, stdio_client
 
         command = StdioServerParameters(command=self.words[0], args=self.words[1:])
-        log = self._log or sys.stderr
+        log: Any = self._log or sys.stderr
         server: Any = self.where if self.http else stdio_client(command, errlog=log)
         async with Client(server, read_timeout_seconds=OPENING) as self._client:
             self._listed.set_result(await self._list())
@@ -191,18 +191,18 @@ class Session:
 class ServerTool:
     """One tool of a server."""
 
-    def __init__(self, server: Server, schema: ToolSchema) -> None:
+    def __init__(self, server: ToolServer, schema: ToolSchema) -> None:
         self.server, self.schema = server, schema
 
-    async def call(self, args: Mapping[str, Any], seconds: float) -> Outcome:
+    async def call(self, args: Mapping[str, Any], seconds: float) -> ToolResult:
         return await self.server.call(self.schema.name, args, seconds)
 
 
-def outcome_of(result: Any) -> Outcome:
+def outcome_of(result: Any) -> ToolResult:
     """The texts of a result; what is no text is named by its kind."""
     texts = [c.text if c.type == "text" else f"({c.type})" for c in result.content]
     text = "\n".join(texts)
-    return failure(text) if result.is_error else Outcome(text=text)
+    return failure(text) if result.is_error else ToolResult(text=text)
 
 
 def reason(error: BaseException) -> str:
