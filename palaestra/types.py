@@ -89,8 +89,9 @@ class Message:
     author: str = "environment"
     trained: bool = False
     hidden: bool = False  # seen when sampling, absent from the training view
-    name: str = ""
-    call_id: str = ""
+    # of a tool's result alone, and left out of the text of all messages, by which tasks are drawn
+    name: str = field(default="", repr=False)
+    call_id: str = field(default="", repr=False)
 
 
 @value_class
