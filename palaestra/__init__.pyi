@@ -22,7 +22,7 @@ from .types import (
     Objective as Objective, Origin as Origin, Outputs as Outputs, Player as Player,
     Reply as Reply, Result as Result, Reward as Reward, Row as Row, Sampling as Sampling,
     Segment as Segment, Signals as Signals,
-    State as State, Task as Task, Tasks as Tasks, View as View,
+    State as State, Task as Task, Tasks as Tasks, ToolSchema as ToolSchema, View as View,
     World as World, payment as payment, rng_of as rng_of, seed_of as seed_of,
     stage as stage, value_class as value_class,
 )
@@ -38,6 +38,7 @@ from .abilities import (
     Demonstrates as Demonstrates, DropsEqual as DropsEqual, FindsMistakes as FindsMistakes,
     GivesBatches as GivesBatches, GivesTasks as GivesTasks, HeldOutSize as HeldOutSize,
     KeepsEqual as KeepsEqual, LeavesEqual as LeavesEqual, LimitsTurns as LimitsTurns, Mixes as Mixes,
+    OffersTools as OffersTools, ReadsCalls as ReadsCalls,
     PaysGold as PaysGold, PutsAnswers as PutsAnswers, Solves as Solves, SolvesSome as SolvesSome,
     Spreads as Spreads, TakesForms as TakesForms, TrainingSize as TrainingSize, Warns as Warns,
     WritesAnswers as WritesAnswers,
@@ -92,6 +93,7 @@ from .worlds.forced import Forced as Forced
 from .worlds.pair import Pair as Pair
 from .worlds.question import Question as Question
 from .worlds.tictactoe import TicTacToe as TicTacToe, TicTacToeTasks as TicTacToeTasks
+from .worlds.tools import WithTools as WithTools
 from .worlds.user import UserTasks as UserTasks, UserWorld as UserWorld
 
 # Which problems

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_che
 import numpy as np
 
 from palaestra.context import Credit, Pool
-from palaestra.types import Batch, Call, Message, Outputs, Task, Tasks
+from palaestra.types import Batch, Call, Malformed, Message, Outputs, Task, Tasks, ToolSchema
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -165,6 +165,34 @@ class Casts(Protocol):
     @property
     def players(self) -> Mapping[str, Callable[[Sequence[Message], np.random.Generator], str]]:
         """By seat, a function of what was said so far and of randomness that says the next turn."""
+        ...
+
+
+@runtime_checkable
+class OffersTools(Protocol):
+    """A world whose asks have tools, which may be processes or connections."""
+
+    async def open(self) -> tuple[ToolSchema, ...]:
+        """Begins them before the first step, so that what is wrong is said first; what can be
+        called.
+        """
+        ...
+
+    def close(self) -> None:
+        """Ends them; what is asked of the world afterwards begins others."""
+        ...
+
+
+@runtime_checkable
+class ReadsCalls(Protocol):
+    """A player that is told of the tools of an ask, and reads its own calls. Without it, it knows
+    no tools, and one call a turn is read.
+    """
+
+    def read_calls(
+        self, text: str, finish: str, tools: tuple[ToolSchema, ...]
+    ) -> tuple[Call | Malformed, ...]:
+        """All calls of a turn, in order."""
         ...
 
 

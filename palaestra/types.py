@@ -81,7 +81,7 @@ def rng_of(key: Key) -> np.random.Generator:
 @value_class
 class Message:
     """One message of a conversation. `author` says who really wrote it; `trained` lets
-    demonstrations be learned from.
+    demonstrations be learned from. A tool's result has the tool's `name` and the call's `call_id`.
     """
 
     role: str
@@ -89,6 +89,9 @@ class Message:
     author: str = "environment"
     trained: bool = False
     hidden: bool = False  # seen when sampling, absent from the training view
+    # of a tool's result alone, and left out of the text of all messages, by which tasks are drawn
+    name: str = field(default="", repr=False)
+    call_id: str = field(default="", repr=False)
 
 
 @value_class
@@ -365,10 +368,13 @@ class Batch:
 
 @value_class
 class Call:
-    """A tool call parsed from policy text."""
+    """A tool call parsed from policy text. `id` is what the policy called it by, where its format
+    has such.
+    """
 
     name: str
     args: Mapping[str, Any] = field(default_factory=dict)
+    id: str = ""
 
 
 @value_class
@@ -377,6 +383,20 @@ class Malformed:
 
     kind: str
     text: str = ""
+
+
+@value_class
+class ToolSchema:
+    """A tool as a model is told of it. `parameters` is a JSON schema of its arguments, as text."""
+
+    name: str
+    description: str = ""
+    parameters: str = '{"type": "object", "properties": {}}'
+
+    def json(self) -> dict[str, Any]:
+        """As chat templates take it."""
+        about = {"name": self.name, "description": self.description}
+        return {"type": "function", "function": about | {"parameters": json.loads(self.parameters)}}
 
 
 @value_class
@@ -392,17 +412,22 @@ class Ask:
     max_tokens: int | None = None  # of this turn; None = what the bench allows
     new_row: bool = False  # the context is replaced, not extended (a summary, a stateless turn)
     prefix: str = ""  # forced start of the reply
+    # what the seat may call, in the way of its model's family; the same in every turn of a row
+    tools: tuple[ToolSchema, ...] = ()
 
 
 @value_class
 class Act:
-    """What a seat did. `text` is cut after the stop string; the tokens are in the row."""
+    """What a seat did. `text` is cut after the stop string; the tokens are in the row. `calls` are
+    all it made, in order, and `call` is the first.
+    """
 
     ask: Ask
     text: str
     call: Call | Malformed | None
     finish: str
     n_tokens: int
+    calls: tuple[Call | Malformed, ...] = ()
 
 
 @value_class

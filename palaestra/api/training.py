@@ -51,7 +51,7 @@ def train(
         quiet: no progress on standard error.
         settings: those of the command line, with "_" for "-": task, data, reward, env, model, steps
             (optimiser steps), seed, max_tokens (of an answer), evaluate (held-out problems), ...;
-            `set` holds fields of the recipe by their paths, {"objective.high": 0.3}.
+            `tools` takes functions as well as names; `set` holds fields of the recipe by their paths, {"objective.high": 0.3}.
 
     Returns:
         The finished run.
@@ -223,6 +223,8 @@ def write_settings(out: Path, settings: Settings, recipe: Any) -> None:
     whole = {k: v for k, v in asdict(settings).items() if v not in (None, "", ())}
     if not settings.track:
         del whole["track_seconds"]
+    if not settings.tools:
+        whole = {k: v for k, v in whole.items() if not k.startswith("tool_")}
     leaves, takes = values.flatten(recipe), setup.arguments(settings.recipe)
     # a leaf stands under its full path only: what a resumed run sets by a shorter one must come
     # after it

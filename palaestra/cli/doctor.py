@@ -48,6 +48,7 @@ EXTRAS = {
     "wandb": (("wandb",), "--track wandb"),
     "tensorboard": (("tensorboardX",), "--track tensorboard"),
     "mlflow": (("accelerate", "mlflow"), "--track accelerate:mlflow"),
+    "mcp": (("mcp",), "--tools mcp:..., the tools of an MCP server"),
 }
 # steps after the first, and held-out tasks, that an estimate takes
 MEASURED_STEPS, EVALUATED_TASKS = 3, 64

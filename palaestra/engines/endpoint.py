@@ -4,8 +4,10 @@ model that is evaluated.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from palaestra.context import Client
-from palaestra.models.dialect import read_call, text_in_tag
+from palaestra.models.calls import Calls, read_call, read_hermes, text_in_tag, with_rules
 from palaestra.types import (
     Ask,
     Call,
@@ -17,6 +19,7 @@ from palaestra.types import (
     Row,
     Sampling,
     Segment,
+    ToolSchema,
     seed_of,
     value_class,
 )
@@ -47,6 +50,9 @@ class EndpointPlayer:
 
     async def act(self, row: Row, messages: tuple[Message, ...], ask: Ask, key: Key) -> Completion:
         opening = (Message(role="system", content=self.system),) if self.system else ()
+        if ask.tools:
+            messages = tuple(result_as_user(m) for m in messages)
+            opening, messages = (), with_rules((*opening, *messages), ask.tools)
         forced = (Message(role="assistant", content=ask.prefix),) if ask.prefix else ()
         request = ChatRequest(
             messages=(*opening, *messages, *forced),
@@ -63,3 +69,15 @@ class EndpointPlayer:
     def parse(self, text: str, finish: str) -> Call | Malformed | None:
         inside = text_in_tag(text, "tool_call", finish)
         return read_call(inside) if isinstance(inside, str) else inside
+
+    def read_calls(self, text: str, finish: str, tools: tuple[ToolSchema, ...]) -> Calls:
+        return read_hermes(text, finish, tools)
+
+
+def result_as_user(message: Message) -> Message:
+    """A tool's result as the user says it: endpoints take the role "tool" only after calls of their
+    own form.
+    """
+    if message.role != "tool":
+        return message
+    return replace(message, role="user", content=f"tool: {message.content}")

@@ -30,6 +30,7 @@ from palaestra.run.additions import plugins_used
 from palaestra.run.rewards import files_of_spec
 from palaestra.run.settings import Settings
 from palaestra.run.setup import bench_of, brings_reward
+from palaestra.services.tools.names import is_function
 from palaestra.types import Player
 
 PACKAGE = Path(palaestra.__file__).parent
@@ -70,6 +71,7 @@ def configuration(runnable: Any, settings: Settings, tokens: int, samples: int) 
         "recipe": canonical(runnable),
         "task": settings.problem if not files else "",
         **files,
+        **({"tools": _tools(settings)} if settings.tools else {}),
         "model": model_sha256(settings.model),
         "dtype": settings.precision,
         "lora": settings.lora,
@@ -111,6 +113,12 @@ def _reward(given: str) -> str:
     """The content of the only file that a reward names, else the text with that of all its files."""
     files = files_of_spec(given)
     return _file(given) if files == [given] else sha256([given, *map(_file, files)])
+
+
+def _tools(settings: Settings) -> list[Any]:
+    """The tools, a function by its file, with the limits of a call."""
+    names = [_file(n) if is_function(n) else n for n in settings.tools]
+    return [names, settings.tool_turns, settings.tool_seconds, settings.tool_chars]
 
 
 def _file(given: str) -> str:

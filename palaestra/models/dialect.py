@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Container, Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
 from itertools import groupby
 from typing import Any, TypeAlias
 
@@ -23,8 +23,17 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
 
 from palaestra.errors import UserError
+from palaestra.models.calls import (
+    CALL_ID,
+    Calls,
+    family_of,
+    read_call,
+    read_hermes,
+    text_in_tag,
+    with_rules,
+)
 from palaestra.models.template import REFUSALS, end_of_turn, render, specials
-from palaestra.types import Call, Malformed, Message, value_class
+from palaestra.types import Call, Malformed, Message, ToolSchema, value_class
 
 ROLES = ("system", "user", "assistant", "tool")
 HABITS = {  # what a template may or may not take: the last of these roles, after the others
@@ -39,6 +48,9 @@ REPLIES = {  # what a template may rewrite in earlier replies
     "thinking": "<think>\nwell\n</think>\n\n{}",
 }
 SLOT, REPLY = re.compile(r"~slot(\d+)~"), "~reply~"
+CALL_IDS = re.compile(
+    r"[A-Za-z0-9]{9}"
+)  # a policy's other ids are not shown again: some refuse them
 
 Talk: TypeAlias = list[dict[str, str]]
 # text, and the message whose content it is; None = the template's
@@ -73,6 +85,8 @@ class Chat:
         self._text = text_tokenizer(tokenizer)
         self.habits = frozenset(h for h, roles in HABITS.items() if self._takes(roles))
         self.rewrites = tuple(what for what, reply in REPLIES.items() if not self._keeps(reply))
+        self.family = family_of(tokenizer)
+        self._quotes = "tool" in self.habits and self._escapes_results()
         end = end_of_turn(tokenizer)
         if end is None:
             raise UserError(
@@ -92,7 +106,14 @@ class Chat:
         """The text of ids, special tokens included."""
         return self._text.decode(list(ids), skip_special_tokens=False)
 
-    def extend(self, say: tuple[Message, ...], *, first: bool, closed: bool) -> tuple[Piece, ...]:
+    def extend(
+        self,
+        say: tuple[Message, ...],
+        *,
+        first: bool,
+        closed: bool,
+        tools: tuple[ToolSchema, ...] = (),
+    ) -> tuple[Piece, ...]:
         """What to append so that the policy can speak.
 
         In a `first` turn that is everything: start token, default system prompt, messages, the
@@ -103,8 +124,12 @@ class Chat:
         Without its hidden pieces, a row is what it would be had their messages not been said; where
         the template does not allow that, only their contents are hidden. Of a trained message (a
         demonstration) the content and its end token are trained.
+
+        `tools` are shown as the template shows them, else in the system message of a first turn.
         """
-        return self._extended(say, first, closed)
+        if tools and self.family is None:
+            say, tools = with_rules(say, tools) if first else say, ()
+        return self._extended(say, first, closed, tools)
 
     def parse(self, text: str, finish: str) -> Call | Malformed | None:
         """The first `<tool_call>{"name": ..., "arguments": {...}}</tool_call>` of a turn; None = it
@@ -113,11 +138,25 @@ class Chat:
         inside = text_in_tag(text, "tool_call", finish)
         return read_call(inside) if isinstance(inside, str) else inside
 
+    def read_calls(self, text: str, finish: str, tools: tuple[ToolSchema, ...]) -> Calls:
+        """All calls of a turn in which `tools` could be called, as the model's family writes
+        them.
+        """
+        return (self.family or read_hermes)(text, finish, tools)
+
     # ---- appending
 
-    def _extend(self, say: tuple[Message, ...], first: bool, closed: bool) -> tuple[Piece, ...]:
-        tokens = self._line(say, first, closed)
-        hidden = self._hidden(tokens, say, first, closed)
+    def _extend(
+        self,
+        say: tuple[Message, ...],
+        first: bool,
+        closed: bool,
+        tools: tuple[ToolSchema, ...],
+    ) -> tuple[Piece, ...]:
+        self._check_plain(tools)
+        line = partial(self._line, first=first, closed=closed, tools=tools)
+        tokens = line(say)
+        hidden = self._hidden(tokens, say, line)
         uses: list[tuple[str, bool, bool]] = []
         speaker: Message | None = None
         for at, (i, of) in enumerate(tokens):
@@ -140,13 +179,28 @@ class Chat:
             )
         return tuple(pieces)
 
+    def _check_plain(self, tools: tuple[ToolSchema, ...]) -> None:
+        """The template writes of a tool what it likes, so nothing in it may read as the template's
+        own.
+        """
+        for tool in tools:
+            shown = json.dumps(tool.json(), ensure_ascii=False)
+            if found := self._marks.search(shown) or SLOT.search(shown):
+                raise UserError(
+                    f"the tool {tool.name!r} is described with {found[0]!r}, which {self.name} "
+                    "reads as a mark of its own; leave it out"
+                )
+
     def _hidden(
-        self, tokens: Tokens, say: tuple[Message, ...], first: bool, closed: bool
+        self,
+        tokens: Tokens,
+        say: tuple[Message, ...],
+        line: Callable[[tuple[Message, ...]], Tokens],
     ) -> Container[int]:
         """Places of the tokens that the training view leaves out."""
         if not any(m.hidden for m in say):
             return ()
-        shown = self._line(tuple(m for m in say if not m.hidden), first, closed)
+        shown = line(tuple(m for m in say if not m.hidden))
         a, b = [i for i, _ in tokens], [i for i, _ in shown]
         more = len(a) - len(b)
         same = next(
@@ -156,11 +210,17 @@ class Chat:
             return range(same, same + more)
         return {at for at, (_, of) in enumerate(tokens) if of is not None and say[of].hidden}
 
-    def _line(self, say: tuple[Message, ...], first: bool, closed: bool) -> Tokens:
+    def _line(
+        self,
+        say: tuple[Message, ...],
+        first: bool,
+        closed: bool,
+        tools: tuple[ToolSchema, ...] = (),
+    ) -> Tokens:
         """The tokens to append, each with the message whose content it spells."""
         if not (first or closed or say):
             return []
-        text = self._rendered(self._talk(say, first))
+        text = self._rendered(self._talk(say, first), tools)
         pieces = SLOT.split(text)  # template, number, template, ..., number, template
         slots = [int(n) for n in pieces[1::2]]
         for i, m in enumerate(say):
@@ -171,8 +231,13 @@ class Chat:
         _, end, after = pieces[0].partition(self.tokenizer.convert_ids_to_tokens(self.end))
         parts: Parts = [(after if closed and end and not first else pieces[0], None)]
         for i, template in zip(slots, pieces[2::2], strict=True):
-            parts += [(say[i].content.strip(), i), (template, None)]
+            parts += [(self._content(say[i]), i), (template, None)]
         return self._spell(parts)
+
+    def _content(self, message: Message) -> str:
+        core = message.content.strip()
+        quoted = self._quotes and message.role == "tool"
+        return json.dumps(core, ensure_ascii=False)[1:-1] if quoted else core
 
     def _talk(self, say: tuple[Message, ...], first: bool) -> Talk:
         """The messages with slots for contents, in roles that the template takes."""
@@ -181,7 +246,9 @@ class Chat:
             core = m.content.strip()
             content = m.content.replace(core, f"~slot{i}~", 1) if core else m.content
             role, content = self._role(m.role, content, late=bool(talk) or not first)
-            if talk and talk[-1]["role"] == role and "repeats" not in self.habits:
+            if role == "tool":
+                talk.append(_result(content, m.name, m.call_id))
+            elif talk and talk[-1]["role"] == role and "repeats" not in self.habits:
                 talk[-1]["content"] += f"\n\n{content}"
             else:
                 talk.append({"role": role, "content": content})
@@ -197,7 +264,7 @@ class Chat:
             return "user", content
         return role, content
 
-    def _rendered(self, talk: Talk) -> str:
+    def _rendered(self, talk: Talk, tools: tuple[ToolSchema, ...]) -> str:
         """The template's text: all of it, or what follows the reply that stands for the
         policy's.
         """
@@ -208,7 +275,7 @@ class Chat:
                     len(render(self.tokenizer, asked, speak=False)) :
                 ]
                 return (self.tokenizer.bos_token or "") + header or self.tokenizer.eos_token
-            text = render(self.tokenizer, talk, speak=True)
+            text = render(self.tokenizer, talk, speak=True, tools=tools)
         except REFUSALS as error:
             roles = ", ".join(m["role"] for m in talk)
             raise UserError(
@@ -259,6 +326,11 @@ class Chat:
             -1 not in at and at == sorted(at) and all(text.count(m["content"]) == 1 for m in talk)
         )
 
+    def _escapes_results(self) -> bool:
+        """Whether the template writes a tool's result as a JSON string."""
+        talk = [*_talk_of("user", "assistant"), _result('~"~')]
+        return '~\\"~' in render(self.tokenizer, talk, speak=True)
+
     def _keeps(self, reply: str) -> bool:
         """Whether a conversation that goes on still starts as it did when the reply was sampled."""
         talk = _talk_of("user", "assistant", "user")
@@ -268,42 +340,6 @@ class Chat:
             return render(self.tokenizer, talk, speak=True).startswith(seen)
         except REFUSALS:
             return False
-
-
-def text_in_tag(text: str, tag: str, finish: str) -> str | Malformed | None:
-    """What stands in the first `<tag>...</tag>`; None = there is no such tag."""
-    _, opened, rest = text.partition(f"<{tag}>")
-    inside, closed, _ = rest.partition(f"</{tag}>")
-    if not opened:
-        return None
-    return (
-        inside if closed else Malformed(kind="cut" if finish == "length" else "unclosed", text=rest)
-    )
-
-
-def read_call(text: str) -> Call | Malformed:
-    """A call in Hermes' JSON. `arguments` may be an object, or one spelled as a string."""
-    try:
-        found = _json(text)
-        fields = found if isinstance(found, dict) else {}
-        name, arguments = fields.get("name"), fields.get("arguments", {})
-        arguments = _json(arguments) if isinstance(arguments, str) else arguments
-    except (ValueError, RecursionError):
-        return Malformed(kind="json", text=text)
-    if not isinstance(name, str) or not name:
-        return Malformed(kind="name", text=text)
-    return (
-        Call(name=name, args=arguments)
-        if isinstance(arguments, dict)
-        else Malformed(kind="arguments", text=text)
-    )
-
-
-def _json(text: str) -> Any:
-    def refuse(constant: str) -> Any:
-        raise ValueError(f"{constant} is not JSON")
-
-    return json.loads(text, parse_constant=refuse)
 
 
 def text_tokenizer(tokenizer: PreTrainedTokenizerBase) -> Tokenizer:
@@ -354,5 +390,14 @@ def special_marks(tokenizer: PreTrainedTokenizerBase) -> re.Pattern[str]:
 def _talk_of(*roles: str) -> Talk:
     """A conversation of which nothing matters but the roles."""
     return [
-        {"role": r, "content": REPLY if r == "assistant" else f"~{i}~"} for i, r in enumerate(roles)
+        _result(f"~{i}~")
+        if r == "tool"
+        else {"role": r, "content": REPLY if r == "assistant" else f"~{i}~"}
+        for i, r in enumerate(roles)
     ]
+
+
+def _result(content: str, name: str = "", call_id: str = "") -> dict[str, str]:
+    """A tool's result, with what some templates want beside its content."""
+    call_id = call_id if CALL_IDS.fullmatch(call_id) else CALL_ID
+    return {"role": "tool", "content": content, "name": name, "tool_call_id": call_id}

@@ -8,6 +8,8 @@ from typing import Any
 from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
+from palaestra.types import ToolSchema
+
 PLAIN = (  # for a tokenizer without a template: contents on lines, replies closed by the end token
     "{{ bos_token or '' }}{% for message in messages %}{{ message['content'] }}"
     "{{ (eos_token or '') if message['role'] == 'assistant' else '' }}{{ '\n' }}{% endfor %}"
@@ -16,7 +18,11 @@ REFUSALS = (TemplateError, TypeError, ValueError, KeyError)  # how templates say
 
 
 def render(
-    tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mapping[str, str]], *, speak: bool
+    tokenizer: PreTrainedTokenizerBase,
+    messages: Sequence[Mapping[str, Any]],
+    *,
+    speak: bool,
+    tools: Sequence[ToolSchema] = (),
 ) -> str:
     """The conversation as text; with `speak`, up to where the next reply begins. Raises one of
     REFUSALS.
@@ -25,7 +31,11 @@ def render(
     talk = [dict(m) for m in messages]
     return str(
         tokenizer.apply_chat_template(
-            talk, chat_template=template, add_generation_prompt=speak, tokenize=False
+            talk,
+            tools=[t.json() for t in tools] or None,
+            chat_template=template,
+            add_generation_prompt=speak,
+            tokenize=False,
         )
     )
 

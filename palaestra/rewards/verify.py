@@ -92,7 +92,11 @@ def check_for(tasks: Tasks) -> Check:
 
 
 def response_text(episode: Episode) -> str:
-    """What the policy said in its last turn, a forced start of the reply included."""
+    """What the policy said in its last turn, a forced start of the reply included. "" where the
+    world says that this was no answer: its fact `answered` is False.
+    """
+    if episode.facts.get("answered") is False:
+        return ""
     spoken = [(r, s) for r in episode.rows for s in r.segments if s.trained or s.logp is not None]
     spoken = [(r, s) for r, s in spoken if s.trained] or spoken
     if not spoken:

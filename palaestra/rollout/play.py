@@ -10,14 +10,17 @@ from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from palaestra.abilities import ReadsCalls
 from palaestra.errors import Fatal, Fault
 from palaestra.types import (
     Act,
     Ask,
+    Call,
     Episode,
     Event,
     Frame,
     Key,
+    Malformed,
     Message,
     Player,
     Reward,
@@ -145,13 +148,25 @@ async def turn(book: Transcript, cast: Mapping[str, Player], ask: Ask, key: Key,
         *book.heard[who],
         Message(role="assistant", content=text, author=player.name),
     )
+    calls = _calls(player, ask, text, sample.finish)
     return Act(
         ask=ask,
         text=text,
-        call=player.parse(text, sample.finish),
+        call=calls[0] if calls else None,
+        calls=calls,
         finish=sample.finish,
         n_tokens=len(sample.ids),
     )
+
+
+def _calls(player: Player, ask: Ask, text: str, finish: str) -> tuple[Call | Malformed, ...]:
+    """What a turn calls: where the world offers tools in the way of the player's family, else in a
+    tag.
+    """
+    if ask.tools and isinstance(player, ReadsCalls):
+        return player.read_calls(text, finish, ask.tools)
+    call = player.parse(text, finish)
+    return () if call is None else (call,)
 
 
 def _ending(book: Transcript, frame: Frame) -> str:

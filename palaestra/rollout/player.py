@@ -17,6 +17,7 @@ from palaestra.types import (
     Row,
     Sampling,
     Segment,
+    ToolSchema,
     rng_of,
     value_class,
 )
@@ -40,7 +41,7 @@ class EnginePlayer:
 
     def hear(self, ask: Ask, *, first: bool, closed: bool, turn: int) -> tuple[Segment, ...]:
         dialect = self.engine.dialect
-        pieces = dialect.extend(ask.say, first=first, closed=closed)
+        pieces = dialect.extend(ask.say, first=first, closed=closed, tools=ask.tools)
         heard = tuple(
             Segment(
                 ids=p.ids,
@@ -72,6 +73,11 @@ class EnginePlayer:
 
     def parse(self, text: str, finish: str) -> Call | Malformed | None:
         return self.engine.dialect.parse(text, finish)
+
+    def read_calls(
+        self, text: str, finish: str, tools: tuple[ToolSchema, ...]
+    ) -> tuple[Call | Malformed, ...]:
+        return self.engine.dialect.read_calls(text, finish, tools)
 
 
 @value_class
@@ -150,6 +156,11 @@ class Continued:
 
     def parse(self, text: str, finish: str) -> Call | Malformed | None:
         return self.player.parse(text, finish)
+
+    def read_calls(
+        self, text: str, finish: str, tools: tuple[ToolSchema, ...]
+    ) -> tuple[Call | Malformed, ...]:
+        return self.player.read_calls(text, finish, tools)
 
 
 def _cut(text: str, stop: tuple[str, ...]) -> int:

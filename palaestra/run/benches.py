@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from palaestra.abilities import Casts, LimitsTurns
 from palaestra.context import Bench, RewardFn
+from palaestra.errors import UserError
 from palaestra.plugins import Extended, Plugin, find
 from palaestra.rewards.verify import Verify, check_for
 from palaestra.rewards.where import Where
@@ -34,6 +36,7 @@ from palaestra.types import Player, Tasks, World
 from palaestra.worlds.pair import Pair
 from palaestra.worlds.question import Question
 from palaestra.worlds.tictactoe import TicTacToe, TicTacToeTasks, random_move
+from palaestra.worlds.tools import WithTools
 
 WORD = re.compile(r"[A-Za-z_][\w-]*")  # a name alone, without settings or a weight
 QUESTIONS: Mapping[str, Callable[[], Any]] = {
@@ -135,3 +138,15 @@ def from_env(spec: str) -> tuple[Bench, Mapping[str, Player]]:
     world, tasks = load_environment(spec)
     bench = Bench(name=spec, tasks=tasks, world=world, max_tokens=world.max_tokens)
     return bench, scripts(players_of(spec))
+
+
+def add_tools(bench: Bench, world: WithTools) -> Bench:
+    """The same questions, answered with tools. Raises UserError where the bench asks in a world of
+    its own.
+    """
+    if not isinstance(bench.world, Question):
+        raise UserError(
+            f"--tools: {bench.name} is a world of its own; tools go with questions, from --data or "
+            "a --task that asks a single one"
+        )
+    return replace(bench, world=world, max_turns=max(bench.max_turns, world.turns + 1))

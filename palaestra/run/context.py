@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from palaestra.abilities import Answers, ReadsAnswers, split_size
+from palaestra.abilities import Answers, OffersTools, ReadsAnswers, split_size
 from palaestra.context import Bench, Client, Engine, Runnable, Source
 from palaestra.engines import select
 from palaestra.errors import UserError
@@ -47,6 +47,7 @@ from palaestra.types import (  # fmt: skip
     Result,
     Sampling,
     Signals,
+    ToolSchema,
 )
 from palaestra.update import MEASURE_BUDGET, pack, split
 
@@ -168,9 +169,11 @@ class RunContext:
             self.engines[name].forget()
 
     def close(self) -> None:
-        """Ends what engines run elsewhere."""
+        """Ends what engines and the world run elsewhere."""
         for engine in self.engines.values():
             engine.close()
+        if isinstance(self.bench.world, OffersTools):
+            self.bench.world.close()
 
     # ---- measuring
 
@@ -315,23 +318,24 @@ class RunContext:
         """
         from palaestra.tasks.oracle import problems
 
-        tasks = self.bench.tasks
+        tasks, world = self.bench.tasks, self.bench.world
+        tools = await world.open() if isinstance(world, OffersTools) else ()
         if isinstance(tasks, Answers) and not (tasks.has_answers and self.bench.reward):
             self.say(
                 f"note: the records of {self.bench.name} have no answer, so no answers to held-out "
                 "problems are judged"
             )
             self.plan = replace(self.plan, answers=False)
-            return self.check_prompts()
+            return self.check_prompts(tools)
         size = split_size(self.bench.tasks, "test")
         if size is not None and size < self.plan.evaluate:
             self.say(f"note: {size} problems are held out, so no more are evaluated")
         if known := caveat(self.bench.tasks, self.plan.evaluate):
             self.say(f"note: {known}")
             self.plan = replace(self.plan, labels={**self.plan.labels, "caveat": known})
-        self.check_prompts()
-        judge = self.bench.reward if self.bench.reward is not None else self.bench.world
-        if self.bench.reward is None and len(self.bench.world.seats) > 1:
+        self.check_prompts(tools)
+        judge = self.bench.reward if self.bench.reward is not None else world
+        if self.bench.reward is None and len(world.seats) > 1:
             return  # in a game no seat can be sure to win
         if isinstance(self.bench.reward, ReadsAnswers) and not self.bench.reward.reads_answers:
             return self.say("note: the reward reads no answer, so no gold answer is checked by it")
@@ -344,18 +348,23 @@ class RunContext:
         for line in found:
             self.say(f"oracle check: {line}")
 
-    def check_prompts(self) -> None:
-        """Prompts of the user's data must fit into the model's context."""
+    def check_prompts(self, tools: tuple[ToolSchema, ...] = ()) -> None:
+        """Prompts of the user's data must fit into the model's context, with what describes the
+        tools.
+        """
         tasks, model, dialect = self.bench.tasks, self.model("policy"), self.engine().dialect
+        about = len("".join(t.name + t.description + t.parameters for t in tools).encode())
         for i in range(min(tasks.size or 0, CHECKED_PROMPTS)):
             task = tasks.task("train", i)
-            if sum(len(m.content.encode()) for m in task.prompt) < model.context // 2:
+            if about + sum(len(m.content.encode()) for m in task.prompt) < model.context // 2:
                 continue  # a token is at least a byte
-            n = sum(len(p.ids) for p in dialect.extend(task.prompt, first=True, closed=False))
+            heard = dialect.extend(task.prompt, first=True, closed=False, tools=tools)
+            n = sum(len(p.ids) for p in heard)
             if n >= model.context:
+                told = " with its tools" if tools else ""
                 raise UserError(
-                    f"task {task.id!r}: its prompt has {n} tokens, and the context of {model.name} "
-                    f"holds {model.context}; shorten it, or leave it out"
+                    f"task {task.id!r}: its prompt{told} has {n} tokens, and the context of "
+                    f"{model.name} holds {model.context}; shorten it, or leave it out"
                 )
 
     def decode(self, ids: Sequence[int]) -> str:

@@ -6,6 +6,7 @@ import numpy as np
 
 from palaestra.curriculum.pool import is_mixed
 from palaestra.types import Groups, Metrics
+from palaestra.worlds.tools import tool_numbers
 
 
 def describe(seen: Groups, ready: Groups) -> Metrics:
@@ -43,6 +44,7 @@ def describe(seen: Groups, ready: Groups) -> Metrics:
         else 0.0,
         "errors": 1 - len(valid) / len(episodes) if episodes else 0.0,
         "episodes": len(episodes),
+        **tool_numbers(valid),
         "groups": len(seen),
         "groups_ready": len(ready),
         "groups_mixed": float(np.mean([is_mixed(g) for g in seen])) if seen else 0.0,

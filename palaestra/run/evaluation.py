@@ -28,6 +28,7 @@ from palaestra.stats import (
 from palaestra.step import Learner, Recipe, check_some
 from palaestra.types import Batch, Group
 from palaestra.update import MEASURE_BUDGET, pack, split
+from palaestra.worlds.tools import tool_numbers
 
 if TYPE_CHECKING:
     from palaestra.context import Context
@@ -151,6 +152,7 @@ async def evaluate(ctx: Context, n: int, k: int = 1, temperature: float = 1.0) -
     result: dict[str, Any] = {
         "greedy": found.json(),
         "errors": sum(not e.ok for g in groups for e in g.episodes),
+        **tool_numbers(e for g in groups for e in g.valid),
     }
     domains: dict[str, list[Group]] = defaultdict(list)
     for g in groups:

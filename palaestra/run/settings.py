@@ -14,6 +14,7 @@ from enum import Flag, auto
 from typing import Any, Literal
 
 from palaestra.errors import UserError
+from palaestra.services.tools.names import split_names
 
 TASK = "chain"  # what is learned where nothing is said
 VALUE = "python"  # what a recipe is called that is a value of a program and not in the catalogue
@@ -33,6 +34,7 @@ class Use(Flag):
 
 
 LEARNED = Use.PROBLEM | Use.MEASURED | Use.REPEATED
+PLAYED = Use.MEASURED | Use.REPEATED  # how it is gone about, whatever the problem is
 
 
 def setting(
@@ -91,6 +93,20 @@ class Settings:
         60, "seconds that one call of your reward function may take", metavar="S", least=1
     )
     env: str = setting("", "your own multi-turn environment", metavar="FILE.py:Class", use=LEARNED)
+    tools: tuple[str, ...] = setting(
+        (),
+        'what a question may be answered with: typed functions, python (the sandbox), mcp:"COMMAND" '
+        "or mcp:URL; may stand several times",
+        metavar="FILE.py:NAME,...",
+        use=PLAYED,
+    )
+    tool_turns: int = setting(
+        8, "messages with calls an episode may have", metavar="N", least=1, use=PLAYED
+    )
+    tool_seconds: float = setting(10.0, "that a call may take", metavar="S", least=0, use=PLAYED)
+    tool_chars: int = setting(
+        2000, "characters a result may have", metavar="N", least=1, use=PLAYED
+    )
     model: str = setting(
         "tiny",
         "tiny, smollm2, a Hugging Face folder or hub id",
@@ -179,6 +195,8 @@ class Settings:
     def __post_init__(self) -> None:
         track = (self.track,) if isinstance(self.track, str) else tuple(self.track)
         object.__setattr__(self, "track", track)
+        tools = (self.tools,) if isinstance(self.tools, str) else self.tools
+        object.__setattr__(self, "tools", split_names(tools))
         for f in fields(self):
             least, given = f.metadata.get("least"), getattr(self, f.name)
             if least is not None and given is not None and not given >= least:
@@ -233,3 +251,8 @@ def setting_names(use: Use) -> tuple[str, ...]:
 def flag_of(name: str) -> str:
     """The flag of a setting on the command line."""
     return f"--{name.replace('_', '-')}"
+
+
+def words_of(given: Any) -> tuple[str, ...]:
+    """What a setting is given as behind its flag, which may stand several times."""
+    return given if isinstance(given, tuple) else (str(given),)

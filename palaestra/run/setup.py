@@ -22,11 +22,12 @@ from palaestra.rollout.collect import Score
 from palaestra.run.context import RunContext
 from palaestra.run.driver import train
 from palaestra.run.rewards import reward_text
-from palaestra.run.settings import TASK, VALUE, Settings, Use, flag_of, setting_names
+from palaestra.run.settings import TASK, VALUE, Settings, Use, flag_of, setting_names, words_of
 from palaestra.step import Recipe
 from palaestra.suggest import suggestion_or_all
 from palaestra.tasks.user_code import locate_error
 from palaestra.types import Player
+from palaestra.worlds.toolbox import tool_names
 
 
 def from_file(path: Path) -> dict[str, Any]:
@@ -46,6 +47,7 @@ def check_types(given: Mapping[str, Any]) -> dict[str, Any]:
     for name, x in given.items():
         x = str(x) if isinstance(x, Path) and known.get(name) is str else x
         x = reward_text(x) if name == "reward" else x
+        x = tool_names(x) if name == "tools" else x
         if known.get(name) is str and not isinstance(x, str):
             form = ", ".join(filter(None, ("text", metavars[name])))
             raise UserError(f"{name} takes {form}, not a {type(x).__name__}")
@@ -71,7 +73,7 @@ def eval_command(given: Mapping[str, Any], model: str) -> str:
     if not {"task", "data", "env"} & named.keys():
         named = {"task": Settings().problem, **named}
     flags = {n: "--n" if n == "evaluate" else flag_of(n) for n in named}
-    told = (f"{flags[n]} {shlex.quote(str(v))}" for n, v in named.items())
+    told = (f"{flags[n]} {shlex.quote(x)}" for n, v in named.items() for x in words_of(v))
     return " ".join(["palaestra eval --model", shlex.quote(model), *told, "--k 8"])
 
 
@@ -267,7 +269,8 @@ def bench_of(settings: Settings, *, judged: bool = False) -> tuple[Bench, Mappin
 
     `judged`: the recipe has a reward of its own, so that data needs no answers.
     """
-    from palaestra.run.benches import bench_by_name, from_data, from_env
+    from palaestra.run.benches import add_tools, bench_by_name, from_data, from_env
+    from palaestra.worlds.tools import WithTools
 
     given = [n for n in ("task", "data", "env") if getattr(settings, n)]
     if len(given) > 1:
@@ -291,6 +294,9 @@ def bench_of(settings: Settings, *, judged: bool = False) -> tuple[Bench, Mappin
         raise UserError(
             "--reward needs --data: the built-in tasks and environments have their own rewards"
         )
+    if settings.tools:
+        limits = (settings.tool_turns, settings.tool_seconds, settings.tool_chars)
+        bench = add_tools(bench, WithTools(settings.tools, *limits))
     return (
         replace(bench, max_tokens=settings.max_tokens) if settings.max_tokens else bench
     ), players

@@ -19,7 +19,7 @@ from palaestra.ends import HeldOutKind, end_of
 from palaestra.errors import UserError
 from palaestra.models.load import OWN_MODELS
 from palaestra.run import setup
-from palaestra.run.settings import Settings, Use, flag_of, setting_names
+from palaestra.run.settings import Settings, Use, flag_of, setting_names, words_of
 from palaestra.store.folder import RunFolder
 from palaestra.view.report import ONE_SEED, ends, facts, verdict
 
@@ -154,8 +154,12 @@ def command(settings: Settings) -> str:
     for name in setting_names(Use.REPEATED):
         given = settings.meant(name)
         if settings.says(name):
-            shown = given if name == "model" and base_model(settings) else plain(str(given))
-            words += [flag_of(name)] if given is True else [flag_of(name), shlex.quote(shown)]
+            if given is True:
+                words += [flag_of(name)]
+                continue
+            known = name == "model" and base_model(settings)
+            for word in words_of(given):
+                words += [flag_of(name), shlex.quote(word if known else plain(word))]
     words += ["--seed", str(settings.seed)]
     return " ".join([*words, *(shlex.quote(f"{k}={literal(v)}") for k, v in changed.items())])
 

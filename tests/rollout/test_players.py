@@ -25,7 +25,7 @@ def engine(asked=None, **said):
             **{"ids": (700, 800), "logp": (-1.0, -2.0), "text": "700800", "cut": 6, "finish": "eos"} | said
         )
 
-    def extend(say, *, first, closed):
+    def extend(say, *, first, closed, tools=()):
         return tuple(Piece(ids=(int(m.content),), author=m.author, hidden=m.hidden, text=m.content) for m in say)
 
     dialect = SimpleNamespace(decode=spelt, extend=extend, encode_text=lambda text: tuple(map(ord, text)))

@@ -18,6 +18,10 @@ OTHER = {  # than the default, of each setting, as a flag's text and as a value
     "reward": ("exact", "exact"),
     "env": ("e.py:E", "e.py:E"),
     "reward_timeout": ("12", 12),
+    "tools": ("t.py:f,python", ("t.py:f", "python")),
+    "tool_turns": ("3", 3),
+    "tool_seconds": ("2.5", 2.5),
+    "tool_chars": ("9", 9),
     "model": ("smollm2", "smollm2"),
     "dtype": ("bfloat16", "bfloat16"),
     "device": ("cpu", "cpu"),
@@ -54,7 +58,8 @@ def test_flag_file_and_program_say_the_same(name, tmp_path):
     settings = read(flag_of(name), *([word] if word else []))
     assert getattr(settings, name) == given != getattr(Settings(), name)
     assert settings == setup.merge(Settings(), setup.check_types({name: given}))
-    kept = replace(settings, track=("trackio",))  # without which a file does not name its seconds
+    # without which a file does not name their seconds and limits
+    kept = replace(settings, track=("trackio",), tools=settings.tools or ("python",))
     write_settings(tmp_path, kept, setup.recipe_of(kept))
     again = setup.from_file(tmp_path / "config.toml")
     assert getattr(setup.merge(Settings(), again), name) == getattr(kept, name)
@@ -83,7 +88,10 @@ def test_what_a_setting_decides():
     assert setting_names(Use.PROBLEM) == ("task", "data", "test_data", "reward", "env")
     assert setting_names(Use.MAKE) == ("recipe", "model", "lora", "tis")
     assert setting_names(Use.KEPT) == ("recipe", "model", "dtype", "lora", "seed")
-    assert setting_names(Use.MEASURED) == (*setting_names(Use.PROBLEM), "dtype", "max_tokens", "seed", "evaluate")
+    assert setting_names(Use.MEASURED) == (
+        *(*setting_names(Use.PROBLEM), "tools", "tool_turns", "tool_seconds", "tool_chars"),
+        *("dtype", "max_tokens", "seed", "evaluate"),
+    )
     assert {"recompute", "engine", "steps"} < set(setting_names(Use.REPEATED)) and "seed" not in setting_names(
         Use.REPEATED
     )

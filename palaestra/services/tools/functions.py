@@ -1,0 +1,206 @@
+"""A plain typed Python function as a tool: its hints and docstring are the schema, its errors are
+results.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from functools import cache
+from typing import Any, NotRequired, get_type_hints
+
+from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
+from pydantic_core import to_json
+from typing_extensions import TypedDict
+
+from palaestra.errors import Fault, UserError
+from palaestra.services.tools.base import (
+    LoopThread,
+    ToolResult,
+    failure,
+    run_in_thread,
+    too_slow,
+    wait_for,
+)
+from palaestra.types import ToolSchema
+
+STUCK = 16  # calls of one tool that may go on beyond their time before the run ends
+SECTION = re.compile(r"^(Args|Arguments|Parameters|Returns?|Raises|Yields|Examples?|Notes?):\s*$")
+ARGUMENT = re.compile(r"^\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)$")
+
+
+class FunctionTool:
+    """A function that a model calls by its name. `where` names it in messages to the user.
+
+    A plain function runs in a thread, which cannot be ended: one that takes too long goes on beside
+    the run, and too many of them end it. An async one is called off.
+    """
+
+    def __init__(self, function: Callable[..., Any], where: str) -> None:
+        self.function, self.where = function, where
+        self.schema, self._arguments = schema_of(function, where)
+        self._stuck = 0
+
+    async def call(self, args: Mapping[str, Any], seconds: float) -> ToolResult:
+        try:
+            given = self._arguments.validate_python(dict(args))
+        except ValidationError as error:
+            return failure(mistakes(error))
+        if self._stuck >= STUCK:
+            raise UserError(
+                f"{self.where}: {STUCK} calls still run after their {seconds:g} s, and a thread "
+                "cannot be ended; bound its work, or make it async"
+            )
+        work = self._begin(given)
+        if not await wait_for(work, seconds):
+            self._leave(work)
+            return too_slow(seconds)
+        try:
+            return ToolResult(text=work.result())
+        except (Fault, UserError):
+            raise
+        except (Exception, SystemExit) as error:
+            said = " ".join(str(error).split())
+            return failure(f"{type(error).__name__}{f': {said}' if said else ''}")
+
+    def _begin(self, given: dict[str, Any]) -> Future[Any]:
+        if inspect.iscoroutinefunction(self.function):
+            return async_functions().submit(self._awaited(given))
+        return run_in_thread(lambda: as_text(self.function(**given)), f"tool {self.schema.name}")
+
+    async def _awaited(self, given: dict[str, Any]) -> str:
+        return as_text(await self.function(**given))
+
+    def _leave(self, work: Future[Any]) -> None:
+        """Calls it off, or counts it as long as it goes on."""
+        if inspect.iscoroutinefunction(self.function):
+            work.cancel()
+            return
+        self._stuck += 1
+        work.add_done_callback(self._ended)
+
+    def _ended(self, _: Future[Any]) -> None:
+        self._stuck -= 1
+
+
+@cache
+def async_functions() -> LoopThread:
+    """Where the users' async functions run."""
+    return LoopThread("async tools")
+
+
+def as_text(result: Any) -> str:
+    """Text as it is, anything else as JSON."""
+    return result if isinstance(result, str) else to_json(result, fallback=str).decode()
+
+
+def mistakes(error: ValidationError) -> str:
+    """What is wrong with the arguments, each in a few words."""
+    told = []
+    for e in error.errors(include_url=False, include_context=False, include_input=False):
+        place = ".".join(map(str, e["loc"]))
+        told.append(f"{place}: {e['msg']}" if place else e["msg"])
+    return f"arguments: {'; '.join(told)}"
+
+
+def schema_of(function: Callable[..., Any], where: str) -> tuple[ToolSchema, TypeAdapter[Any]]:
+    """What a model is told of a function, and what checks the arguments of a call.
+
+    Args:
+        where: names it in messages.
+
+    Raises:
+        UserError: a parameter has no type, or one that is no JSON; there is no docstring.
+    """
+    text = inspect.getdoc(function) or ""
+    about, notes = read_docstring(text)
+    if not about:
+        raise UserError(
+            f"{where} has no docstring; one line of it tells the model what the tool is for"
+        )
+    parameters = typed_parameters(function, where)
+    fields: Any = {
+        name: hint if parameter.default is parameter.empty else NotRequired[hint]
+        for name, (parameter, hint) in parameters.items()
+    }
+    make: Any = TypedDict  # a type checker takes its fields only where they are written out
+    shape = make("arguments", fields)
+    shape.__pydantic_config__ = ConfigDict(extra="forbid")
+    try:
+        adapter = TypeAdapter[Any](shape)
+        schema = without_titles(adapter.json_schema())
+    except (PydanticUserError, TypeError) as error:
+        told = " ".join(str(error).split())[:160]
+        raise UserError(f"{where}: a parameter cannot be written as JSON: {told}") from None
+    schema = {k: v for k, v in schema.items() if k != "additionalProperties"}
+    for name, note in notes.items():
+        if name in schema.get("properties", {}):
+            schema["properties"][name].setdefault("description", note)
+    told = ToolSchema(
+        name=str(getattr(function, "__name__", "")),
+        description=about,
+        parameters=json.dumps(schema, ensure_ascii=False),
+    )
+    return told, adapter
+
+
+def typed_parameters(
+    function: Callable[..., Any], where: str
+) -> dict[str, tuple[inspect.Parameter, Any]]:
+    """The parameters by name, with their types."""
+    try:
+        hints = get_type_hints(function, include_extras=True)
+        parameters = inspect.signature(function).parameters
+    except (NameError, TypeError, ValueError) as error:
+        raise UserError(f"{where}: its type hints cannot be read: {error}") from None
+    for p in parameters.values():
+        if p.kind in (p.POSITIONAL_ONLY, p.VAR_POSITIONAL, p.VAR_KEYWORD):
+            raise UserError(
+                f"{where}: {str(p).split(':')[0]} cannot be given by name; a tool takes named "
+                "arguments alone"
+            )
+        if p.name not in hints:
+            raise UserError(
+                f"{where}: {p.name} has no type, which the model must know; write {p.name}: int, "
+                "or what it is"
+            )
+    return {name: (p, hints[name]) for name, p in parameters.items()}
+
+
+def read_docstring(text: str) -> tuple[str, dict[str, str]]:
+    """What stands before the sections of a docstring, on one line; and what its "Args:" say of each
+    argument.
+    """
+    about: list[str] = []
+    notes: dict[str, str] = {}
+    section, last = "", ""
+    for line in text.splitlines():
+        if found := SECTION.match(line):
+            section, last = found[1], ""
+        elif not section:
+            about.append(line)
+        elif section in ("Args", "Arguments", "Parameters") and line.strip():
+            if named := ARGUMENT.match(line.strip()):
+                last = named[1]
+                notes[last] = named[2]
+            elif last:
+                notes[last] += f" {line.strip()}"
+    return " ".join(" ".join(about).split()), notes
+
+
+def without_titles(schema: Any) -> Any:
+    """A schema without the titles that repeat its names; an argument called "title" stays."""
+    if isinstance(schema, list):
+        return [without_titles(x) for x in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        k: {n: without_titles(x) for n, x in v.items()}
+        if k in ("properties", "$defs")
+        else without_titles(v)
+        for k, v in schema.items()
+        if not (k == "title" and isinstance(v, str))
+    }

@@ -1,0 +1,30 @@
+"""Names of tools in settings. Nothing heavy is imported here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+SANDBOX = "python"
+SERVER = "mcp:"
+GIVEN = "given:"  # a function that only the process knows to which a program gave it
+FORMS = f'FILE.py:NAME, {SANDBOX}, {SERVER}"COMMAND" or {SERVER}http://HOST:PORT/PATH'
+SERVER_PART = re.compile(rf"(?:^|,)\s*({SERVER}.*)$", re.DOTALL)
+
+
+def split_names(given: Iterable[str]) -> tuple[str, ...]:
+    """Names of which several may stand in one text, with commas; a server's goes to the text's
+    end.
+    """
+    found: list[str] = []
+    for text in given:
+        server = SERVER_PART.search(text)
+        others = text[: server.start()] if server else text
+        found += [x.strip() for x in others.split(",") if x.strip()]
+        found += [server[1].strip()] if server else []
+    return tuple(dict.fromkeys(found))
+
+
+def is_function(name: str) -> bool:
+    """Whether it names a function of a file."""
+    return name != SANDBOX and not name.startswith((SERVER, GIVEN))

@@ -1,0 +1,193 @@
+"""Tools by their names, as settings hold them: FILE.py:NAME, python, mcp:COMMAND, mcp:URL.
+
+A function that a program gives has the name of the file it stands in, so that another process finds
+it; one that stands in no file (a notebook's, a closure, a method) is known to its own process only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from palaestra.errors import UserError
+from palaestra.identity import leads_back
+from palaestra.services.tools.base import Tool, ToolResult, failure
+from palaestra.services.tools.functions import FunctionTool
+from palaestra.services.tools.names import FORMS, GIVEN, SANDBOX, SERVER, is_function
+from palaestra.services.tools.sandboxed import PythonTool
+from palaestra.services.tools.servers import ServerTool, ToolServer
+from palaestra.suggest import suggestion
+from palaestra.tasks.user_code import file_of, load
+from palaestra.types import Call, Malformed, Message, ToolSchema
+
+NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+AT_ONCE = 32  # calls under way at a time
+A_MESSAGE = 16  # calls of one message that are made
+SHOWN = 80  # characters of a malformed call in its result
+MISTAKES = {
+    "json": "it is no JSON",
+    "name": "it has no name",
+    "arguments": "its arguments are no object",
+    "xml": "it is no <function=NAME>...</function>",
+    "unclosed": "it is not closed",
+    "cut": "it was cut at the limit of a turn",
+}
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {}  # that programs gave, by name
+BOXES: dict[tuple[str, ...], Toolbox] = {}  # that are open
+
+
+def tool_names(given: Any) -> tuple[str, ...]:
+    """The names of tools that a program gives: functions and names, or one of them."""
+    each = given if isinstance(given, list | tuple) else (given,)
+    return tuple(x if isinstance(x, str) else name_function(x) for x in each)
+
+
+def name_function(given: Any) -> str:
+    """The name under which this process finds a function, and others too where it stands in a
+    file.
+    """
+    called = getattr(given, "__name__", "")
+    if not callable(given) or isinstance(given, type) or not NAME.fullmatch(called):
+        raise UserError(
+            f"tools takes named functions, {FORMS}; not {' '.join(repr(given).split())[:SHOWN]}"
+        )
+    file, module = file_of(given), str(given.__module__)
+    in_file = file.endswith(".py") and "," not in file and module != "__main__"
+    stored = in_file and given.__qualname__ == called and leads_back(given)
+    name = f"{file}:{called}" if stored else GIVEN + called
+    if FUNCTIONS.get(name) is not given:
+        for stale in [names for names in BOXES if name in names]:
+            BOXES.pop(stale).close()
+    FUNCTIONS[name] = given
+    return name
+
+
+def function_named(name: str) -> Callable[..., Any]:
+    """The function of a name. Raises UserError where this process has none."""
+    if name in FUNCTIONS:
+        return FUNCTIONS[name]
+    if name.startswith(GIVEN):
+        called = name.removeprefix(GIVEN)
+        raise UserError(
+            f"the tool {called!r} is a function of another program; put it into a file and name it "
+            f"FILE.py:{called}, or give it again with tools=[{called}]"
+        )
+    if ":" not in name and ".py" not in name:
+        raise UserError(f"unknown tool {name!r}{suggestion(name, [SANDBOX])}; tools are {FORMS}")
+    found = load(name, "function")
+    if not callable(found) or isinstance(found, type):
+        raise UserError(f"{name} is no function; write def {name.rpartition(':')[2]}(...)")
+    return found
+
+
+def toolbox(names: tuple[str, ...]) -> Toolbox:
+    """The tools of these names, the same while they are open. Raises UserError for one that cannot
+    be had.
+    """
+    if names not in BOXES:
+        BOXES[names] = Toolbox(names)
+    return BOXES[names]
+
+
+def close_toolbox(names: tuple[str, ...]) -> None:
+    """Ends the servers of tools that are open."""
+    if names in BOXES:
+        BOXES[names].close()
+
+
+class Toolbox:
+    """What can be called in an episode."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        functions = [n for n in names if is_function(n) or n.startswith(GIVEN)]
+        self.fixed: list[Tool] = [FunctionTool(function_named(n), n) for n in functions]
+        self.fixed += [PythonTool()] if SANDBOX in names else []
+        self.servers = [ToolServer(n.removeprefix(SERVER)) for n in names if n.startswith(SERVER)]
+        self._tools: dict[str, Tool] = {}
+        self._gates: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]
+        self._gates = WeakKeyDictionary()
+        if not self.servers:
+            self._tools = by_name(self.fixed)
+
+    async def schemas(self) -> tuple[ToolSchema, ...]:
+        """What models are told; servers are begun where they are not. Raises UserError where one
+        cannot be.
+        """
+        if not self._tools:
+            offered = [[ServerTool(s, t) for t in await s.tools()] for s in self.servers]
+            self._tools = by_name([*self.fixed, *(t for tools in offered for t in tools)])
+        return tuple(t.schema for t in self._tools.values())
+
+    async def answer(
+        self, calls: Sequence[Call | Malformed], seconds: float, chars: int
+    ) -> list[tuple[Message, bool]]:
+        """Makes the calls of a message at the same time.
+
+        Args:
+            seconds: that a call may take.
+            chars: that a result may have; the rest is left out.
+
+        Returns:
+            For each the result as a message, and whether it is an error.
+        """
+        found = await asyncio.gather(
+            *(self._outcome(call, n, seconds) for n, call in enumerate(calls))
+        )
+        return [
+            (self._message(c, shorten(o.text, chars)), o.failed)
+            for c, o in zip(calls, found, strict=True)
+        ]
+
+    async def _outcome(self, call: Call | Malformed, n: int, seconds: float) -> ToolResult:
+        if isinstance(call, Malformed):
+            what = MISTAKES.get(call.kind, call.kind)
+            return failure(f"the call cannot be read, {what}: {shorten(call.text, SHOWN)}")
+        if n >= A_MESSAGE:
+            return failure(f"not called; a message may make {A_MESSAGE} calls")
+        await self.schemas()
+        tool = self._tools.get(call.name)
+        if tool is None:
+            said = shorten(call.name, SHOWN)
+            return failure(f"no tool {said!r}; there are {', '.join(self._tools)}")
+        gate = self._gates.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(AT_ONCE))
+        async with gate:
+            return await tool.call(call.args, seconds)
+
+    def _message(self, call: Call | Malformed, text: str) -> Message:
+        """Only a name that is a tool's is said again: what a policy makes up must not reach a
+        template.
+        """
+        if isinstance(call, Malformed):
+            return Message(role="tool", content=text)
+        name = call.name if call.name in self._tools else ""
+        return Message(role="tool", content=text, name=name, call_id=call.id)
+
+    def close(self) -> None:
+        """Ends the servers."""
+        for server in self.servers:
+            server.close()
+
+
+def by_name(tools: Iterable[Tool]) -> dict[str, Tool]:
+    """Tools by what a model calls them. Raises UserError where two have one name."""
+    found: dict[str, Tool] = {}
+    for tool in tools:
+        name = tool.schema.name
+        if not NAME.fullmatch(name):
+            raise UserError(
+                f"a tool is called {name!r}; a name has letters, digits and _ . - alone"
+            )
+        if name in found:
+            raise UserError(f"two tools are called {name!r}; rename one, or leave it out")
+        found[name] = tool
+    if not found:
+        raise UserError("the servers of --tools offer no tool")
+    return found
+
+
+def shorten(text: str, chars: int) -> str:
+    return text if len(text) <= chars else f"{text[:chars]} [{len(text) - chars} more characters]"

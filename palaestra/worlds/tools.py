@@ -1,0 +1,96 @@
+"""Questions that are answered with tools: the model asks, calls, reads the results, and answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+from palaestra.types import (
+    Act,
+    Ask,
+    Episode,
+    Frame,
+    Key,
+    Malformed,
+    Task,
+    ToolSchema,
+    need_at_least,
+    stage,
+)
+from palaestra.worlds.toolbox import close_toolbox, toolbox
+
+COUNTS = ("tool_calls", "tool_malformed", "tool_errors")  # facts of an episode
+
+
+@stage
+class WithTools:
+    """A question whose answer is the first message without a call; what is called is done, and the
+    results are the next message. It pays nothing: a verifier scores the answer later.
+
+    An episode that calls after `turns` messages with calls is cut, and has no answer. What a tool
+    does beside its result happens again where an episode is branched.
+
+    Args:
+        tools: their names, see `palaestra.worlds.toolbox`.
+        turns: messages with calls that an episode may have.
+        seconds: that a call may take.
+        chars: characters that a result may have.
+    """
+
+    tools: tuple[str, ...]
+    turns: int = 8
+    seconds: float = 10.0
+    chars: int = 2000
+    seats: ClassVar[tuple[str, ...]] = ("policy",)
+
+    def __post_init__(self) -> None:
+        need_at_least(self, turns=1, chars=1)
+        toolbox(self.tools)
+
+    async def open(self) -> tuple[ToolSchema, ...]:
+        return await toolbox(self.tools).schemas()
+
+    async def reset(self, task: Task, key: Key) -> Frame:
+        return await self._ask(task.prompt, (0, 0, 0, 0))
+
+    async def step(self, state: Any, acts: tuple[Act, ...], key: Key) -> Frame:
+        turn, *counts = state
+        calls = acts[0].calls
+        if not calls:
+            return Frame(state=state, facts=facts(counts, answered=True))
+        if turn == self.turns:
+            return Frame(state=state, facts=facts(counts), status="truncated:turns")
+        results = await toolbox(self.tools).answer(calls, self.seconds, self.chars)
+        malformed = [isinstance(c, Malformed) for c in calls]
+        failed = [f and not m for (_, f), m in zip(results, malformed, strict=True)]
+        more = (1, len(calls), sum(malformed), sum(failed))
+        after = tuple(a + b for a, b in zip(state, more, strict=True))
+        return await self._ask(tuple(m for m, _ in results), after)
+
+    async def _ask(self, say: tuple[Any, ...], state: tuple[int, ...]) -> Frame:
+        ask = Ask(seat="policy", say=say, tools=await self.open())
+        return Frame(state=state, asks=(ask,), facts=facts(state[1:]))
+
+    def close(self) -> None:
+        """Ends the tools' servers."""
+        close_toolbox(self.tools)
+
+
+def facts(counts: Iterable[int], answered: bool = False) -> dict[str, Any]:
+    return {**dict(zip(COUNTS, counts, strict=True)), "answered": answered}
+
+
+def tool_numbers(episodes: Iterable[Episode]) -> dict[str, float]:
+    """How tools were used: calls an episode, the share of them that could not be read, and of the
+    others the share that gave an error. Nothing where there were no tools.
+    """
+    each: list[Mapping[str, Any]] = [e.facts for e in episodes if COUNTS[0] in e.facts]
+    if not each:
+        return {}
+    calls, malformed, errors = (sum(f[name] for f in each) for name in COUNTS)
+    read = calls - malformed
+    return {
+        "tools/calls": calls / len(each),
+        "tools/malformed": malformed / calls if calls else float("nan"),
+        "tools/errors": errors / read if read else float("nan"),
+    }
