@@ -6,7 +6,7 @@ import errno
 import fcntl
 import json
 import shlex
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -19,6 +19,7 @@ from palaestra.errors import Paused, Stopped, UserError
 from palaestra.ledger.digests import packages
 from palaestra.run import setup
 from palaestra.run.context import RunContext
+from palaestra.run.parts import stoppable
 from palaestra.run.plan import Plan
 from palaestra.run.settings import VALUE, Settings, Use, setting_names
 from palaestra.store.checkpoint import disk_errors, write_atomic
@@ -59,7 +60,7 @@ def train(
     Raises:
         UserError: something that can be mended, in one line; Paused: every episode failed; Fault:
             infrastructure failed;
-        Stopped: SIGTERM or SIGINT, the run can be resumed.
+        Stopped: SIGTERM, SIGINT or SIGHUP, the run can be resumed.
     """
     value = recipe is not None and not isinstance(recipe, str)
     named = {} if recipe is None else {"recipe": VALUE if value else recipe}
@@ -89,7 +90,13 @@ def work(
         settings = setup.merge(settings, {"steps": 2, "evaluate": 4})
     trackers = Trackers(makers(settings.track), seconds=settings.track_seconds)
     settings = replace(settings, dtype=settings.precision)  # as it is meant on this machine
-    with run_folder(out, resume, settings) as place, trackers:
+    places: list[Path] = []
+    with (
+        stoppable(lambda: after_stop(places)),
+        run_folder(out, resume, settings) as place,
+        trackers,
+    ):
+        places.append(place)
         ctx = setup.context(settings, out=place, talk=talk)
         ctx.trackers, trackers.say = trackers, ctx.say
         ctx.resumed = resume is not None
@@ -113,6 +120,12 @@ def work(
             ctx.close()
         write_summary(ctx, result, settings)
         return place
+
+
+def after_stop(places: Sequence[Path]) -> str:
+    """How a run goes on that was stopped at once; the folder of one that never began is gone."""
+    begun = [p for p in places if (p / "config.toml").exists()]
+    return f"go on with: {resume_command(begun[0])}" if begun else "the run had not begun"
 
 
 async def check_and_run(recipe: Any, ctx: RunContext, settings: Settings) -> Result:
@@ -245,6 +258,9 @@ def plan(settings: Settings, out: Path, more: Mapping[str, Any]) -> Plan:
         evaluate=settings.evaluate,
         evaluate_every=settings.evaluate_every,
         checkpoint_every=settings.checkpoint_every,
+        keep=settings.keep,
+        merged=settings.merged,
+        rollouts=settings.rollouts,
         labels=names | commands | dict(more),
     )
 

@@ -376,6 +376,7 @@ def audit(parser: FlagParser) -> None:
 
 def doctor(parser: FlagParser) -> None:
     run_flags(parser)
+    setting_flags(parser, "train")
     parser.add_argument("words", nargs="*", metavar="RECIPE | stage.field=value")
     parser.add_argument("--case", metavar="DIR", help="run a dumped failed update again")
     parser.add_argument(

@@ -480,7 +480,10 @@ def with_template(folder, template):
 
 def test_a_chat_template_that_loops_is_stopped(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(template, "LONGEST", 0.2)
-    assert main(["train", "--smoke", "--model", with_template(tmp_path / "m", ENDLESS), "--out", str(tmp_path / "run")]) == 2
+    assert (
+        main(["train", "--smoke", "--model", with_template(tmp_path / "m", ENDLESS), "--out", str(tmp_path / "run")])
+        == 2
+    )
     told = capsys.readouterr().err.strip().splitlines()[-1]
     assert told.startswith("palaestra: the chat template of ") and "loops: it was stopped after 0.2 seconds" in told
     stuck = [t for t in threading.enumerate() if t.name == "chat template"]
@@ -498,7 +501,9 @@ def test_a_chat_template_that_loops_is_stopped(tmp_path, monkeypatch, capsys):
     ],
 )
 def test_a_chat_template_that_fails_is_said(tmp_path, text, says, capsys):
-    assert main(["train", "--smoke", "--model", with_template(tmp_path / "m", text), "--out", str(tmp_path / "run")]) == 2
+    assert (
+        main(["train", "--smoke", "--model", with_template(tmp_path / "m", text), "--out", str(tmp_path / "run")]) == 2
+    )
     told = capsys.readouterr().err
     assert "chat template" in told and says in told and "Traceback" not in told
 
