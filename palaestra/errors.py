@@ -42,7 +42,9 @@ class Paused(UserError):
 
 
 class Stopped(PalaestraError):
-    """SIGTERM, SIGINT or SIGHUP, or nobody reads what is said: the step under way was finished and saved. `signal` is its number."""
+    """SIGTERM, SIGINT or SIGHUP, or SIGPIPE where nobody reads what is said: the step under way was
+    finished and saved, or work outside of steps was left. `signal` is its number.
+    """
 
     def __init__(self, text: str, signal: int):
         super().__init__(text)

@@ -461,17 +461,17 @@ def to_toml(settings: Mapping[str, Any]) -> str:
     """
     plain = {k: v for k, v in settings.items() if v is not None}
     if "set" in plain:
-        plain["set"] = {k: _file_form(v) for k, v in plain["set"].items()}
+        plain["set"] = {k: file_form(v) for k, v in plain["set"].items()}
     return tomli_w.dumps(plain)
 
 
-def _file_form(x: Any) -> Any:
-    return "none" if x is None else [_file_form(v) for v in x] if isinstance(x, list | tuple) else x
+def file_form(x: Any) -> Any:
+    return "none" if x is None else [file_form(v) for v in x] if isinstance(x, list | tuple) else x
 
 
 def stored_as(x: Any, given: Any) -> bool:
     """Whether a file of settings holds `x` as what is given."""
-    return _equal(_file_form(x), given)
+    return _equal(file_form(x), given)
 
 
 def from_toml(path: Path, known: Mapping[str, Any] | None = None) -> dict[str, Any]:

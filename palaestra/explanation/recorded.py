@@ -21,6 +21,7 @@ from palaestra.models.load import find, load
 from palaestra.run import setup
 from palaestra.run.context import RunContext
 from palaestra.run.driver import train
+from palaestra.run.origin import announce_code
 from palaestra.run.settings import Settings, Use, setting_names
 from palaestra.step import Recipe
 from palaestra.store.rollouts import sampled_from
@@ -130,6 +131,8 @@ def source(place: Path) -> tuple[Path, Settings]:
         )
     run = place if place.is_dir() else place.parent.parent
     told = run / "config.toml"
+    if told.is_file():
+        announce_code(told, from_toml(told))
     return files[-1], setup.merge(
         Settings(), setup_fields(from_toml(told)) if told.is_file() else {}
     )

@@ -198,6 +198,14 @@ def adjust_recipe(recipe: Any, settings: Settings) -> Any:
     return change_recipe(recipe, settings.set, settings.tis, settings.rate)
 
 
+def without_fields(recipe: Any, settings: Settings) -> Any:
+    """The recipe that settings name, or the value that is given, before fields of it are set."""
+    if recipe is not None:
+        return adjust_recipe(recipe, replace(settings, set={}))
+    takes = arguments(settings.recipe)
+    return recipe_of(replace(settings, set={k: v for k, v in settings.set.items() if k in takes}))
+
+
 def lasting_overrides(
     stored: Settings, changed: Settings, words: Mapping[str, Any]
 ) -> dict[str, Any]:
@@ -212,9 +220,7 @@ def lasting_overrides(
     ):
         return dict(stored.set)
     takes = arguments(stored.recipe)
-    own = values.flatten(
-        recipe_of(replace(stored, set={k: v for k, v in stored.set.items() if k in takes}))
-    )
+    own = values.flatten(without_fields(None, stored))
     last = {
         k: v
         for k, v in stored.set.items()
