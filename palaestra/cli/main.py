@@ -82,6 +82,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("palaestra: interrupted", file=sys.stderr)
         return 130
+    except UnicodeEncodeError as error:
+        if "surrogates" not in error.reason:
+            raise
+        odd = ascii(error.object[max(0, error.start - 20) : error.end + 20])
+        said = f"a name or an argument holds bytes that are no text: {odd}; rename it"
+        print(f"palaestra: {said}, or set LC_ALL=C.UTF-8", file=sys.stderr)
+        return 2
     except BrokenPipeError:
         silence(sys.stdout)
         return 128 + signal.SIGPIPE
@@ -89,7 +96,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         if error.errno not in FULL_ERRORS or error.filename is not None:
             raise
         silence(sys.stdout)
-        print(f"palaestra: disk: writing the output: {error.strerror.lower()}", file=sys.stderr)
+        print(
+            f"palaestra: disk: writing the output: {os.strerror(error.errno).lower()}",
+            file=sys.stderr,
+        )
         return 1
     return 0
 

@@ -178,7 +178,9 @@ def changed_files(folder: Path, stored: Settings, kept: list[str]) -> list[str]:
     """
     before = Provenance.read(folder)
     found: list[str] = []
-    for name in kept if before is not None else ():
+    if before is None:
+        return found
+    for name in kept:
         old, new = before.files.get(name, {}), digests(getattr(stored, name))
         for path in sorted({**old, **new}):
             if old.get(path) != new.get(path):

@@ -14,7 +14,12 @@ from palaestra.run import origin
 from palaestra.tasks import files
 
 OLDER = Path(__file__).parents[1] / "fixtures" / "older_run"
-REWARD = "import helper\n\n\ndef score(responses, answers, **fields):\n    return [helper.pay(a in r) for r, a in zip(responses, answers)]\n"
+REWARD = """import helper
+
+
+def score(responses, answers, **fields):
+    return [helper.pay(a in r) for r, a in zip(responses, answers)]
+"""
 HELPER = "def pay(right):\n    return float(right)\n"
 RECIPE = "import palaestra as pl\n\n\ndef build():\n    return pl.vary(pl.recipe('grpo'), objective=pl.Clipped(high={high}))\n"
 TINY = ["--steps", "1", "--evaluate", "0", "--max-tokens", "4", "schedule.prompts=2", "collect.links.0.n=2"]
@@ -43,7 +48,10 @@ def forget_modules():
 
 
 def begin(*argv, recipe="grpo"):
-    assert main(["train", recipe, "--data", "problems.jsonl", "--reward", "reward.py:score", *TINY, *argv, "--out", "run"]) == 0
+    assert (
+        main(["train", recipe, "--data", "problems.jsonl", "--reward", "reward.py:score", *TINY, *argv, "--out", "run"])
+        == 0
+    )
     forget_modules()
 
 

@@ -63,31 +63,35 @@ def test_checkpoints_take_a_twentieth_of_the_time_at_most(monkeypatch):
     assert written(monkeypatch, cost=600.0, step_seconds=300.0, steps=7, checkpoint_every=3) == [3, 6]
 
 
+class Killed(BaseException):
+    """Ends a run between its steps, as a kill does."""
+
+
 @pytest.mark.slow
-def test_a_run_ends_the_same_wherever_its_checkpoints_were(place, context, small):
-    """Left after its fifth step, with the newest checkpoint of the fifth, the fourth, or the first alone."""
+def test_a_run_ends_the_same_wherever_its_checkpoints_were(place, context, small, monkeypatch):
+    """Killed after its fifth step, with a checkpoint of the steps before it, of the fourth alone, or none at all."""
     recipe, ends, logs = small(grpo.build(), **{"optimiser.lr": 0.001}), set(), set()
-    for name, every in (("whole", None), ("all", 1), ("some", 4)):
-        if name != "whole":
-            ctx = context(out=place / name, steps=5, checkpoint_every=every)
-            saves_nothing_at_its_end = pytest.MonkeyPatch()
-            with saves_nothing_at_its_end.context() as patch:
-                patch.setattr(Saves, "due", lambda self, step, every=every: step % every == 0)
-                patch.setattr(Saves, "finish", lambda self, state: None)
-                write = Saves.write
-                patch.setattr(
-                    Saves,
-                    "write",
-                    lambda self, state, last=False: self.due(state["step"]) and write(self, state, last=last),
-                )
-                asyncio.run(recipe.run(ctx))
-            assert steps_of(name)[-1] == {1: 5, 4: 4}[every]
-            assert len(list((place / name / "rollouts").iterdir())) == 5
-        metrics = asyncio.run(recipe.run(context(out=place / name, steps=7))).metrics
+    due = Saves.due
+    for every in (None, 1, 4, 99):
+        folder = place / str(every)
+
+        def killed(self, step, every=every):
+            if step == 5:
+                raise Killed
+            return step % every == 0
+
+        if every is not None:
+            with monkeypatch.context() as patch, pytest.raises(Killed):
+                patch.setattr(Saves, "due", killed)
+                asyncio.run(recipe.run(context(out=folder, steps=7)))
+            assert steps_of(folder) == {1: [3, 4], 4: [4], 99: []}[every]
+            assert len(list((folder / "rollouts").iterdir())) == 5
+        assert Saves.due is due
+        metrics = asyncio.run(recipe.run(context(out=folder, steps=7))).metrics
         ends.add(metrics["weights_sha256"])
-        lines = [json.loads(x) for x in (place / name / "metrics.jsonl").read_text().splitlines()]
+        lines = [json.loads(x) for x in (folder / "metrics.jsonl").read_text().splitlines()]
         logs.add(tuple((r["step"], r["loss"], r["reward"]) for r in lines))
-        assert len(list((place / name / "rollouts").iterdir())) == 7
+        assert len(list((folder / "rollouts").iterdir())) == 7
     assert len(ends) == 1 and len(logs) == 1
 
 
