@@ -4,6 +4,10 @@ mend, `Stopped` was asked.
 
 from __future__ import annotations
 
+import errno
+
+FULL_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}  # of a disk
+
 
 class PalaestraError(Exception):
     """Everything that this package raises on purpose and lets out."""
@@ -47,7 +51,9 @@ class Paused(UserError):
 
 
 class Stopped(PalaestraError):
-    """SIGTERM or SIGINT: the step under way was finished and saved. `signal` is its number."""
+    """SIGTERM, SIGINT or SIGHUP, or SIGPIPE where nobody reads what is said: the step under way was
+    finished and saved, or work outside of steps was left. `signal` is its number.
+    """
 
     def __init__(self, text: str, signal: int):
         super().__init__(text)

@@ -25,6 +25,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import tomli_w
 from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
+from pydantic_core import SchemaError
 
 from palaestra.errors import UserError
 from palaestra.identity import leads_back, name_of
@@ -247,11 +248,30 @@ def find(recipe: Any, path: str) -> str:
         return matches[0]
     if matches:
         raise UserError(f"{path!r} is ambiguous: it could be {' or '.join(matches)}")
+    raise UserError(f"no field {path!r} in this recipe{_near(path, recipe, known, named)}")
+
+
+def _near(path: str, recipe: Any, known: Sequence[str], named: Mapping[str, str]) -> str:
+    """What a path that leads nowhere may have meant: the fields of the part that its beginning
+    names, else a path that is spelled like it.
+
+    Args:
+        known: all paths.
+        named: other names of paths, to the paths.
+    """
+    parts, (*places, field) = dict(walk(recipe)), path.split(".")
+    for n in range(len(places), 0, -1):
+        place = ".".join(places[:n])
+        at = _matches(place, known) or [named[n] for n in _matches(place, [*named])]
+        own = [n for n, _ in children(parts[at[0]])] if len(at) == 1 else []
+        if own:
+            near = [f"{at[0]}.{n}" for n in own if suggestion(field, [n])]
+            return suggestion(path, near, cutoff=0.0) or f"; {at[0]} has {', '.join(own)}"
     length = path.count(".") + 1
     # a level may be forgotten
     ends = {".".join(p.split(".")[-n:]): p for n in (length + 1, length) for p in known}
-    hint = suggestion(path, ends, ends.get) or "; `palaestra show RECIPE` prints them all"
-    raise UserError(f"no field {path!r} in this recipe{hint}")
+    near = suggestion(path, ends, ends.get)
+    return near or "; `palaestra show RECIPE` prints them all"
 
 
 def _matches(path: str, known: Sequence[str]) -> list[str]:
@@ -354,7 +374,7 @@ def parse(given: Any, annotation: Any, name: str, before: Any = MISSING) -> Any:
     for x in candidates:
         if _equal(_tuples(x), before):
             return before
-        if adapter is not None and not (undeclared and _is_part(before)):
+        if adapter is not None and not (undeclared and _holds_parts(before)):
             for strict in (True, False):
                 with suppress(ValidationError):
                     found = adapter.validate_python(x, strict=strict)
@@ -364,7 +384,7 @@ def parse(given: Any, annotation: Any, name: str, before: Any = MISSING) -> Any:
                         isinstance(found, bool) or not isinstance(x, bool)
                     ):
                         return found
-    if _is_part(before):
+    if _holds_parts(before):
         own = ", ".join(n for n, _ in children(before))
         raise UserError(
             f"{name} is a part, not a value; "
@@ -381,8 +401,10 @@ def parse(given: Any, annotation: Any, name: str, before: Any = MISSING) -> Any:
         if isinstance(annotation, type)
         else str(annotation).replace("typing.", "")
     )
+    whole = "a table, {name = value}" if isinstance(before, Mapping) else whole
     wanted = f"one of {', '.join(choices)}" if choices else whole
-    raise UserError(f"{name} takes {wanted}, not {given!r} ({type(given).__name__})")
+    kind = "" if isinstance(given, str) else f" ({type(given).__name__})"
+    raise UserError(f"{name} takes {wanted}, not {given!r}{kind}")
 
 
 def _readings(given: Any) -> list[Any]:
@@ -407,13 +429,18 @@ def _adapter(annotation: Any) -> TypeAdapter[Any] | None:
             with suppress(ValidationError):
                 adapter.validate_python(object())
             return adapter
-        except (PydanticUserError, NameError, TypeError):
+        except (PydanticUserError, SchemaError, NameError, TypeError):
             continue
     return None
 
 
 def _is_part(x: Any) -> bool:
     return is_dataclass(x) or callable(x)
+
+
+def _holds_parts(x: Any) -> bool:
+    """Whether it is a part, or a container of some."""
+    return _is_part(x) or any(_is_part(v) for _, v in walk(x))
 
 
 def _parts(x: Any) -> set[int]:
@@ -434,17 +461,17 @@ def to_toml(settings: Mapping[str, Any]) -> str:
     """
     plain = {k: v for k, v in settings.items() if v is not None}
     if "set" in plain:
-        plain["set"] = {k: _file_form(v) for k, v in plain["set"].items()}
+        plain["set"] = {k: file_form(v) for k, v in plain["set"].items()}
     return tomli_w.dumps(plain)
 
 
-def _file_form(x: Any) -> Any:
-    return "none" if x is None else [_file_form(v) for v in x] if isinstance(x, list | tuple) else x
+def file_form(x: Any) -> Any:
+    return "none" if x is None else [file_form(v) for v in x] if isinstance(x, list | tuple) else x
 
 
 def stored_as(x: Any, given: Any) -> bool:
     """Whether a file of settings holds `x` as what is given."""
-    return _equal(_file_form(x), given)
+    return _equal(file_form(x), given)
 
 
 def from_toml(path: Path, known: Mapping[str, Any] | None = None) -> dict[str, Any]:

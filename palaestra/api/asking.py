@@ -21,6 +21,7 @@ from palaestra.ledger.experiment import Cell
 from palaestra.run import setup
 from palaestra.run.evaluation import evaluate as evaluate_context
 from palaestra.run.headway import Headway
+from palaestra.run.origin import announce_code
 from palaestra.run.served import context
 from palaestra.run.settings import Settings, Use, setting_names
 from palaestra.stats import (
@@ -68,7 +69,9 @@ def evaluate(
         kept = {k: v for k, v in model.config.items() if k in setting_names(Use.MEASURED)}
         problem = setting_names(Use.PROBLEM)
         asked = any(k in given for k in problem)
-        given = {k: v for k, v in kept.items() if not (asked and k in problem)} | given
+        last = {k: v for k, v in kept.items() if not (asked and k in problem)}
+        announce_code(model.folder / "config.toml", last)
+        given = last | given
         name = str(
             (model.summary.get("artifacts") or {}).get("policy")
             or model.config.get("model", "tiny")

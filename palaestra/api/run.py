@@ -67,7 +67,7 @@ class Run:
 
     def episodes(self, tokens: bool = False) -> pa.Table:
         """One row an episode of training, in the columns of the rollout files; of a pipeline, of
-        all parts.
+        all parts. A run with `rollouts="sample:N"` has N a step, one with "none" has none.
 
         Args:
             tokens: also `rows`, the contexts token by token, which are most of the size.
@@ -96,7 +96,8 @@ class Run:
         file = rollouts.path(self.folder, step)
         if not file.is_file():
             raise UserError(
-                f"{self.folder} has no rollouts of step {step}; see run.episodes()['step']"
+                f"{self.folder} has no rollouts of step {step}; see run.episodes()['step'], which "
+                "has none of a run with rollouts='none'"
             )
         return RecordedGroup(file, step, group)
 

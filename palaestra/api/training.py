@@ -6,7 +6,7 @@ import errno
 import fcntl
 import json
 import shlex
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -15,10 +15,20 @@ from typing import Any
 from palaestra import values
 from palaestra.api.loops import run_blocking
 from palaestra.api.run import Run
+from palaestra.catalogue import is_own_file
 from palaestra.errors import Paused, Stopped, UserError
 from palaestra.ledger.digests import packages
 from palaestra.run import setup
 from palaestra.run.context import RunContext
+from palaestra.run.origin import (
+    Provenance,
+    announce_code,
+    check_files,
+    check_parts,
+    describe_changes,
+    lasting_fields,
+)
+from palaestra.run.parts import stoppable
 from palaestra.run.plan import Plan
 from palaestra.run.settings import VALUE, Settings, Use, setting_names
 from palaestra.store.checkpoint import disk_errors, write_atomic
@@ -38,6 +48,7 @@ def train(
     resume: str | Path | None = None,
     smoke: bool = False,
     quiet: bool = False,
+    accept_changes: bool = False,
     **settings: Any,
 ) -> Run:
     """Trains a model, as `palaestra train` does: the same run folder, the same report.
@@ -49,6 +60,8 @@ def train(
         resume: go on with the run in this folder, with its settings where none are given.
         smoke: two tiny steps, to see that it runs.
         quiet: no progress on standard error.
+        accept_changes: go on although files of the run are not what they were (data, reward,
+            environment, recipe), or the recipe given here has other parts.
         settings: those of the command line, with "_" for "-": task, data, reward, env, model, steps
             (optimiser steps), seed, max_tokens (of an answer), evaluate (held-out problems), ...;
             `tools` takes functions as well as names; `set` holds fields of the recipe by their paths, {"objective.high": 0.3}.
@@ -59,15 +72,23 @@ def train(
     Raises:
         UserError: something that can be mended, in one line; Paused: every episode failed; Fault:
             infrastructure failed;
-        Stopped: SIGTERM or SIGINT, the run can be resumed.
+        Stopped: SIGTERM, SIGINT or SIGHUP, the run can be resumed.
     """
     value = recipe is not None and not isinstance(recipe, str)
     named = {} if recipe is None else {"recipe": VALUE if value else recipe}
-    before = setup.merge(Settings(), stored_settings(Path(resume)) if resume is not None else named)
-    chosen = setup.merge(before, named | setup.check_types(settings))
-    if resume is not None:
-        check_kept(before, chosen, Path(resume))
-    made = setup.adjust_recipe(recipe, chosen) if value else None
+    given = named | setup.check_types(settings)
+    if resume is None:
+        chosen = setup.merge(setup.merge(Settings(), named), given)
+    else:
+        folder = Path(resume)
+        stored = stored_run(folder)
+        check_files(folder, stored, given, accept=accept_changes)
+        if value:
+            chosen = over_stored_value(folder, stored, given, recipe, accept=accept_changes)
+        else:
+            chosen = setup.merge(lasting(folder, stored, accept=accept_changes), given)
+        check_kept(stored, chosen, folder)
+    made = recipe if value else None
     return Run(work(chosen, out=out, resume=resume, smoke=smoke, talk=not quiet, recipe=made))
 
 
@@ -83,13 +104,21 @@ def work(
     """Runs settings in a folder of their own, which it returns; `recipe` stands in the place of the
     one they name.
     """
-    runnable = setup.recipe_of(settings) if recipe is None else recipe
+    value = recipe is not None
+    runnable = setup.adjust_recipe(recipe, settings) if value else setup.recipe_of(settings)
+    origin = Provenance.of(settings, setup.without_fields(recipe, settings))
     if smoke:
         runnable = make_smallest(runnable)
         settings = setup.merge(settings, {"steps": 2, "evaluate": 4})
     trackers = Trackers(makers(settings.track), seconds=settings.track_seconds)
     settings = replace(settings, dtype=settings.precision)  # as it is meant on this machine
-    with run_folder(out, resume, settings) as place, trackers:
+    places: list[Path] = []
+    with (
+        stoppable(lambda: after_stop(places)),
+        run_folder(out, resume, settings) as place,
+        trackers,
+    ):
+        places.append(place)
         ctx = setup.context(settings, out=place, talk=talk, recipe=runnable)
         ctx.trackers, trackers.say = trackers, ctx.say
         ctx.resumed = resume is not None
@@ -99,8 +128,10 @@ def work(
             f"{settings.recipe} on {settings.problem} with {settings.model}, seed {settings.seed}; "
             f"run folder {place}"
         )
+        for line in changes(place, settings, runnable) if resume is not None else ():
+            ctx.say(line)
         try:
-            result = run_blocking(check_and_run(runnable, ctx, settings))
+            result = run_blocking(check_and_run(runnable, ctx, settings, origin))
         except Stopped as stopped:
             raise Stopped(
                 f"{stopped}; go on with: {resume_command(place)}", stopped.signal
@@ -115,11 +146,60 @@ def work(
         return place
 
 
-async def check_and_run(recipe: Any, ctx: RunContext, settings: Settings) -> Result:
+def after_stop(places: Sequence[Path]) -> str:
+    """How a run goes on that was stopped at once; the folder of one that never began is gone."""
+    begun = [p for p in places if (p / "config.toml").exists()]
+    return f"go on with: {resume_command(begun[0])}" if begun else "the run had not begun"
+
+
+async def check_and_run(
+    recipe: Any, ctx: RunContext, settings: Settings, origin: Provenance
+) -> Result:
     """The run, once its problem is known to be one that can be learned."""
     await ctx.check_bench()
     write_settings(ctx.folder, settings, recipe)
+    origin.write(ctx.folder)
     return await recipe.run(ctx)
+
+
+# ---- going on
+
+
+def stored_run(folder: Path) -> Settings:
+    """The settings of the run in a folder. Says which Python files they name."""
+    given = stored_settings(folder)
+    announce_code(folder / "config.toml", given)
+    return setup.merge(Settings(), given)
+
+
+def lasting(folder: Path, stored: Settings, *, accept: bool) -> Settings:
+    """Stored settings; with what their recipe's file says by now, where changes are accepted."""
+    if not (accept and is_own_file(stored.recipe)):
+        return stored
+    takes = setup.arguments(stored.recipe)
+    return replace(stored, set=lasting_fields(folder, stored.set, takes))
+
+
+def over_stored_value(
+    folder: Path, stored: Settings, given: Mapping[str, Any], recipe: Any, *, accept: bool
+) -> Settings:
+    """Settings of a run that goes on with a recipe that is a value."""
+    if stored.recipe != VALUE:
+        raise UserError(
+            f"--resume {folder}: its recipe is {stored.recipe}, by its name, and stays so; go on "
+            "without a recipe, or with set={...} for fields of it, or start a new run from a "
+            "checkpoint of this one (model=...)"
+        )
+    settings = setup.merge(replace(stored, set={}), {k: v for k, v in given.items() if k != "set"})
+    check_parts(folder, setup.without_fields(recipe, settings), accept=accept)
+    last = lasting_fields(folder, stored.set, {})
+    return replace(settings, set={**last, **given.get("set", {})})
+
+
+def changes(folder: Path, settings: Settings, recipe: Any) -> list[str]:
+    """What is not as it was when the run in the folder last began."""
+    stored = setup.merge(Settings(), stored_settings(folder))
+    return describe_changes(folder, stored, settings, recipe, setup.arguments(stored.recipe))
 
 
 def check_kept(before: Settings, settings: Settings, folder: Path) -> None:
@@ -247,6 +327,9 @@ def plan(settings: Settings, out: Path, more: Mapping[str, Any]) -> Plan:
         evaluate=settings.evaluate,
         evaluate_every=settings.evaluate_every,
         checkpoint_every=settings.checkpoint_every,
+        keep=settings.keep,
+        merged=settings.merged,
+        rollouts=settings.rollouts,
         labels=names | commands | dict(more),
     )
 

@@ -32,6 +32,8 @@ from palaestra.processor import arithmetic, computes_bfloat16
 from palaestra.run import setup
 from palaestra.run.additions import standings
 from palaestra.run.cases import replay_case
+from palaestra.run.plan import Plan
+from palaestra.run.saving import checkpoint_mb, rollouts_mb
 from palaestra.run.settings import Settings
 from palaestra.services import sandbox
 from palaestra.step import Recipe, start, step
@@ -150,6 +152,7 @@ def estimate(arguments: argparse.Namespace) -> dict[str, Any]:
     if not isinstance(recipe, Recipe):
         return {"recipe": settings.recipe, "note": "only RL recipes are estimated"}
     ctx = setup.context(settings, talk=False)
+    ctx.plan = Plan(keep=settings.keep, merged=settings.merged, rollouts=settings.rollouts)
     try:
         return asyncio.run(_estimate(settings, recipe, ctx))
     finally:
@@ -203,6 +206,26 @@ async def _estimate(settings: Settings, recipe: Recipe, ctx: Any) -> dict[str, A
         "seconds_at_most": round(growth * (each * steps + evaluation), 1),
         "peak_memory_mb": peak_memory_mb(),
         "enough_memory": peak_memory_mb() < memory_mb(),
+        **disk(ctx, steps, growth),
+    }
+
+
+def disk(ctx: Any, steps: int, growth: float) -> dict[str, Any]:
+    """Megabytes of a run's checkpoints and rollouts, and whether they fit where this is called.
+
+    Args:
+        growth: how many times as long answers may become.
+    """
+    between, last = checkpoint_mb(ctx)
+    written = rollouts_mb(ctx, steps)
+    # a checkpoint is written beside the old ones before the oldest of them goes
+    most = ctx.plan.keep * between + last + growth * written
+    return {
+        "checkpoint_mb": round(between, 1),
+        "last_checkpoint_mb": round(last, 1),
+        "rollouts_mb": round(written, 1),
+        "rollouts_mb_at_most": round(growth * written, 1),
+        "enough_disk": most < shutil.disk_usage(Path()).free / 1e6,
     }
 
 

@@ -97,6 +97,11 @@ def train(parser: FlagParser) -> None:
     )
     add("--out", metavar="DIR", help="the run folder (default: runs/RECIPE-TASK-MODEL-sSEED)")
     add("--resume", metavar="DIR", help="go on with the run in this folder")
+    add(
+        "--accept-changes",
+        action="store_true",
+        help="with --resume: also where files of the run are not what they were",
+    )
     setting_flags(parser, "train")
     add("--smoke", action="store_true", help="two tiny steps, to see that it runs")
 
@@ -383,6 +388,7 @@ def audit(parser: FlagParser) -> None:
 
 def doctor(parser: FlagParser) -> None:
     run_flags(parser)
+    setting_flags(parser, "train")
     parser.add_argument("words", nargs="*", metavar="RECIPE | stage.field=value")
     parser.add_argument("--case", metavar="DIR", help="run a dumped failed update again")
     parser.add_argument(

@@ -12,12 +12,14 @@ import importlib
 import json
 import os
 import shlex
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from palaestra.cli.flags import FLAGS, FlagParser
-from palaestra.errors import Fault, Stopped, UserError
+from palaestra.errors import FULL_ERRORS, Fault, Stopped, UserError
+from palaestra.run.voice import open_streams, silence
 from palaestra.suggest import suggestion_or_all
 from palaestra.trackers.feed import is_stuck
 
@@ -64,18 +66,9 @@ def verb_of(argv: Sequence[str]) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of `palaestra`."""
     argv = sys.argv[1:] if argv is None else list(argv)
-    if not argv or argv[0] in ("-h", "--help", "help"):
-        print(usage())
-        return 0
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
-        verb = verb_of(argv)
-        arguments = parser_of(verb).parse_intermixed_args(argv[1:])
-        arguments.command = shlex.join(["palaestra", *argv])
-        module = importlib.import_module(f"palaestra.cli.{verb}")
-        result: dict[str, Any] | list[Any] | None = module.run(arguments)
-        if arguments.json and result is not None:
-            print(json.dumps(result))
+        work(argv)
         sys.stdout.flush()  # here, where a reader that has gone is no error
     except UserError as error:
         print(f"palaestra: {error}", file=sys.stderr)
@@ -89,14 +82,45 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("palaestra: interrupted", file=sys.stderr)
         return 130
+    except UnicodeEncodeError as error:
+        if "surrogates" not in error.reason:
+            raise
+        odd = ascii(error.object[max(0, error.start - 20) : error.end + 20])
+        said = f"a name or an argument holds bytes that are no text: {odd}; rename it"
+        print(f"palaestra: {said}, or set LC_ALL=C.UTF-8", file=sys.stderr)
+        return 2
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
+        silence(sys.stdout)
+        return 128 + signal.SIGPIPE
+    except OSError as error:
+        if error.errno not in FULL_ERRORS or error.filename is not None:
+            raise
+        silence(sys.stdout)
+        print(
+            f"palaestra: disk: writing the output: {os.strerror(error.errno).lower()}",
+            file=sys.stderr,
+        )
+        return 1
     return 0
+
+
+def work(argv: Sequence[str]) -> None:
+    """What the words ask for."""
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        print(usage())
+        return
+    verb = verb_of(argv)
+    arguments = parser_of(verb).parse_intermixed_args(argv[1:])
+    arguments.command = shlex.join(["palaestra", *argv])
+    module = importlib.import_module(f"palaestra.cli.{verb}")
+    result: dict[str, Any] | list[Any] | None = module.run(arguments)
+    if arguments.json and result is not None:
+        print(json.dumps(result))
 
 
 def program() -> NoReturn:
     """`main` as a program, which a tracker that hangs does not keep from ending."""
+    open_streams()
     try:
         status: Any = main()
     except SystemExit as ended:

@@ -9,10 +9,11 @@ from typing import Any
 
 from palaestra import values
 from palaestra.api.run import Run
-from palaestra.api.training import check_kept, stored_settings, work
+from palaestra.api.training import check_kept, lasting, stored_run, work
 from palaestra.ends import HELD_OUT, SHARES, all_of
 from palaestra.errors import UserError
 from palaestra.run import setup
+from palaestra.run.origin import announce_code, check_files
 from palaestra.run.settings import Settings
 
 
@@ -34,17 +35,25 @@ def read_settings(arguments: argparse.Namespace) -> Settings:
             f"one recipe at a time, not {' and '.join(recipes)}; `palaestra compare` runs several"
         )
     named = {"recipe": recipes[0]} if recipes else {}
+    files = [
+        (p, setup.from_file(p)) for w in arguments.words if w.startswith("@") for p in [Path(w[1:])]
+    ]
+    given = {
+        f.name: v for f in fields(Settings) if (v := getattr(arguments, f.name, None)) is not None
+    }
+    for path, found in files:
+        announce_code(path, found)
     # so that the fields a file sets are those of the recipe asked for
     before = settings = Settings(**named)
     resumed = getattr(arguments, "resume", None)
     if resumed:
-        before = settings = setup.merge(settings, stored_settings(Path(resumed)))
-    for word in arguments.words:
-        if word.startswith("@"):
-            settings = setup.merge(settings, setup.from_file(Path(word[1:])))
-    given = {
-        f.name: v for f in fields(settings) if (v := getattr(arguments, f.name, None)) is not None
-    }
+        folder, accept = Path(resumed), arguments.accept_changes
+        before = stored_run(folder)
+        anew = {k: v for found in (*(f for _, f in files), given) for k, v in found.items()}
+        check_files(folder, before, anew, accept=accept)
+        settings = lasting(folder, before, accept=accept)
+    for _, found in files:
+        settings = setup.merge(settings, found)
     overrides = values.overrides([w for w in words if "=" in w])
     settings = setup.merge(settings, named | given | ({"set": overrides} if overrides else {}))
     if resumed:

@@ -80,5 +80,15 @@ def other_links_remark(method: Collect, run: Collect, name: str) -> list[str]:
     ]
 
 
+def sampled_remark(n: int, total: int | None) -> list[str]:
+    """The remark that a file holds `n` of a step's `total` episodes; None = it holds all."""
+    if total is None:
+        return []
+    return [
+        f"the run wrote {n} of the step's {total} episodes (--rollouts sample): what a method "
+        "compares across groups, or in a group that is cut, is of these alone"
+    ]
+
+
 def _links(collect: Collect) -> Sequence[Collect]:
     return collect.links if isinstance(collect, Links) else (collect,)

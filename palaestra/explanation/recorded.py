@@ -15,13 +15,16 @@ from palaestra.explanation.reading import (
     UNUSED_ADVANTAGES,
     dropped_groups_remark,
     other_links_remark,
+    sampled_remark,
 )
 from palaestra.models.load import find, load
 from palaestra.run import setup
 from palaestra.run.context import RunContext
 from palaestra.run.driver import train
+from palaestra.run.origin import announce_code
 from palaestra.run.settings import Settings, Use, setting_names
 from palaestra.step import Recipe
+from palaestra.store.rollouts import sampled_from
 from palaestra.types import Episode, Group, Message, Reward, Row, Segment, Task, value_class
 from palaestra.values import from_toml
 
@@ -83,7 +86,8 @@ def explain_rollouts(
     is none such.
     """
     file, settings = source(place)
-    groups, texts = read_recorded(file)
+    groups, numbers, texts = read_recorded(file)
+    total = sampled_from(file)
     bench, _ = setup.bench_of(settings, judged=True)
     model = load(settings.model, dtype=settings.precision)
     ctx = prepare_context(
@@ -97,10 +101,11 @@ def explain_rollouts(
     credit = {
         id(e.row): e.columns.get("advantage", e.columns.get("sign", 1.0)) for e in found.examples
     }
-    if group is not None and group not in range(len(groups)):
-        raise UserError(f"{file} has no group {group}; it has {len(groups)}, from 0")
+    if group is not None and group not in numbers:
+        which = f"it has {len(groups)}, from 0" if total is None else f"it holds {numbers}"
+        raise UserError(f"{file} has no group {group}; {which}")
     spread = [np.var([e.total for e in g.valid] or [0.0]) for g in groups]
-    g = int(np.argmax(spread)) if group is None else group
+    g = int(np.argmax(spread)) if group is None else numbers.index(group)
     ranked = sorted(groups[g].valid, key=lambda e: -e.total)
     return Explained(
         method=method,
@@ -111,6 +116,7 @@ def explain_rollouts(
             *other_run(recipe, place),
             *dropped_groups_remark(recipe.pool, groups),
             *([UNUSED_ADVANTAGES] if unused else []),
+            *sampled_remark(sum(len(g.episodes) for g in groups), total),
         ],
     )
 
@@ -120,11 +126,13 @@ def source(place: Path) -> tuple[Path, Settings]:
     files = sorted((place / "rollouts").glob("step-*.parquet")) if place.is_dir() else [place]
     if not files or not files[-1].is_file():
         raise UserError(
-            f"--rollouts {place}: no rollouts; give a run folder, or one of its "
-            "rollouts/step-N.parquet"
+            f"--rollouts {place}: no rollouts; give a run folder that has some (a run with "
+            "--rollouts none has not), or one of its rollouts/step-N.parquet"
         )
     run = place if place.is_dir() else place.parent.parent
     told = run / "config.toml"
+    if told.is_file():
+        announce_code(told, from_toml(told))
     return files[-1], setup.merge(
         Settings(), setup_fields(from_toml(told)) if told.is_file() else {}
     )
@@ -153,8 +161,10 @@ def setup_fields(given: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def read_recorded(file: Path) -> tuple[list[Group], dict[int, list[str]]]:
-    """Groups as they were trained on, and the text of every token by the id of its row."""
+def read_recorded(file: Path) -> tuple[list[Group], list[int], dict[int, list[str]]]:
+    """Groups as they were trained on, their numbers in the step, and the text of every token by the
+    id of its row.
+    """
     import pyarrow.parquet as pq
 
     try:
@@ -180,7 +190,8 @@ def read_recorded(file: Path) -> tuple[list[Group], dict[int, list[str]]]:
             domain=line["domain"] or "",
             prompt=(Message(role="user", content=line["prompt"] or ""),),
         )
-    return [Group(task=prompts[g], episodes=tuple(es)) for g, es in sorted(episodes.items())], texts
+    groups = [Group(task=prompts[g], episodes=tuple(es)) for g, es in sorted(episodes.items())]
+    return groups, sorted(episodes), texts
 
 
 def _row(found: dict[str, Any]) -> Row:

@@ -5,6 +5,7 @@ code is never run.
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ OWN_MODELS: dict[str, Callable[[], Path]] = {
     "tiny": lambda: Path(__file__).parent / "tiny",
     "smollm2": smollm2.folder,
 }
-HEADS = "heads.safetensors"
+HEADS, ADAPTER = "heads.safetensors", "adapter"
 
 
 def load(
@@ -46,15 +47,18 @@ def load(
     """The model called `name`: "tiny" (comes with the package), "smollm2", a local directory, or an
     id of the hub.
 
-    `dtype` is "float32" or "bfloat16". Heads that were saved beside a model come with it. Raises
-    `UserError`.
+    `dtype` is "float32" or "bfloat16". Heads that were saved beside a model come with it; adapters
+    that were saved alone are merged into the model that they were trained on. Raises `UserError`.
     """
     if dtype not in DTYPES:
         raise UserError(f"unknown dtype {dtype!r}: use {' or '.join(DTYPES)}")
     where = find(name)
+    base = base_of(where)
     with silence_transformers(), explain_failures(name):
-        tokenizer = read_tokenizer(where)
-        module = read_module(where, DTYPES[dtype], attn_implementation)
+        tokenizer = read_tokenizer(base)
+        module = read_module(base, DTYPES[dtype], attn_implementation)
+        if base != where:
+            module = put_on(module, Path(where) / ADAPTER)
     try:
         module = module.to(device)
     except (RuntimeError, AssertionError) as error:
@@ -66,6 +70,38 @@ def load(
     model = Model(name, lora(module) if lora else module, tokenizer, str(where))
     load_heads(model, where)
     return model
+
+
+def holds_adapters_alone(directory: Path) -> bool:
+    """Whether it is a checkpoint of adapters without the model that they were trained on."""
+    settings = directory / ADAPTER / "adapter_config.json"
+    return settings.is_file() and not (directory / "config.json").exists()
+
+
+def base_of(where: Path | str) -> Path | str:
+    """The model that adapters were trained on, where they were saved alone; else the model
+    itself.
+    """
+    if isinstance(where, str) or not holds_adapters_alone(where):
+        return where
+    settings = json.loads((where / ADAPTER / "adapter_config.json").read_text(encoding="utf-8"))
+    base = str(settings.get("base_model_name_or_path") or "")
+    try:
+        return find(base)
+    except UserError:
+        raise UserError(
+            f"{where} holds adapters alone, of the model {base!r}, which is not here; put it there, "
+            "or end the run that made them: its last checkpoint is a whole model"
+        ) from None
+
+
+def put_on(module: Any, adapters: Path) -> Any:
+    """The module with saved adapters merged into it."""
+    try:
+        from peft import PeftModel
+    except ImportError:
+        raise UserError("adapters need the package peft: pip install 'palaestra[lora]'") from None
+    return PeftModel.from_pretrained(module, str(adapters)).merge_and_unload().eval()  # type: ignore[operator]
 
 
 def find(name: str) -> Path | str:
@@ -100,6 +136,8 @@ def find(name: str) -> Path | str:
 
 def check(directory: Path) -> None:
     """Says what a directory lacks to be a model."""
+    if holds_adapters_alone(directory):
+        return
     if not (directory / "config.json").exists():
         inside = [p for depth in ("*", "*/*") for p in directory.glob(f"{depth}/model.safetensors")]
         hint = f"; {max(inside, key=lambda p: p.stat().st_mtime).parent} is one" if inside else ""
@@ -138,8 +176,24 @@ def save(model: Model, directory: str | Path) -> None:
     with silence_transformers():
         merge_adapters(model).save_pretrained(directory)
         model.tokenizer.save_pretrained(directory)
-        if model.adapted and not model.bare:
-            model.module.save_pretrained(str(directory / "adapter"), save_embedding_layers=False)  # type: ignore[operator]
+    if model.adapted and not model.bare:
+        save_adapters(model, directory)
+    else:
+        save_heads(model, directory)
+
+
+def save_adapters(model: Model, directory: str | Path) -> None:
+    """The adapters alone, in `adapter/` as peft writes them, and the heads: what `load` puts on the
+    model that they were trained on.
+    """
+    directory = Path(directory)
+    with silence_transformers():
+        model.module.save_pretrained(str(directory / ADAPTER), save_embedding_layers=False)  # type: ignore[operator]
+    save_heads(model, directory)
+
+
+def save_heads(model: Model, directory: Path) -> None:
+    """Into heads.safetensors, if there are any."""
     if model.heads:
         tensors = {
             f"{h}.{n}": t.contiguous()

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import ctypes
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
+from palaestra.errors import UserError
 from palaestra.types import ToolSchema
 
 PLAIN = (  # for a tokenizer without a template: contents on lines, replies closed by the end token
     "{{ bos_token or '' }}{% for message in messages %}{{ message['content'] }}"
     "{{ (eos_token or '') if message['role'] == 'assistant' else '' }}{{ '\n' }}{% endfor %}"
 )
-REFUSALS = (TemplateError, TypeError, ValueError, KeyError)  # how templates say no
+# how templates say no; the last two are of ranges that are too long, and of macros without an end
+REFUSALS = (TemplateError, TypeError, ValueError, LookupError, ArithmeticError, RecursionError)
+LONGEST = 10.0  # seconds of computing that a rendering may take; common ones take a thousandth
+GLANCE = 0.5  # seconds between looks at the clock
 
 
 def render(
@@ -25,19 +33,88 @@ def render(
     tools: Sequence[ToolSchema] = (),
 ) -> str:
     """The conversation as text; with `speak`, up to where the next reply begins. Raises one of
-    REFUSALS.
+    REFUSALS, and UserError where the template does not come to an end.
     """
     template = None if tokenizer.chat_template else PLAIN
     talk = [dict(m) for m in messages]
-    return str(
-        tokenizer.apply_chat_template(
-            talk,
-            tools=[t.json() for t in tools] or None,
-            chat_template=template,
-            add_generation_prompt=speak,
-            tokenize=False,
-        )
+    text = _within(
+        LONGEST,
+        lambda: str(
+            tokenizer.apply_chat_template(
+                talk,
+                tools=[t.json() for t in tools] or None,
+                chat_template=template,
+                add_generation_prompt=speak,
+                tokenize=False,
+            )
+        ),
     )
+    if text is None:
+        name = tokenizer.name_or_path or "the tokenizer"
+        raise UserError(
+            f"the chat template of {name} loops: it was stopped after {LONGEST:g} seconds of "
+            "computing; mend its chat_template, or take another model"
+        )
+    return text
+
+
+class Watched:
+    """A thread that renders, so that another one can look at its clock: jinja looks at none, and
+    handlers of signals run in the main thread only. To start one a rendering would cost as much as
+    the rendering.
+    """
+
+    def __init__(self) -> None:
+        self._asked: SimpleQueue[Callable[[], str]] = SimpleQueue()
+        self._answers: SimpleQueue[str | BaseException] = SimpleQueue()
+        self.thread = threading.Thread(target=self._run, name="chat template", daemon=True)
+        self.thread.start()
+        self._clock = time.pthread_getcpuclockid(self.thread.ident or 0)
+
+    def do(self, work: Callable[[], str], seconds: float) -> str | None:
+        """What the work returns or raises; None where it was stopped, after so much of a
+        processor's time: that a machine is busy is no reason.
+        """
+        begin = time.clock_gettime(self._clock)
+        self._asked.put(work)
+        while True:
+            try:
+                answer = self._answers.get(timeout=GLANCE)
+            except Empty:
+                if time.clock_gettime(self._clock) - begin > seconds:
+                    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                        ctypes.c_ulong(self.thread.ident or 0), ctypes.py_object(SystemExit)
+                    )
+                    return None
+                continue
+            if isinstance(answer, BaseException):
+                raise answer
+            return answer
+
+    def _run(self) -> None:
+        while True:
+            work = self._asked.get()
+            try:
+                self._answers.put(work())
+            except Exception as error:
+                self._answers.put(error)
+            except SystemExit:  # it was stopped
+                return
+
+
+_watched: list[Watched] = []
+_one = threading.Lock()
+
+
+def _within(seconds: float, work: Callable[[], str]) -> str | None:
+    """`Watched.do`, in the thread of before where it lives: not after a stop, nor in a fork."""
+    with _one:
+        if not _watched or not _watched[0].thread.is_alive():
+            _watched[:] = [Watched()]
+        text = _watched[0].do(work, seconds)
+        if text is None:
+            _watched.clear()
+        return text
 
 
 def specials(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:

@@ -15,12 +15,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from palaestra.ends import at_ends, evaluation_of
-from palaestra.errors import Fault, Paused, Stopped
-from palaestra.models.load import load_heads, save, trainable_copy, weights_sha256
+from palaestra.errors import Fault, Paused, Stopped, UserError
+from palaestra.models.load import load_heads, trainable_copy, weights_sha256
 from palaestra.rollout.collect import Sample
 from palaestra.run.evaluation import attempt_tasks, measure_held_out, sampled_scores
+from palaestra.run.parts import Interrupt, stop_signals
 from palaestra.run.plan import Plan
 from palaestra.run.progress import Progress
+from palaestra.run.saving import Saves, describe_sizes, folder, save_rollouts
+from palaestra.run.voice import is_unheard
 from palaestra.schedule import resolve
 from palaestra.step import Recipe, start, step
 from palaestra.store import checkpoint, rollouts
@@ -52,7 +55,8 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
     if "before" not in state["run"]:
         state["run"]["before"] = await measure(recipe, ctx, log, 0)
     skipped: dict[str, int] = {}
-    with stop, progress or nullcontext(), save_on_pause(ctx, lambda: state):
+    saves, told = Saves(ctx), False
+    with stop, progress or nullcontext(), save_on_pause(saves, lambda: state):
         while state["step"] < steps and not is_budget_spent(recipe, plan, state):
             begin, sampling, before = time.perf_counter(), ctx.engine_seconds, ctx.sampled_tokens
             state, metrics = await step(recipe, ctx, state)
@@ -62,23 +66,27 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
             clock(ctx, state, begin, sampled)
             record = metrics | counters(state, sampled, time.perf_counter() - begin)
             if log is not None:
-                file = rollouts.path(ctx.folder, state["step"])
-                rollouts.write(file, state["step"], ctx.seen, ctx.advantages, ctx.decode)
-                ctx.trackers.episodes(state["step"], file)
+                save_rollouts(ctx, state["step"])
                 note(ctx, log, {"step": state["step"], **record})
+                if ctx.talk and not told:
+                    ctx.say(describe_sizes(ctx, None if plan.tokens else steps))
+                told = True
             if progress:
                 progress.update(state["step"], record)
             over = state["step"] == steps or is_budget_spent(recipe, plan, state)
             if plan.evaluate_every and state["step"] % plan.evaluate_every == 0 and not over:
                 await measure(recipe, ctx, log, state["step"])
-            if state["step"] % plan.checkpoint_every == 0 or over or stop.asked:
-                save_checkpoint(ctx, state)
-            if (most := max(skipped.values(), default=0)) >= MOST_SKIPS:
+            stop.listen()
+            most = max(skipped.values(), default=0)
+            if saves.due(state["step"]) or over or stop.asked or most >= MOST_SKIPS:
+                saves.write(state, last=over)
+            if most >= MOST_SKIPS:
                 raise Fault(
                     "diverged", f"{most} updates in a row were not finite; see {ctx.out}/cases"
                 )
             if stop.asked and not over:
                 raise Stopped(f"stopped after step {state['step']} of {steps}", stop.asked)
+    saves.finish(state)
     after = await measure(recipe, ctx, log, state["step"])
     metrics = summary(ctx, state, after) | await measure_samples(ctx, plan)
     return Result(metrics=metrics, artifacts=artifacts(ctx, state["step"]))
@@ -93,14 +101,14 @@ def count_skips(before: Mapping[str, int], metrics: Metrics) -> dict[str, int]:
 
 
 @contextmanager
-def save_on_pause(ctx: RunContext, now: Callable[[], State]) -> Generator[None]:
+def save_on_pause(saves: Saves, now: Callable[[], State]) -> Generator[None]:
     """Saves the state where a step or an evaluation pauses the run: the models are those of the
     last whole step.
     """
     try:
         yield
     except Paused as paused:
-        save_checkpoint(ctx, now())
+        saves.write(now())
         raise Paused(f"paused after step {now()['step']}: {paused}") from None
 
 
@@ -166,40 +174,24 @@ def resume(recipe: Recipe, ctx: RunContext) -> tuple[State, checkpoint.AppendLog
         if ctx.resumed:
             ctx.say(f"{ctx.out} has no whole checkpoint; starting from the beginning")
         log.truncate_after(-1)
+        rollouts.remove_after(ctx.out, 0)
         return fresh, log
     whole = found.state()
+    if whole["optimisers"].keys() != recipe.learners.keys():
+        raise UserError(
+            f"{found.path} was made by a recipe with the learners {', '.join(whole['optimisers'])}, "
+            f"and this one has {', '.join(recipe.learners)}; go on with the recipe of before"
+        )
     for name, learner in recipe.learners.items():
         load_heads(ctx.model(name), found.path / folder(recipe, name))
         ctx.model(name).load_weights(found.path / folder(recipe, name))
         ctx.optimiser(name, learner).load_state_dict(whole["optimisers"][name])
     state: State = whole["state"]
     log.truncate_after(state["step"])
+    rollouts.remove_after(ctx.out, state["step"])
     ctx.seconds |= state["run"].get("phase_seconds", {})  # before the first step there are none
     ctx.say(f"resuming after step {state['step']}")
     return state, log
-
-
-def folder(recipe_or_names: Any, name: str) -> str:
-    """Where a learner's model lies in a checkpoint: the checkpoint itself, if there is but one."""
-    names = recipe_or_names.learners if isinstance(recipe_or_names, Recipe) else recipe_or_names
-    return "." if len(names) == 1 else name
-
-
-def save_checkpoint(ctx: RunContext, state: State) -> None:
-    if ctx.out is None:
-        return
-    names = list(ctx.optimisers)
-    writers = {
-        folder(names, n): (lambda directory, n=n: save(ctx.model(n), directory)) for n in names
-    }
-    optimisers = {n: ctx.optimisers[n].state_dict() for n in names}
-    checkpoint.save(
-        ctx.out,
-        state["step"],
-        {"state": state, "optimisers": optimisers},
-        writers,
-        keep=ctx.plan.keep,
-    )
 
 
 async def measure(
@@ -289,8 +281,8 @@ def artifacts(ctx: RunContext, steps: int) -> dict[str, str]:
 
 
 class StopSignal:
-    """Turns SIGTERM and SIGINT into a question asked at the end of a step. A second signal ends at
-    once.
+    """Turns SIGTERM, SIGINT and SIGHUP into a question asked at the end of a step. A second signal
+    ends at once. That nobody reads what the run says is such a question too.
     """
 
     def __init__(self) -> None:
@@ -298,7 +290,7 @@ class StopSignal:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> StopSignal:
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in stop_signals():
             try:
                 self._before[number] = signal.signal(number, self._ask)
             except ValueError:  # not the main thread: whoever owns it handles signals
@@ -309,7 +301,12 @@ class StopSignal:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
+    def listen(self) -> None:
+        """Asks for the end where nobody reads standard error any more."""
+        if is_unheard():
+            self.asked = self.asked or signal.SIGPIPE
+
     def _ask(self, number: int, frame: Any) -> None:
         if self.asked:
-            raise KeyboardInterrupt
+            raise Interrupt(number)
         self.asked = number

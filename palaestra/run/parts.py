@@ -147,23 +147,31 @@ class Rounds:
 
 
 class Interrupt(KeyboardInterrupt):
-    """SIGINT or SIGTERM, at once. `signal` is its number."""
+    """A signal of `stop_signals`, at once. `signal` is its number."""
 
     def __init__(self, signal: int) -> None:
         super().__init__()
         self.signal = signal
 
 
+def stop_signals() -> list[signal.Signals]:
+    """What asks a program to end; without SIGHUP where it was told to outlive its terminal, as by
+    nohup.
+    """
+    hangs_up = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
+    return [signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if hangs_up else [])]
+
+
 @contextmanager
 def stoppable(then: Callable[[], str]) -> Generator[None]:
-    """Inside, SIGTERM ends the work as Ctrl-C does, at once; either leaves it as `Stopped`, with
-    what `then` says of how to go on.
+    """Inside, SIGTERM and SIGHUP end the work as Ctrl-C does, at once; all leave it as `Stopped`,
+    with what `then` says of how to go on.
     """
     before: dict[int, Any] = {}
     logging.getLogger("asyncio").addFilter(_is_news)
     try:
         with suppress(ValueError):  # not the main thread: whoever owns it handles signals
-            for number in (signal.SIGTERM, signal.SIGINT):
+            for number in stop_signals():
                 before[number] = signal.signal(number, _interrupt)
         yield
     except Interrupt as interrupt:
@@ -183,7 +191,7 @@ def go_on(command: str) -> str:
     return f"what is finished is kept; go on with: {command}"
 
 
-def _interrupt(number: int, frame: Any) -> NoReturn:
+def _interrupt(number: int, frame: Any = None) -> NoReturn:
     raise Interrupt(number)
 
 

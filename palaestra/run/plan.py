@@ -18,6 +18,8 @@ class Plan:
     answers: bool = True  # whether answers to them can be judged
     samples: int = 0  # answers drawn for each held-out task at the end, for pass@k and maj@k
     evaluate_every: int = 0  # steps; 0 = before and after only
-    checkpoint_every: int = 1  # steps
+    checkpoint_every: int | None = None  # steps; None = by what writing one takes
     keep: int = 2  # checkpoints
+    merged: bool = False  # every checkpoint of adapters holds the whole model, not the last alone
+    rollouts: str = "all"  # "all", "sample:N" episodes a step, or "none"
     labels: Mapping[str, Any] = field(default_factory=dict)

@@ -8,6 +8,7 @@ here: help and mistakes answer at once.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import Flag, auto
@@ -20,6 +21,7 @@ TASK = "chain"  # what is learned where nothing is said
 VALUE = "python"  # what a recipe is called that is a value of a program and not in the catalogue
 # for models that are not the embedded one, unless optimiser.lr is given
 FULL_LR, LORA_LR = 1e-5, 1e-4
+ROLLOUTS = re.compile(r"all|none|sample:[1-9]\d*")
 
 
 class Use(Flag):
@@ -173,8 +175,24 @@ class Settings:
     evaluate_every: int = setting(
         0, "also in between", metavar="STEPS", means="no", least=0, use=Use.REPEATED, flag="train"
     )
-    checkpoint_every: int = setting(
-        1, "keep what a run goes on from", metavar="STEPS", least=1, flag="train"
+    checkpoint_every: int | None = setting(
+        None,
+        "keep what a run goes on from",
+        metavar="STEPS",
+        means="when 20 times what writing one takes has passed, and every 15 minutes",
+        least=1,
+        flag="train",
+    )
+    keep: int = setting(
+        2, "checkpoints that stay, the last ones", metavar="N", least=1, flag="train"
+    )
+    merged: bool = setting(
+        False,
+        "with --lora, every checkpoint holds the whole model, not the last one alone",
+        flag="train",
+    )
+    rollouts: str = setting(
+        "all", "episodes of a step that are written", metavar="all|sample:N|none", flag="train"
     )
     track: tuple[str, ...] = setting(
         (),
@@ -197,6 +215,10 @@ class Settings:
         object.__setattr__(self, "track", track)
         tools = (self.tools,) if isinstance(self.tools, str) else self.tools
         object.__setattr__(self, "tools", split_names(tools))
+        if not ROLLOUTS.fullmatch(self.rollouts):
+            raise UserError(
+                f"--rollouts is all, none, or sample:N with N episodes a step, not {self.rollouts!r}"
+            )
         for f in fields(self):
             least, given = f.metadata.get("least"), getattr(self, f.name)
             if least is not None and given is not None and not given >= least:

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import inspect
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -105,8 +106,25 @@ def change_recipe(
     recipe = change_parts(recipe, lambda r: add_tis(r, tis)) if tis else recipe
     recipe = change_parts(recipe, lambda r: set_rate(r, rate)) if rate else recipe
     for path, given in overrides.items():
-        recipe = values.override(recipe, path, given)
+        with settings_told_apart(path, given):
+            recipe = values.override(recipe, path, given)
     return recipe
+
+
+@contextmanager
+def settings_told_apart(path: str, given: Any) -> Generator[None]:
+    """Says of a path that is no field of the recipe, but a setting of the run, which flag it is."""
+    try:
+        yield
+    except UserError as error:
+        flags = {f.name: f for f in fields(Settings) if f.metadata.get("flag", "none") != "none"}
+        name = path.replace("-", "_")
+        if name not in flags or "no field" not in str(error):
+            raise
+        raise UserError(
+            f"{path} is a setting of the run and no field of the recipe; write {flag_of(name)} "
+            f"{given}"
+        ) from None
 
 
 def call_build(method: str, given: Mapping[str, Any]) -> Any:
@@ -187,6 +205,14 @@ def adjust_recipe(recipe: Any, settings: Settings) -> Any:
     return change_recipe(recipe, settings.set, settings.tis, settings.rate)
 
 
+def without_fields(recipe: Any, settings: Settings) -> Any:
+    """The recipe that settings name, or the value that is given, before fields of it are set."""
+    if recipe is not None:
+        return adjust_recipe(recipe, replace(settings, set={}))
+    takes = arguments(settings.recipe)
+    return recipe_of(replace(settings, set={k: v for k, v in settings.set.items() if k in takes}))
+
+
 def lasting_overrides(
     stored: Settings, changed: Settings, words: Mapping[str, Any]
 ) -> dict[str, Any]:
@@ -201,9 +227,7 @@ def lasting_overrides(
     ):
         return dict(stored.set)
     takes = arguments(stored.recipe)
-    own = values.flatten(
-        recipe_of(replace(stored, set={k: v for k, v in stored.set.items() if k in takes}))
-    )
+    own = values.flatten(without_fields(None, stored))
     last = {
         k: v
         for k, v in stored.set.items()
@@ -215,7 +239,8 @@ def lasting_overrides(
     )
     places = {k: values.find(recipe, k) for k in last if k not in takes}
     for word in (w for w in words if w not in takes):
-        at = values.find(recipe, word)
+        with settings_told_apart(word, words[word]):
+            at = values.find(recipe, word)
         last = {k: v for k, v in last.items() if not f"{places.get(k, '')}.".startswith(f"{at}.")}
         recipe = values.override(recipe, word, words[word])
     return last

@@ -30,7 +30,7 @@ from typing import IO, Any
 
 from safetensors.torch import load_file, save_file
 
-from palaestra.errors import Fault, UserError
+from palaestra.errors import FULL_ERRORS, Fault, UserError
 from palaestra.store.codec import decode, encode
 
 FORMAT = 1
@@ -319,7 +319,6 @@ def jsonable(x: Any) -> Any:
 
 # ---- what a disk refuses
 
-FULL_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 REFUSAL_ERRORS = {
     errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.EISDIR,
     errno.ENAMETOOLONG,

@@ -11,7 +11,7 @@ import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -58,8 +58,32 @@ SCHEMA = pa.schema(
 )
 
 
+# in the file's own metadata where it holds some of the step's episodes: how many there were
+SAMPLED_FROM = b"palaestra.sampled_from"
+
+
 def path(run: Path, step: int) -> Path:
     return Path(run) / "rollouts" / f"step-{step:06d}.parquet"
+
+
+def sampled_from(file: Path) -> int | None:
+    """How many episodes the step of a file had, where it holds some of them; None = it holds all."""
+    found = (pq.read_schema(file).metadata or {}).get(SAMPLED_FROM)
+    return None if found is None else int(found)
+
+
+def kept(which: str) -> int | None:
+    """How many episodes of a step are written: "all" (None), "sample:N" or "none" (0)."""
+    return None if which == "all" else int(which.removeprefix("sample:")) if which != "none" else 0
+
+
+def remove_after(run: Path, step: int) -> None:
+    """Removes the rollouts of later steps: they belong to a future that was left."""
+    with disk_errors(f"removing rollouts in {run}"):
+        for file in (Path(run) / "rollouts").glob("step-*.parquet"):
+            number = file.stem.removeprefix("step-")
+            if number.isdecimal() and int(number) > step:
+                file.unlink()
 
 
 def write(
@@ -68,15 +92,37 @@ def write(
     groups: Sequence[Group],
     advantages: Mapping[int, Any],
     decode: Callable[[Sequence[int]], str],
+    keep: int | None = None,
+    rng: np.random.Generator | None = None,
 ) -> None:
-    """`advantages` maps id(row) to a number or an array [T] over its training view; ValueError on
-    another T.
-    """
+    """A step's file, see `encode`."""
     with disk_errors(f"writing {file}"):
         file.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(file, encode(step, groups, advantages, decode, keep, rng))
+
+
+def encode(
+    step: int,
+    groups: Sequence[Group],
+    advantages: Mapping[int, Any],
+    decode: Callable[[Sequence[int]], str],
+    keep: int | None = None,
+    rng: np.random.Generator | None = None,
+) -> bytes:
+    """The bytes of a step's file.
+
+    Args:
+        advantages: maps id(row) to a number or an array [T] over its training view; ValueError on
+            another T.
+        keep: at most so many episodes, see `sample`; None = all.
+        rng: draws them.
+    """
     lines = [
         (g, i, group, e) for g, group in enumerate(groups) for i, e in enumerate(group.episodes)
     ]
+    total = len(lines)
+    if keep is not None and keep < total:
+        lines = sample(lines, keep, rng or np.random.default_rng(0))
     rows = [r for *_, e in lines for r in e.rows]
     tokens = TokenColumns(rows, advantages)
     row_L = np.cumsum([0, *(len(e.rows) for *_, e in lines)])
@@ -89,9 +135,30 @@ def write(
     ]
     nested = pa.ListArray.from_arrays(pa.array(row_L, pa.int32()), tokens.as_arrow(decode))
     table = pa.Table.from_pylist(plain, schema=SCHEMA.remove(SCHEMA.get_field_index("rows")))
+    table = table.append_column(SCHEMA.field("rows"), nested)
+    if len(lines) < total:
+        table = table.replace_schema_metadata({SAMPLED_FROM: str(total)})
     buffer = io.BytesIO()
-    pq.write_table(table.append_column(SCHEMA.field("rows"), nested), buffer, compression="zstd")
-    write_atomic(file, buffer.getvalue())
+    pq.write_table(table, buffer, compression="zstd")
+    return buffer.getvalue()
+
+
+Line: TypeAlias = tuple[int, int, Group, Episode]  # number of the group, and in it
+
+
+def sample(lines: Sequence[Line], keep: int, rng: np.random.Generator) -> list[Line]:
+    """At most `keep` of the episodes, in their order: whole groups, drawn at random, as long as they
+    fit, for an answer says most beside the others; of groups that are larger the first of one.
+    """
+    groups: dict[int, list[Line]] = {}
+    for line in lines:
+        groups.setdefault(line[0], []).append(line)
+    order = [[*groups.values()][i] for i in rng.permutation(len(groups))]
+    found: list[Line] = []
+    for group in order:
+        found += group if len(found) + len(group) <= keep else []
+    found = found or order[0][:keep]
+    return sorted(found, key=lambda line: line[:2])
 
 
 class TokenColumns:

@@ -356,6 +356,15 @@ def remarks(run: RunFolder) -> list[str]:
             f"At the end {percent(cut)} of the answers were cut off at the length limit; try a "
             "larger --max-tokens."
         )
+    which = str(run.config.get("rollouts", "all"))
+    if which == "none":
+        found.append("No episodes were written (--rollouts none), so none are shown.")
+    elif which != "all":
+        n = which.removeprefix("sample:")
+        found.append(
+            f"At most {n} episodes of each step were written (--rollouts {which}): those that are "
+            "shown, and a problem's fate in run.problems(), are of these."
+        )
     reward = series(tail, "step", "reward")[1]
     # equal rewards are too low more often than too high where the mean is nearer to the lowest
     lowest = min([0.0, *series(run.steps, "step", "reward")[1].tolist()])

@@ -2,15 +2,19 @@
 
 import json
 import shutil
+import threading
+import time
 from dataclasses import replace
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from palaestra.cli.main import main
 from palaestra.errors import UserError
+from palaestra.models import template
 from palaestra.models.forward import VOCABULARY, forward
-from palaestra.models.load import Model, frozen_copy, load, load_heads, save, trainable_copy, weights_sha256
+from palaestra.models.load import OWN_MODELS, Model, frozen_copy, load, load_heads, save, trainable_copy, weights_sha256
 from palaestra.models.lora import LoRA
 from palaestra.models.template import end_of_turn
 from palaestra.types import Batch
@@ -463,3 +467,49 @@ def test_smollm2_knows_paris():
     (piece,) = chat.extend((Message(role="user", content="What is the capital of France?"),), first=True, closed=False)
     out = model.module.generate(torch.tensor([piece.ids]), max_new_tokens=12, do_sample=False)
     assert "Paris" in chat.decode(out[0, len(piece.ids) :].tolist())
+
+
+ENDLESS = "{% for a in range(90000) %}{% for b in range(90000) %}{% for c in range(90000) %}{% endfor %}{% endfor %}{% endfor %}"
+
+
+def with_template(folder, template):
+    shutil.copytree(OWN_MODELS["tiny"](), folder)
+    (folder / "chat_template.jinja").write_text(template)
+    return str(folder)
+
+
+def test_a_chat_template_that_loops_is_stopped(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(template, "LONGEST", 0.2)
+    assert (
+        main(["train", "--smoke", "--model", with_template(tmp_path / "m", ENDLESS), "--out", str(tmp_path / "run")])
+        == 2
+    )
+    told = capsys.readouterr().err.strip().splitlines()[-1]
+    assert told.startswith("palaestra: the chat template of ") and "loops: it was stopped after 0.2 seconds" in told
+    stuck = [t for t in threading.enumerate() if t.name == "chat template"]
+    for thread in stuck:
+        thread.join(10)
+    assert not any(t.is_alive() for t in stuck)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{% for a in range(10 ** 12) %}{% endfor %}", "Range too big"),
+        ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "recursion"),
+        ("{{ 1 / 0 }}", "division by zero"),
+    ],
+)
+def test_a_chat_template_that_fails_is_said(tmp_path, text, says, capsys):
+    assert (
+        main(["train", "--smoke", "--model", with_template(tmp_path / "m", text), "--out", str(tmp_path / "run")]) == 2
+    )
+    told = capsys.readouterr().err
+    assert "chat template" in told and says in told and "Traceback" not in told
+
+
+def test_a_rendering_that_waits_is_not_stopped():
+    """What counts is the time that it computes: a machine may be busy."""
+    assert template._within(0.05, lambda: time.sleep(1.2) or "text") == "text"
+    with pytest.raises(KeyError):
+        template._within(1.0, lambda: {}["x"])

@@ -37,6 +37,9 @@ OTHER = {  # than the default, of each setting, as a flag's text and as a value
     "evaluate": ("6", 6),
     "evaluate_every": ("2", 2),
     "checkpoint_every": ("8", 8),
+    "keep": ("5", 5),
+    "merged": (None, True),
+    "rollouts": ("sample:12", "sample:12"),
     "track": ("trackio", ("trackio",)),
     "track_seconds": ("11", 11),
 }

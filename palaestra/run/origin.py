@@ -1,0 +1,270 @@
+"""What a run was made from, kept in its folder as `origin.json`: a run that goes on says what has
+changed, and a run whose files somebody else named says which of them it executes.
+
+    files    by setting, the files that it names with the sha256 of their content
+    fields   what the recipe was before single fields of it were set
+    parts    the classes of its parts by path
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from palaestra import values
+from palaestra.errors import UserError
+from palaestra.run.settings import Settings, Use, setting_names
+from palaestra.schedule import Scheduled
+from palaestra.store.checkpoint import write_atomic
+from palaestra.types import value_class
+
+RECORD = "origin.json"
+ACCEPT = "--accept-changes (in a program, accept_changes=True)"
+
+
+@value_class
+class Provenance:
+    """What `origin.json` holds."""
+
+    files: Mapping[str, Mapping[str, str]]
+    fields: Mapping[str, Any]
+    parts: Mapping[str, str]
+
+    @classmethod
+    def of(cls, settings: Settings, recipe: Any) -> Provenance:
+        """Of settings, and of their recipe before its fields were set."""
+        return cls(
+            files={n: digests(getattr(settings, n)) for n in named_files(settings)},
+            fields={k: values.file_form(x) for k, x in values.flatten(recipe).items()},
+            parts=classes(recipe),
+        )
+
+    @classmethod
+    def read(cls, folder: Path) -> Provenance | None:
+        """Of a run folder; None where it has none, as those of earlier versions."""
+        try:
+            found = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+            return cls(files=found["files"], fields=found["fields"], parts=found["parts"])
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError):
+            raise UserError(
+                f"{folder / RECORD} cannot be read; remove it, and the run goes on without knowing "
+                "what has changed"
+            ) from None
+
+    def write(self, folder: Path) -> None:
+        whole = {"files": self.files, "fields": self.fields, "parts": self.parts}
+        write_atomic(folder / RECORD, json.dumps(whole, indent=1))
+
+
+def classes(recipe: Any) -> dict[str, str]:
+    """The classes of a recipe's parts by path. A schedule stands for a number, and is none."""
+    return {
+        path: type(x).__name__
+        for path, x in [("", recipe), *values.walk(recipe)]
+        if is_dataclass(x) and not isinstance(x, Scheduled)
+    }
+
+
+# ---- files
+
+
+def named_files(settings: Settings) -> list[str]:
+    """The settings that may name files: the recipe, and what is learned."""
+    return ["recipe", *setting_names(Use.PROBLEM)]
+
+
+def code_of(given: Any) -> list[str]:
+    """The Python files in the value of a setting: of FILE.py:NAME the file."""
+    if isinstance(given, Mapping):
+        return [f for x in given.values() for f in code_of(x)]
+    if isinstance(given, tuple | list):
+        return [f for x in given for f in code_of(x)]
+    if not isinstance(given, str) or not (given.endswith(".py") or ".py:" in given):
+        return []
+    return [given if given.endswith(".py") else given.rpartition(":")[0]]
+
+
+def digests(given: Any) -> dict[str, str]:
+    """The files that the value of a setting names, and of Python the files beside them that they
+    import, each with the digest of its content. What is no file has none.
+    """
+    found: dict[str, str] = {}
+    for name in code_of(given):
+        path = Path(name).expanduser()
+        for each in (path, *imported(path)) if path.is_file() else ():
+            found[str(each)] = _sha256(each)
+    data = [given] if isinstance(given, str) else []
+    for name in data if not found else ():
+        if name and (path := Path(name).expanduser()).exists():
+            found[name] = _sha256(path)
+    return found
+
+
+def imported(file: Path) -> list[Path]:
+    """The Python files in the folder of a file, and below, that it imports by name, and those that
+    they import in turn. What is imported in other ways is not seen.
+    """
+    found: dict[Path, None] = {}
+    left = [file]
+    while left:
+        for path in _beside(left.pop(), file.parent):
+            if path not in found and path != file:
+                found[path] = None
+                left.append(path)
+    return sorted(found)
+
+
+def _beside(file: Path, root: Path) -> Iterator[Path]:
+    try:
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError):  # whoever loads it says what is wrong
+        return
+    for node in ast.walk(tree):
+        names: list[str] = []
+        base = root
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = file.parents[node.level - 1] if node.level else root
+            head = [node.module] if node.module else []
+            names = [*head, *(".".join([*head, alias.name]) for alias in node.names)]
+        for name in names:
+            words = name.split(".")
+            for n in range(1, len(words) + 1):
+                place = base.joinpath(*words[:n])
+                for path in (place.with_suffix(".py"), place / "__init__.py"):
+                    if path.is_file():
+                        yield path
+
+
+def _sha256(path: Path) -> str:
+    """Of a file's content; of a folder of all files in it, with their names."""
+    try:
+        if path.is_dir():
+            inside = sorted(p for p in path.rglob("*") if p.is_file())
+            told = [[str(p.relative_to(path)), _sha256(p)] for p in inside]
+            return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from None
+
+
+def announce_code(source: Path, given: Mapping[str, Any]) -> None:
+    """Says on standard error which Python files settings name that lie in a file, before they run:
+    whoever starts the run need not have written it.
+    """
+    files = [f for name in given if name != "set" for f in code_of(given[name])]
+    every = [str(x) for f in files for x in (f, *imported(Path(f).expanduser()))]
+    if every:
+        told = ", ".join(dict.fromkeys(every))
+        print(f"note: {source} names Python files, which this executes: {told}", file=sys.stderr)
+
+
+# ---- what has changed
+
+
+def changed_files(folder: Path, stored: Settings, kept: list[str]) -> list[str]:
+    """The files that are not what they were when the run in the folder last began, of the settings
+    that are `kept`; nothing where the folder does not know.
+    """
+    before = Provenance.read(folder)
+    found: list[str] = []
+    if before is None:
+        return found
+    for name in kept:
+        old, new = before.files.get(name, {}), digests(getattr(stored, name))
+        for path in sorted({**old, **new}):
+            if old.get(path) != new.get(path):
+                how = (
+                    "" if path in old and path in new else " is new" if path in new else " is gone"
+                )
+                found.append(f"{path}{how} ({name.replace('_', ' ')})")
+    return found
+
+
+def check_files(folder: Path, stored: Settings, given: Mapping[str, Any], *, accept: bool) -> None:
+    """That a run goes on with the files that it was made with, but for those that are `given`
+    anew, or all changes are accepted.
+    """
+    kept = [
+        n for n in named_files(stored) if given.get(n, getattr(stored, n)) == getattr(stored, n)
+    ]
+    if not accept and (found := changed_files(folder, stored, kept)):
+        raise UserError(
+            f"--resume {folder}: changed since the run was there: {', '.join(found)}; put back what "
+            f"it was, or go on with what it is now: {ACCEPT}"
+        )
+
+
+def describe_changes(
+    folder: Path, stored: Settings, settings: Settings, recipe: Any, takes: Mapping[str, Any]
+) -> list[str]:
+    """A line for each thing that is not what it was when the run in the folder last began.
+
+    Args:
+        stored, settings: before, and from here on.
+        recipe: from here on, with all its fields.
+        takes: arguments of its `build`.
+    """
+    lines: list[str] = []
+    for f in fields(Settings):
+        old, new = stored.meant(f.name), settings.meant(f.name)
+        if f.name != "set" and old != new:
+            lines.append(f"changed: {f.name} {_told(old)} -> {_told(new)}")
+    now = {k: values.file_form(x) for k, x in values.flatten(recipe).items()}
+    before = {k: x for k, x in stored.set.items() if k not in takes}
+    for path in sorted({*now, *before}) if before else ():
+        old, new = before.get(path, "nothing"), now.get(path, "nothing")
+        if old != new and not (path in before and path not in now and _is_inside(path, now)):
+            lines.append(f"changed: {path} {_told(old)} -> {_told(new)}")
+    same = [n for n in named_files(stored) if getattr(stored, n) == getattr(settings, n)]
+    lines += [f"changed: {what}" for what in changed_files(folder, stored, same)]
+    if Provenance.read(folder) is None and any(digests(getattr(stored, n)) for n in same):
+        lines.append(
+            f"note: {folder} does not know what its files were, so nobody can say whether they have "
+            "changed"
+        )
+    return lines
+
+
+def _is_inside(path: str, leaves: Mapping[str, Any]) -> bool:
+    """Whether a path stands for parts, not for a number."""
+    return any(k.startswith(f"{path}.") for k in leaves)
+
+
+def _told(x: Any) -> str:
+    return "the default" if x in (None, "", ()) else str(x)
+
+
+def check_parts(folder: Path, recipe: Any, *, accept: bool) -> None:
+    """That a recipe which is a value has the parts of the run in the folder; numbers may differ."""
+    before, now = Provenance.read(folder), classes(recipe)
+    if accept or before is None or before.parts == now:
+        return
+    path = next(p for p in {**before.parts, **now} if before.parts.get(p) != now.get(p))
+    old, new = before.parts.get(path, "nothing"), now.get(path, "nothing")
+    raise UserError(
+        f"--resume {folder}: the recipe of this run has {old} as {path or 'its kind'}, and the one "
+        f"that is given has {new}; give one that differs in numbers only, start a new run from a "
+        f"checkpoint of this one (model=...), or go on so: {ACCEPT}"
+    )
+
+
+def lasting_fields(
+    folder: Path, stored: Mapping[str, Any], takes: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Which stored overrides say more than the recipe of the run said by itself: those that last
+    where the recipe is given anew, or its file has changed.
+    """
+    before = Provenance.read(folder)
+    base = {} if before is None else before.fields
+    return {k: x for k, x in stored.items() if k in takes or k not in base or base[k] != x}

@@ -1,0 +1,257 @@
+"""A run that goes on says what has changed, and goes on with other files only if that is accepted; files that somebody
+else named are said before they run."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import palaestra as pl
+import pytest
+from palaestra.cli.main import main
+from palaestra.errors import UserError
+from palaestra.run import origin
+from palaestra.tasks import files
+
+OLDER = Path(__file__).parents[1] / "fixtures" / "older_run"
+REWARD = """import helper
+
+
+def score(responses, answers, **fields):
+    return [helper.pay(a in r) for r, a in zip(responses, answers)]
+"""
+HELPER = "def pay(right):\n    return float(right)\n"
+RECIPE = "import palaestra as pl\n\n\ndef build():\n    return pl.vary(pl.recipe('grpo'), objective=pl.Clipped(high={high}))\n"
+TINY = ["--steps", "1", "--evaluate", "0", "--max-tokens", "4", "schedule.prompts=2", "collect.links.0.n=2"]
+GO_ON = ["train", "--resume", "run", "--steps", "2"]
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path, monkeypatch):
+    """A folder with data, a reward that imports another file, and a recipe."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    sums = [{"prompt": f"{a}+{b}", "answer": str((a + b) % 10)} for a in range(4) for b in range(5)]
+    (tmp_path / "problems.jsonl").write_text("\n".join(map(json.dumps, sums)))
+    (tmp_path / "reward.py").write_text(REWARD)
+    (tmp_path / "helper.py").write_text(HELPER)
+    (tmp_path / "mine.py").write_text(RECIPE.format(high=0.3))
+    yield tmp_path
+    forget_modules()
+
+
+def forget_modules():
+    """As in another process."""
+    for name in [n for n in sys.modules if n.startswith("palaestra_user_") or n == "helper"]:
+        del sys.modules[name]
+    files.load.cache_clear()
+
+
+def begin(*argv, recipe="grpo"):
+    assert (
+        main(["train", recipe, "--data", "problems.jsonl", "--reward", "reward.py:score", *TINY, *argv, "--out", "run"])
+        == 0
+    )
+    forget_modules()
+
+
+def changed(err):
+    return [line.removeprefix("changed: ") for line in err.splitlines() if line.startswith("changed: ")]
+
+
+def test_more_steps_and_another_rate_are_said_and_nothing_else_is(capsys):
+    begin()
+    capsys.readouterr()
+    assert main([*GO_ON, "optimiser.lr=3e-5"]) == 0
+    told = capsys.readouterr().err
+    assert changed(told) == ["steps 1 -> 2", "learners.policy.optimiser.lr 0.0001 -> 3e-05"]
+    assert main(["train", "--resume", "run", "--steps", "3"]) == 0
+    assert changed(capsys.readouterr().err) == ["steps 2 -> 3"]
+
+
+@pytest.mark.parametrize(
+    ("file", "says"),
+    [
+        ("reward.py", "reward.py (reward)"),
+        ("helper.py", "helper.py (reward)"),
+        ("problems.jsonl", "problems.jsonl (data)"),
+        ("mine.py", "mine.py (recipe)"),
+    ],
+)
+def test_a_file_that_has_changed_stops_a_run_unless_that_is_accepted(place, file, says, capsys):
+    begin(recipe="mine.py")
+    before = (place / "run" / "config.toml").read_bytes()
+    (place / file).write_text((place / file).read_text() + "\n")
+    capsys.readouterr()
+    assert main(GO_ON) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert told[-1].startswith(f"palaestra: --resume run: changed since the run was there: {says}; ")
+    assert "--accept-changes" in told[-1] and (place / "run" / "config.toml").read_bytes() == before
+    assert main([*GO_ON, "--accept-changes"]) == 0
+    assert says in changed(capsys.readouterr().err)
+    forget_modules()
+    assert main(["train", "--resume", "run", "--steps", "3"]) == 0
+    assert changed(capsys.readouterr().err) == ["steps 2 -> 3"]
+
+
+def test_a_file_that_changed_is_not_executed_before_that_is_accepted(place):
+    begin(recipe="mine.py")
+    for file in ("mine.py", "reward.py", "helper.py"):
+        (place / file).write_text(f"open('executed', 'w').close()\n{(place / file).read_text()}")
+    assert main([*GO_ON, "objective.high=0.4"]) == 2
+    assert not (place / "executed").exists()
+
+
+def test_other_data_that_are_given_need_no_further_word(place, capsys):
+    begin()
+    shutil.copy("problems.jsonl", "others.jsonl")
+    (place / "problems.jsonl").unlink()
+    assert main([*GO_ON, "--data", "others.jsonl"]) == 0
+    assert "data problems.jsonl -> others.jsonl" in changed(capsys.readouterr().err)
+
+
+def test_a_helper_that_is_added_or_gone_is_a_change(place, capsys):
+    begin()
+    (place / "reward.py").write_text(f"import third\n{REWARD}")
+    (place / "third.py").write_text("")
+    (place / "helper.py").unlink()
+    assert main(GO_ON) == 2
+    told = capsys.readouterr().err
+    assert "helper.py is gone (reward), reward.py (reward), third.py is new (reward)" in told
+
+
+def test_a_recipe_file_that_changed_is_what_goes_on_and_what_was_set_lasts(place, capsys):
+    begin("objective.low=0.15", recipe="mine.py")
+    (place / "mine.py").write_text(RECIPE.format(high=0.4))
+    assert main([*GO_ON, "--accept-changes"]) == 0
+    assert set(changed(capsys.readouterr().err)) == {
+        "steps 1 -> 2", "learners.policy.objective.high 0.3 -> 0.4", "mine.py (recipe)",
+    }  # fmt: skip
+    assert pl.open("run").config["set"]["learners.policy.objective.low"] == 0.15
+
+
+def test_files_that_are_imported_are_found_whatever_the_form(place):
+    (place / "pack").mkdir()
+    texts = {
+        "a.py": "import os, b\nfrom pack import c\nimport pack.e\n\ndef f():\n    import d\n",
+        "b.py": "import a\n",
+        "d.py": "(",
+        "unused.py": "",
+        "pack/__init__.py": "",
+        "pack/c.py": "from . import g\nfrom .h import x\n",
+        "pack/e.py": "from .. import unused_above\n",
+        "pack/g.py": "",
+        "pack/h.py": "x = 1\n",
+    }
+    for name, text in texts.items():
+        (place / name).write_text(text)
+    found = {str(p.relative_to(place)) for p in origin.imported(place / "a.py")}
+    assert found == texts.keys() - {"a.py", "unused.py"}
+
+
+def test_data_in_a_folder_are_told_apart_by_what_is_in_them(place):
+    (place / "d" / "e").mkdir(parents=True)
+    (place / "d" / "e" / "x.json").write_text("1")
+    first = origin.digests("d")
+    (place / "d" / "e" / "x.json").rename(place / "d" / "e" / "y.json")
+    second = origin.digests("d")
+    assert first.keys() == second.keys() == {"d"} and first != second and origin.digests("no/such") == {}
+
+
+def test_a_run_of_before_goes_on_and_says_that_it_does_not_know(place, capsys):
+    shutil.copytree(OLDER, place / "older")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place / "older")
+        assert main(["train", "--resume", "run", "--steps", "3"]) == 0
+        told = capsys.readouterr().err
+        assert "note: run does not know what its files were" in told and changed(told) == ["steps 2 -> 3"]
+        (place / "older" / "reward.py").write_text((place / "older" / "reward.py").read_text() + "\n")
+        assert main(["train", "--resume", "run", "--steps", "4"]) == 2
+    assert "reward.py (reward)" in capsys.readouterr().err
+
+
+def test_a_record_that_cannot_be_read_is_said(place, capsys):
+    begin()
+    (place / "run" / "origin.json").write_text("{")
+    assert main(GO_ON) == 2
+    assert "origin.json cannot be read; remove it" in capsys.readouterr().err
+
+
+# ---- recipes that are values
+
+
+def value(high=0.3, **changes):
+    return pl.vary(pl.recipe("grpo"), objective=pl.Clipped(high=high), **changes)
+
+
+def test_a_value_may_differ_in_numbers_and_what_was_set_lasts(capsys):
+    asked = {"evaluate": 0, "max_tokens": 4}
+    small = {"schedule.prompts": 2, "collect.links.0.n": 2, "objective.low": 0.15}
+    pl.train(value(), steps=1, out="run", set=small, **asked)
+    capsys.readouterr()
+    run = pl.train(value(0.4, optimiser=pl.AdamW(lr=1e-5)), resume="run", steps=2)
+    assert set(changed(capsys.readouterr().err)) == {
+        "steps 1 -> 2", "learners.policy.objective.high 0.3 -> 0.4", "learners.policy.optimiser.lr 0.0001 -> 1e-05",
+    }  # fmt: skip
+    fields = run.config["set"]
+    assert (fields["learners.policy.objective.high"], fields["learners.policy.objective.low"]) == (0.4, 0.15)
+    assert fields["learners.policy.optimiser.lr"] == 1e-5 and fields["schedule.prompts"] == 2
+    again = pl.train(value(0.4), resume="run", steps=3, set={"optimiser.lr": 2e-5})
+    assert again.config["set"]["learners.policy.optimiser.lr"] == 2e-5
+
+
+def test_another_value_is_refused_by_what_differs(capsys):
+    pl.train(value(), steps=1, out="run", smoke=True, quiet=True)
+    other = pl.vary(value(), objective=pl.Clipped() + 0.1 * pl.Entropy())
+    with pytest.raises(UserError, match=r"has Clipped as learners.policy.objective, and the one that is given has Sum"):
+        pl.train(other, resume="run", steps=3)
+    assert pl.train(other, resume="run", steps=3, accept_changes=True, quiet=True).summary["steps"] == 3
+
+
+def test_a_value_over_a_name_and_a_name_over_a_value_are_refused(capsys):
+    pl.train("grpo", steps=1, out="named", smoke=True, quiet=True)
+    with pytest.raises(UserError, match="its recipe is grpo, by its name, and stays so; go on without a recipe"):
+        pl.train(value(), resume="named", steps=3)
+    pl.train(value(), steps=1, out="valued", smoke=True, quiet=True)
+    assert main(["train", "--resume", "valued", "--steps", "3"]) == 2
+    assert "go on with palaestra.train(recipe, resume=...)" in capsys.readouterr().err
+
+
+def test_other_learners_are_refused_in_one_line(place, capsys):
+    begin(recipe="mine.py")
+    (place / "mine.py").write_text("import palaestra as pl\n\n\ndef build():\n    return pl.recipe('ppo')\n")
+    (place / "mine.py").write_text(
+        "import palaestra as pl\n\n\ndef build():\n    (one,) = pl.recipe('grpo').learners.values()\n"
+        "    return pl.vary(pl.recipe('grpo'), learners={'policy': one, 'second': one})\n"
+    )
+    assert main([*GO_ON, "--accept-changes"]) == 2
+    assert "with the learners policy, and this one has policy, second" in capsys.readouterr().err
+
+
+# ---- files that somebody else named
+
+
+@pytest.mark.parametrize("verb", ["train", "eval"])
+def test_a_file_of_settings_says_what_runs_before_it_runs(place, verb, capsys):
+    (place / "theirs.toml").write_text('recipe = "mine.py"\ndata = "problems.jsonl"\nreward = "reward.py:score"\n')
+    (place / "helper.py").write_text(f"import sys\nprint('executed', file=sys.stderr)\n{HELPER}")
+    more = ["--smoke", "--out", "run"] if verb == "train" else ["--n", "2", "--k", "1"]
+    assert main([verb, "@theirs.toml", *more]) == 0
+    told = capsys.readouterr().err.splitlines()
+    note = "note: theirs.toml names Python files, which this executes: mine.py, reward.py, helper.py"
+    assert told.index(note) < told.index("executed")
+
+
+def test_a_run_folder_says_what_runs(place, capsys):
+    begin()
+    assert "names Python files" not in capsys.readouterr().err  # they stood on the command line
+    note = "note: run/config.toml names Python files, which this executes: reward.py, helper.py"
+    assert main(GO_ON) == 0
+    assert note in capsys.readouterr().err
+    assert main(["explain", "rloo", "--rollouts", "run"]) == 0
+    assert note in capsys.readouterr().err
+    pl.evaluate(pl.open("run"), n=2, k=1)
+    assert note in capsys.readouterr().err
+    begun_without_code = ["train", "--smoke", "--out", "plain"]
+    assert main(begun_without_code) == 0 and main(["train", "--resume", "plain", "--steps", "3"]) == 0
+    assert "names Python files" not in capsys.readouterr().err
