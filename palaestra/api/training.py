@@ -87,6 +87,7 @@ def work(
     if smoke:
         runnable = make_smallest(runnable)
         settings = setup.merge(settings, {"steps": 2, "evaluate": 4})
+    settings = setup.settings_for(runnable, settings)
     trackers = Trackers(makers(settings.track), seconds=settings.track_seconds)
     settings = replace(settings, dtype=settings.precision)  # as it is meant on this machine
     with run_folder(out, resume, settings) as place, trackers:

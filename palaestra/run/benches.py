@@ -103,14 +103,14 @@ def max_tokens(spec: str) -> int:
     return 256 if "rg:" in spec else 64
 
 
-def from_data(data: str, test_data: str, reward: str) -> Bench:
+def from_data(data: str, test_data: str, reward: str, columns: str = "") -> Bench:
     """The user's own problems, with their own reward, a verifier by name, or exact answers, of
     `options` the right one.
     """
     from palaestra.rewards.user import reward_by_name
     from palaestra.rewards.verified import Verified
 
-    tasks = FileTasks(data, test=test_data, answers=not reward)
+    tasks = FileTasks(data, test=test_data, answers=not reward, columns=columns)
     if reward:
         judge = reward_by_name(reward)
     else:
