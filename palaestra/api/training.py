@@ -6,7 +6,7 @@ import errno
 import fcntl
 import json
 import shlex
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -19,6 +19,7 @@ from palaestra.errors import Paused, Stopped, UserError
 from palaestra.ledger.digests import packages
 from palaestra.run import setup
 from palaestra.run.context import RunContext
+from palaestra.run.given_rows import SETTINGS, file_name, found_beside, keep_rows, take_rows
 from palaestra.run.plan import Plan
 from palaestra.run.settings import VALUE, Settings, Use, setting_names
 from palaestra.store.checkpoint import disk_errors, write_atomic
@@ -51,7 +52,9 @@ def train(
         quiet: no progress on standard error.
         settings: those of the command line, with "_" for "-": task, data, reward, env, model, steps
             (optimiser steps), seed, max_tokens (of an answer), evaluate (held-out problems), ...;
-            `set` holds fields of the recipe by their paths, {"objective.high": 0.3}.
+            `set` holds fields of the recipe by their paths, {"objective.high": 0.3}. `data` and
+            `test_data` may also be rows, [{"prompt": ..., "answer": ...}] or a `datasets.Dataset`;
+            they are kept in the run folder.
 
     Returns:
         The finished run.
@@ -61,6 +64,7 @@ def train(
             infrastructure failed;
         Stopped: SIGTERM or SIGINT, the run can be resumed.
     """
+    rows = take_rows(settings)
     value = recipe is not None and not isinstance(recipe, str)
     named = {} if recipe is None else {"recipe": VALUE if value else recipe}
     before = setup.merge(Settings(), stored_settings(Path(resume)) if resume is not None else named)
@@ -68,7 +72,9 @@ def train(
     if resume is not None:
         check_kept(before, chosen, Path(resume))
     made = setup.adjust_recipe(recipe, chosen) if value else None
-    return Run(work(chosen, out=out, resume=resume, smoke=smoke, talk=not quiet, recipe=made))
+    return Run(
+        work(chosen, out=out, resume=resume, smoke=smoke, talk=not quiet, recipe=made, rows=rows)
+    )
 
 
 def work(
@@ -79,9 +85,10 @@ def work(
     smoke: bool = False,
     talk: bool = True,
     recipe: Any = None,
+    rows: Mapping[str, Iterable[Any]] | None = None,
 ) -> Path:
     """Runs settings in a folder of their own, which it returns; `recipe` stands in the place of the
-    one they name.
+    one they name, `rows` of files, by setting.
     """
     runnable = setup.recipe_of(settings) if recipe is None else recipe
     if smoke:
@@ -91,6 +98,7 @@ def work(
     trackers = Trackers(makers(settings.track), seconds=settings.track_seconds)
     settings = replace(settings, dtype=settings.precision)  # as it is meant on this machine
     with run_folder(out, resume, settings) as place, trackers:
+        settings = replace(settings, **keep_rows(rows or {}, place))
         ctx = setup.context(settings, out=place, talk=talk)
         ctx.trackers, trackers.say = trackers, ctx.say
         ctx.resumed = resume is not None
@@ -140,7 +148,8 @@ def stored_settings(folder: Path) -> dict[str, Any]:
         raise UserError(f"--resume {folder}: no such folder")
     if not (folder / "config.toml").is_file():
         raise UserError(f"--resume {folder}: not a run folder, it has no config.toml")
-    return setup.from_file(folder / "config.toml")
+    found = setup.from_file(folder / "config.toml")
+    return {**found, **found_beside(found, folder)}
 
 
 # ---- the run's place
@@ -165,7 +174,8 @@ def run_folder(
             yield out
         finally:
             if made and not (out / "config.toml").exists():
-                (out / LOCK).unlink()
+                for name in (LOCK, *map(file_name, SETTINGS)):
+                    (out / name).unlink(missing_ok=True)
                 with suppress(OSError):  # there is something in it
                     out.rmdir()
 

@@ -186,8 +186,8 @@ def audit(
     say: Callable[[str], None] = lambda _: None,
     data: Sequence[str] = (),
 ) -> Audit:
-    """Asks `judge`, a reward stage, about problems that have answers; `say` hears the name of each
-    probe. `data`: what was seen in the data that they come from.
+    """Asks `judge`, a reward stage, about problems that have answers; `say` hears of each probe.
+    `data`: what was seen in the data that they come from.
     """
     known = [t for t in tasks if t.answer is not None]
     if len(known) < 2:
@@ -238,9 +238,8 @@ def audit(
         latency=latency(ask.seconds),
         labels=labels,
         hung=ask.hung,
-        data=tuple(data),
     )
-    return replace(report, findings=tuple(list_findings(report)))
+    return replace(report, data=tuple(data), findings=tuple(list_findings(report)))
 
 
 def gold_example(task: Task, score: float | None) -> dict[str, Any]:

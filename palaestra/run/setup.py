@@ -280,9 +280,7 @@ def bench_of(settings: Settings) -> tuple[Bench, Mapping[str, Player]]:
     if settings.env:
         bench, players = from_env(settings.env)
     elif settings.data:
-        bench = from_data(
-            settings.data, settings.test_data, settings.reward, settings.columns
-        )
+        bench = from_data(settings.data, settings.test_data, settings.reward, settings.columns)
     else:
         bench, players = bench_by_name(settings.task or TASK)
     if settings.reward and not settings.data:

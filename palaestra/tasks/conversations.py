@@ -57,9 +57,7 @@ def read_conversation(found: Any, where: str, field: str = "messages") -> Conver
     )
 
 
-def _check_last(
-    prompt: Sequence[Message], messages: Sequence[Message], where: str
-) -> None:
+def _check_last(prompt: Sequence[Message], messages: Sequence[Message], where: str) -> None:
     if not prompt or prompt[-1].role != "user":
         last = (prompt or messages)[-1].role
         raise UserError(

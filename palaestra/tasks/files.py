@@ -348,9 +348,7 @@ def to_plain(value: Any) -> Any:
     return value.total_seconds() if isinstance(value, timedelta) else value
 
 
-def _prompt(
-    record: Record, where: str, before: int
-) -> tuple[tuple[Message, ...], dict[str, Any]]:
+def _prompt(record: Record, where: str, before: int) -> tuple[tuple[Message, ...], dict[str, Any]]:
     """The prompt, and what is imitated where a conversation shows it. `before`: messages that will
     stand before these.
     """
@@ -428,4 +426,3 @@ def _describe_instead(record: Record, wanted: str) -> str:
     rename = [k for k in has if k.lower() in ALIASES and not near]
     hint = f"; rename {rename[0]!r} to {wanted!r}" if rename else near
     return f"; the record has {', '.join(has[:8]) or 'no columns'}{hint}"
-

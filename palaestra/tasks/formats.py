@@ -1,12 +1,12 @@
 """Rows as other libraries write them, with the columns that Palaestra reads.
 
-| rows | as documented in |
-| --- | --- |
-| prompt, completion, messages, chosen and rejected, label; text or messages | TRL, "Dataset formats and types", huggingface.co/docs/trl/dataset_formats |
-| data_source, prompt, ability, reward_model, extra_info | verl, docs/preparation/prepare_data.rst |
-| input, output; context_messages; chosen, rejected | OpenRLHF, README, the flags --data.input_key and others |
-| prompt or question, answer, info, task | verifiers, docs.primeintellect.ai/verifiers/environments |
-| instruction, input, output; conversations of from and value | Alpaca and ShareGPT, LLaMA-Factory, data/README.md |
+TRL: prompt, completion, messages, chosen and rejected, label, of text or of messages ("Dataset
+formats and types", huggingface.co/docs/trl/dataset_formats). verl: data_source, prompt, ability,
+reward_model, extra_info (its docs/preparation/prepare_data.rst). OpenRLHF: input, output,
+context_messages, chosen, rejected (its README, the flags --data.input_key and others). verifiers:
+prompt or question, answer, info, task (docs.primeintellect.ai/verifiers/environments). Alpaca:
+instruction, input, output; ShareGPT: conversations of from and value (LLaMA-Factory,
+data/README.md).
 
 Names are told apart in `palaestra.tasks.columns`; here values that are built otherwise become the
 columns `prompt`, `messages`, `demonstration`, `chosen` and `rejected`.

@@ -132,13 +132,8 @@ class Preflight:
             self._count("boxed", i)
             if gold.count("\\boxed") > 1:
                 self._count("boxes", i)
-        number, spaced = NUMBER.fullmatch(gold) is not None, " " in gold
-        asked = prompt.strip()
-        if not number and len(asked) < 24 and NUMBER.fullmatch(asked) and len(gold) > len(asked):
-            self._count("swapped", i)
-        elif gold.endswith("?") and not asked.endswith("?"):
-            self._count("swapped", i)
-        elif spaced and gold.count(" ") > 3 and " " not in asked and len(gold) > 2 * len(asked):
+        number = NUMBER.fullmatch(gold) is not None
+        if looks_swapped(prompt.strip(), gold, number):
             self._count("swapped", i)
         if number:
             self._count("bare", i)
@@ -167,7 +162,8 @@ class Preflight:
         place, and what it says.
         """
         return [
-            f"{text}, e.g. {where(at)} ({excerpt(task(at), at_answer)})" + (f"; {mend}" if mend else "")
+            f"{text}, e.g. {where(at)} ({excerpt(task(at), at_answer)})"
+            + (f"; {mend}" if mend else "")
             for text, at, at_answer, mend in self._found(prompt_N, where)
         ]
 
@@ -195,23 +191,41 @@ class Preflight:
         swapped = count("swapped")
         if swapped.n >= max(2, 0.5 * n):
             mend = "if they are swapped: --columns prompt=answer,answer=prompt"
-            yield f"{self._of(swapped.n)} look like answers with questions", swapped.first, True, mend
+            yield (
+                f"{self._of(swapped.n)} look like answers with questions",
+                swapped.first,
+                True,
+                mend,
+            )
         yield from self._leaks(n)
         top, times, first = commonest(self.gold_N)
         if top and n >= 10 and times >= 0.9 * n:
-            yield f"{self._of(times)} have one and the same answer", first, True, (
-                "a policy that always says so looks trained"
+            yield (
+                f"{self._of(times)} have one and the same answer",
+                first,
+                True,
+                ("a policy that always says so looks trained"),
             )
         sentence = count("sentence")
         if sentence.n >= max(1, 0.1 * n):
             cut = next((c for c in ("####", "boxed") if count(c).n >= 0.5 * n), "")
-            mend = f"for what stands last in them: --columns answer={cut}" if cut else (
-                "an answer is compared as a whole: keep what is to be compared"
+            mend = (
+                f"for what stands last in them: --columns answer={cut}"
+                if cut
+                else ("an answer is compared as a whole: keep what is to be compared")
             )
-            yield f"{self._of(sentence.n)} have whole sentences as answers", sentence.first, True, mend
+            yield (
+                f"{self._of(sentence.n)} have whole sentences as answers",
+                sentence.first,
+                True,
+                mend,
+            )
         elif boxes := self.faults.get("boxes"):
-            yield f"{self._of(boxes.n)} have several boxes in the answer", boxes.first, True, (
-                "keep one answer"
+            yield (
+                f"{self._of(boxes.n)} have several boxes in the answer",
+                boxes.first,
+                True,
+                ("keep one answer"),
             )
         yield from self._units()
 
@@ -222,7 +236,12 @@ class Preflight:
         if own.n >= max(2, 0.05 * n) and own.n > 3 * other.n:
             yield f"{self._of(own.n)} say their answer in the prompt", own.first, False, ""
         elif end.n + own.n >= max(4, 0.8 * n) and chance.n + other.n <= 0.3 * n:
-            yield f"{self._of(end.n + own.n)} end their prompt with its answer", end.first, False, ""
+            yield (
+                f"{self._of(end.n + own.n)} end their prompt with its answer",
+                end.first,
+                False,
+                "",
+            )
 
     def _units(self) -> Iterator[tuple[str, int, bool, str]]:
         bare, united = (self.faults.get(k, FaultCount()) for k in ("bare", "united"))
@@ -236,9 +255,14 @@ class Preflight:
         for family in FAMILIES:
             used = {u: self.units[u] for u in family if self.units[u] >= few}
             if len(used) > 1:
-                (a, _), (b, _), *_ = sorted(used.items(), key=lambda x: (-x[1], x[0]))
+                rarer = sorted(used, key=lambda unit: (-used[unit], unit))[1]
                 text = f"answers are in {' and in '.join(sorted(used))}"
-                yield text, self.unit_at[b], True, "say the unit in the prompt, or write all in one"
+                yield (
+                    text,
+                    self.unit_at[rarer],
+                    True,
+                    "say the unit in the prompt, or write all in one",
+                )
 
     def _repeats(
         self, prompt_N: np.ndarray, where: Callable[[int], str]
@@ -274,6 +298,15 @@ def excerpt(task: Task, answer: bool) -> str:
     return escaped(text if len(text) <= EXCERPT else text[:EXCERPT] + "...")
 
 
+def looks_swapped(prompt: str, gold: str, number: bool) -> bool:
+    """Whether a prompt looks like an answer, and the answer like a prompt."""
+    if gold.endswith("?"):
+        return not prompt.endswith("?")
+    if len(prompt) < 24 and NUMBER.fullmatch(prompt):
+        return not number and len(gold) > len(prompt)
+    return " " not in prompt and gold.count(" ") > 3 and len(gold) > 2 * len(prompt)
+
+
 def same_number(gold: str) -> str:
     """One spelling of an answer: of a number its value."""
     text = gold.strip().casefold()
@@ -299,7 +332,7 @@ def place_of(said: str, prompt: str) -> str:
             if MARK.search(before):
                 return "marked"
             rest = after.strip(" \t\n.!)]}>\"'`*$")
-            if at and not rest and len(after) < 40 or EQUALS.search(before):
+            if (at and not rest and len(after) < 40) or EQUALS.search(before):
                 place = "end"
         at = prompt.find(said, at + 1)
     return place
@@ -323,7 +356,7 @@ def unit_of(gold: str) -> str:
 def commonest(gold_N: array[int]) -> tuple[int, int, int]:
     """The hash of the commonest answer, how often it comes, and where it comes first."""
     all_N: Any = np.frombuffer(gold_N, np.int64)
-    found, first, times = np.unique(all_N[all_N != 0], return_index=True, return_counts=True)
+    found, times = np.unique(all_N[all_N != 0], return_counts=True)
     if not len(found):
         return 0, 0, 0
     at = int(np.argmax(times))

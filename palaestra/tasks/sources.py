@@ -179,7 +179,9 @@ def arrow(path: Path, source: Path) -> Records:
             mapped.seek(0)
             table = pa.ipc.open_stream(mapped).read_all()
     except (pa.ArrowInvalid, OSError) as error:
-        raise UserError(f"{path}: not an Arrow file ({first_line(error)}); write it again") from None
+        raise UserError(
+            f"{path}: not an Arrow file ({first_line(error)}); write it again"
+        ) from None
     return Listed(path, Rows(table), "row")
 
 
