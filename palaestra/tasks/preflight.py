@@ -44,7 +44,7 @@ CODE = re.compile(r"[{};\\]|\bdef |\breturn\b|\bimport |\b[A-Z]+ .*\bFROM\b")
 NUMBER = re.compile(r"[-+]?\d[\d,.]*(?:/\d+)?")
 WITH_UNIT = re.compile(
     r"[-+]?(?P<sign>[$€£])?\s*\d[\d,.]*(?:/\d+)?"
-    r"(?:\s+(?P<word>[A-Za-zµ°][A-Za-zµ°/²³^23]*)(?:\s+[A-Za-z]+)?"
+    r"(?:\s+(?P<word>(?![ap]\.?m\b)[A-Za-zµ°][A-Za-zµ°/²³^23]*)"
     r"|\s*(?P<unit>%|°[CF]?|[µmck]?m|[mk]?g|[mk]?s|[kM]?W|hrs?|min|mph|ft|lbs?|oz))?\.?"
 )
 LATEX = re.compile(r"\\(?:text|mathrm|mbox)\s*\{([^{}]*)\}|\\([%$])")
@@ -191,12 +191,9 @@ class Preflight:
         swapped = count("swapped")
         if swapped.n >= max(2, 0.5 * n):
             mend = "if they are swapped: --columns prompt=answer,answer=prompt"
-            yield (
-                f"{self._of(swapped.n)} look like answers with questions",
-                swapped.first,
-                True,
-                mend,
-            )
+            text = f"{self._of(swapped.n)} look like answers with questions"
+            yield text, swapped.first, True, mend
+            return
         yield from self._leaks(n)
         top, times, first = commonest(self.gold_N)
         if top and n >= 10 and times >= 0.9 * n:
@@ -294,7 +291,8 @@ class Preflight:
 def excerpt(task: Task, answer: bool) -> str:
     """The start of a prompt or an answer, with what is invisible in it escaped."""
     text = str(task.answer) if answer and task.answer is not None else task.prompt[-1].content
-    escaped = ascii if INVISIBLE.search(text) or SPACES.search(text) or ALIKE.search(text) else repr
+    strange = any(p.search(text) for p in (INVISIBLE, SPACES, ALIKE)) or FOREIGN.fullmatch(text)
+    escaped = ascii if strange else repr
     return escaped(text if len(text) <= EXCERPT else text[:EXCERPT] + "...")
 
 
