@@ -37,7 +37,7 @@ from palaestra.tasks.conversations import check_whole, read_conversation, read_t
 from palaestra.tasks.preflight import Preflight
 from palaestra.tasks.records import Record, Records, describe_value, kind
 from palaestra.tasks.repeats import REPEAT_WARNING
-from palaestra.tasks.sources import open_records
+from palaestra.tasks.sources import name_of, open_records
 from palaestra.types import Message, Task, seed_of, stage
 
 # share of the different prompts that is kept for tests, at least 1, at most
@@ -72,7 +72,7 @@ class FileTasks:
     columns: str = ""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "name", self.name or Path(self.path).stem)
+        object.__setattr__(self, "name", self.name or name_of(self.path))
         self._loaded()
 
     @property

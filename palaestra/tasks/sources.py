@@ -82,6 +82,12 @@ def files_of(given: str) -> list[Path]:
     return sorted(p for p in map(Path, found) if p.is_file())
 
 
+def name_of(given: str) -> str:
+    """A short name for the records."""
+    asked = None if Path(given).expanduser().exists() else HUB.fullmatch(given)
+    return Path(given if asked is None else asked["name"]).stem
+
+
 def join_files(given: str | Path, files: list[Path]) -> Records:
     """The records of files in the order of their names."""
     if not files:

@@ -76,7 +76,11 @@ def test_rows_of_others(tmp_path, name):
     assert ([m.content for m in task.prompt], task.answer) == (prompt, answer)
     assert task.prompt[-1].role == "user" and kept.items() <= task.meta.items()
     assert not {"completion", "output", "conversations"} & set(task.meta)
-    tasks = FileTasks(path, test=write(tmp_path, [row], "t.jsonl"), answers=answer is not None or bool({"demonstration", "chosen", "right"} & kept.keys()))
+    tasks = FileTasks(
+        path,
+        test=write(tmp_path, [row], "t.jsonl"),
+        answers=answer is not None or bool({"demonstration", "chosen", "right"} & kept.keys()),
+    )
     assert [n for n in tasks.notes if n.startswith("read")] == ([told] if told else [])
 
 

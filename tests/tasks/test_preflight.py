@@ -36,7 +36,10 @@ def notes(folder, rows, **settings):
 
 
 def sums(n=40, **more):
-    return [{"prompt": f"{NAMES[i % 5]} has {i} pens and buys 7 more. How many?", "answer": str(i + 7), **more} for i in range(n)]
+    return [
+        {"prompt": f"{NAMES[i % 5]} has {i} pens and buys 7 more. How many?", "answer": str(i + 7), **more}
+        for i in range(n)
+    ]
 
 
 def at(rows, index, **changes):
