@@ -69,6 +69,18 @@ class Warns(Protocol):
 
 
 @runtime_checkable
+class Notes(Protocol):
+    """Tasks that have to say something of themselves before the first step: how they were read, and
+    what looks wrong in them.
+    """
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """A line each."""
+        ...
+
+
+@runtime_checkable
 class Checks(Protocol):
     """Tasks with a check of their own, the reward then. Without it answers are compared."""
 

@@ -241,9 +241,10 @@ class Context(Protocol):
         runnable: Runnable,
         model: str | None = None,
         models: Mapping[str, str] | None = None,
+        problem: Mapping[str, str] | None = None,
     ) -> Result:
-        """A durable part of a longer run: executed in a folder of its own, from another model if
-        given, and not twice.
+        """A durable part of a longer run: executed in a folder of its own, from another model and
+        on another problem (settings: data, test_data, columns) if given, and not twice.
         """
         ...
 

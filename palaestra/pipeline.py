@@ -27,13 +27,31 @@ class Output:
 
 @dataclass(frozen=True)
 class Part:
-    """A runnable and the model its policy starts from; None = the run's own. `models` are frozen
-    ones that it finds by name.
+    """A runnable and the model its policy starts from; None = the run's own.
+
+    Args:
+        models: frozen ones that it finds by name.
+        data: problems of its own, as --data names them; "" = the run's. With `test_data` and
+            `columns`, as the flags of these names. On a command line they are `PART.data=FILE`.
     """
 
     runnable: Runnable
     model: Output | None = None
     models: Mapping[str, Output] = field(default_factory=dict)
+    data: str = ""
+    test_data: str = ""
+    columns: str = ""
+
+    @property
+    def problem(self) -> Mapping[str, str]:
+        """The settings of its own problem; nothing where it is the run's."""
+        if not self.data:
+            if self.test_data or self.columns:
+                raise UserError(
+                    "a part of a pipeline has test_data or columns and no data; give it data too"
+                )
+            return {}
+        return {"data": self.data, "test_data": self.test_data, "columns": self.columns}
 
     @property
     def sources(self) -> tuple[Output, ...]:
@@ -63,11 +81,13 @@ class Pipeline:
 
     async def run(self, ctx: Context) -> Result:
         results: dict[str, Result] = {}
+        problems = {name: part.problem for name, part in self.parts.items()}
         for name, part in self.parts.items():
             start = _path(results, part.model) if part.model else None
             models = {n: _path(results, source) for n, source in part.models.items()}
-            results[name] = await ctx.once(name, part.runnable, start, models)
-        first, last = next(iter(results.values())), next(reversed(results.values()))
+            results[name] = await ctx.once(name, part.runnable, start, models, problems[name])
+        *_, (end, last) = results.items()
+        first = next(r for n, r in results.items() if problems[n] == problems[end])
         metrics = with_before(last.metrics, first.metrics)
         metrics["parts"] = {n: dict(r.metrics) for n, r in results.items()}
         metrics["sampled_tokens"] = sum(

@@ -517,8 +517,8 @@ class Player(Protocol):
 class Tasks(Protocol):
     """Where problems come from. Splits "train" and "test" are disjoint; an index names one task.
 
-    What a source may be able to do beside this: `HeldOutSize`, `Answers`, `Warns`, `Checks`,
-    `Demonstrates`, `FindsMistakes`, `Mixes`.
+    What a source may be able to do beside this: `HeldOutSize`, `Answers`, `Warns`, `Notes`,
+    `Checks`, `Demonstrates`, `FindsMistakes`, `Mixes`.
     """
 
     @property

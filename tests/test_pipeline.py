@@ -1,10 +1,12 @@
 """Several runs as one: which model each starts from, what is counted, and that no part runs twice."""
 
 import asyncio
+import json
 from dataclasses import dataclass, field
 
 import pytest
 import torch
+from palaestra.cli.main import main
 from palaestra.errors import UserError
 from palaestra.models.load import save
 from palaestra.pipeline import Output, Part, Pipeline
@@ -52,6 +54,54 @@ def test_parts_start_where_they_say(context, tmp_path):
     assert seen["a"] == near(policy=0) and seen["b"] == near(policy=1) and seen["c"] == near(policy=0)
     assert seen["d"] == near(policy=11, teacher=1, other=100) and parts["d"].ran[0][1] == ["teacher", "other"]
     assert next(ctx.model("policy").module.parameters()).flatten()[0].item() == x
+
+
+@dataclass(frozen=True)
+class Look:
+    """Says what the bench and the plan are that it runs with."""
+
+    async def run(self, ctx):
+        prompt = ctx.bench.tasks.task("train", 0).prompt[0].content
+        found = {"evaluates": ctx.plan.evaluate, "size": ctx.bench.tasks.size, "prompt": prompt}
+        size = float(ctx.bench.tasks.size or 0)
+        before = {"mean": size, "low": size, "high": size, "n": 4}
+        return Result(metrics={"accuracy_before": before, "found": found})
+
+
+def write_parts(folder):
+    sums = [{"prompt": f"{i}+1 mod 10", "answer": str((i + 1) % 10)} for i in range(10)]
+    pairs = [{"question": f"p{i}", "chosen": f"= {i}", "rejected": "= x"} for i in range(30)]
+    for name, rows in (("problems", sums), ("pairs", pairs)):
+        (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (folder / "two.py").write_text(
+        "import palaestra as pl\nfrom tests.test_pipeline import Look\n\n"
+        "def build():\n    return pl.Pipeline(parts={'rm': pl.Part(Look()), 'rl': pl.Part(Look())})\n"
+    )
+
+
+@pytest.mark.parametrize("run_data", ["", "pairs.jsonl", "problems.jsonl"])
+def test_each_part_has_data_of_its_own(tmp_path, monkeypatch, capsys, run_data):
+    """Whatever the run's own data is; what one part cannot measure another can."""
+    monkeypatch.chdir(tmp_path)
+    write_parts(tmp_path)
+    own = ["rm.data=pairs.jsonl", "rl.data=problems.jsonl"]
+    asked = ["train", "two.py", *own, "--evaluate", "4", "--out", "run", *(["--data", run_data] if run_data else [])]
+    assert main(asked) == 0, capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "data: read question as prompt; --columns changes it" in err and "chain" not in err
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    found = {name: part["found"] for name, part in summary["parts"].items()}
+    assert (found["rm"]["evaluates"], found["rm"]["size"], found["rm"]["prompt"][0]) == (0, 27, "p")
+    assert (found["rl"]["evaluates"], found["rl"]["size"]) == (4, 9)
+    assert summary["accuracy_before"]["mean"] == 9.0, "the part's that has the problem of the end"
+    names = [json.loads((tmp_path / "run" / n / "summary.json").read_text())["task"] for n in ("rm", "rl")]
+    assert names == ["pairs.jsonl", "problems.jsonl"]
+    assert 'data = "pairs.jsonl"' in (tmp_path / "run" / "config.toml").read_text()
+
+
+def test_columns_of_a_part_need_its_data():
+    with pytest.raises(UserError, match="has test_data or columns and no data"):
+        asyncio.run(Pipeline(parts={"a": Part(Look(), columns="q=prompt")}).run(None))
 
 
 def test_a_part_starts_from_an_earlier_one():

@@ -4,6 +4,7 @@ values.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from palaestra.ledger.digests import packages
 from palaestra.ledger.experiment import Cell
 from palaestra.run import setup
 from palaestra.run.evaluation import evaluate as evaluate_context
+from palaestra.run.given_rows import keep_rows, take_rows
 from palaestra.run.headway import Headway
 from palaestra.run.origin import announce_code
 from palaestra.run.served import context
@@ -64,6 +66,7 @@ def evaluate(
     Raises:
         UserError: something that can be mended; Fault: infrastructure failed.
     """
+    rows = take_rows(settings)
     given: dict[str, Any] = setup.check_types(settings)
     if isinstance(model, Run):
         kept = {k: v for k, v in model.config.items() if k in setting_names(Use.MEASURED)}
@@ -79,13 +82,15 @@ def evaluate(
     else:
         name = str(model)
     chosen = setup.merge(Settings(), {**given, "model": name})
-    ctx = context(chosen, key_env, talk=talk)
-    try:
-        found = run_blocking(evaluate_context(ctx, n, k, temperature))
-    finally:
-        ctx.close()
+    with tempfile.TemporaryDirectory() as place:
+        chosen = replace(chosen, **keep_rows(rows, Path(place)))
+        ctx = context(chosen, key_env, talk=talk)
+        try:
+            found = run_blocking(evaluate_context(ctx, n, k, temperature))
+        finally:
+            ctx.close()
     return {
-        "task": chosen.problem,
+        "task": Path(chosen.problem).name if rows else chosen.problem,
         "model": chosen.model,
         "seed": chosen.seed,
         "n": found["greedy"]["n"],

@@ -20,6 +20,14 @@ from palaestra.errors import Paused, Stopped, UserError
 from palaestra.ledger.digests import packages
 from palaestra.run import setup
 from palaestra.run.context import RunContext
+from palaestra.run.given_rows import (
+    SETTINGS,
+    check_rows,
+    file_name,
+    found_beside,
+    keep_rows,
+    take_rows,
+)
 from palaestra.run.origin import (
     Provenance,
     announce_code,
@@ -64,7 +72,10 @@ def train(
             environment, recipe), or the recipe given here has other parts.
         settings: those of the command line, with "_" for "-": task, data, reward, env, model, steps
             (optimiser steps), seed, max_tokens (of an answer), evaluate (held-out problems), ...;
-            `tools` takes functions as well as names; `set` holds fields of the recipe by their paths, {"objective.high": 0.3}.
+            `tools` takes functions as well as names; `set` holds fields of the recipe by their
+            paths, {"objective.high": 0.3}. `data` and `test_data` may also be rows,
+            [{"prompt": ..., "answer": ...}] or a `datasets.Dataset`; they are kept in the run
+            folder.
 
     Returns:
         The finished run.
@@ -74,6 +85,7 @@ def train(
             infrastructure failed;
         Stopped: SIGTERM, SIGINT or SIGHUP, the run can be resumed.
     """
+    rows = take_rows(settings)
     value = recipe is not None and not isinstance(recipe, str)
     named = {} if recipe is None else {"recipe": VALUE if value else recipe}
     given = named | setup.check_types(settings)
@@ -82,6 +94,8 @@ def train(
     else:
         folder = Path(resume)
         stored = stored_run(folder)
+        check_rows(rows, folder, accept=accept_changes)
+        given |= {name: str(folder / file_name(name)) for name in rows}
         check_files(folder, stored, given, accept=accept_changes)
         if value:
             chosen = over_stored_value(folder, stored, given, recipe, accept=accept_changes)
@@ -89,7 +103,9 @@ def train(
             chosen = setup.merge(lasting(folder, stored, accept=accept_changes), given)
         check_kept(stored, chosen, folder)
     made = recipe if value else None
-    return Run(work(chosen, out=out, resume=resume, smoke=smoke, talk=not quiet, recipe=made))
+    return Run(
+        work(chosen, out=out, resume=resume, smoke=smoke, talk=not quiet, recipe=made, rows=rows)
+    )
 
 
 def work(
@@ -100,16 +116,18 @@ def work(
     smoke: bool = False,
     talk: bool = True,
     recipe: Any = None,
+    rows: Mapping[str, str] | None = None,
 ) -> Path:
     """Runs settings in a folder of their own, which it returns; `recipe` stands in the place of the
-    one they name.
+    one they name, `rows` of files, by setting.
     """
     value = recipe is not None
     runnable = setup.adjust_recipe(recipe, settings) if value else setup.recipe_of(settings)
-    origin = Provenance.of(settings, setup.without_fields(recipe, settings))
+    before = setup.without_fields(recipe, settings)
     if smoke:
         runnable = make_smallest(runnable)
         settings = setup.merge(settings, {"steps": 2, "evaluate": 4})
+    settings = setup.settings_for(runnable, settings)
     trackers = Trackers(makers(settings.track), seconds=settings.track_seconds)
     settings = replace(settings, dtype=settings.precision)  # as it is meant on this machine
     places: list[Path] = []
@@ -119,6 +137,8 @@ def work(
         trackers,
     ):
         places.append(place)
+        settings = replace(settings, **keep_rows(rows or {}, place))
+        origin = Provenance.of(settings, before)
         ctx = setup.context(settings, out=place, talk=talk, recipe=runnable)
         ctx.trackers, trackers.say = trackers, ctx.say
         ctx.resumed = resume is not None
@@ -219,7 +239,8 @@ def stored_settings(folder: Path) -> dict[str, Any]:
         raise UserError(f"--resume {folder}: no such folder")
     if not (folder / "config.toml").is_file():
         raise UserError(f"--resume {folder}: not a run folder, it has no config.toml")
-    return setup.from_file(folder / "config.toml")
+    found = setup.from_file(folder / "config.toml")
+    return {**found, **found_beside(found, folder)}
 
 
 # ---- the run's place
@@ -244,7 +265,8 @@ def run_folder(
             yield out
         finally:
             if made and not (out / "config.toml").exists():
-                (out / LOCK).unlink()
+                for name in (LOCK, *map(file_name, SETTINGS)):
+                    (out / name).unlink(missing_ok=True)
                 with suppress(OSError):  # there is something in it
                     out.rmdir()
 

@@ -13,7 +13,7 @@ from typing import Any, TextIO
 from palaestra.errors import UserError
 from palaestra.rewards.audit import Audit, audit
 from palaestra.run.rewards import reward_by_name
-from palaestra.tasks.files import first_tasks
+from palaestra.tasks.files import first_tasks, notes_of
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -25,8 +25,10 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         raise UserError(f"--n is {arguments.n}; try at least two problems")
     spec = arguments.reward
     judge = reward_by_name(spec, arguments.reward_timeout)
+    tasks = first_tasks(arguments.data, arguments.n, arguments.columns)
+    seen = notes_of(arguments.data, arguments.columns)
     with progress(sys.stderr) as say:
-        found = audit(spec, judge, first_tasks(arguments.data, arguments.n), say)
+        found = audit(spec, judge, tasks, say, seen)
     if not arguments.json:
         show(found)
     return asdict(found)
@@ -72,6 +74,10 @@ def show(a: Audit) -> None:
             f"\nseconds a response: median {t['median']:.2g}, 95% {t['p95']:.2g}, slowest "
             f"{t['slowest']:.2g}"
         )
+    if a.data:
+        print("\nthe data:")
+    for line in a.data:
+        print(f"  - {line}")
     print("\nfindings:" if a.findings else "\nno findings")
     for line in a.findings:
         print(f"  - {line}")

@@ -375,6 +375,7 @@ def audit(parser: FlagParser) -> None:
     add = parser.add_argument
     add("reward", metavar="FILE.py:NAME | VERIFIER")
     add("--data", metavar="FILE", help="problems with their answers, as for train")
+    add("--columns", metavar="COLUMN=USE,...", default="", help="as for train")
     add("--n", type=whole_number(1), default=32, help="problems to try")
     add(
         "--reward-timeout",

@@ -31,6 +31,7 @@ from palaestra.run.rewards import files_of_spec
 from palaestra.run.settings import Settings
 from palaestra.run.setup import bench_of, brings_reward
 from palaestra.services.tools.names import is_function
+from palaestra.tasks.sources import files_of
 from palaestra.types import Player
 
 PACKAGE = Path(palaestra.__file__).parent
@@ -64,7 +65,7 @@ def configuration(runnable: Any, settings: Settings, tokens: int, samples: int) 
         raise UserError(str(error)) from None
     files = {
         n: _reward(given) if n == "reward" else _file(given)
-        for n in ("data", "test_data", "reward", "env")
+        for n in ("data", "test_data", "columns", "reward", "env")
         if (given := getattr(settings, n))
     }
     return {
@@ -122,16 +123,15 @@ def _tools(settings: Settings) -> list[Any]:
 
 
 def _file(given: str) -> str:
-    """The content of the file that a flag names, and the part of it."""
+    """The content of the files that a flag names, and the part of it; what names none is itself."""
     name, _, part = (
         given.partition(":") if given.endswith(".py") or ".py:" in given else (given, "", "")
     )
-    path = Path(name)
-    inside = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
     try:
-        return sha256([part, *(hashlib.sha256(p.read_bytes()).hexdigest() for p in inside)])
+        inside = [hashlib.sha256(p.read_bytes()).hexdigest() for p in files_of(name)]
     except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from None
+        raise UserError(f"cannot read {name}: {error.strerror}") from None
+    return sha256([part, *inside]) if inside else given
 
 
 @lru_cache(maxsize=16)

@@ -79,7 +79,8 @@ class Audit:
     """What was found. `hackable` and `exceptions` name the probe, what it earned, and an example.
 
     `wrong` is what most wrong answers earn, at most 0. `hung` names the probe that the reward gave
-    nothing for and the seconds it had; nothing was asked after it.
+    nothing for and the seconds it had; nothing was asked after it. `data`: what is to be said of
+    the whole data (`palaestra.tasks.preflight`).
     """
 
     reward: str
@@ -94,6 +95,7 @@ class Audit:
     latency: Mapping[str, float]
     labels: Mapping[str, Any] = field(default_factory=dict)
     hung: Mapping[str, Any] = field(default_factory=dict)
+    data: tuple[str, ...] = ()
     findings: tuple[str, ...] = ()
 
 
@@ -182,9 +184,10 @@ def audit(
     judge: AuditedReward,
     tasks: Sequence[Task],
     say: Callable[[str], None] = lambda _: None,
+    data: Sequence[str] = (),
 ) -> Audit:
-    """Asks `judge`, a reward stage, about problems that have answers; `say` hears the name of each
-    probe.
+    """Asks `judge`, a reward stage, about problems that have answers; `say` hears of each probe.
+    `data`: what was seen in the data that they come from.
     """
     known = [t for t in tasks if t.answer is not None]
     if len(known) < 2:
@@ -236,7 +239,7 @@ def audit(
         labels=labels,
         hung=ask.hung,
     )
-    return replace(report, findings=tuple(list_findings(report)))
+    return replace(report, data=tuple(data), findings=tuple(list_findings(report)))
 
 
 def gold_example(task: Task, score: float | None) -> dict[str, Any]:

@@ -25,15 +25,22 @@ def recorded_episode(
     *,
     of: str = "a recorded answer",
 ) -> Episode:
-    """A finished episode with `reply` as the trained turn, its end token included; behaviour
-    log-probs are unknown.
+    """A finished episode with `reply` as the trained turn, its end token included; so are messages
+    of the prompt that are marked as trained. Behaviour log-probs are unknown.
 
     Raises `UserError` where they do not fit into the context of the model; `of` says whose they
     are.
     """
     dialect = ctx.engine(model).dialect
     heard = tuple(
-        Segment(ids=p.ids, author=p.author, hidden=p.hidden, text=p.text)
+        Segment(
+            ids=p.ids,
+            author=p.author,
+            policy=model if p.trained else "",
+            trained=p.trained,
+            hidden=p.hidden,
+            text=p.text,
+        )
         for p in dialect.extend(prompt, first=True, closed=False)
     )
     said = Segment(
@@ -56,7 +63,8 @@ def recorded_episode(
 @stage
 class Demonstrate:
     """Adds a demonstration: the task's column `demonstration`, else what its source writes, else
-    the answer as text.
+    the answer as text. Of a conversation the messages that the column `imitated` names, by their
+    places in the prompt, are demonstrated too.
     """
 
     habit: Habit = "work"
@@ -73,22 +81,32 @@ class Demonstrate:
                 f"task {task.id!r} has nothing to imitate: give it an `answer` or a "
                 "`demonstration` column"
             )
+        prompt = tuple(
+            replace(m, trained=True, author="demonstration") if i in _imitated(task) else m
+            for i, m in enumerate(task.prompt)
+        )
         made = recorded_episode(
-            ctx, self.model, task.prompt, reply, 1.0, of=f"task {task.id!r}: its demonstration"
+            ctx, self.model, prompt, reply, 1.0, of=f"task {task.id!r}: its demonstration"
         )
         return replace(group, episodes=(*group.episodes, made))
 
 
 @stage
 class Recorded:
-    """Adds the task's recorded pair: `chosen` with reward 1, `rejected` with reward 0."""
+    """Adds the task's recorded pair: `chosen` with reward 1, `rejected` with reward 0. Of data
+    without pairs, its `response`, with reward 1 where it is `right`, else 0.
+    """
 
     model: str = "policy"
     recorded: ClassVar[bool] = True
 
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         task = group.task
-        pair = (
+        if "chosen" not in task.meta and "right" in task.meta:
+            named = (("response", float(bool(task.meta["right"]))),)
+        else:
+            named = (("chosen", 1.0), ("rejected", 0.0))
+        said = (
             recorded_episode(
                 ctx,
                 self.model,
@@ -97,9 +115,9 @@ class Recorded:
                 reward,
                 of=f"task {task.id!r}: its {name!r} answer",
             )
-            for name, reward in (("chosen", 1.0), ("rejected", 0.0))
+            for name, reward in named
         )
-        return replace(group, episodes=(*group.episodes, *pair))
+        return replace(group, episodes=(*group.episodes, *said))
 
 
 @stage
@@ -121,6 +139,15 @@ class Offline:
 
         rows = tuple(replace(r, segments=tuple(map(each, r.segments))) for r in episode.rows)
         return replace(episode, rows=rows)
+
+
+def _imitated(task: Task) -> tuple[int, ...]:
+    """Places of the prompt's messages that are demonstrations; a column of this name that is none
+    has none.
+    """
+    found = task.meta.get("imitated")
+    own = found if isinstance(found, list | tuple) else ()
+    return tuple(i for i in own if isinstance(i, int) and i < len(task.prompt))
 
 
 def _field(task: Task, name: str) -> str:

@@ -107,12 +107,19 @@ def max_tokens(spec: str) -> int:
 
 
 def from_data(
-    data: str, test_data: str, reward: str, timeout: float = 60.0, *, judged: bool = False
+    data: str,
+    test_data: str,
+    reward: str,
+    columns: str = "",
+    *,
+    timeout: float = 60.0,
+    judged: bool = False,
 ) -> Bench:
     """The user's own problems, with their own reward, a verifier by name, or exact answers, of
     `options` the right one.
 
     Args:
+        columns: how the rows are read, see `palaestra.tasks.files`.
         timeout: seconds of one call of a reward function.
         judged: the recipe has a reward of its own, so that data without answers will do; then
             nothing is measured on held-out problems.
@@ -120,8 +127,8 @@ def from_data(
     from palaestra.rewards.verified import Verified
     from palaestra.run.rewards import reward_by_name
 
-    bare = judged and not reward and first_tasks(data, 1)[0].answer is None
-    tasks = FileTasks(data, test=test_data, answers=not reward and not bare)
+    bare = judged and not reward and first_tasks(data, 1, columns)[0].answer is None
+    tasks = FileTasks(data, test=test_data, answers=not reward and not bare, columns=columns)
     judge: RewardFn | None = None
     if reward:
         judge = reward_by_name(reward, timeout)

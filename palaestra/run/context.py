@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from palaestra.abilities import Answers, OffersTools, ReadsAnswers, split_size
+from palaestra.abilities import Answers, Notes, OffersTools, ReadsAnswers, split_size
 from palaestra.context import Bench, Client, Engine, Runnable, Source
 from palaestra.engines import select
 from palaestra.errors import UserError
@@ -79,6 +79,9 @@ class RunContext:
     cache_mb: int = 4096  # of an engine's keys and values
     # adapters of the models that parts load; None = all weights are trained
     lora: LoRA | None = None
+    # the bench of a part's own problem, from its settings
+    open_problem: Callable[[Mapping[str, str]], Bench] | None = None
+    planned: Plan | None = None  # the plan before the data left something out of it
     trackers: Trackers = field(default_factory=Trackers)  # the parts of a pipeline share them
 
     def __post_init__(self) -> None:
@@ -319,6 +322,9 @@ class RunContext:
         from palaestra.tasks.oracle import problems
 
         tasks, world = self.bench.tasks, self.bench.world
+        self.planned = self.plan
+        for note in tasks.notes if isinstance(tasks, Notes) else ():
+            self.say(f"data: {note}")
         tools = await world.open() if isinstance(world, OffersTools) else ()
         if isinstance(tasks, Answers) and not (tasks.has_answers and self.bench.reward):
             self.say(
@@ -380,11 +386,13 @@ class RunContext:
         runnable: Runnable,
         model: str | None = None,
         models: Mapping[str, str] | None = None,
+        problem: Mapping[str, str] | None = None,
     ) -> Result:
         """A durable part of a longer run: executed in its own folder, from another model if given,
         and not twice.
 
-        `models` are paths of frozen models that the part finds by name.
+        `models` are paths of frozen models that the part finds by name, `problem` the settings of
+        a problem of its own.
         """
         out = self.out / name if self.out else None
         done = out / "summary.json" if out else None
@@ -399,15 +407,29 @@ class RunContext:
         if out is not None:
             out.mkdir(parents=True, exist_ok=True)
         try:
+            if problem and self.bench != (self.open_problem and self.open_problem(problem)):
+                await child.change_problem(problem)
             result = await runnable.run(child)
         finally:
             child.close()
         if done is not None:
-            labels = {k: v for k, v in self.plan.labels.items() if not k.endswith("command")}
+            labels = {k: v for k, v in child.plan.labels.items() if not k.endswith("command")}
             whole = {**labels, "part": name, **result.metrics, "artifacts": dict(result.artifacts)}
             write_atomic(done, json.dumps(whole, indent=1))
             self.trackers.finish(whole)
         return result
+
+    async def change_problem(self, problem: Mapping[str, str]) -> None:
+        """Goes on with a problem of its own, as this run was planned before its data was known."""
+        if self.open_problem is None:
+            raise UserError(
+                f"data={problem['data']}: this run's problem is given; leave the part's data out"
+            )
+        self.bench, self.players = self.open_problem(problem), {}
+        self.plan = self.planned or self.plan
+        labels = {**self.plan.labels, "task": problem["data"]}
+        self.plan = replace(self.plan, labels=labels)
+        await self.check_bench()
 
     def record(self, seen: Groups, examples: Mapping[str, list[Example]]) -> None:
         """Keeps the step's episodes and advantages for the run folder."""

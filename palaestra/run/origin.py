@@ -19,6 +19,7 @@ from typing import Any
 
 from palaestra import values
 from palaestra.errors import UserError
+from palaestra.run.rewards import files_of_spec
 from palaestra.run.settings import Settings, Use, setting_names
 from palaestra.schedule import Scheduled
 from palaestra.store.checkpoint import write_atomic
@@ -87,9 +88,13 @@ def code_of(given: Any) -> list[str]:
         return [f for x in given.values() for f in code_of(x)]
     if isinstance(given, tuple | list):
         return [f for x in given for f in code_of(x)]
-    if not isinstance(given, str) or not (given.endswith(".py") or ".py:" in given):
+    if not isinstance(given, str):
         return []
-    return [given if given.endswith(".py") else given.rpartition(":")[0]]
+    if given.endswith(".py") or Path(given.rpartition(":")[0]).suffix == ".py":
+        whole = given if given.endswith(".py") else given.rpartition(":")[0]
+        if Path(whole).expanduser().is_file():
+            return [whole]
+    return [each.rpartition(":")[0] for each in files_of_spec(given)]
 
 
 def digests(given: Any) -> dict[str, str]:

@@ -77,12 +77,21 @@ class Settings:
     )
     data: str = setting(
         "",
-        "your own problems: .jsonl, .json, .parquet or a datasets folder",
-        metavar="FILE",
+        "your own problems: .jsonl, .json, .parquet, .csv, .tsv, .arrow, a folder, several files by *, "
+        "or a data set of the Hugging Face hub, OWNER/NAME:CONFIG:SPLIT",
+        metavar="FILE|DIR|NAME",
         use=LEARNED,
     )
     test_data: str = setting(
         "", "held-out problems; else a tenth of --data", metavar="FILE", use=LEARNED
+    )
+    columns: str = setting(
+        "",
+        "what its columns are read as, e.g. question=prompt,answer=#### (what follows the last ####), "
+        "or FILE.py:FUNCTION, a row in and a row out; see docs/howto.md",
+        metavar="COLUMN=USE,...",
+        means="the usual names",
+        use=LEARNED,
     )
     reward: str = setting(
         "",

@@ -188,7 +188,23 @@ def context(
         slots=settings.slots,
         cache_mb=settings.cache_mb,
         lora=lora,
+        open_problem=lambda problem: bench_of_part(settings, problem),
     )
+
+
+def settings_for(runnable: Any, settings: Settings) -> Settings:
+    """The settings of a run; where it names no problem and every part of its pipeline has one of its
+    own, the last one's is the run's.
+    """
+    parts = list(runnable.parts.values()) if isinstance(runnable, Pipeline) else []
+    if settings.task or settings.data or settings.env or not all(p.problem for p in parts):
+        return settings
+    return replace(settings, **parts[-1].problem) if parts else settings
+
+
+def bench_of_part(settings: Settings, problem: Mapping[str, str]) -> Bench:
+    """The bench of a part's own problem under the settings of its run."""
+    return bench_of(replace(settings, task="", env="", **problem))[0]
 
 
 def recipe_of(settings: Settings) -> Any:
@@ -310,7 +326,8 @@ def bench_of(settings: Settings, *, judged: bool = False) -> tuple[Bench, Mappin
             settings.data,
             settings.test_data,
             settings.reward,
-            settings.reward_timeout,
+            settings.columns,
+            timeout=settings.reward_timeout,
             judged=judged,
         )
     else:
@@ -322,6 +339,8 @@ def bench_of(settings: Settings, *, judged: bool = False) -> tuple[Bench, Mappin
     if settings.tools:
         limits = (settings.tool_turns, settings.tool_seconds, settings.tool_chars)
         bench = add_tools(bench, WithTools(settings.tools, *limits))
+    if settings.columns and not settings.data:
+        raise UserError("--columns needs --data: it says how your own rows are read")
     return (
         replace(bench, max_tokens=settings.max_tokens) if settings.max_tokens else bench
     ), players

@@ -3,11 +3,14 @@
     {"prompt": "What is 2 + 3?", "answer": "5"}
     {"messages": [{"role": "user", "content": "..."}], "answer": 5, "id": "q2", "system": "Be brief.", "domain": "sums"}
 
-`id`, `system`, `domain` and `split` are optional; every other column goes to `Task.meta`. Those of
-a list `options` are written under the question, lettered, unless the prompt has them
-(`palaestra.tasks.options`). What is recorded stands in place of an answer: `demonstration`, or
-`chosen` and `rejected`; a last message of the assistant is the demonstration. What is held out is,
-in this order: a second file, the "test" of a saved `DatasetDict`, a `split` column, or a tenth of
+Other names and formats become these columns first (`palaestra.tasks.columns`). `id`, `system`,
+`domain` and `split` are optional; every other column goes to `Task.meta`. Those of a list `options`
+are written under the question, lettered, unless the prompt has them (`palaestra.tasks.options`).
+What is recorded stands in place of an answer: `demonstration`, `chosen` and `rejected`, or
+`response` and whether it is `right`. A conversation that ends with the assistant is a demonstration
+(`palaestra.tasks.conversations`): `Task.meta` has its last imitated message as `demonstration`, and
+as `imitated` the places of messages of the prompt that are imitated too. What is held out is, in
+this order: a second file, the split "test" of a data set or folder, a `split` column, or a tenth of
 the different prompts.
 """
 
@@ -29,16 +32,19 @@ import numpy as np
 from palaestra.errors import UserError
 from palaestra.suggest import suggestion
 from palaestra.tasks import options
-from palaestra.tasks.records import Record, Records, kind, open_records
+from palaestra.tasks.columns import convert
+from palaestra.tasks.conversations import check_whole, read_conversation, read_text
+from palaestra.tasks.preflight import Preflight
+from palaestra.tasks.records import Record, Records, describe_value, kind
 from palaestra.tasks.repeats import REPEAT_WARNING
+from palaestra.tasks.sources import name_of, open_records
 from palaestra.types import Message, Task, seed_of, stage
 
 # share of the different prompts that is kept for tests, at least 1, at most
 HELD_OUT_SHARE, HELD_OUT_MOST = 0.1, 500
 COLUMNS = ("prompt", "messages", "answer", "id", "system", "domain", "split")
 # what is learned from without being judged
-RECORDED_COLUMNS = (("demonstration",), ("chosen", "rejected"))
-ROLES = ("system", "user", "assistant")
+RECORDED_COLUMNS = (("demonstration",), ("chosen", "rejected"), ("response", "right"))
 ALIASES = (
     "question",
     "problem",
@@ -55,17 +61,18 @@ ALIASES = (
 
 @stage
 class FileTasks:
-    """Problems from a JSONL, JSON or Parquet file or a saved dataset. `answers=False`: records need
-    no answer.
+    """Problems from files, folders or a data set of the hub. `answers=False`: records need no
+    answer; `columns`: what is read as what.
     """
 
     path: str
     test: str = ""
     answers: bool = True
     name: str = ""
+    columns: str = ""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "name", self.name or Path(self.path).stem)
+        object.__setattr__(self, "name", self.name or name_of(self.path))
         self._loaded()
 
     @property
@@ -104,6 +111,12 @@ class FileTasks:
             else ""
         )
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """How the columns were read, and what looks wrong in the data."""
+        parts = self._loaded().values()
+        return tuple(dict.fromkeys(note for part in parts for note in part.notes))
+
     def task(self, split: str, index: int) -> Task:
         parts = self._loaded()
         if split not in parts:
@@ -116,7 +129,7 @@ class FileTasks:
         return task_of(part.records, int(part.rows_N[index]), answers=self.answers)
 
     def _loaded(self) -> Mapping[str, SplitRecords]:
-        return load(self.path, self.test, self.answers, os.getcwd())
+        return load(self.path, self.test, self.answers, os.getcwd(), self.columns)
 
 
 @dataclass(frozen=True)
@@ -128,6 +141,7 @@ class SplitRecords:
     prompt_N: np.ndarray
     choices: bool  # whether some record of its file has options
     answered: bool  # whether the records of its file have answers
+    notes: tuple[str, ...]  # what is to be said of its file
 
 
 @dataclass(frozen=True)
@@ -141,6 +155,7 @@ class Scan:
     split_N: np.ndarray
     choices: bool
     answered: bool
+    notes: tuple[str, ...]
 
     @property
     def everything(self) -> np.ndarray:
@@ -153,11 +168,14 @@ class Scan:
             self.prompt_N[chosen_N],
             self.choices,
             self.answered,
+            self.notes,
         )
 
 
 @lru_cache(maxsize=16)
-def load(path: str, test: str, answers: bool, folder: str) -> Mapping[str, SplitRecords]:
+def load(
+    path: str, test: str, answers: bool, folder: str, columns: str = ""
+) -> Mapping[str, SplitRecords]:
     """Reads and checks every record once, and decides who is held out. `folder` is where relative
     paths start.
     """
@@ -172,11 +190,11 @@ def load(path: str, test: str, answers: bool, folder: str) -> Mapping[str, Split
             f"{path}: the splits are {', '.join(opened)}; name {other[0]!r} 'test', or give "
             "--test-data"
         )
-    found = scan(_only(path, opened, "train"), answers)
+    found = scan(_only(path, opened, "train"), answers, columns)
     if beside is not None:
         return {
             "train": found.part(found.everything),
-            "test": (held := scan(beside, answers)).part(held.everything),
+            "test": (held := scan(beside, answers, columns)).part(held.everything),
         }
     test_N = (
         found.split_N == 1 if (found.split_N >= 0).any() else held_out_mask(path, found.prompt_N)
@@ -214,23 +232,35 @@ def held_out_mask(path: str, prompt_N: np.ndarray) -> np.ndarray:
     return prompt_N <= unique[n - 1]
 
 
-def scan(records: Records, answers: bool) -> Scan:
-    """One pass: every record is checked, and what the split needs is kept (18 bytes a record)."""
+def scan(records: Records, answers: bool, columns: str = "") -> Scan:
+    """One pass: every record is checked and looked at for silent faults, and what the split needs is
+    kept (34 bytes a record).
+    """
+    converted = convert(records, columns, answers)
     prompts, ids, splits, answered, choices = array("Q"), array("Q"), array("b"), array("b"), False
-    for prompt, identity, split, task in _check_records(records, answers):
+    seen = Preflight(exact=answers)
+    for prompt, identity, split, task in _check_records(converted, answers):
         prompts.append(prompt)
         ids.append(identity)
         splits.append(split)
         answered.append(task.answer is not None)
-        choices |= bool(options.option_texts(task.meta))
+        listed = bool(options.option_texts(task.meta))
+        choices |= listed
+        seen.look(task, listed)
     if not prompts:
         raise UserError(f"{records.path}: no records; it needs one a problem")
-    _check_unique(records, np.array(ids))
+    _check_unique(converted, np.array(ids))
     split_N = np.array(splits)
-    _check_all_or_none(records, "split", split_N >= 0)
+    _check_all_or_none(converted, "split", split_N >= 0)
     if answers:
-        _check_all_or_none(records, "answer", np.array(answered, np.bool_))
-    return Scan(records, np.array(prompts), split_N, choices, bool(answered[0]))
+        _check_all_or_none(converted, "answer", np.array(answered, np.bool_))
+    prompt_N = np.array(prompts)
+    told = (converted.reading.told,) if converted.reading.told else ()
+    notes = (
+        *told,
+        *seen.findings(prompt_N, converted.where, lambda i: task_of(converted, i, answers=answers)),
+    )
+    return Scan(converted, prompt_N, split_N, choices, bool(answered[0]), notes)
 
 
 def _check_records(records: Records, answers: bool) -> Iterator[tuple[int, int, int, Task]]:
@@ -266,14 +296,17 @@ def task_of(records: Records, index: int, *, answers: bool) -> Task:
     return build(records[index], records.where(index), records.label(index), answers)
 
 
-def first_tasks(path: str, n: int) -> list[Task]:
-    """The first records as tasks, whatever their split; of a saved `DatasetDict` those
-    of "train".
-    """
-    records = _only(path, open_records(path), "train")
+def first_tasks(path: str, n: int, columns: str = "") -> list[Task]:
+    """The first records as tasks, whatever their split; of several splits those of "train"."""
+    records = convert(_only(path, open_records(path), "train"), columns, answers=False)
     if not len(records):
         raise UserError(f"{records.path}: no records; it needs one a problem")
     return [task_of(records, i, answers=False) for i in range(min(n, len(records)))]
+
+
+def notes_of(path: str, columns: str = "") -> tuple[str, ...]:
+    """What `FileTasks.notes` says of the records that `first_tasks` takes its tasks from."""
+    return scan(_only(path, open_records(path), "train"), False, columns).notes
 
 
 def build(record: Record, where: str, label: str, answers: bool) -> Task:
@@ -282,15 +315,16 @@ def build(record: Record, where: str, label: str, answers: bool) -> Task:
     if identity is not None and (
         isinstance(identity, bool) or not isinstance(identity, str | int) or identity == ""
     ):
-        raise UserError(f"{where}: id is {_describe_value(identity)}; write text or a whole number")
+        raise UserError(f"{where}: id is {describe_value(identity)}; write text or a whole number")
     domain = record.get("domain")
     if domain is not None and not isinstance(domain, str):
-        raise UserError(f"{where}: domain is {_describe_value(domain)}; write text")
-    prompt, said = _prompt(record, where)
+        raise UserError(f"{where}: domain is {describe_value(domain)}; write text")
+    system = _system(record, where)
+    prompt, said = _prompt(record, where, len(system))
     meta = {k: to_plain(v) for k, v in record.items() if k not in COLUMNS} | said
     return Task(
         id=label if identity is None else str(identity),
-        prompt=options.add_options((*_system(record, where), *prompt), meta),
+        prompt=options.add_options((*system, *prompt), meta),
         answer=_answer({**record, **said}, where, answers),
         meta=meta,
         domain=domain or "",
@@ -315,78 +349,34 @@ def to_plain(value: Any) -> Any:
     return value.total_seconds() if isinstance(value, timedelta) else value
 
 
-def _prompt(record: Record, where: str) -> tuple[tuple[Message, ...], dict[str, str]]:
-    """The prompt, and the demonstration where it is the last message."""
+def _prompt(record: Record, where: str, before: int) -> tuple[tuple[Message, ...], dict[str, Any]]:
+    """The prompt, and what is imitated where a conversation shows it. `before`: messages that will
+    stand before these.
+    """
     text, messages = record.get("prompt"), record.get("messages")
     if text is not None and messages is not None:
         raise UserError(f"{where}: both 'prompt' and 'messages'; keep one")
-    if messages is not None:
-        found = _messages(messages, where)
-        if found[-1].role == "user":
-            return found, {}
-        if record.get("demonstration") is not None:
-            raise UserError(
-                f"{where}: both 'demonstration' and a last message of the assistant; keep one"
-            )
-        return found[:-1], {"demonstration": found[-1].content}
-    if text is None:
+    if text is None and messages is None:
         raise UserError(
             f"{where}: no 'prompt' (nor 'messages'){_describe_instead(record, 'prompt')}"
         )
-    if isinstance(text, list):
-        raise UserError(f"{where}: prompt is a list; a conversation belongs into 'messages'")
-    return (Message(role="user", content=_text(text, where, "prompt")),), {}
-
-
-def _messages(found: Any, where: str) -> tuple[Message, ...]:
-    if not isinstance(found, list) or not found:
+    if text is not None and not isinstance(text, list):
+        return (Message(role="user", content=read_text(text, where, "prompt")),), {}
+    talk = read_conversation(*((messages, where) if text is None else (text, where, "prompt")))
+    if talk.reply is None:
+        return talk.prompt, {}
+    if record.get("demonstration") is not None:
         raise UserError(
-            f'{where}: messages is {_describe_value(found)}; write a list of {{"role": "user", '
-            f'"content": "..."}}'
+            f"{where}: both 'demonstration' and a last message of the assistant; keep one"
         )
-    messages = tuple(_message(m, f"messages[{i}]", where) for i, m in enumerate(found))
-    late = [i for i, m in enumerate(messages) if i and m.role == "system"]
-    if late:
-        raise UserError(
-            f"{where}: messages[{late[0]}] is a system message; only the first may be one"
-        )
-    asked = messages[:-1] if messages[-1].role == "assistant" else messages
-    if not asked or asked[-1].role != "user":
-        last = (asked or messages)[-1].role
-        raise UserError(
-            f"{where}: the last message is from {last!r}; a prompt ends with a user message"
-        )
-    return messages
-
-
-def _message(found: Any, field: str, where: str) -> Message:
-    if not isinstance(found, dict):
-        raise UserError(
-            f'{where}: {field} is {kind(found)}; write {{"role": "user", "content": "..."}}'
-        )
-    given = {k: v for k, v in found.items() if v is not None}
-    if extra := sorted(set(given) - {"role", "content"}):
-        raise UserError(
-            f"{where}: {field} has {extra[0]!r}; only role and content are read: tools need an "
-            "environment, --env"
-        )
-    role = given.get("role")
-    if role not in ROLES:
-        tool = (
-            "; tools need an environment, --env"
-            if role in ("tool", "function")
-            else f"; use {', '.join(ROLES)}"
-        )
-        raise UserError(f"{where}: {field}.role is {_describe_value(role)}{tool}")
-    if isinstance(given.get("content"), list):
-        raise UserError(
-            f"{where}: {field}.content is a list of parts; only text is read, join the text parts"
-        )
-    return Message(role=role, content=_text(given.get("content"), where, f"{field}.content"))
+    said: dict[str, Any] = {"demonstration": talk.reply}
+    if talk.imitated:
+        said["imitated"] = [before + i for i in talk.imitated]
+    return talk.prompt, said
 
 
 def _system(record: Record, where: str) -> tuple[Message, ...]:
-    text, messages = record.get("system"), record.get("messages")
+    text, messages = record.get("system"), record.get("messages") or record.get("prompt")
     if text is None:
         return ()
     if (
@@ -396,7 +386,7 @@ def _system(record: Record, where: str) -> tuple[Message, ...]:
         and messages[0].get("role") == "system"
     ):
         raise UserError(f"{where}: both 'system' and a system message in 'messages'; keep one")
-    return (Message(role="system", content=_text(text, where, "system")),)
+    return (Message(role="system", content=read_text(text, where, "system")),)
 
 
 def _answer(record: Record, where: str, needed: bool) -> Any:
@@ -420,32 +410,12 @@ def _answer(record: Record, where: str, needed: bool) -> Any:
     if isinstance(answer, str) and not answer.strip():
         raise UserError(f"{where}: the answer is empty; write it or drop the record")
     if isinstance(answer, str):
-        return _whole(answer, where, "answer")
+        return check_whole(answer, where, "answer")
     if not math.isfinite(answer):
         raise UserError(
             f"{where}: answer is {answer}, which nothing equals; write a number or drop the record"
         )
     return to_plain(answer)
-
-
-def _text(found: Any, where: str, field: str) -> str:
-    if not isinstance(found, str):
-        raise UserError(f"{where}: {field} is {kind(found)}; write text")
-    if not found.strip():
-        raise UserError(f"{where}: {field} is empty; write it or drop the record")
-    return _whole(found, where, field)
-
-
-def _whole(text: str, where: str, field: str) -> str:
-    """Text that UTF-8 can hold: an escape in JSON may name half of a character."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        half = text[error.start].encode("unicode_escape").decode()
-        raise UserError(
-            f"{where}: {field} has half of a surrogate pair, {half}; write both halves or neither"
-        ) from None
-    return text
 
 
 def _describe_instead(record: Record, wanted: str) -> str:
@@ -457,7 +427,3 @@ def _describe_instead(record: Record, wanted: str) -> str:
     rename = [k for k in has if k.lower() in ALIASES and not near]
     hint = f"; rename {rename[0]!r} to {wanted!r}" if rename else near
     return f"; the record has {', '.join(has[:8]) or 'no columns'}{hint}"
-
-
-def _describe_value(value: Any) -> str:
-    return f"{kind(value)} ({str(value)[:40]!r})" if value is not None else "null"

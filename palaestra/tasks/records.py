@@ -1,24 +1,24 @@
-"""Records (dictionaries) from files: JSONL, a JSON list, Parquet, a folder written by `datasets`.
+"""Records (dictionaries) in sequences that know where each one stands.
 
-Of a JSONL file only line offsets are held in memory. Whatever is wrong with a file is a `UserError`
-that says where.
+Of a JSONL file only line offsets are held in memory. Whatever is wrong with a record is a
+`UserError` that says where.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 from palaestra.errors import UserError
-from palaestra.suggest import suggestion
 
 Record = Mapping[str, Any]
-SUFFIXES = (".jsonl", ".ndjson", ".json", ".parquet")
 SHAPE = '{"prompt": "...", "answer": "..."}'
-SAVED_FILES = ("dataset_info.json", "dataset_dict.json", "state.json")  # what `save_to_disk` leaves
 BOM = b"\xef\xbb\xbf"
 BLANK = b" \t\r\n" + BOM
 
@@ -36,19 +36,20 @@ class Records(Protocol):
 
 
 class Lines:
-    """JSONL, one object a line; blank lines are skipped. `shape`: what a line looks like, for
-    messages.
+    """JSONL, one object a line; blank lines are skipped.
+
+    Args:
+        shape: what a line looks like, for messages.
+        unpacked: what holds the lines, where the file is a compressed one.
     """
 
-    def __init__(self, path: Path, shape: str = SHAPE):
-        self.path, self.name, self.shape, self.stamp = (
-            path,
-            path.name,
-            shape,
-            path.stat().st_mtime_ns,
-        )
+    def __init__(self, path: Path, shape: str = SHAPE, unpacked: IO[bytes] | None = None):
+        self.path, self.name, self.shape = path, path.name, shape
+        self.stamp = path.stat().st_mtime_ns
+        self.unpacked = unpacked  # the file on disk lives as long as this
+        self.lines = path if unpacked is None else Path(unpacked.name)
         self.offsets, self.numbers, at = array("q"), array("q"), 0
-        with path.open("rb") as file:
+        with self.lines.open("rb") as file:
             for number, line in enumerate(file, 1):
                 if line.strip(BLANK):
                     self.offsets.append(at)
@@ -59,7 +60,7 @@ class Lines:
         return len(self.offsets)
 
     def __iter__(self) -> Iterator[Record]:
-        with self.path.open("rb") as file:
+        with self.lines.open("rb") as file:
             lines = (line for line in file if line.strip(BLANK))
             for i, line in enumerate(lines):
                 yield self._parse(i, line)
@@ -67,7 +68,7 @@ class Lines:
     def __getitem__(self, index: int) -> Record:
         if self.path.stat().st_mtime_ns != self.stamp:
             raise UserError(f"{self.path}: the file was changed while it is in use; start again")
-        with self.path.open("rb") as file:
+        with self.lines.open("rb") as file:
             file.seek(self.offsets[index])
             return self._parse(index, file.readline())
 
@@ -83,7 +84,7 @@ class Lines:
             found = json.loads(decode_text(line.removeprefix(BOM), where))
         except (json.JSONDecodeError, RecursionError, ValueError) as error:
             raise UserError(
-                f"{where}: not JSON ({_fault(error)}); every line must be one object, {self.shape}"
+                f"{where}: not JSON ({fault(error)}); every line must be one object, {self.shape}"
             ) from None
         if isinstance(found, list) and self.numbers[index] == 1:
             raise UserError(
@@ -135,94 +136,42 @@ class Rows(Sequence[Any]):
         return self.table.slice(index, 1).to_pylist()[0]
 
 
-def open_records(given: str) -> dict[str, Records]:
-    """The records of a file, under "", or of a saved `DatasetDict`, by split."""
-    path = Path(given).expanduser()
-    if path.is_dir():
-        return saved_dataset(path)
-    if not path.exists():
-        folder = path.parent
-        near = suggestion(path.name, [p.name for p in folder.iterdir()] if folder.is_dir() else [])
-        raise UserError(f"{path}: no such file{near or f' (looked in {folder.resolve()})'}")
-    try:
-        return {"": _reader(path)}
-    except PermissionError:
-        raise UserError(
-            f"{path}: no permission to read this file; change its mode or copy it"
-        ) from None
+class Joined:
+    """The records of several files, one after the other. Where two files have one name, labels name
+    their folders too.
+    """
 
+    def __init__(self, path: str | Path, parts: Sequence[Records]):
+        self.path, self.parts = path, parts
+        self.ends = list(accumulate(len(p) for p in parts))
+        folders = [str(Path(p.path).resolve().parent) for p in parts]
+        names = {Path(p.path).name for p in parts}
+        self.folders = [""] * len(parts)
+        if len(names) < len(parts):
+            top = os.path.commonpath(folders)
+            self.folders = [f"{os.path.relpath(f, top)}/" for f in folders]
 
-def _reader(path: Path) -> Records:
-    suffix = path.suffix.lower()
-    if suffix not in SUFFIXES:
-        raise UserError(
-            f"{path}: cannot read {suffix or 'a file without suffix'}; write it as "
-            f"{', '.join(SUFFIXES)}"
-        )
-    if path.stat().st_size == 0:
-        raise UserError(f"{path}: the file is empty; it needs one record a problem, {SHAPE}")
-    if suffix == ".parquet":
-        return parquet(path)
-    if suffix == ".json" and first_character(path) == b"[":
-        return json_list(path)
-    return Lines(path)
+    def __len__(self) -> int:
+        return self.ends[-1]
 
+    def __iter__(self) -> Iterator[Record]:
+        return (record for part in self.parts for record in part)
 
-def first_character(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(4096).removeprefix(BOM).lstrip()[:1]
+    def __getitem__(self, index: int) -> Record:
+        n, at = self._place(index)
+        return self.parts[n][at]
 
+    def label(self, index: int) -> str:
+        n, at = self._place(index)
+        return self.folders[n] + self.parts[n].label(at)
 
-def json_list(path: Path) -> Records:
-    text = decode_text(path.read_bytes().removeprefix(BOM), str(path))
-    try:
-        return Listed(path, json.loads(text), "record")
-    except json.JSONDecodeError as error:
-        raise UserError(
-            f"{path}:{error.lineno}: not JSON ({_fault(error)}); mend the list there"
-        ) from None
-    except (RecursionError, ValueError) as error:
-        raise UserError(
-            f"{path}: not JSON ({_fault(error)}); write one object a line into a .jsonl file"
-        ) from None
+    def where(self, index: int) -> str:
+        n, at = self._place(index)
+        return self.parts[n].where(at)
 
-
-def parquet(path: Path) -> Records:
-    import pyarrow as pa
-    from pyarrow.parquet import read_table
-
-    try:
-        return Listed(path, Rows(read_table(path, memory_map=True)), "row")
-    except (pa.ArrowInvalid, OSError) as error:
-        raise UserError(
-            f"{path}: not a Parquet file ({_first_line(error)}); write it again"
-        ) from None
-
-
-def saved_dataset(path: Path) -> dict[str, Records]:
-    """What `Dataset.save_to_disk` or `DatasetDict.save_to_disk` wrote."""
-    if not any((path / name).exists() for name in SAVED_FILES):
-        files = sorted(p.name for p in path.iterdir() if p.suffix in SUFFIXES)
-        found = f"; name one of its files: {', '.join(files[:5])}" if files else ""
-        raise UserError(
-            f"{path}: a folder without a saved "
-            f"dataset{found or '; write one with save_to_disk, or name a file'}"
-        )
-    try:
-        from datasets import DatasetDict, load_from_disk
-    except ImportError:
-        raise UserError(
-            f"{path}: reading a saved dataset needs: pip install 'palaestra[datasets]'"
-        ) from None
-    try:
-        loaded = load_from_disk(str(path))
-    except Exception as error:  # the library raises many kinds for a damaged folder
-        raise UserError(
-            f"{path}: cannot load this dataset ({_first_line(error)}); save it again"
-        ) from None
-    if isinstance(loaded, DatasetDict):
-        return {str(k): Listed(f"{path}/{k}", v, "row") for k, v in loaded.items()}
-    return {"": Listed(path, loaded, "row")}
+    def _place(self, index: int) -> tuple[int, int]:
+        n = bisect_right(self.ends, index)
+        return n, index - (self.ends[n - 1] if n else 0)
 
 
 def decode_text(data: bytes, where: str) -> str:
@@ -255,11 +204,17 @@ def kind(value: Any) -> str:
     return names.get(type(value), f"a {type(value).__name__}")
 
 
-def _fault(error: Exception) -> str:
+def describe_value(value: Any) -> str:
+    """A value's type and the start of it."""
+    return f"{kind(value)} ({str(value)[:40]!r})" if value is not None else "null"
+
+
+def fault(error: Exception) -> str:
+    """What is wrong with JSON, in few words."""
     if isinstance(error, json.JSONDecodeError):
         return f"{error.msg}, column {error.colno}"
-    return "nested too deeply" if isinstance(error, RecursionError) else _first_line(error)
+    return "nested too deeply" if isinstance(error, RecursionError) else first_line(error)
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0][:200]

@@ -252,6 +252,38 @@ def test_recorded_data_must_fit_into_the_context(context, link, column):
         run(replace(task, meta=meta | {column: "1+" * 2000}))
 
 
+def test_every_marked_turn_of_a_conversation_is_trained(context):
+    """Its content and its end token, and nothing else; without marks the last reply alone."""
+    talk = (("user", "1+1 mod 10"), ("assistant", "= 2"), ("user", "3+4"), ("assistant", "= 7"), ("user", "2+2"))
+    prompt = tuple(Message(role=r, content=c) for r, c in talk)
+    ctx = context()
+    end, decode = ctx.engine().dialect.end, ctx.engine().dialect.decode
+
+    def told(**meta):
+        task = Task(id="t", prompt=prompt, meta={"demonstration": "= 4", **meta})
+        (episode,) = asyncio.run(Demonstrate()(ctx, ("k",), Group(task=task))).episodes
+        view, (row,) = episode.rows[0].view("policy"), episode.rows
+        assert {s.author for s in row.segments if s.trained} == {"demonstration"}
+        assert not row.view("another").trained_T.any()
+        return view.ids_T, view.trained_T
+
+    ids, alone = told()
+    _, first = told(imitated=[1])
+    _, both = told(imitated=[1, 3])
+    assert decode(ids[alone]).startswith("= 4") and ids[alone][-1] == end
+    spans = np.split(ids[both], np.flatnonzero(ids[both] == end) + 1)[:-1]
+    assert [decode(s[:-1]) for s in spans] == ["= 2", "= 7", "= 4"]
+    assert first.sum() - alone.sum() == len(spans[0]) and (first & ~both).sum() == 0
+
+
+def test_data_without_pairs_is_recorded_as_it_was_judged(context):
+    task = Task(id="t", prompt=(Message(role="user", content="1+1 mod 10"),), meta={"response": "= 2", "right": False})
+    for right, total in ((True, 1.0), (False, 0.0)):
+        group = Group(task=replace(task, meta=task.meta | {"right": right}))
+        (episode,) = asyncio.run(Recorded()(context(), ("k",), group)).episodes
+        assert (episode.rows[0].segments[-1].text, episode.total) == ("= 2", total)
+
+
 def test_a_turn_is_what_was_forced_and_said_up_to_the_stop():
     """Ends by a stop string, by itself, and for want of room; paid at the last token that was said, hidden ones not counted."""
     told, acts = [], []

@@ -15,6 +15,7 @@ OTHER = {  # than the default, of each setting, as a flag's text and as a value
     "task": ("count", "count"),
     "data": ("d.jsonl", "d.jsonl"),
     "test_data": ("t.jsonl", "t.jsonl"),
+    "columns": ("q=prompt", "q=prompt"),
     "reward": ("exact", "exact"),
     "env": ("e.py:E", "e.py:E"),
     "reward_timeout": ("12", 12),
@@ -88,7 +89,7 @@ def test_the_help_says_what_stands_where_a_setting_is_not_given():
 
 
 def test_what_a_setting_decides():
-    assert setting_names(Use.PROBLEM) == ("task", "data", "test_data", "reward", "env")
+    assert setting_names(Use.PROBLEM) == ("task", "data", "test_data", "columns", "reward", "env")
     assert setting_names(Use.MAKE) == ("recipe", "model", "lora", "tis")
     assert setting_names(Use.KEPT) == ("recipe", "model", "dtype", "lora", "seed")
     assert setting_names(Use.MEASURED) == (

@@ -217,16 +217,21 @@ BROKEN = {  # what is wrong: (file name, content, what the message says)
     "empty list": ("d.json", [], r"d\.json: no records"),
     "not UTF-8": ("d.jsonl", b'{"prompt": "caf\xe9", "answer": "1"}\n', r"d\.jsonl:1: byte 16 is not UTF-8; save the text as UTF-8"),
     "UTF-16": ("d.json", json.dumps(GOOD).encode("utf-16"), r"d\.json:1: byte 1 is not UTF-8"),
-    "unknown suffix": ("d.csv", "a,b", r"d\.csv: cannot read \.csv; write it as \.jsonl"),
+    "unknown suffix": ("d.xls", "a,b", r"d\.xls: cannot read \.xls; write it as \.jsonl"),
+    "packed Parquet": ("d.parquet.gz", b"x", r"d\.parquet\.gz: cannot read \.parquet\.gz; write it as"),
+    "not packed": ("d.jsonl.gz", b"x", r"d\.jsonl\.gz: cannot be unpacked \(.*\); pack it again"),
+    "not Arrow": ("d.arrow", b"x", r"d\.arrow: not an Arrow file \(.*\); write it again"),
+    "no table": ("d.csv", "a,b\n1\n", r"d\.csv: not a table \(.*Expected 2 columns, got 1.*\); write it again"),
+    "semicolons": ("d.csv", "prompt;answer\nq;1\n", r"d\.csv: one column, 'prompt;answer': its cells are parted by ';'; write commas"),
     "no suffix": ("data", "a,b", r"data: cannot read a file without suffix"),
     "not Parquet": ("d.parquet", b"PAR1 no", r"d\.parquet: not a Parquet file \(.*\); write it again"),
-    "Parquet without prompt": ("d.parquet", [{"question": "a", "answer": "b"}], r"d\.parquet, row 1: no 'prompt' \(nor 'messages'\); the record has question, answer; rename 'question' to 'prompt'"),
+    "Parquet without prompt": ("d.parquet", [{"text": "a", "answer": "b"}], r"d\.parquet, row 1: no 'prompt' \(nor 'messages'\); the record has text, answer; rename 'text' to 'prompt'"),
     "no prompt": ("d.jsonl", second({"promt": "a", "answer": 1}), r"d\.jsonl:2: no 'prompt'.*has promt, answer; did you mean promt"),
     "null prompt": ("d.jsonl", second({"prompt": None, "answer": 1}), r"d\.jsonl:2: no 'prompt' \(nor 'messages'\), it is null"),
     "empty record": ("d.jsonl", second({}), r"d\.jsonl:2: no 'prompt'.*the record has no columns"),
     "empty prompt": ("d.jsonl", second({"prompt": " \n", "answer": 1}), r"d\.jsonl:2: prompt is empty"),
     "prompt is a number": ("d.jsonl", second({"prompt": 5, "answer": 1}), r"d\.jsonl:2: prompt is a number; write text"),
-    "prompt is a list": ("d.jsonl", second({"prompt": [], "answer": 1}), r"d\.jsonl:2: prompt is a list; a conversation belongs into 'messages'"),
+    "prompt is a list": ("d.jsonl", second({"prompt": [], "answer": 1}), r"d\.jsonl:2: prompt is a list \('\[\]'\); write a list of {\"role\": \"user\""),
     "prompt and messages": ("d.jsonl", second({"prompt": "a", **user("b")}), r"d\.jsonl:2: both 'prompt' and 'messages'; keep one"),
     "messages is text": ("d.jsonl", second({"messages": "a", "answer": 1}), r"d\.jsonl:2: messages is a string \('a'\); write a list"),
     "no messages": ("d.jsonl", second({"messages": [], "answer": 1}), r"d\.jsonl:2: messages is a list"),
@@ -234,7 +239,8 @@ BROKEN = {  # what is wrong: (file name, content, what the message says)
     "unknown role": ("d.jsonl", second({"messages": [{"role": "human", "content": "a"}], "answer": 1}), r"d\.jsonl:2: messages\[0\]\.role is a string \('human'\); use system, user, assistant"),
     "tool role": ("d.jsonl", second({"messages": [{"role": "tool", "content": "a"}], "answer": 1}), r"messages\[0\]\.role .*; tools need an environment, --env"),
     "tool calls": ("d.jsonl", second({"messages": [{"role": "assistant", "content": "a", "tool_calls": [1]}], "answer": 1}), r"messages\[0\] has 'tool_calls'; only role and content are read"),
-    "content parts": ("d.jsonl", second(user([{"type": "text", "text": "a"}])), r"d\.jsonl:2: messages\[0\]\.content is a list of parts; only text is read"),
+    "content parts": ("d.jsonl", second(user([{"type": "text", "text": "a"}, {"type": "image"}])), r"d\.jsonl:2: messages\[0\]\.content has a part 'image'; only parts of text are read"),
+    "empty parts": ("d.jsonl", second(user([])), r"d\.jsonl:2: messages\[0\]\.content is empty"),
     "no content": ("d.jsonl", second(user(None)), r"d\.jsonl:2: messages\[0\]\.content is null; write text"),
     "empty content": ("d.jsonl", second(user("")), r"d\.jsonl:2: messages\[0\]\.content is empty"),
     "assistant alone": ("d.jsonl", second({"messages": [{"role": "assistant", "content": "b"}], "answer": 1}), r"d\.jsonl:2: the last message is from 'assistant'; a prompt ends with a user message"),
@@ -279,8 +285,6 @@ def test_missing_files(tmp_path):
         FileTasks(str(tmp_path / "trian.jsonl"))
     with pytest.raises(UserError, match=r"x\.jsonl: no such file \(looked in .*none\)"):
         FileTasks(str(tmp_path / "none" / "x.jsonl"))
-    with pytest.raises(UserError, match=r"a folder without a saved dataset; name one of its files: train\.jsonl"):
-        FileTasks(str(tmp_path))
     (tmp_path / "empty").mkdir()
     with pytest.raises(
         UserError, match=r"a folder without a saved dataset; write one with save_to_disk, or name a file"
@@ -316,7 +320,7 @@ def test_no_permission(tmp_path, monkeypatch):
     def refuse(path):
         raise PermissionError(path)
 
-    monkeypatch.setattr("palaestra.tasks.records._reader", refuse)
+    monkeypatch.setattr("palaestra.tasks.sources.read_file", refuse)
     with pytest.raises(UserError, match=r"d\.jsonl: no permission to read this file"):
         FileTasks(path)
 

@@ -1,0 +1,361 @@
+"""Which columns of the data are read as what: as `--columns` says, else as the usual names say.
+
+    question=prompt                      the column `question` is the prompt
+    answer=reward_model.ground_truth     the answer stands inside another column
+    answer=####                          of the answer what follows the last ####, as in GSM8K
+    solution=answer,answer=boxed         of the column `solution` what stands in the last \\boxed{}
+    clean.py:row                         a function, a row in and a row with these columns out
+
+What is there under its own name needs no guess. Where two columns could be meant, or one is no
+answer to compare with, a `UserError` names the choice.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+from palaestra.errors import UserError
+from palaestra.suggest import suggestion
+from palaestra.tasks import formats, user_code
+from palaestra.tasks.records import Record, Records, kind
+from palaestra.types import value_class
+
+USES = (
+    "prompt", "messages", "answer", "demonstration", "chosen", "rejected", "options", "system", "id",
+    "domain", "split", "response", "right",
+)  # fmt: skip
+OTHER = {"prompt": "messages", "messages": "prompt"}  # what a use stands in place of
+CUTS = ("####", "boxed")
+CONVERSATIONS = ("conversations", "conversation", "context_messages")
+PROMPTS = ("question", "problem", "query", "instruction", "input")
+ANSWERS = ("ground_truth", "reward_model", "target", "solution")
+REPLIES = ("completion", "response", "output")
+LABELS = ("label", "score")
+LOOKED_AT = 64  # records, to see which columns there are
+WORKED_WORDS = 12  # more are no final answer, but how it was found
+FUNCTION = re.compile(r".+\.py:\w+")
+
+
+@value_class
+class Column:
+    """A use and where its value stands: names from the outermost column inwards. `cut` says which
+    part of a text it is. Several `paths` are joined by a line's end.
+    """
+
+    use: str
+    paths: tuple[tuple[str, ...], ...]
+    cut: str = ""
+
+    def __str__(self) -> str:
+        return " and ".join(".".join(p) for p in self.paths)
+
+
+@dataclass(frozen=True)
+class ColumnMap:
+    """How rows are read. `told` says what was recognised; empty: all columns have the names that
+    they are read by, or were given.
+    """
+
+    columns: tuple[Column, ...] = ()
+    function: str = ""
+    told: str = ""
+
+    def read(self, row: Record, where: str) -> Record:
+        """A row with the columns that Palaestra reads, and all its others."""
+        if self.function:
+            row = called(self.function, row, where)
+        if self.columns:
+            row = self._moved(row, where)
+        return formats.normalise(row, where)
+
+    def _moved(self, row: Record, where: str) -> Record:
+        """What is read as the prompt or the answer also stays under its name, for rewards that ask
+        for it.
+        """
+        values = {c.use: value_of(c, row, where) for c in self.columns}
+        gone = {
+            p[0]
+            for c in self.columns
+            for p in c.paths
+            if len(p) == 1 and (p[0] in USES or c.use not in ("prompt", "answer"))
+        }
+        gone |= {OTHER[c.use] for c in self.columns if c.use in OTHER}
+        kept = {k: v for k, v in row.items() if k not in gone}
+        return {**kept, **{k: v for k, v in values.items() if v is not None}}
+
+
+class Converted:
+    """Records read in a certain way."""
+
+    def __init__(self, records: Records, reading: ColumnMap):
+        self.records, self.reading, self.path = records, reading, records.path
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __iter__(self) -> Iterator[Record]:
+        read, where = self.reading.read, self.records.where
+        return (read(row, where(i)) for i, row in enumerate(self.records))
+
+    def __getitem__(self, index: int) -> Record:
+        return self.reading.read(self.records[index], self.where(index))
+
+    def label(self, index: int) -> str:
+        return self.records.label(index)
+
+    def where(self, index: int) -> str:
+        return self.records.where(index)
+
+
+def convert(records: Records, columns: str, answers: bool) -> Converted:
+    """The records with the columns that Palaestra reads. `answers`: they need some."""
+    if FUNCTION.fullmatch(columns):
+        user_code.load(columns, "function")
+        first = [called(columns, r, records.where(i)) for i, r in enumerate(sample(records))]
+        found = recognise(first, str(records.path), (), answers)
+        return Converted(records, replace(found, function=columns))
+    first = sample(records)
+    given = parse_columns(columns)
+    check_there(given, first, str(records.path))
+    return Converted(records, recognise(first, str(records.path), given, answers))
+
+
+def sample(records: Records) -> list[Record]:
+    return list(islice(iter(records), LOOKED_AT))
+
+
+# ---- what the user says
+
+
+def parse_columns(text: str) -> tuple[Column, ...]:
+    """The items of `--columns`. One that only cuts has no path yet."""
+    found: dict[str, Column] = {}
+    cuts: dict[str, str] = {}
+    for item in filter(None, map(str.strip, text.split(","))):
+        left, sign, right = (x.strip() for x in item.partition("="))
+        if not (sign and left and right):
+            raise UserError(f"--columns {item}: write COLUMN=USE, e.g. question=prompt")
+        use, path = (right, left) if right in USES else (left, right)
+        if use not in USES:
+            raise UserError(
+                f"--columns {item}: neither side is one of {', '.join(USES[:11])}; write e.g. "
+                f"{left}=prompt{suggestion(right, USES)}"
+            )
+        known = cuts if path in CUTS else found
+        if use in known:
+            raise UserError(f"--columns {item}: {use!r} is said twice; keep one")
+        if path in CUTS:
+            cuts[use] = path
+        else:
+            found[use] = Column(use=use, paths=(tuple(path.split(".")),))
+    for use, cut in cuts.items():
+        found[use] = replace(found.get(use, Column(use=use, paths=())), cut=cut)
+    return tuple(found.values())
+
+
+def check_there(given: Sequence[Column], first: Sequence[Record], where: str) -> None:
+    """Columns that are named must be in some record."""
+    names = list(dict.fromkeys(str(k) for row in first for k in row))
+    for path in (p for c in given for p in c.paths):
+        inside = len(path) > 1 and all(lookup(row, path) is None for row in first)
+        if first and (path[0] not in names or inside):
+            raise UserError(
+                f"{where}: --columns names {'.'.join(path)!r}, and no record has it"
+                f"{suggestion(path[0], names)}; they have {', '.join(names[:12])}"
+            )
+
+
+# ---- what the names say
+
+
+def recognise(
+    first: Sequence[Record], where: str, given: tuple[Column, ...], answers: bool
+) -> ColumnMap:
+    """How rows like the first ones are read, where not all is `given`."""
+    used = {p[0] for c in given for p in c.paths}
+    has = {k for row in first for k, v in row.items() if v is not None and k not in used}
+    uses = {c.use for c in given if c.paths} | (has & set(USES))
+    look = FirstRows(first, where, frozenset(has), frozenset(uses), {c.use for c in given if c.cut})
+    prompts = [c for c in (look.prompt(),) if c is not None]
+    known = replace(look, uses=look.uses | {c.use for c in prompts})
+    found = [*prompts, *known.answers(answers)]
+    told = ", ".join(f"{c} as {c.use}" for c in found)
+    whole = {c.use: c for c in (*found, *given)}
+    for c in given:
+        if not c.paths:
+            from_ = next((f.paths for f in found if f.use == c.use), ((c.use,),))
+            whole[c.use] = replace(c, paths=from_)
+            check_there((whole[c.use],), first, where)
+    return ColumnMap(
+        columns=tuple(whole.values()),
+        told=f"read {told}; --columns changes it" if told else "",
+    )
+
+
+@dataclass(frozen=True)
+class FirstRows:
+    """The first records, the columns that they have and that nobody named, and the uses that are
+    known.
+    """
+
+    first: Sequence[Record]
+    path: str
+    has: frozenset[str]
+    uses: frozenset[str]
+    cut: set[str]
+
+    def among(self, names: Sequence[str]) -> list[str]:
+        return [n for n in names if n in self.has and n not in self.uses]
+
+    def prompt(self) -> Column | None:
+        if self.uses & {"prompt", "messages"}:
+            return None
+        talks, texts = self.among(CONVERSATIONS), self.among(PROMPTS)
+        if talks == talks[:1] and not texts and talks:
+            return Column(use="messages", paths=((talks[0],),))
+        if not talks and texts == ["instruction", "input"]:  # Alpaca
+            return Column(use="prompt", paths=(("instruction",), ("input",)))
+        return self.one_of(talks + texts, "prompt")
+
+    def answers(self, needed: bool) -> list[Column]:
+        """Of the answer, or of what is recorded in its place."""
+        if "answer" in self.uses:
+            return []
+        if (found := self.final(needed)) is not None:
+            return [found]
+        recorded = self.uses & {"demonstration", "chosen", "messages"}
+        replies = [] if recorded or "right" in self.uses else self.replies()
+        if not replies:
+            return []
+        reply = self.one_of(replies, "demonstration")
+        labels = [n for n in LABELS if n in self.has and self.is_verdict(n)]
+        if "label" in self.has and not labels:
+            raise UserError(
+                f"{self.path}: 'label' is no true or false, so it does not say which "
+                f"{replies[0]!r} is right; give --columns {replies[0]}=demonstration to imitate all"
+            )
+        if reply is None or not labels:
+            return [] if reply is None else [reply]
+        return [replace(reply, use="response"), Column(use="right", paths=((labels[0],),))]
+
+    def replies(self) -> list[str]:
+        return [n for n in REPLIES if n in self.has]
+
+    def final(self, needed: bool) -> Column | None:
+        """What is an answer by its name, unless it is a whole working."""
+        found = [self.path_in(n) for n in self.among(ANSWERS)]
+        paths = [p for p in found if p is not None]
+        if "answer" not in self.cut:
+            worked = [p for p in paths if p[0] == "solution" and self.is_worked(p)]
+            paths = [p for p in paths if p not in worked]
+            recorded = self.uses & {"demonstration", "chosen", "messages"}
+            if worked and not paths and needed and not recorded and not self.replies():
+                raise UserError(
+                    f"{self.path}: 'solution' holds whole workings, not answers to compare with; "
+                    "give --columns answer=boxed or answer=#### for what stands last in them, "
+                    "solution=demonstration to imitate them, or solution=answer"
+                )
+        same = {tuple(str(lookup(row, p)) for row in self.first) for p in paths}
+        if len(same) > 1:
+            return self.one_of([".".join(p) for p in paths], "answer")
+        return Column(use="answer", paths=(paths[0],)) if paths else None
+
+    def one_of(self, names: Sequence[str], use: str) -> Column | None:
+        if len(names) > 1:
+            raise UserError(
+                f"{self.path}: {' and '.join(map(repr, names))} could each be the {use}; say which, "
+                f"--columns {names[0]}={use}"
+            )
+        return Column(use=use, paths=((names[0],),)) if names else None
+
+    def path_in(self, name: str) -> tuple[str, ...] | None:
+        """Where an answer stands in a column: verl's is inside an object."""
+        if name != "reward_model":
+            return (name,)
+        inside = (name, "ground_truth")
+        return inside if any(lookup(r, inside) is not None for r in self.first) else None
+
+    def is_worked(self, path: tuple[str, ...]) -> bool:
+        """Whether most texts are more than a final answer."""
+        texts = [x for r in self.first if isinstance(x := lookup(r, path), str)]
+        long = [
+            x
+            for x in texts
+            if len(x.split()) > WORKED_WORDS or "\n" in x.strip() or "\\boxed" in x or "####" in x
+        ]
+        return 2 * len(long) > len(texts)
+
+    def is_verdict(self, name: str) -> bool:
+        return all(r.get(name) in (None, 0, 1) for r in self.first)
+
+
+# ---- values
+
+
+def lookup(row: Any, path: Sequence[str]) -> Any:
+    """What stands at a path, None where nothing does. Text that is JSON is looked into."""
+    for name in path:
+        if isinstance(row, str):
+            try:
+                row = json.loads(row)
+            except ValueError:
+                return None
+        if isinstance(row, Mapping):
+            row = row.get(name)
+        elif isinstance(row, list) and name.isdecimal() and int(name) < len(row):
+            row = row[int(name)]
+        else:
+            return None
+    return row
+
+
+def value_of(column: Column, row: Record, where: str) -> Any:
+    """A column's value in a row, cut where it is to be."""
+    if len(column.paths) > 1:
+        parts = [x for p in column.paths if isinstance(x := lookup(row, p), str) and x.strip()]
+        return "\n".join(parts) or None
+    found = lookup(row, column.paths[0])
+    if not column.cut or found is None:
+        return found
+    if not isinstance(found, str):
+        raise UserError(f"{where}: {column} is {kind(found)}; {column.cut!r} is looked for in text")
+    part = last_boxed(found) if column.cut == "boxed" else after_mark(found, column.cut)
+    if part is None:
+        mark = "\\boxed{...}" if column.cut == "boxed" else column.cut
+        raise UserError(f"{where}: {column} has no {mark}; write it or drop the record")
+    return part.strip()
+
+
+def after_mark(text: str, mark: str) -> str | None:
+    """What follows the last of a mark."""
+    _, found, rest = text.rpartition(mark)
+    return rest if found else None
+
+
+def last_boxed(text: str) -> str | None:
+    """What stands in the last \\boxed{} or \\fbox{} that is closed."""
+    for start in reversed([m.end() for m in re.finditer(r"\\f?boxed\s*\{|\\fbox\s*\{", text)]):
+        depth = 1
+        for at in range(start, len(text)):
+            depth += {"{": 1, "}": -1}.get(text[at], 0) * (text[at - 1] != "\\")
+            if not depth:
+                return text[start:at]
+    return None
+
+
+def called(spec: str, row: Record, where: str) -> Record:
+    """A row as the user's function makes it. Raises UserError for what goes wrong in it."""
+    function: Callable[[Record], Any] = user_code.load(spec, "function")
+    try:
+        made = function(dict(row))
+    except Exception as error:
+        file = str(user_code.path_of(spec.rpartition(":")[0]))
+        raise UserError(f"{where}: {user_code.locate_error(error, file)}") from error
+    if not isinstance(made, Mapping):
+        raise UserError(f"{where}: {spec} gave {kind(made)}; return a row, {{'prompt': ...}}")
+    return made

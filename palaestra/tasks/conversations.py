@@ -1,0 +1,140 @@
+"""Messages of a record: what is a prompt, and which turns of the assistant are imitated.
+
+The last message is the user's, and the whole is a prompt; or it is the assistant's, and the
+conversation shows how to answer. Then all messages of the assistant are imitated, unless some are
+marked: `weight` 0 leaves one out, as where chat models are fine-tuned by OpenAI (developers.openai.com,
+"Supervised fine-tuning", multi-turn chat examples); where one has `trained` true, only such are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from palaestra.errors import UserError
+from palaestra.tasks.records import describe_value, kind
+from palaestra.types import Message, value_class
+
+ROLES = ("system", "user", "assistant")
+MARKS = ("weight", "trained")
+SHOWN = '{"role": "user", "content": "..."}'
+
+
+@value_class
+class Conversation:
+    """A prompt, and where it goes on as it should, the reply: text to imitate. `imitated` are the
+    places of earlier messages to imitate too.
+    """
+
+    prompt: tuple[Message, ...]
+    reply: str | None = None
+    imitated: tuple[int, ...] = ()
+
+
+def read_conversation(found: Any, where: str, field: str = "messages") -> Conversation:
+    """A list of messages. Raises UserError that says what is wrong with which."""
+    if not isinstance(found, list) or not found:
+        raise UserError(f"{where}: {field} is {describe_value(found)}; write a list of {SHOWN}")
+    messages = tuple(_message(m, f"{field}[{i}]", where) for i, m in enumerate(found))
+    late = [i for i, m in enumerate(messages) if i and m.role == "system"]
+    if late:
+        raise UserError(
+            f"{where}: {field}[{late[0]}] is a system message; only the first may be one"
+        )
+    imitated = _imitated(found, messages)
+    if imitated is None:
+        _check_last(messages, messages, where)
+        return Conversation(prompt=messages)
+    if not imitated:
+        raise UserError(
+            f"{where}: {field} marks no message of the assistant to be imitated; give one of them "
+            '"weight": 1'
+        )
+    *before, last = imitated
+    _check_last(messages[:last], messages, where)
+    return Conversation(
+        prompt=messages[:last], reply=messages[last].content, imitated=tuple(before)
+    )
+
+
+def _check_last(prompt: Sequence[Message], messages: Sequence[Message], where: str) -> None:
+    if not prompt or prompt[-1].role != "user":
+        last = (prompt or messages)[-1].role
+        raise UserError(
+            f"{where}: the last message is from {last!r}; a prompt ends with a user message"
+        )
+
+
+def _imitated(found: Sequence[Any], messages: Sequence[Message]) -> list[int] | None:
+    """Places of the messages to imitate; None where the conversation is a prompt alone."""
+    own = [i for i, m in enumerate(messages) if m.role == "assistant"]
+    if chosen := [i for i in own if found[i].get("trained")]:
+        return chosen
+    weighted = any(found[i].get("weight") for i in own)
+    if not own or (messages[-1].role == "user" and not weighted):
+        return None
+    return [i for i in own if found[i].get("weight") != 0 and found[i].get("trained") is not False]
+
+
+def _message(found: Any, field: str, where: str) -> Message:
+    if not isinstance(found, Mapping):
+        raise UserError(f"{where}: {field} is {kind(found)}; write {SHOWN}")
+    given = {k: v for k, v in found.items() if v is not None}
+    if extra := sorted(set(given) - {"role", "content", *MARKS}):
+        raise UserError(
+            f"{where}: {field} has {extra[0]!r}; only role and content are read: tools need an "
+            "environment, --env"
+        )
+    role = given.get("role")
+    if role not in ROLES:
+        tool = (
+            "; tools need an environment, --env"
+            if role in ("tool", "function")
+            else f"; use {', '.join(ROLES)}"
+        )
+        raise UserError(f"{where}: {field}.role is {describe_value(role)}{tool}")
+    for mark in MARKS:
+        _check_mark(given.get(mark), role, f"{where}: {field}.{mark}")
+    content = join_parts(given.get("content"), where, f"{field}.content")
+    return Message(role=role, content=read_text(content, where, f"{field}.content"))
+
+
+def _check_mark(mark: Any, role: str, field: str) -> None:
+    if mark is not None and mark not in (0, 1):
+        raise UserError(f"{field} is {describe_value(mark)}; write 0 or 1")
+    if mark and role != "assistant":
+        raise UserError(f"{field} marks a message of the {role}; only the assistant is imitated")
+
+
+def join_parts(content: Any, where: str, field: str) -> Any:
+    """The text of a list of parts, {"type": "text", "text": "..."}; anything else as it is."""
+    if not isinstance(content, list):
+        return content
+    for part in content:
+        if not isinstance(part, Mapping) or not isinstance(part.get("text"), str):
+            what = part.get("type", "?") if isinstance(part, Mapping) else kind(part)
+            raise UserError(f"{where}: {field} has a part {what!r}; only parts of text are read")
+    return "".join(part["text"] for part in content)
+
+
+def read_text(found: Any, where: str, field: str) -> str:
+    """Text that is not blank. Raises UserError for anything else."""
+    if not isinstance(found, str):
+        raise UserError(f"{where}: {field} is {kind(found)}; write text")
+    if not found or found.isspace():
+        raise UserError(f"{where}: {field} is empty; write it or drop the record")
+    return check_whole(found, where, field)
+
+
+def check_whole(text: str, where: str, field: str) -> str:
+    """Text that UTF-8 can hold: an escape in JSON may name half of a character."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        half = text[error.start].encode("unicode_escape").decode()
+        raise UserError(
+            f"{where}: {field} has half of a surrogate pair, {half}; write both halves or neither"
+        ) from None
+    return text

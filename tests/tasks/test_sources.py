@@ -1,0 +1,154 @@
+"""Where records lie: tables of text, packed files, patterns, folders, the hub."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from palaestra.errors import UserError
+from palaestra.tasks.files import FileTasks, load
+from palaestra.tasks.sources import files_of, open_records, split_of_name
+
+ROWS = [{"prompt": f"What is {i} + 1?", "answer": f"0{i + 1}"} for i in range(20)]
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    load.cache_clear()
+
+
+def lines(rows):
+    return "\n".join(map(json.dumps, rows)).encode()
+
+
+def table(sign, rows=ROWS):
+    told = [sign.join(rows[0]), *(sign.join(f'"{v}"' for v in r.values()) for r in rows)]
+    return ("\n".join(told) + "\n").encode()
+
+
+def arrow(opened):
+    sink, rows = pa.BufferOutputStream(), pa.Table.from_pylist(ROWS)
+    with opened(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    return sink.getvalue().to_pybytes()
+
+
+FILES = {
+    "d.csv": table(","),
+    "d.tsv": table("\t"),
+    "d.jsonl.gz": gzip.compress(lines(ROWS[:9]) + b"\n") + gzip.compress(lines(ROWS[9:])),
+    "d.json.gz": gzip.compress(json.dumps(ROWS).encode()),
+    "d.csv.gz": gzip.compress(table(",")),
+    "d.jsonl.zst": pa.Codec("zstd").compress(lines(ROWS)).to_pybytes(),
+    "stream.arrow": arrow(pa.ipc.new_stream),
+    "file.arrow": arrow(pa.ipc.new_file),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_kind_of_file_gives_the_same_tasks(tmp_path, name):
+    (tmp_path / name).write_bytes(FILES[name])
+    tasks = FileTasks(str(tmp_path / name))
+    each = [tasks.task(s, i) for s, n in (("train", tasks.size), ("test", tasks.test_size)) for i in range(n)]
+    assert sorted((t.prompt[0].content, t.answer) for t in each) == sorted(tuple(r.values()) for r in ROWS)
+    assert len({t.id for t in each}) == 20 and all(t.id.startswith(f"{name}:") for t in each)
+
+
+def test_cells_of_a_table(tmp_path):
+    text = 'prompt,answer,split,system\n"a, ""b""\nc",7,train,\nd,8,test,Be brief.\n'
+    (tmp_path / "d.csv").write_text("\ufeff" + text)
+    tasks = FileTasks(str(tmp_path / "d.csv"))
+    assert [m.content for m in tasks.task("train", 0).prompt] == ['a, "b"\nc']
+    assert [m.content for m in tasks.task("test", 0).prompt] == ["Be brief.", "d"]
+
+
+def test_a_pattern_names_several_files(tmp_path):
+    for folder, rows in (("a", ROWS[:5]), ("b", ROWS[5:])):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "d.jsonl").write_bytes(lines(rows))
+    given = str(tmp_path / "*" / "d.jsonl")
+    (records,) = open_records(given).values()
+    assert (len(records), records[5], records[19]) == (20, ROWS[5], ROWS[19])
+    assert [records.label(i) for i in (0, 5)] == ["a/d.jsonl:1", "b/d.jsonl:1"]
+    assert list(records) == ROWS and records.where(6).endswith("/b/d.jsonl:2")
+    assert FileTasks(given).size == 18 and [p.parent.name for p in files_of(given)] == ["a", "b"]
+    with pytest.raises(UserError, match=r"none\*\.jsonl: no file is named so; mend the pattern"):
+        open_records(str(tmp_path / "none*.jsonl"))
+
+
+def test_a_folder_of_files(tmp_path):
+    (tmp_path / "README.md").write_text("about")
+    (tmp_path / ".cache").mkdir()
+    (tmp_path / ".cache" / "x.jsonl").write_bytes(b"broken")
+    (tmp_path / "x-00.jsonl").write_bytes(lines(ROWS[:5]))
+    (tmp_path / "x-01.jsonl").write_bytes(lines(ROWS[5:]))
+    assert FileTasks(str(tmp_path)).size == 18
+    load.cache_clear()
+    (tmp_path / "x-00.jsonl").rename(tmp_path / "test-00.jsonl")
+    with pytest.raises(UserError, match=r"test-00\.jsonl says its split and x-01\.jsonl does not"):
+        FileTasks(str(tmp_path))
+    load.cache_clear()
+    (tmp_path / "train").mkdir()
+    (tmp_path / "x-01.jsonl").rename(tmp_path / "train" / "01.jsonl")
+    tasks = FileTasks(str(tmp_path))
+    assert (tasks.size, tasks.test_size) == (15, 5)
+
+
+def test_splits_of_names():
+    names = ("train.jsonl", "data/train-00000-of-2.parquet", "my_dev.csv", "trainer.json", "x/testing/1.json")
+    assert [split_of_name(n) for n in names] == ["train", "train", "validation", "", "test"]
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    """Stands in for the hub, which tests do not reach: what is asked of `datasets` is kept."""
+    datasets = pytest.importorskip("datasets")
+    asked = []
+
+    def load_dataset(name, config, *, split, revision):
+        asked.append((name, config, split, revision))
+        if name == "none/such":
+            raise ConnectionError(f"Couldn't reach {name!r} on the Hub\nmore")
+        whole = datasets.Dataset.from_list(
+            [{"question": r["prompt"], "answer": f"So\n#### {r['answer']}"} for r in ROWS]
+        )
+        return whole if split else datasets.DatasetDict(train=whole, test=whole.select(range(4)))
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    return asked
+
+
+def test_a_data_set_of_the_hub(hub, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    whole = FileTasks("openai/gsm8k:main", columns="answer=####")
+    assert (whole.size, whole.test_size, whole.name) == (20, 4, "gsm8k")
+    assert whole.task("test", 0).answer == "01"
+    part = FileTasks("openai/gsm8k@v1:main:train", test="openai/gsm8k:main:test", columns="answer=####")
+    assert (part.size, part.test_size) == (20, 20)
+    assert FileTasks("owner/plain", columns="answer=####").size == 20
+    assert hub == [
+        ("openai/gsm8k", "main", None, None),
+        ("openai/gsm8k", "main", "train", "v1"),
+        ("openai/gsm8k", "main", "test", None),
+        ("owner/plain", None, None, None),
+    ]
+    with pytest.raises(
+        UserError, match=r"^none/such: no such file, and no data set of the hub \(Couldn't reach 'none/"
+    ):
+        FileTasks("none/such")
+    with pytest.raises(UserError, match=r"data/train\.jsonl: no such file"):  # is not looked for elsewhere
+        FileTasks("data/train.jsonl")
+    Path("none").mkdir()
+    (Path("none") / "such").mkdir()
+    (Path("none") / "such" / "d.jsonl").write_bytes(lines(ROWS))
+    assert FileTasks("none/such").size == 18  # what is there comes first
+    assert files_of("openai/gsm8k:main") == []
+
+
+def test_the_hub_asks_for_no_remote_code():
+    """The library that loads a data set of the hub knows no such switch any more."""
+    import inspect
+
+    datasets = pytest.importorskip("datasets")
+    assert "trust_remote_code" not in inspect.signature(datasets.load_dataset).parameters
