@@ -10,8 +10,10 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any, TextIO
 
+from palaestra.abilities import ProbesTests
 from palaestra.errors import UserError
 from palaestra.rewards.audit import Audit, audit
+from palaestra.rewards.nulls import TestsAudit, audit_tests
 from palaestra.rewards.user import reward_by_name
 from palaestra.tasks.files import first_tasks
 
@@ -25,6 +27,12 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         raise UserError(f"--n is {arguments.n}; try at least two problems")
     spec = arguments.reward
     judge = reward_by_name(spec)
+    if isinstance(judge, ProbesTests) and judge.has_tests:
+        with progress(sys.stderr) as say:
+            report = audit_tests(spec, judge, first_tasks(arguments.data, arguments.n), say)
+        if not arguments.json:
+            show_tests(report)
+        return asdict(report)
     with progress(sys.stderr) as say:
         found = audit(spec, judge, first_tasks(arguments.data, arguments.n), say)
     if not arguments.json:
@@ -52,6 +60,13 @@ def progress(stream: TextIO) -> Generator[Callable[[str], None]]:
         if terminal:
             stream.write("\r\x1b[K")
             stream.flush()
+
+
+def show_tests(a: TestsAudit) -> None:
+    print(f"{a.reward}: {a.tests} tests of {a.problems} problems, asked of what solves nothing")
+    print("\nfindings:" if a.findings else "\nno findings")
+    for line in a.findings:
+        print(f"  - {line}")
 
 
 def show(a: Audit) -> None:

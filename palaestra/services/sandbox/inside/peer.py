@@ -38,6 +38,8 @@ from standins import Held, Remote
 MOST = 1 << 27  # bytes of a message
 GLOBAL = 1 << 20  # bytes of a candidate's global; a larger one stays where it is, as an object
 FILES = 8 << 20  # bytes of the files that go with a call
+STEPS = ("__next__", "anext")
+READS = ("__iter__", "__next__", "__len__", "__getitem__", "__bool__", "__str__", "__repr__", "kind")
 PATH = 256  # characters of an argument that may name a file
 INPUT = builtins.input
 # functions that look at an object by its type, which a stand-in has not
@@ -61,6 +63,7 @@ class Peer(Codec):
     def __init__(self, end: int, trusting: bool = True):
         super().__init__(trusting)
         self.end, self.folder = end, os.path.realpath(os.getcwd())
+        self.changes = 0  # what was asked for so far that may have changed something
         self.lock, self.thread, self.loop = threading.RLock(), threading.local(), None
 
     def offer(self, names: dict):
@@ -97,6 +100,7 @@ class Peer(Codec):
     def ask(self, number: Any, what: str, args: tuple = (), keywords: dict | None = None) -> Any:
         """Has the other end do something; meanwhile it may call functions that it was given."""
         with contextlib.nullcontext() if getattr(self.thread, "nested", False) else self.lock:
+            self.changes += what not in READS
             keywords = keywords or {}
             paths = self.paths((*args, *keywords.values())) if what == "call" else []
             sent = {
@@ -131,9 +135,7 @@ class Peer(Codec):
             raise
         except Exception as problem:
             raise Gone(f"the candidate answered nonsense: {problem}") from None
-        if isinstance(error, StopIteration | StopAsyncIteration) and what not in (
-            "__next__", "anext", "await",
-        ):  # fmt: skip
+        if isinstance(error, StopIteration | StopAsyncIteration) and what not in STEPS:
             # it would end the test's own loop, and what ends early is passed
             raise RuntimeError(f"{type(error).__name__}: {error}") from None
         raise error
@@ -146,8 +148,10 @@ class Peer(Codec):
             touched += request["records "]
             args = [self.decode(a) for a in request["args"]]
             keywords = {k: self.decode(v) for k, v in request["keywords"]}
-            paths = [p for p, _ in request["files"]]
-            for path, content in request["files"]:
+            # a candidate names no file of the tester's
+            files = request["files"] if self.trusting else []
+            paths = [p for p, _ in files]
+            for path, content in files:
                 self.store(path, content)
             on = request["on"]
             target = self.records[on] if isinstance(on, str) else self.objects[on]
@@ -359,8 +363,13 @@ def may(target: Any, what: str, args: list):
         name = args[0] if args else ""
         if type(name) is not str or name.startswith("_"):
             return what == "get" and name in NAMED and callable(target)
-        return own and (what == "get" or may_set(target, name))
+        return own and (may_get(target, name) if what == "get" else may_set(target, name))
     return what in HARMLESS or what in (SEEN if own else WALKS)
+
+
+def may_get(target: Any, name: str):
+    """Anything public; of a mock only what the test did with it, not what mocks are asked."""
+    return type(target).__module__ != "unittest.mock" or not hasattr(type(target), name)
 
 
 def may_set(target: Any, name: str):

@@ -140,7 +140,7 @@ class Codec:
             return {"error": self.encode_error(x)}
         if isinstance(x, type):
             return self.encode_type(x)
-        if isinstance(x, types.ModuleType):
+        if isinstance(x, types.ModuleType) and not self.trusting:
             return {"module": x.__name__}
         if self.is_record(kind):
             return {"record": self.key(x)}
@@ -294,7 +294,7 @@ class Codec:
             if base.__hash__ is None:
                 standins.fill(self.stand[number], base, plain)
             return self.stand[number]
-        key = (str(name), base, frozenset(overridden).intersection(standins.SPECIAL))
+        key = (str(name), base, frozenset(overridden).intersection(standins.ADDED))
         if key not in self.held_kinds:
             self.held_kinds[key] = standins.held_class(key[0], base, key[2])
         kind = self.held_kinds[key]
@@ -323,6 +323,8 @@ class Codec:
         return found
 
     def decode_module(self, name: Any) -> Any:
+        if not self.trusting:
+            raise ValueError("a module by name")
         return importlib.import_module(name) if name in sys.stdlib_module_names else None
 
     def decode_error_class(self, sent: Any) -> type:
@@ -332,6 +334,8 @@ class Codec:
         if tag == "named":
             found = getattr(sys.modules.get(inner[0]) or builtins, inner[1], None)
             right = isinstance(found, type) and issubclass(found, Exception)
+            # an error of unittest's is no failure: it skips a test
+            right = right and not inner[0].startswith("unittest")
             return found if right else (BaseException if self.trusting else Exception)
         number, name, bases = inner
         if number not in self.errors:

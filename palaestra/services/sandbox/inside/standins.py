@@ -41,6 +41,12 @@ WITH = {
 }
 SPECIAL = UNARY | NUMBER | ITEMS | BINARY | WITH
 SCALARS = (int, float, complex, str, decimal.Decimal, fractions.Fraction)
+# what a class derived from a kind of data may have its own of; size, items and value are the data's
+ADDED = {n: SPECIAL[n] for n in SPECIAL if n not in NUMBER} | {
+    n: NUMBER[n] for n in ("__neg__", "__pos__", "__invert__")
+}
+for own in ("__len__", "__iter__", "__next__", "__reversed__", "__hash__", "__bytes__"):
+    del ADDED[own]
 # of an object's special attributes those that a program reads by name
 READABLE = (
     *("__name__", "__qualname__", "__doc__", "__dict__", "__wrapped__", "__annotations__"),
@@ -59,7 +65,9 @@ BASES = {
 class Remote:
     """A stand-in for an object of the other side."""
 
-    __slots__ = ("class_", "inert_", "kind_", "made_", "number_", "peer_")
+    __slots__ = (
+        *("class_", "count_", "inert_", "kind_", "made_", "number_", "of_", "peer_", "size_"),
+    )
 
     def __init__(self, peer: Any, number: int):
         for name, value in (("peer_", peer), ("number_", number), ("kind_", None)):
@@ -67,6 +75,9 @@ class Remote:
         # whether it is a class that the test asks for; of one, made by the test; arithmetic's
         for name in ("class_", "made_", "inert_"):
             object.__setattr__(self, name, False)
+        # of an iterator: over what, and steps so far; of a container: its size, and when it was so
+        for name, value in (("of_", None), ("count_", 0), ("size_", (-1, 0))):
+            object.__setattr__(self, name, value)
 
     def ask_(self, what: str, args: tuple = (), keywords: dict | None = None) -> Any:
         return self.peer_.ask(self.number_, what, args, keywords)
@@ -106,6 +117,36 @@ class Remote:
 
     def __mro_entries__(self, bases: tuple):
         return (Derived,)
+
+    def __iter__(self):
+        found = self.ask_("__iter__")
+        if type(found) is Remote and found is not self:
+            object.__setattr__(found, "of_", self)
+            object.__setattr__(found, "count_", 0)
+        return found
+
+    def __next__(self):
+        try:
+            found = self.ask_("__next__")
+        except StopIteration:
+            if self.of_ is not None:
+                self.of_.settle_(self.count_)
+            raise
+        object.__setattr__(self, "count_", self.count_ + 1)
+        return found
+
+    def __len__(self):
+        return self.settle_(self.ask_("__len__"))
+
+    def settle_(self, size: int):
+        """Its size, which is that of its items: else `len(x) == 3` and a loop over none of them
+        would both hold.
+        """
+        when, before = self.size_
+        if when == self.peer_.changes and before != size and not self.peer_.trusting:
+            raise TypeError(f"an object of {before} items that has {size}")
+        object.__setattr__(self, "size_", (self.peer_.changes, size))
+        return size
 
     def __contains__(self, x: Any):
         if self.peer_.trusting:
@@ -209,7 +250,7 @@ def forward(name: str, to: type):
     setattr(to, name, method)
 
 
-for special in SPECIAL:
+for special in SPECIAL.keys() - {"__iter__", "__next__", "__len__"}:
     forward(special, Remote)
 
 
@@ -269,7 +310,7 @@ def content(x: Any, base: type) -> Any:
 def overrides(kind: type, base: type):
     """The special methods that a class does not have from its kind of data."""
     lacking = {"__missing__"} if hasattr(kind, "__missing__") else set()
-    names = {n for n in SPECIAL if getattr(kind, n, None) is not getattr(base, n, None)}
+    names = {n for n in ADDED if getattr(kind, n, None) is not getattr(base, n, None)}
     if "__missing__" in lacking and kind not in BASES.values():
         names.add("__getitem__")
     return sorted(names)
