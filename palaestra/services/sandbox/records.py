@@ -36,7 +36,11 @@ def record_classes(setup: str) -> tuple[str, tuple[str, ...]]:
 
 def bare_record(node: ast.stmt) -> ast.ClassDef | None:
     """A record class without its helpers; None for any other statement."""
-    if not isinstance(node, ast.ClassDef) or node.keywords or not all(map(is_dataclass, node.decorator_list)):
+    if (
+        not isinstance(node, ast.ClassDef)
+        or node.keywords
+        or not all(map(is_dataclass, node.decorator_list))
+    ):
         return None
     if any(not isinstance(b, ast.Name) or b.id != "object" for b in node.bases):
         return None
@@ -67,7 +71,10 @@ def is_declaration(node: ast.stmt) -> bool:
         case ast.AnnAssign(value=value):
             return value is None or is_empty(value)
         case ast.Assign(targets=[ast.Name(id="__slots__")], value=value):
-            return all(isinstance(n, ast.Constant | ast.Tuple | ast.List | ast.Load) for n in ast.walk(value))
+            return all(
+                isinstance(n, ast.Constant | ast.Tuple | ast.List | ast.Load)
+                for n in ast.walk(value)
+            )
         case ast.Assign(value=value):
             return is_empty(value)
     return False
@@ -141,8 +148,16 @@ def is_plain_method(node: ast.FunctionDef) -> bool:
     import builtins
 
     names = {a.arg for a in ast.walk(node) if isinstance(a, ast.arg)}
-    bound = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
+    bound = {
+        n.id for n in ast.walk(node) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)
+    }
     read = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
     known = names | bound | {*dir(builtins), "deque", "defaultdict"}
-    annotations = {n.id for a in ast.walk(node) if isinstance(a, ast.arg) and a.annotation for n in ast.walk(a.annotation) if isinstance(n, ast.Name)}
+    annotations = {
+        n.id
+        for a in ast.walk(node)
+        if isinstance(a, ast.arg) and a.annotation
+        for n in ast.walk(a.annotation)
+        if isinstance(n, ast.Name)
+    }
     return not node.decorator_list and not (read - known - annotations)

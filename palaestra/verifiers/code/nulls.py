@@ -39,7 +39,9 @@ def null_candidates(tests: Sequence[Any], language: str) -> dict[str, str]:
     found = {"prints its input": ECHO[language]} if any(isinstance(t, Stdio) for t in tests) else {}
     names = sorted({n for t in tests if not isinstance(t, Stdio) for n in script(t).wanted})
     if names:
-        made = "\n".join(f"{n} = {'Null' if n.lstrip('_')[:1].isupper() else 'null'}" for n in names)
+        made = "\n".join(
+            f"{n} = {'Null' if n.lstrip('_')[:1].isupper() else 'null'}" for n in names
+        )
         found |= {name: PROGRAM.format(value=v) + made for name, v in VALUES.items()}
     return found
 

@@ -39,7 +39,16 @@ MOST = 1 << 27  # bytes of a message
 GLOBAL = 1 << 20  # bytes of a candidate's global; a larger one stays where it is, as an object
 FILES = 8 << 20  # bytes of the files that go with a call
 STEPS = ("__next__", "anext")
-READS = ("__iter__", "__next__", "__len__", "__getitem__", "__bool__", "__str__", "__repr__", "kind")
+READS = (
+    "__iter__",
+    "__next__",
+    "__len__",
+    "__getitem__",
+    "__bool__",
+    "__str__",
+    "__repr__",
+    "kind",
+)
 PATH = 256  # characters of an argument that may name a file
 INPUT = builtins.input
 # functions that look at an object by its type, which a stand-in has not
@@ -172,7 +181,9 @@ class Peer(Codec):
     def do(self, target: Any, what: str, args: list, keywords: dict):
         if not self.trusting and not may(target, what, args):
             refused = AttributeError if what == "get" else PermissionError
-            raise refused(f"the test does not let the reply do this with what it hands over: {what}")
+            raise refused(
+                f"the test does not let the reply do this with what it hands over: {what}"
+            )
         if what == "call":
             return target(*args, **keywords)
         if what in standins.SPECIAL:
@@ -338,9 +349,7 @@ ACTIONS = {
     "aiter": lambda x: type(x).__aiter__(x),
     "look": lambda x, module, name, *more: getattr(importlib.import_module(module), name)(x, *more),
     "items": lambda x: (
-        None
-        if hasattr(type(x), "__contains__") and not hasattr(type(x), "__iter__")
-        else iter(x)
+        None if hasattr(type(x), "__contains__") and not hasattr(type(x), "__iter__") else iter(x)
     ),
 }
 # what a candidate may do with all that it was handed, with what can be walked over, and besides with
@@ -374,8 +383,10 @@ def may_get(target: Any, name: str):
 
 def may_set(target: Any, name: str):
     """Fields, never what a class or a mock says of itself."""
-    return type(target).__module__ == "__main__" and plain.is_field(type(target), name) and (
-        not callable(getattr(target, name, None))
+    return (
+        type(target).__module__ == "__main__"
+        and plain.is_field(type(target), name)
+        and (not callable(getattr(target, name, None)))
     )
 
 

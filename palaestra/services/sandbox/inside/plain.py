@@ -78,7 +78,9 @@ class Codec:
         self.kinds: list[dict] = []  # where record classes are looked up by name, first match first
         self.names: tuple[str, ...] = ()  # of the record classes
         self.queue: list[str] = []  # records to be sent with what is being encoded
-        self.changing: dict[int, tuple] = {}  # own data that can change and is held there: last sent
+        self.changing: dict[
+            int, tuple
+        ] = {}  # own data that can change and is held there: last sent
         self.left = math.inf  # bytes that what is being encoded may take
 
     def number(self, x: Any) -> int:
@@ -213,9 +215,7 @@ class Codec:
     # ---- records
 
     def is_record(self, kind: type) -> bool:
-        return kind.__name__ in self.names and any(
-            k.get(kind.__name__) is kind for k in self.kinds
-        )
+        return kind.__name__ in self.names and any(k.get(kind.__name__) is kind for k in self.kinds)
 
     def key(self, x: Any) -> str:
         if id(x) not in self.keys:
@@ -339,7 +339,9 @@ class Codec:
             return found if right else (BaseException if self.trusting else Exception)
         number, name, bases = inner
         if number not in self.errors:
-            self.errors[number] = mirror(self, number, str(name), list(map(self.decode_error_class, bases)))
+            self.errors[number] = mirror(
+                self, number, str(name), list(map(self.decode_error_class, bases))
+            )
         return self.errors[number]
 
     def decode_error(self, sent: Any) -> BaseException:
@@ -408,8 +410,10 @@ def is_own(x: Any):
 
 
 def is_handable(x: Any):
-    return is_own(x) or isinstance(x, (*CALLABLES, Iterator, types.MethodDescriptorType)) or (
-        isinstance(x, types.AsyncGeneratorType)
+    return (
+        is_own(x)
+        or isinstance(x, (*CALLABLES, Iterator, types.MethodDescriptorType))
+        or (isinstance(x, types.AsyncGeneratorType))
     )
 
 
@@ -421,7 +425,11 @@ def standard_name(x: Any):
         module, name = x.__module__, x.__qualname__
     else:
         return None
-    if not module or module.partition(".")[0] not in sys.stdlib_module_names or module == "__main__":
+    if (
+        not module
+        or module.partition(".")[0] not in sys.stdlib_module_names
+        or module == "__main__"
+    ):
         return None
     found: Any = sys.modules.get(module)
     for part in name.split("."):
@@ -447,7 +455,9 @@ def is_field(kind: type, name: str):
 def encode_array(x: Any):
     """A numpy array or number; None for anything else, and for arrays of objects."""
     numpy = sys.modules.get("numpy")
-    if not isinstance(x, getattr(numpy, "ndarray", ())) and not isinstance(x, getattr(numpy, "generic", ())):
+    if not isinstance(x, getattr(numpy, "ndarray", ())) and not isinstance(
+        x, getattr(numpy, "generic", ())
+    ):
         return None
     if not ARRAY.fullmatch(x.dtype.str):
         return None
@@ -496,7 +506,11 @@ def new_error(kind: type, args: tuple, text: str) -> Any:
             made = kind(*args)
             if str(made) == text:
                 return made
-        said = type(kind.__name__, (kind,), {"__str__": lambda self: text, "__init__": lambda self, *a: None})
+        said = type(
+            kind.__name__,
+            (kind,),
+            {"__str__": lambda self: text, "__init__": lambda self, *a: None},
+        )
         with contextlib.suppress(Exception):
             return said(*args)
         return RuntimeError(f"{kind.__name__}: {text}")

@@ -22,13 +22,29 @@ import types
 from collections.abc import Iterable
 from typing import Any
 
-UNARY = {f"__{f.__name__}__": f for f in (str, repr, len, iter, next, reversed, dir, bytes, hash, format)}
+UNARY = {
+    f"__{f.__name__}__": f for f in (str, repr, len, iter, next, reversed, dir, bytes, hash, format)
+}
 NUMBER = {f"__{f.__name__}__": f for f in (bool, int, float, complex, abs, round)} | {
     f"__{n}__": getattr(operator, n) for n in ("index", "neg", "pos", "invert")
 }  # fmt: skip
 ITEMS = {f"__{n}__": getattr(operator, n) for n in ("getitem", "setitem", "delitem")}
 COMPARISONS = {f"__{n}__": getattr(operator, n) for n in ("eq", "ne", "lt", "le", "gt", "ge")}
-NAMES = ("add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "pow", "and_", "or_", "xor", "lshift", "rshift")
+NAMES = (
+    "add",
+    "sub",
+    "mul",
+    "matmul",
+    "truediv",
+    "floordiv",
+    "mod",
+    "pow",
+    "and_",
+    "or_",
+    "xor",
+    "lshift",
+    "rshift",
+)
 ARITHMETIC = {f"__{n.rstrip('_')}__": getattr(operator, n) for n in NAMES}
 INPLACE = {f"__i{n.rstrip('_')}__": getattr(operator, f"i{n.rstrip('_')}") for n in NAMES}
 REFLECTED = {
