@@ -387,7 +387,7 @@ def test_a_forgery_gets_nothing_where_honest_code_passes(name):
 def answer(number: int, arguments: tuple[int, ...] = (), machine: str = "x86_64", arch: int | None = None) -> int:
     """What the filter's program returns for a system call, by the rules of classic BPF."""
     program = seccomp.program(machine)
-    column, own = seccomp.MACHINES[machine]
+    _, own = seccomp.MACHINES[machine]
     data = struct.pack("<IIQ6Q", number, own if arch is None else arch, 0, *(*arguments, *[0] * 6)[:6])
     at = accumulator = 0
     while True:

@@ -17,7 +17,7 @@ from palaestra.services.sandbox import Asserts, Limits, check_python, sandbox_ki
 REFUSAL = sandbox_kind().refusal()
 runs = pytest.mark.skipif(bool(REFUSAL), reason=REFUSAL)
 PLAIN = """
-import io, json, os, signal, sys
+import io, json, os, resource, signal, sys
 cases = json.load(sys.stdin)
 sys.stdin = sys.__stdin__ = io.StringIO()
 sys.argv[:] = ["test.py"]
@@ -26,7 +26,8 @@ for number, parts in enumerate(cases):
     child = os.fork()
     if not child:
         code = 1
-        signal.alarm(5)
+        signal.alarm(20)
+        resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
         try:
             folder = os.path.join(os.environ["HOME"], str(number))
             os.mkdir(folder)

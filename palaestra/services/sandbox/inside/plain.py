@@ -410,11 +410,8 @@ def is_own(x: Any):
 
 
 def is_handable(x: Any):
-    return (
-        is_own(x)
-        or isinstance(x, (*CALLABLES, Iterator, types.MethodDescriptorType))
-        or (isinstance(x, types.AsyncGeneratorType))
-    )
+    kinds = (*CALLABLES, Iterator, types.MethodDescriptorType, types.AsyncGeneratorType)
+    return is_own(x) or isinstance(x, kinds)
 
 
 def standard_name(x: Any):

@@ -242,7 +242,7 @@ class Derived(metaclass=Maker):
 
 
 def is_standin(x: Any):
-    return type(x) is Remote or isinstance(type(x), type) and issubclass(type(x), Held)
+    return type(x) is Remote or (isinstance(type(x), type) and issubclass(type(x), Held))
 
 
 def forward(name: str, to: type):
@@ -258,9 +258,8 @@ def forward(name: str, to: type):
         found = self.ask_(name, args)
         if type(found) is not Remote:
             return NotImplemented
-        if found is not self:
-            found.mark_("made_")
-            found.mark_("inert_")
+        found.mark_("made_")
+        found.mark_("inert_")
         return found
 
     setattr(to, name, method)
