@@ -344,6 +344,20 @@ class WritesAnswers(Protocol):
 
 
 @runtime_checkable
+class ProbesTests(Protocol):
+    """A reward by tests that can say which of them a candidate passes that solves nothing."""
+
+    @property
+    def has_tests(self) -> bool:
+        """Whether it judges by tests at all."""
+        ...
+
+    def null_passes(self, task: Task) -> list[tuple[str, tuple[str, ...]]]:
+        """Each test of the task as text, and the names of the candidates that pass it."""
+        ...
+
+
+@runtime_checkable
 class TakesForms(Protocol):
     """A reward that says how an answer stands in a response. Without it common forms are tried."""
 

@@ -10,8 +10,10 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any, TextIO
 
+from palaestra.abilities import ProbesTests
 from palaestra.errors import UserError
 from palaestra.rewards.audit import Audit, audit
+from palaestra.rewards.nulls import TestsAudit, audit_tests
 from palaestra.run.rewards import reward_by_name
 from palaestra.tasks.files import first_tasks, notes_of
 
@@ -26,6 +28,12 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     spec = arguments.reward
     judge = reward_by_name(spec, arguments.reward_timeout)
     tasks = first_tasks(arguments.data, arguments.n, arguments.columns)
+    if isinstance(judge, ProbesTests) and judge.has_tests:
+        with progress(sys.stderr) as say:
+            report = audit_tests(spec, judge, tasks, say)
+        if not arguments.json:
+            show_tests(report)
+        return asdict(report)
     seen = notes_of(arguments.data, arguments.columns)
     with progress(sys.stderr) as say:
         found = audit(spec, judge, tasks, say, seen)
@@ -54,6 +62,13 @@ def progress(stream: TextIO) -> Generator[Callable[[str], None]]:
         if terminal:
             stream.write("\r\x1b[K")
             stream.flush()
+
+
+def show_tests(a: TestsAudit) -> None:
+    print(f"{a.reward}: {a.tests} tests of {a.problems} problems, asked of what solves nothing")
+    print("\nfindings:" if a.findings else "\nno findings")
+    for line in a.findings:
+        print(f"  - {line}")
 
 
 def show(a: Audit) -> None:

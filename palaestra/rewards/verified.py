@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 from palaestra.errors import Fault, UserError
 from palaestra.rewards.verify import response_text
 from palaestra.types import SOLVED_TOTAL, Episode, Group, Reward, Task, stage
-from palaestra.verifiers.base import Judgement, WritesReference, judge_response, select_fields
+from palaestra.verifiers.base import (
+    Judgement,
+    KnowsNulls,
+    WritesReference,
+    judge_response,
+    select_fields,
+)
 from palaestra.verifiers.registry import get_verifier, known_entry
 
 if TYPE_CHECKING:
@@ -55,6 +61,21 @@ class Verified:
         form = entry is not None and entry.form  # it reads no answer, so it knows of none
         solved = None if form else found.score >= SOLVED_TOTAL
         return Reward(total=total, parts=dict(found.parts), solved=solved)
+
+    @property
+    def has_tests(self) -> bool:
+        """Whether the verifier judges by tests."""
+        return isinstance(get_verifier(self.name), KnowsNulls)
+
+    def null_passes(self, task: Task) -> list[tuple[str, tuple[str, ...]]]:
+        """The task's tests, and the candidates that pass each without solving anything."""
+        verifier = get_verifier(self.name)
+        if not isinstance(verifier, KnowsNulls):
+            return []
+        try:
+            return verifier.null_passes(**select_fields(verifier, task.meta))
+        except UserError as error:
+            raise UserError(f"task {task.id!r}: {error}") from None
 
     @property
     def forms(self) -> tuple[str, ...]:

@@ -90,6 +90,15 @@ class PaysLeast(Protocol):
 
 
 @runtime_checkable
+class KnowsNulls(Protocol):
+    """A verifier by tests that has candidates which solve nothing."""
+
+    def null_passes(self, **fields: Any) -> list[tuple[str, tuple[str, ...]]]:
+        """Each test as text, and the names of those candidates that pass it."""
+        ...
+
+
+@runtime_checkable
 class WritesReference(Protocol):
     """A verifier that writes its reference in a way of its own, e.g. as the letter of an option."""
 

@@ -300,15 +300,66 @@ def test_a_worker_outlives_the_thread_that_asked_for_it():
 @runs
 def test_the_sandbox_ends_with_the_program_that_started_it():
     program = (
-        "import os, threading, time\nfrom palaestra.services.sandbox import run\nrun('1')\n"
+        "import os, threading, time\nfrom palaestra.services.sandbox import run_program as run\nprint(run('1').status, flush=True)\n"
         "threading.Thread(target=run, args=('while True: pass',), daemon=True).start()\ntime.sleep(.3)\nos.kill(os.getpid(), 9)"
     )
     before = inside()
-    subprocess.run([sys.executable, "-c", program])
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "ok\n"
     deadline = time.monotonic() + 5
     while inside() - before and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not inside() - before
+
+
+INTERRUPTED = r"""import os, signal, sys, threading
+from palaestra.services import sandbox
+from palaestra.services.sandbox import Limits, open_session, run_program
+def interrupt(): os.kill(os.getpid(), signal.SIGINT)
+run_program("1")
+long = Limits(seconds=60)
+with open_session() as cells:
+    doings = {
+        "run": lambda: run_program("while True: pass", limits=long),
+        "cold": lambda: run_program("while True: pass", limits=long, fresh=True),
+        "check": lambda: sandbox.check_python("def f(): return f()\nwhile True: pass", [sandbox.Asserts(code="assert f()")], long),
+        "session": lambda: cells.run("while True: pass", long),
+    }
+    threading.Timer(0.5, interrupt).start()
+    try:
+        doings[sys.argv[1]]()
+    except KeyboardInterrupt:
+        print("interrupted", run_program("print(7)").stdout.strip(), cells.run("8").stdout.strip(), flush=True)
+        sys.stdin.read()
+"""
+
+
+@runs
+@pytest.mark.parametrize("doing", ["run", "cold", "check", "session"])
+def test_an_interrupted_run_ends_while_the_program_goes_on(doing):
+    """Of what ran nothing is left, although the program that was interrupted lives and runs more."""
+    busy = lambda: {p for p in inside() if is_busy(p)}
+    before = busy()
+    command = [sys.executable, "-c", INTERRUPTED, doing]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout and process.stdout.readline() == "interrupted 7 8\n"
+        deadline = time.monotonic() + 5
+        while busy() - before and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not busy() - before
+        process.stdin.close()  # type: ignore[union-attr]
+
+
+def is_busy(pid: int) -> bool:
+    """Whether it is running, and still is a moment later: an idle worker waits."""
+    for _ in range(3):
+        try:
+            with open(f"/proc/{pid}/stat") as file:
+                if file.read().rpartition(")")[2].split()[0] != "R":
+                    return False
+        except OSError:
+            return False
+        time.sleep(0.02)
+    return True
 
 
 @runs

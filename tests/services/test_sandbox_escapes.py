@@ -9,12 +9,26 @@ from __future__ import annotations
 
 import os
 import platform
+import random
+import re
 import socket
+import struct
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
-from palaestra.services.sandbox import Asserts, Limits, check_python, open_session, run_program, sandbox_kind
+from palaestra.services.sandbox import (
+    Asserts,
+    Limits,
+    check_python,
+    open_session,
+    run_program,
+    sandbox_kind,
+    seccomp,
+)
+
+from tests.services.forgeries import FORGERIES
 
 REFUSAL = sandbox_kind().refusal()
 pytestmark = pytest.mark.skipif(
@@ -32,9 +46,12 @@ def tries(body: str) -> str:
 
 
 def call(number: int | None, *arguments: str) -> str:
-    """A raw system call that must fail."""
+    """A raw system call that the filter must answer: EPERM, or ENOSYS as if there were none."""
     given = ", ".join(map(str, (number, *arguments)))
-    return tries(f"import ctypes\nassert ctypes.CDLL(None, use_errno=True).syscall({given}) >= 0")
+    return tries(
+        f"import ctypes\nfound = ctypes.CDLL(None, use_errno=True).syscall({given})\n"
+        "if found < 0 and ctypes.get_errno() in (1, 38): raise PermissionError"
+    )
 
 
 NETWORK = {
@@ -98,12 +115,40 @@ X86 = {
     "memfd": call(319, "b'x', 0"),
     "shared memory": call(29, "0, 4096, 0o1600"),
     "clone3": call(435, "0, 0"),
+    "statmount": call(457, "0, 0, 0, 0"),
+    "listmount": call(458, "0, 0, 0, 0"),
+    "open_tree_attr": call(467, "-100, b'/tmp', 0, 0, 0"),
+    "listns": call(470, "0, 0, 0, 0"),
+    "security modules": call(461, "0, 0, 0"),
+    "cachestat": call(451, "0, 0, 0, 0"),
+    "vmsplice": call(278, "0, 0, 0, 0"),
+    "asynchronous files": call(206, "1, 0"),
+    "a call of a kernel to come": call(471, "0, 0, 0, 0"),
+    "a larger socket buffer": tries("import socket\nsocket.socketpair()[0].setsockopt(1, 7, 1 << 22)"),
+    "a larger pipe": tries("import fcntl, os\nfcntl.fcntl(os.pipe()[1], 1031, 1 << 20)"),
     "32-bit calls": (
         "import ctypes, mmap\nm = mmap.mmap(-1, 4096, prot=7)\nm.write(bytes.fromhex('b814000000cd80c3'))\n"
         "ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(m)))()\nprint('ESCAPED')"
     ),
 }
 ATTEMPTS = NETWORK | FILES | RIGHTS | (X86 if platform.machine() == "x86_64" else {})
+FILL = """import os, socket, time
+def connected():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return socket.create_connection(server.getsockname()), server.accept()[0]
+kept = []
+for _ in range(14):
+    if os.fork() == 0:
+        try:
+            while True:
+                kept += {pair}
+                kept[-2].setblocking(False)
+                try:
+                    while True: kept[-2].send(b"x" * {size})
+                except BlockingIOError: pass
+        except OSError: pass
+        time.sleep(9)
+time.sleep(9)"""
 GREED = {  # (program, statuses it may end with): limits, not rights
     "memory at once": ("x = bytearray(10 << 30)", {"memory"}),
     "memory in steps": ("x = []\nwhile True: x.append(bytearray(1 << 22))", {"memory"}),
@@ -124,6 +169,9 @@ GREED = {  # (program, statuses it may end with): limits, not rights
     "threads": ("import threading, time\nwhile True: threading.Thread(target=time.sleep, args=(99,)).start()", {"error", "timeout", "memory"}),
     "crash": ("import ctypes\nctypes.string_at(0)", {"error"}),
     "sockets": ("import socket\nx = []\nwhile True: x.append(socket.socketpair())", {"error"}),
+    "buffers of sockets": (FILL.format(pair="socket.socketpair()", size=65536), {"memory"}),
+    "buffers of datagrams": (FILL.format(pair="socket.socketpair(type=socket.SOCK_DGRAM)", size=8192), {"memory"}),
+    "buffers of TCP": (FILL.format(pair="connected()", size=65536), {"memory"}),
 }  # fmt: skip
 STUBBORN = {  # these never end by themselves
     "busy loop": "while True: pass",
@@ -298,11 +346,13 @@ CHEATS = {  # candidates that don't know the answer and want the point
     "hangs": "def add(a, b):\n    while True: pass",
     "forks a tester": "import os\nif os.fork():\n    os._exit(0)\ndef add(a, b): return 0",
 }  # fmt: skip
+DRAW = random.Random(18)
+A, B = DRAW.randrange(10**6, 10**7), DRAW.randrange(10**6)
 TESTS = [
-    Asserts(code="assert add(1234000, 567) == 1234567"),
-    Asserts(code="assert abs(add(1234000, 567) - 1234567) < 1e-6"),
-    Asserts(code="try:\n    x = add(1234000, 567)\nexcept Exception:\n    x = 0\nassert x == 1234567"),
-    Asserts(code="import math, json\nassert all([math.isclose(add(1234000, 567), 1234567)]) and isinstance(add(1234000, 567), int)"),
+    Asserts(code=f"assert add({A}, {B}) == {A + B}"),
+    Asserts(code=f"assert abs(add({A}, {B}) - {A + B}) < 1e-6"),
+    Asserts(code=f"try:\n    x = add({A}, {B})\nexcept Exception:\n    x = 0\nassert x == {A + B}"),
+    Asserts(code=f"import math, json\nassert all([math.isclose(add({A}, {B}), {A + B})]) and isinstance(add({A}, {B}), int)"),
 ]  # fmt: skip
 
 
@@ -325,3 +375,71 @@ def test_a_cheat_gets_nothing(name):
 
 def test_honest_code_passes_the_same_tests():
     assert check_python(ADD, TESTS, LIMITS).passed == (True,) * len(TESTS)
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_a_forgery_gets_nothing_where_honest_code_passes(name):
+    cheat, test, honest = FORGERIES[name]
+    assert check_python(cheat, [test], LIMITS).passed == (False,)
+    assert not honest or check_python(honest, [test], LIMITS).passed == (True,)
+
+
+def answer(number: int, arguments: tuple[int, ...] = (), machine: str = "x86_64", arch: int | None = None) -> int:
+    """What the filter's program returns for a system call, by the rules of classic BPF."""
+    program = seccomp.program(machine)
+    _, own = seccomp.MACHINES[machine]
+    data = struct.pack("<IIQ6Q", number, own if arch is None else arch, 0, *(*arguments, *[0] * 6)[:6])
+    at = accumulator = 0
+    while True:
+        code, yes, no, k = struct.unpack_from("<HBBI", program, 8 * at)
+        at += 1
+        if code == seccomp.RETURN:
+            return k
+        if code == seccomp.LOAD:
+            (accumulator,) = struct.unpack_from("<I", data, k)
+        else:
+            holds = {
+                seccomp.EQUAL: accumulator == k,
+                seccomp.ABOVE: accumulator >= k,
+                seccomp.ANY_BIT: bool(accumulator & k),
+            }
+            at += yes if holds[code] else no
+
+
+@pytest.mark.parametrize("machine", seccomp.MACHINES)
+def test_the_filter_closes_what_it_names_and_lets_the_rest_through(machine):
+    column, _ = seccomp.MACHINES[machine]
+    closed = {n[column] for n in seccomp.NUMBERS.values() if n[column] is not None}
+    assert all(answer(n, machine=machine) == seccomp.ERRNO | 1 for n in closed)
+    new = range(seccomp.LAST + 1, seccomp.LAST + 60)
+    assert all(answer(n, machine=machine) in (seccomp.ERRNO | 38, seccomp.ERRNO | 1) for n in new)
+    special = {x[column] for x in (seccomp.CLONE, seccomp.CLONE3, seccomp.SOCKET)}
+    rest = set(range(seccomp.LAST + 1)) - closed - special
+    assert all(answer(n, machine=machine) == seccomp.ALLOW for n in rest)
+    option = seccomp.SETSOCKOPT[column]
+    assert [answer(option, (3, 1, o), machine) for o in (7, 8, 32, 33, 2)] == [seccomp.ERRNO | 1] * 4 + [seccomp.ALLOW]
+    assert answer(option, (3, 6, 7), machine) == seccomp.ALLOW  # another level's option 7
+    pipe = seccomp.FCNTL[column]
+    assert [answer(pipe, (3, x), machine) for x in (1031, 1032)] == [seccomp.ERRNO | 1, seccomp.ALLOW]
+    families = [answer(seccomp.SOCKET[column], (f,), machine) for f in (1, 2, 10, 16, 17, 40)]
+    assert families == [seccomp.ALLOW] * 3 + [seccomp.ERRNO | 97] * 3
+    assert answer(0, machine=machine, arch=0x40000003) == answer(0x40000001, machine=machine) == seccomp.KILL
+
+
+def test_a_few_sockets_are_no_memory():
+    code = "import socket\nkept = [socket.socketpair() for _ in range(40)]\nkept[0][0].send(b'x' * 1000)\n"
+    assert run_program(code + "import time\ntime.sleep(.2)\nprint(1)", limits=LIMITS).stdout == "1\n"
+
+
+def test_the_page_counts_what_is_tried_here():
+    page = (Path(__file__).parents[2] / "docs" / "sandbox.md").read_text()
+    counted = {
+        "attempts": len(ATTEMPTS) * len(MODES),
+        "greed": len(GREED) * len(MODES),
+        "never end": len(STUBBORN) * len(MODES),
+        "left behind": len(LEFTOVERS) * len(MODES),
+        "cheats": len(CHEATS) * len(TESTS),
+        "forgeries": len(FORGERIES),
+    }
+    rows = dict(re.findall(r"^\| ([a-z ]+) \|.*\| (\d+) \| 0 \|$", page, flags=re.MULTILINE))
+    assert {k: int(v) for k, v in rows.items()} == counted

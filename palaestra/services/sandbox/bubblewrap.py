@@ -16,9 +16,13 @@ import shutil
 import sys
 import sysconfig
 import warnings
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 from palaestra.services.sandbox import programs, seccomp
+
+PACKAGES = "/packages"  # where the sandbox has numpy, of all that is installed
 
 INSIDE = Path(__file__).parent / "inside"
 UNSAFE_VARIABLE = "PALAESTRA_UNSAFE_SANDBOX"
@@ -90,6 +94,15 @@ def readable_paths() -> list[str]:
     return list(dict.fromkeys([*LIBRARIES, *own, python()]))
 
 
+@cache
+def packages() -> dict[str, str]:
+    """numpy, which Palaestra has, and the libraries beside it: name, folder here."""
+    spec = find_spec("numpy")
+    folder = Path(spec.origin).parent if spec and spec.origin else Path("/nowhere")
+    found = {"numpy": folder, "numpy.libs": folder.parent / "numpy.libs"}
+    return {name: str(path) for name, path in found.items() if path.is_dir()}
+
+
 def interpreter(channel: int, guarded: bool, warm: bool) -> list[str]:
     """-s -S -B: no site packages, no bytecode written."""
     folder = "/sandbox" if guarded else INSIDE
@@ -106,6 +119,7 @@ def interpreter(channel: int, guarded: bool, warm: bool) -> list[str]:
         str(channel),
         *mode,
         words,
+        PACKAGES if guarded else os.path.dirname(packages().get("numpy", INSIDE)),
     ]
 
 
@@ -115,6 +129,7 @@ ENVIRONMENT = {
     "TMPDIR": "/tmp",
     "LANG": "C.UTF-8",
     "PYTHONHASHSEED": "0",
+    "OPENBLAS_NUM_THREADS": "1",  # each thread of its pool takes address space of a run
 }
 
 
@@ -136,7 +151,7 @@ def command(channel: int, warm: bool, users: tuple[int, int] | None = None) -> l
     if users:
         out += ["--info-fd", str(users[0]), "--userns-block-fd", str(users[1])]
         out += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--cap-add", "CAP_KILL"]
-        paths = [*readable_paths(), *programs.visible_programs(), "/sandbox"]
+        paths = [*readable_paths(), *programs.visible_programs(), "/sandbox", f"{PACKAGES}/numpy"]
         for folder in sorted({str(p) for path in paths for p in Path(path).parents} - {"/"}):
             out += ["--perms", "0755", "--dir", folder]  # else they are bubblewrap's own
     for name, given in ENVIRONMENT.items():
@@ -151,6 +166,8 @@ def command(channel: int, warm: bool, users: tuple[int, int] | None = None) -> l
             out += ["--ro-bind-try", path, path]
     for inside, here in programs.visible_programs().items():
         out += ["--ro-bind", here, inside]
+    for name, here in packages().items():
+        out += ["--ro-bind", here, f"{PACKAGES}/{name}"]
     out += ["--ro-bind", str(INSIDE), "/sandbox"]
     return [*out, "--remount-ro", "/", "--chdir", "/tmp", "--", *interpreter(channel, True, warm)]
 

@@ -10,8 +10,10 @@ import symtable
 import sys
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 
 from palaestra.errors import UserError
+from palaestra.services.sandbox.records import record_classes
 from palaestra.services.sandbox.values import Asserts, Calls, CheckScript
 
 BUILTIN_NAMES = {*dir(builtins), "inf", "nan"}  # the two that `repr` writes as names
@@ -31,9 +33,11 @@ def script(test: Asserts | Calls) -> CheckScript:
         return resolve_names(
             f"import peer\nassert peer.same({call}, {test.expected!r})", call, wanted
         )
-    return resolve_names(
+    found = resolve_names(
         f"{test.setup}\n{test.code}" if test.setup else test.code, test.code, test.names
     )
+    given, records = record_classes(test.setup)
+    return replace(found, given=given, records=records)
 
 
 def resolve_names(code: str, shown: str, declared: tuple[str, ...]) -> CheckScript:

@@ -106,11 +106,15 @@ Test: TypeAlias = Stdio | Calls | Asserts
 class CheckScript:
     """A test as the sandbox runs it beside a candidate: code, the names that are the candidate's,
     and modules that it has.
+
+    `given` is code that the candidate has as well, the definitions of the classes `records`.
     """
 
     code: str
     wanted: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
+    given: str = ""
+    records: tuple[str, ...] = ()
 
 
 class Session(Protocol):

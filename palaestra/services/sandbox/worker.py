@@ -152,10 +152,14 @@ class Pool:
         self.slots = threading.BoundedSemaphore(max(2, cores()))
 
     def start(self, warm: bool = True) -> SandboxWorker:
+        coming = self.starter.submit(SandboxWorker, self.guarded, warm)
         try:
-            return self.starter.submit(SandboxWorker, self.guarded, warm).result()
+            return coming.result()
         except OSError as error:
             raise Fault("sandbox", f"{error.strerror}: {error.filename}") from None
+        except KeyboardInterrupt:
+            coming.add_done_callback(lambda started: started.result().close(kill=True))
+            raise
 
     def take(self) -> SandboxWorker:
         try:
@@ -231,8 +235,12 @@ class LocalSandbox:
                 return self._in(self.pool.start(warm=not fresh), frames, limits, fresh)
 
     def _in(self, worker: SandboxWorker, frames: list[bytes], limits: Limits, fresh: bool) -> Ran:
-        worker.tell(*frames)
-        ran, _ = worker.hear(limits.seconds)
+        try:
+            worker.tell(*frames)
+            ran, _ = worker.hear(limits.seconds)
+        except BaseException:  # Ctrl-C too: nobody waits for what it does any more
+            worker.close(kill=True)
+            raise
         if fresh:
             worker.close()
         else:
@@ -263,7 +271,8 @@ class LocalSession:
         try:
             worker.tell(*opening, marshal.dumps(cell))
             ran, alive = worker.hear(limits.seconds)
-        except Fault:
+        except BaseException:
+            worker.close(kill=True)
             self.worker, self.restarted = None, True
             raise
         if not alive:

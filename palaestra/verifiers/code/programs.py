@@ -21,6 +21,7 @@ from palaestra.verifiers.base import (
     require_field,
     strip_thinking,
 )
+from palaestra.verifiers.code.nulls import passed_by_nulls
 from palaestra.verifiers.text.formats import Tags
 from palaestra.verifiers.text.similarity import edit_similarity
 
@@ -64,13 +65,7 @@ class CodeTests:
         entry_point: str | Sequence[str] = "",
         setup: str = "",
     ) -> Judgement:
-        given = [tests] if isinstance(tests, str) else tests
-        if not given:
-            raise UserError(
-                "CodeTests: `tests` is empty; give at least one program that fails by an exception"
-            )
-        names = (entry_point,) if isinstance(entry_point, str) else entry_point
-        asked = [test_of(t, tuple(filter(None, names)), setup) for t in given]
+        asked = tests_of(tests, entry_point, setup)
         blocks = code_blocks(strip_thinking(response), self.language)
         if not blocks:
             return failed_judgement("unparsable")
@@ -86,6 +81,23 @@ class CodeTests:
         parts = {"passed": sum(passed) / len(passed), "all": float(all(passed))}
         score = parts["all"] if not self.partial else share
         return Judgement(score=score, parts={**parts, "paper": share}, status=status)
+
+    def null_passes(
+        self,
+        *,
+        tests: str | Sequence[str | Mapping[str, Any]],
+        entry_point: str | Sequence[str] = "",
+        setup: str = "",
+    ) -> list[tuple[str, tuple[str, ...]]]:
+        """Each test as text, and the candidates that pass it without solving anything
+        (`code.nulls`).
+        """
+        from palaestra.services import sandbox
+
+        limits = sandbox.Limits(seconds=self.seconds, memory_mb=self.memory_mb)
+        found = passed_by_nulls(tests_of(tests, entry_point, setup), limits, self.language)
+        given = [tests] if isinstance(tests, str) else tests
+        return list(zip(map(str, given), found, strict=True))
 
 
 def code_blocks(text: str, language: str = "python") -> list[str]:
@@ -132,6 +144,17 @@ def is_vacuous(test: Any, limits: Any) -> bool:
     from palaestra.services import sandbox
 
     return all(sandbox.check_python("", [test], limits).passed)
+
+
+def tests_of(tests: Any, entry_point: str | Sequence[str], setup: str) -> list[Any]:
+    """The tests of a task as the sandbox knows them. Raises UserError where there are none."""
+    given = [tests] if isinstance(tests, str) else tests
+    if not given:
+        raise UserError(
+            "CodeTests: `tests` is empty; give at least one program that fails by an exception"
+        )
+    names = (entry_point,) if isinstance(entry_point, str) else entry_point
+    return [test_of(t, tuple(filter(None, names)), setup) for t in given]
 
 
 def test_of(given: Any, names: tuple[str, ...] = (), setup: str = "") -> Any:

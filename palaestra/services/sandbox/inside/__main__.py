@@ -50,6 +50,7 @@ PRELOAD = (
 def main():
     channel, guarded, warm = int(sys.argv[1]), sys.argv[2] == "guarded", sys.argv[3] == "warm"
     isolate.FILTER = bytes.fromhex(sys.argv[4])
+    sys.path.append(sys.argv[5])
     for name in PRELOAD if warm else ():
         __import__(name)
     del sys.path[0]

@@ -18,7 +18,8 @@ MS_NOSUID, MS_NODEV, MNT_DETACH = 2, 4, 2
 AF_UNIX, SOCK_STREAM, SOCK_CLOEXEC = 1, 1, 0o2000000
 PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 22, 38, 47, 4
 CAPABILITY_VERSION_3 = 0x20080522
-OPEN_FILES = 128  # with the process limit this also bounds kernel memory held in pipes and sockets
+OPEN_FILES = 128  # with the process limit this also bounds kernel memory held in pipes
+SOL_SOCKET, SO_SNDBUF = 1, 7
 
 
 class Program(ctypes.Structure):
@@ -37,6 +38,19 @@ def pair():
     ends = (ctypes.c_int * 2)()
     system("socketpair", AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends)
     return ends[0], ends[1]
+
+
+def buffer_size():
+    """Bytes that a socket takes from its sender at most."""
+    one, other = pair()
+    size, length = ctypes.c_int(), ctypes.c_uint(4)
+    system("getsockopt", one, SOL_SOCKET, SO_SNDBUF, ctypes.byref(size), ctypes.byref(length))
+    os.close(one)
+    os.close(other)
+    return size.value
+
+
+BUFFER = buffer_size()
 
 
 def new_pids():

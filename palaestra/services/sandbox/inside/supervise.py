@@ -198,7 +198,7 @@ class SandboxRun:
         found = self.members()
         if len(found) > limits["processes"] + 2:  # the candidate, and its tester
             return "processes"
-        most = limits["memory_mb"] << 20
+        most = (limits["memory_mb"] << 20) - (buffered() if self.guarded else 0)
         return (
             "memory"
             if sum(map(resident, found)) > most and sum(map(proportional, found)) > most
@@ -256,6 +256,25 @@ def try_kill(kill: Callable, pid: int, number: int):
 
 def pids():
     return {int(name) for name in os.listdir("/proc") if name.isdigit()}
+
+
+def buffered():
+    """Bytes that the sandbox's sockets can hold: no process is charged for them. A local socket
+    counts with its whole buffer, which its sender fills; a TCP socket with twice what waits in it,
+    for a buffer is larger than its content.
+    """
+    sockets = [*table("unix"), *table("udp"), *table("udp6")]
+    queues = [line.split()[4].split(b":") for line in (*table("tcp"), *table("tcp6"))]
+    return len(sockets) * isolate.BUFFER + 2 * sum(int(n, 16) for pair in queues for n in pair)
+
+
+def table(name: str):
+    """The lines of a list of this network's sockets."""
+    try:
+        with open(f"/proc/net/{name}", "rb") as file:
+            return file.readlines()[1:]
+    except OSError:
+        return []
 
 
 def resident(pid: int):

@@ -35,12 +35,11 @@ def enter(order: dict, guarded: bool, folder: str, ends: tuple[int, ...]):
             os.setsid()
         descriptors(ends)
         asked = marshal.loads(wire.receive(CHANNEL))
-        isolate.confine(
-            asked["files"], order["limits"], order["mode"] == "session", guarded, folder
-        )
+        walls = (order["limits"], order["mode"] == "session", guarded, folder)
         if order["mode"] == "check":
-            code = check_beside()
+            code = check_beside(asked["files"], walls)
         else:
+            isolate.confine(asked["files"], *walls)
             feed(asked["stdin"])
             os.write(CONTROL, READY)
             os.close(CHANNEL)
@@ -79,12 +78,32 @@ def feed(data: bytes | memoryview):
 
 def begin():
     """The last of ours before the candidate's: fresh streams, its folder on the path, garbage
-    collection.
+    collection, and what Python has beside its builtins.
     """
     streams()
+    leaving()
     sys.path.insert(0, os.getcwd())
     sys.argv[:] = [PROGRAM]
     gc.enable()
+
+
+def leaving():
+    """`exit` and `quit`, which Python takes from the module `site`."""
+    for name in ("exit", "quit"):
+        setattr(builtins, name, Leave(name))
+
+
+class Leave:
+    """What a program calls to end."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __repr__(self):
+        return f"Use {self.name}() or Ctrl-D (i.e. EOF) to exit"
+
+    def __call__(self, code: object = None):
+        raise SystemExit(code)
 
 
 def streams():
@@ -124,7 +143,8 @@ def program():
 def run_main(names: dict):
     with open(PROGRAM, encoding="utf-8") as file:
         text = file.read()
-    execute(compile(text, PROGRAM, "exec"), names)
+    # the flags of this file's own `from __future__` are not the candidate's
+    execute(compile(text, PROGRAM, "exec", dont_inherit=True), names)
 
 
 def attempt(action: Callable, *given: object):
@@ -186,47 +206,70 @@ def cell(text: str, name: str, names: dict):
     linecache.cache[name] = (len(text), None, text.splitlines(True), name)
     tree = ast.parse(text, name)
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-    execute(compile(tree, name, "exec"), names)
+    execute(compile(tree, name, "exec", dont_inherit=True), names)
     if last:
-        execute(compile(ast.Interactive([last]), name, "single"), names)
+        execute(compile(ast.Interactive([last]), name, "single", dont_inherit=True), names)
 
 
-def check_beside():
+def check_beside(files: dict[str, bytes], walls: tuple):
     """A candidate in a child; the tests here, read from the channel that the child has not. The
     verdict is the exit code.
 
     As process 1 of its namespace the tester can't be killed or stopped from inside it, tracing is
-    filtered, and there is no /proc. Modules come from the standard library alone: the candidate may
-    write files. What it sends is data (see `peer`).
+    filtered, and there is no /proc. Each has a folder of its own, which the other does not see.
+    Modules come from the standard library alone. What the candidate sends is data (see `peer`).
     """
-    import peer
-
     mine, theirs = isolate.pair()
     if not os.fork():
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         os.dup2(theirs, CONTROL)
         os.closerange(CHANNEL, 4096)
-        # a candidate that ran before the tests are read could make the set-up fail
-        os.read(CONTROL, 1)
-        begin()
-        fresh_main()
-        # as if imported: what it does as a program is not asked for
-        names = fresh_module("main", __file__=PROGRAM)
-        code = attempt(run_main, names)
-        if code == 0:
-            peer.Peer(CONTROL).offer(names)
-        os._exit(code or 1)
+        isolate.confine(files, *walls)
+        os.write(CONTROL, READY)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        os._exit(be_tested() or 1)
     os.close(theirs)
+    # a candidate that ran before the tests are read could make the set-up fail
+    if os.read(mine, 1) != READY:
+        return 1
+    isolate.confine({}, *walls)
     test = marshal.loads(wire.receive(CHANNEL))
     os.close(CHANNEL)
     os.write(CONTROL, READY)
-    os.write(mine, READY)
+    wire.send(mine, marshal.dumps((test["given"], test["records"])))
     streams()
+    leaving()
+    sys.argv[:] = ["test.py"]
+    return attempt(judge, mine, test)
 
-    def judge():
-        names = peer.Peer(mine, trusting=False).take(test["wanted"])
-        names |= {name: __import__(name) for name in test["modules"]}
-        names |= fresh_main(inf=float("inf"), nan=float("nan"))
-        execute(compile(test["code"], "test.py", "exec"), names)
 
-    return attempt(judge)
+def be_tested():
+    """The candidate's side: defines what it defines, then does what it is asked. An exit code."""
+    import peer
+
+    given, records = marshal.loads(wire.receive(CONTROL))
+    begin()
+    fresh_main()
+    # as if imported: what it does as a program is not asked for
+    names = fresh_module("main", __file__=PROGRAM)
+    execute(compile(given, "task.py", "exec", dont_inherit=True), names)
+    known = dict(names)
+    code = attempt(run_main, names)
+    if code == 0:
+        end = peer.Peer(CONTROL)
+        end.names, end.kinds = records, [names, known]
+        end.offer({n: x for n, x in names.items() if n not in known or x is not known[n]})
+    return code
+
+
+def judge(end: int, test: dict):
+    """The tester's side: runs the test as a program of its own."""
+    import peer
+
+    tester = peer.Peer(end, trusting=False)
+    names = fresh_main(__kind_of__=peer.kind_of)
+    tester.names, tester.kinds = test["records"], [names]
+    names |= tester.take(test["wanted"])
+    names |= {name: __import__(name) for name in test["modules"]}
+    names |= {"inf": float("inf"), "nan": float("nan")}
+    peer.see_through()
+    execute(peer.compile_test(test["code"]), names)
