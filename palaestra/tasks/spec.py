@@ -18,6 +18,8 @@ PART = re.compile(
     re.DOTALL,
 )
 
+ADDRESS = re.compile(r"(?P<name>[^()\s]+)(?P<settings>\(.*\))?", re.DOTALL)
+
 
 @value_class
 class SpecPart:
@@ -39,6 +41,22 @@ def parse_spec(spec: str, kind: str, least: float = 0.0) -> list[SpecPart]:
         UserError: it cannot be read.
     """
     return [_part(piece.strip(), spec, kind, least) for piece in split_outside(spec, "+")]
+
+
+def parse_alone(spec: str, form: str) -> SpecPart:
+    """What stands alone under whatever name another library gave it, with its settings.
+
+    Args:
+        form: how it is written, for the message.
+
+    Raises:
+        UserError: it cannot be read, or it is a sum.
+    """
+    match = ADDRESS.fullmatch(spec)
+    if match is None or len(split_outside(spec, "+")) > 1:
+        raise UserError(f"{spec!r} cannot be read; write {form}, and nothing beside it")
+    settings = _settings(match["settings"] or "()", match["name"])
+    return SpecPart(name=match["name"], settings=settings, weight=None)
 
 
 def names_in(spec: str) -> list[str]:
