@@ -339,6 +339,12 @@ def library_call(label: str) -> Generator[None]:
         raise Fault("environment", f"{label}: {type(error).__name__}: {what}") from error
 
 
+def label_of(prefix: str, make: str | Callable[[], Any]) -> str:
+    """What an environment is called in messages: by its name, or by the function that makes it."""
+    name = make if isinstance(make, str) else getattr(make, "__name__", type(make).__name__)
+    return f"{prefix}:{name}"
+
+
 def missing_library(what: str, library: str, extra: str, error: ImportError) -> UserError:
     """What to install where a library cannot be imported."""
     return UserError(f"{what} needs {library} ({error}): pip install 'palaestra[{extra}]'")

@@ -7,7 +7,6 @@ the reply, one of another space its JSON on the last line.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -20,14 +19,14 @@ from palaestra.types import stage
 from palaestra.worlds.adapters.base import (
     POLICY,
     AdaptedWorld,
-    Illegal,
     Live,
     Scene,
+    label_of,
     library_call,
     missing_library,
-    named_action,
     show,
 )
+from palaestra.worlds.adapters.spaces import Speech
 
 # what the numbers mean, which Gymnasium says in its documentation alone
 ACTIONS: Mapping[str, str] = {
@@ -66,17 +65,12 @@ class GymnasiumWorld(AdaptedWorld):
 
     def __post_init__(self) -> None:
         made = self.make_environment()
-        names, n = self.action_names(made), getattr(made.action_space, "n", None)
+        self.speech(made).check(self.label)
         made.close()
-        if names and len(names) != n:
-            raise UserError(
-                f"{self.label}: actions names {len(names)} actions, {made.action_space} has "
-                f"{n or 'none to name'}; name each, apart by blanks"
-            )
 
     @property
     def label(self) -> str:
-        return f"gym:{self.make}" if isinstance(self.make, str) else named(self.make)
+        return label_of("gym", self.make)
 
     @property
     def max_turns(self) -> int:
@@ -87,7 +81,8 @@ class GymnasiumWorld(AdaptedWorld):
         return super().max_turns if limit is None else limit + self.retries + 1
 
     def open_live(self) -> Live:
-        return Played(self, self.make_environment())
+        made = self.make_environment()
+        return GymnasiumEpisode(self, made, self.speech(made))
 
     def describe(self) -> str:
         return self.intro or ("" if callable(self.make) else f"You are in {self.make}.")
@@ -112,22 +107,19 @@ class GymnasiumWorld(AdaptedWorld):
             raise UserError(f"{self.label}: {what}; change the id or its settings") from None
         return made
 
-    def action_names(self, made: Any) -> tuple[str, ...]:
-        """Names of the actions of a Discrete space; () = their numbers."""
+    def speech(self, made: Any) -> Speech:
+        """How its actions are said."""
         known = "" if made.spec is None else ACTIONS.get(made.spec.name, "")
-        return tuple((self.actions or known).split())
-
-
-def named(make: Callable[[], Any]) -> str:
-    return str(getattr(make, "__name__", type(make).__name__)).strip("<>")
+        return Speech(made.action_space, tuple((self.actions or known).split()), self.read)
 
 
 @dataclass
-class Played:
-    """One episode. `info` is what came with the last observation."""
+class GymnasiumEpisode:
+    """One episode."""
 
     world: GymnasiumWorld
     environment: Any
+    speech: Speech
 
     def start(self, seed: int) -> Scene:
         with library_call(self.world.label):
@@ -136,7 +128,7 @@ class Played:
 
     def act(self, action: str) -> Scene:
         with library_call(self.world.label):
-            (done,) = self.environment.action_space.from_jsonable([json.loads(action)])
+            done = self.speech.value(action)
             observation, reward, ended, cut, info = self.environment.step(done)
             paid = float(reward)
         status = "finished" if ended else "truncated:environment" if cut else ""
@@ -148,55 +140,13 @@ class Played:
         with library_call(self.world.label):
             drawn = self.environment.render() if self.environment.render_mode == "ansi" else None
         text = name_colours(drawn).strip("\n") if isinstance(drawn, str) else show(observation)
-        return f"{text}\n\n{self.ways()}" if first else text
-
-    def ways(self) -> str:
-        """How an action is said."""
-        if self.world.read is not None:
-            return ""
-        if names := self.names():
-            return f"Reply with one of: {', '.join(names)}"
-        space = self.environment.action_space
-        return f"Reply with an action of {space}, as JSON on the last line"
-
-    def names(self) -> tuple[str, ...]:
-        """What the actions of a Discrete space are called; () = it is another space."""
-        space = self.environment.action_space
-        if type(space).__name__ != "Discrete":
-            return ()
-        numbers = tuple(str(int(space.start) + i) for i in range(int(space.n)))
-        return self.world.action_names(self.environment) or numbers
+        return f"{text}\n\n{self.speech.ways()}".rstrip() if first else text
 
     def read(self, text: str) -> str:
-        space = self.environment.action_space
-        if self.world.read is not None:
-            try:
-                action = self.world.read(text)
-            except ValueError as why:
-                raise Illegal(str(why)) from None
-            if not space.contains(action):
-                raise Illegal(f"{action!r} is no action of {space}")
-        elif names := self.names():
-            action = int(space.start) + names.index(named_action(text, names))
-        elif type(space).__name__ == "Text":
-            action = text.strip()
-        else:
-            action = self.from_json(text)
-        if not space.contains(action):
-            raise Illegal(f"That is no legal action. {self.ways()}")
-        return json.dumps(space.to_jsonable([action])[0])
-
-    def from_json(self, text: str) -> Any:
-        try:
-            last = text.strip().splitlines()[-1]
-            return self.environment.action_space.from_jsonable([json.loads(last)])[0]
-        except (IndexError, ValueError, TypeError, KeyError, AttributeError):
-            raise Illegal(f"That is no legal action. {self.ways()}") from None
+        return self.speech.read(text)
 
     def sample(self, rng: np.random.Generator, how: str) -> str:
-        space = self.environment.action_space
-        space.seed(int(rng.integers(2**31)))
-        return json.dumps(space.to_jsonable([space.sample()])[0])
+        return self.speech.sample(rng)
 
     def close(self) -> None:
         self.environment.close()

@@ -15,9 +15,16 @@ from palaestra.errors import UserError
 from palaestra.tasks.spec import parse_alone
 from palaestra.worlds.adapters.base import AdaptedWorld
 from palaestra.worlds.adapters.gymnasium import GymnasiumWorld
+from palaestra.worlds.adapters.pettingzoo import PettingZooWorld
 from palaestra.worlds.adapters.spiel import SpielWorld
+from palaestra.worlds.adapters.textarena import TextArenaWorld
 
-ADAPTERS: Mapping[str, type[AdaptedWorld]] = {"gym": GymnasiumWorld, "spiel": SpielWorld}
+ADAPTERS: Mapping[str, type[AdaptedWorld]] = {
+    "gym": GymnasiumWorld,
+    "pettingzoo": PettingZooWorld,
+    "spiel": SpielWorld,
+    "textarena": TextArenaWorld,
+}
 IN_PROGRAMS = ("settings", "render", "read")  # what text does not say
 
 
