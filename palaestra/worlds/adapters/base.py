@@ -10,11 +10,20 @@ anew is refused.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import math
 import re
-from collections.abc import Awaitable, Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Generator,
+    Mapping,
+    Sequence,
+)
 from contextlib import contextmanager, suppress
 from dataclasses import field, replace
 from typing import Any, Protocol, TypeAlias
@@ -29,6 +38,7 @@ from palaestra.types import Act, Ask, Frame, Key, Message, Task, rng_of, seed_of
 POLICY = "policy"  # the seat where only one player is trained
 SEEDS = 2**31  # libraries take seeds of 32 bits with a sign
 KEPT = 256  # running environments that wait for their next action
+PATIENCE, PAUSE = 10.0, 0.01  # seconds
 # who plays the other seats: the policy itself, a name that the world knows, or a function
 Opponent: TypeAlias = str | Callable[[Sequence[Message], np.random.Generator], str]
 
@@ -60,7 +70,10 @@ class Live(Protocol):
         """The action that a reply means. Raises Illegal."""
         ...
 
-    def act(self, action: str) -> Scene | Awaitable[Scene]: ...
+    def act(self, action: str) -> Scene | Awaitable[Scene]:
+        """Raises Illegal where the environment refuses the action and stands where it stood."""
+        ...
+
     def sample(self, rng: np.random.Generator, how: str) -> str:
         """An action of another player's: `how` is "random", or another name that the world knows."""
         ...
@@ -74,17 +87,47 @@ class Trail:
 
     seed: int
     actions: tuple[str, ...] = ()
-    illegal: int = 0  # replies so far that were no action
+    turns: int = 0  # replies so far
+    illegal: int = 0  # of these, replies that were no action
     plays: str = ""  # the player that the policy is; "" = all of them
     asked: tuple[str, ...] = ()  # players who were asked before
     seen: str = ""  # digest of what was shown last
 
 
 class Lives:
-    """Running environments, by the trail that brought them there; the oldest of too many end."""
+    """Running environments, by the trail that brought them there; the oldest of too many end.
 
-    def __init__(self) -> None:
+    `most` of them may run at a time; None = any number. Who finds no room waits `PATIENCE` seconds
+    for an episode to end, and then takes the place of one that waits for its next action, which is
+    played anew if it comes.
+    """
+
+    def __init__(self, most: int | None = None) -> None:
+        self.most = most
+        self.running = 0
         self.kept: list[tuple[Trail, Live, Scene]] = []
+
+    async def begin(self, make: Callable[[], Live]) -> Live:
+        """A fresh environment, as soon as there is room."""
+        waited = 0.0
+        while self.most is not None and self.running >= self.most:
+            if self.kept and waited >= PATIENCE:
+                await self.end(self.kept.pop(0)[1])
+            else:
+                await asyncio.sleep(PAUSE)
+                waited += PAUSE
+        self.running += 1
+        try:
+            return make()
+        except BaseException:
+            self.running -= 1
+            raise
+
+    async def end(self, live: Live) -> None:
+        """Closes an environment; one that cannot even be closed is let go."""
+        self.running -= 1
+        with suppress(Exception):
+            await await_if_needed(live.close())
 
     def take(self, trail: Trail) -> tuple[Live, Scene] | None:
         """One that stands there. Whoever takes it has it alone."""
@@ -97,12 +140,8 @@ class Lives:
 
     async def keep(self, trail: Trail, live: Live, scene: Scene) -> None:
         self.kept.append((trail, live, scene))
-        await self.end_oldest(KEPT)
-
-    async def end_oldest(self, left: int) -> None:
-        """Ends environments until no more than `left` wait."""
-        while len(self.kept) > left:
-            await end(self.kept.pop(0)[1])
+        if len(self.kept) > KEPT:
+            await self.end(self.kept.pop(0)[1])
 
 
 @stage
@@ -169,67 +208,70 @@ class AdaptedWorld:
     async def reset(self, task: Task, key: Key) -> Frame:
         trail = Trail(seed=task.meta["seed"], plays=task.meta["plays"])
         live, scene = await self._play_anew(trail)
-        return await self._go_on(trail, live, scene)
+        return await self._or_end(live, self._go_on(trail, live, scene))
 
     async def step(self, state: Trail, acts: tuple[Act, ...], key: Key) -> Frame:
         live, scene = self.lives.take(state) or await self._play_anew(state)
-        try:
-            action = live.read(acts[0].text)
-        except Illegal as why:
-            return await self._refuse(state, live, scene, str(why))
-        except BaseException:
-            await end(live)
-            raise
-        scene = await self._act(live, action)
-        trail = replace(state, actions=(*state.actions, action))
-        return await self._go_on(trail, live, scene)
+        trail = replace(state, turns=state.turns + 1)
+        return await self._or_end(live, self._reply(trail, live, scene, acts[0].text))
 
     # ---- how
 
+    async def _or_end(self, live: Live, going: Coroutine[Any, Any, Frame]) -> Frame:
+        """What comes of it; where that is an error, nobody goes on from there."""
+        try:
+            return await going
+        except BaseException:
+            await self.lives.end(live)
+            raise
+
+    async def _reply(self, trail: Trail, live: Live, scene: Scene, text: str) -> Frame:
+        try:
+            action = live.read(text)
+            after: Scene = await await_if_needed(live.act(action))
+        except Illegal as why:
+            return await self._refuse(trail, live, scene, str(why))
+        return await self._go_on(replace(trail, actions=(*trail.actions, action)), live, after)
+
     async def _play_anew(self, trail: Trail) -> tuple[Live, Scene]:
         """A fresh environment brought to where a trail ends."""
-        live = self.open_live()
+        live = await self.lives.begin(self.open_live)
         try:
             scene: Scene = await await_if_needed(live.start(trail.seed))
             for action in trail.actions:
                 scene = await await_if_needed(live.act(action))
+            self._check_repeat(trail, scene)
         except BaseException:
-            await end(live)
+            await self.lives.end(live)
             raise
+        return live, scene
+
+    def _check_repeat(self, trail: Trail, scene: Scene) -> None:
         if trail.seen and trail.seen != digest(scene):
-            await end(live)
             raise UserError(
                 f"{self.label} does not repeat itself: after the same seed and actions it shows "
                 "something else, so no episode of it can be forked; take a method that does not "
                 "continue episodes, or an environment whose randomness follows its seed"
             )
-        return live, scene
-
-    async def _act(self, live: Live, action: str) -> Scene:
-        try:
-            return await await_if_needed(live.act(action))
-        except BaseException:
-            await end(live)
-            raise
 
     async def _go_on(self, trail: Trail, live: Live, scene: Scene) -> Frame:
         """The frame after a scene; where others are to move, after they have."""
         pay = dict(scene.pay)
         while not scene.status and trail.plays not in ("", scene.seat):
             action = self._answer(trail, live, scene)
-            scene = await self._act(live, action)
+            scene = await await_if_needed(live.act(action))
             trail = replace(trail, actions=(*trail.actions, action))
             for seat, amount in scene.pay.items():
                 pay[seat] = pay.get(seat, 0.0) + amount
         trail = replace(trail, seen=digest(scene))
-        if scene.status:
-            await end(live)
-            return self._end(trail, pay, scene)
+        if scene.status or trail.turns >= self.max_turns:
+            return await self._end(trail, live, pay, scene, "truncated:turns")
         first = scene.seat not in trail.asked
         trail = replace(trail, asked=(*trail.asked, scene.seat)) if first else trail
-        await self.lives.keep(trail, live, scene)
         told = self.describe() if first or not self.memory else ""
-        return self._ask(trail, scene, pay, "\n\n".join(filter(None, (told, scene.text))))
+        frame = self._ask(trail, scene, pay, "\n\n".join(filter(None, (told, scene.text))))
+        await self.lives.keep(trail, live, scene)
+        return frame
 
     def _answer(self, trail: Trail, live: Live, scene: Scene) -> str:
         """What another player does."""
@@ -247,11 +289,13 @@ class AdaptedWorld:
         """Asks again, or ends the episode."""
         trail = replace(trail, illegal=trail.illegal + 1)
         if trail.illegal > self.retries:
-            await end(live)
-            return self._end(trail, self.forfeit(scene.seat), replace(scene, status="finished"))
-        await self.lives.keep(trail, live, scene)
+            return await self._end(trail, live, self.forfeit(scene.seat), scene, "finished")
+        if trail.turns >= self.max_turns:
+            return await self._end(trail, live, {}, scene, "truncated:turns")
         told = (why,) if self.memory else (self.describe(), why, scene.text)
-        return self._ask(trail, scene, {}, "\n\n".join(filter(None, told)))
+        frame = self._ask(trail, scene, {}, "\n\n".join(filter(None, told)))
+        await self.lives.keep(trail, live, scene)
+        return frame
 
     def forfeit(self, seat: str) -> Mapping[str, float]:
         """The pay where a player gives no action to the last."""
@@ -271,15 +315,19 @@ class AdaptedWorld:
             state_key=scene.text,
         )
 
-    def _end(self, trail: Trail, pay: Mapping[str, float], scene: Scene) -> Frame:
-        named = dict.fromkeys(self.sides, 0.0) | dict(pay)
-        return Frame(
+    async def _end(
+        self, trail: Trail, live: Live, pay: Mapping[str, float], scene: Scene, status: str
+    ) -> Frame:
+        """The last frame: as the scene ends, else with `status`. Everybody is paid, be it nothing."""
+        frame = Frame(
             state=trail,
-            pay=self._pay(trail, named),
+            pay=self._pay(trail, dict.fromkeys(self.sides, 0.0) | dict(pay)),
             facts=self._facts(trail, scene),
             state_key=scene.text,
-            status=scene.status,
+            status=scene.status or status,
         )
+        await self.lives.end(live)
+        return frame
 
     def _seat(self, trail: Trail, player: str) -> str:
         return POLICY if trail.plays else player
@@ -313,12 +361,6 @@ class AdaptedTasks:
 
     def task(self, split: str, index: int) -> Task:
         return self.world.task(split, index)
-
-
-async def end(live: Live) -> None:
-    """Closes an environment; one that cannot even be closed is let go."""
-    with suppress(Exception):
-        await await_if_needed(live.close())
 
 
 def digest(scene: Scene) -> str:

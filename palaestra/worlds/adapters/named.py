@@ -15,12 +15,14 @@ from palaestra.errors import UserError
 from palaestra.tasks.spec import parse_alone
 from palaestra.worlds.adapters.base import AdaptedWorld
 from palaestra.worlds.adapters.gymnasium import GymnasiumWorld
+from palaestra.worlds.adapters.openenv import OpenEnvWorld
 from palaestra.worlds.adapters.pettingzoo import PettingZooWorld
 from palaestra.worlds.adapters.spiel import SpielWorld
 from palaestra.worlds.adapters.textarena import TextArenaWorld
 
 ADAPTERS: Mapping[str, type[AdaptedWorld]] = {
     "gym": GymnasiumWorld,
+    "openenv": OpenEnvWorld,
     "pettingzoo": PettingZooWorld,
     "spiel": SpielWorld,
     "textarena": TextArenaWorld,

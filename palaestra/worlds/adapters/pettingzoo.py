@@ -93,7 +93,9 @@ class PettingZooWorld(AdaptedWorld):
             module = importlib.import_module(f"pettingzoo.{self.make}")
             return module.env(**given)
         except ImportError as error:
-            raise UserError(f"{self.label}: {error}; install what this family needs") from None
+            raise UserError(
+                f"{self.label}: {error}; install what this family needs, pygame-ce for the classic one"
+            ) from None
         except (TypeError, ValueError, AssertionError) as error:
             raise UserError(f"{self.label}: {error}; change its settings") from None
 
