@@ -53,6 +53,7 @@ class Scene:
 
     seat: str = POLICY  # who acts next
     text: str = ""  # what that seat is shown
+    before: tuple[Message, ...] = ()  # messages that it is shown before the text
     pay: Mapping[str, float] = field(default_factory=dict)  # by seat, since the scene before
     status: str = ""  # "" = it goes on, else "finished" or "truncated:WHY"
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -78,7 +79,7 @@ class Live(Protocol):
         """An action of another player's: `how` is "random", or another name that the world knows."""
         ...
 
-    def close(self) -> None | Awaitable[None]: ...
+    def close(self) -> Awaitable[None] | None: ...
 
 
 @value_class
@@ -195,6 +196,21 @@ class AdaptedWorld:
     def seats(self) -> tuple[str, ...]:
         return self.sides if self.opponent == "self" else (POLICY,)
 
+    @property
+    def size(self) -> int | None:
+        """Training tasks; None = endless."""
+        return None
+
+    @property
+    def test_size(self) -> int | None:
+        """Held-out tasks; None = endless."""
+        return None
+
+    @property
+    def caveat(self) -> str:
+        """One line for the reader of a result."""
+        return "held-out episodes differ from the trained ones by their seed alone"
+
     def task(self, split: str, index: int) -> Task:
         """An episode is a seed; the policy plays the seats in turn, where it has only one."""
         seed = seed_of((self.label, split, index)) % SEEDS
@@ -304,7 +320,7 @@ class AdaptedWorld:
     def _ask(self, trail: Trail, scene: Scene, pay: Mapping[str, float], text: str) -> Frame:
         ask = Ask(
             seat=self._seat(trail, scene.seat),
-            say=(Message(role="user", content=text),),
+            say=(*scene.before, Message(role="user", content=text)),
             new_row=not self.memory,
         )
         return Frame(
@@ -349,15 +365,22 @@ class AdaptedWorld:
 
 @stage
 class AdaptedTasks:
-    """The episodes of an adapted world: endless seeds."""
+    """The episodes of an adapted world."""
 
     world: AdaptedWorld
     name: str
-    size: int | None = None
+
+    @property
+    def size(self) -> int | None:
+        return self.world.size
+
+    @property
+    def test_size(self) -> int | None:
+        return self.world.test_size
 
     @property
     def caveat(self) -> str:
-        return "held-out episodes differ from the trained ones by their seed alone"
+        return self.world.caveat
 
     def task(self, split: str, index: int) -> Task:
         return self.world.task(split, index)
@@ -365,7 +388,7 @@ class AdaptedTasks:
 
 def digest(scene: Scene) -> str:
     """Of what can be seen of a scene, as far as a player can tell."""
-    seen = repr((scene.seat, scene.text, scene.status, sorted(scene.pay.items())))
+    seen = repr((scene.seat, scene.before, scene.text, scene.status, sorted(scene.pay.items())))
     return hashlib.blake2b(seen.encode(), digest_size=8).hexdigest()
 
 
@@ -403,7 +426,7 @@ def last_named(text: str, names: Collection[str]) -> str | None:
     """
     known = {n.lower(): n for n in names}
     longest_first = "|".join(map(re.escape, sorted(known, key=len, reverse=True)))
-    found = re.findall(rf"(?<![\w.-])(?:{longest_first})(?!\w|\.\d)", text.lower())
+    found = re.findall(rf"(?<![\w.-])(?:{longest_first})(?!\w|-\w|\.\d)", text.lower())
     return known[found[-1]] if found else None
 
 

@@ -19,6 +19,7 @@ from palaestra.worlds.adapters.openenv import OpenEnvWorld
 from palaestra.worlds.adapters.pettingzoo import PettingZooWorld
 from palaestra.worlds.adapters.spiel import SpielWorld
 from palaestra.worlds.adapters.textarena import TextArenaWorld
+from palaestra.worlds.adapters.verifiers import VerifiersWorld
 
 ADAPTERS: Mapping[str, type[AdaptedWorld]] = {
     "gym": GymnasiumWorld,
@@ -26,6 +27,7 @@ ADAPTERS: Mapping[str, type[AdaptedWorld]] = {
     "pettingzoo": PettingZooWorld,
     "spiel": SpielWorld,
     "textarena": TextArenaWorld,
+    "verifiers": VerifiersWorld,
 }
 IN_PROGRAMS = ("settings", "render", "read")  # what text does not say
 

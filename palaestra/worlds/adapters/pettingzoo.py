@@ -135,16 +135,18 @@ class PettingZooEpisode:
         """What the next agent sees who is still there; those who are not make their empty step."""
         made = self.environment
         with library_call(self.world.label):
-            while made.agents:
-                agent = made.agent_selection
-                if not (made.terminations[agent] or made.truncations[agent]):
-                    observation, _, _, _, _ = made.last()
-                    break
-                self.cut = self.cut or bool(made.truncations[agent])
+            while made.agents and self.has_left(made.agent_selection):
+                self.cut = self.cut or bool(made.truncations[made.agent_selection])
                 made.step(None)
         if not made.agents:
             return Scene(pay=pay, status="truncated:environment" if self.cut else "finished")
+        agent = made.agent_selection
+        with library_call(self.world.label):
+            observation = made.observe(agent)
         return Scene(seat=agent, text=self.text(observation, agent), pay=pay)
+
+    def has_left(self, agent: str) -> bool:
+        return self.environment.terminations[agent] or self.environment.truncations[agent]
 
     def text(self, observation: Any, agent: str) -> str:
         if self.world.render is not None:
@@ -160,8 +162,8 @@ class PettingZooEpisode:
 
     @property
     def mask(self) -> Any:
-        observation, _, _, _, info = self.environment.last()
-        return mask_of(observation, info)
+        agent = self.environment.agent_selection
+        return mask_of(self.environment.observe(agent), self.environment.infos[agent])
 
     def read(self, text: str) -> str:
         return self.speech.read(text, self.mask)

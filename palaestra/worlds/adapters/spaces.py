@@ -83,7 +83,9 @@ class Speech:
     def sample(self, rng: np.random.Generator, mask: Any = None) -> str:
         """Any action that a mask allows."""
         self.space.seed(int(rng.integers(2**31)))
-        drawn = self.space.sample() if mask is None else self.space.sample(np.asarray(mask, np.int8))
+        drawn = (
+            self.space.sample() if mask is None else self.space.sample(np.asarray(mask, np.int8))
+        )
         return json.dumps(self.space.to_jsonable([drawn])[0])
 
     def _allows(self, action: Any, mask: Any) -> bool:

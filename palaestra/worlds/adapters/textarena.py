@@ -5,7 +5,6 @@ A reply goes to the game as it is, and the game itself says what it makes of one
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
