@@ -66,7 +66,8 @@ class Settings:
     recipe: str = setting("grpo", use=Use.MAKE | Use.KEPT, flag="none")
     task: str = setting(
         "",
-        "chain, count, hop, grid, rec, tictactoe, rg:NAME (extra gym), or a mixture a*2+b",
+        "chain, count, hop, grid, rec, tictactoe, rg:NAME (extra gym), a mixture a*2+b, or an "
+        "environment: gym:, spiel:, pettingzoo:, textarena:, verifiers:, openenv: and its name",
         metavar="NAME",
         means=TASK,
         use=LEARNED,
@@ -86,7 +87,7 @@ class Settings:
         metavar="FILE.py:NAME | VERIFIER",
         use=LEARNED,
     )
-    env: str = setting("", "your own multi-turn environment", metavar="FILE.py:Class", use=LEARNED)
+    env: str = setting("", "your own multi-turn environment", metavar="FILE.py:NAME", use=LEARNED)
     model: str = setting(
         "tiny",
         "tiny, smollm2, a Hugging Face folder or hub id",

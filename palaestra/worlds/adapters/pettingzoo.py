@@ -1,11 +1,9 @@
-"""PettingZoo's environments of several agents as worlds: `pettingzoo:classic.connect_four_v3`, or
+"""PettingZoo's environments of several agents as worlds: `pettingzoo:classic/connect_four-v3`, or
 `PettingZooWorld`. An action mask, where there is one, says what is legal.
 """
 
 from __future__ import annotations
 
-import importlib
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -28,7 +26,6 @@ from palaestra.worlds.adapters.base import (
 )
 from palaestra.worlds.adapters.spaces import Speech, mask_of
 
-MODULE = re.compile(r"[a-z]\w*\.[a-z]\w*")
 OPPONENTS = ("self", "random")
 
 
@@ -38,7 +35,7 @@ class PettingZooWorld(AdaptedWorld):
     (https://pettingzoo.farama.org/api/aec).
 
     Args:
-        make: FAMILY.MODULE of PettingZoo, or a function that makes the environment.
+        make: the environment's id, or a function that makes the environment.
         settings: keywords for it.
         against: who plays the other seats. "self": the policy has all, under the agents' names.
             "random" or a function `(messages, rng) -> text`: then it has one, another one from task
@@ -82,16 +79,15 @@ class PettingZooWorld(AdaptedWorld):
         """Raises UserError where there is none."""
         if not isinstance(self.make, str):
             return self.make()
-        given = dict(self.settings)
         try:
-            importlib.import_module("pettingzoo")
+            import pettingzoo
         except ImportError as error:
             raise missing_library(self.label, "PettingZoo", "pettingzoo", error) from None
-        if not MODULE.fullmatch(self.make):
-            raise UserError(f"{self.label}: write pettingzoo:FAMILY.MODULE, e.g. classic.rps_v2")
+        if self.make not in pettingzoo.aec_registry:
+            near = suggestion_or_all(self.make, pettingzoo.aec_registry)
+            raise UserError(f"PettingZoo has no environment {self.make!r}{near}")
         try:
-            module = importlib.import_module(f"pettingzoo.{self.make}")
-            return module.env(**given)
+            return pettingzoo.make("aec", self.make, **dict(self.settings))
         except ImportError as error:
             raise UserError(
                 f"{self.label}: {error}; install what this family needs, pygame-ce for the classic one"

@@ -18,7 +18,7 @@ def text(frame):
 
 
 def test_both_agents_play_and_the_winner_is_paid(episode):
-    world = world_by_name("pettingzoo:classic.connect_four_v3(solved=1)")
+    world = world_by_name("pettingzoo:classic/connect_four-v3(solved=1)")
     frames = episode(world, COLUMNS)
     assert world.seats == ("player_0", "player_1") and [f.asks[0].seat for f in frames[:2]] == ["player_0", "player_1"]
     assert frames[-1].pay == {("player_0", ""): 1.0, ("player_1", ""): -1.0} and frames[-1].status == "finished"
@@ -26,13 +26,13 @@ def test_both_agents_play_and_the_winner_is_paid(episode):
 
 
 def test_what_the_mask_forbids_is_asked_for_again_and_ends_in_the_penalty(episode):
-    frames = episode(world_by_name("pettingzoo:classic.tictactoe_v3(retries=1,penalty=-1)"), ["4", "4", "4"])
+    frames = episode(world_by_name("pettingzoo:classic/tictactoe-v3(retries=1,penalty=-1)"), ["4", "4", "4"])
     assert text(frames[2]) == "That is no legal action. Reply with one of: 0, 1, 2, 3, 5, 6, 7, 8"
     assert frames[3].pay == {("player_1", ""): 0.0, ("player_2", ""): -1.0} and frames[3].facts["illegal"] == 2
 
 
 @pytest.mark.parametrize(
-    "name", ["classic.tictactoe_v3", "classic.connect_four_v3", "classic.connect_four_v3(against=random)"]
+    "name", ["classic/tictactoe-v3", "classic/connect_four-v3", "classic/connect_four-v3(against=random)"]
 )
 def test_the_same_seed_is_the_same_episode_from_every_state(repeats, name):
     for index in range(2):
@@ -41,7 +41,7 @@ def test_the_same_seed_is_the_same_episode_from_every_state(repeats, name):
 
 
 def test_an_opponent_takes_the_other_seats_in_turn(episode):
-    world = world_by_name("pettingzoo:classic.tictactoe_v3(against=random)")
+    world = world_by_name("pettingzoo:classic/tictactoe-v3(against=random)")
     first, second = (episode(world, [CHOICE] * 9, i) for i in (0, 1))
     assert (
         world.seats == ("policy",) and "You are player_1." in text(first[0]) and "You are player_2." in text(second[0])
@@ -62,10 +62,9 @@ def test_own_environment_renderer_and_names(episode):
 
 
 @pytest.mark.parametrize(("name", "says"), [
-    ("pettingzoo:tictactoe_v3", "write pettingzoo:FAMILY.MODULE"),
-    ("pettingzoo:classic.nope_v1", "No module named 'pettingzoo.classic.nope_v1'"),
-    ("pettingzoo:classic.tictactoe_v3(foo=1)", "unexpected keyword argument 'foo'"),
-    ("pettingzoo:classic.tictactoe_v3(against=mcts)", "no opponent 'mcts'"),
+    ("pettingzoo:classic/tictactoe-v2", "no environment 'classic/tictactoe-v2'; did you mean classic/tictactoe-v3"),
+    ("pettingzoo:classic/tictactoe-v3(foo=1)", "unexpected keyword argument 'foo'"),
+    ("pettingzoo:classic/tictactoe-v3(against=mcts)", "no opponent 'mcts'"),
 ])  # fmt: skip
 def test_mistakes(name, says):
     with pytest.raises(UserError) as error:
