@@ -88,6 +88,16 @@ from .toys.rec import Rec as Rec
 from .toys.unanswerable import Unanswerable as Unanswerable
 from .toys.variants import Variants as Variants
 from .toys.words import Words as Words
+from .worlds.adapters.base import (
+    AdaptedTasks as AdaptedTasks, AdaptedWorld as AdaptedWorld, Illegal as Illegal, Live as Live,
+    Scene as Scene,
+)
+from .worlds.adapters.gymnasium import GymnasiumWorld as GymnasiumWorld
+from .worlds.adapters.openenv import OpenEnvWorld as OpenEnvWorld
+from .worlds.adapters.pettingzoo import PettingZooWorld as PettingZooWorld
+from .worlds.adapters.spiel import SpielWorld as SpielWorld
+from .worlds.adapters.textarena import TextArenaWorld as TextArenaWorld
+from .worlds.adapters.verifiers import VerifiersWorld as VerifiersWorld
 from .worlds.blind import Blind as Blind
 from .worlds.forced import Forced as Forced
 from .worlds.pair import Pair as Pair

@@ -33,6 +33,8 @@ from palaestra.toys.rec import Rec
 from palaestra.toys.unanswerable import Unanswerable
 from palaestra.toys.variants import Variants
 from palaestra.types import Player, Tasks, World
+from palaestra.worlds.adapters.base import AdaptedTasks
+from palaestra.worlds.adapters.named import is_adapted, world_by_name
 from palaestra.worlds.pair import Pair
 from palaestra.worlds.question import Question
 from palaestra.worlds.tictactoe import TicTacToe, TicTacToeTasks, random_move
@@ -62,7 +64,13 @@ OPPONENTS: Mapping[str, Mapping[str, Player]] = {
 
 
 def bench_by_name(spec: str) -> tuple[Bench, Mapping[str, Player]]:
-    """A bench by name; `a*2+b` mixes question tasks, `rg:NAME` is a reasoning-gym generator."""
+    """A bench by name; `a*2+b` mixes question tasks, `rg:NAME` is a reasoning-gym generator,
+    `gym:NAME` and its like are other libraries' environments.
+    """
+    if is_adapted(spec):
+        world = world_by_name(spec)
+        tasks = AdaptedTasks(world, spec)
+        return Bench(name=spec, tasks=tasks, world=world, max_turns=world.max_turns), {}
     if spec in WORLDS:
         tasks, world = WORLDS[spec]
         return Bench(name=spec, tasks=tasks(), world=world()), OPPONENTS.get(spec, {})

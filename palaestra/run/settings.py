@@ -70,7 +70,8 @@ class Settings:
     recipe: str = setting("grpo", use=Use.MAKE | Use.KEPT, flag="none")
     task: str = setting(
         "",
-        "chain, count, hop, grid, rec, tictactoe, rg:NAME (extra gym), or a mixture a*2+b",
+        "chain, count, hop, grid, rec, tictactoe, rg:NAME (extra gym), a mixture a*2+b, or an "
+        "environment: gym:, spiel:, pettingzoo:, textarena:, verifiers:, openenv: and its name",
         metavar="NAME",
         means=TASK,
         use=LEARNED,
@@ -103,7 +104,7 @@ class Settings:
     reward_timeout: int = setting(
         60, "seconds that one call of your reward function may take", metavar="S", least=1
     )
-    env: str = setting("", "your own multi-turn environment", metavar="FILE.py:Class", use=LEARNED)
+    env: str = setting("", "your own multi-turn environment", metavar="FILE.py:NAME", use=LEARNED)
     tools: tuple[str, ...] = setting(
         (),
         'what a question may be answered with: typed functions, python (the sandbox), mcp:"COMMAND" '

@@ -19,6 +19,8 @@ REST = r"(?P<settings>\(.*\))?\s*(?:\*\s*(?P<weight>[^()*]+))?"
 PART = re.compile(f"(?P<name>{NAME}){REST}", re.DOTALL)
 PART_OR_FILE = re.compile(f"(?P<name>{FILE_PART.pattern}|{NAME}){REST}", re.DOTALL)
 
+ADDRESS = re.compile(r"(?P<name>[^()\s]+)(?P<settings>\(.*\))?", re.DOTALL)
+
 
 @value_class
 class SpecPart:
@@ -44,6 +46,22 @@ def parse_spec(spec: str, kind: str, least: float = 0.0, *, files: bool = False)
     pattern = PART_OR_FILE if files else PART
     pieces = (piece.strip() for piece in split_outside(spec, "+"))
     return [_part(piece, pattern.fullmatch(piece), spec, kind, least) for piece in pieces]
+
+
+def parse_alone(spec: str, form: str) -> SpecPart:
+    """What stands alone under whatever name another library gave it, with its settings.
+
+    Args:
+        form: how it is written, for the message.
+
+    Raises:
+        UserError: it cannot be read, or it is a sum.
+    """
+    match = ADDRESS.fullmatch(spec)
+    if match is None or len(split_outside(spec, "+")) > 1:
+        raise UserError(f"{spec!r} cannot be read; write {form}, and nothing beside it")
+    settings = _settings(match["settings"] or "()", match["name"])
+    return SpecPart(name=match["name"], settings=settings, weight=None)
 
 
 def names_in(spec: str) -> list[str]:

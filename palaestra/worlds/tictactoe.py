@@ -1,4 +1,4 @@
-"""Tic-tac-toe for two seats. textarena's TicTacToe-v0 is the referee (extra `games`); the board is
+"""Tic-tac-toe for two seats. open_spiel's tic_tac_toe is the referee (extra `games`); the board is
 shown our own way.
 
 user: you are x / o1x / 3x5 / 678        4 would be taken; 6 wins        assistant: 6
@@ -13,9 +13,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from palaestra.errors import UserError
 from palaestra.toys.base import draw_task, question_task
 from palaestra.types import Act, Ask, Frame, Key, Message, Task, stage, value_class
+from palaestra.worlds.adapters.spiel import load_game
 
 SQUARE = re.compile("[0-8]")
 SEATS = ("x", "o")  # x opens
@@ -87,9 +87,8 @@ class TicTacToe:
 
     def step(self, state: Board, acts: tuple[Act, ...], key: Key) -> Frame:
         text, mover = acts[0].text.strip(), len(state.moves) % 2
-        env = referee(state.moves)
-        done, _ = env.step(action=f"[{text}]" if SQUARE.fullmatch(text) else "none")
-        if env.state.game_info[mover]["invalid_move"]:
+        game = referee(state.moves)
+        if not SQUARE.fullmatch(text) or int(text) not in game.legal_actions():
             count = state.illegal[mover] + 1
             state = replace(
                 state,
@@ -99,9 +98,10 @@ class TicTacToe:
                 return self._ask(state)
             return self._end(state, {mover: -1.0, 1 - mover: 1.0}, f"illegal:{SEATS[mover]}")
         state = replace(state, moves=(*state.moves, int(text)))
-        if not done:
+        game.apply_action(int(text))
+        if not game.is_terminal():
             return self._ask(state)
-        rewards = {seat: float(r) for seat, r in env.state.rewards.items()}
+        rewards = dict(enumerate(game.returns()))
         winner = next((SEATS[s] for s, r in rewards.items() if r > 0), "draw")
         return self._end(state, rewards, winner)
 
@@ -139,18 +139,8 @@ def _facts(state: Board) -> dict[str, Any]:
 
 
 def referee(moves: tuple[int, ...]) -> Any:
-    """textarena's game after some legal moves; an illegal one ends it."""
-    try:
-        import textarena
-    except ImportError as missing:
-        raise UserError(
-            "TicTacToe needs textarena; install it with: pip install 'palaestra[games]'"
-        ) from missing
-    env = textarena.make("TicTacToe-v0").env
-    while hasattr(env, "env"):
-        env = env.env
-    env.reset(num_players=2, seed=0)
-    env.state.error_allowance = 0
+    """open_spiel's game after some legal moves."""
+    state = load_game("tic_tac_toe").new_initial_state()
     for m in moves:
-        env.step(action=f"[{m}]")
-    return env
+        state.apply_action(m)
+    return state

@@ -14,6 +14,8 @@
 A seat may have a player of its own, who is not trained: `players = {"second": function}`, a
 function `(messages, rng) -> text`.
 
+A world that the file has made, `lake = GymnasiumWorld(make)`, may be named in place of a class.
+
 Methods may be plain or async. An error in one stops the run and names the user's own line; a
 `Fault` ends the episode.
 """
@@ -37,8 +39,8 @@ from palaestra.abilities import (  # fmt: skip
 )
 from palaestra.context import Bench
 from palaestra.errors import Fault, UserError
-from palaestra.tasks.user_code import accepts, file_of, load, locate_error
-from palaestra.types import Act, Ask, Frame, Key, Message, Task, stage
+from palaestra.tasks.user_code import accepts, file_of, load, locate_error, path_of
+from palaestra.types import Act, Ask, Frame, Key, Message, Task, World, stage
 
 METHODS = {
     "reset": ("task", "key"),
@@ -241,16 +243,16 @@ def load_environment(spec: str) -> tuple[UserWorld, UserTasks]:
 
 @lru_cache(maxsize=32)
 def instance_of(spec: str) -> Any:
-    """One instance, made without arguments and checked."""
+    """One instance, checked: made without arguments, or a world that the file made itself."""
     made = load(spec, "class")
-    if not isinstance(made, type):
+    if not isinstance(made, type | World):
         raise UserError(
             f"{spec} is {type(made).__name__}, not a class; write class {spec.rpartition(':')[2]}: "
             "..."
         )
-    if not accepts(made):
+    if isinstance(made, type) and not accepts(made):
         raise UserError(f"{spec} must be made without arguments; give those of __init__ defaults")
-    instance = guard_call(spec, made)
+    instance = guard_call(spec, made) if isinstance(made, type) else made
     _check_seats(spec, getattr(instance, "seats", None))
     for method, arguments in METHODS.items():
         found = getattr(instance, method, None)
@@ -296,7 +298,6 @@ def guard_call(spec: str, function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _fault(error: Exception, spec: str, method: str) -> str:
-    return (
-        f"{locate_error(error, file_of(load(spec, 'class')))} (in "
-        f"{spec.rpartition(':')[2]}{method})"
-    )
+    made = load(spec, "class")
+    file = file_of(made) if isinstance(made, type) else str(path_of(spec.rpartition(":")[0]))
+    return f"{locate_error(error, file)} (in {spec.rpartition(':')[2]}{method})"

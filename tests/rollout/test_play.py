@@ -25,7 +25,7 @@ def played(ctx, key=("k",), max_tokens=12):
 
 @pytest.mark.parametrize("task", ["hop", "grid", "chain", "tictactoe"])
 def test_only_sampled_tokens_are_trained_and_all_of_them(context, task):
-    pytest.importorskip("textarena") if task == "tictactoe" else None
+    pytest.importorskip("pyspiel") if task == "tictactoe" else None
     ctx = context(task)
     episode = played(ctx)
     assert episode.rows and episode.ok
@@ -88,7 +88,7 @@ def test_oracle_is_paid():
 
 
 def test_two_seats_have_rows_and_parts_of_their_own(context):
-    pytest.importorskip("textarena")
+    pytest.importorskip("pyspiel")
     ctx = context("tictactoe")
     cast = {"x": ctx.cast("policy", Sampling(max_tokens=2))["x"], "o": Script(fn=lambda messages, rng: "8")}
     episode = asyncio.run(play(TicTacToe(), cast, TicTacToeTasks(plies=(0, 0)).task("train", 0), ("k",), ("w",)))

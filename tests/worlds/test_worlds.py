@@ -180,7 +180,7 @@ def test_a_question_ends_after_one_answer_and_pays_nothing() -> None:
 
 @pytest.fixture(scope="module")
 def game() -> TicTacToe:
-    pytest.importorskip("textarena")
+    pytest.importorskip("pyspiel")
     return TicTacToe()
 
 
@@ -220,7 +220,7 @@ def test_an_illegal_move_forfeits(game: TicTacToe, text: str) -> None:
 
 
 def test_an_illegal_move_may_be_asked_for_again() -> None:
-    pytest.importorskip("textarena")
+    pytest.importorskip("pyspiel")
     lenient, state = TicTacToe(illegal="again", retries=1), Board(moves=(4,))
     frame = lenient.step(state, acted(Ask(seat="o"), "4"), ())
     assert frame.asks[0].seat == "o" and frame.state.moves == (4,)
@@ -228,7 +228,7 @@ def test_an_illegal_move_may_be_asked_for_again() -> None:
 
 
 def test_illegal_moves_are_counted_by_seat() -> None:
-    pytest.importorskip("textarena")
+    pytest.importorskip("pyspiel")
     lenient = TicTacToe(illegal="again")
     for moves, before in (((4,), (1, 0)), ((4, 0), (0, 1))):
         frame = lenient.step(Board(moves=moves, illegal=before), acted(Ask(seat="x"), "4"), ())

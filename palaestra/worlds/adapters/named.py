@@ -1,0 +1,58 @@
+"""Environments of other libraries by name: `gym:FrozenLake-v1(is_slippery=False)`.
+
+Settings in brackets that the adapter has (`retries`, `solved`, `against`, ...) are the adapter's, all
+others go to the library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, get_type_hints
+
+from palaestra import values
+from palaestra.errors import UserError
+from palaestra.tasks.spec import parse_alone
+from palaestra.worlds.adapters.base import AdaptedWorld
+from palaestra.worlds.adapters.gymnasium import GymnasiumWorld
+from palaestra.worlds.adapters.openenv import OpenEnvWorld
+from palaestra.worlds.adapters.pettingzoo import PettingZooWorld
+from palaestra.worlds.adapters.spiel import SpielWorld
+from palaestra.worlds.adapters.textarena import TextArenaWorld
+from palaestra.worlds.adapters.verifiers import VerifiersWorld
+
+ADAPTERS: Mapping[str, type[AdaptedWorld]] = {
+    "gym": GymnasiumWorld,
+    "openenv": OpenEnvWorld,
+    "pettingzoo": PettingZooWorld,
+    "spiel": SpielWorld,
+    "textarena": TextArenaWorld,
+    "verifiers": VerifiersWorld,
+}
+IN_PROGRAMS = ("settings", "render", "read")  # what text does not say
+
+
+def is_adapted(spec: str) -> bool:
+    """Whether a name is one of another library's environments."""
+    return spec.partition(":")[0] in ADAPTERS and ":" in spec
+
+
+def world_by_name(spec: str) -> AdaptedWorld:
+    """The world that `PREFIX:NAME(setting=value, ...)` names. Raises UserError where there is none,
+    the library is missing, or a setting does not fit.
+    """
+    prefix, _, rest = spec.partition(":")
+    kind = ADAPTERS[prefix]
+    part = parse_alone(rest, f"{prefix}:NAME or {prefix}:NAME(setting=value)")
+    names = [f.name for f in fields(kind) if f.init]
+    address = next(f.name for f in fields(kind) if f.init and not f.kw_only)
+    hints = get_type_hints(kind)
+    own: dict[str, Any] = {}
+    for key, given in part.settings.items():
+        if given in ("true", "false"):
+            raise UserError(f"{spec!r}: write {key}={given.capitalize()}")
+        if key in names and key not in (address, *IN_PROGRAMS):
+            text = isinstance(given, str) and key == "against"
+            own[key] = given if text else values.parse(given, hints[key], f"{prefix}:...({key})")
+    others = tuple((k, v) for k, v in part.settings.items() if k not in own)
+    return kind(**{address: part.name, "settings": others}, **own)

@@ -1,0 +1,206 @@
+"""open_spiel's games as worlds: `spiel:tic_tac_toe(against=random)`, `spiel:kuhn_poker`, or
+`SpielWorld`.
+
+Simultaneous moves are asked for one after the other, unseen. Chance is drawn from the seed of the
+episode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from palaestra.errors import UserError
+from palaestra.suggest import suggestion, suggestion_or_all
+from palaestra.types import rng_of, stage
+from palaestra.worlds.adapters.base import (
+    POLICY,
+    AdaptedWorld,
+    Live,
+    Opponent,
+    Scene,
+    library_call,
+    missing_library,
+    named_action,
+)
+
+OPPONENTS = ("self", "random", "mcts")
+
+
+@stage
+class SpielWorld(AdaptedWorld):
+    """A game of open_spiel (https://github.com/google-deepmind/open_spiel).
+
+    Args:
+        game: its name.
+        settings: its parameters.
+        against: who plays the other seats. "self": the policy has all, called p0, p1, ...
+            "random", "mcts" (open_spiel's search with `simulations` playouts a move) or a function
+            `(messages, rng) -> text`: then it has one, another one from task to task.
+        render: the text for `(state, player)`, of a `pyspiel.State`. Without it the player's
+            information state, or its observation, above the legal actions.
+
+    Where no result lies beyond -1 and 1, a game that was won is solved.
+    """
+
+    game: str
+    settings: tuple[tuple[str, Any], ...] = ()
+    against: Opponent = "self"
+    simulations: int = 100
+    render: Callable[[Any, int], str] | None = None
+    memory: bool = field(default=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        game = self.load()
+        if game.num_players() < 2 and self.against != "self":
+            raise UserError(f"{self.label} has one player; leave out against")
+        if isinstance(self.against, str) and self.against not in OPPONENTS:
+            near = suggestion_or_all(self.against, OPPONENTS)
+            raise UserError(f"{self.label}: no opponent {self.against!r}{near}")
+        kind = game.get_type()
+        if self.against == "mcts":
+            load_search(self.label)
+            if kind.information != type(kind).Information.PERFECT_INFORMATION:
+                raise UserError(f"{self.label} hides something, and mcts would see it; take random")
+        if self.solved is None and (game.min_utility(), game.max_utility()) == (-1.0, 1.0):
+            object.__setattr__(self, "solved", 1.0)
+
+    @property
+    def label(self) -> str:
+        return f"spiel:{self.game}"
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        n = self.load().num_players()
+        return (POLICY,) if n == 1 else tuple(f"p{i}" for i in range(n))
+
+    @property
+    def opponent(self) -> Opponent:
+        return self.against
+
+    def open_live(self) -> Live:
+        return SpielGame(self, self.load().new_initial_state())
+
+    def describe(self) -> str:
+        kind = self.load().get_type()
+        return self.intro or f"You play {kind.long_name}. Reply with one of the legal actions."
+
+    def load(self) -> Any:
+        return load_game(self.game, self.settings)
+
+    def forfeit(self, seat: str) -> Mapping[str, float]:
+        """The lowest result; of two players the other one has the opposite."""
+        lowest = self.load().min_utility() if self.penalty is None else self.penalty
+        others = [p for p in self.sides if p != seat]
+        return {seat: lowest} | ({others[0]: -lowest} if len(others) == 1 else {})
+
+
+@lru_cache(maxsize=32)
+def load_game(name: str, settings: tuple[tuple[str, Any], ...] = ()) -> Any:
+    """A game, with moves in turn. Raises UserError where there is none."""
+    try:
+        import pyspiel  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise missing_library(name, "open_spiel", "games", error) from None
+    kinds = {k.short_name: k for k in pyspiel.registered_games()}
+    if name not in kinds:
+        near = suggestion(name, kinds) or f"; there are {len(kinds)}, e.g. tic_tac_toe"
+        raise UserError(f"open_spiel has no game {name!r}{near}")
+    takes = kinds[name].parameter_specification
+    for key, _ in settings:
+        if key not in takes:
+            raise UserError(f"spiel:{name} has no setting {key!r}{suggestion_or_all(key, takes)}")
+    try:
+        game = pyspiel.load_game(name, dict(settings))
+        simultaneous = game.get_type().dynamics == pyspiel.GameType.Dynamics.SIMULTANEOUS
+        game = pyspiel.convert_to_turn_based(game) if simultaneous else game
+    except (pyspiel.SpielError, TypeError) as error:
+        what = " ".join(str(error).split())
+        raise UserError(f"spiel:{name}: {what}; change its settings") from None
+    if game.get_type().dynamics != pyspiel.GameType.Dynamics.SEQUENTIAL:
+        raise UserError(f"spiel:{name} is a game of crowds, not of players; choose another")
+    return game
+
+
+def load_search(label: str) -> Any:
+    """open_spiel's tree search, which needs more than its games do."""
+    try:
+        from open_spiel.python.algorithms import mcts  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise missing_library(f"{label} against mcts", "open_spiel", "games", error) from None
+    return mcts
+
+
+@dataclass
+class SpielGame:
+    """One game. `seed` is of its chance; `paid` what each player has by now."""
+
+    world: SpielWorld
+    state: Any
+    seed: int = 0
+    paid: tuple[float, ...] = ()
+
+    def start(self, seed: int) -> Scene:
+        self.seed = seed
+        self.paid = (0.0,) * self.state.num_players()
+        with library_call(self.world.label):
+            return self.after_chance()
+
+    def act(self, action: str) -> Scene:
+        with library_call(self.world.label):
+            self.state.apply_action(int(action))
+            return self.after_chance()
+
+    def after_chance(self) -> Scene:
+        while self.state.is_chance_node():
+            rng = rng_of(("chance", self.seed, len(self.state.full_history())))
+            actions, chances = zip(*self.state.chance_outcomes(), strict=True)
+            share = np.array(chances) / sum(chances)
+            self.state.apply_action(int(rng.choice(actions, p=share)))
+        before, self.paid = self.paid, tuple(self.state.returns())
+        gains = (b - a for a, b in zip(before, self.paid, strict=True))
+        pay = {p: x for p, x in zip(self.world.sides, gains, strict=True) if x}
+        if self.state.is_terminal():
+            return Scene(pay=pay, status="finished", text=str(self.state))
+        player = self.state.current_player()
+        return Scene(seat=self.world.sides[player], text=self.text(player), pay=pay)
+
+    def text(self, player: int) -> str:
+        if self.world.render is not None:
+            return self.world.render(self.state, player)
+        kind = self.state.get_game().get_type()
+        hidden = kind.information != type(kind).Information.PERFECT_INFORMATION
+        remembers = kind.provides_information_state_string
+        shown = (
+            self.state.information_state_string(player)
+            if remembers and (hidden or not kind.provides_observation_string)
+            else self.state.observation_string(player)
+        )
+        whose = f"You are {self.world.sides[player]}.\n" if len(self.world.sides) > 1 else ""
+        return f"{whose}{shown.rstrip()}\nlegal actions: {', '.join(self.names())}"
+
+    def names(self) -> list[str]:
+        return [self.state.action_to_string(a) for a in self.state.legal_actions()]
+
+    def read(self, text: str) -> str:
+        names = self.names()
+        return str(self.state.legal_actions()[names.index(named_action(text, names))])
+
+    def sample(self, rng: np.random.Generator, how: str) -> str:
+        with library_call(self.world.label):
+            if how == "random":
+                return str(int(rng.choice(self.state.legal_actions())))
+            mcts = load_search(self.world.label)
+            random = np.random.RandomState(int(rng.integers(2**31)))
+            judge = mcts.RandomRolloutEvaluator(random_state=random)
+            bot = mcts.MCTSBot(
+                self.state.get_game(), 2, self.world.simulations, judge, random_state=random
+            )
+            return str(int(bot.step(self.state)))
+
+    def close(self) -> None:
+        """There is nothing to close."""
