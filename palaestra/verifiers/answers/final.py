@@ -19,7 +19,7 @@ from palaestra.verifiers.base import strip_thinking
 
 MARKS = " \t\r\n*`\"$“”"  # quotes, emphasis and mathematics around an answer
 QUOTES = (("'", "'"), ("‘", "’"))  # taken off in pairs: f' is not f
-SPACES = r"(?:\\q?quad(?![a-zA-Z])|\\[,;:! ]|~|\s)"
+SPACES = r"(?:\\(?:q?quad|displaystyle)(?![a-zA-Z])|\\[,;:! ]|~|\s)"
 SIZED = re.compile(r"\\{1,2}(?:left|right)(?=\s*[()\[\]])")
 GAPS_AROUND = re.compile(rf"^{SPACES}+|{SPACES}+$")
 WRAPS = (
@@ -29,6 +29,9 @@ WRAPS = (
     ("\\text{", "}"),
     ("\\mathrm{", "}"),
     ("\\textbf{", "}"),
+    ("\\textnormal{", "}"),
+    ("\\mathbf{", "}"),
+    ("\\boldsymbol{", "}"),
 )
 MARKER = re.compile(
     r"\banswer\b[*_ \t]{0,4}(?:is\b|are\b|[:=])|^####(?!#)", re.IGNORECASE | re.MULTILINE
@@ -47,6 +50,7 @@ IN_TEXT = r"(?:\\[,;:! ]|~|\s)*(?:\\(?:text|mathrm|textnormal)\s*\{{\s*({0})\s*\
 SPOKEN_PERCENT = re.compile(IN_TEXT.format(PERCENT), re.IGNORECASE)
 SPOKEN_SCALE = re.compile(IN_TEXT.format("|".join(SCALES)), re.IGNORECASE)
 SPOKEN_SIGN = re.compile(r"^(?:minus|negative)\s+(?=[0-9.$€£])", re.IGNORECASE)
+WORDS_IN_MATHS = re.compile(r"(?:\\[,;:! ]|~)*\\(?:text|mathrm)\s*\{([^{}]*)\}")
 BOX = re.compile(r"\\boxed *\{|[{}]")
 BETWEEN_BOXES = re.compile(
     r"(?:\s|\$|&|,|;|\.(?=\s*\$)|\\[()\[\],;:! ]|\\q?quad|\\\\|\\(?:text|mathrm)\s*\{\s*(?:and|or)\s*\}"
@@ -292,7 +296,7 @@ def stated_number(text: str, prompt: str = "") -> str | None:
         return text
     if ALTERNATIVES.search(text):
         return None
-    text = text[text.rfind("=") + 1 :]
+    text = WORDS_IN_MATHS.sub(r" \1 ", text[text.rfind("=") + 1 :])
     words = re.sub(r"\$? (?=\\?%)", "", text).split()
     at = [i for i, w in enumerate(words) if last_digit_position(w) >= 0]
     if len(at) != 1 or (at[0] and words[at[0] - 1].casefold() in REFUSALS):

@@ -23,6 +23,7 @@ from palaestra.verifiers.answers.final import (
     parse_number,
     repeats_question,
     same_answer,
+    stated_number,
     strip_markup,
     tagged_answer,
 )
@@ -96,6 +97,8 @@ def answer_in(response: str, gold: str, prompt: str) -> str | None:
         said = closing_formula(text)
     elif not shown and FORMULA.search(said):
         said = closing_formula(said) or said
+    elif not shown and said.count("$") == 1:  # the mark in front is taken for one around it
+        said = closing_formula(f"${said}") or said
     return None if said is None or len(said) > LONGEST else said.strip(MARKS).rstrip(".")
 
 
@@ -190,8 +193,10 @@ class Math:
 
 def is_number(said: str, gold: str, prompt: str) -> bool:
     """Whether an answer is the number of the reference, units of the question and names aside."""
-    found = said if same_answer(said, gold) else strip_units(said, words_of(prompt))
-    return same_answer(found, gold) and not repeats_question(found, gold, prompt)
+    ways = (said, strip_units(said, words_of(prompt)), stated_number(said, prompt) or "")
+    found = next((way for way in ways if same_answer(way, gold)), None)
+    factorial = re.search(r"[0-9})]\s*!", said)
+    return found is not None and not factorial and not repeats_question(found, gold, prompt)
 
 
 def same_formula(said: str, gold: str) -> bool:

@@ -30,7 +30,7 @@ LOOKALIKES = str.maketrans(
 # kept; or not shown: comments, tags of HTML, and link definitions of Markdown that hold a comment
 MARKUP = re.compile(
     r"(?P<code>```.*?```|`[^`\n]*`)|<!--.*?(?:-->|\Z)|</?[A-Za-z][A-Za-z0-9-]*(?:\s[^<>]*)?/?>"
-    r"|^\[(?://|comment|_)\]:.*$",
+    r"|^\[(?://|comment|_)\]:[^\n]*$",
     re.DOTALL | re.MULTILINE,
 )
 HUMP = re.compile(r"(?<=[^\W\d_A-Z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][^\W\d_A-Z])")
