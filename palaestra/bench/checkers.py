@@ -16,7 +16,6 @@ from types import ModuleType
 from typing import Any
 
 from palaestra.bench.labelled import KINDS, Labelled, draw_cases
-from palaestra.errors import Fault, UserError
 from palaestra.run.parts import Parts
 from palaestra.verifiers.registry import get_verifier
 
@@ -136,24 +135,27 @@ CHECKERS: Mapping[str, Callable[[], Checker | None]] = {
 }
 
 
-def judge_case(check: Checker, case: Labelled) -> bool:
-    """What a checker says; one that raises does not pay."""
+def judge_case(check: Checker, case: Labelled) -> bool | None:
+    """What a checker says; None where it raises, which pays nothing."""
     try:
         return check(case)
-    except (UserError, Fault):
-        return False
     except Exception:
-        return False
+        return None
 
 
 def count_errors(check: Checker, cases: list[Labelled]) -> dict[str, Any]:
-    """By kind: wrong answers that are paid and right ones that are refused, and some of each."""
+    """By kind: wrong answers that are paid and right ones that are refused, some of each, and on
+    how many the checker raised, which refuses.
+    """
     found: dict[str, Any] = {}
     for case in cases:
         of = found.setdefault(
-            case.kind, {"wrong": 0, "paid": 0, "right": 0, "refused": 0, "examples": []}
+            case.kind,
+            {"wrong": 0, "paid": 0, "right": 0, "refused": 0, "raised": 0, "examples": []},
         )
-        said = judge_case(check, case)
+        found_right = judge_case(check, case)
+        of["raised"] += found_right is None
+        said = bool(found_right)
         of["right" if case.right else "wrong"] += 1
         if said != case.right:
             of["paid" if said else "refused"] += 1
@@ -194,7 +196,9 @@ def show(found: dict[str, Any]) -> str:
         for name in names:
             of = found["checkers"][name].get(kind)
             row.append(
-                "" if of is None else f"{rate(of['paid'], of['wrong'])}, {rate(of['refused'], of['right'])}"
+                ""
+                if of is None
+                else f"{rate(of['paid'], of['wrong'])}, {rate(of['refused'], of['right'])}"
             )
         rows.append(row)
     total = ["all that are asked of every one"]
@@ -202,11 +206,11 @@ def show(found: dict[str, Any]) -> str:
     for name in names:
         of = [found["checkers"][name][k] for k in shared]
         sums = {key: sum(x[key] for x in of) for key in ("paid", "wrong", "refused", "right")}
-        total.append(
-            f"{rate(sums['paid'], sums['wrong'])}, {rate(sums['refused'], sums['right'])}"
-        )
+        total.append(f"{rate(sums['paid'], sums['wrong'])}, {rate(sums['refused'], sums['right'])}")
     lines = [f"| {' | '.join(row)} |" for row in [*rows, total]]
     lines.insert(1, "|" + " --- |" * len(rows[0]))
     absent = [name for name, of in found["checkers"].items() if of is None]
-    lines += [f"\nnot measured, because it or what it needs is not installed: {', '.join(absent)}"] * bool(absent)
+    lines += [
+        f"\nnot measured, because it or what it needs is not installed: {', '.join(absent)}"
+    ] * bool(absent)
     return "\n".join(lines)

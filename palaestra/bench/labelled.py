@@ -80,7 +80,9 @@ def amounts(rng: np.random.Generator) -> list[Draft]:
     }  # fmt: skip
     behind, factor = one_of(rng, list(scaled.items()))
     said = f"{n} {behind}"
-    before = one_of(rng, ("half of", "minus", "twice", "a third of", "negative", "double", "triple"))
+    before = one_of(
+        rng, ("half of", "minus", "twice", "a third of", "negative", "double", "triple")
+    )
     drafts: list[Draft] = [
         (str(n), said, False),
         (str(n), f"{n}\\text{{ {behind}}}", False),
@@ -120,7 +122,11 @@ def units(rng: np.random.Generator) -> list[Draft]:
         (str(n), f"{n + 1}\\text{{ {unit}}}", False),
         (str(n), f"{n}x", False),
         (str(n), f"{n}\\text{{ {one_of(rng, ('myriad', 'grosses', 'decads', 'zillion'))}}}", False),
-        (str(n), f"{n}\\text{{ {one_of(rng, ('more than that', 'less', 'times as many'))}}}", False),
+        (
+            str(n),
+            f"{n}\\text{{ {one_of(rng, ('more than that', 'less', 'times as many'))}}}",
+            False,
+        ),
     ]
 
 
@@ -248,7 +254,9 @@ def lists(rng: np.random.Generator) -> list[Draft]:
             case _:
                 pass
         right = sorted(said) == sorted(items)
-        text = one_of(rng, (joined(said, ", "), joined(said, ",\\quad "), f"\\{{{joined(said, ', ')}\\}}"))
+        text = one_of(
+            rng, (joined(said, ", "), joined(said, ",\\quad "), f"\\{{{joined(said, ', ')}\\}}")
+        )
         if not said[1:]:
             continue
         drafts.append((gold, text, right))
@@ -316,7 +324,11 @@ def boxes(rng: np.random.Generator) -> list[Draft]:
         (f"{a}, {b}", both, True),
         (f"{b}", both, False),
         (f"{b}", f"$\\boxed{{{a}}}$ or $\\boxed{{{b}}}$", False),
-        (f"{b}", f"First I found $\\boxed{{{a}}}$. That was a mistake: it is $\\boxed{{{b}}}$.", True),
+        (
+            f"{b}",
+            f"First I found $\\boxed{{{a}}}$. That was a mistake: it is $\\boxed{{{b}}}$.",
+            True,
+        ),
         (f"{a}", f"$\\boxed{{{a}}}$ million", False),
     ]
 

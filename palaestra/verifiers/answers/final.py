@@ -13,11 +13,20 @@ import re
 from collections.abc import Sequence
 from fractions import Fraction
 
-from palaestra.verifiers.answers.amounts import PERCENT, SCALES, amount_at, words_of
+from palaestra.verifiers.answers.amounts import (
+    BEFORE,
+    LINKS,
+    PERCENT,
+    SCALES,
+    SIZES,
+    amount_at,
+    bare,
+    words_of,
+)
 from palaestra.verifiers.answers.notation import plain_decimal, read_notation, text_key
 from palaestra.verifiers.base import strip_thinking
 
-MARKS = " \t\r\n*`\"$“”"  # quotes, emphasis and mathematics around an answer
+MARKS = ' \t\r\n*`"$“”'  # quotes, emphasis and mathematics around an answer
 QUOTES = (("'", "'"), ("‘", "’"))  # taken off in pairs: f' is not f
 SPACES = r"(?:\\(?:q?quad|displaystyle)(?![a-zA-Z])|\\[,;:! ]|~|\s)"
 SIZED = re.compile(r"\\{1,2}(?:left|right)(?=\s*[()\[\]])")
@@ -50,6 +59,14 @@ IN_TEXT = r"(?:\\[,;:! ]|~|\s)*(?:\\(?:text|mathrm|textnormal)\s*\{{\s*({0})\s*\
 SPOKEN_PERCENT = re.compile(IN_TEXT.format(PERCENT), re.IGNORECASE)
 SPOKEN_SCALE = re.compile(IN_TEXT.format("|".join(SCALES)), re.IGNORECASE)
 SPOKEN_SIGN = re.compile(r"^(?:minus|negative)\s+(?=[0-9.$€£])", re.IGNORECASE)
+TOUCHES_BEFORE = re.compile(
+    r"(?:[0-9*/^_]|\\(?:cdot|times|div|pm|mp|sqrt)|\}\s*\{|\\(?:[dtc]?frac|sqrt)(?:\[\w+\])?\s*\{?)\s*\$?\s*$"
+)
+TOUCHES_BEHIND = re.compile(
+    r"(?:[0-9A-Za-z]*[0-9]|\.[0-9]|\}?\s*[\^_/*+]|\s*(?:\\(?:cdot|times|div|pm|mp|frac|sqrt)|-\s*[0-9\\])|\}\s*\{"
+    rf"|[\s$]*(?:{'|'.join(sorted(SIZES - {*SCALES, 'percent', 'pct'}))})\b)",
+    re.IGNORECASE,
+)
 WORDS_IN_MATHS = re.compile(r"(?:\\[,;:! ]|~)*\\(?:text|mathrm)\s*\{([^{}]*)\}")
 BOX = re.compile(r"\\boxed *\{|[{}]")
 BETWEEN_BOXES = re.compile(
@@ -143,9 +160,7 @@ def parse_number(text: str) -> tuple[Fraction, bool] | None:
     text = re.sub(r",\\! *", ",", text.replace("−", "-")).replace("{,}", ",").replace("\\,", "")
     text, scale = read_words(text)
     text = text.removeprefix("\\$").lstrip("$€£").rstrip("€£")
-    value = SHORT_FRACTION.sub(
-        r"\\frac{\g<1>\g<2>}{\g<3>\g<4>}", text.rstrip("%").rstrip(" \\")
-    )
+    value = SHORT_FRACTION.sub(r"\\frac{\g<1>\g<2>}{\g<3>\g<4>}", text.rstrip("%").rstrip(" \\"))
     if repeating := REPEATING.fullmatch(value):
         sign, whole, once, again = repeating.groups()
         above = int((whole or "0") + once + again) - int((whole or "0") + once)
@@ -235,7 +250,8 @@ def boxes_in(text: str) -> list[tuple[int, int]]:
 
 def boxed_answer(text: str) -> str | None:
     """What the last \\boxed{...} holds; of several with nothing but `and`, `or`, commas or names
-    between them what all of them hold, as one answer.
+    between them what all of them hold, as one answer. Nothing ("") where what touches the box makes
+    something else of it: -\\boxed{7}, \\boxed{7}^2, half of \\boxed{7}.
     """
     boxes = boxes_in(text)
     if not boxes:
@@ -243,10 +259,30 @@ def boxed_answer(text: str) -> str | None:
     first = len(boxes) - 1
     while first and joins_boxes(text[boxes[first - 1][1] + 1 : boxes[first][0]]):
         first -= 1
+    if not stands_alone(text, boxes[first][0], boxes[-1][1]):
+        return ""
     inside = [text[start:end] for start, end in boxes[first:]]
     inside[-1] += behind_box(text, boxes[-1][1])
     between = text[boxes[first][1] : boxes[-1][0]]
     return (" or " if re.search(r"\bor\b", between) else ", ").join(dict.fromkeys(inside))
+
+
+def stands_alone(text: str, start: int, end: int) -> bool:
+    """Whether nothing around a box, with its content from `start` to `end`, is a part of the answer
+    but percent signs and scales behind it.
+    """
+    before = text[max(0, start - 80) : start].rstrip("{ ").removesuffix("\\boxed")
+    line = before[before.rfind("\n") + 1 :]
+    if TOUCHES_BEFORE.search(line) or (
+        re.search(r"[-+]\s*\$*\s*$", line) and not re.fullmatch(r"\s*[-+]\s+", line)
+    ):
+        return False
+    words = [bare(w) for w in re.findall(r"[\w']+", line)][-8:]
+    while words and words[-1] in LINKS and not line.rstrip().endswith((":", ",")):
+        words.pop()
+    if words and words[-1] in BEFORE and not re.search(r"[.,:;!?]\s*\W*$", line):
+        return False
+    return TOUCHES_BEHIND.match(text[end + 1 : end + 60]) is None
 
 
 def joins_boxes(between: str) -> bool:
@@ -268,10 +304,15 @@ def verdict_mark(text: str) -> str | None:
 
 
 def tagged_answer(text: str) -> str | None:
-    """What the last <answer>...</answer> holds."""
+    """What the last <answer>...</answer> holds; nothing ("") where a word behind it makes another
+    number of it.
+    """
     end = text.rfind("</answer>")
     start = text.rfind("<answer>", 0, max(end, 0))
-    return text[start + len("<answer>") : end] if start >= 0 else None
+    if start < 0:
+        return None
+    following = text[end + len("</answer>") :].split(maxsplit=1)[:1]
+    return "" if following and bare(following[0]) in SIZES else text[start + len("<answer>") : end]
 
 
 def announced_answer(text: str) -> str | None:
@@ -282,7 +323,9 @@ def announced_answer(text: str) -> str | None:
     for match in MARKER.finditer(text):
         if match.group() != "####" or match.start() >= last_line:
             end = match.end()
-    return None if end is None else text[end:].lstrip(MARKS + ":").split("\n", 1)[0].partition("<|")[0]
+    return (
+        None if end is None else text[end:].lstrip(MARKS + ":").split("\n", 1)[0].partition("<|")[0]
+    )
 
 
 def stated_number(text: str, prompt: str = "") -> str | None:
@@ -363,7 +406,7 @@ def strip_word(word: str) -> str:
     word = word[word.rfind("=") + 1 :]
     near = strip_markup(word.rstrip(",;:!?."))
     return (
-        near if parse_number(near) is not None else strip_markup(word.strip("()[]{},;:!?.*`\"$\\"))
+        near if parse_number(near) is not None else strip_markup(word.strip('()[]{},;:!?.*`"$\\'))
     )
 
 

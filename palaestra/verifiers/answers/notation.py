@@ -11,7 +11,9 @@ BASE_WORDS = {
     "ten": 10, "eleven": 11, "twelve": 12, "sixteen": 16, "bin": 2, "oct": 8, "dec": 10, "hex": 16,
     "b": 2, "o": 8, "d": 10, "h": 16,
 }  # fmt: skip
-BASE_MARK = r"_\s*(?:\{\s*(?:\\(?:text|mathrm)\s*\{\s*)?\(?([0-9]{1,2}|[a-z]+)\)?(?:\s*\})?\s*\}|([0-9]))"
+BASE_MARK = (
+    r"_\s*(?:\{\s*(?:\\(?:text|mathrm)\s*\{\s*)?\(?([0-9]{1,2}|[a-z]+)\)?(?:\s*\})?\s*\}|([0-9]))"
+)
 SUBSCRIPTED = re.compile(rf"\(?([-+]?[0-9A-Za-z]+(?:\.[0-9A-Za-z]+)?)\)?\s*{BASE_MARK}")
 SPOKEN = re.compile(
     r"([-+]?[0-9A-Za-z]+(?:\.[0-9A-Za-z]+)?)(?:\\text\s*\{)?\s*\(?(?:in )?(?:base[- ]?([0-9]{1,2}|[a-z]+)"
@@ -83,7 +85,9 @@ def plain_decimal(text: str) -> str:
 
 def bases_in(text: str) -> list[str]:
     """The numbers with a base within a formula, sorted."""
-    return sorted("".join(m.group().split()).replace("{", "").replace("}", "") for m in BASED.finditer(text))
+    return sorted(
+        "".join(m.group().split()).replace("{", "").replace("}", "") for m in BASED.finditer(text)
+    )
 
 
 def text_key(text: str, shortest: int = 2) -> str:
@@ -96,8 +100,12 @@ def text_key(text: str, shortest: int = 2) -> str:
 
     def fold(found: re.Match[str]) -> str:
         word = found[0]
-        near = {text[max(0, found.start() - 1) : found.start()], text[found.end() : found.end() + 1]}
-        if "\\" in near and text[found.start() - 1 : found.start()] == "\\":
+        near = {
+            text[max(0, found.start() - 1) : found.start()],
+            text[found.end() : found.end() + 1],
+        }
+        command = text[max(0, found.start() - 1) : found.start()] == "\\"
+        if command or (shortest > 2 and word.isupper()):  # a polygon ABCD
             return word
         spelled = word in (word.lower(), word.upper(), word.capitalize())
         spoken = len(word) >= shortest and spelled and not near & IN_FORMULAS

@@ -12,7 +12,7 @@ from typing import Any
 from palaestra.errors import Fault, UserError
 from palaestra.services.lines import Died, Expired
 from palaestra.types import stage
-from palaestra.verifiers.answers.amounts import BEFORE, words_of
+from palaestra.verifiers.answers.amounts import BEFORE, LINKS, word_set, words_of
 from palaestra.verifiers.answers.final import (
     LONGEST,
     MARKS,
@@ -68,12 +68,18 @@ FORMULA = re.compile(
 )
 PLEASANTRY = re.compile(r"\s*I hope (?:it|this) is correct\.?\s*$", re.IGNORECASE)
 ENDING = re.compile(
-    r"\s*(?:is (?:the|our|my) (?:final |correct )?(?:answer|solution|result))?[\s.!*_]*", re.IGNORECASE
+    r"\s*(?:is (?:the|our|my) (?:final |correct )?(?:answer|solution|result))?[\s.!*_]*",
+    re.IGNORECASE,
 )
-DENYING = frozenset(
-    "not never no or nor neither either isn't aren't cannot can't doesn't don't without except than wrong false".split()
-    + "incorrect approximately about between if suppose assume let maybe perhaps".split()
-)
+DENYING = word_set("""
+not never no or nor neither either isn't aren't cannot can't doesn't don't without except than
+wrong false incorrect doubt approximately about between if suppose assume let maybe perhaps
+""")
+OPERATIONS = word_set("""
+sum difference product quotient derivative integral antiderivative limit function equation solve
+compute evaluate find simplify consider factor expand differentiate integrate inverse conjugate
+negation remainder calculate take given
+""")
 # words that lead to a result where a sentence holds other formulas
 LINKING = (
     ["is"], ["are"], ["equals"], ["to"], ["be"], ["get"], ["obtain"], ["have"], ["gives"], ["yields"],
@@ -121,7 +127,12 @@ def closing_formula(text: str) -> str | None:
     words = re.findall(r"[\w']+", sentence.casefold())
     if not alone and (re.search("[,;]", sentence) or {"and", "also", "while", "but"} & set(words)):
         return None
-    if set(words) & DENYING or ("=" not in last.group() and words[-1:] and words[-1] in BEFORE - {"pair"}):
+    told = list(words)
+    while told and told[-1] in LINKS:
+        told.pop()
+    if set(words) & DENYING or set(told[-1:]) & (BEFORE - {"pair"} | OPERATIONS):
+        return None
+    if re.search(r"\b(?:sum|difference|product|quotient|ratio)\b[^.]*\band\W*$", sentence):
         return None
     if re.search(r"[-+*/=<>^,]\s*$", sentence) or (not alone and words[-1:] not in LINKING):
         return None
@@ -156,7 +167,9 @@ class Math:
             return binary_judgement(is_number(said, gold, prompt))
         if same_formula(said, gold):
             return binary_judgement(not repeats_question(said, gold, prompt))
-        written = [read_notation(strip_markup(text[text.rfind("=") + 1 :])) for text in (said, gold)]
+        written = [
+            read_notation(strip_markup(text[text.rfind("=") + 1 :])) for text in (said, gold)
+        ]
         if any(written) or bases_in(said) != bases_in(gold):
             return binary_judgement(written[0] is not None and written[0] == written[1])
         said, gold = (spell_alike(strip_markup(text, OUTER)) for text in (said, gold))
@@ -194,6 +207,9 @@ class Math:
 def is_number(said: str, gold: str, prompt: str) -> bool:
     """Whether an answer is the number of the reference, units of the question and names aside."""
     ways = (said, strip_units(said, words_of(prompt)), stated_number(said, prompt) or "")
+    units = [split_units(text)[1] for text in (said, gold)]
+    if "\\$" in gold and units[0] and units[0] != "$":
+        return False
     found = next((way for way in ways if same_answer(way, gold)), None)
     factorial = re.search(r"[0-9})]\s*!", said)
     return found is not None and not factorial and not repeats_question(found, gold, prompt)

@@ -8,7 +8,6 @@ reads it: `$`, `\\!`, quotes and empty `\\text{}` are lost there, and `\\in$t` b
 from __future__ import annotations
 
 import re
-
 from collections.abc import Collection
 
 from palaestra.verifiers.answers.amounts import CHANGES, GOING_ON, is_unit, singular
@@ -62,7 +61,12 @@ PRIMED = re.compile(
     r"(?<![A-Za-z])([A-Za-z]|\\[a-zA-Z]+)((?:_(?:\{\w+\}|\w))?)"
     r"(?:\^\s*\{?\s*((?:\\prime\s*)+)\}?|(['’′]+)|\^\s*\{\s*\(\s*([0-9])\s*\)\s*\})"
 )
-ACCENT = re.compile(r"\\(d?dot|hat|widehat|tilde|widetilde|bar|overline|underline|check|breve)(?![a-zA-Z])")
+ACCENT = re.compile(
+    r"\\(?:d?dot|hat|widehat|tilde|widetilde|bar|overline|underline|check|breve)(?![a-zA-Z])"
+    r"|\^\s*\{?\s*(?:T|H|\\top|\\intercal|\*|\\ast|\\star|\\dagger)(?![A-Za-z0-9])"  # transposed
+    r"|\^\s*\{\s*\(|(?<=[A-Za-z])\s*\^\s*\{?\s*-\s*1\s*\}?\s*\("  # derived n times, inverse
+)
+NO_BRACES = str.maketrans("", "", "{}")
 ENUMERATED = re.compile(r"([A-Za-z])_\{?([1-9])\}?\s*=")
 NAMED = re.compile(
     r"\s*(?:\\?[A-Za-z]\w*(?:_\{?\w+\}?)?|\(\s*[A-Za-z](?:\s*,\s*[A-Za-z])+\s*\))\s*(?:=(?!=)|\\in(?![a-zA-Z]))"
@@ -79,6 +83,7 @@ def spell_alike(text: str) -> str:
     """A formula with one spelling of relations, fractions and derivatives: `f''` and `f^{(2)}` are
     one name, and another than `f'` and `f`.
     """
+    text = text.replace("″", "''").replace("‴", "'''").replace("′", "'").replace("’", "'")
     if "\\begin" not in text:
         text = re.sub(r"\\\\(?=[a-zA-Z])", r"\\", text)  # escaped twice
     for pattern, name in RELATIONS:
@@ -92,8 +97,8 @@ def name_derivative(found: re.Match[str]) -> str:
 
 
 def accents(text: str) -> list[str]:
-    """The marks over letters and digits, sorted: the conjugate of z is not z."""
-    return sorted(ACCENT.findall(text))
+    """The marks on letters and digits, sorted: the conjugate of z is not z."""
+    return sorted("".join(m.group().split()).translate(NO_BRACES) for m in ACCENT.finditer(text))
 
 
 def strip_units(text: str, known: Collection[str] = ()) -> str:
@@ -133,9 +138,10 @@ def split_units(text: str, known: Collection[str] = ()) -> tuple[str, str]:
 
 
 def words_in(text: str) -> list[str]:
-    """The words of a unit, in lower case and without powers: square feet, cm^2, m/s."""
+    """The words of a unit, in lower case but for single letters, and without powers: square feet, cm^2, m/s."""
     text = re.sub(r"(?<=[A-Za-z])\^?\{?-?[1-3²³]\}?(?![0-9])", "", text)
-    return [w for w in re.split(r"[\s./,·*~-]+", text.strip().casefold()) if w]
+    found = [w for w in re.split(r"[\s./,·*~-]+", text.strip()) if w]
+    return [w if len(w) == 1 else w.casefold() for w in found]  # g is a unit, G is none
 
 
 def one_spelling(unit: str) -> str:
@@ -217,13 +223,23 @@ def items_in(text: str) -> list[str]:
     """The values of a listing, or the one value: what commas outside brackets separate."""
     text = AND.sub(",", text).replace("\\left", "").replace("\\right", "").strip()
     text = text.replace("\\lbrace", "\\{").replace("\\rbrace", "\\}")
-    if text.startswith("\\{") and text.endswith("\\}") and text.count("\\{") == 1:
+    if is_set(text):
         text = text[2:-2]
     elif text[:1] + text[-1:] == "{}" and "{" not in text[1:-1]:
         text = text[1:-1]
     if ";" in outside_brackets(text) and "," not in outside_brackets(text):
         text = text.replace(";", ",")
     return [item for item in split_commas(text) if item]
+
+
+def is_set(text: str) -> bool:
+    """Whether a text is in \\{ and \\} that belong together."""
+    depth = 0
+    for brace in re.finditer(r"\\[{}]", text):
+        depth += 1 if brace.group() == "\\{" else -1
+        if depth == 0:
+            return text.startswith("\\{") and brace.end() == len(text)
+    return False
 
 
 def split_commas(text: str) -> list[str]:

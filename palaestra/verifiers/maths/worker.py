@@ -11,6 +11,7 @@ from typing import Any
 from palaestra.verifiers.maths.text import (
     bracketed,
     is_loose,
+    is_set,
     items_in,
     lhs,
     unname_items,
@@ -76,9 +77,7 @@ def check_equality(request: dict[str, Any]) -> dict[str, Any]:
     """
     gold, said = (normalise_formula(request[k]) for k in ("gold", "said"))
     if re.search(r"\\ln(?![a-zA-Z])", gold + said):
-        gold, said = (
-            re.sub(r"\\log(?![a-zA-Z])(?!\s*_)", r"\\ln", text) for text in (gold, said)
-        )
+        gold, said = (re.sub(r"\\log(?![a-zA-Z])(?!\s*_)", r"\\ln", text) for text in (gold, said))
     wanted = parse_expression(gold)
     golds = items_in(gold)
     if wanted is None and any(parse_expression(item) is None for item in golds):
@@ -111,6 +110,8 @@ def pair_items(saids: list[str], golds: list[str]) -> bool:
 def is_equal(said: str, gold: str, asked: list[str]) -> bool:
     """Whether one value is another: expressions by math-verify, pairs and intervals part by part."""
     shapes = [bracketed(text) for text in (said, gold)]
+    if is_set(said) or is_set(gold):
+        return is_set(said) == is_set(gold) and pair_items(items_in(said), items_in(gold))
     (shape, parts), (wanted, golds) = shapes
     if golds and not parts:
         return False
