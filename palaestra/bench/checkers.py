@@ -21,6 +21,8 @@ from palaestra.verifiers.registry import get_verifier
 
 SEED = 18
 Checker = Callable[[Labelled], bool]
+# with time enough on a busy machine: what is measured is whether it is right
+PATIENT = {"math": "math(seconds=60)", "antiderivative": "antiderivative(seconds=60)"}
 VERL, LM_EVAL = "verl.utils.reward_score", "lm_eval.tasks"
 
 
@@ -50,7 +52,7 @@ def ours(name: str) -> Checker:
     """One of this package's verifiers; of kinds with a verifier of their own, that one."""
 
     def check(case: Labelled) -> bool:
-        verifier = get_verifier(name if case.verifier == "math" else case.verifier)
+        verifier = get_verifier(PATIENT.get(case.verifier if name == "math" else name, name))
         return verifier(boxed(case), case.gold).score == 1.0
 
     return check
