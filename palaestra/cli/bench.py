@@ -18,6 +18,7 @@ import torch
 from palaestra.bench import (
     ablation,
     busy,
+    checkers,
     engine,
     machine,
     memory,
@@ -107,7 +108,7 @@ def run_one(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def name_of(what: str, work: Work) -> str:
     """Of the result's file."""
-    if what in ("busy", "sandbox", "scaling"):
+    if what in ("busy", "sandbox", "scaling", "verifiers"):
         return what
     name = f"{what}-{Path(work.model).name}-{work.dtype}"
     if what in ("step", "trl", "ablation"):
@@ -136,6 +137,9 @@ def measure(arguments: argparse.Namespace, work: Work, parts: Parts) -> tuple[di
     if what == "sandbox":
         found = sandbox.measure(arguments.n, arguments.orphans, parts)
         return found, sandbox.show(found)
+    if what == "verifiers":
+        found = checkers.measure(arguments.n, parts)
+        return found, checkers.show(found)
     if what == "busy":
         found = busy.measure(repeats, parts)
         return found, busy.show(found)

@@ -248,7 +248,9 @@ def atlas(parser: FlagParser) -> None:
     json_flag(parser)
 
 
-BENCHES = ("step", "engine", "trl", "ablation", "memory", "scaling", "busy", "sandbox", "gpu")
+BENCHES = (
+    "step", "engine", "trl", "ablation", "memory", "scaling", "busy", "sandbox", "verifiers", "gpu",
+)  # fmt: skip
 
 
 def bench(parser: FlagParser) -> None:
@@ -263,7 +265,7 @@ def bench(parser: FlagParser) -> None:
     add(
         "--device",
         choices=("cpu", "cuda"),
-        help="of all but busy and sandbox (default: cuda where there is one)",
+        help="of all but busy, sandbox and verifiers (default: cuda where there is one)",
     )
     add("--prompts", type=whole_number(1), default=16, metavar="N", help="a step (default: 16)")
     add(
@@ -300,7 +302,7 @@ def bench(parser: FlagParser) -> None:
         type=whole_number(1),
         default=200,
         metavar="N",
-        help="sandbox: runs of each sort (default: 200)",
+        help="sandbox: runs of each sort; verifiers: answers of each kind (default: 200)",
     )
     add(
         "--orphans",

@@ -199,7 +199,7 @@ def test_boxes_balance():
     assert (
         boxed_answer("\\boxed{a{b}c} d}") == "a{b}c" and boxed_answer("\\boxed{a") is None and boxed_answer("") is None
     )
-    assert boxed_answer("\\boxed{1} \\boxed{\\boxed{2}}") == "2"
+    assert boxed_answer("\\boxed{1}, no: \\boxed{\\boxed{2}}") == "2"
 
 
 MEGABYTE = 1_000_000

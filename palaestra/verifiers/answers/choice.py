@@ -9,7 +9,8 @@ from typing import Any
 from palaestra.errors import UserError
 from palaestra.tasks.options import LETTERS
 from palaestra.types import Key, rng_of, stage
-from palaestra.verifiers.answers.final import boxed_answer, fold_case, strip_markup
+from palaestra.verifiers.answers.final import boxed_answer, strip_markup
+from palaestra.verifiers.answers.notation import text_key
 from palaestra.verifiers.answers.short import stated_answer
 from palaestra.verifiers.base import (
     Judgement,
@@ -56,7 +57,7 @@ class MultipleChoice:
     ) -> Judgement:
         own = [str(o) for o in options]
         if not 2 <= len(own) <= len(LETTERS) or len(
-            {fold_case(strip_markup(o)) for o in own}
+            {text_key(strip_markup(o)) for o in own}
         ) != len(own):
             raise UserError(
                 f"MultipleChoice: {len(own)} options, some alike perhaps; give 2 to 26 different "
@@ -98,8 +99,8 @@ def index_of(answer: Any, options: Sequence[str]) -> int:
     two.
     """
     texts, text = (
-        [fold_case(strip_markup(o)) for o in options],
-        fold_case(strip_markup(str(answer))),
+        [text_key(strip_markup(o)) for o in options],
+        text_key(strip_markup(str(answer))),
     )
     found = {texts.index(text)} if text in texts else set[int]()
     if isinstance(answer, int) and not isinstance(answer, bool) and 0 <= answer < len(options):
@@ -130,12 +131,12 @@ def naming_advice(answer: Any) -> str:
 def pick(said: str, shown: Sequence[str]) -> int | None:
     """The place that a statement names; None where it names none, or several."""
     said = strip_markup(said.strip())
-    texts = [fold_case(strip_markup(o)) for o in shown]
-    if fold_case(said) in texts:
-        return texts.index(fold_case(said))
+    texts = [text_key(strip_markup(o)) for o in shown]
+    if text_key(said) in texts:
+        return texts.index(text_key(said))
     match = LETTER.fullmatch(BOLD.sub(r"\1", said).replace("**", ""))
     letter = (match[1] or match[2]) if match else ""
     if not match or letter.upper() not in LETTERS[: len(shown)]:
         return None
-    place, rest = LETTERS.index(letter.upper()), fold_case(strip_markup(match[3]))
+    place, rest = LETTERS.index(letter.upper()), text_key(strip_markup(match[3]))
     return place if not rest or rest == texts[place] else None

@@ -15,7 +15,6 @@ from palaestra.verifiers.answers.final import (
     announced_answer,
     boxed_answer,
     extract_answer,
-    fold_case,
     gold_of,
     is_right_answer,
     parse_number,
@@ -23,6 +22,7 @@ from palaestra.verifiers.answers.final import (
     strip_markup,
     tagged_answer,
 )
+from palaestra.verifiers.answers.notation import read_notation, text_key
 from palaestra.verifiers.base import (
     Judgement,
     binary_judgement,
@@ -34,7 +34,10 @@ from palaestra.verifiers.base import (
 )
 
 SEPARATOR = re.compile(r"[,;\n]|\band\b", re.IGNORECASE)
+ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 BULLET = re.compile(r"^\s*(?:[-*]\s|•)\s*")  # -5 is a number
+# of an item: 1. or 1) or (1) or a)
+LABEL = re.compile(r"\s*\(?(?:([0-9]{1,3})|([A-Za-z]))[.)]\s+(?=\S)")
 ARTICLES = ("a", "an", "the")
 # -5, 3/4, 12:30; C++
 WORD = re.compile(r"(?<!\w)(?:[-+]\s?)?\.?[0-9]+(?:[.,:/][0-9]+)*%?(?!\w)|\w+[+#]*")
@@ -158,7 +161,22 @@ def items_of(text: str, golds: Sequence[str] = ()) -> list[str]:
         if cut["kept"] is None:
             parts.append(text[start : cut.start()])
             start = cut.end()
-    return [x for part in (*parts, text[start:]) if (x := strip_markup(BULLET.sub("", part)))]
+    parts = unlabel_items([p for p in (*parts, text[start:]) if p.strip()])
+    return [x for part in parts if (x := strip_markup(BULLET.sub("", part)))]
+
+
+def unlabel_items(parts: list[str]) -> list[str]:
+    """The items of a list without their labels 1., 2., ... or a), b), ... and the line above them;
+    as they are where not every item has the next label.
+    """
+    listed = parts[1:] if len(parts) > 1 and parts[0].rstrip().endswith(":") else parts
+    found = [LABEL.match(part) for part in listed]
+    labels = [m[1] or m[2] for m in found if m is not None]
+    count = len(listed)
+    expected = ([str(i + 1) for i in range(count)], list(ALPHABET[:count]))
+    if labels in expected or labels == list(ALPHABET[:count].upper()):
+        return [part[m.end() :] for part, m in zip(listed, found, strict=True) if m is not None]
+    return listed if all(BULLET.match(part) for part in listed) else parts
 
 
 def encloses(text: str) -> bool:
@@ -172,8 +190,11 @@ def encloses(text: str) -> bool:
 
 
 def item_key(text: str) -> object:
-    """Equal keys = the same item: by value for numbers, else by text without case and markup."""
-    return parse_number(strip_markup(text)) or fold_case(strip_markup(text))
+    """Equal keys = the same item: by value for numbers, else by text without markup and, where it
+    is words, case.
+    """
+    plain = strip_markup(text)
+    return parse_number(plain) or read_notation(plain) or text_key(plain)
 
 
 @stage

@@ -12,16 +12,22 @@ from typing import Any
 from palaestra.errors import Fault, UserError
 from palaestra.services.lines import Died, Expired
 from palaestra.types import stage
+from palaestra.verifiers.answers.amounts import BEFORE, LINKS, word_set, words_of
 from palaestra.verifiers.answers.final import (
     LONGEST,
     MARKS,
+    WRAPS,
+    boxed_answer,
     extract_answer,
     gold_of,
     parse_number,
     repeats_question,
     same_answer,
+    stated_number,
     strip_markup,
+    tagged_answer,
 )
+from palaestra.verifiers.answers.notation import bases_in, read_notation, text_key
 from palaestra.verifiers.answers.short import stated_answer
 from palaestra.verifiers.base import (
     Judgement,
@@ -34,9 +40,11 @@ from palaestra.verifiers.base import (
 from palaestra.verifiers.maths.text import (
     AND,
     SHORT_FRACTION,
+    expand_signs,
     is_listing,
     is_loose,
     pieces,
+    spell_alike,
     split_units,
     squeeze,
     strip_units,
@@ -51,18 +59,84 @@ SIGNS = {
     "\\left": "", "\\right": "",
 }  # fmt: skip
 TIMES = re.compile(r"(?<=[0-9)])\s*[xX]\s*(?=[-(0-9])")
+# what may stand around a formula and means nothing: brackets do
+OUTER = tuple(wrap for wrap in WRAPS if wrap[0] != "(")
+# the formula within $...$, \(...\) or \[...\]
+FORMULA = re.compile(
+    r"\$\$([^$]{1,500})\$\$|\$([^$\n]{1,500})\$|\\\(((?:(?!\\\)).){1,500})\\\)|\\\[((?:(?!\\\]).){1,500})\\\]",
+    re.DOTALL,
+)
+PLEASANTRY = re.compile(r"\s*I hope (?:it|this) is correct\.?\s*$", re.IGNORECASE)
+ENDING = re.compile(
+    r"\s*(?:is (?:the|our|my) (?:final |correct )?(?:answer|solution|result))?[\s.!*_]*",
+    re.IGNORECASE,
+)
+DENYING = word_set("""
+not never no or nor neither either isn't aren't cannot can't doesn't don't without except than
+wrong false incorrect doubt approximately about between if suppose assume let maybe perhaps
+""")
+OPERATIONS = word_set("""
+sum difference product quotient derivative integral antiderivative limit function equation solve
+compute evaluate find simplify consider factor expand differentiate integrate inverse conjugate
+negation remainder calculate take given
+""")
+# words that lead to a result where a sentence holds other formulas
+LINKING = (
+    ["is"], ["are"], ["equals"], ["to"], ["be"], ["get"], ["obtain"], ["have"], ["gives"], ["yields"],
+    ["as"], ["answer"], ["pair"], ["point"], ["value"],
+)  # fmt: skip
 BARE_NUMBER = re.compile(r"\s*-?[0-9][0-9.,]*\s*")
 
 
 def answer_in(response: str, gold: str, prompt: str) -> str | None:
-    """The answer of a reply: marked as such, or a short reply that is nothing else."""
+    """The answer of a reply: marked as such, or a short reply that is nothing else, or the formula
+    that its last sentence ends with.
+    """
     text = strip_thinking(response)
-    said = stated_answer(text)
-    if said is None and parse_number(strip_markup(gold)) is not None:
-        said = extract_answer(response, gold, prompt)
+    said, shown = stated_answer(text), boxed_or_tagged(text)
+    if parse_number(strip_markup(gold)) is not None:
+        plain = said is not None and parse_number(strip_units(said, words_of(prompt))) is not None
+        said = said if shown or plain else extract_answer(response, gold, prompt)
     if said is None and len(text.strip()) <= max(60, 2 * len(gold)) and "\n" not in text.strip():
-        said = text
+        said = text if FORMULA.fullmatch(text.strip()) or not FORMULA.search(text) else None
+    if said is None:
+        said = closing_formula(text)
+    elif not shown and FORMULA.search(said):
+        said = closing_formula(said) or said
+    elif not shown and said.count("$") == 1:  # the mark in front is taken for one around it
+        said = closing_formula(f"${said}") or said
     return None if said is None or len(said) > LONGEST else said.strip(MARKS).rstrip(".")
+
+
+def boxed_or_tagged(text: str) -> bool:
+    return boxed_answer(text) is not None or tagged_answer(text) is not None
+
+
+def closing_formula(text: str) -> str | None:
+    """The formula that a text ends with, as in `Hence the area is $x^2$.`; None where words deny it,
+    or where another formula of the sentence may be the answer as well.
+    """
+    text = PLEASANTRY.sub("", text[-2 * LONGEST :].partition("<|")[0].rstrip()).rstrip()
+    found = list(FORMULA.finditer(text))
+    if not found or not ENDING.fullmatch(text[found[-1].end() :]):
+        return None
+    last = found[-1]
+    before = text[found[-2].end() if len(found) > 1 else 0 : last.start()]
+    sentence = re.split(r"[.!?:](?=\s)|\n", before)[-1]
+    alone = sentence != before or len(found) == 1
+    words = re.findall(r"[\w']+", sentence.casefold())
+    if not alone and (re.search("[,;]", sentence) or {"and", "also", "while", "but"} & set(words)):
+        return None
+    told = list(words)
+    while told and told[-1] in LINKS:
+        told.pop()
+    if set(words) & DENYING or set(told[-1:]) & (BEFORE - {"pair"} | OPERATIONS):
+        return None
+    if re.search(r"\b(?:sum|difference|product|quotient|ratio)\b[^.]*\band\W*$", sentence):
+        return None
+    if re.search(r"[-+*/=<>^,]\s*$", sentence) or (not alone and words[-1:] not in LINKING):
+        return None
+    return next(group for group in last.groups() if group is not None)
 
 
 @stage
@@ -71,11 +145,14 @@ class Math:
     (huggingface/Math-Verify).
 
     A number is compared as a number, so that 2^{10} for 1024 is not done. Else a process of its own
-    compares expressions, for `seconds` at most. Several answers side by side, an operation left to
-    be done (an integral, a derivative, a sum), a rounded value of an exact one, another unit than
-    the reference's, and what is copied from `prompt`, or is its expression with the brackets or
-    factors written otherwise, are 0: they can all be equal to a reference without answering. A
-    \\log without a base has that of the other side: e beside \\ln, else 10.
+    compares expressions, for `seconds` at most; of several values each must be one of the
+    reference's, once. Letters count with their case, primes and accents, a number with its base, a
+    clock time as one. Several answers side by side, an operation left to be done (an integral, a
+    derivative, a sum), a rounded value of an exact one, another unit than the reference's, a word
+    beside a number that is no unit and no thing of the question, and what is copied from `prompt`,
+    or is its expression with the brackets or factors written otherwise, are 0: they can all be
+    equal to a reference without answering. A \\log without a base has that of the other side: e
+    beside \\ln, else 10.
     """
 
     seconds: float = 5.0
@@ -86,41 +163,63 @@ class Math:
         said = answer_in(response, gold, prompt)
         if not said:
             return failed_judgement("unparsable")
-        if same_answer(said, gold):
-            return binary_judgement(not repeats_question(said, gold, prompt))
         if parse_number(strip_markup(gold)) is not None:
-            said = strip_units(said)
-            return binary_judgement(
-                same_answer(said, gold) and not repeats_question(said, gold, prompt)
-            )
-        if "=" in said and "=" not in gold:
+            return binary_judgement(is_number(said, gold, prompt))
+        if same_formula(said, gold):
+            return binary_judgement(not repeats_question(said, gold, prompt))
+        written = [
+            read_notation(strip_markup(text[text.rfind("=") + 1 :])) for text in (said, gold)
+        ]
+        if any(written) or bases_in(said) != bases_in(gold):
+            return binary_judgement(written[0] is not None and written[0] == written[1])
+        said, gold = (spell_alike(strip_markup(text, OUTER)) for text in (said, gold))
+        if "=" in said and "=" not in gold and not is_listing(said):
             said = said[said.rfind("=") + 1 :].strip()
         return self.expression(said, gold, prompt)
 
     def expression(self, said: str, gold: str, prompt: str) -> Judgement:
         """Of a reference that is no bare number."""
+        known = words_of(prompt)
+        said, gold = expand_signs(said), expand_signs(gold)
         said, gold = (AND.sub(",", text) if is_listing(gold) else text for text in (said, gold))
         copied = (
             len(squeeze(said)) > 2
             and squeeze(said) != squeeze(gold)
             and squeeze(said) in squeeze(prompt)
         )
-        if copied or is_loose(said, gold):
+        if copied or is_loose(said, gold, known):
             return binary_judgement(False)
-        (said, unit), (gold, wanted) = split_units(said), split_units(gold)
+        (said, unit), (gold, wanted) = (split_units(text, known) for text in (said, gold))
         if unit and wanted and unit != wanted:
             return binary_judgement(False)
         if (
             parse_number(strip_markup(value := SHORT_FRACTION.sub(r"\\frac{\1}{\2}", gold)))
             is not None
         ):
-            return binary_judgement(same_answer(strip_units(said), value))
+            return binary_judgement(is_number(said, value, prompt))
         # rounded
         if parse_number(strip_markup(said)) is not None and "." in said and "." not in gold:
             return binary_judgement(False)
-        return ask_child(
-            "equal", {"gold": gold, "said": said, "asked": pieces(prompt)}, self.seconds
-        )
+        request = {"gold": gold, "said": said, "asked": pieces(prompt), "known": sorted(known)}
+        return ask_child("equal", request, self.seconds)
+
+
+def is_number(said: str, gold: str, prompt: str) -> bool:
+    """Whether an answer is the number of the reference, units of the question and names aside."""
+    ways = (said, strip_units(said, words_of(prompt)), stated_number(said, prompt) or "")
+    units = [split_units(text)[1] for text in (said, gold)]
+    if "\\$" in gold and units[0] and units[0] != "$":
+        return False
+    found = next((way for way in ways if same_answer(way, gold)), None)
+    factorial = re.search(r"[0-9})]\s*!", said)
+    return found is not None and not factorial and not repeats_question(found, gold, prompt)
+
+
+def same_formula(said: str, gold: str) -> bool:
+    """Whether two texts are the same but for markup; words also without case."""
+    shortest = 2 if "\\text" in said + gold else 4
+    keys = [text_key(strip_markup(text, OUTER), shortest) for text in (said, gold)]
+    return bool(keys[1]) and keys[0] == keys[1]
 
 
 def ask_child(task: str, request: dict[str, Any], seconds: float) -> Judgement:

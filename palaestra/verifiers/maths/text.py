@@ -8,18 +8,23 @@ reads it: `$`, `\\!`, quotes and empty `\\text{}` are lost there, and `\\in$t` b
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
+from palaestra.verifiers.answers.amounts import CHANGES, GOING_ON, is_unit, singular
 from palaestra.verifiers.answers.final import parse_number, strip_markup
 
 PENDING_OPERATION = re.compile(
-    r"\\(?:o?int|i+nt|sum|prod|lim|partial|[dt]?binom|det|gcd|bmod|pmod|mod|max|min)(?![a-zA-Z])|[!'∫∑∏∂]"
+    r"\\(?:o?int|i+nt|sum|prod|lim|partial|nabla|[dt]?binom|det|gcd|lcm|bmod|pmod|mod|max|min)(?![a-zA-Z])|[!'’′∫∑∏∂]"
 )
 SEVERAL_VALUES = re.compile(
-    r"\b(?:or|and)\b|\\(?:pm|mp|lor|vee|quad|qquad|cup|neq?|leq?|geq?|approx|sim|f?box(?:ed)?)(?![a-zA-Z])|[;<>≠≤≥≈±&\n]|\\\\"
+    r"\b(?:or|and)\b|\\(?:pm|mp|lor|vee|quad|qquad|cup|neq?|leq?|geq?|approx|sim|cong|equiv|f?box(?:ed)?)(?![a-zA-Z])|[;<>≠≤≥≈±&\n]|\\\\"
 )
-AND = re.compile(r",?\s*(?:\\(?:text|mathrm)\s*\{\s*(?:and|or)\s*\}|\b(?:and|or)\b)\s*")
+AND = re.compile(
+    r",?(?:\s|\\q?quad(?![a-zA-Z])|\\[,; ])*(?:\\(?:text|mathrm)\s*\{\s*(?:and|or)\s*\}|\b(?:and|or)\b)"
+    r"(?:\s|\\q?quad(?![a-zA-Z])|\\[,; ])*"
+)
 SET = re.compile(r"\\(?:\{|lbrace)(?!\s*\()[^|:]*,")
-TEXT_COMMAND = r"\\(?:text|mathrm|operatorname|textbf)\s*\{([^{}]*)\}"
+TEXT_COMMAND = r"\\(?:text|mathrm|operatorname|textbf|textnormal|textit|mbox|hbox)\s*\{([^{}]*)\}"
 GAP = r"(?:\s|~|\\[,;:! ])*"
 POWER = r"(?:\s*\^\s*\{?\s*-?[0-9]\s*\}?|[²³])?"
 LETTERS = "mm|cm|dm|km|nm|in|ft|yd|mi|ms|sec|min|hrs?|kg|mg|lbs?|oz|mL|ml|kHz|Hz|kPa|Pa|kJ|kW|eV|mol|mph|rad"
@@ -37,18 +42,35 @@ SAME_UNIT = {
     "minute": "min", "hour": "h", "hr": "h", "pound": "lb", "ounce": "oz", "dollar": "$",
     "unit": "",
 }  # fmt: skip
-COUNTING = """
-or and not no never to times plus minus over by percent pi point base squared cubed factorial dozen score
-hundred thousand million billion trillion half halves third thirds quarter quarters fourth fourths fifth fifths sixth
-sixths seventh sevenths eighth eighths ninth ninths tenth tenths hundredth hundredths thousandth thousandths
-zero one two three four five six seven eight nine ten
-"""
-# words that make another number, or none, of what stands beside them
-COUNTS = frozenset(COUNTING.split())
 SCIENTIFIC = re.compile(
     r"([-+]?[0-9]+(?:\.[0-9]+)?)\s*(?:\\times|\\cdot|×|\*)\s*10\s*\^\s*(?:\{\s*([-+]?[0-9]{1,3})\s*\}|([0-9]))"
 )
-SHORT_FRACTION = re.compile(r"\\[dt]?frac\s*([0-9])\s*([0-9])")
+SHORT_FRACTION = re.compile(r"\\[dtc]?frac\s*([0-9])\s*([0-9])")
+RELATIONS = (
+    (re.compile(r"<=|≤|⩽|\\leqslant(?![a-zA-Z])|\\leq(?![a-zA-Z])"), r"\\le "),
+    (re.compile(r">=|≥|⩾|\\geqslant(?![a-zA-Z])|\\geq(?![a-zA-Z])"), r"\\ge "),
+    (re.compile(r"!=|≠|\\neq(?![a-zA-Z])"), r"\\ne "),
+    (re.compile(r"\\lt(?![a-zA-Z])"), "<"),
+    (re.compile(r"\\gt(?![a-zA-Z])"), ">"),
+    (re.compile(r"(?<=[,;])\s*\\q?quad(?![a-zA-Z])"), " "),
+    (re.compile(r"\\cfrac(?![a-zA-Z])"), r"\\frac"),
+    (re.compile(r"\\(?:mathrm|text|operatorname)\s*\{\s*([A-Za-z])\s*\}"), r" \1 "),
+)
+# a letter with its index and its primes, or the number of its derivatives in brackets
+PRIMED = re.compile(
+    r"(?<![A-Za-z])([A-Za-z]|\\[a-zA-Z]+)((?:_(?:\{\w+\}|\w))?)"
+    r"(?:\^\s*\{?\s*((?:\\prime\s*)+)\}?|(['’′]+)|\^\s*\{\s*\(\s*([0-9])\s*\)\s*\})"
+)
+ACCENT = re.compile(
+    r"\\(?:d?dot|hat|widehat|tilde|widetilde|bar|overline|underline|check|breve)(?![a-zA-Z])"
+    r"|\^\s*\{?\s*(?:T|H|\\top|\\intercal|\*|\\ast|\\star|\\dagger)(?![A-Za-z0-9])"  # transposed
+    r"|\^\s*\{\s*\(|(?<=[A-Za-z])\s*\^\s*\{?\s*-\s*1\s*\}?\s*\("  # derived n times, inverse
+)
+NO_BRACES = str.maketrans("", "", "{}")
+ENUMERATED = re.compile(r"([A-Za-z])_\{?([1-9])\}?\s*=")
+NAMED = re.compile(
+    r"\s*(?:\\?[A-Za-z]\w*(?:_\{?\w+\}?)?|\(\s*[A-Za-z](?:\s*,\s*[A-Za-z])+\s*\))\s*(?:=(?!=)|\\in(?![a-zA-Z]))"
+)
 NO_INK = re.compile(r"\s|\$|~|\\(?:left|right|displaystyle|limits)(?![a-zA-Z])|\\[,;:! ()\[\]]")
 WORD = (
     r"(?<![\\A-Za-z{])(?:[A-Za-z]{3,}|is|of|to|in|if|at|by|as|be|it|on|or|we|an|do)(?![A-Za-z({])"
@@ -57,7 +79,29 @@ PIECE_SEPARATOR = re.compile(rf"\\[()\[\]]|\$+|\n|{WORD}|[?!.;:,](?=\s|$)")
 MOST_PIECES = 12
 
 
-def strip_units(text: str) -> str:
+def spell_alike(text: str) -> str:
+    """A formula with one spelling of relations, fractions and derivatives: `f''` and `f^{(2)}` are
+    one name, and another than `f'` and `f`.
+    """
+    text = text.replace("″", "''").replace("‴", "'''").replace("′", "'").replace("’", "'")
+    if "\\begin" not in text:
+        text = re.sub(r"\\\\(?=[a-zA-Z])", r"\\", text)  # escaped twice
+    for pattern, name in RELATIONS:
+        text = pattern.sub(name, text)
+    return PRIMED.sub(name_derivative, text)
+
+
+def name_derivative(found: re.Match[str]) -> str:
+    times = (found[3] or "").count("prime") + len(found[4] or "") + int(found[5] or 0)
+    return f"{found[1]}_{{{found[2].strip('_{}')}{9000 + times}}}"
+
+
+def accents(text: str) -> list[str]:
+    """The marks on letters and digits, sorted: the conjugate of z is not z."""
+    return sorted("".join(m.group().split()).translate(NO_BRACES) for m in ACCENT.finditer(text))
+
+
+def strip_units(text: str, known: Collection[str] = ()) -> str:
     """A number without the units behind it and the name before it; 3 \\times 10^8 as 3e8."""
     if text.count("=") == 1:
         text = (
@@ -67,16 +111,21 @@ def strip_units(text: str) -> str:
         )
     text = SHORT_FRACTION.sub(r"\\frac{\1}{\2}", text)
     text = SCIENTIFIC.sub(lambda m: f"{m[1]}e{m[2] or m[3]}", text)
-    return strip_markup(re.sub(rf"^{GAP}", "", split_units(text)[0]))
+    return strip_markup(re.sub(rf"^{GAP}", "", split_units(text, known)[0]))
 
 
-def split_units(text: str) -> tuple[str, str]:
+def split_units(text: str, known: Collection[str] = ()) -> tuple[str, str]:
     """A text without the units behind it, and these, in one spelling: `\\text{ square feet}` is
     ft^2.
+
+    `known` are things of the question, which its answer may count.
     """
     found = ""
     while (
-        (unit := UNIT.search(text)) and unit.group() and unit.start() and not counts(unit[1] or "")
+        (unit := UNIT.search(text))
+        and unit.group()
+        and unit.start()
+        and (unit[1] is None or is_unit(words_in(unit[1]), known))
     ):
         text = text[: unit.start()]
         found = (
@@ -86,6 +135,13 @@ def split_units(text: str) -> tuple[str, str]:
             + found
         )
     return text, found
+
+
+def words_in(text: str) -> list[str]:
+    """The words of a unit, in lower case but for single letters, and without powers: square feet, cm^2, m/s."""
+    text = re.sub(r"(?<=[A-Za-z])\^?\{?-?[1-3²³]\}?(?![0-9])", "", text)
+    found = [w for w in re.split(r"[\s./,·*~-]+", text.strip()) if w]
+    return [w if len(w) == 1 else w.casefold() for w in found]  # g is a unit, G is none
 
 
 def one_spelling(unit: str) -> str:
@@ -100,20 +156,11 @@ def one_spelling(unit: str) -> str:
     return re.sub(r"^\^[0-9]", "", unit)  # square units
 
 
-def singular(word: str) -> str:
-    return word[:-1] if len(word) > 2 and word.endswith("s") else word
-
-
-def counts(words: str) -> bool:
-    """Whether words beside a number are no unit, so that the number is not the answer: `million`,
-    `or 8`, a sentence.
-    """
-    words = re.sub(r"(?<=[A-Za-z])\^-?[1-3]", "", words)  # cm^2
-    found = re.split(r"[\s./-]+", words.strip().casefold().replace("per cent", "percent"))
-    return (
-        len(found) > 3
-        or bool(COUNTS & set(found))
-        or re.search(r"[^\w\s./-]|\d", words) is not None
+def is_idle(words: str, known: Collection[str]) -> bool:
+    """Whether the words of a formula say nothing more than a unit, or go on with a sentence."""
+    found = words_in(words)
+    return is_unit(found, known) or (
+        len(found) <= 3 and all(w in GOING_ON and w not in CHANGES for w in found)
     )
 
 
@@ -136,6 +183,7 @@ def is_listing(text: str) -> bool:
     return (
         "," in outside_brackets(text)
         or SET.match(text.replace("\\left", "").strip()) is not None
+        or len(items_in(text)) > 1
         or bool(AND.search(text))
     )
 
@@ -146,20 +194,102 @@ def is_pair(text: str) -> bool:
     return text.startswith("(") and "," in text and "," not in outside_brackets(text)
 
 
-def is_loose(said: str, gold: str) -> bool:
+def is_loose(said: str, gold: str, known: Collection[str] = ()) -> bool:
     """Whether an answer is of a kind that can equal the reference without answering: undone,
     several, a set for a pair.
     """
     looks = (
         PENDING_OPERATION.search,
         SEVERAL_VALUES.search,
-        lambda text: any(map(counts, re.findall(TEXT_COMMAND, text))),
+        lambda text: any(not is_idle(words, known) for words in re.findall(TEXT_COMMAND, text)),
     )
     if any(look(said) and not look(gold) for look in looks) or (
         "," in outside_brackets(said) and not is_listing(gold)
     ):
         return True
+    if said.count("'") != gold.count("'") or accents(said) != accents(gold):
+        return True
     return bool((SET.search(said) and is_pair(gold)) or (SET.search(gold) and is_pair(said)))
+
+
+def expand_signs(text: str) -> str:
+    """Both values of a text with one \\pm, as a listing; any other text as it is."""
+    if len(re.findall(r"\\pm(?![a-zA-Z])|±", text)) != 1 or "," in outside_brackets(text):
+        return text
+    return ",".join(re.sub(r"\\pm(?![a-zA-Z])|±", sign, text) for sign in ("+", "-"))
+
+
+def items_in(text: str) -> list[str]:
+    """The values of a listing, or the one value: what commas outside brackets separate."""
+    text = AND.sub(",", text).replace("\\left", "").replace("\\right", "").strip()
+    text = text.replace("\\lbrace", "\\{").replace("\\rbrace", "\\}")
+    if is_set(text):
+        text = text[2:-2]
+    elif text[:1] + text[-1:] == "{}" and "{" not in text[1:-1]:
+        text = text[1:-1]
+    if ";" in outside_brackets(text) and "," not in outside_brackets(text):
+        text = text.replace(";", ",")
+    return [item for item in split_commas(text) if item]
+
+
+def is_set(text: str) -> bool:
+    """Whether a text is in \\{ and \\} that belong together."""
+    depth = 0
+    for brace in re.finditer(r"\\[{}]", text):
+        depth += 1 if brace.group() == "\\{" else -1
+        if depth == 0:
+            return text.startswith("\\{") and brace.end() == len(text)
+    return False
+
+
+def split_commas(text: str) -> list[str]:
+    text = re.sub(r",\\! *|\{,\}|\\,", "", text)
+    depth, parts = 0, [""]
+    for at, c in enumerate(text):
+        depth += (c in "([{") - (c in ")]}")
+        number = re.match(r"[0-9]{3}(?![0-9])", text[at + 1 :]) and text[at - 1 : at].isdigit()
+        if c == "," and depth <= 0 and not number:
+            parts.append("")
+        else:
+            parts[-1] += c
+    return [part.strip() for part in parts]
+
+
+def bracketed(text: str) -> tuple[str, list[str]]:
+    """Of (a, b) or [a, b) the brackets and what commas separate within; none of another text."""
+    if len(text) < 3 or text[0] not in "([" or text[-1] not in ")]":
+        return "", []
+    depth = 0
+    for at, c in enumerate(text):
+        depth += (c in "([") - (c in ")]")
+        if depth == 0 and at < len(text) - 1:
+            return "", []
+    parts = split_commas(text[1:-1])
+    if len(parts) == 1:
+        parts = [part.strip() for part in parts[0].split(";")]
+    return (text[0] + text[-1], parts) if len(parts) > 1 else ("", [])
+
+
+def unname_items(said: list[str], gold: list[str]) -> tuple[list[str], list[str]]:
+    """Values without the names that only one side gives: x = 1, x = 2 are 1, 2, and x_1 = 1, x_2 = 2
+    too. Where both sides give names, these count.
+    """
+    named = [[NAMED.match(item) is not None for item in items] for items in (said, gold)]
+    bare = lambda items: [NAMED.sub("", item, count=1).strip() for item in items]
+    if any(named[0]) and not any(named[1]) and len({lhs(x) for x in said} - {""}) <= 1:
+        return bare(said), gold
+    labels = [ENUMERATED.match(item) for item in gold]
+    numbered = [(m[1], int(m[2])) for m in labels if m]
+    roots = numbered == [(numbered[0][0], i + 1) for i in range(len(gold))] if numbered else False
+    if not any(named[0]) and (roots or len({lhs(x) for x in gold} - {""}) == 1):
+        return said, bare(gold)
+    return said, gold
+
+
+def lhs(item: str) -> str:
+    """The name in front of a value, without spaces; "" = none."""
+    found = NAMED.match(item)
+    return "" if found is None else "".join(found.group().split())
 
 
 def squeeze(text: str) -> str:

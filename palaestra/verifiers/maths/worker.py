@@ -8,12 +8,20 @@ import re
 import warnings
 from typing import Any
 
-from palaestra.verifiers.maths.text import is_loose
+from palaestra.verifiers.maths.text import (
+    bracketed,
+    is_loose,
+    is_set,
+    items_in,
+    lhs,
+    unname_items,
+)
 from palaestra.verifiers.worker import serve
 
-POINTS = (0.37, 0.81, 1.23, 1.71, 2.39, -0.53, -1.17, 3.11)
+POINTS = ("37/100", "81/100", "123/100", "171/100", "239/100", "-53/100", "-117/100", "311/100")
 LEAST_POINTS = 5  # points at which both sides must be finite
-TOLERANCE = 1e-4  # relative
+DIGITS = 60  # of a value; the sides are exact, so nothing but their last digits may differ
+TOLERANCE = 1e-30  # relative to the larger side
 PENDING = {"Integral", "Derivative", "Limit", "Sum", "Product", "Subs"}
 PLAIN = r"(?<![\\A-Za-z])(arcsin|arccos|arctan|sinh|cosh|tanh|sin|cos|tan|sec|csc|cot|ln|log|exp|sqrt)\b"
 
@@ -41,38 +49,104 @@ def normalise_formula(text: str) -> str:
 
 
 def parse_expression(text: str) -> Any:
-    """The expression that a normal text stands for; None = it does not parse."""
-    from math_verify.parser import parse_latex_cached
+    """The expression that a normal text stands for, with the case of its letters; None = it does not
+    parse.
+    """
+    from latex2sympy2_extended.latex2sympy2 import (  # pyright: ignore[reportMissingImports]
+        ConversionConfig,
+        latex2sympy,
+    )
+    from math_verify.parser import should_treat_as_complex  # pyright: ignore[reportMissingImports]
 
-    try:
-        return parse_latex_cached(text)
-    except Exception:
-        return None
+    for side in (text, text[text.rfind("=") + 1 :]):  # of a chain that cannot be read, its end
+        try:
+            return latex2sympy(
+                side,
+                is_real=not should_treat_as_complex(side),
+                normalization_config=None,
+                conversion_config=ConversionConfig(lowercase_symbols=False),
+            )
+        except Exception:
+            continue
+    return None
 
 
 def check_equality(request: dict[str, Any]) -> dict[str, Any]:
-    """Whether `said` equals `gold` and is not what was `asked`. A gold that does not parse is
-    refused by name, a said one is not equal.
+    """Whether `said` equals `gold`, item by item where they are several, and is not what was
+    `asked`. A gold that does not parse is refused by name, a said one is not equal.
     """
-    from math_verify import verify
-
-    texts = [normalise_formula(request[k]) for k in ("gold", "said")]
-    if any(re.search(r"\\ln(?![a-zA-Z])", text) for text in texts):
-        texts = [re.sub(r"\\log(?![a-zA-Z])(?!\s*_)", r"\\ln", text) for text in texts]
-    gold, said = map(parse_expression, texts)
-    if gold is None:
+    gold, said = (normalise_formula(request[k]) for k in ("gold", "said"))
+    if re.search(r"\\ln(?![a-zA-Z])", gold + said):
+        gold, said = (re.sub(r"\\log(?![a-zA-Z])(?!\s*_)", r"\\ln", text) for text in (gold, said))
+    wanted = parse_expression(gold)
+    golds = items_in(gold)
+    if wanted is None and any(parse_expression(item) is None for item in golds):
         return {"refused": "gold"}
-    if said is None:
-        return {"result": None}
-    if is_loose(texts[1], texts[0]) or pending_operations(said) - pending_operations(gold):
+    if is_loose(said, gold, request["known"]):
         return {"result": False}
-    found = verify([gold], [said], float_rounding=9, strict=True, timeout_seconds=None)  # pyright: ignore[reportArgumentType]
-    return {
-        "result": bool(found)
-        and not any(
-            repeats_piece(said, gold, normalise_formula(piece)) for piece in request["asked"]
+    asked = [normalise_formula(piece) for piece in request["asked"]]
+    saids, golds = unname_items(items_in(said), golds)
+    if len(golds) != 1 or len(saids) != 1 or "\\{" in gold:
+        return {"result": pair_items(saids, golds)}
+    if parse_expression(saids[0]) is None:
+        return {"result": None}
+    return {"result": is_equal(saids[0], golds[0], asked)}
+
+
+def pair_items(saids: list[str], golds: list[str]) -> bool:
+    """Whether each value is one of the golds, under its name where these have names, and each of
+    them once.
+    """
+    equal = lambda a, b: (lhs(a) == "") == (lhs(b) == "") and is_equal(a, b, [])
+    left = list(golds)
+    for said in saids:
+        place = next((i for i, gold in enumerate(left) if equal(said, gold)), None)
+        if place is None:
+            return False
+        left.pop(place)
+    return not left
+
+
+def is_equal(said: str, gold: str, asked: list[str]) -> bool:
+    """Whether one value is another: expressions by math-verify, pairs and intervals part by part."""
+    shapes = [bracketed(text) for text in (said, gold)]
+    if is_set(said) or is_set(gold):
+        return is_set(said) == is_set(gold) and pair_items(items_in(said), items_in(gold))
+    (shape, parts), (wanted, golds) = shapes
+    if golds and not parts:
+        return False
+    if golds:
+        return (
+            shape == wanted
+            and len(parts) == len(golds)
+            and all(is_equal(a, b, []) for a, b in zip(parts, golds, strict=True))
         )
-    }
+    found, wanted = parse_expression(said), parse_expression(gold)
+    if found is None or wanted is None or pending_operations(found) - pending_operations(wanted):
+        return False
+    if not same_names(found, wanted):
+        return False
+    from math_verify import verify  # pyright: ignore[reportMissingImports]
+
+    equal = verify([wanted], [found], float_rounding=9, strict=True, timeout_seconds=None)  # pyright: ignore[reportArgumentType]
+    return bool(equal) and not any(repeats_piece(found, wanted, piece) for piece in asked)
+
+
+def names_by_case(tree: Any) -> set[str]:
+    """The names of an expression's variables, functions and of the number e."""
+    import sympy
+    from sympy.core.function import AppliedUndef
+
+    nodes = list(sympy.preorder_traversal(tree))
+    found = {str(node) for node in nodes if isinstance(node, sympy.Symbol)}
+    found |= {str(node.func) for node in nodes if isinstance(node, AppliedUndef)}
+    return found | {"e" for node in nodes if node is sympy.E}
+
+
+def same_names(a: Any, b: Any) -> bool:
+    """Whether no name of one expression is one of the other in another case."""
+    first, second = names_by_case(a), names_by_case(b)
+    return not {n.casefold() for n in first - second} & {n.casefold() for n in second - first}
 
 
 def pending_operations(tree: Any) -> set[str]:
@@ -115,22 +189,37 @@ def antiderivative(request: dict[str, Any]) -> dict[str, Any]:
         or not {str(s) for s in sides[1].free_symbols} <= {"x", "c", "C", "k", "K"}
     ):
         return {"result": None}
-    # without assumptions
-    sides = [side.subs({s: sympy.Symbol(str(s)) for s in side.free_symbols}) for side in sides]
+    sides = [make_exact(side, sympy) for side in sides]
     slope, known, compared = sympy.diff(sides[1], x), 0, 0
-    for point in POINTS:
-        a, b = (complex(side.subs(x, point).evalf()) for side in (sides[0], slope))
-        known += abs(a) < 1e12  # False for NaN
-        if abs(a) < 1e12 and abs(b) < 1e12:
+    for point in map(sympy.Rational, POINTS):
+        a, b = (side.subs(x, point).evalf(DIGITS) for side in (sides[0], slope))
+        known += is_finite(a)
+        if is_finite(a) and is_finite(b):
             compared += 1
-            if abs(a - b) > TOLERANCE * max(abs(a), 1e-6):
+            if sympy.Abs(a - b) > TOLERANCE * sympy.Max(sympy.Abs(a), sympy.Abs(b)):
                 return {"result": False}
     return {"result": compared >= LEAST_POINTS} if known >= LEAST_POINTS else {"refused": "gold"}
+
+
+def make_exact(side: Any, sympy: Any) -> Any:
+    """An expression in variables without assumptions, its decimals as fractions, and |u| as the
+    root of its square, which has a derivative.
+    """
+    side = side.subs({s: sympy.Symbol(str(s)) for s in side.free_symbols})
+    side = side.xreplace({f: sympy.Rational(str(f)) for f in side.atoms(sympy.Float)})
+    return side.replace(sympy.Abs, lambda u: sympy.sqrt(u**2))
+
+
+def is_finite(value: Any) -> bool:
+    """Whether a value is a number, not too large to be one; False for NaN and infinity."""
+    return bool(value.is_number and value.is_finite and abs(complex(value)) < 1e12)
 
 
 def expression(text: str, sympy: Any) -> Any:
     """A formula written as LaTeX, or plainly (`sin(x**2)*2`)."""
     text = re.sub(PLAIN, r"\\\1", text.replace("**", "^")).replace("*", "\\cdot ")
+    text = re.sub(r"\\log(?![a-zA-Z])(?!\s*_)", r"\\ln", text)
+    text = re.sub(r"(\\ln)\s*(?:\\left)?\|([^|]+?)(?:\\right)?\|", r"\1(|\2|)", text)
     text = re.sub(r"\\sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}", text)
     text = re.sub(r"\^\(([^()]*)\)", r"^{\1}", text)
     text = normalise_formula(text)

@@ -27,7 +27,7 @@ from palaestra.verifiers.base import (
     strip_thinking,
 )
 from palaestra.verifiers.text.formats import repeated_share, script_of, scripts
-from palaestra.verifiers.text.writing import sentences_in, visible_form, words_in
+from palaestra.verifiers.text.writing import sentences_in, shown_text, visible_form, words_in
 
 Checker = Callable[..., bool]
 END_TOKENS = ("<|im_end|>", "<|endoftext|>", "</s>", "<|eot_id|>")
@@ -64,7 +64,7 @@ def is_within(n: int, how: str, *bounds: float) -> bool:
 def uses(word: str, text: str) -> bool:
     """Whether a text shows a word, whatever it is written with; an underscore is a space."""
     plain = lambda t: normalise_text(visible_form(t, fold=True).replace("_", " "))
-    return contains_term(plain(word), plain(text))
+    return any(contains_term(plain(word), plain(t)) for t in (text, shown_text(text)))
 
 
 def paragraphs_in(text: str) -> int:
@@ -135,7 +135,9 @@ CHECKERS: Mapping[tuple[str, str], Checker] = {
     ("content", "start"): lambda text, start: text.lstrip().startswith(start),
     ("content", "end"): lambda text, end: text.rstrip().endswith(end),
     ("content", "without"): lambda text, *marks: not any(
-        m in text or (visible_form(m) or m) in visible_form(text) for m in marks
+        m in t or (visible_form(m) or m) in visible_form(t)
+        for m in marks
+        for t in (text, shown_text(text))
     ),
     ("content", "postscript"): lambda text,
     mark="P.S.": bool(re.search(rf"^{re.escape(mark)}\s*\S", text, re.MULTILINE)),
@@ -188,7 +190,8 @@ class Constraints:
     each category, and `paper`, the number kept, which is what MulDimIF trains on. End tokens are
     cut off as whole suffixes: the released code's strip of a set of characters (`released`) eats
     letters of the text as well. Forbidden words and marks are looked for in the text as it looks:
-    look-alike letters, widths and what is not shown change nothing.
+    look-alike letters, widths and what is not shown change nothing. Comments and tags of HTML are
+    counted nowhere.
     """
 
     every: bool = True
@@ -257,6 +260,9 @@ def kind_of(constraint: Sequence[Any]) -> tuple[str, str]:
 def keeps_constraint(text: str, constraint: Sequence[Any]) -> bool:
     kind = kind_of(constraint)
     try:
+        # a forbidden word must be absent from what is shown and from what is not
+        hides = kind[1] not in ("json", "xml", "forbidden", "without")
+        text = shown_text(text).strip() if hides else text
         if kind[0] == "simple":
             return simple.CHECKS[kind[1]](text, str(constraint[1]) if len(constraint) > 1 else "")
         return bool(CHECKERS[kind](text, *constraint[2:]))

@@ -4,6 +4,7 @@ with.
 
 from __future__ import annotations
 
+import html
 import re
 import unicodedata
 from itertools import pairwise
@@ -26,6 +27,13 @@ LOOKALIKES = str.maketrans(
     ),
     "aceijopsxydhqwl" + "ABCEHIJKMOPSTXYDQWI" + "oavpikujc" + "ABEZHIKMNOPTYXJC" + "iag,,,--!'':/",
 )
+# kept; or not shown: comments, tags of HTML, and link definitions of Markdown that hold a comment
+MARKUP = re.compile(
+    r"(?P<code>```.*?```|`[^`\n]*`)|<!--.*?(?:-->|\Z)|</?[A-Za-z][A-Za-z0-9-]*(?:\s[^<>]*)?/?>"
+    r"|^\[(?://|comment|_)\]:[^\n]*$",
+    re.DOTALL | re.MULTILINE,
+)
+HUMP = re.compile(r"(?<=[^\W\d_A-Z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][^\W\d_A-Z])")
 WORD_CHAIN = re.compile(r"[^\W_]+(?:['-][^\W_]+)*")
 SHORT = 3  # letters behind an apostrophe: don't, they're, we've
 COMPOUND, SHARE = 4, 0.25  # parts of a compound, and the share of words that may be compounds
@@ -53,6 +61,13 @@ CASELESS_LOOKALIKES = {
 }  # of texts in one case, where a letter is alike that is so in either
 
 
+def shown_text(text: str) -> str:
+    """A text as a browser shows it: without comments and tags of HTML, its character references as
+    characters. Code stays as it is.
+    """
+    return MARKUP.sub(lambda m: m["code"] or "", html.unescape(text) if "&" in text else text)
+
+
 def visible_form(text: str, fold: bool = False) -> str:
     """A text as it looks: compatible forms and look-alikes as one, without what is not shown; with
     `fold` in one case.
@@ -67,10 +82,11 @@ def words_in(text: str) -> int:
     """Words; in scripts without spaces, letters.
 
     Parts joined by up to three hyphens are one word (state-of-the-art), unless these are over a
-    quarter of the words: then each part counts, as it does in a longer chain. An underscore joins
-    nothing, an apostrophe only a short ending.
+    quarter of the words: then each part counts, as it does in a longer chain. So do parts that
+    begin with a capital inside a word (JavaScript is one word, TheCatSatOnTheMat six). An
+    underscore joins nothing, an apostrophe only a short ending. What HTML does not show is none.
     """
-    text = visible_form(text)
+    text = visible_form(shown_text(text))
     dense = len(re.findall(r"[\u3040-\u30ff\u3400-\u9fff]", text))
     chains = [
         parts_in(c) for c in WORD_CHAIN.findall(re.sub(r"[\u3040-\u30ff\u3400-\u9fff]", " ", text))
@@ -85,7 +101,8 @@ def parts_in(chain: str) -> int:
     O'Brien is one name).
     """
     pieces = [part.split("'") for part in chain.split("-")]
-    return sum(
+    humps = sum(len(HUMP.findall(part)) for part in chain.split("-"))
+    return humps + sum(
         1 + sum(len(b) > SHORT and len(a) > 2 for a, b in pairwise(p)) + max(0, len(p) - 3)
         for p in pieces
     )

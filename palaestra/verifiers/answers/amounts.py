@@ -1,0 +1,209 @@
+"""Words beside a number: units, which leave it as it is, and words that make another number of it.
+
+Units are an allow-list. Behind a number stands nothing, a unit, a thing of the question, or a word
+that goes on with the sentence; a number beside any other word is not read, because `7 lakh` and
+`7 tens` are not 7.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+
+
+def word_set(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+SCALES: Mapping[str, int] = {
+    "hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12,
+    "dozen": 12,
+}  # fmt: skip
+PERCENT = r"(?:percents?|per[ -]?cent|pct\.?)(?!\w)"
+# words that make another number, or none, of what stands beside them
+CHANGING = """
+or not no never neither nor to times plus minus negative over by percent percentage pct point
+points base bases squared cubed square cube squares cubes root roots power powers factorial
+inverse reciprocal opposite mod modulo log logarithm ln logarithms sine cosine tangent sqrt exp
+exponent dozen dozens score scores gross couple couples pair pairs lakh lakhs crore crores
+million millions billion billions trillion trillions hundred hundreds thousand thousands ten
+tens k m bn mn kilo mega giga milli micro half halves third thirds quarter quarters fourth
+fourths fifth fifths sixth sixths seventh sevenths eighth eighths ninth ninths tenth tenths
+hundredth hundredths thousandth thousandths millionth millionths zero one two three four five
+six seven eight nine eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen
+twenty thirty forty fifty sixty seventy eighty ninety twice thrice double triple quadruple
+doubled tripled halved doubles triples less fewer least most beyond above below under exceeding
+nearly almost barely within between except without isn't aren't wasn't cannot can't don't
+doesn't false wrong incorrect unlike instead
+"""
+CHANGES = word_set(CHANGING) - {"points", "squares", "score", "scores", "square"}
+# those of them that do so behind a few more words: 7 (in millions), 12 in hexadecimal
+SIZES = word_set("""
+percent percentage pct permil permille squared cubed factorial base hex hexadecimal octal binary
+dozen dozens gross pairs lakh lakhs crore crores million millions billion billions trillion
+trillions hundred hundreds thousand thousands tens half halves third thirds quarters fourths
+fifths sixths sevenths eighths ninths tenths hundredths thousandths millionths
+""")
+# in front of a number these change it even where another of LINKS stands between: half of the 7
+LINKS = word_set("of the a an than as many much its it's number value from to for exactly by")
+BEFORE = (
+    CHANGES - word_set("by to over point one two three four five six seven eight nine ten")
+) | word_set("""
+square squares score scores more greater larger smaller bigger higher divided multiplied raised
+hex hexadecimal octal binary
+""")
+UNIT_WORDS = """
+mm cm dm km nm m in ft yd mi ms s sec min h hr hrs kg g mg lb lbs oz l L ml khz hz pa kpa J kj W
+kw V A ev N mol mph rad K kph kmh kwh bit bits byte bytes deg C F usd eur gbp inr jpy cny rs sq
+cu ohm ohms volt volts watt watts amp amps ampere amperes joule joules newton newtons pascal
+pascals hertz kelvin celsius fahrenheit calorie calories meter meters metre metres centimeter
+centimeters centimetre centimetres millimeter millimeters millimetre millimetres kilometer
+kilometers kilometre kilometres inch inches foot feet yard yards mile miles acre acres hectare
+hectares gram grams gramme grammes kilogram kilograms milligram milligrams pound pounds ounce
+ounces ton tons tonne tonnes liter liters litre litres milliliter milliliters millilitre gallon
+gallons quart quarts pint pints cup cups tablespoon tablespoons teaspoon teaspoons barrel
+barrels bushel bushels second seconds minute minutes hour hours day days week weeks month months
+year years decade decades century centuries degree degrees radian radians circ dollar dollars
+cent cents euro euros pence penny pennies nickel nickels dime dimes quid rupee rupees yen yuan
+peso pesos franc francs shilling shillings buck bucks coin coins bill bills note notes unit
+units square squares sq cubic cube cubes people person persons student students child children
+boy boys girl girls man men woman women friend friends player players team teams adult adults
+worker workers employee employees teacher teachers passenger passengers guest guests member
+members customer customers visitor visitors kid kids apple apples orange oranges banana bananas
+pear pears peach peaches lemon lemons grape grapes cherry cherries strawberry strawberries mango
+mangoes tomato tomatoes potato potatoes carrot carrots egg eggs cookie cookies cake cakes
+cupcake cupcakes candy candies chocolate chocolates pizza pizzas slice slices piece pieces
+sandwich sandwiches donut donuts muffin muffins loaf loaves bottle bottles can cans glass
+glasses jar jars book books page pages pencil pencils pen pens crayon crayons marker markers
+eraser erasers notebook notebooks sticker stickers stamp stamps card cards marble marbles ball
+balls balloon balloons toy toys doll dolls car cars truck trucks bus buses train trains boat
+boats ship ships plane planes bike bikes bicycle bicycles wheel wheels tire tires box boxes bag
+bags basket baskets bucket buckets bin bins packet packets pack packs package packages crate
+crates carton cartons tray trays shelf shelves drawer drawers dog dogs cat cats bird birds fish
+fishes cow cows pig pigs horse horses sheep chicken chickens duck ducks hen hens rabbit rabbits
+goat goats animal animals pet pets legs leg eyes hands fingers tree trees flower flowers plant
+plants seed seeds leaf leaves rose roses petal petals house houses room rooms door doors window
+windows chair chairs table tables bed beds desk desks seat seats floor floors ticket tickets
+game games match matches goal goals points lap laps round rounds turn turns step steps jump
+jumps shirt shirts shoe shoes sock socks hat hats dress dresses button buttons bead beads
+bracelet bracelets word words letter letters digit digits number numbers item items object
+objects thing things way ways time solution solutions root roots side sides edge edges vertex
+vertices face faces diagonal diagonals triangle triangles circle circles line lines segment
+segments angle angles path paths set sets subset subsets element elements term terms factor
+factors divisor divisors multiple multiples integer integers primes value values handshake
+handshakes outcome outcomes combination combinations permutation permutations arrangement
+arrangements tile tiles brick bricks block blocks stone stones rock rocks stick sticks rope
+ropes board boards question questions problem problems test tests class classes lesson lessons
+school schools vote votes call calls message messages email emails song songs movie movies photo
+photos picture pictures video videos sale sales order orders trip trips visit visits
+"""
+UNITS = word_set(UNIT_WORDS)
+GOING_ON = word_set("""
+is are was were be been in on at for per each every of a an the left remaining total altogether
+overall all together more because since as so which that who whom whose when where while if it
+he she they we you i this these those has have had can will would should must and with from away
+apart still now then there here also too again only just before after during until his her their
+our my your its them him us did does do makes make gives given equals today tomorrow yesterday
+tonight later ago long wide tall high deep old extra different possible distinct such hope i'm
+i've final correct right respectively exactly onwards but saved spent sold bought needed used
+""")
+EDGE = re.compile(r"^[(\[{\"“‘'*`$]+|[)\]}\"”’'*`$,.;:!?]+$")
+CLAUSE_ENDS = (",", ";", ":", ".", "!", "?", ")", "—", "–")
+
+
+def singular(word: str) -> str:
+    return word[:-1] if len(word) > 2 and word.endswith("s") else word
+
+
+def bare(word: str) -> str:
+    """A word without the marks around it, in lower case."""
+    return EDGE.sub("", word.replace("’", "'")).casefold()
+
+
+def words_of(text: str) -> frozenset[str]:
+    """The things a question names, in the singular: what its answer may count."""
+    found = re.findall(r"[^\W\d_]{3,}", text[-20_000:].casefold())
+    return frozenset(singular(w) for w in found if w not in CHANGES)
+
+
+def is_unit(words: Sequence[str], known: Collection[str] = ()) -> bool:
+    """Whether these words, e.g. of `\\text{ square feet}`, are units or things of the question.
+
+    Args:
+        words: in lower case, at most three.
+        known: what `words_of` found in the question.
+    """
+    joins = {"per", "of", "a", "an", "each", "the"}
+    return (
+        len(words) <= 3
+        and not joins.issuperset(words)
+        and re.search(r"\bper cents?\b", " ".join(words)) is None
+        and all(
+            w in UNITS or w in joins or (w not in CHANGES and singular(w) in known) for w in words
+        )
+    )
+
+
+def amount_at(words: Sequence[str], at: int, known: Collection[str] = ()) -> str | None:
+    """The number that stands at a place, with its sign, scale and percent in words.
+
+    Args:
+        words: a line.
+        at: the place of the word that holds the digits.
+        known: what `words_of` found in the question.
+
+    Returns:
+        e.g. `minus 7 million`; None where a word beside it makes another number of it (half of 7,
+        7 squared), or is none that may stand there.
+    """
+    before = [bare(w) for w in words[max(0, at - 8) : at]]
+    sign = ""
+    if before and before[-1] in ("minus", "negative"):
+        # `10 minus 7` is an operation left to be done
+        if len(before) > 1 and before[-2] not in GOING_ON | {"answer", "to", "or"}:
+            return None
+        sign, before = "-", before[:-1]
+    while before and before[-1] in LINKS:
+        before.pop()
+    if before and before[-1] in BEFORE:
+        return None
+    number, after = words[at], list(words[at + 1 : at + 9])
+    scales: list[str] = []
+    while after and not number.endswith(CLAUSE_ENDS) and bare(after[0]) in SCALES:
+        scales.append(after.pop(0))
+    spoken = re.match(rf"\$?\s*{PERCENT}\$?[.,;:!?]*", " ".join(after[:2]), re.IGNORECASE)
+    if spoken and not number.endswith(CLAUSE_ENDS):
+        scales.append("percent")
+        after = " ".join(after)[spoken.end() :].split()
+        if after[:1] and bare(after[0]).startswith("point"):
+            return None
+    last = scales[-1] if scales else number
+    if not last.endswith(CLAUSE_ENDS) and not goes_on([*after], known):
+        return None
+    return sign + " ".join([number, *map(bare, scales)])
+
+
+def goes_on(after: Sequence[str], known: Collection[str]) -> bool:
+    """Whether the words behind a number leave it as it is."""
+    for place, word in enumerate(after):
+        text, following = bare(word), bare(after[place + 1]) if place + 1 < len(after) else ""
+        ends = word.endswith(CLAUSE_ENDS)
+        if not text and place == 0:  # a mark alone
+            return re.search(r"\w|[-+*/^×·÷=<>!]", word) is None
+        article = text in ("and", "a", "an", "&")
+        if article and (following in CHANGES or following in ("a", "an")):
+            return False
+        denied = text in ("is", "are", "was", "were") and following in CHANGES
+        sized = text in ("in", "per", "of", "as") and following in SIZES
+        if denied or sized or (text == "more" and following == "than"):
+            return False
+        parts = [p for p in re.split(r"[/\-^·²³]|\d+", text) if p]
+        # a letter alone may be a variable
+        unit = bool(parts) and len("".join(parts)) > 1 and is_unit(parts, known)
+        if text in CHANGES and not unit:
+            return False
+        if place == 0 and not unit and text not in GOING_ON:
+            return False
+        if ends or text in GOING_ON - {"and", "a", "an", "more", "of", "the"}:
+            return True
+    return True
