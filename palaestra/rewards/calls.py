@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import threading
 from collections.abc import Awaitable, Callable, Generator, Hashable
 from concurrent.futures import Future
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from palaestra.errors import UserError
+from palaestra.services.threads import LoopThread, run_in_thread
 
 TELL_EVERY = 10.0  # seconds after which it is said what is waiting
 HUNG_THREAD = "; a hung thread cannot be ended, so the run is"
@@ -74,9 +74,11 @@ async def call_within(work: Callable[[], Any], name: str, timeout: float) -> Any
     """What `work` returns, or what the awaitable gives that it returns. Raises `Hung` after
     `timeout` seconds of either, and what it raises.
     """
-    found = await _result(run_in_thread(work), name, timeout, HUNG_THREAD)
+    found = await _result(run_in_thread(work, "user reward"), name, timeout, HUNG_THREAD)
     return (
-        await _result(_in_loop(found), name, timeout, "") if inspect.isawaitable(found) else found
+        await _result(async_rewards().submit(_await(found)), name, timeout, "")
+        if inspect.isawaitable(found)
+        else found
     )
 
 
@@ -93,34 +95,11 @@ async def _result(work: Future[Any], name: str, timeout: float, hung: str) -> An
     return work.result()
 
 
-def _in_loop(work: Awaitable[Any]) -> Future[Any]:
-    async def result() -> Any:
-        return await work
-
-    return asyncio.run_coroutine_threadsafe(result(), background_loop())
+async def _await(work: Awaitable[Any]) -> Any:
+    return await work
 
 
-def run_in_thread(work: Callable[[], Any]) -> Future[Any]:
-    """Runs it in a thread that does not keep the process alive."""
-    future: Future[Any] = Future()
-
-    def run() -> None:
-        try:
-            found = work()
-        except BaseException as error:
-            if future.set_running_or_notify_cancel():
-                future.set_exception(error)
-        else:
-            if future.set_running_or_notify_cancel():
-                future.set_result(found)
-
-    threading.Thread(target=run, name="user reward", daemon=True).start()
-    return future
-
-
-@lru_cache(maxsize=1)
-def background_loop() -> asyncio.AbstractEventLoop:
-    """A loop of its own for async functions."""
-    loop = asyncio.new_event_loop()
-    threading.Thread(target=loop.run_forever, name="user reward loop", daemon=True).start()
-    return loop
+@cache
+def async_rewards() -> LoopThread:
+    """Where the users' async functions run."""
+    return LoopThread("async rewards")

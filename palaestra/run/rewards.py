@@ -17,6 +17,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from pathlib import Path
 from typing import Any, cast
 
 from palaestra import values
@@ -62,7 +63,7 @@ def reward_by_name(given: str, timeout: float = UserReward.timeout) -> RewardFn:
     """
     if not _has_more_than_verifiers(given):
         return Verified(given)
-    if FILE_PART.fullmatch(given):
+    if FILE_PART.fullmatch(given) or Path(given.rpartition(":")[0]).is_file():
         return _from_file(given, timeout)
     parts = parse_spec(given, "reward", least=-math.inf, files=True)
     made = [(_name(p), _reward(p, timeout), 1.0 if p.weight is None else p.weight) for p in parts]

@@ -328,7 +328,7 @@ def build(record: Record, where: str, label: str, answers: bool) -> Task:
         answer=_answer({**record, **said}, where, answers),
         meta=meta,
         domain=domain or "",
-        conversational=record.get("messages") is not None,
+        conversational=record.get("messages") is not None or isinstance(record.get("prompt"), list),
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from palaestra.errors import UserError
 from palaestra.types import value_class
 
-FILE_PART = re.compile(r"(?:[^()*+]+\.py|python):\w+")  # see `palaestra.tasks.user_code`
+FILE_PART = re.compile(r"(?:[^()*+]+\.py|given):\w+")  # see `palaestra.tasks.user_code`
 NAME = r"(?:rg:)?[A-Za-z_][\w-]*"
 REST = r"(?P<settings>\(.*\))?\s*(?:\*\s*(?P<weight>[^()*]+))?"
 PART = re.compile(f"(?P<name>{NAME}){REST}", re.DOTALL)

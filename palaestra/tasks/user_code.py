@@ -2,7 +2,7 @@
 never model text.
 
 What a program hands over as a value has a name too, so that settings can hold it: `FILE.py:NAME`
-where a module has it, which another process loads from there, else `python:NAME`, which only the
+where a module has it, which another process loads from there, else `given:NAME`, which only the
 program itself can give again.
 """
 
@@ -22,7 +22,7 @@ from palaestra.errors import UserError
 from palaestra.suggest import suggestion
 from palaestra.types import seed_of
 
-PROGRAM = "python"  # in a file's place: a value of a program
+GIVEN = "given"  # in a file's place: a value of a program
 VALUES: dict[str, Any] = {}  # what programs handed over, by name
 
 
@@ -33,11 +33,12 @@ def spec_of(value: Any) -> str:
     module = sys.modules.get(home)
     file = getattr(module, "__file__", None) or ""
     # a script would run once more if it were loaded by its file
-    if file.endswith(".py") and home != "__main__" and getattr(module, own, None) is value:
+    stored = home != "__main__" and getattr(module, own, None) is value
+    if stored and re.fullmatch(r"[^()*+,]+\.py", file):
         VALUES[f"{file}:{own}"] = value
         return f"{file}:{own}"
     word = re.sub(r"\W+", "_", own).strip("_")
-    names = (f"{PROGRAM}:{word}{f'_{n}' if n else ''}" for n in count())
+    names = (f"{GIVEN}:{word}{f'_{n}' if n else ''}" for n in count())
     name = next(n for n in names if VALUES.get(n, value) is value)
     VALUES[name] = value
     return name
@@ -47,7 +48,7 @@ def load(spec: str, what: str) -> Any:
     """The object that `FILE.py:NAME` names; `what` ("function", "class") is for the messages."""
     if spec in VALUES:
         return VALUES[spec]
-    if spec.startswith(f"{PROGRAM}:"):
+    if spec.startswith(f"{GIVEN}:"):
         raise UserError(
             f"{spec}: a value of another program; hand it over again, in a program that calls "
             f"palaestra, or put it into a file and name it FILE.py:NAME"

@@ -13,14 +13,13 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from palaestra.errors import UserError
-from palaestra.identity import leads_back
 from palaestra.services.tools.base import Tool, ToolResult, failure
 from palaestra.services.tools.functions import FunctionTool
 from palaestra.services.tools.names import FORMS, GIVEN, SANDBOX, SERVER, is_function
 from palaestra.services.tools.sandboxed import PythonTool
 from palaestra.services.tools.servers import ServerTool, ToolServer
 from palaestra.suggest import suggestion
-from palaestra.tasks.user_code import file_of, load
+from palaestra.tasks.user_code import VALUES, load, spec_of
 from palaestra.types import Call, Malformed, Message, ToolSchema
 
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -36,7 +35,7 @@ MISTAKES = {
     "cut": "it was cut at the limit of a turn",
 }
 
-FUNCTIONS: dict[str, Callable[..., Any]] = {}  # that programs gave, by name
+FUNCTIONS: dict[str, Callable[..., Any]] = {}  # those that open boxes were made with, by name
 BOXES: dict[tuple[str, ...], Toolbox] = {}  # that are open
 
 
@@ -55,10 +54,7 @@ def name_function(given: Any) -> str:
         raise UserError(
             f"tools takes named functions, {FORMS}; not {' '.join(repr(given).split())[:SHOWN]}"
         )
-    file, module = file_of(given), str(given.__module__)
-    in_file = file.endswith(".py") and "," not in file and module != "__main__"
-    stored = in_file and given.__qualname__ == called and leads_back(given)
-    name = f"{file}:{called}" if stored else GIVEN + called
+    name = spec_of(given)
     if FUNCTIONS.get(name) is not given:
         for stale in [names for names in BOXES if name in names]:
             BOXES.pop(stale).close()
@@ -68,9 +64,7 @@ def name_function(given: Any) -> str:
 
 def function_named(name: str) -> Callable[..., Any]:
     """The function of a name. Raises UserError where this process has none."""
-    if name in FUNCTIONS:
-        return FUNCTIONS[name]
-    if name.startswith(GIVEN):
+    if name.startswith(GIVEN) and name not in VALUES:
         called = name.removeprefix(GIVEN)
         raise UserError(
             f"the tool {called!r} is a function of another program; put it into a file and name it "

@@ -1,6 +1,7 @@
 """Reward functions written for TRL, verl, verifiers and OpenRLHF, called as there. Expected values by hand."""
 
 import asyncio
+import json
 import threading
 import time
 
@@ -11,6 +12,7 @@ from palaestra.errors import Fault, NotApplicable, UserError
 from palaestra.rewards.calls import POOLS
 from palaestra.rewards.user import UserReward
 from palaestra.rewards.weighted import Weighted
+from palaestra.tasks.files import first_tasks
 from palaestra.tasks.oracle import episode_saying
 from palaestra.types import Group, Message, Task
 
@@ -304,3 +306,15 @@ def test_bounds_of_the_fields():
     for wrong in ({"timeout": -1.0}, {"workers": 0}):
         with pytest.raises(UserError, match="must be at least"):
             UserReward(lambda responses, answers: [], **wrong)
+
+
+def test_a_prompt_written_as_messages_is_a_conversation(tmp_path):
+    """As in TRL, and in verl's rows."""
+    talk = [{"role": "user", "content": "q"}]
+    rows = [{"prompt": "q", "answer": "1"}, {"prompt": talk, "answer": "2"}, {"messages": talk, "answer": "3"}]
+    found = []
+    for i, row in enumerate(rows):
+        path = tmp_path / f"{i}.jsonl"
+        path.write_text(json.dumps(row))
+        found.append(first_tasks(str(path), 1)[0].conversational)
+    assert found == [False, True, True]

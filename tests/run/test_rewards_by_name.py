@@ -79,7 +79,7 @@ def test_a_judge_with_its_settings():
         ("judge+judge(votes=2)", "'judge' stands twice"),
         ("judge(", "cannot be read"),
         ("nothing.py:score+exact", "nothing.py: no such file"),
-        ("python:score", "a value of another program"),
+        ("given:score", "a value of another program"),
     ],
 )
 def test_mistakes_are_one_line(spec, message):
@@ -103,7 +103,7 @@ def test_values_of_a_program():
         return [3.0] * len(responses)
 
     spec = reward_text(local)
-    assert spec == reward_text(local) == "python:local" and totals(reward_by_name(spec), "x") == [3.0]
+    assert spec == reward_text(local) == "given:local" and totals(reward_by_name(spec), "x") == [3.0]
     assert reward_by_name(reward_text(judge := Judge(votes=5))) is judge
     assert totals(reward_by_name(reward_text([local, "exact"])), "7") == [4.0]
     assert totals(reward_by_name(reward_text({local: 2, "exact": -1.5})), "7") == [4.5]
@@ -111,7 +111,7 @@ def test_values_of_a_program():
     def local(responses, answers):
         return [5.0] * len(responses)
 
-    assert reward_text(local) == "python:local_1" and totals(reward_by_name("python:local"), "x") == [3.0]
+    assert reward_text(local) == "given:local_1" and totals(reward_by_name("given:local"), "x") == [3.0]
     assert totals(reward_by_name(reward_text(lambda responses, answers: [6.0])), "x") == [6.0]
 
 
@@ -135,10 +135,10 @@ def test_training_on_a_function(tmp_path, capsys):
 
     run = pl.train("grpo", data=str(data), reward=short, out=tmp_path / "run", smoke=True, max_tokens=4)
     assert "the reward reads no answer" in capsys.readouterr().err
-    assert run.config["reward"] == "python:short" and run.summary["reward_after"]["mean"] <= 0
+    assert run.config["reward"] == "given:short" and run.summary["reward_after"]["mean"] <= 0
     from palaestra.tasks import user_code
 
-    del user_code.VALUES["python:short"]
+    del user_code.VALUES["given:short"]
     with pytest.raises(UserError, match="a value of another program; hand it over again"):
         training.train(resume=tmp_path / "run", steps=3, quiet=True)
     training.train(resume=tmp_path / "run", steps=3, reward=short, quiet=True)

@@ -13,6 +13,7 @@ from palaestra.errors import UserError
 from palaestra.ledger.digests import configuration
 from palaestra.run.settings import Settings
 from palaestra.services.sandbox import sandbox_kind
+from palaestra.tasks import user_code
 from palaestra.types import Completion
 from palaestra.worlds import toolbox
 
@@ -92,7 +93,7 @@ def test_from_python_with_functions(place, forced):
     run = pl.train(data="problems.jsonl", tools=[add], steps=1, evaluate=4, set=small, out="run", quiet=True)
     assert run.config["tools"] == ["given:add"] and run.summary["accuracy_after"]["mean"] == 1
     assert pl.evaluate(run, n=2, k=1)["tools/calls"] == 1
-    del toolbox.FUNCTIONS["given:add"]
+    del user_code.VALUES["given:add"]
     toolbox.BOXES.clear()
     with pytest.raises(UserError, match=r"'add' is a function of another program; put it into a file"):
         pl.train(resume="run", steps=2, quiet=True)

@@ -17,14 +17,8 @@ from pydantic_core import to_json
 from typing_extensions import TypedDict
 
 from palaestra.errors import Fault, UserError
-from palaestra.services.tools.base import (
-    LoopThread,
-    ToolResult,
-    failure,
-    run_in_thread,
-    too_slow,
-    wait_for,
-)
+from palaestra.services.threads import LoopThread, run_in_thread
+from palaestra.services.tools.base import ToolResult, failure, too_slow, wait_for
 from palaestra.types import ToolSchema
 
 STUCK = 16  # calls of one tool that may go on beyond their time before the run ends

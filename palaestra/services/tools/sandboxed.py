@@ -8,7 +8,8 @@ from typing import Any
 
 from palaestra.errors import Fault, UserError
 from palaestra.services.sandbox import Limits, Ran, run_program, sandbox_kind
-from palaestra.services.tools.base import ToolResult, failure, run_in_thread, wait_for
+from palaestra.services.threads import run_in_thread
+from palaestra.services.tools.base import ToolResult, failure, wait_for
 from palaestra.types import ToolSchema
 
 PROPERTIES = {"code": {"type": "string", "description": "the program"}}
