@@ -15,12 +15,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from palaestra.bench.labelled import KINDS, Labelled, draw_cases
+from palaestra.bench.labelled import KINDS, LabelledAnswer, draw_cases
 from palaestra.run.parts import Parts
 from palaestra.verifiers.registry import get_verifier
 
 SEED = 18
-Checker = Callable[[Labelled], bool]
+Checker = Callable[[LabelledAnswer], bool]
 # with time enough on a busy machine: what is measured is whether it is right
 PATIENT = {"math": "math(seconds=60)", "antiderivative": "antiderivative(seconds=60)"}
 VERL, LM_EVAL = "verl.utils.reward_score", "lm_eval.tasks"
@@ -44,14 +44,14 @@ def load_file(module: str) -> ModuleType | None:
     return None
 
 
-def boxed(case: Labelled) -> str:
+def boxed(case: LabelledAnswer) -> str:
     return case.said if case.whole else f"The answer is $\\boxed{{{case.said}}}$."
 
 
 def ours(name: str) -> Checker:
     """One of this package's verifiers; of kinds with a verifier of their own, that one."""
 
-    def check(case: Labelled) -> bool:
+    def check(case: LabelledAnswer) -> bool:
         verifier = get_verifier(PATIENT.get(case.verifier if name == "math" else name, name))
         return verifier(boxed(case), case.gold).score == 1.0
 
@@ -63,7 +63,7 @@ def math_verify() -> Checker | None:
         return None
     from math_verify import parse, verify  # pyright: ignore[reportMissingImports]
 
-    def check(case: Labelled) -> bool:
+    def check(case: LabelledAnswer) -> bool:
         gold = case.gold if case.whole and "$" in case.gold else f"${case.gold}$"
         return bool(verify(parse(gold), parse(boxed(case))))
 
@@ -82,7 +82,7 @@ def verl_dapo() -> Checker | None:
     if module is None:
         return None
 
-    def check(case: Labelled) -> bool:
+    def check(case: LabelledAnswer) -> bool:
         said = case.said if case.whole else f"Answer: {case.said}"
         return bool(module.compute_score(said, gold_text(case))["acc"])
 
@@ -95,7 +95,7 @@ def lm_eval_hendrycks() -> Checker | None:
     if module is None:
         return None
 
-    def check(case: Labelled) -> bool:
+    def check(case: LabelledAnswer) -> bool:
         said = f"${case.said}$" if not case.whole else case.said
         doc = {"solution": f"\\boxed{{{gold_text(case)}}}"}
         return bool(module.process_results(doc, [said])["exact_match"])
@@ -112,14 +112,14 @@ def lm_eval_grader() -> Checker | None:
     except RuntimeError:  # it wants another version of antlr's runtime
         return None
 
-    def check(case: Labelled) -> bool:
+    def check(case: LabelledAnswer) -> bool:
         said = module.extract_answer(boxed(case))
         return bool(module.math_equal(said, gold_text(case), timeout=True))
 
     return check
 
 
-def gold_text(case: Labelled) -> str:
+def gold_text(case: LabelledAnswer) -> str:
     """A reference as those want it that read no box in it."""
     from palaestra.verifiers.answers.final import gold_of
 
@@ -137,7 +137,7 @@ CHECKERS: Mapping[str, Callable[[], Checker | None]] = {
 }
 
 
-def judge_case(check: Checker, case: Labelled) -> bool | None:
+def judge_case(check: Checker, case: LabelledAnswer) -> bool | None:
     """What a checker says; None where it raises, which pays nothing."""
     try:
         return check(case)
@@ -145,7 +145,7 @@ def judge_case(check: Checker, case: Labelled) -> bool | None:
         return None
 
 
-def count_errors(check: Checker, cases: list[Labelled]) -> dict[str, Any]:
+def count_errors(check: Checker, cases: list[LabelledAnswer]) -> dict[str, Any]:
     """By kind: wrong answers that are paid and right ones that are refused, some of each, and on
     how many the checker raised, which refuses.
     """

@@ -23,7 +23,7 @@ NOUNS = ("apples", "people", "books", "marbles", "students", "tickets")
 
 
 @value_class
-class Labelled:
+class LabelledAnswer:
     """An answer to be judged."""
 
     kind: str
@@ -416,14 +416,14 @@ WHOLE = ("several boxes", "sentences")
 OWN = {"antiderivatives": "antiderivative"}  # what other checkers have no counterpart of
 
 
-def draw_cases(seed: int, n: int) -> list[Labelled]:
+def draw_cases(seed: int, n: int) -> list[LabelledAnswer]:
     """`n` cases of each kind, none twice; the same for the same seed."""
-    found: list[Labelled] = []
+    found: list[LabelledAnswer] = []
     for kind, make in KINDS.items():
-        rng, seen = rng_of(("labelled", kind, seed)), dict[tuple[str, str], Labelled]()
+        rng, seen = rng_of(("labelled", kind, seed)), dict[tuple[str, str], LabelledAnswer]()
         for _ in range(20 * n):
             for gold, said, right in make(rng):
-                case = Labelled(
+                case = LabelledAnswer(
                     kind=kind,
                     gold=gold,
                     said=said,

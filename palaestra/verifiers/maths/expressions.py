@@ -39,7 +39,6 @@ from palaestra.verifiers.base import (
 )
 from palaestra.verifiers.maths.text import (
     AND,
-    SHORT_FRACTION,
     expand_signs,
     is_listing,
     is_loose,
@@ -192,11 +191,8 @@ class Math:
         (said, unit), (gold, wanted) = (split_units(text, known) for text in (said, gold))
         if unit and wanted and unit != wanted:
             return binary_judgement(False)
-        if (
-            parse_number(strip_markup(value := SHORT_FRACTION.sub(r"\\frac{\1}{\2}", gold)))
-            is not None
-        ):
-            return binary_judgement(is_number(said, value, prompt))
+        if parse_number(strip_markup(gold)) is not None:
+            return binary_judgement(is_number(said, gold, prompt))
         # rounded
         if parse_number(strip_markup(said)) is not None and "." in said and "." not in gold:
             return binary_judgement(False)

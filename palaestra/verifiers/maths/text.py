@@ -45,7 +45,6 @@ SAME_UNIT = {
 SCIENTIFIC = re.compile(
     r"([-+]?[0-9]+(?:\.[0-9]+)?)\s*(?:\\times|\\cdot|×|\*)\s*10\s*\^\s*(?:\{\s*([-+]?[0-9]{1,3})\s*\}|([0-9]))"
 )
-SHORT_FRACTION = re.compile(r"\\[dtc]?frac\s*([0-9])\s*([0-9])")
 RELATIONS = (
     (re.compile(r"<=|≤|⩽|\\leqslant(?![a-zA-Z])|\\leq(?![a-zA-Z])"), r"\\le "),
     (re.compile(r">=|≥|⩾|\\geqslant(?![a-zA-Z])|\\geq(?![a-zA-Z])"), r"\\ge "),
@@ -109,7 +108,6 @@ def strip_units(text: str, known: Collection[str] = ()) -> str:
             if re.fullmatch(r"\s*\\?[A-Za-z]\w*\s*(?:\([a-z]\))?\s*", text.partition("=")[0])
             else text
         )
-    text = SHORT_FRACTION.sub(r"\\frac{\1}{\2}", text)
     text = SCIENTIFIC.sub(lambda m: f"{m[1]}e{m[2] or m[3]}", text)
     return strip_markup(re.sub(rf"^{GAP}", "", split_units(text, known)[0]))
 
