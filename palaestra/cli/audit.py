@@ -27,9 +27,9 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         raise UserError(f"--n is {arguments.n}; try at least two problems")
     spec = arguments.reward
     judge = reward_by_name(spec)
-    if isinstance(judge, ProbesTests) and judge.has_tests:
+    if (tested := by_tests(judge)) is not None:
         with progress(sys.stderr) as say:
-            report = audit_tests(spec, judge, first_tasks(arguments.data, arguments.n), say)
+            report = audit_tests(spec, tested, first_tasks(arguments.data, arguments.n), say)
         if not arguments.json:
             show_tests(report)
         return asdict(report)
@@ -38,6 +38,11 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     if not arguments.json:
         show(found)
     return asdict(found)
+
+
+def by_tests(judge: object) -> ProbesTests | None:
+    """The reward where it judges by tests: what is asked of it then is another audit."""
+    return judge if isinstance(judge, ProbesTests) and judge.has_tests else None
 
 
 @contextmanager
