@@ -28,9 +28,9 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     spec = arguments.reward
     judge = reward_by_name(spec, arguments.reward_timeout)
     tasks = first_tasks(arguments.data, arguments.n, arguments.columns)
-    if isinstance(judge, ProbesTests) and judge.has_tests:
+    if (tested := by_tests(judge)) is not None:
         with progress(sys.stderr) as say:
-            report = audit_tests(spec, judge, tasks, say)
+            report = audit_tests(spec, tested, tasks, say)
         if not arguments.json:
             show_tests(report)
         return asdict(report)
@@ -40,6 +40,11 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     if not arguments.json:
         show(found)
     return asdict(found)
+
+
+def by_tests(judge: object) -> ProbesTests | None:
+    """The reward where it judges by tests: what is asked of it then is another audit."""
+    return judge if isinstance(judge, ProbesTests) and judge.has_tests else None
 
 
 @contextmanager

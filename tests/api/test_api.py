@@ -170,8 +170,8 @@ def test_a_table_takes_what_steps_hold():
 
 
 def test_a_path_is_a_file_and_what_is_no_text_is_said_by_its_type(tmp_path):
-    with pytest.raises(UserError, match=r"^data takes text, FILE, not a list$"):
-        train("grpo", data=[{"prompt": "1+1", "answer": "2"}])
+    with pytest.raises(UserError, match=r"^data is a number; give a file or rows, \["):
+        train("grpo", data=3)
     with pytest.raises(UserError, match=r"^dtype takes text, not a int$"):
         train("grpo", dtype=32)
     with pytest.raises(UserError, match=r"none\.jsonl: no such file"):

@@ -1,12 +1,15 @@
 """Unit tests as a reward: what a test may take from the reply, what is a mistake of the data, and programs in other languages."""
 
+import json
 import shutil
 
 import pytest
+from palaestra.cli.main import main
 from palaestra.errors import Fault, UserError
 from palaestra.services import sandbox
 from palaestra.services.sandbox import Asserts, Calls, Stdio, check_program, check_python, programs, sandbox_kind
 from palaestra.services.sandbox.needs import script
+from palaestra.services.sandbox.records import record_classes
 from palaestra.verifiers.code.programs import code_blocks
 from palaestra.verifiers.registry import get_verifier
 
@@ -226,3 +229,81 @@ def test_a_missing_interpreter_is_a_fault_that_names_it(monkeypatch):
     monkeypatch.setattr(programs.shutil, "which", lambda name: None)
     with pytest.raises(Fault, match="perl is not installed"):
         get_verifier("code(language='perl')")("```perl\nprint 1\n```", None, tests=[{"stdin": "", "stdout": "1"}])
+
+
+RECORDS = """from typing import Optional
+import dataclasses
+class Tree:
+    size: int = 0
+    def __init__(self, val=0, left=None, children=None):
+        self.val, self.left = val, left
+        self.children = children if children is not None else []
+    def depth(self): return 1234567
+    @staticmethod
+    def of(text): return SECRET[text]
+@dataclasses.dataclass
+class Pair:
+    a: int
+    b: Optional[int] = None
+"""
+
+
+def test_a_reply_has_the_record_classes_of_a_setup_without_their_helpers():
+    code, names = record_classes(RECORDS)
+    assert names == ("Tree", "Pair") and "depth" not in code and "SECRET" not in code and "self.children" in code
+    made = {}
+    exec(code, made)
+    assert made["Tree"](3).val == 3 and made["Pair"](1) == made["Pair"](1, None)
+
+
+@pytest.mark.parametrize(
+    "setup",
+    [
+        "class Reference:\n    def solve(self, x): return x * x",
+        "class Expected:\n    def __init__(self): self.answers = [1, 4, 9]",
+        "class Expected:\n    def __init__(self, x): self.answers = [1, 4, 9]",
+        "class Expected:\n    def __init__(self, x=[1, 4, 9]): self.x = x",
+        "class Expected:\n    answers = {2: 4}\n    def __init__(self, x): self.x = x",
+        "class Expected:\n    def __init__(self, x): self.x = solve(x)",
+        "class Expected(Base):\n    def __init__(self, x): self.x = x",
+        "@register\nclass Expected:\n    def __init__(self, x): self.x = x",
+        "from dataclasses import dataclass, field\n@dataclass\nclass E:\n    x: list = field(default_factory=lambda: [1, 4])",
+        "cases = [(2, 4)]\ndef f(x): return x * x",
+        "class Broken(:",
+    ],
+)
+def test_what_a_setup_may_keep_from_the_reply_is_not_handed_over(setup):
+    assert record_classes(setup) == ("", ())
+
+
+@runs
+def test_an_audit_names_the_tests_that_what_solves_nothing_passes(tmp_path, capsys):
+    rows = [
+        {"prompt": "Squares.", "tests": ["assert f([]) == []", "assert f([2]) == [4]"], "answer": "1"},
+        {
+            "prompt": "Nothing.",
+            "tests": ["assert not g(3)", {"function": "g", "args": [1], "expected": 0}],
+            "answer": "2",
+        },
+        {"prompt": "Once.", "tests": ["x = [3, 3]\nh(x)\nassert x == sorted(set(x))"], "answer": "3"},
+        {
+            "prompt": "A stack.",
+            "tests": ["assert Stack().size() == 0", "assert 3 not in Stack().items()"],
+            "answer": "4",
+        },
+        {"prompt": "Echo.", "tests": [{"stdin": "a\n", "stdout": "a"}, {"stdin": "a\n", "stdout": "b"}], "answer": "5"},
+    ]
+    (tmp_path / "p.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    assert main(["audit", "code", "--data", str(tmp_path / "p.jsonl"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    by = {(v["id"].rpartition(":")[2], v["test"][:18]): v["passed_by"] for v in found["vacuous"]}
+    assert (found["problems"], found["tests"]) == (5, 9)
+    assert by["1", "assert f([]) == []"] == ["returns []", "returns its argument"]
+    assert ("1", "assert f([2]) == [") not in by
+    assert "returns object()" not in by["2", "assert not g(3)"] and by["2", "{'function': 'g', "] == ["returns 0"]
+    assert by["3", "x = [3, 3]\nh(x)\nas"] == ["empties its argument"]
+    assert by["4", "assert Stack().siz"] == ["returns 0"]
+    assert by["4", "assert 3 not in St"] == ["returns []"]
+    assert [v["passed_by"] for v in found["vacuous"] if v["id"].endswith(":5")] == [["prints its input"]]
+    assert found["solved"] == {"returns 0": 1, "empties its argument": 1}
+    assert found["findings"][0].startswith("2 of 5 problems are solved by a candidate that solves nothing")

@@ -79,7 +79,8 @@ def warn_unsafe() -> None:
 
 
 def python() -> str:
-    """The interpreter behind a virtual environment: the sandbox sees no environment's packages."""
+    """The interpreter behind a virtual environment: the sandbox sees none of its packages but
+    numpy (`packages`)."""
     return os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
 
 

@@ -77,7 +77,8 @@ def is_declaration(node: ast.stmt) -> bool:
             )
         case ast.Assign(value=value):
             return is_empty(value)
-    return False
+        case _:
+            return False
 
 
 def stores_arguments(init: ast.FunctionDef) -> bool:
@@ -93,13 +94,19 @@ def stores_arguments(init: ast.FunctionDef) -> bool:
 
 
 def is_store(node: ast.stmt) -> bool:
-    targets = {ast.Assign: "targets", ast.AnnAssign: "target"}
-    found = getattr(node, targets.get(type(node), ""), None)
-    for target in found if isinstance(found, list) else [found]:
-        parts = target.elts if isinstance(target, ast.Tuple) else [target]
-        if not all(isinstance(p, ast.Attribute) and isinstance(p.value, ast.Name) for p in parts):
+    """Whether it sets attributes and nothing else."""
+    match node:
+        case ast.Assign(targets=targets):
+            pass
+        case ast.AnnAssign(target=target):
+            targets = [target]
+        case _:
             return False
-    return found is not None
+    return all(
+        isinstance(p, ast.Attribute) and isinstance(p.value, ast.Name)
+        for target in targets
+        for p in parts(target)
+    )
 
 
 def keeps(node: ast.stmt, names: set[str]) -> bool:
@@ -120,7 +127,8 @@ def is_kept(value: ast.expr, names: set[str]) -> bool:
             return all(is_kept(v, names) for v in values)
         case ast.IfExp(body=body, orelse=orelse):
             return is_kept(body, names) and is_kept(orelse, names)
-    return is_empty(value)
+        case _:
+            return is_empty(value)
 
 
 def is_empty(value: ast.expr) -> bool:
@@ -140,7 +148,8 @@ def is_empty(value: ast.expr) -> bool:
                 or (isinstance(k.value, ast.Name) and k.value.id in EMPTY)
                 for k in value.keywords
             )
-    return False
+        case _:
+            return False
 
 
 def is_plain_method(node: ast.FunctionDef) -> bool:

@@ -15,7 +15,7 @@ VALUES = {
     "returns NaN": "float('nan')",
     "returns object()": "object()",
     "returns its argument": "a[0] if a else None",
-    "empties its argument": "[x.clear() for x in a if hasattr(x, 'clear')] and None",
+    "empties its argument": "([x.clear() for x in a if hasattr(x, 'clear')], None)[1]",
 }
 PROGRAM = """def null(*a, **k): return {value}
 class Null:

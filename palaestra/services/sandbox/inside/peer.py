@@ -26,14 +26,14 @@ import os
 import sys
 import threading
 import types
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any
 
 import plain
 import standins
 import wire
 from plain import Codec, Large
-from standins import Held, Remote
+from standins import DataStandin, Remote
 
 MOST = 1 << 27  # bytes of a message
 GLOBAL = 1 << 20  # bytes of a candidate's global; a larger one stays where it is, as an object
@@ -285,7 +285,7 @@ class Peer(Codec):
         return found
 
     @contextlib.contextmanager
-    def redirected(self, request: dict) -> Iterator[io.StringIO | None]:
+    def redirected(self, request: dict) -> Generator[io.StringIO | None]:
         if not request.keys() & {"stdout", "stdin", "input"}:
             yield None
             return
@@ -356,8 +356,8 @@ ACTIONS = {
 # objects of the test's own classes
 HARMLESS = {"kind", "__hash__", "__eq__", "__ne__", "__bool__", "__str__", "__repr__", "__format__"}
 WALKS = {"__iter__", "__next__", "__len__", "aiter", "anext"}
-SEEN = {"type", "isinstance", "issubclass", "contains", "aiter", "aenter", "aexit", "anext"}
-SEEN |= standins.SPECIAL.keys()
+ASYNC = ("aiter", "anext", "aenter", "aexit")
+SEEN = {"type", "isinstance", "issubclass", "contains", *ASYNC, *standins.SPECIAL}
 NAMED = {"__name__", "__qualname__", "__doc__", "__annotations__"}
 
 
@@ -437,7 +437,7 @@ def is_renewable(old: Any, new: Any):
 
 def kind_of(x: Any) -> Any:
     """`type(x)`, of the object that a stand-in stands for."""
-    if type(x) is Remote or issubclass(type(x), Held):
+    if type(x) is Remote or issubclass(type(x), DataStandin):
         return x.peer_.ask(x.number_, "type")
     return type(x)
 
@@ -485,13 +485,17 @@ def same(a: Any, b: Any):
         return len(a) == len(b) and all(map(same, a, b))
     if isinstance(a, dict) and isinstance(b, dict):
         return a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
-    if type(a).__module__ == "numpy":
-        a = a.item() if not getattr(a, "shape", ()) else a
+    a = plain_number(a)
     if isinstance(a, bool) or isinstance(b, bool):
         return a is b
     if number(a) and number(b):
         return a == b or near(a, b)
     return type(a) is type(b) and a == b
+
+
+def plain_number(x: Any) -> Any:
+    """Python's number for one of numpy's, any other value as it is."""
+    return x.item() if type(x).__module__ == "numpy" and not getattr(x, "shape", ()) else x
 
 
 def number(x: Any):

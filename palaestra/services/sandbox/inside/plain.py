@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import standins
-from standins import BASES, Held, Remote
+from standins import BASES, DataStandin, Remote
 
 DEEP = 300  # containers inside each other
 # bits; Python limits the decimal digits of an integer, and with them what JSON can hold
@@ -94,7 +94,7 @@ class Codec:
     def encode(self, x: Any, depth: int = 0) -> Any:
         """Plain values as they are, containers tagged, anything else by its number here."""
         kind = type(x)
-        if kind is Remote or issubclass(kind, Held):
+        if kind is Remote or issubclass(kind, DataStandin):
             return {"yours": x.number_}
         self.left -= weight(x)
         if self.left < 0 or depth > DEEP or (kind is list and 16 * len(x) > self.left):
@@ -308,7 +308,7 @@ class Codec:
 
     def decode_changes(self, sent: list):
         for number, after in sent:
-            if issubclass(type(self.stand.get(number)), Held):
+            if issubclass(type(self.stand.get(number)), DataStandin):
                 base = next(b for b in BASES.values() if isinstance(self.stand[number], b))
                 standins.fill(self.stand[number], base, self.decode(after))
 
@@ -333,10 +333,9 @@ class Codec:
             return self.objects[inner]
         if tag == "named":
             found = getattr(sys.modules.get(inner[0]) or builtins, inner[1], None)
-            right = isinstance(found, type) and issubclass(found, Exception)
-            # an error of unittest's is no failure: it skips a test
-            right = right and not inner[0].startswith("unittest")
-            return found if right else (BaseException if self.trusting else Exception)
+            if isinstance(found, type) and issubclass(found, Exception) and is_failure(found):
+                return found
+            return BaseException if self.trusting else Exception
         number, name, bases = inner
         if number not in self.errors:
             self.errors[number] = mirror(
@@ -385,6 +384,11 @@ DECODERS = {
     "error": Codec.decode_error,
     "error class": Codec.decode_error_class,
 }
+
+
+def is_failure(kind: type):
+    """Whether an error is Python's own and no failure's opposite: one of unittest's skips a test."""
+    return standins.is_standard(kind) and not kind.__module__.startswith("unittest")
 
 
 def text_of(x: BaseException):
@@ -511,7 +515,7 @@ def new_error(kind: type, args: tuple, text: str) -> Any:
         with contextlib.suppress(Exception):
             return said(*args)
         return RuntimeError(f"{kind.__name__}: {text}")
-    made = kind.__new__(kind, *args)
+    made: Any = kind.__new__(kind, *args)
     made.args = args
     vars(made)["text_"] = text
     return made

@@ -1,7 +1,7 @@
 """Stand-ins: how one process holds what lives in the other.
 
-`Remote` stands for an object that is no data. `Held` stands for one of a class that somebody
-derived from a kind of data, as a named tuple or an integer enum: it has that data here, which
+`Remote` stands for an object that is no data. `DataStandin` stands for one of a class that
+somebody derived from a kind of data, as a named tuple or an integer enum: it has that data here, which
 decides all comparisons, and asks the other side for what its class adds.
 
 What a test compares with must not decide the comparison. So operators between a stand-in and plain
@@ -119,7 +119,7 @@ class Remote:
         return made
 
     @property
-    def __class__(self):
+    def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         """What `isinstance` looks at: see `shadow`."""
         if self.kind_ is None:
             object.__setattr__(self, "kind_", shadow(*self.ask_("kind")))
@@ -203,7 +203,7 @@ class Remote:
 Remote.__doc__ = property(lambda self: self.ask_("get", ("__doc__",)))  # type: ignore[assignment]
 
 
-class Held:
+class DataStandin:
     """What a stand-in with data of its own has beside the methods of its kind of data."""
 
     def __getattribute__(self, name: str):
@@ -242,7 +242,7 @@ class Derived(metaclass=Maker):
 
 
 def is_standin(x: Any):
-    return type(x) is Remote or (isinstance(type(x), type) and issubclass(type(x), Held))
+    return type(x) is Remote or (isinstance(type(x), type) and issubclass(type(x), DataStandin))
 
 
 def forward(name: str, to: type):
@@ -275,7 +275,7 @@ def held_class(name: str, base: type, overridden: frozenset[str]):
     """
     changing = {n for n in ("__setitem__", "__delitem__", *INPLACE) if hasattr(base, n)}
     body: dict[str, Any] = {n: ask_held(n, base) for n in {*overridden, *changing}}
-    return type(name, (Held, base), body)
+    return type(name, (DataStandin, base), body)
 
 
 def ask_held(name: str, base: type):

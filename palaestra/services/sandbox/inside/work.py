@@ -217,7 +217,7 @@ def check_beside(files: dict[str, bytes], walls: tuple):
 
     As process 1 of its namespace the tester can't be killed or stopped from inside it, tracing is
     filtered, and there is no /proc. Each has a folder of its own, which the other does not see.
-    Modules come from the standard library alone. What the candidate sends is data (see `peer`).
+    Modules come from the standard library and numpy alone. What the candidate sends is data (`peer`).
     """
     mine, theirs = isolate.pair()
     if not os.fork():
