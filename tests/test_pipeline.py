@@ -96,7 +96,7 @@ def test_each_part_has_data_of_its_own(tmp_path, monkeypatch, capsys, run_data):
     assert summary["accuracy_before"]["mean"] == 9.0, "the part's that has the problem of the end"
     names = [json.loads((tmp_path / "run" / n / "summary.json").read_text())["task"] for n in ("rm", "rl")]
     assert names == ["pairs.jsonl", "problems.jsonl"]
-    assert 'data = "pairs.jsonl"' in (tmp_path / "run" / "config.toml").read_text()
+    assert '"parts.rm.data" = "pairs.jsonl"' in (tmp_path / "run" / "config.toml").read_text()
 
 
 def test_columns_of_a_part_need_its_data():

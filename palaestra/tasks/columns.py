@@ -162,11 +162,13 @@ def check_there(given: Sequence[Column], first: Sequence[Record], where: str) ->
     """Columns that are named must be in some record."""
     names = list(dict.fromkeys(str(k) for row in first for k in row))
     for path in (p for c in given for p in c.paths):
-        inside = len(path) > 1 and all(lookup(row, path) is None for row in first)
-        if first and (path[0] not in names or inside):
+        top, *deeper = path
+        if first and (
+            top not in names or (deeper and all(lookup(row, path) is None for row in first))
+        ):
             raise UserError(
                 f"{where}: --columns names {'.'.join(path)!r}, and no record has it"
-                f"{suggestion(path[0], names)}; they have {', '.join(names[:12])}"
+                f"{suggestion(top, names)}; they have {', '.join(names[:12])}"
             )
 
 
@@ -316,10 +318,11 @@ def lookup(row: Any, path: Sequence[str]) -> Any:
 
 def value_of(column: Column, row: Record, where: str) -> Any:
     """A column's value in a row, cut where it is to be."""
-    if len(column.paths) > 1:
+    path, *more = column.paths
+    if more:
         parts = [x for p in column.paths if isinstance(x := lookup(row, p), str) and x.strip()]
         return "\n".join(parts) or None
-    found = lookup(row, column.paths[0])
+    found = lookup(row, path)
     if not column.cut or found is None:
         return found
     if not isinstance(found, str):

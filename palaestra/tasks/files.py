@@ -362,7 +362,8 @@ def _prompt(record: Record, where: str, before: int) -> tuple[tuple[Message, ...
         )
     if text is not None and not isinstance(text, list):
         return (Message(role="user", content=read_text(text, where, "prompt")),), {}
-    talk = read_conversation(*((messages, where) if text is None else (text, where, "prompt")))
+    field = "messages" if text is None else "prompt"
+    talk = read_conversation(record[field], where, field)
     if talk.reply is None:
         return talk.prompt, {}
     if record.get("demonstration") is not None:
