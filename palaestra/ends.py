@@ -45,8 +45,8 @@ class HeldOut:
         """The inverse of `json`; None where nothing was measured. Without "of", an accuracy."""
         if found.get("mean") is None:
             return None
-        kind = found.get("of")
-        return cls(of=kind if kind in HELD_OUT else "accuracy", interval=Interval.of(found))
+        of = next((kind for kind in HELD_OUT if kind == found.get("of")), "accuracy")
+        return cls(of=of, interval=Interval.of(found))
 
 
 def evaluation_of(held: Sequence[HeldOut]) -> dict[str, Any]:

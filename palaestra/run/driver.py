@@ -204,11 +204,12 @@ async def measure(
     held = await measure_held_out(ctx, resolve(recipe, at), plan.evaluate, plan.answers)
     if not held:
         return {}
-    record = {"step": at, "evaluation": evaluation_of(held)}
+    evaluation = evaluation_of(held)
+    record = {"step": at, "evaluation": evaluation}
     # a run that went on from its own end finds it there
     if log is not None and log.last() != record:
         note(ctx, log, record)
-    return record["evaluation"]
+    return evaluation
 
 
 def note(ctx: RunContext, log: checkpoint.AppendLog, record: Mapping[str, Any]) -> None:

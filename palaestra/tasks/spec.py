@@ -61,7 +61,7 @@ def parse_alone(spec: str, form: str) -> SpecPart:
     if match is None or len(split_outside(spec, "+")) > 1:
         raise UserError(f"{spec!r} cannot be read; write {form}, and nothing beside it")
     settings = _settings(match["settings"] or "()", match["name"])
-    return SpecPart(name=match["name"], settings=settings, weight=None)
+    return SpecPart(name=match["name"], settings=settings, weight=None, text=spec)
 
 
 def names_in(spec: str) -> list[str]:

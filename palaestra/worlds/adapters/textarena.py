@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -81,18 +82,16 @@ def make_game(name: str, settings: tuple[tuple[str, Any], ...]) -> Any:
     """A fresh game. Raises UserError where there is none."""
     try:
         with isolate_randomness():
-            import textarena  # pyright: ignore[reportMissingImports]
-            from textarena.envs.registration import (  # pyright: ignore[reportMissingImports]
-                ENV_REGISTRY,
-            )
+            ta: Any = import_module("textarena")
+            registry: Any = import_module("textarena.envs.registration").ENV_REGISTRY
     except ImportError as error:
         raise missing_library(f"textarena:{name}", "textarena", "textarena", error) from None
-    if name not in ENV_REGISTRY:
-        near = suggestion(name, ENV_REGISTRY) or f"; there are {len(ENV_REGISTRY)}, e.g. Wordle-v0"
+    if name not in registry:
+        near = suggestion(name, registry) or f"; there are {len(registry)}, e.g. Wordle-v0"
         raise UserError(f"textarena has no game {name!r}{near}")
     try:
         with isolate_randomness():
-            return textarena.make(name, **dict(settings))
+            return ta.make(name, **dict(settings))
     except Exception as error:
         what = " ".join(str(error).split())
         raise UserError(
