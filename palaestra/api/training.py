@@ -8,7 +8,7 @@ import json
 import shlex
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ from palaestra.run.parts import stoppable
 from palaestra.run.plan import Plan
 from palaestra.run.settings import VALUE, Settings, Use, setting_names
 from palaestra.store.checkpoint import disk_errors, write_atomic
+from palaestra.tasks.user_code import GIVEN
 from palaestra.trackers.feed import Trackers
 from palaestra.trackers.registry import makers
 from palaestra.types import Result
@@ -344,6 +345,8 @@ def plan(settings: Settings, out: Path, more: Mapping[str, Any]) -> Plan:
         "command": f"palaestra train @{shlex.quote(str(out / 'config.toml'))}",
         "resume_command": resume_command(out),
     }
+    if values_given(settings):
+        commands = {"command": call(settings), "resume_command": call(settings, resume=str(out))}
     return Plan(
         steps=settings.steps,
         evaluate=settings.evaluate,
@@ -354,6 +357,25 @@ def plan(settings: Settings, out: Path, more: Mapping[str, Any]) -> Plan:
         rollouts=settings.rollouts,
         labels=names | commands | dict(more),
     )
+
+
+def values_given(settings: Settings) -> dict[str, str]:
+    """Settings that only the program can give again, and what it calls their values."""
+    found = {"recipe": "recipe"} if settings.recipe == VALUE else {}
+    for name, given in (("reward", settings.reward), ("tools", ", ".join(settings.tools))):
+        if f"{GIVEN}:" in given:
+            found[name] = given.replace(f"{GIVEN}:", "")
+    return found
+
+
+def call(settings: Settings, **more: Any) -> str:
+    """The call of `train` that makes the run, for a program that has the values at hand."""
+    own = values_given(settings)
+    words = {f.name: getattr(settings, f.name) for f in fields(settings) if f.name != "recipe"}
+    said = {n: repr(x) for n, x in words.items() if settings.says(n)} | own
+    first = said.pop("recipe", repr(settings.recipe))
+    said |= {n: repr(x) for n, x in more.items()}
+    return f"palaestra.train({', '.join([first, *(f'{n}={x}' for n, x in said.items())])})"
 
 
 def resume_command(out: Path) -> str:

@@ -135,6 +135,8 @@ def test_training_on_a_function(tmp_path, capsys):
 
     run = pl.train("grpo", data=str(data), reward=short, out=tmp_path / "run", smoke=True, max_tokens=4)
     assert "the reward reads no answer" in capsys.readouterr().err
+    assert run.summary["command"].startswith("palaestra.train('grpo', data=")
+    assert "reward=short" in run.summary["resume_command"] and "resume=" in run.summary["resume_command"]
     assert run.config["reward"] == "given:short" and run.summary["reward_after"]["mean"] <= 0
     from palaestra.tasks import user_code
 
