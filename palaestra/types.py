@@ -106,7 +106,8 @@ class Task:
     meta: Mapping[str, Any] = field(default_factory=dict)
     bundle: str = ""  # tasks that travel together, e.g. one pair judged in both orders
     domain: str = ""
-    conversational: bool = False  # the data wrote its prompt as messages
+    # the data wrote its prompt as messages; what is drawn is named by the rest
+    conversational: bool = field(default=False, repr=False)
 
 
 @value_class

@@ -62,7 +62,7 @@ class Look:
 
     async def run(self, ctx):
         prompt = ctx.bench.tasks.task("train", 0).prompt[0].content
-        found = {"evaluates": ctx.plan.evaluate, "size": ctx.bench.tasks.size, "prompt": prompt}
+        found = {"answers": ctx.plan.answers, "size": ctx.bench.tasks.size, "prompt": prompt}
         size = float(ctx.bench.tasks.size or 0)
         before = {"mean": size, "low": size, "high": size, "n": 4}
         return Result(metrics={"accuracy_before": before, "found": found})
@@ -91,8 +91,8 @@ def test_each_part_has_data_of_its_own(tmp_path, monkeypatch, capsys, run_data):
     assert "data: read question as prompt; --columns changes it" in err and "chain" not in err
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     found = {name: part["found"] for name, part in summary["parts"].items()}
-    assert (found["rm"]["evaluates"], found["rm"]["size"], found["rm"]["prompt"][0]) == (0, 27, "p")
-    assert (found["rl"]["evaluates"], found["rl"]["size"]) == (4, 9)
+    assert (found["rm"]["answers"], found["rm"]["size"], found["rm"]["prompt"][0]) == (False, 27, "p")
+    assert (found["rl"]["answers"], found["rl"]["size"]) == (True, 9)
     assert summary["accuracy_before"]["mean"] == 9.0, "the part's that has the problem of the end"
     names = [json.loads((tmp_path / "run" / n / "summary.json").read_text())["task"] for n in ("rm", "rl")]
     assert names == ["pairs.jsonl", "problems.jsonl"]

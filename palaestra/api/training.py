@@ -139,7 +139,7 @@ def work(
     ):
         places.append(place)
         settings = replace(settings, **keep_rows(rows or {}, place))
-        origin = Provenance.of(settings, before)
+        origin = Provenance.of(settings, before, place)
         ctx = setup.context(settings, out=place, talk=talk, recipe=runnable)
         ctx.trackers, trackers.say = trackers, ctx.say
         ctx.resumed = resume is not None

@@ -119,6 +119,11 @@ def learner(checkpoint: Path) -> Path:
         return checkpoint
     models = sorted(p.parent for p in checkpoint.glob("*/config.json"))
     chosen = [m for m in models if m.name == "policy"] or models
+    if not models:
+        raise UserError(
+            f"push {checkpoint}: it holds adapters alone; push the last checkpoint of the run, or "
+            "train with --merged"
+        )
     if len(chosen) != 1:
         names = ", ".join(map(str, models))
         raise UserError(f"push {checkpoint}: name one of its models, {names}")

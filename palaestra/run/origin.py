@@ -38,10 +38,11 @@ class Provenance:
     parts: Mapping[str, str]
 
     @classmethod
-    def of(cls, settings: Settings, recipe: Any) -> Provenance:
-        """Of settings, and of their recipe before its fields were set."""
+    def of(cls, settings: Settings, recipe: Any, folder: Path) -> Provenance:
+        """Of the settings of a run in a folder, and of their recipe before its fields were set."""
+        named = {n: digests(getattr(settings, n)) for n in named_files(settings)}
         return cls(
-            files={n: digests(getattr(settings, n)) for n in named_files(settings)},
+            files={n: seen_from(folder, files) for n, files in named.items()},
             fields={k: values.file_form(x) for k, x in values.flatten(recipe).items()},
             parts=classes(recipe),
         )
@@ -110,6 +111,16 @@ def digests(given: Any) -> dict[str, str]:
     for name in data if not found else ():
         if name and (path := Path(name).expanduser()).exists():
             found[name] = _sha256(path)
+    return found
+
+
+def seen_from(folder: Path, files: Mapping[str, str]) -> dict[str, str]:
+    """Files by path; of those in the folder itself, which may move, by their path in it."""
+    home, found = folder.resolve(), dict[str, str]()
+    for path, digest in files.items():
+        whole = Path(path).resolve()
+        inside = whole.is_relative_to(home)
+        found[f"./{whole.relative_to(home)}" if inside else path] = digest
     return found
 
 
@@ -186,7 +197,8 @@ def changed_files(folder: Path, stored: Settings, kept: list[str]) -> list[str]:
     if before is None:
         return found
     for name in kept:
-        old, new = before.files.get(name, {}), digests(getattr(stored, name))
+        old = before.files.get(name, {})
+        new = seen_from(folder, digests(getattr(stored, name)))
         for path in sorted({**old, **new}):
             if old.get(path) != new.get(path):
                 how = (

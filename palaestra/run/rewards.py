@@ -63,7 +63,8 @@ def reward_by_name(given: str, timeout: float = UserReward.timeout) -> RewardFn:
     """
     if not _has_more_than_verifiers(given):
         return Verified(given)
-    if FILE_PART.fullmatch(given) or Path(given.rpartition(":")[0]).is_file():
+    file, _, name = given.rpartition(":")
+    if FILE_PART.fullmatch(given) or (name.isidentifier() and Path(file).is_file()):
         return _from_file(given, timeout)
     parts = parse_spec(given, "reward", least=-math.inf, files=True)
     made = [(_name(p), _reward(p, timeout), 1.0 if p.weight is None else p.weight) for p in parts]

@@ -87,7 +87,8 @@ def _curve(
 
     evaluations = sorted(evaluations, key=lambda e: e[0])
     steps, reward = series(metrics, "step", "reward")
-    shared = bool(np.all(np.abs(reward) <= 1.5)) and all(abs(e.mean) <= 1.5 for _, e in evaluations)
+    near = bool(np.all(np.abs(reward) <= 1.5)) and all(abs(e.mean) <= 1.5 for _, e in evaluations)
+    shared = near and of in ("accuracy", "reward")
     third = (
         ("entropy", "entropy, nats a token")
         if len(series(metrics, "step", "entropy")[1])
@@ -128,15 +129,8 @@ def _curve(
             main, reward, [x for _, e in evaluations for x in (e.low, e.high) if math.isfinite(x)]
         )
     if title:
-        figure.text(
-            0.22 / size[0],
-            1 - 0.2 / size[1],
-            title,
-            ha="left",
-            va="top",
-            fontsize=13,
-            fontweight="bold",
-        )
+        place = (0.22 / size[0], 1 - 0.2 / size[1])
+        figure.text(*place, title, ha="left", va="top", fontsize=13, fontweight="bold")
     return figure
 
 

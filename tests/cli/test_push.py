@@ -40,6 +40,7 @@ def run(tmp_path_factory):
         "train",
         "grpo",
         "--smoke",
+        "--merged",
         "--lora",
         "2",
         "--evaluate",

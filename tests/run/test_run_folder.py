@@ -124,7 +124,8 @@ def test_records_without_answers_are_learned_from_and_not_measured(place, capsys
     asked = ["train", "dpo", "--data", "d.jsonl", "--steps", "1", "--out", "run", "schedule.prompts=2"]
     assert main([*asked, "pairs=data"]) == 0
     assert "have no answer, so no answers to held-out problems are judged" in capsys.readouterr().err
-    assert not [k for k in json.loads((place / "run" / "summary.json").read_text()) if k.endswith("_after")]
+    summary = json.loads((place / "run" / "summary.json").read_text())
+    assert [k for k in summary if k.endswith("_after")] == ["ranking_after", "margin_after"]
     assert main([*asked[:-2], "other", "--smoke"]) == 2
     assert "its chosen and rejected are for: palaestra train dpo pairs=data" in capsys.readouterr().err
 

@@ -7,8 +7,8 @@ import json
 
 import pytest
 from palaestra.rewards.audit import audit
-from palaestra.rewards.user import reward_by_name
 from palaestra.rewards.verified import Verified
+from palaestra.run.rewards import reward_by_name
 from palaestra.tasks.files import FileTasks, first_tasks, load, notes_of
 from palaestra.toys.chain import ArithmeticChain
 from palaestra.toys.count import Count
