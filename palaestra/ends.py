@@ -45,7 +45,9 @@ class HeldOut:
         """The inverse of `json`; None where nothing was measured. Without "of", an accuracy."""
         if found.get("mean") is None:
             return None
-        of = next((kind for kind in HELD_OUT if kind == found.get("of")), "accuracy")
+        of: HeldOutKind = "accuracy"
+        for kind in HELD_OUT:
+            of = kind if kind == found.get("of") else of
         return cls(of=of, interval=Interval.of(found))
 
 

@@ -108,10 +108,10 @@ def measured(summary: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -
     """What the evaluations of a run are of: a mean reward if any of them is."""
     given = [r["evaluation"] for r in records if isinstance(r.get("evaluation"), Mapping)]
     found = (HeldOut.read(x) for x in (end_of(summary, "before"), end_of(summary, "after"), *given))
-    kinds = [x.of for x in found if x is not None]
-    if not kinds or "reward" in kinds:
-        return "reward" if kinds else "accuracy"
-    return kinds[0]
+    of: HeldOutKind = "accuracy"
+    for i, held in enumerate(x for x in found if x is not None):
+        of = held.of if i == 0 or held.of == "reward" else of
+    return of
 
 
 def evaluations_of(records: Sequence[Mapping[str, Any]]) -> list[tuple[float, Interval]]:
