@@ -83,8 +83,11 @@ def serving(answer, **options):
         def log_message(self, *_):
             pass
 
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    http.daemon_threads = True
+    class Http(ThreadingHTTPServer):
+        request_queue_size = 128  # five by default: a sixth caller at once would wait a second for its connection
+        daemon_threads = True
+
+    http = Http(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:

@@ -419,8 +419,8 @@ def test_a_third_of_the_calls_fail_and_the_counts_are_right(context, small):
     def rates(body):
         return "[[7]]"
 
-    with serving(rates, faulty=sometimes(0.3, by_question=True)) as (server, url):
-        client = Endpoint(url=url, timeout=0.7, retries=1, backoff=0.01, cache="")
+    with serving(rates, faulty=sometimes(0.3, by_question=True), stall=4.0) as (server, url):
+        client = Endpoint(url=url, timeout=3.0, retries=1, backoff=0.01, cache="")
         ctx = context()
         metrics = steps(ctx, judging(small, Judge(client=client), **{"schedule.prompts": 4}), n=2)
     episodes = [e for g in ctx.seen for e in g.episodes]

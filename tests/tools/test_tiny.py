@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -158,9 +160,13 @@ def test_muon_makes_updates_orthogonal(shape: tuple[int, int]) -> None:
 
 
 @pytest.mark.slow
-def test_a_short_build_learns_and_can_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    build.train(tmp_path, seconds=20.0, seed=0, log_every=2)
+def test_a_short_build_learns_and_can_be_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = itertools.count()  # a clock that every look moves on: as many steps on a busy machine as on a quiet one
+    monkeypatch.setattr(build, "time", SimpleNamespace(thread_time=lambda: float(next(looks))))
+    build.train(tmp_path, seconds=36.0, seed=0, log_every=2)
     losses = [float(l.split()[3]) for l in capsys.readouterr().out.splitlines() if l.startswith("step")]
-    assert losses[-1] < 0.8 * losses[0]  # how far it gets in twenty seconds depends on the machine
+    assert losses[-1] < 0.8 * losses[0]
     assert AutoModelForCausalLM.from_pretrained(tmp_path).config.rope_parameters["rope_theta"] == 500.0
     assert AutoTokenizer.from_pretrained(tmp_path).encode("= 3") == [61, 32, 51]
