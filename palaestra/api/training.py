@@ -39,8 +39,8 @@ from palaestra.run.origin import (
 from palaestra.run.parts import stoppable
 from palaestra.run.plan import Plan
 from palaestra.run.settings import VALUE, Settings, Use, setting_names
+from palaestra.services.tools.names import GIVEN
 from palaestra.store.checkpoint import disk_errors, write_atomic
-from palaestra.tasks.user_code import GIVEN
 from palaestra.trackers.feed import Trackers
 from palaestra.trackers.registry import makers
 from palaestra.types import Result
@@ -133,7 +133,7 @@ def work(
     settings = replace(settings, dtype=settings.precision)  # as it is meant on this machine
     places: list[Path] = []
     with (
-        stoppable(lambda: after_stop(places)),
+        stoppable(lambda: after_stop(places, settings)),
         run_folder(out, resume, settings) as place,
         trackers,
     ):
@@ -154,23 +154,23 @@ def work(
         try:
             result = run_blocking(check_and_run(runnable, ctx, settings, origin))
         except Stopped as stopped:
-            raise Stopped(
-                f"{stopped}; go on with: {resume_command(place)}", stopped.signal
-            ) from None
+            raise Stopped(f"{stopped}; {how_it_goes_on(settings, place)}", stopped.signal) from None
         except Paused as paused:
-            raise UserError(
-                f"{paused}; mend it, then go on with: {resume_command(place)}"
-            ) from None
+            raise UserError(f"{paused}; mend it, then {how_it_goes_on(settings, place)}") from None
         finally:
             ctx.close()
         write_summary(ctx, result, settings)
         return place
 
 
-def after_stop(places: Sequence[Path]) -> str:
+def after_stop(places: Sequence[Path], settings: Settings) -> str:
     """How a run goes on that was stopped at once; the folder of one that never began is gone."""
     begun = [p for p in places if (p / "config.toml").exists()]
-    return f"go on with: {resume_command(begun[0])}" if begun else "the run had not begun"
+    return how_it_goes_on(settings, begun[0]) if begun else "the run had not begun"
+
+
+def how_it_goes_on(settings: Settings, place: Path) -> str:
+    return f"go on with: {commands(settings, place)['resume_command']}"
 
 
 async def check_and_run(
@@ -341,12 +341,6 @@ def write_settings(out: Path, settings: Settings, recipe: Any) -> None:
 def plan(settings: Settings, out: Path, more: Mapping[str, Any]) -> Plan:
     """How the run is driven; `more` stands in its summary as it is."""
     names = {"recipe": settings.recipe, "task": settings.problem, "model": settings.model}
-    commands = {
-        "command": f"palaestra train @{shlex.quote(str(out / 'config.toml'))}",
-        "resume_command": resume_command(out),
-    }
-    if values_given(settings):
-        commands = {"command": call(settings), "resume_command": call(settings, resume=str(out))}
     return Plan(
         steps=settings.steps,
         evaluate=settings.evaluate,
@@ -355,16 +349,28 @@ def plan(settings: Settings, out: Path, more: Mapping[str, Any]) -> Plan:
         keep=settings.keep,
         merged=settings.merged,
         rollouts=settings.rollouts,
-        labels=names | commands | dict(more),
+        labels=names | commands(settings, out) | dict(more),
     )
+
+
+def commands(settings: Settings, out: Path) -> dict[str, str]:
+    """What repeats a run, and what goes on with it: commands, or calls of `train` where only the
+    program can give its values again.
+    """
+    if values_given(settings):
+        return {"command": call(settings), "resume_command": call(settings, resume=str(out))}
+    return {
+        "command": f"palaestra train @{shlex.quote(str(out / 'config.toml'))}",
+        "resume_command": f"palaestra train --resume {shlex.quote(str(out))}",
+    }
 
 
 def values_given(settings: Settings) -> dict[str, str]:
     """Settings that only the program can give again, and what it calls their values."""
     found = {"recipe": "recipe"} if settings.recipe == VALUE else {}
     for name, given in (("reward", settings.reward), ("tools", ", ".join(settings.tools))):
-        if f"{GIVEN}:" in given:
-            found[name] = given.replace(f"{GIVEN}:", "")
+        if GIVEN in given:
+            found[name] = given.replace(GIVEN, "")
     return found
 
 
@@ -376,10 +382,6 @@ def call(settings: Settings, **more: Any) -> str:
     first = said.pop("recipe", repr(settings.recipe))
     said |= {n: repr(x) for n, x in more.items()}
     return f"palaestra.train({', '.join([first, *(f'{n}={x}' for n, x in said.items())])})"
-
-
-def resume_command(out: Path) -> str:
-    return f"palaestra train --resume {shlex.quote(str(out))}"
 
 
 def make_smallest(runnable: Any) -> Any:

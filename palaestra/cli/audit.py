@@ -15,7 +15,7 @@ from palaestra.errors import UserError
 from palaestra.rewards.audit import Audit, audit
 from palaestra.rewards.nulls import TestsAudit, audit_tests
 from palaestra.run.rewards import reward_by_name
-from palaestra.tasks.files import first_tasks, notes_of
+from palaestra.tasks.files import tasks_and_notes
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -27,14 +27,13 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         raise UserError(f"--n is {arguments.n}; try at least two problems")
     spec = arguments.reward
     judge = reward_by_name(spec, arguments.reward_timeout)
-    tasks = first_tasks(arguments.data, arguments.n, arguments.columns)
+    tasks, seen = tasks_and_notes(arguments.data, arguments.n, arguments.columns)
     if (tested := by_tests(judge)) is not None:
         with progress(sys.stderr) as say:
-            report = audit_tests(spec, tested, tasks, say)
+            report = audit_tests(spec, tested, tasks, say, seen)
         if not arguments.json:
             show_tests(report)
         return asdict(report)
-    seen = notes_of(arguments.data, arguments.columns)
     with progress(sys.stderr) as say:
         found = audit(spec, judge, tasks, say, seen)
     if not arguments.json:
@@ -71,9 +70,7 @@ def progress(stream: TextIO) -> Generator[Callable[[str], None]]:
 
 def show_tests(a: TestsAudit) -> None:
     print(f"{a.reward}: {a.tests} tests of {a.problems} problems, asked of what solves nothing")
-    print("\nfindings:" if a.findings else "\nno findings")
-    for line in a.findings:
-        print(f"  - {line}")
+    show_lines(a)
 
 
 def show(a: Audit) -> None:
@@ -94,6 +91,11 @@ def show(a: Audit) -> None:
             f"\nseconds a response: median {t['median']:.2g}, 95% {t['p95']:.2g}, slowest "
             f"{t['slowest']:.2g}"
         )
+    show_lines(a)
+
+
+def show_lines(a: Audit | TestsAudit) -> None:
+    """What was seen in the data, and what was found."""
     if a.data:
         print("\nthe data:")
     for line in a.data:

@@ -37,10 +37,15 @@ class TestsAudit:
     vacuous: tuple[VacuousTest, ...]
     solved: Mapping[str, int]
     findings: tuple[str, ...]
+    data: tuple[str, ...] = ()
 
 
 def audit_tests(
-    name: str, judge: ProbesTests, tasks: Sequence[Task], say: Callable[[str], None]
+    name: str,
+    judge: ProbesTests,
+    tasks: Sequence[Task],
+    say: Callable[[str], None],
+    data: Sequence[str] = (),
 ) -> TestsAudit:
     """Runs the candidates of `judge` against every test of every task.
 
@@ -49,6 +54,7 @@ def audit_tests(
         judge: the reward, which runs its tests.
         tasks: problems with tests.
         say: hears the name of each problem.
+        data: what was seen in the data that they come from.
 
     Raises:
         UserError: there are no tasks, or one's tests are no tests.
@@ -73,6 +79,7 @@ def audit_tests(
         vacuous=tuple(vacuous),
         solved=dict(solved),
         findings=tuple(list_null_findings(vacuous, solved, whole, len(tasks), n)),
+        data=tuple(data),
     )
 
 

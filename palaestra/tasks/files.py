@@ -304,9 +304,11 @@ def first_tasks(path: str, n: int, columns: str = "") -> list[Task]:
     return [task_of(records, i, answers=False) for i in range(min(n, len(records)))]
 
 
-def notes_of(path: str, columns: str = "") -> tuple[str, ...]:
-    """What `FileTasks.notes` says of the records that `first_tasks` takes its tasks from."""
-    return scan(_only(path, open_records(path), "train"), False, columns).notes
+def tasks_and_notes(path: str, n: int, columns: str = "") -> tuple[list[Task], tuple[str, ...]]:
+    """The first records as tasks, and what `FileTasks.notes` says of all."""
+    found = scan(_only(path, open_records(path), "train"), False, columns)
+    size = min(n, len(found.records))
+    return [task_of(found.records, i, answers=False) for i in range(size)], found.notes
 
 
 def build(record: Record, where: str, label: str, answers: bool) -> Task:

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from palaestra.errors import UserError
+from palaestra.services.tools.names import GIVEN
 from palaestra.types import value_class
 
-FILE_PART = re.compile(r"(?:[^()*+]+\.py|given):\w+")  # see `palaestra.tasks.user_code`
+FILE_PART = re.compile(rf"(?:[^()*+]+\.py:|{GIVEN})\w+")  # see `palaestra.tasks.user_code`
 NAME = r"(?:rg:)?[A-Za-z_][\w-]*"
 REST = r"(?P<settings>\(.*\))?\s*(?:\*\s*(?P<weight>[^()*]+))?"
 PART = re.compile(f"(?P<name>{NAME}){REST}", re.DOTALL)

@@ -19,10 +19,10 @@ from types import ModuleType
 from typing import Any
 
 from palaestra.errors import UserError
+from palaestra.services.tools.names import GIVEN
 from palaestra.suggest import suggestion
 from palaestra.types import seed_of
 
-GIVEN = "given"  # in a file's place: a value of a program
 VALUES: dict[str, Any] = {}  # what programs handed over, by name
 
 
@@ -38,7 +38,7 @@ def spec_of(value: Any) -> str:
         VALUES[f"{file}:{own}"] = value
         return f"{file}:{own}"
     word = re.sub(r"\W+", "_", own).strip("_")
-    names = (f"{GIVEN}:{word}{f'_{n}' if n else ''}" for n in count())
+    names = (f"{GIVEN}{word}{f'_{n}' if n else ''}" for n in count())
     name = next(n for n in names if VALUES.get(n, value) is value)
     VALUES[name] = value
     return name
@@ -48,7 +48,7 @@ def load(spec: str, what: str) -> Any:
     """The object that `FILE.py:NAME` names; `what` ("function", "class") is for the messages."""
     if spec in VALUES:
         return VALUES[spec]
-    if spec.startswith(f"{GIVEN}:"):
+    if spec.startswith(GIVEN):
         raise UserError(
             f"{spec}: a value of another program; hand it over again, in a program that calls "
             f"palaestra, or put it into a file and name it FILE.py:NAME"

@@ -9,7 +9,7 @@ import pytest
 from palaestra.rewards.audit import audit
 from palaestra.rewards.verified import Verified
 from palaestra.run.rewards import reward_by_name
-from palaestra.tasks.files import FileTasks, first_tasks, load, notes_of
+from palaestra.tasks.files import FileTasks, load, tasks_and_notes
 from palaestra.toys.chain import ArithmeticChain
 from palaestra.toys.count import Count
 from palaestra.toys.knights import Knights
@@ -148,8 +148,9 @@ def test_the_held_out_file_is_looked_at_too(tmp_path):
 
 def test_the_audit_looks_at_the_whole_data(tmp_path):
     path = write(tmp_path, at(sums(), 39, answer="\u200b46"))
-    tasks = first_tasks(path, 8)
-    found = audit("exact", Verified("exact"), tasks, data=notes_of(path))
+    tasks, seen = tasks_and_notes(path, 8)
+    assert len(tasks) == 8
+    found = audit("exact", Verified("exact"), tasks, data=seen)
     assert [line.partition(", e.g.")[0] for line in found.data] == [
         "1 of 40 records have invisible characters in the answer"
     ]

@@ -291,7 +291,7 @@ def test_an_audit_names_the_tests_that_what_solves_nothing_passes(tmp_path, caps
             "tests": ["assert Stack().size() == 0", "assert 3 not in Stack().items()"],
             "answer": "4",
         },
-        {"prompt": "Echo.", "tests": [{"stdin": "a\n", "stdout": "a"}, {"stdin": "a\n", "stdout": "b"}], "answer": "5"},
+        {"prompt": "Echo.", "tests": [{"stdin": "a\n", "stdout": "a"}, {"stdin": "a\n", "stdout": "b"}], "answer": "\u200b5"},
     ]
     (tmp_path / "p.jsonl").write_text("\n".join(map(json.dumps, rows)))
     assert main(["audit", "code", "--data", str(tmp_path / "p.jsonl"), "--json"]) == 0
@@ -306,4 +306,5 @@ def test_an_audit_names_the_tests_that_what_solves_nothing_passes(tmp_path, caps
     assert by["4", "assert 3 not in St"] == ["returns []"]
     assert [v["passed_by"] for v in found["vacuous"] if v["id"].endswith(":5")] == [["prints its input"]]
     assert found["solved"] == {"returns 0": 1, "empties its argument": 1}
+    assert found["data"][0].startswith("1 of 5 records have invisible characters in the answer")
     assert found["findings"][0].startswith("2 of 5 problems are solved by a candidate that solves nothing")

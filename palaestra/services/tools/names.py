@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 SANDBOX = "python"
 SERVER = "mcp:"
-GIVEN = "given:"  # a function that only the process knows to which a program gave it
+GIVEN = "given:"  # before what only the process knows to which a program gave it
 FORMS = f'FILE.py:NAME, {SANDBOX}, {SERVER}"COMMAND" or {SERVER}http://HOST:PORT/PATH'
 SERVER_PART = re.compile(rf"(?:^|,)\s*({SERVER}.*)$", re.DOTALL)
 
