@@ -12,12 +12,13 @@ from typing import Any
 
 from palaestra.api.loops import run_blocking
 from palaestra.api.run import Run
+from palaestra.context import Runnable
 from palaestra.ends import HELD_OUT, SHARES, End, HeldOut, end_of
 from palaestra.errors import Fault, UserError
 from palaestra.explanation.method import explain as explain_groups
 from palaestra.explanation.trajectories import Trajectory, groups_from
 from palaestra.ledger.cells import CellOutcome, CellRequest, run_all
-from palaestra.ledger.digests import packages
+from palaestra.ledger.digests import check_importable, packages
 from palaestra.ledger.experiment import Cell
 from palaestra.run import setup
 from palaestra.run.evaluation import evaluate as evaluate_context
@@ -25,7 +26,7 @@ from palaestra.run.given_rows import keep_rows, take_rows
 from palaestra.run.headway import Headway
 from palaestra.run.origin import announce_code
 from palaestra.run.served import context
-from palaestra.run.settings import Settings, Use, setting_names
+from palaestra.run.settings import VALUE, Settings, Use, setting_names
 from palaestra.stats import (
     difference,
     mean_interval,
@@ -85,6 +86,7 @@ def evaluate(
     with tempfile.TemporaryDirectory() as place:
         chosen = replace(chosen, **keep_rows(rows, Path(place)))
         ctx = context(chosen, key_env, talk=talk)
+        ctx.say_notes()
         try:
             found = run_blocking(evaluate_context(ctx, n, k, temperature))
         finally:
@@ -139,6 +141,7 @@ def say_nothing(text: str) -> None:
 
 def compare(
     *methods: str | Run,
+    recipes: Mapping[str, Runnable] | None = None,
     seeds: int = 3,
     tokens: int = 200_000,
     out: str | Path = "runs/compare",
@@ -150,8 +153,8 @@ def compare(
     or runs that are over.
 
     Args:
-        methods: two or more ids of the catalogue or FILE.py, which are trained; or two or more
-            runs.
+        methods: ids of the catalogue or FILE.py, which are trained; or runs, or their folders.
+        recipes: further methods to train, each a value under a name of your own.
         seeds: of each method: 0, 1, ...
         tokens: sampled policy tokens that every run may spend.
         out: a folder for the runs; what is there already is not run again.
@@ -164,25 +167,45 @@ def compare(
         paired by seed}}; of runs "differences" are not paired.
 
     Raises:
-        UserError: fewer than two, or methods and runs mixed; Fault: a cell failed, the others are
-            kept.
+        UserError: fewer than two, or methods and runs mixed, or a recipe with parts that only this
+            program has; Fault: a cell failed, the others are kept.
     """
-    if len(methods) < 2:
+    given = recipes or {}
+    if len(methods) + len(given) < 2:
         raise UserError("compare needs at least two methods, or two runs")
-    runs = [m for m in methods if isinstance(m, Run)]
+    runs = [r for m in methods if (r := run_of(m)) is not None]
     if runs:
-        return compare_runs(runs, whole=len(runs) == len(methods))
-    if values := [m for m in methods if not isinstance(m, str)]:
+        return compare_runs(runs, whole=len(runs) == len(methods) + len(given))
+    if others := [m for m in methods if not isinstance(m, str)]:
         raise UserError(
-            f"compare takes names of methods, FILE.py or runs, not a {type(values[0]).__name__}; "
-            "put the recipe into a file with build(), or train each and compare the runs"
+            f"compare takes names of methods, FILE.py or runs, not a {type(others[0]).__name__}; "
+            'give a recipe a name: recipes={"mine": recipe}'
         )
-    named = [str(m) for m in methods]
-    read = {m: setup.merge(Settings(), {**setup.check_types(settings), "recipe": m}) for m in named}
+    if twice := set(given) & set(methods):
+        raise UserError(f"two methods are called {min(map(str, twice))!r}; call one otherwise")
+    checked = setup.check_types(settings)
+    named = {str(m): str(m) for m in methods} | dict.fromkeys(given, VALUE)
+    read = {m: setup.merge(Settings(), {**checked, "recipe": r}) for m, r in named.items()}
+    for name, recipe in given.items():
+        check_importable(name, setup.adjust_recipe(recipe, read[name]))
     with Headway("compare", say) as headway:
         return compare_cells(
-            read, seeds=seeds, tokens=tokens, out=make_folder(Path(out)), jobs=jobs, headway=headway
+            read,
+            recipes=given,
+            seeds=seeds,
+            tokens=tokens,
+            out=make_folder(Path(out)),
+            jobs=jobs,
+            headway=headway,
         )[0]
+
+
+def run_of(method: str | Path | Run) -> Run | None:
+    """The run that is meant, itself or by its folder; None = no run."""
+    if isinstance(method, Run):
+        return method
+    is_path = isinstance(method, str | Path)
+    return Run(method) if is_path and (Path(method) / "config.toml").is_file() else None
 
 
 def compare_runs(runs: Sequence[Run], whole: bool) -> dict[str, Any]:
@@ -212,23 +235,39 @@ def compare_runs(runs: Sequence[Run], whole: bool) -> dict[str, Any]:
 
 
 def compare_cells(
-    read: Mapping[str, Settings], *, seeds: int, tokens: int, out: Path, jobs: int, headway: Headway
+    read: Mapping[str, Settings],
+    *,
+    seeds: int,
+    tokens: int,
+    out: Path,
+    jobs: int,
+    headway: Headway,
+    recipes: Mapping[str, Runnable] | None = None,
 ) -> tuple[dict[str, Any], dict[str, list[Cell]]]:
-    """Trains every method with every seed; the comparison, and the cells of each method."""
-    requests = [
-        CellRequest(label=f"{m}, seed {seed}", settings=replace(settings, seed=seed), tokens=tokens)
+    """Trains every method with every seed; the comparison, and the cells of each method. `recipes`:
+    those that are values.
+    """
+    requests = {
+        (m, seed): CellRequest(
+            label=f"{m}, seed {seed}",
+            settings=replace(settings, seed=seed),
+            tokens=tokens,
+            recipe=(recipes or {}).get(m),
+        )
         for seed in range(seeds)
         for m, settings in read.items()
-    ]
-    outcomes = run_all(requests, out, headway, jobs)
-    cells = {m: [cell_of(o) for o in outcomes if o.request.settings.recipe == m] for m in read}
+    }
+    outcomes = dict(
+        zip(requests, run_all(list(requests.values()), out, headway, jobs), strict=True)
+    )
+    cells = {m: [cell_of(outcomes[m, seed]) for seed in range(seeds)] for m in read}
     first, *others = read
     result = {
         "task": read[first].problem,
         "model": read[first].model,
         "budget_tokens": tokens,
         "seeds": seeds,
-        "methods": {m: summary_of(found) | origin(read[m]) for m, found in cells.items()},
+        "methods": {m: summary_of(found) | origin(requests[m, 0]) for m, found in cells.items()},
         "differences": {f"{m} - {first}": difference_of(cells[first], cells[m]) for m in others},
     }
     return result, cells
@@ -244,9 +283,9 @@ def cell_of(outcome: CellOutcome) -> Cell:
     return outcome.cell
 
 
-def origin(settings: Settings) -> dict[str, Any]:
+def origin(request: CellRequest) -> dict[str, Any]:
     """What other packages made a method's numbers, where there are any."""
-    recipe = setup.recipe_of(settings)
+    settings, recipe = request.settings, request.runnable()
     bench, players = setup.bench_of(settings, judged=setup.brings_reward(recipe))
     added = packages(recipe, settings, bench, players)
     return {"packages": added} if added else {}

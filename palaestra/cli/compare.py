@@ -1,4 +1,6 @@
-"""`palaestra compare`: several recipes on the same problem, seeds and budget of sampled tokens."""
+"""`palaestra compare`: several recipes on the same problem, seeds and budget of sampled tokens; or
+runs that are over.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from palaestra.api.asking import compare_cells
+from palaestra.api.asking import compare_cells, compare_runs, run_of
 from palaestra.cli.train import read_settings, told
 from palaestra.ends import HELD_OUT, end_of
 from palaestra.errors import UserError
@@ -21,7 +23,15 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     methods = [w for w in arguments.words if "=" not in w and not w.startswith("@")]
     if len(methods) < 2:
         raise UserError("compare needs at least two recipes: palaestra compare grpo rloo")
-    shared, out = [w for w in arguments.words if w not in methods], make_folder(Path(arguments.out))
+    shared = [w for w in arguments.words if w not in methods]
+    if runs := [r for m in methods if (r := run_of(m)) is not None]:
+        if shared:
+            raise UserError(f"{shared[0]}: runs that are over are compared as they are")
+        result = compare_runs(runs, whole=len(runs) == len(methods))
+        if not arguments.json:
+            table_of_runs(result)
+        return result
+    out = make_folder(Path(arguments.out))
     read = {
         m: read_settings(argparse.Namespace(**vars(arguments) | {"words": [m, *shared]}))
         for m in methods
@@ -40,6 +50,16 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     if not arguments.json:
         table(result, out)
     return result
+
+
+def table_of_runs(result: dict[str, Any]) -> None:
+    of = min(end["after"]["of"] for end in result["methods"].values())
+    print(f"{HELD_OUT[of]} of runs that are over (95% intervals)")
+    for name, ends in result["methods"].items():
+        before = told(ends["before"] | {"low": None}) if ends["before"] else ""
+        print(f"  {name}  {before} -> {told(ends['after'])}, n = {ends['after']['n']}")
+    for name, d in result["differences"].items():
+        print(f"  {name}  {told(d)}, not paired")
 
 
 def draw(cells: dict[str, list[Cell]], out: Path) -> None:

@@ -172,6 +172,9 @@ def listing(parser: FlagParser) -> None:
 
 def show(parser: FlagParser) -> None:
     parser.add_argument("method")
+    parser.add_argument(
+        "--fields", action="store_true", help="also every field that PATH=VALUE can set"
+    )
     json_flag(parser)
 
 
@@ -194,7 +197,7 @@ def explain(parser: FlagParser) -> None:
 def compare(parser: FlagParser) -> None:
     run_flags(parser)
     add = parser.add_argument
-    add("words", nargs="+", metavar="RECIPE | FILE.py | stage.field=value")
+    add("words", nargs="+", metavar="RECIPE | FILE.py | RUN | stage.field=value")
     add("--seeds", type=whole_number(1), default=3)
     add(
         "--tokens",

@@ -8,7 +8,8 @@ from typing import Any
 
 from palaestra import catalogue
 from palaestra.ledger.pages import parts
-from palaestra.values import brief, describe, difference
+from palaestra.run.setup import arguments as arguments_of
+from palaestra.values import brief, describe, difference, flatten
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -29,10 +30,14 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         },
         "formula": (module.__doc__ or "").strip(),
         "recipe": describe(built),
+        "arguments": {n: brief(p.default) for n, p in arguments_of(arguments.method).items()},
+        "fields": flatten(built),
         "difference": [{"path": p, "parent": brief(a), "method": brief(b)} for p, a, b in changes],
     }
     if not arguments.json:
         _print(built, result)
+    if arguments.fields and not arguments.json:
+        _print_fields(result)
     return result
 
 
@@ -50,3 +55,13 @@ def _print(built: Any, result: dict[str, Any]) -> None:
     print("recipe:")
     for name, part in parts(built):
         print(f"  {name:<12} {brief(part)}")
+
+
+def _print_fields(result: dict[str, Any]) -> None:
+    if result["arguments"]:
+        print("\narguments of build:")
+    for name, default in result["arguments"].items():
+        print(f"  {name}={default}")
+    print("\nfields (the end of a path is enough where only one ends so):")
+    for path, x in result["fields"].items():
+        print(f"  {path}={brief(x)}")

@@ -10,6 +10,7 @@ weights.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -25,8 +26,10 @@ from palaestra.explanation.reading import (
 from palaestra.explanation.trajectories import (
     LOGP,
     OF_ROWS,
+    UNKNOWN_LENGTHS,
     Trajectory,
     groups_of,
+    lacks_length,
     lengths_of,
     place,
 )
@@ -55,6 +58,7 @@ def explain(recipe: Recipe, groups: Sequence[Sequence[Trajectory]]) -> dict[str,
         examples, groups, where, varies_within_episode(learner.credit, built, signals)
     )
     notes, weights = dropped_groups_remark(recipe.pool, built), None
+    notes += [UNKNOWN_LENGTHS] if any(map(lacks_length, chain(*groups))) else []
     if missing := _missing_fields(learner, groups):
         fields = " and ".join(map(repr, missing))
         them = "it" if len(missing) == 1 else "them"

@@ -75,6 +75,11 @@ FACTS = ("states", "executed", "gold_prob", "stratum", "agent", "prefix_values",
 FIELDS = ("reward", "length", "tokens", "turn_rewards", "turn_lengths", *BY_TOKEN[1:], *FACTS)
 
 
+UNKNOWN_LENGTHS = (
+    f"no length is given (--lengths '[[5,9,3,7]]'), so {LENGTH} tokens are taken, and token_weights hold for "
+    "these"
+)
+
 # ---- to episodes
 
 
@@ -90,6 +95,11 @@ def lengths_of(trajectory: Trajectory) -> list[int]:
         if name in trajectory:
             return [len(trajectory[name])]
     return [int(trajectory.get("length", LENGTH))]
+
+
+def lacks_length(trajectory: Trajectory) -> bool:
+    """Whether nothing says how many tokens it has."""
+    return not {"turn_lengths", "length", *BY_TOKEN} & set(trajectory)
 
 
 def groups_of(

@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import ModuleType
@@ -51,8 +51,8 @@ ADDRESS = 20  # characters of the digest
 
 @value_class
 class CellRequest:
-    """A cell that is wanted. `arm` is "method:name" of an experiment's arm; "" = the recipe of the
-    settings.
+    """A cell that is wanted. `arm` is "method:name" of an experiment's arm; "" = `recipe`, a value
+    of a program, and where there is none the recipe that the settings name.
     """
 
     label: str  # for people: "grpo, seed 0"
@@ -60,8 +60,11 @@ class CellRequest:
     tokens: int
     samples: int = 0
     arm: str = ""
+    recipe: Any = None
 
     def runnable(self) -> Runnable:
+        if self.recipe is not None:
+            return setup.adjust_recipe(self.recipe, self.settings)
         if not self.arm:
             return setup.recipe_of(self.settings)
         method, _, name = self.arm.rpartition(":")
@@ -146,7 +149,7 @@ def _sampled(file: Path) -> int:
     return max((r.get("sampled_tokens", 0) for r in records(file)), default=0)
 
 
-Start = Callable[[Path], BaseProcess]
+Start = Callable[[Path, CellRequest], BaseProcess]
 
 
 @contextlib.contextmanager
@@ -159,8 +162,9 @@ def _children() -> Generator[Start]:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__, "transformers.models.llama.modeling_llama"])
 
-    def start(place: Path) -> BaseProcess:
-        child = context.Process(target=_in_child, args=(place.absolute(), Path.cwd()))
+    def start(place: Path, request: CellRequest) -> BaseProcess:
+        given = (place.absolute(), Path.cwd(), request.recipe)
+        child = context.Process(target=_in_child, args=given)
         with _empty_main():
             child.start()
         started.append(child)
@@ -206,9 +210,9 @@ def _empty_main() -> Generator[None]:
 def _run(place: Path, request: CellRequest, start: Start) -> str:
     """Runs a cell in its own process: why it failed, "" if it did not."""
     place.mkdir(parents=True, exist_ok=True)
-    write_atomic(place / REQUEST, json.dumps(asdict(request), indent=1))
+    write_atomic(place / REQUEST, json.dumps(asdict(replace(request, recipe=None)), indent=1))
     (place / LOG).write_bytes(b"")
-    child = start(place)
+    child = start(place, request)
     child.join()
     status = child.exitcode
     lines = (place / LOG).read_text(errors="replace").strip().splitlines()
@@ -222,7 +226,7 @@ def _run(place: Path, request: CellRequest, start: Start) -> str:
 # ---- one cell, in its own process
 
 
-def _in_child(place: Path, cwd: Path) -> None:
+def _in_child(place: Path, cwd: Path, recipe: Any) -> None:
     """A cell's process: one thread, everything it says in its log, the exit status of a program."""
     os.environ |= {
         "OMP_NUM_THREADS": "1",
@@ -238,18 +242,18 @@ def _in_child(place: Path, cwd: Path) -> None:
         os.dup2(log, stream.fileno())
     torch.set_num_threads(1)
     try:
-        run_requested(place)
+        run_requested(place, recipe)
     except (UserError, Fault) as error:
         print(error, file=sys.stderr)
         sys.exit(1)
 
 
-def run_requested(place: Path) -> None:
+def run_requested(place: Path, recipe: Any = None) -> None:
     """Runs the cell whose request lies in `place`, unless another process has done so in the
-    meantime.
+    meantime. `recipe`: the value that it asks for.
     """
     asked = json.loads((place / REQUEST).read_text())
-    request = CellRequest(**asked | {"settings": Settings(**asked["settings"])})
+    request = CellRequest(**asked | {"settings": Settings(**asked["settings"]), "recipe": recipe})
     with (place / LOCK).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (place / DONE).is_file():

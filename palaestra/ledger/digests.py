@@ -16,6 +16,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache, lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,12 @@ import palaestra
 from palaestra import catalogue, values
 from palaestra.context import Bench
 from palaestra.errors import UserError
-from palaestra.identity import name_of
+from palaestra.identity import USER, name_of
 from palaestra.models.load import find
 from palaestra.plugins import Plugin, file_of, home, providers
 from palaestra.run.additions import plugins_used
 from palaestra.run.rewards import files_of_spec
-from palaestra.run.settings import Settings
+from palaestra.run.settings import VALUE, Settings
 from palaestra.run.setup import bench_of, brings_reward
 from palaestra.services.tools.names import is_function
 from palaestra.tasks.sources import files_of
@@ -163,7 +164,7 @@ def code_sha256(runnable: Any, settings: Settings) -> str:
     parts = _parts(runnable, *bench_of(settings, judged=brings_reward(runnable)))
     own = {_module(x) for x in parts}
     found = {m.removeprefix("palaestra.") for m in own if m.startswith("palaestra.")}
-    beside = _beside(own, settings.recipe) if catalogue.is_own_file(settings.recipe) else []
+    beside = _beside(own, settings.recipe)
     return sha256(
         [
             *sorted(map(_source, reach(found | set(BASE_MODULES)))),
@@ -190,6 +191,19 @@ def _parts(runnable: Any, bench: Bench, players: Mapping[str, Player]) -> list[A
     return [x for p in parts for x in (p, *(v for _, v in values.walk(p)))]
 
 
+def check_importable(name: str, recipe: Any) -> None:
+    """Raises UserError where another process could not have the parts of a recipe that is a value
+    of this one, because their modules can't be imported.
+    """
+    for part in (recipe, *(v for _, v in values.walk(recipe))):
+        module = _module(part)
+        if module == "__main__" or module.startswith(USER) or find_spec(module) is None:
+            raise UserError(
+                f"{name}: {_defined(part).__qualname__} is written in the program itself, and each run "
+                "of a comparison is a process of its own; put it into a file that can be imported"
+            )
+
+
 def _added(parts: list[Any], settings: Settings) -> set[Plugin]:
     """The plugins that are named, or whose packages some of the parts are written in."""
     named = plugins_used(settings, parts)
@@ -199,12 +213,16 @@ def _added(parts: list[Any], settings: Settings) -> set[Plugin]:
 
 
 def _beside(modules: set[str], recipe: str) -> list[list[str]]:
-    """Of modules that lie in the folder of a user's recipe: their files, each with the digest of
-    its content.
+    """Of modules that lie in the folder of a user's recipe, or that a program's own recipe is made
+    from: their files, each with the digest of its content.
     """
-    files = (getattr(sys.modules.get(m), "__file__", None) for m in modules)
+    if recipe != VALUE and not catalogue.is_own_file(recipe):
+        return []
+    places = (getattr(sys.modules.get(m), "__file__", None) for m in modules)
+    files = {Path(f).resolve() for f in places if f}
     folder = Path(recipe).expanduser().resolve().parent
-    mine = sorted({p for f in files if f and (p := Path(f).resolve()).parent == folder})
+    theirs = lambda p: PACKAGE not in p.parents if recipe == VALUE else p.parent == folder
+    mine = sorted(filter(theirs, files))
     return [[p.name, hashlib.sha256(p.read_bytes()).hexdigest()] for p in mine]
 
 
@@ -224,9 +242,12 @@ def _plugins(added: set[Plugin]) -> list[list[str]]:
 
 
 def _module(x: Any) -> str:
-    return str(
-        getattr(x if callable(x) and hasattr(x, "__qualname__") else type(x), "__module__", "")
-    )
+    return str(getattr(_defined(x), "__module__", ""))
+
+
+def _defined(x: Any) -> Any:
+    """What is written somewhere: a function or class itself, of a value its class."""
+    return x if callable(x) and hasattr(x, "__qualname__") else type(x)
 
 
 def reach(modules: set[str]) -> set[str]:

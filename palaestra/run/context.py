@@ -315,6 +315,12 @@ class RunContext:
         if self.talk:
             print(text, file=sys.stderr, flush=True)
 
+    def say_notes(self) -> None:
+        """What is to be said of the data."""
+        tasks = self.bench.tasks
+        for note in tasks.notes if isinstance(tasks, Notes) else ():
+            self.say(f"data: {note}")
+
     async def check_bench(self) -> None:
         """Before the first step: gold answers must score 1. Says what is wrong; stops where every
         answer is judged wrongly.
@@ -323,8 +329,7 @@ class RunContext:
 
         tasks, world = self.bench.tasks, self.bench.world
         self.planned = self.plan
-        for note in tasks.notes if isinstance(tasks, Notes) else ():
-            self.say(f"data: {note}")
+        self.say_notes()
         tools = await world.open() if isinstance(world, OffersTools) else ()
         if isinstance(tasks, Answers) and not (tasks.has_answers and self.bench.reward):
             self.say(

@@ -1,9 +1,11 @@
 """The Python interface: what the commands do, as values."""
 
 import asyncio
+import dataclasses
 import json
 import math
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,11 @@ from palaestra.api.training import train
 from palaestra.catalogue import recipe
 from palaestra.cli.main import main
 from palaestra.errors import UserError
+from palaestra.ledger.cells import CellRequest
+from palaestra.models.load import load, weights_sha256
+from palaestra.run.settings import VALUE, Settings
 from palaestra.stats import false_discoveries, fisher
+from palaestra.update import AdamW
 from palaestra.values import vary
 
 
@@ -101,7 +107,9 @@ def test_explain_says_what_the_command_says(capsys):
     said = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert explain("rloo", rewards=[[1, 0, 0, 1]], lengths=[[5, 9, 3, 7]]) == said
     assert said["advantages"][0] == pytest.approx([2 / 3, -2 / 3, -2 / 3, 2 / 3])
-    assert explain(recipe("rloo"), groups=[[{"reward": 1.0}, {"reward": 0.0}]])["advantages"] == [[1.0, -1.0]]
+    asked = explain(recipe("rloo"), groups=[[{"reward": 1.0}, {"reward": 0.0}]])
+    assert asked["advantages"] == [[1.0, -1.0]] and asked["notes"][0].startswith("no length is given")
+    assert explain("rloo", rewards=[[1, 0]], lengths=[[2, 3]])["notes"] == []
 
 
 @pytest.mark.slow
@@ -113,8 +121,27 @@ def test_evaluate_and_compare(run, capsys):
     found = compare(run, Run(shutil.copytree(run.folder, "copy")))
     (name,) = found["differences"]
     assert found["differences"][name]["mean"] == 0 and found["methods"][str(run.folder)]["after"]["n"] == 4
+    assert main(["compare", str(run.folder), "copy", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1]) == found
+    assert main(["compare", str(run.folder), "copy"]) == 0
+    first, *rows = capsys.readouterr().out.splitlines()
+    assert first == "held-out accuracy of runs that are over (95% intervals)" and len(rows) == 3
+    assert rows[0].startswith(f"  {run.folder}  ") and rows[0].endswith(", n = 4") and rows[2].endswith(", not paired")
+    assert main(["compare", str(run.folder), "copy", "optimiser.lr=1"]) == 2
+    assert "optimiser.lr=1: runs that are over are compared as they are" in capsys.readouterr().err
     with pytest.raises(UserError, match="methods or runs, not both"):
         compare(run, "grpo")
+
+
+@pytest.mark.slow
+def test_recipes_that_are_values_are_compared():
+    """The value is what is trained: at a rate of zero its weights stay those of the start."""
+    still = vary(recipe("grpo"), optimiser=AdamW(lr=0.0))
+    found = compare("grpo", recipes={"still": still}, seeds=1, tokens=3000, evaluate=4, jobs=1)
+    assert list(found["methods"]) == ["grpo", "still"] and list(found["differences"]) == ["still - grpo"]
+    ends = [json.loads((Path(m["folders"][0]) / "cell.json").read_text()) for m in found["methods"].values()]
+    begin = weights_sha256(load("tiny"))
+    assert ends[1]["weights_sha256"] == begin != ends[0]["weights_sha256"]
 
 
 def test_fishers_exact_test():
@@ -176,5 +203,29 @@ def test_a_path_is_a_file_and_what_is_no_text_is_said_by_its_type(tmp_path):
         train("grpo", dtype=32)
     with pytest.raises(UserError, match=r"none\.jsonl: no such file"):
         train("grpo", data=tmp_path / "none.jsonl")
-    with pytest.raises(UserError, match=r"compare takes names of methods, FILE.py or runs, not a Recipe"):
+    with pytest.raises(UserError, match=r"compare takes names of methods, FILE.py or runs, not a Recipe; give"):
         compare(recipe("grpo"), "rloo")
+    with pytest.raises(UserError, match=r"two methods are called 'rloo'"):
+        compare("rloo", recipes={"rloo": recipe("grpo")})
+
+
+def test_a_value_that_another_process_cannot_have_is_refused(monkeypatch):
+    own = dataclasses.make_dataclass("Own", [("n", int, 1)], frozen=True)
+    own.__module__ = "__main__"
+    monkeypatch.setattr(sys.modules["__main__"], "Own", own, raising=False)
+    with pytest.raises(UserError, match="mine: Own is written in the program itself"):
+        compare("grpo", recipes={"mine": vary(recipe("grpo"), pool=own())})
+
+
+def test_an_evaluation_says_what_is_wrong_with_the_data(tmp_path, capsys):
+    rows = [{"prompt": f"{i}+1", "answer": f"\u200b{i + 1}"} for i in range(12)]
+    (tmp_path / "d.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    evaluate("tiny", data=str(tmp_path / "d.jsonl"), n=1, k=1, max_tokens=2, talk=True)
+    assert "data: 12 of 12 records have invisible characters in the answer" in capsys.readouterr().err
+
+
+def test_the_digest_of_a_value_is_its_own():
+    request = CellRequest(label="", settings=Settings(recipe=VALUE), tokens=1, recipe=recipe("grpo"))
+    named = CellRequest(label="", settings=Settings(recipe="grpo"), tokens=1)
+    assert request.configuration() == named.configuration() and request.digest() == named.digest()
+    assert dataclasses.replace(request, recipe=recipe("rloo")).digest() != request.digest()

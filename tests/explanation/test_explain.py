@@ -174,7 +174,8 @@ def test_credit_by_trajectory_is_a_number():
 
 
 def test_a_pool_that_would_drop_a_group_is_told():
-    groups = [[{"reward": 1}, {"reward": 0}], [{"reward": 1}] * 2, [{"reward": 0}] * 2]
+    one = {"length": 1}
+    groups = [[one | {"reward": r} for r in rewards] for rewards in ((1, 0), (1, 1), (0, 0))]
     recipe = vary(grpo.build(), pool=Mixed(2))
     assert explain(recipe, groups[:2])["notes"] == ["the pool Mixed would drop group 1: all its answers earn the same"]
     assert explain(recipe, groups)["notes"] == [

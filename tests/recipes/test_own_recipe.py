@@ -62,8 +62,9 @@ def test_it_is_explained(source, capsys):
 
 
 def test_it_is_shown_with_or_without_a_card(source, capsys):
-    assert main(["show", source()]) == 0
-    assert capsys.readouterr().out.startswith("mine: A bonus for brevity\n")
+    assert main(["show", source(), "--fields"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("mine: A bonus for brevity\n") and "  learners.policy.optimiser.lr=0.0001\n" in out
     card = "\nfrom palaestra.card import Card\nCARD = Card(title='B', claim='It is brief.')"
     assert main(["show", source(BODY + card, "carded.py")]) == 0
     out = capsys.readouterr().out

@@ -291,7 +291,11 @@ def test_an_audit_names_the_tests_that_what_solves_nothing_passes(tmp_path, caps
             "tests": ["assert Stack().size() == 0", "assert 3 not in Stack().items()"],
             "answer": "4",
         },
-        {"prompt": "Echo.", "tests": [{"stdin": "a\n", "stdout": "a"}, {"stdin": "a\n", "stdout": "b"}], "answer": "\u200b5"},
+        {
+            "prompt": "Echo.",
+            "tests": [{"stdin": "a\n", "stdout": "a"}, {"stdin": "a\n", "stdout": "b"}],
+            "answer": "\u200b5",
+        },
     ]
     (tmp_path / "p.jsonl").write_text("\n".join(map(json.dumps, rows)))
     assert main(["audit", "code", "--data", str(tmp_path / "p.jsonl"), "--json"]) == 0
