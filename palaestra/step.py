@@ -14,6 +14,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from inspect import getattr_static
 from typing import TYPE_CHECKING, Any
 
 from palaestra.abilities import drops_equal, keeps_equal
@@ -62,6 +63,16 @@ class Learner:
     optimiser: AdamW = AdamW()
     needs: tuple[Need, ...] = ()
     heads: tuple[str, ...] = ()  # extra outputs of the model, e.g. "value"
+
+    def __post_init__(self) -> None:
+        name = type(self.objective).__name__
+        # without asking: what an objective needs may change with the step
+        lacks = [n for n in ("needs", "couples") if getattr_static(self.objective, n, None) is None]
+        if lacks or not callable(self.objective):
+            raise UserError(
+                f"objective {name} has no {' and no '.join(lacks) or '__call__'}; an objective has "
+                'needs, such as ("logp",), couples, such as "row", and is called with (out, batch)'
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -219,7 +219,7 @@ def backward(
     if objective.couples != "batch" or len(parts) == 1:
         for rows in parts:
             part = batch.part(rows)
-            loss, metrics = objective(forward(part), part)
+            loss, metrics = loss_of(objective, forward(part), part)
             loss.backward()
             _add(total, metrics | {"loss": loss})
         return total
@@ -227,7 +227,7 @@ def backward(
     leaves = {k: v.requires_grad_() for k, v in _outputs(forward, batch, parts).items()}
     order = torch.argsort(rows)
     leaves_in_order = {k: v[order] for k, v in leaves.items()}
-    loss, metrics = objective(leaves_in_order, batch)
+    loss, metrics = loss_of(objective, leaves_in_order, batch)
     loss.backward()
     _add(total, metrics | {"loss": loss})
     start = 0
@@ -242,6 +242,28 @@ def backward(
         torch.autograd.backward([out[k] for k in used], grads)
         start += len(p)
     return total
+
+
+def loss_of(objective: Objective, out: Outputs, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+    """What an objective makes of a forward pass. Raises UserError for one that reads what it does
+    not ask for, or returns something else.
+    """
+    name = type(objective).__name__
+    try:
+        found: Any = objective(out, batch)
+    except KeyError as error:
+        if error.args and error.args[0] not in {*out, *batch.columns}:
+            raise UserError(
+                f"objective {name} reads {error.args[0]!r}; of what it needs there are "
+                f"{', '.join(sorted(out))}, of the batch {', '.join(sorted(batch.columns))}"
+            ) from error
+        raise
+    if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], Tensor)):
+        raise UserError(
+            f"objective {name} returned {type(found).__name__}; it returns (loss, metrics), the "
+            "loss a number with a gradient"
+        )
+    return found
 
 
 @torch.no_grad()

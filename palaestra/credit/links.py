@@ -16,7 +16,8 @@ import numpy as np
 from palaestra.abilities import LeavesEqual, Spreads
 from palaestra.credit import advantages as pure
 from palaestra.credit.scopes import Scope, scope_keys
-from palaestra.credit.table import Level, Table, Values
+from palaestra.credit.table import LEVELS, Level, Table, Values
+from palaestra.errors import UserError
 from palaestra.schedule import check_bounds
 from palaestra.types import Example, Groups, Signals, State, stage
 
@@ -137,8 +138,26 @@ class Chain:
         """What the links make of the rewards, at the level where they leave it."""
         x = Values(level="episode", x_N=table.reward_E)
         for link in self.links:
-            x = link(x, table)
+            x = check_values(link, link(x, table), table)
         return x
+
+
+def check_values(link: Link, x: Any, table: Table) -> Values:
+    """What a link returned, known to be values of the batch."""
+    name = type(link).__name__
+    if not isinstance(x, Values) or x.level not in LEVELS:
+        returned = f"level {x.level!r}" if isinstance(x, Values) else type(x).__name__
+        raise UserError(
+            f"credit {name} returned {returned}; a link returns Values(level=..., x_N=...), by "
+            f"{', '.join(LEVELS)}"
+        )
+    n = len(table.episodes) if x.level == "episode" else len(table.index(x.level).episode_N)
+    if np.shape(x.x_N) != (n,):
+        raise UserError(
+            f"credit {name} returned x_N of shape {list(np.shape(x.x_N))}; by {x.level} there are "
+            f"{n} in this batch, in the order of the table"
+        )
+    return x
 
 
 def examples(table: Table, x: Values, unit: str = "row") -> list[Example]:

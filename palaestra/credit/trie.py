@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from palaestra.credit.table import Table, Values
+from palaestra.errors import UserError
 from palaestra.types import stage
 
 
@@ -78,7 +79,7 @@ class PrefixTree:
 
     def __call__(self, x: Values, table: Table) -> Values:
         if x.level != "episode":
-            raise ValueError(
+            raise UserError(
                 f"the values of a prefix tree are outcomes of episodes, not of a {x.level}"
             )
         at = table.tokens

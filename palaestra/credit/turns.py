@@ -10,7 +10,7 @@ import numpy as np
 
 from palaestra.credit.advantages import discounted_sums
 from palaestra.credit.gae import token_rewards
-from palaestra.credit.links import Chain, Link
+from palaestra.credit.links import Chain, Link, check_values
 from palaestra.credit.scopes import Scope, scope_keys
 from palaestra.credit.table import LEVELS, Table, Values, fact_by_turn
 from palaestra.types import stage
@@ -33,7 +33,7 @@ class Blend:
         for _, links in self.parts:
             y = x
             for link in links:
-                y = link(y, table)
+                y = check_values(link, link(y, table), table)
             found.append(y)
         level = LEVELS[max(LEVELS.index(y.level) for y in found)]
         weighted = [

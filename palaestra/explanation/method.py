@@ -58,7 +58,6 @@ def explain(recipe: Recipe, groups: Sequence[Sequence[Trajectory]]) -> dict[str,
         examples, groups, where, varies_within_episode(learner.credit, built, signals)
     )
     notes, weights = dropped_groups_remark(recipe.pool, built), None
-    notes += [UNKNOWN_LENGTHS] if any(map(lacks_length, chain(*groups))) else []
     if missing := _missing_fields(learner, groups):
         fields = " and ".join(map(repr, missing))
         them = "it" if len(missing) == 1 else "them"
@@ -69,6 +68,7 @@ def explain(recipe: Recipe, groups: Sequence[Sequence[Trajectory]]) -> dict[str,
     else:
         weights, unused = _weights(learner, examples, groups, where)
         notes += [UNUSED_ADVANTAGES] if unused else []
+        notes += [UNKNOWN_LENGTHS] if any(map(lacks_length, chain(*groups))) else []
     return {"advantages": advantages, "token_weights": weights, "notes": notes}
 
 

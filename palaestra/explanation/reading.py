@@ -17,6 +17,7 @@ from palaestra.credit.table import Table
 from palaestra.curriculum.pool import is_mixed
 from palaestra.rollout.collect import Links, Sample
 from palaestra.types import Batch, Groups, Objective, Signals
+from palaestra.update import loss_of
 from palaestra.values import brief, walk
 
 UNUSED_ADVANTAGES = (
@@ -40,7 +41,7 @@ def derivative(
     if "advantage" in columns:
         columns["advantage"] = columns["advantage"].clone().requires_grad_()
     leaves = {k: v.detach().clone().requires_grad_() for k, v in out.items()}
-    loss, _ = objective(leaves, replace(batch, columns=columns))
+    loss, _ = loss_of(objective, leaves, replace(batch, columns=columns))
     asked = [leaves["logp"], *([columns["advantage"]] if "advantage" in columns else [])]
     found: list[Tensor | None] = list(torch.autograd.grad(loss, asked, allow_unused=True))
     slope_BT = torch.zeros_like(asked[0]) if found[0] is None else found[0]

@@ -26,6 +26,7 @@ from palaestra.context import Bench
 from palaestra.errors import UserError
 from palaestra.identity import USER, name_of
 from palaestra.models.load import find
+from palaestra.pipeline import Pipeline
 from palaestra.plugins import Plugin, file_of, home, providers
 from palaestra.run.additions import plugins_used
 from palaestra.run.rewards import files_of_spec
@@ -69,10 +70,18 @@ def configuration(runnable: Any, settings: Settings, tokens: int, samples: int) 
         for n in ("data", "test_data", "columns", "reward", "env")
         if (given := getattr(settings, n))
     }
+    parts = runnable.parts if isinstance(runnable, Pipeline) else {}
+    of_parts = {
+        f"{name}.{n}": _file(given)
+        for name, part in parts.items()
+        for n, given in part.problem.items()
+        if given
+    }
     return {
         "recipe": canonical(runnable),
         "task": settings.problem if not files else "",
         **files,
+        **of_parts,
         **({"tools": _tools(settings)} if settings.tools else {}),
         "model": model_sha256(settings.model),
         "dtype": settings.precision,

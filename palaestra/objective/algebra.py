@@ -99,7 +99,7 @@ def reduce_terms(x_BT: Tensor, batch: Batch, how: Reduction, length: float | Non
         if not length:
             raise UserError('reduce="constant" needs length, the longest answer allowed, in tokens')
         return x_BT.sum() / (length * batch.n_rows)
-    raise ValueError(f"unknown reduction {how!r}; there are tokens, sequences, constant")
+    raise UserError(f"unknown reduction {how!r}; there are tokens, sequences, constant")
 
 
 def token_mean(x_BT: Tensor, batch: Batch) -> Tensor:

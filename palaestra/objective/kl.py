@@ -32,6 +32,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from palaestra.errors import UserError
+
 KLKind = Literal["k1", "k2", "k3", "forward", "full"]
 VOCABULARY = "vocab_logp"  # the quantity of whole distributions, [B, T, V]
 
@@ -59,4 +61,4 @@ def kl_terms(logp: Tensor, other: Tensor, kind: KLKind) -> Tensor:
         return log_q.exp() * (log_q - 1) + 1
     if kind == "full":
         return (logp.exp() * d).sum(-1)
-    raise ValueError(f"unknown KL estimator {kind!r}; there are k1, k2, k3, forward, full")
+    raise UserError(f"unknown KL estimator {kind!r}; there are k1, k2, k3, forward, full")

@@ -7,6 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from palaestra.errors import UserError
 from palaestra.objective.algebra import Algebra, Couples, Reduction, reduce_terms, token_mean
 from palaestra.objective.kl import KLKind, kl_quantity, kl_terms
 from palaestra.schedule import check_bounds
@@ -128,7 +129,7 @@ class Reinforce(Algebra):
                 (A_BT <= 0) & (rho_BT >= 1 + self.far_high)
             )
             return ((below_BT & above_BT) | back_BT).to(rho_BT)
-        raise ValueError(f"unknown trust {self.trust!r}; there are all, one-side, two-side, ring")
+        raise UserError(f"unknown trust {self.trust!r}; there are all, one-side, two-side, ring")
 
 
 @stage

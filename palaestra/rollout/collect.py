@@ -17,7 +17,7 @@ import numpy as np
 
 from palaestra.abilities import KnowsSolved, ReplaysRecords
 from palaestra.context import Collect, RewardFn
-from palaestra.errors import Fault
+from palaestra.errors import Fault, UserError
 from palaestra.rollout.play import play
 from palaestra.types import (
     SOLVED_TOTAL,
@@ -181,7 +181,7 @@ async def judge_group(ctx: Context, judge: RewardFn, group: Group) -> Sequence[R
     except Fault as fault:
         return [fault] * len(group.episodes)
     if len(found) != len(group.episodes):
-        raise ValueError(
+        raise UserError(
             f"the reward gave {len(found)} values for {len(group.episodes)} episodes of task "
             f"{group.task.id!r}"
         )

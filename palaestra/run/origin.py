@@ -22,6 +22,7 @@ from palaestra.errors import UserError
 from palaestra.run.rewards import files_of_spec
 from palaestra.run.settings import Settings, Use, setting_names
 from palaestra.schedule import Scheduled
+from palaestra.services.tools.names import command_of
 from palaestra.store.checkpoint import write_atomic
 from palaestra.types import value_class
 
@@ -79,8 +80,8 @@ def classes(recipe: Any) -> dict[str, str]:
 
 
 def named_files(settings: Settings) -> list[str]:
-    """The settings that may name files: the recipe, and what is learned."""
-    return ["recipe", *setting_names(Use.PROBLEM)]
+    """The settings that may name files: the recipe, what is learned, and tools."""
+    return ["recipe", *setting_names(Use.PROBLEM), "tools"]
 
 
 def code_of(given: Any) -> list[str]:
@@ -183,6 +184,9 @@ def announce_code(source: Path, given: Mapping[str, Any]) -> None:
     if every:
         told = ", ".join(dict.fromkeys(every))
         print(f"note: {source} names Python files, which this executes: {told}", file=sys.stderr)
+    if commands := [c for n in given.get("tools", ()) if (c := command_of(n))]:
+        told = ", ".join(commands)
+        print(f"note: {source} names servers of tools, which this starts: {told}", file=sys.stderr)
 
 
 # ---- what has changed

@@ -110,12 +110,15 @@ def module_of(path: str) -> ModuleType:
 
 
 def locate_error(error: BaseException, path: str) -> str:
-    """`FILE:LINE: Kind: message`, at the last line of the user's own file that the error passed."""
+    """`FILE:LINE: Kind: message`, at the last line of the user's own file that the error passed. Of
+    what the user can mend the message says enough.
+    """
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if Path(f.filename).resolve() == Path(path).resolve()]
     line = f":{own[-1].lineno}" if own else ""
     told = " ".join(str(error).split())[:300]
-    return f"{path}{line}: {type(error).__name__}{f': {told}' if told else ''}"
+    kind = [] if isinstance(error, UserError) and told else [type(error).__name__]
+    return ": ".join([f"{path}{line}", *kind, *([told] if told else [])])
 
 
 def file_of(found: Any) -> str:

@@ -159,6 +159,14 @@ def test_the_users_files_are_read(tmp_path):
     assert all(a != b for a, b in combinations(found, 2))
 
 
+def test_the_data_of_a_part_is_known_by_its_content(tmp_path):
+    data, found = tmp_path / "d.jsonl", []
+    for answer in ("1", "1", "2"):
+        data.write_text(f'{{"prompt": "a", "answer": "{answer}"}}\n{{"prompt": "b", "answer": "1"}}\n')
+        found.append(request(recipe="sft-grpo", set={"parts.sft.data": str(data)}).configuration())
+    assert found[0] == found[1] != found[2]
+
+
 # ---- running
 
 

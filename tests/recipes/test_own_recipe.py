@@ -121,6 +121,70 @@ def test_a_mistake_is_one_line(source, body, told):
     assert str(error.value).endswith(told)
 
 
+STAGE = """
+import palaestra as pl
+
+
+@pl.stage
+class Mine:
+{body}
+
+
+def build():
+    return pl.vary(pl.recipe("grpo"), {where})
+"""
+LINK, LOSS = "credit=pl.chain(Mine())", "objective=Mine()"
+ASKS = "    needs = ('logp',)\n    couples = 'row'\n"
+
+
+@pytest.mark.parametrize(
+    ("where", "body", "told"),
+    [
+        (
+            LINK,
+            "    def __call__(self, x, table): return x.x_N",
+            "credit Mine returned ndarray; a link returns Values(",
+        ),
+        (
+            LINK,
+            "    def __call__(self, x, table): return pl.Values(level='batch', x_N=x.x_N)",
+            "credit Mine returned level 'batch'; a link returns Values(level=..., x_N=...), by episode, turn, token",
+        ),
+        (
+            LINK,
+            "    def __call__(self, x, table): return pl.Values(level='token', x_N=x.x_N)",
+            "credit Mine returned x_N of shape [2]; by token there are 3 in this batch",
+        ),
+        (
+            LOSS,
+            "    def __call__(self, out, batch): return 1",
+            "mine.py:10: objective Mine has no needs and no couples",
+        ),
+        (LOSS, f"{ASKS}    x: int = 1", "objective Mine has no __call__; an objective has needs, such as"),
+        (
+            LOSS,
+            f"{ASKS}    def __call__(self, out, batch): return out['logpp'].mean(), {{}}",
+            "objective Mine reads 'logpp'; of what it needs there are logp, of the batch advantage, ",
+        ),
+        (
+            LOSS,
+            f"{ASKS}    def __call__(self, out, batch): return out['logp'].mean()",
+            "objective Mine returned Tensor; it returns (loss, metrics)",
+        ),
+        (
+            "objective=pl.Clipped(reduce='token')",
+            "    x: int = 1",
+            "unknown reduction 'token'; there are tokens, sequences, constant",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_stage_is_one_line(where, body, told, source, capsys):
+    file = source(STAGE.format(where=where, body=body).lstrip())
+    assert main(["explain", file, "--rewards", "[[1,0]]", "--lengths", "[[1,2]]"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert told in line
+
+
 def test_closures_are_refused_by_compare(source):
     file = source("from palaestra.recipes.base import grpo\nfrom palaestra.values import vary\n"
                   "def build():\n    return vary(grpo.build(), credit=lambda *x: x)\n")  # fmt: skip

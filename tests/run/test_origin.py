@@ -242,6 +242,26 @@ def test_a_file_of_settings_says_what_runs_before_it_runs(place, verb, capsys):
     assert told.index(note) < told.index("executed")
 
 
+def test_servers_of_tools_are_said_before_they_start(place, capsys):
+    tools = ["tools.py:add", "mcp:nosuch --port 1", "mcp:https://127.0.0.1/x"]
+    (place / "theirs.toml").write_text(f"data = 'problems.jsonl'\ntools = {tools}\n")
+    (place / "tools.py").write_text("def add(a: int, b: int) -> int:\n    'The sum.'\n    return a + b\n")
+    assert main(["train", "@theirs.toml", "--smoke"]) == 2
+    files, server, refusal = capsys.readouterr().err.splitlines()
+    assert files == "note: theirs.toml names Python files, which this executes: tools.py"
+    assert server == "note: theirs.toml names servers of tools, which this starts: nosuch --port 1"
+    assert "nosuch" in refusal
+
+
+def test_a_file_of_tools_that_changed_is_noticed(place, capsys):
+    (place / "tools.py").write_text("def add(a: int, b: int) -> int:\n    'The sum.'\n    return a + b\n")
+    begin("--tools", "tools.py:add")
+    (place / "tools.py").write_text("def add(a: int, b: int) -> int:\n    'The sum.'\n    return a - b\n")
+    assert main(GO_ON) == 2
+    assert "changed since the run was there: tools.py (tools)" in capsys.readouterr().err
+    assert main([*GO_ON, "--accept-changes"]) == 0
+
+
 def test_a_run_folder_says_what_runs(place, capsys):
     begin()
     assert "names Python files" not in capsys.readouterr().err  # they stood on the command line

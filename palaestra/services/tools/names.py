@@ -25,6 +25,12 @@ def split_names(given: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
+def command_of(name: str) -> str:
+    """The command that starts a server of tools; "" = it names none."""
+    where = name.removeprefix(SERVER)
+    return "" if where == name or where.startswith(("http://", "https://")) else where
+
+
 def is_function(name: str) -> bool:
     """Whether it names a function of a file."""
     return name != SANDBOX and not name.startswith((SERVER, GIVEN))

@@ -4,6 +4,7 @@ import math
 
 import pytest
 from palaestra.credit.links import Center, chain
+from palaestra.errors import UserError
 from palaestra.explanation.method import explain
 from palaestra.objective.policy import KL, Clipped, Imitation, Reinforce
 from palaestra.recipes.objectives import asymre, rec
@@ -61,7 +62,7 @@ def test_rec_edges():
     unknown = token_batch([1.0], behaviour=float("nan"))
     plain = token_gradient(Reinforce(), unknown, logp=[-1.0])
     assert plain[0] == 1.0 and plain[1]["logp"] == [-1.0]  # offline data: no ratio is read
-    with pytest.raises(ValueError, match="one-side, two-side, ring"):
+    with pytest.raises(UserError, match="one-side, two-side, ring"):
         token_gradient(Reinforce(trust="two sides"), token_batch([1.0]), logp=[0.0])
 
 
