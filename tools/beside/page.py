@@ -91,10 +91,13 @@ def link(of: str, piece: Mapping[str, Any]) -> str:
     """A piece at its commit, its lines marked."""
     path, source = piece["path"], SOURCES[of]
     url = f"https://github.com/{source['repository']}/blob/{source['commit']}/{path}"
+    name = f"{Path(path).parent.name}/{Path(path).name}"
     if "lines" not in piece:
-        return f"[{path}]({url})"
-    ranges = (f"[{a}-{b}]({url}?plain=1#L{a}-L{b})" for a, b in piece["lines"])
-    return f"{path} {', '.join(ranges)}"
+        return f"[{name}]({url})"
+    ranges = (
+        f"[{a if a == b else f'{a}-{b}'}]({url}?plain=1#L{a}-L{b})" for a, b in piece["lines"]
+    )
+    return f"{name} {', '.join(ranges)}"
 
 
 def overview(page: str, ours: Counts, theirs: Counts) -> str:
@@ -103,7 +106,7 @@ def overview(page: str, ours: Counts, theirs: Counts) -> str:
     rows = [
         [f"{n}. {title}"]
         + [
-            str(side[int(n), of].total()) if (int(n), of) in side else " "
+            total(side[int(n), of]) if (int(n), of) in side else " "
             for of in BESIDE
             for side in (theirs, ours)
         ]
@@ -123,6 +126,12 @@ def details(ours: Counts, theirs: Counts) -> str:
         if at in ours:
             rows.append([task, "Palaestra", "below", *numbers(ours[at])])
     return table(rows, "task", "whose", "where", *KINDS, "all")
+
+
+def total(counts: Counter[str]) -> str:
+    """All lines, and in brackets how many of them are docstrings."""
+    documented = f" ({counts['docstrings']})" if counts["docstrings"] else ""
+    return f"{counts.total()}{documented}"
 
 
 def numbers(counts: Counter[str]) -> list[str]:

@@ -62,8 +62,8 @@ def is_object_of_tools(spec: str) -> bool:
 def object_world(spec: str) -> MethodsWorld:
     """The world of such a class. Raises UserError for what is wrong with it."""
     made = load(spec, "class")
-    for given, method in ((made, "__init__"), *((getattr(made, m), m) for m in RESERVED)):
-        if not accepts(given, *(() if given is made else (None,))):
+    for method in ("__init__", *RESERVED):
+        if not accepts(getattr(made, method), "self"):
             raise UserError(
                 f"{spec}.{method} needs arguments that nobody gives: the environment makes its own "
                 "tasks; give them defaults"
