@@ -11,6 +11,7 @@ from palaestra.run.benches import from_env
 from palaestra.types import Act, Call, Malformed, World
 
 COUNTER = '''
+import asyncio
 import random
 
 class Counter:
@@ -36,6 +37,7 @@ class Counter:
         return self.counter
     async def double(self) -> int:
         """Doubles it."""
+        await asyncio.sleep(0.05)
         self.counter *= 2
         return self.counter
     def fail(self) -> int:
@@ -123,9 +125,9 @@ def test_a_group_begins_alike_and_nothing_else_is_seeded(world):
     expected = (random.random(), np.random.random())
     random.seed(5)
     np.random.seed(5)
-    same = [prompt(begun(made, 0, key)) for key in ("a", "b")]
+    first, other = prompt(begun(made, 0, "a")), prompt(begun(made, 1))
     assert (random.random(), np.random.random()) == expected
-    assert same[0] == same[1] != prompt(begun(made, 1))
+    assert first == prompt(begun(made, 0, "b")) != other
 
 
 def test_an_episode_is_forked_and_goes_on_from_where_it_stood(world):
@@ -152,7 +154,7 @@ def test_who_calls_to_the_last_turn_is_cut_and_paid_what_the_object_says(world):
         ("(self, **kwargs)", "(self, target, **kwargs)", r"own.py:Counter.reset needs arguments that nobody gives"),
         ("__init__(self)", "__init__(self, size)", r"own.py:Counter.__init__ needs arguments"),
         ("step: int", "step", r"own.py:Counter.increment: step has no type"),
-        ("        self.log = []", "        self.log = 1 / 0", r"own.py:7: ZeroDivisionError"),
+        ("        self.log = []", "        self.log = 1 / 0", r"own.py:8: ZeroDivisionError"),
     ],
 )
 def test_what_is_wrong_with_the_class_is_said_in_one_line(world, old, new, said):
@@ -175,7 +177,7 @@ def test_an_object_without_tools_is_refused(world):
         ("return f", "return  # f", r"Counter.reset: its prompt is NoneType None"),
         ("float(self.counter", '"much" or (self.counter', r"Counter.get_reward: the reward is str 'much'"),
         ("float(self.counter == self.target)", "float('nan')", r"Counter.get_reward: the reward is float nan"),
-        ("float(self.counter", "self.missing or (self.counter", r"own.py:12: AttributeError"),
+        ("float(self.counter", "self.missing or (self.counter", r"own.py:13: AttributeError"),
     ],
 )
 def test_what_an_object_returns_is_checked(world, old, new, said):
