@@ -93,6 +93,7 @@ from .worlds.adapters.base import (
     Scene as Scene,
 )
 from .worlds.adapters.gymnasium import GymnasiumWorld as GymnasiumWorld
+from .worlds.adapters.methods import MethodsWorld as MethodsWorld
 from .worlds.adapters.openenv import OpenEnvWorld as OpenEnvWorld
 from .worlds.adapters.pettingzoo import PettingZooWorld as PettingZooWorld
 from .worlds.adapters.spiel import SpielWorld as SpielWorld

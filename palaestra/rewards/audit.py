@@ -19,17 +19,10 @@ from typing import Any
 from palaestra.abilities import TakesForms, WritesAnswers
 from palaestra.errors import Fault, UserError
 from palaestra.rewards.calls import Hung
-from palaestra.tasks.oracle import episode_saying
+from palaestra.tasks.oracle import FORMS, episode_saying
 from palaestra.types import Group, Task, value_class
 from palaestra.verifiers.table import KEYS, REFUSALS
 
-FORMS = (
-    "{}",
-    "The answer is {}.",
-    "\\boxed{{{}}}",
-    "<answer>{}</answer>",
-    "<think>Hm.</think>\n<answer>{}</answer>",
-)
 STRANGE_TEXTS = (
     "\x00",
     "\ud800",

@@ -148,8 +148,13 @@ def from_data(
 
 def from_env(spec: str) -> tuple[Bench, Mapping[str, Player]]:
     """The user's own world, and its players that are functions."""
+    from palaestra.worlds.adapters.methods import is_object_of_tools, object_world
     from palaestra.worlds.user import load_environment, players_of
 
+    if is_object_of_tools(spec):
+        adapted = object_world(spec)
+        tasks = AdaptedTasks(adapted, spec)
+        return Bench(name=spec, tasks=tasks, world=adapted, max_turns=adapted.max_turns), {}
     world, tasks = load_environment(spec)
     bench = Bench(name=spec, tasks=tasks, world=world, max_tokens=world.max_tokens)
     return bench, scripts(players_of(spec))

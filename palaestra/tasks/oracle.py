@@ -32,6 +32,13 @@ from palaestra.types import (
 Payer: TypeAlias = RewardFn | World  # whoever says what an episode is worth
 Adviser: TypeAlias = Callable[[Any], Any]  # what to say, by a world's state
 
+FORMS = (  # of an answer in a response, for rewards that do not say theirs
+    "{}",
+    "The answer is {}.",
+    "\\boxed{{{}}}",
+    "<answer>{}</answer>",
+    "<think>Hm.</think>\n<answer>{}</answer>",
+)
 TURNS = 256  # of a scripted game
 EXCERPT = 60  # characters of an answer in a message
 
@@ -48,10 +55,31 @@ async def problems(tasks: Tasks, judge: Payer, n: int = 16, *, ctx: Any = None) 
 
 async def _of_reward(source: Tasks, tasks: Sequence[Task], judge: RewardFn, ctx: Any) -> list[str]:
     """A gold answer is worth `judge.gold` where a judge has it, else no less than any other answer
-    that is tried.
+    that is tried. A judge that says neither this nor how answers are written may want any of the
+    common forms.
     """
+    found, seen = await _of_form(source, tasks, judge, ctx)
+    if found and worth(judge) is None and not isinstance(judge, PutsAnswers):
+        for form in FORMS[1:]:
+            if (await _of_form(source, tasks[:1], judge, ctx, form))[0]:
+                continue  # a call may cost money
+            other, paid = await _of_form(source, tasks, judge, ctx, form)
+            found, seen = min((found, seen), (other, paid), key=lambda tried: len(tried[0]))
+    if found and len(seen) == 1:
+        return [
+            f"each gold, wrong or empty answer to {len(tasks)} tasks scores {seen.pop():g}: "
+            "nothing can be learned"
+        ]
+    return found
+
+
+async def _of_form(
+    source: Tasks, tasks: Sequence[Task], judge: RewardFn, ctx: Any, form: str = "{}"
+) -> tuple[list[str], set[float]]:
+    """What is wrong where all answers are written in one form, and all scores."""
     exact, found, seen = worth(judge), list[str](), set[float]()
-    written = {t.id: put(source, t, judge) for t in tasks if t.answer is not None}
+    plain = {t.id: put(source, t, judge) for t in tasks if t.answer is not None}
+    written = {identity: text and form.format(text) for identity, text in plain.items()}
     golds = {identity: text for identity, text in written.items() if text is not None}
     for task in tasks:
         gold_said = golds.get(task.id)
@@ -74,12 +102,7 @@ async def _of_reward(source: Tasks, tasks: Sequence[Task], judge: RewardFn, ctx:
             )
         elif empty >= gold:
             found.append(f"{start}, an empty answer {empty:g}; it must score less")
-    if found and len(seen) == 1:
-        return [
-            f"each gold, wrong or empty answer to {len(tasks)} tasks scores {seen.pop():g}: "
-            "nothing can be learned"
-        ]
-    return found
+    return found, seen
 
 
 def worth(judge: RewardFn) -> float | None:

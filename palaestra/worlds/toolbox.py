@@ -96,9 +96,9 @@ def close_toolbox(names: tuple[str, ...]) -> None:
 class Toolbox:
     """What can be called in an episode."""
 
-    def __init__(self, names: tuple[str, ...]) -> None:
+    def __init__(self, names: tuple[str, ...], more: Sequence[Tool] = ()) -> None:
         functions = [n for n in names if is_function(n) or n.startswith(GIVEN)]
-        self.fixed: list[Tool] = [FunctionTool(function_named(n), n) for n in functions]
+        self.fixed: list[Tool] = [*more, *(FunctionTool(function_named(n), n) for n in functions)]
         self.fixed += [PythonTool()] if SANDBOX in names else []
         self.servers = [ToolServer(n.removeprefix(SERVER)) for n in names if n.startswith(SERVER)]
         self._tools: dict[str, Tool] = {}
@@ -117,20 +117,25 @@ class Toolbox:
         return tuple(t.schema for t in self._tools.values())
 
     async def answer(
-        self, calls: Sequence[Call | Malformed], seconds: float, chars: int
+        self,
+        calls: Sequence[Call | Malformed],
+        seconds: float,
+        chars: int,
+        *,
+        in_order: bool = False,
     ) -> list[tuple[Message, bool]]:
         """Makes the calls of a message at the same time.
 
         Args:
             seconds: that a call may take.
             chars: that a result may have; the rest is left out.
+            in_order: one after the other instead.
 
         Returns:
             For each the result as a message, and whether it is an error.
         """
-        found = await asyncio.gather(
-            *(self._outcome(call, n, seconds) for n, call in enumerate(calls))
-        )
+        making = [self._outcome(call, n, seconds) for n, call in enumerate(calls)]
+        found = [await one for one in making] if in_order else await asyncio.gather(*making)
         return [
             (self._message(c, shorten(o.text, chars)), o.failed)
             for c, o in zip(calls, found, strict=True)

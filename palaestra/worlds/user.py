@@ -14,7 +14,8 @@
 A seat may have a player of its own, who is not trained: `players = {"second": function}`, a
 function `(messages, rng) -> text`.
 
-A world that the file has made, `lake = GymnasiumWorld(make)`, may be named in place of a class.
+A world that the file has made, `lake = GymnasiumWorld(make)`, may be named in place of a class, and
+so may an object whose methods are tools: see `palaestra.worlds.adapters.methods`.
 
 Methods may be plain or async. An error in one stops the run and names the user's own line; a
 `Fault` ends the episode.
@@ -277,6 +278,11 @@ def _check_seats(spec: str, seats: Any) -> None:
 
 async def call_method(spec: str, method: str, *arguments: Any) -> Any:
     found = guard_call(spec, getattr(instance_of(spec), method), *arguments)
+    return await await_guarded(spec, method, found)
+
+
+async def await_guarded(spec: str, method: str, found: Any) -> Any:
+    """What a method returned, once it is there."""
     if not inspect.isawaitable(found):
         return found
     try:

@@ -67,6 +67,31 @@ def test_a_users_reward_must_like_the_gold_best(tasks, tmp_path):
     assert first.endswith("scores -2, less than '' with 0")
 
 
+BOXED = """
+import re
+def score(completions, {parameter}, **kwargs):
+    found = [re.findall(r"boxed{{(.*?)}}", text) for text in completions]
+    return [{pay} for f, a in zip(found, {parameter})]
+"""
+
+
+@pytest.mark.parametrize(
+    ("pay", "fine"), [("float(f[-1:] == [a])", True), ("float(bool(f))", True), ("0.5 * (f[-1:] == [a + '.'])", False)]
+)
+def test_a_users_reward_may_want_a_common_form(tasks, tmp_path, pay, fine):
+    """As that of TRL's page on GRPO does; one that pays no form of the gold is refused."""
+    found = check_oracle(tasks, user(tmp_path, BOXED.format(parameter="answer", pay=pay)))
+    assert (found == []) == fine
+    if not fine:
+        assert found == ["each gold, wrong or empty answer to 8 tasks scores 0: nothing can be learned"]
+
+
+def test_what_is_wrong_is_said_in_the_form_that_is_paid(tasks, tmp_path):
+    pay = "float(f[-1:] == [a] and a != 'a3')"
+    (line,) = check_oracle(tasks, user(tmp_path, BOXED.format(parameter="answer", pay=pay)), n=8)
+    assert line == r"task 'd.jsonl:4': the gold answer '\\boxed{a3}' scores 0, an empty answer 0; it must score less"
+
+
 def test_tasks_without_answers_are_only_run(tmp_path):
     (tmp_path / "d.jsonl").write_text('{"prompt": "a"}\n{"prompt": "b"}')
     source = FileTasks(str(tmp_path / "d.jsonl"), answers=False)

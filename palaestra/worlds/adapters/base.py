@@ -190,6 +190,10 @@ class AdaptedWorld:
         """What a player is told at the start."""
         return self.intro
 
+    def said(self, act: Act) -> str:
+        """What of a turn is read as an action."""
+        return act.text
+
     # ---- a world
 
     @property
@@ -229,7 +233,7 @@ class AdaptedWorld:
     async def step(self, state: Trail, acts: tuple[Act, ...], key: Key) -> Frame:
         live, scene = self.lives.take(state) or await self._play_anew(state)
         trail = replace(state, turns=state.turns + 1)
-        return await self._or_end(live, self._reply(trail, live, scene, acts[0].text))
+        return await self._or_end(live, self._reply(trail, live, scene, self.said(acts[0])))
 
     # ---- how
 

@@ -1,0 +1,196 @@
+"""An environment that is one object: its public methods are tools, and it says what it earned.
+
+    class Counter:
+        def reset(self) -> str:                    # a fresh episode; what it returns is the prompt
+            self.count, self.target = 0, random.randint(1, 6)
+            return f"Increment the counter by {self.target}."
+        def get_reward(self) -> float:             # after the last turn; may be async
+            return float(self.count == self.target)
+        def increment(self, step: int) -> int:     # a tool, with hints and a docstring
+            "Adds step to the counter."
+            self.count += step
+            return self.count
+
+TRL's GRPOTrainer takes such classes as `environment_factory` (version 1.9). The policy calls, reads
+the results as messages of the role `tool`, and ends the episode with a message without a call.
+
+What `reset` draws from `random` and `numpy.random` follows the task, so that all episodes of a
+group begin alike, and so does one that is played anew. What methods draw does not: they take it
+from a generator that `reset` makes.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import random
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from palaestra.abilities import KnowsSolved
+from palaestra.errors import UserError
+from palaestra.services.tools.functions import FunctionTool
+from palaestra.tasks.user_code import accepts, load
+from palaestra.types import Act, Call, Frame, Malformed, ToolSchema, stage
+from palaestra.worlds.adapters.base import POLICY, AdaptedWorld, Live, Scene, Trail
+from palaestra.worlds.toolbox import Toolbox
+from palaestra.worlds.tools import WithTools, facts
+from palaestra.worlds.user import await_guarded, guard_call, is_finite, need
+
+RESERVED = ("reset", "get_reward")
+
+
+@runtime_checkable
+class PaysItself(Protocol):
+    """An environment that is played by its methods, and says what the calls earned."""
+
+    def reset(self) -> str: ...
+    def get_reward(self) -> float: ...
+
+
+def is_object_of_tools(spec: str) -> bool:
+    """Whether `FILE.py:CLASS` is such an environment, and no world of ours."""
+    made = load(spec, "class")
+    return isinstance(made, type) and issubclass(made, PaysItself) and not hasattr(made, "seats")
+
+
+def object_world(spec: str) -> MethodsWorld:
+    """The world of such a class. Raises UserError for what is wrong with it."""
+    made = load(spec, "class")
+    for method in ("__init__", *RESERVED):
+        if not accepts(getattr(made, method), "self"):
+            raise UserError(
+                f"{spec}.{method} needs arguments that nobody gives: the environment makes its own "
+                "tasks; give them defaults"
+            )
+    if not tools_of(guard_call(spec, made), spec):
+        raise UserError(f"{spec} has no public method but {' and '.join(RESERVED)}; add a tool")
+    return MethodsWorld(spec, solved=made.solved if isinstance(made, KnowsSolved) else None)
+
+
+@stage
+class MethodsWorld(AdaptedWorld):
+    """`FILE.py:CLASS`, an object whose public methods are tools, as a world.
+
+    Who still calls in turn `max_turns` is cut, and paid what the object says then.
+    """
+
+    spec: str
+
+    @property
+    def label(self) -> str:
+        return self.spec.rpartition(":")[2]
+
+    def open_live(self) -> Live:
+        return MethodsEpisode(self.spec)
+
+    def said(self, act: Act) -> str:
+        return json.dumps([call_fields(call) for call in act.calls])
+
+    async def open(self) -> tuple[ToolSchema, ...]:
+        return schemas_of(self.spec)
+
+    def close(self) -> None:
+        """Nothing of it runs elsewhere."""
+
+    def _ask(self, trail: Trail, scene: Scene, pay: Mapping[str, float], text: str) -> Frame:
+        """Beside the results of calls there is nothing to say."""
+        frame = super()._ask(trail, scene, pay, text)
+        said = replace(frame.asks[0], tools=schemas_of(self.spec))
+        return replace(frame, asks=(replace(said, say=scene.before) if scene.before else said,))
+
+    async def _end(
+        self, trail: Trail, live: Live, pay: Mapping[str, float], scene: Scene, status: str
+    ) -> Frame:
+        earned = await live.reward() if isinstance(live, MethodsEpisode) else 0.0
+        return await super()._end(trail, live, {POLICY: earned}, scene, status)
+
+
+class MethodsEpisode:
+    """One object, and the calls that it has answered. An action is the calls of a message."""
+
+    def __init__(self, spec: str) -> None:
+        self.spec = spec
+        self.object: Any = guard_call(spec, load(spec, "class"))
+        self.box = Toolbox((), tools_of(self.object, spec))
+        self.counts = (0, 0, 0)  # calls, those that could not be read, errors of the others
+
+    async def start(self, seed: int) -> Scene:
+        with seeded(seed):
+            begun = guard_call(self.spec, self.object.reset)
+        prompt = await await_guarded(self.spec, "reset", begun)
+        need(isinstance(prompt, str), f"{self.spec}.reset", "its prompt", prompt, 'return "..."')
+        return self.scene(text=prompt)
+
+    def read(self, text: str) -> str:
+        return text
+
+    async def act(self, action: str) -> Scene:
+        calls = [call_of(fields) for fields in json.loads(action)]
+        if not calls:
+            return self.scene(status="finished")
+        results = await self.box.answer(calls, WithTools.seconds, WithTools.chars, in_order=True)
+        malformed = [isinstance(call, Malformed) for call in calls]
+        failed = [f and not m for (_, f), m in zip(results, malformed, strict=True)]
+        n, unread, errors = self.counts
+        self.counts = (n + len(calls), unread + sum(malformed), errors + sum(failed))
+        return self.scene(before=tuple(message for message, _ in results))
+
+    def scene(self, **shown: Any) -> Scene:
+        return Scene(facts=facts(self.counts, answered="status" in shown), **shown)
+
+    async def reward(self) -> float:
+        where = f"{self.spec}.get_reward"
+        paid = guard_call(self.spec, self.object.get_reward)
+        paid = await await_guarded(self.spec, "get_reward", paid)
+        need(is_finite(paid), where, "the reward", paid, "return a finite number")
+        return float(paid)
+
+    def sample(self, rng: np.random.Generator, how: str) -> str:
+        raise NotImplementedError(how)
+
+    def close(self) -> None:
+        """The object goes when nobody holds it."""
+
+
+def tools_of(instance: object, spec: str) -> list[FunctionTool]:
+    """The public methods of an object as tools. Raises UserError for one that cannot be one."""
+    names = [n for n, _ in inspect.getmembers(type(instance), inspect.isfunction)]
+    names = [n for n in names if not n.startswith("_") and n not in RESERVED]
+    return [FunctionTool(getattr(instance, name), f"{spec}.{name}") for name in names]
+
+
+@lru_cache(maxsize=32)
+def schemas_of(spec: str) -> tuple[ToolSchema, ...]:
+    """What models are told of the methods."""
+    instance = guard_call(spec, load(spec, "class"))
+    return tuple(tool.schema for tool in tools_of(instance, spec))
+
+
+def call_fields(call: Call | Malformed) -> dict[str, Any]:
+    """A call as JSON, and back by `call_of`."""
+    if isinstance(call, Malformed):
+        return {"kind": call.kind, "text": call.text}
+    return {"name": call.name, "args": dict(call.args), "id": call.id}
+
+
+def call_of(fields: Mapping[str, Any]) -> Call | Malformed:
+    return Malformed(**fields) if "kind" in fields else Call(**fields)
+
+
+@contextmanager
+def seeded(seed: int) -> Generator[None]:
+    """Python's and numpy's own generators begin at a seed, and afterwards are as they were."""
+    python, numpy = random.getstate(), np.random.get_state()
+    random.seed(seed)
+    np.random.seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
