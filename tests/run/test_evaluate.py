@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 from palaestra.context import Bench
 from palaestra.errors import Fault, UserError
+from palaestra.rollout.collect import Sample
 from palaestra.run.benches import bench_by_name
 from palaestra.run.evaluation import (
+    attempt_tasks,
     evaluate,
     greedy_held_out,
     judge_held_out,
@@ -68,6 +70,27 @@ def test_an_evaluation_by_domain_leaves_errors_out(context):
     assert {d: (x["mean"], x["n"]) for d, x in found["domains"].items()} == {"even": (1.0, 2), "odd": (0.0, 2)}
     assert [k for k in found if "@" in k] == ["pass@1", "pass@2", "pass@4", "maj@4"]
     assert all(found[k]["mean"] == 0.5 and found[k]["n"] == 4 for k in found if "@" in k)
+
+
+def test_a_domain_of_errors_alone_is_left_out_and_the_others_are_told(context):
+    """Without it the evaluation of all would be lost; its errors are counted."""
+
+    async def down(ctx, group):
+        if group.task.domain == "odd":
+            raise Fault("judge", "down")
+        return [Reward(total=1.0, solved=True)]
+
+    bench = Bench(name="alike", tasks=Alike(), world=Question(), reward=down, max_tokens=8)
+    found = asyncio.run(evaluate(context(bench=bench), 5))
+    assert found["errors"] == 2 and found["greedy"]["n"] == 3
+    assert {d: x["n"] for d, x in found["domains"].items()} == {"even": 3}
+
+
+def test_a_split_ends_where_it_ends_itself(context):
+    """Of training problems there are eight, of held-out ones five."""
+    bench = Bench(name="alike", tasks=Alike(size=8), world=Question(), reward=paid, max_tokens=4)
+    attempt = lambda **split: attempt_tasks(context(bench=bench), 100, Sample(n=1), **split)
+    assert [len(asyncio.run(attempt(split=s))) for s in ("train", "test")] == [8, 5]
 
 
 def test_problems_that_read_alike_are_attempted_each_by_itself(context):

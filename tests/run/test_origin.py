@@ -94,6 +94,18 @@ def test_a_file_that_has_changed_stops_a_run_unless_that_is_accepted(place, file
     assert changed(capsys.readouterr().err) == ["steps 2 -> 3"]
 
 
+def test_files_of_a_pattern_are_watched_each_by_itself(place, capsys):
+    """One that has changed, and one that begins to fit."""
+    shutil.copy("problems.jsonl", "problems-2.jsonl")
+    begin("--data", "problems*.jsonl")
+    (place / "problems-2.jsonl").write_text((place / "problems-2.jsonl").read_text() + "\n")
+    shutil.copy("problems.jsonl", "problems-3.jsonl")
+    capsys.readouterr()
+    assert main(GO_ON) == 2
+    told = capsys.readouterr().err
+    assert "changed since the run was there: problems-2.jsonl (data), problems-3.jsonl is new (data);" in told
+
+
 def test_a_file_that_changed_is_not_executed_before_that_is_accepted(place):
     begin(recipe="mine.py")
     for file in ("mine.py", "reward.py", "helper.py"):

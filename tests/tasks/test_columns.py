@@ -6,7 +6,7 @@ import json
 
 import pytest
 from palaestra.errors import UserError
-from palaestra.tasks.columns import last_boxed, parse_columns
+from palaestra.tasks.columns import after_mark, last_boxed, parse_columns
 from palaestra.tasks.files import FileTasks, first_tasks, load
 
 
@@ -126,12 +126,15 @@ def test_a_function_reads_rows(tmp_path):
 
 MISTAKES = {  # rows, --columns, what is said
     "two prompts": ([{"question": "a", "problem": "b", "answer": "c"}], "", r"d\.jsonl: 'question' and 'problem' could each be the prompt; say which, --columns question=prompt"),
+    "a prompt and a conversation": ([{"conversations": SKY, "question": "b", "answer": "c"}], "", r"'conversations' and 'question' could each be the prompt"),
     "two answers": ([{"prompt": "a", "target": "b", "ground_truth": "c"}], "", r"'ground_truth' and 'target' could each be the answer; say which, --columns ground_truth=answer"),
     "two replies": ([{"prompt": "a", "completion": "b", "output": "c"}], "", r"'completion' and 'output' could each be the demonstration"),
     "whole workings": (WORKED, "", r"d\.jsonl: 'solution' holds whole workings, not answers to compare with; give --columns answer=boxed or answer=####"),
     "a label that is text": ([{"prompt": "a", "completion": "b", "label": "good"}], "", r"'label' is no true or false, so it does not say which 'completion' is right"),
+    "a label that is a rating": ([{"prompt": "a", "completion": "b", "label": i} for i in (1, 2)], "", r"'label' is no true or false"),
     "no such column": (GSM, "qestion=prompt", r"d\.jsonl: --columns names 'qestion', and no record has it; did you mean question\?; they have question, answer"),
     "nothing inside": (GSM, "answer=info.gold", r"--columns names 'info\.gold', and no record has it"),
+    "nothing so far inside": ([{"prompt": "a", "gold": [1]}], "answer=gold.1", r"--columns names 'gold\.1', and no record has it"),
     "no use": (GSM, "question=promt", r"--columns question=promt: neither side is one of prompt, messages, .*; did you mean prompt\?"),
     "no sign": (GSM, "question", r"--columns question: write COLUMN=USE"),
     "twice": (GSM, "question=prompt,answer=prompt", r"--columns answer=prompt: 'prompt' is said twice"),
@@ -160,6 +163,15 @@ def test_a_mistake_is_one_line(tmp_path, name):
 def test_whole_workings_are_no_mistake_where_no_answer_is_needed(tmp_path):
     tasks = FileTasks(write(tmp_path, WORKED), answers=False)
     assert tasks.task("train", 0).answer is None and "boxed" in tasks.task("train", 0).meta["solution"]
+
+
+def test_one_long_answer_among_short_ones_makes_no_workings(tmp_path):
+    rows = [{"problem": f"{i}?", "solution": a} for i, a in enumerate(("2", "3", "one\nor two"))]
+    assert [t.answer for t in first_tasks(write(tmp_path, rows), 3)] == ["2", "3", "one\nor two"]
+
+
+def test_the_last_mark_counts():
+    assert after_mark("#### 1, no:\n#### 2", "####") == " 2" and after_mark("1", "####") is None
 
 
 def test_the_last_box_that_is_closed():
