@@ -1,6 +1,7 @@
 """Evaluation: which problems, how they are attempted, and the numbers of attempts, counted in another way."""
 
 import asyncio
+import math
 from itertools import combinations
 
 import numpy as np
@@ -15,6 +16,7 @@ from palaestra.run.evaluation import (
     greedy_held_out,
     judge_held_out,
     sampled_scores,
+    summarise_records,
     vote_key,
 )
 from palaestra.types import Episode, Group, Message, Reward, Row, Segment, Task, stage
@@ -153,8 +155,21 @@ def test_an_accuracy_is_a_share_and_everything_else_a_mean_reward():
         found = judge_held_out([Group(task=Task(id="t"), episodes=episodes)])
         assert (found.of, found.interval.mean) == ("reward", sum(paid) / 2)
         assert min(0.0, *paid) <= found.interval.low < found.interval.high <= max(1.0, *paid)
+    some = (Reward(total=1.0, solved=True), Reward(total=0.5))  # what is right is known of one alone
+    found = judge_held_out(
+        [Group(task=Task(id="t"), episodes=tuple(Episode(reward=r, status="finished") for r in some))]
+    )
+    assert (found.of, found.interval.mean, found.interval.n) == ("reward", 0.75, 2)
     with pytest.raises(UserError, match="every one of 1 episodes failed"):
         judge_held_out([answered(("", None))])
+
+
+def test_pairs_and_texts_that_were_measured():
+    """A tie (NaN) is no pair; a margin of 0 ranks nothing right. A loss is a mean over tokens, (1 + 8) / (1 + 2)."""
+    found = summarise_records({"margin": [1.0, -4.0, 0.0, math.nan], "nll": [1.0, 8.0], "tokens": [1.0, 2.0]})
+    assert [(h.of, h.interval.mean, h.interval.n) for h in found] == [
+        ("ranking", 1 / 3, 3), ("margin", -1.0, 3), ("loss", 3.0, 2),
+    ]  # fmt: skip
 
 
 def test_without_right_and_wrong_there_is_no_pass_at_k():

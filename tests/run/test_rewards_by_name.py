@@ -106,7 +106,7 @@ def test_values_of_a_program():
     assert spec == reward_text(local) == "given:local" and totals(reward_by_name(spec), "x") == [3.0]
     assert reward_by_name(reward_text(judge := Judge(votes=5))) is judge
     assert totals(reward_by_name(reward_text([local, "exact"])), "7") == [4.0]
-    assert totals(reward_by_name(reward_text({local: 2, "exact": -1.5})), "7") == [4.5]
+    assert totals(reward_by_name(reward_text({local: 2.25, "exact": -1.5})), "7") == [5.25]
 
     def local(responses, answers):
         return [5.0] * len(responses)

@@ -10,6 +10,7 @@ from palaestra.rewards.audit import audit
 from palaestra.rewards.verified import Verified
 from palaestra.run.rewards import reward_by_name
 from palaestra.tasks.files import FileTasks, first_tasks, load, notes_of
+from palaestra.tasks.preflight import place_of
 from palaestra.toys.chain import ArithmeticChain
 from palaestra.toys.count import Count
 from palaestra.toys.knights import Knights
@@ -116,6 +117,7 @@ SANE = {
     "chain": toy(ArithmeticChain()), "count": toy(Count()), "rec": toy(Rec()), "knights": toy(Knights()), "variants": toy(Variants()),
     "problems as GSM8K's": [{"prompt": f"{NAMES[i % 5]} sold {i} clips in April and twice as many in May. How many in both?", "answer": f"{3 * i:,}"} for i in range(900)],
     "letters of options": [{"prompt": f"Which fits case {i}?", "options": [f"a{i}", "b", "The plant grows taller because it has light."], "answer": LETTER()} for i in range(300)],
+    "letters of options after a mark": [{"prompt": f"Case {i}? The answer is A or B.", "options": ["x", f"y{i}"], "answer": "A" if i % 5 else "B"} for i in range(60)],
     "letters in the text": [{"prompt": f"Case {i}? A. red B. green C. blue D. white. Answer: A, B, C or D.", "answer": LETTER()} for i in range(300)],
     "words in the text": [{"prompt": f"Case {i}? red, green, blue or white", "answer": COLOUR()} for i in range(300)],
     "yes or no": [{"prompt": f"Is {7 * i} divisible by 5? Answer: yes or no", "answer": "no" if 7 * i % 5 else "yes"} for i in range(300)],
@@ -141,6 +143,17 @@ SANE = {
 def test_sane_data_is_left_in_peace(tmp_path, name):
     answers = "answer" in SANE[name][0] or len(SANE[name][0]) > 2 or "demonstration" in SANE[name][0]
     assert notes(tmp_path, SANE[name], answers=answers and name != "prompts alone") == ()
+
+
+@pytest.mark.parametrize(
+    ("prompt", "place"),
+    [
+        ("The answer is 7.", "marked"), ("What is 3 + 4? 7", "end"), ("3 + 4 = 7, is it not?", "end"),
+        ("The answer is 71?", ""), ("Answer: 17", ""), ("7 pens and how many?", ""), ("", ""),
+    ],
+)  # fmt: skip
+def test_where_a_prompt_says_an_answer(prompt, place):
+    assert place_of("7", prompt) == place
 
 
 def test_the_held_out_file_is_looked_at_too(tmp_path):
