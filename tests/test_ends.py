@@ -25,7 +25,7 @@ def test_summaries_of_older_versions_are_accuracies():
 
 
 def test_a_pipeline_begins_where_its_first_part_did():
-    whole = with_before({**at_ends(SHARE, SHARE), "steps": 3}, at_ends(MEAN, SHARE))
+    whole = with_before({**at_ends(SHARE, SHARE), "steps": 3}, {**at_ends(MEAN, MEAN), "steps": 1})
     assert whole == {"reward_before": MEAN, "accuracy_after": SHARE, "steps": 3}
 
 

@@ -179,6 +179,7 @@ def test_without_right_and_wrong_there_is_no_pass_at_k():
     assert list(found) == ["best@1", "best@2", "best@4"] and {x["of"] for x in found.values()} == {"reward"}
     means = [x["mean"] for x in found.values()]
     assert means == pytest.approx([0.35, (1 * 0.2 + 2 * 0.4 + 3 * 0.8) / 6, 0.8])
+    assert all(0 <= x["low"] <= x["mean"] <= x["high"] <= 1 for x in found.values())
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 8])

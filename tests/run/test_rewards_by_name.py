@@ -51,6 +51,8 @@ def test_a_sum_with_a_function_is_weighted(file):
     found = reward_by_name(f"exact+{file}:words*0.5 + {file}:one*-2")
     assert isinstance(found, Weighted) and [n for n, _, _ in found.parts] == ["exact", "words", "one"]
     assert totals(found, "7", "so 8") == [-0.5, -1.0]
+    bounded = reward_by_name(f"exact+{file}:words", 3.0)
+    assert isinstance(bounded, Weighted) and bounded.parts[1][1] == UserReward(f"{file}:words", timeout=3.0)
 
 
 def test_form_alone_may_stand_beside_a_function(file):

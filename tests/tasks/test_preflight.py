@@ -59,6 +59,7 @@ def pairs(n=20):
 
 FAULTS = {  # rows, what is said
     "two answers": ([*sums(), {**sums()[4], "answer": "12"}], r"1 prompt has different answers: .*d\.jsonl:5 and another, e\.g\. .*d\.jsonl:41 \('12'\)"),
+    "three answers to one prompt": ([*sums(), *({**sums()[4], "answer": a} for a in ("12", "13"))], r"1 prompt has different answers: "),
     "duplicates": ([*sums(), sums()[4], sums()[9]], r"2 of 42 records repeat an earlier one, e\.g\. .*d\.jsonl:41 \('Ken has 4"),
     "a repeated demonstration": ([{"prompt": f"{i % 9}?", "demonstration": "d"} for i in range(10)], r"1 of 10 records repeat"),
     "zero width": (at(sums(), 3, prompt="How many\u200b pens?"), r"1 of 40 records have invisible characters in the prompt, e\.g\. .*d\.jsonl:4 \('How many\\u200b pens\?'\)"),
@@ -131,6 +132,8 @@ SANE = {
     "Russian": [{"prompt": f"Сколько будет {i} + 3? IT-отдел, x = {i}.", "answer": str(i + 3)} for i in range(60)],
     "formulas": [{"prompt": f"Let α = {i}, Δx = 3. Find 2αx in μm.", "answer": (f"\\frac{{{i}}}{{7}}", f"{i}", f"{i}\\sqrt{{3}}", f"({i}, 1)")[i % 4]} for i in range(200)],
     "physics": [{"prompt": f"How far in {i} s at 3 m/s?", "answer": f"{3 * i} m"} for i in range(60)],
+    "numbers among words": [{"prompt": f"What is in box {i}?", "answer": ("a bird", "red", "Ada Lovelace", f"{i} km", str(i))[i % 5]} for i in range(60)],
+    "one record the other way": at(sums(), 3, prompt="10", answer="How many pens has Julie?"),
     "queries": [{"prompt": f"Who is older than {i}?", "answer": f"SELECT name FROM users WHERE age > {i} ORDER BY name LIMIT 3;"} for i in range(60)],
     "emoji and joiners": [{"prompt": f"\U0001f469\u200d\U0001f469\u200d\U0001f467 {i}? \u0915\u094d\u200d\u0937 \u0645\u06cc\u200c\u062e", "answer": str(i)} for i in range(60)],
     "poems": [{"prompt": f"Write about {i}.", "demonstration": "Roses are red. Violets are blue, and so it goes."} for i in range(60)],

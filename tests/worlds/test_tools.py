@@ -176,7 +176,7 @@ def test_who_calls_beyond_the_limit_of_turns_has_no_answer(tiny):
 
 
 def test_a_message_with_several_calls_is_one_turn(tiny):
-    episode, _ = played(tiny, world(add, turns=2), ADD * 3, ADD, "= 4")
+    episode, _ = played(tiny, world(add, turns=3), ADD * 3, ADD, "= 4")
     assert episode.status == "finished" and episode.facts["tool_calls"] == 4
 
 
