@@ -304,23 +304,6 @@ def test_calls_for_single_answers_run_at_a_time_and_are_bounded():
     assert door.most == 3
 
 
-def test_a_function_for_a_batch_is_called_once_at_a_time():
-    inside, most = [0], [0]
-
-    def score(responses, answers):
-        inside[0] += 1
-        most[0] = max(most[0], inside[0])
-        time.sleep(0.05)
-        inside[0] -= 1
-        return [1.0] * len(responses)
-
-    async def batches():
-        groups = [Group(task=TASK, episodes=(episode_saying(x),)) for x in "abc"]
-        return await asyncio.gather(*(UserReward(score)(None, g) for g in groups))
-
-    assert [[r.total for r in g] for g in asyncio.run(batches())] == [[1.0]] * 3 and most == [1]
-
-
 class Listener:
     """A context that hears what is said."""
 
