@@ -1,8 +1,8 @@
 """What a summary says of the held-out problems."""
 
 import pytest
-from palaestra.ends import HeldOut, at_ends, end_of, with_before
-from palaestra.stats import proportion
+from palaestra.ends import HeldOut, at_ends, end_of, evaluation_of, parts_of, with_before
+from palaestra.stats import mean_interval, proportion
 
 SHARE = HeldOut(of="accuracy", interval=proportion(1, 4)).json()
 MEAN = {**SHARE, "of": "reward"}
@@ -25,5 +25,15 @@ def test_summaries_of_older_versions_are_accuracies():
 
 
 def test_a_pipeline_begins_where_its_first_part_did():
-    whole = with_before({**at_ends(SHARE, SHARE), "steps": 3}, at_ends(MEAN, SHARE))
+    whole = with_before({**at_ends(SHARE, SHARE), "steps": 3}, {**at_ends(MEAN, MEAN), "steps": 1})
     assert whole == {"reward_before": MEAN, "accuracy_after": SHARE, "steps": 3}
+
+
+def test_of_several_things_measured_the_main_one_is_first_and_none_is_lost():
+    ranking = HeldOut(of="ranking", interval=proportion(1, 4))
+    margin = HeldOut(of="margin", interval=mean_interval([1.0, 2.0]))
+    found = evaluation_of([margin, ranking])
+    assert found == ranking.json() | {"beside": [margin.json()]}
+    assert parts_of(found) == [ranking.json(), margin.json()]
+    assert at_ends({}, found) == {"ranking_after": ranking.json(), "margin_after": margin.json()}
+    assert evaluation_of([]) == {} and parts_of({}) == []

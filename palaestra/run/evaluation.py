@@ -41,7 +41,7 @@ async def attempt_tasks(
     """Up to `n` tasks of a split, each attempted as `sample` says and scored. Does not touch the
     run's random streams.
     """
-    score, size = Score(), split_size(ctx.bench.tasks, "test")
+    score, size = Score(), split_size(ctx.bench.tasks, split)
 
     async def one(i: int) -> Group:
         key = (ctx.seed, label, i)
@@ -147,7 +147,9 @@ def summarise_records(found: Mapping[str, list[float]]) -> list[HeldOut]:
 
 
 async def evaluate(ctx: Context, n: int, k: int = 1, temperature: float = 1.0) -> dict[str, Any]:
-    """How good greedy answers are, by domain as well, and `sampled_scores` of `k` samples a task."""
+    """How good greedy answers are, by domain as well where some could be scored, and
+    `sampled_scores` of `k` samples a task.
+    """
     found, groups = await greedy_held_out(ctx, n)
     result: dict[str, Any] = {
         "greedy": found.json(),
@@ -156,7 +158,8 @@ async def evaluate(ctx: Context, n: int, k: int = 1, temperature: float = 1.0) -
     }
     domains: dict[str, list[Group]] = defaultdict(list)
     for g in groups:
-        domains[g.task.domain or ctx.bench.name].append(g)
+        if any(e.reward is not None for e in g.valid):
+            domains[g.task.domain or ctx.bench.name].append(g)
     result["domains"] = {d: judge_held_out(gs).json() for d, gs in sorted(domains.items())}
     if k > 1:
         sampled = await attempt_tasks(

@@ -24,6 +24,7 @@ from palaestra.run.settings import Settings, Use, setting_names
 from palaestra.schedule import Scheduled
 from palaestra.services.tools.names import command_of
 from palaestra.store.checkpoint import write_atomic
+from palaestra.tasks.sources import files_of
 from palaestra.types import value_class
 
 RECORD = "origin.json"
@@ -101,17 +102,19 @@ def code_of(given: Any) -> list[str]:
 
 def digests(given: Any) -> dict[str, str]:
     """The files that the value of a setting names, and of Python the files beside them that they
-    import, each with the digest of its content. What is no file has none.
+    import, each with the digest of its content. Of a pattern all files that it fits. What is no
+    file has none.
     """
     found: dict[str, str] = {}
     for name in code_of(given):
         path = Path(name).expanduser()
         for each in (path, *imported(path)) if path.is_file() else ():
             found[str(each)] = _sha256(each)
-    data = [given] if isinstance(given, str) else []
+    data = [given] if isinstance(given, str) and given else []
     for name in data if not found else ():
-        if name and (path := Path(name).expanduser()).exists():
-            found[name] = _sha256(path)
+        path = Path(name).expanduser()
+        named = {name: path} if path.exists() else {str(p): p for p in files_of(name)}
+        found |= {n: _sha256(p) for n, p in named.items()}
     return found
 
 

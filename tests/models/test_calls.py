@@ -188,11 +188,35 @@ def test_the_models_here_get_the_rules(model):
         (read_mistral, "[TOOL_CALLS]add[ARGS]oh", ["json"]),
         (read_mistral, "[TOOL_CALLS] [oh", ["json"]),
         (read_mistral, "[TOOL_CALLS]", ["name"]),
+        (read_hermes, '<tool_call>{"name": "add", "arguments": {"a": NaN}}</tool_call>', ["json"]),
+        (read_hermes, '<tool_call>{"name": ""}</tool_call>', ["name"]),
+        (read_hermes, '<tool_call>{"name": "add", "arguments": "{}"}</tool_call>', ["add"]),
+        (read_llama, 'I would call {"name": "add", "parameters": {}}', []),
     ],
 )
 def test_calls_of_a_message_are_read_one_by_one(reader, text, kinds):
     found = reader(text, "eos", (ADD,))
     assert [x.kind if isinstance(x, Malformed) else x.name for x in found] == kinds
+
+
+@pytest.mark.parametrize(
+    ("reader", "text"),
+    [
+        (read_hermes, '<tool_call>{"name"'),
+        (read_xml, "<tool_call><function=add>"),
+        (read_llama, '{"name": "add", "para'),
+        (read_mistral, "[TOOL_CALLS][{"),
+        (read_mistral, "[TOOL_CALLS]add[ARGS]{"),
+    ],
+)
+def test_a_call_that_a_limit_cut_is_told_so(reader, text):
+    assert [x.kind for x in reader(text, "length", (ADD,))] == ["cut"]
+    assert [x.kind for x in reader(text, "eos", (ADD,))] in (["json"], ["unclosed"])
+
+
+def test_a_call_that_is_named_keeps_its_id():
+    (call,) = read_mistral('[TOOL_CALLS]add[CALL_ID]abc[ARGS]{"a": 1}', "eos", (ADD,))
+    assert call == Call(name="add", args={"a": 1}, id="abc")
 
 
 @pytest.mark.parametrize("reader", [read_hermes, read_xml, read_llama, read_mistral])

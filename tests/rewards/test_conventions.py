@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from palaestra.rewards.user import UserReward
 from palaestra.rewards.weighted import Weighted
 from palaestra.tasks.files import first_tasks
 from palaestra.tasks.oracle import episode_saying
-from palaestra.types import Group, Message, Task
+from palaestra.types import Episode, Group, Message, Row, Segment, Task
 
 TASK = Task(
     id="t1",
@@ -173,6 +174,57 @@ def test_by_name_where_both_names_are_ours_and_by_place_else():
         return [float(t == g) for t, g in zip(texts, golds, strict=True)]
 
     assert totals(named, "7", "8") == totals(placed, "7", "8") == [1.0, 0.0]
+
+
+def test_what_the_data_leaves_out_has_a_default():
+    """The domain is the source; what is missing, or null as in Parquet, is an empty object."""
+    task = Task(id="t", prompt=TASK.prompt, answer="7", domain="sums", meta={"extra_info": None, "info": None})
+
+    def compute_score(data_source, solution_str, ground_truth, extra_info):
+        assert (data_source, extra_info) == ("sums", {})
+        return 1.0
+
+    def informed(completion, info, task):
+        assert (info, task) == ({}, "sums")
+        return 1.0
+
+    assert totals(compute_score, "x", task=task) == totals(informed, "x", task=task) == [1.0]
+
+
+def test_columns_of_the_data_do_not_hide_what_a_convention_gives():
+    """But for TRL, whose functions ask for columns by the data's own names."""
+    task = replace(TASK, meta=dict.fromkeys(("answers", "ids", "id", "answer", "completion"), "data's"))
+
+    def ours(responses, answers, ids):
+        return [float((answers, ids) == (["7"], ["t1"]))]
+
+    def single(response, answer, id):
+        return float((answer, id) == ("7", "t1"))
+
+    def verifiers(completion, answer):
+        return float(completion[0]["content"] == "x" and answer == "7")
+
+    def trl(completions, answers):
+        return [float((completions, answers) == (["x"], ["data's"]))]
+
+    assert [totals(f, "x", task=task) for f in (ours, single, verifiers, trl)] == [[1.0]] * 4
+
+
+def test_of_a_longer_conversation_the_last_question_and_the_last_answer_count():
+    talk = tuple(Message(role=r, content=c) for r, c in (("user", "a"), ("assistant", "b"), ("user", "c")))
+    said = (Segment(ids=(1, 2), logp=(0.0, 0.0), text="first"), Segment(ids=(3,)), Segment(ids=(4,), logp=(0.0,)))
+    episode = Episode(rows=(Row(segments=said),), status="finished")
+
+    def trl(prompts, completions, completion_ids):
+        return [float((prompts, completion_ids) == (["c"], [[4]]))]
+
+    group = Group(task=Task(id="t", prompt=talk), episodes=(episode,))
+    assert [r.total for r in asyncio.run(UserReward(trl)(None, group))] == [1.0]
+
+
+def test_a_function_reads_answers_if_any_of_its_parameters_is_no_text():
+    assert UserReward(lambda prompts, completions, answer: []).reads_answers
+    assert not UserReward(lambda prompts, completions, **kwargs: []).reads_answers
 
 
 # ---- what is returned

@@ -1,18 +1,22 @@
 """Evaluation: which problems, how they are attempted, and the numbers of attempts, counted in another way."""
 
 import asyncio
+import math
 from itertools import combinations
 
 import numpy as np
 import pytest
 from palaestra.context import Bench
 from palaestra.errors import Fault, UserError
+from palaestra.rollout.collect import Sample
 from palaestra.run.benches import bench_by_name
 from palaestra.run.evaluation import (
+    attempt_tasks,
     evaluate,
     greedy_held_out,
     judge_held_out,
     sampled_scores,
+    summarise_records,
     vote_key,
 )
 from palaestra.types import Episode, Group, Message, Reward, Row, Segment, Task, stage
@@ -70,7 +74,29 @@ def test_an_evaluation_by_domain_leaves_errors_out(context):
     assert all(found[k]["mean"] == 0.5 and found[k]["n"] == 4 for k in found if "@" in k)
 
 
-def test_problems_that_read_alike_are_attempted_each_by_itself(context):
+def test_a_domain_of_errors_alone_is_left_out_and_the_others_are_told(context):
+    """Without it the evaluation of all would be lost; its errors are counted."""
+
+    async def down(ctx, group):
+        if group.task.domain == "odd":
+            raise Fault("judge", "down")
+        return [Reward(total=1.0, solved=True)]
+
+    bench = Bench(name="alike", tasks=Alike(), world=Question(), reward=down, max_tokens=8)
+    found = asyncio.run(evaluate(context(bench=bench), 5))
+    assert found["errors"] == 2 and found["greedy"]["n"] == 3
+    assert {d: x["n"] for d, x in found["domains"].items()} == {"even": 3}
+
+
+def test_a_split_ends_where_it_ends_itself(context):
+    """Of training problems there are eight, of held-out ones five."""
+    bench = Bench(name="alike", tasks=Alike(size=8), world=Question(), reward=paid, max_tokens=4)
+    attempt = lambda **split: attempt_tasks(context(bench=bench), 100, Sample(n=1), **split)
+    assert [len(asyncio.run(attempt(split=s))) for s in ("train", "test")] == [8, 5]
+
+
+@pytest.mark.parametrize(("temperature", "alike"), [(1e-4, True), (2.0, False)])
+def test_problems_that_read_alike_are_attempted_each_by_itself(context, temperature, alike):
     @stage
     class Watch:
         async def __call__(self, ctx, group):
@@ -79,9 +105,10 @@ def test_problems_that_read_alike_are_attempted_each_by_itself(context):
 
     texts = []
     bench = Bench(name="alike", tasks=Alike(), world=Question(), reward=Watch(), max_tokens=12)
-    asyncio.run(evaluate(context(bench=bench), 5, k=3, temperature=2.0))
+    asyncio.run(evaluate(context(bench=bench), 5, k=3, temperature=temperature))
     assert len({t for n, t in texts if n == 1}) == 1  # greedy
-    assert len({t for n, ts in texts if n == 3 for t in ts}) > 10 and len(texts) == 10
+    samples = {t for n, ts in texts if n == 3 for t in ts}
+    assert len(texts) == 10 and (len(samples) == 1 if alike else len(samples) > 10)
 
 
 def answered(*answers):
@@ -130,8 +157,21 @@ def test_an_accuracy_is_a_share_and_everything_else_a_mean_reward():
         found = judge_held_out([Group(task=Task(id="t"), episodes=episodes)])
         assert (found.of, found.interval.mean) == ("reward", sum(paid) / 2)
         assert min(0.0, *paid) <= found.interval.low < found.interval.high <= max(1.0, *paid)
+    some = (Reward(total=1.0, solved=True), Reward(total=0.5))  # what is right is known of one alone
+    found = judge_held_out(
+        [Group(task=Task(id="t"), episodes=tuple(Episode(reward=r, status="finished") for r in some))]
+    )
+    assert (found.of, found.interval.mean, found.interval.n) == ("reward", 0.75, 2)
     with pytest.raises(UserError, match="every one of 1 episodes failed"):
         judge_held_out([answered(("", None))])
+
+
+def test_pairs_and_texts_that_were_measured():
+    """A tie (NaN) is no pair; a margin of 0 ranks nothing right. A loss is a mean over tokens, (1 + 8) / (1 + 2)."""
+    found = summarise_records({"margin": [1.0, -4.0, 0.0, math.nan], "nll": [1.0, 8.0], "tokens": [1.0, 2.0]})
+    assert [(h.of, h.interval.mean, h.interval.n) for h in found] == [
+        ("ranking", 1 / 3, 3), ("margin", -1.0, 3), ("loss", 3.0, 2),
+    ]  # fmt: skip
 
 
 def test_without_right_and_wrong_there_is_no_pass_at_k():
@@ -141,6 +181,7 @@ def test_without_right_and_wrong_there_is_no_pass_at_k():
     assert list(found) == ["best@1", "best@2", "best@4"] and {x["of"] for x in found.values()} == {"reward"}
     means = [x["mean"] for x in found.values()]
     assert means == pytest.approx([0.35, (1 * 0.2 + 2 * 0.4 + 3 * 0.8) / 6, 0.8])
+    assert all(0 <= x["low"] <= x["mean"] <= x["high"] <= 1 for x in found.values())
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 8])

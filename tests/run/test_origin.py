@@ -94,6 +94,70 @@ def test_a_file_that_has_changed_stops_a_run_unless_that_is_accepted(place, file
     assert changed(capsys.readouterr().err) == ["steps 2 -> 3"]
 
 
+def test_files_of_a_pattern_are_watched_each_by_itself(place, capsys):
+    """One that has changed, and one that begins to fit."""
+    shutil.copy("problems.jsonl", "problems-2.jsonl")
+    begin("--data", "problems*.jsonl")
+    (place / "problems-2.jsonl").write_text((place / "problems-2.jsonl").read_text() + "\n")
+    shutil.copy("problems.jsonl", "problems-3.jsonl")
+    capsys.readouterr()
+    assert main(GO_ON) == 2
+    told = capsys.readouterr().err
+    assert "changed since the run was there: problems-2.jsonl (data), problems-3.jsonl is new (data);" in told
+
+
+def test_files_that_a_file_imports_are_found_from_where_they_are_named(place):
+    """In turn, from a package, and relative to the file that names them; of others nothing is seen."""
+    for name in ("pkg/__init__", "pkg/one", "pkg/two", "pkg/three", "pkg/deep/__init__", "pkg/deep/four", "three"):
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / f"{name}.py").touch()
+    (place / "first.py").write_text("import json\nfrom pkg import two\n")
+    (place / "pkg" / "two.py").write_text("from . import three\nfrom .deep import four\n")
+    (place / "pkg" / "deep" / "four.py").write_text("from .. import one\nimport helper\n")
+    assert [str(p.relative_to(place)) for p in origin.imported(place / "first.py")] == [
+        "helper.py", "pkg/__init__.py", "pkg/deep/__init__.py", "pkg/deep/four.py", "pkg/one.py", "pkg/three.py",
+        "pkg/two.py",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["reward.py:score", ("python", "reward.py:score"), {"a": ["reward.py:score"]}, "tags*0.1+reward.py:score*2"],
+    ids=str,
+)
+def test_files_are_found_in_every_kind_of_value(given):
+    assert list(origin.digests(given)) == ["reward.py", "helper.py"]
+
+
+def test_every_file_of_a_sum_is_found():
+    assert list(origin.digests("helper.py:pay+mine.py:build*2")) == ["helper.py", "mine.py"]
+
+
+def test_a_folder_is_another_where_a_file_in_it_has_another_name(place):
+    (place / "folder").mkdir()
+    (place / "folder" / "a.jsonl").write_text("{}")
+    before = origin.digests("folder")
+    (place / "folder" / "a.jsonl").rename(place / "folder" / "b.jsonl")
+    assert before.keys() == origin.digests("folder").keys() and before != origin.digests("folder")
+
+
+def test_what_a_recipe_said_by_itself_does_not_last(place):
+    origin.Provenance(files={}, fields={"a": 1, "b": 1, "n": 1}, parts={}).write(place)
+    stored = {"a": 1, "b": 2, "c": 3, "n": 1}
+    assert origin.lasting_fields(place, stored, takes={"n": 0}) == {"b": 2, "c": 3, "n": 1}
+
+
+def test_a_part_that_is_added_is_another_recipe(place):
+    recipe = pl.recipe("grpo")
+    parts = origin.classes(recipe)
+    origin.Provenance(files={}, fields={}, parts=parts).write(place)
+    origin.check_parts(place, recipe, accept=False)
+    fewer = {k: x for k, x in parts.items() if k != max(parts)}
+    origin.Provenance(files={}, fields={}, parts=fewer).write(place)
+    with pytest.raises(UserError, match=rf"the recipe of this run has nothing as {max(parts)}, and the one"):
+        origin.check_parts(place, recipe, accept=False)
+
+
 def test_a_file_that_changed_is_not_executed_before_that_is_accepted(place):
     begin(recipe="mine.py")
     for file in ("mine.py", "reward.py", "helper.py"):

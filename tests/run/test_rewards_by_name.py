@@ -51,6 +51,8 @@ def test_a_sum_with_a_function_is_weighted(file):
     found = reward_by_name(f"exact+{file}:words*0.5 + {file}:one*-2")
     assert isinstance(found, Weighted) and [n for n, _, _ in found.parts] == ["exact", "words", "one"]
     assert totals(found, "7", "so 8") == [-0.5, -1.0]
+    bounded = reward_by_name(f"exact+{file}:words", 3.0)
+    assert isinstance(bounded, Weighted) and bounded.parts[1][1] == UserReward(f"{file}:words", timeout=3.0)
 
 
 def test_form_alone_may_stand_beside_a_function(file):
@@ -106,7 +108,7 @@ def test_values_of_a_program():
     assert spec == reward_text(local) == "given:local" and totals(reward_by_name(spec), "x") == [3.0]
     assert reward_by_name(reward_text(judge := Judge(votes=5))) is judge
     assert totals(reward_by_name(reward_text([local, "exact"])), "7") == [4.0]
-    assert totals(reward_by_name(reward_text({local: 2, "exact": -1.5})), "7") == [4.5]
+    assert totals(reward_by_name(reward_text({local: 2.25, "exact": -1.5})), "7") == [5.25]
 
     def local(responses, answers):
         return [5.0] * len(responses)

@@ -89,7 +89,12 @@ def test_calls_give_text():
 
 @pytest.mark.parametrize(
     ("args", "said"),
-    [({}, "a: Field required"), ({"a": "x"}, "a: Input should be a valid integer"), ({"a": 1, "c": 2}, "c: Extra")],
+    [
+        ({}, "a: Field required"),
+        ({"b": "x"}, "a: Field required; b: Input"),
+        ({"a": "x"}, "a: Input should be a valid integer"),
+        ({"a": 1, "c": 2}, "c: Extra"),
+    ],
 )
 def test_wrong_arguments_are_a_result(args, said):
     found = call(tool(add), **args)
@@ -203,6 +208,22 @@ def test_the_sandbox_as_a_tool():
     slow = call(made, seconds=0.5, code="while True: pass")
     assert slow.failed and slow.text.startswith("error: timeout")
     assert call(made, program="print(1)").text.startswith("error: arguments")
+
+
+def test_a_program_has_the_seconds_of_its_call(monkeypatch):
+    asked = []
+
+    class Runs:
+        def refusal(self):
+            return ""
+
+    def run_program(code, limits):
+        asked.append(limits.seconds)
+        return sandbox.Ran(status="ok", stdout="1")
+
+    monkeypatch.setattr("palaestra.services.tools.sandboxed.sandbox_kind", Runs)
+    monkeypatch.setattr("palaestra.services.tools.sandboxed.run_program", run_program)
+    assert call(PythonTool(), seconds=0.25, code="print(1)").text == "1" and asked == [0.25]
 
 
 def test_a_sandbox_that_cannot_run_is_named_and_is_no_result(monkeypatch):

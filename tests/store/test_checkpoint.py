@@ -406,6 +406,15 @@ def test_a_resumed_log_is_that_of_an_uninterrupted_run(tmp_path):
             assert file.read_bytes() == whole_run.path.read_bytes()
 
 
+def test_a_log_keeps_its_step_and_what_followed_it(tmp_path):
+    log = AppendLog(tmp_path / "log.jsonl")
+    lines = [{"step": 1}, {"step": 2}, {"of": 2}, {"step": 3}, {"of": 3}]
+    for line in lines:
+        log.append(line)
+    log.truncate_after(2)
+    assert [json.loads(x) for x in log.path.read_text().splitlines()] == lines[:3]
+
+
 def test_numbers_that_are_not_finite_are_null_in_a_log(tmp_path):
     log = AppendLog(tmp_path / "deep" / "log.jsonl")
     log.append({"a": float("nan"), "b": [np.float32("inf"), 1], "c": {"d": torch.tensor(float("nan"))}, "e": True})

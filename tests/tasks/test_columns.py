@@ -6,7 +6,7 @@ import json
 
 import pytest
 from palaestra.errors import UserError
-from palaestra.tasks.columns import last_boxed, parse_columns
+from palaestra.tasks.columns import after_mark, last_boxed, parse_columns
 from palaestra.tasks.files import FileTasks, first_tasks, load
 
 
@@ -49,6 +49,8 @@ FORMATS = {  # rows of one kind: (a row, the prompt, the answer, what is recorde
     "TRL, pairs": ({"prompt": "The sky is", "chosen": " blue.", "rejected": " green."}, ["The sky is"], None, {"chosen": " blue.", "rejected": " green."}, ""),
     "TRL, pairs of messages": ({"prompt": SKY, "chosen": [BLUE], "rejected": [GREEN]}, SKY_TEXT, None, PAIR, ""),
     "TRL, pairs without a prompt": ({"chosen": "The sky is blue.", "rejected": "The sky is green."}, ["The sky is"], None, {"chosen": " blue.", "rejected": " green."}, ""),
+    "TRL, pairs that part inside a word": ({"chosen": "The sky is blue.", "rejected": "The sky is black."}, ["The sky is"], None, {"chosen": " blue.", "rejected": " black."}, ""),
+    "a pair beside a reply": ({"prompt": "q", "chosen": "a", "rejected": "b", "response": "c"}, ["q"], None, {"chosen": "a", "rejected": "b", "response": "c"}, ""),
     "TRL, conversations as pairs": ({"chosen": [*SKY, BLUE], "rejected": [*SKY, GREEN]}, SKY_TEXT, None, PAIR, ""),
     "TRL, a label": ({"prompt": "The sky is", "completion": " blue.", "label": True}, ["The sky is"], None, {"response": " blue.", "right": True}, "read completion as response, label as right; --columns changes it"),
     "TRL, a label of messages": ({"prompt": SKY, "completion": [GREEN], "label": False}, SKY_TEXT, None, {"response": "It is green.", "right": False}, "read completion as response, label as right; --columns changes it"),
@@ -61,6 +63,7 @@ FORMATS = {  # rows of one kind: (a row, the prompt, the answer, what is recorde
     "Alpaca": ({"instruction": "Translate.", "input": "ja", "output": "yes"}, ["Translate.\nja"], None, {"demonstration": "yes"}, "read instruction and input as prompt, output as demonstration; --columns changes it"),
     "Alpaca without input": ({"instruction": "Say yes.", "input": "", "output": "yes"}, ["Say yes."], None, {"demonstration": "yes"}, "read instruction and input as prompt, output as demonstration; --columns changes it"),
     "ShareGPT": ({"conversations": [{"from": "system", "value": "Be brief."}, {"from": "human", "value": "hi"}, {"from": "gpt", "value": "ho"}]}, ["Be brief.", "hi"], None, {"demonstration": "ho"}, "read conversations as messages; --columns changes it"),
+    "ShareGPT under a system message of another kind": ({"messages": [{"role": "system", "content": "s"}, {"from": "human", "value": "hi"}, {"from": "gpt", "value": "ho"}]}, ["s", "hi"], None, {"demonstration": "ho"}, ""),
     "a list of parts": ({"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}], "answer": "c"}, ["ab"], "c", {}, ""),
     "a problem and its solution": ({"problem": "1 + 1?", "solution": "$2$"}, ["1 + 1?"], "$2$", {"solution": "$2$"}, "read problem as prompt, solution as answer; --columns changes it"),
     "a working beside the answer": ({"question": "1 + 1?", "answer": "2", "solution": "One\nand one\nis two."}, ["1 + 1?"], "2", {"solution": "One\nand one\nis two."}, SHARED),
@@ -126,12 +129,15 @@ def test_a_function_reads_rows(tmp_path):
 
 MISTAKES = {  # rows, --columns, what is said
     "two prompts": ([{"question": "a", "problem": "b", "answer": "c"}], "", r"d\.jsonl: 'question' and 'problem' could each be the prompt; say which, --columns question=prompt"),
+    "a prompt and a conversation": ([{"conversations": SKY, "question": "b", "answer": "c"}], "", r"'conversations' and 'question' could each be the prompt"),
     "two answers": ([{"prompt": "a", "target": "b", "ground_truth": "c"}], "", r"'ground_truth' and 'target' could each be the answer; say which, --columns ground_truth=answer"),
     "two replies": ([{"prompt": "a", "completion": "b", "output": "c"}], "", r"'completion' and 'output' could each be the demonstration"),
     "whole workings": (WORKED, "", r"d\.jsonl: 'solution' holds whole workings, not answers to compare with; give --columns answer=boxed or answer=####"),
     "a label that is text": ([{"prompt": "a", "completion": "b", "label": "good"}], "", r"'label' is no true or false, so it does not say which 'completion' is right"),
+    "a label that is a rating": ([{"prompt": "a", "completion": "b", "label": i} for i in (1, 2)], "", r"'label' is no true or false"),
     "no such column": (GSM, "qestion=prompt", r"d\.jsonl: --columns names 'qestion', and no record has it; did you mean question\?; they have question, answer"),
     "nothing inside": (GSM, "answer=info.gold", r"--columns names 'info\.gold', and no record has it"),
+    "nothing so far inside": ([{"prompt": "a", "gold": [1]}], "answer=gold.1", r"--columns names 'gold\.1', and no record has it"),
     "no use": (GSM, "question=promt", r"--columns question=promt: neither side is one of prompt, messages, .*; did you mean prompt\?"),
     "no sign": (GSM, "question", r"--columns question: write COLUMN=USE"),
     "twice": (GSM, "question=prompt,answer=prompt", r"--columns answer=prompt: 'prompt' is said twice"),
@@ -142,6 +148,7 @@ MISTAKES = {  # rows, --columns, what is said
     "equal conversations": ([{"chosen": [*SKY, BLUE], "rejected": [*SKY, BLUE]}], "", r"d\.jsonl:1: chosen and rejected do not differ"),
     "another prompt": ([{"prompt": "x", "chosen": [*SKY, BLUE], "rejected": [*SKY, GREEN]}], "", r"d\.jsonl:1: chosen and rejected begin with other messages than the prompt"),
     "several replies": ([{"prompt": "x", "chosen": [BLUE, *SKY, BLUE], "rejected": [GREEN]}], "", r"d\.jsonl:1: chosen is a list .*; write text, or one message of the assistant"),
+    "a reply of the user": ([{"prompt": "x", "chosen": SKY, "rejected": [GREEN]}], "", r"d\.jsonl:1: chosen is a list .*; write text, or one message of the assistant"),
     "tools": ([{"conversations": [{"from": "human", "value": "a"}, {"from": "tool", "value": "b"}]}], "", r"messages\[1\]\.role is a string \('tool'\); tools need an environment, --env"),
     "marks of a user": ([{"messages": [{"role": "user", "content": "a", "weight": 1}, BLUE]}], "", r"messages\[0\]\.weight marks a message of the user; only the assistant is imitated"),
     "a strange mark": ([{"messages": [*SKY, {**BLUE, "weight": 0.5}]}], "", r"messages\[1\]\.weight is a number \('0\.5'\); write 0 or 1"),
@@ -160,6 +167,15 @@ def test_a_mistake_is_one_line(tmp_path, name):
 def test_whole_workings_are_no_mistake_where_no_answer_is_needed(tmp_path):
     tasks = FileTasks(write(tmp_path, WORKED), answers=False)
     assert tasks.task("train", 0).answer is None and "boxed" in tasks.task("train", 0).meta["solution"]
+
+
+def test_one_long_answer_among_short_ones_makes_no_workings(tmp_path):
+    rows = [{"problem": f"{i}?", "solution": a} for i, a in enumerate(("2", "3", "one\nor two"))]
+    assert [t.answer for t in first_tasks(write(tmp_path, rows), 3)] == ["2", "3", "one\nor two"]
+
+
+def test_the_last_mark_counts():
+    assert after_mark("#### 1, no:\n#### 2", "####") == " 2" and after_mark("1", "####") is None
 
 
 def test_the_last_box_that_is_closed():
@@ -190,3 +206,24 @@ def test_which_messages_are_imitated(tmp_path, name):
     assert (len(task.prompt), task.meta.get("imitated"), task.meta["demonstration"]) == (n, places, reply)
     task = first_tasks(write(tmp_path, [{"system": "s", "messages": talk}]), 1)[0]
     assert task.meta.get("imitated") == (places and [i + 1 for i in places])
+
+
+def test_of_a_completion_the_prompts_own_replies_are_not_imitated(tmp_path):
+    row = {"prompt": said("a", "b", "c"), "completion": [{"role": "assistant", "content": "d"}]}
+    (task,) = first_tasks(write(tmp_path, [row]), 1)
+    assert ([m.content for m in task.prompt], task.meta.get("demonstration")) == (["a", "b", "c"], "d")
+    assert "imitated" not in task.meta
+
+
+def test_a_weight_before_a_last_question_is_heard(tmp_path):
+    talk = said("a", "b", "c")
+    asked, shown = first_tasks(
+        write(tmp_path, [{"messages": talk}, {"messages": [talk[0], {**talk[1], "weight": 1}, talk[2]]}]), 2
+    )
+    assert len(asked.prompt) == 3 and "demonstration" not in asked.meta
+    assert len(shown.prompt) == 1 and shown.meta["demonstration"] == "b"
+
+
+def test_an_answer_that_only_later_records_have_is_recognised(tmp_path):
+    rows = [{**verl(0), "reward_model": {"style": "model"}}, verl(1)]
+    assert [t.answer for t in first_tasks(write(tmp_path, rows), 2)] == [None, "3"]

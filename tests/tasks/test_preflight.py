@@ -10,6 +10,7 @@ from palaestra.rewards.audit import audit
 from palaestra.rewards.verified import Verified
 from palaestra.run.rewards import reward_by_name
 from palaestra.tasks.files import FileTasks, load, tasks_and_notes
+from palaestra.tasks.preflight import place_of
 from palaestra.toys.chain import ArithmeticChain
 from palaestra.toys.count import Count
 from palaestra.toys.knights import Knights
@@ -58,6 +59,7 @@ def pairs(n=20):
 
 FAULTS = {  # rows, what is said
     "two answers": ([*sums(), {**sums()[4], "answer": "12"}], r"1 prompt has different answers: .*d\.jsonl:5 and another, e\.g\. .*d\.jsonl:41 \('12'\)"),
+    "three answers to one prompt": ([*sums(), *({**sums()[4], "answer": a} for a in ("12", "13"))], r"1 prompt has different answers: "),
     "duplicates": ([*sums(), sums()[4], sums()[9]], r"2 of 42 records repeat an earlier one, e\.g\. .*d\.jsonl:41 \('Ken has 4"),
     "a repeated demonstration": ([{"prompt": f"{i % 9}?", "demonstration": "d"} for i in range(10)], r"1 of 10 records repeat"),
     "zero width": (at(sums(), 3, prompt="How many\u200b pens?"), r"1 of 40 records have invisible characters in the prompt, e\.g\. .*d\.jsonl:4 \('How many\\u200b pens\?'\)"),
@@ -75,6 +77,7 @@ FAULTS = {  # rows, what is said
     "the working before": (each(sums(), prompt=lambda r: f"7 more = {r['answer']}, as you see. {r['prompt']}"), r"40 of 40 records end their prompt with its answer|say their answer"),
     "one answer": (each(sums(), answer=lambda r: "7"), r"40 of 40 records have one and the same answer, e\.g\. .*:1 \('7'\)"),
     "one answer for nearly all": (at(each(sums(), answer=lambda r: "yes"), 7, answer="no"), r"39 of 40 records have one and the same answer"),
+    "the answer said, sorted by it": ([{"prompt": f"(The answer is {i // 10 + 50}.) Pens in {i}?", "answer": str(i // 10 + 50)} for i in range(40)], r"40 of 40 records say their answer in the prompt"),
     "swapped": ([{"prompt": r["answer"], "answer": r["prompt"]} for r in sums()], r"40 of 40 records look like answers with questions, e\.g\. .*if they are swapped: --columns prompt=answer,answer=prompt"),
     "numbers as prompts": ([{"prompt": str(i), "answer": f"the sum of {i} and 0"} for i in range(40)], r"look like answers with questions"),
     "whole sentences": (each(sums(), answer=lambda r: f"In the end there are {r['answer']} pens in the box."), r"40 of 40 records have whole sentences as answers, .*keep what is to be compared"),
@@ -115,17 +118,22 @@ SANE = {
     "chain": toy(ArithmeticChain()), "count": toy(Count()), "rec": toy(Rec()), "knights": toy(Knights()), "variants": toy(Variants()),
     "problems as GSM8K's": [{"prompt": f"{NAMES[i % 5]} sold {i} clips in April and twice as many in May. How many in both?", "answer": f"{3 * i:,}"} for i in range(900)],
     "letters of options": [{"prompt": f"Which fits case {i}?", "options": [f"a{i}", "b", "The plant grows taller because it has light."], "answer": LETTER()} for i in range(300)],
+    "letters of options after a mark": [{"prompt": f"Case {i}? The answer is A or B.", "options": ["x", f"y{i}"], "answer": "A" if i % 5 else "B"} for i in range(60)],
     "letters in the text": [{"prompt": f"Case {i}? A. red B. green C. blue D. white. Answer: A, B, C or D.", "answer": LETTER()} for i in range(300)],
     "words in the text": [{"prompt": f"Case {i}? red, green, blue or white", "answer": COLOUR()} for i in range(300)],
     "yes or no": [{"prompt": f"Is {7 * i} divisible by 5? Answer: yes or no", "answer": "no" if 7 * i % 5 else "yes"} for i in range(300)],
     "the larger one": [{"prompt": f"Which is larger, {a} or {b}?", "answer": max(a, b)} for a, b in itertools.permutations(range(20), 2)],
     "examples before": [{"prompt": f"Q: 1+1\nAnswer: 2\nQ: 2+2\nAnswer: 4\nQ: {a}+{b}\nAnswer:", "answer": a + b} for a, b in itertools.product(range(20), range(20))],
+    "a few of one answer": [{"prompt": f"Pens in box {i}?", "answer": "7"} for i in range(9)],
+    "two spellings of a number": [*sums(20), {"prompt": "How many grams?", "answer": "1,000"}, {"prompt": "How many grams?", "answer": "1000"}],
     "reading": [{"prompt": f"In {1500 + i} Thal{i} was founded by Anna{i}, who was born nearby. Who founded it?", "answer": f"Anna{i}"} for i in range(100)],
     "trivia": [{"prompt": f"Number {i}: who, or when?", "answer": a} for i, a in enumerate(["Paris", "1984", "5 pm", "Ada Lovelace", "a bird", "12 angry men", "42", "Rome"] * 12)],
     "French": [{"prompt": f"Que font {i}\u00a0+\u00a03\u00a0? «\u00a0x\u00a0» est Pâques.", "answer": str(i + 3)} for i in range(60)],
     "Russian": [{"prompt": f"Сколько будет {i} + 3? IT-отдел, x = {i}.", "answer": str(i + 3)} for i in range(60)],
     "formulas": [{"prompt": f"Let α = {i}, Δx = 3. Find 2αx in μm.", "answer": (f"\\frac{{{i}}}{{7}}", f"{i}", f"{i}\\sqrt{{3}}", f"({i}, 1)")[i % 4]} for i in range(200)],
     "physics": [{"prompt": f"How far in {i} s at 3 m/s?", "answer": f"{3 * i} m"} for i in range(60)],
+    "numbers among words": [{"prompt": f"What is in box {i}?", "answer": ("a bird", "red", "Ada Lovelace", f"{i} km", str(i))[i % 5]} for i in range(60)],
+    "one record the other way": at(sums(), 3, prompt="10", answer="How many pens has Julie?"),
     "queries": [{"prompt": f"Who is older than {i}?", "answer": f"SELECT name FROM users WHERE age > {i} ORDER BY name LIMIT 3;"} for i in range(60)],
     "emoji and joiners": [{"prompt": f"\U0001f469\u200d\U0001f469\u200d\U0001f467 {i}? \u0915\u094d\u200d\u0937 \u0645\u06cc\u200c\u062e", "answer": str(i)} for i in range(60)],
     "poems": [{"prompt": f"Write about {i}.", "demonstration": "Roses are red. Violets are blue, and so it goes."} for i in range(60)],
@@ -138,6 +146,17 @@ SANE = {
 def test_sane_data_is_left_in_peace(tmp_path, name):
     answers = "answer" in SANE[name][0] or len(SANE[name][0]) > 2 or "demonstration" in SANE[name][0]
     assert notes(tmp_path, SANE[name], answers=answers and name != "prompts alone") == ()
+
+
+@pytest.mark.parametrize(
+    ("prompt", "place"),
+    [
+        ("The answer is 7.", "marked"), ("What is 3 + 4? 7", "end"), ("3 + 4 = 7, is it not?", "end"),
+        ("The answer is 71?", ""), ("Answer: 17", ""), ("7 pens and how many?", ""), ("", ""),
+    ],
+)  # fmt: skip
+def test_where_a_prompt_says_an_answer(prompt, place):
+    assert place_of("7", prompt) == place
 
 
 def test_the_held_out_file_is_looked_at_too(tmp_path):

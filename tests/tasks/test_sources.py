@@ -41,6 +41,8 @@ FILES = {
     "d.json.gz": gzip.compress(json.dumps(ROWS).encode()),
     "d.csv.gz": gzip.compress(table(",")),
     "d.jsonl.zst": pa.Codec("zstd").compress(lines(ROWS)).to_pybytes(),
+    "D.JSONL.GZ": gzip.compress(lines(ROWS)),
+    "marked.json": b"\xef\xbb\xbf" + json.dumps(ROWS).encode(),  # as Windows writes it
     "stream.arrow": arrow(pa.ipc.new_stream),
     "file.arrow": arrow(pa.ipc.new_file),
 }
@@ -73,12 +75,16 @@ def test_a_pattern_names_several_files(tmp_path):
     assert [records.label(i) for i in (0, 5)] == ["a/d.jsonl:1", "b/d.jsonl:1"]
     assert list(records) == ROWS and records.where(6).endswith("/b/d.jsonl:2")
     assert FileTasks(given).size == 18 and [p.parent.name for p in files_of(given)] == ["a", "b"]
+    (tmp_path / "b" / "c").mkdir()
+    (tmp_path / "b" / "c" / "d.jsonl").write_bytes(lines(ROWS[:1]))
+    assert len(files_of(str(tmp_path / "**" / "d.jsonl"))) == 3
     with pytest.raises(UserError, match=r"none\*\.jsonl: no file is named so; mend the pattern"):
         open_records(str(tmp_path / "none*.jsonl"))
 
 
 def test_a_folder_of_files(tmp_path):
     (tmp_path / "README.md").write_text("about")
+    (tmp_path / "dataset_infos.json").write_text("{}")
     (tmp_path / ".cache").mkdir()
     (tmp_path / ".cache" / "x.jsonl").write_bytes(b"broken")
     (tmp_path / "x-00.jsonl").write_bytes(lines(ROWS[:5]))
@@ -127,11 +133,13 @@ def test_a_data_set_of_the_hub(hub, tmp_path, monkeypatch):
     part = FileTasks("openai/gsm8k@v1:main:train", test="openai/gsm8k:main:test", columns="answer=####")
     assert (part.size, part.test_size) == (20, 20)
     assert FileTasks("owner/plain", columns="answer=####").size == 20
+    assert FileTasks("owner/plain::train", columns="answer=####").size == 18
     assert hub == [
         ("openai/gsm8k", "main", None, None),
         ("openai/gsm8k", "main", "train", "v1"),
         ("openai/gsm8k", "main", "test", None),
         ("owner/plain", None, None, None),
+        ("owner/plain", None, "train", None),
     ]
     with pytest.raises(
         UserError, match=r"^none/such: no such file, and no data set of the hub \(Couldn't reach 'none/"

@@ -13,7 +13,7 @@ from palaestra.rewards.verify import Exact, Verify, response_text
 from palaestra.rollout.play import play
 from palaestra.rollout.player import EnginePlayer
 from palaestra.services.chat.scripted import Scripted
-from palaestra.types import Completion, Group, Message, Sampling, Task
+from palaestra.types import Call, Completion, Group, Malformed, Message, Sampling, Task
 from palaestra.worlds import toolbox
 from palaestra.worlds.tools import WithTools, tool_numbers
 
@@ -173,6 +173,47 @@ def test_who_calls_beyond_the_limit_of_turns_has_no_answer(tiny):
     episode, asked = played(tiny, world(add, turns=2), ADD, ADD, f"= 4 {ADD}", "= 4")
     assert len(asked) == 3 and len(CALLED) == 2
     assert episode.status == "truncated:turns" and response_text(episode) == "" and reward(episode) == 0
+
+
+def test_a_message_with_several_calls_is_one_turn(tiny):
+    episode, _ = played(tiny, world(add, turns=3), ADD * 3, ADD, "= 4")
+    assert episode.status == "finished" and episode.facts["tool_calls"] == 4
+
+
+def test_all_messages_share_a_bound_on_calls(monkeypatch):
+    monkeypatch.setattr(toolbox, "AT_ONCE", 2)
+    inside, most = [0], [0]
+
+    async def enter() -> int:
+        """Stays a while."""
+        inside[0] += 1
+        most[0] = max(most[0], inside[0])
+        await asyncio.sleep(0.02)
+        inside[0] -= 1
+        return 0
+
+    box = toolbox.Toolbox(toolbox.tool_names(enter))
+
+    async def messages():
+        await asyncio.gather(*(box.answer([Call(name="enter", args={})] * 2, 5, 99) for _ in range(3)))
+
+    asyncio.run(messages())
+    assert most == [2]
+
+
+def test_only_the_name_of_a_tool_is_said_again():
+    box = toolbox.Toolbox(toolbox.tool_names(add))
+    calls = (
+        Call(name="add", args={"a": 1, "b": 2}, id="x"),
+        Call(name="<|end|>", args={}, id="y"),
+        Malformed(kind="json", text="{"),
+    )
+    found = asyncio.run(box.answer(calls, 5, 99))
+    assert [(m.name, m.call_id, failed) for m, failed in found] == [
+        ("add", "x", False),
+        ("", "y", True),
+        ("", "", True),
+    ]
 
 
 def test_who_fills_the_context_has_no_answer(tiny):
