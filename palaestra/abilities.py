@@ -195,6 +195,11 @@ class OffersTools(Protocol):
         ...
 
 
+async def tools_of(world: object) -> tuple[ToolSchema, ...]:
+    """What can be called in a world; nothing where it offers no tools."""
+    return await world.open() if isinstance(world, OffersTools) else ()
+
+
 @runtime_checkable
 class ReadsCalls(Protocol):
     """A player that is told of the tools of an ask, and reads its own calls. Without it, it knows

@@ -88,6 +88,11 @@ def all_of(summary: Mapping[str, Any], end: End) -> list[dict[str, Any]]:
     return [{"of": kind, **x} for kind, x in found if isinstance(x, Mapping) and x]
 
 
+def judges_answers(summary: Mapping[str, Any]) -> bool:
+    """Whether the answers of a run's policy can be judged: they were, or nothing was measured."""
+    return end_of(summary, "after").get("of", "accuracy") in ("accuracy", "reward")
+
+
 def with_before(metrics: Mapping[str, Any], first: Mapping[str, Any]) -> dict[str, Any]:
     """A summary that begins where another one does: with that one's evaluation before."""
     begun = {f"{kind}_before" for kind in HELD_OUT}

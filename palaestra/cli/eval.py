@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
+from math import isfinite
 from typing import Any
 
 from palaestra.api.asking import evaluate
 from palaestra.cli.train import read_settings, told
+from palaestra.store.checkpoint import jsonable
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -23,7 +25,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     )
     if not arguments.json:
         table(result)
-    return result
+    return jsonable(result)
 
 
 def table(result: dict[str, Any]) -> None:
@@ -32,6 +34,9 @@ def table(result: dict[str, Any]) -> None:
         if isinstance(found, dict) and "mean" in found:
             unit = "mean reward" if found["of"] == "reward" else "accuracy"
             print(f"  {f'{name}, {unit}' if name == 'greedy' else name:<20} {told(found)}")
+    for name, found in result.items():
+        if name.startswith("tools/") and isfinite(found):
+            print(f"  {name:<20} {found:.3f}")
     if len(result["domains"]) > 1:
         print("  greedy by domain")
         for name, found in result["domains"].items():

@@ -11,6 +11,19 @@ from palaestra.errors import UserError
 from palaestra.run.settings import Settings, flag_of
 from palaestra.suggest import suggestion
 
+# flags of other libraries for training, and what is written here
+ELSEWHERE = {
+    "--lr": "optimiser.lr=1e-4",
+    "--learning-rate": "optimiser.lr=1e-4",
+    "--batch-size": "schedule.prompts=16",
+    "--per-device-train-batch-size": "schedule.prompts=16",
+    "--num-generations": "sample.n=8",
+    "--temperature": "sample.temperature=0.7",
+    "--max-steps": "--steps 50",
+    "--max-completion-length": "--max-tokens 256",
+    "--output-dir": "--out DIR",
+}
+
 
 class FlagParser(argparse.ArgumentParser):
     """Says what is wrong in one line, with the closest flag."""
@@ -19,7 +32,9 @@ class FlagParser(argparse.ArgumentParser):
         if "unrecognized arguments:" in message:
             word = message.split("unrecognized arguments:")[1].split()[0]
             flags = [f for action in self._actions for f in action.option_strings]
-            near = suggestion(word.split("=")[0], flags, cutoff=0.5)
+            flag = word.split("=")[0]
+            here = ELSEWHERE.get(flag.replace("_", "-")) if self.prog.endswith(" train") else None
+            near = f"; write {here}" if here else suggestion(flag, flags, cutoff=0.5)
             message = f"unknown argument {word}{near or f'; see {self.prog} --help'}"
         raise UserError(message)
 

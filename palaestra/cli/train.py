@@ -10,7 +10,7 @@ from typing import Any
 from palaestra import values
 from palaestra.api.run import Run
 from palaestra.api.training import check_kept, lasting, stored_run, work
-from palaestra.ends import HELD_OUT, SHARES, all_of
+from palaestra.ends import HELD_OUT, SHARES, all_of, judges_answers
 from palaestra.errors import UserError
 from palaestra.run import setup
 from palaestra.run.origin import announce_code, check_files
@@ -62,10 +62,9 @@ def read_settings(arguments: argparse.Namespace) -> Settings:
 
 
 def farewell(summary: dict[str, Any], settings: Settings, out: Path) -> str:
-    lines = [""]
-    for end in ("before", "after"):
-        for found in all_of(summary, end):
-            lines.append(f"{HELD_OUT[found['of']]} {end:<7} {told(found)}  n = {found['n']}")
+    lines = ["", *ends(summary)]
+    for name, part in summary.get("parts", {}).items():
+        lines += [f"part {name}: {line}" for line in ends(part)]
     if summary.get("caveat"):
         lines.append(f"note     {summary['caveat']}")
     model = summary["artifacts"].get("policy")
@@ -80,9 +79,19 @@ def farewell(summary: dict[str, Any], settings: Settings, out: Path) -> str:
         f"curve    {out / 'curve.png'}",
         f"repeat   {summary['command']}",
         f"resume   {summary['resume_command']} --steps N",
-        f"inspect  {setup.eval_command(asdict(settings), model or settings.model)}",
     ]
+    if judges_answers(summary):
+        lines.append(f"inspect  {setup.eval_command(asdict(settings), model or settings.model)}")
     return "\n".join(lines)
+
+
+def ends(summary: dict[str, Any]) -> list[str]:
+    """All that was measured before and after, a line each."""
+    return [
+        f"{HELD_OUT[found['of']]} {end:<7} {told(found)}  n = {found['n']}"
+        for end in ("before", "after")
+        for found in all_of(summary, end)
+    ]
 
 
 def told(found: dict[str, Any]) -> str:

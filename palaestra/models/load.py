@@ -101,7 +101,8 @@ def put_on(module: Any, adapters: Path) -> Any:
         from peft import PeftModel
     except ImportError:
         raise UserError("adapters need the package peft: pip install 'palaestra[lora]'") from None
-    return PeftModel.from_pretrained(module, str(adapters)).merge_and_unload().eval()  # type: ignore[operator]
+    with silence_transformers():
+        return PeftModel.from_pretrained(module, str(adapters)).merge_and_unload().eval()  # type: ignore[operator]
 
 
 def find(name: str) -> Path | str:
@@ -139,7 +140,11 @@ def check(directory: Path) -> None:
     if holds_adapters_alone(directory):
         return
     if not (directory / "config.json").exists():
-        inside = [p for depth in ("*", "*/*") for p in directory.glob(f"{depth}/model.safetensors")]
+        inside = [
+            p
+            for depth in ("*", "*/*", "*/*/*")
+            for p in directory.glob(f"{depth}/model.safetensors")
+        ]
         hint = f"; {max(inside, key=lambda p: p.stat().st_mtime).parent} is one" if inside else ""
         raise UserError(f"{directory} has no config.json, so it is not a saved model{hint}")
     if not list(directory.glob("*.safetensors")):

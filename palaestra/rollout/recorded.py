@@ -7,10 +7,22 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
-from palaestra.abilities import Habit  # fmt: skip
+from palaestra.abilities import Habit, tools_of
 from palaestra.errors import UserError
 from palaestra.toys.base import demonstration
-from palaestra.types import Episode, Group, Key, Message, Reward, Row, Segment, Task, rng_of, stage
+from palaestra.types import (
+    Episode,
+    Group,
+    Key,
+    Message,
+    Reward,
+    Row,
+    Segment,
+    Task,
+    ToolSchema,
+    rng_of,
+    stage,
+)
 
 if TYPE_CHECKING:
     from palaestra.context import Context
@@ -24,9 +36,11 @@ def recorded_episode(
     reward: float,
     *,
     of: str = "a recorded answer",
+    tools: tuple[ToolSchema, ...] = (),
 ) -> Episode:
     """A finished episode with `reply` as the trained turn, its end token included; so are messages
-    of the prompt that are marked as trained. Behaviour log-probs are unknown.
+    of the prompt that are marked as trained. Behaviour log-probs are unknown. `tools` are shown as
+    to who may call them.
 
     Raises `UserError` where they do not fit into the context of the model; `of` says whose they
     are.
@@ -41,7 +55,7 @@ def recorded_episode(
             hidden=p.hidden,
             text=p.text,
         )
-        for p in dialect.extend(prompt, first=True, closed=False)
+        for p in dialect.extend(prompt, first=True, closed=False, tools=tools)
     )
     said = Segment(
         ids=(*dialect.encode_text(reply), dialect.end),
@@ -86,7 +100,13 @@ class Demonstrate:
             for i, m in enumerate(task.prompt)
         )
         made = recorded_episode(
-            ctx, self.model, prompt, reply, 1.0, of=f"task {task.id!r}: its demonstration"
+            ctx,
+            self.model,
+            prompt,
+            reply,
+            1.0,
+            of=f"task {task.id!r}: its demonstration",
+            tools=await tools_of(ctx.bench.world),
         )
         return replace(group, episodes=(*group.episodes, made))
 
@@ -106,6 +126,7 @@ class Recorded:
             named = (("response", float(bool(task.meta["right"]))),)
         else:
             named = (("chosen", 1.0), ("rejected", 0.0))
+        tools = await tools_of(ctx.bench.world)
         said = (
             recorded_episode(
                 ctx,
@@ -114,6 +135,7 @@ class Recorded:
                 _field(task, name),
                 reward,
                 of=f"task {task.id!r}: its {name!r} answer",
+                tools=tools,
             )
             for name, reward in named
         )

@@ -17,7 +17,14 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from palaestra.abilities import Answers, Notes, OffersTools, ReadsAnswers, split_size
+from palaestra.abilities import (
+    Answers,
+    Notes,
+    OffersTools,
+    ReadsAnswers,
+    split_size,
+    tools_of,
+)
 from palaestra.context import Bench, Client, Engine, Runnable, Source
 from palaestra.engines import select
 from palaestra.errors import UserError
@@ -330,7 +337,7 @@ class RunContext:
         tasks, world = self.bench.tasks, self.bench.world
         self.planned = self.plan
         self.say_notes()
-        tools = await world.open() if isinstance(world, OffersTools) else ()
+        tools = await tools_of(world)
         if isinstance(tasks, Answers) and not (tasks.has_answers and self.bench.reward):
             self.say(
                 f"note: the records of {self.bench.name} have no answer, so no answers to held-out "

@@ -62,7 +62,7 @@ def reward_by_name(given: str, timeout: float = UserReward.timeout) -> RewardFn:
         UserError: it cannot be read, or what it names cannot be found.
     """
     if not _has_more_than_verifiers(given):
-        return Verified(given)
+        return _verifier_reward(given)
     file, _, name = given.rpartition(":")
     if FILE_PART.fullmatch(given) or (name.isidentifier() and Path(file).is_file()):
         return _from_file(given, timeout)
@@ -74,6 +74,17 @@ def reward_by_name(given: str, timeout: float = UserReward.timeout) -> RewardFn:
     if repeated:
         raise UserError(f"reward {given!r}: {repeated[0]!r} stands twice; give it one weight")
     return Weighted(tuple(made))
+
+
+def _verifier_reward(given: str) -> RewardFn:
+    try:
+        return Verified(given)
+    except UserError:
+        if not Path(f"{given}.py").is_file():
+            raise
+        raise UserError(
+            f"no verifier {given!r}; a function of {given}.py is named {given}.py:FUNCTION"
+        ) from None
 
 
 def files_of_spec(given: str) -> list[str]:

@@ -3,7 +3,8 @@
 The last message is the user's, and the whole is a prompt; or it is the assistant's, and the
 conversation shows how to answer. Then all messages of the assistant are imitated, unless some are
 marked: `weight` 0 leaves one out, as where chat models are fine-tuned by OpenAI (developers.openai.com,
-"Supervised fine-tuning", multi-turn chat examples); where one has `trained` true, only such are.
+"Supervised fine-tuning", multi-turn chat examples); where one has `trained` true, only such are. A
+conversation that shows how to answer may hold the results of tools, which are never imitated.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from palaestra.errors import UserError
 from palaestra.tasks.records import describe_value, kind
 from palaestra.types import Message, value_class
 
-ROLES = ("system", "user", "assistant")
+ROLES = ("system", "user", "assistant", "tool")
 MARKS = ("weight", "trained")
 SHOWN = '{"role": "user", "content": "..."}'
 
@@ -42,6 +43,7 @@ def read_conversation(found: Any, where: str, field: str = "messages") -> Conver
             f"{where}: {field}[{late[0]}] is a system message; only the first may be one"
         )
     imitated = _imitated(found, messages)
+    _check_results(messages, f"{where}: {field}", shows=imitated is not None)
     if imitated is None:
         _check_last(messages, messages, where)
         return Conversation(prompt=messages)
@@ -58,11 +60,22 @@ def read_conversation(found: Any, where: str, field: str = "messages") -> Conver
 
 
 def _check_last(prompt: Sequence[Message], messages: Sequence[Message], where: str) -> None:
-    if not prompt or prompt[-1].role != "user":
+    if not prompt or prompt[-1].role not in ("user", "tool"):
         last = (prompt or messages)[-1].role
         raise UserError(
             f"{where}: the last message is from {last!r}; a prompt ends with a user message"
         )
+
+
+def _check_results(messages: Sequence[Message], field: str, *, shows: bool) -> None:
+    """Results of tools stand behind a call, in a conversation that shows how to answer."""
+    for i, m in enumerate(messages):
+        called = i > 0 and messages[i - 1].role in ("assistant", "tool")
+        if m.role == "tool" and not (called and shows):
+            raise UserError(
+                f"{field}[{i}] is a tool's result; only what ends with the assistant has results, "
+                "behind its calls; what a model may call itself is named by --tools"
+            )
 
 
 def _imitated(found: Sequence[Any], messages: Sequence[Message]) -> list[int] | None:
@@ -82,17 +95,12 @@ def _message(found: Any, field: str, where: str) -> Message:
     given = {k: v for k, v in found.items() if v is not None}
     if extra := sorted(set(given) - {"role", "content", *MARKS}):
         raise UserError(
-            f"{where}: {field} has {extra[0]!r}; only role and content are read: tools need an "
-            "environment, --env"
+            f"{where}: {field} has {extra[0]!r}; only role and content are read: a call is written "
+            "in the content, as the model writes it"
         )
     role = given.get("role")
     if role not in ROLES:
-        tool = (
-            "; tools need an environment, --env"
-            if role in ("tool", "function")
-            else f"; use {', '.join(ROLES)}"
-        )
-        raise UserError(f"{where}: {field}.role is {describe_value(role)}{tool}")
+        raise UserError(f"{where}: {field}.role is {describe_value(role)}; use {', '.join(ROLES)}")
     for mark in MARKS:
         _check_mark(given.get(mark), role, f"{where}: {field}.{mark}")
     content = join_parts(given.get("content"), where, f"{field}.content")

@@ -44,7 +44,8 @@ from palaestra.types import Message, Task, seed_of, stage
 HELD_OUT_SHARE, HELD_OUT_MOST = 0.1, 500
 COLUMNS = ("prompt", "messages", "answer", "id", "system", "domain", "split")
 # what is learned from without being judged
-RECORDED_COLUMNS = (("demonstration",), ("chosen", "rejected"), ("response", "right"))
+PAIR = ("chosen", "rejected")
+RECORDED_COLUMNS = (("demonstration",), PAIR, ("response", "right"))
 ALIASES = (
     "question",
     "problem",
@@ -400,6 +401,12 @@ def _answer(record: Record, where: str, needed: bool) -> Any:
         all(record.get(k) is not None for k in columns) for columns in RECORDED_COLUMNS
     ):
         return None
+    for there, lacks in (PAIR, PAIR[::-1]):
+        if answer is None and record.get(there) is not None:
+            has = ", ".join(map(str, record))
+            raise UserError(
+                f"{where}: a pair has chosen and rejected, and this no {lacks!r}; it has {has}"
+            )
     if answer is None:
         reply = next((k for k in ("completion", "response") if k in record), "")
         imitate = f", and to imitate {reply!r} name it 'demonstration'" if reply else ""

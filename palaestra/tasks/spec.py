@@ -44,9 +44,15 @@ def parse_spec(spec: str, kind: str, least: float = 0.0, *, files: bool = False)
     Raises:
         UserError: it cannot be read.
     """
-    pattern = PART_OR_FILE if files else PART
+    pattern, form = (PART_OR_FILE, "FILE.py:NAME, NAME") if files else (PART, "NAME")
     pieces = (piece.strip() for piece in split_outside(spec, "+"))
-    return [_part(piece, pattern.fullmatch(piece), spec, kind, least) for piece in pieces]
+    found = [(piece, pattern.fullmatch(piece)) for piece in pieces]
+    if unread := [piece for piece, match in found if match is None]:
+        what = f"{unread[0]!r} in {spec!r}" if unread[0] else f"an empty part in {spec!r}"
+        raise UserError(
+            f"{kind} {what} cannot be read; write {form}, NAME(setting=value) or NAME*2, joined by +"
+        )
+    return [_part(piece, match, least) for piece, match in found if match is not None]
 
 
 def parse_alone(spec: str, form: str) -> SpecPart:
@@ -94,12 +100,7 @@ def write_part(name: str, settings: Iterable[tuple[str, Any]]) -> str:
     return f"{name}({given})" if given else name
 
 
-def _part(piece: str, match: re.Match[str] | None, spec: str, kind: str, least: float) -> SpecPart:
-    if match is None:
-        what = f"{piece!r} in {spec!r}" if piece else f"an empty part in {spec!r}"
-        raise UserError(
-            f"{kind} {what} cannot be read; write NAME, NAME(setting=value) or NAME*2, joined by +"
-        )
+def _part(piece: str, match: re.Match[str], least: float) -> SpecPart:
     name = match["name"]
     settings = _settings(match["settings"] or "()", name)
     return SpecPart(

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.ends import HELD_OUT, HeldOut, all_of, end_of
+from palaestra.ends import HELD_OUT, HeldOut, all_of, end_of, judges_answers
 from palaestra.markdown import render
 from palaestra.run.setup import eval_command
 from palaestra.stats import LEVEL, Interval, difference, fisher, mean_interval, proportion
@@ -524,7 +524,8 @@ def commands(run: RunFolder) -> list[tuple[str, str]]:
     )
     found = [("Repeat it from the start", str(run.summary.get("command") or "")), onward]
     if model := (run.summary.get("artifacts") or {}).get("policy"):
-        measure = eval_command(run.config, str(model)) if run.config else ""
+        judged = run.config and judges_answers(run.summary)
+        measure = eval_command(run.config, str(model)) if judged else ""
         load = f"transformers.AutoModelForCausalLM.from_pretrained({str(model)!r})"
         found += [("Measure the trained model, with pass@k", measure), ("Load it", load)]
     if run.last:

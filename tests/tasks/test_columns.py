@@ -149,7 +149,7 @@ MISTAKES = {  # rows, --columns, what is said
     "another prompt": ([{"prompt": "x", "chosen": [*SKY, BLUE], "rejected": [*SKY, GREEN]}], "", r"d\.jsonl:1: chosen and rejected begin with other messages than the prompt"),
     "several replies": ([{"prompt": "x", "chosen": [BLUE, *SKY, BLUE], "rejected": [GREEN]}], "", r"d\.jsonl:1: chosen is a list .*; write text, or one message of the assistant"),
     "a reply of the user": ([{"prompt": "x", "chosen": SKY, "rejected": [GREEN]}], "", r"d\.jsonl:1: chosen is a list .*; write text, or one message of the assistant"),
-    "tools": ([{"conversations": [{"from": "human", "value": "a"}, {"from": "tool", "value": "b"}]}], "", r"messages\[1\]\.role is a string \('tool'\); tools need an environment, --env"),
+    "tools": ([{"conversations": [{"from": "human", "value": "a"}, {"from": "tool", "value": "b"}]}], "", r"messages\[1\] is a tool's result; only what ends with the assistant has results"),
     "marks of a user": ([{"messages": [{"role": "user", "content": "a", "weight": 1}, BLUE]}], "", r"messages\[0\]\.weight marks a message of the user; only the assistant is imitated"),
     "a strange mark": ([{"messages": [*SKY, {**BLUE, "weight": 0.5}]}], "", r"messages\[1\]\.weight is a number \('0\.5'\); write 0 or 1"),
     "no marks": ([{"messages": [*SKY, {**BLUE, "weight": 0}]}], "", r"messages marks no message of the assistant to be imitated"),

@@ -27,6 +27,8 @@ from palaestra.trackers.base import describe_run, numbers_of
 from palaestra.trackers.reading import SHOWN_EPISODES, messages, read_episodes
 from palaestra.trackers.registry import makers
 
+from tests.trackers.reading import tensorboard_numbers
+
 PAGE = (Path(__file__).parents[2] / "docs" / "trackers.md").read_text()
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", PAGE, re.DOTALL)
 COMMANDS = [line for kind, code in BLOCKS if not kind for line in code.splitlines()]
@@ -535,18 +537,9 @@ def test_wandb_has_the_numbers_and_the_table(sent, plain):
 
 @pytest.mark.slow
 def test_tensorboard_has_the_numbers(sent, plain):
-    from tensorboardX.proto.event_pb2 import Event
-
-    (file,) = (sent / "tb" / "run").glob("events.*")
-    data, at, found = file.read_bytes(), 0, {}
-    while at < len(data):
-        (size,) = struct.unpack("<Q", data[at : at + 8])
-        event = Event.FromString(data[at + 12 : at + 12 + size])
-        at += 16 + size
-        for value in event.summary.value:
-            if value.HasField("simple_value"):
-                found.setdefault(event.step, {})[value.tag] = pytest.approx(value.simple_value, rel=1e-6, abs=1e-30)
-    assert wanted(plain) == found
+    found = tensorboard_numbers(sent / "tb" / "run")
+    told = {step: {k: pytest.approx(v, rel=1e-6, abs=1e-30) for k, v in told.items()} for step, told in found.items()}
+    assert wanted(plain) == told
 
 
 def test_tensorboard_hides_what_a_resumed_run_makes_again(plain, tmp_path):

@@ -181,7 +181,8 @@ class EndpointClient:
             try:
                 return await self.wire.post(body, headers)
             except Fault as fault:
-                raise Again(fault.cause, self._clean(str(fault))) from None
+                detail = str(fault).removeprefix(f"{fault.cause}: ")
+                raise Again(fault.cause, self._clean(detail)) from None
 
     def _spend(self) -> None:
         """Counts a call, if the budget has one left."""
