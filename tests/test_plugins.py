@@ -497,7 +497,8 @@ def test_a_result_names_the_package_and_its_version(settings, add, tmp_path):
 
 def test_comparisons_and_experiments_record_it_by_arm(add):
     add(POINTS)
-    assert origin(Settings(recipe="odd")) == {"packages": ["mine 1.0"]} and origin(Settings()) == {}
+    of = lambda **settings: origin(CellRequest(label="", settings=Settings(**settings), tokens=1))
+    assert of(recipe="odd") == {"packages": ["mine 1.0"]} and of() == {}
     arms = {"ours": catalogue.recipe("grpo"), "theirs": catalogue.recipe("odd")}
     wins = Greater("theirs", "ours")
     asked = Experiment(claim="It wins.", arms=arms, expect=wins, falsified_if="It does not.")
