@@ -171,6 +171,27 @@ class KnowsSolved(Protocol):
 
 
 @runtime_checkable
+class KnowsBounds(Protocol):
+    """A world or a reward that says between which numbers the pay of an episode lies. Without it,
+    it may be any number.
+    """
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """The lowest and the highest; None = nobody knows."""
+        ...
+
+
+@runtime_checkable
+class Remarks(Protocol):
+    """A world that has to say something of its pay before the first step."""
+
+    async def remarks(self) -> Sequence[str]:
+        """A line each."""
+        ...
+
+
+@runtime_checkable
 class Casts(Protocol):
     """A world that brings players who are not trained. Without it the policy has every seat."""
 
@@ -211,6 +232,11 @@ class ReadsCalls(Protocol):
     ) -> tuple[Call | Malformed, ...]:
         """All calls of a turn, in order."""
         ...
+
+
+def bounds_of(payer: object) -> tuple[float, float] | None:
+    """Between which numbers a world or a reward pays; None = nobody knows."""
+    return payer.bounds if isinstance(payer, KnowsBounds) else None
 
 
 def solves(world: object) -> bool:

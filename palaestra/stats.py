@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from statistics import NormalDist
 from typing import Any
@@ -102,6 +103,22 @@ def bounded_interval(
     found = mean_interval([*x_N, low, high], level)
     return Interval(
         mean=float(x_N.mean()), low=max(low, found.low), high=min(high, found.high), n=len(x_N)
+    )
+
+
+def unbounded_interval(
+    values_N: Sequence[float], scale: float = 1.0, level: float = LEVEL
+) -> Interval:
+    """Mean of values that may lie anywhere, and an interval that has a width where all are alike.
+
+    The t interval of the values and of two more, `scale` below and above their mean. Of nothing,
+    nothing is known.
+    """
+    if not len(values_N):
+        return mean_interval(values_N, level)
+    mean = float(np.mean(values_N))
+    return replace(
+        mean_interval([*values_N, mean - scale, mean + scale], level), mean=mean, n=len(values_N)
     )
 
 

@@ -212,13 +212,16 @@ class Reward:
     """`total` is what advantages start from; `parts` are named shares or shadows of it; `events`
     place reward in time. `solved`: whether the answer is right, None where nobody said so.
 
-    What a seat was paid is the part `payment(seat)`, where several seats play.
+    What a seat was paid is the part `payment(seat)`, where several seats play. `silent` names parts
+    that say nothing of this episode and so are left out of the total: they are unknown, while a
+    part that is missing otherwise is 0.
     """
 
     total: float
     parts: Mapping[str, float] = field(default_factory=dict)
     events: tuple[Event, ...] = ()
     solved: bool | None = None
+    silent: tuple[str, ...] = ()
 
     @property
     def payees(self) -> tuple[str, ...]:

@@ -27,6 +27,7 @@ from palaestra.stats import (
     stratified_bootstrap,
     t_cdf,
     t_quantile,
+    unbounded_interval,
 )
 from palaestra.types import rng_of
 
@@ -169,6 +170,16 @@ def test_a_bounded_interval_by_hand():
     for wrong in ([1.5], [-0.1], [math.nan]):
         with pytest.raises(ValueError, match=r"between 0\.0 and 1\.0"):
             bounded_interval(wrong)
+
+
+def test_an_unbounded_interval_by_hand():
+    """0.5, 1 with -.25 and 1.75: s^2 = (2 * .25^2 + 2) / 3, half = 3.182446 s / 2. All alike: s = scale sqrt(2 / 17)."""
+    found = unbounded_interval([0.5, 1.0])
+    half = 3.182446 * math.sqrt((2 * 0.25**2 + 2) / 3) / 2
+    assert (found.mean, found.n) == (0.75, 2) and (found.low, found.high) == pytest.approx((0.75 - half, 0.75 + half))
+    alike = unbounded_interval([3.0] * 16, 4.0)  # t_17 = 2.109816
+    assert alike.high - 3.0 == pytest.approx(2.109816 * 4.0 * math.sqrt(2 / 17 / 18), abs=1e-6)
+    assert unbounded_interval([]).json() == {"mean": None, "low": None, "high": None, "n": 0}
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12))

@@ -76,18 +76,16 @@ def evaluate(
         last = {k: v for k, v in kept.items() if not (asked and k in problem)}
         announce_code(model.folder / "config.toml", last)
         given = last | given
-        name = str(
-            (model.summary.get("artifacts") or {}).get("policy")
-            or model.config.get("model", "tiny")
-        )
+        trained = (model.summary.get("artifacts") or {}).get("policy")
+        name = str(trained or model.config.get("model", "tiny"))
     else:
         name = str(model)
     chosen = setup.merge(Settings(), {**given, "model": name})
     with tempfile.TemporaryDirectory() as place:
         chosen = replace(chosen, **keep_rows(rows, Path(place)))
         ctx = context(chosen, key_env, talk=talk)
-        ctx.say_notes()
         try:
+            ctx.say_notes()
             found = run_blocking(evaluate_context(ctx, n, k, temperature))
         finally:
             ctx.close()

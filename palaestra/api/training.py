@@ -157,6 +157,10 @@ def work(
             raise Stopped(f"{stopped}; {how_it_goes_on(settings, place)}", stopped.signal) from None
         except Paused as paused:
             raise UserError(f"{paused}; mend it, then {how_it_goes_on(settings, place)}") from None
+        except UserError as error:
+            if not has_checkpoint(place):
+                raise
+            raise UserError(f"{error}; mend it, then {how_it_goes_on(settings, place)}") from error
         finally:
             ctx.close()
         write_summary(ctx, result, settings)
@@ -167,6 +171,11 @@ def after_stop(places: Sequence[Path], settings: Settings) -> str:
     """How a run goes on that was stopped at once; the folder of one that never began is gone."""
     begun = [p for p in places if (p / "config.toml").exists()]
     return how_it_goes_on(settings, begun[0]) if begun else "the run had not begun"
+
+
+def has_checkpoint(place: Path) -> bool:
+    """Whether the run in a folder, or a part of it, has something to go on from."""
+    return any(place.rglob("checkpoints/step-*"))
 
 
 def how_it_goes_on(settings: Settings, place: Path) -> str:

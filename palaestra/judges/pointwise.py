@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from palaestra.abilities import bounds_of
 from palaestra.context import Source
 from palaestra.errors import Fault
 from palaestra.judges.prompt import (
@@ -57,6 +58,13 @@ class Judge:
     empty: float | None = 0.0
     unparsed: float | None = None
     name: str = "judge"
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """Those of the reading, with what is paid where nothing is read."""
+        read = bounds_of(self.read)
+        others = [x for x in (self.empty, self.unparsed) if x is not None]
+        return None if read is None else (min(read[0], *others), max(read[1], *others))
 
     async def __call__(self, ctx: Context | None, group: Group) -> list[Reward | Fault]:
         texts = [self.extract(response_text(e)) for e in group.episodes]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from pydantic import BaseModel, Field, create_model
@@ -60,6 +60,7 @@ class Rating:
 
     low: float = 1.0
     high: float = 10.0
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
 
     @property
     def instruction(self) -> str:
@@ -88,6 +89,7 @@ class Json:
     low: float = 0.0
     high: float = 10.0
     asks: int = 2
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
 
     @property
     def instruction(self) -> str:

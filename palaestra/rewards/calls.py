@@ -83,7 +83,9 @@ async def call_within(work: Callable[[], Any], name: str, timeout: float) -> Any
 
 
 async def _result(work: Future[Any], name: str, timeout: float, hung: str) -> Any:
-    done, _ = await asyncio.wait({asyncio.wrap_future(work)}, timeout=timeout)
+    waiting = asyncio.wrap_future(work)
+    waiting.add_done_callback(_hear)
+    done, _ = await asyncio.wait({waiting}, timeout=timeout)
     if not done:
         work.cancel()
         raise Hung(
@@ -91,8 +93,13 @@ async def _result(work: Future[Any], name: str, timeout: float, hung: str) -> An
             "--reward-timeout",
             timeout,
         )
-    done.pop().exception()  # its copy of a TimeoutError has no traceback
-    return work.result()
+    return work.result()  # the waiting copy of a TimeoutError has no traceback
+
+
+def _hear(done: asyncio.Future[Any]) -> None:
+    """Takes note of an error for which nobody waits any more, since another one ended the run."""
+    if not done.cancelled():
+        done.exception()
 
 
 async def _await(work: Awaitable[Any]) -> Any:

@@ -44,6 +44,10 @@ class Verified:
                 f"{self.name}*0.1+exact"
             )
 
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        return None if self.paper else (0.0, 1.0)
+
     async def __call__(self, ctx: Context | None, group: Group) -> list[Reward | Fault]:
         return await judge_each(self.judge, group)
 

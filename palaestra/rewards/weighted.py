@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from palaestra.abilities import bounds_of
 from palaestra.context import RewardFn
 from palaestra.errors import Fault, NotApplicable, UserError
 from palaestra.rollout.collect import judge_group
@@ -22,7 +23,7 @@ class Weighted:
     An answer is right where all parts that know it say so. The parts of the reward are NAME, each
     part's own total, and what it says beside: its part of the same name left out, others as
     NAME/PART, or as they are where they begin with NAME/. A part that does not apply to an answer is
-    left out of its sum, and the first other fault of a part is that of the episode.
+    left out of its sum and named as silent, and the first other fault of a part is that of the episode.
     """
 
     parts: tuple[tuple[str, RewardFn, float], ...]
@@ -34,6 +35,17 @@ class Weighted:
                 f"Weighted: the parts are named {names}; give one or more, each a name of its own"
             )
 
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """Of the sum, where those of all parts are known. A part that is left out adds 0."""
+        low = high = 0.0
+        for _, reward, weight in self.parts:
+            if (found := bounds_of(reward)) is None:
+                return None
+            ends = [weight * x for x in found]
+            low, high = low + min(0.0, *ends), high + max(0.0, *ends)
+        return low, high
+
     async def __call__(self, ctx: Context, group: Group) -> list[Reward | Fault]:
         found = await asyncio.gather(
             *(judge_group(ctx, reward, group) for _, reward, _ in self.parts)
@@ -41,9 +53,10 @@ class Weighted:
         return [self._sum(each) for each in zip(*found, strict=True)]
 
     def _sum(self, found: tuple[Reward | Fault, ...]) -> Reward | Fault:
-        total, parts, solved = 0.0, dict[str, float](), list[bool]()
+        total, parts, solved, silent = 0.0, dict[str, float](), list[bool](), list[str]()
         for (name, _, weight), each in zip(self.parts, found, strict=True):
             if isinstance(each, NotApplicable):
+                silent.append(name)
                 continue
             if isinstance(each, Fault):
                 return each
@@ -55,8 +68,10 @@ class Weighted:
                 if k != name
             }
             parts |= {name: each.total, **beside}
+            silent += [f"{name}/{k}" for k in each.silent]
         if not parts:
             return NotApplicable(
                 f"none of {', '.join(name for name, _, _ in self.parts)} says anything"
             )
-        return Reward(total=total, parts=parts, solved=all(solved) if solved else None)
+        right = all(solved) if solved else None
+        return Reward(total=total, parts=parts, solved=right, silent=tuple(silent))

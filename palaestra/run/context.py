@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
@@ -20,8 +20,8 @@ import torch
 from palaestra.abilities import (
     Answers,
     Notes,
-    OffersTools,
     ReadsAnswers,
+    Remarks,
     split_size,
     tools_of,
 )
@@ -57,6 +57,9 @@ from palaestra.types import (  # fmt: skip
     ToolSchema,
 )
 from palaestra.update import MEASURE_BUDGET, pack, split
+
+if TYPE_CHECKING:
+    from palaestra.tasks.oracle import Finding, Payer
 
 PHASES = ("rollout", "reward", "forward", "backward", "optimiser", "other")
 CHECKED_PROMPTS = 100_000  # of the user's data, before the first step
@@ -329,14 +332,16 @@ class RunContext:
             self.say(f"data: {note}")
 
     async def check_bench(self) -> None:
-        """Before the first step: gold answers must score 1. Says what is wrong; stops where every
-        answer is judged wrongly.
+        """Before the first step: what is to be said of the problem, and whether its golds are paid
+        best.
         """
-        from palaestra.tasks.oracle import problems
+        from palaestra.tasks.oracle import find_problems
 
         tasks, world = self.bench.tasks, self.bench.world
         self.planned = self.plan
         self.say_notes()
+        for line in await world.remarks() if isinstance(world, Remarks) else ():
+            self.say(f"note: {line}")
         tools = await tools_of(world)
         if isinstance(tasks, Answers) and not (tasks.has_answers and self.bench.reward):
             self.say(
@@ -357,13 +362,23 @@ class RunContext:
             return  # in a game no seat can be sure to win
         if isinstance(self.bench.reward, ReadsAnswers) and not self.bench.reward.reads_answers:
             return self.say("note: the reward reads no answer, so no gold answer is checked by it")
-        found = await problems(self.bench.tasks, judge, ORACLE_TASKS, ctx=self)
-        if len(found) >= ORACLE_TASKS or any("nothing can be learned" in line for line in found):
-            raise UserError(
-                f"the oracle check failed: {found[0]}"
-                + (f" (and {len(found) - 1} more)" if found[1:] else "")
-            )
-        for line in found:
+        self.tell_or_stop(await find_problems(tasks, judge, ORACLE_TASKS, ctx=self), judge)
+
+    def tell_or_stop(self, found: Sequence[Finding], judge: Payer) -> None:
+        """Says what the check of golds found. Stops where all are judged wrongly by what knows how
+        they are written.
+        """
+        from palaestra.tasks.oracle import CONSTANT, how_it_was_tried, merge_alike, says_its_form
+
+        more = f" (and {len(found) - 1} more)" if found[1:] else ""
+        if found and not says_its_form(judge):
+            self.say(f"oracle check: {found[0].line}{more}")
+            return self.say(f"oracle check: {how_it_was_tried()}")
+        constant = any(each.kind == CONSTANT for each in found)
+        if len(found) >= ORACLE_TASKS or constant:
+            why = ": nothing can be learned" if constant else more
+            raise UserError(f"the oracle check failed: {found[0].line}{why}")
+        for line in merge_alike(found):
             self.say(f"oracle check: {line}")
 
     def check_prompts(self, tools: tuple[ToolSchema, ...] = ()) -> None:

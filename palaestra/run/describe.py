@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from palaestra.curriculum.pool import is_mixed
-from palaestra.types import Groups, Metrics
+from palaestra.types import Groups, Metrics, Reward
 from palaestra.worlds.tools import tool_numbers
 
 
@@ -29,7 +31,6 @@ def describe(seen: Groups, ready: Groups) -> Metrics:
         if s.trained and s.logp is not None
         for x in s.logp
     ]
-    parts = sorted({k for e in valid if e.reward for k in e.reward.parts})
     return {
         "reward": mean,
         "reward_low": mean - half,
@@ -48,8 +49,23 @@ def describe(seen: Groups, ready: Groups) -> Metrics:
         "groups": len(seen),
         "groups_ready": len(ready),
         "groups_mixed": float(np.mean([is_mixed(g) for g in seen])) if seen else 0.0,
-        **{
-            f"part/{k}": float(np.mean([e.reward.parts.get(k, 0.0) for e in valid if e.reward]))
-            for k in parts
-        },
+        **part_numbers([e.reward for e in valid if e.reward]),
     }
+
+
+def part_numbers(rewards: Sequence[Reward]) -> Metrics:
+    """The mean of each named part over the episodes that it judged; where these are not all, their
+    share as well.
+    """
+    found: Metrics = {}
+    for name in sorted({k for r in rewards for k in r.parts}):
+        values = [r.parts.get(name, 0.0) for r in rewards if not is_silent(name, r)]
+        found[f"part/{name}"] = float(np.mean(values))
+        if len(values) < len(rewards):
+            found[f"part_share/{name}"] = len(values) / len(rewards)
+    return found
+
+
+def is_silent(name: str, reward: Reward) -> bool:
+    """Whether a part, or the part that it belongs to, says nothing of the episode."""
+    return any(name == s or name.startswith(f"{s}/") for s in reward.silent)

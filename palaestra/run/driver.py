@@ -18,7 +18,12 @@ from palaestra.ends import at_ends, evaluation_of
 from palaestra.errors import Fault, Paused, Stopped, UserError
 from palaestra.models.load import load_heads, trainable_copy, weights_sha256
 from palaestra.rollout.collect import Sample
-from palaestra.run.evaluation import attempt_tasks, measure_held_out, sampled_scores
+from palaestra.run.evaluation import (
+    attempt_tasks,
+    bounds_of_pay,
+    measure_held_out,
+    sampled_scores,
+)
 from palaestra.run.parts import Interrupt, stop_signals
 from palaestra.run.plan import Plan
 from palaestra.run.progress import Progress
@@ -223,7 +228,7 @@ async def measure_samples(ctx: RunContext, plan: Plan) -> dict[str, Any]:
     if not (plan.samples and plan.evaluate and plan.answers):
         return {}
     groups = await attempt_tasks(ctx, plan.evaluate, Sample(n=plan.samples), label="eval samples")
-    return {"sampled_after": sampled_scores(groups, plan.samples)}
+    return {"sampled_after": sampled_scores(groups, plan.samples, bounds_of_pay(ctx.bench))}
 
 
 def clock(ctx: RunContext, state: State, begin: float, sampled: int) -> None:

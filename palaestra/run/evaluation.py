@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
 from palaestra import values
-from palaestra.abilities import MeasuresRecords, ReplaysRecords, split_size
+from palaestra.abilities import MeasuresRecords, ReplaysRecords, bounds_of, split_size
+from palaestra.context import Bench
 from palaestra.ends import HeldOut
 from palaestra.errors import UserError
 from palaestra.rollout.collect import Sample, Score
 from palaestra.stats import (
+    Interval,
     best_at_k,
     bounded_interval,
     majority_at_k,
@@ -24,6 +26,7 @@ from palaestra.stats import (
     pass_at_k,
     proportion,
     ratio_interval,
+    unbounded_interval,
 )
 from palaestra.step import Learner, Recipe, check_some
 from palaestra.types import Batch, Group
@@ -52,11 +55,12 @@ async def attempt_tasks(
     return list(await asyncio.gather(*(one(i) for i in range(n if size is None else min(n, size)))))
 
 
-def judge_held_out(groups: list[Group]) -> HeldOut:
-    """The share of solved episodes (Wilson), or the mean reward. Errors are left out.
+Bounds: TypeAlias = tuple[float, float] | None  # of a reward; None = nobody knows
 
-    A reward's interval lies between the lowest and the highest that was seen, or between 0 and 1
-    where that is wider; see `stats.bounded_interval`.
+
+def judge_held_out(groups: list[Group], bounds: Bounds = None) -> HeldOut:
+    """The share of solved episodes (Wilson), or the mean reward, with the interval that its
+    `bounds` allow. Errors are left out.
     """
     rewards = [e.reward for g in groups for e in g.valid if e.reward is not None]
     check_some(groups)
@@ -68,8 +72,21 @@ def judge_held_out(groups: list[Group]) -> HeldOut:
     if len(solved) == len(rewards):
         return HeldOut(of="accuracy", interval=proportion(sum(solved), len(solved)))
     totals = [r.total for r in rewards]
-    low, high = min(0.0, *totals), max(1.0, *totals)
-    return HeldOut(of="reward", interval=bounded_interval(totals, low, high))
+    return HeldOut(of="reward", interval=reward_interval(totals, totals, bounds))
+
+
+def reward_interval(values_N: Sequence[float], seen: Sequence[float], bounds: Bounds) -> Interval:
+    """The mean of values between the lowest and the highest that was `seen`: an interval that stays
+    between the bounds where these are known, else one that may leave what was seen.
+    """
+    if bounds is None:
+        return unbounded_interval(values_N, max(1.0, *seen) - min(0.0, *seen))
+    return bounded_interval(values_N, min(bounds[0], *seen), max(bounds[1], *seen))
+
+
+def bounds_of_pay(bench: Bench) -> Bounds:
+    """Of what an episode of a bench can earn."""
+    return bounds_of(bench.world if bench.reward is None else bench.reward)
 
 
 async def greedy_held_out(
@@ -85,7 +102,7 @@ async def greedy_held_out(
         How good they are with a 95% interval, and the groups of one answer each.
     """
     groups = await attempt_tasks(ctx, n, Sample(n=1, temperature=0.0, model=model))
-    return judge_held_out(groups), groups
+    return judge_held_out(groups, bounds_of_pay(ctx.bench)), groups
 
 
 async def measure_held_out(ctx: RunContext, recipe: Recipe, n: int, answers: bool) -> list[HeldOut]:
@@ -160,16 +177,17 @@ async def evaluate(ctx: Context, n: int, k: int = 1, temperature: float = 1.0) -
     for g in groups:
         if any(e.reward is not None for e in g.valid):
             domains[g.task.domain or ctx.bench.name].append(g)
-    result["domains"] = {d: judge_held_out(gs).json() for d, gs in sorted(domains.items())}
+    bounds = bounds_of_pay(ctx.bench)
+    result["domains"] = {d: judge_held_out(gs, bounds).json() for d, gs in sorted(domains.items())}
     if k > 1:
         sampled = await attempt_tasks(
             ctx, n, Sample(n=k, temperature=temperature), label="eval samples"
         )
-        result |= sampled_scores(sampled, k)
+        result |= sampled_scores(sampled, k, bounds)
     return result
 
 
-def sampled_scores(groups: list[Group], k: int) -> dict[str, Any]:
+def sampled_scores(groups: list[Group], k: int, bounds: Bounds = None) -> dict[str, Any]:
     """Means over tasks, each with the samples that are no errors: pass@j for powers of two up to
     `k` and maj@k; where right and wrong are not known best@j, the expected highest of j rewards.
     """
@@ -178,10 +196,10 @@ def sampled_scores(groups: list[Group], k: int) -> dict[str, Any]:
     js = [1 << i for i in range(k.bit_length()) if 1 << i <= k]
     if judge_held_out(groups).of == "reward":
         totals = [[e.total for e in es] for es in tasks]
-        low, high = min([0.0, *map(min, totals)]), max([1.0, *map(max, totals)])
+        seen = [x for each in totals for x in each]
         best = {j: [best_at_k(x, j) for x in totals if len(x) >= j] for j in js}
         return {
-            f"best@{j}": {"of": "reward"} | bounded_interval(x, low, high).json()
+            f"best@{j}": {"of": "reward"} | reward_interval(x, seen, bounds).json()
             for j, x in best.items()
             if x
         }

@@ -5,12 +5,12 @@ by task.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from palaestra.abilities import PaysGold, PutsAnswers, Solves, solves
 from palaestra.context import RewardFn
-from palaestra.errors import Fault
+from palaestra.errors import Fault, NotApplicable
 from palaestra.toys.base import demonstration
 from palaestra.types import (
     SOLVED_TOTAL,
@@ -27,6 +27,7 @@ from palaestra.types import (
     World,
     rng_of,
     seed_of,
+    value_class,
 )
 
 Payer: TypeAlias = RewardFn | World  # whoever says what an episode is worth
@@ -38,12 +39,25 @@ FORMS = (  # of an answer in a response, for rewards that do not say theirs
     "\\boxed{{{}}}",
     "<answer>{}</answer>",
     "<think>Hm.</think>\n<answer>{}</answer>",
+    "#### {}",
 )
+RECORDED = "demonstration"  # a column: how the data itself writes a right response
+CONSTANT = "constant"  # a kind of finding: the same for everything
 TURNS = 256  # of a scripted game
 EXCERPT = 60  # characters of an answer in a message
 
 
-async def problems(tasks: Tasks, judge: Payer, n: int = 16, *, ctx: Any = None) -> list[str]:
+@value_class
+class Finding:
+    """What is wrong with a task, or with all; `kind` is that of others where the same is wrong."""
+
+    kind: str
+    line: str
+
+
+async def find_problems(
+    tasks: Tasks, judge: Payer, n: int = 16, *, ctx: Any = None
+) -> list[Finding]:
     """What is wrong with the first `n` training tasks under `judge`, a reward or a world; nothing =
     all is well.
     """
@@ -53,34 +67,76 @@ async def problems(tasks: Tasks, judge: Payer, n: int = 16, *, ctx: Any = None) 
     return await _of_reward(tasks, first, judge, ctx)
 
 
-async def _of_reward(source: Tasks, tasks: Sequence[Task], judge: RewardFn, ctx: Any) -> list[str]:
+def says_its_form(judge: Payer) -> bool:
+    """Whether a gold answer that it does not pay best is its own mistake or the data's: a world
+    plays its oracle, and a reward says what gold is worth or how it is written. Any other reward
+    may want a response in a form that nobody tried.
+    """
+    return isinstance(judge, World | PutsAnswers) or worth(judge) is not None
+
+
+def merge_alike(found: Sequence[Finding]) -> list[str]:
+    """A line for each kind, with how many more tasks have it."""
+    alike: dict[str, list[Finding]] = {}
+    for each in found:
+        alike.setdefault(each.kind, []).append(each)
+    return [
+        same[0].line + (f" (and {len(same) - 1} more alike)" if same[1:] else "")
+        for same in alike.values()
+    ]
+
+
+def how_it_was_tried() -> str:
+    """What to make of findings about a reward that does not say its form."""
+    tried = ", ".join(" ".join(form.format("N").split()) for form in FORMS)
+    return (
+        f"the reward may want a response in another form than {tried}, so the run goes on; a column "
+        f"{RECORDED!r} in the data would be tried as well, and `palaestra audit` says what is paid"
+    )
+
+
+async def _of_reward(
+    source: Tasks, tasks: Sequence[Task], judge: RewardFn, ctx: Any
+) -> list[Finding]:
     """A gold answer is worth `judge.gold` where a judge has it, else no less than any other answer
     that is tried. A judge that says neither this nor how answers are written may want any of the
-    common forms.
+    common forms, or that of a recorded demonstration.
     """
-    found, seen = await _of_form(source, tasks, judge, ctx)
-    if found and worth(judge) is None and not isinstance(judge, PutsAnswers):
-        for form in FORMS[1:]:
-            if (await _of_form(source, tasks[:1], judge, ctx, form))[0]:
+    plain = {t.id: put(source, t, judge) for t in tasks if t.answer is not None}
+    found, seen = await _of_form(tasks, judge, ctx, plain)
+    if found and not says_its_form(judge):
+        for golds in _other_forms(tasks, plain):
+            if (await _of_form(tasks[:1], judge, ctx, golds))[0]:
                 continue  # a call may cost money
-            other, paid = await _of_form(source, tasks, judge, ctx, form)
+            other, paid = await _of_form(tasks, judge, ctx, golds)
             found, seen = min((found, seen), (other, paid), key=lambda tried: len(tried[0]))
     if found and len(seen) == 1:
-        return [
-            f"each gold, wrong or empty answer to {len(tasks)} tasks scores {seen.pop():g}: "
-            "nothing can be learned"
-        ]
+        line = f"each gold, wrong or empty answer to {len(tasks)} tasks scores {seen.pop():g}"
+        return [Finding(kind=CONSTANT, line=line)]
     return found
 
 
+Golds: TypeAlias = Mapping[str, str | None]  # responses with the answer, by task; None = none known
+
+
+def _other_forms(tasks: Sequence[Task], plain: Golds) -> list[Golds]:
+    """The golds in the common forms, and as the data demonstrates them."""
+    forms: list[Golds] = [
+        {identity: text and form.format(text) for identity, text in plain.items()}
+        for form in FORMS[1:]
+    ]
+    recorded = {t.id: t.meta.get(RECORDED) for t in tasks if t.answer is not None}
+    return [*forms, recorded] if all(isinstance(x, str) for x in recorded.values()) else forms
+
+
 async def _of_form(
-    source: Tasks, tasks: Sequence[Task], judge: RewardFn, ctx: Any, form: str = "{}"
-) -> tuple[list[str], set[float]]:
-    """What is wrong where all answers are written in one form, and all scores."""
-    exact, found, seen = worth(judge), list[str](), set[float]()
-    plain = {t.id: put(source, t, judge) for t in tasks if t.answer is not None}
-    written = {identity: text and form.format(text) for identity, text in plain.items()}
-    golds = {identity: text for identity, text in written.items() if text is not None}
+    tasks: Sequence[Task], judge: RewardFn, ctx: Any, written: Golds
+) -> tuple[list[Finding], set[float]]:
+    """What is wrong where answers are written so, and all scores. Where a reward, or one of its
+    parts, says nothing of an answer, nothing is wrong.
+    """
+    found, seen = list[Finding](), set[float]()
+    golds = {t.id: text for t in tasks if (text := written.get(t.id)) is not None}
     for task in tasks:
         gold_said = golds.get(task.id)
         wrong = next((g for g in golds.values() if g != gold_said), "")
@@ -88,21 +144,31 @@ async def _of_form(
         rewards = await judge(
             ctx, Group(task=task, episodes=tuple(episode_saying(t) for t in texts))
         )
-        scores = [total(r) for r in rewards]
-        seen |= set(scores)
-        if gold_said is None:
-            continue
-        best, empty, gold = max(scores), scores[0], scores[-1]
-        start = f"task {task.id!r}: the gold answer {gold_said[:EXCERPT]!r} scores {gold:g}"
-        if exact is not None and gold != exact:
-            found.append(f"{start}, not {exact:g}")
-        elif exact is None and gold < best:
-            found.append(
-                f"{start}, less than {texts[scores.index(best)][:EXCERPT]!r} with {best:g}"
-            )
-        elif empty >= gold:
-            found.append(f"{start}, an empty answer {empty:g}; it must score less")
+        scores = [score_of(r) for r in rewards]
+        seen |= {x for x in scores if x is not None}
+        if gold_said is not None and (wrongly := _complaint(texts, scores, worth(judge))):
+            kind, line = wrongly
+            found.append(Finding(kind=kind, line=f"task {task.id!r}: {line}"))
     return found, seen
+
+
+def _complaint(
+    texts: Sequence[str], scores: Sequence[float | None], exact: float | None
+) -> tuple[str, str] | None:
+    """What is wrong with the scores of an empty answer, a wrong one and the gold, and its kind."""
+    gold, empty = scores[-1], scores[0]
+    if gold is None:
+        return None
+    known = [(x, text) for x, text in zip(scores, texts, strict=True) if x is not None]
+    best, text = max(known, key=lambda pair: pair[0])
+    start = f"the gold answer {texts[-1][:EXCERPT]!r} scores {gold:g}"
+    if exact is not None and gold != exact:
+        return "not exact", f"{start}, not {exact:g}"
+    if exact is None and gold < best:
+        return "not best", f"{start}, less than {text[:EXCERPT]!r} with {best:g}"
+    if empty is not None and empty >= gold:
+        return "not above silence", f"{start}, no more than an empty answer with {empty:g}"
+    return None
 
 
 def worth(judge: RewardFn) -> float | None:
@@ -110,10 +176,15 @@ def worth(judge: RewardFn) -> float | None:
     return judge.gold if isinstance(judge, PaysGold) else None
 
 
-def total(found: Reward | Fault) -> float:
+def score_of(found: Reward | Fault) -> float | None:
+    """What an answer scores; None where a reward, or a part of a sum, says nothing of it. Raises
+    any other fault.
+    """
+    if isinstance(found, NotApplicable):
+        return None
     if isinstance(found, Fault):
         raise found
-    return found.total
+    return None if found.silent else found.total
 
 
 def put(source: Tasks, task: Task, judge: RewardFn) -> str | None:
@@ -131,7 +202,7 @@ def episode_saying(text: str) -> Episode:
     return Episode(rows=(Row(segments=(said,)),), status="finished")
 
 
-async def _of_world(tasks: Sequence[Task], world: World) -> list[str]:
+async def _of_world(tasks: Sequence[Task], world: World) -> list[Finding]:
     """Plays every task as the world's oracle says, and in silence. A world without an oracle is not
     checked.
     """
@@ -140,20 +211,23 @@ async def _of_world(tasks: Sequence[Task], world: World) -> list[str]:
     return [line for task in tasks for line in await _of_game(task, world, world.oracle)]
 
 
-async def _of_game(task: Task, world: World, oracle: Adviser) -> list[str]:
+async def _of_game(task: Task, world: World, oracle: Adviser) -> list[Finding]:
     paid, end = await play_oracle(world, task, oracle)
     if end != "finished":
-        return [f"task {task.id!r}: the oracle's game is {end}; it must come to an end"]
+        line = f"task {task.id!r}: the oracle's game is {end}; it must come to an end"
+        return [Finding(kind="no end", line=line)]
     if len(world.seats) > 1:
         return []  # the oracle played all sides
     if paid < SOLVED_TOTAL:
-        return [f"task {task.id!r}: the oracle is paid {paid:g}; a solved task pays 1"]
+        line = f"task {task.id!r}: the oracle is paid {paid:g}; a solved task pays 1"
+        return [Finding(kind="not exact", line=line)]
     silent, _ = await play_oracle(world, task, None)
     if silent >= paid:
-        return [
+        line = (
             f"task {task.id!r}: saying nothing is paid {silent:g}, the oracle {paid:g}; it must be "
             "paid less"
-        ]
+        )
+        return [Finding(kind="not above silence", line=line)]
     return []
 
 

@@ -6,7 +6,7 @@ import inspect
 from dataclasses import replace
 from typing import Any
 
-from palaestra.abilities import KnowsSolved
+from palaestra.abilities import KnowsSolved, bounds_of
 from palaestra.types import Act, Frame, Key, Message, Task, World, stage
 
 
@@ -26,6 +26,10 @@ class Blind:
     @property
     def solved(self) -> float | None:
         return self.world.solved if isinstance(self.world, KnowsSolved) else None
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        return bounds_of(self.world)
 
     async def reset(self, task: Task, key: Key) -> Frame:
         found: Any = self.world.reset(task, key)

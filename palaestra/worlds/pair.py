@@ -5,7 +5,7 @@ single responses.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 from palaestra.toys.base import exact_match, final_answer
 from palaestra.types import Act, Ask, Frame, Key, Task, stage
@@ -23,6 +23,7 @@ class Pair:
 
     apart: bool = False
     seats: tuple[str, ...] = ("policy",)
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
 
     def reset(self, task: Task, key: Key) -> Frame:
         halves: tuple[Task, ...] = task.meta["halves"]

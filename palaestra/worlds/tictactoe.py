@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -81,6 +81,7 @@ class TicTacToe:
     illegal: Literal["forfeit", "again"] = "forfeit"
     retries: int = 2
     seats: tuple[str, ...] = SEATS
+    bounds: ClassVar[tuple[float, float]] = (-1.0, 1.0)
 
     def reset(self, task: Task, key: Key) -> Frame:
         return self._ask(Board(moves=tuple(task.meta.get("moves", ()))))

@@ -35,8 +35,10 @@ from palaestra.abilities import (  # fmt: skip
     HeldOutSize,
     KnowsSolved,
     LimitsTurns,
+    Remarks,
     Solves,
     TrainingSize,
+    bounds_of,
 )
 from palaestra.context import Bench
 from palaestra.errors import Fault, UserError
@@ -81,6 +83,14 @@ class UserWorld:
     def solved(self) -> float | None:
         instance = instance_of(self.spec)
         return instance.solved if isinstance(instance, KnowsSolved) else None
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        return bounds_of(instance_of(self.spec))
+
+    async def remarks(self) -> Sequence[str]:
+        instance = instance_of(self.spec)
+        return await instance.remarks() if isinstance(instance, Remarks) else ()
 
     async def reset(self, task: Task, key: Key) -> Frame:
         return self._frame(await call_method(self.spec, "reset", task, key), "reset")

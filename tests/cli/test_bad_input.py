@@ -53,7 +53,7 @@ def place(tmp_path, monkeypatch):
 
 
 REWARDS = """
-import time
+import os, time
 def raises(responses, answers, **fields):
     return [1 / 0 for _ in responses]
 def nan(responses, answers, **fields):
@@ -64,6 +64,10 @@ def text(responses, answers, **fields):
     return ["good"] * len(responses)
 def number(responses, answers, **fields):
     return 1.0
+def late(responses, answers, ids, **fields):
+    if os.path.exists("run/checkpoints/step-1"):
+        raise ConnectionError(503)
+    return [float(r == a) for r, a in zip(responses, answers)]
 def same(responses, answers, **fields):
     return [1.0] * len(responses)
 """
@@ -103,7 +107,6 @@ CASES = {
     "reward too few": (["--data", "good.jsonl", "--reward", "reward.py:few"], ["1"]),
     "reward text": (["--data", "good.jsonl", "--reward", "reward.py:text"], ["good"]),
     "reward no list": (["--data", "good.jsonl", "--reward", "reward.py:number"], ["list"]),
-    "reward constant": (["--data", "good.jsonl", "--reward", "reward.py:same"], ["nothing can be learned"]),
     "reward function unknown": (["--data", "good.jsonl", "--reward", "reward.py:rases"], ["rases", "raises"]),
     "reward file unknown": (["--data", "good.jsonl", "--reward", "rewards.py:raises"], ["rewards.py"]),
     "reward file broken": (["--data", "good.jsonl", "--reward", "syntax.py:score"], ["syntax.py", "1"]),
@@ -178,6 +181,21 @@ def test_a_number_out_of_range(argv, flag, place, capsys):
     assert main(argv) == 2
     err = capsys.readouterr().err
     assert flag in err and "at least" in err
+
+
+def test_a_reward_that_pays_no_gold_best_is_told_and_goes_on(place, capsys):
+    assert main(["train", "--data", "good.jsonl", "--reward", "reward.py:same", *SMALL, "--out", "run"]) == 0
+    first, second = [x for x in capsys.readouterr().err.splitlines() if x.startswith("oracle check: ")]
+    assert first == "oracle check: each gold, wrong or empty answer to 16 tasks scores 1"
+    assert r"\boxed{N}" in second and "the run goes on" in second and "`palaestra audit`" in second
+
+
+def test_what_breaks_after_a_checkpoint_says_how_it_goes_on(place, capsys):
+    run = ["train", "--data", "good.jsonl", "--reward", "reward.py:late", *SMALL, "--out", "run"]
+    assert main([*run, "--steps", "3", "--checkpoint-every", "1", "--evaluate", "0"]) == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    said = "ConnectionError: 503 (in late); mend it, then go on with: palaestra train --resume run"
+    assert last.startswith("palaestra: ") and last.endswith(said), last
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")

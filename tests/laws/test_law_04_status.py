@@ -66,7 +66,7 @@ def test_a_wrong_number_of_rewards_raises(context, small):
     ctx = context(bench=bench(Few()))
     recipe = small(grpo.build())
     prepare(recipe, ctx)
-    with pytest.raises(ValueError, match="1 values for 4 episodes"):
+    with pytest.raises(UserError, match="1 values for 4 episodes"):
         asyncio.run(step(recipe, ctx, start(0)))
 
 

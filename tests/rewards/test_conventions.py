@@ -1,6 +1,7 @@
 """Reward functions written for TRL, verl, verifiers and OpenRLHF, called as there. Expected values by hand."""
 
 import asyncio
+import gc
 import json
 import threading
 import time
@@ -109,6 +110,45 @@ def test_verls_batch():
         return [{"score": float(s == g)} for s, g in zip(solution_strs, ground_truths, strict=True)]
 
     assert totals(compute_score, "8", "7") == [0.0, 1.0]
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_errors_of_many_calls_are_one_error(caplog, waits):
+    """The first ends the run; the others come when nobody waits any more."""
+
+    def plain(response, answer):
+        time.sleep(0.02 * int(response))
+        raise ConnectionError(503)
+
+    async def waiting(response, answer):
+        await asyncio.sleep(0.02 * int(response))
+        raise ConnectionError(503)
+
+    async def run():
+        reward = UserReward(waiting if waits else plain)
+        group = Group(task=TASK, episodes=tuple(episode_saying(str(i)) for i in range(6)))
+        with pytest.raises(UserError, match="ConnectionError: 503"):
+            await asyncio.create_task(stopped(reward(None, group)))
+        await asyncio.sleep(0.3)
+        gc.collect()
+
+    async def stopped(work):
+        """As a run ends: with the first error all other tasks are cancelled."""
+        try:
+            await work
+        finally:
+            for task in asyncio.all_tasks() - {asyncio.current_task(), outer[0]}:
+                task.cancel()
+
+    outer = []
+
+    async def main():
+        outer.append(asyncio.current_task())
+        await run()
+
+    asyncio.run(main())
+    gc.collect()
+    assert not [r for r in caplog.records if "never retrieved" in r.getMessage()]
 
 
 # ---- verifiers

@@ -2,16 +2,19 @@
 
 import asyncio
 import math
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
 import pytest
 from palaestra.context import Bench
 from palaestra.errors import Fault, UserError
+from palaestra.rewards.user import UserReward
 from palaestra.rollout.collect import Sample
 from palaestra.run.benches import bench_by_name
 from palaestra.run.evaluation import (
     attempt_tasks,
+    bounds_of_pay,
     evaluate,
     greedy_held_out,
     judge_held_out,
@@ -20,7 +23,9 @@ from palaestra.run.evaluation import (
     vote_key,
 )
 from palaestra.types import Episode, Group, Message, Reward, Row, Segment, Task, stage
+from palaestra.worlds.blind import Blind
 from palaestra.worlds.question import Question
+from palaestra.worlds.user import UserWorld
 
 
 def test_greedy_answers_to_held_out_problems(context):
@@ -147,7 +152,7 @@ def test_what_is_voted_on_is_the_last_line():
 
 def test_an_accuracy_is_a_share_and_everything_else_a_mean_reward():
     """Wilson's interval of one in three ends at .0615 and .7923. A reward that never says what is right is none,
-    though it be 0 or 1; its interval stays in what was seen."""
+    though it be 0 or 1; its interval stays between its bounds, and leaves what was seen where they are not known."""
     found = judge_held_out([answered(("", 1.0), ("", 0.0)), answered(("", 0.0), ("", None))])
     share = found.interval
     assert found.of == "accuracy"
@@ -156,7 +161,9 @@ def test_an_accuracy_is_a_share_and_everything_else_a_mean_reward():
         episodes = tuple(Episode(reward=Reward(total=x), status="finished") for x in paid)
         found = judge_held_out([Group(task=Task(id="t"), episodes=episodes)])
         assert (found.of, found.interval.mean) == ("reward", sum(paid) / 2)
-        assert min(0.0, *paid) <= found.interval.low < found.interval.high <= max(1.0, *paid)
+        assert found.interval.low < min(0.0, *paid) and max(1.0, *paid) < found.interval.high
+        inside = judge_held_out([Group(task=Task(id="t"), episodes=episodes)], (-1.0, 2.0)).interval
+        assert -1.0 <= inside.low < inside.high <= max(2.0, *paid) and inside.mean == found.interval.mean
     some = (Reward(total=1.0, solved=True), Reward(total=0.5))  # what is right is known of one alone
     found = judge_held_out(
         [Group(task=Task(id="t"), episodes=tuple(Episode(reward=r, status="finished") for r in some))]
@@ -172,6 +179,19 @@ def test_pairs_and_texts_that_were_measured():
     assert [(h.of, h.interval.mean, h.interval.n) for h in found] == [
         ("ranking", 1 / 3, 3), ("margin", -1.0, 3), ("loss", 3.0, 2),
     ]  # fmt: skip
+
+
+def test_what_says_its_bounds_is_measured_between_them(context, tmp_path):
+    """The game's -1 to 1; a user's class that says them, and one that does not."""
+    methods = "def reset(self, task, key): ...\n    def step(self, state, acts, key): ..."
+    text = "class {}:\n    {}\n    seats = ('policy',)\n    " + methods
+    game = context(task="tictactoe").bench
+    assert bounds_of_pay(game) == bounds_of_pay(replace(game, world=Blind(game.world))) == (-1.0, 1.0)
+    for name, line, bounds in (("Said", "bounds = (-3.0, 3.0)", (-3.0, 3.0)), ("Silent", "", None)):
+        (tmp_path / f"{name}.py").write_text(text.format(name, line or "pass"))
+        assert bounds_of_pay(replace(game, world=UserWorld(f"{tmp_path / name}.py:{name}"))) == bounds
+    paid = replace(game, reward=UserReward(lambda response, answer: 0.0))
+    assert bounds_of_pay(paid) is None
 
 
 def test_without_right_and_wrong_there_is_no_pass_at_k():

@@ -1,14 +1,24 @@
 """The check before the first step finds rewards that cannot teach."""
 
+import asyncio
+import json
+
 import pytest
+from palaestra.context import Bench
+from palaestra.errors import UserError
 from palaestra.rewards.user import UserReward
+from palaestra.rewards.verified import Verified
 from palaestra.rewards.verify import Exact, Verify, check_for
+from palaestra.rewards.weighted import Weighted
+from palaestra.rewards.where import Where
 from palaestra.tasks.files import FileTasks
 from palaestra.tasks.mixture import parse_tasks
+from palaestra.tasks.oracle import find_problems, merge_alike, says_its_form
 from palaestra.toys.chain import ArithmeticChain
 from palaestra.toys.grid import Grid, GridTasks
 from palaestra.toys.hop import Hop, HopTasks
 from palaestra.types import Ask, Call, Frame, Task, stage
+from palaestra.worlds.question import Question
 
 from tests.oracle import check_oracle
 
@@ -47,7 +57,7 @@ def test_a_verifier_that_refuses_its_gold(tasks):
 
 def test_a_verifier_that_pays_for_nothing(tasks):
     found = check_oracle(tasks, Verify(lambda text, task: float(text in ("", task.answer))), n=2)
-    assert len(found) == 2 and found[0].endswith("scores 1, an empty answer 1; it must score less")
+    assert len(found) == 2 and found[0].endswith("scores 1, no more than an empty answer with 1")
 
 
 @pytest.mark.parametrize("worth", [0, 1])
@@ -55,7 +65,7 @@ def test_a_constant_reward_is_one_line(tasks, tmp_path, worth):
     constant = user(tmp_path, f"def score(responses, answers): return [{worth}] * len(responses)")
     for judge in (Verify(lambda text, task: worth), constant):
         (line,) = check_oracle(tasks, judge)
-        assert line == f"each gold, wrong or empty answer to 8 tasks scores {worth}: nothing can be learned"
+        assert line == f"each gold, wrong or empty answer to 8 tasks scores {worth}"
 
 
 def test_a_users_reward_must_like_the_gold_best(tasks, tmp_path):
@@ -79,17 +89,91 @@ def score(completions, {parameter}, **kwargs):
     ("pay", "fine"), [("float(f[-1:] == [a])", True), ("float(bool(f))", True), ("0.5 * (f[-1:] == [a + '.'])", False)]
 )
 def test_a_users_reward_may_want_a_common_form(tasks, tmp_path, pay, fine):
-    """As that of TRL's page on GRPO does; one that pays no form of the gold is refused."""
+    """As that of TRL's page on GRPO does; one that pays no form of the gold is found out."""
     found = check_oracle(tasks, user(tmp_path, BOXED.format(parameter="answer", pay=pay)))
     assert (found == []) == fine
     if not fine:
-        assert found == ["each gold, wrong or empty answer to 8 tasks scores 0: nothing can be learned"]
+        assert found == ["each gold, wrong or empty answer to 8 tasks scores 0"]
+
+
+VERL = """
+import re
+def score(data_source, solution_str, ground_truth, extra_info=None):
+    found = re.findall(r"#### (\\-?[0-9\\.\\,]+)", solution_str[-300:])
+    return float(bool(found) and found[-1].replace(",", "").replace("$", "") == ground_truth)
+"""
+TAGS = """
+import re
+def score(completions, answer, **kwargs):
+    return [float(re.findall(r"<answer>(.*?)</answer>", c)[-1:] == [a]) for c, a in zip(completions, answer)]
+"""
+SHOUT = """
+def score(completions, answer, **kwargs):
+    return [float(c == f"RESULT: {a}!") for c, a in zip(completions, answer)]
+"""
+
+
+def sums(tmp_path, **more):
+    path = tmp_path / f"sums{len(more)}.jsonl"
+    rows = [{"prompt": f"{i}+{i}", "answer": str(2 * i), **{k: f(2 * i) for k, f in more.items()}} for i in range(8)]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return FileTasks(str(path))
+
+
+@pytest.mark.parametrize("body", [VERL, TAGS])
+def test_verls_score_of_gsm8k_and_tags_are_common_forms(tmp_path, body):
+    assert check_oracle(sums(tmp_path), user(tmp_path, body)) == []
+
+
+def test_a_recorded_demonstration_says_how_a_response_looks(tmp_path):
+    shown = sums(tmp_path, demonstration=lambda n: f"RESULT: {n}!")
+    assert check_oracle(sums(tmp_path), user(tmp_path, SHOUT)) and check_oracle(shown, user(tmp_path, SHOUT)) == []
+
+
+NONE = """
+def some(completions, answer, **kwargs):
+    return [None if int(a) % 4 else float(c == a) for c, a in zip(completions, answer)]
+def none(completions, answer, **kwargs):
+    return [None for c in completions]
+def odd(completions, answer, **kwargs):
+    return [float(c == a) if c else None for c, a in zip(completions, answer)]
+def length(completions, answer, **kwargs):
+    return [0.0 for c in completions]
+"""
+
+
+@pytest.mark.parametrize("name", ["some", "none", "odd"])
+def test_where_a_reward_says_nothing_nothing_is_wrong(tmp_path, name):
+    """Alone, and beside a part that pays every answer the same."""
+    (tmp_path / "none.py").write_text(NONE)
+    alone, flat = (UserReward(f"{tmp_path / 'none.py'}:{n}") for n in (name, "length"))
+    tasks = sums(tmp_path)
+    assert check_oracle(tasks, alone) == []
+    if name != "none":
+        assert check_oracle(tasks, Weighted(((name, alone, 1.0), ("length", flat, 1.0)))) == []
+
+
+def test_who_knows_how_gold_is_written_is_held_to_it(tasks, tmp_path):
+    mine = user(tmp_path, TAGS)
+    strict = [Verify(check_for(tasks)), Verified("exact"), Grid(), Where("options", mine, Verify(Exact()))]
+    assert [says_its_form(j) for j in (*strict, mine, Weighted((("a", mine, 1.0),)))] == [True] * 4 + [False] * 2
+
+
+def test_alike_findings_are_one_line(tasks):
+    found = asyncio.run(find_problems(tasks, Verify(lambda text, task: 0.5 * (text == task.answer)), 3))
+    assert merge_alike(found) == ["task 'd.jsonl:1': the gold answer 'a0' scores 0.5, not 1 (and 2 more alike)"]
+
+
+def test_a_verifier_that_pays_no_gold_stops_the_run(context, tasks):
+    blind = Bench(name="d", tasks=tasks, world=Question(), reward=Verify(lambda text, task: 0.0))
+    with pytest.raises(UserError, match=r"the oracle check failed: each gold.* 8 tasks scores 0: nothing can be"):
+        asyncio.run(context(bench=blind).check_bench())
 
 
 def test_what_is_wrong_is_said_in_the_form_that_is_paid(tasks, tmp_path):
     pay = "float(f[-1:] == [a] and a != 'a3')"
     (line,) = check_oracle(tasks, user(tmp_path, BOXED.format(parameter="answer", pay=pay)), n=8)
-    assert line == r"task 'd.jsonl:4': the gold answer '\\boxed{a3}' scores 0, an empty answer 0; it must score less"
+    assert line == r"task 'd.jsonl:4': the gold answer '\\boxed{a3}' scores 0, no more than an empty answer with 0"
 
 
 def test_tasks_without_answers_are_only_run(tmp_path):

@@ -26,7 +26,7 @@ from collections.abc import (
 )
 from contextlib import contextmanager, suppress
 from dataclasses import field, replace
-from typing import Any, Protocol, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 
@@ -39,6 +39,7 @@ POLICY = "policy"  # the seat where only one player is trained
 SEEDS = 2**31  # libraries take seeds of 32 bits with a sign
 KEPT = 256  # running environments that wait for their next action
 PATIENCE, PAUSE = 10.0, 0.01  # seconds
+GAMES, ACTIONS = 32, 1000  # of random play before the first step, at most
 # who plays the other seats: the policy itself, a name that the world knows, or a function
 Opponent: TypeAlias = str | Callable[[Sequence[Message], np.random.Generator], str]
 
@@ -155,6 +156,7 @@ class AdaptedWorld:
     last. An episode that was paid `solved` or more is solved; None = nobody knows.
     """
 
+    draws: ClassVar[bool] = True  # a legal action can be drawn at random
     retries: int = field(default=2, kw_only=True)
     penalty: float | None = field(default=None, kw_only=True)
     memory: bool = field(default=True, kw_only=True)
@@ -193,6 +195,48 @@ class AdaptedWorld:
     def said(self, act: Act) -> str:
         """What of a turn is read as an action."""
         return act.text
+
+    # ---- what it pays
+
+    async def remarks(self) -> list[str]:
+        """That silence may pay better than play, where it does."""
+        seat = self.sides[0]
+        forfeit = self.forfeit(seat).get(seat, 0.0)
+        lowest = 0.0 if forfeit < 0 else await self.lowest_pay()
+        if lowest >= 0:
+            return []
+        return [
+            f"{self.label}: who gives no legal action to the last is paid {forfeit:g}, and legal play "
+            f"earned as little as {lowest:g}, so silence may pay best; give penalty={lowest:g} or less"
+        ]
+
+    async def lowest_pay(self) -> float:
+        """The least that a seat earned in some games of random legal actions, at most 0."""
+        lowest, left = 0.0, ACTIONS if self.draws else 0
+        for seed in range(GAMES):
+            if left > 0:
+                paid, actions = await self._play_at_random(seed, left)
+                lowest, left = min(lowest, *paid.values()), left - actions
+        return lowest
+
+    async def _play_at_random(self, seed: int, most: int) -> tuple[dict[str, float], int]:
+        """What each seat was paid in a game of at most so many actions, and how many it had. What
+        cannot be played is left for the run to tell.
+        """
+        live, rng = self.open_live(), rng_of(("random play", seed))
+        paid, n = dict.fromkeys(self.sides, 0.0), 0
+        try:
+            scene: Scene = await await_if_needed(live.start(seed))
+            while not scene.status and n < most:
+                action, n = live.sample(rng, "random"), n + 1
+                scene = await await_if_needed(live.act(action))
+                paid |= {seat: paid[seat] + x for seat, x in scene.pay.items()}
+        except Exception:
+            return paid, max(n, 1)
+        finally:
+            with suppress(Exception):
+                await await_if_needed(live.close())
+        return paid, max(n, 1)
 
     # ---- a world
 

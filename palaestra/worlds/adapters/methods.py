@@ -28,7 +28,7 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -80,6 +80,7 @@ class MethodsWorld(AdaptedWorld):
     Who still calls in turn `max_turns` is cut, and paid what the object says then.
     """
 
+    draws: ClassVar[bool] = False
     spec: str
 
     @property

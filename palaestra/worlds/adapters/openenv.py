@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx2
 import numpy as np
@@ -47,6 +47,7 @@ class OpenEnvWorld(AdaptedWorld):
     An action that does not fit the server's schema is illegal; any other error is a fault.
     """
 
+    draws: ClassVar[bool] = False
     url: str
     settings: tuple[tuple[str, Any], ...] = ()
     sessions: int = 1

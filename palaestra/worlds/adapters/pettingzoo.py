@@ -81,6 +81,7 @@ class PettingZooWorld(AdaptedWorld):
             return self.make()
         try:
             import pettingzoo
+            from pettingzoo.env_registry.exceptions import FailedToImport
         except ImportError as error:
             raise missing_library(self.label, "PettingZoo", "pettingzoo", error) from None
         if self.make not in pettingzoo.aec_registry:
@@ -88,9 +89,11 @@ class PettingZooWorld(AdaptedWorld):
             raise UserError(f"PettingZoo has no environment {self.make!r}{near}")
         try:
             return pettingzoo.make("aec", self.make, **dict(self.settings))
-        except ImportError as error:
+        except (ImportError, FailedToImport) as error:
+            what = " ".join(str(error).split()).rstrip(".")
             raise UserError(
-                f"{self.label}: {error}; install what this family needs, pygame-ce for the classic one"
+                f"{self.label}: {what}; install what this family needs, pygame-ce for the classic "
+                "one"
             ) from None
         except (TypeError, ValueError, AssertionError) as error:
             raise UserError(f"{self.label}: {error}; change its settings") from None

@@ -82,6 +82,16 @@ class SpielWorld(AdaptedWorld):
     def opponent(self) -> Opponent:
         return self.against
 
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """Those of the game and of what a forfeit pays; None where it pays before its end."""
+        game = self.load()
+        kind = game.get_type()
+        if kind.reward_model != type(kind).RewardModel.TERMINAL:
+            return None
+        forfeits = self.forfeit(self.sides[0]).values()
+        return min(game.min_utility(), *forfeits), max(game.max_utility(), *forfeits)
+
     def open_live(self) -> Live:
         return SpielGame(self, self.load().new_initial_state())
 

@@ -74,6 +74,10 @@ class TextArenaWorld(AdaptedWorld):
     def opponent(self) -> Opponent:
         return self.against
 
+    async def lowest_pay(self) -> float:
+        """Who loses is paid -1."""
+        return -1.0 if len(self.sides) > 1 else 0.0
+
     def open_live(self) -> Live:
         return TextArenaGame(self, make_game(self.make, self.settings))
 

@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -46,6 +46,7 @@ class VerifiersWorld(AdaptedWorld):
     Every eighth task is held out. The seats are the environment's agents, all of them the policy's.
     """
 
+    draws: ClassVar[bool] = False
     make: str | Callable[[], Any]
     settings: tuple[tuple[str, Any], ...] = ()
     retries: int = field(default=0, kw_only=True)

@@ -185,6 +185,28 @@ def test_mistakes(name, says):
     assert says in str(error.value) and "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(("name", "told"), [
+    ("gym:Blackjack-v1", "is paid 0, and legal play earned as little as -1"),
+    ("gym:Blackjack-v1(penalty=0)", "give penalty=-1 or less"),
+    ("gym:Blackjack-v1(penalty=-1)", ""),
+    ("gym:FrozenLake-v1", ""),
+])  # fmt: skip
+def test_silence_that_pays_better_than_play_is_said(name, told):
+    found = asyncio.run(world_by_name(name).remarks())
+    assert len(found) == bool(told) and told in "".join(found)
+
+
+def test_what_cannot_be_played_is_not_said_of_its_pay():
+    assert asyncio.run(odd(reward=-0.5).remarks()) and asyncio.run(odd(broken=True).remarks()) == []
+
+
+def test_it_is_said_once_before_the_first_step(context, monkeypatch):
+    run, said = context(task="gym:Blackjack-v1"), []
+    monkeypatch.setattr(run, "say", said.append)
+    asyncio.run(run.check_bench())
+    assert len([line for line in said if line.startswith("note: gym:Blackjack-v1: who gives no legal action")]) == 1
+
+
 @pytest.mark.slow
 def test_a_run_from_the_command_line(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

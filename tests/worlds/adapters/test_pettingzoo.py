@@ -1,5 +1,8 @@
 """PettingZoo's classic games as worlds: masks, seats, results."""
 
+import asyncio
+import sys
+
 import pytest
 from palaestra.errors import UserError
 from palaestra.worlds.adapters.named import world_by_name
@@ -59,6 +62,19 @@ def test_own_environment_renderer_and_names(episode):
     frames = episode(world, ["I take C", "nw"])
     assert [text(f) for f in frames] == ["player_1: 0", "player_2: 1", "player_1: 2"]
     assert frames[-1].state.actions == ("4", "0")
+
+
+def test_a_game_that_cannot_be_imported_is_a_line(monkeypatch):
+    """As without pygame, which the library wraps in an error of its own."""
+    monkeypatch.setitem(sys.modules, "pettingzoo.classic.go.go", None)
+    with pytest.raises(UserError, match="install what this family needs, pygame-ce") as error:
+        world_by_name("pettingzoo:classic/go-v5(against=random)")
+    assert "\n" not in str(error.value)
+
+
+def test_silence_that_pays_better_than_defeat_is_said():
+    for given, n in (("", 1), ("(penalty=-1)", 0)):
+        assert len(asyncio.run(world_by_name(f"pettingzoo:classic/tictactoe-v3{given}").remarks())) == n
 
 
 @pytest.mark.parametrize(("name", "says"), [

@@ -97,6 +97,18 @@ def test_a_player_without_a_move_loses(episode):
     assert end.pay == {("p0", ""): -5.0, ("p1", ""): 5.0}
 
 
+def test_bounds_are_those_of_the_game_and_of_a_forfeit():
+    """Kuhn poker is won or lost by 2; a penalty of -5 goes to the other. A game that pays on the way has none."""
+    of = lambda name: world_by_name(f"spiel:{name}")
+    assert of("kuhn_poker").bounds == (-2.0, 2.0) and of("kuhn_poker(penalty=-5)").bounds == (-5.0, 5.0)
+    assert of("catch").bounds == (-1.0, 1.0) and of("cliff_walking").bounds is None
+
+
+def test_only_a_forfeit_that_is_no_loss_is_said():
+    for given, n in (("", 0), ("(penalty=0)", 1)):
+        assert len(asyncio.run(world_by_name(f"spiel:kuhn_poker{given}").remarks())) == n
+
+
 def test_own_renderer(episode):
     world = SpielWorld("tic_tac_toe", render=lambda state, player: f"{player}: {state.legal_actions()[:2]}")
     assert text(episode(world, ["x(0,0)"])[1]).endswith("\n\n1: [1, 2]")
