@@ -20,6 +20,7 @@ import torch
 from palaestra.abilities import (
     Answers,
     Notes,
+    OffersTools,
     ReadsAnswers,
     Remarks,
     split_size,
