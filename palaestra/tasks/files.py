@@ -479,9 +479,10 @@ def _describe_no_answer(record: Record, reading: ColumnMap) -> str:
 def _describe_lack(record: Record, use: str, reading: ColumnMap) -> str:
     """That nothing is read as the prompt or the answer, and what the record has in its place."""
     uses = ("prompt", "messages") if use == "prompt" else (use,)
-    moved = {c.use for c in reading.columns if str(c) != c.use}
-    has, names = [str(k) for k in record if k not in moved], [reading.name(u) for u in uses]
-    if empty := [n for n in names if n.partition(".")[0] in has]:
+    own = {c.use: str(c) for c in reading.columns}
+    has, names = [str(k) for k in record if own.get(k, k) == k], [own.get(u, u) for u in uses]
+    # of a column under its own name nothing is left where it is empty
+    if empty := [n for n in names if n.partition(".")[0] in has or n in own]:
         return f"{empty[0]} is empty; write it or drop the record"
     unused = [k for k in has if reading.is_free(k)]
     near = [k for k in unused if k.casefold() in ALIASES[use]] or close_names(use, unused)
