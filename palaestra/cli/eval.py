@@ -6,20 +6,20 @@ import argparse
 from dataclasses import asdict
 from typing import Any
 
-from palaestra.api.asking import evaluate
+from palaestra.api.asking import evaluate_given
 from palaestra.cli.train import read_settings, told
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     settings = asdict(read_settings(arguments))
-    result = evaluate(
+    result = evaluate_given(
         settings.pop("model"),
+        settings,
         n=arguments.n,
         k=arguments.k,
         temperature=arguments.temperature,
         key_env=arguments.key_env,
         talk=not arguments.json,
-        **settings,
     )
     if not arguments.json:
         table(result)

@@ -27,7 +27,7 @@ from palaestra.store.checkpoint import write_atomic
 from palaestra.types import value_class
 
 RECORD = "origin.json"
-ACCEPT = "--accept-changes (in a program, accept_changes=True)"
+ACCEPT = "--accept-changes"
 
 
 @value_class
