@@ -66,6 +66,8 @@ def farewell(summary: dict[str, Any], settings: Settings, out: Path) -> str:
     for end in ("before", "after"):
         for found in all_of(summary, end):
             lines.append(f"{HELD_OUT[found['of']]} {end:<7} {told(found)}  n = {found['n']}")
+    if used := summary.get("tools"):
+        lines.append(f"tools    {tool_use(used)}")
     if summary.get("caveat"):
         lines.append(f"note     {summary['caveat']}")
     model = summary["artifacts"].get("policy")
@@ -83,6 +85,14 @@ def farewell(summary: dict[str, Any], settings: Settings, out: Path) -> str:
         f"inspect  {setup.eval_command(asdict(settings), model or settings.model)}",
     ]
     return "\n".join(lines)
+
+
+def tool_use(used: dict[str, float]) -> str:
+    """How tools were used at the end, for people."""
+    calls = f"{used['calls']:.2f} calls an answer in the last step"
+    shares = {"malformed": "could not be read", "errors": "of the others gave an error"}
+    found = [f"{used[k]:.0%} {text}" for k, text in shares.items() if k in used]
+    return ", ".join([calls, *found])
 
 
 def told(found: dict[str, Any]) -> str:

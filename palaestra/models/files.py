@@ -4,6 +4,7 @@ with them.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -66,12 +67,16 @@ def explain_failures(name: str) -> Generator[None]:
 
 @contextmanager
 def silence_transformers() -> Generator[None]:
-    """No progress bars or notes of transformers inside."""
+    """No progress bars or notes of transformers inside, nor what other libraries hear from it of
+    names that it will give up.
+    """
     bars, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()
     logging.set_verbosity_error()
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            yield
     finally:
         logging.set_verbosity(level)
         if bars:

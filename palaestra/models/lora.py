@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from palaestra.errors import UserError
+from palaestra.models.files import silence_transformers
 from palaestra.types import seed_of, stage
 
 LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
@@ -37,6 +38,6 @@ class LoRA:
         config = LoraConfig(
             r=self.rank, lora_alpha=self.alpha, target_modules=targets, task_type="CAUSAL_LM"
         )
-        with torch.random.fork_rng(devices=[]):
+        with silence_transformers(), torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed_of(("lora", self.rank)))
             return get_peft_model(module, config).eval()  # type: ignore[arg-type]

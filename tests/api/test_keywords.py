@@ -130,3 +130,15 @@ def test_the_kind_of_a_mistake_stays(monkeypatch):
     monkeypatch.setattr("palaestra.api.asking.evaluate_given", pause)
     with pytest.raises(Paused, match=r"see reward$"):
         pl.evaluate()
+
+
+@pytest.mark.parametrize(("quiet", "said"), [({}, "compare  0/2\n"), ({"quiet": True}, "")])
+def test_a_comparison_says_how_far_it_is_unless_it_is_to_be_quiet(quiet, said, tmp_path, monkeypatch, capsys):
+    def cells(read, headway, **_):
+        headway.expect(len(read))
+        return {}, {}
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("palaestra.api.asking.compare_cells", cells)
+    pl.compare("grpo", "rloo", **quiet)
+    assert capsys.readouterr() == ("", said)
