@@ -15,10 +15,15 @@ def suggestion(
         shown: how a near name is written.
         cutoff: how like it must be, in [0, 1], as difflib measures.
     """
-    near = difflib.get_close_matches(word, [str(k) for k in known], n=2, cutoff=cutoff)
+    near = close_names(word, known, cutoff)
     return (
         f"; did you mean {' or '.join(dict.fromkeys(str(shown(n)) for n in near))}?" if near else ""
     )
+
+
+def close_names(word: str, known: Iterable[str], cutoff: float = 0.6) -> list[str]:
+    """At most two known names that are near, the nearest first; see `suggestion`."""
+    return difflib.get_close_matches(word, [str(k) for k in known], n=2, cutoff=cutoff)
 
 
 def suggestion_or_all(word: str, known: Iterable[str]) -> str:

@@ -31,7 +31,7 @@ from palaestra.errors import UserError
 from palaestra.identity import leads_back, name_of
 from palaestra.schedule import Scheduled
 from palaestra.schedule import read as read_schedule
-from palaestra.suggest import suggestion, suggestion_or_all
+from palaestra.suggest import close_names, suggestion, suggestion_or_all
 
 R = TypeVar("R")
 
@@ -267,10 +267,12 @@ def _near(path: str, recipe: Any, known: Sequence[str], named: Mapping[str, str]
         if own:
             near = [f"{at[0]}.{n}" for n in own if suggestion(field, [n])]
             return suggestion(path, near, cutoff=0.0) or f"; {at[0]} has {', '.join(own)}"
-    length = path.count(".") + 1
+    length, like = path.count(".") + 1, close_names(field, {p.rpartition(".")[2] for p in known})
+    # of fields that are spelled like the last name those at the likest place
+    alike = [p for p in known if not like or p.rpartition(".")[2] in like]
     # a level may be forgotten
-    ends = {".".join(p.split(".")[-n:]): p for n in (length + 1, length) for p in known}
-    near = suggestion(path, ends, ends.get)
+    ends = {".".join(p.split(".")[-n:]): p for n in (length + 1, length) for p in alike}
+    near = suggestion(path, ends, ends.get, cutoff=0.0 if like else 0.6)
     return near or "; `palaestra show RECIPE` prints them all"
 
 

@@ -126,7 +126,7 @@ def test_the_script_of_the_readme_runs(smaller):
     Path("script.py").write_text(smaller)
     ran = subprocess.run([sys.executable, "script.py"], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
-    assert "rloo - grpo" in ran.stdout and "fate" in ran.stdout
+    assert "mine - grpo" in ran.stdout and "fate" in ran.stdout
 
 
 @pytest.mark.slow
@@ -135,5 +135,5 @@ def test_the_script_of_the_readme_runs_in_a_notebook(smaller):
     notebook = nbformat.v4.new_notebook(cells=cells)
     nbclient.NotebookClient(notebook, timeout=240, kernel_name="python3").execute()
     said = "".join(o.get("text", "") for o in notebook.cells[0].outputs)
-    assert "rloo - grpo" in said
+    assert "mine - grpo" in said
     assert "<svg" in notebook.cells[1].outputs[0].data["text/html"]

@@ -5,11 +5,17 @@ values.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
+from palaestra.api.keywords import (
+    CompareKeywords,
+    EvaluateKeywords,
+    check_keywords,
+    flags_as_keywords,
+)
 from palaestra.api.loops import run_blocking
 from palaestra.api.run import Run
 from palaestra.context import Runnable
@@ -46,7 +52,7 @@ def evaluate(
     temperature: float = 1.0,
     key_env: str = "",
     talk: bool = False,
-    **settings: Any,
+    **settings: Unpack[EvaluateKeywords],
 ) -> dict[str, Any]:
     """How good a model is on held-out problems, as `palaestra eval --json` says it.
 
@@ -67,6 +73,24 @@ def evaluate(
     Raises:
         UserError: something that can be mended; Fault: infrastructure failed.
     """
+    check_keywords(evaluate, EvaluateKeywords, settings)
+    with flags_as_keywords():
+        return evaluate_given(
+            model, dict(settings), n=n, k=k, temperature=temperature, key_env=key_env, talk=talk
+        )
+
+
+def evaluate_given(
+    model: str | Path | Run,
+    settings: dict[str, Any],
+    *,
+    n: int,
+    k: int,
+    temperature: float,
+    key_env: str,
+    talk: bool,
+) -> dict[str, Any]:
+    """See `evaluate`. `settings` may also be all those of a run."""
     rows = take_rows(settings)
     given: dict[str, Any] = setup.check_types(settings)
     if isinstance(model, Run):
@@ -127,10 +151,16 @@ def explain(
     Raises:
         UserError: the method has no advantages, or its credit reads what is not given.
     """
-    recipe = setup.build(method, settings) if isinstance(method, str) else method
-    if not isinstance(recipe, Recipe):
-        raise UserError(f"{method!r} is not an RL recipe: it has no advantages to explain")
-    return explain_groups(recipe, groups_from(rewards, lengths, groups))
+    if rewards is None and groups is None:
+        raise UserError(
+            "explain takes groups of rewards, rewards=[[1, 0, 0, 0]], or of trajectories with more "
+            'fields, groups=[[{"reward": 1, "length": 3}, {"reward": 0, "length": 5}]]'
+        )
+    with flags_as_keywords():
+        recipe = setup.build(method, settings) if isinstance(method, str) else method
+        if not isinstance(recipe, Recipe):
+            raise UserError(f"{method!r} is not an RL recipe: it has no advantages to explain")
+        return explain_groups(recipe, groups_from(rewards, lengths, groups))
 
 
 def say_nothing(text: str) -> None:
@@ -144,8 +174,8 @@ def compare(
     tokens: int = 200_000,
     out: str | Path = "runs/compare",
     jobs: int = 0,
-    say: Callable[[str], None] = say_nothing,
-    **settings: Any,
+    quiet: bool = False,
+    **settings: Unpack[CompareKeywords],
 ) -> dict[str, Any]:
     """Several methods on the same problem, seeds and budget, as `palaestra compare --json` says it;
     or runs that are over.
@@ -157,8 +187,8 @@ def compare(
         tokens: sampled policy tokens that every run may spend.
         out: a folder for the runs; what is there already is not run again.
         jobs: runs at a time; 0 = one a core or GPU.
-        say: is told about progress, line by line.
-        settings: those of `train`: task, data, model, evaluate, ...
+        quiet: no progress on standard error.
+        settings: those of `train` that name the problem: task, data (a file), model, evaluate, ...
 
     Returns:
         {"methods": {name: {"before", "after", "values", ...}}, "differences": {"b - a": interval,
@@ -168,7 +198,32 @@ def compare(
         UserError: fewer than two, or methods and runs mixed, or a recipe with parts that only this
             program has; Fault: a cell failed, the others are kept.
     """
-    given = recipes or {}
+    check_keywords(compare, CompareKeywords, settings)
+    with flags_as_keywords():
+        return compare_given(
+            methods,
+            recipes or {},
+            dict(settings),
+            seeds=seeds,
+            tokens=tokens,
+            out=out,
+            jobs=jobs,
+            quiet=quiet,
+        )
+
+
+def compare_given(
+    methods: Sequence[str | Run],
+    given: Mapping[str, Runnable],
+    settings: Mapping[str, Any],
+    *,
+    seeds: int,
+    tokens: int,
+    out: str | Path,
+    jobs: int,
+    quiet: bool,
+) -> dict[str, Any]:
+    """See `compare`."""
     if len(methods) + len(given) < 2:
         raise UserError("compare needs at least two methods, or two runs")
     runs = [r for m in methods if (r := run_of(m)) is not None]
@@ -186,7 +241,7 @@ def compare(
     read = {m: setup.merge(Settings(), {**checked, "recipe": r}) for m, r in named.items()}
     for name, recipe in given.items():
         check_importable(name, setup.adjust_recipe(recipe, read[name]))
-    with Headway("compare", say) as headway:
+    with Headway("compare", say_nothing if quiet else None) as headway:
         return compare_cells(
             read,
             recipes=given,

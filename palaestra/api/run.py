@@ -99,6 +99,14 @@ class Run:
                 f"{self.folder} has no rollouts of step {step}; see run.episodes()['step'], which "
                 "has none of a run with rollouts='none'"
             )
+        numbers = set(
+            ds.dataset(str(file), format="parquet").to_table(["group"])["group"].to_pylist()
+        )
+        if group not in numbers:
+            there = ", ".join(map(str, sorted(numbers))) or "none"
+            raise UserError(
+                f"{self.folder} has no group {group} of step {step}; those written are {there}"
+            )
         return RecordedGroup(file, step, group)
 
     def model(self, learner: str = "policy") -> Model:

@@ -10,9 +10,10 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from palaestra import values
+from palaestra.api.keywords import TrainKeywords, check_keywords, flags_as_keywords
 from palaestra.api.loops import run_blocking
 from palaestra.api.run import Run
 from palaestra.catalogue import is_own_file
@@ -58,7 +59,7 @@ def train(
     smoke: bool = False,
     quiet: bool = False,
     accept_changes: bool = False,
-    **settings: Any,
+    **settings: Unpack[TrainKeywords],
 ) -> Run:
     """Trains a model, as `palaestra train` does: the same run folder, the same report.
 
@@ -86,6 +87,32 @@ def train(
             infrastructure failed;
         Stopped: SIGTERM, SIGINT or SIGHUP, the run can be resumed.
     """
+    check_keywords(train, TrainKeywords, settings)
+    with flags_as_keywords():
+        return Run(
+            train_given(
+                recipe,
+                dict(settings),
+                out=out,
+                resume=resume,
+                smoke=smoke,
+                quiet=quiet,
+                accept_changes=accept_changes,
+            )
+        )
+
+
+def train_given(
+    recipe: Any,
+    settings: dict[str, Any],
+    *,
+    out: str | Path | None,
+    resume: str | Path | None,
+    smoke: bool,
+    quiet: bool,
+    accept_changes: bool,
+) -> Path:
+    """The folder of the run that a program asks for; see `train`."""
     rows = take_rows(settings)
     value = recipe is not None and not isinstance(recipe, str)
     named = {} if recipe is None else {"recipe": VALUE if value else recipe}
@@ -104,9 +131,7 @@ def train(
             chosen = setup.merge(lasting(folder, stored, accept=accept_changes), given)
         check_kept(stored, chosen, folder)
     made = recipe if value else None
-    return Run(
-        work(chosen, out=out, resume=resume, smoke=smoke, talk=not quiet, recipe=made, rows=rows)
-    )
+    return work(chosen, out=out, resume=resume, smoke=smoke, talk=not quiet, recipe=made, rows=rows)
 
 
 def work(

@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import math
 import textwrap
-import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -269,8 +268,7 @@ def models(recipes: list[Recipe], size: Size) -> RunContext:
     """The context of a run with every model of the recipes in it."""
     policy, lora = shell(size.model), LoRA(rank=size.lora) if size.lora else None
     if lora:
-        with warnings.catch_warnings(), torch.device("meta"):
-            warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers by an old name
+        with torch.device("meta"):
             policy = Model(policy.name, lora(policy.module), policy.tokenizer, policy.source)
     bench, _ = setup.bench_of(Settings())
     ctx = RunContext(bench=bench, seed=0, models={"policy": policy}, drive=train, lora=lora)

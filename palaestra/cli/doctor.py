@@ -12,6 +12,7 @@ import os
 import platform
 import shutil
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from palaestra.run import setup
 from palaestra.run.additions import standings
 from palaestra.run.cases import replay_case
 from palaestra.run.plan import Plan
+from palaestra.run.progress import Pulse
 from palaestra.run.saving import checkpoint_mb, rollouts_mb
 from palaestra.run.settings import Settings
 from palaestra.services import sandbox
@@ -81,16 +83,13 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         if not arguments.json:
             print(paper.show(result))
         return result
-    result = {
-        "machine": machine(),
-        "extras": extras(),
-        "tools": tools(),
-        "plugins": standings(),
-        "sandbox": sandbox_here(),
-        "estimate": estimate(arguments),
-    }
-    if not arguments.json:
-        show(result)
+    result: dict[str, Any] = {}
+    for name, (find, show) in PARTS.items():
+        if not arguments.json:
+            print(HEADS.get(name, ""), end="", flush=True)
+        result[name] = find(arguments)
+        if not arguments.json:
+            print(*show(result[name]), sep="\n", flush=True)
     return result
 
 
@@ -158,8 +157,10 @@ def estimate(arguments: argparse.Namespace) -> dict[str, Any]:
         return {"recipe": settings.recipe, "note": "only RL recipes are estimated"}
     ctx = setup.context(settings, talk=False)
     ctx.plan = Plan(keep=settings.keep, merged=settings.merged, rollouts=settings.rollouts)
+    told = lambda: f"{ctx.sampled_tokens:,} tokens sampled"
     try:
-        return asyncio.run(_estimate(settings, recipe, ctx))
+        with Pulse("estimate", tell=told):
+            return asyncio.run(_estimate(settings, recipe, ctx))
     finally:
         ctx.close()
 
@@ -234,28 +235,51 @@ def disk(ctx: Any, steps: int, growth: float) -> dict[str, Any]:
     }
 
 
-def show(result: dict[str, Any]) -> None:
-    for name, found in result["machine"].items():
-        print(f"  {name:<14} {found if found is not None else 'none'}")
-    print("\nextras")
-    for name, found in result["extras"].items():
-        print(
-            f"  {name:<14} {'installed' if found['installed'] else found['command']}  "
-            f"({found['for']})"
-        )
-    print("\nsystem tools")
-    for name, found in result["tools"].items():
-        print(
-            f"  {name:<14} {'installed' if found['installed'] else 'not found'}  ({found['for']})"
-        )
-    if result["plugins"]:
-        print("\nother packages")
-    for found in result["plugins"]:
-        state = f"broken: {found['broken']}" if found["broken"] else "works"
-        state = f"not used: {found['unused']}" if found["unused"] else state
-        print(f"  {found['name']:<14} {state}  ({KINDS[found['kind']]} of {found['package']})")
-    found = result["sandbox"]
-    print(f"\nsandbox: {found['kind'] if found['runs'] else 'refuses to run: ' + found['reason']}")
-    print("\nestimate, from a few real steps")
-    for name, found in result["estimate"].items():
-        print(f"  {name:<18} {found}")
+# ---- for people, each part as soon as it is known
+
+
+def show_machine(found: dict[str, Any]) -> Iterator[str]:
+    yield from (f"  {name:<14} {x if x is not None else 'none'}" for name, x in found.items())
+
+
+def show_extras(found: dict[str, Any]) -> Iterator[str]:
+    for name, x in found.items():
+        yield f"  {name:<14} {'installed' if x['installed'] else x['command']}  ({x['for']})"
+
+
+def show_tools(found: dict[str, Any]) -> Iterator[str]:
+    for name, x in found.items():
+        yield f"  {name:<14} {'installed' if x['installed'] else 'not found'}  ({x['for']})"
+
+
+def show_plugins(found: list[dict[str, Any]]) -> Iterator[str]:
+    if found:
+        yield "\nother packages"
+    for x in found:
+        state = f"broken: {x['broken']}" if x["broken"] else "works"
+        state = f"not used: {x['unused']}" if x["unused"] else state
+        yield f"  {x['name']:<14} {state}  ({KINDS[x['kind']]} of {x['package']})"
+
+
+def show_sandbox(found: dict[str, Any]) -> Iterator[str]:
+    yield f"\nsandbox: {found['kind'] if found['runs'] else 'refuses to run: ' + found['reason']}"
+
+
+def show_estimate(found: dict[str, Any]) -> Iterator[str]:
+    yield from (f"  {name:<18} {x}" for name, x in found.items())
+
+
+DoctorPart = tuple[Callable[[argparse.Namespace], Any], Callable[[Any], Iterator[str]]]
+PARTS: dict[str, DoctorPart] = {
+    "machine": (lambda _: machine(), show_machine),
+    "extras": (lambda _: extras(), show_extras),
+    "tools": (lambda _: tools(), show_tools),
+    "plugins": (lambda _: standings(), show_plugins),
+    "sandbox": (lambda _: sandbox_here(), show_sandbox),
+    "estimate": (estimate, show_estimate),
+}
+HEADS = {
+    "extras": "\nextras\n",
+    "tools": "\nsystem tools\n",
+    "estimate": "\nestimate, from a few real steps\n",
+}

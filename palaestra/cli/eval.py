@@ -7,21 +7,21 @@ from dataclasses import asdict
 from math import isfinite
 from typing import Any
 
-from palaestra.api.asking import evaluate
+from palaestra.api.asking import evaluate_given
 from palaestra.cli.train import read_settings, told
 from palaestra.store.checkpoint import jsonable
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     settings = asdict(read_settings(arguments))
-    result = evaluate(
+    result = evaluate_given(
         settings.pop("model"),
+        settings,
         n=arguments.n,
         k=arguments.k,
         temperature=arguments.temperature,
         key_env=arguments.key_env,
         talk=not arguments.json,
-        **settings,
     )
     if not arguments.json:
         table(result)

@@ -65,6 +65,8 @@ def farewell(summary: dict[str, Any], settings: Settings, out: Path) -> str:
     lines = ["", *ends(summary)]
     for name, part in summary.get("parts", {}).items():
         lines += [f"part {name}: {line}" for line in ends(part)]
+    if used := summary.get("tools"):
+        lines.append(f"tools    {tool_use(used)}")
     if summary.get("caveat"):
         lines.append(f"note     {summary['caveat']}")
     model = summary["artifacts"].get("policy")
@@ -92,6 +94,14 @@ def ends(summary: dict[str, Any]) -> list[str]:
         for end in ("before", "after")
         for found in all_of(summary, end)
     ]
+
+
+def tool_use(used: dict[str, float]) -> str:
+    """How tools were used at the end, for people."""
+    calls = f"{used['calls']:.2f} calls an answer in the last step"
+    shares = {"malformed": "could not be read", "errors": "of the others gave an error"}
+    found = [f"{used[k]:.0%} {text}" for k, text in shares.items() if k in used]
+    return ", ".join([calls, *found])
 
 
 def told(found: dict[str, Any]) -> str:

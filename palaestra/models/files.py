@@ -67,13 +67,15 @@ def explain_failures(name: str) -> Generator[None]:
 
 @contextmanager
 def silence_transformers() -> Generator[None]:
-    """No progress bars or notes of transformers inside, nor what it says of peft's calls to it."""
+    """No progress bars or notes of transformers inside, nor what other libraries hear from it of
+    names that it will give up.
+    """
     bars, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()
     logging.set_verbosity_error()
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
+            warnings.simplefilter("ignore", FutureWarning)
             yield
     finally:
         logging.set_verbosity(level)

@@ -38,6 +38,6 @@ class LoRA:
         config = LoraConfig(
             r=self.rank, lora_alpha=self.alpha, target_modules=targets, task_type="CAUSAL_LM"
         )
-        with torch.random.fork_rng(devices=[]), silence_transformers():
+        with silence_transformers(), torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed_of(("lora", self.rank)))
             return get_peft_model(module, config).eval()  # type: ignore[arg-type]

@@ -307,7 +307,8 @@ class RunContext:
     @property
     def sampled_tokens(self) -> int:
         """Tokens all engines have sampled, evaluations included."""
-        return sum(e.sampled_tokens for e in self.engines.values())
+        engines = tuple(self.engines.values())  # another thread may ask while one is made
+        return sum(e.sampled_tokens for e in engines)
 
     @property
     def engine_seconds(self) -> float:

@@ -4,6 +4,7 @@ goes on where it was.
 
 from __future__ import annotations
 
+import math
 import resource
 import signal
 import sys
@@ -26,7 +27,7 @@ from palaestra.run.evaluation import (
 )
 from palaestra.run.parts import Interrupt, stop_signals
 from palaestra.run.plan import Plan
-from palaestra.run.progress import Progress
+from palaestra.run.progress import Progress, Pulse
 from palaestra.run.saving import Saves, describe_sizes, folder, save_rollouts
 from palaestra.run.voice import is_unheard
 from palaestra.schedule import resolve
@@ -64,11 +65,13 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
     with stop, progress or nullcontext(), save_on_pause(saves, lambda: state):
         while state["step"] < steps and not is_budget_spent(recipe, plan, state):
             begin, sampling, before = time.perf_counter(), ctx.engine_seconds, ctx.sampled_tokens
-            state, metrics = await step(recipe, ctx, state)
+            with pulse(ctx, f"step {state['step'] + 1}", progress):
+                state, metrics = await step(recipe, ctx, state)
             skipped = count_skips(skipped, metrics)
             ctx.seconds["rollout"] += ctx.engine_seconds - sampling
             sampled = ctx.sampled_tokens - before
             clock(ctx, state, begin, sampled)
+            keep_tool_use(ctx, state, metrics)
             record = metrics | counters(state, sampled, time.perf_counter() - begin)
             if log is not None:
                 save_rollouts(ctx, state["step"])
@@ -206,7 +209,9 @@ async def measure(
     plan = ctx.plan
     if not plan.evaluate:
         return {}
-    held = await measure_held_out(ctx, resolve(recipe, at), plan.evaluate, plan.answers)
+    when = f"after step {at}" if at else "before the first step"
+    with pulse(ctx, f"held-out problems {when}"):
+        held = await measure_held_out(ctx, resolve(recipe, at), plan.evaluate, plan.answers)
     if not held:
         return {}
     evaluation = evaluation_of(held)
@@ -215,6 +220,16 @@ async def measure(
     if log is not None and log.last() != record:
         note(ctx, log, record)
     return evaluation
+
+
+def pulse(ctx: RunContext, name: str, progress: Progress | None = None) -> Any:
+    """What says that something is still under way, to people whose terminal shows no `progress`
+    that moves.
+    """
+    if not ctx.talk or (progress is not None and progress.live is not None):
+        return nullcontext()
+    before = ctx.sampled_tokens
+    return Pulse(name, tell=lambda: f"{ctx.sampled_tokens - before:,} tokens sampled")
 
 
 def note(ctx: RunContext, log: checkpoint.AppendLog, record: Mapping[str, Any]) -> None:
@@ -246,6 +261,24 @@ def clock(ctx: RunContext, state: State, begin: float, sampled: int) -> None:
     run["phase_seconds"] = dict(ctx.seconds)
 
 
+def keep_tool_use(ctx: RunContext, state: State, metrics: Metrics) -> None:
+    """Keeps how tools were used in the step that is over; says so where none was called in the
+    first.
+    """
+    used = {
+        k.removeprefix("tools/"): x
+        for k, x in metrics.items()
+        if k.startswith("tools/") and math.isfinite(x)
+    }
+    if used:
+        state["run"] |= {"tools": used}
+    if state["step"] == 1 and used.get("calls") == 0:
+        ctx.say(
+            "note: no tool was called in the first step; what is never tried is not learned, so "
+            "the model must know how to call tools: see docs/howto.md"
+        )
+
+
 def counters(state: State, sampled: int, seconds: float) -> dict[str, float]:
     run = state["run"]
     return {
@@ -264,6 +297,7 @@ def summary(ctx: RunContext, state: State, after: dict[str, Any]) -> dict[str, A
         "sampled_tokens": run.get("sampled_tokens", 0),
         "seconds": round(run.get("seconds", 0.0), 3),
         **at_ends(run.get("before", {}), after),
+        **({"tools": run["tools"]} if "tools" in run else {}),
         "phase_seconds": {k: round(v, 3) for k, v in run.get("phase_seconds", ctx.seconds).items()},
         "peak_memory_mb": peak_memory_mb(),
         "weights_sha256": weights_sha256(ctx.model(next(iter(ctx.optimisers), "policy"))),

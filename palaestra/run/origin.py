@@ -28,7 +28,7 @@ from palaestra.tasks.sources import files_of
 from palaestra.types import value_class
 
 RECORD = "origin.json"
-ACCEPT = "--accept-changes (in a program, accept_changes=True)"
+ACCEPT = "--accept-changes"
 
 
 @value_class

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -178,6 +179,48 @@ class Progress:
         grid.add_row(self._count(), bar, GAP.join(self._pace()))
         grid.add_row(GAP.join(judged), course, GAP.join(self._behaviour()))
         return grid
+
+
+class Pulse:
+    """Says a plain line every few seconds while something is under way that says nothing itself.
+    Use as a context manager.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        stream: TextIO | None = None,
+        *,
+        tell: Callable[[], str] = str,
+        every: float = EVERY,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """
+        Args:
+            name: what is under way.
+            stream: None = standard error.
+            tell: what is known of it meanwhile; asked in another thread.
+            every: seconds between two lines.
+            clock: seconds.
+        """
+        self.name, self.tell, self.every, self.clock = name, tell, every, clock
+        self.stream = sys.stderr if stream is None else stream
+        self._begin, self._over = clock(), threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="palaestra pulse", daemon=True)
+
+    def __enter__(self) -> Pulse:
+        self._begin = self.clock()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _beat(self) -> None:
+        while not self._over.wait(self.every):
+            pieces = (self.name, f"{clock_time(self.clock() - self._begin)} so far", self.tell())
+            print("  ".join(filter(None, pieces)), file=self.stream, flush=True)
 
 
 def is_live(console: Console) -> bool:

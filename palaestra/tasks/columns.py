@@ -14,15 +14,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import count, islice, repeat
 from typing import Any
 
 from palaestra.errors import UserError
 from palaestra.suggest import suggestion
 from palaestra.tasks import formats, user_code
-from palaestra.tasks.records import Record, Records, kind
+from palaestra.tasks.records import Record, Records, each_record, kind
 from palaestra.types import value_class
 
 USES = (
@@ -71,7 +71,21 @@ class ColumnMap:
             row = called(self.function, row, where)
         if self.columns:
             row = self._moved(row, where)
-        return formats.normalise(row, where)
+        return formats.normalise(row, where, self.name)
+
+    def name(self, use: str) -> str:
+        """What the data calls the column that is read so."""
+        return next((str(c) for c in self.columns if c.use == use), use)
+
+    def is_free(self, column: str) -> bool:
+        """Whether a column is read as nothing."""
+        return column not in USES and all(p[0] != column for c in self.columns for p in c.paths)
+
+    def remedy(self, use: str, column: str = "COLUMN") -> str:
+        """How a column is made to be read so."""
+        if self.function:
+            return f"{self.function} is to return {use!r}"
+        return f"say which column it is, --columns {column}={use}"
 
     def _moved(self, row: Record, where: str) -> Record:
         """What is read as the prompt or the answer also stays under its name, for rewards that ask
@@ -82,7 +96,9 @@ class ColumnMap:
             p[0]
             for c in self.columns
             for p in c.paths
-            if len(p) == 1 and (p[0] in USES or c.use not in ("prompt", "answer"))
+            if len(p) == 1
+            and (p[0] in USES or c.use not in ("prompt", "answer"))
+            and (p[0] == c.use or p[0].casefold() != c.use)
         }
         gone |= {OTHER[c.use] for c in self.columns if c.use in OTHER}
         kept = {k: v for k, v in row.items() if k not in gone}
@@ -99,8 +115,7 @@ class Converted:
         return len(self.records)
 
     def __iter__(self) -> Iterator[Record]:
-        read, where = self.reading.read, self.records.where
-        return (read(row, where(i)) for i, row in enumerate(self.records))
+        return map(self.reading.read, self.records, map(self.records.where, count()))
 
     def __getitem__(self, index: int) -> Record:
         return self.reading.read(self.records[index], self.where(index))
@@ -116,8 +131,8 @@ def convert(records: Records, columns: str, answers: bool) -> Converted:
     """The records with the columns that Palaestra reads. `answers`: they need some."""
     if FUNCTION.fullmatch(columns):
         user_code.load(columns, "function")
-        first = [called(columns, r, records.where(i)) for i, r in enumerate(sample(records))]
-        found = recognise(first, str(records.path), (), answers)
+        rows = map(called, repeat(columns), records, map(records.where, count()))
+        found = recognise(sample(rows), str(records.path), (), answers)
         return Converted(records, replace(found, function=columns))
     first = sample(records)
     given = parse_columns(columns)
@@ -125,8 +140,13 @@ def convert(records: Records, columns: str, answers: bool) -> Converted:
     return Converted(records, recognise(first, str(records.path), given, answers))
 
 
-def sample(records: Records) -> list[Record]:
-    return list(islice(iter(records), LOOKED_AT))
+def sample(records: Iterable[Record]) -> list[Record]:
+    """The first records, less those that cannot be read. Raises UserError where none can."""
+    found = list(islice(each_record(records), LOOKED_AT))
+    rows = [r for r in found if not isinstance(r, UserError)]
+    if found and not rows:
+        raise next(r for r in found if isinstance(r, UserError))
+    return rows
 
 
 # ---- what the user says
@@ -183,9 +203,9 @@ def recognise(
     has = {k for row in first for k, v in row.items() if v is not None and k not in used}
     uses = {c.use for c in given if c.paths} | (has & set(USES))
     look = FirstRows(first, where, frozenset(has), frozenset(uses), {c.use for c in given if c.cut})
-    prompts = [c for c in (look.prompt(),) if c is not None]
-    known = replace(look, uses=look.uses | {c.use for c in prompts})
-    found = [*prompts, *known.answers(answers)]
+    found = look.prompt()
+    found += look.and_known(found).other_cases()
+    found += look.and_known(found).answers(answers)
     told = ", ".join(f"{c} as {c.use}" for c in found)
     whole = {c.use: c for c in (*found, *given)}
     for c in given:
@@ -202,7 +222,7 @@ def recognise(
 @dataclass(frozen=True)
 class FirstRows:
     """The first records, the columns that they have and that nobody named, and the uses that are
-    known.
+    known. A name is recognised in any case, where it is not there as it is written here.
     """
 
     first: Sequence[Record]
@@ -211,73 +231,100 @@ class FirstRows:
     uses: frozenset[str]
     cut: set[str]
 
-    def among(self, names: Sequence[str]) -> list[str]:
-        return [n for n in names if n in self.has and n not in self.uses]
+    def and_known(self, found: Sequence[Column]) -> FirstRows:
+        """These, where some columns are found."""
+        return replace(self, uses=self.uses | {c.use for c in found})
 
-    def prompt(self) -> Column | None:
+    def columns(self, names: Sequence[str]) -> list[str]:
+        """The columns of these names."""
+        return [
+            column
+            for name in names
+            for column in ([name] if name in self.has else sorted(self.has))
+            if column.casefold() == name
+        ]
+
+    def among(self, names: Sequence[str]) -> list[str]:
+        """Columns of these names that are not read under their own name."""
+        return [c for c in self.columns(names) if c not in self.uses]
+
+    def prompt(self) -> list[Column]:
         if self.uses & {"prompt", "messages"}:
-            return None
+            return []
+        if own := self.columns(("prompt", "messages")):
+            use = own[0].casefold() if len(own) == 1 else "prompt"
+            return self.one_of(own, use)
         talks, texts = self.among(CONVERSATIONS), self.among(PROMPTS)
         if talks == talks[:1] and not texts and talks:
-            return Column(use="messages", paths=((talks[0],),))
-        if not talks and texts == ["instruction", "input"]:  # Alpaca
-            return Column(use="prompt", paths=(("instruction",), ("input",)))
+            return [Column(use="messages", paths=((talks[0],),))]
+        if not talks and [t.casefold() for t in texts] == ["instruction", "input"]:  # Alpaca
+            return [Column(use="prompt", paths=((texts[0],), (texts[1],)))]
         return self.one_of(talks + texts, "prompt")
+
+    def other_cases(self) -> list[Column]:
+        """Columns that have the name of a use in capitals."""
+        both = all(self.columns((n,)) for n in ("response", "right"))
+        known = {"prompt", "messages", *(() if both else ("response", "right")), *self.uses}
+        return [
+            column
+            for use in USES
+            if use not in known
+            for column in self.one_of(self.columns((use,)), use)
+        ]
 
     def answers(self, needed: bool) -> list[Column]:
         """Of the answer, or of what is recorded in its place."""
         if "answer" in self.uses:
             return []
-        if (found := self.final(needed)) is not None:
-            return [found]
+        if found := self.final(needed):
+            return found
         recorded = self.uses & {"demonstration", "chosen", "messages"}
-        replies = [] if recorded or "right" in self.uses else self.replies()
+        replies = [] if recorded or "right" in self.uses else self.columns(REPLIES)
         if not replies:
             return []
-        reply = self.one_of(replies, "demonstration")
-        labels = [n for n in LABELS if n in self.has and self.is_verdict(n)]
-        if "label" in self.has and not labels:
+        (reply,) = self.one_of(replies, "demonstration")
+        labels = [n for n in self.columns(LABELS) if self.is_verdict(n)]
+        if (named := self.columns(("label",))) and not labels:
             raise UserError(
-                f"{self.path}: 'label' is no true or false, so it does not say which "
+                f"{self.path}: {named[0]!r} is no true or false, so it does not say which "
                 f"{replies[0]!r} is right; give --columns {replies[0]}=demonstration to imitate all"
             )
-        if reply is None or not labels:
-            return [] if reply is None else [reply]
+        if not labels:
+            return [reply]
         return [replace(reply, use="response"), Column(use="right", paths=((labels[0],),))]
 
-    def replies(self) -> list[str]:
-        return [n for n in REPLIES if n in self.has]
-
-    def final(self, needed: bool) -> Column | None:
+    def final(self, needed: bool) -> list[Column]:
         """What is an answer by its name, unless it is a whole working."""
         found = [self.path_in(n) for n in self.among(ANSWERS)]
         paths = [p for p in found if p is not None]
         if "answer" not in self.cut:
-            worked = [p for p in paths if p[0] == "solution" and self.is_worked(p)]
+            worked = [p for p in paths if p[0].casefold() == "solution" and self.is_worked(p)]
             paths = [p for p in paths if p not in worked]
             recorded = self.uses & {"demonstration", "chosen", "messages"}
-            if worked and not paths and needed and not recorded and not self.replies():
+            if worked and not paths and needed and not recorded and not self.columns(REPLIES):
+                name = worked[0][0]
                 raise UserError(
-                    f"{self.path}: 'solution' holds whole workings, not answers to compare with; "
+                    f"{self.path}: {name!r} holds whole workings, not answers to compare with; "
                     "give --columns answer=boxed or answer=#### for what stands last in them, "
-                    "solution=demonstration to imitate them, or solution=answer"
+                    f"{name}=demonstration to imitate them, or {name}=answer"
                 )
         same = {tuple(str(lookup(row, p)) for row in self.first) for p in paths}
         if len(same) > 1:
             return self.one_of([".".join(p) for p in paths], "answer")
-        return Column(use="answer", paths=(paths[0],)) if paths else None
+        return [Column(use="answer", paths=(paths[0],))] if paths else []
 
-    def one_of(self, names: Sequence[str], use: str) -> Column | None:
+    def one_of(self, names: Sequence[str], use: str) -> list[Column]:
+        """The column that is read so, where there is one."""
         if len(names) > 1:
             raise UserError(
                 f"{self.path}: {' and '.join(map(repr, names))} could each be the {use}; say which, "
                 f"--columns {names[0]}={use}"
             )
-        return Column(use=use, paths=((names[0],),)) if names else None
+        return [Column(use=use, paths=((name,),)) for name in names]
 
     def path_in(self, name: str) -> tuple[str, ...] | None:
         """Where an answer stands in a column: verl's is inside an object."""
-        if name != "reward_model":
+        if name.casefold() != "reward_model":
             return (name,)
         inside = (name, "ground_truth")
         return inside if any(lookup(r, inside) is not None for r in self.first) else None

@@ -34,8 +34,10 @@ class Conversation:
 
 def read_conversation(found: Any, where: str, field: str = "messages") -> Conversation:
     """A list of messages. Raises UserError that says what is wrong with which."""
-    if not isinstance(found, list) or not found:
+    if not isinstance(found, list):
         raise UserError(f"{where}: {field} is {describe_value(found)}; write a list of {SHOWN}")
+    if not found:
+        raise UserError(f"{where}: {field} is an empty list; write messages, [{SHOWN}]")
     messages = tuple(_message(m, f"{field}[{i}]", where) for i, m in enumerate(found))
     late = [i for i, m in enumerate(messages) if i and m.role == "system"]
     if late:
@@ -45,7 +47,7 @@ def read_conversation(found: Any, where: str, field: str = "messages") -> Conver
     imitated = _imitated(found, messages)
     _check_results(messages, f"{where}: {field}", shows=imitated is not None)
     if imitated is None:
-        _check_last(messages, messages, where)
+        _check_last(messages, messages, where, field)
         return Conversation(prompt=messages)
     if not imitated:
         raise UserError(
@@ -53,17 +55,20 @@ def read_conversation(found: Any, where: str, field: str = "messages") -> Conver
             '"weight": 1'
         )
     *before, last = imitated
-    _check_last(messages[:last], messages, where)
+    _check_last(messages[:last], messages, where, field)
     return Conversation(
         prompt=messages[:last], reply=messages[last].content, imitated=tuple(before)
     )
 
 
-def _check_last(prompt: Sequence[Message], messages: Sequence[Message], where: str) -> None:
+def _check_last(
+    prompt: Sequence[Message], messages: Sequence[Message], where: str, field: str
+) -> None:
     if not prompt or prompt[-1].role not in ("user", "tool"):
         last = (prompt or messages)[-1].role
         raise UserError(
-            f"{where}: the last message is from {last!r}; a prompt ends with a user message"
+            f"{where}: the last message of {field} is from {last!r}; a prompt ends with a user "
+            "message"
         )
 
 

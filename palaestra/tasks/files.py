@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 import os
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, time, timedelta
 from decimal import Decimal
@@ -30,12 +30,12 @@ from typing import Any
 import numpy as np
 
 from palaestra.errors import UserError
-from palaestra.suggest import suggestion
+from palaestra.suggest import close_names
 from palaestra.tasks import options
-from palaestra.tasks.columns import convert
+from palaestra.tasks.columns import ANSWERS, PROMPTS, ColumnMap, Converted, convert
 from palaestra.tasks.conversations import check_whole, read_conversation, read_text
 from palaestra.tasks.preflight import Preflight
-from palaestra.tasks.records import Record, Records, describe_value, kind
+from palaestra.tasks.records import Record, Records, describe_value, each_record, kind
 from palaestra.tasks.repeats import REPEAT_WARNING
 from palaestra.tasks.sources import name_of, open_records
 from palaestra.types import Message, Task, seed_of, stage
@@ -46,18 +46,11 @@ COLUMNS = ("prompt", "messages", "answer", "id", "system", "domain", "split")
 # what is learned from without being judged
 PAIR = ("chosen", "rejected")
 RECORDED_COLUMNS = (("demonstration",), PAIR, ("response", "right"))
-ALIASES = (
-    "question",
-    "problem",
-    "input",
-    "instruction",
-    "query",
-    "text",
-    "solution",
-    "target",
-    "label",
-    "output",
-)
+ALIASES = {  # columns that may be meant, by what they are read as
+    "prompt": (*PROMPTS, "text"),
+    "answer": (*ANSWERS, "label", "output"),
+}
+TOLD = 3  # records that are at fault, which are told together
 
 
 @stage
@@ -137,7 +130,7 @@ class FileTasks:
 class SplitRecords:
     """The records of a split, and the hashes of their prompts."""
 
-    records: Records
+    records: Converted
     rows_N: np.ndarray
     prompt_N: np.ndarray
     choices: bool  # whether some record of its file has options
@@ -151,7 +144,7 @@ class Scan:
     is said.
     """
 
-    records: Records
+    records: Converted
     prompt_N: np.ndarray
     split_N: np.ndarray
     choices: bool
@@ -240,14 +233,25 @@ def scan(records: Records, answers: bool, columns: str = "") -> Scan:
     converted = convert(records, columns, answers)
     prompts, ids, splits, answered, choices = array("Q"), array("Q"), array("b"), array("b"), False
     seen = Preflight(exact=answers)
-    for prompt, identity, split, task in _check_records(converted, answers):
+    faults = Faults(converted)
+    for i, record in enumerate(each_record(converted)):
+        try:
+            if isinstance(record, UserError):
+                raise record
+            task = build(record, converted.where(i), converted.label(i), answers, converted.reading)
+            split = _split(record, converted.where(i), converted.reading)
+        except UserError as error:
+            faults.add(i, error)
+            continue
+        prompt = seed_of(("prompt", *(x for m in task.prompt for x in (m.role, m.content))))
         prompts.append(prompt)
-        ids.append(identity)
+        ids.append(seed_of((task.id,)))
         splits.append(split)
         answered.append(task.answer is not None)
         listed = bool(options.option_texts(task.meta))
         choices |= listed
         seen.look(task, listed)
+    faults.check()
     if not prompts:
         raise UserError(f"{records.path}: no records; it needs one a problem")
     _check_unique(converted, np.array(ids))
@@ -264,37 +268,65 @@ def scan(records: Records, answers: bool, columns: str = "") -> Scan:
     return Scan(converted, prompt_N, split_N, choices, bool(answered[0]), notes)
 
 
-def _check_records(records: Records, answers: bool) -> Iterator[tuple[int, int, int, Task]]:
-    for i, record in enumerate(records):
-        task = build(record, records.where(i), records.label(i), answers)
-        prompt = seed_of(("prompt", *(x for m in task.prompt for x in (m.role, m.content))))
-        split = record.get("split")
-        if split not in (None, "train", "test"):
-            raise UserError(f"{records.where(i)}: split is {split!r}; write 'train' or 'test'")
-        yield prompt, seed_of((task.id,)), {None: -1, "train": 0, "test": 1}[split], task
+class Faults:
+    """What is wrong with records: how many are at fault, and the first of them."""
+
+    def __init__(self, records: Records):
+        self.records, self.n = records, 0
+        self.first: dict[str, list[str]] = {}  # where, by what is wrong
+
+    def add(self, index: int, error: UserError) -> None:
+        where, self.n = self.records.where(index), self.n + 1
+        if self.n <= TOLD:
+            self.first.setdefault(str(error).removeprefix(f"{where}: "), []).append(where)
+
+    def check(self) -> None:
+        """Raises UserError that tells the first, each with its place, and how many there are."""
+        if not self.n:
+            return
+        each = [
+            f"{place}: {text}" + (f" (also {' and '.join(others)})" if others else "")
+            for text, (place, *others) in self.first.items()
+        ]
+        more = self.n - TOLD
+        are = "record is" if more == 1 else "records are"
+        raise UserError(
+            ". ".join([*each, *([f"{more:,} more {are} at fault"] if more > 0 else [])])
+        )
 
 
-def _check_unique(records: Records, id_N: np.ndarray) -> None:
+def _split(record: Record, where: str, reading: ColumnMap) -> int:
+    """1 for test, 0 for train, -1 where nothing is said."""
+    split = record.get("split")
+    if split not in (None, "train", "test"):
+        raise UserError(f"{where}: {reading.name('split')} is {split!r}; write 'train' or 'test'")
+    return {None: -1, "train": 0, "test": 1}[split]
+
+
+def _check_unique(records: Converted, id_N: np.ndarray) -> None:
     order = np.argsort(id_N, kind="stable")
     same = np.flatnonzero(id_N[order][1:] == id_N[order][:-1])
     if len(same):
         first, second = int(order[same[0]]), int(order[same[0] + 1])
         taken, where = records[second].get("id"), records.where(second)
         raise UserError(
-            f"{where}: id {taken!r} is taken by {records.where(first)}; ids must differ"
+            f"{where}: {records.reading.name('id')} {taken!r} is taken by {records.where(first)}; "
+            "ids must differ"
         )
 
 
-def _check_all_or_none(records: Records, column: str, has_N: np.ndarray) -> None:
+def _check_all_or_none(records: Converted, use: str, has_N: np.ndarray) -> None:
     if has_N.any() and not has_N.all():
-        where = records.where(int(np.argmin(has_N)))
-        raise UserError(
-            f"{where}: no {column!r}, but other records have one; give it to all or none"
-        )
+        faults, name = Faults(records), records.reading.name(use)
+        for i in np.flatnonzero(~has_N):
+            text = f"no {name!r}, but other records have one; give it to all or none"
+            faults.add(int(i), UserError(text))
+        faults.check()
 
 
-def task_of(records: Records, index: int, *, answers: bool) -> Task:
-    return build(records[index], records.where(index), records.label(index), answers)
+def task_of(records: Converted, index: int, *, answers: bool) -> Task:
+    where, label = records.where(index), records.label(index)
+    return build(records[index], where, label, answers, records.reading)
 
 
 def first_tasks(path: str, n: int, columns: str = "") -> list[Task]:
@@ -312,23 +344,28 @@ def tasks_and_notes(path: str, n: int, columns: str = "") -> tuple[list[Task], t
     return [task_of(found.records, i, answers=False) for i in range(size)], found.notes
 
 
-def build(record: Record, where: str, label: str, answers: bool) -> Task:
-    """A record as a task, or what is wrong with it."""
+def build(record: Record, where: str, label: str, answers: bool, reading: ColumnMap) -> Task:
+    """A record as a task, or what is wrong with it. `reading`: how its columns were read."""
     identity = record.get("id")
     if identity is not None and (
         isinstance(identity, bool) or not isinstance(identity, str | int) or identity == ""
     ):
-        raise UserError(f"{where}: id is {describe_value(identity)}; write text or a whole number")
+        raise UserError(
+            f"{where}: {reading.name('id')} is {describe_value(identity)}; write text or a whole "
+            "number"
+        )
     domain = record.get("domain")
     if domain is not None and not isinstance(domain, str):
-        raise UserError(f"{where}: domain is {describe_value(domain)}; write text")
-    system = _system(record, where)
-    prompt, said = _prompt(record, where, len(system))
+        raise UserError(
+            f"{where}: {reading.name('domain')} is {describe_value(domain)}; write text"
+        )
+    system = _system(record, where, reading)
+    prompt, said = _prompt(record, where, len(system), reading)
     meta = {k: to_plain(v) for k, v in record.items() if k not in COLUMNS} | said
     return Task(
         id=label if identity is None else str(identity),
         prompt=options.add_options((*system, *prompt), meta),
-        answer=_answer({**record, **said}, where, answers),
+        answer=_answer({**record, **said}, where, answers, reading),
         meta=meta,
         domain=domain or "",
         conversational=record.get("messages") is not None or isinstance(record.get("prompt"), list),
@@ -352,26 +389,29 @@ def to_plain(value: Any) -> Any:
     return value.total_seconds() if isinstance(value, timedelta) else value
 
 
-def _prompt(record: Record, where: str, before: int) -> tuple[tuple[Message, ...], dict[str, Any]]:
+def _prompt(
+    record: Record, where: str, before: int, reading: ColumnMap
+) -> tuple[tuple[Message, ...], dict[str, Any]]:
     """The prompt, and what is imitated where a conversation shows it. `before`: messages that will
     stand before these.
     """
     text, messages = record.get("prompt"), record.get("messages")
     if text is not None and messages is not None:
-        raise UserError(f"{where}: both 'prompt' and 'messages'; keep one")
+        names = f"{reading.name('prompt')!r} and {reading.name('messages')!r}"
+        raise UserError(f"{where}: both {names}; keep one")
     if text is None and messages is None:
-        raise UserError(
-            f"{where}: no 'prompt' (nor 'messages'){_describe_instead(record, 'prompt')}"
-        )
+        raise UserError(f"{where}: {_describe_lack(record, 'prompt', reading)}")
     if text is not None and not isinstance(text, list):
-        return (Message(role="user", content=read_text(text, where, "prompt")),), {}
+        content = read_text(text, where, reading.name("prompt"))
+        return (Message(role="user", content=content),), {}
     field = "messages" if text is None else "prompt"
-    talk = read_conversation(record[field], where, field)
+    talk = read_conversation(record[field], where, reading.name(field))
     if talk.reply is None:
         return talk.prompt, {}
     if record.get("demonstration") is not None:
         raise UserError(
-            f"{where}: both 'demonstration' and a last message of the assistant; keep one"
+            f"{where}: both {reading.name('demonstration')!r} and a last message of the "
+            "assistant; keep one"
         )
     said: dict[str, Any] = {"demonstration": talk.reply}
     if talk.imitated:
@@ -379,7 +419,7 @@ def _prompt(record: Record, where: str, before: int) -> tuple[tuple[Message, ...
     return talk.prompt, said
 
 
-def _system(record: Record, where: str) -> tuple[Message, ...]:
+def _system(record: Record, where: str, reading: ColumnMap) -> tuple[Message, ...]:
     text, messages = record.get("system"), record.get("messages") or record.get("prompt")
     if text is None:
         return ()
@@ -389,12 +429,14 @@ def _system(record: Record, where: str) -> tuple[Message, ...]:
         and isinstance(messages[0], dict)
         and messages[0].get("role") == "system"
     ):
-        raise UserError(f"{where}: both 'system' and a system message in 'messages'; keep one")
-    return (Message(role="system", content=read_text(text, where, "system")),)
+        both = f"{reading.name('system')!r} and a system message in {reading.name('messages')!r}"
+        raise UserError(f"{where}: both {both}; keep one")
+    content = read_text(text, where, reading.name("system"))
+    return (Message(role="system", content=content),)
 
 
-def _answer(record: Record, where: str, needed: bool) -> Any:
-    answer = record.get("answer")
+def _answer(record: Record, where: str, needed: bool, reading: ColumnMap) -> Any:
+    answer, name = record.get("answer"), reading.name("answer")
     if not needed:
         return to_plain(answer)
     if answer is None and any(
@@ -408,32 +450,51 @@ def _answer(record: Record, where: str, needed: bool) -> Any:
                 f"{where}: a pair has chosen and rejected, and this no {lacks!r}; it has {has}"
             )
     if answer is None:
-        reply = next((k for k in ("completion", "response") if k in record), "")
-        imitate = f", and to imitate {reply!r} name it 'demonstration'" if reply else ""
-        without = f"without answers give a --reward FILE.py:FUNCTION{imitate}"
-        raise UserError(f"{where}: no 'answer'{_describe_instead(record, 'answer')}; {without}")
+        raise UserError(f"{where}: {_describe_no_answer(record, reading)}")
     if not isinstance(answer, str | int | float | Decimal):
         raise UserError(
-            f"{where}: answer is {kind(answer)}; write text or a number, or judge it with --reward "
+            f"{where}: {name} is {kind(answer)}; write text or a number, or judge it with --reward "
             "FILE.py:FUNCTION"
         )
     if isinstance(answer, str) and not answer.strip():
-        raise UserError(f"{where}: the answer is empty; write it or drop the record")
+        raise UserError(f"{where}: {name} is empty; write it or drop the record")
     if isinstance(answer, str):
-        return check_whole(answer, where, "answer")
+        return check_whole(answer, where, name)
     if not math.isfinite(answer):
         raise UserError(
-            f"{where}: answer is {answer}, which nothing equals; write a number or drop the record"
+            f"{where}: {name} is {answer}, which nothing equals; write a number or drop the record"
         )
     return to_plain(answer)
 
 
-def _describe_instead(record: Record, wanted: str) -> str:
-    """What the record has in its place."""
-    if wanted in record:
-        return ", it is null"
-    has = [str(k) for k in record]
-    near = suggestion(wanted, has)
-    rename = [k for k in has if k.lower() in ALIASES and not near]
-    hint = f"; rename {rename[0]!r} to {wanted!r}" if rename else near
-    return f"; the record has {', '.join(has[:8]) or 'no columns'}{hint}"
+def _describe_no_answer(record: Record, reading: ColumnMap) -> str:
+    """What a record without an answer lacks, and what can stand in its place."""
+    talk = next((k for k in ("messages", "prompt") if isinstance(record.get(k), list)), "")
+    named = "answer" in record or reading.name("answer") != "answer"
+    if talk and not named:
+        return (
+            f"{reading.name(talk)} ends with the user, so it shows no reply to imitate, and there "
+            "is no answer to compare with; end it with a message of the assistant, add an "
+            "'answer', or judge replies with --reward FILE.py:FUNCTION"
+        )
+    reply = next((k for k in ("completion", "response") if k in record), "")
+    imitate = f", and to imitate {reply!r} give --columns {reply}=demonstration" if reply else ""
+    without = f"without answers give a --reward FILE.py:FUNCTION{imitate}"
+    return f"{_describe_lack(record, 'answer', reading)}; {without}"
+
+
+def _describe_lack(record: Record, use: str, reading: ColumnMap) -> str:
+    """That nothing is read as the prompt or the answer, and what the record has in its place."""
+    uses = ("prompt", "messages") if use == "prompt" else (use,)
+    own = {c.use: str(c) for c in reading.columns}
+    has, names = [str(k) for k in record if own.get(k, k) == k], [own.get(u, u) for u in uses]
+    # of a column under its own name nothing is left where it is empty
+    if empty := [n for n in names if n.partition(".")[0] in has or n in own]:
+        return f"{empty[0]} is empty; write it or drop the record"
+    unused = [k for k in has if reading.is_free(k)]
+    near = [k for k in unused if k.casefold() in ALIASES[use]] or close_names(use, unused)
+    named = [n for n in names if n not in uses]
+    told = f"no {(named or uses)[0]!r}"
+    told += " (nor 'messages')" if use == "prompt" and not named else ""
+    there = ", ".join(has[:8]) or "no columns"
+    return f"{told}; the record has {there}; {reading.remedy(use, *near[:1])}"

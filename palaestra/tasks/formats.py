@@ -14,7 +14,7 @@ columns `prompt`, `messages`, `demonstration`, `chosen` and `rejected`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from palaestra.errors import UserError
@@ -25,18 +25,20 @@ SHAREGPT_ROLES = {"human": "user", "gpt": "assistant", "chatgpt": "assistant"}
 Fields = dict[str, Any]
 
 
-def normalise(row: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+def normalise(
+    row: Mapping[str, Any], where: str, name: Callable[[str], str] = str
+) -> Mapping[str, Any]:
     """The row with text where a list of messages stood for it, and one conversation where several
-    columns hold its parts.
+    columns hold its parts. `name`: what the user calls a column, by what it is read as.
     """
     if isinstance(row.get("messages"), list) and any(map(is_sharegpt, row["messages"])):
         row = {**row, "messages": [from_sharegpt(m) for m in row["messages"]]}
     if row.get("chosen") is not None and row.get("rejected") is not None:
-        row = read_pair(dict(row), where)
+        row = read_pair(dict(row), where, name)
     if isinstance(row.get("demonstration"), list):
         row = read_completion(dict(row), where)
     if isinstance(row.get("response"), list):
-        row = {**row, "response": only_reply(row["response"], where, "completion")}
+        row = {**row, "response": only_reply(row["response"], where, name("response"))}
     return row
 
 
@@ -53,37 +55,39 @@ def from_sharegpt(message: Any) -> Any:
     return {"role": role, "content": message.get("value"), **rest}
 
 
-def read_pair(row: Fields, where: str) -> Fields:
+def read_pair(row: Fields, where: str, name: Callable[[str], str]) -> Fields:
     """A pair whose prompt stands in a column, or is what both conversations, or both texts, begin
     with.
     """
     chosen, rejected = row["chosen"], row["rejected"]
+    first, second = name("chosen"), name("rejected")
     if isinstance(chosen, list) != isinstance(rejected, list):
-        raise UserError(f"{where}: one of chosen and rejected is a list of messages, one is not")
+        raise UserError(f"{where}: one of {first} and {second} is a list of messages, one is not")
     asked = row.get("prompt") is not None or row.get("messages") is not None
     if isinstance(chosen, list):
         chosen, rejected = ([from_sharegpt(m) for m in talk] for talk in (chosen, rejected))
         n = common(chosen, rejected)
         if n and n == min(len(chosen), len(rejected)):
-            raise UserError(f"{where}: chosen and rejected do not differ; drop the record")
+            raise UserError(f"{where}: {first} and {second} do not differ; drop the record")
         if n:  # whole conversations; a column `prompt` repeats what they begin with
             check_same_prompt(row.get("prompt"), chosen[:n], where)
             row.pop("prompt", None)
             row["messages"] = chosen[:n]
-        row["chosen"] = only_reply(chosen[n:], where, "chosen")
-        row["rejected"] = only_reply(rejected[n:], where, "rejected")
+        row["chosen"] = only_reply(chosen[n:], where, first)
+        row["rejected"] = only_reply(rejected[n:], where, second)
     elif not asked and isinstance(chosen, str) and isinstance(rejected, str):
         n = common(chosen, rejected)
         start = chosen[: n if n in (len(chosen), len(rejected)) else chosen.rfind(" ", 0, n) + 1]
         prompt = start.rstrip()
         if not prompt:
             raise UserError(
-                f"{where}: no 'prompt', and chosen and rejected do not begin alike; add the prompt"
+                f"{where}: no 'prompt', and {first} and {second} do not begin alike; add the "
+                "prompt, or say which column it is, --columns COLUMN=prompt"
             )
         row |= {"prompt": prompt, "chosen": chosen[len(prompt) :]}
         row["rejected"] = rejected[len(prompt) :]
-        read_text(row["chosen"], where, "what chosen has beyond rejected")
-        read_text(row["rejected"], where, "what rejected has beyond chosen")
+        read_text(row["chosen"], where, f"what {first} has beyond {second}")
+        read_text(row["rejected"], where, f"what {second} has beyond {first}")
     return row
 
 

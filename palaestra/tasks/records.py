@@ -10,8 +10,8 @@ import json
 import os
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, chain, count
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -24,7 +24,9 @@ BLANK = b" \t\r\n" + BOM
 
 
 class Records(Protocol):
-    """A sequence of records that knows where each one stands."""
+    """A sequence of records that knows where each one stands. Its iterators go on behind a record
+    that raises.
+    """
 
     @property
     def path(self) -> str | Path: ...
@@ -60,10 +62,11 @@ class Lines:
         return len(self.offsets)
 
     def __iter__(self) -> Iterator[Record]:
+        return map(self._parse, count(), self._read())
+
+    def _read(self) -> Iterator[bytes]:
         with self.lines.open("rb") as file:
-            lines = (line for line in file if line.strip(BLANK))
-            for i, line in enumerate(lines):
-                yield self._parse(i, line)
+            yield from (line for line in file if line.strip(BLANK))
 
     def __getitem__(self, index: int) -> Record:
         if self.path.stat().st_mtime_ns != self.stamp:
@@ -106,7 +109,7 @@ class Listed:
         return len(self.rows)
 
     def __iter__(self) -> Iterator[Record]:
-        return (object_of(row, self.where(i)) for i, row in enumerate(self.rows))
+        return map(object_of, self.rows, map(self.where, count()))
 
     def __getitem__(self, index: int) -> Record:
         return object_of(self.rows[index], self.where(index))
@@ -155,7 +158,7 @@ class Joined:
         return self.ends[-1]
 
     def __iter__(self) -> Iterator[Record]:
-        return (record for part in self.parts for record in part)
+        return chain.from_iterable(self.parts)
 
     def __getitem__(self, index: int) -> Record:
         n, at = self._place(index)
@@ -172,6 +175,18 @@ class Joined:
     def _place(self, index: int) -> tuple[int, int]:
         n = bisect_right(self.ends, index)
         return n, index - (self.ends[n - 1] if n else 0)
+
+
+def each_record(records: Iterable[Record]) -> Iterator[Record | UserError]:
+    """Every record once, or what is wrong with it, of an iterable that goes on behind a mistake."""
+    rows = iter(records)
+    while True:
+        try:
+            yield next(rows)
+        except StopIteration:
+            return
+        except UserError as error:
+            yield error
 
 
 def decode_text(data: bytes, where: str) -> str:

@@ -5,16 +5,20 @@ from dataclasses import dataclass, replace
 
 import pytest
 from palaestra.credit.links import Center
+from palaestra.credit.preferences import Compare
 from palaestra.credit.rows import Imitate
 from palaestra.errors import UserError
+from palaestra.objective.reward_model import BradleyTerry
+from palaestra.pipeline import Part, Pipeline
 from palaestra.recipes.base import grpo, ppo
 from palaestra.rollout.collect import MuteTruncated, Sample, links
+from palaestra.rollout.recorded import Recorded
 from palaestra.run.benches import bench_by_name
 from palaestra.run.driver import prepare
 from palaestra.run.settings import Settings
 from palaestra.run.setup import build, merge
 from palaestra.schedule import read, resolve
-from palaestra.step import Unchanged, start, step
+from palaestra.step import Learner, Unchanged, start, step
 from palaestra.types import Reward
 from palaestra.values import digest, find, flatten, override, vary, walk
 
@@ -42,6 +46,22 @@ class Outer:
 def test_unknown_field(path, says):
     with pytest.raises(UserError, match=f"did you mean .*{says}"):
         override(grpo.build(), path, 1)
+
+
+UNKNOWN = {
+    "objective.hihg": r"policy\.objective\.parts\.0\.high",
+    "objective.tei": r"reward\.objective\.tie",
+    "objektive.hihg": r"policy\.objective\.parts\.0\.high",
+}
+
+
+def test_an_unknown_field_of_a_part_is_known_by_its_last_name():
+    reward = Learner(credit=Compare(), objective=BradleyTerry(center=0.01), heads=("score",))
+    model = vary(grpo.build(), collect=links(Recorded()), learners={"reward": reward})
+    two = Pipeline(parts={"rm": Part(model), "rl": Part(ppo.build(kl=0.1))})
+    for path, says in UNKNOWN.items():
+        with pytest.raises(UserError, match=rf"did you mean (\w+\.)*{says}\?$"):
+            override(two, path, 1)
 
 
 def test_unknown_setting():

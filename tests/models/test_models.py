@@ -4,6 +4,7 @@ import json
 import shutil
 import threading
 import time
+import warnings
 from dataclasses import replace
 
 import pytest
@@ -262,6 +263,13 @@ def test_weights_go_back_in_place(saved):
     load_heads(model, at)
     assert weights_sha256(model) == weights_sha256(original)
     assert all(a is b for a, b in zip(held, model.trainable(), strict=True))
+
+
+def test_adapters_come_without_a_word(saved):
+    pytest.importorskip("peft")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        load(str(saved[1]), lora=LoRA(rank=2))
 
 
 def test_adapters(saved, tmp_path):

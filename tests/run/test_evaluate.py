@@ -197,7 +197,7 @@ def test_what_says_its_bounds_is_measured_between_them(context, tmp_path):
 def test_without_right_and_wrong_there_is_no_pass_at_k():
     """The best of j rewards is expected instead: of 0, .2, .4, .8 and two drawn .5333."""
     episodes = tuple(Episode(reward=Reward(total=x), status="finished") for x in (0.4, 0.0, 0.8, 0.2))
-    found = sampled_scores([Group(task=Task(id="t"), episodes=episodes)], 4)
+    found = sampled_scores([Group(task=Task(id="t"), episodes=episodes)], 4, (0.0, 1.0))
     assert list(found) == ["best@1", "best@2", "best@4"] and {x["of"] for x in found.values()} == {"reward"}
     means = [x["mean"] for x in found.values()]
     assert means == pytest.approx([0.35, (1 * 0.2 + 2 * 0.4 + 3 * 0.8) / 6, 0.8])

@@ -3,9 +3,10 @@
 import io
 import os
 import re
+import threading
 
 import pytest
-from palaestra.run.progress import BLOCKS, Progress, clock_time, sparkline
+from palaestra.run.progress import BLOCKS, Progress, Pulse, clock_time, sparkline
 
 STEP = {
     "reward": 0.5, "reward_low": 0.4, "reward_high": 0.6, "length": 12.34, "truncated": 0.02, "errors": 0.0,
@@ -150,3 +151,27 @@ def test_sparklines_and_times():
     assert sparkline([0, 0, 1, 1], 2) == BLOCKS[0] + BLOCKS[-1]
     assert sparkline([], 5) == "" and len(sparkline(list(range(1000)), 20)) == 20
     assert [clock_time(s) for s in (0.4, 61, 3725)] == ["0:00", "1:01", "1:02:05"]
+
+
+def test_what_is_slow_says_that_it_goes_on():
+    stream, clock, twice, asked = io.StringIO(), Clock(), threading.Event(), []
+
+    def tell():
+        asked.append(clock.now)
+        clock.now += 61
+        if len(asked) == 3:
+            twice.set()
+        return f"{len(asked)} done"
+
+    with Pulse("step 3", stream, tell=tell, every=0.001, clock=clock):
+        assert twice.wait(60)
+    said = stream.getvalue().splitlines()
+    assert said[:2] == ["step 3  0:00 so far  1 done", "step 3  1:01 so far  2 done"]
+    assert len(asked) == len(said), "nothing is said once it is over"
+
+
+def test_what_is_quick_says_nothing():
+    stream = io.StringIO()
+    with Pulse("step 3", stream, every=60):
+        pass
+    assert stream.getvalue() == "" and not [t for t in threading.enumerate() if t.name == "palaestra pulse"]

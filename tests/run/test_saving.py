@@ -212,8 +212,8 @@ def test_a_sample_of_the_episodes_is_written_and_said(place, capsys):
     (number,) = {e["group"] for e in some if e["step"] == 2}
     told = Run("run").group(2, number).explain("rloo")
     assert len(told["rewards"][0]) == 4 and "the run wrote 4 of the step's 12 episodes" in told["notes"][-1]
-    with pytest.raises(UserError, match=rf"no group {3 - number if number else 1}; it holds \[{number}\]"):
-        Run("run").group(2, 3 - number if number else 1).explain("rloo")
+    with pytest.raises(UserError, match=rf"no group {number + 1} of step 2; those written are {number}"):
+        Run("run").group(2, number + 1)
     assert main(["train", "--resume", "run", "--steps", "3"]) == 0
     assert Run("run").episodes().num_rows == 12
 

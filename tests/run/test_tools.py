@@ -68,10 +68,13 @@ def lines(folder):
 @pytest.mark.slow
 def test_from_the_command_line_train_evaluate_and_resume(place, forced, capsys):
     assert main(["train", "--data", "problems.jsonl", "--tools", "tools.py:add", "--out", "run", *SMALL]) == 0
-    said = capsys.readouterr().out
+    said, told = capsys.readouterr()
     (step,) = [x for x in lines("run") if "tools/calls" in x]
     assert (step["tools/calls"], step["tools/malformed"], step["tools/errors"], step["reward"]) == (1, 0, 0, 1)
-    assert json.loads(Path("run/summary.json").read_text())["accuracy_after"]["mean"] == 1
+    summary = json.loads(Path("run/summary.json").read_text())
+    assert summary["accuracy_after"]["mean"] == 1 and summary["tools"] == {"calls": 1, "malformed": 0, "errors": 0}
+    assert "\ntools    1.00 calls an answer in the last step, 0% could not be read, 0% of the others gave" in said
+    assert "no tool was called" not in told
     assert "add(a: integer, b: integer): The sum of a and b." in forced[1][0]
     (inspect,) = [x.split(None, 1)[1] for x in said.splitlines() if x.startswith("inspect")]
     assert "--tools tools.py:add" in inspect
@@ -81,6 +84,14 @@ def test_from_the_command_line_train_evaluate_and_resume(place, forced, capsys):
     assert main(["train", "--resume", "run", "--steps", "2", "--tool-turns", "3"]) == 0
     assert [x["tools/calls"] for x in lines("run") if "loss" in x] == [1, 1]
     assert "tool_turns = 3" in Path("run/config.toml").read_text()
+
+
+def test_tools_that_are_never_called_are_told(place, capsys):
+    assert main(["train", "--data", "problems.jsonl", "--tools", "tools.py:add", "--out", "run", *SMALL]) == 0
+    said, told = capsys.readouterr()
+    assert told.count("note: no tool was called in the first step") == 1
+    assert "\ntools    0.00 calls an answer in the last step\n" in said
+    assert json.loads(Path("run/summary.json").read_text())["tools"] == {"calls": 0}
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@
 import builtins
 import json
 import os
+import re
 from datetime import UTC, datetime, time, timedelta
 from decimal import Decimal
 from functools import partial
@@ -16,6 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from palaestra.errors import UserError
 from palaestra.store.codec import decode, encode
+from palaestra.tasks import records
+from palaestra.tasks.columns import LOOKED_AT
 from palaestra.tasks.files import FileTasks, load
 from palaestra.tasks.repeats import caveat
 
@@ -225,16 +228,16 @@ BROKEN = {  # what is wrong: (file name, content, what the message says)
     "semicolons": ("d.csv", "prompt;answer\nq;1\n", r"d\.csv: one column, 'prompt;answer': its cells are parted by ';'; write commas"),
     "no suffix": ("data", "a,b", r"data: cannot read a file without suffix"),
     "not Parquet": ("d.parquet", b"PAR1 no", r"d\.parquet: not a Parquet file \(.*\); write it again"),
-    "Parquet without prompt": ("d.parquet", [{"text": "a", "answer": "b"}], r"d\.parquet, row 1: no 'prompt' \(nor 'messages'\); the record has text, answer; rename 'text' to 'prompt'"),
-    "no prompt": ("d.jsonl", second({"promt": "a", "answer": 1}), r"d\.jsonl:2: no 'prompt'.*has promt, answer; did you mean promt"),
-    "null prompt": ("d.jsonl", second({"prompt": None, "answer": 1}), r"d\.jsonl:2: no 'prompt' \(nor 'messages'\), it is null"),
+    "Parquet without prompt": ("d.parquet", [{"text": "a", "answer": "b"}], r"d\.parquet, row 1: no 'prompt' \(nor 'messages'\); the record has text, answer; say which column it is, --columns text=prompt"),
+    "no prompt": ("d.jsonl", second({"promt": "a", "answer": 1}), r"d\.jsonl:2: no 'prompt'.*has promt, answer; say which column it is, --columns promt=prompt"),
+    "null prompt": ("d.jsonl", second({"prompt": None, "answer": 1}), r"d\.jsonl:2: prompt is empty; write it or drop the record"),
     "empty record": ("d.jsonl", second({}), r"d\.jsonl:2: no 'prompt'.*the record has no columns"),
     "empty prompt": ("d.jsonl", second({"prompt": " \n", "answer": 1}), r"d\.jsonl:2: prompt is empty"),
     "prompt is a number": ("d.jsonl", second({"prompt": 5, "answer": 1}), r"d\.jsonl:2: prompt is a number; write text"),
-    "prompt is a list": ("d.jsonl", second({"prompt": [], "answer": 1}), r"d\.jsonl:2: prompt is a list \('\[\]'\); write a list of {\"role\": \"user\""),
+    "prompt is a list": ("d.jsonl", second({"prompt": [], "answer": 1}), r"d\.jsonl:2: prompt is an empty list; write messages, \[{\"role\": \"user\""),
     "prompt and messages": ("d.jsonl", second({"prompt": "a", **user("b")}), r"d\.jsonl:2: both 'prompt' and 'messages'; keep one"),
     "messages is text": ("d.jsonl", second({"messages": "a", "answer": 1}), r"d\.jsonl:2: messages is a string \('a'\); write a list"),
-    "no messages": ("d.jsonl", second({"messages": [], "answer": 1}), r"d\.jsonl:2: messages is a list"),
+    "no messages": ("d.jsonl", second({"messages": [], "answer": 1}), r"d\.jsonl:2: messages is an empty list"),
     "a message is text": ("d.jsonl", second({"messages": ["a"], "answer": 1}), r"d\.jsonl:2: messages\[0\] is a string"),
     "unknown role": ("d.jsonl", second({"messages": [{"role": "human", "content": "a"}], "answer": 1}), r"d\.jsonl:2: messages\[0\]\.role is a string \('human'\); use system, user, assistant"),
     "tool role": ("d.jsonl", second({"messages": [{"role": "tool", "content": "a"}], "answer": 1}), r"messages\[0\] is a tool's result; .* named by --tools"),
@@ -243,18 +246,18 @@ BROKEN = {  # what is wrong: (file name, content, what the message says)
     "empty parts": ("d.jsonl", second(user([])), r"d\.jsonl:2: messages\[0\]\.content is empty"),
     "no content": ("d.jsonl", second(user(None)), r"d\.jsonl:2: messages\[0\]\.content is null; write text"),
     "empty content": ("d.jsonl", second(user("")), r"d\.jsonl:2: messages\[0\]\.content is empty"),
-    "assistant alone": ("d.jsonl", second({"messages": [{"role": "assistant", "content": "b"}], "answer": 1}), r"d\.jsonl:2: the last message is from 'assistant'; a prompt ends with a user message"),
-    "system last": ("d.jsonl", second({"messages": [{"role": "system", "content": "a"}, {"role": "assistant", "content": "b"}], "answer": 1}), r"d\.jsonl:2: the last message is from 'system'; a prompt ends with a user message"),
+    "assistant alone": ("d.jsonl", second({"messages": [{"role": "assistant", "content": "b"}], "answer": 1}), r"d\.jsonl:2: the last message of messages is from 'assistant'; a prompt ends with a user message"),
+    "system last": ("d.jsonl", second({"messages": [{"role": "system", "content": "a"}, {"role": "assistant", "content": "b"}], "answer": 1}), r"d\.jsonl:2: the last message of messages is from 'system'; a prompt ends with a user message"),
     "two demonstrations": ("d.jsonl", second({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "demonstration": "c"}), r"d\.jsonl:2: both 'demonstration' and a last message of the assistant; keep one"),
     "answers of some": ("d.jsonl", second({"prompt": "q", "demonstration": "d"}), r"d\.jsonl:2: no 'answer', but other records have one; give it to all or none"),
-    "completion": ("d.jsonl", second({"prompt": "q", "completion": "d"}), r"d\.jsonl:2: no 'answer'; .*, and to imitate 'completion' name it 'demonstration'"),
+    "completion": ("d.jsonl", second({"prompt": "q", "completion": "d"}), r"d\.jsonl:2: no 'answer'; .*, and to imitate 'completion' give --columns completion=demonstration"),
     "half a pair": ("d.jsonl", second({"prompt": "q", "chosen": "d"}), r"d\.jsonl:2: a pair has chosen and rejected, and this no 'rejected'"),
     "late system": ("d.jsonl", second({"messages": [{"role": "user", "content": "a"}, {"role": "system", "content": "b"}], "answer": 1}), r"d\.jsonl:2: messages\[1\] is a system message; only the first may be one"),
     "two systems": ("d.jsonl", second({"system": "a", "messages": [{"role": "system", "content": "b"}, {"role": "user", "content": "c"}], "answer": 1}), r"d\.jsonl:2: both 'system' and a system message"),
     "system is a number": ("d.jsonl", second({"prompt": "a", "system": 1, "answer": 1}), r"d\.jsonl:2: system is a number; write text"),
-    "no answer": ("d.jsonl", second({"prompt": "a", "solution": "1"}), r"d\.jsonl:2: no 'answer'; the record has prompt, solution; rename 'solution' to 'answer'; without answers give a --reward"),
-    "null answer": ("d.jsonl", second({"prompt": "a", "answer": None}), r"d\.jsonl:2: no 'answer', it is null"),
-    "empty answer": ("d.jsonl", second({"prompt": "a", "answer": " "}), r"d\.jsonl:2: the answer is empty"),
+    "no answer": ("d.jsonl", second({"prompt": "a", "solution": "1"}), r"d\.jsonl:2: no 'answer'; the record has prompt, solution; say which column it is, --columns solution=answer; without answers give a --reward"),
+    "null answer": ("d.jsonl", second({"prompt": "a", "answer": None}), r"d\.jsonl:2: answer is empty; write it or drop the record; without answers give a --reward"),
+    "empty answer": ("d.jsonl", second({"prompt": "a", "answer": " "}), r"d\.jsonl:2: answer is empty"),
     "NaN answer": ("d.jsonl", second({"prompt": "a", "answer": float("nan")}), r"d\.jsonl:2: answer is nan, which nothing equals"),
     "infinite answer": ("d.jsonl", second({"prompt": "a", "answer": float("inf")}), r"d\.jsonl:2: answer is inf"),
     "answer is a list": ("d.jsonl", second({"prompt": "a", "answer": ["1"]}), r"d\.jsonl:2: answer is a list; write text or a number, or judge it with --reward"),
@@ -277,6 +280,64 @@ def test_broken_input_is_one_clear_line(tmp_path, name):
     with pytest.raises(UserError, match=message) as error:
         FileTasks(write(tmp_path, file, content))
     assert "\n" not in str(error.value) and str(error.value).startswith(str(tmp_path))
+
+
+MANY = [
+    *GOOD[:3],
+    {"prompt": "a", "answer": ""},
+    {"prompt": "b", "answer": " "},
+    "text",
+    *({"prompt": f"{i}?", "answer": [i]} for i in range(1200)),
+]
+FIRST = (
+    r"d\.{suffix}{at}4: answer is empty; write it or drop the record \(also .*d\.{suffix}{at}5\)\. "
+    r".*d\.{suffix}{at}6: a string, not an object.*\. 1,200 more records are at fault$"
+)
+
+
+@pytest.mark.parametrize(("suffix", "at"), [("jsonl", ":"), ("json", ", record ")])
+def test_several_mistakes_are_told_together_in_one_reading(tmp_path, suffix, at, monkeypatch):
+    content = MANY if suffix == "json" else "\n".join(map(json.dumps, MANY))
+    path = write(tmp_path, f"d.{suffix}", content)
+    seen, check = [], records.object_of
+
+    def count(found, where, *shape):
+        seen.append(where)
+        return check(found, where, *shape)
+
+    monkeypatch.setattr(records, "object_of", count)
+    with pytest.raises(UserError) as error:
+        FileTasks(path)
+    assert re.search(FIRST.format(suffix=suffix, at=at), str(error.value))
+    assert "\n" not in str(error.value)
+    again = {w: seen.count(w) for w in seen}
+    assert len(again) == len(MANY) and max(list(again.values())[LOOKED_AT:]) == 1
+
+
+def test_several_mistakes_in_files_that_are_joined(tmp_path):
+    for name in ("a", "b"):
+        rows = [GOOD[0], {"prompt": "q", "answer": ""}, GOOD[1]]
+        write(tmp_path, f"{name}.jsonl", "\n".join(map(json.dumps, rows)))
+    with pytest.raises(UserError, match=r"a\.jsonl:2: answer is empty.*\(also .*b\.jsonl:2\)$"):
+        FileTasks(str(tmp_path / "*.jsonl"))
+
+
+@pytest.mark.parametrize(
+    ("n", "more"), [(3, "empty; write it or drop the record .*"), (4, "1 more record is at fault")]
+)
+def test_how_many_more(tmp_path, n, more):
+    rows = [*GOOD[:3], *({"prompt": f"{i}", "answer": ""} for i in range(n))]
+    with pytest.raises(UserError, match=more + "$"):
+        FileTasks(write(tmp_path, "d.jsonl", rows))
+
+
+def test_answers_that_some_lack_are_told_together(tmp_path):
+    rows = [*GOOD[:3], *({"prompt": f"{i}", "demonstration": "d"} for i in range(5))]
+    with pytest.raises(
+        UserError,
+        match=r"l:4: no 'answer', but.*\(also .*l:5 and .*l:6\)\. 2 more records are at fault$",
+    ):
+        FileTasks(write(tmp_path, "d.jsonl", rows))
 
 
 def test_missing_files(tmp_path):

@@ -12,7 +12,7 @@ from palaestra.rewards.verified import Verified
 from palaestra.run.benches import from_data
 from palaestra.tasks.files import FileTasks, first_tasks
 from palaestra.tasks.options import contains_options, letter_options
-from palaestra.tasks.oracle import episode_saying, problems
+from palaestra.tasks.oracle import episode_saying, find_problems
 from palaestra.types import Group, Message, Task
 
 RED = ["red", "green", "blue"]
@@ -75,7 +75,7 @@ def test_training_and_evaluation_show_options_and_pay_the_right_one(tmp_path, an
         texts = (r"\boxed{B}", r"\boxed{green}", r"\boxed{A}", r"\boxed{1}", "")
         found = asyncio.run(bench.reward(CTX, Group(task=task, episodes=tuple(map(episode_saying, texts)))))
         assert [r.total for r in found] == [1, 1, 0, 0, 0]
-    assert asyncio.run(problems(bench.tasks, bench.reward, 8, ctx=CTX)) == []
+    assert asyncio.run(find_problems(bench.tasks, bench.reward, 8, ctx=CTX)) == []
 
 
 def test_the_letter_is_that_of_the_order_shown(tmp_path):
@@ -104,7 +104,7 @@ def test_some_tasks_with_options_and_some_without(tmp_path):
     for task in (bench.tasks.task("train", i) for i in range(bench.tasks.size)):
         found = asyncio.run(bench.reward(CTX, Group(task=task, episodes=(episode_saying("A"), episode_saying("red")))))
         assert [r.total for r in found] == [float(task.meta["options"] is not None), 1]
-    assert asyncio.run(problems(bench.tasks, bench.reward, 8, ctx=CTX)) == []
+    assert asyncio.run(find_problems(bench.tasks, bench.reward, 8, ctx=CTX)) == []
 
 
 def test_alphamed_shows_options_once_in_an_order_of_its_own(tmp_path):
