@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from palaestra import values
 from palaestra.api.run import Run
 from palaestra.api.training import check_kept, lasting, stored_run, work
-from palaestra.ends import HELD_OUT, SHARES, all_of
+from palaestra.ends import ENDS, HELD_OUT, SHARES, all_of, describe_changes_on_the_way
 from palaestra.errors import UserError
 from palaestra.run import setup
 from palaestra.run.origin import announce_code, check_files
@@ -63,11 +64,13 @@ def read_settings(arguments: argparse.Namespace) -> Settings:
 
 def farewell(summary: dict[str, Any], settings: Settings, out: Path) -> str:
     lines = [""]
-    for end in ("before", "after"):
-        for found in all_of(summary, end):
-            lines.append(f"{HELD_OUT[found['of']]} {end:<7} {told(found)}  n = {found['n']}")
+    for name, part in summary.get("parts", {}).items():
+        lines += [f"part {name}: {line}" for line in measured(part)]
+    lines += measured(summary)
     if summary.get("caveat"):
         lines.append(f"note     {summary['caveat']}")
+    if changed := describe_changes_on_the_way(summary):
+        lines.append(f"note     {changed}")
     model = summary["artifacts"].get("policy")
     if model:
         lines += [
@@ -78,19 +81,29 @@ def farewell(summary: dict[str, Any], settings: Settings, out: Path) -> str:
     lines += [
         f"report   {out / 'report.html'}",
         f"curve    {out / 'curve.png'}",
-        f"repeat   {summary['command']}",
+        *([] if changed else [f"repeat   {summary['command']}"]),
         f"resume   {summary['resume_command']} --steps N",
-        f"inspect  {setup.eval_command(asdict(settings), model or settings.model)}",
+        f"inspect  {setup.inspect_command(asdict(settings), summary, out)}",
     ]
     return "\n".join(lines)
 
 
+def measured(summary: Mapping[str, Any]) -> list[str]:
+    """What was measured on held-out problems, a line each."""
+    return [
+        f"{HELD_OUT[found['of']]} {end:<7} {told(found)}  n = {found['n']}"
+        for end in ENDS
+        for found in all_of(summary, end)
+    ]
+
+
 def told(found: dict[str, Any]) -> str:
-    """An evaluation for people: a share in per cent, anything else in its own unit."""
+    """An evaluation for people: a share in per cent, anything else with its unit."""
     if found.get("of", "accuracy") in SHARES:
         return percent(found)
     ends = "" if found["low"] is None else f"  (95%: {found['low']:.3f} to {found['high']:.3f})"
-    return f"{found['mean']:6.3f}{ends}"
+    unit = f" {found['unit']}" if found.get("unit") else ""
+    return f"{found['mean']:6.3f}{unit}{ends}"
 
 
 def percent(found: dict[str, Any]) -> str:

@@ -24,9 +24,11 @@ def recorded_episode(
     reward: float,
     *,
     of: str = "a recorded answer",
+    judged: bool = True,
 ) -> Episode:
     """A finished episode with `reply` as the trained turn, its end token included; so are messages
-    of the prompt that are marked as trained. Behaviour log-probs are unknown.
+    of the prompt that are marked as trained. Behaviour log-probs are unknown. Not `judged`: the
+    reward only says what is imitated or preferred, so no number is made of it.
 
     Raises `UserError` where they do not fit into the context of the model; `of` says whose they
     are.
@@ -57,7 +59,7 @@ def recorded_episode(
             f"{of} has {len(row.context())} tokens with its prompt, and the context of "
             f"{ctx.model(model).name} holds {context}; shorten it, or leave it out"
         )
-    return Episode(rows=(row,), reward=Reward(total=reward), status="finished")
+    return Episode(rows=(row,), reward=Reward(total=reward, judged=judged), status="finished")
 
 
 @stage
@@ -85,9 +87,8 @@ class Demonstrate:
             replace(m, trained=True, author="demonstration") if i in _imitated(task) else m
             for i, m in enumerate(task.prompt)
         )
-        made = recorded_episode(
-            ctx, self.model, prompt, reply, 1.0, of=f"task {task.id!r}: its demonstration"
-        )
+        of = f"task {task.id!r}: its demonstration"
+        made = recorded_episode(ctx, self.model, prompt, reply, 1.0, of=of, judged=False)
         return replace(group, episodes=(*group.episodes, made))
 
 
@@ -102,10 +103,10 @@ class Recorded:
 
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         task = group.task
-        if "chosen" not in task.meta and "right" in task.meta:
+        judged = "chosen" not in task.meta and "right" in task.meta
+        named: tuple[tuple[str, float], ...] = (("chosen", 1.0), ("rejected", 0.0))
+        if judged:
             named = (("response", float(bool(task.meta["right"]))),)
-        else:
-            named = (("chosen", 1.0), ("rejected", 0.0))
         said = (
             recorded_episode(
                 ctx,
@@ -114,6 +115,7 @@ class Recorded:
                 _field(task, name),
                 reward,
                 of=f"task {task.id!r}: its {name!r} answer",
+                judged=judged,
             )
             for name, reward in named
         )
