@@ -342,10 +342,18 @@ class MeasuresRecords(Protocol):
     """
 
     def measures(self, out: Outputs, batch: Batch) -> Mapping[str, Tensor]:
-        """Of whole units: "margin" [units] of pairs, right where it is above 0, NaN for a tie; or of
-        rows "nll" [B], summed over "tokens" [B].
+        """Of whole units: "margin" [units] of pairs, right where it is above 0 and half right at 0,
+        NaN where neither answer is the better one; or of rows "nll" [B], summed over "tokens" [B].
         """
         ...
+
+
+@runtime_checkable
+class NamesUnit(Protocol):
+    """An objective that says what its margins are measured in. Without it no unit is told."""
+
+    @property
+    def margin_unit(self) -> str: ...
 
 
 @runtime_checkable

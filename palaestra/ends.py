@@ -9,6 +9,7 @@ from palaestra.stats import Interval
 from palaestra.types import value_class
 
 End = Literal["before", "after"]
+ENDS: tuple[End, ...] = ("before", "after")
 HeldOutKind: TypeAlias = Literal["accuracy", "reward", "ranking", "margin", "loss"]
 # what each is called; of several that one run measures, the first here is the main one
 HELD_OUT: Mapping[HeldOutKind, str] = {
@@ -18,6 +19,8 @@ HELD_OUT: Mapping[HeldOutKind, str] = {
     "margin": "held-out margin",
     "loss": "held-out loss",
 }
+# in a summary: the data have no answers that those to held-out problems could be judged by
+NOT_JUDGED: Mapping[str, bool] = {"answers_judged": False}
 SHARES = ("accuracy", "ranking")
 
 
@@ -26,19 +29,21 @@ class HeldOut:
     """How good a model is on held-out problems.
 
     `of` answers: "accuracy" where all were judged to be right or wrong, else a mean "reward" in its
-    own unit. Of recorded pairs: the share of right "ranking", and the mean "margin" in the unit of
-    the objective. Of recorded answers: the "loss", in nats a token.
+    own unit. Of recorded pairs: the share of right "ranking", in which a tie counts one half, and
+    the mean "margin" in the objective's `unit`. Of recorded answers: the "loss", in nats a token.
     """
 
     of: HeldOutKind
     interval: Interval
+    unit: str = ""  # of the mean; "" = a share, or one that nobody names
 
     @property
     def is_share(self) -> bool:
         return self.of in SHARES
 
     def json(self) -> dict[str, Any]:
-        return {"of": self.of, **self.interval.json()}
+        unit = {"unit": self.unit} if self.unit else {}
+        return {"of": self.of, **self.interval.json(), **unit}
 
     @classmethod
     def read(cls, found: Mapping[str, Any]) -> HeldOut | None:
@@ -48,7 +53,7 @@ class HeldOut:
         of: HeldOutKind = "accuracy"
         for kind in HELD_OUT:
             of = kind if kind == found.get("of") else of
-        return cls(of=of, interval=Interval.of(found))
+        return cls(of=of, interval=Interval.of(found), unit=str(found.get("unit") or ""))
 
 
 def evaluation_of(held: Sequence[HeldOut]) -> dict[str, Any]:
@@ -88,9 +93,17 @@ def all_of(summary: Mapping[str, Any], end: End) -> list[dict[str, Any]]:
     return [{"of": kind, **x} for kind, x in found if isinstance(x, Mapping) and x]
 
 
-def judges_answers(summary: Mapping[str, Any]) -> bool:
-    """Whether the answers of a run's policy can be judged: they were, or nothing was measured."""
-    return end_of(summary, "after").get("of", "accuracy") in ("accuracy", "reward")
+def describe_changes_on_the_way(summary: Mapping[str, Any]) -> str:
+    """What a run was changed in while it went on, in a line; "" = nothing."""
+    told = [
+        f"after {x['after']}" + (f": {', '.join(what)}" if (what := x.get("what")) else "")
+        for x in summary.get("changed", ())
+    ]
+    if not told:
+        return ""
+    gone = any(x.get("problem") for x in summary["changed"])
+    left = "; the evaluation before is of what was there then, so it is left out" if gone else ""
+    return f"the run was changed on the way ({'; '.join(told)}){left}"
 
 
 def with_before(metrics: Mapping[str, Any], first: Mapping[str, Any]) -> dict[str, Any]:

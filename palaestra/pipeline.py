@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from palaestra.context import Runnable
 from palaestra.ends import with_before
@@ -88,12 +88,44 @@ class Pipeline:
             results[name] = await ctx.once(name, part.runnable, start, models, problems[name])
         *_, (end, last) = results.items()
         first = next(r for n, r in results.items() if problems[n] == problems[end])
-        metrics = with_before(last.metrics, first.metrics)
+        alike = _depends(first, "problem") == _depends(last, "problem")
+        metrics = with_before(last.metrics, first.metrics if alike else {})
+        if changed := _changes(results, problems):
+            metrics["changed"] = changed
         metrics["parts"] = {n: dict(r.metrics) for n, r in results.items()}
         metrics["sampled_tokens"] = sum(
             r.metrics.get("sampled_tokens", 0) for r in results.values()
         )
         return Result(metrics=metrics, artifacts=last.artifacts)
+
+
+def _depends(result: Result, kind: str) -> str:
+    """The digest of what a part was made with, of one kind; "" = nobody knows."""
+    return str(result.metrics.get("made_with", {}).get(kind, ""))
+
+
+def _changes(
+    results: Mapping[str, Result], problems: Mapping[str, Mapping[str, str]]
+) -> list[dict[str, Any]]:
+    """What was changed on the way, inside parts and between them."""
+    changed: list[dict[str, Any]] = []
+    names = list(results)
+    *_, (end, last) = results.items()
+    for name, following in zip(names, [*names[1:], ""], strict=True):
+        inside = results[name].metrics.get("changed", ())
+        changed += [{**x, "after": f"{x['after']} of part {name}"} for x in inside]
+        if not following or any(
+            x.get("after") for x in results[following].metrics.get("changed", ())
+        ):
+            continue
+        same = problems[name] == problems[following]
+        kinds = ("method", "problem") if same else ("method",)
+        if any(_depends(results[name], k) != _depends(results[following], k) for k in kinds):
+            problem = problems[name] == problems[end] and (
+                _depends(results[name], "problem") != _depends(last, "problem")
+            )
+            changed.append({"after": f"part {name}", "problem": problem})
+    return changed
 
 
 def _path(results: Mapping[str, Result], source: Output) -> str:

@@ -49,9 +49,10 @@ class Interval:
 # ---- one sample
 
 
-def proportion(successes: int, n: int, level: float = LEVEL) -> Interval:
+def proportion(successes: float, n: int, level: float = LEVEL) -> Interval:
     """Share of successes with the score interval, which keeps its coverage at 0, at 1 and for small
-    n.
+    n. A success may count one half, as a tie does: halves spread less than 0 and 1 of the same
+    mean, so the interval then errs to the wide side.
 
     (p + z^2/2n +- z sqrt(p(1-p)/n + z^2/4n^2)) / (1 + z^2/n) Wilson (1927); Brown, Cai & DasGupta
     (2001), eq. 4 Of nothing, nothing is known: 0 of 0 is NaN in [0, 1].

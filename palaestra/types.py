@@ -210,7 +210,8 @@ SOLVED_TOTAL = 1 - 1e-9
 @value_class
 class Reward:
     """`total` is what advantages start from; `parts` are named shares or shadows of it; `events`
-    place reward in time. `solved`: whether the answer is right, None where nobody said so.
+    place reward in time. `solved`: whether the answer is right, None where nobody said so. Not
+    `judged`: the data only say what is to be imitated or preferred; the total measures nothing.
 
     What a seat was paid is the part `payment(seat)`, where several seats play. `silent` names parts
     that say nothing of this episode and so are left out of the total: they are unknown, while a
@@ -222,6 +223,7 @@ class Reward:
     events: tuple[Event, ...] = ()
     solved: bool | None = None
     silent: tuple[str, ...] = ()
+    judged: bool = True
 
     @property
     def payees(self) -> tuple[str, ...]:
@@ -291,6 +293,12 @@ class Episode:
     @property
     def n_sampled(self) -> int:
         return sum(r.n_sampled for r in self.rows)
+
+    @property
+    def recorded(self) -> bool:
+        """Whether nothing of it was sampled and its trained tokens come from data."""
+        segments = [s for r in self.rows for s in r.segments]
+        return any(s.trained for s in segments) and all(s.logp is None for s in segments)
 
     def oldest(self) -> int | None:
         """The oldest policy version among its trained tokens; None = offline data only."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shlex
 from dataclasses import dataclass, field
 
 import pytest
@@ -10,7 +11,9 @@ from palaestra.cli.main import main
 from palaestra.errors import UserError
 from palaestra.models.load import save
 from palaestra.pipeline import Output, Part, Pipeline
+from palaestra.store.folder import read_run
 from palaestra.types import Result
+from palaestra.view.report import page, parts
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,45 @@ def test_each_part_has_data_of_its_own(tmp_path, monkeypatch, capsys, run_data):
     names = [json.loads((tmp_path / "run" / n / "summary.json").read_text())["task"] for n in ("rm", "rl")]
     assert names == ["pairs.jsonl", "problems.jsonl"]
     assert '"parts.rm.data" = "pairs.jsonl"' in (tmp_path / "run" / "config.toml").read_text()
+
+
+REWARD_AND_POLICY = """import palaestra as pl
+
+
+def build():
+    head = pl.Learner(credit=pl.Compare(), objective=pl.BradleyTerry(), heads=("score",))
+    rm = pl.vary(pl.recipe("grpo"), collect=pl.links(pl.Recorded()), learners={"reward": head})
+    rl = pl.vary(pl.recipe("grpo"), collect=pl.links(pl.Sample(n=2), pl.Score()))
+    return pl.Pipeline(parts={"rm": pl.Part(rm), "rl": pl.Part(rl)})
+"""
+
+
+def test_each_part_is_named_with_what_was_measured_of_it(tmp_path, monkeypatch, capsys):
+    """On the screen and in the report: pairs ranked right are no accuracy, and no data file stands for both parts."""
+    monkeypatch.chdir(tmp_path)
+    write_parts(tmp_path)
+    (tmp_path / "both.py").write_text(REWARD_AND_POLICY)
+    fields = [f"parts.{n}.runnable.schedule.prompts=2" for n in ("rm", "rl")]
+    asked = ["train", "both.py", "rm.data=pairs.jsonl", "--data", "problems.jsonl", *fields, "--steps", "2"]
+    assert main([*asked, "--evaluate", "3", "--max-tokens", "4", "--out", "run"]) == 0
+    told = capsys.readouterr()
+    lines = told.err.splitlines()
+    assert lines[0].startswith("both.py on pairs.jsonl (rm), problems.jsonl (rl) with tiny")
+    rm, rl, first, second = (
+        lines.index("part rm on pairs.jsonl"),
+        lines.index("part rl"),
+        *(i for i, line in enumerate(lines) if line.startswith("step 2/2")),
+    )
+    assert rm < first < rl < second
+    measured = [line for line in told.out.splitlines() if line.startswith("part ")]
+    assert measured[0].startswith("part rm: held-out pairs ranked right before   50.0%")
+    assert measured[-1].startswith("part rl: held-out accuracy after") and len(measured) == 6
+    whole = read_run(tmp_path / "run")
+    rows = [(r["name"], r["problem"], r["what"]) for r in parts(whole)]
+    assert rows == [("rm", "pairs.jsonl", "pairs ranked right"), ("rl", "problems.jsonl", "accuracy")]
+    assert page(whole)["task"] == "" and page(read_run(tmp_path / "run" / "rm"))["task"] == "pairs.jsonl"
+    measure = dict(page(whole)["commands"])["Measure the trained model, with pass@k"]
+    assert "--data problems.jsonl" in measure and main(shlex.split(measure)[1:]) == 0
 
 
 def test_columns_of_a_part_need_its_data():

@@ -60,7 +60,8 @@ class Run:
     @cached_property
     def evaluations(self) -> pa.Table:
         """One row for each thing that an evaluation measured: step, of ("accuracy", "reward",
-        "ranking", "margin" or "loss"), mean, low and high (95%), n.
+        "ranking", "margin" or "loss"), mean, low and high (95%), n, and the unit of margins and
+        losses.
         """
         measured = [{"step": int(at), **held.json()} for at, held in self._read.held]
         return table(measured)
@@ -128,7 +129,7 @@ class Run:
         from palaestra.view.report import verdict
 
         folder: RunFolder = self._read
-        title = f"{folder.label('recipe')} on {folder.label('task')}"
+        title = " on ".join(x for x in (folder.label("recipe"), folder.problem) if x)
         said = verdict(folder)["words"]
         picture = (
             curve_svg(folder.steps, evaluations=folder.evaluations, of=folder.of)

@@ -17,6 +17,7 @@ from palaestra.api.keywords import TrainKeywords, check_keywords, flags_as_keywo
 from palaestra.api.loops import run_blocking
 from palaestra.api.run import Run
 from palaestra.catalogue import is_own_file
+from palaestra.ends import NOT_JUDGED
 from palaestra.errors import Paused, Stopped, UserError
 from palaestra.ledger.digests import packages
 from palaestra.run import setup
@@ -34,6 +35,7 @@ from palaestra.run.origin import (
     announce_code,
     check_files,
     check_parts,
+    conditions,
     describe_changes,
     lasting_fields,
 )
@@ -170,11 +172,14 @@ def work(
         ctx.resumed = resume is not None
         added = packages(runnable, settings, ctx.bench, ctx.players)
         ctx.plan = plan(settings, place, {"packages": added} if added else {})
+        ctx.plan = replace(ctx.plan, conditions=conditions(settings, runnable, place))
         ctx.say(
-            f"{settings.recipe} on {settings.problem} with {settings.model}, seed {settings.seed}; "
-            f"run folder {place}"
+            f"{settings.recipe} on {setup.problems_of(runnable, settings)} with {settings.model}, "
+            f"seed {settings.seed}; run folder {place}"
         )
-        for line in changes(place, settings, runnable) if resume is not None else ():
+        begun = changes(place, settings, runnable) if resume is not None else []
+        rate = setup.describe_rate(recipe, settings, runnable) if resume is None else ""
+        for line in [*begun, *filter(None, [rate])]:
             ctx.say(line)
         try:
             result = run_blocking(check_and_run(runnable, ctx, settings, origin))
@@ -436,6 +441,7 @@ def write_summary(ctx: RunContext, result: Result, settings: Settings) -> None:
         **ctx.plan.labels,
         "seed": settings.seed,
         **result.metrics,
+        **({} if ctx.plan.answers else NOT_JUDGED),
         "artifacts": dict(result.artifacts),
         "out": str(ctx.folder),
     }

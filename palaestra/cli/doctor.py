@@ -178,7 +178,7 @@ async def _estimate(settings: Settings, recipe: Recipe, ctx: Any) -> dict[str, A
         begin = time.perf_counter()
         state, metrics = await step(recipe, ctx, state)
         seconds.append(time.perf_counter() - begin)
-        lengths.append(metrics["length"])
+        lengths.append(metrics.get("length", 0.0))  # nothing is sampled of what is recorded
     begin, tasks = time.perf_counter(), min(EVALUATED_TASKS, settings.evaluate)
     if tasks:
         await greedy_held_out(ctx, tasks)

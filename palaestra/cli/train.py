@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from palaestra import values
 from palaestra.api.run import Run
 from palaestra.api.training import check_kept, lasting, stored_run, work
-from palaestra.ends import HELD_OUT, SHARES, all_of, judges_answers
+from palaestra.ends import ENDS, HELD_OUT, SHARES, all_of, describe_changes_on_the_way
 from palaestra.errors import UserError
 from palaestra.run import setup
 from palaestra.run.origin import announce_code, check_files
@@ -62,13 +63,16 @@ def read_settings(arguments: argparse.Namespace) -> Settings:
 
 
 def farewell(summary: dict[str, Any], settings: Settings, out: Path) -> str:
-    lines = ["", *ends(summary)]
+    lines = [""]
     for name, part in summary.get("parts", {}).items():
-        lines += [f"part {name}: {line}" for line in ends(part)]
+        lines += [f"part {name}: {line}" for line in measured(part)]
+    lines += measured(summary)
     if used := summary.get("tools"):
         lines.append(f"tools    {tool_use(used)}")
     if summary.get("caveat"):
         lines.append(f"note     {summary['caveat']}")
+    if changed := describe_changes_on_the_way(summary):
+        lines.append(f"note     {changed}")
     model = summary["artifacts"].get("policy")
     if model:
         lines += [
@@ -79,19 +83,18 @@ def farewell(summary: dict[str, Any], settings: Settings, out: Path) -> str:
     lines += [
         f"report   {out / 'report.html'}",
         f"curve    {out / 'curve.png'}",
-        f"repeat   {summary['command']}",
+        *([] if changed else [f"repeat   {summary['command']}"]),
         f"resume   {summary['resume_command']} --steps N",
+        f"inspect  {setup.inspect_command(asdict(settings), summary, out)}",
     ]
-    if judges_answers(summary):
-        lines.append(f"inspect  {setup.eval_command(asdict(settings), model or settings.model)}")
     return "\n".join(lines)
 
 
-def ends(summary: dict[str, Any]) -> list[str]:
-    """All that was measured before and after, a line each."""
+def measured(summary: Mapping[str, Any]) -> list[str]:
+    """What was measured on held-out problems, a line each."""
     return [
         f"{HELD_OUT[found['of']]} {end:<7} {told(found)}  n = {found['n']}"
-        for end in ("before", "after")
+        for end in ENDS
         for found in all_of(summary, end)
     ]
 
@@ -105,11 +108,12 @@ def tool_use(used: dict[str, float]) -> str:
 
 
 def told(found: dict[str, Any]) -> str:
-    """An evaluation for people: a share in per cent, anything else in its own unit."""
+    """An evaluation for people: a share in per cent, anything else with its unit."""
     if found.get("of", "accuracy") in SHARES:
         return percent(found)
     ends = "" if found["low"] is None else f"  (95%: {found['low']:.3f} to {found['high']:.3f})"
-    return f"{found['mean']:6.3f}{ends}"
+    unit = f" {found['unit']}" if found.get("unit") else ""
+    return f"{found['mean']:6.3f}{unit}{ends}"
 
 
 def percent(found: dict[str, Any]) -> str:

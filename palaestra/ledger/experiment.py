@@ -88,7 +88,9 @@ class Moving:
         moving = [
             s
             for s in cell.steps
-            if s["sampled_tokens"] and (s.get("policy/updates") or s.get("updates"))
+            if s["sampled_tokens"]
+            and (s.get("policy/updates") or s.get("updates"))
+            and "reward" in s
         ]
         found = [s["reward"] for s in moving][: self.first or None]
         return float(np.mean(found)) if len(found) >= max(1, self.first) else float("nan")

@@ -115,3 +115,8 @@ def sum_by_unit(x_B: Tensor, batch: Batch) -> Tensor:
     """
     _, unit_B = batch.unit_B.unique(return_inverse=True)
     return x_B.new_zeros(int(unit_B.max()) + 1).index_add(0, unit_B, x_B)
+
+
+def share_right(margin_U: Tensor) -> Tensor:
+    """[units] 1 where a pair is ranked right, 0 where wrong, and one half for a tie."""
+    return (1 + margin_U.detach().sign()) / 2

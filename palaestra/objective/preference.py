@@ -4,10 +4,12 @@ rejected one.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
-from palaestra.objective.algebra import Algebra, Couples, sum_by_unit
+from palaestra.objective.algebra import Algebra, Couples, share_right, sum_by_unit
 from palaestra.schedule import check_bounds
 from palaestra.types import Batch, Outputs, stage
 
@@ -28,6 +30,7 @@ class DPO(Algebra):
 
     beta: float = 0.1
     smoothing: float = 0.0
+    margin_unit: ClassVar[str] = "nats times beta"
 
     def __post_init__(self) -> None:
         check_bounds("DPO.beta", self.beta, above=0)
@@ -45,5 +48,5 @@ class DPO(Algebra):
         loss = (1 - self.smoothing) * softplus(-m_U) + self.smoothing * softplus(m_U)
         return loss.sum() / batch.n_units, {
             "margin": m_U.detach().sum() / batch.n_units,
-            "preferred": (m_U > 0).float().sum() / batch.n_units,
+            "preferred": share_right(m_U).sum() / batch.n_units,
         }

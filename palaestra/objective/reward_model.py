@@ -4,11 +4,13 @@ credit.preferences).
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from palaestra.objective.algebra import Algebra, Couples, sum_by_unit
+from palaestra.objective.algebra import Algebra, Couples, share_right, sum_by_unit
 from palaestra.types import Batch, Outputs, stage
 
 LEAST_SD = 1e-3
@@ -38,6 +40,7 @@ class BradleyTerry(Algebra):
     heads: tuple[str, ...] = ("score",)
     center: float = 0.0
     tie: float = 0.0
+    margin_unit: ClassVar[str] = "units of the reward"
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -65,7 +68,7 @@ class BradleyTerry(Algebra):
                 + self.center * sum_U**2
             )
             loss = loss + (sum_by_unit(weights(batch, head), batch) / 2 * each_U).sum()
-            ranked = ranked + ((margin_U > 0).to(loss.dtype) * (1 - tie_U)).sum().detach()
+            ranked = ranked + (share_right(margin_U) * (1 - tie_U)).sum().detach()
         n = batch.n_units * len(self.heads)
         return loss / n, {"ranked": ranked / n}
 

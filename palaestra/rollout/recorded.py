@@ -37,10 +37,12 @@ def recorded_episode(
     *,
     of: str = "a recorded answer",
     tools: tuple[ToolSchema, ...] = (),
+    judged: bool = True,
 ) -> Episode:
     """A finished episode with `reply` as the trained turn, its end token included; so are messages
     of the prompt that are marked as trained. Behaviour log-probs are unknown. `tools` are shown as
-    to who may call them.
+    to who may call them. Not `judged`: the reward only says what is imitated or preferred, so no
+    number is made of it.
 
     Raises `UserError` where they do not fit into the context of the model; `of` says whose they
     are.
@@ -71,7 +73,7 @@ def recorded_episode(
             f"{of} has {len(row.context())} tokens with its prompt, and the context of "
             f"{ctx.model(model).name} holds {context}; shorten it, or leave it out"
         )
-    return Episode(rows=(row,), reward=Reward(total=reward), status="finished")
+    return Episode(rows=(row,), reward=Reward(total=reward, judged=judged), status="finished")
 
 
 @stage
@@ -107,6 +109,7 @@ class Demonstrate:
             1.0,
             of=f"task {task.id!r}: its demonstration",
             tools=await tools_of(ctx.bench.world),
+            judged=False,
         )
         return replace(group, episodes=(*group.episodes, made))
 
@@ -122,10 +125,10 @@ class Recorded:
 
     async def __call__(self, ctx: Context, key: Key, group: Group) -> Group:
         task = group.task
-        if "chosen" not in task.meta and "right" in task.meta:
+        judged = "chosen" not in task.meta and "right" in task.meta
+        named: tuple[tuple[str, float], ...] = (("chosen", 1.0), ("rejected", 0.0))
+        if judged:
             named = (("response", float(bool(task.meta["right"]))),)
-        else:
-            named = (("chosen", 1.0), ("rejected", 0.0))
         tools = await tools_of(ctx.bench.world)
         said = (
             recorded_episode(
@@ -136,6 +139,7 @@ class Recorded:
                 reward,
                 of=f"task {task.id!r}: its {name!r} answer",
                 tools=tools,
+                judged=judged,
             )
             for name, reward in named
         )

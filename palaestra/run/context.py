@@ -92,6 +92,8 @@ class RunContext:
     lora: LoRA | None = None
     # the bench of a part's own problem, from its settings
     open_problem: Callable[[Mapping[str, str]], Bench] | None = None
+    # and what the numbers on it depend on; see `origin.conditions`
+    problem_conditions: Callable[[Mapping[str, str]], dict[str, str]] = dict
     planned: Plan | None = None  # the plan before the data left something out of it
     trackers: Trackers = field(default_factory=Trackers)  # the parts of a pipeline share them
 
@@ -435,6 +437,7 @@ class RunContext:
         child = replace(self, out=out, models={"policy": policy, **frozen})
         if out is not None:
             out.mkdir(parents=True, exist_ok=True)
+        self.say(f"part {name}" + (f" on {problem['data']}" if problem else ""))
         try:
             if problem and self.bench != (self.open_problem and self.open_problem(problem)):
                 await child.change_problem(problem)
@@ -457,7 +460,8 @@ class RunContext:
         self.bench, self.players = self.open_problem(problem), {}
         self.plan = self.planned or self.plan
         labels = {**self.plan.labels, "task": problem["data"]}
-        self.plan = replace(self.plan, labels=labels)
+        depends = {**self.plan.conditions, "problem": self.problem_conditions(problem)}
+        self.plan = replace(self.plan, labels=labels, conditions=depends)
         await self.check_bench()
 
     def record(self, seen: Groups, examples: Mapping[str, list[Example]]) -> None:

@@ -7,49 +7,54 @@ from collections.abc import Sequence
 import numpy as np
 
 from palaestra.curriculum.pool import is_mixed
-from palaestra.types import Groups, Metrics, Reward
+from palaestra.types import Episode, Groups, Metrics, Reward
 from palaestra.worlds.tools import tool_numbers
 
 
 def describe(seen: Groups, ready: Groups) -> Metrics:
-    """What the step's episodes looked like, errors apart."""
+    """What the step's episodes looked like, errors apart. Of what was neither sampled nor judged
+    there are counts alone.
+    """
     episodes = [e for g in seen for e in g.episodes]
     valid = [e for e in episodes if e.ok]
-    scored = [e.total for e in valid if e.reward is not None]
-    mean = float(np.mean(scored)) if scored else float("nan")
-    by_group = [[e.total for e in g.valid if e.reward is not None] for g in seen]
-    means = [float(np.mean(x)) for x in by_group if x]
-    units = means if len(means) > 1 else scored  # answers to one prompt are alike
-    half = 1.96 * float(np.std(units, ddof=1)) / len(units) ** 0.5 if len(units) > 1 else 0.0
-    right = [e.n_sampled for e in valid if e.reward is not None and e.solved]
-    wrong = [e.n_sampled for e in valid if e.reward is not None and not e.solved]
-    logp = [
-        x
-        for e in valid
-        for r in e.rows
-        for s in r.segments
-        if s.trained and s.logp is not None
-        for x in s.logp
-    ]
+    judged = [e for e in valid if e.reward is None or e.reward.judged]
+    sampled = [e for e in valid if not e.recorded]
+    of_rewards = bool(judged or not valid)
     return {
-        "reward": mean,
-        "reward_low": mean - half,
-        "reward_high": mean + half,
-        "length": float(np.mean([e.n_sampled for e in valid])) if valid else 0.0,
-        "length_right": float(np.mean(right)) if right else float("nan"),
-        "length_wrong": float(np.mean(wrong)) if wrong else float("nan"),
-        # nats a token: estimates the entropy
-        "entropy_sampled": -float(np.mean(logp)) if logp else float("nan"),
-        "truncated": float(np.mean([e.status.startswith("truncated") for e in valid]))
-        if valid
-        else 0.0,
+        **(describe_rewards(seen, judged) if of_rewards else {}),
+        **(describe_samples(sampled) if sampled or not valid else {}),
         "errors": 1 - len(valid) / len(episodes) if episodes else 0.0,
         "episodes": len(episodes),
         **tool_numbers(valid),
         "groups": len(seen),
         "groups_ready": len(ready),
+        **(describe_parts(seen, judged) if of_rewards else {}),
+    }
+
+
+def describe_rewards(seen: Groups, judged: Sequence[Episode]) -> Metrics:
+    """The mean reward with its interval over prompts, which leaves 0 to 1 only where rewards may."""
+    scored = [e.total for e in judged if e.reward is not None]
+    mean = float(np.mean(scored)) if scored else float("nan")
+    known = [[e.total for e in g.valid if e.reward is not None and e.reward.judged] for g in seen]
+    means = [float(np.mean(x)) for x in known if x]
+    units = means if len(means) > 1 else scored  # answers to one prompt are alike
+    half = 1.96 * float(np.std(units, ddof=1)) / len(units) ** 0.5 if len(units) > 1 else 0.0
+    found = {"reward": mean, "reward_low": mean - half, "reward_high": mean + half}
+    shares = all(e.reward is None or _is_share(e.reward) for e in judged)
+    return {k: min(max(x, 0.0), 1.0) for k, x in found.items()} if scored and shares else found
+
+
+def _is_share(reward: Reward) -> bool:
+    """Whether it says no more than right or wrong."""
+    return reward.solved is not None and reward.total == float(reward.solved)
+
+
+def describe_parts(seen: Groups, judged: Sequence[Episode]) -> Metrics:
+    """The share of groups whose rewards differ, and the mean of each part of the reward."""
+    return {
         "groups_mixed": float(np.mean([is_mixed(g) for g in seen])) if seen else 0.0,
-        **part_numbers([e.reward for e in valid if e.reward]),
+        **part_numbers([e.reward for e in judged if e.reward]),
     }
 
 
@@ -69,3 +74,32 @@ def part_numbers(rewards: Sequence[Reward]) -> Metrics:
 def is_silent(name: str, reward: Reward) -> bool:
     """Whether a part, or the part that it belongs to, says nothing of the episode."""
     return any(name == s or name.startswith(f"{s}/") for s in reward.silent)
+
+
+def describe_samples(sampled: Sequence[Episode]) -> Metrics:
+    """Lengths, in tokens, and how sure the policy was. Lengths of right and of wrong answers only
+    where somebody says which are right.
+    """
+    known = [(e.n_sampled, e.reward.solved) for e in sampled if e.reward is not None]
+    checks = any(solved is not None for _, solved in known)
+    lengths = {
+        name: [n for n, solved in known if solved is right]
+        for name, right in (("length_right", True), ("length_wrong", False))
+        if checks
+    }
+    logp = [
+        x
+        for e in sampled
+        for r in e.rows
+        for s in r.segments
+        if s.trained and s.logp is not None
+        for x in s.logp
+    ]
+    cut = [e.status.startswith("truncated") for e in sampled]
+    return {
+        "length": float(np.mean([e.n_sampled for e in sampled])) if sampled else 0.0,
+        **{name: float(np.mean(x)) if x else float("nan") for name, x in lengths.items()},
+        # nats a token: estimates the entropy
+        "entropy_sampled": -float(np.mean(logp)) if logp else float("nan"),
+        "truncated": float(np.mean(cut)) if cut else 0.0,
+    }

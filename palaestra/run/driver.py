@@ -4,6 +4,8 @@ goes on where it was.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import resource
 import signal
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from palaestra.ends import at_ends, evaluation_of
+from palaestra.ends import NOT_JUDGED, at_ends, describe_changes_on_the_way, evaluation_of
 from palaestra.errors import Fault, Paused, Stopped, UserError
 from palaestra.models.load import load_heads, trainable_copy, weights_sha256
 from palaestra.rollout.collect import Sample
@@ -52,12 +54,7 @@ async def train(recipe: Recipe, ctx: RunContext) -> Result:
     if log is not None:
         ctx.trackers.start(ctx.folder, state["step"])
     progress, stop = Progress(steps, stream=sys.stderr) if ctx.talk else None, StopSignal()
-    if state["run"].setdefault("problem", ctx.bench.name) != ctx.bench.name:
-        ctx.say(
-            f"note: the run began on {state['run']['problem']}; the evaluation before is of that, so "
-            "it is left out"
-        )
-        state["run"] |= {"problem": ctx.bench.name, "before": {}}
+    note_changes(ctx, state, log)
     if "before" not in state["run"]:
         state["run"]["before"] = await measure(recipe, ctx, log, 0)
     skipped: dict[str, int] = {}
@@ -202,6 +199,36 @@ def resume(recipe: Recipe, ctx: RunContext) -> tuple[State, checkpoint.AppendLog
     return state, log
 
 
+def note_changes(ctx: RunContext, state: State, log: checkpoint.AppendLog | None) -> None:
+    """Keeps what is not as it was at the checkpoint that the run goes on from. An evaluation before
+    that is of another problem goes, and the log says so.
+    """
+    run, now = state["run"], {**ctx.plan.conditions, "name": {"task": ctx.bench.name}}
+    # checkpoints of earlier versions hold the problem's name alone
+    then = run.get("conditions") or (
+        {"name": {"task": run["problem"]}} if "problem" in run else now
+    )
+    run["conditions"] = now
+    kinds = {k: changed_names(then[k], now[k]) for k in ("problem", "name", "method") if k in then}
+    problem = kinds.get("problem") or kinds.get("name") or []
+    what = [*problem, *kinds.get("method", [])]
+    if state["step"] == 0 and problem:
+        run.pop("before", None)  # nothing was learned yet: it is measured anew
+    if state["step"] == 0 or not what:
+        return
+    change = {"after": f"step {state['step']}", "what": what, "problem": bool(problem)}
+    run["changed"] = [*run.get("changed", ()), change]
+    if problem:
+        run["before"] = {}
+        ctx.say(f"note: {describe_changes_on_the_way({'changed': [change]})}")
+        if log is not None:
+            log.append({"step": state["step"], "changed": what})
+
+
+def changed_names(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    return [k for k in {**then, **now} if then.get(k) != now.get(k)]
+
+
 async def measure(
     recipe: Recipe, ctx: RunContext, log: checkpoint.AppendLog | None, at: int
 ) -> dict[str, Any]:
@@ -280,11 +307,13 @@ def keep_tool_use(ctx: RunContext, state: State, metrics: Metrics) -> None:
 
 
 def counters(state: State, sampled: int, seconds: float) -> dict[str, float]:
+    """Of the run so far; the speed of sampling only where it samples."""
     run = state["run"]
+    speed = {"tokens_per_second": round(sampled / max(seconds, 1e-9), 1)}
     return {
         "sampled_tokens": run["sampled_tokens"],
         "seconds": round(run["seconds"], 3),
-        "tokens_per_second": round(sampled / max(seconds, 1e-9), 1),
+        **(speed if run["sampled_tokens"] else {}),
     }
 
 
@@ -298,10 +327,19 @@ def summary(ctx: RunContext, state: State, after: dict[str, Any]) -> dict[str, A
         "seconds": round(run.get("seconds", 0.0), 3),
         **at_ends(run.get("before", {}), after),
         **({"tools": run["tools"]} if "tools" in run else {}),
+        **({} if ctx.plan.answers else NOT_JUDGED),
+        **({"changed": run["changed"]} if run.get("changed") else {}),
+        **({"made_with": digests_of(ctx.plan.conditions)} if ctx.plan.conditions else {}),
         "phase_seconds": {k: round(v, 3) for k, v in run.get("phase_seconds", ctx.seconds).items()},
         "peak_memory_mb": peak_memory_mb(),
         "weights_sha256": weights_sha256(ctx.model(next(iter(ctx.optimisers), "policy"))),
     }
+
+
+def digests_of(conditions: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """Of each kind of what a run is made from, by which parts of a pipeline are compared."""
+    whole = {kind: json.dumps(found, sort_keys=True) for kind, found in conditions.items()}
+    return {kind: hashlib.sha256(text.encode()).hexdigest()[:12] for kind, text in whole.items()}
 
 
 def peak_memory_mb() -> float:

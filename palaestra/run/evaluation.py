@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 
 from palaestra import values
-from palaestra.abilities import MeasuresRecords, ReplaysRecords, bounds_of, split_size
+from palaestra.abilities import (
+    MeasuresRecords,
+    NamesUnit,
+    ReplaysRecords,
+    bounds_of,
+    split_size,
+)
 from palaestra.context import Bench
 from palaestra.ends import HeldOut
 from palaestra.errors import UserError
@@ -133,7 +139,8 @@ async def measure_records(ctx: RunContext, recipe: Recipe, n: int) -> list[HeldO
             continue
         examples, _ = learner.credit(groups, ctx.measure(groups, learner.needs), {})
         if (batch := pack(examples, name)) is not None:
-            return summarise_records(measure_units(ctx, name, learner, objective, batch))
+            unit = objective.margin_unit if isinstance(objective, NamesUnit) else ""
+            return summarise_records(measure_units(ctx, name, learner, objective, batch), unit)
     return []
 
 
@@ -151,15 +158,21 @@ def measure_units(
     return found
 
 
-def summarise_records(found: Mapping[str, list[float]]) -> list[HeldOut]:
-    """Margins of pairs as a share and a mean, ties left out; log-likelihoods as a mean over tokens."""
+def summarise_records(found: Mapping[str, list[float]], unit: str = "") -> list[HeldOut]:
+    """Margins of pairs as the share that is ranked right and a mean in their `unit`;
+    log-likelihoods as a mean over tokens.
+
+    A margin of 0 is a tie of the model's, and counts one half, as in the area under the ROC curve.
+    Pairs that the data call equal (NaN) have no right order, and are left out.
+    """
     held: list[HeldOut] = []
     if margins := [x for x in found.get("margin", []) if not math.isnan(x)]:
-        ranked = proportion(sum(x > 0 for x in margins), len(margins))
+        ranked = proportion(sum((x > 0) + (x == 0) / 2 for x in margins), len(margins))
         held.append(HeldOut(of="ranking", interval=ranked))
-        held.append(HeldOut(of="margin", interval=mean_interval(margins)))
+        held.append(HeldOut(of="margin", interval=mean_interval(margins), unit=unit))
     if "nll" in found:
-        held.append(HeldOut(of="loss", interval=ratio_interval(found["nll"], found["tokens"])))
+        loss = ratio_interval(found["nll"], found["tokens"])
+        held.append(HeldOut(of="loss", interval=loss, unit="nats a token"))
     return held
 
 

@@ -12,7 +12,7 @@ import ast
 import hashlib
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -176,6 +176,34 @@ def _sha256(path: Path) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from None
+
+
+def conditions(settings: Settings, recipe: Any, folder: Path) -> dict[str, dict[str, str]]:
+    """What the numbers of a run in a folder depend on and may change on its way, as texts by name.
+
+    "problem": what is learned and measured, with the digests of the files that it names; "method":
+    the fields of the recipe, and the file that it is written in.
+    """
+    method = {k: str(values.file_form(x)) for k, x in values.flatten(recipe).items()}
+    return {
+        "problem": problem_conditions(settings, folder),
+        "method": method | _digests_told(settings, ["recipe"], folder),
+    }
+
+
+def problem_conditions(settings: Settings, folder: Path) -> dict[str, str]:
+    """The part of `conditions` that says what is learned."""
+    names = [*setting_names(Use.PROBLEM), "tools", "tool_turns", "tool_seconds", "tool_chars"]
+    plain = {n: str(getattr(settings, n)) for n in (*names, "max_tokens")}
+    return plain | _digests_told(settings, names, folder)
+
+
+def _digests_told(settings: Settings, names: Sequence[str], folder: Path) -> dict[str, str]:
+    return {
+        f"{path} ({name.replace('_', ' ')})": digest
+        for name in names
+        for path, digest in seen_from(folder, digests(getattr(settings, name))).items()
+    }
 
 
 def announce_code(source: Path, given: Mapping[str, Any]) -> None:

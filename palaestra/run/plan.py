@@ -22,4 +22,6 @@ class Plan:
     keep: int = 2  # checkpoints
     merged: bool = False  # every checkpoint of adapters holds the whole model, not the last alone
     rollouts: str = "all"  # "all", "sample:N" episodes a step, or "none"
+    # what its numbers are made from, by kind; see `origin.conditions`
+    conditions: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     labels: Mapping[str, Any] = field(default_factory=dict)

@@ -34,8 +34,8 @@ class Progress:
     """Shows steps as they finish; `step` counts finished ones. Use as a context manager.
 
     Reads of the metrics, each left out where absent: reward, reward_low, reward_high, length,
-    truncated, errors, tokens_per_second, seconds; of steps that sample nothing the loss in place of
-    the reward and what was sampled.
+    truncated, errors, tokens_per_second, seconds; of steps that judge nothing the loss in place of
+    the reward.
     """
 
     def __init__(
@@ -124,10 +124,10 @@ class Progress:
         return pieces + ([Text(f"{speed:,.0f} tokens/s")] if speed else [])
 
     def _judged_by(self) -> str:
-        """The metric that says how well a step went: answers of the data all have the reward that
-        is given with them.
+        """The metric that says how well a step went: answers of the data that nobody judged have no
+        reward.
         """
-        return "loss" if number(self.metrics.get("tokens_per_second")) == 0 else "reward"
+        return "reward" if "reward" in self.metrics else "loss"
 
     def _judged(self) -> list[Text]:
         """The reward with half the width of its interval, or the loss; nothing where
@@ -148,8 +148,6 @@ class Progress:
         length, cut, errors = (
             number(self.metrics.get(name)) for name in ("length", "truncated", "errors")
         )
-        if self._judged_by() == "loss":
-            length = cut = None
         shares = (
             ("length", length, "{:.1f}", ""),
             ("truncated", cut, "{:.0%}", CARE if cut and cut > TRUNCATION_ALARM else ""),

@@ -19,7 +19,7 @@ from palaestra.services.tools.names import split_names
 
 TASK = "chain"  # what is learned where nothing is said
 VALUE = "python"  # what a recipe is called that is a value of a program and not in the catalogue
-# for models that are not the embedded one, unless optimiser.lr is given
+# for models that are not small, unless optimiser.lr is given
 FULL_LR, LORA_LR = 1e-5, 1e-4
 ROLLOUTS = re.compile(r"all|none|sample:[1-9]\d*")
 
@@ -266,8 +266,13 @@ class Settings:
 
     @property
     def rate(self) -> float:
-        """The learning rate of models that are not the embedded one; 0 = the recipe's own."""
-        return 0.0 if self.model == "tiny" else LORA_LR if self.lora else FULL_LR
+        """The learning rate that the model asks for; 0 = the recipe's own, which is for models as
+        small as the embedded one. Large ones were trained on much text, and lose what they know at
+        such a rate.
+        """
+        from palaestra.models.precision import is_small
+
+        return 0.0 if is_small(self.model) else LORA_LR if self.lora else FULL_LR
 
     @property
     def problem(self) -> str:

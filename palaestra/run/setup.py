@@ -5,6 +5,7 @@ settings, complete.
 from __future__ import annotations
 
 import inspect
+import json
 import shlex
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
@@ -17,13 +18,16 @@ from palaestra.context import Bench, Runnable
 from palaestra.errors import PalaestraError, UserError
 from palaestra.models.load import load
 from palaestra.models.lora import LoRA
+from palaestra.models.precision import SMALL
 from palaestra.objective.mismatch import TIS
 from palaestra.pipeline import Pipeline
 from palaestra.rollout.collect import Score
 from palaestra.run.context import RunContext
 from palaestra.run.driver import train
+from palaestra.run.origin import problem_conditions
 from palaestra.run.rewards import reward_text
 from palaestra.run.settings import TASK, VALUE, Settings, Use, flag_of, setting_names, words_of
+from palaestra.services.tools.names import GIVEN
 from palaestra.step import Recipe
 from palaestra.suggest import suggestion_or_all
 from palaestra.tasks.user_code import locate_error
@@ -77,6 +81,33 @@ def eval_command(given: Mapping[str, Any], model: str) -> str:
     flags = {n: "--n" if n == "evaluate" else flag_of(n) for n in named}
     told = (f"{flags[n]} {shlex.quote(x)}" for n, v in named.items() for x in words_of(v))
     return " ".join(["palaestra eval --model", shlex.quote(model), *told, "--k 8"])
+
+
+def measure_command(given: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
+    """What measures the policy that a run, or a part of it, trained with these settings; "" where
+    no command can: no policy was kept, no answer can be judged, the part has a problem of its own,
+    or only a program has the reward or the tools.
+    """
+    model = (summary.get("artifacts") or {}).get("policy")
+    whole = given.get("env") or given.get("data") or given.get("task") or TASK
+    elsewhere = summary.get("part") and summary.get("task", whole) != whole
+    values_of_program = any(GIVEN in str(given.get(n, "")) for n in ("reward", "tools"))
+    judged = summary.get("answers_judged", True)
+    if not model or not judged or elsewhere or values_of_program:
+        return ""
+    return eval_command(given, str(model))
+
+
+def inspect_command(given: Mapping[str, Any], summary: Mapping[str, Any], out: Path) -> str:
+    """What to type to see more of a finished run: its policy on held-out problems, or all that was
+    measured where no answers of a trained policy can be judged.
+    """
+    if measuring := measure_command(given, summary):
+        return measuring
+    text = (
+        f"import palaestra; print(palaestra.open({json.dumps(str(out))}).evaluations.to_pylist())"
+    )
+    return f"python -c {shlex.quote(text)}"
 
 
 def arguments(method: str) -> Mapping[str, inspect.Parameter]:
@@ -190,6 +221,9 @@ def context(
         cache_mb=settings.cache_mb,
         lora=lora,
         open_problem=lambda problem: bench_of_part(settings, problem),
+        problem_conditions=lambda problem: problem_conditions(
+            replace(settings, task="", env="", **problem), out or Path()
+        ),
     )
 
 
@@ -203,14 +237,24 @@ def settings_for(runnable: Any, settings: Settings) -> Settings:
     return replace(settings, **parts[-1].problem) if parts else settings
 
 
+def problems_of(runnable: Any, settings: Settings) -> str:
+    """What is learned, for people: of a pipeline whose parts have problems of their own, each
+    part's.
+    """
+    parts = runnable.parts if isinstance(runnable, Pipeline) else {}
+    if not any(p.problem for p in parts.values()):
+        return settings.problem
+    return ", ".join(f"{p.data or settings.problem} ({n})" for n, p in parts.items())
+
+
 def bench_of_part(settings: Settings, problem: Mapping[str, str]) -> Bench:
     """The bench of a part's own problem under the settings of its run."""
     return bench_of(replace(settings, task="", env="", **problem))[0]
 
 
 def recipe_of(settings: Settings) -> Any:
-    """The recipe with the settings' overrides; models other than the embedded one get a smaller
-    learning rate.
+    """The recipe with the settings' overrides; models that are not small get a smaller learning
+    rate.
     """
     return build(settings.recipe, settings.set, settings.tis, settings.rate)
 
@@ -228,6 +272,38 @@ def without_fields(recipe: Any, settings: Settings) -> Any:
         return adjust_recipe(recipe, replace(settings, set={}))
     takes = arguments(settings.recipe)
     return recipe_of(replace(settings, set={k: v for k, v in settings.set.items() if k in takes}))
+
+
+def describe_rate(recipe: Any, settings: Settings, runnable: Any) -> str:
+    """A line where learners of a runnable have the rate that the model asks for in place of the
+    recipe's own; "" = none has. `recipe`: what stands in the place of the one that settings name.
+    """
+    if not settings.rate:
+        return ""
+    takes = arguments(settings.recipe)
+    given = {k: v for k, v in settings.set.items() if k in takes}
+    plain = build(settings.recipe, given) if recipe is None else recipe
+    own, now = learning_rates(plain), learning_rates(runnable)
+    moved = [own[k] for k, x in now.items() if x == settings.rate != own.get(k, x)]
+    if not moved:
+        return ""
+    told = " and ".join(dict.fromkeys(map(values.brief, moved)))
+    return (
+        f"learning rate {settings.rate:g}, for a model of {SMALL // 10**6} million weights or "
+        f"more; the recipe's own is {told}; another one: optimiser.lr=..."
+    )
+
+
+def learning_rates(runnable: Any) -> dict[str, Any]:
+    """Of each learner, a number or a schedule; of a pipeline those of its parts."""
+    if isinstance(runnable, Pipeline):
+        return {
+            f"{name}.{k}": x
+            for name, part in runnable.parts.items()
+            for k, x in learning_rates(part.runnable).items()
+        }
+    learners = runnable.learners if isinstance(runnable, Recipe) else {}
+    return {name: learner.optimiser.lr for name, learner in learners.items()}
 
 
 def lasting_overrides(

@@ -38,9 +38,20 @@ class RunFolder:
         return self.of in SHARES
 
     @property
+    def unit(self) -> str:
+        """Of what evaluations measure; "" = shares, or what has none."""
+        return next((h.unit for _, h in self.held if h.of == self.of), "")
+
+    @property
     def parts(self) -> Mapping[str, Mapping[str, Any]]:
         """Metrics of a pipeline's parts by name, in order."""
         return self.summary.get("parts") or {}
+
+    @property
+    def problem(self) -> str:
+        """A name for headings of what was learned; nothing where parts learned different things."""
+        several = {part.get("task") for part in self.parts.values()}
+        return "" if len(several) > 1 else self.label("task")
 
     def name(self, field: str) -> str:
         return str(self.summary.get(field) or self.config.get(field) or "")
@@ -65,8 +76,8 @@ def read_run(folder: Path) -> RunFolder:
         folder=folder,
         config=tomllib.loads(config.read_text(encoding="utf-8")) if config.is_file() else {},
         summary=summary,
-        steps=[r for r in lines if r.keys() - {"step", "evaluation"}],
-        evaluations=evaluations_of(lines),
+        steps=[r for r in lines if r.keys() - {"step", "evaluation", "changed"}],
+        evaluations=evaluations_of(since_changed(lines)),
         of=measured(summary, lines),
         held=[
             (float(r["step"]), held)
@@ -112,6 +123,14 @@ def measured(summary: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -
     for i, held in enumerate(x for x in found if x is not None):
         of = held.of if i == 0 or held.of == "reward" else of
     return of
+
+
+def since_changed(records: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """The records since the run went on with another problem: earlier evaluations cannot be
+    compared with later ones.
+    """
+    at = [i for i, r in enumerate(records) if "changed" in r]
+    return records[at[-1] + 1 :] if at else records
 
 
 def evaluations_of(records: Sequence[Mapping[str, Any]]) -> list[tuple[float, Interval]]:

@@ -72,6 +72,15 @@ def series(records: Metrics, x: str, y: str) -> tuple[np.ndarray, np.ndarray]:
     return np.array([a for a, _ in pairs], np.float64), np.array([b for _, b in pairs], np.float64)
 
 
+def main_metric(records: Metrics) -> str:
+    """What tells how steps went: the reward, or the loss where the answers are recorded and nobody
+    judged them; of several learners the first one's.
+    """
+    names = dict.fromkeys(k for r in records for k in r)
+    losses = (k for k in names if k.rpartition("/")[2] == "loss")
+    return "reward" if "reward" in names else next(losses, "reward")
+
+
 def smooth(y_N: np.ndarray) -> np.ndarray:
     """Gaussian mean around each step, as wide as a thirtieth of the run; running means would lag
     behind.

@@ -29,7 +29,9 @@ ANSWERED = (
     "The model answered each held-out problem once, greedily, and the reward of the problem judged "
     "the answers."
 )
-PAIRED = "The model compared the two recorded answers to each held-out problem."
+PAIRED = (
+    "The model compared the two recorded answers to each held-out problem; a tie counts one half."
+)
 HOW: Mapping[HeldOutKind, str] = {
     "accuracy": ANSWERED,
     "reward": ANSWERED,
@@ -66,7 +68,7 @@ def model_card(run: RunFolder, step: int, repo: str, alone: bool = True) -> str:
         "checkpoint": checkpoint(step, last),
         "version": __version__,
         "weights": run.summary.get("weights_sha256") if alone else None,
-        "command": command(settings),
+        "command": "" if run.summary.get("changed") else command(settings),
         "own_files": has_own_files(settings),
     }
     return markdown.render("model_card.md", **page) + "\n"
@@ -85,7 +87,7 @@ def run_until(run: RunFolder, step: int) -> RunFolder:
     begun = not run.summary or end_of(run.summary, "before")
     return replace(
         run,
-        summary={k: run.summary[k] for k in ("seed", "caveat") if k in run.summary},
+        summary={k: run.summary[k] for k in ("seed", "caveat", "changed") if k in run.summary},
         steps=[r for r in run.steps if r["step"] <= step],
         evaluations=[e for e in run.evaluations if e[0] == step or (e[0] == 0 and begun)],
     )

@@ -27,6 +27,7 @@ from palaestra.view.drawing import (
     Metrics,
     drawing_style,
     inline,
+    main_metric,
     percent,
     save,
     series,
@@ -56,7 +57,8 @@ def curve(
     title: str = "",
 ) -> None:
     """The learning curve of a run: training reward and evaluations, answer length, entropy or
-    truncation. `of`: what evaluations measure, "accuracy" or "reward".
+    truncation; where no answer is judged the loss, and what pairs say. `of`: what evaluations
+    measure, "accuracy" or "reward".
     """
     with drawing_style():
         save(_curve(metrics, evaluations, of, title, WIDE), path)
@@ -86,15 +88,11 @@ def _curve(
     from matplotlib.figure import Figure
 
     evaluations = sorted(evaluations, key=lambda e: e[0])
-    steps, reward = series(metrics, "step", "reward")
+    judged = (shown := main_metric(metrics)) == "reward"
+    steps, reward = series(metrics, "step", shown)
     near = bool(np.all(np.abs(reward) <= 1.5)) and all(abs(e.mean) <= 1.5 for _, e in evaluations)
-    shared = near and of in ("accuracy", "reward")
-    third = (
-        ("entropy", "entropy, nats a token")
-        if len(series(metrics, "step", "entropy")[1])
-        else ("truncated", "answers cut off")
-    )
-    small = [("length", "answer length, tokens"), third]
+    shared = judged and near and of in ("accuracy", "reward")
+    small = _small_panels(metrics)
     figure = Figure(figsize=size)
     panels = main, *rest = _panels(
         figure, 1 + len(small) + (not shared and bool(evaluations)), top=0.85 if title else 0.5
@@ -114,7 +112,9 @@ def _curve(
     raised = evaluations and shared and size != WIDE
     _heading(
         main,
-        "reward of the training batch" if len(steps) else "no step has finished",
+        f"{'reward' if judged else 'loss'} of the training batch"
+        if len(steps)
+        else "no step has finished",
         TRAIN,
         line=int(bool(raised)),
     )
@@ -132,6 +132,28 @@ def _curve(
         place = (0.22 / size[0], 1 - 0.2 / size[1])
         figure.text(*place, title, ha="left", va="top", fontsize=13, fontweight="bold")
     return figure
+
+
+def _small_panels(metrics: Metrics) -> list[tuple[str, str]]:
+    """Two metrics that stand beside the main one, with their headings: of sampled answers, else of
+    recorded ones.
+    """
+    has = lambda name: len(series(metrics, "step", name)[1]) > 0
+    of_records = [
+        ("margin", "margin of the pairs"),
+        ("preferred", "pairs ranked right"),
+        ("ranked", "pairs ranked right"),
+        ("grad_norm", "norm of the gradient"),
+        ("seconds", "seconds of training"),
+    ]
+    known = [x for x in of_records if has(x[0])][:2]
+    if known and not has("length"):
+        return known
+    third = ("entropy", "entropy, nats a token")
+    return [
+        ("length", "answer length, tokens"),
+        third if has("entropy") else ("truncated", "answers cut off"),
+    ]
 
 
 def _beside(axes: Axes, metrics: Metrics, name: str, label: str) -> None:
@@ -153,7 +175,7 @@ def _panels(figure: Figure, n: int, top: float) -> list[Axes]:
     tall = height - top - bottom
     if width > height:
         wide = 0.6 * width - left
-        each = (tall - gap * (n - 2)) / (n - 1)
+        each = (tall - gap * (n - 2)) / max(n - 1, 1)
         x = left + wide + side + 0.5
         boxes = [
             (left, bottom, wide, tall),

@@ -13,18 +13,27 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.ends import HELD_OUT, HeldOut, all_of, end_of, judges_answers
+from palaestra.ends import (
+    ENDS,
+    HELD_OUT,
+    HeldOut,
+    all_of,
+    describe_changes_on_the_way,
+    end_of,
+)
 from palaestra.markdown import render
-from palaestra.run.setup import eval_command
+from palaestra.run.setup import measure_command
 from palaestra.stats import LEVEL, Interval, difference, fisher, mean_interval, proportion
 from palaestra.store.checkpoint import write_atomic
 from palaestra.store.folder import RunFolder, read_run, rollouts_of
 from palaestra.store.reading import Rollout, StepRollouts, number
 from palaestra.view import exhibits
-from palaestra.view.drawing import duration, percent, series, short_number, smooth
+from palaestra.view.drawing import duration, main_metric, percent, series, short_number, smooth
 from palaestra.view.plots import curve, curve_svg
 
-ENDS = 5  # steps at each end that are averaged to tell what changed, at most a quarter of the run
+AVERAGED = (
+    5  # steps at each end that are averaged to tell what changed, at most a quarter of the run
+)
 PACE_STEPS = 30  # steps from which on half of the rise can be dated
 SETTINGS_OPEN = 12  # settings shown before the table is folded
 ERROR_FILES = 20  # rollout files that are searched for the causes of errors
@@ -47,7 +56,7 @@ def write_report(run_dir: str | Path, config: Mapping[str, Any] | None = None) -
     for part in run.parts:
         if (run.folder / part / "metrics.jsonl").is_file():
             write_report(run.folder / part, run.config)
-    title = " · ".join(x for x in map(run.label, ("recipe", "task", "model")) if x)
+    title = " · ".join(x for x in (run.label("recipe"), run.problem, run.label("model")) if x)
     curve(run.steps, run.folder / "curve.png", evaluations=run.evaluations, of=run.of, title=title)
     path = run.folder / "report.html"
     write_atomic(path, render("report.html", **page(run)))
@@ -70,7 +79,7 @@ def page(run: RunFolder) -> dict[str, Any]:
     )
     return {
         "recipe": run.label("recipe") or "run",
-        "task": run.label("task"),
+        "task": run.problem,
         "model": run.label("model"),
         "finished": bool(run.summary),
         "facts": facts(run),
@@ -80,6 +89,8 @@ def page(run: RunFolder) -> dict[str, Any]:
         "parts": parts(run),
         "changes": changes(run),
         "averaged": steps_averaged(run),
+        "sampling": sampling(run),
+        "judged": is_judged(run),
         "remarks": remarks(run),
         "phases": phases(run),
         "speed": speed(run),
@@ -112,7 +123,7 @@ def facts(run: RunFolder) -> list[str]:
 def ends(run: RunFolder) -> tuple[Interval | None, Interval | None]:
     """The evaluations before and after, of the summary or of the log so far."""
     found: list[Interval | None] = []
-    for end in ("before", "after"):
+    for end in ENDS:
         held = HeldOut.read(end_of(run.summary, end))
         found.append(None if held is None else held.interval)
     if found[0] is None and run.evaluations and run.evaluations[0][0] == 0:
@@ -139,23 +150,25 @@ def verdict(run: RunFolder) -> dict[str, Any]:
         if e is not None
     ]
     where = "on the held-out problems" if run.name("caveat") or run.name("env") else UNSEEN_PROBLEMS
-    words = judge_change(before, after, share, where, falls=run.of == "loss")
+    if (changed := describe_changes_on_the_way(run.summary)) and before is None:
+        words = f"Whether the model became better is not known: {changed}."
+    else:
+        words = judge_change(before, after, share, where, falls=run.of == "loss")
     return {
         "ends": told,
         "words": words,
-        "what": _capital(HELD_OUT[run.of]),
+        "what": _capital(HELD_OUT[run.of]) + (f" ({unit})" if (unit := run.unit) else ""),
         "beside": beside(run),
     }
 
 
 def beside(run: RunFolder) -> list[str]:
     """What else was measured on held-out problems, each in a line."""
-    found = {end: all_of(run.summary, end)[1:] for end in ("before", "after")}
+    found = {end: all_of(run.summary, end)[1:] for end in ENDS}
     lines: list[str] = []
     for last in found["after"]:
         first = next((x for x in found["before"] if x["of"] == last["of"]), None)
-        means = [_tell(x) for x in (first, last) if x is not None]
-        lines.append(f"{_capital(HELD_OUT[last['of']])}: {' → '.join(means)}.")
+        lines.append(f"{_capital(HELD_OUT[last['of']])}: {_change(first, last)}.")
     return lines
 
 
@@ -165,6 +178,13 @@ def _tell(found: Mapping[str, Any]) -> str:
     if held is None:
         return "?"
     return (percent if held.is_share else short_number)(held.interval.mean)
+
+
+def _change(*found: Mapping[str, Any] | None) -> str:
+    """Evaluations one after the other, with their unit."""
+    some = [x for x in found if x]
+    units = {str(x["unit"]) for x in some if x.get("unit")}
+    return " ".join([" → ".join(map(_tell, some)), *units])
 
 
 def _capital(text: str) -> str:
@@ -237,7 +257,8 @@ def parts(run: RunFolder) -> list[dict[str, str]]:
     """
     rows = []
     for name, found in run.parts.items():
-        told = [_tell(held) if (held := end_of(found, end)) else "" for end in ("before", "after")]
+        held = [end_of(found, end) for end in ENDS]
+        kinds = dict.fromkeys(HELD_OUT[x["of"]].removeprefix("held-out ") for x in held if x)
         tokens, seconds, steps = (
             number(found.get(k)) for k in ("sampled_tokens", "seconds", "steps")
         )
@@ -249,7 +270,9 @@ def parts(run: RunFolder) -> list[dict[str, str]]:
                 "steps": f"{steps:,.0f}" if steps is not None else "",
                 "tokens": f"{tokens:,.0f}" if tokens is not None else "",
                 "time": duration(seconds) if seconds is not None else "",
-                "change": " → ".join(t for t in told if t),
+                "problem": str(found.get("task") or "").rpartition("/")[2],
+                "what": ", ".join(kinds),
+                "change": _change(*held),
             }
         )
     return rows
@@ -267,8 +290,22 @@ def half_rise(run: RunFolder) -> str:
     return f"Half of the rise in reward was there after step {steps[at]:.0f}{when}."
 
 
+def is_judged(run: RunFolder) -> bool:
+    """Whether the answers of the steps have a reward; recorded ones may have none."""
+    return main_metric(run.steps) == "reward"
+
+
+def sampling(run: RunFolder) -> str:
+    """Where the answers come from that the pictures are of."""
+    sampled = not run.steps or any("length" in r for r in run.steps)
+    held = run.of in ("accuracy", "reward")
+    if sampled:
+        return "Training answers are sampled, held-out ones greedy."
+    return f"Training answers are recorded, held-out ones {'greedy' if held else 'too'}."
+
+
 def steps_averaged(run: RunFolder) -> int:
-    return max(1, min(ENDS, len(run.steps) // 4))
+    return max(1, min(AVERAGED, len(run.steps) // 4))
 
 
 def changes(run: RunFolder) -> list[dict[str, str]]:
@@ -282,6 +319,9 @@ def changes(run: RunFolder) -> list[dict[str, str]]:
         ("entropy", "Entropy, nats a token", two, 0.05),
         ("reward", "Reward of the training batch", two, 0.1),
     ]
+    told += (
+        [] if is_judged(run) else [(main_metric(run.steps), "Loss of the training batch", two, 0.1)]
+    )
     scored = sorted({k for r in run.steps for k in r if k.startswith("part/")})
     told += [
         (k, f"Part of the reward: {k[5:]}", two, 0.1) for k in scored[:PARTS] if len(scored) > 1
@@ -303,7 +343,7 @@ def changes(run: RunFolder) -> list[dict[str, str]]:
 
 def shown_work(run: RunFolder) -> list[dict[str, str]]:
     """Share of answers with something before the answer, where some show it and some do not."""
-    if run.first is None or run.last is None:
+    if run.first is None or run.last is None or not is_judged(run):
         return []
     shares = []
     for rollouts in (run.first, run.last):
@@ -382,6 +422,8 @@ def remarks(run: RunFolder) -> list[str]:
             f"{skipped} updates were skipped because they were not finite; see the cases in the "
             "run folder."
         )
+    if changed := describe_changes_on_the_way(run.summary):
+        found.append(f"{_capital(changed)}; no command repeats it.")
     if known := run.name("caveat"):
         found.append(f"{known[:1].upper()}{known[1:]}.")
     if before and after:
@@ -522,10 +564,10 @@ def commands(run: RunFolder) -> list[tuple[str, str]]:
         if steps and resume
         else ("Go on where it stopped", resume)
     )
-    found = [("Repeat it from the start", str(run.summary.get("command") or "")), onward]
+    again = "" if run.summary.get("changed") else str(run.summary.get("command") or "")
+    found = [("Repeat it from the start", again), onward]
     if model := (run.summary.get("artifacts") or {}).get("policy"):
-        judged = run.config and judges_answers(run.summary)
-        measure = eval_command(run.config, str(model)) if judged else ""
+        measure = measure_command(run.config, run.summary) if run.config else ""
         load = f"transformers.AutoModelForCausalLM.from_pretrained({str(model)!r})"
         found += [("Measure the trained model, with pass@k", measure), ("Load it", load)]
     if run.last:

@@ -1,5 +1,6 @@
 """Settings over those of an earlier run: the later word wins, whatever the run's file holds."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ from palaestra.cli import train
 from palaestra.cli.flags import FlagParser
 from palaestra.cli.flags import train as train_flags
 from palaestra.cli.main import main
+from palaestra.models import precision
+from palaestra.models.load import load, save
 from palaestra.run import setup
 from palaestra.run.settings import FULL_LR, LORA_LR
 
@@ -91,6 +94,50 @@ def test_the_rate_is_the_model_s_unless_it_is_given(runs):
     assert rate(runs("b", "grpo", "optimiser.lr=5e-4"), *model) == 5e-4
     one = ("rl-tango", *model, "verifier.optimiser.lr=1e-3")
     assert rate(*one, learner="verifier") == 1e-3 and rate(*one) == FULL_LR
+
+
+def test_a_small_model_keeps_the_rate_of_the_recipe_whatever_it_is_called(runs, tmp_path, monkeypatch):
+    """A checkpoint of the embedded model, its adapters alone, and a file that is too large; what resuming needs lies
+    beside the weights and is none of them."""
+    tiny = load("tiny")
+    save(tiny, tmp_path / "mine")
+    (tmp_path / "mine" / "state.safetensors").write_bytes(b"0" * (precision.SMALL * precision.BYTES))
+    adapters = tmp_path / "adapters" / "adapter"
+    adapters.mkdir(parents=True)
+    (adapters / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": str(tmp_path / "mine")}))
+    for name in ("mine", "adapters"):
+        assert rate("grpo", "--model", str(tmp_path / name)) == 1e-4
+        assert rate("grpo", "--model", str(tmp_path / name), "--lora", "4") == 1e-4
+    monkeypatch.setattr(precision, "SMALL", tiny.n_parameters // 2)
+    for name in ("mine", "adapters", "nowhere"):
+        assert rate("grpo", "--model", str(tmp_path / name)) == FULL_LR
+    assert rate("grpo", "--model", "tiny") == 1e-4
+
+
+def test_a_run_keeps_the_rate_that_it_was_begun_with(runs, tmp_path):
+    """Also where the model asks for another one by now."""
+    save(load("tiny"), tmp_path / "mine")
+    file = runs("a", "grpo", "--model", str(tmp_path / "mine"), f"optimiser.lr={FULL_LR}")
+    assert rate(file) == FULL_LR
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (
+            ["--model", "smollm2"],
+            "learning rate 1e-05, for a model of 10 million weights or more; the recipe's own is ",
+        ),
+        (["--model", "smollm2", "optimiser.lr=2e-5"], ""),
+        (["--model", "smollm2", "--lora", "8"], ""),
+        ([], ""),
+    ],
+)
+def test_a_rate_that_is_not_the_recipes_own_is_said(words, says):
+    """With adapters the model asks for the rate that grpo has anyway."""
+    settings = read("grpo", *words)
+    told = setup.describe_rate(None, settings, setup.recipe_of(settings))
+    assert told == (f"{says}0.0001; another one: optimiser.lr=..." if says else "")
 
 
 def test_the_rate_reaches_every_part_of_a_pipeline():

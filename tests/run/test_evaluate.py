@@ -174,10 +174,10 @@ def test_an_accuracy_is_a_share_and_everything_else_a_mean_reward():
 
 
 def test_pairs_and_texts_that_were_measured():
-    """A tie (NaN) is no pair; a margin of 0 ranks nothing right. A loss is a mean over tokens, (1 + 8) / (1 + 2)."""
+    """NaN is no pair; a margin of 0 is a tie and counts one half. A loss is a mean over tokens, (1 + 8) / (1 + 2)."""
     found = summarise_records({"margin": [1.0, -4.0, 0.0, math.nan], "nll": [1.0, 8.0], "tokens": [1.0, 2.0]})
     assert [(h.of, h.interval.mean, h.interval.n) for h in found] == [
-        ("ranking", 1 / 3, 3), ("margin", -1.0, 3), ("loss", 3.0, 2),
+        ("ranking", 1 / 2, 3), ("margin", -1.0, 3), ("loss", 3.0, 2),
     ]  # fmt: skip
 
 

@@ -61,13 +61,34 @@ def test_margins_of_a_reward_model():
 
 
 def test_records_are_summarised():
-    """By hand: of margins 2, -1, 0 and a tie a third is right, the mean 1/3; 6 nats of 4 tokens are 1.5."""
-    ranking, margin = summarise_records({"margin": [2.0, -1.0, 0.0, math.nan]})
-    assert (ranking.of, ranking.interval.mean, ranking.interval.n) == ("ranking", pytest.approx(1 / 3), 3)
-    assert (margin.of, margin.interval.mean) == ("margin", pytest.approx(1 / 3))
+    """By hand: of margins 2, -1, 0 one and a half are right, the mean is 1/3, and what the data call equal is left
+    out; 6 nats of 4 tokens are 1.5."""
+    ranking, margin = summarise_records({"margin": [2.0, -1.0, 0.0, math.nan]}, "nats")
+    assert (ranking.of, ranking.interval.mean, ranking.interval.n, ranking.unit) == ("ranking", 0.5, 3, "")
+    assert (margin.of, margin.interval.mean, margin.unit) == ("margin", pytest.approx(1 / 3), "nats")
     (loss,) = summarise_records({"nll": [4.0, 2.0], "tokens": [3.0, 1.0]})
-    assert (loss.of, loss.interval.mean, loss.interval.n) == ("loss", 1.5, 2)
+    assert (loss.of, loss.interval.mean, loss.interval.n, loss.unit) == ("loss", 1.5, 2, "nats a token")
     assert summarise_records({}) == [] == summarise_records({"margin": [math.nan]})
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 8, 41, 400])
+def test_ties_are_chance_level_and_no_gain_is_made_of_them(n):
+    """From all ties to as many right as wrong, the share is one half before and after."""
+    ties = summarise_records({"margin": [0.0] * n})[0].interval
+    chance = summarise_records({"margin": [(-1.0) ** i for i in range(n)]})[0].interval
+    odd = n % 2 / (2 * n)
+    assert ties.mean == 0.5 and chance.mean == pytest.approx(0.5 + odd)
+    assert 0 <= ties.low < ties.mean < ties.high <= 1
+    assert judge_change(ties, chance).startswith("No change")
+
+
+def test_pairs_ranked_right_in_training_count_ties_one_half():
+    """By hand: margins of 0 and 1 are one and a half of two pairs, with DPO and with a reward model."""
+    ref = torch.zeros(4, 2)
+    batch = batch_of([1.0, -1.0, 1.0, -1.0], ref_logp=ref.tolist(), marker=[[0.0, 1.0]] * 4, tie=[0.0] * 4)
+    said = torch.tensor([[0.0, 2.0], [0, 2], [0, 3], [0, 2]])
+    assert float(DPO()({"logp": said}, batch)[1]["preferred"]) == 0.75
+    assert float(BradleyTerry()({"score": said}, batch)[1]["ranked"]) == 0.75
 
 
 def test_the_interval_of_a_ratio():
@@ -96,10 +117,10 @@ def held(recipe, **settings):
 
 
 def test_a_start_prefers_nothing_to_its_reference(pairs):
-    """The policy is the reference, so every margin is exactly 0, and none is above."""
+    """The policy is the reference, so every margin is exactly 0, a tie."""
     found = held(pl.vary(pl.recipe("dpo"), collect=pl.links(pl.Recorded())), data=pairs)
     assert found.keys() == {"accuracy", "ranking", "margin"}
-    assert (found["margin"].mean, found["ranking"].mean, found["ranking"].n) == (0.0, 0.0, 2)
+    assert (found["margin"].mean, found["ranking"].mean, found["ranking"].n) == (0.0, 0.5, 2)
 
 
 def test_the_loss_of_imitation_is_that_of_the_model():
@@ -148,7 +169,8 @@ def test_a_reward_model_is_measured_by_its_pairs_and_never_by_the_policys_answer
     rows = run.evaluations.to_pylist()
     assert [(r["step"], r["of"]) for r in rows] == [(0, "ranking"), (0, "margin"), (15, "ranking"), (15, "margin")]
     page = (tmp_path / "run" / "report.html").read_text()
-    assert "Held-out pairs ranked right on 2 problems" in page and "Held-out margin: " in page
+    assert "Held-out pairs ranked right on 2 problems" in page and "Held-out margin: 0 → " in page
+    assert "units of the reward" in page
     card = model_card(read_run(tmp_path / "run"), 15, "me/model")
     assert "compared the two recorded answers" in card and "accuracy" not in card
 

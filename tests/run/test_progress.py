@@ -68,7 +68,7 @@ def test_the_last_step_is_always_told():
 def test_steps_that_sample_nothing_tell_their_loss():
     stream = io.StringIO()
     progress = Progress(2, stream=stream)
-    progress.update(2, {**STEP, "reward": 1.0, "length": 0.0, "loss": 1.25, "tokens_per_second": 0.0})
+    progress.update(2, {"loss": 1.25, "errors": 0.0, "seconds": 1.0})
     progress.close()
     assert stream.getvalue().startswith("step 2/2  loss 1.2500  errors 0%")
     assert progress.course == [1.25] and "tokens/s" not in stream.getvalue()
