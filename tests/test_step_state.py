@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from palaestra.curriculum.pool import Everything, Mixed
 from palaestra.errors import Fault
+from palaestra.objective.policy import Clipped
 from palaestra.step import Learner, Recipe, Schedule, drop_old, start, step
 from palaestra.types import Group, Row, Segment
 
@@ -29,7 +30,7 @@ class Recorder:
 
     def __init__(self, pool=None, **schedule):
         self.drawn, self.collected, self.credited, self.observed, self.ctx = [], [], [], [], FakeContext()
-        learner = Learner(credit=self.credit, objective=None, update=self.update)
+        learner = Learner(credit=self.credit, objective=Clipped(), update=self.update)
         self.recipe = Recipe(
             draw=self.draw,
             collect=self.collect,

@@ -90,7 +90,7 @@ def toolbox(names: tuple[str, ...]) -> Toolbox:
 def close_toolbox(names: tuple[str, ...]) -> None:
     """Ends the servers of tools that are open."""
     if names in BOXES:
-        BOXES[names].close()
+        BOXES.pop(names).close()
 
 
 class Toolbox:

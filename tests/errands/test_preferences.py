@@ -94,5 +94,6 @@ def test_pairs_without_a_side_are_named(files):
     assert said.status == 2 and not Path("runs/half").exists()
     assert (
         said.err
-        == "palaestra: half.jsonl:1: a pair has chosen and rejected, and this no 'rejected'; it has prompt, chosen\n"
+        == "palaestra: half.jsonl:1: a pair has chosen and rejected, and this no 'rejected'; it has prompt, chosen (also "
+        "half.jsonl:2 and half.jsonl:3). 17 more records are at fault\n"
     )

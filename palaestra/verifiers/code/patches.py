@@ -14,8 +14,8 @@ from palaestra.types import stage
 from palaestra.verifiers.base import Judgement, failed_judgement, guard_verifier, require_field
 
 BLOCK = re.compile(  # no block begins within another: each line is read a bounded number of times
-    r"^###(?P<path>[^\n]+)\n<{7} SEARCH\n(?P<old>(?:(?!={7}\n|<{7} SEARCH\n).*\n)*+)={7}\n"
-    r"(?P<new>(?:(?!>{7}|<{7} SEARCH\n).*\n)*+)>{7} REPLACE",
+    r"^###(?P<path>[^\n]+)\n<{7} SEARCH\n(?P<old>(?:(?!={7}\n|<{7} SEARCH\n).*\n)*)={7}\n"
+    r"(?P<new>(?:(?!>{7}|<{7} SEARCH\n).*\n)*)>{7} REPLACE",
     re.MULTILINE,
 )
 TAGS = ("<think>", "</think>", "<solution>", "</solution>")
