@@ -37,7 +37,7 @@ TYPED = {
     "train --data sum.jsonl": "sum.jsonl: no such file; did you mean sums.jsonl",
     "train --data sums.jsonl --columns gold=answer": "sums.jsonl: --columns names 'gold', and no record has it; they have prompt",
     "train --data broken.jsonl": "broken.jsonl:4: not JSON (Expecting value, column 29); every line must be one object",
-    "train --data bare.jsonl": "bare.jsonl:1: no 'answer'; the record has prompt; say which column it is, --columns COLUMN=answer",
+    "train --data bare.jsonl": "bare.jsonl:1: no 'answer'; the record has prompt; say which column it is, --columns COLUMN=",
     "train --data long.jsonl": "task 'long.jsonl:1': its prompt has 804 tokens, and the context of tiny holds 512; shorten it",
     "train --data sums.jsonl --reward mine.py:scoer": "mine.py: no function 'scoer'; did you mean score",
     "train --data sums.jsonl --reward mine.py": "'mine.py' cannot be read; write FILE.py:NAME",

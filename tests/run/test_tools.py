@@ -119,13 +119,16 @@ def test_with_the_sandbox(place, forced):
 
 
 @pytest.mark.slow
-def test_with_a_server(place, forced):
+def test_with_a_server(place, forced, monkeypatch):
     pytest.importorskip("mcp")
+    closed, close = [], toolbox.Toolbox.close
+    monkeypatch.setattr(toolbox.Toolbox, "close", lambda box: (closed.append(box), close(box))[1])
     argv = ["train", "--data", "problems.jsonl", "--tools", f"mcp:{command()}", "--out", "run", *SMALL]
     assert main(argv) == 0  # sums below 10 are the same without the modulus
     assert [x["reward"] for x in lines("run") if "tools/calls" in x] == [1]
-    (box,) = [b for names, b in toolbox.BOXES.items() if names[0].startswith("mcp:") and b.servers]
+    (box,) = [b for b in closed if b.servers]
     assert all(s._session is None for s in box.servers)  # the end of the run ended it
+    assert box not in toolbox.BOXES.values()
 
 
 @pytest.mark.slow
