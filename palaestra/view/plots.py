@@ -94,9 +94,9 @@ def _curve(
     shared = judged and near and of in ("accuracy", "reward")
     small = _small_panels(metrics)
     figure = Figure(figsize=size)
-    panels = main, *rest = _panels(
-        figure, 1 + len(small) + (not shared and bool(evaluations)), top=0.85 if title else 0.5
-    )
+    apart = not shared and bool(evaluations)
+    top = 0.85 if title else 0.5
+    panels = main, *rest = _panels(figure, 1 + len(small) + apart, top, labels=apart)
     _rewards(main, steps, reward)
     if evaluations:
         accuracy = main if shared else rest.pop(0)
@@ -106,9 +106,10 @@ def _curve(
         # where the curve is not
         tell = percent if of in SHARES else short_number
         _evaluations(accuracy, evaluations, tell, above=beside <= evaluations[0][1].mean)
-        _heading(
-            accuracy, f"{HELD_OUT_NAMES[of]}, 95% interval", HELD_OUT, right=shared and size == WIDE
-        )
+        bars = (
+            "" if apart and size == WIDE else ", 95% interval"
+        )  # a small panel has no room for it
+        _heading(accuracy, HELD_OUT_NAMES[of] + bars, HELD_OUT, right=shared and size == WIDE)
     raised = evaluations and shared and size != WIDE
     _heading(
         main,
@@ -166,9 +167,9 @@ def _beside(axes: Axes, metrics: Metrics, name: str, label: str) -> None:
         axes.yaxis.set_major_formatter(lambda v, _: f"{100 * v:g}%")
 
 
-def _panels(figure: Figure, n: int, top: float) -> list[Axes]:
-    """One large panel, the others beside it, or below it in a narrow picture. Inches; a fixed
-    layout is quick.
+def _panels(figure: Figure, n: int, top: float, labels: bool) -> list[Axes]:
+    """One large panel, the others beside it, or below it in a narrow picture, with room for
+    `labels` on the right of what is beside it. Inches; a fixed layout is quick.
     """
     width, height = figure.get_size_inches()
     left, bottom, side, gap = 0.5, 0.55, 0.62, 0.55
@@ -180,7 +181,7 @@ def _panels(figure: Figure, n: int, top: float) -> list[Axes]:
         boxes = [
             (left, bottom, wide, tall),
             *(
-                (x, bottom + i * (each + gap), width - x - 0.2, each)
+                (x, bottom + i * (each + gap), width - x - (side if labels else 0.2), each)
                 for i in reversed(range(n - 1))
             ),
         ]
