@@ -172,7 +172,7 @@ def work(
         ctx.resumed = resume is not None
         added = packages(runnable, settings, ctx.bench, ctx.players)
         ctx.plan = plan(settings, place, {"packages": added} if added else {})
-        ctx.plan = replace(ctx.plan, conditions=conditions(settings, runnable, place))
+        ctx.plan = replace(ctx.plan, conditions=conditions(settings, runnable, origin.files))
         ctx.say(
             f"{settings.recipe} on {setup.problems_of(runnable, settings)} with {settings.model}, "
             f"seed {settings.seed}; run folder {place}"

@@ -56,10 +56,15 @@ def table_of_runs(result: dict[str, Any]) -> None:
     of = min(end["after"]["of"] for end in result["methods"].values())
     print(f"{HELD_OUT[of]} of runs that are over (95% intervals)")
     for name, ends in result["methods"].items():
-        before = told(ends["before"] | {"low": None}) if ends["before"] else ""
-        print(f"  {name}  {before} -> {told(ends['after'])}, n = {ends['after']['n']}")
+        print(f"  {name}  {from_to(ends)}, n = {ends['after']['n']}")
     for name, d in result["differences"].items():
         print(f"  {name}  {told(d)}, not paired")
+
+
+def from_to(ends: dict[str, Any]) -> str:
+    """What was measured before, where it was, and after."""
+    before = told(ends["before"] | {"low": None}) if ends["before"] else ""
+    return f"{before} -> {told(ends['after'])}"
 
 
 def draw(cells: dict[str, list[Cell]], out: Path) -> None:
@@ -81,8 +86,7 @@ def table(result: dict[str, Any], out: Path) -> None:
     what = " and ".join(HELD_OUT[kind] for kind in HELD_OUT if kind in of)
     print(f"{result['model']} on {result['task']}, {what}, {budget} (95% intervals)")
     for m, s in result["methods"].items():
-        before = told(s["before"] | {"low": None}) if s["before"] else ""
-        print(f"  {m:<20} {before} -> {told(s['after'])}")
+        print(f"  {m:<20} {from_to(s)}")
     for name, d in result["differences"].items():
         print(f"  {name:<20} {told(d)}, paired by seed")
     print(f"picture  {out / 'compare.png'}")

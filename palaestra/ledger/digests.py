@@ -197,14 +197,18 @@ def packages(
 def _parts(runnable: Any, bench: Bench, players: Mapping[str, Player]) -> list[Any]:
     """Of the recipe and the problem, the small ones inside the large ones too."""
     parts = (runnable, bench.tasks, bench.world, bench.reward, *players.values())
-    return [x for p in parts for x in (p, *(v for _, v in values.walk(p)))]
+    return [x for p in parts for x in _inside(p)]
+
+
+def _inside(part: Any) -> list[Any]:
+    return [part, *(v for _, v in values.walk(part))]
 
 
 def check_importable(name: str, recipe: Any) -> None:
     """Raises UserError where another process could not have the parts of a recipe that is a value
     of this one, because their modules can't be imported.
     """
-    for part in (recipe, *(v for _, v in values.walk(recipe))):
+    for part in _inside(recipe):
         module = _module(part)
         if module == "__main__" or module.startswith(USER) or find_spec(module) is None:
             raise UserError(

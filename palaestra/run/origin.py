@@ -42,9 +42,8 @@ class Provenance:
     @classmethod
     def of(cls, settings: Settings, recipe: Any, folder: Path) -> Provenance:
         """Of the settings of a run in a folder, and of their recipe before its fields were set."""
-        named = {n: digests(getattr(settings, n)) for n in named_files(settings)}
         return cls(
-            files={n: seen_from(folder, files) for n, files in named.items()},
+            files=files_of_settings(settings, folder),
             fields={k: values.file_form(x) for k, x in values.flatten(recipe).items()},
             parts=classes(recipe),
         )
@@ -118,6 +117,11 @@ def digests(given: Any) -> dict[str, str]:
     return found
 
 
+def files_of_settings(settings: Settings, folder: Path) -> dict[str, dict[str, str]]:
+    """By setting, the files that it names as a run in a folder sees them, with their digests."""
+    return {n: seen_from(folder, digests(getattr(settings, n))) for n in named_files(settings)}
+
+
 def seen_from(folder: Path, files: Mapping[str, str]) -> dict[str, str]:
     """Files by path; of those in the folder itself, which may move, by their path in it."""
     home, found = folder.resolve(), dict[str, str]()
@@ -178,31 +182,34 @@ def _sha256(path: Path) -> str:
         raise UserError(f"cannot read {path}: {error.strerror}") from None
 
 
-def conditions(settings: Settings, recipe: Any, folder: Path) -> dict[str, dict[str, str]]:
-    """What the numbers of a run in a folder depend on and may change on its way, as texts by name.
+Files = Mapping[str, Mapping[str, str]]  # as `files_of_settings` finds them: reading takes time
+
+
+def conditions(settings: Settings, recipe: Any, files: Files) -> dict[str, dict[str, str]]:
+    """What the numbers of a run depend on and may change on its way, as texts by name.
 
     "problem": what is learned and measured, with the digests of the files that it names; "method":
     the fields of the recipe, and the file that it is written in.
     """
     method = {k: str(values.file_form(x)) for k, x in values.flatten(recipe).items()}
     return {
-        "problem": problem_conditions(settings, folder),
-        "method": method | _digests_told(settings, ["recipe"], folder),
+        "problem": problem_conditions(settings, files),
+        "method": method | _digests_told(files, ["recipe"]),
     }
 
 
-def problem_conditions(settings: Settings, folder: Path) -> dict[str, str]:
+def problem_conditions(settings: Settings, files: Files) -> dict[str, str]:
     """The part of `conditions` that says what is learned."""
     names = [*setting_names(Use.PROBLEM), "tools", "tool_turns", "tool_seconds", "tool_chars"]
     plain = {n: str(getattr(settings, n)) for n in (*names, "max_tokens")}
-    return plain | _digests_told(settings, names, folder)
+    return plain | _digests_told(files, names)
 
 
-def _digests_told(settings: Settings, names: Sequence[str], folder: Path) -> dict[str, str]:
+def _digests_told(files: Files, names: Sequence[str]) -> dict[str, str]:
     return {
         f"{path} ({name.replace('_', ' ')})": digest
         for name in names
-        for path, digest in seen_from(folder, digests(getattr(settings, name))).items()
+        for path, digest in files.get(name, {}).items()
     }
 
 

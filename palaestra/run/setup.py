@@ -24,7 +24,7 @@ from palaestra.pipeline import Pipeline
 from palaestra.rollout.collect import Score
 from palaestra.run.context import RunContext
 from palaestra.run.driver import train
-from palaestra.run.origin import problem_conditions
+from palaestra.run.origin import files_of_settings, problem_conditions
 from palaestra.run.rewards import reward_text
 from palaestra.run.settings import TASK, VALUE, Settings, Use, flag_of, setting_names, words_of
 from palaestra.services.tools.names import GIVEN
@@ -221,9 +221,7 @@ def context(
         cache_mb=settings.cache_mb,
         lora=lora,
         open_problem=lambda problem: bench_of_part(settings, problem),
-        problem_conditions=lambda problem: problem_conditions(
-            replace(settings, task="", env="", **problem), out or Path()
-        ),
+        problem_conditions=lambda problem: conditions_of_part(settings, problem, out or Path()),
     )
 
 
@@ -250,6 +248,14 @@ def problems_of(runnable: Any, settings: Settings) -> str:
 def bench_of_part(settings: Settings, problem: Mapping[str, str]) -> Bench:
     """The bench of a part's own problem under the settings of its run."""
     return bench_of(replace(settings, task="", env="", **problem))[0]
+
+
+def conditions_of_part(
+    settings: Settings, problem: Mapping[str, str], folder: Path
+) -> dict[str, str]:
+    """What the numbers of a part with a problem of its own depend on, see `origin.conditions`."""
+    own = replace(settings, task="", env="", **problem)
+    return problem_conditions(own, files_of_settings(own, folder))
 
 
 def recipe_of(settings: Settings) -> Any:

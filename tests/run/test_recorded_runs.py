@@ -1,6 +1,7 @@
 """Runs on recorded answers claim nothing of what nobody sampled or judged: in metrics, trackers, curve, report and in
 the line that says how to see more."""
 
+import ast
 import asyncio
 import json
 import re
@@ -67,7 +68,7 @@ def test_a_run_on_recorded_answers_invents_no_numbers(place, kind, capsys):
     inspect = re.search(r"^inspect  python (.*)$", told.out, re.MULTILINE)
     found = subprocess.run([sys.executable, *shlex.split(inspect[1])], capture_output=True, text=True, check=True)
     kinds = {"loss"} if kind == "sft" else {"ranking", "margin"}
-    assert {r["of"] for r in eval(found.stdout, {})} == kinds
+    assert {r["of"] for r in ast.literal_eval(found.stdout)} == kinds
     if kind != "sft":
         unit = "nats times beta" if kind == "dpo" else "units of the reward"
         assert re.search(rf"held-out margin after +[\d.-]+ {unit}  \(95%", told.out) and f" {unit}." in text
