@@ -316,10 +316,16 @@ from .models.lora import LoRA as LoRA
 from .models.score import output_gradients as output_gradients, score_pairs as score_pairs
 
 # Claims, and what watches a run
-from .ledger.experiment import (
-    Balanced as Balanced, Cell as Cell, Experiment as Experiment, Final as Final,
-    Greater as Greater, Logged as Logged, Measure as Measure, Moving as Moving, Same as Same,
+from .ledger.expectations import (
+    Greater as Greater, Needs as Needs, Same as Same, Veto as Veto,
 )
+from .ledger.experiment import Experiment as Experiment
+from .ledger.measures import (
+    Area as Area, Balanced as Balanced, Cell as Cell, Final as Final, Logged as Logged,
+    Measure as Measure, Moving as Moving, OverMatchedStart as OverMatchedStart,
+    TokensTo as TokensTo,
+)
+from .ledger.untrained import Untrained as Untrained
 from .run.evaluation import (
     attempt_tasks as attempt_tasks, greedy_held_out as greedy_held_out,
     judge_held_out as judge_held_out, vote_key as vote_key,

@@ -115,6 +115,7 @@ class Bench:
     reward: RewardFn | None = None
     max_tokens: int = 64  # of one turn
     max_turns: int = 64
+    first_held_out: int = 0  # of the tasks that are measured, where there is no last one
 
 
 class Context(Protocol):

@@ -18,6 +18,7 @@ import numpy as np
 from palaestra.types import Key, rng_of, value_class
 
 LEVEL = 0.95
+MOST_FLIPPED = 20  # differences whose subsets are all looked at
 
 Statistic = Callable[[np.ndarray], float]
 
@@ -200,6 +201,44 @@ def paired_difference(a_N: Sequence[float], b_N: Sequence[float], level: float =
     if len(a_N) != len(b_N):
         raise ValueError(f"{len(a_N)} values cannot be paired with {len(b_N)}")
     return mean_interval([b - a for a, b in zip(a_N, b_N, strict=True)], level)
+
+
+def sign_flip_interval(differences_N: Sequence[float], level: float = LEVEL) -> Interval:
+    """Mean of paired differences, with the interval of the shifts that a permutation test of their
+    signs does not refuse: no normal distribution is taken for granted, only symmetry.
+
+    Its ends are the k-th smallest and k-th largest of the means of all subsets, k = floor(2^n (1 -
+    level) / 2): the true centre falls with equal chance between any two neighbours of these
+    (Hartigan, 1969, typical values). Where n is too small for the level (five values reach 94%),
+    there is no interval.
+    """
+    x_N = np.asarray(differences_N, np.float64)
+    n = len(x_N)
+    if not 0 < n <= MOST_FLIPPED:
+        raise ValueError(f"between 1 and {MOST_FLIPPED} differences, not {n}")
+    k = math.floor(2**n * (1 - level) / 2)
+    if k < 1:
+        return Interval(mean=float(x_N.mean()), low=-math.inf, high=math.inf, n=n)
+    subsets = np.arange(1, 2**n)
+    chosen_SN = (subsets[:, None] >> np.arange(n)) & 1
+    means_S = np.sort(chosen_SN @ x_N / chosen_SN.sum(1))
+    return Interval(mean=float(x_N.mean()), low=float(means_S[k - 1]), high=float(means_S[-k]), n=n)
+
+
+def irregularity(values_N: Sequence[float]) -> str:
+    """Why a t interval of these values should not be trusted alone: "two groups" (the widest gap is
+    half of the range or more, with two values or more on each side), "skewed" (sample skewness
+    beyond +-1), or "" where neither is seen.
+    """
+    x_N = np.sort(np.asarray(values_N, np.float64))
+    if len(x_N) < 3 or x_N[0] == x_N[-1]:
+        return ""
+    gaps = np.diff(x_N)
+    at = int(np.argmax(gaps)) + 1
+    if gaps.max() >= (x_N[-1] - x_N[0]) / 2 and 2 <= at <= len(x_N) - 2:
+        return "two groups"
+    z_N = (x_N - x_N.mean()) / x_N.std()
+    return "skewed" if abs(float((z_N**3).mean())) > 1 else ""
 
 
 def difference(a: Interval, b: Interval) -> Interval:

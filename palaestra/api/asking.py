@@ -25,7 +25,7 @@ from palaestra.explanation.method import explain as explain_groups
 from palaestra.explanation.trajectories import Trajectory, groups_from
 from palaestra.ledger.cells import CellOutcome, CellRequest, run_all
 from palaestra.ledger.digests import check_importable, packages
-from palaestra.ledger.experiment import Cell
+from palaestra.ledger.measures import Cell
 from palaestra.run import setup
 from palaestra.run.evaluation import evaluate as evaluate_context
 from palaestra.run.given_rows import keep_rows, take_rows

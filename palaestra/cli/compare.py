@@ -13,7 +13,7 @@ from palaestra.api.asking import compare_cells, compare_runs, run_of
 from palaestra.cli.train import read_settings, told
 from palaestra.ends import HELD_OUT, end_of
 from palaestra.errors import UserError
-from palaestra.ledger.experiment import Cell
+from palaestra.ledger.measures import Cell
 from palaestra.run.headway import Headway
 from palaestra.run.parts import go_on, stoppable
 from palaestra.store.checkpoint import make_folder, write_atomic

@@ -233,9 +233,11 @@ def compare(parser: FlagParser) -> None:
 
 def reproduce(parser: FlagParser) -> None:
     add = parser.add_argument
-    add("method")
-    add("--seeds", type=whole_number(0), default=0, metavar="N", help="(default: the experiment's)")
-    add("--arms", default="", metavar="A,B", help="only these arms")
+    add("methods", nargs="*", metavar="ID | FILE.py")
+    add("--check", action="store_true", help="recompute published verdicts from their numbers")
+    add("--fresh", action="store_true", help="a third block of seeds for a published result")
+    add("--seeds", type=whole_number(0), default=0, metavar="N", help="of each block, for a trial")
+    add("--arms", default="", metavar="A,B", help="only these arms, for a trial")
     add(
         "--tokens", type=whole_number(0), default=0, metavar="N", help="another budget, for a trial"
     )

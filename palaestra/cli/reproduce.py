@@ -1,18 +1,24 @@
-"""`palaestra reproduce`: a paper's claim as a small experiment, with its verdict."""
+"""`palaestra reproduce`: a paper's claim as a small experiment, with its verdict; or whether
+published verdicts follow from their numbers.
+"""
 
 from __future__ import annotations
 
 import argparse
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from palaestra.cores import cores
+from palaestra.errors import UserError
 from palaestra.ledger import results
-from palaestra.ledger.experiment import experiment_of
+from palaestra.ledger.declared import declare, earlier_looks
+from palaestra.ledger.experiment import BLOCKS, TUNING, Experiment, experiment_of
 from palaestra.ledger.files import read_result
 from palaestra.ledger.pages import interval
+from palaestra.ledger.standing import published, recompute
 from palaestra.markdown import one_line_lists
 from palaestra.run.headway import Headway
 from palaestra.run.parts import go_on, stoppable
@@ -20,17 +26,20 @@ from palaestra.store.checkpoint import make_folder, write_atomic
 from palaestra.view.drawing import duration
 
 
-def run(arguments: argparse.Namespace) -> dict[str, Any]:
-    method = arguments.method
-    experiment = experiment_of(method)
-    out, arms = (
-        make_folder(Path(arguments.out)),
-        arguments.arms.split(",") if arguments.arms else list(experiment.arms),
-    )
-    n = (arguments.seeds or experiment.seeds) * len(arms) * len(experiment.tasks)
+def run(arguments: argparse.Namespace) -> Any:
+    if arguments.check:
+        return check(arguments.methods, arguments.json)
+    if len(arguments.methods) != 1:
+        raise UserError("reproduce takes one method, or --check and any number of them")
+    (method,) = arguments.methods
+    experiment, out = experiment_of(method), make_folder(Path(arguments.out))
+    if arguments.fresh:
+        return repeat(arguments, method, out)
+    arms = arguments.arms.split(",") if arguments.arms else list(experiment.every_arm)
+    declared = declare(results.name_of(method), experiment, out / "declared")
     print(
-        f"{method}: {experiment.claim}\n{n} cells of about {duration(experiment.seconds)} on "
-        f"{cores()} cores",
+        f"{method}: {experiment.claim}\ndeclared in {declared}\n"
+        f"{foretell(experiment, arms, arguments.seeds)}",
         file=sys.stderr,
         flush=True,
     )
@@ -51,19 +60,29 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     return result
 
 
+def foretell(experiment: Experiment, arms: Sequence[str], seeds: int) -> str:
+    """How much there is to run."""
+    tried = [len(experiment.settings_of(a)) for a in arms if a in experiment.every_arm]
+    tuning = sum(n for n in tried if n > 1) * len(TUNING)
+    own = len(arms) * sum(len(list(b)[: seeds or None]) for b in BLOCKS)
+    n = (tuning + own) * len(experiment.tasks)
+    each = duration(experiment.seconds)
+    return f"{n} cells of about {each} on {cores()} cores, {tuning * len(experiment.tasks)} to tune"
+
+
 def command(arguments: argparse.Namespace) -> str:
     given = {n: v for n in ("seeds", "arms", "tokens") if (v := getattr(arguments, n))}
     flags = [f"--{n} {shlex.quote(str(v))}" for n, v in given.items()]
-    return " ".join(["palaestra", "reproduce", arguments.method, *flags])
+    return " ".join(["palaestra", "reproduce", *arguments.methods, *flags])
 
 
 def keep(result: dict[str, Any], out: Path) -> str:
-    """Writes the result, unless it has no effect or one lies there that it does not cover; says
-    what it did.
+    """Writes the result, unless it has no verdict or one lies there that it does not cover; says
+    what it did. What it replaces is kept in it as an earlier look.
     """
     path = out / "results" / f"{result['id']}.json"
     before = read_result(result["id"], path.parent)
-    if result["effect"] is None:
+    if result["effect"] is None and result["verdict"] != "not-testable":
         return f"not written to {path}: {result['reason']}"
     if before is not None and not covers(result, before):
         more = (
@@ -71,28 +90,92 @@ def keep(result: dict[str, Any], out: Path) -> str:
             f"{', '.join(before['arms'])}"
         )
         return f"{path} keeps its result of {more}; write this one elsewhere with --out DIR"
+    result["earlier"] = earlier_looks(before, result)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, one_line_lists(result))
     return str(path)
 
 
 def covers(result: dict[str, Any], before: dict[str, Any]) -> bool:
-    """Whether a result has at least the seeds, the budget and the arms of an earlier one."""
+    """Whether a result has at least the seeds, the budget and the arms of an earlier one of the
+    same declaration, or is a whole one of another.
+    """
+    if before.get("declaration") != result["declaration"]:
+        experiment = experiment_of(result["id"])
+        whole = result["verdict"] == "not-testable" or (
+            result["blocks"] == [list(b) for b in BLOCKS]
+            and set(result["arms"]) == set(experiment.every_arm)
+            and result["budget_tokens"] >= experiment.tokens
+        )
+        return whole
     sizes = all(result[k] >= before[k] for k in ("seeds", "budget_tokens"))
     return sizes and set(before["arms"]) <= set(result["arms"])
 
 
 def table(result: dict[str, Any], kept: str) -> str:
+    if result["verdict"] == "not-testable":
+        return f"verdict  not-testable ({result['reason']})\nresult   {kept}"
     lines = [
         f"{result['metric']}, {result['budget_tokens']:,} sampled tokens a run, {result['seeds']} "
-        "seeds, 95% intervals"
+        "seeds in two blocks, 95% intervals"
     ]
     for name, arm in result["arms"].items():
         values = " ".join("failed" if x is None else f"{x:.4g}" for x in arm["values"])
         lines.append(f"  {name:<24} {interval(arm['interval'], 4):<34} {values}")
+        lines += [f"    with {k}={v}" for k, v in arm["setting"].items()]
         lines += [f"    {label}: {error}" for label, error in arm["failed"].items()]
-    ends = {"mean": result["effect"], "low": result["ci95"][0], "high": result["ci95"][1]}
+    lines.append(f"  {'effect':<24} {ends(result)}")
+    lines += [f"  {'block':<24} {ends(block)}" for block in result["by_block"]]
+    lines.append(f"  {'expected':<24} {result['expected']}")
+    lines += [f"  {n:<24} {c['said']}" for n, c in result["controls"].items() if "said" in c]
+    lines += [f"  not declared: {what}" for what in result["lacks"]]
     why = f" ({result['reason']})" if result["reason"] else ""
-    lines += [f"  {'effect':<24} {interval(ends, 4)}", f"  {'expected':<24} {result['expected']}"]
     lines += [f"verdict  {result['verdict']}{why}", f"result   {kept}"]
     return "\n".join(lines)
+
+
+def ends(found: dict[str, Any]) -> str:
+    low, high = found["ci95"]
+    return interval({"mean": found["effect"], "low": low, "high": high}, 4)
+
+
+# ---- published results
+
+
+def check(methods: Sequence[str], quiet: bool) -> dict[str, Any]:
+    """Recomputes the verdicts of published results, all without a name. Raises UserError where one
+    does not follow from its numbers.
+    """
+    names = [results.name_of(m) for m in methods] or published()
+    wrong: dict[str, str] = {}
+    for name in names:
+        result = read_result(name)
+        if result is None:
+            raise UserError(
+                f"{name} has no published result; measure it: palaestra reproduce {name}"
+            )
+        if why := recompute(result):
+            wrong[name] = why
+    for name, why in wrong.items():
+        print(f"{name}: {why}", file=sys.stderr)
+    if not quiet:
+        print(f"{len(names) - len(wrong)} of {len(names)} verdicts follow from their numbers")
+    if wrong:
+        sys.exit(1)
+    return {"checked": names, "wrong": wrong}
+
+
+def repeat(arguments: argparse.Namespace, method: str, out: Path) -> dict[str, Any]:
+    """A third block of seeds, and whether the published verdict repeats on it."""
+    path = out / "results" / f"{results.name_of(method)}.json"
+    result = read_result(results.name_of(method), path.parent)
+    if result is None:
+        raise UserError(f"{method} has no result in {path.parent}; measure it first")
+    with stoppable(lambda: go_on(arguments.command)), Headway(f"repeat {method}") as headway:
+        found = results.fresh(method, result, out=out, headway=headway, jobs=arguments.jobs)
+    write_atomic(path, one_line_lists({**result, "fresh": found}))
+    if not arguments.json:
+        said = "repeats" if found["repeats"] else f"does not repeat: {found['verdict']} on its own"
+        print(f"seeds {found['seeds'][0]} to {found['seeds'][-1]}: effect {ends(found)}")
+        print(f"verdict {result['verdict']} {said}")
+    return found

@@ -29,11 +29,13 @@ from typing import Any
 
 import torch
 
+from palaestra import values
 from palaestra.context import Runnable
 from palaestra.cores import cores
 from palaestra.errors import Fault, UserError
 from palaestra.ledger.digests import code_sha256, configuration, sha256
-from palaestra.ledger.experiment import Cell, experiment_of
+from palaestra.ledger.experiment import experiment_of
+from palaestra.ledger.measures import Cell
 from palaestra.run import setup
 from palaestra.run.headway import Headway
 from palaestra.run.plan import Plan
@@ -60,6 +62,7 @@ class CellRequest:
     tokens: int
     samples: int = 0
     arm: str = ""
+    own_tasks: bool = False  # held-out tasks of its own for each seed, where there are enough
     recipe: Any = None
 
     def runnable(self) -> Runnable:
@@ -68,10 +71,14 @@ class CellRequest:
         if not self.arm:
             return setup.recipe_of(self.settings)
         method, _, name = self.arm.rpartition(":")
-        return experiment_of(method).arms[name]
+        arm: Any = experiment_of(method).every_arm[name]
+        for path, value in self.settings.set.items():
+            arm = values.override(arm, path, value)
+        return arm
 
     def configuration(self) -> dict[str, Any]:
-        return configuration(self.runnable(), self.settings, self.tokens, self.samples)
+        found = configuration(self.runnable(), self.settings, self.tokens, self.samples)
+        return found | ({"own_tasks": True} if self.own_tasks else {})
 
     def digest(self) -> str:
         """The cell's address."""
@@ -276,6 +283,9 @@ def run_here(request: CellRequest, place: Path) -> None:
             samples=request.samples,
             checkpoint_every=CHECKPOINT,
         )
+        if request.own_tasks:
+            first = request.settings.seed * request.settings.evaluate
+            ctx.bench = replace(ctx.bench, first_held_out=first)
         try:
             result = asyncio.run(request.runnable().run(ctx))
         finally:

@@ -1,210 +1,138 @@
 """A paper's claim as a small experiment that can fail: arms, what is measured, what is expected.
 
 `palaestra reproduce ID` runs the `EXPERIMENT` of a method's module in `palaestra.claims`: every arm
-with the same seeds and the same budget of sampled tokens, one cell per (arm, seed). The effect is
-the mean over seeds of the paired difference, with its t interval.
+with the same budget of sampled tokens, tuned in the same way on seeds of its own, then with the
+seeds of two blocks, one cell per (arm, seed). The effect is the mean over seeds of the paired
+difference, with its t interval. See docs/ledger.md.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from itertools import product
+from typing import Any, TypeAlias
 
-import numpy as np
-
-from palaestra import catalogue
+from palaestra import catalogue, values
 from palaestra.context import Runnable
-from palaestra.ends import end_of
 from palaestra.errors import UserError
-from palaestra.stats import Interval
-from palaestra.types import stage, value_class
+from palaestra.ledger.expectations import Expectation, Needs, Veto, check_arms
+from palaestra.ledger.measures import Area, Final, Logged, Measure, Moving
+from palaestra.ledger.untrained import Untrained
 
-Verdict: TypeAlias = Literal["reproduced", "not-reproduced", "inconclusive"]
+START = "start"
+BLOCKS = (range(0, 5), range(100, 105))  # seeds that decide; the second is fresh to the first
+FRESH = range(200, 205)  # of `--fresh`
+TUNING = range(1000, 1002)  # seeds on which settings are chosen, and nothing else
+RATES = (3e-5, 1e-4, 3e-4)
 
-
-@value_class
-class Cell:
-    """One finished run of one arm: `summary` as in summary.json (of a Program: its metrics),
-    `steps` as in metrics.jsonl.
-    """
-
-    summary: Mapping[str, Any]
-    steps: Sequence[Mapping[str, Any]] = ()
-    folder: Path | None = None
-
-
-Measure: TypeAlias = Callable[[Cell], float]
-
-
-@stage
-class Final:
-    """A number of the summary by its path: "sampled_after.pass@16.mean"; "after.mean" and
-    "before.mean" are those of the held-out problems, whether accuracy or mean reward.
-    """
-
-    path: str = "after.mean"
-
-    def __call__(self, cell: Cell) -> float:
-        found: Any = {**cell.summary, "before": end_of(cell.summary, "before")}
-        found |= {"after": end_of(cell.summary, "after")}
-        for name in self.path.split("."):
-            if not isinstance(found, Mapping) or name not in found:
-                raise UserError(
-                    f"the summary of the run has no {self.path!r}; it has {', '.join(cell.summary)}"
-                )
-            found = found[name]
-        return float(found)
-
-
-@stage
-class Logged:
-    """Mean of a metric over the last `last` steps that have it; 0 = over all but the first `skip`.
-    NaN where there is none.
-    """
-
-    metric: str
-    last: int = 10
-    skip: int = 0
-
-    def __call__(self, cell: Cell) -> float:
-        found = [float(s[self.metric]) for s in cell.steps if s.get(self.metric) is not None]
-        found = [x for x in found if np.isfinite(x)]
-        found = found[self.skip :][-self.last :]
-        return float(np.mean(found)) if found else float("nan")
-
-
-@stage
-class Moving:
-    """Mean training reward over the steps that sample and move the policy: the first `first` (NaN:
-    fewer), 0 = all.
-    """
-
-    first: int = 0
-
-    def __call__(self, cell: Cell) -> float:
-        moving = [
-            s
-            for s in cell.steps
-            if s["sampled_tokens"]
-            and (s.get("policy/updates") or s.get("updates"))
-            and "reward" in s
-        ]
-        found = [s["reward"] for s in moving][: self.first or None]
-        return float(np.mean(found)) if len(found) >= max(1, self.first) else float("nan")
-
-
-@stage
-class Balanced:
-    """Mean of a judge's accuracies on right and on wrong answers; a constant verdict scores one
-    half.
-
-    Of the last ten steps, or the `first` ones, that log "part/right and said so" and "part/wrong
-    and said so"; `right` is the metric that says how many answers are right. NaN where all are, or
-    none.
-    """
-
-    right: str = "reward"
-    first: int = 0
-
-    def __call__(self, cell: Cell) -> float:
-        seen = [s for s in cell.steps if "part/right and said so" in s]
-        seen = seen[: self.first] if self.first else seen[-10:]
-        names = (self.right, "part/right and said so", "part/wrong and said so")
-        right, on_right, on_wrong = (sum(s[n] for s in seen) / max(1, len(seen)) for n in names)
-        return (on_right / right + on_wrong / (1 - right)) / 2 if 0 < right < 1 else float("nan")
-
-
-@stage
-class Greater:
-    """measure(better) > measure(than). `by` is the smallest difference that would be worth the
-    claim.
-
-    Reproduced: the interval lies above 0, and the mean is `by` or more. Not reproduced: the
-    interval lies below `by`. Else inconclusive.
-    """
-
-    better: str
-    than: str
-    by: float = 0.02
-
-    @property
-    def arms(self) -> tuple[str, str]:
-        return self.than, self.better
-
-    def verdict(self, effect: Interval) -> Verdict:
-        if effect.low > 0 and effect.mean >= self.by:
-            return "reproduced"
-        return "not-reproduced" if effect.high < self.by else "inconclusive"
-
-    def __str__(self) -> str:
-        return (
-            f"{self.better} - {self.than} > 0; a difference below {self.by:g} would not support "
-            "the claim"
-        )
-
-
-@stage
-class Same:
-    """measure(one) and measure(other) differ by less than `within`: an equivalence.
-
-    Reproduced: the interval lies inside +-within. Not reproduced: it lies outside. Else
-    inconclusive.
-    """
-
-    one: str
-    other: str
-    within: float = 0.02
-
-    @property
-    def arms(self) -> tuple[str, str]:
-        return self.other, self.one
-
-    def verdict(self, effect: Interval) -> Verdict:
-        if -self.within < effect.low and effect.high < self.within:
-            return "reproduced"
-        return (
-            "not-reproduced"
-            if effect.low > self.within or effect.high < -self.within
-            else "inconclusive"
-        )
-
-    def __str__(self) -> str:
-        return f"|{self.one} - {self.other}| < {self.within:g}"
+# settings of an arm: values of fields by their paths
+Setting: TypeAlias = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """`expect` compares two arms; further arms are controls and ablations, reported beside them.
+    """A declaration. What it holds decides before anything runs, and its digest stands in the
+    result: an experiment that is changed after a first look is another one.
 
-    Arms share every setting that the claim is not about. `tokens` is the budget of a cell, of a
-    pipeline that of each part: all tokens that its steps sample count, by whatever model. A cell
-    should take well under two minutes on one core, and then has at least 5 seeds.
+    `expect` compares two arms. Every arm is run; what is no side of the expectation shows whether
+    the effect has the reason that the claim gives (`reasons`) and what it costs (`vetoes`,
+    `controls`). Arms share every setting that the claim is not about, and each has its best setting
+    among the same ones (`tuned`). `tokens` is the budget of a cell, of a pipeline that of each
+    part: all tokens that its steps sample count, by whatever model.
+
+    Args:
+        claim: as it can be tested here: one sentence with its quantity.
+        quantity: what the paper measures, and how much it gains.
+        arms: by name; the start is added to them.
+        start: where the arms begin, untrained; None = there is none, as nothing is trained.
+        expect: the two arms that are compared, with the margin and where it comes from.
+        falsified_if: what would refute the claim.
+        reasons: arms without what the claim gives as its reason.
+        vetoes: by name, what the better arm may not lose.
+        measure: taken at the end of a run; `metric` says what it is, with its unit.
+        tuned: paths and the values that are tried, of every arm that has the path; each
+            combination runs on the tuning seeds.
+        constants: the same of single arms, for constants that the paper tuned.
+        choose: what the best setting has most of.
+        task: of several there is a cell for each, and the effect is an interquartile mean.
+        evaluate: held-out tasks, other ones for each seed where the task has enough of them.
+        samples: answers drawn for each held-out task at the end; adds "sampled_after" to the
+            summary.
+        seconds: of one cell, roughly; said before it starts.
+        controls: further numbers of every cell.
+        illustration: it shows what a program does and trains nothing: never evidence.
+        not_testable: what a test would need that is not here; such an experiment is not run.
+        note: what differs from the paper's setting, and what scale would decide.
     """
 
-    claim: str  # as it can be tested here: one sentence with its quantity
+    claim: str
+    quantity: str = ""
     arms: Mapping[str, Runnable]
-    expect: Greater | Same
+    start: Runnable | None = Untrained()
+    expect: Expectation
     falsified_if: str
+    reasons: tuple[Needs, ...] = ()
+    vetoes: Mapping[str, Veto] = field(default_factory=dict)
     measure: Measure = Final()
-    metric: str = "held-out accuracy (greedy)"  # what `measure` is, with its unit
-    # of several: a cell for each, and interquartile means over all
+    metric: str = "held-out accuracy (greedy)"
+    tuned: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    constants: Mapping[str, Mapping[str, tuple[Any, ...]]] = field(default_factory=dict)
+    choose: Measure = Final()
     task: str | tuple[str, ...] = "chain"
     model: str = "tiny"
     tokens: int = 100_000
-    evaluate: int = 256  # held-out tasks
-    # answers drawn per held-out task at the end; > 0 adds "sampled_after" to the summary
+    evaluate: int = 256
     samples: int = 0
-    seeds: int = 5
-    seconds: float = 60.0  # of one cell, roughly; said before it starts
-    controls: Mapping[str, Measure] = field(default_factory=dict)  # further numbers of every cell
-    note: str = ""  # what differs from the paper's setting, and what scale would decide
+    seconds: float = 60.0
+    controls: Mapping[str, Measure] = field(default_factory=dict)
+    illustration: bool = False
+    not_testable: str = ""
+    note: str = ""
 
     @property
     def tasks(self) -> tuple[str, ...]:
         return (self.task,) if isinstance(self.task, str) else self.task
+
+    @property
+    def every_arm(self) -> dict[str, Runnable]:
+        """The arms, the start first."""
+        first = {} if self.start is None or START in self.arms else {START: self.start}
+        return {**first, **self.arms}
+
+    @property
+    def every_control(self) -> dict[str, Measure]:
+        """What is shown of every arm beside the measure."""
+        ends: dict[str, Measure] = {"greedy": Final()} if self.evaluate else {}
+        if self.samples:
+            ends["sampled"] = Final("sampled_after.pass@1.mean")
+        area: dict[str, Measure] = {"area": Area()} if self.start is not None else {}
+        found = {**ends, **area, **self.controls}
+        return {n: m for n, m in found.items() if n in self.controls or m != self.measure}
+
+    def settings_of(self, arm: str) -> list[Setting]:
+        """What is tried for an arm: every combination of the values of paths that it has."""
+        if arm == START:
+            return [{}]
+        asked = {k: v for k, v in self.tuned.items() if _has(self.every_arm[arm], k)}
+        asked |= self.constants.get(arm, {})
+        return [dict(zip(asked, chosen, strict=True)) for chosen in product(*asked.values())]
+
+    def lacks(self) -> list[str]:
+        """What the rules of docs/ledger.md ask for and this experiment does not declare."""
+        if self.not_testable or self.illustration:
+            return []
+        asked = {
+            "the paper's quantity": self.quantity,
+            "an arm without the claim's reason": self.reasons,
+            "where the margin comes from": self.expect.why,
+            "settings that each arm is tuned over": self.tuned or self.constants,
+            "a measure at the end": not isinstance(self.measure, Moving | Area)
+            and not (isinstance(self.measure, Logged) and not self.measure.last),
+            "a start": self.start is not None or START in self.arms,
+        }
+        return [what for what, given in asked.items() if not given]
 
     def __post_init__(self) -> None:
         for arm in self.arms:
@@ -213,12 +141,14 @@ class Experiment:
                     f"the arm {arm!r} has a comma, which parts the names of --arms; call it "
                     "otherwise"
                 )
-        for arm in self.expect.arms:
-            if arm not in self.arms:
-                raise ValueError(
-                    f"the expectation names an arm {arm!r} that does not exist; there are "
-                    f"{list(self.arms)}"
-                )
+        named = (*self.expect.arms, *(r.without for r in self.reasons), *self.constants)
+        check_arms(named, list(self.every_arm))
+
+
+def _has(arm: Any, path: str) -> bool:
+    """Whether a path ends a path of an arm. Raises UserError for one that ends several."""
+    known = [p for p, _ in values.walk(arm) if p == path or p.endswith(f".{path}")]
+    return bool(known) and values.find(arm, path) in known
 
 
 def experiment_of(method: str) -> Experiment:

@@ -14,10 +14,11 @@ from typing import Any
 
 from palaestra import catalogue
 from palaestra.card import UNKNOWN, Card, Size
-from palaestra.ledger.experiment import Experiment
+from palaestra.ledger.experiment import Experiment, experiment_of
 from palaestra.ledger.figure import curves_svg
 from palaestra.ledger.files import read_result
-from palaestra.ledger.results import LEAST_SEEDS, experiment_of, has_older_code, standing
+from palaestra.ledger.judging import LEAST_SEEDS
+from palaestra.ledger.standing import expectation_of, has_older_code, is_older, standing
 from palaestra.markdown import code, render
 from palaestra.stats import Interval, interval_at_n
 from palaestra.values import brief, children, difference
@@ -27,8 +28,12 @@ RESULTS = Path("ledger/results")
 MOST_SEEDS = 200  # that anybody would run
 VERDICT_WORDS = {
     "reproduced": "Reproduced.",
-    "not-reproduced": "Not reproduced.",
+    "smaller": "Smaller than claimed.",
+    "not-reproduced": "Not reproduced",
+    "reversed": "Reversed.",
     "inconclusive": "Inconclusive",
+    "not-testable": "Not testable here",
+    "illustration": "An illustration, no evidence",
 }
 
 
@@ -70,10 +75,22 @@ def entry_link(entry: catalogue.Entry) -> str:
 
 def status(entry: catalogue.Entry) -> str:
     found = standing(entry)
+    where = f"{RESULTS}/{entry.id}.json"
+    if found.note.startswith("stale"):
+        return f"{found.status} ([stale result]({where}))"
     if found.note:
-        return f"{found.status} ([stale result]({RESULTS}/{entry.id}.json))"
-    measured = found.status not in ("planned", "built")
-    return f"[{found.status}]({RESULTS}/{entry.id}.json)" if measured else found.status
+        return f"[{found.status}]({where}) ({found.note})"
+    if found.status in ("planned", "built"):
+        return found.status
+    said = controls_line(read_result(entry.id) or {})
+    return f"[{found.status}]({where})" + (f": {said}" if said else "")
+
+
+def controls_line(result: Mapping[str, Any]) -> str:
+    """What the controls of a result said, in one line."""
+    said = [c["said"] for c in result.get("controls", {}).values() if "said" in c]
+    lacks = result.get("lacks", [])
+    return "; ".join([*said, *([f"not declared: {', '.join(lacks)}"] if lacks else [])])
 
 
 # ---- a method
@@ -132,20 +149,57 @@ def parts(built: Any) -> list[tuple[str, Any]]:
 
 def result_facts(experiment: Experiment, result: Mapping[str, Any]) -> dict[str, Any]:
     """What the page says of a result beside its own fields."""
-    why = (
-        f": {inconclusive_reason(experiment, result)}."
-        if result["verdict"] == "inconclusive"
-        else ""
-    )
-    low, high = result["ci95"]
+    undecided = result["verdict"] == "inconclusive" and "taken_back" not in result
+    why = inconclusive_reason(experiment, result) if undecided else result["reason"]
+    verdict = VERDICT_WORDS[result["verdict"]]
     return {
-        "verdict": VERDICT_WORDS[result["verdict"]] + why,
-        "effect": interval({"mean": result["effect"], "low": low, "high": high}),
+        "verdict": verdict if verdict.endswith(".") else f"{verdict}{f': {why}' if why else ''}.",
+        "effect": ends(result),
+        "blocks": [ends(block) for block in result.get("by_block", [])],
         "arms": arms(result),
-        "left": [name for name in experiment.arms if name not in result["arms"]],
-        "cost": sum_of(result),
+        "numbers": [n for n, c in columns(result).items()],
+        "settings": settings(result),
+        "said": [
+            (n, ends(c) if "ci95" in c else "", c["said"])
+            for n, c in result["controls"].items()
+            if "said" in c
+        ],
+        "left": [name for name in experiment.every_arm if name not in result["arms"]],
+        "cost": sum_of(result) if result["arms"] else "",
         "older": has_older_code(result, experiment),
+        "older_rules": is_older(result),
+        "chosen_by": code(brief(experiment.choose)),
+        "earlier": [
+            f"{look['verdict']} ({ends(look)}; {look['why']})" for look in result.get("earlier", [])
+        ],
     }
+
+
+def ends(found: Mapping[str, Any]) -> str:
+    """An effect with its interval."""
+    low, high = found["ci95"]
+    return interval({"mean": found["effect"], "low": low, "high": high})
+
+
+def columns(result: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The numbers that stand beside the measure, by arm."""
+    if is_older(result):
+        return dict(result["controls"])
+    return {n: c["values"] for n, c in result["controls"].items() if c["kind"] == "number"}
+
+
+def settings(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """What was tried for each arm, on the tuning seeds, and what was chosen."""
+    return [
+        (
+            name,
+            ", ".join(f"{k}={v}" for k, v in row["setting"].items()),
+            mean(row["values"]),
+            "chosen" if row["setting"] == result["arms"][name]["setting"] else "",
+        )
+        for name, tried in result.get("tuning", {}).get("arms", {}).items()
+        for row in tried
+    ]
 
 
 def inconclusive_reason(experiment: Experiment, result: Mapping[str, Any]) -> str:
@@ -156,10 +210,11 @@ def inconclusive_reason(experiment: Experiment, result: Mapping[str, Any]) -> st
     if low is None or result["seeds"] < LEAST_SEEDS or len(experiment.tasks) > 1:
         return result["reason"]
     effect = Interval(mean=result["effect"], low=low, high=high, n=result["seeds"])
+    expect = expectation_of(result)
     more = (
         n
         for n in range(effect.n + 1, MOST_SEEDS)
-        if experiment.expect.verdict(interval_at_n(effect, n)) != "inconclusive"
+        if expect.judge(interval_at_n(effect, n), ()).verdict != "inconclusive"
     )
     seeds = next(more, None)
     told = f"about {seeds} seeds would" if seeds else f"{MOST_SEEDS} seeds would not either"
@@ -171,7 +226,7 @@ def arms(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for name, arm in result["arms"].items():
         runs = ", ".join("failed" if x is None else f"{x:.3g}" for x in arm["values"])
-        others = [mean(values[name]) for values in result["controls"].values()]
+        others = [mean(values[name]) for values in columns(result).values()]
         rows.append((name, interval(arm["interval"]), runs, *others))
     return rows
 

@@ -1,5 +1,5 @@
-"""Results of experiments: from finished cells to a verdict, and whether a published one still
-holds.
+"""Runs experiments: tunes every arm, measures it on the blocks of seeds, and puts the result
+together.
 """
 
 from __future__ import annotations
@@ -9,61 +9,67 @@ import os
 import platform
 import subprocess
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from palaestra import catalogue
-from palaestra.catalogue import Entry
+from palaestra import catalogue, values
 from palaestra.errors import UserError
 from palaestra.ledger.cells import CellOutcome, CellRequest, run_all
+from palaestra.ledger.declared import digest
 from palaestra.ledger.digests import code_sha256, configuration, packages, sha256
-from palaestra.ledger.experiment import Experiment, Measure, experiment_of
-from palaestra.ledger.files import PACKAGE, read_result
+from palaestra.ledger.experiment import (
+    BLOCKS,
+    FRESH,
+    START,
+    TUNING,
+    Experiment,
+    Setting,
+    experiment_of,
+)
+from palaestra.ledger.files import PACKAGE
+from palaestra.ledger.judging import Measured, ValuesByTask, judge, per_seed
+from palaestra.ledger.measures import BesideStart, Measure
 from palaestra.run.headway import Headway
 from palaestra.run.settings import Settings
 from palaestra.run.setup import bench_of
-from palaestra.stats import (
-    Interval,
-    interquartile_mean,
-    mean_interval,
-    paired_difference,
-    stratified_bootstrap,
-)
+from palaestra.stats import mean_interval
 from palaestra.types import value_class
 from palaestra.view.drawing import series, smooth
 
-LEAST_SEEDS = 3  # seeds, below which an interval says nothing about a claim
 POINTS = 24  # of a learning curve
-
-# by task, one per seed; None = failed or not measured
-ValuesByTask = Mapping[str, Sequence[float | None]]
+RULES = 2  # those of docs/ledger.md; results without a number are older
 
 
-# ---- running
+@value_class
+class Work:
+    """An experiment to be run: how much of it, and where."""
 
+    method: str
+    experiment: Experiment
+    arms: Sequence[str]
+    blocks: Sequence[Sequence[int]]
+    tokens: int
+    out: Path
+    jobs: int = 0
 
-def requests(
-    experiment: Experiment, method: str, arms: Sequence[str], seeds: int, tokens: int
-) -> list[CellRequest]:
-    """Every cell of an experiment; all arms of a seed before the next seed."""
-    return [
-        CellRequest(
-            label=f"{arm}, seed {seed}" + (f", {task}" if len(experiment.tasks) > 1 else ""),
-            settings=settings(experiment, task, seed),
-            tokens=tokens,
-            samples=experiment.samples,
-            arm=f"{method}:{arm}",
+    def request(self, arm: str, setting: Setting, task: str, seed: int) -> CellRequest:
+        many = f", {task}" if len(self.experiment.tasks) > 1 else ""
+        said = "".join(f", {k}={v}" for k, v in setting.items())
+        return CellRequest(
+            label=f"{arm}, seed {seed}{many}{said}",
+            settings=settings(self.experiment, task, seed, setting),
+            tokens=self.tokens,
+            samples=self.experiment.samples,
+            arm=f"{self.method}:{arm}",
+            own_tasks=True,
         )
-        for seed in range(seeds)
-        for task in experiment.tasks
-        for arm in arms
-    ]
 
 
-def settings(experiment: Experiment, task: str, seed: int = 0) -> Settings:
+def settings(
+    experiment: Experiment, task: str, seed: int = 0, setting: Setting | None = None
+) -> Settings:
     return Settings(
         recipe="",
         task=task,
@@ -71,24 +77,8 @@ def settings(experiment: Experiment, task: str, seed: int = 0) -> Settings:
         seed=seed,
         evaluate=experiment.evaluate,
         device="cpu",
+        set=setting or {},
     )
-
-
-def arm_record(
-    experiment: Experiment, arm: str, found: Sequence[CellOutcome], tokens: int
-) -> dict[str, Any]:
-    """What a result says of an arm beside its values: what it was made from, and what it used."""
-    packages = arm_packages(experiment, arm)
-    return {
-        "config_sha256": arm_sha256(experiment, arm, tokens),
-        "code_sha256": arm_code(experiment, arm),
-        **({"packages": packages} if packages else {}),
-        "sampled_tokens": [
-            o.cell.summary.get("sampled_tokens", 0) if o.cell else None for o in found
-        ],
-        "failed": {o.request.label: o.error for o in found if o.error},
-        "curve": curve([o.cell.steps for o in found if o.cell]),
-    }
 
 
 def reproduce(
@@ -101,126 +91,264 @@ def reproduce(
     tokens: int = 0,
     jobs: int = 0,
 ) -> dict[str, Any]:
-    """Runs the experiment of a method, or some of its arms; what 0 and () leave open the experiment
-    says.
+    """Runs the experiment of a method, or some of its arms.
+
+    Args:
+        seeds: of each block; what 0 and () leave open the experiment says.
     """
     experiment = experiment_of(method)
-    arms, seeds, tokens = (
-        arms or list(experiment.arms),
-        seeds or experiment.seeds,
-        tokens or experiment.tokens,
-    )
-    unknown = [a for a in arms if a not in experiment.arms]
-    if unknown:
+    if experiment.not_testable:
+        return untested(method, experiment)
+    every = list(experiment.every_arm)
+    if unknown := [a for a in arms if a not in every]:
         raise UserError(
-            f"{method} has no arm {unknown[0]!r}; its experiment has {', '.join(experiment.arms)}"
+            f"{method} has no arm {unknown[0]!r}; its experiment has {', '.join(every)}"
         )
-    outcomes = run_all(requests(experiment, method, arms, seeds, tokens), out, headway, jobs)
-    by_arm = {a: [o for o in outcomes if o.request.arm == f"{method}:{a}"] for a in arms}
-    result = judge_arms(
-        experiment, {a: values_by_task(experiment.measure, found) for a, found in by_arm.items()}
+    work = Work(
+        method=method,
+        experiment=experiment,
+        arms=arms or every,
+        blocks=[list(b)[: seeds or None] for b in BLOCKS],
+        tokens=tokens or experiment.tokens,
+        out=out,
+        jobs=jobs,
     )
-    for arm, found in by_arm.items():
-        result["arms"][arm] |= arm_record(experiment, arm, found, tokens)
-    wall = [o.cell.summary["wall_seconds"] for o in outcomes if o.cell]
-    named = {
-        name: {a: list(means(values_by_task(m, found))) for a, found in by_arm.items()}
-        for name, m in experiment.controls.items()
-    }
+    tuning = tune(work, headway)
+    outcomes = measure(work, {a: t["chosen"] for a, t in tuning.items()}, headway)
+    return assemble(work, tuning, outcomes)
+
+
+def untested(method: str, experiment: Experiment) -> dict[str, Any]:
+    """The result of a claim that cannot be tested here."""
     return {
-        "id": catalogue.entry_of(method).id,
-        "claim": experiment.claim,
-        "metric": experiment.metric,
-        "expected": str(experiment.expect),
-        "falsified_if": experiment.falsified_if,
-        **result,
-        "controls": named,
-        "task": list(experiment.tasks),
-        "model": experiment.model,
-        "budget_tokens": tokens,
-        "seeds": seeds,
-        "sampled_tokens": sum(t or 0 for a in arms for t in result["arms"][a]["sampled_tokens"]),
+        **facts(method, experiment),
+        "arms": {},
+        "tuning": {},
+        "blocks": [],
+        "controls": {},
+        "effect": None,
+        "ci95": [None, None],
+        "verdict": "not-testable",
+        "reason": f"it needs {experiment.not_testable}",
+    }
+
+
+def fresh(
+    method: str, result: Mapping[str, Any], *, out: Path, headway: Headway, jobs: int = 0
+) -> dict[str, Any]:
+    """A third block of seeds for a published result: the two arms of the expectation with the
+    settings that were chosen.
+
+    Returns:
+        {"seeds", "effect", "ci95", "repeats": whether the new block's effect has the sign and the
+        size that the verdict says}
+    """
+    experiment = experiment_of(method)
+    if result.get("rules") != RULES or result["declaration"] != digest(experiment):
+        raise UserError(
+            f"{method}: the published result is not of today's experiment; measure it first: "
+            f"palaestra reproduce {method}"
+        )
+    work = Work(
+        method=method,
+        experiment=experiment,
+        arms=experiment.expect.arms,
+        blocks=[list(FRESH)],
+        tokens=experiment.tokens,
+        out=out,
+        jobs=jobs,
+    )
+    chosen = {a: result["arms"][a]["setting"] for a in work.arms}
+    outcomes = measure(work, chosen, headway)
+    measured = Measured(
+        arms={a: values_by_task(work, a, experiment.measure, outcomes) for a in work.arms},
+        blocks=work.blocks,
+        vetoes={},
+    )
+    found = judge(experiment.expect, measured)
+    return {
+        "seeds": list(FRESH),
+        "values": {a: per_seed(v) for a, v in measured.arms.items()},
+        "effect": found["effect"],
+        "ci95": found["ci95"],
+        "verdict": found["verdict"],
+        "repeats": found["verdict"] == result["verdict"],
+    }
+
+
+def name_of(method: str) -> str:
+    """What a method's result is called."""
+    return catalogue.entry_of(method).id
+
+
+# ---- running
+
+
+def tune(work: Work, headway: Headway) -> dict[str, dict[str, Any]]:
+    """Every arm with every setting that is tried, on seeds that nothing else uses; the one with the
+    highest mean is chosen, of equals the first.
+    """
+    tried = {arm: work.experiment.settings_of(arm) for arm in work.arms}
+    asked = [
+        (arm, i, work.request(arm, setting, task, seed))
+        for arm, each in tried.items()
+        if len(each) > 1
+        for i, setting in enumerate(each)
+        for seed in TUNING
+        for task in work.experiment.tasks
+    ]
+    outcomes = run_all([r for _, _, r in asked], work.out, headway, work.jobs) if asked else []
+    found: dict[str, dict[str, Any]] = {}
+    for arm, each in tried.items():
+        rows = []
+        for i, setting in enumerate(each):
+            mine = [o for (a, n, _), o in zip(asked, outcomes, strict=True) if (a, n) == (arm, i)]
+            measured = [_number(work.experiment.choose, o) for o in mine]
+            rows.append({"setting": dict(setting), "values": measured})
+        means = [_mean(row["values"]) for row in rows]
+        best = max(range(len(rows)), key=lambda i: means[i])
+        found[arm] = {"chosen": rows[best]["setting"], "tried": rows if len(rows) > 1 else []}
+    return found
+
+
+def _mean(values_N: Sequence[float | None]) -> float:
+    """Of a setting that failed anywhere, nothing good can be said."""
+    known = [x for x in values_N if x is not None]
+    return float(np.mean(known)) if known and len(known) == len(values_N) else -math.inf
+
+
+def measure(
+    work: Work, chosen: Mapping[str, Setting], headway: Headway
+) -> dict[str, list[CellOutcome]]:
+    """Every arm with its setting, by arm; all arms of a seed before the next seed."""
+    asked = [
+        (arm, work.request(arm, chosen[arm], task, seed))
+        for block in work.blocks
+        for seed in block
+        for task in work.experiment.tasks
+        for arm in work.arms
+    ]
+    outcomes = run_all([r for _, r in asked], work.out, headway, work.jobs)
+    return {
+        arm: [o for (a, _), o in zip(asked, outcomes, strict=True) if a == arm] for arm in work.arms
+    }
+
+
+# ---- the result
+
+
+def assemble(
+    work: Work, tuning: Mapping[str, Any], outcomes: Mapping[str, list[CellOutcome]]
+) -> dict[str, Any]:
+    """The result, from finished cells."""
+    e = work.experiment
+    of = lambda m: {a: values_by_task(work, a, m, outcomes) for a in work.arms}
+    measured = Measured(
+        arms=of(e.measure),
+        blocks=work.blocks,
+        vetoes={n: {a: per_seed(v) for a, v in of(x.measure).items()} for n, x in e.vetoes.items()},
+    )
+    judged = judge(e.expect, measured, e.reasons, e.vetoes, illustration=e.illustration)
+    said = judged.pop("said")
+    controls = {n: {"kind": "number", "values": {a: per_seed(v) for a, v in of(m).items()}}
+                for n, m in e.every_control.items()}  # fmt: skip
+    for name, spoken in said.items():
+        numbers = {"values": measured.vetoes[name]} if name in measured.vetoes else {}
+        controls[name] = spoken | numbers
+    wall = [o.cell.summary["wall_seconds"] for found in outcomes.values() for o in found if o.cell]
+    return {
+        **facts(work.method, e),
+        "arms": {
+            a: arm_record(work, a, measured.arms[a], tuning[a]["chosen"], outcomes[a])
+            for a in work.arms
+        },
+        "tuning": {
+            "seeds": list(TUNING),
+            "arms": {a: t["tried"] for a, t in tuning.items() if t["tried"]},
+        },
+        "blocks": [list(b) for b in work.blocks],
+        **judged,
+        "controls": controls,
+        "budget_tokens": work.tokens,
+        "seeds": sum(map(len, work.blocks)),
         "seconds": None if None in wall else round(sum(wall), 1),
-        "note": experiment.note,
         "commit": commit(),
         "machine": machine(),
     }
 
 
-def values_by_task(
-    measure: Measure, outcomes: Sequence[CellOutcome]
-) -> dict[str, list[float | None]]:
-    """What was measured, by task, one per seed; None where a cell failed or has no such number."""
-    found: dict[str, list[float | None]] = {}
-    for o in outcomes:
-        x = measure(o.cell) if o.cell else math.nan
-        found.setdefault(o.request.settings.problem, []).append(
-            float(x) if math.isfinite(x) else None
-        )
-    return found
-
-
-def means(values: ValuesByTask) -> list[float | None]:
-    """One per seed: the mean over tasks."""
-    return [
-        None if None in row else float(np.mean([x for x in row if x is not None]))
-        for row in zip(*values.values(), strict=True)
-    ]
-
-
-# ---- judging
-
-
-def judge_arms(experiment: Experiment, arms: Mapping[str, ValuesByTask]) -> dict[str, Any]:
-    """Arms, effect, interval and verdict from what was measured."""
-    found: dict[str, Any] = {}
-    for name, values in arms.items():
-        per_seed = means(values)
-        known = [x for x in per_seed if x is not None]
-        found[name] = {"values": per_seed, "interval": mean_interval(known).json()}
-        if len(values) > 1:
-            found[name]["by_task"] = {t: list(v) for t, v in values.items()}
-    first, second = experiment.expect.arms
-    verdict, why, effect = "inconclusive", "", None
-    if first not in arms or second not in arms:
-        why = f"needs the arms {first} and {second}"
-    elif any(None in row for a in (first, second) for row in arms[a].values()):
-        why = "not every seed of both arms has finished"
-    else:
-        effect = effect_of(arms[first], arms[second])
-        n = len(found[first]["values"])
-        if n < LEAST_SEEDS:
-            why = f"{n} seeds are too few"
-        else:
-            verdict = experiment.expect.verdict(effect)
-            why = "the interval does not decide" if verdict == "inconclusive" else ""
-    ends = effect.json() if effect else {"mean": None, "low": None, "high": None}
+def facts(method: str, e: Experiment) -> dict[str, Any]:
+    """What a result says of its experiment."""
     return {
-        "arms": found,
-        "effect": ends["mean"],
-        "ci95": [ends["low"], ends["high"]],
-        "verdict": verdict,
-        "reason": why,
+        "id": name_of(method),
+        "rules": RULES,
+        "declaration": digest(e),
+        "claim": e.claim,
+        "quantity": e.quantity,
+        "metric": e.metric,
+        "expected": str(e.expect),
+        "expect": values.describe(e.expect),
+        "falsified_if": e.falsified_if,
+        "lacks": e.lacks(),
+        "task": list(e.tasks),
+        "model": e.model,
+        "note": e.note,
     }
 
 
-def effect_of(first: ValuesByTask, second: ValuesByTask) -> Interval:
-    """second - first, paired by seed: the mean with its t interval, or over several tasks the
-    interquartile mean.
+def arm_record(
+    work: Work, arm: str, found: ValuesByTask, setting: Setting, outcomes: Sequence[CellOutcome]
+) -> dict[str, Any]:
+    """What a result says of an arm: its numbers, what it was made from, and what it used."""
+    per = per_seed(found)
+    known = [x for x in per if x is not None]
+    made_by = arm_packages(work.experiment, arm)
+    return {
+        "values": per,
+        "interval": mean_interval(known).json(),
+        **({"by_task": {t: list(v) for t, v in found.items()}} if len(found) > 1 else {}),
+        "setting": dict(setting),
+        "config_sha256": arm_sha256(work.experiment, arm, setting, work.tokens),
+        "code_sha256": arm_code(work.experiment, arm),
+        **({"packages": made_by} if made_by else {}),
+        "sampled_tokens": [
+            o.cell.summary.get("sampled_tokens", 0) if o.cell else None for o in outcomes
+        ],
+        "failed": {o.request.label: o.error for o in outcomes if o.error},
+        "curve": curve([o.cell.steps for o in outcomes if o.cell]),
+    }
 
-    The latter with a stratified bootstrap, which draws seeds anew inside each task.
+
+def values_by_task(
+    work: Work, arm: str, asked: Measure, outcomes: Mapping[str, Sequence[CellOutcome]]
+) -> dict[str, list[float | None]]:
+    """What was measured of an arm, by task, one per seed; None where a cell failed or has no such
+    number.
     """
-    pairs = {t: (_whole(first[t]), _whole(second[t])) for t in first}
-    if len(pairs) == 1:
-        return paired_difference(*next(iter(pairs.values())))
-    differences = {t: [b - a for a, b in zip(*both, strict=True)] for t, both in pairs.items()}
-    return stratified_bootstrap(
-        differences, lambda x_N: interquartile_mean(x_N.tolist()), key=("ledger", *differences)
-    )
+    found: dict[str, list[float | None]] = {}
+    starts = outcomes.get(START, ())
+    for i, o in enumerate(outcomes[arm]):
+        start = starts[i] if i < len(starts) else None
+        try:
+            number = _number(asked, o, start)
+        except UserError:
+            if arm != START:  # which has not what only training leaves behind
+                raise
+            number = None
+        found.setdefault(o.request.settings.problem, []).append(number)
+    return found
 
 
-def _whole(values_N: Sequence[float | None]) -> list[float]:
-    return [x for x in values_N if x is not None]
+def _number(asked: Measure, o: CellOutcome, start: CellOutcome | None = None) -> float | None:
+    if o.cell is None:
+        return None
+    if isinstance(asked, BesideStart):
+        if start is None or start.cell is None:
+            return None
+        x = asked.beside(o.cell, start.cell)
+    else:
+        x = asked(o.cell)
+    return float(x) if math.isfinite(x) else None
 
 
 def curve(runs: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, list[float]]:
@@ -242,11 +370,13 @@ def curve(runs: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, list[float]]
     return {k: v.tolist() for k, v in found.items()}
 
 
-def arm_sha256(experiment: Experiment, arm: str, tokens: int = 0) -> str:
+def arm_sha256(
+    experiment: Experiment, arm: str, setting: Setting | None = None, tokens: int = 0
+) -> str:
     """The configuration of an arm on all its tasks, whatever the seeds."""
     given = [
         configuration(
-            experiment.arms[arm],
+            with_setting(experiment, arm, setting or {}),
             settings(experiment, t),
             tokens or experiment.tokens,
             experiment.samples,
@@ -256,17 +386,25 @@ def arm_sha256(experiment: Experiment, arm: str, tokens: int = 0) -> str:
     return sha256(given)
 
 
+def with_setting(experiment: Experiment, arm: str, setting: Setting) -> Any:
+    """An arm with one of the settings that are tried."""
+    found: Any = experiment.every_arm[arm]
+    for path, given in setting.items():
+        found = values.override(found, path, given)
+    return found
+
+
 def arm_code(experiment: Experiment, arm: str) -> str:
     """The code that makes the numbers of an arm, on all its tasks."""
     return sha256(
-        [code_sha256(experiment.arms[arm], settings(experiment, t)) for t in experiment.tasks]
+        [code_sha256(experiment.every_arm[arm], settings(experiment, t)) for t in experiment.tasks]
     )
 
 
 def arm_packages(experiment: Experiment, arm: str) -> list[str]:
     """The other packages that make the numbers of an arm, with their versions."""
     asked = [settings(experiment, t) for t in experiment.tasks]
-    each = (packages(experiment.arms[arm], s, *bench_of(s)) for s in asked)
+    each = (packages(experiment.every_arm[arm], s, *bench_of(s)) for s in asked)
     return sorted({package for found in each for package in found})
 
 
@@ -298,57 +436,3 @@ def machine() -> str:
         f"{platform.machine()}, {cores}, Python {platform.python_version()}, torch "
         f"{torch.__version__}"
     )
-
-
-# ---- holding
-
-
-@value_class
-class Standing:
-    """Where a method stands: planned, built or a verdict, and what there is to say about it."""
-
-    status: str
-    note: str = ""
-
-
-@cache
-def standing(entry: Entry) -> Standing:
-    """The verdict of a method's published result, unless the experiment has changed since."""
-    result = read_result(entry.id)
-    if result is None or not entry.built:
-        return Standing(status="built" if entry.built else "planned")
-    why = stale_reason(result)
-    return (
-        Standing(status="built", note=f"stale result: {why}")
-        if why
-        else Standing(status=result["verdict"])
-    )
-
-
-def stale_reason(result: Mapping[str, Any]) -> str:
-    """Why a result is no result of the present experiment; "" if it is."""
-    try:
-        experiment = experiment_of(result["id"])
-    except UserError:
-        return "the method has no experiment any more"
-    if result["expected"] != str(experiment.expect):
-        return f"it was expected that {result['expected']}"
-    if result["metric"] != experiment.metric:
-        return f"it measured {result['metric']}"
-    changed = [
-        arm
-        for arm, found in result["arms"].items()
-        if arm not in experiment.arms or found["config_sha256"] != arm_sha256(experiment, arm)
-    ]
-    missing = [a for a in experiment.expect.arms if a not in result["arms"]]
-    return (
-        f"the configuration of {' and '.join(changed + missing)} has changed"
-        if changed + missing
-        else ""
-    )
-
-
-def has_older_code(result: Mapping[str, Any], experiment: Experiment) -> bool:
-    """Whether some arm was measured with other code than today's, or nobody knows with which."""
-    arms = {a: found for a, found in result["arms"].items() if a in experiment.arms}
-    return any(found.get("code_sha256") != arm_code(experiment, a) for a, found in arms.items())

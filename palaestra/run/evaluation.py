@@ -40,7 +40,7 @@ from palaestra.update import MEASURE_BUDGET, pack, split
 from palaestra.worlds.tools import tool_numbers
 
 if TYPE_CHECKING:
-    from palaestra.context import Context
+    from palaestra.context import Bench, Context
     from palaestra.run.context import RunContext
 
 
@@ -50,7 +50,7 @@ async def attempt_tasks(
     """Up to `n` tasks of a split, each attempted as `sample` says and scored. Does not touch the
     run's random streams.
     """
-    score, size = Score(), split_size(ctx.bench.tasks, split)
+    score = Score()
 
     async def one(i: int) -> Group:
         key = (ctx.seed, label, i)
@@ -58,7 +58,17 @@ async def attempt_tasks(
             ctx, key, await sample(ctx, key, Group(task=ctx.bench.tasks.task(split, i)))
         )
 
-    return list(await asyncio.gather(*(one(i) for i in range(n if size is None else min(n, size)))))
+    return list(await asyncio.gather(*(one(i) for i in chosen_tasks(ctx.bench, n, split))))
+
+
+def chosen_tasks(bench: Bench, n: int, split: str = "test") -> range:
+    """The numbers of up to `n` tasks of a split. Of endless held-out ones they begin where the
+    bench says.
+    """
+    if (size := split_size(bench.tasks, split)) is not None:
+        return range(min(n, size))
+    first = bench.first_held_out if split == "test" else 0
+    return range(first, first + n)
 
 
 Bounds: TypeAlias = tuple[float, float] | None  # of a reward; None = nobody knows
@@ -128,8 +138,7 @@ async def measure_held_out(ctx: RunContext, recipe: Recipe, n: int, answers: boo
 
 async def measure_records(ctx: RunContext, recipe: Recipe, n: int) -> list[HeldOut]:
     """Of the first learner whose objective can be measured on held-out records."""
-    size = split_size(ctx.bench.tasks, "test")
-    keys = [(ctx.seed, "held-out records", i) for i in range(n if size is None else min(n, size))]
+    keys = [(ctx.seed, "held-out records", i) for i in chosen_tasks(ctx.bench, n)]
     starts = [Group(task=ctx.bench.tasks.task("test", key[-1])) for key in keys]
     groups = list(await asyncio.gather(*map(recipe.collect, repeat(ctx), keys, starts)))
     for name, learner in recipe.learners.items():

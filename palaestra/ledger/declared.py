@@ -1,0 +1,92 @@
+"""Declarations: what an experiment is, written down before it runs.
+
+`ledger/declared/ID-DIGEST.json` holds all that decides: claim, arms, measures, margin, what is
+tuned, seeds. The digest is that of its content, so a result that names it was made from it, and an
+experiment that is changed afterwards is another one: its result keeps the older one as an earlier
+look.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from palaestra.ledger.digests import canonical, sha256
+from palaestra.ledger.experiment import BLOCKS, TUNING, Experiment
+from palaestra.markdown import one_line_lists
+from palaestra.store.checkpoint import write_atomic
+
+SHOWN = 12  # characters of the digest in the name of a file
+# of a result, what an earlier look keeps of it
+LOOKED_AT = ("declaration", "effect", "ci95", "verdict", "seeds", "budget_tokens", "commit")
+
+
+def declaration(experiment: Experiment) -> dict[str, Any]:
+    """All that decides, as plain data."""
+    e = experiment
+    return {
+        "claim": e.claim,
+        "quantity": e.quantity,
+        "falsified_if": e.falsified_if,
+        "expected": canonical(e.expect),
+        "reasons": canonical(e.reasons),
+        "vetoes": canonical(e.vetoes),
+        "measure": canonical(e.measure),
+        "metric": e.metric,
+        "controls": canonical(e.every_control),
+        "arms": {name: canonical(arm) for name, arm in e.every_arm.items()},
+        "tuned": {name: e.settings_of(name) for name in e.every_arm},
+        "choose": canonical(e.choose),
+        "task": list(e.tasks),
+        "model": e.model,
+        "tokens": e.tokens,
+        "evaluate": e.evaluate,
+        "samples": e.samples,
+        "blocks": [list(b) for b in BLOCKS],
+        "tuning_seeds": list(TUNING),
+        "illustration": e.illustration,
+        "not_testable": e.not_testable,
+    }
+
+
+def digest(experiment: Experiment) -> str:
+    return sha256(declaration(experiment))
+
+
+def declare(method: str, experiment: Experiment, folder: Path) -> Path:
+    """Writes the declaration where it is not there yet; where it lies."""
+    whole = declaration(experiment)
+    path = folder / f"{method}-{sha256(whole)[:SHOWN]}.json"
+    if not path.is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        day = datetime.now(UTC).date().isoformat()
+        head = {"id": method, "digest": sha256(whole), "declared": day}
+        write_atomic(path, one_line_lists({**head, **whole}))
+    return path
+
+
+def is_whole(path: Path) -> bool:
+    """Whether a declaration has the digest that it says."""
+    found = json.loads(path.read_text(encoding="utf-8"))
+    content = {k: v for k, v in found.items() if k not in ("id", "digest", "declared")}
+    named = path.stem.endswith(f"-{found['digest'][:SHOWN]}")
+    return named and sha256(content) == found["digest"]
+
+
+def earlier_looks(before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The earlier looks of a result that takes the place of `before`: the latter's own, and itself
+    where it was of another declaration, or found other numbers.
+    """
+    if before is None:
+        return []
+    kept = list(before.get("earlier", []))
+    arms = {name: arm["values"] for name, arm in before["arms"].items()}
+    same = before.get("declaration") == now["declaration"]
+    if same and all(a in now["arms"] and now["arms"][a]["values"] == v for a, v in arms.items()):
+        return kept
+    look = {k: before[k] for k in LOOKED_AT if before.get(k) is not None}
+    why = "the same declaration with other code" if same else "another declaration"
+    return [*kept, look | {"arms": arms, "why": before.get("rules_note", why)}]

@@ -1,0 +1,172 @@
+"""From measured numbers to a verdict: a function of what a result stores, so that anybody can
+recompute it (`palaestra reproduce --check`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from palaestra.ledger.expectations import Expectation, Judged, Needs, Veto
+from palaestra.stats import (
+    Interval,
+    interquartile_mean,
+    irregularity,
+    mean_interval,
+    paired_difference,
+    sign_flip_interval,
+    stratified_bootstrap,
+)
+from palaestra.types import value_class
+
+LEAST_SEEDS = 3  # of a block, below which an interval says nothing about a claim
+
+# by task, one per seed in the order of the blocks; None = failed or not measured
+ValuesByTask = Mapping[str, Sequence[float | None]]
+
+
+@value_class
+class Measured:
+    """What was measured of an experiment.
+
+    Args:
+        arms: the measure, by arm.
+        blocks: the seeds, in the order in which values are listed.
+        vetoes: what each veto measures, by arm, one per seed.
+    """
+
+    arms: Mapping[str, ValuesByTask]
+    blocks: Sequence[Sequence[int]]
+    vetoes: Mapping[str, Mapping[str, Sequence[float | None]]]
+
+
+def judge(
+    expect: Expectation,
+    measured: Measured,
+    reasons: Sequence[Needs] = (),
+    vetoes: Mapping[str, Veto] | None = None,
+    *,
+    illustration: bool = False,
+) -> dict[str, Any]:
+    """Effect, intervals, verdict and what each reason and veto says, as a result stores them."""
+    found: dict[str, Any] = {"effect": None, "ci95": [None, None], "by_block": []}
+    first, second = expect.arms
+    if lacking := _lacking(expect, measured):
+        return {**found, "verdict": "inconclusive", "reason": lacking, "said": {}}
+    effect = effect_of(measured.arms[first], measured.arms[second])
+    parts = [effect_of(*(_cut(measured.arms[a], s) for a in (first, second)))
+             for s in _slices(measured.blocks)]  # fmt: skip
+    found["effect"], found["ci95"] = effect.mean, [effect.low, effect.high]
+    found["by_block"] = [{"effect": p.mean, "ci95": [p.low, p.high]} for p in parts]
+    decides, shape = effect, ""
+    if len(measured.arms[first]) == 1:
+        differences = _differences(measured.arms[first], measured.arms[second])
+        shape = irregularity(differences)
+        flipped = sign_flip_interval(differences)
+        found |= {"shape": shape, "ci95_permutation": [flipped.low, flipped.high]}
+        if shape:
+            low, high = min(effect.low, flipped.low), max(effect.high, flipped.high)
+            decides = Interval(mean=effect.mean, low=low, high=high, n=effect.n)
+    said = {r.without: _of_reason(r, expect, measured) for r in reasons}
+    said |= {n: _of_veto(n, v, expect, measured) for n, v in (vetoes or {}).items()}
+    judged = expect.judge(decides, parts)
+    stopped = [n for n in vetoes or {} if said[n]["speaks"]]
+    if illustration:
+        judged = Judged("illustration", "nothing is trained: it shows what a program does")
+    elif stopped and judged.verdict in ("reproduced", "smaller"):
+        judged = Judged("not-reproduced", f"vetoed: {'; '.join(said[n]['said'] for n in stopped)}")
+    return {**found, "verdict": judged.verdict, "reason": judged.reason, "said": said}
+
+
+def _lacking(expect: Expectation, measured: Measured) -> str:
+    """Why there can be no verdict; "" if there can."""
+    missing = [a for a in expect.arms if a not in measured.arms]
+    if missing:
+        return f"needs the arms {' and '.join(expect.arms)}"
+    if any(None in row for a in expect.arms for row in measured.arms[a].values()):
+        return "not every seed of both arms has finished with a number"
+    if any(len(block) < LEAST_SEEDS for block in measured.blocks):
+        n = min(map(len, measured.blocks))
+        return f"{n} seeds in a block are too few"
+    return ""
+
+
+def _of_reason(needs: Needs, expect: Expectation, measured: Measured) -> dict[str, Any]:
+    """Whether the effect goes where the reason for it is taken away."""
+    arm, better = measured.arms.get(needs.without, {}), measured.arms[expect.arms[1]]
+    if not arm or any(None in row for row in (*arm.values(), *better.values())):
+        return {"kind": "reason", "said": f"{needs.without}: not measured"}
+    found = effect_of(arm, better)
+    by = getattr(expect, "by", getattr(expect, "within", 0.0))
+    words = {
+        "held": f"the effect needs {needs.reason}",
+        "refuted": f"as much without {needs.reason}",
+        "open": f"whether it needs {needs.reason} stays open",
+    }
+    return {
+        "kind": "reason",
+        "effect": found.mean,
+        "ci95": [found.low, found.high],
+        "said": words[needs.said(found, by)],
+    }
+
+
+def _of_veto(name: str, veto: Veto, expect: Expectation, measured: Measured) -> dict[str, Any]:
+    """What the better arm lost of something else."""
+    first, second = (list(measured.vetoes[name][a]) for a in expect.arms)
+    if None in (*first, *second):
+        return {"kind": "veto", "speaks": True, "said": f"{name}: not measured"}
+    found = paired_difference(_known(first), _known(second))
+    moved = f"{name} {'falls' if found.mean < 0 else 'rises'} by {abs(found.mean):.3g}"
+    return {
+        "kind": "veto",
+        "effect": found.mean,
+        "ci95": [found.low, found.high],
+        "speaks": veto.speaks(found),
+        "said": f"{moved}, allowed {veto.falls:g}" if found.mean < 0 else moved,
+    }
+
+
+def effect_of(first: ValuesByTask, second: ValuesByTask) -> Interval:
+    """second - first, paired by seed: the mean with its t interval, or over several tasks the
+    interquartile mean.
+
+    The latter with a stratified bootstrap, which draws seeds anew inside each task.
+    """
+    if len(first) == 1:
+        return mean_interval(_differences(first, second))
+    differences = {
+        t: [b - a for a, b in zip(_known(first[t]), _known(second[t]), strict=True)] for t in first
+    }
+    return stratified_bootstrap(
+        differences, lambda x_N: interquartile_mean(x_N.tolist()), key=("ledger", *differences)
+    )
+
+
+def per_seed(values: ValuesByTask) -> list[float | None]:
+    """One per seed: the mean over tasks."""
+    return [
+        None if None in row else float(np.mean(_known(row)))
+        for row in zip(*values.values(), strict=True)
+    ]
+
+
+def _differences(first: ValuesByTask, second: ValuesByTask) -> list[float]:
+    rows = zip(_known(per_seed(first)), _known(per_seed(second)), strict=True)
+    return [b - a for a, b in rows]
+
+
+def _slices(blocks: Sequence[Sequence[int]]) -> list[slice]:
+    ends = np.cumsum([0, *map(len, blocks)]).tolist()
+    return [slice(a, b) for a, b in pairwise(ends)]
+
+
+def _cut(values: ValuesByTask, rows: slice) -> ValuesByTask:
+    return {task: row[rows] for task, row in values.items()}
+
+
+def _known(values_N: Sequence[float | None]) -> list[float]:
+    return [x for x in values_N if x is not None]

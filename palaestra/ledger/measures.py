@@ -1,0 +1,187 @@
+"""Measures: what an experiment reads from a finished run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+
+from palaestra.ends import end_of
+from palaestra.errors import UserError
+from palaestra.types import stage, value_class
+
+AT_TEMPERATURE = "at_temperature"  # in the summary of a start: what it samples, by temperature
+
+
+@value_class
+class Cell:
+    """One finished run of one arm: `summary` as in summary.json (of a Program: its metrics),
+    `steps` as in metrics.jsonl.
+    """
+
+    summary: Mapping[str, Any]
+    steps: Sequence[Mapping[str, Any]] = ()
+    folder: Path | None = None
+
+
+Measure: TypeAlias = Callable[[Cell], float]
+
+
+@stage
+class Final:
+    """A number of the summary by its path: "sampled_after.pass@16.mean"; "after.mean" and
+    "before.mean" are those of the held-out problems, whether accuracy or mean reward.
+    """
+
+    path: str = "after.mean"
+
+    def __call__(self, cell: Cell) -> float:
+        found: Any = {**cell.summary, "before": end_of(cell.summary, "before")}
+        found |= {"after": end_of(cell.summary, "after")}
+        for name in self.path.split("."):
+            if not isinstance(found, Mapping) or name not in found:
+                raise UserError(
+                    f"the summary of the run has no {self.path!r}; it has {', '.join(cell.summary)}"
+                )
+            found = found[name]
+        return float(found)
+
+
+@stage
+class Logged:
+    """Mean of a metric over the last `last` steps that have it; 0 = over all but the first `skip`.
+    NaN where there is none.
+    """
+
+    metric: str
+    last: int = 10
+    skip: int = 0
+
+    def __call__(self, cell: Cell) -> float:
+        found = [float(s[self.metric]) for s in cell.steps if s.get(self.metric) is not None]
+        found = [x for x in found if np.isfinite(x)]
+        found = found[self.skip :][-self.last :]
+        return float(np.mean(found)) if found else float("nan")
+
+
+@stage
+class Moving:
+    """Mean training reward over the steps that sample and move the policy: the first `first` (NaN:
+    fewer), 0 = all.
+    """
+
+    first: int = 0
+
+    def __call__(self, cell: Cell) -> float:
+        moving = [
+            s
+            for s in cell.steps
+            if s["sampled_tokens"]
+            and (s.get("policy/updates") or s.get("updates"))
+            and "reward" in s
+        ]
+        found = [s["reward"] for s in moving][: self.first or None]
+        return float(np.mean(found)) if len(found) >= max(1, self.first) else float("nan")
+
+
+@stage
+class Balanced:
+    """Mean of a judge's accuracies on right and on wrong answers; a constant verdict scores one
+    half.
+
+    Of the last ten steps, or the `first` ones, that log "part/right and said so" and "part/wrong
+    and said so"; `right` is the metric that says how many answers are right. NaN where all are, or
+    none.
+    """
+
+    right: str = "reward"
+    first: int = 0
+
+    def __call__(self, cell: Cell) -> float:
+        seen = [s for s in cell.steps if "part/right and said so" in s]
+        seen = seen[: self.first] if self.first else seen[-10:]
+        names = (self.right, "part/right and said so", "part/wrong and said so")
+        right, on_right, on_wrong = (sum(s[n] for s in seen) / max(1, len(seen)) for n in names)
+        return (on_right / right + on_wrong / (1 - right)) / 2 if 0 < right < 1 else float("nan")
+
+
+@stage
+class Area:
+    """The area under the learning curve over the sampled tokens, as a mean: the training reward
+    that an average token was sampled at. NaN with fewer than two steps that sample.
+    """
+
+    metric: str = "reward"
+
+    def __call__(self, cell: Cell) -> float:
+        tokens_N, y_N = course(cell, self.metric)
+        if len(tokens_N) < 2:
+            return float("nan")
+        width_N = np.diff(tokens_N)
+        return float(((y_N[1:] + y_N[:-1]) / 2 * width_N).sum() / width_N.sum())
+
+
+@stage
+class TokensTo:
+    """Sampled tokens, in thousands, after which the mean of a metric over `window` steps first
+    reaches `level`. NaN where it never does.
+    """
+
+    level: float
+    metric: str = "reward"
+    window: int = 5
+
+    def __call__(self, cell: Cell) -> float:
+        tokens_N, y_N = course(cell, self.metric)
+        if len(y_N) < self.window:
+            return float("nan")
+        smooth_N = np.convolve(y_N, np.ones(self.window) / self.window, mode="valid")
+        reached = np.flatnonzero(smooth_N >= self.level)
+        return (
+            float(tokens_N[reached[0] + self.window - 1]) / 1000 if len(reached) else float("nan")
+        )
+
+
+def course(cell: Cell, metric: str) -> tuple[np.ndarray, np.ndarray]:
+    """Sampled tokens, rising, and a metric at these, over the steps that have both."""
+    known = [
+        (float(s["sampled_tokens"]), float(s[metric]))
+        for s in cell.steps
+        if s.get("sampled_tokens") and s.get(metric) is not None and np.isfinite(s[metric])
+    ]
+    rising = [p for i, p in enumerate(known) if not i or p[0] > known[i - 1][0]]
+    found = np.array(rising, np.float64).reshape(-1, 2)
+    return found[:, 0], found[:, 1]
+
+
+@runtime_checkable
+class BesideStart(Protocol):
+    """A measure that also reads the untrained start of the same seed."""
+
+    def beside(self, cell: Cell, start: Cell) -> float: ...
+
+
+@stage
+class OverMatchedStart:
+    """pass@k above that of the untrained start at the temperature at which the start has the same
+    pass@1: what training adds to lowering a temperature.
+
+    The start's pass@k as a function of its pass@1 goes straight between the temperatures that
+    `Untrained` samples at, and is constant beyond them.
+    """
+
+    k: int = 8
+
+    def __call__(self, cell: Cell) -> float:
+        raise UserError("OverMatchedStart needs the start of the same seed; see BesideStart")
+
+    def beside(self, cell: Cell, start: Cell) -> float:
+        shares = start.summary.get(AT_TEMPERATURE, {}).values()
+        points = sorted((s["pass@1"]["mean"], s[f"pass@{self.k}"]["mean"]) for s in shares)
+        if not points:
+            raise UserError(f"the start has no {AT_TEMPERATURE!r}; declare start=Untrained(...)")
+        ones, ks = zip(*points, strict=True)
+        own = cell.summary["sampled_after"]
+        return float(own[f"pass@{self.k}"]["mean"] - np.interp(own["pass@1"]["mean"], ones, ks))

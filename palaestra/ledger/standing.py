@@ -1,0 +1,141 @@
+"""What published results say: where a method stands, whether a result is one of the present
+experiment, and whether its verdict follows from its numbers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from math import isclose
+from typing import Any
+
+from palaestra import catalogue
+from palaestra.catalogue import Entry
+from palaestra.errors import UserError
+from palaestra.ledger.declared import digest
+from palaestra.ledger.expectations import Expectation, Greater, Needs, Same, Veto
+from palaestra.ledger.experiment import Experiment, experiment_of
+from palaestra.ledger.files import read_result
+from palaestra.ledger.judging import Measured, ValuesByTask, effect_of, judge
+from palaestra.ledger.results import RULES, arm_code, arm_sha256
+from palaestra.types import value_class
+
+OLDER = "older rules"  # of results that were measured before those of docs/ledger.md
+GREATER = re.compile(r"(.+) - (.+) > 0; a difference below (\S+) would not support the claim")
+SAME = re.compile(r"\|(.+) - (.+)\| < (\S+)")
+
+
+@value_class
+class Standing:
+    """Where a method stands: planned, built or a verdict, and what there is to say about it."""
+
+    status: str
+    note: str = ""
+
+
+@cache
+def standing(entry: Entry) -> Standing:
+    """The verdict of a method's published result, unless the experiment has changed since."""
+    result = read_result(entry.id)
+    if result is None or not entry.built:
+        return Standing(status="built" if entry.built else "planned")
+    if "taken_back" in result:
+        return Standing(status=result["status"], note=f"{OLDER}, under review")
+    if why := stale_reason(result):
+        return Standing(status="built", note=f"stale result: {why}")
+    return Standing(status=result["verdict"], note=OLDER if is_older(result) else "")
+
+
+def is_older(result: Mapping[str, Any]) -> bool:
+    return result.get("rules") != RULES
+
+
+def stale_reason(result: Mapping[str, Any]) -> str:
+    """Why a result is no result of the present experiment; "" if it is."""
+    try:
+        experiment = experiment_of(result["id"])
+    except UserError:
+        return "the method has no experiment any more"
+    if not is_older(result):
+        return "" if result["declaration"] == digest(experiment) else "it was declared otherwise"
+    if result["expected"] != str(experiment.expect):
+        return f"it was expected that {result['expected']}"
+    if result["metric"] != experiment.metric:
+        return f"it measured {result['metric']}"
+    changed = [
+        arm
+        for arm, found in result["arms"].items()
+        if arm not in experiment.arms or found["config_sha256"] != arm_sha256(experiment, arm)
+    ]
+    missing = [a for a in experiment.expect.arms if a not in result["arms"]]
+    return (
+        f"the configuration of {' and '.join(changed + missing)} has changed"
+        if changed + missing
+        else ""
+    )
+
+
+def has_older_code(result: Mapping[str, Any], experiment: Experiment) -> bool:
+    """Whether some arm was measured with other code than today's, or nobody knows with which."""
+    arms = {a: found for a, found in result["arms"].items() if a in experiment.every_arm}
+    return any(found.get("code_sha256") != arm_code(experiment, a) for a, found in arms.items())
+
+
+# ---- checking
+
+
+def recompute(result: Mapping[str, Any]) -> str:
+    """What of a result does not follow from its stored values; "" if all does."""
+    if result["verdict"] == "not-testable" or not result["arms"]:
+        return ""
+    expect = expectation_of(result)
+    arms = {name: stored_values(result, name) for name in result["arms"]}
+    if is_older(result):
+        effect = effect_of(*(arms[a] for a in expect.arms))
+        found = {"effect": effect.mean, "ci95": [effect.low, effect.high]}
+        found["verdict"] = expect.judge(effect, ()).verdict
+        stated = {**result, "verdict": result.get("taken_back", result)["verdict"]}
+    else:
+        controls = result["controls"]
+        vetoes = {n: c for n, c in controls.items() if c["kind"] == "veto"}
+        reasons = [Needs(n, c["said"]) for n, c in controls.items() if c["kind"] == "reason"]
+        measured = Measured(
+            arms=arms, blocks=result["blocks"], vetoes={n: c["values"] for n, c in vetoes.items()}
+        )
+        found = judge(
+            expect,
+            measured,
+            reasons,
+            {n: Veto(falls=c["falls"]) for n, c in vetoes.items()},
+            illustration=result["verdict"] == "illustration",
+        )
+        stated = result
+    return next((f"{name} is {stated[name]}, and its values give {found[name]}"
+                 for name in ("verdict", "effect", "ci95") if not _equal(found[name], stated[name])), "")  # fmt: skip
+
+
+def _equal(a: Any, b: Any) -> bool:
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(map(_equal, a, b))
+    numbers = isinstance(a, float | int) and isinstance(b, float | int)
+    return isclose(a, b, rel_tol=1e-9, abs_tol=1e-12) if numbers else a == b
+
+
+def expectation_of(result: Mapping[str, Any]) -> Expectation:
+    """What a result was measured against."""
+    if found := GREATER.fullmatch(result["expected"]):
+        return Greater(found[1], found[2], by=float(found[3]))
+    if found := SAME.fullmatch(result["expected"]):
+        return Same(found[1], found[2], within=float(found[3]))
+    raise UserError(f"{result['id']}: nobody can read what was expected: {result['expected']!r}")
+
+
+def stored_values(result: Mapping[str, Any], arm: str) -> ValuesByTask:
+    found = result["arms"][arm]
+    return found.get("by_task") or {result["task"][0]: found["values"]}
+
+
+def published() -> list[str]:
+    """The methods with a result."""
+    return [e.id for e in catalogue.all_entries() if read_result(e.id) is not None]
