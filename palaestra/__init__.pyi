@@ -321,7 +321,7 @@ from .ledger.expectations import (
 )
 from .ledger.experiment import Experiment as Experiment
 from .ledger.measures import (
-    Area as Area, Balanced as Balanced, Cell as Cell, Final as Final, Logged as Logged,
+    Area as Area, Balanced as Balanced, Cell as Cell, Final as Final, Less as Less, Logged as Logged,
     Measure as Measure, Moving as Moving, OverMatchedStart as OverMatchedStart,
     TokensTo as TokensTo,
 )

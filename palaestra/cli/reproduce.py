@@ -101,13 +101,9 @@ def covers(result: dict[str, Any], before: dict[str, Any]) -> bool:
     same declaration, or is a whole one of another.
     """
     if before.get("declaration") != result["declaration"]:
-        experiment = experiment_of(result["id"])
-        whole = result["verdict"] == "not-testable" or (
-            result["blocks"] == [list(b) for b in BLOCKS]
-            and set(result["arms"]) == set(experiment.every_arm)
-            and result["budget_tokens"] >= experiment.tokens
+        return result["verdict"] == "not-testable" or experiment_of(result["id"]).is_whole(
+            result["arms"], result["blocks"], result["budget_tokens"]
         )
-        return whole
     sizes = all(result[k] >= before[k] for k in ("seeds", "budget_tokens"))
     return sizes and set(before["arms"]) <= set(result["arms"])
 

@@ -109,13 +109,14 @@ Expectation: TypeAlias = Greater | Same
 @stage
 class Veto:
     """What the better arm may not lose for its gain: `measure` falls by no more than `falls` below
-    that of the other arm. Raise `falls` to a negative number for what has to rise.
+    that of the other arm, or of the arm `against`.
 
     It speaks where the mean difference over all seeds is below -falls.
     """
 
     measure: Measure = Final()
     falls: float = 0.03
+    against: str = ""
 
     def speaks(self, difference: Interval) -> bool:
         return not difference.mean >= -self.falls

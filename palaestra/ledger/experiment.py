@@ -9,7 +9,7 @@ difference, with its t interval. See docs/ledger.md.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, TypeAlias
@@ -101,6 +101,11 @@ class Experiment:
         first = {} if self.start is None or START in self.arms else {START: self.start}
         return {**first, **self.arms}
 
+    def is_whole(self, arms: Collection[str], blocks: Sequence[Sequence[int]], tokens: int) -> bool:
+        """Whether so much is all that is declared; less is a trial."""
+        seeds = [list(b) for b in blocks] == [list(b) for b in BLOCKS]
+        return seeds and set(arms) >= set(self.every_arm) and tokens >= self.tokens
+
     @property
     def every_control(self) -> dict[str, Measure]:
         """What is shown of every arm beside the measure."""
@@ -141,7 +146,9 @@ class Experiment:
                     f"the arm {arm!r} has a comma, which parts the names of --arms; call it "
                     "otherwise"
                 )
-        named = (*self.expect.arms, *(r.without for r in self.reasons), *self.constants)
+        against = [v.against for v in self.vetoes.values() if v.against]
+        without = [r.without for r in self.reasons]
+        named = (*self.expect.arms, *without, *against, *self.constants)
         check_arms(named, list(self.every_arm))
 
 

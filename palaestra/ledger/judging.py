@@ -116,13 +116,15 @@ def _of_reason(needs: Needs, expect: Expectation, measured: Measured) -> dict[st
 
 def _of_veto(name: str, veto: Veto, expect: Expectation, measured: Measured) -> dict[str, Any]:
     """What the better arm lost of something else."""
-    first, second = (list(measured.vetoes[name][a]) for a in expect.arms)
+    pair = (veto.against or expect.arms[0], expect.arms[1])
+    first, second = (list(measured.vetoes[name].get(a, [None])) for a in pair)
+    spoken = {"kind": "veto", "falls": veto.falls, "against": pair[0]}
     if None in (*first, *second):
-        return {"kind": "veto", "speaks": True, "said": f"{name}: not measured"}
+        return spoken | {"speaks": True, "said": f"{name}: not measured"}
     found = paired_difference(_known(first), _known(second))
     moved = f"{name} {'falls' if found.mean < 0 else 'rises'} by {abs(found.mean):.3g}"
     return {
-        "kind": "veto",
+        **spoken,
         "effect": found.mean,
         "ci95": [found.low, found.high],
         "speaks": veto.speaks(found),

@@ -108,6 +108,17 @@ class Balanced:
 
 
 @stage
+class Less:
+    """`of` less another measure: for what is better the less there is of it."""
+
+    measure: Measure
+    of: float = 0.0
+
+    def __call__(self, cell: Cell) -> float:
+        return self.of - self.measure(cell)
+
+
+@stage
 class Area:
     """The area under the learning curve over the sampled tokens, as a mean: the training reward
     that an average token was sampled at. NaN with fewer than two steps that sample.

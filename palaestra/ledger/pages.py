@@ -157,7 +157,7 @@ def result_facts(experiment: Experiment, result: Mapping[str, Any]) -> dict[str,
         "effect": ends(result),
         "blocks": [ends(block) for block in result.get("by_block", [])],
         "arms": arms(result),
-        "numbers": [n for n, c in columns(result).items()],
+        "numbers": list(columns(result)),
         "settings": settings(result),
         "said": [
             (n, ends(c) if "ci95" in c else "", c["said"])

@@ -250,6 +250,8 @@ def assemble(
     )
     judged = judge(e.expect, measured, e.reasons, e.vetoes, illustration=e.illustration)
     said = judged.pop("said")
+    if not e.is_whole(work.arms, work.blocks, work.tokens):
+        judged |= {"verdict": "inconclusive", "reason": "a trial: less was run than is declared"}
     controls = {n: {"kind": "number", "values": {a: per_seed(v) for a, v in of(m).items()}}
                 for n, m in e.every_control.items()}  # fmt: skip
     for name, spoken in said.items():

@@ -93,7 +93,7 @@ def recompute(result: Mapping[str, Any]) -> str:
     arms = {name: stored_values(result, name) for name in result["arms"]}
     if is_older(result):
         effect = effect_of(*(arms[a] for a in expect.arms))
-        found = {"effect": effect.mean, "ci95": [effect.low, effect.high]}
+        found: dict[str, Any] = {"effect": effect.mean, "ci95": [effect.low, effect.high]}
         found["verdict"] = expect.judge(effect, ()).verdict
         stated = {**result, "verdict": result.get("taken_back", result)["verdict"]}
     else:
@@ -107,7 +107,7 @@ def recompute(result: Mapping[str, Any]) -> str:
             expect,
             measured,
             reasons,
-            {n: Veto(falls=c["falls"]) for n, c in vetoes.items()},
+            {n: Veto(falls=c["falls"], against=c["against"]) for n, c in vetoes.items()},
             illustration=result["verdict"] == "illustration",
         )
         stated = result

@@ -3,32 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from palaestra import catalogue
+from palaestra import catalogue, values
+from palaestra.context import Context
 from palaestra.ledger.measures import AT_TEMPERATURE
 from palaestra.rollout.collect import Sample
 from palaestra.run.evaluation import attempt_tasks, sampled_scores
+from palaestra.step import Schedule
 from palaestra.types import Result, stage
-
-if TYPE_CHECKING:
-    from palaestra.run.context import RunContext
 
 
 @stage
 class Untrained:
-    """A run without a step. It samples the held-out tasks at further temperatures too, where any
-    are given; their scores stand in its summary as `at_temperature`.
+    """A run without a step. At each of `temperatures` it draws `samples` answers for each of
+    `tasks` held-out tasks; their scores stand in its summary as `at_temperature`.
     """
 
     temperatures: tuple[float, ...] = ()
+    tasks: int = 256
+    samples: int = 8
 
-    async def run(self, ctx: RunContext) -> Result:
-        ctx.plan = plan = replace(ctx.plan, steps=0)
-        result = await ctx.train(catalogue.recipe("grpo"))
+    async def run(self, ctx: Context) -> Result:
+        still = values.vary(catalogue.recipe("grpo"), schedule=Schedule(steps=0))
+        result = await ctx.train(still)
         found: dict[str, Any] = {}
         for t in self.temperatures:
-            sample = Sample(n=plan.samples, temperature=t)
-            groups = await attempt_tasks(ctx, plan.evaluate, sample, label="eval samples")
-            found[f"{t:g}"] = sampled_scores(groups, plan.samples)
-        return replace(result, metrics=result.metrics | ({AT_TEMPERATURE: found} if found else {}))
+            sample = Sample(n=self.samples, temperature=t)
+            groups = await attempt_tasks(ctx, self.tasks, sample, label="eval samples")
+            found[f"{t:g}"] = sampled_scores(groups, self.samples)
+        more = {AT_TEMPERATURE: found} if found else {}
+        return replace(result, metrics={**result.metrics, **more})
