@@ -18,7 +18,8 @@ from palaestra.engines.own import OwnEngine
 from palaestra.errors import UserError
 from palaestra.ledger.cells import CellRequest
 from palaestra.ledger.digests import packages
-from palaestra.ledger.experiment import Experiment, Greater
+from palaestra.ledger.expectations import Greater
+from palaestra.ledger.experiment import Experiment
 from palaestra.ledger.results import arm_packages
 from palaestra.run import benches, setup
 from palaestra.run.additions import ours, standings

@@ -10,7 +10,7 @@ from palaestra.api.training import make_smallest
 def smoke_arms(experiment, context, tmp_path):
     """The arms that an experiment compares run, and its measure finds their numbers."""
     from palaestra.ledger.cells import read_cell
-    from palaestra.ledger.experiment import Cell
+    from palaestra.ledger.measures import Cell
 
     found = {}
     for i, name in enumerate(experiment.expect.arms):

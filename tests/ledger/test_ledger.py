@@ -17,8 +17,10 @@ from palaestra.cli.main import main
 from palaestra.errors import UserError
 from palaestra.ledger import cells, digests, files, pages, results
 from palaestra.ledger.cells import CellOutcome, CellRequest, run_all
-from palaestra.ledger.experiment import Cell, Experiment, Final, Greater, Logged, Same
+from palaestra.ledger.expectations import Greater, Same
+from palaestra.ledger.experiment import Experiment
 from palaestra.ledger.figure import curves_svg, spread, ticks
+from palaestra.ledger.measures import Cell, Final, Logged
 from palaestra.markdown import one_line_lists, table
 from palaestra.recipes.base import grpo, rloo, sft
 from palaestra.recipes.objectives import pav
@@ -194,7 +196,8 @@ def test_what_samples_nothing_ends_with_its_schedule(context, small):
 
 SMALL = """
     from dataclasses import replace
-    from palaestra.ledger.experiment import Experiment, Greater
+    from palaestra.ledger.expectations import Greater
+    from palaestra.ledger.experiment import Experiment
     from palaestra.recipes.base import reinforce, rloo
     from palaestra.values import override
     from palaestra.errors import Fault

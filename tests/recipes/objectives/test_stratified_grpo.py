@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from palaestra.claims.objectives import stratified_grpo as stratified_grpo_claim
 from palaestra.explanation.method import explain
-from palaestra.ledger.experiment import Cell
+from palaestra.ledger.measures import Cell
 from palaestra.recipes.base import grpo
 from palaestra.recipes.objectives import stratified_grpo
 from palaestra.toys.hop import HopTasks

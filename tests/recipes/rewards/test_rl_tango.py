@@ -10,7 +10,7 @@ from palaestra.credit.links import chain
 from palaestra.credit.table import Table, Values
 from palaestra.errors import Fault
 from palaestra.explanation.method import explain
-from palaestra.ledger.experiment import Balanced, Cell, Moving
+from palaestra.ledger.measures import Balanced, Cell, Moving
 from palaestra.recipes.base import grpo
 from palaestra.recipes.rewards import rl_tango
 from palaestra.run.driver import prepare

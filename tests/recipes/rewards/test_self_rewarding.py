@@ -6,7 +6,7 @@ import pytest
 from palaestra.claims.rewards import self_rewarding as self_rewarding_claim
 from palaestra.errors import Fault
 from palaestra.judges.audit import judge_agreement
-from palaestra.ledger.experiment import Cell
+from palaestra.ledger.measures import Cell
 from palaestra.recipes.rewards import self_rewarding
 from palaestra.rollout.collect import Score
 from palaestra.run.driver import prepare

@@ -1,0 +1,189 @@
+"""From measured numbers to a verdict, by rules that can be recomputed from what a result stores."""
+
+import pytest
+from palaestra.errors import UserError
+from palaestra.ledger.expectations import Greater, Needs, Same, Veto
+from palaestra.ledger.judging import Measured, judge
+from palaestra.ledger.measures import Area, Cell, Final, Less, OverMatchedStart, TokensTo
+from palaestra.stats import irregularity, mean_interval, sign_flip_interval
+
+BLOCKS = [range(0, 3), range(100, 103)]
+EVEN = [0.0] * 6
+UP = Greater("b", "a", by=0.02)
+
+
+def measured(b, a=EVEN, vetoes=None, blocks=BLOCKS, **more):
+    arms = {name: {"chain": list(v)} for name, v in {"a": a, "b": b, **more}.items()}
+    return Measured(arms=arms, blocks=blocks, vetoes=vetoes or {})
+
+
+@pytest.mark.parametrize(
+    ("b", "verdict", "why"),
+    [
+        ([0.10, 0.11, 0.12, 0.10, 0.11, 0.12], "reproduced", ""),
+        ([0.010, 0.011, 0.012, 0.010, 0.011, 0.012], "smaller", ""),
+        ([-0.10, -0.11, -0.12, -0.10, -0.11, -0.12], "reversed", ""),
+        ([0.001, -0.001, 0.002, -0.002, 0.001, -0.001], "not-reproduced", ""),
+        ([0.2, -0.2, 0.3, -0.1, 0.2, -0.2], "inconclusive", "the interval does not decide"),
+        ([0.30, 0.31, 0.32, 0.00, 0.05, 0.12], "inconclusive", "the blocks of seeds do not agree"),
+        ([-0.30, -0.31, -0.32, -0.20, 0.01, -0.1], "not-reproduced", "below 0, but not in each block of seeds"),
+        ([0.3, 0.3, None, 0.3, 0.3, 0.3], "inconclusive", "not every seed of both arms has finished with a number"),
+    ],
+)
+def test_the_interval_over_all_seeds_decides_and_each_block_must_agree(b, verdict, why):
+    found = judge(UP, measured(b))
+    assert (found["verdict"], found["reason"]) == (verdict, why)
+    assert (found["effect"] is None) == (None in b)
+
+
+def test_effect_and_blocks_are_t_intervals_of_paired_differences():
+    a, b = [0.1, 0.3, 0.2, 0.2, 0.1, 0.3], [0.3, 0.6, 0.3, 0.4, 0.2, 0.6]
+    found = judge(UP, measured(b, a))
+    whole = mean_interval([0.2, 0.3, 0.1, 0.2, 0.1, 0.3])
+    assert found["effect"] == pytest.approx(0.2)
+    assert found["ci95"] == pytest.approx([whole.low, whole.high])
+    first = mean_interval([0.2, 0.3, 0.1])
+    assert found["by_block"][0]["ci95"] == pytest.approx([first.low, first.high])
+
+
+def test_few_seeds_and_missing_arms_leave_the_claim_open():
+    short = [range(0, 2), range(100, 102)]
+    assert judge(UP, measured([0.1] * 4, [0.0] * 4, blocks=short))["reason"] == "2 seeds in a block are too few"
+    one = Measured(arms={"a": {"chain": EVEN}}, blocks=BLOCKS, vetoes={})
+    found = judge(UP, one)
+    assert (found["verdict"], found["reason"]) == ("inconclusive", "needs the arms a and b")
+
+
+@pytest.mark.parametrize(
+    ("b", "verdict"),
+    [
+        ([0.01, -0.01, 0.0, 0.01, -0.01, 0.0], "reproduced"),
+        ([0.51, 0.49, 0.5, 0.51, 0.49, 0.5], "not-reproduced"),
+        ([0.2, -0.2, 0.1, 0.2, -0.2, 0.1], "inconclusive"),
+    ],
+)
+def test_an_equivalence(b, verdict):
+    assert judge(Same("b", "a", within=0.1), measured(b))["verdict"] == verdict
+
+
+def test_an_equivalence_needs_each_block():
+    """Long blocks: the interval over all is inside +-0.1, the mean of the second is not."""
+    blocks = [range(0, 40), range(100, 103)]
+    b = [0.001, -0.001] * 20 + [0.101, 0.102, 0.103]
+    found = judge(Same("b", "a", within=0.1), measured(b, [0.0] * 43, blocks=blocks))
+    assert (found["verdict"], found["reason"]) == ("inconclusive", "the blocks of seeds do not agree")
+
+
+@pytest.mark.parametrize(("fall", "verdict"), [(0.029, "reproduced"), (0.031, "not-reproduced")])
+def test_a_veto_stops_what_costs_too_much(fall, verdict):
+    spoken = {"accuracy": {"a": [0.9] * 6, "b": [0.9 - fall] * 6}}
+    found = judge(UP, measured([0.1] * 6, vetoes=spoken), vetoes={"accuracy": Veto()})
+    assert found["verdict"] == verdict
+    assert ("vetoed: accuracy falls by" in found["reason"]) == (verdict != "reproduced")
+    assert found["said"]["accuracy"]["effect"] == pytest.approx(-fall)
+
+
+def test_a_veto_may_be_against_another_arm_and_is_none_where_the_measure_rises():
+    spoken = {"x": {"start": [0.5] * 6, "a": [0.1] * 6, "b": [0.4] * 6}}
+    over_start = {"x": Veto(against="start")}
+    assert judge(UP, measured([0.1] * 6, vetoes=spoken), vetoes=over_start)["verdict"] == "not-reproduced"
+    assert judge(UP, measured([0.1] * 6, vetoes=spoken), vetoes={"x": Veto()})["verdict"] == "reproduced"
+    unknown = {"x": {"a": [0.1] * 6, "b": [None] * 6}}
+    found = judge(UP, measured([0.1] * 6, vetoes=unknown), vetoes={"x": Veto()})
+    assert found["reason"] == "vetoed: x: not measured"
+
+
+@pytest.mark.parametrize(
+    ("placebo", "said"),
+    [
+        ([0.0, 0.01, 0.0, 0.01, 0.0, 0.01], "the effect needs states"),
+        ([0.1, 0.101, 0.099, 0.1, 0.101, 0.099], "as much without states"),
+        ([0.2, -0.1, 0.3, -0.1, 0.1, 0.2], "whether it needs states stays open"),
+    ],
+)
+def test_a_placebo_says_whether_the_effect_has_the_reason(placebo, said):
+    found = judge(UP, measured([0.1] * 6, placebo=placebo), (Needs("placebo", "states"),))
+    assert found["said"]["placebo"]["said"] == said and found["verdict"] == "reproduced"
+
+
+def test_a_program_alone_is_an_illustration():
+    assert judge(UP, measured([0.1] * 6), illustration=True)["verdict"] == "illustration"
+
+
+def test_two_groups_of_differences_need_the_permutation_interval_too():
+    """Nine seeds gain a lot or nothing: t says above 0, the signs' permutations say so as well; with more zeros not."""
+    blocks = [range(0, 5), range(100, 105)]
+    found = judge(UP, measured([1.0, 1.0, 0.9, 0.0, 1.0] * 2, [0.0] * 10, blocks=blocks))
+    assert found["shape"] == "two groups" and found["ci95_permutation"][0] > 0
+    assert judge(UP, measured([0.1] * 6))["shape"] == ""
+
+
+def test_several_tasks_give_the_interquartile_mean():
+    """Differences .1 .1 .1 .1 .2 .2 | .2 .2 .2 .2 .3 .9: a quarter of twelve is cut off each end."""
+    arms = {
+        "a": {t: [0.0] * 6 for t in ("one", "two")},
+        "b": {"one": [0.1, 0.1, 0.1, 0.1, 0.2, 0.2], "two": [0.2, 0.2, 0.2, 0.2, 0.3, 0.9]},
+    }
+    found = judge(UP, Measured(arms=arms, blocks=BLOCKS, vetoes={}))
+    assert found["effect"] == pytest.approx((0.1 + 0.2 * 5) / 6) and "shape" not in found
+
+
+# ---- intervals
+
+
+def test_the_permutation_interval_is_of_the_means_of_subsets():
+    """Three differences 1, 2, 6: subset means 1, 1.5, 2, 3, 3.5, 4, 6; at a level of 1/2, k = 2."""
+    found = sign_flip_interval([1.0, 2.0, 6.0], level=0.5)
+    assert (found.mean, found.low, found.high) == (3.0, 1.5, 4.0)
+    assert sign_flip_interval([1.0] * 5).low == float("-inf")  # 2 of 32 is more than 5%
+    with pytest.raises(ValueError, match="between 1 and 20"):
+        sign_flip_interval([])
+
+
+@pytest.mark.parametrize(
+    ("values", "seen"),
+    [
+        ([0.1, 0.2, 0.3, 0.4, 0.5], ""),
+        ([0.0, 0.01, 0.9, 1.0], "two groups"),
+        ([0.0, 0.0, 0.01, 0.02, 0.0, 1.0], "skewed"),
+        ([0.3, 0.3, 0.3], ""),
+        ([0.0, 1.0], ""),
+    ],
+)
+def test_what_is_not_like_a_normal_distribution_is_named(values, seen):
+    assert irregularity(values) == seen
+
+
+# ---- measures
+
+
+def cell(*steps, **summary):
+    return Cell(summary=summary, steps=[{"sampled_tokens": t, "reward": r} for t, r in steps])
+
+
+def test_the_area_is_a_mean_over_tokens():
+    """(0 + 1) / 2 over 100 tokens, 1 over 300: (50 + 300) / 400."""
+    assert Area()(cell((100, 0.0), (200, 1.0), (500, 1.0))) == pytest.approx(350 / 400)
+    assert Area()(cell((100, 0.0))) != Area()(cell((100, 0.0)))  # NaN
+
+
+def test_the_tokens_to_a_level():
+    run = cell(*((1000 * i, 0.1 * i) for i in range(1, 9)))
+    assert TokensTo(0.3, window=3)(run) == 4.0  # the mean of .2, .3, .4
+    assert TokensTo(0.9, window=3)(run) != TokensTo(0.9, window=3)(run)
+
+
+def test_less_of_a_measure():
+    assert Less(Final("x"), of=1.0)(Cell(summary={"x": 0.25})) == 0.75
+
+
+def test_diversity_is_measured_beside_the_start_at_the_temperature_with_the_same_accuracy():
+    """The start: pass@1 .2 .4 .6 and pass@8 .9 .8 .6 at three temperatures; at .5 it has .7 between them."""
+    share = lambda one, eight: {"pass@1": {"mean": one}, "pass@8": {"mean": eight}}
+    at = {"1.3": share(0.2, 0.9), "1": share(0.4, 0.8), "0.7": share(0.6, 0.6)}
+    start = Cell(summary={"at_temperature": at})
+    run = lambda one, eight: Cell(summary={"sampled_after": share(one, eight)})
+    assert OverMatchedStart(8).beside(run(0.5, 0.72), start) == pytest.approx(0.02)
+    assert OverMatchedStart(8).beside(run(0.9, 0.6), start) == pytest.approx(0.0)  # constant beyond
+    with pytest.raises(UserError, match="at_temperature"):
+        OverMatchedStart(8).beside(run(0.5, 0.7), Cell(summary={}))
