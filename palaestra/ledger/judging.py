@@ -12,6 +12,7 @@ import numpy as np
 
 from palaestra.ledger.expectations import Expectation, Judged, Needs, Veto
 from palaestra.stats import (
+    MOST_FLIPPED,
     Interval,
     interquartile_mean,
     irregularity,
@@ -62,7 +63,7 @@ def judge(
     found["effect"], found["ci95"] = effect.mean, [effect.low, effect.high]
     found["by_block"] = [{"effect": p.mean, "ci95": [p.low, p.high]} for p in parts]
     decides, shape = effect, ""
-    if len(measured.arms[first]) == 1:
+    if len(measured.arms[first]) == 1 and effect.n <= MOST_FLIPPED:
         differences = _differences(measured.arms[first], measured.arms[second])
         shape = irregularity(differences)
         flipped = sign_flip_interval(differences)

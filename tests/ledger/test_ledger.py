@@ -11,19 +11,17 @@ from itertools import combinations, pairwise
 from types import SimpleNamespace
 
 import pytest
-from palaestra import catalogue
-from palaestra.claims.base import rloo as rloo_claim
 from palaestra.cli.main import main
-from palaestra.errors import UserError
 from palaestra.ledger import cells, digests, files, pages, results
-from palaestra.ledger.cells import CellOutcome, CellRequest, run_all
-from palaestra.ledger.expectations import Greater, Same
+from palaestra.ledger.cells import CellRequest, run_all
+from palaestra.ledger.expectations import Greater
 from palaestra.ledger.experiment import Experiment
 from palaestra.ledger.figure import curves_svg, spread, ticks
 from palaestra.ledger.measures import Cell, Final, Logged
 from palaestra.markdown import one_line_lists, table
 from palaestra.recipes.base import grpo, rloo, sft
 from palaestra.recipes.objectives import pav
+from palaestra.run.evaluation import chosen_tasks
 from palaestra.run.headway import Headway
 from palaestra.run.plan import Plan
 from palaestra.run.settings import Settings
@@ -214,7 +212,8 @@ SMALL = """
     EXPERIMENT = Experiment(
         claim="c", arms={"a": small(reinforce.build()), "b": small(rloo.build()),
         "broken": replace(small(rloo.build()), collect=broken)},
-        expect=Greater("b", "a"), falsified_if="f", tokens=20, evaluate=2, seeds=1,
+        expect=Greater("b", "a"), falsified_if="f", tokens=20, evaluate=2,
+        tuned={"optimiser.lr": (1e-4, 2e-4)}, task="count",
     )
 
     def build():
@@ -223,24 +222,52 @@ SMALL = """
 
 
 @pytest.mark.slow
-def test_cells_run_fail_and_resume(tmp_path, monkeypatch):
+def test_arms_are_tuned_measured_fail_and_resume(tmp_path, monkeypatch):
+    """Three arms of two rates on a tuning seed, then these and the start on a seed of each block."""
     own = tmp_path / "small_experiment.py"
     own.write_text(textwrap.dedent(SMALL))
     monkeypatch.setenv("PYTHONPATH", str(files.PACKAGE.parent))
+    monkeypatch.setattr(results, "TUNING", range(1000, 1001))
     said = []
-    found = results.reproduce(str(own), out=tmp_path, headway=Headway("small", said.append))
-    assert any("broken, seed 0: failed: " in line for line in said)
-    assert found["verdict"] == "inconclusive" and found["reason"] == "1 seeds are too few"
-    assert found["arms"]["broken"]["values"] == [None]
-    assert "nobody answers" in found["arms"]["broken"]["failed"]["broken, seed 0"]
-    assert (
-        found["seconds"] > 0 and found["arms"]["a"]["sampled_tokens"][0] >= 20 and found["arms"]["b"]["curve"]["tokens"]
-    )
-    assert len(list((tmp_path / "cells").iterdir())) == 3
+    work = {"out": tmp_path, "headway": Headway("small", said.append), "seeds": 1}
+    found = results.reproduce(str(own), **work)
+    assert any("broken, seed 0, optimiser.lr=0.0001: failed: " in line for line in said)
+    assert found["blocks"] == [[0], [100]] and found["seeds"] == 2
+    assert found["verdict"] == "inconclusive" and found["reason"] == "a trial: less was run than is declared"
+    assert list(found["arms"]) == ["start", "a", "b", "broken"]
+    assert found["arms"]["broken"]["values"] == [None, None]
+    assert "nobody answers" in found["arms"]["broken"]["failed"]["broken, seed 0, optimiser.lr=0.0001"]
+    tried = found["tuning"]["arms"]
+    assert list(tried) == ["a", "b", "broken"] and "start" not in tried
+    assert [row["setting"] for row in tried["a"]] == [{"optimiser.lr": 1e-4}, {"optimiser.lr": 2e-4}]
+    best = max(tried["a"], key=lambda row: row["values"][0])
+    assert found["arms"]["a"]["setting"] == best["setting"] and tried["broken"][0]["values"] == [None]
+    assert found["arms"]["start"]["sampled_tokens"] == [0, 0] and found["arms"]["a"]["sampled_tokens"][0] >= 20
+    assert found["seconds"] > 0 and found["controls"]["area"]["kind"] == "number"
+    # six to tune and eight to measure
+    assert len(list((tmp_path / "cells").iterdir())) == 14
     assert not list((tmp_path / "cells").rglob("checkpoints"))
     said.clear()
-    again = results.reproduce(str(own), out=tmp_path, headway=Headway("small", said.append), arms=("a", "b"))
+    again = results.reproduce(str(own), **work, arms=("a", "b"))
     assert said == [] and again["arms"]["a"]["values"] == found["arms"]["a"]["values"]
+
+
+def test_seeds_are_measured_on_tasks_of_their_own(tmp_path, monkeypatch):
+    """Seed 3 with four held-out tasks begins at the twelfth; another cell at the first."""
+    assert replace(request(), own_tasks=True).configuration() != request().configuration()
+    seen = []
+
+    async def run(ctx):
+        seen.append(
+            (ctx.bench.first_held_out, list(chosen_tasks(ctx.bench, 4)), list(chosen_tasks(ctx.bench, 2, "train")))
+        )
+        return Result()
+
+    monkeypatch.setattr(CellRequest, "runnable", lambda self: SimpleNamespace(run=run))
+    for own in (True, False):
+        asked = replace(request(seed=3, evaluate=4), own_tasks=own)
+        cells.run_here(asked, tmp_path)
+    assert seen == [(12, [12, 13, 14, 15], [0, 1]), (0, [0, 1, 2, 3], [0, 1])]
 
 
 def test_a_cell_refuses_other_code_than_it_was_asked_for(tmp_path):
@@ -327,58 +354,7 @@ def test_steps_of_a_pipeline_follow_one_another(tmp_path):
     assert [s["sampled_tokens"] for s in cells.read_cell(tmp_path).steps] == [10, 20, 30, 40]
 
 
-# ---- judging
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "verdict"),
-    [
-        ([0.1, 0.2, 0.3], [0.31, 0.4, 0.52], "reproduced"),
-        ([0.3, 0.4, 0.5], [0.1, 0.2, 0.3], "not-reproduced"),
-        ([0.1, 0.2, 0.3], [0.5, 0.1, 0.3], "inconclusive"),
-        ([0.1, 0.2, 0.3], [0.11, 0.211, 0.312], "not-reproduced"),  # above 0, but surely below 0.02
-        ([0.1, 0.2, 0.3], [0.115, 0.22, 0.318], "inconclusive"),  # above 0, and below 0.02 in the mean
-        ([0.1, 0.2], [0.6, 0.7], "inconclusive"),
-        ([0.1, 0.2, 0.3], [0.4, None, 0.6], "inconclusive"),
-    ],
-)
-def test_verdict(a, b, verdict):
-    found = results.judge_arms(TWO, {"a": {"chain": a}, "b": {"chain": b}})
-    assert found["verdict"] == verdict
-    assert bool(found["reason"]) == (verdict == "inconclusive")
-    assert (found["effect"] is None) == (None in b)
-
-
-def test_an_arm_that_was_not_run_leaves_the_claim_open():
-    found = results.judge_arms(TWO, {"a": {"chain": [0.1, 0.2, 0.3]}})
-    assert (found["verdict"], found["effect"]) == ("inconclusive", None)
-
-
-def test_equivalence():
-    same = replace(TWO, expect=Same("b", "a", within=0.1))
-    values = [0.5, 0.51, 0.49, 0.5]
-    assert results.judge_arms(same, {"a": {"t": values}, "b": {"t": values[::-1]}})["verdict"] == "reproduced"
-    assert (
-        results.judge_arms(same, {"a": {"t": values}, "b": {"t": [1 + x for x in values]}})["verdict"]
-        == "not-reproduced"
-    )
-
-
-def test_several_tasks_give_the_interquartile_mean():
-    """Differences .1 .1 .1 | .2 .2 .2 | .9: sorted quarters cut one off each end of eight."""
-    a = {t: [0.0] * 4 for t in ("one", "two")}
-    b = {"one": [0.1, 0.1, 0.1, 0.1], "two": [0.3, 0.3, 0.3, 0.9]}
-    found = results.judge_arms(replace(TWO, task=("one", "two")), {"a": a, "b": b})
-    assert found["effect"] == pytest.approx((0.1 * 2 + 0.3 * 2) / 4)
-    assert found["arms"]["b"]["values"] == pytest.approx([0.2, 0.2, 0.2, 0.5])
-    assert found["arms"]["b"]["by_task"] == b and found["verdict"] == "reproduced"
-
-
-def test_what_was_not_measured_is_none():
-    cell = lambda x: Cell(summary={"accuracy_after": {"mean": x}})
-    outcome = lambda c: CellOutcome(request=request(task="sort"), folder=None, cell=c)
-    found = results.values_by_task(Final(), [outcome(cell(0.5)), outcome(None), outcome(cell(float("nan")))])
-    assert found == {"sort": [0.5, None, None]}
+# ---- results
 
 
 def test_a_curve_ends_where_the_shortest_run_does():
@@ -394,125 +370,6 @@ def test_a_curve_ends_where_the_shortest_run_does():
 def test_an_arm_is_one_of_all_its_tasks():
     of = lambda *tasks: results.arm_sha256(replace(TWO, task=tasks), "a")
     assert len({of("chain"), of("count"), of("chain", "count"), of("chain", "hop")}) == 4
-
-
-# ---- published results
-
-
-@pytest.fixture
-def published(tmp_path, monkeypatch):
-    """A result of the experiment of rloo, as `reproduce` writes it."""
-    values = {"no baseline": [0.1, 0.2, 0.3], "rloo": [0.31, 0.4, 0.52], "batch mean": [0.3, 0.3, 0.3]}
-    experiment = rloo_claim.EXPERIMENT
-    result = results.judge_arms(experiment, {a: {"count": v} for a, v in values.items()})
-    for name, arm in result["arms"].items():
-        curve = {"tokens": [0.0, 100.0], "reward": [0.1, 0.5], "deviation": [0.01, 0.02]}
-        arm |= {"config_sha256": results.arm_sha256(experiment, name), "failed": {}, "curve": curve}
-        arm |= {"sampled_tokens": [60_000] * 3}
-    result |= {
-        "id": "rloo", "claim": experiment.claim, "metric": experiment.metric, "expected": str(experiment.expect),
-        "falsified_if": experiment.falsified_if, "controls": {"entropy": {a: [0.5, None, 0.7] for a in values}},
-        "task": ["count"], "model": "tiny", "budget_tokens": 60_000, "seeds": 3, "sampled_tokens": 540_000,
-        "seconds": 120.0, "note": "", "commit": "abc", "machine": "m", "command": "palaestra reproduce rloo --seeds 3",
-    }  # fmt: skip
-    (tmp_path / "rloo.json").write_text(one_line_lists(result))
-    monkeypatch.setattr(files, "folder", lambda: tmp_path)
-    results.standing.cache_clear()
-    yield tmp_path / "rloo.json"
-    results.standing.cache_clear()
-
-
-def entry(name="rloo"):
-    return next(e for e in catalogue.all_entries() if e.id == name)
-
-
-def test_a_result_is_the_status(published, capsys):
-    assert results.standing(entry()).status == "reproduced" and results.standing(entry("grpo")).status == "built"
-    assert results.standing(entry("agro")).status == "built"  # its published result does not lie here
-    assert main(["list", "--family", "base", "--status", "reproduced", "--json"]) == 0
-    assert [e["id"] for e in json.loads(capsys.readouterr().out)] == ["rloo"]
-
-
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        (lambda r: r["arms"]["rloo"].update(config_sha256="0"), "the configuration of rloo has changed"),
-        (lambda r: r.update(expected="something else"), "something else"),
-        (lambda r: r.update(metric="held-out luck"), "it measured held-out luck"),
-        (lambda r: r["arms"].pop("no baseline"), "no baseline"),
-    ],
-)
-def test_a_stale_result_is_no_verdict(published, change, says):
-    result = json.loads(published.read_text())
-    change(result)
-    published.write_text(json.dumps(result))
-    found = results.standing(entry())
-    assert found.status == "built" and says in found.note
-    assert "stale" in pages.status(entry())
-
-
-def test_a_damaged_result_says_so(published):
-    published.write_text("{")
-    with pytest.raises(UserError, match="not JSON"):
-        results.standing(entry())
-
-
-def test_a_page_shows_the_result(published):
-    made = pages.files()
-    page = made[pages.METHODS / "rloo.md"]
-    for part in (
-        "**Reproduced.**",
-        "| rloo | 0.41 [",
-        "rloo.svg",
-        "palaestra reproduce rloo --seeds 3\n",
-        "Difference from [reinforce]",
-        "0.6",
-    ):
-        assert part in page, part
-    assert made[pages.METHODS / "rloo.svg"].startswith("<svg")
-    assert "No experiment" in made[pages.METHODS / "sft.md"] or "To be tested" in made[pages.METHODS / "sft.md"]
-
-
-@pytest.mark.parametrize(
-    ("mean", "half", "told"),
-    [
-        (0.03, 0.04, "about 7 seeds would"),
-        (0.0195, 0.03, "200 seeds would not either"),
-        (0.0, 0.025, "about 7 seeds would"),
-    ],
-)
-def test_how_many_seeds_would_decide(mean, half, told):
-    """Five seeds, margin 0.02. The half width goes with t / sqrt(n): 1.2417 at 5 seeds, 1.0494 at 6, 0.9248 at 7."""
-    expect = Greater(better="rloo", than="no baseline", by=0.02)
-    experiment = replace(rloo_claim.EXPERIMENT, expect=expect)
-    result = {"effect": mean, "ci95": [mean - half, mean + half], "seeds": 5, "reason": "open"}
-    assert pages.inconclusive_reason(experiment, result) == f"open; with this mean and spread {told}"
-    assert pages.inconclusive_reason(experiment, result | {"seeds": 2}) == "open"
-
-
-def test_check_finds_stale_pages(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.argv", ["pages"])
-    assert pages.main() == 0
-    monkeypatch.setattr("sys.argv", ["pages", "--check"])
-    assert pages.main() == 0
-    (tmp_path / pages.METHODS / "gone.md").write_text("")
-    (tmp_path / "CATALOGUE.md").write_text("")
-    assert pages.main() == 1
-    assert "gone.md" in (said := capsys.readouterr().err) and "CATALOGUE.md" in said
-
-
-def test_a_smaller_run_does_not_replace_a_larger_result(published, tmp_path):
-    from palaestra.cli.reproduce import keep
-
-    result = json.loads(published.read_text())
-    (tmp_path / "results").mkdir()
-    (tmp_path / "results" / "rloo.json").write_text(json.dumps(result))
-    assert "keeps" in keep(result | {"seeds": 2}, tmp_path)
-    assert "keeps" in keep(result | {"seeds": 9, "budget_tokens": result["budget_tokens"] - 1}, tmp_path)
-    assert "keeps" in keep(result | {"arms": dict(list(result["arms"].items())[1:])}, tmp_path)
-    assert keep(result | {"seeds": 4}, tmp_path).endswith("rloo.json")
-    assert json.loads((tmp_path / "results" / "rloo.json").read_text())["seeds"] == 4
 
 
 @pytest.mark.parametrize(
