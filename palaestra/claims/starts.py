@@ -1,8 +1,13 @@
-"""Starts that several claims share: short imitation, and a start that judges better than a coin."""
+"""What several claims share: the rates that are tried, short imitation, and a start that judges
+better than a coin.
+"""
 
 from typing import Any
 
 import palaestra as pl
+
+RATES = (3e-5, 1e-4, 3e-4)  # of learning, that every arm is tried with
+TWO_POINTS = "two points, which is what a reader of the paper's tables would call a difference"
 
 
 @pl.stage

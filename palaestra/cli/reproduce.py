@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> Any:
     experiment, out = experiment_of(method), make_folder(Path(arguments.out))
     if arguments.fresh:
         return repeat(arguments, method, out)
-    arms = arguments.arms.split(",") if arguments.arms else list(experiment.every_arm)
+    arms = arguments.arms.split(",") if arguments.arms else []
     declared = declare(results.name_of(method), experiment, out / "declared")
     print(
         f"{method}: {experiment.claim}\ndeclared in {declared}\n"
@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> Any:
             jobs=arguments.jobs,
         )
     result = {**found, "command": command(arguments)}
-    kept = keep(result, out)
+    kept = keep(result, out, experiment)
     if not arguments.json:
         print(table(result, kept))
     return result
@@ -62,9 +62,10 @@ def run(arguments: argparse.Namespace) -> Any:
 
 def foretell(experiment: Experiment, arms: Sequence[str], seeds: int) -> str:
     """How much there is to run."""
-    tried = [len(experiment.settings_of(a)) for a in arms if a in experiment.every_arm]
+    every = [a for a in experiment.every_arm if not arms or a in arms]
+    tried = [len(experiment.settings_of(a)) for a in every]
     tuning = sum(n for n in tried if n > 1) * len(TUNING)
-    own = len(arms) * sum(len(list(b)[: seeds or None]) for b in BLOCKS)
+    own = len(every) * sum(len(list(b)[: seeds or None]) for b in BLOCKS)
     n = (tuning + own) * len(experiment.tasks)
     each = duration(experiment.seconds)
     return f"{n} cells of about {each} on {cores()} cores, {tuning * len(experiment.tasks)} to tune"
@@ -76,36 +77,22 @@ def command(arguments: argparse.Namespace) -> str:
     return " ".join(["palaestra", "reproduce", *arguments.methods, *flags])
 
 
-def keep(result: dict[str, Any], out: Path) -> str:
-    """Writes the result, unless it has no verdict or one lies there that it does not cover; says
-    what it did. What it replaces is kept in it as an earlier look.
-    """
+def keep(result: dict[str, Any], out: Path, experiment: Experiment) -> str:
+    """Writes a whole result, and in it what it replaces as an earlier look; says what it did."""
     path = out / "results" / f"{result['id']}.json"
-    before = read_result(result["id"], path.parent)
-    if result["effect"] is None and result["verdict"] != "not-testable":
+    if not is_whole(result, experiment):
         return f"not written to {path}: {result['reason']}"
-    if before is not None and not covers(result, before):
-        more = (
-            f"{before['seeds']} seeds, {before['budget_tokens']:,} tokens, arms "
-            f"{', '.join(before['arms'])}"
-        )
-        return f"{path} keeps its result of {more}; write this one elsewhere with --out DIR"
-    result["earlier"] = earlier_looks(before, result)
+    result["earlier"] = earlier_looks(read_result(result["id"], path.parent), result)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, one_line_lists(result))
     return str(path)
 
 
-def covers(result: dict[str, Any], before: dict[str, Any]) -> bool:
-    """Whether a result has at least the seeds, the budget and the arms of an earlier one of the
-    same declaration, or is a whole one of another.
-    """
-    if before.get("declaration") != result["declaration"]:
-        return result["verdict"] == "not-testable" or experiment_of(result["id"]).is_whole(
-            result["arms"], result["blocks"], result["budget_tokens"]
-        )
-    sizes = all(result[k] >= before[k] for k in ("seeds", "budget_tokens"))
-    return sizes and set(before["arms"]) <= set(result["arms"])
+def is_whole(result: dict[str, Any], experiment: Experiment) -> bool:
+    """Whether all was run that is declared."""
+    return result["verdict"] == "not-testable" or experiment.is_whole(
+        result["arms"], result["blocks"], result["budget_tokens"]
+    )
 
 
 def table(result: dict[str, Any], kept: str) -> str:

@@ -24,8 +24,8 @@ from palaestra.ledger.untrained import Untrained
 START = "start"
 BLOCKS = (range(0, 5), range(100, 105))  # seeds that decide; the second is fresh to the first
 FRESH = range(200, 205)  # of `--fresh`
+TRIAL = (range(2000, 2005), range(2100, 2105))  # of less than what is declared
 TUNING = range(1000, 1002)  # seeds on which settings are chosen, and nothing else
-RATES = (3e-5, 1e-4, 3e-4)
 
 # settings of an arm: values of fields by their paths
 Setting: TypeAlias = Mapping[str, Any]
@@ -150,6 +150,9 @@ class Experiment:
         without = [r.without for r in self.reasons]
         named = (*self.expect.arms, *without, *against, *self.constants)
         check_arms(named, list(self.every_arm))
+        for path in self.tuned:
+            if not any(_has(arm, path) for arm in self.arms.values()):
+                raise UserError(f"no arm has the path {path!r} that is to be tuned")
 
 
 def _has(arm: Any, path: str) -> bool:

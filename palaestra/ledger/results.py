@@ -23,6 +23,7 @@ from palaestra.ledger.experiment import (
     BLOCKS,
     FRESH,
     START,
+    TRIAL,
     TUNING,
     Experiment,
     Setting,
@@ -91,10 +92,11 @@ def reproduce(
     tokens: int = 0,
     jobs: int = 0,
 ) -> dict[str, Any]:
-    """Runs the experiment of a method, or some of its arms.
+    """Runs the experiment of a method; with fewer seeds, other tokens or some of its arms it is a
+    trial, on seeds that decide nothing.
 
     Args:
-        seeds: of each block; what 0 and () leave open the experiment says.
+        seeds: of each block of the trial; what 0 and () leave open the experiment says.
     """
     experiment = experiment_of(method)
     if experiment.not_testable:
@@ -108,7 +110,7 @@ def reproduce(
         method=method,
         experiment=experiment,
         arms=arms or every,
-        blocks=[list(b)[: seeds or None] for b in BLOCKS],
+        blocks=[list(b)[: seeds or None] for b in (TRIAL if seeds or tokens or arms else BLOCKS)],
         tokens=tokens or experiment.tokens,
         out=out,
         jobs=jobs,

@@ -23,6 +23,8 @@ from palaestra.types import value_class
 
 OLDER = "older rules"  # of results that were measured before those of docs/ledger.md
 GREATER = re.compile(r"(.+) - (.+) > 0; a difference below (\S+) would not support the claim")
+# what older rules could call what has a verdict of its own by now
+OLDER_WORDS = {"smaller": ("not-reproduced", "inconclusive"), "reversed": ("not-reproduced",)}
 SAME = re.compile(r"\|(.+) - (.+)\| < (\S+)")
 
 
@@ -94,8 +96,10 @@ def recompute(result: Mapping[str, Any]) -> str:
     if is_older(result):
         effect = effect_of(*(arms[a] for a in expect.arms))
         found: dict[str, Any] = {"effect": effect.mean, "ci95": [effect.low, effect.high]}
-        found["verdict"] = expect.judge(effect, ()).verdict
-        stated = {**result, "verdict": result.get("taken_back", result)["verdict"]}
+        judged = expect.judge(effect, ()).verdict
+        before = result.get("taken_back", {}).get("verdict", result["verdict"])
+        found["verdict"] = before if before in OLDER_WORDS.get(judged, ()) else judged
+        stated = {**result, "verdict": before}
     else:
         controls = result["controls"]
         vetoes = {n: c for n, c in controls.items() if c["kind"] == "veto"}

@@ -223,7 +223,7 @@ SMALL = """
 
 @pytest.mark.slow
 def test_arms_are_tuned_measured_fail_and_resume(tmp_path, monkeypatch):
-    """Three arms of two rates on a tuning seed, then these and the start on a seed of each block."""
+    """Three arms of two rates on a tuning seed, then these and the start on a seed of each block of a trial."""
     own = tmp_path / "small_experiment.py"
     own.write_text(textwrap.dedent(SMALL))
     monkeypatch.setenv("PYTHONPATH", str(files.PACKAGE.parent))
@@ -231,12 +231,12 @@ def test_arms_are_tuned_measured_fail_and_resume(tmp_path, monkeypatch):
     said = []
     work = {"out": tmp_path, "headway": Headway("small", said.append), "seeds": 1}
     found = results.reproduce(str(own), **work)
-    assert any("broken, seed 0, optimiser.lr=0.0001: failed: " in line for line in said)
-    assert found["blocks"] == [[0], [100]] and found["seeds"] == 2
+    assert any("broken, seed 2000, optimiser.lr=0.0001: failed: " in line for line in said)
+    assert found["blocks"] == [[2000], [2100]] and found["seeds"] == 2
     assert found["verdict"] == "inconclusive" and found["reason"] == "a trial: less was run than is declared"
     assert list(found["arms"]) == ["start", "a", "b", "broken"]
     assert found["arms"]["broken"]["values"] == [None, None]
-    assert "nobody answers" in found["arms"]["broken"]["failed"]["broken, seed 0, optimiser.lr=0.0001"]
+    assert "nobody answers" in found["arms"]["broken"]["failed"]["broken, seed 2000, optimiser.lr=0.0001"]
     tried = found["tuning"]["arms"]
     assert list(tried) == ["a", "b", "broken"] and "start" not in tried
     assert [row["setting"] for row in tried["a"]] == [{"optimiser.lr": 1e-4}, {"optimiser.lr": 2e-4}]

@@ -1,6 +1,7 @@
 """The claim of cola: CoLA: latent actions for LLM control."""
 
 import palaestra as pl
+from palaestra.claims.starts import TWO_POINTS
 from palaestra.recipes.objectives.cola import action_recipe, build
 
 
@@ -22,14 +23,30 @@ def two_stages(lr: float) -> pl.Pipeline:
 
 EXPERIMENT = pl.Experiment(
     claim="After 24,000 sampled tokens of reinforcement learning on T-rec, CoLA solves 2 points "
-    "more held-out problems within 8 samples than GRPO on tokens.",
+    "more held-out problems within 8 samples than GRPO on tokens, and no fewer than the start at "
+    "the temperature with the same pass@1.",
+    quantity="MATH-500 42.4 against 38.2 without latent actions, and more diverse answers by "
+    "embeddings",
+    start=pl.Untrained(temperatures=(0.3, 0.5, 0.7, 0.85, 1.0, 1.2, 1.5)),
     arms={
-        "grpo": pl.vary(pl.recipe("grpo"), optimiser=pl.AdamW(lr=3e-4)),
+        "grpo": pl.recipe("grpo"),
         "cola": two_stages(3e-3),
         "codes-only": construction_recipe(),
     },
-    expect=pl.Greater("cola", than="grpo"),
-    falsified_if="pass@8 of CoLA is less than 2 points above that of GRPO",
+    expect=pl.Greater("cola", than="grpo", why=TWO_POINTS),
+    falsified_if="pass@8 of CoLA is less than 2 points above that of GRPO, or what it has above "
+    "the start is the start's at another temperature",
+    reasons=(pl.Needs("codes-only", "reinforcement learning of the codes"),),
+    vetoes={
+        "pass@8 above the start's at the same pass@1": pl.Veto(
+            pl.OverMatchedStart(8), falls=0.02, against="start"
+        ),
+    },
+    constants={
+        "grpo": {"optimiser.lr": (1e-4, 3e-4, 1e-3)},
+        "cola": {"rl.optimiser.lr": (1e-3, 3e-3, 1e-2)},
+    },
+    choose=pl.Final("sampled_after.pass@1.mean"),
     measure=pl.Final("sampled_after.pass@8.mean"),
     metric="held-out pass@8 (temperature 1)",
     task="rec",
@@ -38,16 +55,13 @@ EXPERIMENT = pl.Experiment(
     samples=8,
     seconds=75,
     controls={
-        "accuracy": pl.Final(),
-        "pass@1": pl.Final("sampled_after.pass@1.mean"),
         "entropy": pl.Logged("entropy_sampled"),
         "entropy of the codes used (nats, of 2.77)": pl.Logged("policy_code_usage"),
         "variation of the next token between codes": pl.Logged("policy_code_steering"),
     },
     note="CoLA's codes are made first, in a part of their own with as many tokens again, sampled "
     "by the start model: about 160 steps of AdamW at 1e-3, without a reward; codes-only is this "
-    "part alone. GRPO moves the whole model and CoLA a head, so each has the rate with the best "
-    "held-out pass@1 of four tried on another seed: GRPO of 1e-4, 3e-4, 1e-3 and 3e-3 (the first "
-    "three alike), CoLA of 3e-4, 1e-3, 3e-3 and 1e-2. Pass@8 stands for the diversity that the "
+    "part alone. GRPO moves the whole model and CoLA a head, so each has three rates of its own to "
+    "choose from. Pass@8 stands for the diversity that the "
     "paper measures by embeddings.",
 )

@@ -1,6 +1,7 @@
 """The claim of salu: SALU: unanswerability recognition with RLHF."""
 
 import palaestra as pl
+from palaestra.claims.starts import RATES, TWO_POINTS
 from palaestra.recipes.rewards.salu import build
 
 
@@ -11,15 +12,29 @@ def two_stages(scale: float, wrong: float) -> pl.Pipeline:
     return pl.Pipeline(parts={"sft": pl.Part(imitation), "rl": pl.Part(rl, model=pl.Output("sft"))})
 
 
+ARMS = {
+    "fixed -1": two_stages(0.0, -1.0),
+    "fixed -1.85": two_stages(0.0, -1.85),
+    "fixed -2": two_stages(0.0, -2.0),
+    "scaled by confidence": two_stages(1.0, -1.0),
+}
+
+
 EXPERIMENT = pl.Experiment(
     claim="At the end more questions are answered or declined rightly with confidence-scaled "
     "punishment than with a fixed -2.",
-    arms={
-        "fixed -1": two_stages(0.0, -1.0),
-        "fixed -2": two_stages(0.0, -2.0),
-        "scaled by confidence": two_stages(1.0, -1.0),
-    },
-    expect=pl.Greater("scaled by confidence", "fixed -2"),
+    quantity="overall accuracy .908 against .847 for another system; the punishment's own part is "
+    "not given",
+    start=pl.Pipeline(
+        parts={
+            "sft": pl.Part(pl.vary(pl.recipe("sft"), schedule=pl.Schedule(prompts=16, steps=12))),
+            "start": pl.Part(pl.Untrained(), model=pl.Output("sft")),
+        }
+    ),
+    arms=ARMS,
+    expect=pl.Greater("scaled by confidence", "fixed -2", why=TWO_POINTS),
+    reasons=(pl.Needs("fixed -1.85", "the confidence of each answer, beside its mean of 0.85"),),
+    constants={arm: {"rl.optimiser.lr": RATES} for arm in ARMS},
     falsified_if="the fixed punishment is as good or better in overall accuracy",
     metric="held-out overall accuracy: right answers and right abstentions (greedy)",
     task="unanswerable",

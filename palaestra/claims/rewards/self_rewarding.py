@@ -1,6 +1,7 @@
 """The claim of self-rewarding: Self rewarding, self improving (Countdown, integration)."""
 
 import palaestra as pl
+from palaestra.claims.starts import RATES
 from palaestra.recipes.rewards.self_rewarding import build
 
 
@@ -27,19 +28,21 @@ LAZY_JUDGE = pl.Scripted(
 
 
 EXPERIMENT = pl.Experiment(
-    claim="On `add`, held-out accuracy rises by training on a judge that errs in one of ten "
-    "verdicts and sees no reference.",
+    claim="On `add`, held-out accuracy rises by at least 5 points above the start where the model "
+    "itself judges its answers without a reference.",
+    quantity="8% above the baseline on integration with questions and verdicts of the model's own",
     arms={
-        "start": pl.vary(pl.recipe("grpo"), optimiser=pl.AdamW(lr=0.0)),
-        "errs 1%": build(erring_judge(0.01)),
+        "own judge": build(),
+        "coin": build(erring_judge(0.5)),
         "errs 10%": build(erring_judge(0.1)),
-        "errs 25%": build(erring_judge(0.25)),
         "lazy judge": build(LAZY_JUDGE),
-        "built-in model": build(),
         "formal": pl.recipe("grpo"),
     },
-    expect=pl.Greater("errs 10%", "start", by=0.05),
+    expect=pl.Greater("own judge", "start", by=0.05, why="about half of the paper's gain"),
     falsified_if="accuracy is less than five points above the start",
+    reasons=(pl.Needs("coin", "that the judge knows more than a coin"),),
+    tuned={"optimiser.lr": RATES},
+    choose=pl.Final("sampled_after.pass@1.mean"),
     measure=pl.Final("sampled_after.pass@1.mean"),
     metric="held-out accuracy (temperature 1)",
     task="add",
@@ -52,7 +55,8 @@ EXPERIMENT = pl.Experiment(
         "self-reward": pl.Logged("reward"),
         "true reward": pl.Logged("part/gold"),
     },
-    note="The paper's judge is a 7B model; here a stand-in that checks the sum and errs. The lazy "
-    "judge looks at the last digit alone, so one column is enough for it: the exploit is there to "
-    "be found, and its inflation shows it. The built-in model judges no better than a coin.",
+    note="The paper's judge is a 7B model, here the small model itself, which hardly judges better "
+    "than a coin. `errs 10%` is a program that checks the sum and errs: what a good judge would "
+    "do. The lazy judge looks at the last digit alone, so one column is enough for it: the exploit "
+    "is there to be found, and its inflation shows it.",
 )

@@ -1,0 +1,297 @@
+"""Published results: what the catalogue says of them, whether their verdicts follow from their numbers, what they keep
+of earlier looks, and what an experiment declares before it runs."""
+
+import json
+from dataclasses import replace
+
+import palaestra as pl
+import pytest
+from palaestra import catalogue
+from palaestra.claims.base import rloo as claim
+from palaestra.cli import reproduce as command
+from palaestra.cli.main import main
+from palaestra.errors import UserError
+from palaestra.ledger import declared, files, pages, standing
+from palaestra.ledger.experiment import BLOCKS
+from palaestra.ledger.judging import Measured, judge
+from palaestra.ledger.results import arm_sha256, facts
+from palaestra.markdown import one_line_lists
+
+EXPERIMENT = claim.EXPERIMENT
+UP = {"start": 0.1, "no baseline": 0.2, "rloo": 0.4, "batch mean": 0.3}
+CURVE = {"tokens": [0.0, 100.0], "reward": [0.1, 0.5], "deviation": [0.01, 0.02]}
+
+
+def values(mean, wiggle=0.01):
+    return [round(mean + wiggle * ((7 * i) % 5 - 2), 4) for i in range(10)]
+
+
+def result(**more):
+    """A whole result of the experiment of rloo, as `reproduce` writes it."""
+    arms = {name: values(mean) for name, mean in UP.items()}
+    measured = Measured(
+        arms={n: {"count": v} for n, v in arms.items()},
+        blocks=[list(b) for b in BLOCKS],
+        vetoes={"accuracy": {n: v for n, v in arms.items()}},
+    )
+    judged = judge(
+        EXPERIMENT.expect, measured, (pl.Needs("batch mean", "the group"),), {"accuracy": pl.Veto()}
+    )
+    said = judged.pop("said")
+    said["accuracy"] |= {"values": arms}
+    record = lambda v: {
+        "values": v, "interval": pl_interval(v), "setting": {}, "failed": {}, "curve": CURVE, "sampled_tokens": [60_000] * 10,
+    }  # fmt: skip
+    whole = {
+        **facts("rloo", EXPERIMENT),
+        "arms": {n: record(v) for n, v in arms.items()},
+        "tuning": {"seeds": [1000], "arms": {"rloo": [{"setting": {}, "values": [0.3]}, {"setting": {"optimiser.lr": 1e-4}, "values": [0.2]}]}},
+        "blocks": [list(b) for b in BLOCKS],
+        **judged,
+        "controls": {"greedy": {"kind": "number", "values": arms}, **said},
+        "budget_tokens": EXPERIMENT.tokens, "seeds": 10, "sampled_tokens": 540_000,
+        "seconds": 120.0, "commit": "abc", "machine": "m", "command": "palaestra reproduce rloo", "earlier": [],
+    }  # fmt: skip
+    return whole | more
+
+
+def pl_interval(v):
+    from palaestra.stats import mean_interval
+
+    return mean_interval(v).json()
+
+
+def older(**more):
+    """A result of before the rules."""
+    whole = result()
+    for name in ("rules", "declaration", "blocks", "by_block", "tuning", "lacks", "expect", "shape", "ci95_permutation"):
+        whole.pop(name)
+    for name in UP:
+        whole["arms"][name] |= {"config_sha256": arm_sha256(EXPERIMENT, name), "code_sha256": "0"}
+    whole["arms"].pop("start")
+    return whole | {"controls": {"entropy": {a: [0.5] * 10 for a in whole["arms"]}}} | more
+
+
+@pytest.fixture
+def publish(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "folder", lambda: tmp_path)
+    standing.standing.cache_clear()
+
+    def write(found):
+        (tmp_path / "rloo.json").write_text(one_line_lists(found))
+        standing.standing.cache_clear()
+
+    yield write
+    standing.standing.cache_clear()
+
+
+def entry(name="rloo"):
+    return next(e for e in catalogue.all_entries() if e.id == name)
+
+
+def test_a_result_is_the_status_with_what_its_controls_said(publish, capsys):
+    publish(result())
+    assert standing.standing(entry()).status == "reproduced" and standing.standing(entry("grpo")).status == "built"
+    assert "[reproduced](ledger/results/rloo.json): the effect needs the group" in pages.status(entry())
+    assert main(["list", "--family", "base", "--status", "reproduced", "--json"]) == 0
+    assert [e["id"] for e in json.loads(capsys.readouterr().out)] == ["rloo"]
+
+
+def test_a_result_of_another_declaration_is_stale(publish):
+    publish(result(declaration="0"))
+    assert standing.standing(entry()).note == "stale result: it was declared otherwise"
+    assert pages.status(entry()) == "built ([stale result](ledger/results/rloo.json))"
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda r: r["arms"]["rloo"].update(config_sha256="0"), "the configuration of rloo has changed"),
+        (lambda r: r.update(metric="held-out luck"), "it measured held-out luck"),
+        (lambda r: r["arms"].pop("no baseline"), "no baseline"),
+    ],
+)
+def test_an_older_result_is_stale_where_its_experiment_changed(publish, change, says):
+    found = older()
+    change(found)
+    publish(found)
+    assert standing.standing(entry()).status == "built" and says in standing.standing(entry()).note
+
+
+def test_older_rules_are_named_and_what_was_taken_back_is_no_verdict(publish):
+    publish(older())
+    assert pages.status(entry()) == "[reproduced](ledger/results/rloo.json) (older rules)"
+    back = {"taken_back": {"verdict": "reproduced", "why": "it was luck"}, "verdict": "not-testable", "reason": "r"}
+    publish(older(status="not-testable", **back))
+    assert pages.status(entry()) == "[not-testable](ledger/results/rloo.json) (older rules, under review)"
+    page = pages.files()[pages.METHODS / "rloo.md"]
+    assert 'Older rules said "reproduced"; this is taken back: it was luck' in page and "older-rules" in page
+
+
+def test_a_damaged_result_says_so(publish, tmp_path):
+    (tmp_path / "rloo.json").write_text("{")
+    with pytest.raises(UserError, match="not JSON"):
+        standing.standing(entry())
+
+
+def test_a_page_shows_the_result(publish):
+    publish(result(earlier=[{"verdict": "inconclusive", "effect": 0.1, "ci95": [-0.1, 0.3], "why": "other code"}]))
+    page = pages.files()[pages.METHODS / "rloo.md"]
+    for part in (
+        "**Reproduced.**", "| start | 0.1 [", "| rloo | 0.4 [", "rloo.svg", "in two blocks", "by block 0.2 [",
+        "| batch mean | 0.1 [", "the effect needs the group", "| accuracy |", "| rloo | optimiser.lr=0.0001 | 0.2 |",
+        "chosen", "Earlier looks: inconclusive (0.1 [-0.1, 0.3]; other code)", "ledger/declared/rloo-", "Not declared: ",
+    ):  # fmt: skip
+        assert part in page, part
+
+
+# ---- verdicts follow from numbers
+
+
+def test_a_whole_result_can_be_recomputed():
+    assert standing.recompute(result()) == "" == standing.recompute(older())
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda r: r.update(verdict="smaller"), "verdict is smaller, and its values give reproduced"),
+        (lambda r: r.update(effect=0.3), "effect is 0.3, and its values give 0.2"),
+        (lambda r: r["ci95"].__setitem__(0, 0.0), "ci95 is [0.0, "),
+        (lambda r: r["arms"]["rloo"].update(values=[0.0] * 10), "values give reversed"),
+        (lambda r: r["controls"]["accuracy"].update(falls=-1.0), "values give not-reproduced"),
+        (lambda r: r.update(blocks=[[0], list(range(9))]), "values give inconclusive"),
+    ],
+)
+def test_a_verdict_that_does_not_follow_is_found(publish, change, says, capsys):
+    found = result()
+    change(found)
+    assert says in standing.recompute(found)
+    publish(found)
+    assert main(["reproduce", "--check", "rloo"]) == 1
+    said = capsys.readouterr()
+    assert f"rloo: {standing.recompute(found)}" in said.err and said.out.startswith("0 of 1 verdicts")
+
+
+def test_an_older_verdict_is_recomputed_from_one_block(publish, capsys):
+    assert "values give reversed" in standing.recompute(older(arms=older()["arms"] | {"rloo": {"values": [0.0] * 10}}))
+    flat = older()
+    flat["arms"]["rloo"]["values"] = [x + 0.001 * (i % 3) for i, x in enumerate(flat["arms"]["no baseline"]["values"])]
+    assert "verdict is reproduced, and its values give smaller" in standing.recompute(flat)
+    assert "verdict" not in standing.recompute(flat | {"verdict": "not-reproduced"})  # so it was called
+    publish(older())
+    assert main(["reproduce", "--check"]) == 0
+    assert capsys.readouterr().out == "1 of 1 verdicts follow from their numbers\n"
+
+
+def test_all_published_verdicts_follow_from_their_numbers():
+    wrong = {m: why for m in standing.published() if (why := standing.recompute(files.read_result(m) or {}))}
+    assert wrong == {}
+
+
+# ---- declarations
+
+
+def test_a_declaration_is_written_once_and_is_what_it_says(tmp_path):
+    path = declared.declare("rloo", EXPERIMENT, tmp_path)
+    assert declared.declare("rloo", EXPERIMENT, tmp_path) == path and declared.is_whole(path)
+    found = json.loads(path.read_text())
+    assert found["digest"] == declared.digest(EXPERIMENT) and path.stem == f"rloo-{found['digest'][:12]}"
+    assert list(found["arms"]) == ["start", "no baseline", "rloo", "batch mean"] and found["blocks"][1][0] == 100
+    path.write_text(path.read_text().replace('"tokens": 60000', '"tokens": 60001'))
+    assert not declared.is_whole(path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"claim": "Another."},
+        {"expect": replace(EXPERIMENT.expect, by=0.01)},
+        {"arms": {**EXPERIMENT.arms, "more": pl.recipe("grpo")}},
+        {"vetoes": {"a": pl.Veto()}},
+        {"reasons": (pl.Needs("batch mean", "x"),)},
+        {"tuned": {"optimiser.lr": (1e-4,)}},
+        {"measure": pl.Logged("reward")},
+        {"controls": {"x": pl.Logged("reward")}},
+        {"start": None},
+        {"tokens": 1},
+        {"evaluate": 1},
+        {"samples": 1},
+        {"task": "chain"},
+    ],
+)
+def test_whatever_decides_is_declared(change):
+    assert declared.digest(replace(EXPERIMENT, **change)) != declared.digest(EXPERIMENT)
+
+
+def test_a_note_decides_nothing():
+    assert declared.digest(replace(EXPERIMENT, note="n", seconds=1.0)) == declared.digest(EXPERIMENT)
+
+
+def test_what_a_declaration_lacks_is_named():
+    assert EXPERIMENT.lacks() == [
+        "the paper's quantity",
+        "an arm without the claim's reason",
+        "where the margin comes from",
+        "settings that each arm is tuned over",
+    ]
+    whole = replace(
+        EXPERIMENT,
+        quantity="q",
+        reasons=(pl.Needs("batch mean", "the group"),),
+        expect=replace(EXPERIMENT.expect, why="w"),
+        tuned={"optimiser.lr": (1e-4, 3e-4)},
+    )
+    assert whole.lacks() == []
+    assert replace(whole, measure=pl.Moving()).lacks() == ["a measure at the end"]
+    assert replace(whole, measure=pl.Logged("reward", last=0)).lacks() == ["a measure at the end"]
+    assert replace(whole, start=None).lacks() == ["a start"]
+
+
+def test_arms_are_tuned_over_what_they_have():
+    arms = {"a": pl.recipe("grpo"), "b": pl.recipe("reinforce")}
+    asked = replace(
+        EXPERIMENT,
+        arms=arms,
+        expect=pl.Greater("a", "b"),
+        tuned={"optimiser.lr": (1e-4, 3e-4), "objective.high": (0.2, 0.3)},
+        constants={"b": {"schedule.prompts": (8, 16)}},
+    )
+    assert asked.settings_of("a") == [
+        {"optimiser.lr": lr, "objective.high": high} for lr in (1e-4, 3e-4) for high in (0.2, 0.3)
+    ]
+    assert len(asked.settings_of("b")) == 8 and asked.settings_of("start") == [{}]
+    with pytest.raises(UserError, match="no arm has the path 'optimiser.lrr'"):
+        replace(asked, tuned={"optimiser.lrr": (1.0,)})
+    with pytest.raises(UserError, match="names an arm 'c' that does not exist"):
+        replace(asked, reasons=(pl.Needs("c", "x"),))
+
+
+# ---- earlier looks
+
+
+def test_what_is_replaced_is_kept_as_an_earlier_look():
+    now = result(declaration="new")
+    (look,) = declared.earlier_looks(result(), now)
+    assert look["why"] == "another declaration" and look["verdict"] == "reproduced"
+    assert look["arms"]["rloo"] == values(0.4)
+    other = result()
+    other["arms"]["rloo"]["values"] = values(0.5)
+    (look,) = declared.earlier_looks(result(), other)
+    assert look["why"] == "the same declaration with other code"
+    assert declared.earlier_looks(result(earlier=[look]), other)[0] == look  # and those before it stay
+    assert declared.earlier_looks(result(), result()) == [] == declared.earlier_looks(None, now)
+
+
+def test_a_trial_is_not_written_and_a_whole_result_keeps_what_it_replaces(tmp_path):
+    (tmp_path / "results").mkdir()
+    path = tmp_path / "results" / "rloo.json"
+    path.write_text(json.dumps(result(declaration="old")))
+    keep = lambda **more: command.keep(result(**more), tmp_path, EXPERIMENT)
+    fewer = {a: x for a, x in result()["arms"].items() if a != "batch mean"}
+    for less in ({"blocks": [[0], [100]]}, {"budget_tokens": 1}, {"arms": fewer}):
+        assert keep(**less).startswith("not written to ")
+    assert json.loads(path.read_text())["declaration"] == "old"
+    assert keep() == str(path)
+    assert json.loads(path.read_text())["earlier"][0]["declaration"] == "old"
+    assert keep(verdict="not-testable", arms={}, blocks=[], budget_tokens=0) == str(path)
