@@ -17,7 +17,7 @@ from pathlib import Path
 
 from palaestra.bench.machine import describe_machine
 from palaestra.ledger.cells import CellRequest, run_all
-from palaestra.ledger.experiment import Final, Logged
+from palaestra.ledger.measures import Final, Logged
 from palaestra.run.headway import Headway
 from palaestra.run.settings import Settings
 from palaestra.stats import mean_interval

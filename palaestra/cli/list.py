@@ -9,7 +9,7 @@ from typing import Any
 
 from palaestra import catalogue
 from palaestra.errors import UserError
-from palaestra.ledger.results import standing
+from palaestra.ledger.standing import standing
 from palaestra.plugins import Plugin, refused
 from palaestra.suggest import suggestion_or_all
 

@@ -12,7 +12,7 @@ import sys
 import palaestra as pl
 import pytest
 from palaestra.cli.main import main
-from palaestra.ledger.experiment import Cell, Moving
+from palaestra.ledger.measures import Cell, Moving
 from palaestra.run import setup
 from palaestra.run.describe import describe
 from palaestra.run.settings import Settings

@@ -1,6 +1,6 @@
 """The claim of kimi-k1.5: mirror descent on whole answers with a length reward."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -15,7 +15,8 @@ class MixedLengthReward:
     no reason to be brief.
     """
 
-    weight: float = 1.0
+    weight: Any = 1.0
+    spreads: ClassVar[bool] = True  # groups with one reward as well
 
     def __call__(self, x: pl.Values, table: pl.Table) -> pl.Values:
         x = table.lift(x, "episode")
@@ -29,7 +30,7 @@ class MixedLengthReward:
 
 def placebo() -> pl.Recipe:
     """`build(length=0.5)` with the length rewards mixed up."""
-    mixed: Any = MixedLengthReward(pl.Jump(0.0, 0.5, 20))
+    mixed = MixedLengthReward(pl.Jump(0.0, 0.5, 20))
     return pl.vary(build(), credit=pl.Chain((mixed, pl.Center("group")), unit="group"))
 
 
