@@ -18,7 +18,7 @@ from palaestra import catalogue, values
 from palaestra.context import Runnable
 from palaestra.errors import UserError
 from palaestra.ledger.expectations import Expectation, Needs, Veto, check_arms
-from palaestra.ledger.measures import Area, Final, Logged, Measure, Moving
+from palaestra.ledger.measures import Area, BesideStart, Final, Logged, Measure, Moving
 from palaestra.ledger.untrained import Untrained
 
 START = "start"
@@ -100,6 +100,16 @@ class Experiment:
         """The arms, the start first."""
         first = {} if self.start is None or START in self.arms else {START: self.start}
         return {**first, **self.arms}
+
+    @property
+    def deciding_arms(self) -> list[str]:
+        """The arms that the verdict is made of: the two that are compared, those of vetoes, and the
+        start where a measure reads it.
+        """
+        asked = {*self.expect.arms, *(v.against for v in self.vetoes.values())}
+        measures = (self.measure, *(v.measure for v in self.vetoes.values()))
+        asked |= {START} if any(isinstance(m, BesideStart) for m in measures) else set()
+        return [a for a in self.every_arm if a in asked]
 
     def is_whole(self, arms: Collection[str], blocks: Sequence[Sequence[int]], tokens: int) -> bool:
         """Whether so much is all that is declared; less is a trial."""

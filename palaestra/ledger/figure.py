@@ -1,5 +1,5 @@
-"""The learning curves of an experiment as a small SVG, written by hand so that equal numbers give
-equal bytes everywhere.
+"""The pictures of a result, its learning curves and its effect, as small SVGs, written by hand so
+that equal numbers give equal bytes everywhere.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from palaestra.ledger.expectations import Expectation, Greater
 from palaestra.stats import t_quantile
 from palaestra.view.drawing import INK, LINE, MUTED, PALETTE, PAPER, svg_text, thousands
 
@@ -15,6 +16,7 @@ WIDTH, HEIGHT = 640, 300
 LEFT, RIGHT, TOP, BOTTOM = 46, 170, 30, 36
 FONT = "font-family='DejaVu Sans, Verdana, sans-serif' font-size='11'"
 GAP = 14  # between labels at the ends of curves
+ROW, NAMES = 26, 190  # of a picture of effects: its rows, and the width of their names
 
 
 def curves_svg(arms: Mapping[str, Mapping[str, Any]]) -> str:
@@ -36,9 +38,7 @@ def curves_svg(arms: Mapping[str, Mapping[str, Any]]) -> str:
     x = lambda v: LEFT + (WIDTH - LEFT - RIGHT) * v / last
     y = lambda v: HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * (v - low) / (high - low)
     parts = [
-        f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {WIDTH} {HEIGHT}' width='{WIDTH}' "
-        f"height='{HEIGHT}' {FONT}>",
-        f"<rect width='{WIDTH}' height='{HEIGHT}' fill='{PAPER}'/>",
+        *paper(HEIGHT),
         svg_text(LEFT, 16, "reward of the training batch", INK),
         svg_text(x(last), HEIGHT - 8, "sampled tokens", MUTED, "end"),
     ]
@@ -64,6 +64,78 @@ def curves_svg(arms: Mapping[str, Mapping[str, Any]]) -> str:
         )
         parts.append(svg_text(x(c["tokens"][-1]) + 8, ends[name] + 4, name, colour, weight="bold"))
     return "\n".join([*parts, "</svg>\n"])
+
+
+def effect_svg(result: Mapping[str, Any], expect: Expectation) -> str:
+    """The effect of a result as rows of intervals: over all seeds, by block with the difference of
+    each seed as a dot, of a third block, and against each arm that lacks a reason. What the
+    expectation asks for is a broken line. "" without an effect by block.
+    """
+    rows = effect_rows(result, expect)
+    if not rows:
+        return ""
+    margins = [expect.by] if isinstance(expect, Greater) else [-expect.within, expect.within]
+    every = [0.0, *margins, *(v for _, found, dots in rows for v in (*found["ci95"], *dots))]
+    pad = 0.06 * ((max(every) - min(every)) or 1.0)
+    low, high = min(every) - pad, max(every) + pad
+    height = TOP + ROW * len(rows) + BOTTOM
+    x = lambda v: NAMES + (WIDTH - NAMES - 20) * (v - low) / (high - low)
+    foot = height - BOTTOM
+    parts = [
+        *paper(height),
+        svg_text(8, 16, f"{expect.arms[1]} - {expect.arms[0]}: {result['metric']}", INK),
+        *(f"<path d='M{x(v):.1f} {TOP}V{foot}' stroke='{LINE}'/>" for v in ticks(low, high)),
+        *(svg_text(x(v), foot + 16, f"{v:g}", MUTED, "middle") for v in ticks(low, high)),
+        f"<path d='M{x(0.0):.1f} {TOP}V{foot}' stroke='{INK}'/>",
+        *(f"<path d='M{x(v):.1f} {TOP}V{foot}' stroke='{INK}' stroke-dasharray='4 3'/>"
+          for v in margins),
+        svg_text(x(margins[-1]), foot + 30, "margin", MUTED, "middle"),
+    ]  # fmt: skip
+    for i, (name, found, dots) in enumerate(rows):
+        y, colour = TOP + ROW * (i + 0.5), PALETTE[0] if dots or not i else PALETTE[1]
+        left, right = (x(v) for v in found["ci95"])
+        parts += [
+            svg_text(8, y + 4, name, INK, weight="normal" if i else "bold"),
+            f"<path d='M{left:.1f} {y:.1f}H{right:.1f}' stroke='{colour}' stroke-width='3'/>",
+            *(f"<circle cx='{x(v):.1f}' cy='{y:.1f}' r='3' fill='{PAPER}' stroke='{colour}'/>"
+              for v in dots),
+            f"<path d='M{x(found['effect']):.1f} {y - 7:.1f}v14' stroke='{colour}' "
+            "stroke-width='3'/>",
+        ]  # fmt: skip
+    return "\n".join([*parts, "</svg>\n"])
+
+
+def effect_rows(
+    result: Mapping[str, Any], expect: Expectation
+) -> list[tuple[str, Mapping[str, Any], list[float]]]:
+    """Name, effect with its interval, and the differences of single seeds."""
+    if not result.get("by_block"):
+        return []
+    than, better = expect.arms
+    rows: list[tuple[str, Mapping[str, Any], list[float]]] = [("all seeds", result, [])]
+    values = {a: iter(result["arms"][a]["values"]) for a in (than, better)}
+    for seeds, block in zip(result["blocks"], result["by_block"], strict=True):
+        dots = [next(values[better]) - next(values[than]) for _ in seeds]
+        rows.append((f"seeds {seeds[0]} to {seeds[-1]}", block, dots))
+    if found := result.get("fresh"):
+        pairs = zip(found["values"][than], found["values"][better], strict=True)
+        name = f"fresh: {found['seeds'][0]} to {found['seeds'][-1]}"
+        rows.append((name, found, [b - a for a, b in pairs]))
+    rows += [
+        (f"above {name}", c, [])
+        for name, c in result["controls"].items()
+        if c["kind"] == "reason" and "ci95" in c
+    ]
+    return rows
+
+
+def paper(height: int) -> list[str]:
+    """The beginning of a picture."""
+    return [
+        f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {WIDTH} {height}' width='{WIDTH}' "
+        f"height='{height}' {FONT}>",
+        f"<rect width='{WIDTH}' height='{height}' fill='{PAPER}'/>",
+    ]
 
 
 def band(curve: Mapping[str, Sequence[float]], runs: int) -> tuple[list[float], list[float]]:

@@ -15,7 +15,7 @@ from typing import Any
 from palaestra import catalogue
 from palaestra.card import UNKNOWN, Card, Size
 from palaestra.ledger.experiment import Experiment, experiment_of
-from palaestra.ledger.figure import curves_svg
+from palaestra.ledger.figure import curves_svg, effect_svg
 from palaestra.ledger.files import read_result
 from palaestra.ledger.judging import LEAST_SEEDS
 from palaestra.ledger.standing import expectation_of, has_older_code, is_older, standing
@@ -43,11 +43,17 @@ def files() -> dict[Path, str]:
     for entry in catalogue.all_entries():
         if entry.built:
             result = read_result(entry.id)
-            picture = curves_svg(result["arms"]) if result else ""
-            found[METHODS / f"{entry.id}.md"] = method_page(entry, result, bool(picture))
-            if picture:
-                found[METHODS / f"{entry.id}.svg"] = picture
+            drawn = pictures(entry.id, result) if result else {}
+            found[METHODS / f"{entry.id}.md"] = method_page(entry, result, list(drawn))
+            found |= {METHODS / name: picture for name, picture in drawn.items()}
     return found
+
+
+def pictures(method: str, result: Mapping[str, Any]) -> dict[str, str]:
+    """The pictures of a result by the names of their files."""
+    effect = effect_svg(result, expectation_of(result)) if result["arms"] else ""
+    drawn = {f"{method}-effect.svg": effect, f"{method}.svg": curves_svg(result["arms"])}
+    return {name: picture for name, picture in drawn.items() if picture}
 
 
 def leftover_pages(made: Iterable[Path]) -> list[Path]:
@@ -96,7 +102,9 @@ def controls_line(result: Mapping[str, Any]) -> str:
 # ---- a method
 
 
-def method_page(entry: catalogue.Entry, result: Mapping[str, Any] | None, picture: bool) -> str:
+def method_page(
+    entry: catalogue.Entry, result: Mapping[str, Any] | None, drawn: Sequence[str]
+) -> str:
     module = importlib.import_module(entry.module)
     card: Card = module.CARD
     size, parent = card.size or Size(), catalogue.parent_of(entry.id)
@@ -115,7 +123,7 @@ def method_page(entry: catalogue.Entry, result: Mapping[str, Any] | None, pictur
         experiment=experiment,
         result=result,
         results=RESULTS,
-        picture=picture,
+        drawn=drawn,
         **(result_facts(experiment, result) if experiment and result else {}),
     )
 
@@ -238,7 +246,7 @@ def mean(values: Sequence[float | None]) -> str:
 
 def sum_of(result: Mapping[str, Any]) -> str:
     runs = sum(t is not None for arm in result["arms"].values() for t in arm["sampled_tokens"])
-    sampled = f"{result['sampled_tokens']:,} sampled tokens in {runs} runs"
+    sampled = f"{result['sampled_tokens']:,} sampled tokens in {result.get('runs', runs)} runs"
     took = (
         "core minutes not known"
         if result["seconds"] is None

@@ -116,8 +116,7 @@ def reproduce(
         jobs=jobs,
     )
     tuning = tune(work, headway)
-    outcomes = measure(work, {a: t["chosen"] for a, t in tuning.items()}, headway)
-    return assemble(work, tuning, outcomes)
+    return assemble(work, tuning, measure(work, tuning.chosen, headway))
 
 
 def untested(method: str, experiment: Experiment) -> dict[str, Any]:
@@ -138,12 +137,12 @@ def untested(method: str, experiment: Experiment) -> dict[str, Any]:
 def fresh(
     method: str, result: Mapping[str, Any], *, out: Path, headway: Headway, jobs: int = 0
 ) -> dict[str, Any]:
-    """A third block of seeds for a published result: the two arms of the expectation with the
+    """A third block of seeds for a published result: the arms that its verdict compares, with the
     settings that were chosen.
 
     Returns:
-        {"seeds", "effect", "ci95", "repeats": whether the new block's effect has the sign and the
-        size that the verdict says}
+        {"seeds", "values", "effect", "ci95", "verdict", "reason", "repeats": whether the verdict of
+        the new block alone is the published one}
     """
     experiment = experiment_of(method)
     if result.get("rules") != RULES or result["declaration"] != digest(experiment):
@@ -154,7 +153,7 @@ def fresh(
     work = Work(
         method=method,
         experiment=experiment,
-        arms=experiment.expect.arms,
+        arms=experiment.deciding_arms,
         blocks=[list(FRESH)],
         tokens=experiment.tokens,
         out=out,
@@ -162,18 +161,17 @@ def fresh(
     )
     chosen = {a: result["arms"][a]["setting"] for a in work.arms}
     outcomes = measure(work, chosen, headway)
-    measured = Measured(
-        arms={a: values_by_task(work, a, experiment.measure, outcomes) for a in work.arms},
-        blocks=work.blocks,
-        vetoes={},
+    measured = measured_of(work, outcomes)
+    found = judge(
+        experiment.expect,
+        measured,
+        vetoes=experiment.vetoes,
+        illustration=experiment.illustration,
     )
-    found = judge(experiment.expect, measured)
     return {
         "seeds": list(FRESH),
         "values": {a: per_seed(v) for a, v in measured.arms.items()},
-        "effect": found["effect"],
-        "ci95": found["ci95"],
-        "verdict": found["verdict"],
+        **{name: found[name] for name in ("effect", "ci95", "verdict", "reason")},
         "repeats": found["verdict"] == result["verdict"],
     }
 
@@ -186,7 +184,16 @@ def name_of(method: str) -> str:
 # ---- running
 
 
-def tune(work: Work, headway: Headway) -> dict[str, dict[str, Any]]:
+@value_class
+class Tuning:
+    """What was chosen for each arm, what was tried for those that have a choice, and the runs."""
+
+    chosen: Mapping[str, Setting]
+    tried: Mapping[str, Sequence[Mapping[str, Any]]]
+    outcomes: Sequence[CellOutcome]
+
+
+def tune(work: Work, headway: Headway) -> Tuning:
     """Every arm with every setting that is tried, on seeds that nothing else uses; the one with the
     highest mean is chosen, of equals the first.
     """
@@ -200,7 +207,8 @@ def tune(work: Work, headway: Headway) -> dict[str, dict[str, Any]]:
         for task in work.experiment.tasks
     ]
     outcomes = run_all([r for _, _, r in asked], work.out, headway, work.jobs) if asked else []
-    found: dict[str, dict[str, Any]] = {}
+    chosen: dict[str, Setting] = {}
+    seen: dict[str, list[dict[str, Any]]] = {}
     for arm, each in tried.items():
         rows = []
         for i, setting in enumerate(each):
@@ -209,8 +217,9 @@ def tune(work: Work, headway: Headway) -> dict[str, dict[str, Any]]:
             rows.append({"setting": dict(setting), "values": measured})
         means = [_mean(row["values"]) for row in rows]
         best = max(range(len(rows)), key=lambda i: means[i])
-        found[arm] = {"chosen": rows[best]["setting"], "tried": rows if len(rows) > 1 else []}
-    return found
+        chosen[arm] = rows[best]["setting"]
+        seen |= {arm: rows} if len(rows) > 1 else {}
+    return Tuning(chosen=chosen, tried=seen, outcomes=outcomes)
 
 
 def _mean(values_N: Sequence[float | None]) -> float:
@@ -240,45 +249,63 @@ def measure(
 
 
 def assemble(
-    work: Work, tuning: Mapping[str, Any], outcomes: Mapping[str, list[CellOutcome]]
+    work: Work, tuning: Tuning, outcomes: Mapping[str, list[CellOutcome]]
 ) -> dict[str, Any]:
     """The result, from finished cells."""
     e = work.experiment
-    of = lambda m: {a: values_by_task(work, a, m, outcomes) for a in work.arms}
-    measured = Measured(
-        arms=of(e.measure),
-        blocks=work.blocks,
-        vetoes={n: {a: per_seed(v) for a, v in of(x.measure).items()} for n, x in e.vetoes.items()},
-    )
+    measured = measured_of(work, outcomes)
     judged = judge(e.expect, measured, e.reasons, e.vetoes, illustration=e.illustration)
     said = judged.pop("said")
     if not e.is_whole(work.arms, work.blocks, work.tokens):
         judged |= {"verdict": "inconclusive", "reason": "a trial: less was run than is declared"}
-    controls = {n: {"kind": "number", "values": {a: per_seed(v) for a, v in of(m).items()}}
-                for n, m in e.every_control.items()}  # fmt: skip
+    controls: dict[str, Any] = {
+        n: {"kind": "number", "values": by_arm(work, m, outcomes)}
+        for n, m in e.every_control.items()
+    }
     for name, spoken in said.items():
         numbers = {"values": measured.vetoes[name]} if name in measured.vetoes else {}
         controls[name] = spoken | numbers
-    wall = [o.cell.summary["wall_seconds"] for found in outcomes.values() for o in found if o.cell]
+    runs = [*tuning.outcomes, *(o for found in outcomes.values() for o in found)]
+    finished = [o.cell.summary for o in runs if o.cell]
+    wall = [summary["wall_seconds"] for summary in finished]
     return {
         **facts(work.method, e),
         "arms": {
-            a: arm_record(work, a, measured.arms[a], tuning[a]["chosen"], outcomes[a])
+            a: arm_record(work, a, measured.arms[a], tuning.chosen[a], outcomes[a])
             for a in work.arms
         },
         "tuning": {
             "seeds": list(TUNING),
-            "arms": {a: t["tried"] for a, t in tuning.items() if t["tried"]},
+            "arms": dict(tuning.tried),
         },
         "blocks": [list(b) for b in work.blocks],
         **judged,
         "controls": controls,
         "budget_tokens": work.tokens,
         "seeds": sum(map(len, work.blocks)),
+        "runs": len(runs),
+        "sampled_tokens": sum(summary.get("sampled_tokens", 0) for summary in finished),
         "seconds": None if None in wall else round(sum(wall), 1),
         "commit": commit(),
         "machine": machine(),
     }
+
+
+def measured_of(work: Work, outcomes: Mapping[str, Sequence[CellOutcome]]) -> Measured:
+    """What a verdict is made of."""
+    e = work.experiment
+    return Measured(
+        arms={a: values_by_task(work, a, e.measure, outcomes) for a in work.arms},
+        blocks=work.blocks,
+        vetoes={n: by_arm(work, v.measure, outcomes) for n, v in e.vetoes.items()},
+    )
+
+
+def by_arm(
+    work: Work, asked: Measure, outcomes: Mapping[str, Sequence[CellOutcome]]
+) -> dict[str, list[float | None]]:
+    """A measure of each arm, one per seed."""
+    return {a: per_seed(values_by_task(work, a, asked, outcomes)) for a in work.arms}
 
 
 def facts(method: str, e: Experiment) -> dict[str, Any]:
@@ -291,7 +318,6 @@ def facts(method: str, e: Experiment) -> dict[str, Any]:
         "quantity": e.quantity,
         "metric": e.metric,
         "expected": str(e.expect),
-        "expect": values.describe(e.expect),
         "falsified_if": e.falsified_if,
         "lacks": e.lacks(),
         "task": list(e.tasks),
@@ -413,21 +439,17 @@ def arm_packages(experiment: Experiment, arm: str) -> list[str]:
 
 
 def commit() -> str:
-    """Of the checkout that the package lies in, "+" where it was changed since; ""
+    """Of the checkout that the package lies in, "+" where the package was changed since; ""
     outside of one.
     """
-    ask = [
-        "git",
-        "-C",
-        str(PACKAGE),
-        "describe",
-        "--always",
-        "--abbrev=12",
-        "--dirty=+",
-        "--exclude=*",
-    ]
+
+    def ask(*words: str) -> str:
+        told = subprocess.run(["git", "-C", str(PACKAGE), *words], capture_output=True, check=True)
+        return told.stdout.decode().strip()
+
     try:
-        return subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip()
+        changed = ask("status", "--porcelain", "--", ".")
+        return ask("rev-parse", "--short=12", "HEAD") + ("+" if changed else "")
     except (OSError, subprocess.CalledProcessError):
         return ""
 

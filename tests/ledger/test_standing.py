@@ -59,17 +59,7 @@ def result(**more):
 def older(**more):
     """A result of before the rules."""
     whole = result()
-    for name in (
-        "rules",
-        "declaration",
-        "blocks",
-        "by_block",
-        "tuning",
-        "lacks",
-        "expect",
-        "shape",
-        "ci95_permutation",
-    ):
+    for name in ["rules", "declaration", "blocks", "by_block", "tuning", "lacks", "shape", "ci95_permutation"]:
         whole.pop(name)
     for name in UP:
         whole["arms"][name] |= {"config_sha256": arm_sha256(EXPERIMENT, name), "code_sha256": "0"}
