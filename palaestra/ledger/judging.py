@@ -4,6 +4,7 @@ recompute it (`palaestra reproduce --check`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -67,8 +68,10 @@ def judge(
         differences = _differences(measured.arms[first], measured.arms[second])
         shape = irregularity(differences)
         flipped = sign_flip_interval(differences)
-        found |= {"shape": shape, "ci95_permutation": [flipped.low, flipped.high]}
-        if shape:
+        found |= {"shape": shape}
+        if math.isfinite(flipped.low):  # five differences have none
+            found |= {"ci95_permutation": [flipped.low, flipped.high]}
+        if shape and math.isfinite(flipped.low):
             low, high = min(effect.low, flipped.low), max(effect.high, flipped.high)
             decides = Interval(mean=effect.mean, low=low, high=high, n=effect.n)
     said = {r.without: _of_reason(r, expect, measured) for r in reasons}

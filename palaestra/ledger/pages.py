@@ -163,6 +163,7 @@ def result_facts(experiment: Experiment, result: Mapping[str, Any]) -> dict[str,
     return {
         "verdict": verdict if verdict.endswith(".") else f"{verdict}{f': {why}' if why else ''}.",
         "effect": ends(result),
+        "permutation": permutation(result),
         "blocks": [ends(block) for block in result.get("by_block", [])],
         "arms": arms(result),
         "numbers": list(columns(result)),
@@ -187,6 +188,12 @@ def ends(found: Mapping[str, Any]) -> str:
     """An effect with its interval."""
     low, high = found["ci95"]
     return interval({"mean": found["effect"], "low": low, "high": high})
+
+
+def permutation(result: Mapping[str, Any]) -> str:
+    """The interval of permuted signs; "" where there is none."""
+    found = result.get("ci95_permutation")
+    return f"; permutation interval: [{found[0]:.3g}, {found[1]:.3g}]" if found else ""
 
 
 def columns(result: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

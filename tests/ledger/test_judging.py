@@ -122,6 +122,8 @@ def test_two_groups_of_differences_need_the_permutation_interval_too():
     found = judge(UP, measured([1.0, 1.0, 0.9, 0.0, 1.0] * 2, [0.0] * 10, blocks=blocks))
     assert found["shape"] == "two groups" and found["ci95_permutation"][0] > 0
     assert judge(UP, measured([0.1] * 6))["shape"] == ""
+    few = judge(UP, measured([0.1, 0.1, 0.1, 0.11, 0.11], [0.0] * 5, blocks=[range(5)]))
+    assert few["shape"] == "two groups" and "ci95_permutation" not in few and few["verdict"] == "reproduced"
 
 
 def test_several_tasks_give_the_interquartile_mean():

@@ -11,8 +11,10 @@ from palaestra.claims.base import rloo as claim
 from palaestra.cli import reproduce as command
 from palaestra.cli.main import main
 from palaestra.errors import UserError
-from palaestra.ledger import declared, files, pages, standing
+from palaestra.ledger import declared, files, pages, results, standing
+from palaestra.ledger.cells import CellOutcome
 from palaestra.ledger.experiment import BLOCKS
+from palaestra.ledger.figure import effect_svg
 from palaestra.ledger.judging import Measured, judge
 from palaestra.ledger.results import arm_sha256, facts
 from palaestra.markdown import one_line_lists
@@ -291,3 +293,65 @@ def test_a_trial_is_not_written_and_a_whole_result_keeps_what_it_replaces(tmp_pa
     assert keep() == str(path)
     assert json.loads(path.read_text())["earlier"][0]["declaration"] == "old"
     assert keep(verdict="not-testable", arms={}, blocks=[], budget_tokens=0) == str(path)
+
+
+# ---- a third block
+
+
+@pytest.fixture
+def third_block(tmp_path, monkeypatch):
+    """Runs `palaestra reproduce rloo --fresh` of a published result; each arm's cells end with the accuracy given."""
+
+    def run(experiment, ends, **published):
+        def measured(work, chosen, headway):
+            assert work.blocks == [[200, 201, 202, 203, 204]] and set(chosen) == set(work.arms) == set(ends)
+            cell = lambda arm, i: pl.Cell(
+                summary={"accuracy_after": {"mean": ends[arm] + 0.01 * (i % 2 if arm == "rloo" else 0)}}
+            )
+            asked = lambda arm, seed: work.request(arm, chosen[arm], "count", seed)
+            return {
+                a: [CellOutcome(request=asked(a, s), folder=tmp_path, cell=cell(a, s)) for s in work.blocks[0]]
+                for a in work.arms
+            }
+
+        for module in (results, command):
+            monkeypatch.setattr(module, "experiment_of", lambda method: experiment)
+        monkeypatch.setattr(results, "measure", measured)
+        (tmp_path / "results").mkdir(exist_ok=True)
+        path = tmp_path / "results" / "rloo.json"
+        path.write_text(json.dumps({**result(), "declaration": declared.digest(experiment), **published}))
+        assert main(["reproduce", "rloo", "--fresh", "--out", str(tmp_path)]) == 0
+        return json.loads(path.read_text())
+
+    return run
+
+
+def test_a_third_block_says_whether_the_verdict_repeats(third_block, capsys):
+    whole = third_block(EXPERIMENT, {"no baseline": 0.2, "rloo": 0.4})
+    assert whole["fresh"]["repeats"] and whole["fresh"]["seeds"] == [200, 201, 202, 203, 204]
+    assert "verdict reproduced repeats\n" in capsys.readouterr().out
+    assert whole["verdict"] == "reproduced" and whole["arms"]["start"]  # the rest of the result stays
+    assert "fresh: 200 to 204" in effect_svg(whole, EXPERIMENT.expect)
+    assert not third_block(EXPERIMENT, {"no baseline": 0.4, "rloo": 0.2})["fresh"]["repeats"]
+    assert "does not repeat: reversed on its own" in capsys.readouterr().out
+
+
+def test_a_third_block_can_be_vetoed(third_block):
+    vetoed = replace(EXPERIMENT, vetoes={"accuracy": pl.Veto(falls=0.03, against="start")})
+    ends = {"start": 0.9, "no baseline": 0.2, "rloo": 0.4}
+    found = third_block(vetoed, ends, verdict="not-reproduced")["fresh"]
+    assert found["repeats"] and found["reason"].startswith("vetoed: accuracy falls by 0.49")
+    assert not third_block(vetoed, {**ends, "start": 0.4}, verdict="not-reproduced")["fresh"]["repeats"]
+
+
+def test_what_was_declared_otherwise_has_no_third_block(third_block, capsys):
+    with pytest.raises(AssertionError):
+        third_block(EXPERIMENT, {}, declaration="0")
+    assert "the published result is not of today's experiment" in capsys.readouterr().err
+
+
+def test_the_picture_of_an_effect_has_a_row_for_each_block_and_reason():
+    drawn = effect_svg(result(), EXPERIMENT.expect)
+    for name in ("all seeds", "seeds 0 to 4", "seeds 100 to 104", "above batch mean", "margin"):
+        assert f">{name}<" in drawn
+    assert drawn.count("<circle") == 10 and effect_svg(older(), EXPERIMENT.expect) == ""
