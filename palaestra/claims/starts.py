@@ -2,6 +2,7 @@
 better than a coin.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import palaestra as pl
@@ -58,6 +59,15 @@ def imitation(
         collect=pl.links(collect),
         optimiser=pl.AdamW(lr=lr, warmup=warmup),
         schedule=pl.Schedule(prompts=prompts, steps=steps),
+    )
+
+
+def unmoved(recipe: pl.Recipe, steps: int = 10) -> pl.Recipe:
+    """The start as an arm, for measures that are logged by step: the same recipe, which samples for
+    a few steps at a rate of 0.
+    """
+    return pl.vary(
+        recipe, optimiser=pl.AdamW(lr=0.0), schedule=replace(recipe.schedule, steps=steps)
     )
 
 

@@ -36,10 +36,11 @@ def run(arguments: argparse.Namespace) -> Any:
     if arguments.fresh:
         return repeat(arguments, method, out)
     arms = arguments.arms.split(",") if arguments.arms else []
-    declared = declare(results.name_of(method), experiment, out / "declared")
+    declared = "a trial, which decides nothing"
+    if not (arms or arguments.seeds or arguments.tokens):
+        declared = f"declared in {declare(results.name_of(method), experiment, out / 'declared')}"
     print(
-        f"{method}: {experiment.claim}\ndeclared in {declared}\n"
-        f"{foretell(experiment, arms, arguments.seeds)}",
+        f"{method}: {experiment.claim}\n{declared}\n{foretell(experiment, arms, arguments.seeds)}",
         file=sys.stderr,
         flush=True,
     )

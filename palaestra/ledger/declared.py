@@ -39,7 +39,7 @@ def declaration(experiment: Experiment) -> dict[str, Any]:
         "controls": canonical(e.every_control),
         "arms": {name: canonical(arm) for name, arm in e.every_arm.items()},
         "tuned": {name: e.settings_of(name) for name in e.every_arm},
-        "choose": canonical(e.choose),
+        "choose": canonical(e.chooses),
         "task": list(e.tasks),
         "model": e.model,
         "tokens": e.tokens,

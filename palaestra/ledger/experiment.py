@@ -18,7 +18,7 @@ from palaestra import catalogue, values
 from palaestra.context import Runnable
 from palaestra.errors import UserError
 from palaestra.ledger.expectations import Expectation, Needs, Veto, check_arms
-from palaestra.ledger.measures import Area, BesideStart, Final, Logged, Measure, Moving
+from palaestra.ledger.measures import Area, Final, Logged, Measure, Moving, reads_start
 from palaestra.ledger.untrained import Untrained
 
 START = "start"
@@ -55,7 +55,7 @@ class Experiment:
         tuned: paths and the values that are tried, of every arm that has the path; each
             combination runs on the tuning seeds.
         constants: the same of single arms, for constants that the paper tuned.
-        choose: what the best setting has most of.
+        choose: what the best setting has most of; None = of `measure`.
         task: of several there is a cell for each, and the effect is an interquartile mean.
         evaluate: held-out tasks, other ones for each seed where the task has enough of them.
         samples: answers drawn for each held-out task at the end; adds "sampled_after" to the
@@ -79,7 +79,7 @@ class Experiment:
     metric: str = "held-out accuracy (greedy)"
     tuned: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     constants: Mapping[str, Mapping[str, tuple[Any, ...]]] = field(default_factory=dict)
-    choose: Measure = Final()
+    choose: Measure | None = None
     task: str | tuple[str, ...] = "chain"
     model: str = "tiny"
     tokens: int = 100_000
@@ -90,6 +90,11 @@ class Experiment:
     illustration: bool = False
     not_testable: str = ""
     note: str = ""
+
+    @property
+    def chooses(self) -> Measure:
+        """What the best setting of an arm has most of."""
+        return self.choose or self.measure
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -108,7 +113,7 @@ class Experiment:
         """
         asked = {*self.expect.arms, *(v.against for v in self.vetoes.values())}
         measures = (self.measure, *(v.measure for v in self.vetoes.values()))
-        asked |= {START} if any(isinstance(m, BesideStart) for m in measures) else set()
+        asked |= {START} if any(map(reads_start, measures)) else set()
         return [a for a in self.every_arm if a in asked]
 
     def is_whole(self, arms: Collection[str], blocks: Sequence[Sequence[int]], tokens: int) -> bool:

@@ -174,6 +174,10 @@ class BesideStart(Protocol):
     def beside(self, cell: Cell, start: Cell) -> float: ...
 
 
+def reads_start(measure: Measure) -> bool:
+    return isinstance(measure, BesideStart)
+
+
 @stage
 class OverMatchedStart:
     """pass@k above that of the untrained start at the temperature at which the start has the same

@@ -177,7 +177,7 @@ def result_facts(experiment: Experiment, result: Mapping[str, Any]) -> dict[str,
         "cost": sum_of(result) if result["arms"] else "",
         "older": has_older_code(result, experiment),
         "older_rules": is_older(result),
-        "chosen_by": code(brief(experiment.choose)),
+        "chosen_by": code(brief(experiment.chooses)),
         "earlier": [
             f"{look['verdict']} ({ends(look)}; {look['why']})" for look in result.get("earlier", [])
         ],

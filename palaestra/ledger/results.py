@@ -31,7 +31,7 @@ from palaestra.ledger.experiment import (
 )
 from palaestra.ledger.files import PACKAGE
 from palaestra.ledger.judging import Measured, ValuesByTask, judge, per_seed
-from palaestra.ledger.measures import BesideStart, Measure
+from palaestra.ledger.measures import BesideStart, Measure, reads_start
 from palaestra.run.headway import Headway
 from palaestra.run.settings import Settings
 from palaestra.run.setup import bench_of
@@ -44,7 +44,7 @@ RULES = 2  # those of docs/ledger.md; results without a number are older
 
 
 @value_class
-class Work:
+class Scope:
     """An experiment to be run: how much of it, and where."""
 
     method: str
@@ -106,7 +106,7 @@ def reproduce(
         raise UserError(
             f"{method} has no arm {unknown[0]!r}; its experiment has {', '.join(every)}"
         )
-    work = Work(
+    work = Scope(
         method=method,
         experiment=experiment,
         arms=arms or every,
@@ -150,7 +150,7 @@ def fresh(
             f"{method}: the published result is not of today's experiment; measure it first: "
             f"palaestra reproduce {method}"
         )
-    work = Work(
+    work = Scope(
         method=method,
         experiment=experiment,
         arms=experiment.deciding_arms,
@@ -193,33 +193,43 @@ class Tuning:
     outcomes: Sequence[CellOutcome]
 
 
-def tune(work: Work, headway: Headway) -> Tuning:
+def tune(work: Scope, headway: Headway) -> Tuning:
     """Every arm with every setting that is tried, on seeds that nothing else uses; the one with the
-    highest mean is chosen, of equals the first.
+    highest mean is chosen, of equals the first. Where what is chosen by reads the start, that runs
+    too.
     """
-    tried = {arm: work.experiment.settings_of(arm) for arm in work.arms}
+    e = work.experiment
+    tried = {arm: e.settings_of(arm) for arm in work.arms}
+    swept = {arm: each for arm, each in tried.items() if len(each) > 1}
+    if swept and reads_start(e.chooses):
+        swept[START] = [{}]
     asked = [
         (arm, i, work.request(arm, setting, task, seed))
-        for arm, each in tried.items()
-        if len(each) > 1
+        for arm, each in swept.items()
         for i, setting in enumerate(each)
         for seed in TUNING
-        for task in work.experiment.tasks
+        for task in e.tasks
     ]
     outcomes = run_all([r for _, _, r in asked], work.out, headway, work.jobs) if asked else []
+    starts = {_place(o): o for (a, _, _), o in zip(asked, outcomes, strict=True) if a == START}
     chosen: dict[str, Setting] = {}
     seen: dict[str, list[dict[str, Any]]] = {}
     for arm, each in tried.items():
         rows = []
         for i, setting in enumerate(each):
             mine = [o for (a, n, _), o in zip(asked, outcomes, strict=True) if (a, n) == (arm, i)]
-            measured = [_number(work.experiment.choose, o) for o in mine]
+            measured = [_number(e.chooses, o, starts.get(_place(o))) for o in mine]
             rows.append({"setting": dict(setting), "values": measured})
         means = [_mean(row["values"]) for row in rows]
         best = max(range(len(rows)), key=lambda i: means[i])
         chosen[arm] = rows[best]["setting"]
         seen |= {arm: rows} if len(rows) > 1 else {}
     return Tuning(chosen=chosen, tried=seen, outcomes=outcomes)
+
+
+def _place(o: CellOutcome) -> tuple[str, int]:
+    """What a run shares with its start."""
+    return o.request.settings.problem, o.request.settings.seed
 
 
 def _mean(values_N: Sequence[float | None]) -> float:
@@ -229,7 +239,7 @@ def _mean(values_N: Sequence[float | None]) -> float:
 
 
 def measure(
-    work: Work, chosen: Mapping[str, Setting], headway: Headway
+    work: Scope, chosen: Mapping[str, Setting], headway: Headway
 ) -> dict[str, list[CellOutcome]]:
     """Every arm with its setting, by arm; all arms of a seed before the next seed."""
     asked = [
@@ -249,7 +259,7 @@ def measure(
 
 
 def assemble(
-    work: Work, tuning: Tuning, outcomes: Mapping[str, list[CellOutcome]]
+    work: Scope, tuning: Tuning, outcomes: Mapping[str, list[CellOutcome]]
 ) -> dict[str, Any]:
     """The result, from finished cells."""
     e = work.experiment
@@ -291,7 +301,7 @@ def assemble(
     }
 
 
-def measured_of(work: Work, outcomes: Mapping[str, Sequence[CellOutcome]]) -> Measured:
+def measured_of(work: Scope, outcomes: Mapping[str, Sequence[CellOutcome]]) -> Measured:
     """What a verdict is made of."""
     e = work.experiment
     return Measured(
@@ -302,7 +312,7 @@ def measured_of(work: Work, outcomes: Mapping[str, Sequence[CellOutcome]]) -> Me
 
 
 def by_arm(
-    work: Work, asked: Measure, outcomes: Mapping[str, Sequence[CellOutcome]]
+    work: Scope, asked: Measure, outcomes: Mapping[str, Sequence[CellOutcome]]
 ) -> dict[str, list[float | None]]:
     """A measure of each arm, one per seed."""
     return {a: per_seed(values_by_task(work, a, asked, outcomes)) for a in work.arms}
@@ -327,7 +337,7 @@ def facts(method: str, e: Experiment) -> dict[str, Any]:
 
 
 def arm_record(
-    work: Work, arm: str, found: ValuesByTask, setting: Setting, outcomes: Sequence[CellOutcome]
+    work: Scope, arm: str, found: ValuesByTask, setting: Setting, outcomes: Sequence[CellOutcome]
 ) -> dict[str, Any]:
     """What a result says of an arm: its numbers, what it was made from, and what it used."""
     per = per_seed(found)
@@ -350,7 +360,7 @@ def arm_record(
 
 
 def values_by_task(
-    work: Work, arm: str, asked: Measure, outcomes: Mapping[str, Sequence[CellOutcome]]
+    work: Scope, arm: str, asked: Measure, outcomes: Mapping[str, Sequence[CellOutcome]]
 ) -> dict[str, list[float | None]]:
     """What was measured of an arm, by task, one per seed; None where a cell failed or has no such
     number.

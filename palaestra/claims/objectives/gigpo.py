@@ -23,7 +23,7 @@ def shrink(learned: pl.Recipe) -> pl.Recipe:
 
 EXPERIMENT = pl.Experiment(
     claim="On T-grid, GRPO's advantage plus an advantage among actions in the same state solves at "
-    "least 3 points more held-out tasks at the end than GRPO's advantage alone.",
+    "least 3 points more held-out tasks, sampled at temperature 1, at the end than GRPO's advantage alone.",
     quantity="success on ALFWorld 12 points, on WebShop 9 points above GRPO",
     arms={
         "episode-only": shrink(build(omega=0.0, std=True, invalid=0.0)),
@@ -35,16 +35,15 @@ EXPERIMENT = pl.Experiment(
         "gigpo", "episode-only", by=0.03, why="a third of the smaller gain in the paper"
     ),
     falsified_if="the step advantage adds less than 3 points although states repeat within a group",
-    reasons=(
-        pl.Needs("any-state", "comparisons in the same state"),
-        pl.Needs("step-only", "the advantage of the whole episode beside it"),
-    ),
+    reasons=(pl.Needs("any-state", "comparisons in the same state"),),
+    measure=pl.Final("sampled_after.pass@1.mean"),
+    metric="held-out success (temperature 1)",
     tuned={"optimiser.lr": RATES},
     task="grid",
-    tokens=36_000,
+    tokens=20_000,
     evaluate=128,
-    samples=2,
-    seconds=75.0,
+    samples=4,
+    seconds=90.0,
     controls={
         "turns in the same state": pl.Logged("peers", last=0),
         "tokens an episode": pl.Logged("length"),
@@ -54,5 +53,6 @@ EXPERIMENT = pl.Experiment(
     "the penalty for impossible actions, which would be a second difference. `any-state` has "
     "gigpo's discounted returns by turn, compared with the whole group: what it gains as well is "
     "not due to states. A state is the whole observation; one seen once has a step advantage of 0. "
-    "8 prompts x 8 answers a step.",
+    "8 prompts x 8 answers a step. Greedy answers of the start reach the goal already, so they decide nothing. "
+    "`step-only` leaves the advantage of the whole episode out.",
 )

@@ -15,7 +15,7 @@ KINDS = ("fact", "plus slogan", "minus slogan", "filler", "false claim")
 TASTE = np.array([[0.3, 1.5, -1.5, 0.0, 0.25], [0.3, -1.5, 1.5, 0.0, 0.25]])
 
 
-LENGTH, RATERS, BETA = 6, 60, 0.02
+LENGTH, RATERS, KL = 6, 60, 3.0
 
 
 # All notes, as counts of kinds.
@@ -24,8 +24,8 @@ NOTES = np.array([c for c in product(range(LENGTH + 1), repeat=len(KINDS)) if su
 
 @pl.stage
 class Writers:
-    """A program: the best writer under a KL penalty, pi ~ pi_0 exp(r / beta), for a reward of the
-    ratings of 60 people.
+    """A program: the best writer within `KL` nats of pi_0, pi ~ pi_0 exp(r / beta), for a reward of
+    the ratings of 60 people.
 
     pi_0 draws six words evenly. A share `plus` of the raters is of one camp. Their factors come
     from a fit of their ratings of 200 notes of pi_0.
@@ -44,8 +44,7 @@ class Writers:
             rate(NOTES[rng.choice(len(NOTES), 200, p=start_N)], camp_U, lenient_U, rng), rng
         )
         r_N = self._rewards(rate(NOTES, camp_U, lenient_U, rng), camp_U, known)
-        pi_N = start_N * np.exp((r_N - r_N.max()) / BETA)
-        pi_N /= pi_N.sum()
+        pi_N = best_within(KL, start_N, r_N)
         liked_UN = rate(NOTES, camp_U, lenient_U, rng)
         camps = [float(liked_UN[camp_U == c].mean(0) @ pi_N) for c in (0, 1)]
         words = dict(zip(KINDS, (pi_N @ NOTES / LENGTH).tolist(), strict=True))
@@ -63,6 +62,22 @@ class Writers:
         )
 
 
+def best_within(kl: float, start_N: np.ndarray, r_N: np.ndarray) -> np.ndarray:
+    """[N] start * exp(r / beta), with the beta at which its KL from the start is `kl` nats."""
+
+    def tilted(beta: float) -> tuple[np.ndarray, float]:
+        pi_N = start_N * np.exp((r_N - r_N.max()) / beta)
+        pi_N /= pi_N.sum()
+        there = pi_N > 0
+        return pi_N, float(pi_N[there] @ np.log(pi_N[there] / start_N[there]))
+
+    low, high = 1e-5, 1e3
+    for _ in range(100):
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if tilted(middle)[1] > kl else (low, middle)
+    return tilted(high)[0]
+
+
 def rate(
     notes: np.ndarray, camp_U: np.ndarray, lenient_U: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
@@ -78,8 +93,8 @@ def rate(
 
 
 EXPERIMENT = pl.Experiment(
-    claim="A writer rewarded by the bridging intercept is approved more by the camp that likes it "
-    "least than one by mean rating.",
+    claim="Equally far from where it began, a writer rewarded by the bridging intercept is approved "
+    "at least five points more by the camp that likes it least than one by mean rating.",
     arms={
         "mean rating": Writers("mean rating"),
         "bridging": Writers("bridging"),
@@ -102,6 +117,6 @@ EXPERIMENT = pl.Experiment(
         "majority slogans": pl.Final("words.plus slogan"),
     },
     note="Notes of six words, made-up raters, 70% of one camp. Ratings are read, not predicted; "
-    "the best writer is computed. A false claim pleases both camps nearly as much as a fact: "
-    "bridging cannot tell them apart.",
+    "the best writer is computed, at 3 nats from the even one for each reward, as rewards differ in "
+    "scale. That a false claim pleases both camps nearly as much as a fact is put in.",
 )

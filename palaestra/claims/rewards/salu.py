@@ -1,28 +1,59 @@
 """The claim of salu: SALU: unanswerability recognition with RLHF."""
 
+from dataclasses import replace
+
 import palaestra as pl
 from palaestra.claims.starts import RATES, TWO_POINTS
-from palaestra.recipes.rewards.salu import build
+from palaestra.recipes.rewards.salu import Honest, build
 
 
-def two_stages(scale: float, wrong: float) -> pl.Pipeline:
+@pl.stage
+class MixedPunishments:
+    """Punishments that are scaled by confidence, given to the false answers of a group in another
+    order: the same sizes, and not by the confidence of the answer.
+    """
+
+    honest: Honest = Honest()
+
+    async def __call__(self, ctx: pl.Context, group: pl.Group) -> list[pl.Reward | pl.Fault]:
+        found = await self.honest(ctx, group)
+        false = {
+            i: r
+            for i, r in enumerate(found)
+            if isinstance(r, pl.Reward) and r.total <= self.honest.wrong
+        }
+        totals = [r.total for r in false.values()]
+        key = ("mixed punishments", ctx.seed, *(e.text for e in group.episodes))
+        order = pl.rng_of(key).permutation(len(false))
+        for (i, r), k in zip(false.items(), order, strict=True):
+            found[i] = replace(r, total=totals[k])
+        return found
+
+
+def two_stages(rl: pl.Recipe) -> pl.Pipeline:
     """Both stages; the first one is short, so that it abstains unreliably."""
     imitation = pl.vary(pl.recipe("sft"), schedule=pl.Schedule(prompts=16, steps=12))
-    rl = pl.vary(build(scale, wrong), schedule=pl.Schedule(prompts=8, steps=30))
+    rl = pl.vary(rl, schedule=pl.Schedule(prompts=8, steps=30))
     return pl.Pipeline(parts={"sft": pl.Part(imitation), "rl": pl.Part(rl, model=pl.Output("sft"))})
 
 
+def placebo() -> pl.Recipe:
+    """`build()` with the punishments mixed up."""
+    collect = pl.links(pl.Sample(n=8), pl.Score(reward=MixedPunishments(), shadow=True))
+    return pl.vary(build(), collect=collect)
+
+
 ARMS = {
-    "fixed -1": two_stages(0.0, -1.0),
-    "fixed -1.85": two_stages(0.0, -1.85),
-    "fixed -2": two_stages(0.0, -2.0),
-    "scaled by confidence": two_stages(1.0, -1.0),
+    "fixed -1": two_stages(build(0.0, -1.0)),
+    "fixed -2": two_stages(build(0.0, -2.0)),
+    "scaled by confidence": two_stages(build()),
+    "mixed up": two_stages(placebo()),
 }
 
 
 EXPERIMENT = pl.Experiment(
-    claim="At the end more questions are answered or declined rightly with confidence-scaled "
-    "punishment than with a fixed -2.",
+    claim="At the end at least 2 points more questions are answered or declined rightly with "
+    "confidence-scaled punishment than with a fixed -2.",
     quantity="overall accuracy .908 against .847 for another system; the punishment's own part is "
     "not given",
     start=pl.Pipeline(
@@ -33,13 +64,15 @@ EXPERIMENT = pl.Experiment(
     ),
     arms=ARMS,
     expect=pl.Greater("scaled by confidence", "fixed -2", why=TWO_POINTS),
-    reasons=(pl.Needs("fixed -1.85", "the confidence of each answer, beside its mean of 0.85"),),
+    reasons=(
+        pl.Needs("mixed up", "the confidence of each answer, beside the size of punishments"),
+    ),
     constants={arm: {"rl.optimiser.lr": RATES} for arm in ARMS},
     falsified_if="the fixed punishment is as good or better in overall accuracy",
     metric="held-out overall accuracy: right answers and right abstentions (greedy)",
     task="unanswerable",
     tokens=20_000,
-    evaluate=128,
+    evaluate=512,
     seconds=40,
     controls={
         "hallucinated": pl.Logged("part/hallucinated"),
@@ -47,5 +80,7 @@ EXPERIMENT = pl.Experiment(
         "confidence": pl.Logged("part/confidence"),
     },
     note="Sums of two digits, in 40% of which a digit is missing; which is plain to see, unlike in "
-    "retrieved text. Twelve steps of imitation come first in every arm.",
+    "retrieved text. Twelve steps of imitation come first in every arm. The start's confidence is .8 on "
+    "average, so the scaled punishment is close to -1.8 for most false answers: little room between "
+    "the arms, and seeds differ by several points, so two points may stay undecided.",
 )
