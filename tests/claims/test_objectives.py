@@ -4,6 +4,7 @@ import asyncio
 
 import numpy as np
 import pytest
+from palaestra.claims.objectives.cola import Twice
 from palaestra.ledger.experiment import experiment_of
 from palaestra.pipeline import Pipeline
 from palaestra.run.driver import prepare
@@ -25,7 +26,8 @@ ARMS = [
     (method, name, recipe)
     for method in ("agro", "capo", "cola", "incorrect-synthetic-data", "kimi-k1.5", "oreo", "pav", "tba")
     for name, arm in experiment_of(method).arms.items()
-    for recipe in ([part.runnable for part in arm.parts.values()] if isinstance(arm, Pipeline) else [arm])
+    for part in ([p.runnable for p in arm.parts.values()] if isinstance(arm, Pipeline) else [arm])
+    for recipe in [part.recipe if isinstance(part, Twice) else part]
 ]
 
 
