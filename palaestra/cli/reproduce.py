@@ -83,7 +83,10 @@ def keep(result: dict[str, Any], out: Path, experiment: Experiment) -> str:
     path = out / "results" / f"{result['id']}.json"
     if not is_whole(result, experiment):
         return f"not written to {path}: {result['reason']}"
-    result["earlier"] = earlier_looks(read_result(result["id"], path.parent), result)
+    before = read_result(result["id"], path.parent) or {}
+    result["earlier"] = earlier_looks(before or None, result)
+    if "fresh" in before and result["earlier"] == before.get("earlier", []):  # of the same numbers
+        result["fresh"] = before["fresh"]
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, one_line_lists(result))
     return str(path)

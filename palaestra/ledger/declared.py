@@ -21,7 +21,9 @@ from palaestra.store.checkpoint import write_atomic
 
 SHOWN = 12  # characters of the digest in the name of a file
 # of a result, what an earlier look keeps of it
-LOOKED_AT = ("declaration", "effect", "ci95", "verdict", "seeds", "budget_tokens", "commit")
+LOOKED_AT = (
+    "declaration", "effect", "ci95", "verdict", "seeds", "budget_tokens", "commit", "fresh",
+)  # fmt: skip
 
 
 def declaration(experiment: Experiment) -> dict[str, Any]:
@@ -78,15 +80,18 @@ def is_whole(path: Path) -> bool:
 
 def earlier_looks(before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The earlier looks of a result that takes the place of `before`: the latter's own, and itself
-    where it was of another declaration, or found other numbers.
+    where it was of another declaration, or found other numbers or another verdict.
     """
     if before is None:
         return []
     kept = list(before.get("earlier", []))
     arms = {name: arm["values"] for name, arm in before["arms"].items()}
     same = before.get("declaration") == now["declaration"]
-    if same and all(a in now["arms"] and now["arms"][a]["values"] == v for a, v in arms.items()):
+    alike = before["verdict"] == now["verdict"] and all(
+        a in now["arms"] and now["arms"][a]["values"] == v for a, v in arms.items()
+    )
+    if same and alike:
         return kept
-    look = {k: before[k] for k in LOOKED_AT if before.get(k) is not None}
+    look = {k: before[k] for k in LOOKED_AT if k in before}
     why = "the same declaration with other code" if same else "another declaration"
     return [*kept, look | {"arms": arms, "why": before.get("rules_note", why)}]

@@ -54,9 +54,11 @@ class Greater:
     def judge(self, effect: Interval, blocks: Sequence[Interval]) -> Judged:
         """The verdict of an effect over all seeds, and of each block of seeds alone."""
         if effect.low > 0:
-            if any(block.low <= 0 for block in blocks):
+            if all(block.low > 0 for block in blocks):
+                return Judged("reproduced" if effect.mean >= self.by else "smaller")
+            if effect.high >= self.by:
                 return Judged("inconclusive", "the blocks of seeds do not agree")
-            return Judged("reproduced" if effect.mean >= self.by else "smaller")
+            return Judged("not-reproduced", "below the margin, not above 0 in each block")
         if effect.high < 0:
             if all(block.high < 0 for block in blocks):
                 return Judged("reversed")

@@ -165,6 +165,9 @@ class Experiment:
         without = [r.without for r in self.reasons]
         named = (*self.expect.arms, *without, *against, *self.constants)
         check_arms(named, list(self.every_arm))
+        said = [*without, *self.vetoes, *self.every_control]
+        if twice := [n for n in said if said.count(n) > 1]:
+            raise UserError(f"two controls have the name {twice[0]!r}; call one otherwise")
         for path in self.tuned:
             if not any(_has(arm, path) for arm in self.arms.values()):
                 raise UserError(f"no arm has the path {path!r} that is to be tuned")

@@ -117,7 +117,8 @@ def effect_rows(
     for seeds, block in zip(result["blocks"], result["by_block"], strict=True):
         dots = [next(values[better]) - next(values[than]) for _ in seeds]
         rows.append((f"seeds {seeds[0]} to {seeds[-1]}", block, dots))
-    if found := result.get("fresh"):
+    found = result.get("fresh") or {}
+    if found.get("effect") is not None:
         pairs = zip(found["values"][than], found["values"][better], strict=True)
         name = f"fresh: {found['seeds'][0]} to {found['seeds'][-1]}"
         rows.append((name, found, [b - a for a, b in pairs]))

@@ -78,10 +78,13 @@ def judge(
     said |= {n: _of_veto(n, v, expect, measured) for n, v in (vetoes or {}).items()}
     judged = expect.judge(decides, parts)
     stopped = [n for n in vetoes or {} if said[n]["speaks"]]
+    unknown = [n for n in vetoes or {} if "effect" not in said[n]]
     if illustration:
         judged = Judged("illustration", "nothing is trained: it shows what a program does")
-    elif stopped and judged.verdict in ("reproduced", "smaller"):
+    elif stopped and judged.verdict in ("reproduced", "smaller", "inconclusive"):
         judged = Judged("not-reproduced", f"vetoed: {'; '.join(said[n]['said'] for n in stopped)}")
+    elif unknown and judged.verdict in ("reproduced", "smaller"):
+        judged = Judged("inconclusive", "; ".join(said[n]["said"] for n in unknown))
     return {**found, "verdict": judged.verdict, "reason": judged.reason, "said": said}
 
 
@@ -124,7 +127,7 @@ def _of_veto(name: str, veto: Veto, expect: Expectation, measured: Measured) -> 
     first, second = (list(measured.vetoes[name].get(a, [None])) for a in pair)
     spoken = {"kind": "veto", "falls": veto.falls, "against": pair[0]}
     if None in (*first, *second):
-        return spoken | {"speaks": True, "said": f"{name}: not measured"}
+        return spoken | {"speaks": False, "said": f"{name}: not measured"}
     found = paired_difference(_known(first), _known(second))
     moved = f"{name} {'falls' if found.mean < 0 else 'rises'} by {abs(found.mean):.3g}"
     return {

@@ -226,10 +226,11 @@ def inconclusive_reason(experiment: Experiment, result: Mapping[str, Any]) -> st
         return result["reason"]
     effect = Interval(mean=result["effect"], low=low, high=high, n=result["seeds"])
     expect = expectation_of(result)
+    blocks = lambda n: [] if is_older(result) else [interval_at_n(effect, n // 2)] * 2
     more = (
         n
         for n in range(effect.n + 1, MOST_SEEDS)
-        if expect.judge(interval_at_n(effect, n), ()).verdict != "inconclusive"
+        if expect.judge(interval_at_n(effect, n), blocks(n)).verdict != "inconclusive"
     )
     seeds = next(more, None)
     told = f"about {seeds} seeds would" if seeds else f"{MOST_SEEDS} seeds would not either"

@@ -145,6 +145,8 @@ def fresh(
         the new block alone is the published one}
     """
     experiment = experiment_of(method)
+    if experiment.not_testable:
+        raise UserError(f"{method} is not run: it needs {experiment.not_testable}")
     if result.get("rules") != RULES or result["declaration"] != digest(experiment):
         raise UserError(
             f"{method}: the published result is not of today's experiment; measure it first: "

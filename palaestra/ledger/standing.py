@@ -25,6 +25,7 @@ OLDER = "older rules"  # of results that were measured before those of docs/ledg
 GREATER = re.compile(r"(.+) - (.+) > 0; a difference below (\S+) would not support the claim")
 # what older rules could call what has a verdict of its own by now
 OLDER_WORDS = {"smaller": ("not-reproduced", "inconclusive"), "reversed": ("not-reproduced",)}
+COMPARED = ("effect", "ci95", "speaks")  # of what a control says
 SAME = re.compile(r"\|(.+) - (.+)\| < (\S+)")
 
 
@@ -89,7 +90,10 @@ def has_older_code(result: Mapping[str, Any], experiment: Experiment) -> bool:
 
 def recompute(result: Mapping[str, Any]) -> str:
     """What of a result does not follow from its stored values; "" if all does."""
-    if result["verdict"] == "not-testable" or not result["arms"]:
+    if not result["arms"]:
+        untested = result["verdict"] == "not-testable"
+        return "" if untested else f"verdict is {result['verdict']}, and it has no numbers"
+    if result["verdict"] == "not-testable" and is_older(result):
         return ""
     expect = expectation_of(result)
     arms = {name: stored_values(result, name) for name in result["arms"]}
@@ -115,13 +119,22 @@ def recompute(result: Mapping[str, Any]) -> str:
             illustration=result["verdict"] == "illustration",
         )
         stated = result
-    return next((f"{name} is {stated[name]}, and its values give {found[name]}"
-                 for name in ("verdict", "effect", "ci95") if not _equal(found[name], stated[name])), "")  # fmt: skip
+    said = found.get("said", {})
+    pairs = [
+        (n, stated[n], found[n]) for n in ("verdict", "effect", "ci95", "by_block") if n in found
+    ]
+    pairs += [(n, {k: stated["controls"][n].get(k) for k in COMPARED}, {k: c.get(k) for k in COMPARED})
+              for n, c in said.items()]  # fmt: skip
+    return next(
+        (f"{n} is {a}, and its values give {b}" for n, a, b in pairs if not _equal(a, b)), ""
+    )
 
 
 def _equal(a: Any, b: Any) -> bool:
     if isinstance(a, list | tuple):
         return len(a) == len(b) and all(map(_equal, a, b))
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(_equal(a[k], b[k]) for k in a)
     numbers = isinstance(a, float | int) and isinstance(b, float | int)
     return isclose(a, b, rel_tol=1e-9, abs_tol=1e-12) if numbers else a == b
 

@@ -1,11 +1,13 @@
 """From measured numbers to a verdict, by rules that can be recomputed from what a result stores."""
 
+from math import isnan
+
 import pytest
 from palaestra.errors import UserError
 from palaestra.ledger.expectations import Greater, Needs, Same, Veto
-from palaestra.ledger.judging import Measured, judge
-from palaestra.ledger.measures import Area, Cell, Final, Less, OverMatchedStart, TokensTo
-from palaestra.stats import irregularity, mean_interval, sign_flip_interval
+from palaestra.ledger.judging import Measured, judge, per_seed
+from palaestra.ledger.measures import Area, Balanced, Cell, Final, Less, Moving, OverMatchedStart, TokensTo
+from palaestra.stats import Interval, irregularity, mean_interval, sign_flip_interval
 
 BLOCKS = [range(0, 3), range(100, 103)]
 EVEN = [0.0] * 6
@@ -94,9 +96,14 @@ def test_a_veto_may_be_against_another_arm_and_is_none_where_the_measure_rises()
     over_start = {"x": Veto(against="start")}
     assert judge(UP, measured([0.1] * 6, vetoes=spoken), vetoes=over_start)["verdict"] == "not-reproduced"
     assert judge(UP, measured([0.1] * 6, vetoes=spoken), vetoes={"x": Veto()})["verdict"] == "reproduced"
+
+
+def test_a_veto_that_nobody_could_measure_leaves_the_claim_open():
+    """A number that is missing is no fall: it does not refute."""
     unknown = {"x": {"a": [0.1] * 6, "b": [None] * 6}}
     found = judge(UP, measured([0.1] * 6, vetoes=unknown), vetoes={"x": Veto()})
-    assert found["reason"] == "vetoed: x: not measured"
+    assert (found["verdict"], found["reason"]) == ("inconclusive", "x: not measured")
+    assert judge(UP, measured(EVEN, vetoes=unknown), vetoes={"x": Veto()})["verdict"] == "not-reproduced"
 
 
 @pytest.mark.parametrize(
@@ -136,6 +143,102 @@ def test_several_tasks_give_the_interquartile_mean():
     assert found["effect"] == pytest.approx((0.1 + 0.2 * 5) / 6) and "shape" not in found
 
 
+# ---- what touches, what is lost
+
+
+def between(low, high, mean=None):
+    return Interval(mean=(low + high) / 2 if mean is None else mean, low=low, high=high, n=10)
+
+
+@pytest.mark.parametrize(
+    ("effect", "block", "verdict"),
+    [
+        (between(0.01, 0.05, 0.02), between(0.01, 0.1), "reproduced"),  # the margin itself
+        (between(0.0, 0.1), between(0.01, 0.1), "inconclusive"),  # which touches 0
+        (between(0.01, 0.05), between(0.0, 0.1), "inconclusive"),
+        (between(0.001, 0.019), between(0.001, 0.03), "smaller"),
+        (between(0.001, 0.019), between(-0.01, 0.03), "not-reproduced"),  # below the margin, whatever the block
+        (between(-0.1, 0.0), between(-0.1, -0.01), "not-reproduced"),
+        (between(-0.1, -0.01), between(-0.1, 0.0), "not-reproduced"),
+        (between(-0.01, 0.02), between(-0.01, 0.02), "inconclusive"),  # which touches the margin
+        (between(-0.03, 0.03), between(-0.03, 0.03), "inconclusive"),
+    ],
+)
+def test_an_interval_that_touches_does_not_lie_above_or_below(effect, block, verdict):
+    agrees = between(0.001, 0.5) if effect.low >= 0 else between(-0.5, -0.001)
+    assert UP.judge(effect, [agrees, block]).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("effect", "block", "verdict"),
+    [
+        (between(-0.09, 0.09), between(-0.5, 0.5), "reproduced"),  # a block's mean counts
+        (between(-0.1, 0.05), between(-0.1, 0.1), "inconclusive"),
+        (between(-0.05, 0.1), between(-0.1, 0.1), "inconclusive"),
+        (between(-0.05, 0.05), between(-0.3, -0.1), "inconclusive"),
+        (between(-0.05, 0.05), between(0.05, 0.15), "inconclusive"),
+        (between(-0.3, -0.11), between(-0.3, -0.11), "not-reproduced"),
+        (between(0.1, 0.3), between(0.1, 0.3), "inconclusive"),
+    ],
+)
+def test_an_equivalence_lies_inside_both_margins(effect, block, verdict):
+    assert Same("b", "a", within=0.1).judge(effect, [between(-0.01, 0.01), block]).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("fall", "speaks"),
+    [
+        (between(-0.2, 0.142), False),  # by its mean, whatever its ends
+        (between(-0.2, 0.138), True),
+        (between(-0.04, -0.02), False),  # as much as is allowed
+        (between(0.05, 0.2), False),
+        (between(float("nan"), float("nan")), True),
+    ],
+)
+def test_a_veto_speaks_where_the_mean_falls_further(fall, speaks):
+    assert Veto(falls=0.03).speaks(fall) == speaks
+
+
+@pytest.mark.parametrize(
+    ("b", "verdict"),
+    [
+        ([0.010, 0.011, 0.012, 0.010, 0.011, 0.012], "not-reproduced"),  # smaller
+        ([0.2, -0.2, 0.3, -0.1, 0.2, -0.2], "not-reproduced"),  # open
+        ([-0.10, -0.11, -0.12, -0.10, -0.11, -0.12], "reversed"),
+    ],
+)
+def test_one_veto_of_two_is_enough_whatever_the_effect(b, verdict):
+    spoken = {"cheap": {"a": [0.5] * 6, "b": [0.5] * 6}, "dear": {"a": [0.9] * 6, "b": [0.5] * 6}}
+    found = judge(UP, measured(b, vetoes=spoken), vetoes={"cheap": Veto(), "dear": Veto()})
+    assert found["verdict"] == verdict and ("vetoed: dear falls" in found["reason"]) == (verdict != "reversed")
+
+
+def test_a_seed_that_failed_in_either_arm_leaves_the_claim_open():
+    lost = [0.0, None, 0.0, 0.0, 0.0, 0.0]
+    assert judge(UP, measured([0.1] * 6, lost))["reason"] == "not every seed of both arms has finished with a number"
+    placebo = judge(UP, measured([0.1] * 6, placebo=lost), (Needs("placebo", "states"),))
+    assert placebo["verdict"] == "reproduced" and placebo["said"]["placebo"]["said"] == "placebo: not measured"
+
+
+def test_the_shortest_block_must_be_long_enough():
+    uneven = [range(0, 5), range(100, 102)]
+    assert judge(UP, measured([0.1] * 7, [0.0] * 7, blocks=uneven))["reason"] == "2 seeds in a block are too few"
+
+
+def test_a_seed_of_several_tasks_is_their_mean_and_none_where_one_failed():
+    assert per_seed({"one": [0.25, 0.5, None], "two": [0.75, None, 0.5]}) == [0.5, None, None]
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_wider_of_both_intervals_decides_where_differences_are_irregular(sign):
+    """Five of ten differences lie on the other side of 0: t leaves it out, 31 subsets of 1023 do not."""
+    b = [sign * x for x in (1.0, 1.0, 1.0, 1.0, 1.0, -0.03, -0.03, -0.04, -0.04, -0.03)]
+    found = judge(UP, measured(b, [0.0] * 10, blocks=[range(10)]))
+    assert found["shape"] == "two groups" and found["ci95"][0] * found["ci95"][1] > 0
+    assert found["ci95_permutation"][0] < 0 < found["ci95_permutation"][1]
+    assert (found["verdict"], found["reason"]) == ("inconclusive", "the interval does not decide")
+
+
 # ---- intervals
 
 
@@ -143,6 +246,8 @@ def test_the_permutation_interval_is_of_the_means_of_subsets():
     """Three differences 1, 2, 6: subset means 1, 1.5, 2, 3, 3.5, 4, 6; at a level of 1/2, k = 2."""
     found = sign_flip_interval([1.0, 2.0, 6.0], level=0.5)
     assert (found.mean, found.low, found.high) == (3.0, 1.5, 4.0)
+    middle = sign_flip_interval([1.0, 2.0, 6.0], level=0.0)  # the fourth of seven
+    assert (middle.low, middle.high) == (3.0, 3.0)
     assert sign_flip_interval([1.0] * 5).low == float("-inf")  # 2 of 32 is more than 5%
     with pytest.raises(ValueError, match="between 1 and 20"):
         sign_flip_interval([])
@@ -154,6 +259,9 @@ def test_the_permutation_interval_is_of_the_means_of_subsets():
         ([0.1, 0.2, 0.3, 0.4, 0.5], ""),
         ([0.0, 0.01, 0.9, 1.0], "two groups"),
         ([0.0, 0.0, 0.01, 0.02, 0.0, 1.0], "skewed"),
+        ([0.0, 0.0, -0.01, -0.02, 0.0, -1.0], "skewed"),
+        ([0.0, 0.1, 0.2, 0.3, 1.0], "skewed"),  # by 1.21
+        ([0.0, 0.0, 0.25, 0.5, 1.0, 1.0], "two groups"),  # a gap of half of the range
         ([0.3, 0.3, 0.3], ""),
         ([0.0, 1.0], ""),
     ],
@@ -178,7 +286,21 @@ def test_the_area_is_a_mean_over_tokens():
 def test_the_tokens_to_a_level():
     run = cell(*((1000 * i, 0.1 * i) for i in range(1, 9)))
     assert TokensTo(0.3, window=3)(run) == 4.0  # the mean of .2, .3, .4
-    assert TokensTo(0.9, window=3)(run) != TokensTo(0.9, window=3)(run)
+    for never in (TokensTo(0.9, window=3), TokensTo(0.0, window=9)):
+        assert isnan(never(run))
+
+
+def test_training_that_never_moves_has_no_mean():
+    steps = [{"sampled_tokens": 1, "updates": i > 0, "reward": float(i)} for i in range(4)]
+    assert Moving()(Cell(summary={}, steps=steps)) == 2.0 and Moving(2)(Cell(summary={}, steps=steps)) == 1.5
+    assert isnan(Moving(4)(Cell(summary={}, steps=steps))) and isnan(Moving()(Cell(summary={}, steps=steps[:1])))
+
+
+def test_a_constant_verdict_has_one_half_of_a_balanced_accuracy():
+    """Of answers three quarters are right; who calls all right is right of these."""
+    step = {"reward": 0.75, "part/right and said so": 0.75, "part/wrong and said so": 0.0}
+    assert Balanced()(Cell(summary={}, steps=[step])) == 0.5
+    assert isnan(Balanced()(Cell(summary={}, steps=[{**step, "reward": 1.0}])))
 
 
 def test_less_of_a_measure():

@@ -2,6 +2,7 @@
 of earlier looks, and what an experiment declares before it runs."""
 
 import json
+import re
 from dataclasses import replace
 
 import palaestra as pl
@@ -14,11 +15,13 @@ from palaestra.errors import UserError
 from palaestra.ledger import declared, files, pages, results, standing
 from palaestra.ledger.cells import CellOutcome
 from palaestra.ledger.experiment import BLOCKS
-from palaestra.ledger.figure import effect_svg
+from palaestra.ledger.figure import effect_rows, effect_svg
 from palaestra.ledger.judging import Measured, judge
+from palaestra.ledger.measures import Area
 from palaestra.ledger.results import arm_sha256, facts
 from palaestra.markdown import one_line_lists
-from palaestra.stats import mean_interval
+from palaestra.stats import mean_interval, t_quantile
+from palaestra.view.drawing import INK
 
 EXPERIMENT = claim.EXPERIMENT
 UP = {"start": 0.1, "no baseline": 0.2, "rloo": 0.4, "batch mean": 0.3}
@@ -154,6 +157,7 @@ def test_a_whole_result_can_be_recomputed():
     [
         (lambda r: r.update(verdict="smaller"), "verdict is smaller, and its values give reproduced"),
         (lambda r: r.update(effect=0.3), "effect is 0.3, and its values give 0.2"),
+        (lambda r: r.update(effect=0.2001), "effect is 0.2001, and its values give 0.2"),
         (lambda r: r["ci95"].__setitem__(0, 0.0), "ci95 is [0.0, "),
         (lambda r: r["arms"]["rloo"].update(values=[0.0] * 10), "values give reversed"),
         (lambda r: r["controls"]["accuracy"].update(falls=-1.0), "values give not-reproduced"),
@@ -180,6 +184,7 @@ def test_an_older_verdict_is_recomputed_from_one_block(publish, capsys):
     publish(older())
     assert main(["reproduce", "--check"]) == 0
     assert capsys.readouterr().out == "1 of 1 verdicts follow from their numbers\n"
+    assert main(["reproduce", "--check", "grpo"]) == 2 and "grpo has no published result" in capsys.readouterr().err
 
 
 def test_all_published_verdicts_follow_from_their_numbers():
@@ -210,6 +215,14 @@ def test_a_declaration_is_written_once_and_is_what_it_says(tmp_path):
         {"reasons": (pl.Needs("batch mean", "x"),)},
         {"tuned": {"optimiser.lr": (1e-4,)}},
         {"measure": pl.Logged("reward")},
+        {"choose": pl.Logged("reward")},
+        {"metric": "m"},
+        {"quantity": "q"},
+        {"falsified_if": "f"},
+        {"constants": {"rloo": {"schedule.prompts": (8, 16)}}},
+        {"model": "m"},
+        {"illustration": True},
+        {"not_testable": "a robot"},
         {"controls": {"x": pl.Logged("reward")}},
         {"start": None},
         {"tokens": 1},
@@ -220,6 +233,11 @@ def test_a_declaration_is_written_once_and_is_what_it_says(tmp_path):
 )
 def test_whatever_decides_is_declared(change):
     assert declared.digest(replace(EXPERIMENT, **change)) != declared.digest(EXPERIMENT)
+
+
+def test_the_measure_is_declared_also_where_another_chooses():
+    of = lambda name: declared.digest(replace(EXPERIMENT, measure=pl.Logged(name), choose=pl.Final()))
+    assert of("a") != of("b")
 
 
 def test_a_note_decides_nothing():
@@ -241,7 +259,8 @@ def test_what_a_declaration_lacks_is_named():
         tuned={"optimiser.lr": (1e-4, 3e-4)},
     )
     assert whole.lacks() == []
-    assert replace(whole, measure=pl.Moving()).lacks() == ["a measure at the end"]
+    for course in (pl.Moving(), Area()):
+        assert replace(whole, measure=course).lacks() == ["a measure at the end"]
     assert replace(whole, measure=pl.Logged("reward", last=0)).lacks() == ["a measure at the end"]
     assert replace(whole, start=None).lacks() == ["a start"]
 
@@ -355,3 +374,208 @@ def test_the_picture_of_an_effect_has_a_row_for_each_block_and_reason():
     for name in ("all seeds", "seeds 0 to 4", "seeds 100 to 104", "above batch mean", "margin"):
         assert f">{name}<" in drawn
     assert drawn.count("<circle") == 10 and effect_svg(older(), EXPERIMENT.expect) == ""
+
+
+# ---- what a referee would try
+
+
+def test_earlier_looks_follow_one_another():
+    first = {"verdict": "inconclusive", "effect": 0.0, "ci95": [-1.0, 1.0], "why": "another declaration"}
+    found = declared.earlier_looks(result(earlier=[first]), result(declaration="new"))
+    assert found[0] == first and found[1]["verdict"] == "reproduced" and len(found) == 2
+    assert declared.earlier_looks(result(earlier=[first]), result()) == [first]
+
+
+def test_one_arm_with_other_numbers_or_another_verdict_is_a_look():
+    """A veto's numbers may change the verdict where those of the arms stay."""
+    for now in (result(verdict="not-reproduced"), result()):
+        if now["verdict"] == "reproduced":
+            now["arms"]["batch mean"]["values"] = values(0.35)
+        (look,) = declared.earlier_looks(result(), now)
+        assert look["verdict"] == "reproduced" and look["why"] == "the same declaration with other code"
+
+
+def test_a_look_without_an_effect_has_its_place_on_the_page(publish):
+    lost = result(verdict="inconclusive", effect=None, ci95=[None, None], declaration="old")
+    found = result(earlier=declared.earlier_looks(lost, result()))
+    publish(found)
+    page = pages.method_page(entry(), found, [])
+    assert "Earlier looks: inconclusive (not measured; another declaration)" in page
+
+
+def test_what_a_third_block_said_is_not_lost(tmp_path):
+    """The same numbers keep it, other ones have it in the earlier look."""
+    (tmp_path / "results").mkdir()
+    path = tmp_path / "results" / "rloo.json"
+    third = {"seeds": [200], "repeats": False, "verdict": "inconclusive"}
+    for declaration, place in ((result()["declaration"], lambda r: r), ("old", lambda r: r["earlier"][0])):
+        path.write_text(json.dumps(result(declaration=declaration, fresh=third)))
+        command.keep(result(), tmp_path, EXPERIMENT)
+        assert place(json.loads(path.read_text()))["fresh"] == third
+    assert "fresh" not in json.loads(path.read_text())
+
+
+def test_a_third_block_with_a_failed_seed_has_no_row():
+    lost = {"seeds": [200, 201], "values": {"no baseline": [0.1, 0.2], "rloo": [None, 0.3]}, "effect": None}
+    drawn = effect_svg(result(fresh={**lost, "ci95": [None, None], "verdict": "inconclusive"}), EXPERIMENT.expect)
+    assert drawn == effect_svg(result(), EXPERIMENT.expect)
+
+
+def test_a_claim_that_cannot_be_tested_has_a_page_and_no_third_block(publish, monkeypatch, tmp_path):
+    untestable = replace(EXPERIMENT, not_testable="a physical robot")
+    found = results.untested("rloo", untestable) | {"command": "palaestra reproduce rloo", "earlier": []}
+    for module in (results, pages, standing):
+        monkeypatch.setattr(module, "experiment_of", lambda method: untestable)
+    publish(found)
+    assert standing.standing(entry()).status == "not-testable" and standing.recompute(found) == ""
+    page = pages.method_page(entry(), found, [])
+    assert "**Not testable here: it needs a physical robot.**" in page and "palaestra reproduce rloo" in page
+    with pytest.raises(UserError, match="a physical robot"):
+        results.fresh("rloo", found, out=tmp_path, headway=None)
+
+
+def test_a_verdict_without_numbers_or_that_hides_them_is_found():
+    assert "it has no numbers" in standing.recompute(result(arms={}))
+    assert "its values give reproduced" in standing.recompute(result(verdict="not-testable"))
+
+
+def test_blocks_and_what_controls_found_are_recomputed():
+    found = result()
+    found["by_block"][1]["ci95"][0] += 0.01
+    assert standing.recompute(found).startswith("by_block is ")
+    for name in ("accuracy", "batch mean"):
+        found = result()
+        found["controls"][name]["effect"] += 0.01
+        assert standing.recompute(found).startswith(f"{name} is ")
+
+
+def test_a_veto_is_recomputed_against_its_arm():
+    """Below the start by 0.1, above the rival by 0.2."""
+    spoken = {**UP, "start": 0.5}
+    found = result()
+    numbers = {a: values(x) for a, x in spoken.items()}
+    found["controls"]["accuracy"] |= {"values": numbers, "against": "start", "effect": -0.1, "speaks": True}
+    assert "verdict is reproduced, and its values give not-reproduced" in standing.recompute(found)
+
+
+def test_several_tasks_and_equivalences_are_recomputed():
+    arms = {n: {"count": values(x), "chain": values(x + 0.3, 0.02)} for n, x in UP.items()}
+    arms["rloo"]["chain"] = values(0.8, 0.03)
+    expect = pl.Same("rloo", "no baseline", within=0.01)
+    judged = judge(expect, Measured(arms=arms, blocks=[list(b) for b in BLOCKS], vetoes={}))
+    found = result(expected=str(expect), controls={}, **{k: v for k, v in judged.items() if k != "said"})
+    for name, by_task in arms.items():
+        found["arms"][name] |= {"by_task": by_task}
+    assert found["verdict"] == "not-reproduced" and standing.recompute(found) == ""
+    assert standing.expectation_of(found) == expect
+    assert "its values give reproduced" in standing.recompute({**found, "expected": "|rloo - no baseline| < 0.9"})
+
+
+def test_an_illustration_is_recomputed_as_one():
+    judged = judge(EXPERIMENT.expect, Measured(
+        arms={n: {"count": values(x)} for n, x in UP.items()}, blocks=[list(b) for b in BLOCKS], vetoes={},
+    ), illustration=True)  # fmt: skip
+    judged.pop("said")
+    assert standing.recompute(result(controls={}, **judged)) == ""
+
+
+def test_code_that_changed_is_named():
+    found = result()
+    for name, record in found["arms"].items():
+        record["code_sha256"] = results.arm_code(EXPERIMENT, name)
+    assert not standing.has_older_code(found, EXPERIMENT)
+    found["arms"]["rloo"]["code_sha256"] = "0"
+    assert standing.has_older_code(found, EXPERIMENT)
+
+
+def test_rules_of_another_number_are_older():
+    assert [standing.is_older(r) for r in ({}, {"rules": 1}, {"rules": 2})] == [True, True, False]
+
+
+def test_a_declaration_under_another_name_is_not_whole(tmp_path):
+    path = declared.declare("rloo", EXPERIMENT, tmp_path)
+    other = tmp_path / "rloo-0123456789ab.json"
+    other.write_text(path.read_text())
+    assert declared.is_whole(path) and not declared.is_whole(other)
+
+
+def test_the_day_of_a_declaration_is_that_of_the_first(tmp_path):
+    path = declared.declare("rloo", EXPERIMENT, tmp_path)
+    text = re.sub(r'"declared": "[^"]*"', '"declared": "2001-01-01"', path.read_text())
+    path.write_text(text)
+    assert declared.declare("rloo", EXPERIMENT, tmp_path).read_text() == text and declared.is_whole(path)
+
+
+@pytest.mark.parametrize("name", ["BLOCKS", "TUNING"])
+def test_the_seeds_are_declared(name, monkeypatch):
+    before = declared.digest(EXPERIMENT)
+    monkeypatch.setattr(declared, name, (range(3),) if name == "BLOCKS" else range(3))
+    assert declared.digest(EXPERIMENT) != before
+
+
+def test_published_results_have_the_declaration_that_they_name():
+    for name in standing.published():
+        found = files.read_result(name) or {}
+        if not standing.is_older(found):
+            path = files.folder().parent / "declared" / f"{name}-{found['declaration'][:12]}.json"
+            assert declared.is_whole(path) and json.loads(path.read_text())["digest"] == found["declaration"], name
+
+
+# ---- pages
+
+
+def test_a_page_names_failed_runs_the_chosen_setting_and_each_block(publish):
+    found = result()
+    found["arms"]["rloo"] |= {"values": [None, *found["arms"]["rloo"]["values"][1:]], "setting": {"optimiser.lr": 1e-4}}
+    found |= {"shape": "skewed", "ci95_permutation": [0.11, 0.31]}
+    found["fresh"] = {
+        "seeds": [200], "values": {"no baseline": [0.1], "rloo": [0.3]}, "effect": 0.25, "ci95": [0.2, 0.3],
+        "verdict": "smaller", "repeats": False,
+    }  # fmt: skip
+    found["by_block"][1] = {"effect": 0.123, "ci95": [0.1, 0.2]}
+    publish(found)
+    page = pages.method_page(entry(), found, [])
+    for part in (
+        "| failed, 0.", "| rloo | optimiser.lr=0.0001 | 0.2 | chosen |", "| rloo |  | 0.3 |  |", "and 0.123 [0.1, 0.2]",
+        "(skewed); permutation interval: [0.11, 0.31]", "does not repeat: smaller",
+    ):  # fmt: skip
+        assert part in page, part
+
+
+def test_a_page_of_a_stale_result_has_no_verdict(publish):
+    found = result(declaration="0")
+    publish(found)
+    page = pages.method_page(entry(), found, [])
+    assert "**Stale result: it was declared otherwise.** Run it again." in page and "**Reproduced.**" not in page
+
+
+def test_seeds_that_would_decide_are_two_blocks_that_agree():
+    """A mean of .02 with a standard deviation of .04: blocks of 18 have .02 +- .0199, those of 17 +- .0206."""
+    half = t_quantile(0.975, 9) * 0.04 / 10**0.5
+    found = result(
+        verdict="inconclusive", effect=0.02, ci95=[0.02 - half, 0.02 + half], reason="the blocks do not agree"
+    )
+    said = pages.inconclusive_reason(EXPERIMENT, found)
+    assert said == "the blocks do not agree; with this mean and spread about 36 seeds would"
+
+
+def test_the_picture_of_an_effect_has_each_difference_in_its_block():
+    found = result()
+    found["fresh"] = {
+        "seeds": [200],
+        "values": {"no baseline": [0.1], "rloo": [0.35]},
+        "effect": 0.25,
+        "ci95": [0.2, 0.3],
+    }
+    found["arms"]["rloo"]["values"] = [
+        round(x + 0.5 + 0.01 * i, 4) for i, x in enumerate(found["arms"]["no baseline"]["values"])
+    ]
+    rows = effect_rows(found, EXPERIMENT.expect)
+    assert [[round(d, 4) for d in dots] for _, _, dots in rows][1:4] == [
+        [0.5, 0.51, 0.52, 0.53, 0.54], [0.55, 0.56, 0.57, 0.58, 0.59], [0.25]
+    ]  # fmt: skip
+    assert rows[3][1]["effect"] == 0.25
+    drawn = effect_svg(found, replace(EXPERIMENT.expect, by=0.1))
+    margin = float(re.search(r"<path d='M([\d.]+) \d+V\d+' stroke='[^']+' stroke-dasharray", drawn)[1])
+    nothing = float(re.search(rf"<path d='M([\d.]+) \d+V\d+' stroke='{INK}'/>", drawn)[1])
+    assert margin > nothing + 5

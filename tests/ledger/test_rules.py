@@ -1,0 +1,350 @@
+"""The rules of docs/ledger.md as `reproduce` keeps them: which cells it asks for, and what it makes of their numbers.
+No cell runs: each ends with the number that a test gives it."""
+
+import asyncio
+import json
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+import palaestra as pl
+import pytest
+from palaestra.claims.base import rloo as claim
+from palaestra.cli import reproduce as command
+from palaestra.cli.main import main
+from palaestra.errors import UserError
+from palaestra.ledger import cells, declared, results
+from palaestra.ledger.cells import CellOutcome, CellRequest
+from palaestra.ledger.experiment import BLOCKS, FRESH, TRIAL, TUNING
+from palaestra.run.headway import Headway
+from palaestra.run.settings import Settings
+from palaestra.types import Result
+from palaestra.values import override
+
+RATES = (1e-4, 3e-4)
+PLAIN = claim.EXPERIMENT
+EXPERIMENT = replace(
+    PLAIN,
+    tuned={"optimiser.lr": RATES},
+    reasons=(pl.Needs("batch mean", "the group"),),
+    vetoes={"luck": pl.Veto(pl.Final("luck"), falls=0.03, against="start")},
+    samples=4,
+    evaluate=16,
+)
+ENDS = {"start": 0.1, "no baseline": 0.2, "rloo": 0.4, "batch mean": 0.3}
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A cell that was asked for."""
+
+    arm: str
+    seed: int
+    rate: float
+    task: str
+
+
+def ends(cell):
+    return ENDS[cell.arm] + 0.001 * (cell.seed % 3)
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Reproduces an experiment; `number` says how accurate each cell is, None where it fails. `run.asked`: its cells."""
+
+    def use(found, number=ends, luck=lambda cell: 0.5):
+        def run_all(requests, folder, headway, jobs=0):
+            return [outcome(r) for r in requests]
+
+        def outcome(r):
+            method, _, arm = r.arm.partition(":")
+            cell = Ran(arm, r.settings.seed, r.settings.set.get("optimiser.lr", 0.0), r.settings.task)
+            assert method == "rloo" and r.own_tasks and r.settings.evaluate == found.evaluate
+            assert r.samples == found.samples
+            run.asked.append(cell)
+            run.budgets.add(r.tokens)
+            x = number(cell)
+            if x is None:
+                return CellOutcome(request=r, folder=tmp_path, error="failed: x")
+            sampled = {"sampled_after": {"pass@1": {"mean": x}}, "sampled_tokens": 100, "wall_seconds": 2.0}
+            told = {"accuracy_after": {"mean": x}, "luck": luck(cell), **sampled}
+            return CellOutcome(request=r, folder=tmp_path, cell=pl.Cell(summary=told))
+
+        run.asked, run.budgets = [], set()
+        for module in (results, command):
+            monkeypatch.setattr(module, "experiment_of", lambda method: found)
+        monkeypatch.setattr(results, "run_all", run_all)
+        monkeypatch.setattr(results, "arm_code", lambda *_: "code")
+
+    def run(found, number=ends, luck=lambda cell: 0.5, **scope):
+        use(found, number, luck)
+        return results.reproduce("rloo", out=tmp_path, headway=Headway("rloo", [].append), **scope)
+
+    run.use = use
+    return run
+
+
+def measured(asked):
+    return [c for c in asked if c.seed not in TUNING]
+
+
+# ---- seeds
+
+
+def test_no_seed_has_two_uses():
+    """Those that decide, of a third block, of trials, of tuning."""
+    every = [*BLOCKS, FRESH, *TRIAL, TUNING]
+    assert all(set(a).isdisjoint(b) for a, b in combinations(every, 2))
+    assert [list(b) for b in BLOCKS] == [[0, 1, 2, 3, 4], [100, 101, 102, 103, 104]]
+    assert list(TUNING) == [1000, 1001] and list(FRESH) == [200, 201, 202, 203, 204] and TRIAL[0][0] == 2000
+
+
+def test_every_declared_arm_runs_on_the_seeds_of_both_blocks(run):
+    found = run(EXPERIMENT)
+    seeds = [s for b in BLOCKS for s in b]
+    for arm in ("start", "no baseline", "rloo", "batch mean"):
+        assert [c.seed for c in measured(run.asked) if c.arm == arm] == seeds
+        assert found["arms"][arm]["values"] == [ends(Ran(arm, s, 0.0, "count")) for s in seeds]
+    assert found["blocks"] == [list(b) for b in BLOCKS] and found["seeds"] == 10
+    assert run.budgets == {EXPERIMENT.tokens} and found["declaration"] == declared.digest(EXPERIMENT)
+    assert (found["verdict"], found["reason"]) == ("reproduced", "")
+
+
+@pytest.mark.parametrize("less", [{"seeds": 1}, {"seeds": 5}, {"arms": ("rloo", "no baseline")}, {"tokens": 3000}])
+def test_a_trial_looks_at_no_seed_that_decides(run, less):
+    found = run(PLAIN, **less)
+    known = {s for b in (*BLOCKS, FRESH, TUNING) for s in b}
+    assert not known & {c.seed for c in run.asked} and found["blocks"][0][0] == 2000
+    assert found["verdict"] == "inconclusive" and found["reason"].startswith("a trial")
+    assert run.budgets == {less.get("tokens", PLAIN.tokens)} == {found["budget_tokens"]}
+    assert set(found["arms"]) == set(less.get("arms", PLAIN.every_arm))
+
+
+@pytest.mark.parametrize(
+    ("arms", "blocks", "tokens", "whole"),
+    [
+        (ENDS, BLOCKS, 60_000, True),
+        (["no baseline", "rloo", "batch mean"], BLOCKS, 60_000, False),
+        (["start", "no baseline", "rloo"], BLOCKS, 60_000, False),
+        (ENDS, BLOCKS, 59_999, False),
+        (ENDS, [range(5), range(100, 104)], 60_000, False),
+        (ENDS, TRIAL, 60_000, False),
+    ],
+)
+def test_less_than_what_is_declared_is_a_trial(arms, blocks, tokens, whole):
+    assert PLAIN.is_whole(arms, blocks, tokens) == whole
+
+
+# ---- tuning
+
+
+def test_each_arm_goes_on_with_the_setting_that_was_best_on_the_tuning_seeds(run):
+    """rloo at the second rate, its rival at the first; on the seeds that decide it is the other way round."""
+
+    def number(c):
+        liked = RATES[1] if c.arm == "rloo" else RATES[0]
+        return ends(c) + (0.05 if (c.rate == liked) == (c.seed in TUNING) else 0.0)
+
+    found = run(EXPERIMENT, number)
+    chosen = {a: r["setting"].get("optimiser.lr", 0.0) for a, r in found["arms"].items()}
+    assert chosen == {"start": 0.0, "no baseline": 1e-4, "rloo": 3e-4, "batch mean": 1e-4}
+    assert all(c.rate == chosen[c.arm] for c in measured(run.asked))
+    swept = {(c.arm, c.seed, c.rate) for c in run.asked if c.seed in TUNING}
+    assert swept == {(a, s, r) for a in EXPERIMENT.arms for s in (1000, 1001) for r in RATES}
+    assert found["tuning"]["arms"]["rloo"][1] == {"setting": {"optimiser.lr": 3e-4}, "values": [0.451, 0.452]}
+    assert found["arms"]["rloo"]["config_sha256"] != found["arms"]["batch mean"]["config_sha256"]
+
+
+@pytest.mark.parametrize(
+    ("fails", "level", "chosen"),
+    [
+        ((3e-4, (1001,)), 0.0, 1e-4),  # it was better where it did not fail
+        ((1e-4, TUNING), -9.0, 3e-4),  # what is known, though below 0
+        ((0.0, ()), 0.0, 3e-4),
+        ((None, ()), 0.0, 1e-4),  # of equals the first
+    ],
+)
+def test_a_setting_that_failed_anywhere_is_not_chosen(run, fails, level, chosen):
+    rate, seeds = fails
+    better = lambda c: 0.1 * (c.rate == 3e-4 and rate is not None)
+    found = run(EXPERIMENT, lambda c: None if c.rate == rate and c.seed in seeds else level + better(c))
+    assert found["arms"]["rloo"]["setting"] == {"optimiser.lr": chosen}
+
+
+def test_what_is_chosen_by_is_what_was_declared_to_choose_by(run):
+    """The second rate is luckier, the first more accurate."""
+    by_luck = replace(EXPERIMENT, choose=pl.Final("luck"))
+    number, luck = (lambda c: ends(c) - 0.1 * (c.rate == 3e-4)), lambda c: c.rate
+    chosen = lambda e: run(e, number, luck)["arms"]["rloo"]
+    assert chosen(EXPERIMENT)["setting"] == {"optimiser.lr": 1e-4}
+    assert chosen(by_luck)["setting"] == {"optimiser.lr": 3e-4}
+    assert chosen(by_luck)["values"][0] == pytest.approx(0.3)  # and it is judged by the measure
+
+
+def test_settings_are_chosen_over_all_tasks(run):
+    """The second rate is a little better on the first task, and much worse on the second."""
+    several = replace(EXPERIMENT, task=("count", "chain"))
+    worse = {"count": 0.01, "chain": -0.1}
+    found = run(several, lambda c: ends(c) + worse[c.task] * (c.rate == 3e-4))
+    assert found["arms"]["rloo"]["setting"] == {"optimiser.lr": 1e-4}
+    assert len(found["tuning"]["arms"]["rloo"][0]["values"]) == 4
+    assert set(found["arms"]["rloo"]["by_task"]) == {"count", "chain"} and len(found["arms"]["rloo"]["values"]) == 10
+
+
+def test_constants_are_tuned_beside_what_all_arms_tune():
+    more = replace(EXPERIMENT, constants={"rloo": {"schedule.prompts": (8, 16)}})
+    assert len(more.settings_of("rloo")) == 4 and all("optimiser.lr" in s for s in more.settings_of("rloo"))
+    assert more.settings_of("batch mean") == EXPERIMENT.settings_of("batch mean")
+
+
+def test_a_cell_runs_its_arm_with_its_setting(monkeypatch):
+    monkeypatch.setattr(cells, "experiment_of", lambda method: EXPERIMENT)
+    asked = CellRequest(label="x", settings=Settings(set={"optimiser.lr": 3e-4}), tokens=1, arm="rloo:rloo")
+    assert asked.runnable() == override(EXPERIMENT.arms["rloo"], "optimiser.lr", 3e-4) != EXPERIMENT.arms["rloo"]
+
+
+def test_cells_are_given_back_in_the_order_of_their_requests(tmp_path, monkeypatch):
+    monkeypatch.setattr(CellRequest, "digest", lambda self: f"{7 * self.settings.seed % 4:020}")
+    asked = [CellRequest(label="x", settings=Settings(recipe="rloo", seed=s), tokens=100) for s in range(4)]
+    for r in asked:
+        place = tmp_path / "cells" / r.digest()[: cells.ADDRESS]
+        place.mkdir(parents=True)
+        (place / cells.DONE).write_text(json.dumps({"seed": r.settings.seed}))
+    found = cells.run_all(asked, tmp_path, Headway("x", [].append))
+    assert [o.cell.summary["seed"] for o in found] == [0, 1, 2, 3] == [o.request.settings.seed for o in found]
+
+
+def test_the_untrained_start_makes_no_step():
+    seen = []
+
+    class Context:
+        async def train(self, recipe):
+            seen.append(recipe.schedule.steps)
+            return Result()
+
+    asyncio.run(pl.Untrained().run(Context()))
+    assert seen == [0]
+
+
+# ---- beside the start
+
+
+@pl.stage
+class Above:
+    """The accuracy above that of the start of the same seed."""
+
+    def __call__(self, cell):
+        raise UserError("it needs the start")
+
+    def beside(self, cell, start):
+        return cell.summary["accuracy_after"]["mean"] - start.summary["accuracy_after"]["mean"]
+
+
+def test_what_is_measured_beside_the_start_is_beside_that_of_its_seed(run):
+    """Each start is as good as its seed says, and an arm is so much better: also where it is tuned."""
+    beside = replace(EXPERIMENT, measure=Above(), vetoes={}, reasons=())
+    more = lambda c: {"start": 0.0, "rloo": 0.5}.get(c.arm, 0.25) + (0.125 if c.rate == 3e-4 else 0.0)
+    found = run(beside, lambda c: c.seed + more(c))
+    assert found["arms"]["rloo"]["values"] == [0.625] * 10 and found["arms"]["start"]["values"] == [0.0] * 10
+    assert found["tuning"]["arms"]["rloo"][1]["values"] == [0.625, 0.625] and "start" not in found["tuning"]["arms"]
+    assert found["arms"]["rloo"]["setting"] == {"optimiser.lr": 3e-4}
+    lost = run(beside, lambda c: None if (c.arm, c.seed) == ("start", 2) else c.seed + more(c))
+    assert lost["arms"]["rloo"]["values"].count(None) == 1 and lost["verdict"] == "inconclusive"
+    assert beside.deciding_arms == ["start", "no baseline", "rloo"]
+
+
+# ---- what a result is made of
+
+
+def test_what_failed_or_is_no_number_is_neither_dropped_nor_0(run):
+    bad = {("rloo", 2): None, ("batch mean", 3): float("nan")}
+    found = run(EXPERIMENT, lambda c: bad.get((c.arm, c.seed), ends(c)))
+    assert found["arms"]["rloo"]["values"][2] is None and found["arms"]["batch mean"]["values"][3] is None
+    assert list(found["arms"]["rloo"]["failed"]) == ["rloo, seed 2, optimiser.lr=0.0001"]
+    assert found["arms"]["rloo"]["sampled_tokens"][2] is None and found["verdict"] == "inconclusive"
+
+
+def test_a_result_has_what_reasons_and_vetoes_said_with_their_numbers(run):
+    luck = lambda c: 0.5 - 0.1 * (c.arm == "rloo")
+    found = run(EXPERIMENT, luck=luck)
+    assert found["verdict"] == "not-reproduced" and found["reason"].startswith("vetoed: luck falls by 0.1")
+    assert found["controls"]["luck"]["values"]["rloo"] == [0.4] * 10 and found["controls"]["luck"]["against"] == "start"
+    assert found["controls"]["batch mean"]["said"] == "the effect needs the group"
+    assert found["controls"]["batch mean"]["effect"] == pytest.approx(0.1)
+    assert found["lacks"] == ["the paper's quantity", "where the margin comes from"]
+
+
+def test_the_cost_of_a_result_has_the_tuning_in_it(run):
+    """Three arms of two rates on two seeds, and four arms on ten."""
+    found = run(EXPERIMENT)
+    assert (found["runs"], found["sampled_tokens"], found["seconds"]) == (52, 5200, 104.0)
+
+
+def test_only_the_start_may_lack_what_training_leaves_behind(run):
+    """Else a path that is written wrongly would be a verdict."""
+    lacking = replace(PLAIN, controls={"x": pl.Final("nobody.has.it")})
+    with pytest.raises(UserError, match=r"no 'nobody\.has\.it'"):
+        run(lacking)
+
+
+def test_what_every_result_shows_beside_its_measure():
+    shown = replace(PLAIN, samples=4, measure=pl.Logged("x"), controls={"more": pl.Logged("y")}).every_control
+    assert list(shown) == ["greedy", "sampled", "area", "more"]
+    assert list(replace(PLAIN, samples=4).every_control) == ["sampled", "area"]  # greedy is the measure itself
+
+
+def test_a_start_of_its_own_takes_the_place_of_the_untrained_one():
+    own = replace(PLAIN, arms={**PLAIN.arms, "start": pl.recipe("grpo")})
+    assert own.every_arm["start"] == pl.recipe("grpo") and len(own.every_arm) == 4
+    assert own.settings_of("start") == [{}]
+
+
+def test_an_experiment_names_only_arms_that_it_has():
+    veto, rival = {"x": pl.Veto(against="c")}, pl.Greater("c", "rloo")
+    for wrong in ({"vetoes": veto}, {"constants": {"c": {}}}, {"expect": rival}):
+        with pytest.raises(UserError, match="an arm 'c' that does not exist"):
+            replace(PLAIN, **wrong)
+
+
+def test_no_two_controls_have_one_name():
+    """A result keeps them by name: a veto would take the place of a reason."""
+    for said in ({"vetoes": {"batch mean": pl.Veto()}}, {"controls": {"luck": pl.Final("luck")}}):
+        with pytest.raises(UserError, match="two controls have the name"):
+            replace(EXPERIMENT, **said)
+
+
+# ---- the command
+
+
+def test_an_experiment_is_declared_before_its_first_cell_and_a_trial_never(run, tmp_path):
+    found_at_first = []
+
+    def number(c):
+        if not found_at_first:
+            found_at_first.append(list((tmp_path / "declared").glob("rloo-*.json")))
+        return ends(c)
+
+    run.use(PLAIN, number)
+    reproduce = lambda *flags: main(["reproduce", "rloo", "--out", str(tmp_path), *flags])
+    for flags in (["--seeds", "1"], ["--tokens", "3000"], ["--arms", "rloo,no baseline"]):
+        assert reproduce(*flags) == 0 and found_at_first == [[]]
+        assert not list(tmp_path.rglob("*.json"))
+        found_at_first.clear()
+        assert {c.seed for c in run.asked} <= {s for b in TRIAL for s in b}
+    assert reproduce() == 0 and len(found_at_first[0]) == 1
+    written = json.loads((tmp_path / "results" / "rloo.json").read_text())
+    (path,) = found_at_first[0]
+    assert declared.is_whole(path) and written["declaration"] == json.loads(path.read_text())["digest"]
+    assert written["verdict"] == "reproduced" and written["earlier"] == []
+
+
+def test_a_third_block_runs_what_was_chosen_on_seeds_that_nothing_else_uses(run, tmp_path):
+    best = lambda c: ends(c) + 0.05 * (c.rate == 3e-4)
+    whole = run(EXPERIMENT, best)
+    run.use(EXPERIMENT, best)
+    found = results.fresh("rloo", whole, out=tmp_path, headway=Headway("rloo", [].append))
+    assert {(c.arm, c.seed, c.rate) for c in run.asked} == {
+        (a, s, 0.0 if a == "start" else 3e-4) for a in ("start", "no baseline", "rloo") for s in FRESH
+    }
+    assert found["repeats"] and found["verdict"] == "reproduced" and found["effect"] == pytest.approx(0.2)
+    with pytest.raises(UserError, match="not of today's experiment"):
+        results.fresh("rloo", {**whole, "rules": 1}, out=tmp_path, headway=Headway("rloo", [].append))
