@@ -15,7 +15,7 @@ from palaestra.cores import cores
 from palaestra.errors import UserError
 from palaestra.ledger import results
 from palaestra.ledger.declared import declare, earlier_looks
-from palaestra.ledger.experiment import BLOCKS, TUNING, Experiment, experiment_of
+from palaestra.ledger.experiment import BLOCKS, TRIAL, TUNING, Experiment, experiment_of
 from palaestra.ledger.files import read_result
 from palaestra.ledger.pages import interval
 from palaestra.ledger.standing import published, recompute
@@ -33,6 +33,13 @@ def run(arguments: argparse.Namespace) -> Any:
         raise UserError("reproduce takes one method, or --check and any number of them")
     (method,) = arguments.methods
     experiment, out = experiment_of(method), make_folder(Path(arguments.out))
+    less = [f"--{n}" for n in ("seeds", "arms", "tokens") if getattr(arguments, n)]
+    if arguments.fresh and less:
+        raise UserError(
+            f"--fresh repeats what is published, so it takes no {' and no '.join(less)}"
+        )
+    if arguments.seeds > (most := min(map(len, TRIAL))):
+        raise UserError(f"a block of a trial has at most {most} seeds, not {arguments.seeds}")
     if arguments.fresh:
         return repeat(arguments, method, out)
     arms = arguments.arms.split(",") if arguments.arms else []

@@ -348,3 +348,15 @@ def test_a_third_block_runs_what_was_chosen_on_seeds_that_nothing_else_uses(run,
     assert found["repeats"] and found["verdict"] == "reproduced" and found["effect"] == pytest.approx(0.2)
     with pytest.raises(UserError, match="not of today's experiment"):
         results.fresh("rloo", {**whole, "rules": 1}, out=tmp_path, headway=Headway("rloo", [].append))
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--fresh", "--seeds", "1", "--tokens", "9"], "it takes no --seeds and no --tokens"),
+        (["--seeds", "8"], "at most 5 seeds, not 8"),
+    ],
+)
+def test_what_would_be_ignored_is_refused(flags, says, capsys, tmp_path):
+    assert main(["reproduce", "rloo", "--out", str(tmp_path), *flags]) == 2
+    assert says in capsys.readouterr().err
