@@ -17,7 +17,7 @@ from palaestra.ledger import results
 from palaestra.ledger.declared import declare, earlier_looks
 from palaestra.ledger.experiment import BLOCKS, TRIAL, TUNING, Experiment, experiment_of
 from palaestra.ledger.files import read_result
-from palaestra.ledger.pages import interval
+from palaestra.ledger.pages import ends, interval
 from palaestra.ledger.standing import published, recompute
 from palaestra.markdown import one_line_lists
 from palaestra.run.headway import Headway
@@ -71,8 +71,7 @@ def run(arguments: argparse.Namespace) -> Any:
 def foretell(experiment: Experiment, arms: Sequence[str], seeds: int) -> str:
     """How much there is to run."""
     every = [a for a in experiment.every_arm if not arms or a in arms]
-    tried = [len(experiment.settings_of(a)) for a in every]
-    tuning = sum(n for n in tried if n > 1) * len(TUNING)
+    tuning = sum(map(len, experiment.sweep(every).values())) * len(TUNING)
     own = len(every) * sum(len(list(b)[: seeds or None]) for b in BLOCKS)
     n = (tuning + own) * len(experiment.tasks)
     each = duration(experiment.seconds)
@@ -118,8 +117,8 @@ def table(result: dict[str, Any], kept: str) -> str:
         lines.append(f"  {name:<24} {interval(arm['interval'], 4):<34} {values}")
         lines += [f"    with {k}={v}" for k, v in arm["setting"].items()]
         lines += [f"    {label}: {error}" for label, error in arm["failed"].items()]
-    lines.append(f"  {'effect':<24} {ends(result)}")
-    lines += [f"  {'block':<24} {ends(block)}" for block in result["by_block"]]
+    lines.append(f"  {'effect':<24} {ends(result, 4)}")
+    lines += [f"  {'block':<24} {ends(block, 4)}" for block in result["by_block"]]
     lines.append(f"  {'expected':<24} {result['expected']}")
     lines += [f"  {n:<24} {c['said']}" for n, c in result["controls"].items() if "said" in c]
     lines += [f"  not declared: {what}" for what in result["lacks"]]
@@ -128,17 +127,12 @@ def table(result: dict[str, Any], kept: str) -> str:
     return "\n".join(lines)
 
 
-def ends(found: dict[str, Any]) -> str:
-    low, high = found["ci95"]
-    return interval({"mean": found["effect"], "low": low, "high": high}, 4)
-
-
 # ---- published results
 
 
 def check(methods: Sequence[str], quiet: bool) -> dict[str, Any]:
-    """Recomputes the verdicts of published results, all without a name. Raises UserError where one
-    does not follow from its numbers.
+    """Recomputes the verdicts of published results, all without a name. The program ends with
+    status 1 where one does not follow from its numbers.
     """
     names = [results.name_of(m) for m in methods] or published()
     wrong: dict[str, str] = {}
@@ -170,6 +164,6 @@ def repeat(arguments: argparse.Namespace, method: str, out: Path) -> dict[str, A
     write_atomic(path, one_line_lists({**result, "fresh": found}))
     if not arguments.json:
         said = "repeats" if found["repeats"] else f"does not repeat: {found['verdict']} on its own"
-        print(f"seeds {found['seeds'][0]} to {found['seeds'][-1]}: effect {ends(found)}")
+        print(f"seeds {found['seeds'][0]} to {found['seeds'][-1]}: effect {ends(found, 4)}")
         print(f"verdict {result['verdict']} {said}")
     return found

@@ -29,7 +29,6 @@ from typing import Any
 
 import torch
 
-from palaestra import values
 from palaestra.context import Runnable
 from palaestra.cores import cores
 from palaestra.errors import Fault, UserError
@@ -71,10 +70,7 @@ class CellRequest:
         if not self.arm:
             return setup.recipe_of(self.settings)
         method, _, name = self.arm.rpartition(":")
-        arm: Any = experiment_of(method).every_arm[name]
-        for path, value in self.settings.set.items():
-            arm = values.override(arm, path, value)
-        return arm
+        return experiment_of(method).arm_with(name, self.settings.set)
 
     def configuration(self) -> dict[str, Any]:
         found = configuration(self.runnable(), self.settings, self.tokens, self.samples)

@@ -51,6 +51,11 @@ class Greater:
     def arms(self) -> tuple[str, str]:
         return self.than, self.better
 
+    @property
+    def margins(self) -> tuple[float, ...]:
+        """Where differences begin, or end, that are worth the claim; the last is its size."""
+        return (self.by,)
+
     def judge(self, effect: Interval, blocks: Sequence[Interval]) -> Judged:
         """The verdict of an effect over all seeds, and of each block of seeds alone."""
         if effect.low > 0:
@@ -90,6 +95,10 @@ class Same:
     @property
     def arms(self) -> tuple[str, str]:
         return self.other, self.one
+
+    @property
+    def margins(self) -> tuple[float, ...]:
+        return -self.within, self.within
 
     def judge(self, effect: Interval, blocks: Sequence[Interval]) -> Judged:
         """The verdict of an effect over all seeds, and of each block of seeds alone."""

@@ -139,6 +139,22 @@ class Experiment:
         asked |= self.constants.get(arm, {})
         return [dict(zip(asked, chosen, strict=True)) for chosen in product(*asked.values())]
 
+    def sweep(self, arms: Collection[str]) -> dict[str, list[Setting]]:
+        """What is tried for each of `arms` that has a choice, beside the start where what is chosen
+        by reads it.
+        """
+        found = {a: each for a in arms if len(each := self.settings_of(a)) > 1}
+        if found and reads_start(self.chooses):
+            found[START] = self.settings_of(START)
+        return found
+
+    def arm_with(self, arm: str, setting: Setting) -> Any:
+        """An arm with one of the settings that are tried."""
+        found: Any = self.every_arm[arm]
+        for path, given in setting.items():
+            found = values.override(found, path, given)
+        return found
+
     def lacks(self) -> list[str]:
         """What the rules of docs/ledger.md ask for and this experiment does not declare."""
         if self.not_testable or self.illustration:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from palaestra.ledger.expectations import Expectation, Greater
+from palaestra.ledger.expectations import Expectation
 from palaestra.stats import t_quantile
 from palaestra.view.drawing import INK, LINE, MUTED, PALETTE, PAPER, svg_text, thousands
 
@@ -74,8 +74,7 @@ def effect_svg(result: Mapping[str, Any], expect: Expectation) -> str:
     rows = effect_rows(result, expect)
     if not rows:
         return ""
-    margins = [expect.by] if isinstance(expect, Greater) else [-expect.within, expect.within]
-    every = [0.0, *margins, *(v for _, found, dots in rows for v in (*found["ci95"], *dots))]
+    every = [0.0, *expect.margins, *(v for _, found, dots in rows for v in (*found["ci95"], *dots))]
     pad = 0.06 * ((max(every) - min(every)) or 1.0)
     low, high = min(every) - pad, max(every) + pad
     height = TOP + ROW * len(rows) + BOTTOM
@@ -88,8 +87,8 @@ def effect_svg(result: Mapping[str, Any], expect: Expectation) -> str:
         *(svg_text(x(v), foot + 16, f"{v:g}", MUTED, "middle") for v in ticks(low, high)),
         f"<path d='M{x(0.0):.1f} {TOP}V{foot}' stroke='{INK}'/>",
         *(f"<path d='M{x(v):.1f} {TOP}V{foot}' stroke='{INK}' stroke-dasharray='4 3'/>"
-          for v in margins),
-        svg_text(x(margins[-1]), foot + 30, "margin", MUTED, "middle"),
+          for v in expect.margins),
+        svg_text(x(expect.margins[-1]), foot + 30, "margin", MUTED, "middle"),
     ]  # fmt: skip
     for i, (name, found, dots) in enumerate(rows):
         y, colour = TOP + ROW * (i + 0.5), PALETTE[0] if dots or not i else PALETTE[1]

@@ -63,7 +63,7 @@ def judge(
              for s in _slices(measured.blocks)]  # fmt: skip
     found["effect"], found["ci95"] = effect.mean, [effect.low, effect.high]
     found["by_block"] = [{"effect": p.mean, "ci95": [p.low, p.high]} for p in parts]
-    decides, shape = effect, ""
+    decides = effect
     if len(measured.arms[first]) == 1 and effect.n <= MOST_FLIPPED:
         differences = _differences(measured.arms[first], measured.arms[second])
         shape = irregularity(differences)
@@ -71,9 +71,9 @@ def judge(
         found |= {"shape": shape}
         if math.isfinite(flipped.low):  # five differences have none
             found |= {"ci95_permutation": [flipped.low, flipped.high]}
-        if shape and math.isfinite(flipped.low):
-            low, high = min(effect.low, flipped.low), max(effect.high, flipped.high)
-            decides = Interval(mean=effect.mean, low=low, high=high, n=effect.n)
+            if shape:
+                low, high = min(effect.low, flipped.low), max(effect.high, flipped.high)
+                decides = Interval(mean=effect.mean, low=low, high=high, n=effect.n)
     said = {r.without: _of_reason(r, expect, measured) for r in reasons}
     said |= {n: _of_veto(n, v, expect, measured) for n, v in (vetoes or {}).items()}
     judged = expect.judge(decides, parts)
@@ -107,7 +107,6 @@ def _of_reason(needs: Needs, expect: Expectation, measured: Measured) -> dict[st
     if not arm or any(None in row for row in (*arm.values(), *better.values())):
         return {"kind": "reason", "said": f"{needs.without}: not measured"}
     found = effect_of(arm, better)
-    by = getattr(expect, "by", getattr(expect, "within", 0.0))
     words = {
         "held": f"the effect needs {needs.reason}",
         "refuted": f"as much without {needs.reason}",
@@ -117,7 +116,7 @@ def _of_reason(needs: Needs, expect: Expectation, measured: Measured) -> dict[st
         "kind": "reason",
         "effect": found.mean,
         "ci95": [found.low, found.high],
-        "said": words[needs.said(found, by)],
+        "said": words[needs.said(found, expect.margins[-1])],
     }
 
 

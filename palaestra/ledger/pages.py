@@ -18,7 +18,8 @@ from palaestra.ledger.experiment import Experiment, experiment_of
 from palaestra.ledger.figure import curves_svg, effect_svg
 from palaestra.ledger.files import read_result
 from palaestra.ledger.judging import LEAST_SEEDS
-from palaestra.ledger.standing import expectation_of, has_older_code, is_older, standing
+from palaestra.ledger.results import is_older
+from palaestra.ledger.standing import expectation_of, has_older_code, standing
 from palaestra.markdown import code, render
 from palaestra.stats import Interval, interval_at_n
 from palaestra.values import brief, children, difference
@@ -184,10 +185,10 @@ def result_facts(experiment: Experiment, result: Mapping[str, Any]) -> dict[str,
     }
 
 
-def ends(found: Mapping[str, Any]) -> str:
+def ends(found: Mapping[str, Any], digits: int = 3) -> str:
     """An effect with its interval."""
     low, high = found["ci95"]
-    return interval({"mean": found["effect"], "low": low, "high": high})
+    return interval({"mean": found["effect"], "low": low, "high": high}, digits)
 
 
 def permutation(result: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from palaestra import catalogue, values
+from palaestra import catalogue
 from palaestra.errors import UserError
 from palaestra.ledger.cells import CellOutcome, CellRequest, run_all
 from palaestra.ledger.declared import digest
@@ -31,7 +31,7 @@ from palaestra.ledger.experiment import (
 )
 from palaestra.ledger.files import PACKAGE
 from palaestra.ledger.judging import Measured, ValuesByTask, judge, per_seed
-from palaestra.ledger.measures import BesideStart, Measure, reads_start
+from palaestra.ledger.measures import BesideStart, Measure
 from palaestra.run.headway import Headway
 from palaestra.run.settings import Settings
 from palaestra.run.setup import bench_of
@@ -147,7 +147,7 @@ def fresh(
     experiment = experiment_of(method)
     if experiment.not_testable:
         raise UserError(f"{method} is not run: it needs {experiment.not_testable}")
-    if result.get("rules") != RULES or result["declaration"] != digest(experiment):
+    if is_older(result) or result["declaration"] != digest(experiment):
         raise UserError(
             f"{method}: the published result is not of today's experiment; measure it first: "
             f"palaestra reproduce {method}"
@@ -178,6 +178,11 @@ def fresh(
     }
 
 
+def is_older(result: Mapping[str, Any]) -> bool:
+    """Whether it was measured by rules before today's."""
+    return result.get("rules") != RULES
+
+
 def name_of(method: str) -> str:
     """What a method's result is called."""
     return catalogue.entry_of(method).id
@@ -201,13 +206,9 @@ def tune(work: Scope, headway: Headway) -> Tuning:
     too.
     """
     e = work.experiment
-    tried = {arm: e.settings_of(arm) for arm in work.arms}
-    swept = {arm: each for arm, each in tried.items() if len(each) > 1}
-    if swept and reads_start(e.chooses):
-        swept[START] = [{}]
     asked = [
         (arm, i, work.request(arm, setting, task, seed))
-        for arm, each in swept.items()
+        for arm, each in e.sweep(work.arms).items()
         for i, setting in enumerate(each)
         for seed in TUNING
         for task in e.tasks
@@ -216,9 +217,9 @@ def tune(work: Scope, headway: Headway) -> Tuning:
     starts = {_place(o): o for (a, _, _), o in zip(asked, outcomes, strict=True) if a == START}
     chosen: dict[str, Setting] = {}
     seen: dict[str, list[dict[str, Any]]] = {}
-    for arm, each in tried.items():
+    for arm in work.arms:
         rows = []
-        for i, setting in enumerate(each):
+        for i, setting in enumerate(e.settings_of(arm)):
             mine = [o for (a, n, _), o in zip(asked, outcomes, strict=True) if (a, n) == (arm, i)]
             measured = [_number(e.chooses, o, starts.get(_place(o))) for o in mine]
             rows.append({"setting": dict(setting), "values": measured})
@@ -418,7 +419,7 @@ def arm_sha256(
     """The configuration of an arm on all its tasks, whatever the seeds."""
     given = [
         configuration(
-            with_setting(experiment, arm, setting or {}),
+            experiment.arm_with(arm, setting or {}),
             settings(experiment, t),
             tokens or experiment.tokens,
             experiment.samples,
@@ -426,14 +427,6 @@ def arm_sha256(
         for t in experiment.tasks
     ]
     return sha256(given)
-
-
-def with_setting(experiment: Experiment, arm: str, setting: Setting) -> Any:
-    """An arm with one of the settings that are tried."""
-    found: Any = experiment.every_arm[arm]
-    for path, given in setting.items():
-        found = values.override(found, path, given)
-    return found
 
 
 def arm_code(experiment: Experiment, arm: str) -> str:

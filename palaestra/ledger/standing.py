@@ -18,15 +18,15 @@ from palaestra.ledger.expectations import Expectation, Greater, Needs, Same, Vet
 from palaestra.ledger.experiment import Experiment, experiment_of
 from palaestra.ledger.files import read_result
 from palaestra.ledger.judging import Measured, ValuesByTask, effect_of, judge
-from palaestra.ledger.results import RULES, arm_code, arm_sha256
+from palaestra.ledger.results import arm_code, arm_sha256, is_older
 from palaestra.types import value_class
 
 OLDER = "older rules"  # of results that were measured before those of docs/ledger.md
 GREATER = re.compile(r"(.+) - (.+) > 0; a difference below (\S+) would not support the claim")
+SAME = re.compile(r"\|(.+) - (.+)\| < (\S+)")
 # what older rules could call what has a verdict of its own by now
 OLDER_WORDS = {"smaller": ("not-reproduced", "inconclusive"), "reversed": ("not-reproduced",)}
 COMPARED = ("effect", "ci95", "speaks")  # of what a control says
-SAME = re.compile(r"\|(.+) - (.+)\| < (\S+)")
 
 
 @value_class
@@ -48,10 +48,6 @@ def standing(entry: Entry) -> Standing:
     if why := stale_reason(result):
         return Standing(status="built", note=f"stale result: {why}")
     return Standing(status=result["verdict"], note=OLDER if is_older(result) else "")
-
-
-def is_older(result: Mapping[str, Any]) -> bool:
-    return result.get("rules") != RULES
 
 
 def stale_reason(result: Mapping[str, Any]) -> str:

@@ -489,7 +489,7 @@ def test_code_that_changed_is_named():
 
 
 def test_rules_of_another_number_are_older():
-    assert [standing.is_older(r) for r in ({}, {"rules": 1}, {"rules": 2})] == [True, True, False]
+    assert [results.is_older(r) for r in ({}, {"rules": 1}, {"rules": 2})] == [True, True, False]
 
 
 def test_a_declaration_under_another_name_is_not_whole(tmp_path):
@@ -516,7 +516,7 @@ def test_the_seeds_are_declared(name, monkeypatch):
 def test_published_results_have_the_declaration_that_they_name():
     for name in standing.published():
         found = files.read_result(name) or {}
-        if not standing.is_older(found):
+        if not results.is_older(found):
             path = files.folder().parent / "declared" / f"{name}-{found['declaration'][:12]}.json"
             assert declared.is_whole(path) and json.loads(path.read_text())["digest"] == found["declaration"], name
 
