@@ -45,7 +45,7 @@ from palaestra.types import value_class
 
 CHECKPOINT = 20  # steps between those of a cell
 REQUEST, DONE, LOG = "request.json", "cell.json", "log.txt"
-LOCK, WALL, METRICS = "lock", "wall.json", "metrics.jsonl"
+LOCK, CLOCK, METRICS = "lock", "clock.json", "metrics.jsonl"
 LOOK = 2.0  # seconds between two looks at how far the cells are
 ADDRESS = 20  # characters of the digest
 
@@ -271,7 +271,7 @@ def run_here(request: CellRequest, place: Path) -> None:
     """Runs a cell in this process and writes its numbers. Its checkpoints are only kept while it is
     unfinished.
     """
-    with clock_cell(place) as wall:
+    with clock_cell(place) as seconds:
         ctx = setup.context(request.settings, out=place, talk=False)
         ctx.plan = Plan(
             tokens=request.tokens,
@@ -286,28 +286,40 @@ def run_here(request: CellRequest, place: Path) -> None:
             result = asyncio.run(request.runnable().run(ctx))
         finally:
             ctx.close()
-        write_atomic(place / DONE, json.dumps({**result.metrics, "wall_seconds": wall()}, indent=1))
+        write_atomic(place / DONE, json.dumps({**result.metrics, **seconds()}, indent=1))
     for folder in place.rglob("checkpoints"):
         shutil.rmtree(folder)
 
 
 @contextlib.contextmanager
-def clock_cell(place: Path) -> Generator[Callable[[], float | None]]:
-    """Gives the seconds of a cell's run so far, those of earlier parts of it included.
+def clock_cell(place: Path) -> Generator[Callable[[], dict[str, float | None]]]:
+    """Gives the seconds of a cell's run so far, those of earlier parts of it included: of the wall
+    clock, and of the processor, those of programs that it ran and that have ended included.
 
-    `WALL` holds those of the parts that are over, and null while one runs: a part that was killed
+    `CLOCK` holds those of the parts that are over, and null while one runs: a part that was killed
     outright leaves the null, for nobody knows how long it ran, and the seconds of the cell are
     None.
     """
-    begin, file = time.perf_counter(), place / WALL
+    begin, file = clocks(), place / CLOCK
     started = any(p.name not in (REQUEST, LOG, LOCK) for p in place.iterdir())
-    before = json.loads(file.read_text()) if file.is_file() else None if started else 0.0
-    now = lambda: None if before is None else round(before + time.perf_counter() - begin, 1)
+    unknown = None if started else dict.fromkeys(begin, 0.0)
+    before = json.loads(file.read_text()) if file.is_file() else unknown
+
+    def now() -> dict[str, float | None]:
+        if before is None:
+            return dict.fromkeys(begin)
+        return {n: round(before[n] + value - begin[n], 1) for n, value in clocks().items()}
+
     write_atomic(file, "null")
     try:
         yield now
     finally:
-        write_atomic(file, json.dumps(now()))
+        write_atomic(file, json.dumps(None if before is None else now()))
+
+
+def clocks() -> dict[str, float]:
+    """What the clocks of a cell show now."""
+    return {"wall_seconds": time.perf_counter(), "processor_seconds": sum(os.times()[:4])}
 
 
 def read_cell(place: Path) -> Cell:

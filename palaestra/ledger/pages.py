@@ -256,12 +256,15 @@ def mean(values: Sequence[float | None]) -> str:
 def sum_of(result: Mapping[str, Any]) -> str:
     runs = sum(t is not None for arm in result["arms"].values() for t in arm["sampled_tokens"])
     sampled = f"{result['sampled_tokens']:,} sampled tokens in {result.get('runs', runs)} runs"
-    took = (
-        "core minutes not known"
-        if result["seconds"] is None
-        else f"{result['seconds'] / 60:.0f} core minutes"
-    )
-    return f"{sampled}, {took} ({result['machine']}),"
+    return f"{sampled}, {time_of(result)} ({result['machine']}),"
+
+
+def time_of(result: Mapping[str, Any]) -> str:
+    """What its runs took: of the processor where that was measured, as today, or of the wall clock."""
+    for name, clock in (("processor_seconds", "processor"), ("seconds", "wall-clock")):
+        if (seconds := result.get(name)) is not None:
+            return f"{seconds / 60:.0f} {clock} minutes"
+    return "time not known"
 
 
 def interval(found: Mapping[str, Any], digits: int = 3) -> str:

@@ -280,7 +280,6 @@ def assemble(
         controls[name] = spoken | numbers
     runs = [*tuning.outcomes, *(o for found in outcomes.values() for o in found)]
     finished = [o.cell.summary for o in runs if o.cell]
-    wall = [summary["wall_seconds"] for summary in finished]
     return {
         **facts(work.method, e),
         "arms": {
@@ -298,10 +297,17 @@ def assemble(
         "seeds": sum(map(len, work.blocks)),
         "runs": len(runs),
         "sampled_tokens": sum(summary.get("sampled_tokens", 0) for summary in finished),
-        "seconds": None if None in wall else round(sum(wall), 1),
+        "seconds": seconds_of(finished, "wall_seconds"),
+        "processor_seconds": seconds_of(finished, "processor_seconds"),
         "commit": commit(),
         "machine": machine(),
     }
+
+
+def seconds_of(finished: Sequence[Mapping[str, Any]], clock: str) -> float | None:
+    """Of all runs by one clock; None = of a run nobody knows."""
+    found = [summary.get(clock) for summary in finished]
+    return None if None in found else round(sum(s for s in found if s is not None), 1)
 
 
 def measured_of(work: Scope, outcomes: Mapping[str, Sequence[CellOutcome]]) -> Measured:

@@ -4,7 +4,10 @@ import asyncio
 import json
 import math
 import shutil
+import subprocess
+import sys
 import textwrap
+import time
 from contextlib import suppress
 from dataclasses import asdict, make_dataclass, replace
 from itertools import combinations, pairwise
@@ -280,26 +283,39 @@ def test_a_cell_refuses_other_code_than_it_was_asked_for(tmp_path):
 
 def test_the_seconds_of_a_cell_are_those_of_all_parts_of_its_run(tmp_path, monkeypatch):
     """Parts of 2 s (interrupted) and 3 s make 5 s; of a part that was killed outright nobody knows."""
-    monkeypatch.setattr(
-        cells, "time", SimpleNamespace(perf_counter=iter([10.0, 12.0, 50.0, 53.0, 53.0, 90.0, 91.0]).__next__)
-    )
+    wall, used = iter([10.0, 12.0, 50.0, 53.0, 53.0, 90.0, 91.0, 92.0]), iter([4.0, 5.0, 7.0, 7.5, 7.5, 9.0, 9.5, 9.6])
+    clocks = lambda: {"wall_seconds": next(wall), "processor_seconds": next(used)}
+    monkeypatch.setattr(cells, "clocks", clocks)
     (tmp_path / cells.LOG).write_text("")
     with suppress(KeyboardInterrupt), cells.clock_cell(tmp_path):
         raise KeyboardInterrupt
-    with cells.clock_cell(tmp_path) as wall:
-        assert wall() == 5.0
-    (tmp_path / cells.WALL).write_text("null")  # what a killed part leaves
-    with cells.clock_cell(tmp_path) as wall:
-        assert wall() is None
-    assert (tmp_path / cells.WALL).read_text() == "null"
+    with cells.clock_cell(tmp_path) as seconds:
+        assert seconds() == {"wall_seconds": 5.0, "processor_seconds": 1.5}
+    (tmp_path / cells.CLOCK).write_text("null")  # what a killed part leaves
+    with cells.clock_cell(tmp_path) as seconds:
+        assert seconds() == {"wall_seconds": None, "processor_seconds": None}
+    assert (tmp_path / cells.CLOCK).read_text() == "null"
+
+
+def test_the_processor_seconds_of_a_cell_have_those_of_its_programs(tmp_path):
+    """A process of half a second of work, waited for; sleeping costs wall time only."""
+    with cells.clock_cell(tmp_path) as seconds:
+        work = "import time; e = time.process_time() + 0.5\nwhile time.process_time() < e: pass"
+        subprocess.run([sys.executable, "-c", work], check=True)
+        used = seconds()["processor_seconds"]
+        time.sleep(0.3)
+        found = seconds()
+    assert 0.4 < used <= found["processor_seconds"] < used + 0.25 and found["wall_seconds"] >= 0.8
 
 
 def test_the_seconds_of_a_cell_begun_without_a_clock_are_not_known(tmp_path):
     (tmp_path / "metrics.jsonl").write_text("")
-    with cells.clock_cell(tmp_path) as wall:
-        assert wall() is None
+    with cells.clock_cell(tmp_path) as seconds:
+        assert set(seconds().values()) == {None}
     told = {"arms": {}, "sampled_tokens": 0, "seconds": None, "machine": "m"}
-    assert pages.sum_of(told) == "0 sampled tokens in 0 runs, core minutes not known (m),"
+    assert pages.sum_of(told) == "0 sampled tokens in 0 runs, time not known (m),"
+    assert pages.time_of({"seconds": 120.0}) == "2 wall-clock minutes"
+    assert pages.time_of({"seconds": 120.0, "processor_seconds": 60.0}) == "1 processor minutes"
 
 
 def test_a_cell_is_driven_as_it_was_asked_for(tmp_path, monkeypatch):

@@ -65,7 +65,8 @@ def run(tmp_path, monkeypatch):
             x = number(cell)
             if x is None:
                 return CellOutcome(request=r, folder=tmp_path, error="failed: x")
-            sampled = {"sampled_after": {"pass@1": {"mean": x}}, "sampled_tokens": 100, "wall_seconds": 2.0}
+            sampled = {"sampled_after": {"pass@1": {"mean": x}}, "sampled_tokens": 100}
+            sampled |= {"wall_seconds": 2.0, "processor_seconds": 1.5}
             told = {"accuracy_after": {"mean": x}, "luck": luck(cell), **sampled}
             return CellOutcome(request=r, folder=tmp_path, cell=pl.Cell(summary=told))
 
@@ -277,6 +278,7 @@ def test_the_cost_of_a_result_has_the_tuning_in_it(run):
     """Three arms of two rates on two seeds, and four arms on ten."""
     found = run(EXPERIMENT)
     assert (found["runs"], found["sampled_tokens"], found["seconds"]) == (52, 5200, 104.0)
+    assert found["processor_seconds"] == 78.0
 
 
 def test_only_the_start_may_lack_what_training_leaves_behind(run):
