@@ -12,12 +12,13 @@ each, N = n q.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import embedding, rms_norm, scaled_dot_product_attention, silu
+from torch.nn.functional import embedding, pad, rms_norm, scaled_dot_product_attention, silu
 from transformers import LlamaForCausalLM
 from transformers.activations import SiLUActivation
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
@@ -26,6 +27,7 @@ from palaestra.engines.cache import SlotCache
 from palaestra.models.load import Model
 from palaestra.models.precision import SMALL
 
+LEAST_ROWS = 4  # of a product; fewer have kernels of their own, which add up in another order
 FIXED_ROPE = ("default", "linear", "llama3")  # rotations that depend on the position alone
 
 
@@ -91,20 +93,34 @@ class Compact:
         turn = self.turns[at_nq.flatten()]
         x = embedding(ids_nq.flatten(), self.decoder.embed_tokens.weight)
         for i, w in enumerate(self._weights):
-            qkv = torch.mm(self._norm(x), w.qkv).view(n * q, -1, 2 * turn.shape[2])
+            qkv = on_enough_rows(torch.mm, self._norm(x), w.qkv).view(n * q, -1, 2 * turn.shape[2])
             pairs = qkv[:, : self.heads + self.shared].unflatten(2, (-1, 2))
             torch.view_as_complex(pairs).mul_(turn)
             parts = qkv.view(n, q, *qkv.shape[1:]).transpose(1, 2)
             query, key, value = parts.split([self.heads, self.shared, self.shared], 1)
             keys, values = cache.update(key, value, i)
             seen = (attend_one if q == 1 else attend)(query, keys, values, bias)
-            x = torch.addmm(x, seen.reshape(n * q, -1), w.out)
-            gate, up = torch.mm(self._norm(x), w.gate_up).chunk(2, 1)
-            x = torch.addmm(x, silu(gate).mul_(up), w.down)
+            x = add_product(x, seen.reshape(n * q, -1), w.out)
+            gate, up = on_enough_rows(torch.mm, self._norm(x), w.gate_up).chunk(2, 1)
+            x = add_product(x, silu(gate).mul_(up), w.down)
         return self.decoder.norm(x).view(n, q, -1)
 
     def _norm(self, x: Tensor) -> Tensor:
         return rms_norm(x, x.shape[1:], None, self.eps)
+
+
+def on_enough_rows(product: Callable[..., Tensor], x_ND: Tensor, *more: Any) -> Tensor:
+    """A product of rows with rows of zeros below where there are few."""
+    return product(pad_rows(x_ND), *more)[: len(x_ND)]
+
+
+def add_product(y_ND: Tensor, x_NM: Tensor, w_MD: Tensor) -> Tensor:
+    return torch.addmm(pad_rows(y_ND), pad_rows(x_NM), w_MD)[: len(x_NM)]
+
+
+def pad_rows(x_ND: Tensor) -> Tensor:
+    few = LEAST_ROWS - len(x_ND)
+    return pad(x_ND, (0, 0, 0, few)) if few > 0 else x_ND
 
 
 def gather_weights(layer: Any) -> LayerWeights:

@@ -2,6 +2,11 @@
 
 Running sequences always fill slots 0..n-1, so a decode step reads views, never gathers: when one
 ends, the last takes its slot.
+
+In float32 on a processor a sequence gets the same bits whoever else is in the pass. Products of one
+to three rows and attention over odd numbers of columns or queries have kernels of their own there,
+which add up in another order; so there are always four rows and a multiple of four queries and of
+64 columns, what is too many being masked or thrown away.
 """
 
 from __future__ import annotations
@@ -12,8 +17,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from palaestra.engines.cache import SlotCache
-from palaestra.engines.compact import Compact
+from palaestra.engines.cache import SlotCache, round_up
+from palaestra.engines.compact import LEAST_ROWS, Compact, on_enough_rows
 from palaestra.engines.graphs import Graphs, cuda_graphs
 from palaestra.engines.linears import Reordered
 from palaestra.models.load import Model
@@ -77,7 +82,7 @@ class Decoder:
 
     def _extend(self, first: int, tails: Sequence[Sequence[int]], start: Sequence[int]) -> Tensor:
         device = self.model.device
-        q = max(map(len, tails))
+        q = -(-max(map(len, tails)) // LEAST_ROWS) * LEAST_ROWS
         ids_nq = torch.tensor([[*t, *[0] * (q - len(t))] for t in tails], device=device)
         at_nq = torch.tensor(start, device=device)[:, None] + torch.arange(q, device=device)
         last_n = torch.tensor([len(t) - 1 for t in tails], device=device)
@@ -100,12 +105,13 @@ class Decoder:
         return self._run(0, token_n[:, None], at_n[:, None], upto, torch.zeros_like(at_n))
 
     def _run(self, first: int, ids_nq: Tensor, at_nq: Tensor, upto: int, last_n: Tensor) -> Tensor:
-        self.cache.place(first, at_nq, upto)
-        seen = torch.arange(upto, device=at_nq.device) <= at_nq[:, :, None]
+        columns = round_up(upto)
+        self.cache.place(first, at_nq, columns)
+        seen = torch.arange(columns, device=at_nq.device) <= at_nq[:, :, None]
         every = torch.arange(len(last_n), device=last_n.device)
         if self.compact:
             hidden = self.compact.hidden(ids_nq, at_nq, seen, self.cache)
-            return self.model.logits(hidden[every, last_n]).float()
+            return on_enough_rows(self.model.logits, hidden[every, last_n]).float()
         with self.linears:
             hidden = self.model.hidden(
                 ids_nq,

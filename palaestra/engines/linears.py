@@ -2,7 +2,7 @@
 
 A decode step multiplies few rows with large weights. Most of what a general product then spends on
 float32 CPUs goes into rearranging the weights, each time anew; here that is done once after every
-change of the weights.
+change of the weights. And a row has the same bits then, however many there are.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from palaestra.models.load import Model
-
-LARGE = 100_000  # weights of a layer; below, choosing the copy takes longer than it saves
 
 
 class Reordered:
@@ -33,8 +31,7 @@ class Reordered:
             and model.device.type == "cpu"
             and model.dtype == torch.float32
         )
-        linears = (m for m in model.module.modules() if type(m) is nn.Linear)
-        self.linears = [m for m in linears if m.weight.numel() >= LARGE] if able else []
+        self.linears = [m for m in model.module.modules() if able and type(m) is nn.Linear]
         self._made: dict[nn.Linear, tuple[tuple[int, int], Tensor]] = {}
 
     def forget(self) -> None:

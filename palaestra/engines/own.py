@@ -40,6 +40,8 @@ class SampleRequest:
     done: asyncio.Future[Completion]
     ids: list[int] = field(default_factory=list)
     logp: list[float] = field(default_factory=list)
+    version: int = 0  # of the weights that drew its first token
+    versions: list[tuple[int, int]] = field(default_factory=list)  # (token, version) of later ones
     moved: bool = False  # the weights did, under way: what its slot holds is of no weights
 
     @property
@@ -64,7 +66,7 @@ class OwnEngine:
         self.dialect = Chat(model.tokenizer)
         self.decoder = Decoder(model)
         self.prefixes = Prefixes()
-        self.version = 0
+        self._version = 0
         self.seconds = 0.0  # spent in this engine
         self.sampled_tokens = 0
         self.read_tokens = 0  # of prompts, computed
@@ -75,6 +77,18 @@ class OwnEngine:
         # of the running requests, rebuilt when their set changes
         self._settings: DrawSettings | None = None
         self._pump: asyncio.Task[None] | None = None
+
+    @property
+    def version(self) -> int:
+        """Of the weights. What is under way when it rises is of both from there on."""
+        return self._version
+
+    @version.setter
+    def version(self, version: int) -> None:
+        if version != self._version:
+            for r in self._running:
+                r.versions = [*(x for x in r.versions if x[0] < len(r.ids)), (len(r.ids), version)]
+        self._version = version
 
     @property
     def exact(self) -> bool:
@@ -175,6 +189,7 @@ class OwnEngine:
             self.decoder.cache.copy(slots, source, max(len(r.prompt) for r in others))
         for slot, r in enumerate(entering, start=first):
             self.prefixes.hold(slot, r.prompt)
+            r.version = self._version
         self._running, self._reading = [*self._running, *entering], []
         self._settings = None
         self._take(logits[[number[r.prompt] for r in entering]], entering, self._asked(entering))
@@ -305,7 +320,8 @@ class OwnEngine:
             text=text,
             cut=cut if finish == "stop" else len(text),
             finish=finish,
-            version=self.version,
+            version=r.version,
+            moved=tuple(r.versions),
         )
 
     def _stop_end(self, r: SampleRequest) -> int:

@@ -116,6 +116,7 @@ class VllmEngine:
             "stop": sampling.stop,
             "seed": seed_of(key),
         }
+        version = self.version  # of now: weights may move under it, and age is not to be hidden
         if not self._running:
             self._since = time.perf_counter()
         self._running += 1
@@ -128,7 +129,7 @@ class VllmEngine:
         if "error" in found:
             raise Fault("engine", found["error"])
         self.sampled_tokens += len(found["ids"])
-        return self._sample(found, sampling)
+        return self._sample(found, sampling, version)
 
     async def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
@@ -161,7 +162,7 @@ class VllmEngine:
                     future.set_exception(error)
         self._outbox.clear()
 
-    def _sample(self, found: dict[str, Any], sampling: Sampling) -> Completion:
+    def _sample(self, found: dict[str, Any], sampling: Sampling, version: int) -> Completion:
         ids: list[int] = found["ids"]
         finish: Literal["eos", "stop", "length"] = "stop" if found["finish"] == "stop" else "length"
         finish = "eos" if ids and ids[-1] in self.model.eos else finish
@@ -176,7 +177,7 @@ class VllmEngine:
             text=text,
             cut=min(ends, default=len(text)),
             finish=finish,
-            version=self.version,
+            version=version,
         )
 
     @property
